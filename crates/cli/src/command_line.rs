@@ -109,7 +109,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
     }
 }
 
-/// What clap says about a wrong command line, without its usage and advice below.
+/// clap's message about a wrong command line in one line, without usage and advice.
 fn one_line(error: &str) -> String {
     // Up to the usage text or the pointer to --help; lists of missing arguments and tips are indented lines between.
     let wanted =

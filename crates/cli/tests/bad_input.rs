@@ -1,4 +1,4 @@
-//! Whatever is wrong is told in one line that names it, with a status that is not 0, before anything starts.
+//! Each wrong input is reported before anything starts: one line that names it, and an exit status other than 0.
 #![allow(missing_docs, reason = "test code")]
 
 mod common;
@@ -96,37 +96,45 @@ fn programs_that_are_missing_or_no_programs() {
     let world = World::new("");
     let bins = format!("PATH, {}", world.at("mpi/bin").display());
     let run = |program: &str| world.weir(&["run", "-n", "2", "--", program]);
-    refused(&world, &mut run("no-such"), 127, &format!("no-such: program not found (looked at {bins})"));
-    refused(&world, &mut run("/no/such"), 127, "/no/such: program not found (looked at that path)");
-    refused(&world, &mut run("/etc/passwd"), 126, "/etc/passwd: is not an executable file");
+    refused(&world, &mut run("no-such"), 127, &format!("no-such: program not found (searched: {bins})"));
+    refused(&world, &mut run("/no/such"), 127, "/no/such: program not found (searched: that path)");
+    refused(
+        &world,
+        &mut run("/etc/passwd"),
+        126,
+        "/etc/passwd: is not an executable file; make it executable (chmod +x) or name another",
+    );
 }
 
 #[test]
 fn no_mpi_and_no_plug_in() {
     let world = World::new("");
     let run = || world.weir(&["run", "-n", "2", "--", "true"]);
-    // No MPI may be in PATH for this: an empty one.
+    // An empty PATH, so that there is no MPI in it.
     refused(
         &world,
         run().env_remove("WEIR_MPI").env("PATH", world.at("empty")),
         127,
-        "no MPI found (looked for mpiexec in WEIR_MPI, an active virtual environment, PATH, I_MPI_ROOT and weir's own \
+        "no MPI found (searched for mpiexec in WEIR_MPI, an active virtual environment, PATH, I_MPI_ROOT and weir's own \
          environments); name one with --mpi PATH",
     );
     refused(
         &world,
         run().env("WEIR_MPI", "/no/such"),
         127,
-        "WEIR_MPI /no/such: is no mpich, openmpi or intel, no prefix with bin/mpiexec, and no mpiexec",
+        "WEIR_MPI /no/such: is no MPI; allowed are mpich, openmpi, intel, a prefix with bin/mpiexec, or an mpiexec",
     );
     refused(
         &world,
         run().env("WEIR_PROVIDER_PATH", "/no/such"),
         1,
-        "libweir-fi.so was not found (looked at /no/such); build it with `make build`, or set WEIR_PROVIDER_PATH",
+        "libweir-fi.so was not found (searched: /no/such); build it with `make build`, or set WEIR_PROVIDER_PATH",
     );
     world.script("mpi/bin/mpiexec", "echo slurm 23");
     let (code, _, stderr) = output(&mut run());
     assert_eq!(code, Some(127));
-    assert!(stderr.ends_with("is the launcher of no MPI that weir knows (it says: slurm 23)\n"), "{stderr}");
+    assert!(
+        stderr.ends_with("is not the launcher of MPICH, Open MPI or Intel MPI (it prints: slurm 23)\n"),
+        "{stderr}"
+    );
 }

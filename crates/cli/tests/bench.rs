@@ -1,4 +1,4 @@
-//! `weir bench` with an MPI that is a shell script: what is run, what is kept, what is told.
+//! `weir bench` with a shell script as MPI: the jobs that it runs, the records that it keeps, its messages.
 #![allow(missing_docs, reason = "test code")]
 
 mod common;
@@ -45,8 +45,8 @@ fn an_interrupted_bench_resumes_and_a_complete_one_restarts() {
 
     let samples = world.at("out/samples.jsonl");
     let text = std::fs::read_to_string(&samples).unwrap();
-    assert_eq!(text.lines().count(), 7, "six jobs, and that they are all");
-    // As if it had been killed while it wrote its fifth line.
+    assert_eq!(text.lines().count(), 7, "six jobs, and the end of the run");
+    // As after a kill while the fifth line was written.
     let kept: Vec<_> = text.lines().take(4).collect();
     std::fs::write(&samples, format!("{}\n{{\"run\":", kept.join("\n"))).unwrap();
     let (status, _, stderr) = bench(&world, &words);
@@ -54,9 +54,9 @@ fn an_interrupted_bench_resumes_and_a_complete_one_restarts() {
     assert!(stderr.starts_with("resuming: 4 of 6 jobs are in "), "{stderr}");
 
     let (status, _, stderr) = bench(&world, &words);
-    assert_eq!((status, stderr.as_str(), launches(&world)), (Some(0), "", 14), "anew");
+    assert_eq!((status, stderr.as_str(), launches(&world)), (Some(0), "", 14), "a complete run starts anew");
 
-    // What is not the same shares nothing.
+    // A run with other jobs does not use these records.
     std::fs::write(&samples, kept.join("\n")).unwrap();
     std::fs::write(world.at("libweir-fi.so"), "another build").unwrap();
     let (_, _, stderr) = bench(&world, &words);
@@ -87,7 +87,7 @@ fn a_failed_job_is_reported_and_not_retried() {
 #[test]
 fn a_missing_mpi_fails_only_if_it_was_named() {
     let world = world();
-    // The only MPI that there is here is an MPICH.
+    // The only MPI of this world is an MPICH.
     let run = |only: &str| bench(&world, &["--only", only, "--repeat", "1"]);
     let (status, stdout, _) = run("weir,intel-mpi");
     assert_eq!(status, Some(1));

@@ -1,4 +1,4 @@
-//! `weir run` with an MPI that is a shell script: what it is told, what comes back.
+//! `weir run` with a shell script as MPI: the command line and environment that it gets, and what `weir run` reports.
 #![allow(missing_docs, reason = "test code")]
 
 mod common;
@@ -257,7 +257,7 @@ fn a_closed_pipe_ends_the_command_silently() {
 #[test]
 fn a_closed_pipe_ends_child_processes() {
     let world = World::new("");
-    // Whatever the shell that starts us does about closed pipes.
+    // Also if the shell that starts weir ignores SIGPIPE.
     let script = "trap '' PIPE; exec \"$0\" run -q -n 1 -- grep -E 'Sig(Ign|Blk)' /proc/self/status";
     let command = world.weir(&[]);
     let weir = command.get_program().to_owned();
@@ -273,7 +273,7 @@ fn a_closed_pipe_ends_child_processes() {
     }
 }
 
-/// Not a test: a rank for the one below, in a process of its own. Ends without closing, some time after its launcher.
+/// Not a test: a rank for the next test, in a process of its own. It ends some time after its launcher, without closing.
 #[test]
 #[ignore = "a rank for another test"]
 fn rank_that_outlives_its_launcher() {

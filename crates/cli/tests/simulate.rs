@@ -1,4 +1,5 @@
-//! `weir sim` and `weir reproduce`, small: worlds are run once, what is wrong is told with its line, the page needs nothing else.
+//! `weir sim` and `weir reproduce` with small plans: recorded worlds do not run again, errors name their line, the page
+//! is self-contained.
 #![allow(missing_docs, reason = "test code")]
 
 mod common;
@@ -65,7 +66,7 @@ fn worlds_run_once_and_an_interrupted_run_resumes() {
         progress.contains("0 worlds with about 0 data packets") && progress.contains("4 more are recorded")
     );
 
-    // As a run leaves it that was ended while it wrote the third line.
+    // As after a kill while the third line was written.
     let third = lines.match_indices('\n').nth(1).unwrap().0;
     std::fs::write(&records, &lines[..third + 40]).unwrap();
     let (code, resumed, progress) = weir(&world, &["sim", &path, "--jobs", "1"]);
@@ -80,13 +81,13 @@ fn worlds_run_once_and_an_interrupted_run_resumes() {
     };
     assert_eq!(traces(&std::fs::read_to_string(&records).unwrap()), traces(&lines));
 
-    // One number changed: only what it changes is run.
+    // One number changed: only the worlds with it run.
     let changed = plan(&world, &PLAN.replace("12, 24", "13, 24"));
     let (_, _, progress) = weir(&world, &["sim", &changed]);
     assert!(progress.contains("1 world with") && progress.contains("3 more are recorded"), "{progress}");
 }
 
-/// That ends if messages travel whole; if each send waits for its receive, nothing ever happens.
+/// A schedule that ends with eager messages. With rendezvous each send waits for its receive, and it never ends.
 fn both_send_first() -> String {
     let ranks = [(0, 1), (1, 0)].map(|(rank, other)| {
         format!("rank {rank} {{\na: send 1000b to {other}\nb: recv 1000b from {other}\nb requires a\n}}\n")

@@ -1,6 +1,4 @@
-//! The MPI libraries of this machine: finding them, and telling which is which.
-//!
-//! An MPI is known by its `mpiexec`, which says who it is when asked for its version.
+//! Finds the MPI libraries of this host and identifies each by the version text of its `mpiexec`.
 
 use crate::job;
 use crate::program::{directories, is_executable, linked_mpi};
@@ -11,11 +9,11 @@ use std::process::Command;
 use std::time::Duration;
 use weir_output::Failure;
 
-/// The MPI families that weir knows how to set up.
+/// The MPI families that weir supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// MPICH, and what is launched by plain hydra.
+    /// MPICH, and MPIs whose launcher is plain hydra.
     Mpich,
     /// Open MPI 4 and 5.
     OpenMpi,
@@ -24,10 +22,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All families.
     pub const ALL: [Kind; 3] = [Kind::Mpich, Kind::OpenMpi, Kind::Intel];
 
-    /// The word for `--mpi`, and the name of its private environment.
+    /// Its name for `--mpi`, and the name of its private environment.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Mpich => "mpich",
@@ -36,7 +34,7 @@ impl Kind {
         }
     }
 
-    /// Its own name.
+    /// Its name in texts.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Mpich => "MPICH",
@@ -45,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// Whether a program that is linked with `library` can run under it; MPICH and Intel MPI share an interface.
+    /// Whether it can run a program that is linked with `library`. MPICH and Intel MPI have the same binary interface.
     pub fn runs(self, library: &str) -> bool {
         (library == "libmpi.so.40") == (self == Kind::OpenMpi)
     }
@@ -55,18 +53,18 @@ impl Kind {
     }
 }
 
-/// An MPI that was found.
+/// An MPI of this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mpi {
-    /// Whose it is.
+    /// Its family.
     pub kind: Kind,
-    /// Its version, as it says.
+    /// Its version, from the launcher.
     pub version: String,
     /// Its launcher.
     pub mpiexec: PathBuf,
     /// Where it was found, in words.
     pub found: String,
-    /// Why it cannot use libfabric, if that can be told.
+    /// Why it cannot use libfabric, if that is known.
     pub unusable: Option<String>,
 }
 
@@ -81,12 +79,12 @@ impl Mpi {
         self.version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0)
     }
 
-    /// Where its programs are.
+    /// Directory of its programs.
     pub fn bin_dir(&self) -> &Path {
         self.mpiexec.parent().unwrap_or(Path::new("/"))
     }
 
-    /// The directory of its `libmpi.so.*`, unless the loader finds it anyway (system directories).
+    /// Directory of its `libmpi.so.*`. `None` for system directories, which the loader searches anyway.
     pub fn library_dir(&self) -> Option<PathBuf> {
         let prefix = self.bin_dir().parent()?;
         if prefix == Path::new("/usr") || prefix == Path::new("/") {
@@ -98,7 +96,7 @@ impl Mpi {
     }
 }
 
-/// Where to look. Taken from the process once, so that tests can say otherwise.
+/// The variables and directories that the search uses. Read from the process once, so that tests can replace them.
 #[derive(Clone, Debug, Default)]
 pub struct SearchEnvironment {
     /// `WEIR_MPI`.
@@ -111,14 +109,14 @@ pub struct SearchEnvironment {
     pub path: Option<OsString>,
     /// The project's private environments: `WEIR_ENV_PATH`, or `../env` from the command.
     pub private: Option<PathBuf>,
-    /// The program that is to be run, if it is known.
+    /// The program to run, if it is known.
     pub program: Option<PathBuf>,
     /// `HOME`.
     pub home: Option<PathBuf>,
 }
 
 impl SearchEnvironment {
-    /// Those of this process.
+    /// The search environment of this process.
     pub fn of_process() -> SearchEnvironment {
         let path_variable =
             |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -142,10 +140,10 @@ impl SearchEnvironment {
         bins.filter(|bin| bin.is_dir()).collect()
     }
 
-    /// The `bin` directories of the installations that the program may be a part of, innermost first: `/opt/mpich/bin` for
-    /// `/opt/mpich/bin/python` and `/opt/mpich/libexec/osu/latency`. The program's own links are not followed (a Python
-    /// environment's interpreter is a link to the system's). What lies in the system's directories or somewhere in
-    /// the home directory is no part of an MPI just because one is installed there too.
+    /// The `bin` directories of the installations that contain the program, innermost first: `/opt/mpich/bin` for
+    /// `/opt/mpich/bin/python` and `/opt/mpich/libexec/osu/latency`. Links are not followed: the interpreter of a
+    /// Python environment is a link to the system's. The system's directories and the home directory are no
+    /// installations, even if an MPI is installed there.
     fn bins_around_program(&self) -> Vec<PathBuf> {
         let absolute = self.program.as_ref().and_then(|program| std::path::absolute(program).ok());
         let Some(directory) = absolute.as_deref().and_then(Path::parent) else { return Vec::new() };
@@ -158,7 +156,7 @@ impl SearchEnvironment {
         directory.ancestors().filter(|prefix| !common(prefix)).map(|prefix| prefix.join("bin")).collect()
     }
 
-    /// Launchers in order of preference, with the place in words. Each file once.
+    /// Launchers in order of preference, each with the place where it was found. Each file once.
     fn launchers(&self) -> Vec<(PathBuf, String)> {
         const NAMES: [&str; 4] = ["mpiexec", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi"];
         let mut places = Vec::new();
@@ -187,12 +185,13 @@ impl SearchEnvironment {
     }
 }
 
-/// The MPI to use. `wanted`: `mpich`, `openmpi`, `intel`, a prefix, or an `mpiexec`; without it `WEIR_MPI`, the
-/// installation that the program is a part of, an active virtual environment, `PATH`, `I_MPI_ROOT`, and weir's own environments decide, in that order.
-/// Of what was not named, those with whose library the program is linked come first.
+/// The MPI to use. `wanted`: `mpich`, `openmpi`, `intel`, a prefix, or an `mpiexec`.
+///
+/// Without it the order is: `WEIR_MPI`, the installation that contains the program, an active virtual environment,
+/// `PATH`, `I_MPI_ROOT`, weir's own environments. MPIs whose library the program is linked with come first.
 ///
 /// # Errors
-/// [`Failure::NoMpi`]: one line that says what was looked at.
+/// [`Failure::NoMpi`]: one line that says where it searched.
 pub fn choose(wanted: Option<&str>, search_environment: &SearchEnvironment) -> Result<Mpi, Failure> {
     let (wanted, by) = match wanted {
         Some(wanted) => (Some(wanted), "--mpi"),
@@ -221,7 +220,7 @@ pub fn choose(wanted: Option<&str>, search_environment: &SearchEnvironment) -> R
             Err(why) => refused.push(format!("{}: {why}", launcher.display())),
         }
     }
-    // Perhaps the name of the library tells less than we think; the run says so if it does not fit.
+    // The library's name may be misleading. If the MPI does not fit, the run reports it.
     if let Some(mpi) = foreign {
         return Ok(mpi);
     }
@@ -233,12 +232,12 @@ pub fn choose(wanted: Option<&str>, search_environment: &SearchEnvironment) -> R
     let but =
         if refused.is_empty() { String::new() } else { format!("; not usable: {}", refused.join("; ")) };
     Err(Failure::NoMpi(format!(
-        "{what} found (looked for mpiexec in WEIR_MPI, an active virtual environment, PATH, I_MPI_ROOT and weir's own \
+        "{what} found (searched for mpiexec in WEIR_MPI, an active virtual environment, PATH, I_MPI_ROOT and weir's own \
          environments){but}; name one with --mpi PATH"
     )))
 }
 
-/// All MPIs that are found, usable or not, for `weir doctor`.
+/// All MPIs of this host, usable or not, for `weir doctor`.
 pub fn find_all(search_environment: &SearchEnvironment) -> Vec<Mpi> {
     let explicit = search_environment.weir_mpi.as_deref().and_then(|path| at_path(path, "WEIR_MPI").ok());
     let mut found: Vec<Mpi> = explicit.into_iter().collect();
@@ -260,10 +259,10 @@ fn at_path(path: &str, by: &str) -> Result<Mpi, Failure> {
         .find(|candidate| is_executable(candidate))
         .ok_or_else(|| {
             Failure::NoMpi(format!(
-                "{by} {path}: is no mpich, openmpi or intel, no prefix with bin/mpiexec, and no mpiexec"
+                "{by} {path}: is no MPI; allowed are mpich, openmpi, intel, a prefix with bin/mpiexec, or an mpiexec"
             ))
         })?;
-    // An absolute path, since ranks and relays may look at it from elsewhere.
+    // An absolute path, since ranks may have another working directory.
     let launcher = std::path::absolute(&launcher).unwrap_or(launcher);
     let mpi = identify(&launcher, by)
         .map_err(|why| Failure::NoMpi(format!("{by} {path}: {}: {why}", launcher.display())))?;
@@ -273,7 +272,7 @@ fn at_path(path: &str, by: &str) -> Result<Mpi, Failure> {
     }
 }
 
-/// Asks a launcher who it is.
+/// Identifies a launcher by its version text.
 fn identify(launcher: &Path, found: &str) -> Result<Mpi, String> {
     let mut command = Command::new(launcher);
     command.arg("--version");
@@ -281,7 +280,7 @@ fn identify(launcher: &Path, found: &str) -> Result<Mpi, String> {
     let text = format!("{}\n{}", output.stdout, output.stderr);
     let (kind, version) = parse_version(&text).ok_or_else(|| {
         let first = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("nothing");
-        format!("is the launcher of no MPI that weir knows (it says: {first})")
+        format!("is not the launcher of MPICH, Open MPI or Intel MPI (it prints: {first})")
     })?;
     let unusable = (kind == Kind::Mpich).then(|| lacks_libfabric(&text)).flatten();
     Ok(Mpi { kind, version, mpiexec: launcher.to_owned(), found: found.to_owned(), unusable })
@@ -303,7 +302,7 @@ fn parse_version(text: &str) -> Option<(Kind, String)> {
     }
 }
 
-/// Why an MPICH cannot use libfabric, by the options that its launcher was configured with.
+/// Why an MPICH cannot use libfabric, according to the configure options that its launcher prints.
 fn lacks_libfabric(version_text: &str) -> Option<String> {
     let device = version_text
         .split(|c: char| c.is_whitespace() || c == '\'')
@@ -371,7 +370,7 @@ mod tests {
         assert_eq!(chosen(None, &search_environment), Ok(at("venv/bin/mpiexec")));
         assert_eq!(chosen(Some("mpich"), &search_environment), Ok(at("env/mpich/bin/mpiexec")));
         let no_intel = chosen(Some("intel"), &search_environment).unwrap_err();
-        assert!(no_intel.starts_with("no Intel MPI found (looked for mpiexec in "), "{no_intel}");
+        assert!(no_intel.starts_with("no Intel MPI found (searched for mpiexec in "), "{no_intel}");
         assert!(!no_intel.contains('\n'));
         let refused = chosen(Some(at("path").to_str().unwrap()), &search_environment).unwrap_err();
         assert!(refused.contains("was built without libfabric"), "{refused}");
@@ -380,7 +379,7 @@ mod tests {
         assert_eq!(chosen(Some("openmpi"), &search_environment), Ok(at("venv/bin/mpiexec")));
         assert_eq!(
             chosen(Some("/no/such"), &search_environment).unwrap_err(),
-            "--mpi /no/such: is no mpich, openmpi or intel, no prefix with bin/mpiexec, and no mpiexec"
+            "--mpi /no/such: is no MPI; allowed are mpich, openmpi, intel, a prefix with bin/mpiexec, or an mpiexec"
         );
         let nothing = choose(None, &SearchEnvironment::default()).unwrap_err().to_string();
         assert!(nothing.starts_with("no MPI found"), "{nothing}");
@@ -407,7 +406,7 @@ mod tests {
         search_environment.program = Some(at("env/mpich/libexec/tests/program"));
         std::fs::create_dir_all(at("env/mpich/libexec/tests")).unwrap();
         assert_eq!(chosen(None, &search_environment), Ok(whole("env/mpich/bin/mpiexec")));
-        // A program that lies nowhere in particular runs under the MPI that it is linked with, if there is one.
+        // A program outside any installation runs under the MPI that it is linked with, if there is one.
         search_environment.program = Some(at("program"));
         std::fs::write(at("program"), b"\x7fELF libmpi.so.12\0").unwrap();
         search_environment.private = Some(at("env"));
@@ -415,7 +414,7 @@ mod tests {
         std::fs::write(at("program"), b"\x7fELF libmpi.so.40\0").unwrap();
         assert_eq!(chosen(None, &search_environment), Ok(at("path/bin/mpiexec")));
         search_environment.program = Some(at("env/mpich/libexec/tests/program"));
-        // One somewhere below the home directory is no part of what is in ~/bin.
+        // A program somewhere in the home directory does not belong to an MPI in ~/bin.
         search_environment.home = Some(whole("env/mpich"));
         assert_eq!(chosen(None, &search_environment), Ok(at("path/bin/mpiexec")));
     }

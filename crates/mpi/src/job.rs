@@ -1,4 +1,4 @@
-//! Child processes: running one in the foreground with our signals passed on, and running one with a time limit.
+//! Child processes: in the foreground with our signals passed on, or in the background with a time limit.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -15,32 +15,32 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::{Signals, SignalsInfo};
 
-/// How long a launcher gets to end its ranks after SIGTERM, before SIGKILL.
+/// Time that a launcher gets after SIGTERM to end its ranks, before SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
-/// How often a child with a time limit is looked at.
+/// Interval between checks of a child with a time limit.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The status as shells tell it: the exit code, or 128 and the number of the signal.
+/// The exit status as shells report it: the exit code, or 128 plus the signal.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    // Exit codes have 8 bits; what is neither is a stopped process, which `wait` does not report.
+    // Exit codes have 8 bits. Otherwise a signal ended the process: `wait` does not report stopped ones.
     u8::try_from(code).unwrap_or(1)
 }
 
-/// From now on a closed pipe (`weir doctor | head -1`) ends this process by SIGPIPE, as it ends others; Rust ignores the signal
-/// and then panics in `println!`. Programs that we start do not inherit this: handlers end with `exec`, and the default remains.
+/// Lets a closed pipe (`weir doctor | head -1`) end this process by SIGPIPE, as in other programs. Rust ignores
+/// SIGPIPE, and `println!` would panic. Child processes do not inherit the handler: `exec` restores the default.
 ///
 /// # Errors
-/// What the operating system says.
+/// Those of the operating system.
 pub fn exit_on_closed_pipe() -> io::Result<()> {
     signal_hook::flag::register_conditional_default(SIGPIPE, Arc::new(AtomicBool::new(true))).map(drop)
 }
 
-/// From now on SIGINT and SIGTERM end this process with 128 and their number, as soon as `before_exit`, which gets that number, has
-/// returned: for work that cannot be asked to stop, and may be left wherever it is.
+/// Lets SIGINT and SIGTERM end this process with 128 plus the signal, after `before_exit` has returned; it gets the
+/// signal. For work that can be abandoned at any point.
 ///
 /// # Errors
-/// What the operating system says.
+/// Those of the operating system.
 pub fn terminate_on_signal(before_exit: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::spawn(move || {
@@ -52,8 +52,8 @@ pub fn terminate_on_signal(before_exit: impl FnOnce(i32) + Send + 'static) -> io
     Ok(())
 }
 
-/// Runs `command` with our own standard streams and waits for it. SIGINT, SIGTERM and SIGHUP that are sent to us are
-/// passed on; what the terminal sends (Ctrl-C) has reached the child already, since it shares our process group.
+/// Runs `command` with our standard streams and waits for it. Passes on SIGINT, SIGTERM and SIGHUP. Signals of the
+/// terminal (Ctrl-C) reach the child directly, since it is in our process group.
 ///
 /// # Errors
 /// Those of starting and waiting.
@@ -61,7 +61,7 @@ pub fn run_in_foreground(command: &mut Command) -> io::Result<ExitStatus> {
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP])?;
     let handle = signals.handle();
     let mut child = command.spawn()?;
-    // `None` once the child has been waited for: its process id may belong to somebody else then.
+    // `None` once the child has been waited for: another process may then have its process id.
     let target = Arc::new(Mutex::new(Some(pid_of(&child))));
     let seen_by_thread = Arc::clone(&target);
     let forwarder = std::thread::spawn(move || {
@@ -74,7 +74,7 @@ pub fn run_in_foreground(command: &mut Command) -> io::Result<ExitStatus> {
             }
         }
     });
-    // Waited for in two steps, so that no signal can be passed on to a process id that is free again.
+    // Two steps, so that no signal goes to a process id that is free again.
     let ended = loop {
         match waitid(Id::Pid(pid_of(&child)), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
             Err(nix::errno::Errno::EINTR) => {}
@@ -88,12 +88,12 @@ pub fn run_in_foreground(command: &mut Command) -> io::Result<ExitStatus> {
     status
 }
 
-/// What a child with a time limit has left.
+/// The result of a child with a time limit.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// How it ended.
     pub end: End,
-    /// Its standard output. Bytes that are no UTF-8 are replaced.
+    /// Its standard output. Bytes that are not UTF-8 are replaced.
     pub stdout: String,
     /// Its standard error.
     pub stderr: String,
@@ -102,34 +102,34 @@ pub struct Output {
 /// How a child with a time limit ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By itself.
+    /// It ended itself.
     Exited(ExitStatus),
-    /// We ended it.
+    /// It was ended at its time limit.
     TimedOut,
-    /// We ended it because the caller's watch said so.
+    /// It was ended because `keep_running` returned false.
     Stopped,
 }
 
 impl Output {
-    /// Whether it ended by itself and well.
+    /// Whether it ended itself with status 0.
     pub fn success(&self) -> bool {
         matches!(self.end, End::Exited(status) if status.success())
     }
 }
 
-/// Why a child with a time limit has no output.
+/// Why there is no result of a child with a time limit.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// It could not be started, or its output not be read.
+    /// It could not be started, or its output could not be read.
     #[error(transparent)]
     System(#[from] io::Error),
-    /// We were told to stop by this signal; the child has been ended.
+    /// This signal ended the command; the child has been ended.
     #[error("ended by signal {0}")]
     Interrupted(i32),
 }
 
-/// Runs `command` without input for at most `limit`. On time-out, or on SIGINT or SIGTERM to us, it is asked to end and
-/// then killed. The child leads its own process group, so that launchers can be ended with what they started.
+/// Runs `command` without input for at most `limit`. At the limit, or on SIGINT or SIGTERM to us, the child gets
+/// SIGTERM and then SIGKILL. The child leads its own process group, so that the processes of a launcher end with it.
 ///
 /// # Errors
 /// [`CaptureError`].
@@ -137,7 +137,7 @@ pub fn capture(command: Command, limit: Duration) -> Result<Output, CaptureError
     capture_while(command, limit, || true)
 }
 
-/// The same, and ends the child as soon as `keep_running`, asked every 10 ms, says no.
+/// [`capture`] that also ends the child as soon as `keep_running`, called every 10 ms, returns false.
 ///
 /// # Errors
 /// [`CaptureError`].
@@ -148,7 +148,7 @@ pub fn capture_while(
 ) -> Result<Output, CaptureError> {
     use std::os::unix::process::CommandExt;
     let interrupted = interrupt_flag()?;
-    // Files, not pipes: a pipe stays open while any forgotten descendant lives, and reading it would hang.
+    // Files instead of pipes: a pipe stays open while any descendant lives, and reading it would block.
     let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
     command.stdin(Stdio::null()).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?).process_group(0);
     let mut child = command.spawn()?;
@@ -201,7 +201,7 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(i32::try_from(child.id()).expect("process ids are positive and below 2^22"))
 }
 
-/// Number of the signal that told us to stop, or 0. Registered once.
+/// The signal that this process got, or 0. The handler is registered once.
 fn interrupt_flag() -> io::Result<&'static Arc<AtomicUsize>> {
     static FLAG: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
     if let Some(flag) = FLAG.get() {

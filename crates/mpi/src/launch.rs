@@ -1,8 +1,7 @@
-//! How a job is started over weir (or over another transport, for comparison): the launcher's command line and what
-//! changes in the environment, for each MPI.
+//! The command line and the environment of a job over weir or, for comparison, over another transport.
 //!
-//! Nothing is started here; [`Launch::command`] is the end of it. Sources for what each MPI wants: `docs`, and the
-//! variables that `weir doctor` prints.
+//! Nothing is started here: [`Launch::command`] returns the command. Each MPI needs other settings; `weir doctor`
+//! prints them.
 
 use crate::find::{Kind, Mpi};
 use crate::provider_file;
@@ -11,33 +10,33 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What libfabric calls us.
+/// The name of the provider in libfabric.
 pub const PROVIDER: &str = "weir";
 
-/// A job, ready to be started.
+/// A job that can be started.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The launcher, its arguments, the program and its arguments.
     command_line: Vec<OsString>,
-    /// Variables to set; `None`: to remove.
+    /// Variables to set, or to remove if `None`.
     changes: BTreeMap<String, Option<OsString>>,
 }
 
-/// What carries the messages of a job.
+/// The transport of a job's messages.
 #[derive(Clone, Copy, Debug)]
 pub enum JobTransport<'a> {
-    /// weir, whose plug-in is alone in this directory.
+    /// weir, with the directory that holds only its plug-in.
     Weir(&'a Path),
-    /// What the MPI itself chooses within a node, which is its own shared memory.
+    /// The MPI's own shared memory, its default within a node.
     OwnSharedMemory,
-    /// A provider that libfabric brings along.
+    /// A provider of libfabric.
     Libfabric(&'a str),
     /// UCX.
     Ucx,
 }
 
 impl Launch {
-    /// A job of `ranks` ranks under `mpi`. `launcher_arguments` go before everything that we add.
+    /// A job of `ranks` ranks under `mpi`. `launcher_arguments` come before the arguments of weir.
     pub fn new(
         mpi: &Mpi,
         ranks: u32,
@@ -54,7 +53,7 @@ impl Launch {
             Kind::Intel => launch.set_up_intel(mpi, job_transport),
         }
         if let Some(directory) = mpi.library_dir() {
-            // Programs built for another MPI of the same ABI (Intel's IMB under MPICH) find the library of this one.
+            // Programs built for another MPI with the same ABI (Intel's IMB under MPICH) must find this MPI's library.
             launch.prepend("LD_LIBRARY_PATH", &directory);
         }
         launch
@@ -76,7 +75,7 @@ impl Launch {
         self.command_line.extend(arguments.into_iter().map(Into::into));
     }
 
-    /// The command, to be started.
+    /// The command to start.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.command_line[0]);
         command.args(&self.command_line[1..]);
@@ -89,19 +88,20 @@ impl Launch {
         command
     }
 
-    /// The command line, for people.
+    /// The command line.
     pub fn command_line(&self) -> impl Iterator<Item = &OsStr> {
         self.command_line.iter().map(OsString::as_os_str)
     }
 
-    /// One line for each inherited variable that the user may think has an effect, but that we replace or remove.
+    /// One line for each inherited variable that is replaced or removed, since the user may expect it to have an
+    /// effect.
     pub fn overridden(&self, inherited: impl Fn(&str) -> Option<OsString>) -> Vec<String> {
         let mut notes = Vec::new();
         for (variable, value) in &self.changes {
             let Some(old) = inherited(variable) else { continue };
             let old = old.to_string_lossy();
             match value {
-                Some(_) if variable == "LD_LIBRARY_PATH" || variable == "LD_PRELOAD" => {} // more than it was
+                Some(_) if variable == "LD_LIBRARY_PATH" || variable == "LD_PRELOAD" => {} // extended, not replaced
                 Some(new) if *new == *old => {}
                 Some(new) => notes.push(format!(
                     "{variable}={old} from the environment is replaced by {variable}={}",
@@ -113,7 +113,7 @@ impl Launch {
         notes
     }
 
-    /// A launcher started inside a rank of another job must not take that job's connections for its own.
+    /// Removes the connections of an outer job: a launcher inside a rank must not use them.
     fn leave_outer_job(&mut self) {
         const PREFIXES: [&str; 5] =
             ["PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"];
@@ -126,7 +126,7 @@ impl Launch {
     }
 
     fn set_up_mpich(&mut self, job_transport: JobTransport<'_>) {
-        // Every control variable has three prefixes; the other spellings must not contradict ours.
+        // Each control variable has three prefixes. The other spellings must not contradict.
         for prefix in ["MPIR_CVAR_", "MPICH_", "MPIR_PARAM_"] {
             for name in ["CH4_NETMOD", "NOLOCAL", "NO_LOCAL", "OFI_USE_PROVIDER"] {
                 self.remove(&format!("{prefix}{name}"));
@@ -147,7 +147,7 @@ impl Launch {
             }
         };
         self.set("MPIR_CVAR_CH4_NETMOD", netmod);
-        // Without this, ranks of one node use MPICH's own shared memory whatever the network is.
+        // Without this, ranks of one node always use MPICH's own shared memory.
         self.set("MPIR_CVAR_NOLOCAL", "1");
         if let Some(provider) = provider {
             self.set("FI_PROVIDER", provider);
@@ -170,7 +170,7 @@ impl Launch {
             let mut mca = |name: &str, value: &str| {
                 self.command_line.extend(["--mca", name, value].map(OsString::from))
             };
-            // One-sided windows stay with Open MPI's own components: its way to libfabric asks for remote atomics.
+            // Windows stay with Open MPI's own components, since its libfabric component needs remote atomics.
             mca("pml", "cm");
             mca("mtl", "ofi");
             mca("opal_common_ofi_provider_include", PROVIDER);
@@ -186,12 +186,12 @@ impl Launch {
     }
 
     fn set_up_intel(&mut self, mpi: &Mpi, job_transport: JobTransport<'_>) {
-        // Intel's libfabric warns if it is told twice, in different command_line.
+        // Intel's libfabric warns if two variables name the provider in different words.
         self.remove("FI_PROVIDER");
         match job_transport {
             JobTransport::Weir(directory) => {
                 self.set("I_MPI_FABRICS", "ofi");
-                // Collectives inside a node would go through a segment of Intel MPI's own even so.
+                // Otherwise collectives within a node would use a segment of Intel MPI.
                 if std::env::var_os(INTEL_COLLECTIVES).is_none() {
                     self.set(INTEL_COLLECTIVES, "pt2pt");
                 }
@@ -201,7 +201,7 @@ impl Launch {
             JobTransport::OwnSharedMemory | JobTransport::Libfabric(_) | JobTransport::Ucx => {
                 self.remove("I_MPI_FABRICS");
                 self.remove("I_MPI_OFI_PROVIDER");
-                // The runtime of PyPI keeps its providers beside its library.
+                // Intel MPI from PyPI has its providers beside its library.
                 if let Some(directory) = mpi.library_dir() {
                     self.set("FI_PROVIDER_PATH", directory);
                 }
@@ -212,7 +212,7 @@ impl Launch {
         }
     }
 
-    /// Puts a path before what the variable has from the environment.
+    /// Puts a path before the inherited value of the variable.
     fn prepend(&mut self, variable: &str, path: &Path) {
         let mut value = path.as_os_str().to_owned();
         if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
@@ -223,19 +223,19 @@ impl Launch {
     }
 }
 
-/// The library that keeps the ranks of MPICH's launcher in one session (`crates/session`), beside the file that `plug_in` leads to. Without
-/// it they have sessions of their own, as without us.
+/// The library that keeps the ranks of MPICH's launcher in one session (`crates/session`), in the directory of the file
+/// that `plug_in` links to. Without it each rank has its own session, as without weir.
 pub fn session_library(plug_in: &Path) -> Option<PathBuf> {
     let library = plug_in.canonicalize().ok()?.with_file_name("libweir-session.so");
-    // The linker takes colons and blanks for the end of a name.
+    // The linker ends a name at colons and blanks.
     let usable = !library.as_os_str().as_encoded_bytes().iter().any(|byte| b": ".contains(byte));
     (usable && library.is_file()).then_some(library)
 }
 
-/// Intel MPI: by what collectives inside a node travel.
+/// Intel MPI: the transport of collectives within a node.
 const INTEL_COLLECTIVES: &str = "I_MPI_COLL_INTRANODE";
 
-/// By which settings an MPI uses weir, for people who start their jobs themselves.
+/// The settings with which an MPI uses weir, for users who start jobs themselves.
 pub fn recipe(mpi: &Mpi, provider_directory: &Path) -> String {
     let launch = Launch::new(mpi, 1, JobTransport::Weir(provider_directory), &[]);
     let shown = [

@@ -1,15 +1,15 @@
-//! Removing mailboxes that crashed jobs have left in shared memory.
+//! Removes the mailboxes that crashed jobs have left in shared memory.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the processes of a run may take to end after their launcher has.
+/// How long the processes of a run may take to end after their launcher has ended.
 const LINGER: Duration = Duration::from_secs(1);
-/// How often they are looked at.
+/// Interval between checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Removes the mailboxes in `directory` whose processes are gone, ours only. Returns what was removed.
+/// Removes this user's mailboxes in `directory` whose processes have ended. Returns what was removed.
 ///
 /// # Errors
 /// If the directory cannot be listed.
@@ -17,9 +17,9 @@ pub fn remove_stale(directory: &Path) -> io::Result<Vec<PathBuf>> {
     weir_link::shm::cleanup(directory)
 }
 
-/// The same after a run, whose processes were `processes`: if its launcher did not wait for all, mailboxes are in use till the
-/// last has ended. So it looks again, for up to a second, while any of theirs is there. Returns what was removed, and
-/// whose are still in use.
+/// Removes mailboxes after a run with these `processes`. If the launcher did not wait for all of them, some mailboxes
+/// are still in use. So it tries again for up to a second. Returns what was removed, and the processes that still use a
+/// mailbox.
 ///
 /// # Errors
 /// If the directory cannot be listed.

@@ -1,16 +1,17 @@
-//! Finding the program to run before anything is started, so that a misspelled name is one line and not N ranks failing.
+//! Finds the program to run before the launcher starts, so that a misspelled name gives one line instead of N failed
+//! ranks.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use weir_output::Failure;
 
-/// Whether `path` is a file that may be executed by somebody.
+/// Whether `path` is an executable file.
 pub fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Directories of a `PATH`-like value, empty ones left out.
+/// The directories of a `PATH`-like value, without empty ones.
 pub fn directories(path: Option<&OsStr>) -> Vec<PathBuf> {
     path.map(|path| {
         std::env::split_paths(path).filter(|directory| !directory.as_os_str().is_empty()).collect()
@@ -18,8 +19,8 @@ pub fn directories(path: Option<&OsStr>) -> Vec<PathBuf> {
     .unwrap_or_default()
 }
 
-/// Finds `program`: a name with a slash is taken as it is; others are looked for in `path`, then in `also` (the MPI's
-/// own programs and the benchmarks of weir's private environments).
+/// Finds `program`. A name with a slash is a path. Other names are searched in `path`, then in `also` (the MPI's own
+/// programs and the benchmarks of weir's private environments).
 ///
 /// # Errors
 /// [`Failure::NoProgram`], [`Failure::NotExecutable`].
@@ -28,7 +29,7 @@ pub fn find(program: &str, path: Option<&OsStr>, also: &[PathBuf]) -> Result<Pat
         let given = PathBuf::from(program);
         return match given.exists() {
             false => {
-                Err(Failure::NoProgram { program: program.to_owned(), looked_at: String::from("that path") })
+                Err(Failure::NoProgram { program: program.to_owned(), searched: String::from("that path") })
             }
             true if is_executable(&given) => Ok(given),
             true => Err(Failure::NotExecutable(given)),
@@ -37,14 +38,14 @@ pub fn find(program: &str, path: Option<&OsStr>, also: &[PathBuf]) -> Result<Pat
     let candidates =
         directories(path).into_iter().chain(also.iter().cloned()).map(|directory| directory.join(program));
     candidates.into_iter().find(|candidate| is_executable(candidate)).ok_or_else(|| {
-        let mut looked_at = vec![String::from("PATH")];
-        looked_at.extend(also.iter().map(|directory| directory.display().to_string()));
-        Failure::NoProgram { program: program.to_owned(), looked_at: looked_at.join(", ") }
+        let mut searched = vec![String::from("PATH")];
+        searched.extend(also.iter().map(|directory| directory.display().to_string()));
+        Failure::NoProgram { program: program.to_owned(), searched: searched.join(", ") }
     })
 }
 
-/// The name of the MPI library that an executable is linked with (`libmpi.so.12`, `libmpi.so.40`), if that can be told
-/// from its bytes. Only for hints.
+/// The MPI library that an executable is linked with (`libmpi.so.12`, `libmpi.so.40`), if its bytes contain the name.
+/// Only for hints.
 pub fn linked_mpi(program: &Path) -> Option<&'static str> {
     let bytes = std::fs::read(program).ok().filter(|bytes| bytes.starts_with(b"\x7fELF"))?;
     ["libmpi.so.12", "libmpi.so.40", "libmpi_abi.so.1", "libmpi.so.0"].into_iter().find(|name| {
@@ -72,11 +73,11 @@ mod tests {
         assert_eq!(find("sh", path, &also).unwrap(), Path::new("/bin/sh"));
         assert_eq!(
             find("no-such", path, &[]).unwrap_err().to_string(),
-            "no-such: program not found (looked at PATH)"
+            "no-such: program not found (searched: PATH)"
         );
         assert_eq!(
             find("/no/such", path, &[]).unwrap_err().to_string(),
-            "/no/such: program not found (looked at that path)"
+            "/no/such: program not found (searched: that path)"
         );
     }
 }

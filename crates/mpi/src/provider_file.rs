@@ -1,4 +1,4 @@
-//! Finding `libweir-fi.so`, and giving libfabric a directory that holds it alone.
+//! Finds `libweir-fi.so`, and makes a directory for libfabric that holds nothing else.
 //!
 //! libfabric loads every file ending in `fi.so` from `FI_PROVIDER_PATH`, so the directory must hold nothing else.
 
@@ -16,11 +16,11 @@ const CARGO_NAME: &str = "libweir_fi.so";
 /// # Errors
 /// [`Failure::NoProvider`].
 pub fn find(configured: Option<&OsStr>, executable: &Path) -> Result<PathBuf, Failure> {
-    let mut looked_at = Vec::new();
+    let mut searched = Vec::new();
     match configured.filter(|value| !value.is_empty()) {
         Some(configured) => {
             let path = PathBuf::from(configured);
-            looked_at.extend(if path.is_dir() {
+            searched.extend(if path.is_dir() {
                 vec![path.join(INSTALLED_NAME), path.join(CARGO_NAME)]
             } else {
                 vec![path]
@@ -29,20 +29,20 @@ pub fn find(configured: Option<&OsStr>, executable: &Path) -> Result<PathBuf, Fa
         None => {
             let directory = executable.parent().unwrap_or(Path::new("/"));
             let prefix = directory.parent().unwrap_or(directory);
-            looked_at.push(prefix.join("lib").join(INSTALLED_NAME));
-            looked_at.push(prefix.join("lib/weir").join(INSTALLED_NAME));
-            looked_at.push(directory.join(CARGO_NAME));
+            searched.push(prefix.join("lib").join(INSTALLED_NAME));
+            searched.push(prefix.join("lib/weir").join(INSTALLED_NAME));
+            searched.push(directory.join(CARGO_NAME));
             // Tests of cargo run from `deps`.
-            looked_at.push(prefix.join(CARGO_NAME));
+            searched.push(prefix.join(CARGO_NAME));
         }
     }
-    match looked_at.iter().find(|path| path.is_file()) {
+    match searched.iter().find(|path| path.is_file()) {
         Some(path) => path.canonicalize().map_err(Failure::system(format!("{}", path.display()))),
-        None => Err(Failure::NoProvider { looked_at }),
+        None => Err(Failure::NoProvider { searched }),
     }
 }
 
-/// Where the plug-in is, for this process.
+/// Finds the plug-in for this process.
 ///
 /// # Errors
 /// [`Failure::NoProvider`].
@@ -52,7 +52,7 @@ pub fn find_for_this_command() -> Result<PathBuf, Failure> {
     find(std::env::var_os("WEIR_PROVIDER_PATH").as_deref(), &executable)
 }
 
-/// A directory that holds the plug-in and no other, under `scratch`: a symbolic link with the installed name.
+/// Makes a directory under `scratch` that holds only the plug-in: a symbolic link with the installed name.
 ///
 /// # Errors
 /// [`Failure::System`].

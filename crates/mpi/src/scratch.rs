@@ -3,9 +3,9 @@
 //! A command that was killed leaves its directory behind. The next command removes it. Several hosts or containers may share
 //! the place of temporary files, so a process id does not show whether a command still runs. Two things do:
 //!
-//! - the name of the directory, `weir-<host>-<process>-<random>`: a command leaves directories of other hosts alone;
-//! - a lock (`flock`) on the file `lock` in the directory, which the kernel releases when the command ends. It works across
-//!   the containers of one host, whatever process ids they see.
+//! - The name of the directory, `weir-<host>-<process>-<random>`. A command removes no directories of other hosts.
+//! - A lock (`flock`) on the file `lock` in the directory. The kernel releases it when the command ends. It works across
+//!   containers of one host, which can see different process ids.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -71,7 +71,7 @@ pub fn running() -> Vec<PathBuf> {
     directories.into_iter().filter(|(_, state)| *state == State::Running).map(|(path, _)| path).collect()
 }
 
-/// What the lock of a directory shows about its command.
+/// The state of the command of a directory, according to its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The lock is held.
@@ -127,7 +127,7 @@ mod tests {
         directories(place, host).into_iter().map(|(_, state)| state).collect()
     }
 
-    /// What a killed command leaves: its directory with a lock that nobody holds.
+    /// The directory of a killed command: nobody holds its lock.
     fn leave_behind(place: &Path, name: &str) -> PathBuf {
         let path = place.join(name);
         std::fs::create_dir(&path).unwrap();

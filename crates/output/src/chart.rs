@@ -1,4 +1,4 @@
-//! Charts: curves, the spread of their points, and what was published marked beside them. They know numbers and names only.
+//! Charts: curves, the spread of their points, and published values and marks beside them. This file knows no meanings.
 
 use super::figures::{COLOURS, FONT, hex, short};
 use plotters::coord::Shift;
@@ -6,7 +6,7 @@ use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Values over something that varies, in its order.
+/// Points of a curve, in the order of x.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve(pub Vec<(f64, f64)>);
 
@@ -16,7 +16,7 @@ impl Curve {
         self.0.iter().find(|point| point.0 == x).map(|point| point.1)
     }
 
-    /// Whether nothing is known.
+    /// Whether the curve has no points.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -33,42 +33,42 @@ impl Curve {
     }
 }
 
-/// Something published, at its place.
+/// A published statement, drawn at its place.
 #[derive(Clone, Copy, Debug)]
 pub enum Mark {
     /// A value of x.
     At {
-        /// Where.
+        /// The value of x.
         x: f64,
-        /// What it is.
+        /// The label.
         text: &'static str,
     },
     /// A range of x.
     Span {
-        /// From.
+        /// The first x.
         from: f64,
-        /// To.
+        /// The last x.
         to: f64,
-        /// What it is.
+        /// The label.
         text: &'static str,
     },
-    /// A value of y, as a limit.
+    /// A limit on y.
     Level {
-        /// Where.
+        /// The value of y.
         y: f64,
-        /// What it is.
+        /// The label.
         text: &'static str,
     },
-    /// Words without numbers, which have no place; also about what is not drawn.
+    /// A text without a place, also about something that is not drawn.
     Words {
-        /// They.
+        /// The text.
         text: &'static str,
     },
 }
 
 /// A chart with a legend of its own.
 pub struct Chart {
-    /// What it shows.
+    /// The title.
     pub title: String,
     x_title: String,
     y_title: String,
@@ -76,23 +76,23 @@ pub struct Chart {
     published: Vec<(String, Vec<(f64, f64)>)>,
     marks: Vec<Mark>,
     logarithmic: bool,
-    /// Values of x are things that have no order.
+    /// Whether values of x are categories without an order.
     is_categorical: bool,
-    /// What values of x are called.
+    /// Formats values of x on the axis.
     x_name: fn(f64) -> String,
-    /// What x is multiplied by from one label to the next, if the axis goes by powers.
+    /// Factor between labels of a logarithmic x axis.
     x_base: f64,
-    /// Names of things.
+    /// Names of the categories.
     categories: Vec<String>,
     /// Whether each point of a curve has a marker.
     has_markers: bool,
 }
 
-/// A curve with its looks.
+/// A curve with its style.
 struct StyledCurve {
     name: String,
     curve: Curve,
-    /// Least and greatest at some x.
+    /// (x, smallest, largest) of some points.
     spread: Vec<(f64, f64, f64)>,
     colour: RGBColor,
 }
@@ -112,13 +112,13 @@ struct Look {
     curve: u32,
 }
 
-/// On a page, which does not let a chart shrink until its text is too small.
+/// Sizes on a page. A page does not let a chart shrink until its text is too small.
 const ON_PAGE: Look = Look { label: FONT, mark: FONT, x_area: 40, y_area: 62, curve: 2 };
-/// In a file, which may be shown at 400 pixels: labels then are 10 pixels high.
+/// Sizes in a file, which may be shown with a width of 400 pixels. Labels are then 10 pixels high.
 const IN_FILE: Look = Look { label: 19, mark: 17, x_area: 50, y_area: 78, curve: 3 };
 
-/// An axis by powers is labelled at powers of ten. From this ratio of the greatest to the least value on there are two of them for certain,
-/// as the axis goes on by half behind both.
+/// Smallest ratio of largest to smallest value for a logarithmic y axis. Labels are at powers of ten, and the axis
+/// extends by a factor of 1.5 at both ends. From this ratio on it surely has two labels.
 const BY_POWERS_FROM: f64 = 100.0 / (1.5 * 1.5);
 /// Size of a chart on a page. Unit: pixels.
 const SIZE: (u32, u32) = (484, 300);
@@ -131,7 +131,7 @@ const FILE_HEAD: u32 = 2 * FILE_LINE + 10;
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(228, 228, 228);
 const PUBLISHED: RGBColor = RGBColor(150, 150, 150);
-/// Of several published curves, one after the other.
+/// Colours of published curves, used in turn.
 const SHADES: [RGBColor; 2] = [PUBLISHED, RGBColor(70, 70, 70)];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -156,7 +156,7 @@ impl Chart {
         }
     }
 
-    /// Points without lines between them: x are things, not numbers, and have these names from 0 on.
+    /// Points without lines. Values of x are indices into these names.
     #[must_use]
     pub fn categories(mut self, names: impl IntoIterator<Item = String>) -> Chart {
         self.categories = names.into_iter().collect();
@@ -164,14 +164,14 @@ impl Chart {
         self
     }
 
-    /// Values of x are powers of two, and called by `name` on the axis.
+    /// Values of x are powers of two; `name` formats them on the axis.
     #[must_use]
     pub fn x_powers_of_two(mut self, name: fn(f64) -> String) -> Chart {
         (self.x_name, self.x_base) = (name, 2.0);
         self
     }
 
-    /// Both axes by powers; y evenly if its values are not further is_categorical than an axis by powers has labels for.
+    /// Makes both axes logarithmic. The y axis stays linear if its values are too close for two labels.
     #[must_use]
     pub fn logarithmic(mut self) -> Chart {
         self.logarithmic = true;
@@ -185,12 +185,12 @@ impl Chart {
         self
     }
 
-    /// A curve of ours; one without points is left out.
+    /// Adds a curve of ours. A curve without points is not drawn.
     pub fn curve(&mut self, name: impl Into<String>, curve: Curve) {
         self.spread_curve(self.curves.len(), name, curve, Vec::new());
     }
 
-    /// A curve with the least and the greatest at each x, in the colour of this number; one without points is left out.
+    /// Adds a curve with (x, smallest, largest) of its points, in colour `number`. A curve without points is not drawn.
     pub fn spread_curve(
         &mut self,
         number: usize,
@@ -203,27 +203,27 @@ impl Chart {
         }
     }
 
-    /// Published values: grey triangles on a line, the second ones darker.
+    /// Adds published values: grey triangles on a line, darker for the second curve.
     pub fn published(&mut self, name: impl Into<String>, values: Vec<(f64, f64)>) {
         self.published.push((name.into(), values));
     }
 
-    /// A published place or limit.
+    /// Adds a published mark.
     pub fn mark(&mut self, mark: Mark) {
         self.marks.push(mark);
     }
 
     /// Whether it shows anything published.
     pub fn shows_published(&self) -> bool {
-        !self.published.is_empty() || !self.marks.is_empty() && !self.logarithmic // which draw no marks
+        !self.published.is_empty() || !self.marks.is_empty() && !self.logarithmic // logarithmic charts draw no marks
     }
 
-    /// Whether there is nothing to see.
+    /// Whether there are no curves.
     pub fn is_empty(&self) -> bool {
         self.curves.is_empty()
     }
 
-    /// Names and colours.
+    /// Names and colours of all curves.
     pub fn legend(&self) -> Vec<(String, String)> {
         let ours = self.curves.iter().map(|drawn| (drawn.name.clone(), hex(drawn.colour)));
         let published = self.published.iter().zip(SHADES.into_iter().cycle());
@@ -277,7 +277,7 @@ impl Chart {
         if self.logarithmic { self.draw_by_powers(area, look) } else { self.draw_evenly(area, look) }
     }
 
-    /// All values, x and y.
+    /// All values of x and y.
     fn range(&self) -> [(f64, f64); 2] {
         let ours = self.curves.iter().flat_map(|drawn| drawn.curve.0.iter().copied());
         let spread = self.curves.iter().flat_map(|drawn| drawn.spread.iter());
@@ -368,7 +368,7 @@ impl Chart {
                     continue;
                 }
             };
-            // Labels of neighbours stand on lines of their own.
+            // Labels of neighbours are on different lines.
             let (left, height) = chart.backend_coord(&place);
             let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Top));
             area.draw(&Text::new(label, (left + 3, height + 2 + look.mark as i32 * line), style))?;
@@ -424,7 +424,7 @@ impl Chart {
         X: Ranged<ValueType = f64>,
         Y: Ranged<ValueType = f64>,
     {
-        // The first curve is drawn last, so that no other one covers it.
+        // The first curve is drawn last, so that no other covers it.
         for StyledCurve { curve, spread, colour, .. } in self.curves.iter().rev() {
             if !self.is_categorical {
                 chart.draw_series([PathElement::new(curve.0.clone(), colour.stroke_width(look.curve))])?;
@@ -437,7 +437,7 @@ impl Chart {
                 chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour.filled())))?;
             }
         }
-        // Small and on top: where ours agree they stand at the same place.
+        // Small and on top, so that points at the same place stay visible.
         for ((_, values), shade) in self.published.iter().zip(SHADES.into_iter().cycle()) {
             if !self.is_categorical {
                 chart.draw_series([PathElement::new(values.clone(), shade.stroke_width(1))])?;
@@ -447,7 +447,7 @@ impl Chart {
         Ok(())
     }
 
-    /// What stands at a place of the x axis.
+    /// The label of a place on the x axis.
     fn x_label(&self, value: f64) -> String {
         if self.categories.is_empty() {
             return (self.x_name)(value);
@@ -458,7 +458,7 @@ impl Chart {
     }
 }
 
-/// The colour of a curve; from the ninth on those of the first in pale.
+/// The colour of a curve. From the ninth curve on the colours are those of the first eight, paler.
 fn colour(index: usize) -> RGBColor {
     let RGBColor(red, green, blue) = COLOURS[index % COLOURS.len()];
     let pale = |channel: u8| if index < COLOURS.len() { channel } else { channel / 2 + 127 };

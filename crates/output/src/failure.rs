@@ -1,39 +1,39 @@
-//! Why a command ends without having done its work: one line for the user, one exit status for scripts.
+//! The reasons why a command fails: one line for the user, one exit status for scripts.
 
 use std::path::PathBuf;
 use weir_engine::config::SettingError;
 
-/// A failure of `weir` itself (the program's own failures are passed on, not described).
+/// A failure of `weir` itself. Failures of the program are passed on instead.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The command line makes no sense.
+    /// The command line is not valid.
     #[error("{0}")]
     Usage(String),
     /// A setting is not allowed, or does not fit the number of ranks.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// No MPI that could run the program.
+    /// There is no MPI that could run the program.
     #[error("{0}")]
     NoMpi(String),
-    /// The provider plug-in is not there.
+    /// The provider plug-in was not found.
     #[error(
-        "libweir-fi.so was not found (looked at {}); build it with `make build`, or set WEIR_PROVIDER_PATH",
-        list(.looked_at)
+        "libweir-fi.so was not found (searched: {}); build it with `make build`, or set WEIR_PROVIDER_PATH",
+        list(.searched)
     )]
     NoProvider {
-        /// Where it could have been.
-        looked_at: Vec<PathBuf>,
+        /// The searched places.
+        searched: Vec<PathBuf>,
     },
-    /// The program is not there.
-    #[error("{program}: program not found (looked at {looked_at})")]
+    /// The program was not found.
+    #[error("{program}: program not found (searched: {searched})")]
     NoProgram {
-        /// As given.
+        /// Its name, as given.
         program: String,
-        /// Where it could have been, in words.
-        looked_at: String,
+        /// The searched places, in words.
+        searched: String,
     },
-    /// The program is there, but is no program.
-    #[error("{}: is not an executable file", .0.display())]
+    /// The file is not executable.
+    #[error("{}: is not an executable file; make it executable (chmod +x) or name another", .0.display())]
     NotExecutable(PathBuf),
     /// A signal ended the command.
     #[error("ended by signal {0}")]
@@ -41,7 +41,7 @@ pub enum Failure {
     /// A benchmark could not measure.
     #[error("{0}")]
     Measurement(String),
-    /// The operating system refused something.
+    /// The operating system returned an error.
     #[error("{what}: {source}")]
     System {
         /// What was tried.
@@ -52,8 +52,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Exit status: 2 for what the user can correct on the command line, 126 and 127 as shells have it for programs that
-    /// cannot be run and that are not found, 128 and the signal's number for a signal, else 1.
+    /// Exit status: 2 for a wrong command line or setting. As in shells: 126 for a program that is not executable, 127
+    /// for a program that was not found, 128 plus the signal. Otherwise 1.
     pub fn status(&self) -> u8 {
         match self {
             Failure::Usage(_) | Failure::Setting(_) => 2,
@@ -64,7 +64,7 @@ impl Failure {
         }
     }
 
-    /// For `map_err`: the operating system refused `what`.
+    /// For `map_err`: an error of the operating system in `what`.
     pub fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Failure {
         let what = what.into();
         |source| Failure::System { what, source }

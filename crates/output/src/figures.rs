@@ -1,10 +1,10 @@
-//! Figures as SVG: lines, bands, heat maps, bars. They know numbers and names, not what these mean.
+//! Figures as SVG: lines, bands, heat maps, bars. This file knows numbers and names, not their meaning.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Colours of lines and bars, told apart also by people who see red and green alike. Source: Wong, Nature Methods 8, 441.
+/// Colours of lines and bars, distinguishable with red-green colour blindness. Source: Wong, Nature Methods 8, 441.
 pub const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -15,30 +15,30 @@ pub const COLOURS: [RGBColor; 8] = [
     RGBColor(120, 94, 60),
     RGBColor(110, 110, 110),
 ];
-/// Dark ends of the scales of heat maps.
+/// Darkest colour of heat maps for waiting.
 pub const HOT: RGBColor = RGBColor(178, 24, 43);
-/// Likewise.
+/// Darkest colour of heat maps for amounts.
 pub const COLD: RGBColor = RGBColor(8, 69, 148);
 
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(228, 228, 228);
-/// Rows and columns of a wide heat map; more are put together, and a cell shows the most of them.
+/// Most rows and half the columns of a wide heat map. More are merged, and a cell shows their maximum.
 const MAX_CELLS: usize = 128;
-/// The same of a narrow one.
+/// The same for a narrow heat map.
 const MAX_CELLS_NARROW: usize = 64;
-/// A heat map that is not wider has fewer cells. Unit: pixels.
+/// Widest narrow heat map. Unit: pixels.
 const NARROW: u32 = 600;
 /// Shades of a heat map, so that neighbours of nearly the same value are one rectangle.
 const SHADES: f64 = 12.0;
 
-/// Size of all text. The SVG has it divided by 1.24: 12.1 CSS pixels. Unit: pixels.
+/// Height of all text. The SVG has it divided by 1.24: 12.1 CSS pixels. Unit: pixels.
 pub(crate) const FONT: u32 = 15;
-/// A figure shrinks to this part of its width and no further, so that text keeps 9 CSS pixels.
+/// Smallest scale of a figure on a page, so that text keeps 9 CSS pixels.
 pub(crate) const MIN_SCALE: f64 = 0.75;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// The width of a figure, by its markup; 0 if it has none. Unit: pixels.
+/// The width of a figure, from its markup; 0 if it has none. Unit: pixels.
 pub(crate) fn width(svg: &str) -> u32 {
     let digits = svg.split_once("width=\"").and_then(|(_, rest)| rest.split_once('"'));
     digits.and_then(|(digits, _)| digits.parse().ok()).unwrap_or(0)
@@ -49,24 +49,24 @@ pub fn hex(colour: RGBColor) -> String {
     format!("#{:02x}{:02x}{:02x}", colour.0, colour.1, colour.2)
 }
 
-/// One line; `NaN` interrupts it.
+/// One line; a `NaN` interrupts it.
 pub struct Line<'a> {
-    /// One value for each part of the span.
+    /// One value for each bin of the time span.
     pub values: &'a [f64],
     /// Colour.
     pub colour: RGBColor,
 }
 
-/// What the values of a figure are.
+/// The unit of the values of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes.
     Bytes,
-    /// Numbers of something.
+    /// A number of things with this name.
     Count(&'static str),
 }
 
-/// The number by which values are divided for the axis, and what it then says.
+/// The divisor of values on the axis, and the unit on the axis.
 fn scale(unit: Unit, top: f64) -> (f64, &'static str) {
     match unit {
         Unit::Count(what) => (1.0, what),
@@ -94,12 +94,12 @@ fn font() -> TextStyle<'static> {
     TextStyle::from(("sans-serif", FONT).into_font()).color(&INK)
 }
 
-/// The largest value there is; 0 if none is.
+/// The largest value; 0 if there is none.
 pub fn max_value<'a>(series: impl IntoIterator<Item = &'a [f64]>) -> f64 {
     series.into_iter().flatten().copied().fold(0.0, f64::max)
 }
 
-/// Lines over time, and below them a band between two series.
+/// Draws lines over time, and below them a band between two series.
 pub fn lines(
     size: (u32, u32),
     span_s: f64,
@@ -157,7 +157,7 @@ pub fn lines(
     })
 }
 
-/// Ranges of values that are numbers.
+/// The ranges of consecutive values that are not NaN.
 fn runs(values: &[f64]) -> Vec<(usize, usize)> {
     let mut runs = Vec::new();
     let mut from = None;
@@ -189,12 +189,12 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// What the columns of a heat map are.
+/// The columns of a heat map.
 #[derive(Clone, Copy, Debug)]
 pub enum Columns<'a> {
-    /// Parts of a span of so many seconds.
+    /// Bins of a time span. Unit: s.
     Time(f64),
-    /// Named things, and what they are.
+    /// Named columns, and the title of their axis.
     Names(&'a [String], &'a str),
 }
 
@@ -202,11 +202,11 @@ pub enum Columns<'a> {
 pub struct HeatMap<'a> {
     /// Names of the rows, top to bottom.
     pub rows: &'a [String],
-    /// What rows are.
+    /// Title of the rows.
     pub row_title: &'a str,
-    /// What columns are.
+    /// The columns.
     pub columns: Columns<'a>,
-    /// Row by row; `NaN`: nothing is known.
+    /// Values by row; `NaN`: not known.
     pub values: &'a [Vec<f64>],
     /// The value of the darkest shade.
     pub top: f64,
@@ -214,12 +214,12 @@ pub struct HeatMap<'a> {
     pub colour: RGBColor,
 }
 
-/// Draws a heat map. Its height goes with its rows.
+/// Draws a heat map. Its height depends on the number of rows.
 pub fn heat_map(width: u32, heat: &HeatMap<'_>) -> String {
     let most = if width > NARROW { MAX_CELLS } else { MAX_CELLS_NARROW };
     let row_step = heat.rows.len().div_ceil(most).max(1);
     let column_step = match heat.columns {
-        // Time has two columns for each row that there may be: time is what one looks for.
+        // Time has twice as many columns as there are rows, since time matters most.
         Columns::Time(_) => heat.values.first().map_or(0, Vec::len).div_ceil(2 * most).max(1),
         Columns::Names(names, _) => names.len().div_ceil(most).max(1),
     };
@@ -279,18 +279,18 @@ pub fn heat_map(width: u32, heat: &HeatMap<'_>) -> String {
     })
 }
 
-/// One row of cells from several, `step` columns put together: the most of each.
+/// Merges rows and groups of `step` columns into one row of cells: the maximum of each.
 fn merge(rows: &[Vec<f64>], step: usize) -> Vec<f64> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     (0..columns.div_ceil(step))
         .map(|cell| {
             let inside = rows.iter().flat_map(|row| row.iter().skip(cell * step).take(step));
-            inside.copied().fold(f64::NAN, f64::max) // `max` takes the other one if one is NaN
+            inside.copied().fold(f64::NAN, f64::max) // `max` ignores a NaN
         })
         .collect()
 }
 
-/// Runs of cells of one shade, those without any left out; shades are from 0 to 1, `None`: nothing is known.
+/// Runs of cells with the same shade, from 0 to 1 (`None`: not known). Runs of shade 0 are left out.
 fn shades(values: &[f64], top: f64) -> Vec<(usize, usize, Option<f64>)> {
     let shade = |value: f64| {
         (!value.is_nan())
@@ -310,13 +310,13 @@ fn shades(values: &[f64], top: f64) -> Vec<(usize, usize, Option<f64>)> {
 
 fn blend(dark: RGBColor, shade: Option<f64>) -> RGBColor {
     let Some(shade) = shade else { return RGBColor(240, 240, 240) };
-    // The faintest shade is still seen beside white.
+    // The faintest shade must differ from white.
     let part = 0.15 + 0.85 * shade;
     let mix = |channel: u8| (255.0 - (255.0 - f64::from(channel)) * part) as u8;
     RGBColor(mix(dark.0), mix(dark.1), mix(dark.2))
 }
 
-/// Stacked bars, one for each name: `parts` are the heights of one bar from below.
+/// Stacked bars, one for each name: `parts` are the heights of each bar, from below.
 pub fn bars(size: (u32, u32), names: &[String], title: &str, parts: &[Vec<f64>]) -> String {
     let step = names.len().div_ceil(MAX_CELLS * 2).max(1);
     let kept: Vec<usize> = (0..names.len()).step_by(step).collect();
@@ -399,7 +399,7 @@ mod tests {
     fn figures_are_well_formed_also_with_nothing_in_them() {
         let none: [String; 3] = [
             lines((300, 150), 1.0, &[], None, Unit::Count("slots")),
-            heat(
+            heat_map(
                 300,
                 &HeatMap {
                     rows: &[],
@@ -436,7 +436,7 @@ mod tests {
     fn equal_neighbours_are_one_rectangle_and_zero_is_none() {
         let known = Some(1.0);
         assert_eq!(shades(&[0.0, 5.0, 5.0, 0.0, f64::NAN], 5.0), [(1, 3, known), (4, 5, None)]);
-        assert_eq!(shades(&[0.0, 0.001], 5.0), [(1, 2, Some(1.0 / SHADES))]); // a little is not nothing
+        assert_eq!(shades(&[0.0, 0.001], 5.0), [(1, 2, Some(1.0 / SHADES))]); // a small value is visible
         assert_eq!(shades(&[0.0; 3], 0.0), []);
     }
 

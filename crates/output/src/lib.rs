@@ -1,4 +1,4 @@
-//! What every command of weir prints or writes: failures, quantities with units, charts, pages and JSON records.
+//! The output of every command of weir: failures, quantities with units, charts, pages and JSON records.
 #![forbid(unsafe_code)]
 
 pub mod chart;

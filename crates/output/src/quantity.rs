@@ -1,4 +1,4 @@
-//! Numbers with units, for people. Files get plain numbers.
+//! Numbers with units for texts. Files get plain numbers.
 
 use indicatif::HumanCount;
 use unit_prefix::NumberPrefix;

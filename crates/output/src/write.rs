@@ -4,8 +4,8 @@ use crate::Failure;
 use serde::Serialize;
 use std::path::Path;
 
-/// Makes sure before the work begins that its record can be written to `target`; `-` and no target always can.
-/// A file that was not there is not left behind.
+/// Checks before the work starts that a record can be written to `target`. `-` and no target always can. The check
+/// leaves no new file behind.
 ///
 /// # Errors
 /// [`Failure::System`].
@@ -22,7 +22,7 @@ pub fn check_json_target(target: Option<&str>) -> Result<(), Failure> {
 /// Writes a line, or several, to standard output.
 ///
 /// # Errors
-/// [`Failure::System`]: it takes no more (a full disk; a closed pipe ends the command).
+/// [`Failure::System`]: it cannot be written (for example a full disk). A closed pipe ends the command.
 pub fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
     use std::io::Write;
     writeln!(std::io::stdout(), "{text}").map_err(Failure::system("standard output"))

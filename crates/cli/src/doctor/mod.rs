@@ -48,9 +48,9 @@ pub struct Finding {
     pub check: &'static str,
     /// Its result.
     pub level: Level,
-    /// What the check found.
+    /// The finding.
     pub seen: String,
-    /// What the user should change, if anything.
+    /// Advice for the user, if something should change.
     pub change: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A machine of our own for the command: an MPI that is a shell script, a plug-in that is an empty file.
+//! A host for tests of the command: the MPI is a shell script, the plug-in an empty file.
 #![allow(dead_code, missing_docs, reason = "not every test uses everything; test code")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -53,7 +53,7 @@ impl World {
         command
     }
 
-    /// What the launcher was called with, one line for each time.
+    /// The arguments of the launcher, one line for each call.
     pub fn launches(&self) -> String {
         std::fs::read_to_string(self.at("launches")).unwrap_or_default()
     }
