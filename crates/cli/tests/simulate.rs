@@ -174,7 +174,7 @@ fn an_interrupt_reports_that_records_are_kept() {
     let path = plan(&world, &long);
     let records = world.at("results/worlds.jsonl");
     let told =
-        format!("4 of 6 worlds are kept in {}, and the same command goes on from there\n", records.display());
+        format!("4 of 6 worlds have records in {}; the same command resumes there\n", records.display());
     for (signal, status) in [("INT", 130), ("TERM", 143)] {
         let out = world.at("results").display().to_string();
         let mut command = world.weir(&["sim", &path, "--quiet", "--out", &out]);

@@ -1,6 +1,5 @@
-//! `weir calibrate extoll`: fits what no source states of the simulated EXTOLL to published times, and prints what is left over.
-//!
-//! What is fitted to what, and how: [`weir_sim::calibrate`].
+//! `weir calibrate extoll`: fits the EXTOLL parameters that no source states to published times, and prints
+//! residuals. [`weir_sim::calibrate`] describes the fits.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,8 +25,8 @@ pub enum CalibrateCommand {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The page EXTOLL of the documentation says what is fitted to what. The command runs a dozen worlds of up to 256 ranks, which \
-takes some seconds, and one world of 1024 ranks, which takes a minute or more and 4 GB: 38 million packets stand in \
-mailboxes at a time.
+takes some seconds, and one world of 1024 ranks, which takes more than a minute and 4 GB: up to 38 million packets \
+stand in mailboxes at a time.
 
 Exit status: 0 if every fit has ended.
 
@@ -35,7 +34,7 @@ Examples:
   weir calibrate extoll --quick
   weir calibrate extoll --fit-link --file experiments/networks/extoll-contended.toml --write")]
 pub struct CalibrateArguments {
-    /// The network's file; that of the EXTOLL that comes with weir if not given.
+    /// The network file. Default: networks/extoll.toml of the plans directory.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Fit the time of a packet on a link as well, to the all-to-all among 256 ranks.
@@ -44,7 +43,7 @@ pub struct CalibrateArguments {
     /// Write the fitted values into the file.
     #[arg(long)]
     write: bool,
-    /// Leave out the 1024 ranks, which nothing is fitted to.
+    /// Skip the world of 1024 ranks, to which nothing is fitted.
     #[arg(long)]
     quick: bool,
     /// Write a record as JSON to FILE, or to standard output.
@@ -52,7 +51,7 @@ pub struct CalibrateArguments {
     json: Option<String>,
 }
 
-/// One number of the file.
+/// One parameter of the file.
 #[derive(Clone, Debug, Serialize)]
 struct Fitted {
     section: &'static str,
@@ -66,9 +65,9 @@ struct Row {
     reference: &'static str,
     published_us: f64,
     simulated_us: f64,
-    /// As a part of the published time.
+    /// Relative difference from the published time.
     difference: f64,
-    /// Whether something is fitted to it.
+    /// Whether a parameter is fitted to this time.
     fitted: bool,
 }
 
@@ -80,10 +79,10 @@ struct Record {
     references: Vec<Row>,
 }
 
-/// Fits the model and prints residuals. The result is the exit status.
+/// Fits the model and prints residuals. Returns the exit status.
 ///
 /// # Errors
-/// [`Failure`]: a reference file that cannot be read, or a fit that does not converge.
+/// [`Failure`] if the file cannot be read, or if a fit does not converge.
 pub fn run(command: &CalibrateCommand) -> Result<u8, Failure> {
     let CalibrateCommand::Extoll(arguments) = command;
     let CalibrateArguments { file, fit_link, write, quick, json } = arguments;
@@ -103,15 +102,16 @@ pub fn run(command: &CalibrateCommand) -> Result<u8, Failure> {
     let style = ProgressStyle::with_template("{spinner} {elapsed} world {pos}: {msg}");
     spinner.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     spinner.enable_steady_tick(Duration::from_millis(200));
-    let mut tell = |what: &str| {
+    let mut report_progress = |what: &str| {
         spinner.inc(1);
         spinner.set_message(what.to_owned());
         true
     };
-    let calibration = extoll(&start, *fit_link, !quick, &mut tell).map_err(|error| match error {
-        NoCalibration::OtherNetwork => Failure::Usage(format!("{}: {error}", file.display())),
-        _ => Failure::Measurement(format!("{}: {error}", file.display())),
-    })?;
+    let calibration =
+        extoll(&start, *fit_link, !quick, &mut report_progress).map_err(|error| match error {
+            NoCalibration::OtherNetwork => Failure::Usage(format!("{}: {error}", file.display())),
+            _ => Failure::Measurement(format!("{}: {error}", file.display())),
+        })?;
     drop(spinner);
 
     let record = Record {
@@ -172,7 +172,7 @@ fn rows(calibration: &Calibration) -> Vec<Row> {
 fn written(text: &str, parameters: &[Fitted]) -> Result<String, Failure> {
     parameters.iter().try_fold(text.to_owned(), |text, Fitted { section, key, fitted_ns, .. }| {
         replace(&text, section, key, &format!("{fitted_ns:?}"))
-            .ok_or_else(|| Failure::Measurement(format!("[{section}] {key} is not in the file any more")))
+            .ok_or_else(|| Failure::Measurement(format!("[{section}] {key} is no longer in the file")))
     })
 }
 

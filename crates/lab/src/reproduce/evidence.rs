@@ -1,4 +1,5 @@
-//! Records, asked by what worlds have in common: curves, medians over seeds, means over sizes.
+//! Evidence for points: selects records by the settings of worlds, and computes curves, medians over seeds
+//! and means over sizes.
 
 use std::collections::{BTreeMap, HashMap};
 use weir_bench::memory::Row;
@@ -6,11 +7,11 @@ use weir_bench::statistics::Spread;
 pub use weir_output::chart::Curve;
 use weir_sim::plan::{Record, SchemeName, Settings};
 
-/// What the worlds of an experiment left.
+/// The records of an experiment.
 pub struct Evidence<'a> {
-    /// All worlds, references included.
+    /// All worlds, with references.
     pub records: Vec<&'a Record>,
-    /// What receivers occupy.
+    /// Memory of receivers.
     pub memory: &'a [Row],
     /// References by their settings, as text.
     references: HashMap<String, &'a Record>,
@@ -21,24 +22,24 @@ fn text_of(settings: &Settings) -> String {
 }
 
 impl<'a> Evidence<'a> {
-    /// Of these records.
+    /// Evidence from these records.
     pub fn new(records: Vec<&'a Record>, memory: &'a [Row]) -> Evidence<'a> {
         let references = records.iter().filter(|record| record.settings.scheme == SchemeName::Unlimited);
         let references = references.map(|record| (text_of(&record.settings), *record)).collect();
         Evidence { records, memory, references }
     }
 
-    /// The same without flow control.
+    /// The same world without flow control.
     pub fn reference(&self, record: &Record) -> Option<&'a Record> {
         self.references.get(&text_of(&record.settings.reference())).copied()
     }
 
-    /// Time over that of the reference, less one. Unit: percent.
+    /// Time divided by that of the reference, minus one. Unit: percent.
     pub fn overhead(&self, record: &Record) -> Option<f64> {
         Some(100.0 * (record.time_ns / self.reference(record)?.time_ns - 1.0))
     }
 
-    /// `y` over `x` of the worlds that `which` names, the median where several have the same `x` (seeds).
+    /// `y` over `x` of the worlds that `which` selects; the median where several have the same `x` (seeds).
     pub fn curve(
         &self,
         which: impl Fn(&Settings) -> bool,
@@ -48,7 +49,7 @@ impl<'a> Evidence<'a> {
         let mut samples: BTreeMap<u64, (f64, Vec<f64>)> = BTreeMap::new();
         for record in self.records.iter().filter(|record| which(&record.settings)) {
             let (Some(x), Some(y)) = (x(&record.settings), y(record)) else { continue };
-            // Positive numbers are ordered as their bits are.
+            // Bits of positive numbers have the same order as the numbers.
             samples.entry(x.abs().to_bits()).or_insert((x, Vec::new())).1.push(y);
         }
         Curve(samples.into_values().filter_map(|(x, values)| Some((x, median(&values)?))).collect())
@@ -73,7 +74,7 @@ impl<'a> Evidence<'a> {
         Evidence::new(records.collect(), self.memory)
     }
 
-    /// Values of something, each once, in order.
+    /// All values of `of`, each once, in order.
     pub fn values<T: Ord>(&self, of: impl Fn(&Settings) -> T) -> Vec<T> {
         let credited = self.records.iter().filter(|record| record.settings.scheme != SchemeName::Unlimited);
         let mut values: Vec<T> = credited.map(|record| of(&record.settings)).collect();
@@ -82,31 +83,31 @@ impl<'a> Evidence<'a> {
         values
     }
 
-    /// The largest number of ranks that was run.
+    /// The largest number of ranks that ran.
     pub fn max_ranks(&self) -> u32 {
         self.values(|settings| settings.ranks).last().copied().unwrap_or(0)
     }
 }
 
-/// The sizes of which one is the first from which on something holds: behind the last that was run without it, up to the first that was run
-/// with it. Both ends are infinite if nothing was run there.
+/// The first size from which on something holds, as an interval. It lies above the last size at which it did
+/// not hold, up to the first at which it held. Both ends are infinite if no size ran there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct First {
-    /// The least of them.
+    /// Lower end.
     pub least: f64,
-    /// The most: it was run.
+    /// Upper end; this size ran.
     pub most: f64,
 }
 
 impl First {
-    /// Of a curve over sizes that `holds` is asked of.
+    /// The first size of a curve from which on `holds` is true.
     pub fn of(curve: &Curve, holds: impl Fn(f64) -> bool) -> First {
         let most = curve.holds_from(holds).unwrap_or(f64::INFINITY);
         let before = curve.0.iter().rev().find(|(slots, _)| *slots < most);
         First { least: before.map_or(f64::NEG_INFINITY, |(slots, _)| slots + 1.0), most }
     }
 
-    /// Whether it lies in a range, ends included; `None` if only a part of the sizes does.
+    /// Whether the size lies in a range, ends included. `None` if only a part of the interval does.
     pub fn is_within(self, from: f64, to: f64) -> Option<bool> {
         if from <= self.least && self.most <= to {
             return Some(true);
@@ -114,7 +115,7 @@ impl First {
         (self.most < from || to < self.least).then_some(false)
     }
 
-    /// For people.
+    /// The interval as text.
     pub fn words(self) -> String {
         match self {
             First { least, most } if least == most => format!("{most} slots"),
@@ -125,22 +126,23 @@ impl First {
     }
 }
 
-/// For [`Evidence::curve`].
+/// Slots per peer, as `x` of [`Evidence::curve`].
 pub fn slots(settings: &Settings) -> Option<f64> {
     Some(settings.slots_per_peer.into())
 }
 
-/// Share of messages that waited for credit; one that waited several times counts as so many, up to all. Unit: percent.
+/// Share of messages that waited for credits. A message that waited several times counts several times; the
+/// share is at most 100. Unit: percent.
 pub fn delayed(record: &Record) -> Option<f64> {
     Some((100.0 * record.stalls as f64 / record.messages.max(1) as f64).min(100.0))
 }
 
-/// The middle value, or the mean of the two in the middle.
+/// The median: the middle value, or the mean of the two in the middle.
 pub fn median(values: &[f64]) -> Option<f64> {
     Spread::of(values).map(|spread| spread.median)
 }
 
-/// The mean; `None` of nothing.
+/// The mean; `None` without values.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
@@ -163,7 +165,7 @@ mod tests {
         assert_eq!((mean(&[1.0, 3.0]), mean(&[])), (Some(2.0), None));
     }
 
-    /// What was not run may be on either side.
+    /// Sizes that did not run may be on either side.
     #[test]
     fn a_first_size_is_bounded_by_the_simulated_sizes() {
         let curve = Curve(vec![(36.0, 9.0), (37.0, 9.0), (40.0, 5.0), (41.0, 5.0), (80.0, 1.0)]);

@@ -40,7 +40,7 @@ struct Stay {
     is_all: bool,
 }
 
-/// What stands above the tables.
+/// Text above the tables.
 const HEAD: &str = "\
 # Fidelity
 
@@ -68,10 +68,10 @@ a time, in the small worlds of `--quick`. [EXTOLL](fidelity/extoll.md) says whic
 
 /// The page.
 ///
-/// - `results`: what `points.json` holds, of the schema `weir-reproduce-2`.
+/// - `results`: content of `points.json`, of the schema `weir-reproduce-2`.
 ///
 /// # Errors
-/// [`Failure::Measurement`]: `results` is not of that form.
+/// [`Failure::Measurement`] if `results` has another form.
 pub fn page(results: &str) -> Result<String, Failure> {
     let results: Results = serde_json::from_str(results)
         .map_err(|error| Failure::Measurement(format!("results of weir reproduce: {error}")))?;

@@ -1,10 +1,11 @@
-//! `weir reproduce`: the published experiments, run, evaluated and drawn.
+//! `weir reproduce`: runs the published experiments, judges their points and draws their figures.
 //!
-//! An experiment is some plans (in files), points and figures (in [`points`]). Points are evaluated from records only. Then
-//! [`sensitivity`] finds the ranges of the assumed parameters over which a verdict stays, and [`seeds`] the noise.
+//! An experiment consists of plans (files), points and figures (in [`points`]). Points are evaluated from
+//! records only. Then [`sensitivity`] finds the ranges of the assumed parameters over which a verdict stays,
+//! and [`seeds`] the noise.
 //!
-//! A point that does not hold is a result like any other: it is printed, marked on the page, and explained on the fidelity
-//! page of its experiment (docs/explanation/fidelity).
+//! A point that does not hold is a result too: it is printed, marked on the page, and explained on the
+//! fidelity page of its experiment (docs/explanation/fidelity).
 
 mod evidence;
 pub mod fidelity;
@@ -61,7 +62,7 @@ pub struct ReproduceArguments {
     no_sweep: bool,
 }
 
-/// An experiment with what its plans gave.
+/// An experiment with the results of its plans.
 struct Reproduced<'a> {
     experiment: &'static Experiment,
     plans: Vec<&'a Plan>,
@@ -69,13 +70,13 @@ struct Reproduced<'a> {
     points: Vec<Point>,
 }
 
-/// What `points.json` holds.
+/// Format of `points.json`.
 #[derive(Serialize)]
 struct Output<'a> {
     schema: &'static str,
     weir_version: &'static str,
     quick: bool,
-    /// Worlds, each once: some are of two experiments.
+    /// Number of worlds. A world of two experiments counts once.
     worlds: usize,
     experiments: Vec<ExperimentOutput<'a>>,
 }
@@ -88,7 +89,7 @@ struct ExperimentOutput<'a> {
     worlds: usize,
 }
 
-/// Runs experiments. The result is the exit status.
+/// Runs experiments. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].
@@ -199,14 +200,14 @@ fn list() -> Vec<String> {
     points::ALL.iter().map(lines).collect()
 }
 
-/// The worlds of all experiments, each once: some are of two.
+/// The worlds of all experiments. A world of two experiments occurs once.
 fn worlds<'a>(reproduced: &[Reproduced<'a>]) -> Vec<&'a Record> {
     let mut known = HashSet::new();
     let records = reproduced.iter().flat_map(|it| it.evidence.records.iter().copied());
     records.filter(|record| known.insert(&record.key)).collect()
 }
 
-/// What the second table shows.
+/// Heading of the second table.
 const SENSITIVITY: &str =
     "Range of each assumed parameter over which the verdict stays (small worlds, one parameter at a time)";
 

@@ -5,7 +5,8 @@
 use super::evidence::Evidence;
 use super::points::{Experiment, Point, Verdict};
 
-/// Adds to each point how many seeds have its verdict, and the interval of its numbers. With one seed nothing is added.
+/// Adds the number of seeds with the same verdict, and the interval of the numbers, to each point. Does
+/// nothing with one seed.
 pub fn compare(experiment: &Experiment, evidence: &Evidence<'_>, points: &mut [Point]) {
     let seeds = evidence.seeds();
     if seeds.len() < 2 {
@@ -18,7 +19,7 @@ pub fn compare(experiment: &Experiment, evidence: &Evidence<'_>, points: &mut [P
         let others: Vec<&Point> = alone.iter().filter_map(|points| points.iter().find(same)).collect();
         let others: Vec<&Point> =
             others.into_iter().filter(|it| it.verdict != Verdict::NotEvaluated).collect();
-        // A point of which only one seed has worlds has no interval.
+        // A point with worlds of only one seed has no interval.
         if others.len() < 2 {
             continue;
         }
@@ -28,7 +29,8 @@ pub fn compare(experiment: &Experiment, evidence: &Evidence<'_>, points: &mut [P
     }
 }
 
-/// Texts that differ in numbers only, as one with the least and the greatest of each; `None` if they differ in more.
+/// Combines texts that differ in numbers only: the result has the smallest and largest of each number. `None`
+/// if they differ in more.
 fn interval(texts: &[&str]) -> Option<String> {
     let parts: Vec<Vec<&str>> = texts.iter().map(|text| pieces(text)).collect();
     let first = parts.first()?;
@@ -52,7 +54,7 @@ fn interval(texts: &[&str]) -> Option<String> {
     Some(text)
 }
 
-/// A text in numbers and what stands between them.
+/// Splits a text into numbers and the text between them.
 fn pieces(text: &str) -> Vec<&str> {
     let is_number = |character: char| character.is_ascii_digit() || character == '.' || character == '-';
     let mut pieces = Vec::new();

@@ -1,11 +1,11 @@
-//! Sensitivity: over which range of each assumed parameter does the verdict of a point stay?
+//! Sensitivity: the range of each assumed parameter over which the verdict of a point stays.
 //!
-//! Some prices of the models are assumptions, since no published time fits them ([`Assumed`]). A sweep changes one of them at
-//! a time in the worlds of the quick variant, runs these worlds, and evaluates the same rules. Full-size worlds would take
-//! days. So a range says how the small worlds behave, and it is given only to a point that has the same verdict in both. A
-//! point that holds in the large worlds only is said to be "not swept".
+//! Some prices of the models are assumptions, because no published time fits them ([`Assumed`]). A sweep
+//! changes one of them at a time in the worlds of the quick variant, runs these worlds, and evaluates the
+//! same rules. Full-size worlds would take days. So a range describes the small worlds, and only a point with
+//! the same verdict in both gets it. A point that holds in the large worlds only is "not swept".
 //!
-//! Plans of one experiment may differ in the call jitter that they assume. Worlds with the same jitter are swept together.
+//! Plans of one experiment may assume different call jitter. Worlds with the same jitter are swept together.
 
 use super::evidence::Evidence;
 use super::points::{Experiment, Point, Stay, Verdict};
@@ -30,7 +30,7 @@ pub struct Sweep {
     /// Worlds of the quick variant, with the assumed values.
     base: Vec<Setup>,
     steps: Vec<Step>,
-    /// All of them, each once: what has to be run.
+    /// The worlds to run, each once.
     pub plan: Plan,
 }
 
@@ -38,7 +38,7 @@ pub struct Sweep {
 pub const TITLE: &str = "sensitivity sweep";
 
 impl Sweep {
-    /// Of an experiment whose quick plans are `plans`.
+    /// The sweeps of an experiment whose quick plans are `plans`.
     pub fn of(experiment: &'static Experiment, plans: Vec<Plan>) -> Vec<Sweep> {
         let path = plans.first().map(|plan| plan.path.clone()).unwrap_or_default();
         // One seed of each plan: the sweep compares values, not seeds.
@@ -87,7 +87,7 @@ impl Sweep {
         Sweep { experiment, base, steps, plan }
     }
 
-    /// Gives the points of these worlds their ranges.
+    /// Adds the ranges to the points of these worlds.
     fn find_ranges(&self, results: &Results, points: &mut [Point]) {
         let base = self.points(&self.base, results);
         let steps: Vec<(&Step, Vec<Point>)> =
@@ -113,14 +113,15 @@ impl Sweep {
 
     fn points(&self, worlds: &[Setup], results: &Results) -> Vec<Point> {
         let records: Option<Vec<&Record>> = worlds.iter().map(|setup| results.of(setup)).collect();
-        // Without one of its worlds a step says nothing.
+        // A step with a missing world is not evaluated.
         records.map_or_else(Vec::new, |records| (self.experiment.points)(&Evidence::new(records, &[])))
     }
 }
 
-/// Gives each point of an experiment its ranges, and says of a point that holds whether it does everywhere.
+/// Adds the ranges to each point of an experiment. Sets the verdict of a point that holds to `HoldsIf` or
+/// `HoldsUnswept` where it does not hold with all values.
 ///
-/// - `sweeps`: of all experiments; without one of this experiment nothing is known about other values.
+/// - `sweeps`: the sweeps of all experiments. Without one of this experiment, other values are unknown.
 pub fn judge(experiment: &Experiment, sweeps: &[Sweep], results: &Results, points: &mut [Point]) {
     for sweep in sweeps.iter().filter(|sweep| sweep.experiment.id == experiment.id) {
         sweep.find_ranges(results, points);
@@ -137,7 +138,7 @@ pub fn judge(experiment: &Experiment, sweeps: &[Sweep], results: &Results, point
 /// Reads the small worlds of experiments.
 ///
 /// # Errors
-/// [`Failure`]: a plan makes no sense.
+/// [`Failure`] if a plan is not valid.
 pub fn read(
     chosen: &[&'static Experiment],
     quick: impl Fn(&str) -> Result<Plan, Failure>,
@@ -151,7 +152,7 @@ pub fn read(
     Ok(sweeps?.into_iter().flatten().filter(|sweep| !sweep.steps.is_empty()).collect())
 }
 
-/// Whether all points of a name hold; `None` if there is none, or one is not evaluated.
+/// Whether all points with this name hold; `None` if there is none, or one is not evaluated.
 fn verdict_of(points: &[Point], id: &str) -> Option<bool> {
     let mut of_it = points.iter().filter(|point| point.id == id).peekable();
     of_it.peek()?;

@@ -1,8 +1,8 @@
-//! For tests: records of worlds that nobody ran.
+//! For tests: records of worlds that did not run.
 
 use weir_sim::plan::{Key, Record, Settings};
 
-/// A world of which only this is known. Unit: ns.
+/// A record with these fields; all others are 0 or empty. Unit of the time: ns.
 pub fn record(key: Key, settings: Settings, time_ns: f64) -> Record {
     Record {
         key,

@@ -1,4 +1,5 @@
-//! Runs what plans ask for and is not recorded yet: cost first, then a bar, then a record for each world.
+//! Runs the worlds of plans that have no record yet. Prints an estimate first, then shows a progress bar, and
+//! writes a record for each world.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::HashMap;
@@ -14,19 +15,19 @@ use weir_sim::plan::record::Store;
 use weir_sim::plan::run::{self, Failed};
 use weir_sim::plan::{Key, Plan, Record, Setup};
 
-/// The records, in the directory that the user names.
+/// The file of records, in the directory that the user names.
 const FILE: &str = "worlds.jsonl";
 
-/// How to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Worlds at a time, if they fit into memory.
+    /// Number of worlds at a time, if they fit into memory.
     pub jobs: usize,
-    /// The user has chosen that number.
+    /// Whether the user has chosen this number.
     pub jobs_are_chosen: bool,
-    /// Where records go.
+    /// Directory of the records.
     pub out: PathBuf,
-    /// No bar.
+    /// No progress bar.
     pub quiet: bool,
 }
 
@@ -34,15 +35,15 @@ pub struct Options {
 #[derive(Debug, Default)]
 pub struct Results {
     records: HashMap<Key, Record>,
-    /// Worlds that did not end: why, and the command that repeats each.
+    /// Worlds that failed: the reason, and the command that repeats each.
     failed: Vec<String>,
-    /// What receivers occupy, by number of peers.
+    /// Memory of receivers, by number of peers.
     pub memory: Vec<memory::Row>,
 }
 
 #[cfg(test)]
 impl Results {
-    /// Of worlds that nobody ran.
+    /// Results of worlds that did not run.
     pub fn of_records(records: impl Iterator<Item = Record>) -> Results {
         Results {
             records: records.map(|record| (record.key.clone(), record)).collect(),
@@ -52,15 +53,15 @@ impl Results {
 }
 
 impl Results {
-    /// The record of a world; `None` if it has not been run.
+    /// The record of a world; `None` if it did not run.
     pub fn of(&self, setup: &Setup) -> Option<&Record> {
         self.records.get(&setup.key())
     }
 
-    /// Whether every world ended. For when what did has been shown.
+    /// Checks that every world ended. Callers show the results of the others first.
     ///
     /// # Errors
-    /// [`Failure::Measurement`] names those that did not.
+    /// [`Failure::Measurement`] names the worlds that failed.
     pub fn all_ended(&self) -> Result<(), Failure> {
         match self.failed.len() {
             0 => Ok(()),
@@ -73,7 +74,7 @@ impl Results {
     }
 }
 
-/// The command that runs one world of a plan.
+/// The command that runs one world of a plan again.
 fn command(plan: &Plan, key: &Key) -> String {
     if plan.title == crate::reproduce::SWEEP_TITLE {
         return format!("weir reproduce {}", plan.experiment);
@@ -84,11 +85,11 @@ fn command(plan: &Plan, key: &Key) -> String {
     format!("weir sim {path}{quick} --only {}", key.0)
 }
 
-/// Runs all worlds of the plans that are not recorded, and measures what they want measured. A world that does not end keeps no other from
-/// being run and kept, see [`Results::all_ended`].
+/// Runs all worlds of the plans that have no record, and measures memory where plans ask for it. A failed
+/// world does not stop the others, see [`Results::all_ended`].
 ///
 /// # Errors
-/// [`Failure`]: records cannot be kept, memory cannot be measured, signals cannot be seen to.
+/// [`Failure`] if records cannot be written, memory cannot be measured, or signals cannot be handled.
 pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     let path = options.out.join(FILE);
     let shown = path.display().to_string();
@@ -113,7 +114,7 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
                     results.records.insert(key, record.clone());
                 }
                 None => {
-                    // Flow control does not change what is sent, so the worlds of a sweep share an estimate.
+                    // All schemes send the same messages, so the worlds of a sweep share an estimate.
                     let reference = setup.reference().key();
                     let estimate = *estimates.entry(reference).or_insert_with(|| estimate::packets(setup));
                     more |= estimate.at_least;
@@ -125,7 +126,7 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
         costs.push((plan, open.len() - before, open[before..].iter().map(|(_, _, cost)| cost.packets).sum()));
     }
     print_estimates(&costs);
-    // The most expensive first, so that the last thread is not left alone with one of them.
+    // Runs the most expensive worlds first, so that none of them runs alone at the end.
     open.sort_by_key(|(_, _, cost)| std::cmp::Reverse(cost.packets));
     let total: u64 = open.iter().map(|(_, _, cost)| cost.packets).sum();
     let jobs = jobs_in_memory(&open, options)?;
@@ -153,10 +154,10 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     Ok(results)
 }
 
-/// How many worlds run at a time, so that the most expensive ones fit into the memory that is available.
+/// Number of worlds at a time, such that the most expensive ones fit into available memory.
 ///
 /// # Errors
-/// [`Failure::Usage`]: `--jobs` asks for more than fits.
+/// [`Failure::Usage`] if `--jobs` asks for more worlds than fit.
 fn jobs_in_memory(open: &[(&Setup, Key, Estimate)], options: &Options) -> Result<usize, Failure> {
     let worlds: Vec<u64> = open.iter().map(|(_, _, cost)| cost.memory_bytes()).collect();
     let Some(available) = available_memory_bytes() else { return Ok(options.jobs) };
@@ -176,7 +177,7 @@ fn jobs_in_memory(open: &[(&Setup, Key, Estimate)], options: &Options) -> Result
     Ok(fitting.max(1))
 }
 
-/// The most worlds at a time whose memory fits into `room`, whichever of them run together. Unit of both: bytes.
+/// Largest number of worlds at a time that fit into `room` in any combination. Unit of both: bytes.
 fn jobs_that_fit(mut worlds: Vec<u64>, room: u64) -> usize {
     worlds.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
     let mut taken = 0u64;
@@ -188,7 +189,7 @@ fn jobs_that_fit(mut worlds: Vec<u64>, room: u64) -> usize {
     if count == worlds.len() { usize::MAX } else { count }
 }
 
-/// Memory that a program can still have: of the machine, or of the control group if that is less. Unit: bytes.
+/// Available memory of the host, or of the control group if that is less. Unit: bytes.
 fn available_memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -201,7 +202,7 @@ fn available_memory_bytes() -> Option<u64> {
     Some(group.map_or(machine, |(most, current)| machine.min(most.saturating_sub(current))))
 }
 
-/// What each of several plans costs; worlds that two have in common are the first one's.
+/// Prints the estimate of each of several plans. A world of two plans counts for the first.
 fn print_estimates(costs: &[(&&Plan, usize, u64)]) {
     for (plan, worlds, packets) in costs.iter().filter(|(_, worlds, _)| costs.len() > 1 && *worlds > 0) {
         let (worlds, packets) = (count(*worlds as u64), count(*packets));
@@ -252,8 +253,8 @@ fn run_open(
                     setup.settings.describe()
                 ));
                 results.records.insert(record.key.clone(), record.clone());
-                let mut finished = finished.lock().expect("nobody panics with it");
-                // Worlds that were begun end after the first that could not be kept, too.
+                let mut finished = finished.lock().expect("no thread panics with the lock");
+                // Worlds that have begun still end after the first write error.
                 if kept.is_ok() {
                     kept = store.add(record);
                     *finished += u64::from(kept.is_ok());
@@ -276,9 +277,9 @@ fn run_open(
     Ok(failures)
 }
 
-/// On SIGINT or SIGTERM: how many worlds there are and where, and that nothing is lost.
+/// Handles SIGINT and SIGTERM: prints how many worlds have records, and where.
 ///
-/// - `finished`: locked while a record is written, so that no line is cut off.
+/// - `finished`: locked while a record is written, so that no line is truncated.
 fn report_interrupt(
     finished: &Arc<Mutex<u64>>,
     worlds: u64,
@@ -287,28 +288,28 @@ fn report_interrupt(
 ) -> Result<(), Failure> {
     let (finished, bar, shown) = (Arc::clone(finished), bar.clone(), shown.to_owned());
     let before_exit = move |signal| {
-        let finished = finished.lock().expect("nobody panics with it");
+        let finished = finished.lock().expect("no thread panics with the lock");
         bar.finish_and_clear();
         eprintln!(
-            "weir: {}; {} of {} worlds are kept in {shown}, and the same command goes on from there",
+            "weir: {}; {} of {} worlds have records in {shown}; the same command resumes there",
             Failure::Interrupted(signal),
             count(*finished),
             count(worlds)
         );
-        std::mem::forget(finished); // nothing is written any more
+        std::mem::forget(finished); // no record is written from here on
     };
     job::terminate_on_signal(before_exit).map_err(Failure::system("signals"))
 }
 
-/// Reads plans.
+/// Reads a plan.
 ///
 /// # Errors
-/// [`Failure::Usage`], with file and line.
+/// [`Failure::Usage`] with file and line.
 pub fn read(path: &Path, quick: bool) -> Result<Plan, Failure> {
     let networks = super::places::networks(path)?;
     let plan = Plan::read(path, &networks, quick).map_err(|error| Failure::Usage(error.to_string()))?;
     if quick && !plan.is_quick {
-        eprintln!("{}: has no [quick], so all of it is run", path.display());
+        eprintln!("{} has no [quick], so the full plan runs", path.display());
     }
     Ok(plan)
 }

@@ -1,4 +1,4 @@
-//! `weir sim`: runs the worlds of a plan, prints and draws what came of them.
+//! `weir sim`: runs the worlds of a plan, prints a table and writes a page.
 
 #[cfg(test)]
 pub mod blank;
@@ -65,7 +65,7 @@ pub struct ExecutionOptions {
 }
 
 impl ExecutionOptions {
-    /// For whoever runs worlds.
+    /// The options for [`execute`].
     pub fn options(&self) -> Options {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         Options {
@@ -77,7 +77,7 @@ impl ExecutionOptions {
     }
 }
 
-/// What `--json` writes.
+/// Format of `--json`.
 #[derive(Serialize)]
 struct Output<'a> {
     schema: &'static str,
@@ -88,7 +88,7 @@ struct Output<'a> {
     worlds: &'a [&'a Record],
 }
 
-/// Runs a plan. The result is the exit status.
+/// Runs a plan. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].
@@ -99,16 +99,16 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
         plan.memory_peers.clear();
         if plan.worlds.is_empty() {
             let what = format!("--only {wanted}: no world of {} has such a key", arguments.plan.display());
-            return Err(Failure::Usage(format!("{what}; allowed: the first letters of one")));
+            return Err(Failure::Usage(format!("{what}; allowed: the beginning of a key")));
         }
     }
     eprintln!("{}: {} ({})", plan.experiment, plan.title, plan.source);
     let results = execute::execute(&[&plan], &arguments.how.options())?;
     let records: Vec<&Record> = plan.worlds.iter().filter_map(|setup| results.of(setup)).collect();
-    // That of the quick variant does not take the place of the other.
+    // The page of the quick variant does not overwrite that of the full plan.
     let ending = if plan.is_quick { "quick.html" } else { "html" };
     let page = arguments.how.out.join(arguments.plan.file_name().unwrap_or_default()).with_extension(ending);
-    // One world is no figure, and would replace that of all.
+    // A page of one world would overwrite that of all worlds.
     let draws = !records.is_empty() && arguments.only.is_none();
     if draws {
         let failed = Failure::system(page.display().to_string());

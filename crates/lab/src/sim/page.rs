@@ -1,4 +1,5 @@
-//! The page of `weir sim`: what worlds took, drawn over the number that the plan varies most, and everything as a table.
+//! The page of `weir sim`: charts of time and overhead over the quantity that varies most, and a table of all
+//! worlds.
 
 use super::table::{self, Column};
 use serde_json::json;
@@ -8,12 +9,12 @@ use weir_output::markup::Html;
 use weir_output::quantity::count;
 use weir_sim::plan::{Plan, Record, SchemeName, Settings};
 
-/// More curves in one figure cannot be told apart.
+/// Most curves of a figure; more cannot be distinguished.
 const MAX_CURVES: usize = 12;
-/// From this ratio of the largest to the smallest x on, axes go by powers.
+/// Ratio of largest to smallest x from which axes are logarithmic.
 const BY_POWERS: f64 = 64.0;
 
-/// The whole page, for at least one record.
+/// The page for at least one record.
 pub fn render(plan: &Plan, records: &[&Record]) -> String {
     let title = format!("{}: {}", plan.experiment, plan.title);
     let mut html = Html::begin(&title);
@@ -27,9 +28,9 @@ pub fn render(plan: &Plan, records: &[&Record]) -> String {
     html.note(&format!("{}; network: {networks}", plan.path.display()));
     let packets = records.iter().map(|record| record.packets).sum();
     html.paragraph(&format!(
-        "{} worlds, {} packets, in virtual time. Overhead is the time of a world over that of the world without flow control \
-         that is otherwise the same, less one; where worlds differ in seeds only, their mean is drawn, with the least and the greatest. Worlds that have no such number (no slots without flow \
-         control) are in the table only.",
+        "{} worlds, {} packets, in virtual time. Overhead is the time of a world divided by the time of the same world without flow \
+         control, minus one. Where worlds differ in seeds only, charts show their mean and range. Worlds without a value for x are \
+         in the table only.",
         count(records.len() as u64),
         count(packets)
     ));
@@ -54,7 +55,7 @@ pub fn render(plan: &Plan, records: &[&Record]) -> String {
     html.end()
 }
 
-/// Time, and overhead where there are references; and how many curves are not in them.
+/// The charts of time and of overhead, and the number of curves that they leave out.
 fn charts(records: &[&Record]) -> ([Chart; 2], u64) {
     let columns = table::differing(records);
     let axis = Axis::of(&columns, records);
@@ -91,7 +92,7 @@ fn charts(records: &[&Record]) -> ([Chart; 2], u64) {
     ([time, overhead], names.len().saturating_sub(MAX_CURVES) as u64)
 }
 
-/// What the figures have as x: the column of numbers with the most different ones; without such a column the schemes.
+/// The x axis: the numeric column with the most different values, or the schemes if there is none.
 enum Axis<'a> {
     Numbers { column: &'a Column, by_powers: bool },
     Schemes(Vec<String>),
@@ -101,7 +102,7 @@ impl<'a> Axis<'a> {
     fn of(columns: &'a [Column], records: &[&Record]) -> Axis<'a> {
         let mut best: Option<(usize, Axis<'a>)> = None;
         for column in columns.iter().filter(|(heading, _)| heading != "seed") {
-            // What a scheme does not have is empty; a word makes the column none of numbers.
+            // A value is empty if a scheme has no such parameter. A column with a word is not numeric.
             let values =
                 records.iter().map(|record| column.1(&record.settings)).filter(|value| !value.is_empty());
             let Ok(mut values) = values.map(|value| value.parse::<f64>()).collect::<Result<Vec<_>, _>>()
@@ -138,7 +139,7 @@ impl<'a> Axis<'a> {
         }
     }
 
-    /// Where a world stands; `None` if it has no such number.
+    /// The x of a world; `None` if it has no such number.
     fn place(&self, settings: &Settings) -> Option<f64> {
         match self {
             Axis::Numbers { column, .. } => column.1(settings).parse().ok(),
@@ -159,7 +160,8 @@ impl<'a> Axis<'a> {
     }
 }
 
-/// The scheme, and whatever else distinguishes this world from others of its scheme, but for x and seed.
+/// Name of a curve: the scheme, and everything that distinguishes worlds of the same scheme except x and
+/// seed.
 fn curve_name(columns: &[Column], x: &str, records: &[&Record], settings: &Settings) -> String {
     let same = |record: &&&Record| record.settings.scheme == settings.scheme;
     let mut name = if x == "scheme" { String::from("worlds") } else { table::scheme_name(settings) };
@@ -174,7 +176,7 @@ fn curve_name(columns: &[Column], x: &str, records: &[&Record], settings: &Setti
     name
 }
 
-/// Values by place, several where seeds differ.
+/// Values by x. There are several where seeds differ.
 #[derive(Default)]
 struct Points(Vec<(f64, Vec<f64>)>);
 
@@ -186,7 +188,7 @@ impl Points {
         }
     }
 
-    /// Means in the order of x; least and greatest where there are several.
+    /// Means in the order of x, and smallest and largest value where there are several.
     fn drawn(mut self, scale: f64) -> (Curve, Vec<(f64, f64, f64)>) {
         self.0.sort_by(|one, other| one.0.total_cmp(&other.0));
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64 / scale;
@@ -206,7 +208,7 @@ mod tests {
     use super::*;
     use weir_sim::plan::Key;
 
-    /// A world of `scheme` with a round of `bytes`; its time is `time_ns`.
+    /// A latency world with messages of `bytes` bytes that takes `time_ns`.
     fn record(scheme: SchemeName, slots_per_peer: u32, bytes: u64, time_ns: f64) -> Record {
         let settings = Settings {
             network: String::from("ideal"),
@@ -246,7 +248,7 @@ mod tests {
         assert_eq!(left_out, 0);
         assert!(time.draw().contains("message_bytes") && overhead.draw().contains("50"));
 
-        // Nothing varies but the scheme.
+        // Only the scheme varies.
         let same = [record(unlimited, 0, 4, 10.0), record(SchemeName::Hardware, 0, 4, 20.0)];
         let ([time, _], _) = charts(&same.iter().collect::<Vec<_>>());
         let svg = time.draw();

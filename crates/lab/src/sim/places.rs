@@ -1,17 +1,18 @@
-//! Where experiments are: the plans that come with weir, their networks, and where records go.
+//! Finds experiments: the plans of weir, their networks, and the directory of records.
 
 use std::path::{Path, PathBuf};
 use weir_output::Failure;
 
-/// Variable that names the directory of the plans.
+/// Environment variable that names the directory of plans.
 const VARIABLE: &str = "WEIR_EXPERIMENTS_PATH";
-/// Where records and pages go if nobody says.
+/// Default directory of records and pages.
 pub const OUT: &str = "out/experiments";
 
-/// The directory of the plans that come with weir: as the environment says, `experiments` here, or beside the command.
+/// The directory of weir's plans: from the environment, `experiments` in the current directory, or near the
+/// command.
 ///
 /// # Errors
-/// [`Failure::Usage`]: where it was looked for.
+/// [`Failure::Usage`] names the directories that were searched.
 pub fn experiments() -> Result<PathBuf, Failure> {
     let mut places = Vec::new();
     if let Some(place) = std::env::var_os(VARIABLE) {
@@ -19,7 +20,7 @@ pub fn experiments() -> Result<PathBuf, Failure> {
     } else {
         places.push(PathBuf::from("experiments"));
         let own = std::env::current_exe().ok();
-        // out/bin/weir or target/release/weir of a source tree; PREFIX/bin/weir.
+        // The command is out/bin/weir or target/release/weir in a source tree, or PREFIX/bin/weir.
         let above = own.iter().flat_map(|own| own.ancestors().skip(2).take(3));
         places.extend(
             above.flat_map(|place| [place.join("experiments"), place.join("share/weir/experiments")]),
@@ -29,12 +30,12 @@ pub fn experiments() -> Result<PathBuf, Failure> {
     found.cloned().ok_or_else(|| {
         let looked = places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", ");
         Failure::Usage(format!(
-            "no directory of experiments with `networks` in it (looked at {looked}); name it with {VARIABLE}"
+            "no directory of plans found; none of {looked} has a directory `networks`; set {VARIABLE} to the directory of plans"
         ))
     })
 }
 
-/// The networks of a plan: beside it, beside its directory, or those that come with weir.
+/// The networks of a plan: beside the plan, beside its directory, or those of weir.
 ///
 /// # Errors
 /// As for [`experiments`].

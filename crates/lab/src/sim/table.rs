@@ -1,13 +1,13 @@
-//! A row for each world: what tells it from the others, its time, what flow control has cost it.
+//! The table of `weir sim`: for each world its differing parameters, its time and the cost of flow control.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 use weir_output::quantity::{count, three_digits, time_ns};
 use weir_sim::plan::{Record, SchemeName, Settings};
 
-/// Something in which worlds differ: its heading and its value.
+/// A parameter in which worlds differ: heading and value.
 pub type Column = (String, Box<dyn Fn(&Settings) -> String>);
 
-/// The table of these worlds, references among them.
+/// The table of these worlds, with references.
 pub fn render(records: &[&Record]) -> String {
     let (headings, rows) = rows(records);
     let mut table = Table::new();
@@ -21,7 +21,7 @@ pub fn render(records: &[&Record]) -> String {
     lines.join("\n")
 }
 
-/// Headings, and a row for each world.
+/// Headings, and one row for each world.
 pub fn rows(records: &[&Record]) -> (Vec<String>, Vec<Vec<String>>) {
     let columns = differing(records);
     let measured =
@@ -54,19 +54,19 @@ pub fn rows(records: &[&Record]) -> (Vec<String>, Vec<Vec<String>>) {
     (headings.collect(), records.iter().map(row).collect())
 }
 
-/// Time over that of the reference, less one; `None` without a reference.
+/// Time divided by that of the reference, minus one; `None` without reference.
 pub fn overhead(records: &[&Record], record: &Record) -> Option<f64> {
     let reference = record.settings.reference();
     let reference = records.iter().find(|other| other.settings == reference)?;
     Some(record.time_ns / reference.time_ns - 1.0)
 }
 
-/// What the worlds do not all have in common.
+/// The columns in which the worlds differ.
 pub fn differing(records: &[&Record]) -> Vec<Column> {
     columns(records).into_iter().filter(|(_, value)| differ(records, value.as_ref())).collect()
 }
 
-/// The scheme as plans call it.
+/// Name of the scheme in plans.
 pub fn scheme_name(settings: &Settings) -> String {
     let name = serde_json::to_value(settings.scheme).unwrap_or_default();
     name.as_str().unwrap_or_default().to_owned()
@@ -96,7 +96,7 @@ fn columns(records: &[&Record]) -> Vec<Column> {
         }),
         column("workload", |it| it.workload_name().to_owned()),
     ];
-    // Parameters of workloads, in the order in which they are met.
+    // Parameters of workloads, in the order in which they occur.
     let mut names: Vec<String> = Vec::new();
     for record in records {
         let parameters = record.settings.workload.as_object().and_then(|table| table.values().next());

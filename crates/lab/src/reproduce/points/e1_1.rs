@@ -1,4 +1,4 @@
-//! E1.1: static credits, ping-pong of 16 pairs between two nodes that are 1 to 14 hops apart.
+//! E1.1: static credits, ping-pong of 16 pairs between two nodes at a distance of 1 to 14 hops.
 
 use super::{Experiment, Point, VISIBLE, Verdict, WEIR, percent, static_name};
 use crate::reproduce::chart::{Chart, Mark};
@@ -14,13 +14,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     figures,
 };
 
-/// Partners' distances in ranks, with 16 to a node of a mesh of 8x8, and the hops between their nodes.
+/// Distances of partners in ranks, with 16 ranks on a node of an 8x8 mesh, and the hops between their nodes.
 const DISTANCES: [(f64, u32); 5] = [(16.0, 1), (64.0, 4), (112.0, 7), (496.0, 10), (1008.0, 14)];
 const NEAR: f64 = 16.0;
 const FAR: f64 = 1008.0;
-/// Up to so many slots buffers are small. Source: thesis, 5.3, "less than 30 slots per process".
+/// Buffers up to this number of slots are small. Source: thesis, 5.3, "less than 30 slots per process".
 const SMALL: f64 = 29.0;
-/// Fewer delayed sends than these are those of the beginning. Unit: percent.
+/// A smaller share of delayed sends comes from the start of a run. Unit: percent.
 const NONE_DELAYED: f64 = 1.0;
 
 fn is(it: &Settings, credit_slots: u32, distance: f64) -> bool {
@@ -61,7 +61,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             known.windows(2).all(|pair| pair[0].is_some() && pair[0] == pair[1]),
         ));
         if known.iter().all(Option::is_none) {
-            // Sends are delayed with every buffer that was run.
+            // Every buffer size that ran delays sends.
             points.iter_mut().last().into_iter().for_each(|point| point.verdict = Verdict::NotEvaluated);
         }
     }

@@ -1,4 +1,4 @@
-//! E1.10: memory per receiver: the published formulae, and what weir's endpoint occupies, measured.
+//! E1.10: memory per receiver: the published formulae, and the measured memory of weir's endpoint.
 
 use super::{Experiment, Point};
 use crate::reproduce::chart::Chart;
@@ -14,7 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     figures,
 };
 
-/// Processes, and what Table 7.1 says of them. Unit: MB (of 2^20 bytes).
+/// Number of processes, and two columns of Table 7.1. Unit: MB (of 2^20 bytes).
 const TABLE: [(u32, f64, f64); 5] = [
     (1 << 10, 4.0, 1.14),
     (1 << 12, 16.0, 4.6),
@@ -24,7 +24,7 @@ const TABLE: [(u32, f64, f64); 5] = [
 ];
 const MB: f64 = 1_048_576.0;
 
-/// Rows without a verdict: the table follows from a formula, so a world could not miss it.
+/// Rows without verdict: the table follows from a formula, which no world could miss.
 fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     let row_of = |peers: u32| evidence.memory.iter().find(move |row| row.peers == peers);
     let rows = TABLE.into_iter().filter_map(|(peers, static_mb, dynamic_mb)| {

@@ -1,4 +1,5 @@
-//! E1.2: static credits, all-to-all of 2 KB: where the overhead begins to fall and where it is stable.
+//! E1.2: static credits, all-to-all of 2 KB: the buffer size at which the overhead begins to fall, and the
+//! one from which it is stable.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent, static_name, weir_slots};
 use crate::reproduce::chart::{Chart, Mark};
@@ -16,19 +17,21 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// Slots at which the overhead begins to fall, for 1 to 5 credit slots.
 const FALLS: [f64; 5] = [38.0, 39.0, 40.0, 41.0, 42.0];
-/// Slots from which on it is stable; none up to 64 for one credit slot.
+/// Slots from which the overhead is stable. With one credit slot it is not stable up to 64.
 const STABLE: [Option<f64>; 5] = [None, Some(57.0), Some(52.0), Some(50.0), Some(49.0)];
-/// Below this many slots no message fits into a quota: the plateau from which the overhead falls.
+/// Range of slots in which no message fits into a quota: the plateau from which the overhead falls.
 const PLATEAU: (f64, f64) = (30.0, 37.0);
-/// From so many slots on nobody waits, whatever the credit region is. Source: thesis, formula 5.5 for one credit slot.
+/// Range of slots in which no sender waits, for any credit region. Source: thesis, formula 5.5 for one credit
+/// slot.
 const END: (f64, f64) = (75.0, 100.0);
-/// Of the way from the plateau to the end, so much has to be gone for the fall to have begun.
+/// The fall has begun when this share of the way from plateau to end is gone.
 const BEGUN: f64 = 0.10;
-/// And so much may be left where it is stable: the share of delayed sends, which has no noise of timing, has ended its fall.
+/// The fall has ended when this share is left. It is taken from the delayed sends, which have no timing
+/// noise.
 const LEFT: f64 = 0.05;
 
-/// Where a curve begins to fall, and from where on it is at its end; `None`: its ends are not known, or it falls by less than
-/// [`VISIBLE`].
+/// The size at which a curve begins to fall, and the size from which it has ended. `None` if its ends are
+/// unknown, or if it falls by less than [`VISIBLE`].
 fn fall(curve: &Curve) -> Option<(First, First)> {
     let plateau = median(&curve.between(PLATEAU.0, PLATEAU.1))?;
     let end = median(&curve.between(END.0, END.1))?;

@@ -1,4 +1,5 @@
-//! E1.3: piggybacked credits, all-to-all of 2044 B (which leaves room for them) and of 2048 B (which does not).
+//! E1.3: piggybacked credits, all-to-all of 2044 B, which leaves room for credits, and of 2048 B, which does
+//! not.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};
@@ -14,9 +15,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     figures,
 };
 
-/// "Fewer" credit packets at every buffer size: by so much at least. Unit: percent of them.
+/// Meaning of "fewer" credit packets: at least this share less, at every buffer size. Unit: percent.
 const FEWER: f64 = 1.0;
-/// "None of it" for 2048 B. Unit: percent of the credit packets, and percentage points of the overhead.
+/// Meaning of "none of it" for 2048 B. Unit: percent of the credit packets, and percentage points of the
+/// overhead.
 const SAME: f64 = 1.0;
 
 fn is(it: &Settings, ranks: u32, message_bytes: f64, piggyback: bool) -> bool {
@@ -30,7 +32,7 @@ fn credit_packets(record: &Record) -> Option<f64> {
     Some(record.credit_packets as f64)
 }
 
-/// How much less `with` is than `without`, slot by slot. Unit: percent.
+/// How much smaller `with` is than `without`, by slots. Unit: percent.
 fn less(with: &Curve, without: &Curve) -> Curve {
     let both = with.0.iter().filter_map(|&(x, with)| Some((x, with, without.at(x)?)));
     Curve(both.map(|(x, with, without)| (x, 100.0 * (1.0 - with / without))).collect())
@@ -72,7 +74,7 @@ fn points_of(evidence: &Evidence<'_>, ranks: u32) -> Vec<Point> {
                 (format!("{} fewer at least, {} on average", percent(least), percent(mean)), least >= FEWER)
             }),
         ),
-        // Barriers have messages without payload, which do carry credits.
+        // Barriers have messages without payload, which carry credits.
         Point::of(
             "2048.credit-packets",
             format!(

@@ -1,4 +1,4 @@
-//! E1.4: static against dynamic credits where only some of the ranks are active.
+//! E1.4: static and dynamic credits where only a part of the ranks is active.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent, weir_slots};
 use crate::reproduce::chart::{Chart, Mark};
@@ -17,15 +17,15 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// An acceptable overhead. Source: Prades, 2012, "por debajo del 5 %". Unit: percent.
 const LIMIT: f64 = 5.0;
-/// Below so many slots static credits cost more. Source: thesis, 5.5.
+/// Static credits cost more below this number of slots. Source: thesis, 5.5.
 const STATIC_SLOTS: f64 = 55.0;
-/// "About" a half, a quarter, an eighth of those slots: so much more is still about.
+/// Meaning of "about" a half, a quarter, an eighth of those slots: at most this factor more.
 const ABOUT: f64 = 1.25;
-/// "Only slightly more" than static: more by [`VISIBLE`] at least, and by so much at most. Unit: percentage points, mean over the
-/// buffer sizes.
+/// Meaning of "only slightly more" than static: at least [`VISIBLE`], at most this. Unit: percentage points,
+/// as mean over the buffer sizes.
 const SLIGHTLY: f64 = 3.0;
 
-/// Some of the ranks, and all there are.
+/// Active ranks, and all ranks.
 type Part = (u32, u32);
 
 fn part(it: &Settings) -> Option<Part> {
@@ -39,7 +39,7 @@ fn words(part: Part) -> String {
     }
 }
 
-/// `1/2`: the part that is active, for names that do not depend on the number of ranks.
+/// Name of the active part, such as `1/2`, for names that do not depend on the number of ranks.
 fn share_name((group, ranks): Part) -> String {
     format!("1/{}", ranks / group.max(1))
 }
@@ -48,7 +48,7 @@ fn curve(evidence: &Evidence<'_>, scheme: SchemeName, of: Part) -> Curve {
     evidence.overhead_by_slots(|it| it.scheme == scheme && part(it) == Some(of))
 }
 
-/// Those that were run, the largest part first.
+/// The parts that ran, the largest first.
 fn parts(evidence: &Evidence<'_>) -> Vec<Part> {
     let mut parts: Vec<Part> = evidence.values(part).into_iter().flatten().collect();
     let share = |(group, ranks): &Part| f64::from(*group) / f64::from(*ranks);

@@ -1,7 +1,7 @@
-//! E1.5: what of the overhead is computation, and what is waiting and traffic.
+//! E1.5: which part of the overhead is computation, and which is waiting and traffic.
 //!
-//! The same worlds once more with processors that handle credit packets for nothing: what is left is stalls and traffic, what is gone is
-//! computation. (The thesis does not say how it told them apart.)
+//! The same worlds run again with processors that handle credit packets at no cost. The remaining overhead is
+//! stalls and traffic; the rest is computation. The thesis does not say how it separated them.
 
 use super::{Experiment, Point, VISIBLE, percent};
 use crate::reproduce::chart::{Chart, Mark};
@@ -19,11 +19,13 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const PINGPONG: &str = "multi_pingpong";
 const ALLTOALL: &str = "alltoall";
-/// "Very similar" from so many slots on, for all-to-all; below, dynamic credits cost "slightly" more. Source: thesis, 7.1.
+/// "Very similar" from this number of slots on, for all-to-all. Below, dynamic credits cost "slightly" more.
+/// Source: thesis, 7.1.
 const SIMILAR_FROM: f64 = 16.0;
-/// What either word allows; "slightly more" is more by [`VISIBLE`] at least. Unit: percentage points, mean over the buffer sizes.
+/// Meaning of both words; "slightly more" is also at least [`VISIBLE`] more. Unit: percentage points, as mean
+/// over the buffer sizes.
 const SIMILAR: f64 = 3.0;
-/// "Much lower" than static: so much of it at most.
+/// Meaning of "much lower" than static: at most this share of it.
 const MUCH: f64 = 0.5;
 
 fn free_of_computation(it: &Settings) -> bool {
@@ -36,7 +38,7 @@ fn total(evidence: &Evidence<'_>, scheme: SchemeName, workload: &str, free: bool
     })
 }
 
-/// What handling credit packets costs by itself.
+/// Overhead that comes from handling credit packets.
 fn computation(evidence: &Evidence<'_>, scheme: SchemeName, workload: &str) -> Curve {
     let (all, rest) = (total(evidence, scheme, workload, false), total(evidence, scheme, workload, true));
     Curve(all.0.iter().filter_map(|&(slots, all)| Some((slots, all - rest.at(slots)?))).collect())

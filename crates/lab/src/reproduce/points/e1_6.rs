@@ -1,4 +1,4 @@
-//! E1.6: some peers live in the same node and need no credits.
+//! E1.6: peers on the same node need no credits.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};
@@ -14,16 +14,16 @@ pub const EXPERIMENT: Experiment = Experiment {
     figures,
 };
 
-/// With so many local peers and more, dynamic credits cost less. Source: thesis, 7.2. Unit: percent.
+/// From this share of local peers on, dynamic credits cost less. Source: thesis, 7.2. Unit: percent.
 const HELPS_FROM: f64 = 25.0;
-/// "Similar": so much apart at most. Unit: percentage points, mean over the buffer sizes.
+/// Meaning of "similar": at most this difference. Unit: percentage points, as mean over the buffer sizes.
 const SIMILAR: f64 = 3.0;
 
 fn curve(evidence: &Evidence<'_>, scheme: SchemeName, ranks: u32) -> Curve {
     evidence.overhead_by_slots(|it| it.scheme == scheme && it.ranks == ranks)
 }
 
-/// Percent of the destinations that are local.
+/// Share of destinations that are local. Unit: percent.
 fn local(evidence: &Evidence<'_>, ranks: u32) -> f64 {
     let ranks_per_node = evidence.values(|it| if it.ranks == ranks { it.ranks_per_node } else { 0 });
     100.0 * f64::from(ranks_per_node.last().copied().unwrap_or(0)) / f64::from(ranks)

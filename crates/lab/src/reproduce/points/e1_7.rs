@@ -1,4 +1,5 @@
-//! E1.7: seven phases of all-to-alls among more and fewer ranks, and the credits of rank 0 towards three groups of them.
+//! E1.7: seven phases of all-to-alls among different numbers of ranks, and the credits of rank 0 towards
+//! three groups of them.
 
 use super::{Experiment, Point, WEIR};
 use crate::reproduce::chart::{Chart, Mark};
@@ -15,10 +16,11 @@ pub const EXPERIMENT: Experiment = Experiment {
     figures,
 };
 
-/// Groups of Figure 7.4: those in all phases, those in the phases of a half and of all, those in the phases of all.
+/// Groups of Figure 7.4: active in all phases, in the phases of a half and of all ranks, in the phases of all
+/// ranks.
 const GROUPS: [&str; 3] = ["active in all phases", "in phases of a half and of all", "in phases of all"];
 
-/// "Suddenly gain": so much in the mean from one call to the next. Unit: slots.
+/// Meaning of "suddenly gain": at least this from one call to the next, as mean over the group. Unit: slots.
 const SUDDEN: f64 = 1.0;
 
 fn world<'a>(evidence: &Evidence<'a>, scheme: SchemeName) -> Option<&'a Record> {
@@ -29,7 +31,7 @@ fn series<'a>(record: &'a Record, name: &str) -> &'a [f64] {
     record.measures.get(name).map_or(&[], |measure: &Measure| &measure.of_rank_0)
 }
 
-/// Mean credits towards a group after each call, and the phase that the call belongs to.
+/// Mean credits towards a group after each call, with the phase of the call.
 fn credits(record: &Record, group: usize) -> Vec<(usize, f64)> {
     let phases = series(record, "phase");
     let credits = series(record, &format!("credits_{group}_mean_slots"));
@@ -46,7 +48,7 @@ fn at_the_end(credits: &[(usize, f64)]) -> Vec<f64> {
     ends
 }
 
-/// The last value before a phase, and the first in it.
+/// The last value before a phase, and the first value in it.
 fn around_the_beginning(credits: &[(usize, f64)], phase: usize) -> Option<(f64, f64)> {
     let first = credits.iter().position(|(it, _)| *it == phase)?;
     Some((credits.get(first.checked_sub(1)?)?.1, credits[first].1))

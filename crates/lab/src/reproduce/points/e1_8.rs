@@ -16,8 +16,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// An acceptable mean overhead. Source: thesis, 7.5. Unit: percent.
 const ACCEPTABLE: f64 = 3.0;
-/// What static costs at least and dynamic at most with 8 slots. Source: Prades, 2012: a mean over selected benchmarks, where ours is one
-/// over all that are run. Unit: percent.
+/// Overhead of static credits at least, and of dynamic credits at most, with 8 slots. Source: Prades, 2012, a
+/// mean over selected benchmarks. Ours is a mean over all that ran. Unit: percent.
 const STATIC_AT_8: f64 = 15.0;
 const DYNAMIC_AT_8: f64 = 2.0;
 
@@ -25,7 +25,7 @@ fn benchmark(it: &Settings) -> &str {
     it.workload["imb"]["benchmark"].as_str().unwrap_or("")
 }
 
-/// Mean over the benchmarks, at each buffer size at which all that were run are known.
+/// Mean over the benchmarks, at each buffer size at which all of them ran.
 fn average(evidence: &Evidence<'_>, scheme: SchemeName) -> Curve {
     let benchmarks = evidence.values(|it| benchmark(it).to_owned());
     let curves: Vec<Curve> = benchmarks

@@ -1,4 +1,4 @@
-//! E1.9: Scatterv whose root changes every 1 to 50 calls.
+//! E1.9: Scatterv with a root that changes every 1 to 50 calls.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};
@@ -14,7 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     figures,
 };
 
-/// "Close to the reference". Unit: percent.
+/// Meaning of "close to the reference". Unit: percent.
 const CLOSE: f64 = 10.0;
 
 fn calls_per_root(it: &Settings) -> Option<f64> {

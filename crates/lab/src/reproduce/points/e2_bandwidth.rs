@@ -40,21 +40,22 @@ pub const LARGE: Experiment = Experiment {
     },
 };
 
-/// The three schemes of the paper.
+/// The schemes of the paper.
 const SCHEMES: [(SchemeName, &str); 3] = [
     (SchemeName::Hardware, "hardware"),
     (SchemeName::StaticConnection, "static"),
     (SchemeName::Adaptive, "adaptive"),
 ];
-/// The RNR timer of the scheme `hardware` in an extra curve: the default of later versions of the authors' library (MVAPICH,
-/// `VIADEV_DEFAULT_MIN_RNR_TIMER` 12, which InfiniBand defines as 0.64 ms). That of the paper was not published. Unit: ns.
+/// The RNR timer of `hardware` in an extra curve. It is the default of later versions of the authors'
+/// library: MVAPICH, `VIADEV_DEFAULT_MIN_RNR_TIMER` 12, which InfiniBand defines as 0.64 ms. The timer of the
+/// paper was not published. Unit: ns.
 const LATER_RNR_TIMER_NS: u64 = 640_000;
-/// "Equal": the slowest takes so much longer than the fastest at most. Unit: percent.
+/// Meaning of "equal": the slowest takes at most this much longer than the fastest. Unit: percent.
 const EQUAL: f64 = 2.0;
-/// "Best", "worst" and "better": by so much at least, which is what makes a difference of "equal" times. Unit: percent.
+/// Meaning of "best", "worst" and "better": at least this difference, the bound of "equal". Unit: percent.
 const FASTER: f64 = EQUAL;
 const FASTER_RATIO: f64 = 1.0 + FASTER / 100.0;
-/// "Comparable". Unit: percent.
+/// Meaning of "comparable". Unit: percent.
 const COMPARABLE: f64 = 10.0;
 
 fn time_by(
@@ -74,7 +75,7 @@ fn is_blocking(it: &Settings) -> bool {
     it.workload["bandwidth"]["blocking"].as_bool() == Some(true)
 }
 
-/// Time of a message by window.
+/// Time of a message over the window.
 fn bandwidth(evidence: &Evidence<'_>, scheme: SchemeName, blocking: bool) -> Curve {
     bandwidth_with_timer(evidence, scheme, blocking, false)
 }
@@ -85,7 +86,7 @@ fn bandwidth_with_timer(evidence: &Evidence<'_>, scheme: SchemeName, blocking: b
     time_by(evidence, scheme, "window_messages", is)
 }
 
-/// By how much the slowest curve is slower than the fastest, where that is most. Unit: percent.
+/// Largest difference between the slowest and the fastest curve. Unit: percent.
 fn spread(curves: &[Curve]) -> Option<f64> {
     let places = curves.first()?.0.iter().map(|point| point.0);
     let spreads = places.filter_map(|x| {
@@ -234,7 +235,7 @@ fn latency_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     vec![chart]
 }
 
-/// - `published`: what was said of blocking calls, and of the others.
+/// - `published`: the statements about blocking and non-blocking calls.
 fn bandwidth_figures(evidence: &Evidence<'_>, published: [&'static str; 2]) -> Vec<Chart> {
     let bytes = evidence.records.first().and_then(|record| record.settings.workload_number("message_bytes"));
     let charts = [true, false].into_iter().zip(published).map(|(blocking, text)| {

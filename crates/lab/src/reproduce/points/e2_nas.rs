@@ -1,4 +1,5 @@
-//! E2.5 and E2.6: NAS kernels on InfiniBand with many buffers and with one; explicit credit messages and buffers needed.
+//! E2.5 and E2.6: NAS kernels on InfiniBand with many buffers and with one: times, explicit credit messages
+//! and buffers.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};
@@ -23,7 +24,7 @@ pub const BUFFERS: Experiment = Experiment {
     figures: buffer_figures,
 };
 
-/// Kernels; ECMs and messages of static; the most buffers of adaptive.
+/// Kernel; ECMs and messages with static credits; most buffers of a connection with the adaptive scheme.
 const PUBLISHED: [(&str, u64, u64, u64); 7] = [
     ("is", 0, 383, 4),
     ("ft", 0, 193, 4),
@@ -33,27 +34,27 @@ const PUBLISHED: [(&str, u64, u64, u64); 7] = [
     ("bt", 0, 28_913, 7),
     ("sp", 0, 14_531, 7),
 ];
-/// The most buffers of a connection that LU needed. Source: slides, table of maxima.
+/// Most buffers of a connection with LU. Source: slides, table of maxima.
 const LU_BUFFERS: u64 = PUBLISHED[2].3;
 const SCHEMES: [(SchemeName, &str); 3] = [
     (SchemeName::Hardware, "hardware"),
     (SchemeName::StaticConnection, "static"),
     (SchemeName::Adaptive, "adaptive"),
 ];
-/// "Comparable". Unit: percent.
+/// Meaning of "comparable". Unit: percent.
 const COMPARABLE: f64 = 5.0;
-/// The pre-post value of the table of ECMs is not published. Unit: buffers.
+/// Number of pre-posted buffers in the table of ECMs, which is not published.
 const ECM_PREPOST: u32 = 10;
-/// All that are run.
+/// All values that run.
 const PREPOSTS: [u32; 3] = [1, ECM_PREPOST, 100];
-/// "Far above the rest": so many times the next.
+/// Meaning of "far above the rest": at least this multiple of the next.
 const FAR_ABOVE: f64 = 3.0;
 
 fn kernel(it: &Settings) -> &str {
     it.workload["nas"]["kernel"].as_str().unwrap_or("")
 }
 
-/// Buffers of a connection at the beginning.
+/// Buffers of a connection at the start.
 fn preposted(it: &Settings) -> u32 {
     if it.scheme == SchemeName::Adaptive { it.start_slots } else { it.slots_per_peer }
 }
@@ -63,7 +64,7 @@ fn world<'a>(evidence: &Evidence<'a>, scheme: SchemeName, name: &str, buffers: u
     evidence.records.iter().copied().find(|record| is(&record.settings))
 }
 
-/// The world of weir's own settings.
+/// The world with weir's default settings.
 fn weirs<'a>(evidence: &Evidence<'a>, name: &str) -> Option<&'a Record> {
     let is = |it: &Settings| it.scheme == SchemeName::Weir && kernel(it) == name;
     evidence.records.iter().copied().find(|record| is(&record.settings))
@@ -74,7 +75,7 @@ fn ecms(record: &Record) -> f64 {
     100.0 * record.credit_packets as f64 / record.messages as f64
 }
 
-/// Times of the schemes over that of the fastest of them. Unit: percent above it.
+/// Times of the schemes compared with the fastest one. Unit: percent above it.
 fn behind(evidence: &Evidence<'_>, name: &str, buffers: u32) -> Option<[f64; 3]> {
     let times =
         SCHEMES.map(|(scheme, _)| world(evidence, scheme, name, buffers).map(|record| record.time_ns));
@@ -212,7 +213,7 @@ fn buffer_points(evidence: &Evidence<'_>) -> Vec<Point> {
     points
 }
 
-/// A chart of something that every kernel has.
+/// A chart of a number that every kernel has.
 fn of_kernels(title: impl Into<String>, y_title: &str) -> Chart {
     Chart::new(title, "kernel, class A", y_title).categories(PUBLISHED.map(|(name, ..)| name.to_uppercase()))
 }

@@ -1,7 +1,8 @@
-//! What was published about each experiment, and the rules by which our records are compared with it.
+//! The published statements about each experiment (points), and the rules that compare our records with them.
 //!
-//! A file for each experiment: `points` (published, ours, holds) and `figures`. They see records only. A rule that needs a number of its
-//! own (how much is "stable"?) names it, says why, and the number is printed with the point.
+//! Each experiment has a file with its `points` (published, ours, verdict) and `figures`. Both see records
+//! only. A rule may need a number of its own, for example how much "stable" allows. The file names that
+//! number and its reason, and the text of the point prints it.
 
 mod e1_1;
 mod e1_10;
@@ -21,11 +22,11 @@ use super::evidence::{Evidence, First};
 use serde::Serialize;
 use weir_proto::DataRegion;
 
-/// A difference that a reader of a published figure can see. A rule that says "more" or "less" requires it, since any two
-/// worlds differ by something. Unit: percentage points.
+/// The smallest difference that a reader of a published figure can see. A rule that says "more" or "less"
+/// requires it, because two worlds never have exactly the same time. Unit: percentage points.
 const VISIBLE: f64 = 1.0;
 
-/// Whether a point holds.
+/// Verdict about a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -37,14 +38,14 @@ pub enum Verdict {
     HoldsIf,
     /// It does not hold with the assumed parameters.
     DoesNotHold,
-    /// The worlds that were run do not decide it (the quick variant leaves some out).
+    /// The worlds that ran do not decide it. The quick variant leaves some worlds out.
     NotEvaluated,
-    /// Nothing was published that could be judged: the row shows a number of ours.
+    /// Nothing was published that could be judged. The row shows a number of ours.
     NotPublished,
 }
 
 impl Verdict {
-    /// For people.
+    /// The verdict as text.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Holds => "holds",
@@ -62,24 +63,24 @@ impl Verdict {
     }
 }
 
-/// One statement of a paper beside ours.
+/// A published statement beside our result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Name of the rule within its experiment. The same rule has the same name at every size of the worlds.
     pub id: String,
-    /// What is compared, and by which rule.
+    /// The compared quantity, and the rule.
     pub text: String,
-    /// What was published.
+    /// The published statement.
     pub published: String,
-    /// What our records say.
+    /// Our result.
     pub ours: String,
-    /// Whether it holds.
+    /// The verdict.
     pub verdict: Verdict,
     /// How the verdict depends on each assumed parameter; empty if nothing was swept.
     pub sensitivity: Vec<Stay>,
-    /// Seeds with the same verdict, of all that were run; `None` with one seed.
+    /// Number of seeds with the same verdict, and number of seeds; `None` with one seed.
     pub seeds: Option<(usize, usize)>,
-    /// `ours` with the least and the greatest of each number over the seeds; `None` with one seed.
+    /// `ours` with the smallest and largest of each number over the seeds; `None` with one seed.
     pub over_seeds: Option<String>,
 }
 
@@ -105,12 +106,12 @@ impl Point {
         }
     }
 
-    /// A point that the worlds that were run do not decide.
+    /// A point that the worlds that ran do not decide.
     pub fn open(id: impl Into<String>, text: impl Into<String>, published: impl Into<String>) -> Point {
         Point { verdict: Verdict::NotEvaluated, ..Point::new(id, text, published, "not run", false) }
     }
 
-    /// Withdraws the verdict, since `missing` worlds did not end.
+    /// Withdraws the verdict, because `missing` worlds failed.
     pub fn open_without(&mut self, missing: usize) {
         let worlds = if missing == 1 { "a world is" } else { "worlds are" };
         self.ours = format!("{worlds} missing; without: {}", self.ours);
@@ -119,12 +120,12 @@ impl Point {
         }
     }
 
-    /// A number of ours beside the published ones.
+    /// A number of ours without a published one.
     pub fn beside(text: impl Into<String>, ours: impl Into<String>) -> Point {
         Point::beside_published(text, "-", ours)
     }
 
-    /// A number of ours beside a published one that nothing of ours can miss.
+    /// A number of ours beside a published one that no result could miss.
     pub fn beside_published(
         text: impl Into<String>,
         published: impl Into<String>,
@@ -133,7 +134,8 @@ impl Point {
         Point { verdict: Verdict::NotPublished, ..Point::new("", text, published, ours, true) }
     }
 
-    /// A point about the first size from which on something holds: open if the sizes that were run leave it open.
+    /// A point about the first size from which on something holds. It is not evaluated if the sizes that ran
+    /// do not decide it.
     pub fn of_first(
         id: impl Into<String>,
         text: impl Into<String>,
@@ -148,7 +150,7 @@ impl Point {
         }
     }
 
-    /// [`Point::new`] of what was found, or [`Point::open`].
+    /// [`Point::new`] of a result, or [`Point::open`] without one.
     pub fn of(
         id: impl Into<String>,
         text: impl Into<String>,
@@ -178,11 +180,11 @@ impl Point {
 pub struct Stay {
     /// Name and unit of the parameter.
     pub parameter: &'static str,
-    /// The least value around the assumed one with the same verdict.
+    /// The smallest value with the same verdict, in the range around the assumed value.
     pub from: f64,
-    /// The greatest.
+    /// The largest such value.
     pub to: f64,
-    /// Whether that is all that was swept.
+    /// Whether the range contains all values of the sweep.
     pub is_all: bool,
 }
 
@@ -197,7 +199,7 @@ impl Stay {
 pub struct Experiment {
     /// Its number in the evaluation.
     pub id: &'static str,
-    /// What it is about.
+    /// Title.
     pub title: &'static str,
     /// Where it was published.
     pub source: &'static str,
@@ -239,11 +241,12 @@ fn static_name(credit_slots: u32) -> String {
     format!("static, {credit_slots} credit slot{}", if credit_slots == 1 { "" } else { "s" })
 }
 
-/// The name of the curve of weir's own scheme, in all figures; which of its points is the default depends on the ranks.
+/// Name of the curve of weir's own scheme in all figures. The number of ranks decides which of its points is
+/// the default.
 const WEIR: &str = "weir (dynamic, piggybacking, equal shares at first contact)";
 
-/// Slots per peer, credit slots included, that weir ships with for a job of `ranks` (0: nothing was run): 16 and 2, and more for few
-/// ranks.
+/// weir's default slots per peer, with credit slots, for a job of `ranks` (0: no world ran): 16 and 2, and
+/// more for few ranks.
 fn weir_slots(ranks: u32) -> f64 {
     f64::from(DataRegion::default_slots(16, ranks) / ranks.max(1) + 2)
 }

@@ -1,5 +1,5 @@
-//! Every experiment has its plans, and its rules judge as they should: with records as a paper describes them each point holds, and with
-//! records that deviate in one respect the points that are about it do not.
+//! Every experiment has its plans, and its rules judge correctly. With records as a paper describes them each
+//! point holds. With records that deviate in one respect, the points about it do not hold.
 
 use super::*;
 use crate::reproduce::sensitivity;
@@ -24,7 +24,7 @@ fn nothing_was_run_so_nothing_holds_and_nothing_is_drawn() {
         }
         for chart in (experiment.figures)(&nothing) {
             assert!(chart.is_empty() && chart.draw().contains("</svg>"), "{}", experiment.id);
-            // What only weir does has nothing published beside it.
+            // Figures of weir's own scheme have nothing published.
             assert!(chart.shows_published() || chart.title.contains(WEIR), "{}", chart.title);
         }
     }
@@ -80,22 +80,22 @@ fn is_lu(record: &Record) -> bool {
     record.settings.workload["nas"]["kernel"].as_str() == Some("lu")
 }
 
-/// Its processors handle credit packets for nothing.
+/// Whether its processors handle credit packets at no cost.
 fn is_free(record: &Record) -> bool {
     record.settings.network_value("credit_send_ns") == Some(0.0)
 }
 
-/// A parameter of the workload; 0 without it.
+/// A parameter of the workload; 0 if it has none.
 fn number(record: &Record, name: &str) -> f64 {
     record.settings.workload_number(name).unwrap_or(0.0)
 }
 
-/// Sets the time to so many percent above that of the reference.
+/// Sets the time to this percentage above that of the reference.
 fn costs(record: &mut Record, percent: f64) {
     record.time_ns = 1000.0 * (1.0 + percent / 100.0);
 }
 
-/// The points of an experiment from records of all its worlds at full size: as published, and then changed.
+/// The points of an experiment with all worlds at full size, from published values that `change` alters.
 fn judged(id: &str, change: &dyn Fn(&mut Record)) -> Vec<Point> {
     let experiment = ALL.iter().find(|it| it.id == id).expect("an experiment");
     let plans: Vec<Plan> = experiment.plans.iter().map(|name| plan_of(name, false)).collect();
@@ -114,7 +114,7 @@ fn judged(id: &str, change: &dyn Fn(&mut Record)) -> Vec<Point> {
     (experiment.points)(&evidence).into_iter().filter(|it| it.verdict != Verdict::NotPublished).collect()
 }
 
-/// What a paper says of a world, in numbers of our own choice where it has only words. (E1.10 has no worlds.)
+/// The published results of a world. Where a paper has words only, the numbers are ours. E1.10 has no worlds.
 fn as_published(id: &str, record: &mut Record) {
     use SchemeName::{Adaptive, Hardware, StaticConnection};
     let it = record.settings.clone();
@@ -208,7 +208,7 @@ fn as_published(id: &str, record: &mut Record) {
             record.credit_packets = if is_lu && it.scheme == StaticConnection { 180 } else { 0 };
             record.peak_quota_slots = if is_lu { 63 } else { 7 };
         }
-        // All schemes the same.
+        // All schemes are equal.
         _ => costs(record, 0.0),
     }
 }
@@ -224,8 +224,8 @@ fn as_published_every_point_holds() {
     }
 }
 
-/// One change of the records as published: of which experiment, of which records, what, and pieces of the texts of the points that it
-/// breaks, each at the beginning of a word.
+/// A deviation from the published records: the experiment, the affected records, the change, and words that
+/// begin a part of the text of each point that then fails.
 type Deviation<'a> = (&'a str, &'a dyn Fn(&Record) -> bool, &'a dyn Fn(&mut Record), &'a [&'a str]);
 
 #[test]
@@ -259,7 +259,7 @@ fn each_deviation_breaks_the_points_that_are_about_it_and_no_other() {
         ("E1.1", &first, &|it| it.time_ns += 300.0, &["n = 1 has the least"]),
         ("E1.1", &first, &|it| it.stalls /= 10, &["more of its sends are delayed"]),
         ("E1.2", &all, &|it| costs(it, 30.0), &["begins to fall", "is stable"]),
-        // Among 1024 ranks too few sizes are run to tell.
+        // With 1024 ranks too few sizes run to decide it.
         (
             "E1.2",
             &|it| it.settings.ranks < 1024,
@@ -306,7 +306,7 @@ fn each_deviation_breaks_the_points_that_are_about_it_and_no_other() {
             &|it| costs(it, 60.0),
             &["slightly more than static"],
         ),
-        // More, but not visibly.
+        // More, but less than visible.
         (
             "E1.4",
             &|it| is_dynamic(it) && everybody(it),
@@ -404,7 +404,7 @@ fn each_deviation_breaks_the_points_that_are_about_it_and_no_other() {
                 wrong.push(format!("{id}, deviation {index}: {verdict:?}: {text}: {ours}"));
             }
         }
-    } // A rule that nothing breaks is no rule.
+    } // each rule is broken by some deviation
     for experiment in ALL.iter().filter(|it| it.id != "E1.10") {
         for point in judged(experiment.id, &|_| {}) {
             let fails = can_fail.iter().any(|(id, name)| *id == experiment.id && *name == point.id);
@@ -416,7 +416,7 @@ fn each_deviation_breaks_the_points_that_are_about_it_and_no_other() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A sweep and seeds find a point in other worlds by its name.
+/// Sweeps and seeds identify a point of other worlds by its name.
 #[test]
 fn every_rule_has_a_name_of_its_own() {
     for experiment in ALL {
@@ -429,8 +429,8 @@ fn every_rule_has_a_name_of_its_own() {
     }
 }
 
-/// The points of an experiment after its sweep: from records as published of the quick worlds, the swept ones included, and then
-/// changed.
+/// The points of an experiment after its sweep, from published values of the quick worlds and of the swept
+/// ones, which `change` alters.
 fn swept(id: &str, change: &dyn Fn(&mut Record)) -> Vec<Point> {
     let experiment = ALL.iter().find(|it| it.id == id).expect("an experiment");
     let quick = |name: &str| Ok(plan_of(name, true));
@@ -491,7 +491,7 @@ fn a_point_that_fails_with_another_price_holds_if() {
     }
 }
 
-/// One plan of E1.4 assumes a call jitter, the other none: the range of each contains what it assumes.
+/// One plan of E1.4 assumes call jitter, the other none. The range of each contains its assumed value.
 #[test]
 fn a_range_contains_the_assumed_value_of_the_plan() {
     let jitter = |record: &Record| record.settings.network_value("call_jitter_ns").unwrap_or(0.0);
@@ -529,7 +529,7 @@ fn memory_has_no_verdict() {
     assert_eq!(points[0].published, "4 MB static, 1.14 MB dynamic");
 }
 
-/// Sends wait with every buffer that was run: where they end to wait is not known, so it is not "the same".
+/// Every buffer size that ran delays sends. The size at which this ends is unknown, so it is not "the same".
 #[test]
 fn an_end_that_was_not_reached_is_not_evaluated() {
     let always = |record: &mut Record| record.stalls = 500;
@@ -538,7 +538,7 @@ fn an_end_that_was_not_reached_is_not_evaluated() {
     ends.for_each(|point| assert_eq!(point.verdict, Verdict::NotEvaluated, "{}", point.ours));
 }
 
-/// "Not up to 64 slots" is missed by a curve that is stable at 64.
+/// "Not up to 64 slots" fails for a curve that is stable at 64.
 #[test]
 fn stable_at_64_slots_is_up_to_64_slots() {
     let at_64 = |record: &mut Record| {
