@@ -119,7 +119,7 @@ const IN_FILE: Look = Look { label: 19, mark: 17, x_area: 50, y_area: 78, curve:
 
 /// Smallest ratio of largest to smallest value for a logarithmic y axis. Labels are at powers of ten, and the axis
 /// extends by a factor of 1.5 at both ends. From this ratio on it surely has two labels.
-const BY_POWERS_FROM: f64 = 100.0 / (1.5 * 1.5);
+const MIN_LOGARITHMIC_RATIO: f64 = 100.0 / (1.5 * 1.5);
 /// Size of a chart on a page. Unit: pixels.
 const SIZE: (u32, u32) = (484, 300);
 /// Size of a chart in a file of its own, without the lines of text above and below it. Unit: pixels.
@@ -274,7 +274,7 @@ impl Chart {
     }
 
     fn draw_on(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
-        if self.logarithmic { self.draw_by_powers(area, look) } else { self.draw_evenly(area, look) }
+        if self.logarithmic { self.draw_logarithmic(area, look) } else { self.draw_linear(area, look) }
     }
 
     /// All values of x and y.
@@ -300,7 +300,7 @@ impl Chart {
         })
     }
 
-    fn draw_evenly(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
+    fn draw_linear(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
         let [mut x, y] = self.range();
         if !self.categories.is_empty() {
             x = (-0.5, self.categories.len() as f64 - 0.5);
@@ -377,19 +377,19 @@ impl Chart {
         self.draw_curves(&mut chart, look)
     }
 
-    fn draw_by_powers(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
+    fn draw_logarithmic(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
         let [x, y] = self.range();
         let mut builder = ChartBuilder::on(area);
         builder.margin(6).x_label_area_size(look.x_area).y_label_area_size(look.y_area);
         let x = (x.0..x.1).log_scale().base(self.x_base);
-        if y.0 >= 0.0 && y.1 < y.0 * BY_POWERS_FROM {
-            return self.draw_with_x_by_powers(builder.build_cartesian_2d(x, 0.0..y.1 * 1.06)?, look);
+        if y.0 >= 0.0 && y.1 < y.0 * MIN_LOGARITHMIC_RATIO {
+            return self.draw_with_logarithmic_x(builder.build_cartesian_2d(x, 0.0..y.1 * 1.06)?, look);
         }
         let (low, high) = (y.0.max(y.1 * 1e-9).max(f64::MIN_POSITIVE) / 1.5, y.1 * 1.5);
-        self.draw_with_x_by_powers(builder.build_cartesian_2d(x, (low..high).log_scale())?, look)
+        self.draw_with_logarithmic_x(builder.build_cartesian_2d(x, (low..high).log_scale())?, look)
     }
 
-    fn draw_with_x_by_powers<'a, X, Y>(
+    fn draw_with_logarithmic_x<'a, X, Y>(
         &self,
         mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
         look: Look,
@@ -474,7 +474,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charts_are_well_formed_and_show_what_was_published() {
+    fn charts_are_well_formed_and_show_published_values() {
         let mut chart = Chart::new("t", "x", "y");
         chart.curve("nothing", Curve::default());
         assert!(chart.is_empty());
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_by_powers_has_two_labels_or_is_even() {
+    fn a_logarithmic_axis_has_two_labels_or_is_linear() {
         for (values, labels) in [([1.6, 40.0], [">20<", ">40<"]), ([1.0, 60.0], [">1<", ">10<"])] {
             let mut chart = Chart::new("t", "bytes", "us").logarithmic();
             chart.curve("ours", Curve(vec![(2.0, values[0]), (4000.0, values[1])]));
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_of_powers_of_two_is_labelled_by_them() {
+    fn an_axis_of_powers_of_two_has_labels_at_them() {
         let mut chart =
             Chart::new("t", "ranks", "us").logarithmic().x_powers_of_two(|ranks| format!("{ranks} ranks"));
         chart.curve("ours", Curve(vec![(2.0, 1.0), (4.0, 20.0), (16.0, 4000.0)]));

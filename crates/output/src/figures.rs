@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_well_formed_also_with_nothing_in_them() {
+    fn empty_figures_are_well_formed() {
         let none: [String; 3] = [
             lines((300, 150), 1.0, &[], None, Unit::Count("slots")),
             heat_map(
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_neighbours_are_one_rectangle_and_zero_is_none() {
+    fn equal_neighbours_are_one_rectangle_and_zeros_are_not_drawn() {
         let known = Some(1.0);
         assert_eq!(shades(&[0.0, 5.0, 5.0, 0.0, f64::NAN], 5.0), [(1, 3, known), (4, 5, None)]);
         assert_eq!(shades(&[0.0, 0.001], 5.0), [(1, 2, Some(1.0 / SHADES))]); // a small value is visible
