@@ -295,26 +295,26 @@ mod tests {
     #[test]
     fn wait_chains_end_at_the_last_receiver_and_cycles_are_named() {
         let pages = [page(0, &[]), page(1, &[0]), page(2, &[1]), page(3, &[4]), page(4, &[3])];
-        let told = explain(Path::new("d"), &pages, S, 13 * S);
+        let explanation = explain(Path::new("d"), &pages, S, 13 * S);
         assert_eq!(
-            told.causes,
+            explanation.causes,
             [
                 "cause: rank 1, rank 2 wait for rank 0, which waits for no credit",
                 "cause: rank 3, rank 4 wait for each other, in a cycle"
             ]
         );
-        assert_eq!(told.stalls.len(), 4);
+        assert_eq!(explanation.stalls.len(), 4);
         assert!(
-            told.stalls[0]
+            explanation.stalls[0]
                 .text
                 .starts_with("rank 1 has waited 3.0 s for credit from rank 0: 12 messages (24 KiB) behind")
         );
         assert!(
-            told.stalls[1]
+            explanation.stalls[1]
                 .text
                 .contains("; rank 1 has not polled for 1.0 s, and has itself waited 3.0 s for 1 peer")
         );
-        let text = text(&[told], 1.0);
+        let text = text(&[explanation], 1.0);
         assert!(text.starts_with("d: 5 of 5 endpoints open\n  rank 1 has waited"), "{text}");
     }
 
@@ -322,8 +322,9 @@ mod tests {
     fn short_stalls_and_dead_endpoints_are_omitted() {
         let dead = EndpointReport { pid: u64::MAX, ..page(1, &[0]) };
         let closed = EndpointReport { closed: true, ..page(2, &[0]) };
-        let told = explain(Path::new("d"), &[page(0, &[]), dead, closed, page(3, &[0])], 5 * S, 13 * S);
-        assert!(told.stalls.is_empty() && told.causes.is_empty());
-        assert!(text(&[told], 5.0).contains("no send has waited for credit for 5 s"));
+        let explanation =
+            explain(Path::new("d"), &[page(0, &[]), dead, closed, page(3, &[0])], 5 * S, 13 * S);
+        assert!(explanation.stalls.is_empty() && explanation.causes.is_empty());
+        assert!(text(&[explanation], 5.0).contains("no send has waited for credit for 5 s"));
     }
 }

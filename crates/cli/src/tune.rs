@@ -116,7 +116,7 @@ impl Times {
 pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
     if arguments.forget {
         let path = saved::path()?;
-        match saved::forget(&path)? {
+        match saved::remove(&path)? {
             true => println!("removed {}", path.display()),
             false => println!("nothing was saved for this host ({})", path.display()),
         }

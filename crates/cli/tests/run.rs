@@ -249,8 +249,8 @@ fn a_closed_pipe_ends_the_command_silently() {
         drop(reader);
         let output = world.weir(words).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
         let output = output.wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.signal(), told.as_str()), (Some(SIGPIPE), ""), "{words:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.signal(), stderr.as_str()), (Some(SIGPIPE), ""), "{words:?}");
     }
 }
 

@@ -167,20 +167,20 @@ fn an_experiment_without_all_its_worlds_has_a_page_and_no_verdicts() {
 fn an_interrupt_reports_that_records_are_kept() {
     let world = World::new("");
     weir(&world, &["sim", &plan(&world, PLAN)]);
-    // Two more, the second of them the reference, that would take a minute.
+    // Two more worlds, one of them the reference, which would take a minute.
     let long = format!(
         "{PLAN}\n[[sweep]]\nscheme = \"static\"\nslots_per_peer = 6\nworkload.alltoall.calls = 10000\n"
     );
     let path = plan(&world, &long);
     let records = world.at("results/worlds.jsonl");
-    let told =
+    let note =
         format!("4 of 6 worlds have records in {}; the same command resumes there\n", records.display());
     for (signal, status) in [("INT", 130), ("TERM", 143)] {
         let out = world.at("results").display().to_string();
         let mut command = world.weir(&["sim", &path, "--quiet", "--out", &out]);
         command.env("WEIR_EXPERIMENTS_PATH", experiments()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Till the worlds are being run.
+        // Waits until worlds run.
         while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 3 {
             assert_eq!(child.try_wait().unwrap(), None, "it has ended");
             std::thread::sleep(Duration::from_millis(5));
@@ -190,7 +190,7 @@ fn an_interrupt_reports_that_records_are_kept() {
         let output = child.wait_with_output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{stderr}");
-        assert!(stderr.ends_with(&format!("weir: ended by signal {}; {told}", status - 128)), "{stderr}");
+        assert!(stderr.ends_with(&format!("weir: ended by signal {}; {note}", status - 128)), "{stderr}");
     }
     assert_eq!(std::fs::read_to_string(records).unwrap().lines().count(), 4);
 }
@@ -258,8 +258,8 @@ fn documented_overrides_change_a_parameter() {
     let path = format!("{}:/usr/bin:/bin", command.display());
     let mut shell = Command::new("/bin/sh");
     shell.args(["-ec", script]).current_dir(world.at("")).env("PATH", path);
-    let (code, tables, told) = output(&mut shell);
-    assert_eq!(code, Some(0), "{told}");
+    let (code, tables, stderr) = output(&mut shell);
+    assert_eq!(code, Some(0), "{stderr}");
     let with_4_bytes =
         |time: &str| tables.lines().filter(|row| row.contains(&format!(" 4   {time} "))).count();
     assert_eq!((with_4_bytes("7.49 us"), with_4_bytes("8.89 us")), (5, 5), "{tables}");

@@ -6,7 +6,7 @@
 //! for about as long as a message between two cores takes.
 //!
 //! Callers spin only a few times after an arrival. After that the message is far away, or comes from elsewhere (MPICH's
-//! own shared memory), where the caller must look. Nobody spins with more ranks than cores, since the sender needs the
+//! own shared memory), where the caller must look. No read spins with more ranks than cores, since the sender needs the
 //! core, or with several threads, since they would wait for the lock.
 //! ```text
 //! read     nothing                                      back to the program, at 100

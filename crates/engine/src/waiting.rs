@@ -1,7 +1,7 @@
 //! Waiting: what an endpoint does when it finds nothing. It spins briefly, yields, then sleeps on its doorbell.
 //!
 //! With more ranks than cores a rank must yield the core: what it waits for happens only when another rank runs. A rank
-//! whose core nobody wants loses by sleeping: its wake-up costs a system call at both ends. The duration of a yield
+//! whose core nobody wants loses by sleeping: its wake-up costs each side a system call. The duration of a yield
 //! distinguishes the two. An idle core returns in a fraction of a microsecond, a contended one after another process
 //! has run. So a rank on a contended core sleeps almost at once. Other ranks stay awake for about the cost of a sleep
 //! and its wake-up.

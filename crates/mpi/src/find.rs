@@ -333,9 +333,9 @@ mod tests {
     }
 
     #[test]
-    fn an_mpich_without_libfabric_is_seen() {
+    fn an_mpich_without_libfabric_is_recognised() {
         assert_eq!(lacks_libfabric(MPICH), None);
-        assert_eq!(lacks_libfabric("no options told"), None);
+        assert_eq!(lacks_libfabric("no configure options"), None);
         let debian = "Configure options:  '--prefix=/usr' '--with-device=ch4:ucx' '--with-pm=hydra'";
         assert_eq!(
             lacks_libfabric(debian).unwrap(),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_an_installation_belongs_to_its_mpi_whatever_is_in_path() {
+    fn a_program_runs_under_the_mpi_of_its_installation() {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
         fake_mpi(&at("path"), "mpiexec (OpenRTE) 4.1.4");

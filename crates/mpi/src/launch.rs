@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_mpich_stay_in_one_session_if_the_library_for_that_is_beside_the_plug_in() {
+    fn ranks_of_mpich_share_a_session_if_the_session_library_is_installed() {
         let root = tempfile::tempdir().unwrap();
         let preload = |kind, job_transport| variable(&launch(kind, "5.0", job_transport), "LD_PRELOAD");
         let weir = JobTransport::Weir(root.path());
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn mpich_over_the_others() {
+    fn mpich_over_other_transports() {
         let own = launch(Kind::Mpich, "5.0.2", JobTransport::OwnSharedMemory);
         assert_eq!(own.changes.get("MPIR_CVAR_NOLOCAL"), Some(&None));
         let tcp = launch(Kind::Mpich, "5.0.2", JobTransport::Libfabric("tcp"));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_mpis_by_themselves() {
+    fn other_mpis_without_weir() {
         let open = launch(Kind::OpenMpi, "5.0.11", JobTransport::OwnSharedMemory);
         let command_line = line(&open);
         assert!(command_line.contains("OVERSUBSCRIBE") && !command_line.contains("--mca"), "{command_line}");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn recipes_name_what_matters() {
+    fn recipes_name_the_provider_and_its_directory() {
         let mpi = |kind| Mpi {
             kind,
             version: "5.0".into(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long the processes of a run may take to end after their launcher has ended.
-const LINGER: Duration = Duration::from_secs(1);
+const MAX_LINGER: Duration = Duration::from_secs(1);
 /// Interval between checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -31,7 +31,7 @@ pub fn remove_after_run(directory: &Path, processes: &[u32]) -> io::Result<(Vec<
         let mut left: Vec<u32> =
             weir_link::shm::owners(directory)?.into_iter().map(|(_, process)| process).collect();
         left.retain(|process| processes.contains(process));
-        if left.is_empty() || begun.elapsed() >= LINGER {
+        if left.is_empty() || begun.elapsed() >= MAX_LINGER {
             left.sort_unstable();
             left.dedup();
             return Ok((removed, left));

@@ -64,8 +64,8 @@ mod tests {
         check_json_target(Some(inside)).unwrap();
         assert_eq!(std::fs::read_to_string(inside).unwrap(), "kept");
         for bad in [directory.path().to_str().unwrap().to_owned(), format!("{inside}/no/such")] {
-            let told = check_json_target(Some(&bad)).unwrap_err().to_string();
-            assert!(told.contains(&bad), "{told}");
+            let message = check_json_target(Some(&bad)).unwrap_err().to_string();
+            assert!(message.contains(&bad), "{message}");
         }
     }
 }

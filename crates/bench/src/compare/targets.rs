@@ -42,7 +42,7 @@ enum Baseline {
 struct Target {
     measure: Measure,
     limit: Limit,
-    beside: Baseline,
+    baseline: Baseline,
 }
 
 /// The verdict of a run on a target.
@@ -90,7 +90,7 @@ pub struct JudgedTarget {
 }
 
 fn targets() -> Vec<Target> {
-    let target = |what, at, limit, beside| Target { measure: Measure { what, at }, limit, beside };
+    let target = |what, at, limit, baseline| Target { measure: Measure { what, at }, limit, baseline };
     let collectives = [Quantity::BarrierUs, Quantity::AllreduceUs, Quantity::AlltoallUs];
     let libfabric_and_ucx = Baseline::Best(&[SHM, UCX]);
     // All three read the sender's memory, if the kernel allows it. Open MPI and Intel MPI stop doing so after a few
@@ -149,7 +149,7 @@ impl Target {
     fn judge(&self, results: &Results) -> JudgedTarget {
         let Measure { what, at } = self.measure;
         let ours = samples(results, self.measure, WEIR);
-        let (beside, theirs) = match self.beside {
+        let (baseline, theirs) = match self.baseline {
             Baseline::Nothing => {
                 (String::new(), ours.map(|ours| (String::new(), Samples { spread: ONE, ..ours })))
             }
@@ -167,7 +167,7 @@ impl Target {
         let (verdict, found, ratio) = match (ours, theirs) {
             (Some(ours), Some((name, theirs))) => {
                 let ratio = ours.spread.median / theirs.spread.median;
-                let numbers = match self.beside {
+                let numbers = match self.baseline {
                     Baseline::Nothing => {
                         format!("{} .. {}", what.show(ours.spread.min), what.show(ours.spread.max))
                     }
@@ -191,7 +191,7 @@ impl Target {
             Quantity::MessagesPerS => format!("Rate of {} messages", exact_bytes(at)),
             _ => self.measure.describe(),
         };
-        JudgedTarget { text: format!("{title}{beside}"), limit: self.limit.word(), found, ratio, verdict }
+        JudgedTarget { text: format!("{title}{baseline}"), limit: self.limit.word(), found, ratio, verdict }
     }
 
     /// The best contender by its median.

@@ -14,7 +14,7 @@ use weir_mpi::job;
 use weir_output::Failure;
 
 /// The content that is copied.
-const SECRET: [u8; 8] = *b"weirtest";
+const CONTENT: [u8; 8] = *b"weirtest";
 
 /// Options of the helper process.
 #[derive(Args, Debug)]
@@ -43,18 +43,18 @@ enum Role {
 pub fn probe(arguments: &ProbeArguments) -> Result<u8, Failure> {
     match arguments.role {
         Role::Offer => {
-            let offered = Box::new(SECRET);
+            let offered = Box::new(CONTENT);
             println!("{} {}", std::process::id(), offered.as_ptr() as usize);
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
             // This use after the wait keeps the memory allocated until then.
-            assert_eq!(*std::hint::black_box(offered), SECRET, "the offered memory was changed");
+            assert_eq!(*std::hint::black_box(offered), CONTENT, "the offered memory was changed");
         }
         Role::Copy { pid, address } => {
-            let mut copied = [0; SECRET.len()];
+            let mut copied = [0; CONTENT.len()];
             let remote = RemoteIoVec { base: address, len: copied.len() };
             let read = process_vm_readv(Pid::from_raw(pid), &mut [IoSliceMut::new(&mut copied)], &[remote]);
             read.map_err(|errno| Failure::System { what: "process_vm_readv".into(), source: errno.into() })?;
-            if copied != SECRET {
+            if copied != CONTENT {
                 return Err(Failure::Usage(String::from(
                     "the copy differs from the memory that was offered",
                 )));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn reading_own_memory_works_and_unmapped_memory_fails() {
-        let offered = Box::new(SECRET);
+        let offered = Box::new(CONTENT);
         let copy =
             |address| probe(&ProbeArguments { role: Role::Copy { pid: std::process::id() as i32, address } });
         assert_eq!(copy(offered.as_ptr() as usize).unwrap(), 0);

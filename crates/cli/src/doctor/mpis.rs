@@ -41,7 +41,7 @@ pub fn provider_loads(provider: &Path, directory: &Path, search_environment: &Se
             Ok(output) => {
                 let library = library_path
                     .map_or_else(String::new, |path| format!("LD_LIBRARY_PATH={} ", path.to_string_lossy()));
-                let path = holder(provider);
+                let path = plug_in_directory(provider);
                 return Finding::fail(
                     CHECK,
                     format!("{name} does not list the provider: {}", first_line(&output.stderr)),
@@ -85,7 +85,7 @@ fn cannot_start(output: &job::Output) -> bool {
 }
 
 /// The directory of the plug-in, for messages. The directory that the checks use is temporary.
-fn holder(provider: &Path) -> String {
+fn plug_in_directory(provider: &Path) -> String {
     provider.parent().unwrap_or(Path::new("/")).display().to_string()
 }
 
@@ -122,7 +122,7 @@ pub fn runs(
     if let Some(why) = &mpi.unusable {
         return Ok(Finding::warn(RUNS, format!("{name}: {why}"), "use another MPI"));
     }
-    let recipe = launch::recipe(mpi, Path::new(&holder(provider)));
+    let recipe = launch::recipe(mpi, Path::new(&plug_in_directory(provider)));
     let Some((program, arguments)) = trial_program(mpi, search_environment) else {
         return Ok(Finding::warn(
             RUNS,

@@ -87,7 +87,7 @@ fn data_in(page: &str) -> Value {
 }
 
 #[test]
-fn the_page_has_all_figures_needs_nothing_else_and_is_well_formed() {
+fn the_page_is_well_formed_and_self_contained_with_all_figures() {
     for (ranks, peers, figures) in
         [(2, 1, 1 + 2 * 2 + 5 + 1), (8, 7, 2 + 8 * 2 + 5 + 1), (40, 39, 2 + 16 * 4 + 5 + 1)]
     {
@@ -143,7 +143,7 @@ fn the_page_data_equal_the_counters() {
 
 /// `WEIR_PAGES=DIR` writes the pages into DIR, to look at them.
 #[test]
-fn pages_of_few_ranks_and_of_256_that_all_speak_to_each_other_stay_small() {
+fn pages_of_few_ranks_and_of_256_in_contact_stay_small() {
     for (ranks, peers, most_bytes) in [(2, 1, 1 << 20), (8, 7, 2 << 20), (256, 255, 12 << 20)] {
         let page = page(ranks, peers);
         if let Some(directory) = std::env::var_os("WEIR_PAGES") {

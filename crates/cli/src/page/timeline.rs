@@ -423,7 +423,7 @@ pub(crate) mod tests {
         for endpoint in &timeline.endpoints[..2] {
             let mailbox = &endpoint.memory[0];
             assert_eq!((mailbox[0], mailbox[238], mailbox[239]), (0.0, 0.0, 16896.0), "{}", endpoint.name);
-            assert!(endpoint.memory[PROCESS].iter().all(|bytes| bytes.is_nan()), "nobody knows");
+            assert!(endpoint.memory[PROCESS].iter().all(|bytes| bytes.is_nan()), "not known");
             let enclosed = endpoint.waiting.iter().sum::<f64>() * timeline.span_s / timeline.bins as f64;
             assert!((enclosed - 0.0015).abs() < 1e-9, "the counters say 1.5 ms");
         }

@@ -25,7 +25,7 @@ pub fn path() -> Result<PathBuf, Failure> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let directory = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
     let directory = directory.ok_or_else(|| {
-        Failure::Usage(String::from("cannot tell where to save settings: set XDG_CONFIG_HOME or HOME"))
+        Failure::Usage(String::from("there is no directory for saved settings: set XDG_CONFIG_HOME or HOME"))
     })?;
     let host = nix::unistd::gethostname().map_err(|error| Failure::System {
         what: String::from("the name of this host"),
@@ -56,7 +56,7 @@ pub fn write(path: &Path, settings: &[(&str, String)]) -> Result<(), Failure> {
 ///
 /// # Errors
 /// [`Failure`]: the file cannot be removed.
-pub fn forget(path: &Path) -> Result<bool, Failure> {
+pub fn remove(path: &Path) -> Result<bool, Failure> {
     match std::fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -96,19 +96,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_and_forgotten() {
+    fn saved_settings_are_read_back_and_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("weir/host.settings");
-        assert!(!forget(&path).unwrap());
+        assert!(!remove(&path).unwrap());
         write(&path, &[("FI_WEIR_EAGER_BYTES", String::from("8192"))]).unwrap();
         write(&path, &[("FI_WEIR_EAGER_BYTES", String::from("4096"))]).unwrap();
         let read = parse(&path, &std::fs::read_to_string(&path).unwrap()).unwrap();
         assert_eq!(read, BTreeMap::from([(String::from("FI_WEIR_EAGER_BYTES"), String::from("4096"))]));
-        assert!(forget(&path).unwrap() && !path.exists());
+        assert!(remove(&path).unwrap() && !path.exists());
     }
 
     #[test]
-    fn a_line_that_is_no_setting_is_told_with_its_number() {
+    fn an_invalid_line_is_reported_with_its_number() {
         let error = parse(Path::new("f"), "# one\n\n eager \n").unwrap_err().to_string();
         assert_eq!(error, "f:3: eager: a line must have the form FI_WEIR_NAME=VALUE, or begin with #");
     }
