@@ -37,11 +37,13 @@ build:
 	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_session.so" out/lib/libweir-session.so
 	@echo "built: out/bin/weir, out/lib/libweir-fi.so, out/lib/libweir-session.so"
 
-## demo: set everything up, then Intel's MPI benchmarks over weir beside MPICH's own transport
+## demo: build everything, run Intel's MPI benchmarks over weir, and compare weir with MPICH's own transport
 .PHONY: demo
 demo: build env-mpich env-intel
-	$(call say,IMB-MPI1 with 4 ranks over MPICH's own transport and over weir)
-	$(PYTHON) tools/demo.py
+	$(call say,IMB-MPI1 with 4 ranks over weir and the report of weir run)
+	out/bin/weir run -n 4 --mpi mpich -- out/env/intel/bin/IMB-MPI1 -npmin 4 -msglog 0:20 -iter 200 -time 2 Allreduce Alltoall Barrier
+	$(call say,weir beside MPICH's own transport)
+	out/bin/weir bench pingpong --only weir,mpich-shm
 
 ## test: all tests: machines, links, engine, provider, then unmodified MPI programs
 .PHONY: test

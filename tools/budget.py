@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Where the instructions of a message go: tests/mpi/measure.c over weir, one rank under callgrind, counted by layer.
+"""Counts the instructions of a message by layer: tests/mpi/measure.c over weir, with one rank under callgrind.
 
 usage: tools/budget.py [latency|stream]:RANK:BYTES...       (docs/explanation/performance.md)
 
-A row is one rank: rank 0 of a stream sends, rank 1 receives, in a round trip each does both. Only the function of measure.c that moves
-messages is counted, and only in this rank; the other runs by itself, so that the counted one hardly waits. `reads` are calls of
-fi_cq_read, `empty` those that found nothing and waited. Lines of Rust's library count for the layer into whose function they were
-compiled, which is the provider's where everything is one function. Needs valgrind and `make build env-mpich`.
+A row describes one rank. Rank 0 of a stream sends and rank 1 receives; in a round trip each does both. Only the function
+of measure.c that moves messages is counted. The other rank runs without callgrind, so that the counted one rarely
+waits. `reads` are calls of fi_cq_read. `empty` are those that found nothing and waited. Code of Rust's library counts
+for the layer whose function contains it. Needs valgrind and `make build env-mpich`.
 """
 
 import os
@@ -29,7 +29,7 @@ POSTS = re.compile(r"weir_fi::(tagged|message)::(inject|injectdata|send|senddata
 
 
 class Profile:
-    """What callgrind wrote: self cost by layer, and how often functions were called."""
+    """A profile of callgrind: own cost by layer, and number of calls by function."""
 
     def __init__(self, path):
         self.layers = Counter()
@@ -52,7 +52,7 @@ class Profile:
             if found:
                 return found[1]
         if "libweir" in binary:
-            return "library"  # of Rust, not inlined
+            return "library"  # Rust's library, not inlined
         return "MPI" if "libmpi" in binary else "program" if binary.endswith("measure") else "libc"
 
     def _read(self, path):
@@ -82,7 +82,7 @@ class Profile:
             numbers = line.split()
             if len(numbers) != 2 or not re.match(r"[\d+*-]", numbers[0]):
                 continue
-            if called is not None:  # the line after `calls=`: what the call cost
+            if called is not None:  # the line after `calls=` has the cost of the call
                 self.inclusive[called] += int(numbers[1])
                 if self._layer("", home, binary) in LAYERS + ["library"] and re.search(r"mem(cpy|move|set)", called):
                     self.layers["memcpy"] += int(numbers[1])
@@ -94,6 +94,7 @@ class Profile:
 
 
 def counted(what, rank, size, scratch):
+    """Runs `measure` once. Returns the profile of one rank."""
     profile = scratch / f"{what}.{rank}.{size}"
     wrapper = scratch / "one-rank.sh"
     wrapper.write_text(

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs Debian's chromium, with which tests open the pages that weir writes. Does nothing if it is there.
+# Installs Debian's chromium, unless a browser is installed. Tests open the pages that weir writes with it.
 set -euo pipefail
 
 if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then

@@ -1,7 +1,7 @@
-"""Running MPI programs for the tests and tools: where things are, and a run that cannot outlive its time.
+"""Runs MPI programs for the tests and tools: paths, command lines, and runs with a time limit.
 
-Every process of a run carries the run's mark in its environment. A run that is over, by its end or by its
-time, takes with it whatever still carries the mark, however it was started and whatever group it is in.
+Every process of a run carries the mark of the run in its environment. At the end of a run, or at its time limit,
+all processes that still carry the mark are ended, in any process group.
 """
 
 import itertools
@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 
 def env_dir(mpi):
-    """The private environment of one MPI: `mpich`, `intel`, `openmpi`."""
+    """The private environment of one MPI: `mpich`, `intel` or `openmpi`."""
     return OUT / "env" / mpi
 
 
@@ -35,12 +35,12 @@ def python(mpi):
 
 
 def imb(name="IMB-MPI1"):
-    """Intel's benchmark programs; they run under MPICH too, which has the same binary interface."""
+    """A benchmark program of Intel. It runs under MPICH too, which has the same binary interface."""
     return env_dir("intel") / "bin" / name
 
 
 def plain_mpiexec(mpi, ranks):
-    """The MPI's own launcher with its own transports: the baseline that weir is compared with."""
+    """The command line of the MPI's own launcher, for runs without weir."""
     command = [env_dir(mpi) / "bin" / "mpiexec"]
     if mpi == "openmpi":
         command += ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
@@ -48,7 +48,7 @@ def plain_mpiexec(mpi, ranks):
 
 
 def plain_environment(mpi):
-    """What a program needs to find this MPI's library and nothing of weir."""
+    """Environment of a run without weir: the paths of the MPI's library."""
     env = {"LD_LIBRARY_PATH": str(env_dir(mpi) / "lib")}
     if mpi == "intel":
         env["I_MPI_ROOT"] = str(env_dir(mpi))
@@ -60,6 +60,7 @@ def plain_environment(mpi):
 
 
 def weir_run(ranks, program, *, mpi="mpich", flags=(), report=None):
+    """The command line of `weir run`. `report`: file for its JSON report."""
     command = [WEIR, "run", "-n", str(ranks), "--mpi", mpi, *flags]
     if report:
         command += ["--json", report]
@@ -68,7 +69,7 @@ def weir_run(ranks, program, *, mpi="mpich", flags=(), report=None):
 
 @dataclass
 class Outcome:
-    """How a run ended. `status` is the exit status, or None if its time was over."""
+    """The end of a run. `status` is the exit status, or None if the time limit ended the run."""
 
     command: list
     status: int | None
@@ -82,7 +83,7 @@ class Outcome:
         return self.status == 0
 
     def __str__(self):
-        how = "its time was over" if self.status is None else f"status {self.status}"
+        how = "the time limit ended it" if self.status is None else f"status {self.status}"
         tail = self.output[-6000:]
         return f"{' '.join(map(str, self.command))}\n  {how} after {self.seconds:.1f} s; output:\n{tail}"
 
@@ -92,13 +93,13 @@ def new_mark():
 
 
 def processor_seconds():
-    """Processor time of all descendants that have ended and were waited for by their parents."""
+    """Processor time of all descendants that have ended and whose parents have waited for them."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return children.ru_utime + children.ru_stime
 
 
 def run(command, *, timeout, env=None, cwd=None, mark=None):
-    """Runs `command` to its end, or to the end of its `timeout` (seconds); output and errors together."""
+    """Runs `command` to its end, for at most `timeout` seconds. Standard output and errors are joined."""
     command = [str(word) for word in command]
     mark = mark or new_mark()
     full = {**os.environ, **(env or {}), MARK: mark}
@@ -119,7 +120,7 @@ def run(command, *, timeout, env=None, cwd=None, mark=None):
 
 
 def marked(mark):
-    """Processes that carry the mark, this one's descendants: [(pid, command line)]."""
+    """Processes that carry the mark: [(pid, command line)]."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in pathlib.Path("/proc").iterdir():
@@ -130,12 +131,12 @@ def marked(mark):
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 found.append((int(entry.name), line.strip()))
         except OSError:
-            continue  # it ended, or is not ours
+            continue  # it has ended, or belongs to another user
     return found
 
 
 def end_marked(mark, patience=2.0):
-    """Asks, then kills. A launcher that has just ended gets a moment to collect its children."""
+    """Ends marked processes with SIGTERM, then SIGKILL. First waits shortly for a launcher to collect its children."""
     deadline = time.monotonic() + patience / 4
     while marked(mark) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -157,12 +158,12 @@ def read_report(path):
 
 
 def shm_files(directory="/dev/shm"):
-    """Mailboxes of this user that stand in shared memory now."""
+    """Mailbox files of this user in shared memory."""
     return sorted(path.name for path in pathlib.Path(directory).glob(f"weir.{os.getuid()}.*"))
 
 
 def compile_c(source, mpi="mpich", *, flags=("-O2", "-Wall", "-Wextra", "-Werror")):
-    """Compiles a C test with the MPI's own compiler wrapper, once per source; returns the program."""
+    """Compiles a C test with the MPI's compiler wrapper if it has changed. Returns the program."""
     source = pathlib.Path(source)
     target = OUT / "tests" / mpi / source.stem
     if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
@@ -174,7 +175,7 @@ def compile_c(source, mpi="mpich", *, flags=("-O2", "-Wall", "-Wextra", "-Werror
 
 
 def require(*paths):
-    """Ends with one clear line if something that `make` should have made is missing."""
+    """Ends this process with one line if a file that `make` creates is missing."""
     missing = [str(path) for path in paths if not pathlib.Path(path).exists()]
     if missing:
         raise SystemExit(f"missing: {', '.join(missing)}; run `make build env` first")

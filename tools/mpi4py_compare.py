@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Runs mpi4py's own test suite without and with weir and prints the tests that differ.
+"""Runs mpi4py's test suite with and without weir and prints the tests that differ.
 
-A test counts as passing on a rank if the rank said so; a test that only passes without weir is a difference,
-whether weir's run failed, crashed or hung in it. Each test file is a run of its own with its own time limit, and
-results stay in out/mpi4py, so that a broken-off comparison goes on where it stopped: results without weir are
-kept for good, results with weir until the provider changes. Where every test passes on every rank with weir, the run without
-is left out: it could not show a difference. Beside the time stands what the run has cost in processor time, for each rank, and how many messages each
-rank has sent; with several numbers of ranks the last lines compare them.
+A difference is a test that passes on all ranks without weir, and fails, crashes or hangs with weir. Each test file is a
+run with its own time limit. Results stay in out/mpi4py, so that the same command resumes an interrupted comparison.
+Results without weir stay for good, results with weir until the provider changes. If all tests of a file pass on all
+ranks with weir, there is no run without weir. Each line shows times, processor time and messages of a rank. With
+several numbers of ranks the last lines compare them.
 """
 
 import argparse
@@ -25,13 +24,13 @@ SUITE = WORK / "mpi4py-4.1.2"
 RANK_SCRIPT = launch.ROOT / "tests" / "mpi" / "mpi4py_rank.py"
 PASSED = {"ok", "skipped", "expected"}
 
-# What is asked of each MPI: every test under MPICH; point-to-point and collectives under Open MPI.
+# Test files of each MPI: all under MPICH, point-to-point and collectives under Open MPI.
 FILES = {"mpich": "test_", "openmpi": r"test_p2p_ test_cco_ test_msg test_request test_pack.py test_util_pkl5".split()}
 QUICK = ["test_p2p_buf.py", "test_p2p_obj_matched.py", "test_cco_buf.py", "test_cco_nb_buf.py", "test_request.py"]
 
 
 def fetch_suite():
-    """The suite comes from the source distribution on PyPI, checked against the pinned hash."""
+    """Downloads the suite from PyPI's source distribution, and checks the pinned hash."""
     if SUITE.is_dir():
         return
     WORK.mkdir(parents=True, exist_ok=True)
@@ -51,7 +50,7 @@ def test_files(mpi, only):
 
 
 def command(mpi, ranks, transport, flow, prefix, name):
-    """The command and environment of one test file's run, and a stamp of what it measured."""
+    """Command and environment of one test file, and the stamp that its results depend on."""
     program = [launch.python(mpi), RANK_SCRIPT, SUITE, prefix, name]
     if transport == "weir":
         stamp = hashlib.sha256(launch.PROVIDER.read_bytes()).hexdigest()
@@ -68,7 +67,7 @@ def report_of(prefix):
 
 
 def messages_sent(prefix):
-    """By all ranks, as `weir run` reports it; None if it did not."""
+    """Messages of all ranks, from the report of `weir run`; None without a report."""
     try:
         return launch.read_report(report_of(prefix))["total"]["counters"]["messages_sent"]
     except (OSError, ValueError, KeyError):
@@ -76,7 +75,7 @@ def messages_sent(prefix):
 
 
 def outcomes(mpi, ranks, transport, flow, name, limit):
-    """{rank: {test: outcome}} of one test file, from an earlier run if that still holds."""
+    """The record of one test file: from an earlier run if its stamp is the same, otherwise from a new run."""
     scheme = f"-{flow}" if transport == "weir" else ""
     folder = WORK / "results" / f"{mpi}-{transport}{scheme}-{ranks}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,22 +93,22 @@ def outcomes(mpi, ranks, transport, flow, name, limit):
     for rank in range(ranks):
         path = pathlib.Path(f"{prefix}.{rank}")
         lines = path.read_text().splitlines() if path.exists() else []
-        tests[rank] = dict(line.rsplit("\t", 1) for line in lines if "\t" in line)  # the last word on a test holds
+        tests[rank] = dict(line.rsplit("\t", 1) for line in lines if "\t" in line)  # the last outcome of a test counts
     record = {"stamp": stamp, "status": result.status, "seconds": round(result.seconds, 1),
               "processor_seconds": round(result.processor_seconds, 2), "messages": messages_sent(prefix), "tests": tests}
-    record = json.loads(json.dumps(record))  # the form in which it is read back: ranks are strings
+    record = json.loads(json.dumps(record))  # the same form as a record that was read: ranks are strings
     kept.write_text(json.dumps(record))
     return record
 
 
 def failing(record):
-    """Tests of one record that did not pass on some rank: a set of (test, rank, outcome)."""
+    """Tests that did not pass on some rank: a set of (test, rank, outcome)."""
     return {(test, rank, how) for rank, tests in record["tests"].items() for test, how in tests.items()
             if how not in PASSED}
 
 
 def differences(before, after):
-    """Tests that pass without weir on every rank of theirs and not with it: {test: {rank: outcome}}."""
+    """Tests that pass without weir on all their ranks, and not with weir: {test: {rank: outcome}}."""
     unsteady = {test for test, _, _ in failing(before)}
     found = {}
     for rank, tests in before["tests"].items():
@@ -122,20 +121,20 @@ def differences(before, after):
 
 
 def is_clean(record, ranks):
-    """Whether the program ended well and every rank passed the same tests: then nothing can pass only without weir."""
+    """Whether the program succeeded and all ranks passed the same tests. Then no test can differ."""
     tests = record["tests"]
     return (record["status"] == 0 and len(tests) == ranks and not failing(record)
             and len({len(of_rank) for of_rank in tests.values()}) == 1 and len(tests["0"]) > 1)
 
 
 def compare(mpi, ranks, names, limit, transport, flow):
-    """Prints one line per test file. Returns what differs, and the processor seconds and the messages of a rank."""
+    """Prints one line per test file. Returns the differences, and processor seconds and messages of a rank."""
     print(f"\n{mpi}, {ranks} rank{'s' * (ranks > 1)}: {len(names)} test files without and with {transport}{f', {flow}' * (transport == 'weir')}", flush=True)
     print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8} {'CPU s/rank':>11} {'messages/rank':>14}")
     total, processor, messages = {}, 0.0, 0.0
     for name in names:
         after = outcomes(mpi, ranks, transport, flow, name, limit)
-        # Without weir a file can take minutes where ranks outnumber cores: only asked where it can tell something.
+        # Without weir a file can take minutes if there are more ranks than cores. So it runs only where it can differ.
         before = after if is_clean(after, ranks) else outcomes(mpi, ranks, "own", flow, name, limit)
         found = differences(before, after)
         total |= found
@@ -154,20 +153,20 @@ def compare(mpi, ranks, names, limit, transport, flow):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", default="1,2,4", help="numbers of ranks, with commas (default: %(default)s)")
-    parser.add_argument("--mpi", default="mpich,openmpi", help="MPIs, with commas (default: %(default)s)")
-    parser.add_argument("--flow", default="dynamic", help="schemes, with commas (default: %(default)s)")
-    parser.add_argument("--only", action="append", metavar="PART", help="only test files whose name holds PART")
-    parser.add_argument("--quick", action="store_true", help="the subset that `make test` runs")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds per test file (default: %(default)s)")
-    parser.add_argument("--fresh", action="store_true", help="forget earlier results")
+    parser.add_argument("--ranks", default="1,2,4", help="numbers of ranks, separated by commas (default: %(default)s)")
+    parser.add_argument("--mpi", default="mpich,openmpi", help="MPIs, separated by commas (default: %(default)s)")
+    parser.add_argument("--flow", default="dynamic", help="schemes, separated by commas (default: %(default)s)")
+    parser.add_argument("--only", action="append", metavar="PART", help="run only test files whose name contains PART")
+    parser.add_argument("--quick", action="store_true", help="run the subset of `make test`")
+    parser.add_argument("--timeout", type=float, default=300, help="time limit of a test file in seconds (default: %(default)s)")
+    parser.add_argument("--fresh", action="store_true", help="delete earlier results")
     parser.add_argument("--against", choices=["weir", "tcp"], default="weir",
-                        help="tcp: libfabric's tcp provider in weir's place, to tell the MPI's own failures over libfabric")
+                        help="tcp: run libfabric's tcp provider instead of weir, to find failures of the MPI over libfabric")
     options = parser.parse_args()
 
     mpis = options.mpi.split(",")
     if unknown := [mpi for mpi in mpis if mpi not in FILES]:
-        parser.error(f"--mpi {unknown[0]}: choose from {', '.join(FILES)}")
+        parser.error(f"--mpi {unknown[0]}; allowed: {', '.join(FILES)}")
     launch.require(*[launch.python(mpi) for mpi in mpis], *[launch.PROVIDER, launch.WEIR] * (options.against == "weir"))
     fetch_suite()
     if options.fresh:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Where processor time goes, by library: `measure` or any other program over weir, sampled with perf on all cores.
+"""Samples processor time by library with perf: `measure` or any other program over weir, on all cores.
 
     tools/shares.py --ranks 8 "barrier 1 8"                              # tests/mpi/measure.c
-    tools/shares.py --ranks 2 --by-rank "stream 1 8"                     # MPICH starts rank 0 first, so it comes first: the sender
-    tools/shares.py --ranks 8 --program "python3 my_program.py"          # anything
+    tools/shares.py --ranks 2 --by-rank "stream 1 8"                     # a row for each process; the first is rank 0, the sender
+    tools/shares.py --ranks 8 --program "python3 my_program.py"          # any program
 
-Printed is the share of each in the samples of the program's processes: the kernel (system calls, switches and the return from them), the provider, the MPI
-library, copies and `sched_yield` of the C library, all else; the median over the runs, with the least and the greatest. Needs perf; samples are of the clock, since
-virtual machines often have no counters.
+The table shows the share of samples in the program's processes: kernel (system calls and context switches), provider,
+MPI library, copies, `sched_yield`, and everything else. Each cell has the median over the runs, the least and the
+greatest value. Needs perf. It samples the clock, because virtual machines often have no hardware counters.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SAMPLE = re.compile(r"^\s*(\d+)\s+[0-9a-f]+ (.*) \(([^()]*)\)$")
 
 def column(symbol, library):
     name = pathlib.Path(library).name
-    if (name.startswith("[") and name != "[vdso]") or name.endswith(".ko"):  # modules stand in brackets too
+    if (name.startswith("[") and name != "[vdso]") or name.endswith(".ko"):  # modules have brackets too
         return "kernel"
     if name.startswith("libweir"):
         return "provider"
@@ -40,7 +40,7 @@ def column(symbol, library):
 
 
 def shares(words, name):
-    """{process: {column: samples}} of one run."""
+    """Samples of one run: {process: {column: samples}}."""
     with tempfile.TemporaryDirectory(prefix="weir-shares-") as scratch:
         samples = pathlib.Path(scratch) / "samples"
         outcome = launch.run(["perf", "record", "-q", "-a", "-e", "cpu-clock", "-F", "4000", "-o", samples, "--", *words], timeout=600)
@@ -58,17 +58,17 @@ def shares(words, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("measure", nargs="?", type=shlex.split, help="arguments of tests/mpi/measure.c, as one word: what, seconds, bytes")
-    parser.add_argument("--program", type=shlex.split, help="instead: a program with its arguments, as one word")
+    parser.add_argument("measure", nargs="?", type=shlex.split, help="arguments of tests/mpi/measure.c, as one word: measure, seconds, bytes")
+    parser.add_argument("--program", type=shlex.split, help="another program with its arguments, as one word")
     parser.add_argument("--ranks", type=int, default=8, help="default: %(default)s")
     parser.add_argument("--runs", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--by-rank", action="store_true", help="a row for each process, in the order in which they began")
+    parser.add_argument("--by-rank", action="store_true", help="a row for each process, in the order in which they started")
     options = parser.parse_args()
     if (options.measure is None) == (options.program is None):
-        parser.error("either arguments of measure or --program")
+        parser.error("give either the arguments of measure or --program")
     program = options.program or [launch.compile_c(MEASURE), *options.measure]
     words = launch.weir_run(options.ranks, program, flags=["-q"])
-    name = pathlib.Path(program[0]).name[:15]  # as long as the kernel keeps names
+    name = pathlib.Path(program[0]).name[:15]  # the kernel keeps 15 characters of a name
     rows = collections.defaultdict(list)
     for _ in range(options.runs):
         found = shares([str(word) for word in words], name)

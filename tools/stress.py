@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The data-checking stress program over weir: 2 to 8 ranks, the smallest legal mailboxes, with and without piggybacking."""
+"""Runs the stress program, which checks its data, over weir: 2 to 8 ranks, all schemes, smallest mailboxes."""
 
 import argparse
 import random
@@ -11,12 +11,12 @@ SOURCE = launch.ROOT / "tests" / "mpi" / "stress.c"
 
 
 def smallest(ranks):
-    """One slot of data and one of credit for each sender: less is refused."""
+    """Flags for one data slot and one credit slot of each sender, the least that weir allows."""
     return ["--flow", "static", "--credit-slots", "1", "--mailbox-slots", str(ranks)]
 
 
 def settings(ranks):
-    """What is tried at each number of ranks: {name: flags of `weir run`}."""
+    """Settings that run with each number of ranks: {name: flags of `weir run`}."""
     return {
         "default": [],
         "static": ["--flow", "static"],
@@ -39,6 +39,7 @@ def settings(ranks):
 
 
 def run(ranks, flags, arguments, *, timeout, mpi="mpich", report=None):
+    """Runs the program once. Returns its outcome, and whether all data was correct."""
     program = [launch.compile_c(SOURCE, mpi), *map(str, arguments)]
     result = launch.run(launch.weir_run(ranks, program, mpi=mpi, flags=flags, report=report), timeout=timeout)
     return result, result.ok and "all correct" in result.output
@@ -46,12 +47,12 @@ def run(ranks, flags, arguments, *, timeout, mpi="mpich", report=None):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", default="2,3,4,5,6,7,8", help="with commas (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=60, help="(default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=None, help="repeats a run (default: a new one)")
-    parser.add_argument("--mpi", default="mpich", help="(default: %(default)s)")
-    parser.add_argument("--only", default="", help="settings whose name holds this")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds per run (default: %(default)s)")
+    parser.add_argument("--ranks", default="2,3,4,5,6,7,8", help="numbers of ranks, separated by commas (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=60, help="rounds of a run (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the run to repeat (default: a new one)")
+    parser.add_argument("--mpi", default="mpich", help="the MPI (default: %(default)s)")
+    parser.add_argument("--only", default="", help="run only settings whose name contains this text")
+    parser.add_argument("--timeout", type=float, default=300, help="time limit of a run in seconds (default: %(default)s)")
     options = parser.parse_args()
     launch.require(launch.WEIR, launch.PROVIDER)
     seed = random.randrange(1 << 40) if options.seed is None else options.seed
@@ -62,7 +63,7 @@ def main():
             if options.only not in name:
                 continue
             arguments = ["--seed", seed, "--rounds", options.rounds]
-            if name == "smallest, no cross-memory":  # large messages slot by slot, each after the last was read
+            if name == "smallest, no cross-memory":  # large messages travel slot by slot
                 arguments += ["--max-bytes", 1 << 18]
             result, good = run(ranks, ["--quiet", *flags], arguments, timeout=options.timeout, mpi=options.mpi)
             runs += 1

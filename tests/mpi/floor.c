@@ -1,10 +1,11 @@
-/* What collectives take if messages cost nothing: the floor beside which tools/paired.py sets `measure collectives`.
+/* Lower bound of collectives: the contender `floor` of `weir bench paired`.
  *
  * usage: floor RANKS SECONDS BYTES
  *
- * RANKS processes of one session, no MPI, no protocol: a message is a flag in shared memory, with its bytes copied in and out where it has any.
- * Who waits looks once and yields. The algorithms are those that MPICH takes at these sizes: dissemination (barrier), recursive
- * doubling (all-reduce of one double; RANKS is a power of two), all sends at once (all-to-all). Results are checked. Prints the lines that `measure` prints.
+ * RANKS processes run without MPI and protocol. A message is a flag in shared memory. Its bytes, if any, are copied in and
+ * out. A waiting process polls once and yields. The algorithms are those of MPICH at these sizes: dissemination (barrier),
+ * recursive doubling (all-reduce of one double; RANKS is a power of two), all sends at once (all-to-all). Results are
+ * checked. The output has the format of `measure`.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -21,10 +22,10 @@
 #include <unistd.h>
 
 enum { MOST_RANKS = 64, MOST_ROUNDS = 6, MOST_BYTES = 1 << 16, LINE = 64, PROBES = 2000 };
-/* What an operation needs: time, lost cores, sleeps, processor time in the program and in the kernel. Times in us. */
+/* Cost of an operation: time, lost cores, sleeps, processor time in the program and in the kernel. Unit of times: us. */
 enum { USES = 5 };
 
-/* One message of each of two operations can stand here: nobody begins the next but one before all have ended this one. */
+/* Holds one message of each of two operations. No rank begins an operation before all have ended the one before the last. */
 struct flag {
     _Alignas(LINE) atomic_long operation;
     double value;
@@ -39,7 +40,7 @@ struct shared {
 static struct shared *shared;
 static unsigned char *slots, *out, *in; /* [to][from][parity][bytes], [ranks][bytes] */
 static int rank, ranks, bytes;
-static long operations; /* begun by this rank */
+static long operations; /* number of operations that this rank has begun */
 
 static double now_s(void) {
     struct timespec now;
@@ -123,7 +124,7 @@ static void be_a_rank(void (*work)(void), long count) {
     _exit(0);
 }
 
-/* `count` of one kind, in processes of their own; what one takes and needs, the mean over the ranks. */
+/* Runs `count` operations of one kind in new processes. Returns the cost of one, as mean over the ranks. */
 static void run(void (*work)(void), long count, double used[USES]) {
     memset(shared, 0, sizeof *shared);
     for (rank = 0; rank < ranks; rank++) {

@@ -122,6 +122,26 @@ impl ContenderSet {
         launch
     }
 
+    /// A job over weir with the plug-in in `provider`, a directory that holds nothing else.
+    pub fn launch_over_plug_in(
+        &self,
+        provider: &Path,
+        ranks: u32,
+        program: Source,
+        words: Vec<String>,
+    ) -> Launch {
+        let mut launch = Launch::new(&self.mpich.mpi, ranks, JobTransport::Weir(provider), &[]);
+        launch.program(&self.mpich.programs[program.name], words);
+        launch
+    }
+
+    /// A program that starts its own processes and uses no MPI.
+    pub fn launch_alone(&self, program: Source, words: Vec<String>) -> Launch {
+        let mut launch = Launch::new(&self.mpich.mpi, 1, JobTransport::OwnSharedMemory, &[]);
+        launch.program(&self.mpich.programs[program.name], words);
+        launch
+    }
+
     /// The MPICH.
     pub fn mpich(&self) -> &Mpi {
         &self.mpich.mpi

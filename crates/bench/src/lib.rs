@@ -17,6 +17,7 @@ pub mod machine;
 pub mod memory;
 mod native;
 mod overhead;
+mod paired;
 mod pingpong;
 mod program;
 mod result_line;
@@ -82,6 +83,8 @@ pub enum BenchCommand {
     Native(native::NativeArguments),
     /// Compare two flow-control schemes: instructions for a message, and time in paired runs.
     Overhead(overhead::OverheadArguments),
+    /// Compare settings of weir and other transports round by round.
+    Paired(paired::PairedArguments),
     /// Measure the simulator: events, packets, hops and messages per second, and memory, beside its targets.
     Sim(sim::SimArguments),
     /// List transports, measures and cases.
@@ -100,6 +103,7 @@ pub fn run(arguments: &BenchArguments) -> Result<u8, Failure> {
         BenchCommand::Memory(arguments) => memory::run(arguments),
         BenchCommand::Native(arguments) => native::run(arguments),
         BenchCommand::Overhead(arguments) => overhead::run(arguments),
+        BenchCommand::Paired(arguments) => paired::run(arguments),
         BenchCommand::Sim(arguments) => sim::run(arguments),
         BenchCommand::List => {
             list();

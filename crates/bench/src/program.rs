@@ -22,6 +22,8 @@ pub struct Source {
 
 /// The program of the flood benchmark.
 pub const FLOOD: Source = Source { name: "flood", text: include_str!("../../../tests/mpi/flood.c") };
+/// The lower bound of collectives: without MPI and protocol.
+pub const FLOOR: Source = Source { name: "floor", text: include_str!("../../../tests/mpi/floor.c") };
 /// The program of messages, collectives and memory.
 pub const MEASURE: Source = Source { name: "measure", text: include_str!("../../../tests/mpi/measure.c") };
 

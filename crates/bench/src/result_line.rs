@@ -7,6 +7,15 @@ pub struct ResultLine<'a> {
     rest: &'a str,
 }
 
+/// The first word and the pairs `key=value` of every line that has such a pair.
+pub fn pairs(output: &str) -> impl Iterator<Item = (&str, Vec<(&str, &str)>)> {
+    output.lines().filter_map(|line| {
+        let (word, rest) = line.split_once(' ')?;
+        let pairs: Vec<_> = rest.split_whitespace().filter_map(|pair| pair.split_once('=')).collect();
+        (!pairs.is_empty()).then_some((word, pairs))
+    })
+}
+
 impl<'a> ResultLine<'a> {
     /// The first line that begins with `word`; others may have printed too.
     ///
