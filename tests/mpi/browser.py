@@ -73,7 +73,7 @@ class Browser:
         return json.loads(message)
 
     def call(self, method, **parameters):
-        """Sends a command and returns its result. Events that arrive meanwhile are kept in `events`."""
+        """Sends a command and returns its result. Events that arrive meanwhile stay in `events`."""
         self.last_id += 1
         command = {"id": self.last_id, "method": method, "params": parameters}
         if self.session:
@@ -95,7 +95,7 @@ class Browser:
             self.events.append(self.receive(deadline))
 
     def errors(self):
-        """Uncaught errors of scripts, and what the console and the log call an error, since the page was opened."""
+        """Uncaught script errors, and errors on the console and in the log, since the page was opened."""
         found = []
         for event in self.events:
             parameters = event.get("params", {})

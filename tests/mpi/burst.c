@@ -1,8 +1,8 @@
-/* A burst in which every rank sends to every rank, then a pause in which nobody sends; again and again.
+/* Two bursts in which every rank sends to every rank, each followed by a pause without messages.
  *
- * After MPI_Init, each burst and each pause, each rank prints the kinds of memory that the kernel counts for it:
+ * Each rank prints its memory after MPI_Init, after each burst and after each pause:
  *   memory rank 3 after pause 1: anonymous 4096 KiB, shared 120 KiB
- * In a pause a rank looks for messages in a loop, as a program that waits for something does.
+ * In a pause a rank polls for messages, as a waiting program does.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 enum { MESSAGES = 20, BYTES = 4000 };
 static int rank, ranks;
 
-static void tell(const char *when, int number) {
+static void print_memory(const char *when, int number) {
     FILE *status = fopen("/proc/self/status", "r");
     char line[256];
     long anonymous = -1, shared = -1;
@@ -52,16 +52,16 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    tell("start", 0);
+    print_memory("start", 0);
     for (int round = 0; round < 2; round++) {
         burst();
-        tell("burst", round);
+        print_memory("burst", round);
         for (double end = MPI_Wtime() + pause_s; MPI_Wtime() < end;) {
             int found;
             MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
             usleep(1000);
         }
-        tell("pause", round);
+        print_memory("pause", round);
     }
     MPI_Finalize();
     return 0;

@@ -1,4 +1,4 @@
-"""What all MPI-level tests share. They need out/bin/weir, out/lib/libweir-fi.so and out/env: `make test-mpi`."""
+"""Fixtures of the MPI tests. They need out/bin/weir, out/lib/libweir-fi.so and out/env; `make test-mpi` builds them."""
 
 import os
 import pathlib
@@ -12,13 +12,13 @@ import pytest  # noqa: E402
 
 
 def pytest_sessionstart():
-    os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # what `weir tune --save` has left here is not to be tested
+    os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # ignores settings that `weir tune --save` has saved on this host
     launch.require(launch.WEIR, launch.PROVIDER, *map(launch.env_dir, ("mpich", "intel", "openmpi")))
 
 
 @pytest.fixture
 def private_shm(tmp_path, monkeypatch):
-    """A directory in shared memory for the mailboxes of this test alone."""
+    """A directory in shared memory for the mailboxes of one test."""
     with tempfile.TemporaryDirectory(prefix="weir-test-", dir="/dev/shm") as directory:
         monkeypatch.setenv("FI_WEIR_SHM_DIR", directory)
         yield pathlib.Path(directory)
@@ -26,7 +26,7 @@ def private_shm(tmp_path, monkeypatch):
 
 @pytest.fixture
 def over_weir(tmp_path, private_shm):
-    """Runs a program over weir; returns its outcome and the report, and sees to it that nothing is left behind."""
+    """Runs a program over weir. Returns its outcome and report. Checks that no process and no mailbox is left."""
 
     def run(ranks, program, *, timeout, mpi="mpich", flags=()):
         report = tmp_path / "report.json"

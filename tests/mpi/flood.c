@@ -1,13 +1,13 @@
-/* A receiver that is flooded: how much memory it takes, how long it lasts, and whether every byte arrives.
+/* Floods a receiver: measures its memory and the time, and checks every byte.
  *
  * usage: flood SENDERS MESSAGES BYTES blocking|nonblocking late|head [SAMPLE_MS]
  *
- * late  Rank 0 waits for a message with a tag that each sender sends last, behind MESSAGES others; then it receives those.
- * head  Ranks 0 to SENDERS send MESSAGES to their neighbour before they receive what their other neighbour sends. That
- *       leans on buffering, as many programs do with small messages.
+ * late  Rank 0 first waits for the last message of each sender, which has its own tag, then receives the MESSAGES others.
+ * head  Each rank sends MESSAGES to its neighbour before it receives from its other neighbour. Such programs rely on
+ *       buffering, as many programs do with small messages.
  *
- * Every byte is checked. Rank 0 prints one line of key=value: memory is RssAnon + RssShmem in KiB, of rank 0 (after
- * MPI_Init, the growth at the end of the wait, the most at any sample, what is left at the end) and summed over the ranks.
+ * Rank 0 prints one line of key=value. Memory is RssAnon + RssShmem in KiB, of rank 0 and summed over the ranks. The line
+ * has it after MPI_Init, and its growth at the end of the wait, at its peak and at the end.
  *
  * SAMPLE_MS: a thread of rank 0 prints `memory s=... growth_kib=...` every SAMPLE_MS milliseconds while the flood lasts.
  * Without it, or with 0, there is no such thread.
@@ -37,7 +37,7 @@ static long resident_kib(void) {
     return total;
 }
 
-/* Processor time: what a run costs whatever else the machine is doing. */
+/* Processor time, which other work on the machine does not change. */
 static double processor_s(void) {
     struct timespec now;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -70,7 +70,7 @@ static void send_all(int to, int messages, int bytes, int blocking) {
         free(buffer);
         return;
     }
-    /* A window of sends under way, each with a buffer of its own. */
+    /* A window of pending sends, each with its own buffer. */
     int window = messages < WINDOW ? messages : WINDOW;
     unsigned char *buffers = malloc((size_t)window * (bytes + 1) + 1);
     MPI_Request *requests = malloc((window + 1) * sizeof *requests), last;
@@ -94,7 +94,7 @@ static void sample(void) {
     if (now > most) most = now;
 }
 
-/* What the thread that prints samples needs. It makes no MPI calls. */
+/* State of the thread that prints samples. It makes no MPI calls. */
 static struct {
     pthread_t thread;
     long interval_ms, start_kib;
@@ -171,7 +171,7 @@ int main(int argc, char **argv) {
     double ended = MPI_Wtime(), cpu = processor_s() - began_cpu, drain_cpu = processor_s() - wait_ended_cpu, all_cpu = 0;
     MPI_Reduce(&cpu, &all_cpu, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     MPI_Reduce(&waited, &waited_sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
-    /* A moment inside MPI in which nothing happens: what was told late is told, and memory goes back. */
+    /* A short time of polling without messages, in which late packets arrive and memory is released. */
     for (double until = MPI_Wtime() + 0.3; MPI_Wtime() < until;) {
         int found;
         MPI_Iprobe(MPI_ANY_SOURCE, LAST + 1, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);

@@ -1,10 +1,10 @@
-/* A receiver that comes late: everything was sent, and the senders are in MPI_Finalize, long before it receives.
+/* A late receiver: all messages are sent, and the senders are in MPI_Finalize, long before it receives.
  *
  * usage: late SECONDS MESSAGES BYTES anybody|directed
  *
- * Rank 0 sleeps, then receives MESSAGES of BYTES from each of the others, whoever sends or one sender after the other, and checks
- * every byte. A legal program: where MPI_Send has returned, the messages are MPI's to deliver. (What is too long to be injected may keep it until
- * rank 0 comes.)
+ * Rank 0 sleeps, then receives MESSAGES of BYTES from each other rank and checks every byte. It receives from any rank
+ * (anybody), or from one sender after the other (directed). The program is legal: MPI must deliver a message after
+ * MPI_Send has returned. MPI_Send of a long message may wait for rank 0.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <mpi.h>

@@ -1,20 +1,21 @@
-/* What messages, collectives and memory cost: the program of `weir bench`.
+/* Measures messages, collectives and memory: the program of `weir bench`.
  *
  * usage: measure latency|stream|ends|collectives|barrier|allreduce|alltoall|incast|memory SECONDS BYTES...
  *
  * latency      Half a round trip between two ranks.
- * stream       From rank 0 to rank 1, a window of messages at a time, each window answered.
- * ends         What a message of such a window takes each end when neither has to wait: sent while the receiver is outside MPI, received
- *              when all have come; medians over the windows. For messages that a sender need not wait with.
- * collectives  Barrier, all-reduce of one double, all-to-all of BYTES for each pair; the mean over the ranks. Beside it what a rank needs for
- *              one: how often it lost the core, slept, and processor time in the program and in the kernel. `barrier`, `allreduce` and
- *              `alltoall` are one of them alone.
- * incast       All others send to rank 0, which takes what comes; counted until the first sender has finished. Beside it what a
- *              sender, and the receiver, needs for one message.
- * memory       RssAnon + RssShmem of a rank after all-to-alls of BYTES for each pair, the mean over the ranks.
+ * stream       Windows of messages from rank 0 to rank 1, which answers each window.
+ * ends         Time of a message of such a window at each end, if neither has to wait. The sender sends while the receiver
+ *              is outside MPI. The receiver receives when all messages have arrived. Medians over the windows. For
+ *              messages whose sends do not wait.
+ * collectives  Barrier, all-reduce of one double, all-to-all of BYTES for each pair; means over the ranks. Also the cost of
+ *              one operation at a rank: how often it lost the core and slept, and processor time in the program and in
+ *              the kernel. `barrier`, `allreduce` and `alltoall` are one of them alone.
+ * incast       All other ranks send to rank 0, until the first sender has finished. Also the cost of one message at a
+ *              sender and at the receiver.
+ * memory       RssAnon + RssShmem of a rank after all-to-alls of BYTES for each pair; mean over the ranks.
  *
- * Each value is measured for about SECONDS; rank 0 decides beforehand how often that is, so that all ranks do the same. Before
- * that, everything is done once with every byte checked. Rank 0 prints a line of key=value for each.
+ * Each value is measured for about SECONDS. Rank 0 first decides the number of repetitions, so that all ranks do the same.
+ * Before that, every operation runs once with all bytes checked. Rank 0 prints a line of key=value for each value.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <mpi.h>
@@ -67,14 +68,14 @@ static long resident_kib(void) {
     return total;
 }
 
-/* The same clock for all processes of a node. */
+/* A clock that all processes of a node share. */
 static double now_s(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
-/* Room for `count` messages either way, touched, so that the first pass pays for no page. */
+/* Allocates `count` messages in each direction and touches them, so that no measured pass has page faults. */
 static void make_room(long count) {
     size_t room = (size_t)count * (bytes > 0 ? bytes : 1);
     free(out);
@@ -86,7 +87,7 @@ static void make_room(long count) {
     memset(in, 0, room);
 }
 
-/* What one of the last many has needed: lost cores, sleeps, processor time in the program and in the kernel in us. */
+/* Cost of one of the last operations: lost cores, sleeps, and processor time in the program and in the kernel in us. */
 static double used[4];
 
 static void note_use(double values[4]) {
@@ -98,7 +99,7 @@ static void note_use(double values[4]) {
     values[3] = usage.ru_stime.tv_sec * 1e6 + usage.ru_stime.tv_usec;
 }
 
-/* How long one of many takes. `work` does it `count` times, on all ranks. Unit of the result: s. */
+/* Time of one operation. `work` does `count` of them, on all ranks. Unit of the result: s. */
 static double measured(void (*work)(long count), double seconds) {
     long count = 1;
     for (int tries = 0;;) {
@@ -112,7 +113,7 @@ static double measured(void (*work)(long count), double seconds) {
         MPI_Reduce(&took, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
         long next = 0;
         if (rank == 0) {
-            /* Long enough to say how often; then so often. A pass that was disturbed may have said too few: once more. */
+            /* A short pass decides the number of repetitions. It is repeated, because a disturbed pass gives too few. */
             double mean = sum / ranks;
             if (mean < seconds / 10)
                 next = count * 4;
@@ -141,7 +142,7 @@ static void round_trips(long count) {
     }
 }
 
-/* `count` windows. Every message of a window has a place of its own. */
+/* Sends `count` windows. Every message of a window has its own buffer. */
 static void stream(long count) {
     int answer = 0;
     for (long i = 0; i < count; i++) {
@@ -163,7 +164,7 @@ static void stream(long count) {
     }
 }
 
-/* Outside MPI for as long as the other needs by far to send a window; the core is the other's if both have one. */
+/* Stays outside MPI longer than the other rank needs to send a window. Yields the core, in case both share it. */
 static void stay_away(void) {
     double until = now_s() + window * (1.5e-6 + bytes * 1e-9);
     while (now_s() < until) sched_yield();
@@ -172,7 +173,7 @@ static void stay_away(void) {
 enum { SENDING, POSTING, TAKING, STEPS };
 static double *taken_s[STEPS]; /* of each window */
 
-/* As `stream`, but the window is all there before the receiver looks. */
+/* As `stream`, but the whole window has arrived before the receiver polls. */
 static void ends(long count) {
     int answer = 0;
     for (long i = 0; i < count; i++) {
@@ -212,7 +213,7 @@ static double median(double *values, long count) {
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* Nobody may leave before the last has entered; each is the late one once. */
+/* No rank may leave before the last has entered. Each rank is the last one once. */
 static void barriers(long count) {
     struct timespec late = {0, 2000000};
     for (long i = 0; i < count; i++) {
@@ -243,11 +244,11 @@ static void exchanges(long count) {
     }
 }
 
-/* By sender, of the last incast: what had come when the first sender's last message had; and when that was. */
+/* The last incast: messages by sender that had arrived with the first sender's last message, and that time. */
 static long *counts;
 static double all_sent_s;
 
-/* Each sender has a window of messages under way, and begins each with its number. */
+/* Each sender has a window of pending messages. Each message begins with its number. */
 static void incast_send(long count) {
     for (long i = 0; i < count + window; i++) {
         unsigned char *buffer = out + (size_t)(i % window) * bytes;
@@ -362,7 +363,7 @@ static void measure_incast(double seconds) {
     measured(incast, seconds);
     double mine[4] = {0}, senders[4] = {0};
     if (rank == 0)
-        for (int k = 0; k < 4; k++) used[k] /= ranks - 1; /* of each message that it took */
+        for (int k = 0; k < 4; k++) used[k] /= ranks - 1; /* of each received message */
     else
         memcpy(mine, used, sizeof used);
     MPI_Reduce(mine, senders, 4, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);

@@ -1,10 +1,10 @@
-"""One rank of mpi4py's own test suite: runs one test file and notes each test's outcome as soon as it is known.
+"""One rank of mpi4py's test suite: runs one test file and notes the outcome of each test at once.
 
 usage: mpi4py_rank.py SUITE_DIR RESULT_PREFIX TEST_FILE
 
-Writes RESULT_PREFIX.<rank>, one line `name<TAB>outcome` per test, flushed line by line, so that a hang or a
-crash loses nothing of what went before. The outcomes are started (and nothing after it: it hung or crashed),
-ok, skipped, failed, error, expected (failure) and unexpected (success).
+Writes RESULT_PREFIX.<rank>, with a line `name<TAB>outcome` for each test. Each line is flushed, so that a hang or a
+crash loses no earlier result. Outcomes are: started (if no other follows, the test hung or crashed), ok, skipped,
+failed, error, expected (failure) and unexpected (success).
 """
 
 import os
@@ -15,6 +15,8 @@ import unittest
 
 
 class Notes(unittest.TextTestResult):
+    """Writes each outcome to `file`."""
+
     file = None
 
     def note(self, test, outcome):
@@ -58,7 +60,7 @@ def main():
     suite_dir, prefix, test_file = sys.argv[1:4]
     sys.path.insert(0, os.path.join(suite_dir, "test"))
     sys.argv = [os.path.join(suite_dir, "test", "main.py"), "-v", "-i", f"^{re.escape(test_file)}$"]
-    import main as suite  # mpi4py's
+    import main as suite  # of mpi4py
 
     from mpi4py import MPI
 

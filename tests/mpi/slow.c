@@ -1,9 +1,9 @@
-/* Everybody sends to rank 0, which is elsewhere at first.
+/* All ranks send to rank 0, which is outside MPI at first.
  *
  * usage: slow SECONDS MESSAGES BYTES
  *
- * For half a second everybody is in barriers, so that all know each other. Then rank 0 stays outside of the
- * library for SECONDS, then receives MESSAGES messages of BYTES bytes from each of the others and checks every byte. It prints "all correct" at the end.
+ * Barriers of half a second connect all ranks. Then rank 0 stays outside MPI for SECONDS. Then it receives MESSAGES
+ * messages of BYTES bytes from each other rank and checks every byte. It prints "all correct" at the end.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,17 +1,17 @@
-/* Data-checking MPI stress: random messages whose every byte, order and envelope is known in advance.
+/* MPI stress program that checks its data: random messages whose bytes, order and envelopes are known in advance.
  *
- * From the seed every rank derives the same plan of each round: who sends what to whom, on which communicator,
- * with which tag, size, layout and kind of send. So a receiver can check everything that arrives, and a
- * failure is replayed by its seed. It asks nothing of the transport that MPI does not promise.
+ * The seed gives every rank the same plan of each round: sender, receiver, communicator, tag, size, layout and kind of
+ * send of each message. So a receiver can check everything that arrives, and the seed repeats a failure. The program
+ * relies only on what MPI promises.
  *
- * Why it cannot deadlock. A lane is a communicator whose receives of a round are all alike:
+ * It cannot deadlock, for these reasons. A lane is a communicator whose receives of a round are all of one kind:
  *   DIRECTED  source and tag named        ANY_SRC  any source, tag named
  *   ANY_TAG   source named, any tag       ANY      any source, any tag
- * so receives and messages of one key (lane, and what its receives name) are equal in number and any matching that
- * MPI may choose is a complete one. A key is early or late, as the plan says. Receives of early keys are posted before
- * anything in the round that may block, and only messages of early keys are sent by blocking sends. Messages of
- * late keys are sent by sends that return at once, and received (or probed for) after all sends of the round. Rounds
- * that use wildcards end in a barrier, so that no receive meets a message of a later round.
+ * A key is a lane with the source and tag that its receives name. Each key has as many receives as messages, so any
+ * matching that MPI chooses is complete. A key is early or late, as the plan says. Receives of early keys are posted
+ * before anything in the round that may block, and only messages of early keys use blocking sends. Messages of late keys
+ * use non-blocking sends, and are received (or probed) after all sends of the round. Rounds with wildcards end with a
+ * barrier, so that no receive matches a message of a later round.
  */
 #include <mpi.h>
 #include <stdarg.h>
@@ -31,16 +31,16 @@ enum { TAGS = 5, UNUSED_TAG = 999, CANARY = 0xa5, ATTACHED_BYTES = 1 << 18 };
 struct message {
     int lane, from, to, tag, early;
     enum how how;
-    int send_blocks, recv_blocks; /* more than 1: strided in memory, a gap as long as a block after each */
+    int send_blocks, recv_blocks; /* if more than 1: strided, with a gap of one block after each */
     size_t bytes;
     uint64_t key; /* its content */
-    int taken;    /* by a receive, at the receiver */
+    int taken;    /* a receive has got it; at the receiver only */
 };
 
 struct receive {
     int lane, from, tag, blocks; /* as posted, possibly wildcards */
-    const char *way;             /* how it was received, for people */
-    size_t bytes;                /* room, without gaps */
+    const char *way;             /* how it was received, for error messages */
+    size_t bytes;                /* size of the buffer without gaps */
     unsigned char *data;
     MPI_Request request;
     MPI_Status status;
@@ -67,7 +67,7 @@ static void fail(const char *format, ...) {
     va_start(args, format);
     fprintf(stderr, "stress: WRONG at rank %d, round %ld: ", rank, round_now);
     vfprintf(stderr, format, args);
-    fprintf(stderr, "\nstress: again with -n %d and --seed %llu --rounds %ld --max-bytes %zu\n", ranks,
+    fprintf(stderr, "\nstress: repeat with -n %d and --seed %llu --rounds %ld --max-bytes %zu\n", ranks,
             (unsigned long long)options.seed, round_now + 1, options.max_bytes);
     va_end(args);
     MPI_Abort(MPI_COMM_WORLD, 1);
@@ -83,7 +83,7 @@ static void *room(size_t bytes) {
 
 static size_t extent(size_t bytes, int blocks) { return blocks > 1 ? 2 * bytes : bytes; }
 
-/* Where the payload's byte `at` stands in memory. */
+/* Offset in memory of payload byte `at`. */
 static size_t place(size_t at, size_t bytes, int blocks) {
     if (blocks <= 1) return at;
     size_t block = bytes / blocks;
@@ -121,7 +121,7 @@ static void check_content(const struct message *m, const struct receive *r) {
             if (r->data[i] != CANARY) fail("a byte beyond a message of %zu bytes from %d was written", m->bytes, m->from);
 }
 
-/* The datatype of a layout; sets `count`. Freed by `done_with`. */
+/* The datatype of a layout; sets `count`. `done_with` frees it. */
 static MPI_Datatype layout(size_t bytes, int blocks, int *count) {
     *count = bytes;
     if (blocks <= 1) return MPI_BYTE;
@@ -152,7 +152,7 @@ static int some_blocks(struct dice *d, size_t bytes) {
     return roll(d, 5) == 0 && bytes >= 64 && bytes % blocks == 0 ? blocks : 1;
 }
 
-/* Early or late: one answer per key, so that receives of a key are posted in one go. */
+/* Whether a key is early or late. All receives of a key are posted together. */
 static int is_early(uint64_t salt, const struct message *m) {
     int from = m->lane == ANY_SRC || m->lane == ANY ? -1 : m->from;
     int tag = m->lane == ANY_TAG || m->lane == ANY ? -1 : m->tag;
@@ -164,7 +164,7 @@ static struct message *make_plan(int *count, int *wild) {
     uint64_t salt = mix(d.state);
     *wild = roll(&d, 2);
     *count = 1 + roll(&d, roll(&d, 4) ? 12 * ranks : 100 * ranks);
-    int flooded = roll(&d, 4) ? -1 : (int)roll(&d, ranks); /* now and then everybody sends to one */
+    int flooded = roll(&d, 4) ? -1 : (int)roll(&d, ranks); /* sometimes all ranks send to one */
     size_t budget = 4 * options.max_bytes + (16 << 20);
     struct message *plan = room(*count * sizeof *plan);
     for (int i = 0; i < *count; i++) {
@@ -190,7 +190,7 @@ static struct message *make_plan(int *count, int *wild) {
 
 /* --- receiving --- */
 
-/* Checks one finished receive against the next message of its sender that MPI's order allows. */
+/* Compares a completed receive with the next message of its sender in MPI's order. */
 static void check(struct message *plan, int count, struct receive *r) {
     int from = r->status.MPI_SOURCE, tag = r->status.MPI_TAG, got = -1;
     if (r->from != MPI_ANY_SOURCE && from != r->from) fail("asked for source %d, got %d", r->from, from);
@@ -210,12 +210,12 @@ static void check(struct message *plan, int count, struct receive *r) {
     fail("from %d tag %d lane %d: a message of %d bytes that nobody sent", from, tag, r->lane, got);
 }
 
-/* The receive that waits for the planned message `m`, or for another of its key. */
+/* The receive of the planned message `m`, or of another message of its key. */
 static struct receive for_message(const struct message *m, const struct message *plan, int count) {
     struct receive r = {.lane = m->lane, .from = m->from, .tag = m->tag, .blocks = m->recv_blocks, .bytes = m->bytes};
     if (m->lane == ANY_SRC || m->lane == ANY) r.from = MPI_ANY_SOURCE;
     if (m->lane == ANY_TAG || m->lane == ANY) r.tag = MPI_ANY_TAG;
-    for (int i = 0; m->lane != DIRECTED && i < count; i++) /* room for the largest that may come */
+    for (int i = 0; m->lane != DIRECTED && i < count; i++) /* room for the largest message of the key */
         if (plan[i].to == rank && plan[i].lane == m->lane && plan[i].bytes > r.bytes &&
             (r.from == MPI_ANY_SOURCE || r.from == plan[i].from) && (r.tag == MPI_ANY_TAG || r.tag == plan[i].tag))
             r.bytes = plan[i].bytes;
@@ -242,14 +242,14 @@ static void post(struct receive *r, int persistent) {
     done_with(&type);
 }
 
-/* Receives one message of a late key in one of the ways that MPI has; all but `Imrecv` and `Irecv` finish here. */
+/* Receives one message of a late key with one of MPI's calls. All but `Imrecv` and `Irecv` complete here. */
 static void receive_late(struct receive *r, unsigned way) {
     int flag = 0, count, got;
     MPI_Message message;
     MPI_Comm c = comm[r->lane];
     r->way = way_names[way];
     if (way == 5) return post(r, 0);
-    if (way == 1 || way == 2) { /* what was probed for is what the same source and tag give next */
+    if (way == 1 || way == 2) { /* a probed message is the next one of its source and tag */
         if (way == 1) MPI_Probe(r->from, r->tag, c, &r->status);
         while (way == 2 && !flag) MPI_Iprobe(r->from, r->tag, c, &flag, &r->status);
     }
@@ -269,7 +269,7 @@ static void receive_late(struct receive *r, unsigned way) {
     done_with(&type);
 }
 
-/* A receive that nothing can match is cancelled, and nothing else. */
+/* Cancels a receive that no message can match. */
 static void cancel_one(struct dice *d) {
     int data, cancelled, lane = roll(d, LANES);
     MPI_Request request;
@@ -303,7 +303,7 @@ static void send(const struct message *m, unsigned char *data, MPI_Request *requ
     sent_bytes += m->bytes;
 }
 
-/* Waits in one of MPI's ways; statuses end up where they belong. */
+/* Waits with one of MPI's calls. Each status is stored at the index of its request. */
 static void wait_all(MPI_Request *requests, MPI_Status *statuses, int count, unsigned way) {
     int done = 0, index, flag = 0, *indices = room(count * sizeof *indices);
     MPI_Status status, *some = room(count * sizeof *some);
@@ -336,7 +336,7 @@ static void point_to_point(struct dice *mine) {
     MPI_Status *statuses = room(2 * count * sizeof *statuses);
     unsigned char **data = room(count * sizeof *data);
 
-    if (roll(mine, 8) == 0) usleep(roll(mine, 3000)); /* let messages arrive unexpected */
+    if (roll(mine, 8) == 0) usleep(roll(mine, 3000)); /* messages become unexpected */
     if (roll(mine, 4) == 0) cancel_one(mine);
     for (int i = 0; i < count; i++)
         if (plan[i].to == rank && plan[i].early) {
@@ -354,19 +354,19 @@ static void point_to_point(struct dice *mine) {
             incoming[receives] = for_message(&plan[i], plan, count);
             incoming[receives].request = MPI_REQUEST_NULL;
             unsigned way = roll(mine, 6);
-#ifdef OPEN_MPI /* its mtl/ofi never unpacks what Mrecv and Imrecv receive (ompi_mtl_ofi_mrecv_callback) */
+#ifdef OPEN_MPI /* its mtl/ofi does not unpack messages of Mrecv and Imrecv (ompi_mtl_ofi_mrecv_callback) */
             if (incoming[receives].blocks > 1 && (way == 3 || way == 4)) way -= 2;
 #endif
             receive_late(&incoming[receives++], way);
         }
-    /* Receives that have finished keep the status they have; the others get theirs from the wait. */
+    /* Completed receives keep their status. The others get it from the wait. */
     int *open = room((receives + 1) * sizeof *open), waiting = sends;
     for (int i = 0; i < receives; i++)
         if (incoming[i].request != MPI_REQUEST_NULL) {
             open[waiting - sends] = i;
             requests[waiting++] = incoming[i].request;
         }
-    MPI_Request *kept = room((waiting + 1) * sizeof *kept); /* a finished persistent request is still to be freed */
+    MPI_Request *kept = room((waiting + 1) * sizeof *kept); /* a completed persistent request must still be freed */
     memcpy(kept, requests, waiting * sizeof *kept);
     wait_all(requests, statuses, waiting, roll(mine, 5));
     for (int i = 0; i < waiting; i++) {
@@ -382,7 +382,7 @@ static void point_to_point(struct dice *mine) {
     free(kept), free(open), free(data), free(statuses), free(requests), free(incoming), free(plan);
 }
 
-/* Everybody sends to the rank `shift` further on and receives from the one `shift` before. */
+/* Each rank sends to the rank `shift` after it and receives from the one `shift` before it. */
 static void shift(struct dice *all) {
     int by = roll(all, ranks), count;
     struct message plan[64];

@@ -1,4 +1,4 @@
-"""Wrong settings and commands: one clear line before anything starts, and a non-zero status."""
+"""Wrong settings and commands give a one-line error and a non-zero status before anything starts."""
 
 import stat
 
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def witness(tmp_path):
-    """A program that leaves a trace if it is ever started."""
+    """A program that writes a file when it starts."""
     trace = tmp_path / "started"
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\necho started >> {trace}\n")
@@ -22,7 +22,7 @@ def refused(words, env=None):
     return outcome
 
 
-WRONG = {  # flags of `weir run` with 4 ranks: what the message must name
+WRONG = {  # flags of `weir run` with 4 ranks, and words of the error message
     "unknown scheme": (["--flow", "magic"], ["FI_WEIR_FLOW", "magic", "unlimited", "static"]),
     "mailbox too small": (["--mailbox-slots", "3"], ["FI_WEIR_MAILBOX_SLOTS", "3", "8"]),
     "mailbox too small for one credit slot": (["--mailbox-slots", "3", "--credit-slots", "1"],
@@ -42,7 +42,7 @@ WRONG = {  # flags of `weir run` with 4 ranks: what the message must name
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_settings(witness, name):
+def test_a_wrong_setting_is_named_before_the_program_starts(witness, name):
     program, trace = witness
     flags, named = WRONG[name]
     outcome = refused(["-n", "4", "--mpi", "mpich", *flags, "--", program])
@@ -52,7 +52,7 @@ def test_wrong_settings(witness, name):
     assert not trace.exists(), "the program was started"
 
 
-def test_wrong_setting_in_the_environment(witness):
+def test_a_wrong_setting_in_the_environment_is_named(witness):
     program, trace = witness
     outcome = refused(["-n", "2", "--mpi", "mpich", "--", program], env={"FI_WEIR_FLOW": "magic"})
     assert "FI_WEIR_FLOW=magic" in outcome.output, outcome
@@ -60,39 +60,39 @@ def test_wrong_setting_in_the_environment(witness):
 
 
 @pytest.mark.parametrize("ranks", ["0", "-1", "many"])
-def test_wrong_number_of_ranks(witness, ranks):
+def test_a_wrong_number_of_ranks_is_named(witness, ranks):
     program, trace = witness
     outcome = refused([f"-n{ranks}", "--mpi", "mpich", "--", program])
     assert ranks in outcome.output, outcome
     assert not trace.exists()
 
 
-def test_program_missing():
+def test_a_missing_program_is_named():
     outcome = refused(["-n", "2", "--mpi", "mpich", "--", "/no/such/program"])
     assert len(outcome.output.splitlines()) == 1 and "/no/such/program" in outcome.output, outcome
 
 
 @pytest.mark.parametrize("mpi", ["/no/such/mpi", "lammpi"])
-def test_no_mpi(witness, mpi):
+def test_an_unknown_mpi_is_named(witness, mpi):
     program, trace = witness
     outcome = refused(["-n", "2", "--mpi", mpi, "--", program])
     assert len(outcome.output.splitlines()) == 1 and mpi in outcome.output, outcome
     assert not trace.exists()
 
 
-def test_no_mpi_found_at_all(witness, tmp_path):
+def test_a_host_without_mpi_gives_an_error(witness, tmp_path):
     program, trace = witness
     nothing = tmp_path / "nothing"
     nothing.mkdir()
-    # Also where the host has an MPI of its own in /usr/bin.
+    # The host may have an MPI in /usr/bin.
     empty = {"PATH": str(nothing), "WEIR_ENV_PATH": str(nothing), "VIRTUAL_ENV": "", "I_MPI_ROOT": "", "WEIR_MPI": ""}
     outcome = refused(["-n", "2", "--", program], env=empty)
     assert len(outcome.output.splitlines()) == 1 and "no MPI found" in outcome.output, outcome
     assert not trace.exists()
 
 
-def test_the_provider_itself_refuses_wrong_settings():
-    """Without `weir run` in front: the MPI fails, and the reason is on the screen."""
+def test_the_provider_rejects_wrong_settings():
+    """Without `weir run` the MPI fails, and prints the reason."""
     env = launch.plain_environment("mpich")
     env |= {"FI_PROVIDER_PATH": str(launch.PROVIDER.parent), "FI_PROVIDER": "weir", "MPIR_CVAR_CH4_NETMOD": "ofi",
             "MPIR_CVAR_NOLOCAL": "1", "FI_WEIR_FLOW": "magic"}

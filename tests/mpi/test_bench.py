@@ -1,4 +1,4 @@
-"""`weir bench`, also `flood` and `overhead`, in small: that they measure, and tell what they have measured."""
+"""Short runs of `weir bench`, `weir bench flood` and `weir bench overhead`: they measure, and their records are complete."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ def bench(tmp_path, *words, timeout):
 
 
 def test_bench_runs_and_resumes(tmp_path, private_shm):
-    """A run is cut after its fifth line, in the middle of the sixth: those five are not measured again."""
+    """A run is interrupted in its sixth line. The same command does not repeat the five jobs before."""
     out = tmp_path / "out"
     words = ("--quick", "--only", "weir,mpich-shm", "--measure", "latency,collectives,incast,flood,memory", "--ranks", "2",
              "--repeat", "1", "--out", out)
@@ -42,13 +42,13 @@ def test_bench_runs_and_resumes(tmp_path, private_shm):
     assert samples.read_text().splitlines(keepends=True)[:5] == lines[:5]
     kept = {(row["contender"], row["what"], row["at"]): row["samples"] for row in again["rows"]}
     assert set(kept) == set(rows)
-    assert all(kept[key] == rows[key]["samples"] for key in rows if key[1:] in latency), "they were measured again"
+    assert all(kept[key] == rows[key]["samples"] for key in rows if key[1:] in latency), "recorded jobs ran again"
 
-    assert "run_over" in samples.read_text().splitlines()[-1], "complete, so that the next one starts anew"
+    assert "run_over" in samples.read_text().splitlines()[-1], "a complete run ends with this line, so that the next one starts anew"
     assert launch.shm_files(private_shm) == []
 
 
-def test_flood(tmp_path, private_shm):
+def test_flood_measures_time_and_memory(tmp_path, private_shm):
     cases = {"1x2000x2048-blocking": 2000, "3x500x8-nonblocking": 1500}
     outcome, record = bench(tmp_path, "flood", "--cases", ",".join(cases), "--only", "weir,mpich-shm", "--repeat", "2",
                             "--timeout", "15", timeout=120)
@@ -61,14 +61,14 @@ def test_flood(tmp_path, private_shm):
             assert row["ended"] is None and len(row["samples"]) == 2, row
             for sample in row["samples"]:
                 assert sample["seconds"] > 0 and sample["unmatched_peak"] == unmatched, row
-    # 2,000 messages of 2 KB have to be somewhere; some of it in memory that was there before.
+    # 2,000 messages of 2 KB take memory on the node, some of which was used before.
     weir = record["cases"][0]["rows"][0]
     assert all(sample["node_growth_bytes"] > 1000 * 2048 for sample in weir["samples"]), weir
     assert "weir finished within its memory bound in 2 of 2 cases" in outcome.output
     assert launch.shm_files(private_shm) == []
 
 
-def test_flood_figure(tmp_path, private_shm):
+def test_flood_draws_a_figure(tmp_path, private_shm):
     figure = tmp_path / "flood.svg"
     outcome, record = bench(tmp_path, "flood", "--figure", figure, "--quick", "--only", "weir,mpich-shm", timeout=60)
     assert outcome.ok, outcome
@@ -79,7 +79,7 @@ def test_flood_figure(tmp_path, private_shm):
 
 
 def test_an_unfinished_transport_has_a_row(tmp_path, private_shm):
-    """libfabric's tcp stops reading a peer after 64 messages that nobody wants, so the late tag never comes."""
+    """libfabric's tcp stops reading from a peer after 64 unexpected messages, so the last tag never arrives."""
     outcome, record = bench(tmp_path, "flood", "--cases", "1x2000x2048-blocking", "--only", "ofi-tcp", "--repeat", "2",
                             "--timeout", "4", timeout=60)
     assert outcome.ok, outcome
@@ -88,7 +88,7 @@ def test_an_unfinished_transport_has_a_row(tmp_path, private_shm):
     assert "did not finish" in outcome.output
 
 
-def test_overhead_in_time(tmp_path, private_shm):
+def test_overhead_measures_time_in_pairs(tmp_path, private_shm):
     outcome, record = bench(tmp_path, "overhead", "--flow", "static", "--measure", "time", "--pairs", "2", "--sizes", "8,2048",
                             timeout=120)
     points = record["time"]["points"]
@@ -101,7 +101,7 @@ def test_overhead_in_time(tmp_path, private_shm):
 
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
-def test_overhead_in_instructions(tmp_path, private_shm):
+def test_overhead_counts_instructions(tmp_path, private_shm):
     outcome, record = bench(tmp_path, "overhead", "--flow", "static", "--measure", "instructions", timeout=120)
     assert record["missing"] == [], outcome
     counts = {(flow["bytes"], flow["traffic"]): (flow, over) for flow, over in record["instructions"]}
@@ -109,11 +109,11 @@ def test_overhead_in_instructions(tmp_path, private_shm):
     for flow, over in counts.values():
         for side in ("sender", "receiver"):
             assert 100 < over[side] < 20_000 and 100 < flow[side] < 20_000, counts
-    # A longer message is more work at either end.
+    # A longer message needs more instructions.
     assert counts[2048, "one-way"][0]["receiver"] > counts[8, "one-way"][0]["receiver"]
 
 
-def test_wrong_options_are_one_line(tmp_path):
+def test_a_wrong_option_gives_a_one_line_error(tmp_path):
     for words in (["flood", "--cases", "3x5"], ["flood", "--only", "pigeons"], ["overhead", "--flow", "magic"],
                   ["overhead", "--flow", "unlimited"], ["overhead", "--limit-time", "-1"], ["--only", "pigeons"],
                   ["--ranks", "1"], ["--quick", "pingpong"]):

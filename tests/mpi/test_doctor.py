@@ -1,4 +1,4 @@
-"""`weir doctor` on environments as `make env` leaves them: whatever else it finds, it does not say that weir does not work."""
+"""`weir doctor` reports that weir works in the environments that `make env` creates."""
 
 import os
 
@@ -13,13 +13,13 @@ def doctor(env=None):
     return outcome
 
 
-def test_fresh_environments_work():
+def test_doctor_finds_fresh_environments_working():
     outcome = doctor({"WEIR_ENV_PATH": str(launch.OUT / "env"), "VIRTUAL_ENV": "", "WEIR_MPI": "", "I_MPI_ROOT": ""})
     assert outcome.output.count("ok    runs") >= 3, outcome
 
 
 @pytest.mark.parametrize("mpi", ["mpich", "intel", "openmpi"])
-def test_an_active_environment_works(mpi):
-    """Intel's has an fi_info in PATH that looks for the real one where it is not."""
+def test_doctor_finds_an_active_environment_working(mpi):
+    """Intel's environment has an fi_info in PATH that does not find the real one."""
     bins = launch.env_dir(mpi) / "bin"
     doctor({"PATH": f"{bins}:{os.environ['PATH']}", "VIRTUAL_ENV": str(bins.parent), "WEIR_MPI": mpi})

@@ -1,8 +1,8 @@
-"""The commands that README and the pages of the site show, run in the order of the page, as a reader runs them.
+"""Runs the commands of README and of the documentation pages, in the order of each page.
 
-Each page runs in a copy of the source tree of its own, in a shell in which MPICH's environment is active. What runs are the
-fences `sh`; a fence `sh,no-test` is only parsed (crates/cli/tests/documents.rs). A fence after the words "Save this as `NAME`"
-becomes that file. A command runs unless it begins with a prefix in NOT_RUN, so that new commands run by default.
+Each page runs in its own copy of the source tree, in a shell with MPICH's environment. Code fences `sh` run; fences
+`sh,no-test` are only parsed (crates/cli/tests/documents.rs). A fence after the words "Save this as `NAME`" becomes that
+file. A command runs unless it begins with a prefix in NOT_RUN, so that new commands run by default.
 """
 
 import os
@@ -14,7 +14,7 @@ import subprocess
 import launch
 import pytest
 
-# Set-up that the test has done already, and commands that take minutes or change the system.
+# Set-up that the test has done, and commands that take minutes or change the system.
 NOT_RUN = (
     "make ",
     "git ",
@@ -37,7 +37,7 @@ TIMEOUT = 180
 PAGES = [launch.ROOT / "README.md", launch.ROOT / "CONTRIBUTING.md", *sorted((launch.ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if "notes" not in page.parts]
 
-# Programs that a reader has: pages use these names without saying what is in them.
+# Programs of the reader, whose content the pages do not state.
 PROGRAM_C = """
 #include <mpi.h>
 int main(void) {
@@ -57,16 +57,16 @@ MPI.COMM_WORLD.Barrier()
 
 
 def is_run(line):
-    """Whether a line runs; assignments before the command do not count."""
+    """Whether a line runs. Assignments before the command are ignored."""
     command = re.sub(r"^\s*(\$ )?(\w+=\S* +)*", "", line)
     return command.startswith(RUN) or not command.startswith(NOT_RUN)
 
 
 def script(page):
-    """What the shell does for a page: its fences `sh` and its files, in order. Empty if the page runs nothing."""
+    """The shell script of a page: its fences `sh` and its files, in order. Empty if the page runs nothing."""
     steps, runs = [], False
     lines = iter(page.splitlines())
-    paragraph, ended = "", False  # the last one, which may name the file that follows
+    paragraph, ended = "", False  # the last paragraph may name the next file
     for line in lines:
         fence = re.match(r"\s*```(\S*)", line)
         if not fence:
@@ -92,7 +92,7 @@ def script(page):
 
 
 def joined(lines):
-    """Commands: continuation lines and here-documents belong to the line before."""
+    """Joins continuation lines and here-documents to commands."""
     commands, here_end, continues = [], None, False
     for line in lines:
         if not line.strip() and here_end is None:
@@ -112,7 +112,7 @@ def joined(lines):
 
 
 def source_tree(target):
-    """A copy of the tracked and new files, with what was built beside them."""
+    """Copies tracked and new files, and links the built ones."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listing, cwd=launch.ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     for name in filter(None, names):
@@ -152,7 +152,7 @@ def test_the_commands_of_a_page_succeed(page, tmp_path, private_shm):
 
 
 def test_pages_that_must_run_are_found():
-    """The tutorials and some how-to guides run commands; an empty list would hide a mistake in this file."""
+    """All tutorials run commands. An empty list would show a mistake in this file."""
     running = [name for name, text in SCRIPTS.items() if text]
     assert sum(name.startswith("docs/tutorial/") for name in running) == 3, running
     assert "weir run -n 4 -- python ring.py" in SCRIPTS["docs/tutorial/first-run.md"]

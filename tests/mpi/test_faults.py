@@ -1,6 +1,6 @@
-"""Ranks that are killed in the middle of traffic: the others are told within 5 seconds, and nothing is left behind.
+"""Ranks are killed during traffic: the survivors get an error within 5 seconds, and no file is left.
 
-The launcher's own clean-up is disabled: it would end the survivors and hide whether they were told.
+The launcher's clean-up is disabled, because it would end the survivors before they get an error.
 """
 
 import os
@@ -18,7 +18,7 @@ NO_CLEANUP = ["--launcher-arg", "-disable-auto-cleanup"]
 
 
 class Job:
-    """`traffic` over weir in the background, and when its processes ended."""
+    """Runs `traffic` over weir in the background, and notes when its processes end."""
 
     def __init__(self, ranks, directory, *arguments):
         self.ranks, self.directory, self.ended, self.mark = ranks, directory, {}, launch.new_mark()
@@ -32,13 +32,13 @@ class Job:
         self.outcome = launch.run(words, timeout=60, mark=self.mark)
 
     def kill_all(self):
-        """Everything at once: `weir run`, the launcher, its helpers, the ranks."""
+        """Kills all processes at once: `weir run`, the launcher, its helpers and the ranks."""
         for process, _ in launch.marked(self.mark):
             os.kill(process, signal.SIGKILL)
         self.thread.join()
 
     def processes(self):
-        """{rank: process id}, as far as they have started."""
+        """Process ids of the ranks that have started: {rank: process id}."""
         return {int(path.name): int(path.read_text()) for path in self.directory.iterdir() if path.name.isdigit()}
 
     def wait_for_start(self):
@@ -50,7 +50,7 @@ class Job:
             pytest.fail(f"the job did not start: {self.outcome}")
 
     def watch(self, seconds):
-        """Notes when each rank ends, until all have or `seconds` are over."""
+        """Notes when each rank ends, for at most `seconds`."""
         deadline = time.monotonic() + seconds
         while len(self.ended) < self.ranks and time.monotonic() < deadline:
             for rank, process in self.processes().items():
@@ -75,29 +75,29 @@ def test_surviving_ranks_get_an_error(tmp_path, private_shm, mode, ranks):
     job.watch(45)
     job.thread.join()
     died = job.ended.get(ranks - 1)
-    assert died, f"the victim did not get so far: {job.outcome}"
+    assert died, f"the victim did not die: {job.outcome}"
     late = [rank for rank in range(ranks) if job.ended.get(rank, float("inf")) - died > LIMIT_SECONDS]
     assert not late, f"ranks {late} did not end within {LIMIT_SECONDS} s: {job.outcome}"
     assert job.outcome.status not in (0, None), job.outcome
     assert not job.outcome.leftovers, job.outcome
-    # The run may have ended while the last survivor was still dying.
+    # The run may have ended before the last survivor.
     assert launch.run([launch.WEIR, "clean"], timeout=20).ok
     assert launch.shm_files(private_shm) == [], "mailboxes are left after the run"
 
 
-def test_nothing_is_left_when_all_are_killed(tmp_path, private_shm):
-    """Ranks, launcher and `weir run` itself die at once; the next run removes what they left, and only that."""
+def test_the_next_run_removes_files_of_killed_ranks(tmp_path, private_shm):
+    """Ranks, launcher and `weir run` die at once. The next run removes their files and no others."""
     job = Job(4, tmp_path / "ranks", "exchange", -1, 0)
     job.wait_for_start()
     time.sleep(0.5)
     job.kill_all()
-    foreign = [private_shm / "weir.notours", private_shm / "other"]
-    for path in foreign:
+    other_files = [private_shm / "weir.notours", private_shm / "other"]
+    for path in other_files:
         path.write_text("x")
     result = launch.run(launch.weir_run(2, [launch.python("mpich"), "-c", "from mpi4py import MPI"]), timeout=60)
     assert result.ok, result
     assert launch.shm_files(private_shm) == []
-    assert all(path.read_text() == "x" for path in foreign), "files of others were touched"
+    assert all(path.read_text() == "x" for path in other_files), "other files were changed"
 
 
 def test_clean_removes_stale_files_only(tmp_path, private_shm):

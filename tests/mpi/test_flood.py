@@ -1,7 +1,7 @@
-"""Floods, briefly: a receiver's memory stays within its budget, everything arrives, and it comes back afterwards.
+"""Short floods: the receiver's memory stays within its budget, all messages arrive, and memory is released afterwards.
 
-`flood` checks every byte; here its figures are held against the bound. MPI's own memory for a receive and the mailbox's first
-pages are touched during the run as well, so the smallest budget gets its messages' worth of envelopes as slack, no more.
+`flood` checks every byte. The tests compare its figures with the bound. The run also touches MPI's memory for a receive
+and the first pages of the mailbox. The envelopes in the bound cover both.
 """
 
 import os
@@ -39,7 +39,7 @@ def test_the_receiver_stays_within_its_budget(over_weir, budget, senders, messag
     counters = [rank["counters"] for rank in report["ranks"]]
     assert counters[0]["peak_budget_used_bytes"] <= budget
     if senders * messages * message_bytes > 2 * budget:
-        assert sum(rank["forced_rendezvous"] for rank in counters) > 0, "more than fits, and nobody was told to hold"
+        assert sum(rank["forced_rendezvous"] for rank in counters) > 0, "more than the budget, and no sender used a forced rendezvous"
 
 
 @pytest.mark.parametrize("message_bytes", [8, 2048, 16384])
@@ -57,29 +57,28 @@ def test_without_cross_memory_attach_payload_travels_in_packets(over_weir, messa
 
 
 def test_a_sender_without_bounce_buffers_completes(over_weir):
-    """Not only slower: no sender may keep anything, and a non-blocking program completes all the same."""
+    """No sender may use bounce buffers, and a non-blocking program still completes."""
     flags = [*setting("UNEXPECTED_BUDGET", 64 * KIB), *setting("RETAIN_BYTES", 65536)]
     found, report = flood(over_weir, 1, 200, 2048, "nonblocking", "late", *flags)
     assert all(rank["counters"]["peak_bounce_bytes"] <= 65536 for rank in report["ranks"])
 
 
 def test_memory_is_released_after_a_flood(over_weir):
-    """The flooded rank and its senders are within 110 % of where they were, but for what MPI itself has not given back and
-    for the mailboxes, whose lanes stay as long as their senders."""
+    """Memory of all ranks returns to 110 % of its start, except memory of MPI and the lanes of connected senders."""
     found, report = flood(over_weir, 2, 20000, 2048, "blocking", "late")
-    assert int(found["all_waited_growth_kib"]) > 60_000, "nothing was kept anywhere"
-    # Requests and internal buffers of MPICH that stay after its first sends: some hundred KiB a rank. A mailbox is mapped by
-    # its owner and by each of its senders, and counted for each.
+    assert int(found["all_waited_growth_kib"]) > 60_000, "no rank used memory"
+    # MPICH keeps some hundred KiB of requests and internal buffers for each rank after its first sends. A mailbox counts for
+    # its owner and for each sender, because each maps it.
     mailboxes_kib = 3 * sum(rank["mailbox_bytes"] for rank in report["ranks"]) // 1024
     stays_kib = 3 * 512 + mailboxes_kib
     assert int(found["all_end_growth_kib"]) <= 0.1 * int(found["all_start_kib"]) + stays_kib, found
 
 
-def test_with_more_ranks_than_cores_a_sender_that_can_wait_does_not_copy(over_weir):
-    """What fits in one packet and is not injected leaves from where it lies, as soon as there is credit."""
+def test_with_more_ranks_than_cores_a_waiting_send_is_not_copied(over_weir):
+    """A message of one packet that is not injected leaves from the program's buffer when there is credit."""
     program = [launch.compile_c(launch.ROOT / "tests" / "mpi" / "measure.c"), "incast", "0.05", "2048"]
     outcome, report = over_weir(2 * len(os.sched_getaffinity(0)) + 1, program, timeout=60)
     assert "incast senders=" in outcome.output, outcome
-    assert sum(rank["counters"]["stalls"] for rank in report["ranks"]) > 0, "nobody waited for credit"
+    assert sum(rank["counters"]["stalls"] for rank in report["ranks"]) > 0, "no sender waited for credits"
     copied = [rank["counters"]["peak_bounce_bytes"] for rank in report["ranks"]]
-    assert max(copied) < 2048, f"copied at most, by rank: {copied} B"  # what is short is injected
+    assert max(copied) < 2048, f"largest copies by rank: {copied} B"  # short messages are injected

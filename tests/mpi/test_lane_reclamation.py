@@ -1,4 +1,4 @@
-"""More ranks than lanes, and what a burst leaves behind."""
+"""Jobs with more ranks than lanes complete, and memory is released after a burst."""
 
 import pathlib
 import re
@@ -12,12 +12,12 @@ BURST = pathlib.Path(__file__).with_name("burst.c")
 
 @pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("flow", ["dynamic", "static", "adaptive", "hardware", "unlimited"])
-def test_fewer_lanes_than_ranks(over_weir, lanes, flow):
+def test_jobs_with_fewer_lanes_than_ranks_complete(over_weir, lanes, flow):
     program = [launch.compile_c(stress.SOURCE), "--seed", 40 + lanes, "--rounds", 10, "--max-bytes", 1 << 18]
     flags = ["--set", f"FI_WEIR_MAX_PEERS={lanes}", "--set", f"FI_WEIR_FLOW={flow}"]
     outcome, report = over_weir(8, program, flags=flags, timeout=120)
     assert "all correct" in outcome.output, outcome
-    assert report["total"]["counters"]["lanes_returned"] > 50, "nobody ever had to leave"
+    assert report["total"]["counters"]["lanes_returned"] > 50, "no lane was returned"
 
 
 @pytest.mark.parametrize("flags", [(), ("FI_WEIR_IDLE_BYTES=0",), ("FI_WEIR_MAX_PEERS=3", "FI_WEIR_IDLE_BYTES=0")], ids=" ".join)
@@ -30,11 +30,11 @@ def test_memory_is_released_after_a_burst(over_weir, flags):
               for rank, when, anonymous, shared in re.findall(pattern, outcome.output)}
     assert len(memory) == 8 * 5, outcome
     for rank in range(8):
-        # Of the first burst, what MPI allocates once stays: private memory is compared with that.
+        # MPI keeps some memory after the first burst. So private memory is compared with that after the first pause.
         before, after = sum(memory[rank, "pause 0"]), sum(memory[rank, "pause 1"])
         assert after <= 1.10 * before, (rank, memory)
         start, burst, pause = (memory[rank, when][1] for when in ("start 0", "burst 1", "pause 1"))
         assert pause <= 1.10 * start, (rank, memory)
         if not few_lanes:
-            assert pause < burst, "shared memory does not go back"
+            assert pause < burst, "shared memory is not released"
     assert report["total"]["peak_mailbox_bytes"] > 8 * 8192

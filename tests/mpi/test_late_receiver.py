@@ -1,18 +1,18 @@
-"""Who has sent may end: what its program was told is done arrives, however late the receiver comes for it."""
+"""Senders may end before the receiver receives: all messages of completed sends arrive."""
 
 import launch
 import pytest
 
 SOURCE = launch.ROOT / "tests" / "mpi" / "late.c"
-# Closing waits so long for what is not complete; the receivers here come ten times later.
+# Time limit of closing for incomplete messages. The receivers here come ten times later.
 CLOSE = ("--set", "FI_WEIR_CLOSE_MS=100")
 SMALL = ("--set", "FI_WEIR_UNEXPECTED_BUDGET=65536")
 
 
 @pytest.mark.parametrize("flow", ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic"])
 @pytest.mark.parametrize("budget", [(), SMALL], ids=["default", "64 KiB"])
-def test_a_late_receiver_finds_everything(over_weir, flow, budget):
-    # Injected among more ranks than cores, too, and more than any lane holds: most of it lies with the senders, who close.
+def test_a_late_receiver_gets_all_messages(over_weir, flow, budget):
+    # More messages than a lane holds, so most are in bounce buffers of the senders, which close.
     program = [launch.compile_c(SOURCE), "1", "8000", "256", "anybody"]
     outcome, _ = over_weir(3, program, flags=["--flow", flow, *CLOSE, *budget], timeout=60)
     assert "all 16000 arrived" in outcome.output, outcome

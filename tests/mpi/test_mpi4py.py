@@ -1,4 +1,4 @@
-"""mpi4py's own tests with and without weir: a subset at 2 ranks; all of them with `make compare-mpi4py`."""
+"""mpi4py's tests with and without weir: a subset with 2 ranks. `make compare-mpi4py` runs all."""
 
 import mpi4py_compare
 import pytest
@@ -10,6 +10,6 @@ def test_mpi4py_tests_pass_with_weir(name):
     assert mpi4py_compare.compare("mpich", 2, [name], 120, "weir", "dynamic")[0] == {}
 
 
-def test_open_mpi_point_to_point():
+def test_mpi4py_point_to_point_tests_pass_under_open_mpi():
     mpi4py_compare.fetch_suite()
     assert mpi4py_compare.compare("openmpi", 2, ["test_p2p_buf.py"], 120, "weir", "dynamic")[0] == {}

@@ -1,4 +1,4 @@
-"""The pages that weir writes, opened in headless Chromium, in a narrow and in a wide window."""
+"""Opens the pages that weir writes in headless Chromium, in a narrow and in a wide window."""
 
 import os
 
@@ -11,14 +11,14 @@ MIN_FONT_PIXELS = 9
 SLOW = launch.ROOT / "tests" / "mpi" / "slow.c"
 TINY = launch.ROOT / "tests" / "mpi" / "tiny.c"
 
-# Opens all folded blocks and shows what selectors hide.
+# Opens all folded blocks and shows everything that selectors hide.
 SHOW_ALL = """
 for (const details of document.querySelectorAll('details')) details.open = true;
 for (const select of document.querySelectorAll('select')) { select.value = ''; select.dispatchEvent(new Event('change')); }
 """
 
-# For each chart: its caption, the smallest font in CSS pixels, and how many marks lie inside of it. Axes, grid, unknown
-# cells of heat maps and published limits are grey; everything else that is drawn is a mark.
+# For each chart: its caption, the smallest font in CSS pixels, and the number of marks inside. Axes, grid, unknown
+# cells of heat maps and published limits are grey. Everything else is a mark.
 CHARTS = """
 (() => {
   const greys = ['none', '#3C3C3C', '#E4E4E4', '#F0F0F0', '#FFFFFF', '#000000', '#969696'];
@@ -40,7 +40,7 @@ CHARTS = """
 })()
 """
 
-# Elements that reach beyond the window and do not scroll by themselves.
+# Elements that are wider than the window and do not scroll.
 TOO_WIDE = """
 [...document.querySelectorAll('body *')]
   .filter(it => it.getBoundingClientRect().right > innerWidth + 0.5 && !it.parentElement.closest('.wide, pre, svg'))
@@ -107,7 +107,7 @@ def test_a_selector_shows_one_rank(chromium, pages):
     chromium.open(pages["report of 10 ranks"], 1400)
     visible = "[...document.querySelectorAll('[data-rank]')].filter(it => !it.hidden).map(it => it.dataset.rank)"
     first = chromium.evaluate(visible)
-    assert len(first) == 1, "a page of many ranks begins with one of them"
+    assert len(first) == 1, "a page of many ranks first shows one of them"
     choose = "const s = document.querySelector('select'); s.value = '%s'; s.dispatchEvent(new Event('change'))"
     other = "1" if first != ["1"] else "2"
     chromium.evaluate(choose % other)

@@ -1,4 +1,4 @@
-"""What weir tells of a run: the page of `weir run --report`, `weir explain`, and the line about a long stall."""
+"""Diagnostics of a run: the page of `weir run --report`, `weir explain`, and the stall line."""
 
 import concurrent.futures
 import json
@@ -40,10 +40,10 @@ def test_the_report_page_equals_the_counters(over_weir, tmp_path, ranks, flow):
         assert by_kind["credit"] == counters["credit_packets_sent"]
         assert by_kind["eager"] >= (2000 if rank else 0)
         waited = sum(pair["stalled_ns"] for pair in data["pairs"] if pair["sender"] == str(rank))
-        assert waited == counters["stalled_ns"], "the pairs' stalls are the rank's"
+        assert waited == counters["stalled_ns"], "the stalls of all pairs are those of the rank"
         if rank:
-            assert waited > 300_000_000, "the receiver was away for 500 ms"
-            # The curve is the same time: what it encloses is what was counted.
+            assert waited > 300_000_000, "the receiver was outside MPI for 500 ms"
+            # The area under the curve is the counted time.
             width = data["span_s"] / len(data["times_s"])
             curve = data["endpoints"][rank]["peers_waited_for"]
             assert sum(value or 0 for value in curve) * width == pytest.approx(waited / 1e9, rel=0.02)
@@ -53,7 +53,7 @@ def test_the_report_page_equals_the_counters(over_weir, tmp_path, ranks, flow):
     assert most["process (RssAnon + RssShmem)"] > 1 << 20
     assert most["unexpected payload"] <= report["ranks"][0]["counters"]["peak_unexpected_bytes"]
     figures = re.findall(r"<svg.*?</svg>", page, re.S)
-    # Stalls (and pairs, if they are several), two of credits for each rank (one without credits), memory, packets.
+    # Figures of stalls (and of pairs, if there are several), two of credits for each rank (one without credits), memory, packets.
     credits = 2 if flow == "static" else 1
     assert len(figures) == (1 if ranks == 2 else 2) + credits * ranks + 5 + 1
     for figure in figures:
@@ -66,7 +66,7 @@ def explain(*words):
 
 
 def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_weir, tmp_path, monkeypatch):
-    # `weir run` and `weir explain` find each other by the directory for temporary files.
+    # `weir explain` finds the job in the directory for temporary files.
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert explain()[0] == 0, "no job runs"
     with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -79,10 +79,10 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
         status, text = explain("--json")
         assert (told[0], status) == (3, 3), f"{told} {text}"
         outcome, _ = run.result()
-    waits = r"rank 1 has waited \d\.\d s for credit from rank 0: \d+ messages? \([\d.]+ [KM]?i?B\) behind, \d+ of \d+ credits left"
+    waiting = r"rank 1 has waited \d\.\d s for credit from rank 0: \d+ messages? \([\d.]+ [KM]?i?B\) behind, \d+ of \d+ credits left"
     away = r"\d+ granted since the start, \d+ spent; rank 0 has not polled for \d\.\d s"
     cause = "cause: rank 1, rank 2 wait for rank 0, which waits for no credit"
-    assert re.search(waits + ".*" + away, told[1]), told
+    assert re.search(waiting + ".*" + away, told[1]), told
     assert cause in told[1], told
     (job,) = json.loads(text)["jobs"]
     stalls = {stall["sender"]: stall for stall in job["stalls"]}
@@ -91,7 +91,7 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
         assert stall["receiver"] == "rank 0" and stall["waited_s"] >= 1 and stall["backlog_messages"] > 0
         assert stall["quota_slots"] + stall["granted_total"] - stall["spent_total"] == stall["credits"]
     assert job["causes"] == [cause]
-    # Each sender has said so once: the stall was over before it was time to say it again.
+    # Each sender logs it once, because the stall ends before the line would be repeated.
     for sender in (1, 2):
         lines = re.findall(rf"^weir: rank {sender} has waited 1\.\d s for credit from rank 0.*$", outcome.output, re.M)
         assert len(lines) == 1, outcome

@@ -1,4 +1,4 @@
-"""MPICH gives the core away after each pass over its sources of messages. Where that is of no use, it does not reach the system."""
+"""Redundant yields: MPICH yields the core after each poll. weir skips those that serve nothing."""
 
 import os
 import re
@@ -16,7 +16,7 @@ def yields(over_weir, *flags, ranks=2):
     found = re.search(rf"receives={MESSAGES} yields=(\d+) waiting=(\d+) round_trips=(\d+)", outcome.output)
     assert found, outcome
     in_receives, waiting, in_round_trips = map(int, found.groups())
-    assert waiting > 0, "whoever waits for long gives the core away"
+    assert waiting > 0, "a rank that waits long yields"
     return in_receives, in_round_trips
 
 
@@ -29,11 +29,11 @@ def test_a_receive_yields_nothing_with_more_ranks_than_cores(over_weir):
     assert yields(over_weir, ranks=2 * len(CORES))[0] < MESSAGES // 10
 
 
-@pytest.mark.skipif(len(CORES) < 2, reason="a core for each of two ranks is needed")
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 def test_bound_ranks_are_not_counted_as_oversubscribed(over_weir):
     def bound(cores, ranks):
         words = ("-bind-to", "user:" + ",".join(map(str, cores)))
         return yields(over_weir, *(f"--launcher-arg={word}" for word in words), ranks=ranks)[1]
 
-    # Who is interrupted by other programs yields some hundred times.
+    # A rank yields some hundred times if other programs interrupt it.
     assert min(bound(CORES[:2], 2) for _ in range(3)) < MESSAGES // 4 < bound(CORES[:1] * 2, 2 * len(CORES))

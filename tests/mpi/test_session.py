@@ -1,4 +1,4 @@
-"""Ranks of MPICH's launcher stay in one session over weir, and nothing else changes for them: see crates/session."""
+"""Ranks of MPICH's launcher stay in one session over weir, without other effects (crates/session)."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ def ranks(over_weir, mpi="mpich"):
     return seen
 
 
-def test_ranks_share_a_session_and_lead_a_group_each(over_weir, monkeypatch):
+def test_ranks_share_a_session_and_have_process_groups_of_their_own(over_weir, monkeypatch):
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     seen = ranks(over_weir)
     assert len({rank["session"] for rank in seen}) == 1
@@ -36,8 +36,8 @@ def test_ranks_share_a_session_and_lead_a_group_each(over_weir, monkeypatch):
         assert rank["group"] == rank["own"] != rank["session"]
         assert rank["preload"] is None and not rank["loaded"]
         session, *rest = rank["child"]
-        assert int(session) != rank["session"], "who asks for a session of its own gets it"
-        assert rest == ["0"], "what ranks start is not loaded with it either"
+        assert int(session) != rank["session"], "a child that requests its own session gets it"
+        assert rest == ["0"], "the library is not loaded into children"
 
 
 def test_ld_preload_of_the_user_reaches_the_ranks(over_weir, monkeypatch):

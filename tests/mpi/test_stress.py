@@ -1,4 +1,4 @@
-"""The stress program, briefly; at all numbers of ranks and longer with `make stress`."""
+"""The stress program, briefly. `make stress` runs longer, with all numbers of ranks."""
 
 import launch
 import pytest
@@ -12,12 +12,12 @@ def test_every_byte_is_correct(over_weir, ranks, name):
     outcome, report = over_weir(ranks, program, flags=stress.settings(ranks)[name], timeout=120)
     assert "all correct" in outcome.output, outcome
     if name.startswith("smallest"):
-        assert report["total"]["counters"]["stalls"] > 0, "one slot per peer and nobody ever waited for credit"
+        assert report["total"]["counters"]["stalls"] > 0, "one slot for each peer, and no sender waited for credits"
         if "no piggybacking" in name:
             assert report["total"]["counters"]["piggybacked_credits_sent"] == 0
 
 
-def test_open_mpi(over_weir):
+def test_every_byte_is_correct_under_open_mpi(over_weir):
     program = [launch.compile_c(stress.SOURCE, "openmpi"), "--seed", 7, "--rounds", 15, "--max-bytes", 1 << 20]
     outcome, report = over_weir(2, program, mpi="openmpi", timeout=120)
     assert "all correct" in outcome.output, outcome

@@ -1,4 +1,4 @@
-"""`weir tune` and `weir bench native`: two processes of weir without an MPI, and what `weir run` makes of the result."""
+"""`weir tune` and `weir bench native` measure without an MPI, and `weir run` uses saved settings."""
 
 import json
 
@@ -45,7 +45,7 @@ def test_saved_settings_are_used_until_deleted(config, tmp_path, private_shm):
     assert launch.shm_files(private_shm) == []
 
 
-def test_native_round_trips(tmp_path, private_shm):
+def test_bench_native_measures_every_size(tmp_path, private_shm):
     record = tmp_path / "record.json"
     outcome = weir("bench", "native", "--sizes", "0,8,100000", "--repeat", "2", "--quiet", "--json", record)
     assert outcome.ok and "too few rounds" in outcome.output, outcome
@@ -58,7 +58,7 @@ def test_native_round_trips(tmp_path, private_shm):
     assert launch.shm_files(private_shm) == []
 
 
-def test_one_core_is_too_few(private_shm):
+def test_one_core_gives_an_error(private_shm):
     for command in (("tune",), ("bench", "native")):
         outcome = launch.run(["taskset", "-c", "0", launch.WEIR, *command], timeout=20)
         assert outcome.status == 1 and "one core only" in outcome.output, outcome

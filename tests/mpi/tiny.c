@@ -1,4 +1,4 @@
-/* Opens MPI and closes it again: a run that is shorter than the sampling interval of traces, or nearly.
+/* Initialises and finalises MPI: a run that is shorter than the sampling interval of traces.
  *
  * usage: tiny
  */

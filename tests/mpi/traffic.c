@@ -1,14 +1,14 @@
-/* Traffic without end, in which one rank dies.
+/* Endless traffic in which one rank dies.
  *
  * usage: traffic DIRECTORY MODE VICTIM ROUND
  *
- * Every rank writes its process id to DIRECTORY/RANK. In round ROUND the rank VICTIM kills itself with SIGKILL in the
- * middle of its sends (VICTIM -1: nobody does, and a test kills from outside). MODE says what the others are doing:
- *   exchange  everybody sends small and large messages to everybody
- *   wait      everybody receives from the victim
- *   any       everybody receives from any source
- *   barrier   everybody is in a barrier
- * A rank that is told of an error says so and ends with status 3.
+ * Every rank writes its process id to DIRECTORY/RANK. In round ROUND the rank VICTIM kills itself with SIGKILL between
+ * its sends. With VICTIM -1 no rank does, and a test kills from outside. MODE is the action of the other ranks:
+ *   exchange  all ranks send small and large messages to all ranks
+ *   wait      all ranks receive from the victim
+ *   any       all ranks receive from any source
+ *   barrier   all ranks are in a barrier
+ * A rank that gets an error prints it and ends with status 3.
  */
 #include <mpi.h>
 #include <signal.h>

@@ -1,10 +1,10 @@
-/* How often the core is given away in receives whose messages are there already, in one whose message comes late, and in round trips.
+/* Counts calls of sched_yield in receives of arrived messages, in a receive of a late message, and in round trips.
  *
  * usage: yields MESSAGES
  *
- * Rank 1 sends MESSAGES, and a last one. Rank 0 receives the last one first, so that the others have arrived, and then those; then
- * one for which rank 1 sleeps 0.1 s; then MESSAGES go to rank 1 and back, one at a time. Its sched_yield stands in for the C library's and counts. Prints a
- * line of key=value.
+ * Rank 1 sends MESSAGES, and a last one. Rank 0 receives the last one first, so that all have arrived, then the others.
+ * Then it receives a message before which rank 1 sleeps for 0.1 s. Then MESSAGES travel to rank 1 and back, one at a time.
+ * The program replaces sched_yield of the C library to count calls. It prints a line of key=value.
  */
 #define _GNU_SOURCE
 #include <mpi.h>

@@ -1,6 +1,6 @@
 //! Random worlds by seed: all networks, all schemes, random programs, faults of links and of ranks.
 //!
-//! `WEIR_SEED=7f3a cargo test -p weir-sim --test faults NAME` runs one world again; `WEIR_WORLDS=10000` runs more.
+//! `WEIR_SEED=7f3a cargo test -p weir-sim --test faults NAME` repeats one world; `WEIR_WORLDS=10000` runs more.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -306,8 +306,8 @@ fn world(
     kind: Ranks,
     mutant: Option<weir_proto::flow::Mutant>,
 ) -> Result<(Report, u64), String> {
-    let again = |what: String| {
-        format!("{what}\nagain: WEIR_SEED={seed:x} cargo test -p weir-sim --test faults {name}")
+    let with_command = |what: String| {
+        format!("{what}\nrepeat: WEIR_SEED={seed:x} cargo test -p weir-sim --test faults {name}")
     };
     let drawn = draw(seed, kind);
     let once = || catch_unwind(AssertUnwindSafe(|| run(&drawn, mutant)));
@@ -315,13 +315,13 @@ fn world(
         (Ok(Ok(first)), Ok(Ok(second))) => {
             let same =
                 (first.0.trace, first.0.events, first.1) == (second.0.trace, second.0.events, second.1);
-            if same { Ok(first) } else { Err(again("the same spec was not the same run".into())) }
+            if same { Ok(first) } else { Err(with_command("two runs of the same world differ".into())) }
         }
-        (Ok(Err(error)), _) | (_, Ok(Err(error))) => Err(again(format!("{error}\n{drawn}"))),
+        (Ok(Err(error)), _) | (_, Ok(Err(error))) => Err(with_command(format!("{error}\n{drawn}"))),
         (Err(panic), _) | (_, Err(panic)) => {
             let what = panic.downcast_ref::<String>().cloned();
             let what = what.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-            Err(again(format!("{}\n{drawn}", what.unwrap_or_default())))
+            Err(with_command(format!("{}\n{drawn}", what.unwrap_or_default())))
         }
     }
 }
@@ -404,7 +404,7 @@ fn injected_bugs_are_found_with_a_repeat_command() {
             .find_map(failing)
             .unwrap_or_else(|| panic!("{mutant:?} is not found in 1000 worlds"));
         println!("{mutant:?} is found by seed {seed:x}: {}", why.lines().next().unwrap_or_default());
-        let line = format!("again: WEIR_SEED={seed:x} cargo test -p weir-sim --test faults {name}");
+        let line = format!("repeat: WEIR_SEED={seed:x} cargo test -p weir-sim --test faults {name}");
         assert_eq!(why.lines().last(), Some(line.as_str()));
         assert_eq!(failing(seed), Some((seed, why)), "the same world fails in the same way");
         assert!(world(name, seed, Ranks::NoFaults, None).is_ok(), "the right rule passes");
