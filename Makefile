@@ -1,4 +1,4 @@
-# weir: build, try, test. `make` alone lists what there is. Nothing is made outside out/ and target/.
+# Builds, tests and installs weir. `make` alone lists all targets. They write to out/ and target/ only.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -8,7 +8,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 CARGO ?= cargo
 PYTHON ?= python3
-# Where cargo builds; cargo's own variable, so that a build elsewhere is found too.
+# The directory in which cargo builds. It is cargo's own variable, so a value from the environment is used.
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export PYTHONDONTWRITEBYTECODE := 1
 DENY_VERSION := 0.20.2
@@ -64,7 +64,7 @@ test-mpi: build env
 	$(call say,unmodified MPI programs over weir)
 	$(PYTEST) --durations=5 -q tests/mpi
 
-## prove: every state of small worlds of the flow-control schemes, and the wrong rules that must be caught
+## prove: search every state of small worlds of the flow-control schemes, and catch the wrong rules
 .PHONY: prove
 prove:
 	$(call say,every state of small worlds; wrong rules)
@@ -72,7 +72,7 @@ prove:
 
 WORLDS ?= 1000000
 
-## worlds: WORLDS (a million) random schedules of larger worlds, with every invariant checked; then with every byte; then simulated
+## worlds: check WORLDS (a million) random worlds: flow control, whole endpoints with every byte, simulated with faults
 .PHONY: worlds
 worlds:
 	$(call say,random worlds of the flow-control schemes)
@@ -82,13 +82,13 @@ worlds:
 	$(call say,random simulated worlds with faults)
 	WEIR_WORLDS=$$(($(WORLDS) / 100)) $(CARGO) test --locked --release -p weir-sim --test faults -- --nocapture --test-threads 2
 
-## stress: the data-checking stress program at 2 to 8 ranks, smallest mailboxes, all settings
+## stress: the stress program, which checks its data, with 2 to 8 ranks and all settings
 .PHONY: stress
 stress: build env-mpich
 	$(call say,data-checking stress)
 	$(PYTHON) tools/stress.py
 
-## faults: ranks killed in the middle of traffic, and bad input
+## faults: ranks that are killed during traffic, and malformed input
 .PHONY: faults
 faults: build env-mpich env-tools
 	$(call say,killed ranks and bad input)
@@ -102,7 +102,7 @@ imb: build env-mpich env-intel
 
 SCHEMES := unlimited,hardware,static,static-connection,adaptive,dynamic
 
-## schemes: stress, IMB (2 s per size) and mpi4py's suite under every flow-control scheme at 2, 4 and 8 ranks; hours
+## schemes: stress, IMB (2 s for a size) and mpi4py's suite under every flow-control scheme, with 2, 4 and 8 ranks; hours
 .PHONY: schemes
 schemes: build env-mpich env-intel
 	$(call say,data-checking stress under every scheme)
@@ -118,7 +118,7 @@ compare-mpi4py: build env-mpich env-openmpi
 	$(call say,mpi4py's test suite without and with weir)
 	$(PYTHON) tools/mpi4py_compare.py $(ARGS)
 
-## bench: weir beside the other transports on this machine
+## bench: micro benchmarks, and weir beside the other transports on this host
 .PHONY: bench
 bench: build env
 	$(call say,micro benchmarks)
@@ -171,7 +171,7 @@ endef
 out/tools/bin/cargo-deny-$(DENY_VERSION):
 	$(call install_tool,cargo-deny,$(DENY_VERSION),--no-default-features)
 
-# Without its own web server and file watcher.
+# Without mdBook's web server and file watcher.
 out/tools/bin/mdbook-$(MDBOOK_VERSION):
 	$(call install_tool,mdbook,$(MDBOOK_VERSION),--no-default-features --features search)
 
@@ -188,7 +188,7 @@ env-tools: browser
 browser:
 	@tools/install_chromium.sh
 
-# One environment per MPI: they would overwrite each other's mpiexec.
+# One environment for each MPI, because each has its own mpiexec.
 out/env/%/complete: tools/requirements/%.txt tools/make_env.sh
 	$(call say,private environment out/env/$*)
 	PYTHON="$(PYTHON)" tools/make_env.sh $* $<

@@ -207,7 +207,7 @@ static void check(struct message *plan, int count, struct receive *r) {
         m->taken = 1;
         return;
     }
-    fail("from %d tag %d lane %d: a message of %d bytes that nobody sent", from, tag, r->lane, got);
+    fail("from %d tag %d lane %d: a message of %d bytes that no rank sent", from, tag, r->lane, got);
 }
 
 /* The receive of the planned message `m`, or of another message of its key. */

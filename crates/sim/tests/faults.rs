@@ -465,8 +465,8 @@ fn faults_that_links_cannot_repair_are_rejected() {
     assert!(Faulty::new(ideal(), jitter).is_ok(), "a delay keeps the order");
 
     let with = |faults: &Faults| World::new(pair(STATIC), ideal(), program(1, 8)).with_faults(faults).err();
-    let nobody = Faults { crashes: vec![Crash { rank: 2, at: 0 }], ..Faults::default() };
-    assert_eq!(with(&nobody), Some(FaultError::Rank { rank: 2, ranks: 2 }));
+    let unknown_rank = Faults { crashes: vec![Crash { rank: 2, at: 0 }], ..Faults::default() };
+    assert_eq!(with(&unknown_rank), Some(FaultError::Rank { rank: 2, ranks: 2 }));
     let no_time = Faults { slow: vec![Slow { rank: 1, percent: 0 }], ..Faults::default() };
     assert_eq!(with(&no_time), Some(FaultError::Percent { rank: 1, percent: 0 }));
 }

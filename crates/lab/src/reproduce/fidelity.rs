@@ -28,12 +28,12 @@ struct Point {
     published: String,
     ours: String,
     verdict: String,
-    sensitivity: Vec<Stay>,
+    sensitivity: Vec<VerdictRange>,
     seeds: Option<(usize, usize)>,
 }
 
 #[derive(Deserialize)]
-struct Stay {
+struct VerdictRange {
     parameter: String,
     from: f64,
     to: f64,
@@ -128,7 +128,7 @@ fn verdict(point: &Point) -> String {
     match point.verdict.as_str() {
         "holds-if" => {
             let narrow = point.sensitivity.iter().filter(|stay| !stay.is_all);
-            let range = |stay: &Stay| format!("{} in [{}, {}]", stay.parameter, stay.from, stay.to);
+            let range = |stay: &VerdictRange| format!("{} in [{}, {}]", stay.parameter, stay.from, stay.to);
             format!("holds if {}", narrow.map(range).collect::<Vec<_>>().join(", "))
         }
         "holds-unswept" => String::from("holds (not swept)"),
@@ -140,13 +140,14 @@ fn verdict(point: &Point) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::points::{Point, Stay, Verdict};
+    use crate::reproduce::points::{Point, Verdict, VerdictRange};
 
     #[test]
     fn the_page_shows_what_the_command_wrote() {
         let mut point = Point::new("falls", "it falls | stays", "at 38", "at 39", true);
         point.verdict = Verdict::HoldsIf;
-        point.sensitivity = vec![Stay { parameter: "RNR timer (us)", from: 10.0, to: 80.0, is_all: false }];
+        point.sensitivity =
+            vec![VerdictRange { parameter: "RNR timer (us)", from: 10.0, to: 80.0, is_all: false }];
         point.seeds = Some((2, 3));
         let points = serde_json::json!({
             "quick": true,

@@ -231,7 +231,7 @@ fn render_sensitivity(reproduced: &[Reproduced<'_>]) -> Option<String> {
 /// The parameters that were swept, in order.
 fn parameters(reproduced: &[Reproduced<'_>]) -> Vec<&'static str> {
     let all = reproduced.iter().flat_map(|it| &it.points).flat_map(|point| &point.sensitivity);
-    let swept: HashSet<&str> = all.map(|stay| stay.parameter).collect();
+    let swept: HashSet<&str> = all.map(|range| range.parameter).collect();
     let names = Assumed::ALL.iter().map(|parameter| parameter.name());
     names.filter(|name| swept.contains(name)).collect()
 }
@@ -239,8 +239,8 @@ fn parameters(reproduced: &[Reproduced<'_>]) -> Vec<&'static str> {
 /// Name of the point, verdict, and a cell for each parameter: a range, or `-` where the parameter was not swept.
 fn sensitivity_row(point: &Point, names: &[&str]) -> Vec<String> {
     let cell = |name: &&str| {
-        let stay = point.sensitivity.iter().find(|stay| stay.parameter == *name);
-        stay.map_or_else(|| String::from("-"), |stay| stay.range())
+        let range = point.sensitivity.iter().find(|range| range.parameter == *name);
+        range.map_or_else(|| String::from("-"), |range| range.range())
     };
     let head = [point.id.clone(), point.verdict.word().to_owned()];
     head.into_iter().chain(names.iter().map(cell)).collect()

@@ -8,7 +8,7 @@
 //! Plans of one experiment may assume different call jitter. Worlds with the same jitter are swept together.
 
 use super::evidence::Evidence;
-use super::points::{Experiment, Point, Stay, Verdict};
+use super::points::{Experiment, Point, Verdict, VerdictRange};
 use crate::sim::execute::Results;
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -106,7 +106,11 @@ impl Sweep {
                 let verdicts: Vec<(f64, bool)> = of_it
                     .map(|(step, points)| (step.value, verdict_of(points, &point.id) == Some(wanted)))
                     .collect();
-                point.sensitivity.extend(stay(parameter, parameter.base_of(&self.base), &verdicts));
+                point.sensitivity.extend(same_verdict_range(
+                    parameter,
+                    parameter.base_of(&self.base),
+                    &verdicts,
+                ));
             }
         }
     }
@@ -129,7 +133,7 @@ pub fn judge(experiment: &Experiment, sweeps: &[Sweep], results: &Results, point
     for point in points.iter_mut().filter(|point| point.verdict == Verdict::Holds) {
         point.verdict = match point.sensitivity.as_slice() {
             [] => Verdict::HoldsUnswept,
-            ranges if ranges.iter().all(|stay| stay.is_all) => Verdict::Holds,
+            ranges if ranges.iter().all(|range| range.is_all) => Verdict::Holds,
             _ => Verdict::HoldsIf,
         };
     }
@@ -162,11 +166,11 @@ fn verdict_of(points: &[Point], id: &str) -> Option<bool> {
 }
 
 /// The values around the assumed one with the same verdict. `verdicts`: value, and whether the verdict is the same.
-fn stay(parameter: Assumed, assumed: f64, verdicts: &[(f64, bool)]) -> Option<Stay> {
+fn same_verdict_range(parameter: Assumed, assumed: f64, verdicts: &[(f64, bool)]) -> Option<VerdictRange> {
     let base = verdicts.iter().position(|(value, same)| *value == assumed && *same)?;
     let below = verdicts[..base].iter().rev().take_while(|(_, same)| *same).count();
     let above = verdicts[base + 1..].iter().take_while(|(_, same)| *same).count();
-    Some(Stay {
+    Some(VerdictRange {
         parameter: parameter.name(),
         from: verdicts[base - below].0,
         to: verdicts[base + above].0,
@@ -187,11 +191,12 @@ mod tests {
             ([false, true, true, true], "[0.5, 2]", false),
             ([true, false, true, false], "[1, 1]", false),
         ] {
-            let stay = stay(Assumed::CreditPrice, 1.0, &verdicts(same)).expect("the base is there");
-            assert_eq!((stay.range().as_str(), stay.is_all), (range, is_all));
+            let found =
+                same_verdict_range(Assumed::CreditPrice, 1.0, &verdicts(same)).expect("the base is there");
+            assert_eq!((found.range().as_str(), found.is_all), (range, is_all));
         }
-        assert_eq!(stay(Assumed::CreditPrice, 1.0, &[]), None);
-        assert_eq!(stay(Assumed::CreditPrice, 1.0, &verdicts([true, true, false, true])), None);
+        assert_eq!(same_verdict_range(Assumed::CreditPrice, 1.0, &[]), None);
+        assert_eq!(same_verdict_range(Assumed::CreditPrice, 1.0, &verdicts([true, true, false, true])), None);
     }
 
     #[test]
@@ -211,9 +216,10 @@ mod tests {
 
     #[test]
     fn a_verdict_names_the_parameters_that_it_depends_on() {
-        let stay = |from, is_all| Stay { parameter: "credit price (x)", from, to: 2.0, is_all };
+        let verdict_range =
+            |from, is_all| VerdictRange { parameter: "credit price (x)", from, to: 2.0, is_all };
         let mut point = Point::new("a", "", "", "", true);
-        point.sensitivity = vec![stay(0.5, false), stay(0.0, true)];
+        point.sensitivity = vec![verdict_range(0.5, false), verdict_range(0.0, true)];
         assert_eq!(point.verdict_text(), "holds");
         point.verdict = Verdict::HoldsIf;
         assert_eq!(point.verdict_text(), "holds if credit price (x) in [0.5, 2]");

@@ -1,3 +1,5 @@
+//! Plans expand to worlds, run, and give errors with lines.
+
 use super::*;
 
 const PLAN: &str = r#"title = "A test"

@@ -77,7 +77,7 @@ pub struct Point {
     /// The verdict.
     pub verdict: Verdict,
     /// How the verdict depends on each assumed parameter; empty if nothing was swept.
-    pub sensitivity: Vec<Stay>,
+    pub sensitivity: Vec<VerdictRange>,
     /// Number of seeds with the same verdict, and number of seeds; `None` with one seed.
     pub seeds: Option<(usize, usize)>,
     /// `ours` with the smallest and largest of each number over the seeds; `None` with one seed.
@@ -168,16 +168,16 @@ impl Point {
         if self.verdict != Verdict::HoldsIf {
             return self.verdict.word().to_owned();
         }
-        let narrow = self.sensitivity.iter().filter(|stay| !stay.is_all);
+        let narrow = self.sensitivity.iter().filter(|range| !range.is_all);
         let ranges: Vec<String> =
-            narrow.map(|stay| format!("{} in {}", stay.parameter, stay.range())).collect();
+            narrow.map(|range| format!("{} in {}", range.parameter, range.range())).collect();
         format!("{} {}", self.verdict.word(), ranges.join(", "))
     }
 }
 
 /// The range of an assumed parameter over which a verdict stays.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Stay {
+pub struct VerdictRange {
     /// Name and unit of the parameter.
     pub parameter: &'static str,
     /// The smallest value with the same verdict, in the range around the assumed value.
@@ -188,7 +188,7 @@ pub struct Stay {
     pub is_all: bool,
 }
 
-impl Stay {
+impl VerdictRange {
     /// `[0.5, 2]`.
     pub fn range(&self) -> String {
         format!("[{}, {}]", self.from, self.to)
