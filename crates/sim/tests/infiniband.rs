@@ -192,6 +192,50 @@ fn an_rnr_nak_returns_after_a_round_trip_and_the_rnr_timer_sets_the_retry() {
     assert!(last >= 100 * US && last <= 100 * US + 2 * round, "{last} ps");
 }
 
+/// Ten messages at once into one buffer; the receiver computes for 100 us, then it takes messages for nothing.
+fn ten_messages_into_one_buffer(count: u32) -> Report {
+    let scheme = Scheme::Hardware { rnr_timer_ns: 30_000, rnr_retries: WITHOUT_LIMIT };
+    run(CLUSTER, spec(2, scheme, 1, Cost::FREE), move |rank| async move {
+        if rank.rank() == 0 {
+            let sends: Vec<_> = (0..count).map(|_| rank.isend(1, 0, 4)).collect();
+            rank.wait_all(sends).await;
+        } else {
+            rank.compute(100 * US);
+            for index in 0..count {
+                rank.recv(Some(0), 0, 4).await;
+                let at = rank.clock().await;
+                rank.record_of_series("received", index, at as f64);
+            }
+        }
+    })
+}
+
+#[test]
+fn packets_behind_a_refused_one_are_sent_again() {
+    let (two, ten) = (ten_messages_into_one_buffer(2), ten_messages_into_one_buffer(10));
+    assert_eq!(
+        two.counters[0].rnr_naks, ten.counters[0].rnr_naks,
+        "the NAKs are those of the second message"
+    );
+    // In each round of attempts the eight others cross the links too.
+    let (naks, hops_each) = (u64::from(ten.counters[0].rnr_naks as u32), 4);
+    assert!(naks >= 2, "{naks}");
+    assert_eq!(ten.packet_hops - two.packet_hops, 8 * hops_each * (naks + 1));
+}
+
+#[test]
+fn packets_behind_an_accepted_one_arrive_right_behind_it() {
+    let report = ten_messages_into_one_buffer(10);
+    let received: Vec<f64> =
+        report.records.iter().filter(|it| it.name == "received").map(|it| it.value).collect();
+    // The third and all others cost a packet's time on the bus, not a flight.
+    let bytes = 4 + 48;
+    let apart = (300 * NS + bytes * 1000) as f64;
+    for pair in received[1..].windows(2) {
+        assert!((pair[1] - pair[0] - apart).abs() < 1000.0, "{pair:?}");
+    }
+}
+
 #[test]
 fn rnr_retries_need_no_processor() {
     // The sender posts two messages and computes for 10 ms. The receiver has one buffer and receives both

@@ -82,11 +82,10 @@ impl Endpoint {
         state.map_or(0, |state| state.backlog().map(|entry| entry.bytes - entry.sent).sum())
     }
 
-    /// Payload bytes that remain of the first backlog entry of `peer`. 0: there is no entry, or it has no payload. For
-    /// links that model an attempt by its size.
-    pub fn next_payload_bytes(&self, peer: Peer) -> u64 {
-        let next = self.peers.full_entry(peer.0 as usize).and_then(|state| state.backlog().next());
-        next.map_or(0, |entry| entry.bytes - entry.sent)
+    /// Payload bytes that remain of each backlog entry of `peer`, in order. For links that model attempts by their size.
+    pub fn backlog_payloads(&self, peer: Peer) -> impl Iterator<Item = u64> {
+        let state = self.peers.full_entry(peer.0 as usize);
+        state.into_iter().flat_map(|state| state.backlog().map(|entry| entry.bytes - entry.sent))
     }
 
     /// Number of unexpected messages, and the payload bytes in unexpected buffers.

@@ -309,6 +309,7 @@ impl<N: Network> World<N> {
                     self.take_attempt(train); // the train number becomes free
                     (0..count).for_each(|_| self.trains.discard(train));
                 }
+                Event::Inject(train) if self.is_void_attempt(now, train) => {}
                 Event::Inject(train) => self.inject(now, train),
                 Event::Network(event) => {
                     self.network.handle(now, event, &mut self.outputs);
@@ -320,9 +321,7 @@ impl<N: Network> World<N> {
                 Event::PartArrived(index) => {
                     self.free_parts.push(index);
                     let part = self.parts[index as usize];
-                    if self.take_attempt(part.train) {
-                        self.attempt_arrived(now, part.train);
-                    } else {
+                    if !self.attempt_arrived(now, part.train) {
                         self.part_arrived(now, part);
                     }
                 }
@@ -341,9 +340,7 @@ impl<N: Network> World<N> {
                     }
                 }
                 Event::Reposted { from, to, slots } => self.reposted(from, to, slots),
-                Event::Refused { from, to } => {
-                    self.handle_hardware_event(now, from, rnr::HardwareEvent::Refused { peer: to })
-                }
+                Event::Refused { from, to } => self.refused(now, from, to),
                 Event::Deadline { rank } => self.deadline(now, rank),
                 Event::Fault(event) => self.fault(now, event),
                 Event::Lost { rank, peer, fault } => self.lost(now, rank, peer, fault),

@@ -8,15 +8,15 @@ use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use weir_proto::{
-    Action, Body, Command, Counters, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer, PeerFault,
-    ReceiveCommand, Request, Scratch, SendCommand, SendLevel, Source, Space,
+    Action, Body, Command, Counters, Endpoint, Event, Geometry, Instant, Outcome, Packet, Pattern, Peer,
+    PeerFault, ReceiveCommand, Request, Scratch, SendCommand, SendLevel, Source, Space,
 };
 
 use super::check::Checks;
 use super::lookahead::Lookahead;
 use super::mailbox::{Chunks, Mailbox};
 use super::peer_numbers::PeerNumbers;
-use super::rnr::{Attempt, HardwareEvent, PostedBuffers};
+use super::rnr::{Attempt, HardwareEvent, PostedBuffers, Room};
 use super::trains::Trains;
 use super::{PoolReading, Record, WorldSpec};
 use crate::cost::Cost;
@@ -165,6 +165,8 @@ pub(super) struct RankState {
     open: u32,
     /// Call time of the send whose actions are performed.
     called_at: Picoseconds,
+    /// End of the last call that sends.
+    sent_at: Picoseconds,
     /// Start time of the current work of the processor.
     since: Picoseconds,
     /// The next packet to this rank has arrived already, because it was an attempt.
@@ -195,6 +197,7 @@ impl RankState {
             crashed: false,
             open: 0,
             called_at: 0,
+            sent_at: 0,
             since: 0,
             already_arrived: None,
             jitter: Jitter::new(spec.seed, rank),
@@ -374,6 +377,32 @@ impl RankState {
         self.step_at
     }
 
+    /// Payload of the packet to `rank` before which `before` others wait. Unit: bytes.
+    pub fn waiting_packet(&mut self, rank: u32, before: u32, geometry: &Geometry) -> Option<u32> {
+        let peer = self.peer(rank);
+        let most_bytes = geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
+        let mut before = u64::from(before);
+        for bytes in self.machine.backlog_payloads(peer) {
+            let packets = bytes.div_ceil(most_bytes.into()).max(1);
+            if before < packets {
+                let left = bytes - before * u64::from(most_bytes);
+                return Some(left.min(most_bytes.into()) as u32);
+            }
+            before -= packets;
+        }
+        None
+    }
+
+    /// The network holds the processor.
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// End of the last call that sends.
+    pub fn sent_at(&self) -> Picoseconds {
+        self.sent_at
+    }
+
     /// When the timer of the machine expires.
     pub fn deadline(&self) -> Option<Picoseconds> {
         let deadline = self.machine.next_deadline().filter(|_| !self.crashed);
@@ -494,6 +523,7 @@ impl RankState {
                 let started = StartedOperation { tag, bytes, called_at: self.called_at };
                 let request = self.begin(handle, started);
                 self.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
+                self.sent_at = self.free_at;
                 let checks = context.checks.as_mut();
                 let data = checks.map(|checks| u64::from(checks.posted(self.rank, to, tag, bytes)));
                 let (to, space, level) = (self.peer(to), Space::Tagged, SendLevel::Delivered);
@@ -673,15 +703,10 @@ impl RankState {
             return;
         };
         let to = self.peers.rank(peer.0);
-        match posted_buffers.claim(self.rank, to) {
-            0 => {
-                let geometry = &context.spec.config.geometry;
-                let most_bytes =
-                    geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
-                let payload_bytes = self.machine.next_payload_bytes(peer).min(u64::from(most_bytes));
-                posted_buffers.begun.push(Attempt { at: self.free_at, to, payload_bytes });
-            }
-            slots => context.deferred.events.push_back(Event::Room { peer, slots }),
+        match posted_buffers.ask(self.rank, to) {
+            Room::Free(slots) => context.deferred.events.push_back(Event::Room { peer, slots }),
+            Room::Unknown => posted_buffers.begun.push(Attempt { at: self.free_at, to }),
+            Room::OnItsWay => {}
         }
     }
 
