@@ -56,7 +56,7 @@ impl Moment {
 ///
 /// A channel from memory to an adapter asks the sources for packets, and asks for an event whenever a packet
 /// may be ready. Any other channel knows which packets travel to it. It asks only for the event at which it
-/// starts a packet or finds that it is busy, see [`super::InfiniBand::plan`].
+/// starts a packet or finds that it is busy, see [`super::InfiniBand::schedule_start`].
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
     pub leads: LeadsTo,
