@@ -106,7 +106,7 @@ impl Recorder {
         now >= self.due
     }
 
-    /// Memory of this process, read at most every [`MEMORY_INTERVAL`]. Unit: bytes.
+    /// Memory of this process, read at most every `MEMORY_INTERVAL`. Unit: bytes.
     pub fn process_bytes(&mut self, now: Instant) -> u64 {
         self.memory.bytes(now)
     }
