@@ -24,11 +24,13 @@ pub enum CalibrateCommand {
 /// Options of `weir calibrate extoll`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The page EXTOLL of the documentation says what is fitted to what. The command runs a dozen worlds of up to 256 ranks, which \
-takes some seconds, and one world of 1024 ranks, which takes more than a minute and 4 GB: up to 38 million packets \
-stand in mailboxes at a time.
+The page EXTOLL of the documentation says what is fitted to what. The command runs a dozen worlds of up to 256 ranks, \
+which takes seconds. One world of 1024 ranks takes more than a minute and 4 GB of memory. --quick skips it.
 
-Exit status: 0 if every fit has ended.
+Exit status:
+  0      every fit has ended
+  1      a fit did not end, or a failure of the system
+  2      a wrong option, or the file is not valid
 
 Examples:
   weir calibrate extoll --quick
