@@ -298,13 +298,16 @@ impl Engine<ShmLink> {
     /// # Errors
     /// [`OpenError`]; nothing is left behind.
     pub fn open(settings: &Settings, peers: u32, several_threads: bool) -> Result<Engine, OpenError> {
-        let file_system_bytes = weir_link::shm::file_system_bytes(&settings.shm_dir).unwrap_or(u64::MAX);
-        let plan = settings.quota_within(peers, file_system_bytes)?;
+        let space = weir_link::shm::file_system_space(&settings.shm_dir);
+        let (plan, place) = settings.placed(peers, space, weir_link::shm::has_unlimited_memory)?;
         let unlimited = settings.scheme == weir_proto::Scheme::Unlimited;
         // Peers of a shared-memory link are all on this node.
         let oversubscribed = oversubscription::is_oversubscribed_by(peers as usize);
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),
+            in_memory: place.in_memory,
+            reserved_lanes: place.reserved_lanes,
+            ranks: peers,
             quota_data_slots: if unlimited { plan.base_slots.max(UNLIMITED_SLOTS) } else { plan.base_slots },
             start_slots: plan.start_slots,
             quota_rest_lanes: if unlimited { 0 } else { plan.rest_lanes },

@@ -20,6 +20,9 @@ fn eager(bytes: u32) -> Packet {
 fn open() -> ShmLink {
     ShmLink::open(&ShmOptions {
         dir: "/dev/shm".into(),
+        in_memory: false,
+        reserved_lanes: 0,
+        ranks: 0,
         quota_data_slots: 256,
         quota_rest_lanes: 0,
         start_slots: 0,

@@ -17,7 +17,7 @@ use weir_proto::{AttachPolicy, Growth, MAX_CREDIT_SLOTS, Scheme};
 use crate::node_memory;
 use list::*;
 pub use list::{PREFIX, SETTINGS, SettingInfo, check_names};
-pub use plan::{DEFAULT_SLOTS_PER_SENDER, MailboxPlan};
+pub use plan::{DEFAULT_SLOTS_PER_SENDER, MailboxPlan, Placement};
 
 /// All ranks of a node together use at most 1 / this of its memory for bounce buffers.
 const RETAIN_DIVISOR: u64 = 2;

@@ -1,6 +1,6 @@
 //! The mailbox plan: how many lanes a mailbox has and how many slots each sender owns, by scheme and number of ranks.
 
-use weir_link::shm::MAX_LANE_SLOTS;
+use weir_link::shm::{self, FileSystemSpace, MAX_LANE_SLOTS};
 use weir_proto::flow::static_connection;
 use weir_proto::{DataRegion, Scheme};
 
@@ -42,6 +42,23 @@ fn lane_slots(peers: u32, file_system_bytes: u64, budget_bytes: u64) -> u32 {
     slots.clamp(least.into(), MAX_DEFAULT_LANE_SLOTS.into()) as u32
 }
 
+/// The mailboxes of a job take at most 1 / this of what is free in their file system. MPI library and program have files
+/// there too, mostly without reserved memory: they die of a signal when it is full.
+const FREE_DIVISOR: u64 = 2;
+/// Data slots of a lane that is too short for a few messages. A shorter lane would have no page of its own anyway.
+const MIN_LANE_BYTES: u64 = 4096;
+
+/// Where a mailbox is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// In memory that the size of a file system does not limit.
+    pub in_memory: bool,
+    /// Lanes whose memory is reserved as long as the mailbox exists.
+    pub reserved_lanes: u32,
+    /// Memory of all mailboxes of the job, if every rank sends to every rank. Unit: bytes.
+    pub job_bytes: u64,
+}
+
 /// How the slots of one mailbox are shared among its senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailboxPlan {
@@ -77,7 +94,54 @@ impl Settings {
     /// # Errors
     /// As for [`Settings::quota`].
     pub fn quota_within(&self, peers: u32, file_system_bytes: u64) -> Result<MailboxPlan, SettingError> {
-        let lane_slots = lane_slots(peers, file_system_bytes, self.unexpected_budget_bytes);
+        self.quota_of_lanes(peers, lane_slots(peers, file_system_bytes, self.unexpected_budget_bytes))
+    }
+
+    /// The mailbox plan of each of `peers` endpoints (0: not known) and its place, with this `space` in the directory of
+    /// the mailboxes. `has_unlimited_memory`: there is memory that no file system limits.
+    ///
+    /// In order: the directory, if all lanes of the job fit there; else unlimited memory; else the directory with
+    /// shorter lanes, and then with fewer lanes, on which senders take turns.
+    ///
+    /// # Errors
+    /// As for [`Settings::quota`].
+    pub fn placed(
+        &self,
+        peers: u32,
+        space: Option<FileSystemSpace>,
+        has_unlimited_memory: impl FnOnce() -> bool,
+    ) -> Result<(MailboxPlan, Placement), SettingError> {
+        let size_bytes = space.map_or(u64::MAX, |space| space.size_bytes);
+        let plan = self.quota_within(peers, size_bytes)?;
+        let ranks = u64::from(peers.max(1));
+        let lanes = peers.max(1).min(self.max_peers);
+        let lane_bytes = |plan: &MailboxPlan| {
+            shm::lane_bytes(plan.base_slots + u32::from(plan.rest_lanes > 0), plan.credit_slots)
+        };
+        let job_bytes =
+            |plan: &MailboxPlan| ranks * (shm::MAILBOX_HEADER_BYTES + u64::from(lanes) * lane_bytes(plan));
+        let place = |plan: MailboxPlan, in_memory, reserved_lanes| {
+            let job_bytes = job_bytes(&plan);
+            Ok((plan, Placement { in_memory, reserved_lanes, job_bytes }))
+        };
+        let usable_bytes = space.map_or(u64::MAX, |space| space.free_bytes / FREE_DIVISOR);
+        if job_bytes(&plan) <= usable_bytes {
+            return place(plan, false, 1);
+        }
+        if has_unlimited_memory() {
+            return place(self.quota(peers)?, true, 1);
+        }
+        let mailbox_bytes = (usable_bytes / ranks).saturating_sub(shm::MAILBOX_HEADER_BYTES);
+        let wanted_bytes = (mailbox_bytes / u64::from(lanes)).max(MIN_LANE_BYTES);
+        let least_slots = self.credit_slots.max(shm::lane_data_slots(MIN_LANE_BYTES, self.credit_slots));
+        let lane_slots = shm::lane_data_slots(wanted_bytes, self.credit_slots).max(least_slots);
+        let plan = if lane_slots < plan.base_slots { self.quota_of_lanes(peers, lane_slots)? } else { plan };
+        let reserved_lanes = (mailbox_bytes / lane_bytes(&plan)).clamp(1, u64::from(lanes));
+        place(plan, false, reserved_lanes as u32)
+    }
+
+    /// [`Settings::quota`] with at most `lane_slots` data slots for each lane, if the scheme permits that.
+    fn quota_of_lanes(&self, peers: u32, lane_slots: u32) -> Result<MailboxPlan, SettingError> {
         let peers = peers.max(1).min(self.max_peers); // more ranks share the lanes by turns
         let too_few = |variable, value, with, least| {
             Err(SettingError::TooFew { variable, value, ranks: peers, with, least })
@@ -103,7 +167,7 @@ impl Settings {
             return Ok(self.shared(slots.max(affordable_slots.min(of_lanes)), peers, lane_slots));
         }
         if self.mailbox_slots == 0 {
-            return Ok(self.divided(DEFAULT_SLOTS_PER_SENDER, 0));
+            return Ok(self.divided(DEFAULT_SLOTS_PER_SENDER.min(lane_slots), 0));
         }
         let credit_slots = self.credit_slots;
         let (least_per_sender, with) = match self.scheme {
@@ -140,9 +204,11 @@ impl Settings {
 
     /// A data region of `slots` slots that all lanes share, each of at most `lane_slots`.
     fn shared(&self, slots: u32, peers: u32, lane_slots: u32) -> MailboxPlan {
-        let region = DataRegion::shared(slots, peers, self.credit_slots, self.attach);
+        let base_slots = slots.min(lane_slots);
+        let mut region = DataRegion::shared(slots, peers, self.credit_slots, self.attach);
+        region.start_slots = region.start_slots.min(base_slots);
         MailboxPlan {
-            base_slots: slots.min(lane_slots),
+            base_slots,
             rest_lanes: 0,
             start_slots: region.start_slots,
             credit_slots: self.credit_slots,

@@ -1,8 +1,11 @@
 //! Diagnostics of failed connections: messages on standard error.
 //!
 //! A failed connection gives the caller only a [`weir_proto::PeerFault`], which is a number. This module prints the
-//! reason. Each message appears once in a process, because every rank of a job would repeat it for every peer.
+//! reason. Each message appears once in a process, because every rank of a job would repeat it for every peer. Messages
+//! about memory appear once in a job.
 
+use super::lock_file::{self, LockFile};
+use super::{segment, segment_file};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Once;
@@ -20,21 +23,77 @@ pub fn report_flow_mismatch(conditional: bool) {
     });
 }
 
-/// Reports that the directory of a peer's mailbox has no space for a lane of `bytes` bytes, if `error` says so.
-pub fn report_no_space(bytes: u64, dir: &Path, error: &io::Error) {
-    static REPORTED: Once = Once::new();
-    if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM)) {
-        print_once(&REPORTED, || {
-            format!(
-                "cannot connect: no space for a lane of {bytes} bytes in {}: {error}; \
-                 make it larger, or set FI_WEIR_SHM_DIR to another tmpfs",
-                dir.display()
-            )
-        });
+/// Reports that a mailbox of `bytes` bytes has no space in `dir`, nor in other memory. Once in a job of `ranks` ranks.
+pub fn report_too_small(dir: &Path, ranks: u32, bytes: u64, error: &io::Error) {
+    if segment::is_first_report(dir) {
+        let all = kib(bytes * u64::from(ranks.max(1)));
+        let free = segment_file::file_system_space(dir).map_or(0, |space| space.free_bytes);
+        print(&format!(
+            "cannot start: {} of this node need at least {all} KiB in {}, and {} KiB are free: {error}; \
+             make it larger (docker run --shm-size 1g), set FI_WEIR_SHM_DIR to another tmpfs, \
+             or permit memfd_create and /proc",
+            if ranks > 1 { format!("{ranks} ranks") } else { String::from("the ranks") },
+            dir.display(),
+            kib(free),
+        ));
     }
 }
 
-fn print_once(reported: &Once, text: impl FnOnce() -> String) {
+fn kib(bytes: u64) -> u64 {
+    bytes.div_ceil(1024)
+}
+
+/// Reports that there is no memory for another lane of `bytes` bytes, so that senders take turns. Once in a job.
+pub fn report_turns(locks: &LockFile, bytes: u64, error: &io::Error) {
+    static REPORTED: Once = Once::new();
+    REPORTED.call_once(|| {
+        if locks.is_first_report() {
+            print(&format!(
+                "slower: no space for a lane of {bytes} bytes in {}: {error}; senders take turns; \
+                 make it larger (docker run --shm-size 1g), or free some",
+                locks.dir().display()
+            ));
+        }
+    });
+}
+
+/// Reports that this process cannot open or map the mailbox of a running peer in `dir`.
+pub fn report_refused(dir: &Path, error: &io::Error) {
+    static REPORTED: Once = Once::new();
+    let advice = match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "it tries again; close some descriptors, or allow more (ulimit -n)"
+        }
+        Some(libc::ENOMEM | libc::EAGAIN) => "it tries again; free some memory",
+        Some(libc::ENOENT) => "somebody has removed the name; exclude weir.* from what cleans the directory",
+        Some(libc::EACCES | libc::EPERM) => {
+            "all ranks need the same user, from MPI_Init on, and may not forbid /proc to each other"
+        }
+        _ => "see errno(3)",
+    };
+    print_once(&REPORTED, || {
+        format!("cannot open the mailbox of a running peer in {}: {error}; {advice}", dir.display())
+    });
+}
+
+/// Reports that a running peer uses another lock file.
+pub fn report_other_lock_file(locks: &LockFile) {
+    static REPORTED: Once = Once::new();
+    print_once(&REPORTED, || {
+        let path = lock_file::path(locks.dir(), locks.uid());
+        format!(
+            "cannot connect: somebody has removed {} while the job ran; \
+             exclude weir.* from what cleans the directory",
+            path.display()
+        )
+    });
+}
+
+fn print(text: &str) {
     // A closed standard error is no reason to fail.
-    reported.call_once(|| drop(writeln!(io::stderr(), "weir: {}", text())));
+    drop(writeln!(io::stderr(), "weir: {text}"));
+}
+
+fn print_once(reported: &Once, text: impl FnOnce() -> String) {
+    reported.call_once(|| print(&text()));
 }

@@ -14,6 +14,9 @@ use weir_proto::Peer;
 fn options(dir: &Path) -> ShmOptions {
     ShmOptions {
         dir: dir.to_owned(),
+        in_memory: false,
+        reserved_lanes: 0,
+        ranks: 0,
         quota_data_slots: 14,
         quota_rest_lanes: 0,
         start_slots: 0,
@@ -221,7 +224,7 @@ enum AttachStep {
 /// Does what a newcomer does, up to `last`.
 fn attach_until(link: &mut ShmLink, address: &crate::Address, last: AttachStep) {
     let target = super::layout::SegmentAddress::parse(address).expect("an address");
-    let segment = super::segment::PeerSegment::open(&link.dir, &target).expect("a mailbox");
+    let segment = super::segment::PeerSegment::open(&link.locks, &target).expect("a mailbox");
     let (id, header) = (link.own_address.id, segment.header());
     let prepare_lane = |lane, last| {
         let memory = segment.lane(lane).expect("memory");

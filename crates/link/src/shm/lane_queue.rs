@@ -127,9 +127,19 @@ impl LaneQueue {
         waiters
     }
 
-    /// Assigns a free lane to a waiting newcomer. `false`: no lane is free.
-    pub fn assign_lane(&self, waiter: Waiter, claims: &[AtomicU64]) -> bool {
+    /// Assigns a free lane to a waiting newcomer. `false`: no lane is free, or `has_memory` says that the free one has
+    /// no memory.
+    pub fn assign_lane(
+        &self,
+        waiter: Waiter,
+        claims: &[AtomicU64],
+        has_memory: impl FnOnce(u32) -> bool,
+    ) -> bool {
         let Some(lane) = claim(claims, waiter.segment) else { return false };
+        if !has_memory(lane) {
+            unclaim(claims, lane, waiter.segment);
+            return false;
+        }
         let answer = waiter.ticket.number << LANE_BITS | u64::from(lane + 1);
         self.places[waiter.ticket.place].answer.store(answer, Ordering::Release);
         true
@@ -183,9 +193,11 @@ mod tests {
         assert!(queue.has_waiters());
         let waiters = queue.waiters();
         assert_eq!(waiters.iter().map(|waiter| waiter.segment).collect::<Vec<_>>(), [8, 9]);
-        assert!(!queue.assign_lane(waiters[0], &claims), "no lane is free");
+        assert!(!queue.assign_lane(waiters[0], &claims, |_| true), "no lane is free");
         claims[0].store(0, Ordering::Release);
-        assert!(queue.assign_lane(waiters[0], &claims));
+        assert!(!queue.assign_lane(waiters[0], &claims, |_| false), "no memory for the lane");
+        assert_eq!(claims[0].load(Ordering::Relaxed), 0);
+        assert!(queue.assign_lane(waiters[0], &claims, |_| true));
         assert_eq!((queue.assigned_lane(first), queue.assigned_lane(second)), (Some(0), None));
         assert_eq!(claims[0].load(Ordering::Relaxed), 8);
         queue.leave(first);
@@ -200,7 +212,7 @@ mod tests {
         queue.leave(first);
         let second = queue.enter(9).expect("a place");
         assert_eq!(second.place, first.place);
-        assert!(queue.assign_lane(late, &claims));
+        assert!(queue.assign_lane(late, &claims, |_| true));
         assert_eq!(queue.assigned_lane(second), None);
         assert!(queue.has_waiters(), "the second still waits");
     }

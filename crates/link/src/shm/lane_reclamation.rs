@@ -110,11 +110,12 @@ impl ShmLink {
         }
         let claims = header.claims(self.shape.max_lanes);
         for waiter in waiters {
-            if !header.lane_queue().assign_lane(waiter, claims) {
+            // Without memory for another lane, newcomers wait for one that a sender returns.
+            if !header.lane_queue().assign_lane(waiter, claims, |lane| own.lane(lane).is_ok()) {
                 return;
             }
             self.reclamation.waiters -= 1;
-            if let Some(theirs) = segment::open_header(&self.dir, waiter.segment) {
+            if let Some(theirs) = segment::open_header(&self.locks, waiter.segment) {
                 theirs.call_about(call::AS_SENDER);
             }
         }
@@ -169,7 +170,8 @@ impl ShmLink {
         let peer = open.peer;
         let Some(reader) = self.inbox.reader(lane) else { return };
         reader.lane().request_detach();
-        if let Some(segment) = self.peers.get(&peer).and_then(|entry| entry.segment.as_ref()) {
+        // A sender that cannot be called finds the request in the lane when something else calls it.
+        if let Ok(segment) = self.segment_of(peer) {
             segment.header().call_about(call::AS_SENDER);
         }
     }
@@ -246,7 +248,7 @@ impl ShmLink {
         for lane in 0..self.lanes.len() as u32 {
             let Lane::Refused(Address(bytes)) = self.lanes[lane as usize] else { continue };
             let alive = SegmentAddress::parse(&Address(bytes))
-                .is_some_and(|owner| segment::is_open_and_alive(&self.dir, owner.id));
+                .is_some_and(|owner| segment::is_open_and_alive(&self.locks, owner.id));
             let abandoned = || {
                 let own = self.own.as_ref();
                 own.and_then(|own| own.lane(lane).ok())
@@ -263,7 +265,7 @@ impl ShmLink {
     fn reclaim_from_dead(&mut self) {
         let Some(own) = self.own.clone() else { return };
         let header = own.header();
-        let dead = |id: u64| !segment::is_open_and_alive(&self.dir, id);
+        let dead = |id: u64| !segment::is_open_and_alive(&self.locks, id);
         for (place, owner) in header.lane_queue().occupants() {
             if dead(owner) {
                 header.lane_queue().free_place(place);

@@ -19,7 +19,7 @@ use crate::{ADDRESS_BYTES, Address, Quota};
 use weir_proto::wire::SLOT_BYTES;
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 5;
+pub const LAYOUT_VERSION: u32 = 6;
 const MAGIC: [u8; 8] = *b"weir-shm";
 /// Length of the constant part. Unit: bytes.
 pub const FACTS_BYTES: usize = 128;
@@ -31,12 +31,26 @@ pub const HEADER_BYTES: usize = 4096;
 pub const CLAIMS_BYTES: usize = MAX_LANES as usize * 8;
 /// Claim words in one part of 4096 bytes. Memory is reserved part by part.
 pub const CLAIMS_PER_PART: u32 = 512;
+/// Memory that a mailbox needs beside its lanes: the header, and the first part of the claim words. Unit: bytes.
+pub const RESERVED_HEADER_BYTES: u64 = HEADER_BYTES as u64 + 8 * CLAIMS_PER_PART as u64;
 /// Length of the header of a lane, before its slots. Unit: bytes.
 pub const LANE_HEADER_BYTES: usize = 256;
 /// Slots of a lane beside those for data and credit: one for `Detach`, one that an early wrap skips (`ring.rs`).
 const RESERVED_SLOTS: u32 = 2;
 /// Bound on the slots of a lane, so that no arithmetic below overflows.
 pub const MAX_LANE_SLOTS: u32 = 1 << 20;
+
+/// Memory of a lane with `slots` slots for data and credit. Unit: bytes.
+pub fn lane_bytes(slots: u64, page_bytes: u64) -> u64 {
+    let bytes = LANE_HEADER_BYTES as u64 + (slots + u64::from(RESERVED_SLOTS)) * SLOT_BYTES as u64;
+    bytes.next_multiple_of(page_bytes)
+}
+
+/// Most slots for data and credit of a lane of at most `bytes` bytes.
+pub fn lane_slots_within(bytes: u64) -> u64 {
+    let slots = bytes.saturating_sub(LANE_HEADER_BYTES as u64) / SLOT_BYTES as u64;
+    slots.saturating_sub(RESERVED_SLOTS.into())
+}
 
 /// `state` of a segment.
 pub mod segment_state {
@@ -125,8 +139,7 @@ impl Shape {
             return field("lanes", max_lanes, "1 to 4096");
         }
         let own = u64::from(data_slots) + u64::from(rest_lanes > 0) + u64::from(credit_slots);
-        let slots = own + u64::from(RESERVED_SLOTS);
-        let stride = (LANE_HEADER_BYTES as u64 + slots * SLOT_BYTES as u64).next_multiple_of(page_bytes);
+        let stride = lane_bytes(own, page_bytes);
         Ok(Shape { data_slots, rest_lanes, start_slots: 0, credit_slots, max_lanes, conditional, stride })
     }
 
@@ -163,6 +176,11 @@ impl Shape {
         LANES_OFFSET + u64::from(lane) * self.stride
     }
 
+    /// Memory of the header and of `lanes` lanes. Unit: bytes.
+    pub fn reserved_bytes(&self, lanes: u32) -> u64 {
+        RESERVED_HEADER_BYTES + u64::from(lanes) * self.stride
+    }
+
     /// Length of the file. Unit: bytes.
     pub fn segment_bytes(&self) -> u64 {
         self.lane_offset(self.max_lanes)
@@ -184,6 +202,8 @@ pub struct Facts {
     pub full_fences: bool,
     /// The lanes.
     pub shape: Shape,
+    /// Inode of the lock file that shows whether the owner runs.
+    pub lock_file: u64,
 }
 
 fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -217,6 +237,7 @@ impl Facts {
         put(68, &self.shape.max_lanes.to_ne_bytes());
         put(72, &self.shape.stride.to_ne_bytes());
         put(80, &self.shape.start_slots.to_ne_bytes());
+        put(88, &self.lock_file.to_ne_bytes());
         bytes
     }
 
@@ -262,6 +283,7 @@ impl Facts {
             key: take(bytes, 40),
             full_fences: flags & 1 != 0,
             shape,
+            lock_file: take_u64(bytes, 88),
         })
     }
 }
@@ -315,7 +337,7 @@ mod tests {
     fn facts() -> Facts {
         let shape = Shape::new(38, 2, 2, 100, false, 4096).expect("a shape");
         let shape = shape.with_start_slots(5).expect("fewer than 38");
-        Facts { pid: 7, pid_namespace: 9, id: 0x1234, key: [3; 16], full_fences: false, shape }
+        Facts { pid: 7, pid_namespace: 9, id: 0x1234, key: [3; 16], full_fences: false, shape, lock_file: 99 }
     }
 
     #[test]
@@ -354,7 +376,7 @@ mod tests {
             Facts::parse(&bytes, length, 4096)
         };
         assert_eq!(with(0, 0), Err(LayoutError::Magic));
-        assert_eq!(with(8, 6), Err(LayoutError::Version { have: 6 }));
+        assert_eq!(with(8, 5), Err(LayoutError::Version { have: 5 }));
         for (at, word) in
             [(12, 8), (20, 32), (56, 0), (56, u32::MAX), (64, u32::MAX), (68, 0), (68, 1 << 20), (80, 39)]
         {

@@ -29,11 +29,13 @@ mod killed_senders;
 mod lane_queue;
 mod lane_reclamation;
 mod layout;
+mod lock_file;
 mod mapping;
 mod outbox;
 mod pending_copy;
 mod ring;
 mod segment;
+mod segment_file;
 pub(crate) mod sync;
 
 use crate::memory::UserMemory;
@@ -48,9 +50,26 @@ use mapping::{MappedHeader, MappedLane};
 use outbox::Outbox;
 use pending_copy::PendingCopy;
 use ring::{Found, GEOMETRY, Head, LaneMemory};
-pub use segment::file_system_bytes;
-use segment::{OwnSegment, PeerSegment, Unavailable};
-pub use segment::{SystemError, cleanup, owners};
+use segment::{Locks, OwnSegment, PeerSegment, Unavailable};
+pub use segment_file::{
+    FileSystemSpace, SystemError, cleanup, file_system_space, has_unlimited_memory, owners,
+};
+
+/// Memory of a mailbox without its lanes. Unit: bytes.
+pub const MAILBOX_HEADER_BYTES: u64 = layout::RESERVED_HEADER_BYTES;
+
+/// Memory of a lane of so many data slots and credit slots. Unit: bytes.
+pub fn lane_bytes(data_slots: u32, credit_slots: u32) -> u64 {
+    layout::lane_bytes(u64::from(data_slots) + u64::from(credit_slots), segment_file::page_bytes())
+}
+
+/// Most data slots of a lane that has at most `bytes` bytes, beside `credit_slots` credit slots. 0: it has no room.
+pub fn lane_data_slots(bytes: u64, credit_slots: u32) -> u32 {
+    let pages = bytes / segment_file::page_bytes();
+    let slots = layout::lane_slots_within(pages * segment_file::page_bytes());
+    slots.saturating_sub(credit_slots.into()).min(MAX_LANE_SLOTS.into()) as u32
+}
+use segment_file::{is_no_space, is_not_now};
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,6 +81,15 @@ use weir_proto::{Body, CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
 pub struct ShmOptions {
     /// Directory of the segment files, on a tmpfs.
     pub dir: PathBuf,
+    /// Prefer memory that the size of the directory's file system does not limit (memfd). The directory then has only
+    /// the names. Without this such memory is used if the directory has no space. It is the same memory for the kernel,
+    /// but only processes in one pid namespace can share it.
+    pub in_memory: bool,
+    /// Lanes whose memory is reserved as long as the mailbox exists. With at least one, senders can take turns when no
+    /// other lane gets memory.
+    pub reserved_lanes: u32,
+    /// Ranks of the job on this node, for messages. 0: not known.
+    pub ranks: u32,
     /// Data slots of every lane.
     pub quota_data_slots: u32,
     /// Lanes with a smaller number have one more data slot.
@@ -181,7 +209,8 @@ pub struct ShmLink {
     own: Option<Arc<OwnSegment>>,
     own_address: SegmentAddress,
     shape: Shape,
-    dir: PathBuf,
+    /// Shows which peers run. It also knows the directory.
+    locks: Locks,
     cross_memory: bool,
     cooperative_copy: bool,
     /// Copies of which the peer has taken the last pieces.
@@ -189,6 +218,34 @@ pub struct ShmLink {
     fences_registered: bool,
     pid_namespace: u64,
     pid: u32,
+}
+
+/// Makes the segment where there is space for it.
+fn create_segment(
+    options: &ShmOptions,
+    shape: Shape,
+    full_fences: bool,
+) -> Result<Arc<OwnSegment>, SystemError> {
+    let create = |in_memory, reserved_lanes| {
+        OwnSegment::create(&options.dir, shape, full_fences, reserved_lanes, in_memory)
+    };
+    if options.in_memory
+        && let Ok(own) = create(true, options.reserved_lanes)
+    {
+        return Ok(own);
+    }
+    let error = match create(false, options.reserved_lanes) {
+        Err(error) if error.is_no_space() => error,
+        result => return result,
+    };
+    // More senders than reserved lanes take turns, so one lane suffices.
+    create(true, options.reserved_lanes).or_else(|_| create(false, options.reserved_lanes.min(1))).map_err(
+        |_| {
+            let bytes = shape.reserved_bytes(options.reserved_lanes.min(1));
+            diagnostics::report_too_small(&options.dir, options.ranks, bytes, &error.source);
+            error
+        },
+    )
 }
 
 impl ShmLink {
@@ -203,7 +260,7 @@ impl ShmLink {
             options.credit_slots,
             options.max_lanes,
             options.conditional,
-            segment::page_bytes(),
+            segment_file::page_bytes(),
         )?
         .with_start_slots(options.start_slots)?;
         // Register before any peer can send: from now on the heavy fences of peers reach this process.
@@ -212,8 +269,8 @@ impl ShmLink {
         if options.cross_memory {
             cross_memory::allow_other_processes();
         }
-        let own = OwnSegment::create(&options.dir, shape, full_fences)?;
-        let facts = *own.facts();
+        let own = create_segment(options, shape, full_fences)?;
+        let (facts, locks) = (*own.facts(), own.locks().clone());
         Ok(ShmLink {
             outboxes: Vec::new(),
             inbox: Inbox::new(PollLimits { full_fences, ..PollLimits::default() }),
@@ -233,7 +290,7 @@ impl ShmLink {
             own: Some(own),
             own_address: SegmentAddress { id: facts.id, key: facts.key },
             shape,
-            dir: options.dir.clone(),
+            locks,
             cross_memory: options.cross_memory,
             cooperative_copy: options.cooperative_copy,
             pending_copies: HashMap::new(),
@@ -372,25 +429,38 @@ impl ShmLink {
 
     /// The segment of a peer, opened if the peer has only attached to this endpoint so far.
     fn segment_of(&mut self, peer: Peer) -> Result<&PeerSegment, CopyFault> {
-        let ShmLink { peers, dir, .. } = self;
+        let ShmLink { peers, locks, .. } = self;
         let entry = peers.entry(peer).or_default();
         if entry.forgotten {
             return Err(CopyFault::Gone);
         }
         if entry.segment.is_none() {
             let target = entry.address.as_ref().and_then(SegmentAddress::parse).ok_or(CopyFault::Gone)?;
-            entry.segment = Some(PeerSegment::open(dir, &target).map_err(|_| CopyFault::Gone)?);
+            entry.segment = Some(PeerSegment::open(locks, &target).map_err(|reason| match reason {
+                // The peer lives. This message can travel in packets.
+                Unavailable::Refused(_) | Unavailable::OtherLockFile => CopyFault::BadAddress,
+                Unavailable::Missing | Unavailable::Dead | Unavailable::Closed | Unavailable::Foreign => {
+                    CopyFault::Gone
+                }
+            })?);
         }
         entry.segment.as_ref().ok_or(CopyFault::Gone)
     }
 
+    /// `None`: the peer runs, but this process cannot open its segment for the moment, or waits in its queue.
     fn try_connect(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
         let target = SegmentAddress::parse(address).ok_or(PeerFault::Unreachable)?;
-        let segment = PeerSegment::open(&self.dir, &target).map_err(|reason| match reason {
-            Unavailable::Missing | Unavailable::Foreign => PeerFault::Unreachable,
-            Unavailable::Dead => PeerFault::Died,
-            Unavailable::Closed => PeerFault::Closed,
-        })?;
+        let segment = match PeerSegment::open(&self.locks, &target) {
+            Ok(segment) => segment,
+            Err(Unavailable::Missing | Unavailable::Foreign) => return Err(PeerFault::Unreachable),
+            Err(Unavailable::Dead) => return Err(PeerFault::Died),
+            Err(Unavailable::Closed) => return Err(PeerFault::Closed),
+            Err(Unavailable::OtherLockFile) => {
+                diagnostics::report_other_lock_file(&self.locks);
+                return Err(PeerFault::Unreachable);
+            }
+            Err(Unavailable::Refused(error)) => return self.refused(&error).map(|()| None),
+        };
         // Otherwise one side would wait for credits that the other side does not return.
         if segment.facts().shape.conditional != self.shape.conditional {
             diagnostics::report_flow_mismatch(self.shape.conditional);
@@ -398,6 +468,12 @@ impl ShmLink {
         }
         self.peer_entry(peer).address = Some(*address);
         self.claim_or_queue(peer, address, segment)
+    }
+
+    /// The kernel has refused an action on the segment of a running peer. `Ok`: the caller may try again later.
+    fn refused(&self, error: &std::io::Error) -> Result<(), PeerFault> {
+        diagnostics::report_refused(self.locks.dir(), error);
+        if is_not_now(error) { Ok(()) } else { Err(PeerFault::Unreachable) }
     }
 
     /// Claims a lane at `segment`, or takes a place in the queue for one.
@@ -408,10 +484,18 @@ impl ShmLink {
         segment: PeerSegment,
     ) -> Result<Option<LaneLease>, PeerFault> {
         let id = self.own_address.id;
-        if !segment.header().lane_queue().has_waiters()
-            && let Some(lane) = segment.claim_lane(id).map_err(|error| self.no_space(&segment, &error))?
-        {
-            return self.begin_lease(peer, address, segment, lane).map(Some);
+        if !segment.header().lane_queue().has_waiters() {
+            match self.claim_with_memory(&segment) {
+                Ok(Some((lane, memory))) => {
+                    return Ok(Some(self.begin_lease(peer, address, segment, lane, memory)));
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.refused(&error)?;
+                    self.pending_attaches.insert(peer, PendingAttach { segment, ticket: None });
+                    return Ok(None);
+                }
+            }
         }
         let ticket = segment.header().lane_queue().enter(id);
         if ticket.is_some() {
@@ -421,24 +505,58 @@ impl ShmLink {
         Ok(None)
     }
 
+    /// Claims a free lane, and reserves its memory. `None`: all lanes are held, or there is no memory for another one.
+    fn claim_with_memory(&self, segment: &PeerSegment) -> std::io::Result<Option<(u32, MappedLane)>> {
+        let id = self.own_address.id;
+        let claimed = segment.claim_lane(id).and_then(|lane| {
+            let Some(lane) = lane else { return Ok(None) };
+            segment.lane(lane).map(|memory| Some((lane, memory))).inspect_err(|_| {
+                unclaim(segment.header().claims(segment.facts().shape.max_lanes), lane, id);
+                segment.header().call_about(call::NEWCOMER); // somebody may have seen no free lane meanwhile
+            })
+        });
+        match claimed {
+            Err(error) if is_no_space(&error) => {
+                diagnostics::report_turns(&self.locks, segment.facts().shape.stride, &error);
+                Ok(None)
+            }
+            result => result,
+        }
+    }
+
     /// Checks whether the queue has assigned a lane to this endpoint.
     fn check_queue(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
         let Some(PendingAttach { segment, ticket }) = self.pending_attaches.remove(&peer) else {
             return Ok(None);
         };
         let Some(ticket) = ticket else { return self.claim_or_queue(peer, address, segment) };
-        let header = segment.header();
-        let Some(lane) = header.lane_queue().assigned_lane(ticket) else {
-            self.pending_attaches.insert(peer, PendingAttach { segment, ticket: Some(ticket) });
-            return Ok(None);
+        let wait = |link: &mut ShmLink, segment| {
+            link.pending_attaches.insert(peer, PendingAttach { segment, ticket: Some(ticket) });
+            Ok(None)
         };
-        header.lane_queue().leave(ticket);
-        self.begin_lease(peer, address, segment, lane).map(Some)
-    }
-
-    fn no_space(&self, segment: &PeerSegment, error: &std::io::Error) -> PeerFault {
-        diagnostics::report_no_space(segment.facts().shape.stride, &self.dir, error);
-        PeerFault::Unreachable
+        let Some(lane) = segment.header().lane_queue().assigned_lane(ticket) else {
+            return wait(self, segment);
+        };
+        if lane >= segment.facts().shape.max_lanes {
+            return Err(PeerFault::Unreachable); // not a valid answer
+        }
+        match segment.lane(lane) {
+            Ok(memory) => {
+                segment.header().lane_queue().leave(ticket);
+                Ok(Some(self.begin_lease(peer, address, segment, lane, memory)))
+            }
+            // The lane stays assigned to this endpoint.
+            Err(error) if is_not_now(&error) => {
+                self.refused(&error)?;
+                wait(self, segment)
+            }
+            Err(error) => {
+                unclaim(segment.header().claims(segment.facts().shape.max_lanes), lane, self.own_address.id);
+                segment.header().lane_queue().leave(ticket);
+                segment.header().call_about(call::NEWCOMER);
+                self.refused(&error).map(|()| None)
+            }
+        }
     }
 
     /// Begins a lease of `lane`, which this endpoint has claimed.
@@ -448,16 +566,9 @@ impl ShmLink {
         address: &Address,
         segment: PeerSegment,
         lane: u32,
-    ) -> Result<LaneLease, PeerFault> {
+        memory: MappedLane,
+    ) -> LaneLease {
         let facts = *segment.facts();
-        if lane >= facts.shape.max_lanes {
-            return Err(PeerFault::Unreachable); // not a valid answer
-        }
-        let memory = segment.lane(lane).map_err(|error| {
-            unclaim(segment.header().claims(facts.shape.max_lanes), lane, self.own_address.id);
-            segment.header().call_about(call::NEWCOMER);
-            self.no_space(&segment, &error)
-        })?;
         let epoch = self.next_epoch;
         self.next_epoch = self.next_epoch.wrapping_add(1);
         memory.set_owner(&self.own_address.address().0);
@@ -477,7 +588,7 @@ impl ShmLink {
         entry.lease = Some(lease);
         entry.segment = Some(segment);
         entry.forgotten = false;
-        Ok(lease)
+        lease
     }
 }
 
@@ -573,7 +684,7 @@ impl Link for ShmLink {
             // The header stays mapped, so it still shows how the peer ended when its name is gone. If the name is
             // gone already, nothing can show it.
             let segment = SegmentAddress::parse(&address)
-                .and_then(|target| PeerSegment::open_any(&self.dir, &target).ok());
+                .and_then(|target| PeerSegment::open_any(&self.locks, &target).ok());
             let entry = self.peer_entry(peer);
             entry.address = Some(address);
             entry.lane = Some(lane);
@@ -646,7 +757,7 @@ impl Link for ShmLink {
         let Some(target) = SegmentAddress::parse(address) else { return Liveness::Unknown };
         let known = self.peers.iter().find(|(_, entry)| entry.address.as_ref() == Some(address));
         let header = known.and_then(|(_, entry)| entry.segment.as_ref()).map(PeerSegment::header);
-        let found = segment::liveness(&self.dir, &target, header);
+        let found = segment::liveness(&self.locks, &target, header);
         let Some((&peer, _)) = known else { return found };
         if found == Liveness::Alive && (self.is_refused(peer) || self.has_abandoned_us(peer)) {
             return Liveness::Refused;

@@ -1,69 +1,42 @@
-//! Segment files: making one, finding a peer's, telling whether its owner runs, and removing files of dead processes.
+//! Segments: making one, finding a peer's, and telling whether its owner runs.
 //!
 //! It does not know packets or the contents of lanes. The life of a segment:
 //! ```text
-//! owner: unnamed file, lock, contents, then a name    so it is complete and locked when a peer can find it
+//! owner: unnamed file, locks, contents, then a name   so it is complete and locked when a peer can find it
 //! peer:  opens the name, checks the facts and the key, maps, closes the file again
-//! peer:  alive?  the lock is held -> alive;  not held -> the state says closed, or the owner died: remove the name
-//! owner: state closed, removes the name, closes the file, which releases the lock
+//! peer:  alive?  its byte in the lock file is held -> alive;  not held -> the state says closed, or the owner died
+//! owner: state closed, removes the name, releases the byte, closes the file
 //! ```
-//! **The lock** is a POSIX record lock (`F_SETLK`). The kernel releases it when the process ends, in any way. A
-//! forked child does not inherit it, so a child that outlives its parent does not make the parent look alive. But
-//! closing *any* descriptor of the file in the owning process releases it too. So a process never opens its own
-//! segments by name. [`own_segment`] finds them in a list, and every function here that opens a file asks that list
-//! first. A segment is in the list from before its name exists until after the name is removed. Two copies of this
-//! crate in one process would not know each other's segments, so there must be only one.
+//! **Locks.** [`super::lock_file`] decides liveness. A second lock, on the segment's own file, serves `weir clean`, which
+//! has not joined a lock file. Both are POSIX record locks: closing *any* descriptor of the file in the owning process
+//! releases them. So a process never opens its own segments by name. [`own_segment`] finds them in a list, and every
+//! function that opens a file asks that list first. A segment is in the list from before its name exists until after
+//! the name is removed. Two copies of this crate in one process would not know each other's segments, so there must be
+//! only one.
 //!
 //! **Forks.** A child has a copy of its parent's list, but owns nothing in it. The list holds the process id of its
 //! owner. In any other process it counts as empty, and nothing is unlinked or closed there.
 
 use super::lane_queue;
 use super::layout::{
-    CLAIMS_BYTES, CLAIMS_PER_PART, FACTS_BYTES, Facts, HEADER_BYTES, LANES_OFFSET, SegmentAddress, Shape,
-    file_name, file_prefix, segment_state,
+    CLAIMS_BYTES, CLAIMS_PER_PART, FACTS_BYTES, Facts, HEADER_BYTES, SegmentAddress, Shape, file_name,
+    segment_state,
 };
+use super::lock_file::{self, LockFile};
 use super::mapping::{MappedHeader, MappedLane, Mapping};
+use super::segment_file::{
+    SystemError, allocate, attempt, create_in_directory, create_in_memory, is_locked, lock, open_existing,
+    read_facts, release, uid,
+};
 use crate::Liveness;
-use std::ffi::CString;
+use core::ops::Deref;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once};
-
-/// An action that the operating system refused.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {action}: {source}{}", advice(source))]
-pub struct SystemError {
-    /// The action, for example "lock the segment /dev/shm/weir.1000.0000000000000001".
-    pub action: String,
-    /// The reason.
-    pub source: io::Error,
-}
-
-/// Advice to the user about an error of the operating system.
-fn advice(error: &io::Error) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM) => {
-            "; free space there, or set FI_WEIR_SHM_DIR to a larger tmpfs"
-        }
-        Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::EROFS) => {
-            "; set FI_WEIR_SHM_DIR to an existing directory that you may write to"
-        }
-        _ => "",
-    }
-}
-
-fn attempt<T>(action: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, SystemError> {
-    result.map_err(|source| SystemError { action: action(), source })
-}
-
-fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
 
 /// A segment of this process.
 #[derive(Debug)]
@@ -72,12 +45,86 @@ pub struct OwnSegment {
     mapping: Arc<Mapping>,
     facts: Facts,
     path: PathBuf,
+    locks: Locks,
+    /// Lanes whose memory is reserved as long as the segment exists.
+    reserved_lanes: u32,
 }
 
-/// The segments of one process, which it must not open again.
+/// What one process has open, and must not open again.
+#[derive(Default)]
+struct Opened {
+    segments: Vec<Arc<OwnSegment>>,
+    /// Lock files, with device and inode of their directories.
+    lock_files: Vec<((u64, u64), Arc<LockFile>)>,
+}
+
 struct Registry {
     pid: u32,
-    segments: Mutex<Vec<Arc<OwnSegment>>>,
+    opened: Mutex<Opened>,
+}
+
+/// A lock file that this process has joined. It stays open as long as there is such a value.
+#[derive(Clone, Debug)]
+pub struct Locks(Option<Arc<LockFile>>);
+
+impl Deref for Locks {
+    type Target = LockFile;
+    fn deref(&self) -> &LockFile {
+        self.0.as_deref().expect("only `drop` takes it")
+    }
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        // Nobody may join while the file is closed here. In a forked child the list of the parent keeps it open.
+        let mut opened = registry();
+        self.0 = None;
+        opened.lock_files.retain(|(_, file)| Arc::strong_count(file) > 1);
+    }
+}
+
+impl Locks {
+    /// Joins the lock file of `dir` with the segment `id`.
+    ///
+    /// # Errors
+    /// [`SystemError`].
+    fn join(dir: &Path, id: u64) -> Result<Locks, SystemError> {
+        let what = || format!("lock the file {}", lock_file::path(dir, uid()).display());
+        let mut opened = registry();
+        let key = attempt(|| format!("read {}", dir.display()), directory_key(dir))?;
+        for (_, file) in opened.lock_files.iter().filter(|(of, file)| *of == key && file.uid() == uid()) {
+            if attempt(what, file.add(id))? {
+                return Ok(Locks(Some(Arc::clone(file))));
+            }
+        }
+        let file = Arc::new(attempt(what, LockFile::open(dir, id))?);
+        opened.lock_files.push((key, Arc::clone(&file)));
+        Ok(Locks(Some(file)))
+    }
+
+    /// Releases the byte of the segment `id`, and removes the name of the file if nobody uses it any more.
+    fn leave(&self, id: u64) {
+        let opened = registry();
+        self.remove(id);
+        if !opened.segments.iter().any(|own| own.locks.inode() == self.inode()) {
+            self.remove_name_if_last();
+        }
+    }
+}
+
+/// Device and inode of a directory, which may have several paths.
+fn directory_key(dir: &Path) -> io::Result<(u64, u64)> {
+    std::fs::metadata(dir).map(|directory| (directory.dev(), directory.ino()))
+}
+
+/// Removes the lock file of this user in `dir` if nobody uses it.
+pub fn remove_unused_lock_file(dir: &Path) {
+    let opened = registry();
+    let Ok(key) = directory_key(dir) else { return };
+    // Opening a file that this process has joined would release its locks.
+    if !opened.lock_files.iter().any(|(of, _)| *of == key) {
+        lock_file::remove_stale(dir);
+    }
 }
 
 /// The registry of this process. In a forked child that has not used it yet: of its parent. It is small and never
@@ -85,7 +132,7 @@ struct Registry {
 static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(core::ptr::null_mut());
 static AT_EXIT: Once = Once::new();
 
-fn registry() -> MutexGuard<'static, Vec<Arc<OwnSegment>>> {
+fn registry() -> MutexGuard<'static, Opened> {
     let pid = std::process::id();
     let mut found = REGISTRY.load(Ordering::Acquire);
     loop {
@@ -93,11 +140,11 @@ fn registry() -> MutexGuard<'static, Vec<Arc<OwnSegment>>> {
         if let Some(registry) = unsafe { found.as_ref() }
             && registry.pid == pid
         {
-            return registry.segments.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            return registry.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         }
         // First use, or this is a forked child. The parent's list stays as it is: its segments are not this process's
         // to close, and a thread that does not exist here may have held its lock.
-        let fresh = Box::into_raw(Box::new(Registry { pid, segments: Mutex::new(Vec::new()) }));
+        let fresh = Box::into_raw(Box::new(Registry { pid, opened: Mutex::default() }));
         match REGISTRY.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => found = fresh,
             Err(now) => {
@@ -111,7 +158,7 @@ fn registry() -> MutexGuard<'static, Vec<Arc<OwnSegment>>> {
 
 /// The segment `id`, if this process owns it.
 pub fn own_segment(id: u64) -> Option<Arc<OwnSegment>> {
-    registry().iter().find(|own| own.facts.id == id).cloned()
+    registry().segments.iter().find(|own| own.facts.id == id).cloned()
 }
 
 /// Runs when a process ends without closing all segments. It removes the names but leaves the state open, so that
@@ -120,20 +167,30 @@ extern "C" fn remove_names_at_exit() {
     // SAFETY: null, or made by `Box::into_raw` in `registry` and never freed.
     let Some(registry) = (unsafe { REGISTRY.load(Ordering::Acquire).as_ref() }) else { return };
     if registry.pid == std::process::id()
-        && let Ok(segments) = registry.segments.try_lock()
+        && let Ok(opened) = registry.opened.try_lock()
     {
-        for own in segments.iter() {
+        for own in &opened.segments {
             let _ = std::fs::remove_file(&own.path);
+        }
+        for (_, file) in &opened.lock_files {
+            file.remove_name_if_last();
         }
     }
 }
 
 impl OwnSegment {
-    /// Makes a segment of `shape` in `dir`.
+    /// Makes a segment of `shape` in `dir`, and reserves the memory of its first `reserved_lanes` lanes. `in_memory`: it
+    /// is a memfd, and `dir` has only its name.
     ///
     /// # Errors
     /// [`SystemError`]. Nothing is left behind.
-    pub fn create(dir: &Path, shape: Shape, full_fences: bool) -> Result<Arc<OwnSegment>, SystemError> {
+    pub fn create(
+        dir: &Path,
+        shape: Shape,
+        full_fences: bool,
+        reserved_lanes: u32,
+        in_memory: bool,
+    ) -> Result<Arc<OwnSegment>, SystemError> {
         AT_EXIT.call_once(|| {
             // SAFETY: the hook takes no arguments, does not unwind and lives as long as this library's code.
             unsafe { libc::atexit(remove_names_at_exit) };
@@ -141,45 +198,72 @@ impl OwnSegment {
         let mut random = [0; 24];
         attempt(|| "get random numbers from the kernel".into(), fill_random(&mut random))?;
         let [id, key @ ..] = random.as_chunks::<8>().0 else { unreachable!("24 bytes are three words") };
+        let id = u64::from_ne_bytes(*id).max(1); // 0 in a claim word means free
+        let path = dir.join(file_name(uid(), id));
+        let (file, naming) = if in_memory {
+            attempt(|| "create a memfd for a segment".into(), create_in_memory())?
+        } else {
+            create_in_directory(dir, &path)?
+        };
+        let locks = match Locks::join(dir, id) {
+            Ok(locks) => locks,
+            Err(error) => {
+                naming.discard();
+                return Err(error);
+            }
+        };
         let facts = Facts {
             pid: std::process::id(),
             pid_namespace: pid_namespace(),
-            id: u64::from_ne_bytes(*id).max(1), // 0 in a claim word means free
+            id,
             key: std::array::from_fn(|i| key[i / 8][i % 8]),
             full_fences,
             shape,
+            lock_file: locks.inode(),
         };
-        let path = dir.join(file_name(uid(), facts.id));
-        let (file, temporary) = unnamed_file(dir, &path)?;
-        let made = OwnSegment::initialise(file, facts, &path).and_then(|own| {
+        let made = OwnSegment::initialise(file, facts, &path, locks.clone(), reserved_lanes);
+        let made = made.and_then(|own| {
             // The list must contain the segment before its name exists.
-            registry().push(Arc::clone(&own));
-            let named = match &temporary {
-                None => give_name(own.file.as_fd(), &path),
-                Some(temporary) => std::fs::rename(temporary, &path),
-            };
+            registry().segments.push(Arc::clone(&own));
+            let named = naming.apply(&own.file, &path);
             let named = attempt(|| format!("name the segment {}", path.display()), named);
             named.inspect_err(|_| own.deregister()).map(|()| own)
         });
-        if let (Err(_), Some(temporary)) = (&made, &temporary) {
-            let _ = std::fs::remove_file(temporary);
+        if made.is_err() {
+            naming.discard();
+            locks.leave(id);
         }
         made
     }
 
-    fn initialise(file: File, facts: Facts, path: &Path) -> Result<Arc<OwnSegment>, SystemError> {
+    fn initialise(
+        file: File,
+        facts: Facts,
+        path: &Path,
+        locks: Locks,
+        reserved_lanes: u32,
+    ) -> Result<Arc<OwnSegment>, SystemError> {
         let what = |verb: &str| format!("{verb} the segment {}", path.display());
+        let reserve =
+            |offset, bytes| attempt(|| what("reserve memory for"), allocate(file.as_fd(), offset, bytes));
+        let shape = facts.shape;
         attempt(|| what("lock"), lock(&file))?;
-        attempt(|| what("set the size of"), file.set_len(facts.shape.segment_bytes()))?;
-        attempt(
-            || what("reserve memory for"),
-            allocate(file.as_fd(), 0, HEADER_BYTES as u64 + claims_part(0).1),
-        )?;
+        attempt(|| what("set the size of"), file.set_len(shape.segment_bytes()))?;
+        reserve(0, HEADER_BYTES as u64 + claims_part(0).1)?;
+        let reserved_lanes = reserved_lanes.min(shape.max_lanes);
+        if reserved_lanes > 0 {
+            reserve(shape.lane_offset(0), u64::from(reserved_lanes) * shape.stride)?;
+        }
         attempt(|| what("write"), file.write_all_at(&facts.bytes(), 0))?;
-        let bytes = facts.shape.segment_bytes() as usize;
+        let bytes = shape.segment_bytes() as usize;
         let mapping = Arc::new(attempt(|| what("map"), Mapping::new(file.as_fd(), 0, bytes))?);
         MappedHeader::new(Arc::clone(&mapping)).set_state(segment_state::OPEN);
-        Ok(Arc::new(OwnSegment { file, mapping, facts, path: path.to_owned() }))
+        Ok(Arc::new(OwnSegment { file, mapping, facts, path: path.to_owned(), locks, reserved_lanes }))
+    }
+
+    /// The lock file that shows which peers run.
+    pub fn locks(&self) -> &Locks {
+        &self.locks
     }
 
     /// The constant facts.
@@ -229,19 +313,8 @@ impl OwnSegment {
         let view = MappedLane::new(&self.mapping, offset as usize, shape.lane_slots(lane));
         if keep {
             view.reset(false);
-            return;
-        }
-        // SAFETY: an open file and a range inside it. Views of the lane stay mapped and read zero from now on.
-        let punched = unsafe {
-            libc::fallocate(
-                self.file.as_raw_fd(),
-                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                offset as libc::off_t,
-                shape.stride as libc::off_t,
-            )
-        };
-        if punched != 0 {
-            view.reset(true); // the file system cannot release parts of a file
+        } else if lane < self.reserved_lanes || !release(self.file.as_fd(), offset, shape.stride) {
+            view.reset(true);
         }
     }
 
@@ -258,10 +331,11 @@ impl OwnSegment {
         self.header().set_state(segment_state::CLOSED);
         let _ = std::fs::remove_file(&self.path);
         self.deregister(); // only after the name is gone
+        self.locks.leave(self.facts.id);
     }
 
     fn deregister(&self) {
-        registry().retain(|own| own.facts.id != self.facts.id);
+        registry().segments.retain(|own| own.facts.id != self.facts.id);
     }
 }
 
@@ -271,65 +345,73 @@ pub struct PeerSegment {
     facts: Facts,
     header: MappedHeader,
     path: PathBuf,
+    uid: u32,
 }
 
 /// Why a peer's segment cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Unavailable {
-    /// There is no such file.
+    /// There is no such file, and nobody has its lock.
     Missing,
     /// Its process has ended.
     Dead,
     /// Its owner has closed it.
     Closed,
-    /// The file belongs to another user or another version, has another key, or is not a segment.
+    /// The file belongs to another version, has another key, or is not a segment.
     Foreign,
+    /// The peer runs, but uses another lock file: somebody has removed the name of one of them.
+    OtherLockFile,
+    /// The peer runs, but this process cannot open or map the file.
+    Refused(io::Error),
 }
 
 impl PeerSegment {
-    /// Opens the segment of a running peer at `target` in `dir`. Removes the name if the peer is dead.
+    /// Opens the segment of a running peer at `target`. Removes the name if the peer is dead.
     ///
     /// # Errors
     /// [`Unavailable`].
-    pub fn open(dir: &Path, target: &SegmentAddress) -> Result<PeerSegment, Unavailable> {
-        let (segment, file) = PeerSegment::find(dir, target)?;
-        let Some(file) = file else { return Ok(segment) };
-        let header = segment.header();
-        if header.is_closed() {
-            return Err(Unavailable::Closed);
+    pub fn open(locks: &Locks, target: &SegmentAddress) -> Result<PeerSegment, Unavailable> {
+        let segment = PeerSegment::open_any(locks, target)?;
+        if own_segment(target.id).is_some() || locks.is_held(target.id) {
+            return if segment.header.is_closed() { Err(Unavailable::Closed) } else { Ok(segment) };
         }
-        if !is_locked(&file) {
-            let _ = std::fs::remove_file(&segment.path);
-            return Err(if header.is_closed() { Unavailable::Closed } else { Unavailable::Dead });
-        }
-        Ok(segment)
+        let _ = std::fs::remove_file(&segment.path);
+        Err(if segment.header.is_closed() { Unavailable::Closed } else { Unavailable::Dead })
     }
 
-    /// Opens the segment at `target` in `dir` if it has a name, whether or not its owner runs.
+    /// Opens the segment at `target` if it has a name, whether or not its owner runs.
     ///
     /// # Errors
-    /// [`Unavailable::Missing`], [`Unavailable::Foreign`].
-    pub fn open_any(dir: &Path, target: &SegmentAddress) -> Result<PeerSegment, Unavailable> {
-        PeerSegment::find(dir, target).map(|(segment, _)| segment)
-    }
-
-    /// The segment. With its file, if another process owns it.
-    fn find(dir: &Path, target: &SegmentAddress) -> Result<(PeerSegment, Option<File>), Unavailable> {
+    /// [`Unavailable`], except that the owner has ended.
+    pub fn open_any(locks: &Locks, target: &SegmentAddress) -> Result<PeerSegment, Unavailable> {
         if let Some(own) = own_segment(target.id) {
             if own.facts.key != target.key {
                 return Err(Unavailable::Foreign);
             }
-            let path = own.path.clone();
-            return Ok((PeerSegment { facts: own.facts, header: own.header(), path }, None));
+            let (path, uid) = (own.path.clone(), locks.uid());
+            return Ok(PeerSegment { facts: own.facts, header: own.header(), path, uid });
         }
-        let path = dir.join(file_name(uid(), target.id));
-        let file = open_existing(&path, true).map_err(|_| Unavailable::Missing)?;
+        let (path, uid) = (path_of(locks, target.id), locks.uid());
+        let refused = |error: io::Error| {
+            if error.kind() != io::ErrorKind::NotFound || locks.is_held(target.id) {
+                return Unavailable::Refused(error);
+            }
+            if remove_dangling(&path) { Unavailable::Dead } else { Unavailable::Missing }
+        };
+        let file = open_existing(&path, uid, true).map_err(refused)?;
         let facts = read_facts(&file).filter(|facts| facts.id == target.id && facts.key == target.key);
         let facts = facts.ok_or(Unavailable::Foreign)?;
+        if facts.lock_file != locks.inode() && is_locked(&file) {
+            return Err(Unavailable::OtherLockFile);
+        }
         let mapping =
-            Mapping::new(file.as_fd(), 0, HEADER_BYTES + CLAIMS_BYTES).map_err(|_| Unavailable::Foreign)?;
+            Mapping::new(file.as_fd(), 0, HEADER_BYTES + CLAIMS_BYTES).map_err(Unavailable::Refused)?;
         let header = MappedHeader::new(Arc::new(mapping));
-        Ok((PeerSegment { facts, header, path }, Some(file)))
+        Ok(PeerSegment { facts, header, path, uid })
+    }
+
+    fn open_file(&self) -> io::Result<File> {
+        open_existing(&self.path, self.uid, true)
     }
 
     /// The checked facts.
@@ -355,7 +437,7 @@ impl PeerSegment {
                 let (offset, bytes) = claims_part(part);
                 match own_segment(self.facts.id) {
                     Some(own) => allocate(own.file.as_fd(), offset, bytes)?,
-                    None => allocate(open_existing(&self.path, true)?.as_fd(), offset, bytes)?,
+                    None => allocate(self.open_file()?.as_fd(), offset, bytes)?,
                 }
             }
             let end = (seen + CLAIMS_PER_PART).min(max_lanes);
@@ -377,7 +459,7 @@ impl PeerSegment {
             return own.lane(lane);
         }
         let shape = &self.facts.shape;
-        let file = open_existing(&self.path, true)?;
+        let file = self.open_file()?;
         allocate(file.as_fd(), shape.lane_offset(lane), shape.stride)?;
         let mapping = Mapping::new(file.as_fd(), shape.lane_offset(lane), shape.stride as usize)?;
         Ok(MappedLane::new(&Arc::new(mapping), 0, shape.lane_slots(lane)))
@@ -386,24 +468,27 @@ impl PeerSegment {
 
 /// Whether the endpoint at `target` runs. `known` is its header, if it is mapped. Removes the name if the endpoint is
 /// dead.
-pub fn liveness(dir: &Path, target: &SegmentAddress, known: Option<&MappedHeader>) -> Liveness {
-    let state = |header: Option<&MappedHeader>, otherwise| {
-        if header.is_some_and(MappedHeader::is_closed) { Liveness::Closed } else { otherwise }
-    };
+pub fn liveness(locks: &Locks, target: &SegmentAddress, known: Option<&MappedHeader>) -> Liveness {
     if let Some(own) = own_segment(target.id) {
-        return state(Some(&own.header()), Liveness::Alive);
+        return if own.header().is_closed() { Liveness::Closed } else { Liveness::Alive };
     }
-    if state(known, Liveness::Alive) == Liveness::Closed {
+    // The owner writes the state before it releases the lock, so the order of the two tests matters.
+    let held = locks.is_held(target.id);
+    if known.is_some_and(MappedHeader::is_closed) {
         return Liveness::Closed;
     }
-    let path = dir.join(file_name(uid(), target.id));
-    let Ok(file) = open_existing(&path, false) else {
-        // A mapped header shows that the file existed, and would show that the owner closed it.
-        let without_name = if known.is_some() { Liveness::Dead } else { Liveness::Unknown };
-        return state(known, without_name);
+    if held {
+        return Liveness::Alive;
+    }
+    let path = path_of(locks, target.id);
+    let is_segment = |file: &File| read_facts(file).is_some_and(|facts| facts.id == target.id);
+    let Some(file) = open_existing(&path, locks.uid(), false).ok().filter(is_segment) else {
+        // A mapped header or a name without a process shows that the owner did not close it.
+        let died = remove_dangling(&path) || known.is_some();
+        return if died { Liveness::Dead } else { Liveness::Unknown };
     };
     if is_locked(&file) {
-        return Liveness::Alive;
+        return Liveness::Alive; // with another lock file
     }
     let mut word = [0; 4];
     let closed = file.read_exact_at(&mut word, FACTS_BYTES as u64).is_ok()
@@ -412,21 +497,31 @@ pub fn liveness(dir: &Path, target: &SegmentAddress, known: Option<&MappedHeader
     if closed { Liveness::Closed } else { Liveness::Dead }
 }
 
-/// Opens the header of the segment `id`, to call its owner. `None`: there is none.
-pub fn open_header(dir: &Path, id: u64) -> Option<MappedHeader> {
+/// Opens the header of the segment `id`, to call its owner. `None`: there is none, or it cannot be opened now.
+pub fn open_header(locks: &Locks, id: u64) -> Option<MappedHeader> {
     if let Some(own) = own_segment(id) {
         return Some(own.header());
     }
-    let file = open_existing(&dir.join(file_name(uid(), id)), true).ok()?;
-    read_facts(&file)?;
+    let file = open_existing(&path_of(locks, id), locks.uid(), true).ok()?;
+    read_facts(&file).filter(|facts| facts.id == id)?;
     let mapping = Mapping::new(file.as_fd(), 0, HEADER_BYTES + CLAIMS_BYTES).ok()?;
     Some(MappedHeader::new(Arc::new(mapping)))
 }
 
-/// Whether the owner of the segment `id` runs and has not closed it. Only then may it still write to a lane.
-pub fn is_open_and_alive(dir: &Path, id: u64) -> bool {
-    own_segment(id).is_some()
-        || open_existing(&dir.join(file_name(uid(), id)), false).is_ok_and(|file| is_locked(&file))
+/// Whether the owner of the segment `id` runs and has not closed it. Only then may it still write to a lane. All
+/// claimants of a mailbox have its owner's lock file, so this opens nothing.
+pub fn is_open_and_alive(locks: &Locks, id: u64) -> bool {
+    own_segment(id).is_some() || locks.is_held(id)
+}
+
+/// Removes a symbolic link to memory of a process that has ended. Returns whether `path` was one.
+fn remove_dangling(path: &Path) -> bool {
+    let gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+    path.is_symlink() && std::fs::metadata(path).err().is_some_and(gone) && std::fs::remove_file(path).is_ok()
+}
+
+fn path_of(locks: &Locks, id: u64) -> PathBuf {
+    locks.dir().join(file_name(locks.uid(), id))
 }
 
 /// Offset and length of a part of the claim words. Unit: bytes.
@@ -435,141 +530,15 @@ fn claims_part(part: u32) -> (u64, u64) {
     (HEADER_BYTES as u64 + u64::from(part) * bytes, bytes)
 }
 
-/// Removes segments in `dir` that ended processes of this user have left, also unfinished ones. Returns their paths.
-///
-/// # Errors
-/// The directory cannot be read.
-pub fn cleanup(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut removed = segments_of_others(dir)?;
-    removed.retain(|path| {
-        let stale = open_existing(path, false).is_ok_and(|file| !is_locked(&file));
-        stale && std::fs::remove_file(path).is_ok()
-    });
-    Ok(removed)
-}
-
-/// The segments that other processes of this user have in `dir`, with the process id of their makers.
-///
-/// # Errors
-/// The directory cannot be read.
-pub fn owners(dir: &Path) -> io::Result<Vec<(PathBuf, u32)>> {
-    let owner = |path: &Path| Some(read_facts(&open_existing(path, false).ok()?)?.pid);
-    Ok(segments_of_others(dir)?.into_iter().filter_map(|path| owner(&path).map(|pid| (path, pid))).collect())
-}
-
-/// Files in `dir` that have the name of a segment of this user, finished or not, and that this process does not own.
-fn segments_of_others(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let prefix = file_prefix(uid());
-    let mut others = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let Some(rest) = name.as_bytes().strip_prefix(prefix.as_bytes()) else { continue };
-        let rest = rest.strip_suffix(TEMPORARY.as_bytes()).unwrap_or(rest);
-        let Some(id) = std::str::from_utf8(rest).ok().and_then(|id| u64::from_str_radix(id, 16).ok()) else {
-            continue;
-        };
-        if rest.len() == 16 && own_segment(id).is_none() {
-            others.push(entry.path());
-        }
-    }
-    Ok(others)
-}
-
-const TEMPORARY: &str = ".new";
-
-/// A new file without a name. With a temporary name, if the file system cannot make unnamed files.
-fn unnamed_file(dir: &Path, path: &Path) -> Result<(File, Option<PathBuf>), SystemError> {
-    let mut options = File::options();
-    options.read(true).write(true).mode(0o600);
-    let unnamed = options.clone().custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC).open(dir);
-    if let Ok(file) = unnamed
-        && Path::new("/proc/self/fd").exists()
-    {
-        return Ok((file, None));
-    }
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(TEMPORARY);
-    let temporary = PathBuf::from(temporary);
-    let file = options.create_new(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(&temporary);
-    attempt(|| format!("create a segment in {}", dir.display()), file).map(|file| (file, Some(temporary)))
-}
-
-fn give_name(file: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    let from = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    let to = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: two NUL-terminated strings that outlive the call.
-    checked(unsafe {
-        libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW)
-    })?;
-    Ok(())
-}
-
-/// Opens a file that this process does not own. It must be a regular file of this user.
-fn open_existing(path: &Path, write: bool) -> io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let file = File::options().read(true).write(write).custom_flags(flags).open(path)?;
-    let metadata = file.metadata()?;
-    if metadata.is_file() && metadata.uid() == uid() {
-        Ok(file)
-    } else {
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a regular file of this user"))
-    }
-}
-
-fn read_facts(file: &File) -> Option<Facts> {
-    let mut bytes = [0; FACTS_BYTES];
-    file.read_exact_at(&mut bytes, 0).ok()?;
-    Facts::parse(&bytes, file.metadata().ok()?.len(), page_bytes()).ok()
-}
-
-fn whole_file(kind: libc::c_int) -> libc::flock {
-    // SAFETY: `flock` is a structure of integers, for which zero is a valid value.
-    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
-    lock.l_type = kind as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock
-}
-
-fn lock(file: &File) -> io::Result<()> {
-    let lock = whole_file(libc::F_WRLCK);
-    // SAFETY: an open file and a structure that outlives the call.
-    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) })?;
-    Ok(())
-}
-
-/// Whether another process holds the lock. True if the kernel cannot tell.
-fn is_locked(file: &File) -> bool {
-    let mut lock = whole_file(libc::F_WRLCK);
-    // SAFETY: as above; the kernel writes to the structure.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
-    result < 0 || lock.l_type != libc::F_UNLCK as libc::c_short
-}
-
-/// Size of the file system that contains `dir`. Unit: bytes. `None`: the kernel does not tell.
-pub fn file_system_bytes(dir: &Path) -> Option<u64> {
-    let path = CString::new(dir.as_os_str().as_bytes()).ok()?;
-    // SAFETY: a structure of integers, for which zero is a valid value. The path is a NUL-terminated string.
-    unsafe {
-        let mut status: libc::statfs = core::mem::zeroed();
-        (libc::statfs(path.as_ptr(), &raw mut status) == 0)
-            .then(|| (status.f_blocks as u64).saturating_mul(status.f_bsize as u64))
-    }
-}
-
-/// Reserves memory, so that a lack of it is an error here and not a SIGBUS later. A file system that cannot reserve
-/// is accepted as it is.
-fn allocate(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> io::Result<()> {
-    loop {
-        // SAFETY: an open file. No memory of this process is involved.
-        let result =
-            unsafe { libc::fallocate(file.as_raw_fd(), 0, offset as libc::off_t, bytes as libc::off_t) };
-        match checked(result) {
-            Ok(_) => return Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
-            Err(error) => return Err(error),
-        }
+/// Whether nobody in this job has called this for `dir` or [`LockFile::is_first_report`] before. Use this if there is no
+/// segment.
+pub fn is_first_report(dir: &Path) -> bool {
+    let opened = registry();
+    let key = directory_key(dir).ok();
+    match opened.lock_files.iter().find(|(of, _)| Some(*of) == key) {
+        // Opening the file twice would release its locks.
+        Some((_, file)) => file.is_first_report(),
+        None => lock_file::is_first_report(dir),
     }
 }
 
@@ -589,23 +558,6 @@ fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The page size. Unit: bytes.
-pub fn page_bytes() -> u64 {
-    // SAFETY: sysconf reads a constant.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let bytes = u64::try_from(bytes).unwrap_or(4096);
-    assert!(
-        LANES_OFFSET.is_multiple_of(bytes),
-        "pages of {bytes} bytes are not supported: {LANES_OFFSET} must be a multiple"
-    );
-    bytes
-}
-
-fn uid() -> u32 {
-    // SAFETY: geteuid cannot fail and touches nothing.
-    unsafe { libc::geteuid() }
 }
 
 /// The pid namespace of this process. 0: not known.

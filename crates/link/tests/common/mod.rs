@@ -10,6 +10,9 @@ use weir_proto::{Body, Packet, Peer, PeerFault, Space};
 pub fn options(dir: &Path) -> ShmOptions {
     ShmOptions {
         dir: dir.to_owned(),
+        in_memory: false,
+        reserved_lanes: 0,
+        ranks: 0,
         quota_data_slots: 64,
         quota_rest_lanes: 0,
         start_slots: 0,
@@ -184,4 +187,30 @@ pub fn forbid(system_calls: &[libc::c_long]) {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
     }
+}
+
+/// Passes an address to or from a forked child.
+pub fn put(words: &[std::sync::atomic::AtomicU64; 64], at: usize, address: Address) {
+    for (word, part) in words[at + 1..].iter().zip(address.0.chunks_exact(8)) {
+        word.store(
+            u64::from_ne_bytes(part.try_into().expect("8 bytes")),
+            std::sync::atomic::Ordering::SeqCst,
+        );
+    }
+    words[at].store(1, std::sync::atomic::Ordering::SeqCst);
+}
+
+pub fn get(words: &[std::sync::atomic::AtomicU64; 64], at: usize) -> Address {
+    until("an address", || words[at].load(std::sync::atomic::Ordering::SeqCst) == 1);
+    let mut address = Address([0; 32]);
+    for (word, part) in words[at + 1..].iter().zip(address.0.chunks_exact_mut(8)) {
+        part.copy_from_slice(&word.load(std::sync::atomic::Ordering::SeqCst).to_ne_bytes());
+    }
+    address
+}
+
+/// The effective user of this process.
+pub fn uid() -> u32 {
+    // SAFETY: geteuid touches nothing.
+    unsafe { libc::geteuid() }
 }

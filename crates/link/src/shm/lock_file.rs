@@ -1,0 +1,234 @@
+//! Liveness: one lock file for each directory and user, in which every endpoint holds a lock.
+//!
+//! It does not know segments or their contents. An endpoint locks one byte, which the number of its segment selects.
+//! Peers ask the kernel about that byte through a descriptor that they hold already:
+//! ```text
+//! first endpoint of A:  opens weir.UID.locks, behind the gate: the name still means this file, locks byte a
+//! first endpoint of B:  the same with byte b
+//! A: does B run?        F_GETLK of byte b: held -> alive; not held -> it has ended
+//! last endpoint of B:   behind the gate: unlocks b; somebody else holds a byte, so the file stays; closes it
+//! ```
+//! So the test needs no free descriptor, no permission and no name of the segment. It stays right when the program
+//! changes its user or when somebody removes names.
+//!
+//! **The locks** are POSIX record locks. The kernel releases them when the process ends, in any way, and a forked child
+//! does not inherit them. Closing any descriptor of the file in this process releases them too. So a process opens each
+//! lock file once, and the list of [`super::segment`] keeps it open while anybody in the process uses it.
+//!
+//! **The gate** is one more byte. It is locked while an endpoint joins or leaves, so that nobody removes the name
+//! between the opening and the locking. Somebody else may still remove the name. Later endpoints then have another
+//! file, where this process's locks are not seen. [`LockFile::inode`] tells both apart, and peers with different files
+//! do not connect.
+
+use super::segment_file::{checked, uid};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The byte that is locked while an endpoint joins or leaves.
+const GATE: i64 = 1 << 62;
+/// Bound on waiting for the gate. Its holder needs some microseconds, unless somebody has stopped it.
+const GATE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bound on attempts to open a file that others remove at the same time.
+const ATTEMPTS: u32 = 100;
+/// Ranks of one job report the same lack of memory within this time.
+const REPORT_SECONDS: i64 = 60;
+
+/// The lock file of a directory and user, opened by this process.
+#[derive(Debug)]
+pub struct LockFile {
+    file: File,
+    inode: u64,
+    uid: u32,
+    dir: PathBuf,
+}
+
+impl LockFile {
+    /// Opens the lock file of this user in `dir` and locks the byte of the segment `id`. Only one at a time in a
+    /// process and directory.
+    ///
+    /// # Errors
+    /// The file cannot be opened or locked.
+    pub fn open(dir: &Path, id: u64) -> io::Result<LockFile> {
+        let (uid, path) = (uid(), path(dir, uid()));
+        for _ in 0..ATTEMPTS {
+            let (file, inode) = open_file(&path, true)?;
+            pass_gate(&file);
+            if still_named(&path, inode) {
+                set_lock(&file, libc::F_WRLCK, byte(id), 1)?;
+                set_lock(&file, libc::F_UNLCK, GATE, 1)?;
+                return Ok(LockFile { file, inode, uid, dir: dir.to_owned() });
+            }
+        }
+        Err(io::Error::other("others remove it again and again"))
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The user that this process had when it opened the file. It may have changed its user since.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Number of the file. Endpoints with different numbers cannot see each other's locks.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Locks the byte of a further segment of this process. `false`: the name means another file now, so later
+    /// endpoints would not see the lock.
+    ///
+    /// # Errors
+    /// The kernel has no memory for the lock.
+    pub fn add(&self, id: u64) -> io::Result<bool> {
+        pass_gate(&self.file);
+        let named = still_named(&path(&self.dir, self.uid), self.inode);
+        let locked = if named { set_lock(&self.file, libc::F_WRLCK, byte(id), 1) } else { Ok(()) };
+        let _ = set_lock(&self.file, libc::F_UNLCK, GATE, 1);
+        locked.map(|()| named)
+    }
+
+    /// Unlocks the byte of a segment of this process.
+    pub fn remove(&self, id: u64) {
+        let _ = set_lock(&self.file, libc::F_UNLCK, byte(id), 1);
+    }
+
+    /// Removes the name if no other process has a lock. This process has no segment left, or is about to end.
+    pub fn remove_name_if_last(&self) {
+        pass_gate(&self.file);
+        let path = path(&self.dir, self.uid);
+        // A marked file stays for the other ranks of the job. Somebody's last endpoint or `weir clean` removes it later.
+        if holder(&self.file, 0, GATE).is_none() && still_named(&path, self.inode) && !is_marked(&self.file) {
+            let _ = std::fs::remove_file(path);
+        }
+        let _ = set_lock(&self.file, libc::F_UNLCK, GATE, 1);
+    }
+
+    /// Whether nobody in this job has reported a lack of memory before. It is reported now.
+    pub fn is_first_report(&self) -> bool {
+        pass_gate(&self.file);
+        let first = mark_report(&self.file);
+        let _ = set_lock(&self.file, libc::F_UNLCK, GATE, 1);
+        first
+    }
+
+    /// Whether another process holds the byte of the segment `id`: the segment's owner runs and has not closed it.
+    /// True if the kernel cannot tell.
+    pub fn is_held(&self, id: u64) -> bool {
+        holder(&self.file, byte(id), 1).is_some()
+    }
+}
+
+/// Removes the lock file in `dir` that crashed processes of this user have left. This process may not have joined it.
+pub fn remove_stale(dir: &Path) {
+    let path = path(dir, uid());
+    let Ok((file, inode)) = open_file(&path, false) else { return };
+    pass_gate(&file);
+    if holder(&file, 0, GATE).is_none() && still_named(&path, inode) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// As [`LockFile::is_first_report`], in a process that has not joined the file. True if there can be no such file.
+pub fn is_first_report(dir: &Path) -> bool {
+    let Ok((file, _)) = open_file(&path(dir, uid()), true) else { return true };
+    pass_gate(&file);
+    mark_report(&file)
+}
+
+/// The file at `path` of this user, and its inode.
+fn open_file(path: &Path, create: bool) -> io::Result<(File, u64)> {
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(create)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() && metadata.uid() == uid() {
+        return Ok((file, metadata.ino()));
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a regular file of this user; remove it"))
+}
+
+/// The job of this process as nanoseconds: its ranks on a node have one parent.
+fn job_mark() -> i64 {
+    i64::from(std::os::unix::process::parent_id() % 1_000_000_000)
+}
+
+/// Whether somebody of this job has reported a lack of memory. The time of the file says so: it needs no space.
+fn is_marked(file: &File) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+    file.metadata().is_ok_and(|metadata| {
+        metadata.mtime_nsec() == job_mark() && (now - metadata.mtime()).abs() < REPORT_SECONDS
+    })
+}
+
+/// Marks the file unless it is marked. Returns whether it was not.
+fn mark_report(file: &File) -> bool {
+    if is_marked(file) {
+        return false;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let _ = file.set_modified(UNIX_EPOCH + Duration::new(now.as_secs(), job_mark() as u32));
+    true
+}
+
+/// The lock file of the user `uid` in `dir`.
+pub fn path(dir: &Path, uid: u32) -> PathBuf {
+    dir.join(format!("weir.{uid}.locks"))
+}
+
+/// The byte of the segment `id`. Two numbers share one with a probability of 2^-62.
+fn byte(id: u64) -> i64 {
+    (id >> 2) as i64
+}
+
+fn still_named(path: &Path, inode: u64) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.ino() == inode)
+}
+
+/// Locks the gate. After a timeout the caller continues without: then at worst later endpoints have another file.
+fn pass_gate(file: &File) {
+    let end = Instant::now() + GATE_TIMEOUT;
+    while set_lock(file, libc::F_WRLCK, GATE, 1).is_err() && Instant::now() < end {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn range(kind: libc::c_int, start: i64, bytes: i64) -> libc::flock {
+    // SAFETY: `flock` is a structure of integers, for which zero is a valid value.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = start;
+    lock.l_len = bytes;
+    lock
+}
+
+fn set_lock(file: &File, kind: libc::c_int, start: i64, bytes: i64) -> io::Result<()> {
+    let lock = range(kind, start, bytes);
+    // SAFETY: an open file and a structure that outlives the call.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) })?;
+    Ok(())
+}
+
+/// The process that holds a lock in this range, other than this one. 0: the kernel cannot tell, or the process is in
+/// another pid namespace.
+fn holder(file: &File, start: i64, bytes: i64) -> Option<libc::pid_t> {
+    let mut lock = range(libc::F_WRLCK, start, bytes);
+    // SAFETY: as above; the kernel writes to the structure.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
+    if result < 0 {
+        return Some(0);
+    }
+    (lock.l_type != libc::F_UNLCK as libc::c_short).then_some(lock.l_pid)
+}

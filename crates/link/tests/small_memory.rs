@@ -1,0 +1,211 @@
+//! Tests of mailboxes whose directory has too little space: unnamed memory, turns on reserved lanes, and messages.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::*;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
+use weir_link::shm::{ShmLink, ShmOptions, cleanup, owners};
+use weir_link::{Address, Arrival, Link, Liveness};
+use weir_proto::{Peer, PeerFault};
+
+const HEADER_KIB: u64 = 8;
+const LANE_KIB: u64 = 8;
+
+/// A small tmpfs. Only root can mount one.
+struct SmallTmpfs(tempfile::TempDir);
+
+impl SmallTmpfs {
+    fn mount(kib: u64) -> Option<SmallTmpfs> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = std::ffi::CString::new(dir.path().to_str().expect("a name")).expect("no NUL");
+        let size = std::ffi::CString::new(format!("size={kib}k")).expect("no NUL");
+        let (kind, data) = (c"tmpfs".as_ptr(), size.as_ptr().cast());
+        // SAFETY: NUL-terminated strings that live across the call.
+        if unsafe { libc::mount(kind, path.as_ptr(), kind, 0, data) } != 0 {
+            println!("skipped: cannot mount a small tmpfs: {}", std::io::Error::last_os_error());
+            return None;
+        }
+        Some(SmallTmpfs(dir))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Takes all free space, as another program may do at any time.
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.path().join("filler")).expect("a file");
+        while file.write_all(&[1; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for SmallTmpfs {
+    fn drop(&mut self) {
+        let path = std::ffi::CString::new(self.path().to_str().expect("a name")).expect("no NUL");
+        // SAFETY: a NUL-terminated string that lives across the call.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+fn open_with(dir: &Path, reserved_lanes: u32) -> ShmLink {
+    ShmLink::open(&ShmOptions { reserved_lanes, ..options(dir) }).expect("a mailbox")
+}
+
+/// Every sender sends its messages to `b`, whoever has a lane, until all have arrived.
+fn exchange_by_turns(b: &mut ShmLink, senders: &mut [ShmLink], messages: u64) {
+    let to_b = b.address();
+    let mut sent = vec![0; senders.len()];
+    let mut connected = vec![false; senders.len()];
+    let mut received = 0;
+    let mut peers: Vec<Address> = Vec::new();
+    until("all messages", || {
+        for (index, sender) in senders.iter_mut().enumerate() {
+            if matches!(sender.poll(), Some(Arrival::DetachRequested { .. })) {
+                detach(sender, Peer(0));
+                connected[index] = false;
+            }
+            if !connected[index] && sent[index] < messages {
+                connected[index] = sender.connect(Peer(0), &to_b).expect("the peer lives").is_some();
+            }
+            if connected[index] && sent[index] < messages {
+                send(sender, Peer(0), sent[index], &[index as u8; 100]);
+                sent[index] += 1;
+            }
+        }
+        match b.poll() {
+            Some(Arrival::Attached { lane, address, .. }) => {
+                let peer = peers.iter().position(|known| *known == address).unwrap_or_else(|| {
+                    peers.push(address);
+                    peers.len() - 1
+                });
+                b.accept(lane, Peer(peer as u32));
+            }
+            Some(Arrival::Packet { from, packet }) => {
+                b.retire();
+                match packet.body {
+                    weir_proto::Body::Detach => b.release(from),
+                    _ => received += 1,
+                }
+            }
+            _ => {}
+        }
+        b.maintain(u64::MAX);
+        received == messages * senders.len() as u64
+    });
+}
+
+#[test]
+fn senders_take_turns_on_the_reserved_lane_of_a_full_directory() {
+    let Some(dir) = SmallTmpfs::mount(4 * HEADER_KIB + LANE_KIB) else { return };
+    let mut b = open_with(dir.path(), 1);
+    let mut senders = [0; 3].map(|lanes| open_with(dir.path(), lanes));
+    assert!(senders[0].connect(Peer(0), &b.address()).expect("connected").is_some());
+    assert_eq!(senders[1].connect(Peer(0), &b.address()), Ok(None), "it waits for the lane");
+    exchange_by_turns(&mut b, &mut senders, 3);
+}
+
+#[test]
+fn a_directory_that_others_fill_leaves_the_reserved_lanes() {
+    let Some(dir) = SmallTmpfs::mount(1024) else { return };
+    let words = shared_words();
+    let receiver = fork(|| {
+        let mut b = open_with(dir.path(), 1);
+        put(words, 0, b.address());
+        until("the full directory", || words[20].load(SeqCst) == 1);
+        accept(&mut b, Peer(0));
+        assert_eq!(receive(&mut b).2, [7; 3000]);
+        detach_and_free(&mut b);
+        // The next sender finds the same memory, reset.
+        accept(&mut b, Peer(1));
+        assert_eq!(receive(&mut b).2, [8; 3000]);
+    });
+    let to_b = get(words, 0);
+    let (mut first, mut second) = (open_with(dir.path(), 0), open_with(dir.path(), 0));
+    dir.fill();
+    words[20].store(1, SeqCst);
+    assert!(first.connect(Peer(0), &to_b).expect("connected").is_some());
+    send(&mut first, Peer(0), 0, &[7; 3000]);
+    detach(&mut first, Peer(0));
+    until("the lane", || second.connect(Peer(0), &to_b).expect("in the queue").is_some());
+    send(&mut second, Peer(0), 0, &[8; 3000]);
+    assert_eq!(reap(receiver), 0, "no SIGBUS");
+}
+
+/// Retires the `Detach` of the only sender and frees its lane.
+fn detach_and_free(b: &mut ShmLink) {
+    assert!(matches!(wait(b), Arrival::Packet { packet, .. } if packet.body == weir_proto::Body::Detach));
+    b.retire();
+    b.release(Peer(0));
+}
+
+#[test]
+fn a_mailbox_is_in_unnamed_memory_if_its_directory_has_no_space() {
+    let Some(dir) = SmallTmpfs::mount(4) else { return };
+    let words = shared_words();
+    let child = fork(|| {
+        let mut b = open_with(dir.path(), 1);
+        put(words, 0, b.address());
+        accept(&mut b, Peer(0));
+        assert_eq!(receive(&mut b).2, b"through memory");
+        words[20].store(1, SeqCst);
+        std::thread::sleep(std::time::Duration::from_secs(60));
+    });
+    let address = get(words, 0);
+    let mut a = open_with(dir.path(), 1);
+    a.connect(Peer(0), &address).expect("connected");
+    send(&mut a, Peer(0), 0, b"through memory");
+    until("the message", || words[20].load(SeqCst) == 1 || ended(child));
+    assert_eq!(a.liveness(&address), Liveness::Alive);
+    let pids = || owners(dir.path()).expect("a directory").into_iter().map(|(_, pid)| pid as i32);
+    assert_eq!(pids().collect::<Vec<_>>(), [child]);
+    assert_eq!(cleanup(dir.path()).expect("a directory").len(), 0, "it is in use");
+    kill(child);
+    reap(child);
+    let late = open_with(dir.path(), 0).connect(Peer(0), &address);
+    assert_eq!(late, Err(PeerFault::Died));
+    assert_eq!(a.liveness(&address), Liveness::Dead);
+    drop(a);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn cleanup_removes_the_name_of_unnamed_memory_whose_process_has_ended() {
+    let dir = directory();
+    let child = fork(|| {
+        let in_memory = ShmOptions { in_memory: true, ..options(dir.path()) };
+        std::mem::forget(ShmLink::open(&in_memory).expect("a mailbox"));
+        // SAFETY: ends this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    });
+    reap(child);
+    assert_eq!(cleanup(dir.path()).expect("a directory").len(), 1);
+    assert_eq!(
+        std::fs::read_dir(dir.path()).expect("a directory").count(),
+        0,
+        "the lock file is removed too"
+    );
+}
+
+#[test]
+fn too_little_memory_is_reported_once_in_a_job() {
+    let Some(dir) = SmallTmpfs::mount(4) else { return };
+    let output = tempfile::NamedTempFile::new().expect("a file");
+    let ranks = [(); 3].map(|()| {
+        fork(|| {
+            use std::os::fd::AsRawFd;
+            // SAFETY: the child's own standard error.
+            unsafe { libc::dup2(output.as_file().as_raw_fd(), 2) };
+            forbid(&[libc::SYS_memfd_create]);
+            let options = ShmOptions { ranks: 3, reserved_lanes: 1, ..options(dir.path()) };
+            let error = ShmLink::open(&options).expect_err("no space").to_string();
+            assert!(error.contains("cannot reserve memory for"), "{error}");
+        })
+    });
+    assert_eq!(ranks.map(reap), [0; 3]);
+    let said = std::fs::read_to_string(output.path()).expect("text");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with("weir: cannot start: 3 ranks of this node need at least 48 KiB in "), "{said}");
+}
