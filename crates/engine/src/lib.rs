@@ -300,7 +300,6 @@ impl Engine<ShmLink> {
     pub fn open(settings: &Settings, peers: u32, several_threads: bool) -> Result<Engine, OpenError> {
         let space = weir_link::shm::file_system_space(&settings.shm_dir);
         let (plan, place) = settings.placed(peers, space, weir_link::shm::has_unlimited_memory)?;
-        let unlimited = settings.scheme == weir_proto::Scheme::Unlimited;
         // Peers of a shared-memory link are all on this node.
         let oversubscribed = oversubscription::is_oversubscribed_by(peers as usize);
         let options = weir_link::shm::ShmOptions {
@@ -308,9 +307,9 @@ impl Engine<ShmLink> {
             in_memory: place.in_memory,
             reserved_lanes: place.reserved_lanes,
             ranks: peers,
-            quota_data_slots: if unlimited { plan.base_slots.max(UNLIMITED_SLOTS) } else { plan.base_slots },
+            quota_data_slots: plan.base_slots,
             start_slots: plan.start_slots,
-            quota_rest_lanes: if unlimited { 0 } else { plan.rest_lanes },
+            quota_rest_lanes: plan.rest_lanes,
             credit_slots: plan.credit_slots,
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
@@ -341,9 +340,6 @@ impl Engine<ShmLink> {
 fn cannot_write(directory: &std::path::Path) -> impl Fn(std::io::Error) -> OpenError {
     move |source| OpenError::System { what: format!("cannot write to {}", directory.display()), source }
 }
-
-/// Slots of a lane without credits: enough that a sender rarely checks for room.
-const UNLIMITED_SLOTS: u32 = 1024;
 
 impl<L: Link> Engine<L> {
     /// Opens an endpoint over any link, whose lanes fit `region`. Other arguments as for [`Engine::open`].

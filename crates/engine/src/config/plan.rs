@@ -45,8 +45,10 @@ fn lane_slots(peers: u32, file_system_bytes: u64, budget_bytes: u64) -> u32 {
 /// The mailboxes of a job take at most 1 / this of what is free in their file system. MPI library and program have files
 /// there too, mostly without reserved memory: they die of a signal when it is full.
 const FREE_DIVISOR: u64 = 2;
-/// Data slots of a lane that is too short for a few messages. A shorter lane would have no page of its own anyway.
+/// The smallest lane: one page.
 const MIN_LANE_BYTES: u64 = 4096;
+/// Slots of a lane with the scheme `unlimited`: enough that a sender rarely checks for room.
+const UNLIMITED_SLOTS: u32 = 1024;
 
 /// Where a mailbox is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,33 +113,41 @@ impl Settings {
         space: Option<FileSystemSpace>,
         has_unlimited_memory: impl FnOnce() -> bool,
     ) -> Result<(MailboxPlan, Placement), SettingError> {
-        let size_bytes = space.map_or(u64::MAX, |space| space.size_bytes);
-        let plan = self.quota_within(peers, size_bytes)?;
-        let ranks = u64::from(peers.max(1));
-        let lanes = peers.max(1).min(self.max_peers);
+        let plan_within = |bytes, most_slots: u32| {
+            let lane_slots = lane_slots(peers, bytes, self.unexpected_budget_bytes).min(most_slots);
+            let plan = self.quota_of_lanes(peers, lane_slots)?;
+            if self.scheme != Scheme::Unlimited {
+                return Ok(plan);
+            }
+            let base_slots = plan.base_slots.max(UNLIMITED_SLOTS.min(most_slots));
+            Ok(MailboxPlan { base_slots, rest_lanes: 0, ..plan })
+        };
         let lane_bytes = |plan: &MailboxPlan| {
             shm::lane_bytes(plan.base_slots + u32::from(plan.rest_lanes > 0), plan.credit_slots)
         };
-        let job_bytes =
-            |plan: &MailboxPlan| ranks * (shm::MAILBOX_HEADER_BYTES + u64::from(lanes) * lane_bytes(plan));
+        let ranks = u64::from(peers.max(1));
+        let lanes = u64::from(peers.max(1).min(self.max_peers));
         let place = |plan: MailboxPlan, in_memory, reserved_lanes| {
-            let job_bytes = job_bytes(&plan);
-            Ok((plan, Placement { in_memory, reserved_lanes, job_bytes }))
+            let job_bytes = ranks * (shm::MAILBOX_HEADER_BYTES + lanes * lane_bytes(&plan));
+            (plan, Placement { in_memory, reserved_lanes, job_bytes })
         };
-        let usable_bytes = space.map_or(u64::MAX, |space| space.free_bytes / FREE_DIVISOR);
-        if job_bytes(&plan) <= usable_bytes {
-            return place(plan, false, 1);
+        let Some(FileSystemSpace { size_bytes, free_bytes }) = space else {
+            return Ok(place(plan_within(u64::MAX, u32::MAX)?, false, 1));
+        };
+        let usable_bytes = free_bytes / FREE_DIVISOR;
+        let fits = place(plan_within(size_bytes, u32::MAX)?, false, 1);
+        if fits.1.job_bytes <= usable_bytes {
+            return Ok(fits);
         }
         if has_unlimited_memory() {
-            return place(self.quota(peers)?, true, 1);
+            return Ok(place(plan_within(u64::MAX, u32::MAX)?, true, 1));
         }
         let mailbox_bytes = (usable_bytes / ranks).saturating_sub(shm::MAILBOX_HEADER_BYTES);
-        let wanted_bytes = (mailbox_bytes / u64::from(lanes)).max(MIN_LANE_BYTES);
-        let least_slots = self.credit_slots.max(shm::lane_data_slots(MIN_LANE_BYTES, self.credit_slots));
-        let lane_slots = shm::lane_data_slots(wanted_bytes, self.credit_slots).max(least_slots);
-        let plan = if lane_slots < plan.base_slots { self.quota_of_lanes(peers, lane_slots)? } else { plan };
-        let reserved_lanes = (mailbox_bytes / lane_bytes(&plan)).clamp(1, u64::from(lanes));
-        place(plan, false, reserved_lanes as u32)
+        let most_bytes = (mailbox_bytes / lanes).max(MIN_LANE_BYTES);
+        let most_slots = shm::lane_data_slots(most_bytes, fits.0.credit_slots).max(self.credit_slots);
+        let plan = plan_within(size_bytes, most_slots)?;
+        let reserved_lanes = (mailbox_bytes / lane_bytes(&plan)).clamp(1, lanes) as u32;
+        Ok(place(plan, false, reserved_lanes))
     }
 
     /// [`Settings::quota`] with at most `lane_slots` data slots for each lane, if the scheme permits that.

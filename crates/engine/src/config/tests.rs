@@ -3,6 +3,7 @@
 use super::list::*;
 use super::plan::MailboxPlan;
 use super::*;
+use weir_link::shm::FileSystemSpace;
 use weir_proto::DataRegion;
 
 fn with(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
@@ -315,6 +316,47 @@ fn lanes_of_a_small_job_fill_32_mib_or_an_eighth_of_the_file_system() {
     assert_eq!([1, 2, 4, 64].map(|mib| budget(mib).quota(4).unwrap().base_slots), [1024, 2048, 4096, 8192]);
     let small = Settings { mailbox_slots: 300, ..Settings::default() };
     assert_eq!(small.quota(2).unwrap().base_slots, 300, "no lane is longer than the region");
+}
+
+#[test]
+fn mailboxes_are_in_the_directory_while_all_lanes_of_the_job_fit_into_half_of_its_free_space() {
+    let place = |ranks, mib: u64, unlimited| {
+        let space = FileSystemSpace { size_bytes: mib << 20, free_bytes: mib << 20 };
+        let (plan, place) = Settings::default().placed(ranks, Some(space), || unlimited).unwrap();
+        (place.in_memory, plan.base_slots, place.reserved_lanes)
+    };
+    let default_slots = |ranks| Settings::default().quota(ranks).unwrap().base_slots;
+    for unlimited in [true, false] {
+        assert_eq!(place(8, 1024, unlimited), (false, default_slots(8), 1));
+        assert_eq!(place(32, 256, unlimited), (false, 1024, 1));
+    }
+    // Docker's default, and less.
+    for (ranks, mib) in [(32, 64), (64, 64), (8, 8)] {
+        assert_eq!(place(ranks, mib, true), (true, default_slots(ranks), 1), "{ranks} ranks, {mib} MiB");
+    }
+    assert_eq!(
+        [(32, 64), (64, 64), (8, 8)].map(|(ranks, mib)| place(ranks, mib, false)),
+        [(false, 440, 32), (false, 56, 64), (false, 952, 8)]
+    );
+    assert_eq!(place(64, 8, false), (false, 56, 14), "senders take turns on the lanes that fit");
+    assert_eq!(place(64, 0, false), (false, 56, 1));
+    let unknown = Settings::default().placed(8, None, || false).unwrap();
+    assert_eq!(unknown.0, Settings::default().quota(8).unwrap());
+}
+
+#[test]
+fn every_scheme_has_lanes_that_fit_a_small_directory_or_takes_turns() {
+    let space = FileSystemSpace { size_bytes: 16 << 20, free_bytes: 16 << 20 };
+    for flow in ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic"] {
+        let settings = with(&[(FLOW, flow)]).unwrap();
+        let (plan, place) = settings.placed(32, Some(space), || false).unwrap();
+        let lane_bytes = weir_link::shm::lane_bytes(plan.base_slots, plan.credit_slots);
+        let reserved_bytes = u64::from(place.reserved_lanes) * lane_bytes;
+        assert!(place.reserved_lanes >= 1 && plan.start_slots <= plan.base_slots, "{flow}: {plan:?}");
+        assert!(32 * reserved_bytes <= 8 << 20, "{flow}: {place:?}");
+    }
+    let unlimited = with(&[(FLOW, "unlimited")]).unwrap();
+    assert_eq!(unlimited.placed(8, None, || false).unwrap().0.base_slots, 1024);
 }
 
 #[test]
