@@ -370,6 +370,7 @@ impl<L: Link> Engine<L> {
             eager_bytes: u64::from(settings.eager_bytes),
             cross_memory: settings.cross_memory,
             remote_inline_bytes: REMOTE_INLINE_BYTES,
+            max_backlog: MAX_BACKLOG,
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: settings.unexpected_budget_bytes,
             bounce_bytes: settings.retain_limit_bytes(peers),

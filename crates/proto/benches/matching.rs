@@ -16,7 +16,7 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput};
 use weir_proto::{
     Action, Body, Command, Config, Endpoint, Event, Geometry, Instant, Packet, Pattern, PeekThen, Peer,
-    ReceiveCommand, Request, Scheme, Space,
+    ReceiveCommand, Recorder, Request, Scheme, Space,
 };
 
 /// As in MPICH: every receive ignores the protocol bits; a receive with any tag also ignores the tag bits.
@@ -49,6 +49,7 @@ impl Machine {
             eager_bytes: 1000,
             cross_memory: true,
             remote_inline_bytes: 0,
+            max_backlog: u32::MAX,
             max_unexpected: weir_proto::MAX_UNEXPECTED,
             unexpected_budget_bytes: 1 << 40,
             bounce_bytes: 1 << 40,
@@ -58,16 +59,17 @@ impl Machine {
         Machine { endpoint, actions: Vec::new() }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: Event<'_>) {
         self.actions.clear();
-        self.endpoint.handle(Instant(0), event, &mut self.actions);
+        let driver = Recorder::new(Instant(0), &mut self.actions);
+        self.endpoint.handle(event, driver).expect("within the bounds");
     }
 
     /// A message without payload: only its envelope uses memory.
     fn arrive(&mut self, from: Peer, tag: u64) {
         let (space, data) = (Space::Tagged, Some(u64::from(from.0)));
         let body = Body::Eager { space, tag, data, length: 0, acknowledge: None };
-        self.handle(Event::Arrived { from, packet: Packet::new(body, 0) });
+        self.handle(Event::Arrived { from, packet: &Packet::new(body, 0) });
     }
 
     fn receive(&mut self, pattern: Pattern) {

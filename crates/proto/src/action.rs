@@ -1,11 +1,11 @@
-//! Actions: what the endpoint asks its driver to do.
+//! Actions: the calls of a driver as values, for drivers that act later ([`crate::Recorder`]), and their arguments.
 //!
 //! An action names payloads by request, transfer, message or region. It does not know addresses or memory.
 
 use crate::event::{MessageId, Peer, PeerFault, Request, Transfer};
 use crate::packet::Packet;
 
-/// The steps that the driver performs, in the order of the list. Actions name payloads and do not carry them.
+/// A call of [`crate::Driver`]; the driver says what each means.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Prepare to send to `to`. The driver answers with `Connected` or `Lost`. The answer may be late if all lanes are
@@ -88,23 +88,8 @@ pub enum Action {
         /// Its name.
         transfer: Transfer,
     },
-    /// Copy between the buffer of `request` and the memory of the peer's process. The driver answers with `CopyDone`.
-    Copy {
-        /// What `CopyDone` refers to.
-        transfer: Transfer,
-        /// Whose buffer.
-        request: Request,
-        /// The peer.
-        peer: Peer,
-        /// From the peer to us, or from us to it.
-        direction: Direction,
-        /// Address in the peer's process.
-        address: u64,
-        /// Offset in the request's buffer.
-        offset: u64,
-        /// How many.
-        bytes: u64,
-    },
+    /// Copy between the buffer of a request and the memory of the peer's process. The driver answers with `CopyDone`.
+    Copy(MemoryCopy),
     /// `peer` is lost: read and write its lanes no more. Do not report pending copies with it, because their names may
     /// be in use again by then.
     DropPeer {
@@ -128,6 +113,25 @@ pub enum Action {
         /// How it ended.
         outcome: Outcome,
     },
+}
+
+/// A copy between the buffer of `request` and the memory of the peer's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryCopy {
+    /// What `CopyDone` refers to.
+    pub transfer: Transfer,
+    /// Whose buffer.
+    pub request: Request,
+    /// The peer.
+    pub peer: Peer,
+    /// From the peer to us, or from us to it.
+    pub direction: Direction,
+    /// Address in the peer's process.
+    pub address: u64,
+    /// Offset in the request's buffer. Unit: bytes.
+    pub offset: u64,
+    /// How many.
+    pub bytes: u64,
 }
 
 /// Direction of a copy between processes.

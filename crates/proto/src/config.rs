@@ -152,6 +152,8 @@ pub struct Config {
     pub cross_memory: bool,
     /// Remote reads and writes up to this size travel in packets even with `cross_memory`. Unit: bytes.
     pub remote_inline_bytes: u64,
+    /// Bound on backlog entries of all peers. Beyond it the endpoint refuses sends, reads and writes that would wait.
+    pub max_backlog: u32,
     /// Bound on queued unexpected messages. The machine drops a peer that exceeds it. At most [`MAX_UNEXPECTED`].
     pub max_unexpected: u32,
     /// Budget for the payload of unexpected messages of all senders. Schemes without credits ignore it. Unit: bytes.

@@ -18,7 +18,7 @@ pub struct Request(pub u32);
 pub struct Transfer(pub u32);
 
 impl Transfer {
-    /// Set in the names of transfers whose payload is in a bounce buffer ([`crate::Action::FillBounce`]). No operation
+    /// Set in the names of transfers whose payload is in a bounce buffer ([`crate::Driver::fill_bounce`]). No operation
     /// waits for the end of such a transfer.
     const BOUNCE: u32 = 1 << 31;
 
@@ -40,17 +40,17 @@ pub struct MessageId(pub u32);
 
 /// What happened. The driver reports it; the endpoint does not poll.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum Event<'packet> {
     /// The program asks for something.
     Posted(Command),
-    /// A packet is at the head of a lane. The driver frees its slots when it performs `Retire`.
+    /// A packet is at the head of a lane. The driver frees its slots in [`crate::Driver::retire`].
     Arrived {
         /// The sender: the owner of the credits that the packet used.
         from: Peer,
-        /// The checked header. The payload stays in the slots until a [`crate::Action::Place`] copies it.
-        packet: Packet,
+        /// The checked header. The payload stays in the slots until [`crate::Driver::place`] copies it.
+        packet: &'packet Packet,
     },
-    /// We can send to `peer` (answer to [`crate::Action::Connect`]).
+    /// We can send to `peer` (answer to [`crate::Driver::connect`]).
     Connected {
         /// The peer.
         peer: Peer,
@@ -81,19 +81,24 @@ pub enum Event {
         peer: Peer,
     },
     /// Schemes without credits: `slots` more slots are free for us at `peer`, or none (answer to
-    /// [`crate::Action::AskRoom`]).
+    /// [`crate::Driver::ask_room`]).
     Room {
         /// The peer.
         peer: Peer,
         /// Free slots beyond those known before.
         slots: u32,
     },
-    /// A copy named by [`crate::Action::Copy`] has ended.
+    /// A copy named by [`crate::Driver::copy`] has ended.
     CopyDone {
         /// The transfer that the copy serves.
         transfer: Transfer,
         /// How it ended.
         result: Result<(), CopyFault>,
+    },
+    /// The driver has deferred credits for `peer` ([`crate::Driver::defers_credits`]). They may leave now.
+    CreditsDue {
+        /// The peer.
+        peer: Peer,
     },
     /// `peer` is dead, unreachable or closed. Nothing more arrives from it.
     Lost {

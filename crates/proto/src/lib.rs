@@ -1,8 +1,8 @@
 //! The protocol of weir: state machines that decide, without I/O, clock or randomness.
 //!
-//! [`Endpoint`] is the machine. It takes the time and one [`Event`], and appends [`Action`]s. A driver performs the
-//! actions: the engine, the simulator or a test. The machine names payloads and does not carry them. It knows that
-//! bytes 0..2048 of request 7 go to peer 3. It does not know what these bytes are or where they lie in memory.
+//! [`Endpoint`] is the machine. It takes one [`Event`] and calls the [`Driver`] that it is generic over: the engine, the
+//! simulator or a test. The machine names payloads and does not carry them. It knows that bytes 0..2048 of request 7 go
+//! to peer 3. It does not know what these bytes are or where they lie in memory.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ extern crate alloc;
 mod action;
 mod config;
 mod counters;
+mod driver;
 mod endpoint;
 mod event;
 pub mod flow;
@@ -23,19 +24,17 @@ mod timers;
 mod transfer;
 pub mod wire;
 
-pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
+pub use action::{Action, Destination, Direction, Envelope, MemoryCopy, Outcome, Source};
 pub use config::{
     AttachPolicy, Config, DataRegion, ENVELOPE_BYTES, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES,
     MAX_UNEXPECTED, Scheme,
 };
 pub use counters::{Counters, PACKET_KINDS};
+pub use driver::{Driver, Recorder};
 #[cfg(feature = "explore")]
 pub use endpoint::canonical;
 pub use endpoint::receiver_memory::{unexpected_block_bytes, unexpected_cost_bytes};
-pub use endpoint::{
-    Endpoint, FastArrival, MessagePart, PairView, ReceivedMessage, Scratch, UnexpectedArrival,
-    UnexpectedMatch,
-};
+pub use endpoint::{Endpoint, PairView, Refusal, Scratch};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use weir_proto::{
-    Action, Body, Command, Config, DataRegion, Endpoint, Event, Geometry, Instant, Outcome, Packet, Pattern,
-    PeekThen, Peer, ReceiveCommand, Request, Scheme, Space,
+    Action, Body, Command, Config, DataRegion, Endpoint, Event, Geometry, Instant, MemoryCopy, Outcome,
+    Packet, Pattern, PeekThen, Peer, ReceiveCommand, Recorder, Request, Scheme, Space,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -194,6 +194,7 @@ fn machine() -> Endpoint {
         eager_bytes: 1000,
         cross_memory: true,
         remote_inline_bytes: 0,
+        max_backlog: u32::MAX,
         max_unexpected: 100_000,
         unexpected_budget_bytes: 1 << 30,
         bounce_bytes: 1 << 30,
@@ -232,9 +233,11 @@ fn compare(steps: &[Step]) -> Result<usize, TestCaseError> {
     for (number, &step) in steps.iter().enumerate() {
         let number = number as u64;
         let request = Request(number as u32);
+        let arrived;
         let event = match step {
             Step::Arrive { space, from, tag, rendezvous } => {
-                Event::Arrived { from: Peer(from), packet: packet(space, tag, number, rendezvous) }
+                arrived = packet(space, tag, number, rendezvous);
+                Event::Arrived { from: Peer(from), packet: &arrived }
             }
             Step::Receive(pattern) => Event::Posted(Command::Receive(ReceiveCommand {
                 request,
@@ -264,10 +267,11 @@ fn compare(steps: &[Step]) -> Result<usize, TestCaseError> {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             let mut actions = Vec::new();
-            machine.handle(Instant(0), event, &mut actions);
+            let driver = Recorder::new(Instant(0), &mut actions);
+            machine.handle(event, driver).expect("within the bounds");
             for action in actions {
                 match action {
-                    Action::Copy { transfer, .. } => {
+                    Action::Copy(MemoryCopy { transfer, .. }) => {
                         events.push(Event::CopyDone { transfer, result: Ok(()) });
                     }
                     Action::Complete { request: Request(request), outcome } => seen.push(match outcome {

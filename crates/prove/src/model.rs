@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use weir_proto::canonical::{Lease, Origin};
 use weir_proto::flow::Mutant;
-use weir_proto::{Config, DataRegion, Endpoint, Event, Instant, Packet, Peer, Scheme};
+use weir_proto::{Config, DataRegion, Endpoint, Event, Instant, Packet, Peer, Recorder, Scheme};
 
 pub use checks::Violation;
 pub use happened::{Effect, Happened};
@@ -248,8 +248,10 @@ impl Setup {
         for us in 0..self.processes {
             let endpoint = Arc::make_mut(&mut state.endpoints[us as usize]);
             for peer in self.neighbours(us).map(Peer) {
-                endpoint.handle(Instant(0), self.attached(us, peer.0, 0), &mut actions);
-                endpoint.handle(Instant(0), self.connected(peer.0, 0), &mut actions);
+                for event in [self.attached(us, peer.0, 0), self.connected(peer.0, 0)] {
+                    let driver = Recorder::new(Instant(0), &mut actions);
+                    endpoint.handle(event, driver).expect("only commands are refused");
+                }
                 let leases = Arc::make_mut(&mut state.leases);
                 leases[self.lane(us, peer.0)] = Lease { epoch: 0, is_active: true };
                 let quota_slots = self.lane_slots(peer.0);
@@ -296,12 +298,12 @@ impl Setup {
         }
     }
 
-    fn attached(&self, at: u32, from: u32, epoch: u16) -> Event {
+    fn attached(&self, at: u32, from: u32, epoch: u16) -> Event<'static> {
         let (quota_slots, start_slots) = (self.lane_slots(at), self.start_slots(at));
         Event::Attached { peer: Peer(from), quota_slots, start_slots, epoch }
     }
 
-    fn connected(&self, to: u32, epoch: u16) -> Event {
+    fn connected(&self, to: u32, epoch: u16) -> Event<'static> {
         let (quota_slots, start_slots) = (self.lane_slots(to), self.start_slots(to));
         let credit_slots = self.config.credit_slots;
         Event::Connected { peer: Peer(to), quota_slots, start_slots, credit_slots, epoch }

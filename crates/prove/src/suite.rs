@@ -123,6 +123,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         eager_bytes: 2048,
         cross_memory: false,
         remote_inline_bytes: 64,
+        max_backlog: u32::MAX,
         max_unexpected: 4,
         // Every message is received at once, so the budget has no effect.
         unexpected_budget_bytes: 1 << 40,

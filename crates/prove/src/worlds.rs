@@ -63,6 +63,7 @@ pub fn setup(seed: u64) -> Setup {
             eager_bytes: 1 << 20,
             cross_memory: false,
             remote_inline_bytes: 64,
+            max_backlog: u32::MAX,
             max_unexpected: 16,
             unexpected_budget_bytes: 1 << 40,
             bounce_bytes: 0,

@@ -198,6 +198,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         eager_bytes: [100, 2000, 6000][rng.usize(..3)],
         cross_memory: rng.u8(..4) > 0,
         remote_inline_bytes: 64,
+        max_backlog: u32::MAX,
         max_unexpected: 1 << 20,
         unexpected_budget_bytes: [0, 20_000, 1 << 30][rng.usize(..3)],
         bounce_bytes: [0, 10_000, 1 << 30][rng.usize(..3)],

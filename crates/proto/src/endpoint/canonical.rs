@@ -16,12 +16,11 @@ use alloc::vec::Vec;
 use super::receiving::Inbound;
 use super::sending::{BacklogEntry, EntryKind};
 use super::{Endpoint, Outbound, PeerEntry, PendingWork};
-use crate::action::Action;
 use crate::config::Scheme;
+use crate::driver::Driver;
 use crate::event::Peer;
 use crate::flow;
 use crate::packet::{Body, Packet};
-use crate::time::Instant;
 
 /// The knowledge of an endpoint as the sender of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,9 +109,9 @@ impl Endpoint {
 
     /// An absent expected sender behaves as if it were at a monitoring point (dynamic credits, attach policy `Start`).
     /// It is the stealing environment. Returns whether there is such a sender.
-    pub fn steal_for_absent_sender(&mut self, now: Instant, actions: &mut Vec<Action>) -> bool {
+    pub fn steal_for_absent_sender<D: Driver>(&mut self, driver: &mut D) -> bool {
         let stirred = self.pool.steal_for_absent_sender();
-        self.ask_for_credits(now, actions);
+        self.ask_for_credits(driver);
         stirred
     }
 

@@ -7,17 +7,15 @@
 //! A -> R  response 12     A has kept the guaranteed credits, less the one for this packet; A is not blocked any more
 //! ```
 
-use alloc::vec::Vec;
-
 use super::sending::carry_credits;
 use super::{Endpoint, Outbound, PeerEntry};
-use crate::action::{Action, Source};
+use crate::action::Source;
 use crate::config::{Config, Scheme};
 use crate::counters::Counters;
+use crate::driver::Driver;
 use crate::event::Peer;
 use crate::flow::{Mutant, Pool};
 use crate::packet::{Body, Packet};
-use crate::time::Instant;
 
 /// Compulsory returns that are queued or pending with one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +76,7 @@ impl Compulsory {
 impl Endpoint {
     /// Requests credits from senders whose quota was taken.
     #[cold]
-    pub(super) fn ask_for_credits(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    pub(super) fn ask_for_credits<D: Driver>(&mut self, driver: &mut D) {
         while let Some(peer) = self.pool.next_request() {
             self.peer(peer);
             let Endpoint { peers, spare, .. } = self;
@@ -86,9 +84,9 @@ impl Endpoint {
             spare.begin(&mut state.pending).compulsory.request = true;
             if let Outbound::Absent = state.outbound {
                 state.outbound = Outbound::Connecting;
-                actions.push(Action::Connect { to: peer });
+                driver.connect(peer);
             }
-            self.send_while_credited(now, peer, actions);
+            self.send_while_credited(peer, driver);
         }
     }
 
@@ -121,14 +119,14 @@ impl Endpoint {
 
 /// Sends the queued packets as far as the credits allow, with the `rendezvous_only` mark like every other packet.
 #[cold]
-pub(super) fn send(
+pub(super) fn send<D: Driver>(
     config: &Config,
     state: &mut PeerEntry,
     to: Peer,
     rendezvous_only: bool,
     pool: &mut Pool,
     counters: &mut Counters,
-    actions: &mut Vec<Action>,
+    driver: &mut D,
 ) {
     let (Outbound::Connected(sender), Some(pending)) = (&mut state.outbound, &mut state.pending) else {
         return;
@@ -158,7 +156,7 @@ pub(super) fn send(
         packet.marks.rendezvous_only = rendezvous_only;
         carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
         counters.count_kind(&packet.body);
-        actions.push(Action::Transmit { to, packet, payload: Source::None });
+        driver.transmit(to, &packet, Source::None);
     }
 }
 

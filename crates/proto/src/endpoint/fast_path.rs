@@ -1,101 +1,51 @@
-//! Fast paths: the common operations without events and actions.
+//! The common cases of arrivals and receives, which come first when an event is handled.
 //!
-//! Most receives are posted before their message, most messages are one packet, and most packets find no pending work.
-//! Such a message needs a few checks and sums. An event and a list of actions would cost several times as much. So a
-//! driver may first try:
+//! Most packets carry a whole message for a posted receive, or credits, or the middle of a longer message. Most other
+//! messages arrive whole before their receive. These cases need a few checks and sums, and are inlined into the driver's
+//! code. They call the same matching, credit and counting functions as the uncommon cases, in the same order.
 //! ```text
-//! try_post_receive(pattern)         true: posted                              false: handle(Posted(Receive))
-//! try_arrival(packet)               Some: place, complete, retire; credits    None:  handle(Arrived)
-//! try_part_arrival(packet)          Some: place, retire; credits              None:  handle(Arrived)
+//! arrived        whole message with a receive    deliver_packet, retire; credits
+//!                credit packet                   retire; credits
+//!                part of a message               place, retire; credits
+//!                whole message, no receive       allocate_unexpected, place, retire; credits
+//!                all others                      see `Endpoint::arrived_uncommon`
+//! receive        no message waits                hold
+//!                a whole message waits           deliver, free_unexpected, complete
+//!                all others                      see `Endpoint::receive_uncommon`
 //! ```
-//! Unexpected messages are the other common case: a message arrives whole, and a later receive finds it.
-//! ```text
-//! try_unexpected_arrival(packet)    Some: buffer, place, retire; credits      None:  handle(Arrived)
-//! try_receive_unexpected(pattern)   Some: deliver, free, complete             None:  handle(Posted(Receive))
-//! ```
-//! Fast paths have no rules of their own. They call the same matching, credit and counting functions in the same order,
-//! and decline every uncommon case. The random worlds choose either path at random. A test compares both, state by
-//! state.
-
-use alloc::vec::Vec;
 
 use super::lane_lease::Leases;
-use super::{Endpoint, Outbound, PeerEntry};
-use crate::action::{Action, Destination, Envelope};
+use super::{Endpoint, Outbound, PeerEntry, Refusal};
+use crate::action::{Destination, Envelope, Outcome};
 use crate::config::{Config, MAX_EAGER_BYTES};
 use crate::counters::Counters;
-use crate::event::{MessageId, Pattern, Peer, Request};
+use crate::driver::Driver;
+use crate::event::{MessageId, Pattern, Peer, ReceiveCommand, Request};
 use crate::flow;
 use crate::message::posted::{Place, PostedQueue};
 use crate::message::unexpected::{Payload, Unexpected};
 use crate::packet::{Body, Packet};
-use crate::time::Instant;
 
-/// A message that has arrived whole and has matched a receive for one message. The equivalent actions are: `Place` the
-/// first `bytes` bytes at the start of the buffer (if any), `Complete` with `Received`, `Retire`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReceivedMessage {
-    /// The receive.
-    pub request: Request,
-    /// The message.
-    pub envelope: Envelope,
-    /// Bytes delivered.
-    pub bytes: u64,
+/// A message that has arrived whole and has matched a receive for one message.
+struct ReceivedMessage {
+    request: Request,
+    envelope: Envelope,
+    bytes: u64,
+    credits_due: bool,
 }
 
-/// A packet that the fast path has handled. After its slots are retired, the driver calls
-/// [`Endpoint::send_due_credits`] if `credits_due`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FastArrival {
-    /// A message.
-    Message {
-        /// The receive that it matched.
-        received: ReceivedMessage,
-        /// Credits are due now.
-        credits_due: bool,
-    },
-    /// A credit packet. No message waited for the credits.
-    Credits {
-        /// Credits are due now.
-        credits_due: bool,
-    },
+/// A message that has arrived whole before its receive, and has an entry in the queue now.
+struct UnexpectedArrival {
+    message: MessageId,
+    bytes: u64,
+    credits_due: bool,
 }
 
-/// A message that has arrived whole before its receive. The equivalent actions are: `AllocateUnexpected` and `Place`
-/// (if it has payload), `Retire`. After its slots are retired, the driver calls [`Endpoint::send_due_credits`] if
-/// `credits_due`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnexpectedArrival {
-    /// Its name.
-    pub message: MessageId,
-    /// Its length.
-    pub bytes: u64,
-    /// Credits are due now.
-    pub credits_due: bool,
-}
-
-/// An unexpected message and the receive that has found it. The equivalent actions are: `Deliver` the first `bytes`
-/// bytes to the start of the buffer (if any), `FreeUnexpected` (if it has payload), `Complete` with `Received`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnexpectedMatch {
-    /// Its name, which is free again.
-    pub message: MessageId,
-    /// The message.
-    pub envelope: Envelope,
-    /// Bytes delivered.
-    pub bytes: u64,
-}
-
-/// A packet from the middle of an eager message. The equivalent actions are: `Place` its first `bytes` bytes (if any),
-/// `Retire`. After its slots are retired, the driver calls [`Endpoint::send_due_credits`] if `credits_due`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MessagePart {
-    /// Where they go.
-    pub to: Destination,
-    /// How many.
-    pub bytes: u64,
-    /// Credits are due now.
-    pub credits_due: bool,
+/// A packet from the middle of an eager message.
+struct MessagePart {
+    to: Destination,
+    bytes: u64,
+    credits_due: bool,
 }
 
 /// Applies the part of every packet that concerns our credits at its sender. A repeated update changes nothing. Returns
@@ -195,35 +145,151 @@ fn apply_data_header(
 }
 
 impl Endpoint {
-    /// Posts a receive for one message, if no queued message and no lost peer concerns it. `false`: nothing has
-    /// changed; post it by `handle`. The effects equal those of `handle` with `Posted(Receive)` without actions.
+    /// A packet has arrived.
+    ///
+    /// # Errors
+    /// [`Refusal::Early`].
     #[inline(always)]
-    pub fn try_post_receive(&mut self, request: Request, pattern: &Pattern, capacity_bytes: u64) -> bool {
-        if self.unexpected.count() > 0
-            || self.pool.has_requests()
-            || self.only_failed_peers_match(pattern).is_some()
-        {
-            return false;
-        }
-        self.posted.post(request, *pattern, capacity_bytes, None);
-        true
-    }
-
-    /// Handles a packet of the common kinds. `None`: nothing has changed except by updates that `handle` can repeat;
-    /// pass the packet to `handle`. The effects equal those of `handle` with `Arrived`.
-    #[inline(always)]
-    pub fn try_arrival(&mut self, from: Peer, packet: &Packet) -> Option<FastArrival> {
-        match packet.body {
+    pub(super) fn arrived<D: Driver>(
+        &mut self,
+        from: Peer,
+        packet: &Packet,
+        mut driver: D,
+    ) -> Result<(), Refusal> {
+        let credits_due = match packet.body {
             Body::Eager { acknowledge: None, length, .. } if length == packet.payload_bytes => {
-                self.try_message(from, packet)
+                self.receive_message(from, packet).map(|received| {
+                    driver.deliver_packet(received.request, received.envelope, received.bytes);
+                    received.credits_due
+                })
             }
-            Body::Credit => self.try_credits(from, packet),
+            Body::Credit => self.receive_credits(from, packet),
             _ => None,
+        };
+        let Some(credits_due) = credits_due else { return self.arrived_out_of_line(from, packet, driver) };
+        driver.retire();
+        if credits_due {
+            self.send_due_credits(from, driver);
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn arrived_out_of_line<D: Driver>(
+        &mut self,
+        from: Peer,
+        packet: &Packet,
+        mut driver: D,
+    ) -> Result<(), Refusal> {
+        let credits_due =
+            if let Some(MessagePart { to, bytes, credits_due }) = self.receive_part(from, packet) {
+                if bytes > 0 {
+                    driver.place(to, bytes);
+                }
+                credits_due
+            } else if driver.acts_early() {
+                return Err(Refusal::Early);
+            } else if let Some(unexpected) = self.receive_unexpected(from, packet) {
+                let UnexpectedArrival { message, bytes, credits_due } = unexpected;
+                if bytes > 0 {
+                    driver.allocate_unexpected(message, bytes);
+                    driver.place(Destination::Message { message, offset: 0 }, bytes);
+                }
+                credits_due
+            } else {
+                self.arrived_uncommon(from, packet, &mut driver);
+                self.send_return_requests(&mut driver);
+                return Ok(());
+            };
+        driver.retire();
+        if credits_due {
+            self.send_due_credits(from, driver);
+        }
+        Ok(())
+    }
+
+    /// The slots of a packet are free, and credits for its sender are due.
+    #[inline(never)]
+    fn send_due_credits<D: Driver>(&mut self, peer: Peer, mut driver: D) {
+        if !driver.defers_credits(peer) {
+            self.return_credits(peer, &mut driver);
+            self.send_return_requests(&mut driver);
         }
     }
 
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// [`Refusal::Operations`].
     #[inline(always)]
-    fn try_message(&mut self, from: Peer, packet: &Packet) -> Option<FastArrival> {
+    pub(super) fn receive<D: Driver>(
+        &mut self,
+        receive: ReceiveCommand,
+        mut driver: D,
+    ) -> Result<(), Refusal> {
+        let ReceiveCommand { request, pattern, capacity_bytes, multi } = receive;
+        if multi.is_some()
+            || self.unexpected.count() > 0
+            || self.pool.has_requests()
+            || self.only_failed_peers_match(&pattern).is_some()
+        {
+            return self.receive_out_of_line(receive, driver);
+        }
+        if !driver.can_hold() {
+            return Err(Refusal::Operations);
+        }
+        let request = driver.hold(request, false);
+        self.posted.post(request, pattern, capacity_bytes, None);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn receive_out_of_line<D: Driver>(
+        &mut self,
+        receive: ReceiveCommand,
+        mut driver: D,
+    ) -> Result<(), Refusal> {
+        let ReceiveCommand { request, pattern, capacity_bytes, multi } = receive;
+        if multi.is_none()
+            && let Some((message, envelope)) = self.take_unexpected(&pattern)
+        {
+            let bytes = envelope.length.min(capacity_bytes);
+            self.counters.messages_received += 1;
+            self.counters.bytes_received += bytes;
+            if bytes > 0 {
+                driver.deliver(message, request, 0, bytes);
+            }
+            if envelope.length > 0 {
+                driver.free_unexpected(message);
+            }
+            driver.complete(request, Outcome::Received { envelope, bytes, offset: 0, last: true });
+            return Ok(());
+        }
+        if !driver.can_hold() {
+            return Err(Refusal::Operations);
+        }
+        let request = driver.hold(request, false);
+        self.receive_uncommon(ReceiveCommand { request, ..receive }, &mut driver);
+        self.send_return_requests(&mut driver);
+        Ok(())
+    }
+
+    /// Takes the message for a new receive out of the queue, if it is buffered whole and needs no acknowledgement.
+    #[inline]
+    fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(MessageId, Envelope)> {
+        if self.pool.has_requests() {
+            return None;
+        }
+        let (message, envelope) = self.unexpected.take_whole(pattern)?;
+        if envelope.length > 0 {
+            self.budget.refund(envelope.length);
+        }
+        Some((message, envelope))
+    }
+
+    /// A whole message. `None`: nothing has changed except by updates that can be repeated.
+    #[inline(always)]
+    fn receive_message(&mut self, from: Peer, packet: &Packet) -> Option<ReceivedMessage> {
         let Body::Eager { tag, data, length, .. } = packet.body else { return None };
         let Endpoint { config, peers, posted, counters, pool, .. } = self;
         let index = from.0 as usize;
@@ -240,11 +306,12 @@ impl Endpoint {
         counters.messages_received += 1;
         counters.bytes_received += bytes;
         let envelope = Envelope { from, tag, data, length: u64::from(length) };
-        Some(FastArrival::Message { received: ReceivedMessage { request, envelope, bytes }, credits_due })
+        Some(ReceivedMessage { request, envelope, bytes, credits_due })
     }
 
+    /// A credit packet for which no message waits. Returns whether credits are due. `None` as above.
     #[inline(always)]
-    fn try_credits(&mut self, from: Peer, packet: &Packet) -> Option<FastArrival> {
+    fn receive_credits(&mut self, from: Peer, packet: &Packet) -> Option<bool> {
         let Endpoint { peers, counters, pool, .. } = self;
         let state = peers.get_mut(from.0 as usize)?;
         // Without a lane there, the machine may have to ask for one.
@@ -265,13 +332,12 @@ impl Endpoint {
         state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
         counters.packets_received += 1;
         counters.credit_packets_received += 1;
-        Some(FastArrival::Credits { credits_due })
+        Some(credits_due)
     }
 
-    /// Handles a whole message that [`Endpoint::try_arrival`] has declined, if it only has to be buffered. `None`:
-    /// nothing has changed except by updates that `handle` can repeat.
+    /// A whole message that only has to be buffered. `None` as above.
     #[inline]
-    pub fn try_unexpected_arrival(&mut self, from: Peer, packet: &Packet) -> Option<UnexpectedArrival> {
+    fn receive_unexpected(&mut self, from: Peer, packet: &Packet) -> Option<UnexpectedArrival> {
         let Body::Eager { acknowledge: None, space, tag, data, length } = packet.body else { return None };
         let Endpoint { config, peers, posted, unexpected, counters, pool, .. } = self;
         let state = peers.get_mut(from.0 as usize)?;
@@ -300,30 +366,9 @@ impl Endpoint {
         Some(UnexpectedArrival { message, bytes, credits_due })
     }
 
-    /// Finds the message for a new receive, if it is buffered whole and needs no acknowledgement, and removes it.
-    /// `None`: nothing has changed; post the receive by `handle`.
+    /// A packet from the middle of an eager message. `None` as above.
     #[inline]
-    pub fn try_receive_unexpected(
-        &mut self,
-        pattern: &Pattern,
-        capacity_bytes: u64,
-    ) -> Option<UnexpectedMatch> {
-        if self.pool.has_requests() {
-            return None;
-        }
-        let (message, envelope) = self.unexpected.take_whole(pattern)?;
-        if envelope.length > 0 {
-            self.budget.refund(envelope.length);
-        }
-        let bytes = envelope.length.min(capacity_bytes);
-        self.counters.messages_received += 1;
-        self.counters.bytes_received += bytes;
-        Some(UnexpectedMatch { message, envelope, bytes })
-    }
-
-    /// Handles a packet from the middle of an eager message, as [`Endpoint::try_arrival`] handles whole messages.
-    #[inline]
-    pub fn try_part_arrival(&mut self, from: Peer, packet: &Packet) -> Option<MessagePart> {
+    fn receive_part(&mut self, from: Peer, packet: &Packet) -> Option<MessagePart> {
         let Body::More { offset } = packet.body else { return None };
         let (offset, bytes) = (u64::from(offset), u64::from(packet.payload_bytes));
         let Endpoint { config, peers, inbounds, unexpected, counters, pool, .. } = self;
@@ -338,14 +383,5 @@ impl Endpoint {
         counters.packets_received += 1;
         let (to, bytes) = inbound.add_part(packet.payload_bytes, unexpected);
         Some(MessagePart { to, bytes, credits_due })
-    }
-
-    /// Returns credits to `peer` if they are due, and sends due compulsory return requests. Ends an event on the fast
-    /// path.
-    pub fn send_due_credits(&mut self, now: Instant, peer: Peer, actions: &mut Vec<Action>) {
-        self.return_credits(peer, actions);
-        if self.pool.has_requests() {
-            self.ask_for_credits(now, actions);
-        }
     }
 }

@@ -23,14 +23,12 @@
 //! might never have a credit to acknowledge them. So a receiver that knows of unread ones changes its own lane there: a
 //! new lane has free slots.
 
-use alloc::vec::Vec;
-
 use super::{Endpoint, Outbound, PeerEntry, PendingWork};
-use crate::action::{Action, Source};
+use crate::action::Source;
+use crate::driver::Driver;
 use crate::event::Peer;
 use crate::flow;
 use crate::packet::{Body, Packet};
-use crate::time::Instant;
 
 /// The leases of one pair in both directions, and the credit packets in our lane there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,14 +104,13 @@ impl Endpoint {
         self.peers.count() as u64
     }
 
-    pub(super) fn connected(
+    pub(super) fn connected<D: Driver>(
         &mut self,
-        now: Instant,
         peer: Peer,
         sender: flow::Sender,
         credit_slots: u32,
         epoch: u16,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) {
         self.peers.note_contact(peer);
         self.peer(peer);
@@ -131,17 +128,16 @@ impl Endpoint {
                 pending.compulsory.connected(epoch);
             }
         }
-        self.return_credits(peer, actions);
-        self.send_while_credited(now, peer, actions);
+        self.return_credits(peer, driver);
+        self.send_while_credited(peer, driver);
     }
 
-    pub(super) fn attached(
+    pub(super) fn attached<D: Driver>(
         &mut self,
-        now: Instant,
         peer: Peer,
         (quota_slots, start_slots): (u32, u32),
         epoch: u16,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) {
         self.peers.note_contact(peer);
         let state = self.peer(peer);
@@ -151,7 +147,7 @@ impl Endpoint {
         }
         let Leases { credit_packets_sent, credit_packets_read, .. } = state.leases;
         if credit_packets_sent != credit_packets_read {
-            self.detach(now, peer, actions); // see the head of this file
+            self.detach(peer, driver); // see the head of this file
         }
         self.peer(peer); // detach may have removed the entry
         let Endpoint { config, peers, pool, .. } = self;
@@ -167,7 +163,7 @@ impl Endpoint {
     }
 
     /// Detaches from the mailbox of `peer`, and attaches again if there is something to send.
-    pub(super) fn detach(&mut self, now: Instant, peer: Peer, actions: &mut Vec<Action>) {
+    pub(super) fn detach<D: Driver>(&mut self, peer: Peer, driver: &mut D) {
         let Some(state) = self.peers.get_mut(peer.0 as usize) else { return };
         if !matches!(state.outbound, Outbound::Connected(_)) {
             return; // asked twice, or lost
@@ -185,8 +181,8 @@ impl Endpoint {
         self.counters.slots_sent += 1;
         self.counters.lanes_returned += 1;
         self.counters.count_kind(&packet.body);
-        actions.push(Action::Transmit { to: peer, packet, payload: Source::None });
-        actions.push(Action::Disconnect { to: peer });
+        driver.transmit(peer, &packet, Source::None);
+        driver.disconnect(peer);
         state.asked_room = false;
         self.timers.cancel(peer);
         // The reservation there is for one lease, and we may have missed what the peer said in it.
@@ -196,7 +192,7 @@ impl Endpoint {
             if pending.backlog.is_empty() {
                 pending.stalled_since = None; // a refused packet is void
             } else if pending.stalled_since.is_none() {
-                pending.stalled_since = Some(now);
+                pending.stalled_since = Some(driver.now());
                 self.counters.stalls += 1;
             }
         }
@@ -205,13 +201,13 @@ impl Endpoint {
             self.remove_if_idle(peer);
         } else {
             state.outbound = Outbound::Connecting;
-            actions.push(Action::Connect { to: peer });
+            driver.connect(peer);
         }
     }
 
     /// `peer` has detached from our mailbox; all its packets are handled.
-    pub(super) fn peer_detached(&mut self, peer: Peer, actions: &mut Vec<Action>) {
-        actions.push(Action::FreeLane { peer });
+    pub(super) fn peer_detached<D: Driver>(&mut self, peer: Peer, driver: &mut D) {
+        driver.free_lane(peer);
         let Endpoint { peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
         if let Some(receiver) = state.receiver.take() {

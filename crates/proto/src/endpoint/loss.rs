@@ -11,16 +11,16 @@ use super::peers::EntryRef;
 use super::receiving::BufferRange;
 use super::sending::{BacklogEntry, EntryKind};
 use super::{Endpoint, Outbound, PendingWork};
-use crate::action::{Action, Outcome, Source};
+use crate::action::{Outcome, Source};
+use crate::driver::Driver;
 use crate::event::{Peer, PeerFault};
 use crate::message::posted::PostedQueue;
 use crate::packet::Body;
-use crate::time::Instant;
 use crate::transfer::State;
 
 impl Endpoint {
     /// Ends all operations with `peer`. The program can still receive messages that arrived whole.
-    pub(super) fn lose(&mut self, peer: Peer, fault: PeerFault, actions: &mut Vec<Action>) {
+    pub(super) fn lose<D: Driver>(&mut self, peer: Peer, fault: PeerFault, driver: &mut D) {
         let state = self.peer(peer);
         if matches!(state.outbound, Outbound::Lost(_)) {
             return;
@@ -42,31 +42,31 @@ impl Endpoint {
         self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
         self.backlogged -= backlog.len() as u32;
         self.timers.cancel(peer);
-        actions.push(Action::DropPeer { peer });
-        self.unreserve(peer, actions);
+        driver.drop_peer(peer);
+        self.unreserve(peer, driver);
 
         let lost = Outcome::Lost { peer: Some(peer), fault };
         for entry in &backlog {
             if let Some(request) = self.requester(entry) {
-                Self::complete(actions, request, lost);
+                driver.complete(request, lost);
             }
         }
         for transfer in self.transfers.with_peer(peer) {
             let entry = self.transfers.end(transfer).expect("listed transfers exist");
             match entry.state {
                 State::Send { request, .. } | State::Read { request, .. } | State::Write { request, .. } => {
-                    Self::complete(actions, request, lost);
+                    driver.complete(request, lost);
                 }
                 State::Receive { request, multi, offset, bytes, .. } => {
-                    self.receive_lost(BufferRange { request, multi, offset, bytes }, peer, fault, actions);
+                    self.receive_lost(BufferRange { request, multi, offset, bytes }, peer, fault, driver);
                 }
             }
         }
         if let Some(range) = inbound.and_then(|inbound| inbound.range()) {
-            self.receive_lost(range, peer, fault, actions);
+            self.receive_lost(range, peer, fault, driver);
         }
         for message in self.unexpected.incomplete_from(peer) {
-            self.free_unexpected(message, actions);
+            self.free_unexpected(message, driver);
         }
         // An orderly close does not fail posted receives: the program may cancel them. Any other loss fails directed
         // receives and any-source receives, because the awaited message may have been the lost peer's.
@@ -78,16 +78,16 @@ impl Endpoint {
         for posted in self.posted.remove_for_peer(peer, died) {
             let lost = Outcome::Lost { peer: posted.from(), fault };
             match posted.multi() {
-                Some(index) => self.fail_multi(index, posted.request, lost, actions),
-                None => Self::complete(actions, posted.request, lost),
+                Some(index) => self.fail_multi(index, posted.request, lost, driver),
+                None => driver.complete(posted.request, lost),
             }
         }
     }
 
     /// First half of closing: drops posted receives and sends a goodbye to the peers.
-    pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    pub(super) fn close<D: Driver>(&mut self, driver: &mut D) {
         self.posted = PostedQueue::default();
-        self.flush_acks(now, actions); // before the goodbye, which voids unsent acknowledgements
+        self.flush_acks(driver); // before the goodbye, which voids unsent acknowledgements
         let connected = |(peer, state): (Peer, EntryRef<'_>)| {
             matches!(state.outbound, Outbound::Connected(_)).then_some(peer)
         };
@@ -97,12 +97,12 @@ impl Endpoint {
         peers.sort_unstable();
         peers.dedup();
         for peer in peers {
-            self.submit(now, peer, BacklogEntry::control(Body::Goodbye), actions);
+            self.submit(peer, BacklogEntry::control(Body::Goodbye), driver);
         }
     }
 
     /// A peer closes. Sends that wait for it end, so that two closing endpoints do not wait for each other.
-    pub(super) fn goodbye_arrived(&mut self, from: Peer, actions: &mut Vec<Action>) -> bool {
+    pub(super) fn goodbye_arrived<D: Driver>(&mut self, from: Peer, driver: &mut D) -> bool {
         let state = self.peer(from);
         state.said_goodbye = true;
         // Announced rendezvous are void. Neither the announcement nor its pieces nor a queued bounce buffer needs to
@@ -119,7 +119,7 @@ impl Endpoint {
             let removed = before - backlog.len();
             self.backlogged -= removed as u32;
         }
-        self.free_bounce_buffers(from, actions);
+        self.free_bounce_buffers(from, driver);
         for transfer in self.transfers.with_peer(from) {
             if let Some(State::Send { request, .. }) = self.transfers.get(transfer, from).copied() {
                 self.transfers.end(transfer);
@@ -132,7 +132,7 @@ impl Endpoint {
                     continue;
                 }
                 let outcome = Outcome::Lost { peer: Some(from), fault: PeerFault::Closed };
-                Self::complete(actions, request, outcome);
+                driver.complete(request, outcome);
             }
         }
         true

@@ -5,9 +5,9 @@
 //!
 //! Worked exchange, 4 credits, an 8 B message to a new peer:
 //! ```text
-//! driver  -> Posted(Send { request 0, to 1, 8 bytes })   Connect { to: 1 }
-//! driver  -> Connected { peer 1, 4 slots }               Transmit { Eager, 8 bytes }, Complete { 0, Done }
-//! at the peer: Arrived { Eager }                         Place { request 3 }, Complete { 3, Received }, Retire
+//! handle(Posted(Send { request 0, to 1, 8 bytes }))   driver.hold(0), driver.connect(1)
+//! handle(Connected { peer 1, 4 slots })               driver.transmit(Eager, 8 bytes), driver.complete(0, Done)
+//! at the peer: handle(Arrived { Eager })              driver.deliver_packet(3, 8 bytes), driver.retire()
 //! ```
 
 #[cfg(feature = "explore")]
@@ -31,10 +31,11 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::action::{Action, Outcome, Source};
+use crate::action::Source;
 use crate::config::{Config, MAX_UNEXPECTED, Scheme};
 use crate::counters::Counters;
-use crate::event::{Command, Event, MessageId, Peer, PeerFault, Request};
+use crate::driver::Driver;
+use crate::event::{Command, Event, MessageId, Peer, PeerFault};
 use crate::flow;
 use crate::message::posted::PostedQueue;
 use crate::message::unexpected::{Payload, UnexpectedQueue};
@@ -43,7 +44,6 @@ use crate::table::{Number, Row};
 use crate::time::Instant;
 use crate::timers::Timers;
 use crate::transfer::Transfers;
-pub use fast_path::{FastArrival, MessagePart, ReceivedMessage, UnexpectedArrival, UnexpectedMatch};
 use lane_lease::Leases;
 use peers::Peers;
 use pending::{PendingWork, Spare};
@@ -144,6 +144,19 @@ impl PeerEntry {
     }
 }
 
+/// Why a posted command is refused. Nothing has changed then, and the command can be posted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The driver holds as many operations as it can ([`Driver::can_hold`]).
+    Operations,
+    /// As many entries as allowed wait for credit ([`Config::max_backlog`]).
+    Backlog,
+    /// An injected message does not fit into the bounce buffers ([`Config::bounce_bytes`]).
+    BounceBuffers,
+    /// The driver acts early, and what the packet causes depends on the time ([`Driver::acts_early`]).
+    Early,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Region {
     bytes: u64,
@@ -242,27 +255,52 @@ impl Endpoint {
         }
     }
 
-    /// Handles one event and appends the resulting actions, in order.
-    pub fn handle(&mut self, now: Instant, event: Event, actions: &mut Vec<Action>) {
+    /// Handles one event: calls `driver` for each thing to be done, in order. The common events are inlined into the
+    /// caller, so that a driver that acts at once needs no list of actions.
+    ///
+    /// # Errors
+    /// [`Refusal`]: a posted send, receive, read or write exceeds a bound, or a driver that acts early passes a packet
+    /// too early. Then nothing has changed. No other event is refused.
+    #[inline(always)]
+    pub fn handle<D: Driver>(&mut self, event: Event<'_>, driver: D) -> Result<(), Refusal> {
         match event {
-            Event::Posted(command) => self.command(now, command, actions),
-            Event::Arrived { from, packet } => self.arrived(now, from, packet, actions),
+            Event::Posted(Command::Send(send)) => self.send(send, driver),
+            Event::Posted(Command::Receive(receive)) => self.receive(receive, driver),
+            Event::Arrived { from, packet } => self.arrived(from, packet, driver),
+            event => self.handle_uncommon(event, driver),
+        }
+    }
+
+    #[inline(never)]
+    fn handle_uncommon<D: Driver>(&mut self, event: Event<'_>, mut driver: D) -> Result<(), Refusal> {
+        let driver = &mut driver;
+        match event {
+            Event::Posted(command) => self.command(command, driver)?,
+            Event::Arrived { .. } => unreachable!("arrivals are common events"),
             Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch } => {
                 let sender = flow::Sender::new(self.config.scheme, quota_slots, start_slots);
-                self.connected(now, peer, sender, credit_slots, epoch, actions);
+                self.connected(peer, sender, credit_slots, epoch, driver);
             }
-            Event::DetachRequested { peer } => self.detach(now, peer, actions),
+            Event::DetachRequested { peer } => self.detach(peer, driver),
             Event::Attached { peer, quota_slots, start_slots, epoch } => {
-                self.attached(now, peer, (quota_slots, start_slots), epoch, actions);
+                self.attached(peer, (quota_slots, start_slots), epoch, driver);
             }
-            Event::Room { peer, slots } => self.room_answered(now, peer, slots, actions),
-            Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
-            Event::Lost { peer, fault } => self.lose(peer, fault, actions),
-            Event::Deadline => self.retry(now, actions),
-            Event::Idle => self.flush_acks(now, actions),
+            Event::Room { peer, slots } => self.room_answered(peer, slots, driver),
+            Event::CopyDone { transfer, result } => self.copy_done(transfer, result, driver),
+            Event::CreditsDue { peer } => self.return_credits(peer, driver),
+            Event::Lost { peer, fault } => self.lose(peer, fault, driver),
+            Event::Deadline => self.retry(driver),
+            Event::Idle => self.flush_acks(driver),
         }
+        self.send_return_requests(driver);
+        Ok(())
+    }
+
+    /// Ends an event: credits that the pool has decided to take back are requested.
+    #[inline]
+    fn send_return_requests<D: Driver>(&mut self, driver: &mut D) {
         if self.pool.has_requests() {
-            self.ask_for_credits(now, actions);
+            self.ask_for_credits(driver);
         }
     }
 
@@ -421,43 +459,49 @@ impl Endpoint {
         }
     }
 
-    fn command(&mut self, now: Instant, command: Command, actions: &mut Vec<Action>) {
+    fn command<D: Driver>(&mut self, command: Command, driver: &mut D) -> Result<(), Refusal> {
         match command {
-            Command::Send(send) => self.send(now, send, actions),
-            Command::Receive(receive) => self.receive(now, receive, actions),
-            Command::Peek { request, pattern, then } => self.peek(now, request, &pattern, then, actions),
+            Command::Send(_) | Command::Receive(_) => unreachable!("sends and receives are common events"),
+            Command::Peek { request, pattern, then } => self.peek(request, &pattern, then, driver),
             Command::ReceiveClaimed { request, message, capacity_bytes } => {
-                self.receive_claimed(now, request, message, capacity_bytes, actions);
+                self.receive_claimed(request, message, capacity_bytes, driver);
             }
-            Command::DiscardClaimed { request, message } => {
-                self.discard(now, request, message, actions);
-            }
-            Command::Cancel { request } => self.cancel(request, actions),
-            Command::Read(read) => self.read(now, read, actions),
-            Command::Write(write) => self.write(now, write, actions),
+            Command::DiscardClaimed { request, message } => self.discard(request, message, driver),
+            Command::Cancel { request } => self.cancel(request, driver),
+            Command::Read(read) => self.read(read, driver)?,
+            Command::Write(write) => self.write(write, driver)?,
             Command::RegisterMemory { key, bytes, readable, writable } => {
                 self.regions.insert(key, Region { bytes, readable, writable });
             }
             Command::DeregisterMemory { key } => {
                 self.regions.remove(&key);
             }
-            Command::Close => self.close(now, actions),
+            Command::Close => self.close(driver),
         }
+        Ok(())
     }
 
-    /// A packet has arrived. Its slots count as retrieved after [`Action::Retire`], and only then can they be granted
-    /// again.
-    fn arrived(&mut self, now: Instant, from: Peer, packet: crate::Packet, actions: &mut Vec<Action>) {
-        let slots = self.config.geometry.packet_slots(&packet);
+    /// Whether the bounds allow an operation that may wait for credit with `bytes` bytes to `to`.
+    fn check_bounds<D: Driver>(&self, to: Peer, bytes: u64, driver: &D) -> Result<(), Refusal> {
+        if self.backlogged >= self.config.max_backlog && self.would_wait(to, bytes) {
+            return Err(Refusal::Backlog);
+        }
+        if driver.can_hold() { Ok(()) } else { Err(Refusal::Operations) }
+    }
+
+    /// A packet that the common cases do not cover has arrived. Its slots count as retrieved after [`Driver::retire`],
+    /// and only then can they be granted again.
+    fn arrived_uncommon<D: Driver>(&mut self, from: Peer, packet: &crate::Packet, driver: &mut D) {
+        let slots = self.config.geometry.packet_slots(packet);
         self.counters.packets_received += 1;
         self.peer(from);
         let Endpoint { peers, pool, .. } = self;
         let state = &mut peers[from.0 as usize];
         if matches!(state.outbound, Outbound::Lost(_)) {
-            actions.push(Action::Retire);
+            driver.retire();
             return;
         }
-        let granted = fast_path::apply_credit_update(state, &packet);
+        let granted = fast_path::apply_credit_update(state, packet);
         let read = state.leases.credit_packets_read();
         let credit = packet.body.is_credit();
         if credit {
@@ -467,19 +511,19 @@ impl Endpoint {
             state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
             self.counters.credit_packets_received += 1;
         }
-        let accepted = granted && (packet.body.is_free() || self.accept(now, from, &packet, actions));
-        actions.push(Action::Retire);
-        let well_formed = accepted && (packet.body.is_free() || self.retrieved(from, slots, read, &packet));
+        let accepted = granted && (packet.body.is_free() || self.accept(from, packet, driver));
+        driver.retire();
+        let well_formed = accepted && (packet.body.is_free() || self.retrieved(from, slots, read, packet));
         if !well_formed {
             self.counters.malformed_packets += 1;
-            self.lose(from, PeerFault::Malformed, actions);
+            self.lose(from, PeerFault::Malformed, driver);
             return;
         }
         if packet.body == Body::Detach {
-            self.peer_detached(from, actions);
+            self.peer_detached(from, driver);
         }
-        self.return_credits(from, actions);
-        self.send_while_credited(now, from, actions);
+        self.return_credits(from, driver);
+        self.send_while_credited(from, driver);
         if packet.body == Body::Detach {
             self.remove_if_idle(from);
         }
@@ -510,52 +554,46 @@ impl Endpoint {
     }
 
     /// Handles the body of a packet. Returns whether it was valid.
-    fn accept(
-        &mut self,
-        now: Instant,
-        from: Peer,
-        packet: &crate::Packet,
-        actions: &mut Vec<Action>,
-    ) -> bool {
+    fn accept<D: Driver>(&mut self, from: Peer, packet: &crate::Packet, driver: &mut D) -> bool {
         let bytes = u64::from(packet.payload_bytes);
         match packet.body {
             Body::Eager { space, tag, data, length, acknowledge } => {
-                self.eager_arrived(now, from, space, tag, data, length, acknowledge, bytes, actions)
+                self.eager_arrived(from, space, tag, data, length, acknowledge, bytes, driver)
             }
-            Body::More { offset } => self.more_arrived(from, u64::from(offset), bytes, actions),
+            Body::More { offset } => self.more_arrived(from, u64::from(offset), bytes, driver),
             Body::Rendezvous { space, tag, data, length, address, transfer } => {
-                self.rendezvous_arrived(now, from, space, tag, data, length, address, transfer, actions)
+                self.rendezvous_arrived(from, space, tag, data, length, address, transfer, driver)
             }
             Body::Credit | Body::Detach => true,
             Body::Finished { transfer, count, refused } => {
-                self.finished_arrived(from, transfer, count, refused, actions)
+                self.finished_arrived(from, transfer, count, refused, driver)
             }
             Body::Fetch { transfer, reply, length } => {
-                self.fetch_arrived(now, from, transfer, reply, length, actions)
+                self.fetch_arrived(from, transfer, reply, length, driver)
             }
             Body::Piece { transfer, offset, last } => {
-                self.piece_arrived(now, from, transfer, offset, last, bytes, actions)
+                self.piece_arrived(from, transfer, offset, last, bytes, driver)
             }
             Body::Write { transfer, key, offset, left, data } => {
-                self.write_arrived(now, from, transfer, key, offset, left, data, bytes, actions)
+                self.write_arrived(from, transfer, key, offset, left, data, bytes, driver)
             }
             Body::Read { transfer, key, offset, length } => {
-                self.read_arrived(now, from, transfer, key, offset, length, actions)
+                self.read_arrived(from, transfer, key, offset, length, driver)
             }
             Body::Locate { transfer, key, offset, length, write } => {
-                self.locate_arrived(now, from, transfer, key, offset, length, write, actions)
+                self.locate_arrived(from, transfer, key, offset, length, write, driver)
             }
             Body::Located { transfer, address, refused, .. } => {
-                self.located_arrived(from, transfer, address, refused, actions)
+                self.located_arrived(from, transfer, address, refused, driver)
             }
-            Body::Goodbye => self.goodbye_arrived(from, actions),
+            Body::Goodbye => self.goodbye_arrived(from, driver),
             Body::ReturnRequest => self.return_request_arrived(from, packet.epoch),
             Body::ReturnResponse { .. } => {
                 let pending = self.peer(from).pending.as_deref_mut();
                 pending.is_some_and(|pending| pending.compulsory.answered())
             }
             Body::Written { data, bytes } => {
-                actions.push(Action::Notify { from, data, bytes });
+                driver.notify(from, data, bytes);
                 true
             }
         }
@@ -584,16 +622,12 @@ impl Endpoint {
         *peak = (*peak).max(u64::from(slots));
     }
 
-    fn complete(actions: &mut Vec<Action>, request: Request, outcome: Outcome) {
-        actions.push(Action::Complete { request, outcome });
-    }
-
-    fn free_unexpected(&mut self, message: MessageId, actions: &mut Vec<Action>) {
+    fn free_unexpected<D: Driver>(&mut self, message: MessageId, driver: &mut D) {
         let unexpected = self.unexpected.remove(message);
         let kept = !matches!(unexpected.payload, Payload::WithSender { .. });
         if kept && unexpected.envelope.length > 0 {
             self.budget.refund(unexpected.envelope.length);
-            actions.push(Action::FreeUnexpected { message });
+            driver.free_unexpected(message);
         }
     }
 }

@@ -472,6 +472,7 @@ mod tests {
             eager_bytes: 2048,
             cross_memory: true,
             remote_inline_bytes: 64,
+            max_backlog: u32::MAX,
             max_unexpected: 1,
             unexpected_budget_bytes: 0,
             bounce_bytes: 0,

@@ -12,12 +12,12 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::{Endpoint, Outbound, PendingWork};
-use crate::action::{Action, Source};
+use crate::action::Source;
 use crate::config::{Config, Scheme};
+use crate::driver::Driver;
 use crate::event::{Peer, SendLevel, Transfer};
 use crate::packet::Geometry;
 use crate::table::{Number, Table};
-use crate::time::Instant;
 use crate::transfer::State;
 
 /// Cost of the link from one block of unexpected payload to the next. Unit: bytes.
@@ -376,32 +376,31 @@ impl Endpoint {
     }
 
     /// A peer is lost: free its reservation, its acknowledgements and its bounce buffers.
-    pub(super) fn unreserve(&mut self, peer: Peer, actions: &mut Vec<Action>) {
+    pub(super) fn unreserve<D: Driver>(&mut self, peer: Peer, driver: &mut D) {
         let state = self.peer(peer);
         let reserved = state.reserved.take();
         if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
             *acks = PendingAcks { listed: acks.listed, ..PendingAcks::default() };
         }
         self.budget.detach(&self.config, reserved);
-        self.free_bounce_buffers(peer, actions);
+        self.free_bounce_buffers(peer, driver);
     }
 
     /// Frees the bounce buffers for `peer`, which will not receive them.
-    pub(super) fn free_bounce_buffers(&mut self, peer: Peer, actions: &mut Vec<Action>) {
+    pub(super) fn free_bounce_buffers<D: Driver>(&mut self, peer: Peer, driver: &mut D) {
         let Some(PendingWork { bounce_buffers, .. }) = self.peer(peer).pending.as_deref_mut() else { return };
         if core::mem::take(bounce_buffers) == 0 {
             return;
         }
         for transfer in self.bounce_buffers.with_peer(peer) {
             self.bounce_buffers.end(transfer);
-            actions.push(Action::FreeBounce { transfer });
+            driver.free_bounce(transfer);
         }
     }
 
     /// Whether a send to a peer in rendezvous-only mode would have to leave its payload in the program's own buffer.
-    /// For drivers that have promised to return that buffer at once.
     #[inline]
-    pub fn announces_user_buffer(&self, to: Peer, bytes: u64, level: SendLevel) -> bool {
+    pub(super) fn announces_user_buffer(&self, to: Peer, bytes: u64, level: SendLevel) -> bool {
         if bytes > self.config.eager_bytes {
             return true;
         }
@@ -413,7 +412,7 @@ impl Endpoint {
     /// Whether waiting could free a bounce buffer for `bytes` bytes that do not fit now. The bounce buffer is needed
     /// because `to` has no memory, or because the message cannot leave.
     #[inline]
-    pub fn may_fit_later(&self, to: Peer, bytes: u64) -> bool {
+    pub(super) fn may_fit_later(&self, to: Peer, bytes: u64) -> bool {
         (1..=self.config.eager_bytes).contains(&bytes)
             && (self.is_rendezvous_only(to) || self.would_wait(to, bytes))
             && !self.bounce_buffers.fits(bytes)
@@ -444,13 +443,12 @@ impl Endpoint {
     }
 
     /// Acknowledges `transfer` of `to`, with `bytes` bytes of payload, which has ended well.
-    pub(super) fn acknowledge_transfer(
+    pub(super) fn acknowledge_transfer<D: Driver>(
         &mut self,
-        now: Instant,
         to: Peer,
         transfer: Transfer,
         bytes: u64,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) {
         self.peer(to);
         let Endpoint { peers, spare, .. } = self;
@@ -458,7 +456,7 @@ impl Endpoint {
         match state.outbound {
             Outbound::Absent => {
                 state.outbound = Outbound::Connecting;
-                actions.push(Action::Connect { to });
+                driver.connect(to);
             }
             Outbound::Lost(_) => return,
             Outbound::Connecting | Outbound::Connected(_) => {}
@@ -466,14 +464,14 @@ impl Endpoint {
         let acks = &mut spare.begin(&mut state.pending).acks;
         acks.add(transfer, bytes);
         if acks.is_due() {
-            self.send_while_credited(now, to, actions);
+            self.send_while_credited(to, driver);
         } else if !core::mem::replace(&mut acks.listed, true) {
             self.pending_acks.push(to);
         }
     }
 
     /// Sends all coalesced acknowledgements.
-    pub(super) fn flush_acks(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    pub(super) fn flush_acks<D: Driver>(&mut self, driver: &mut D) {
         for peer in core::mem::take(&mut self.pending_acks) {
             let state = self.peer(peer);
             if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
@@ -481,20 +479,20 @@ impl Endpoint {
             }
             if state.is_due() && matches!(state.outbound, Outbound::Absent) {
                 state.outbound = Outbound::Connecting; // we have detached in the meantime
-                actions.push(Action::Connect { to: peer });
+                driver.connect(peer);
             }
-            self.send_while_credited(now, peer, actions);
+            self.send_while_credited(peer, driver);
             self.remove_if_idle(peer);
         }
     }
 
     /// `peer` acknowledges `count` bounce buffers from number `first` on. Returns whether the acknowledgement is valid.
-    pub(super) fn bounce_buffers_finished(
+    pub(super) fn bounce_buffers_finished<D: Driver>(
         &mut self,
         peer: Peer,
         first: u32,
         count: u32,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> bool {
         for number in (first..).take(count as usize) {
             let Some(&mut BounceBuffer { stage, .. }) = self.bounce_buffers.known(number, peer) else {
@@ -511,7 +509,7 @@ impl Endpoint {
             }
             *bounce_buffers -= 1;
             self.bounce_buffers.end(transfer);
-            actions.push(Action::FreeBounce { transfer });
+            driver.free_bounce(transfer);
         }
         count > 0
     }

@@ -6,14 +6,14 @@ use alloc::vec::Vec;
 
 use super::sending::BacklogEntry;
 use super::{Endpoint, Outbound};
-use crate::action::{Action, Destination, Direction, Envelope, Outcome};
+use crate::action::{Destination, Direction, Envelope, MemoryCopy, Outcome};
 use crate::config::MAX_EAGER_BYTES;
+use crate::driver::Driver;
 use crate::event::{MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, Request, Transfer};
 use crate::message::posted::Posted;
 use crate::message::unexpected::{Payload, Unexpected, UnexpectedQueue};
 use crate::packet::{Body, Space};
 use crate::table::Number;
-use crate::time::Instant;
 use crate::transfer::{PayloadPath, State};
 
 /// A partly arrived eager message. A peer has at most one, because packets of a pair are in order. Every peer can have
@@ -148,7 +148,8 @@ impl MultiBuffers {
 }
 
 impl Endpoint {
-    pub(super) fn receive(&mut self, now: Instant, receive: ReceiveCommand, actions: &mut Vec<Action>) {
+    /// A receive that the common cases do not cover.
+    pub(super) fn receive_uncommon<D: Driver>(&mut self, receive: ReceiveCommand, driver: &mut D) {
         let ReceiveCommand { request, pattern, capacity_bytes, multi } = receive;
         if let Some(min_free_bytes) = multi {
             let index = self.multi.add(capacity_bytes, min_free_bytes);
@@ -156,46 +157,44 @@ impl Endpoint {
             // Unexpected messages fill it in order, until it closes or an older receive matches one.
             while let Some(message) = self.unexpected.find(&pattern) {
                 let Unexpected { space, envelope, .. } = self.unexpected.get(message).expect("found");
-                let Some(range) = self.match_posted(space, &envelope, actions) else { break };
-                self.deliver(now, message, range, actions);
+                let Some(range) = self.match_posted(space, &envelope, driver) else { break };
+                self.deliver(message, range, driver);
             }
             return;
         }
         if let Some(message) = self.unexpected.find(&pattern) {
-            self.deliver_whole(now, message, request, capacity_bytes, actions);
+            self.deliver_whole(message, request, capacity_bytes, driver);
             return;
         }
         if let Some(outcome) = self.only_failed_peers_match(&pattern) {
-            Self::complete(actions, request, outcome);
+            driver.complete(request, outcome);
             return;
         }
         self.posted.post(request, pattern, capacity_bytes, None);
     }
 
-    pub(super) fn receive_claimed(
+    pub(super) fn receive_claimed<D: Driver>(
         &mut self,
-        now: Instant,
         request: Request,
         message: MessageId,
         capacity_bytes: u64,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) {
         let known = self.unexpected.get(message).is_some_and(|message| message.claimed);
         assert!(known, "{message:?} is not claimed");
-        self.deliver_whole(now, message, request, capacity_bytes, actions);
+        self.deliver_whole(message, request, capacity_bytes, driver);
     }
 
-    pub(super) fn peek(
+    pub(super) fn peek<D: Driver>(
         &mut self,
-        now: Instant,
         request: Request,
         pattern: &Pattern,
         then: PeekThen,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) {
         let Some(message) = self.unexpected.find(pattern) else {
             let outcome = self.only_failed_peers_match(pattern).unwrap_or(Outcome::Absent);
-            Self::complete(actions, request, outcome);
+            driver.complete(request, outcome);
             return;
         };
         let envelope = self.unexpected.get(message).expect("found").envelope;
@@ -204,7 +203,7 @@ impl Endpoint {
             PeekThen::LeaveUntilSeenTwice => {
                 let see = |unexpected: &mut Unexpected| core::mem::replace(&mut unexpected.seen, true);
                 if !self.unexpected.edit(message, see).expect("found") {
-                    Self::complete(actions, request, Outcome::Absent);
+                    driver.complete(request, Outcome::Absent);
                     return;
                 }
                 None
@@ -213,22 +212,16 @@ impl Endpoint {
                 self.unexpected.claim(message);
                 Some(message)
             }
-            PeekThen::Discard => return self.discard(now, request, message, actions),
+            PeekThen::Discard => return self.discard(request, message, driver),
         };
-        Self::complete(actions, request, Outcome::Found { envelope, claimed });
+        driver.complete(request, Outcome::Found { envelope, claimed });
     }
 
     /// Removes a message without a buffer.
-    pub(super) fn discard(
-        &mut self,
-        now: Instant,
-        request: Request,
-        message: MessageId,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn discard<D: Driver>(&mut self, request: Request, message: MessageId, driver: &mut D) {
         let unexpected = self.unexpected.get(message).expect("a message to discard exists");
         let from = unexpected.envelope.from;
-        self.free_unexpected(message, actions);
+        self.free_unexpected(message, driver);
         if let Payload::Arriving { .. } = unexpected.payload
             && let Some(inbound) = self.inbound(from)
         {
@@ -240,30 +233,29 @@ impl Endpoint {
             Payload::Whole | Payload::Arriving { .. } => unexpected.acknowledge,
         };
         if let Some(transfer) = answer {
-            self.acknowledge_transfer(now, from, transfer, unexpected.envelope.length, actions);
+            self.acknowledge_transfer(from, transfer, unexpected.envelope.length, driver);
         }
         let found = Outcome::Found { envelope: unexpected.envelope, claimed: None };
-        Self::complete(actions, request, found);
+        driver.complete(request, found);
     }
 
-    pub(super) fn cancel(&mut self, request: Request, actions: &mut Vec<Action>) {
+    pub(super) fn cancel<D: Driver>(&mut self, request: Request, driver: &mut D) {
         let Some(posted) = self.posted.remove_request(request) else { return };
         let Some(index) = posted.multi() else {
-            Self::complete(actions, request, Outcome::Canceled);
+            driver.complete(request, Outcome::Canceled);
             return;
         };
         let buffer = &mut self.multi.buffers[index as usize];
         (buffer.closed, buffer.canceled) = (true, true);
         if buffer.arriving == 0 {
             self.multi.free.push(index);
-            Self::complete(actions, request, Outcome::Canceled);
+            driver.complete(request, Outcome::Canceled);
         }
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
-    pub(super) fn eager_arrived(
+    pub(super) fn eager_arrived<D: Driver>(
         &mut self,
-        now: Instant,
         from: Peer,
         space: Space,
         tag: u64,
@@ -271,7 +263,7 @@ impl Endpoint {
         length: u32,
         acknowledge: Option<Transfer>,
         bytes: u64,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> bool {
         // The previous message must be complete, and no setting allows longer eager messages.
         if self.peer(from).inbound.is_some() || u64::from(length) > MAX_EAGER_BYTES {
@@ -279,14 +271,14 @@ impl Endpoint {
         }
         let envelope = Envelope { from, tag, data, length: u64::from(length) };
         let whole = bytes == envelope.length;
-        let target = match self.match_posted(space, &envelope, actions) {
+        let target = match self.match_posted(space, &envelope, driver) {
             Some(range) => {
-                self.place(range, 0, bytes, actions);
+                self.place(range, 0, bytes, driver);
                 if whole {
-                    self.received(range, &envelope, actions);
+                    self.received(range, &envelope, driver);
                 }
                 if let Some(transfer) = acknowledge {
-                    self.acknowledge_transfer(now, from, transfer, envelope.length, actions);
+                    self.acknowledge_transfer(from, transfer, envelope.length, driver);
                 }
                 Target::Receive(range)
             }
@@ -304,9 +296,9 @@ impl Endpoint {
                     seen: false,
                 });
                 if length > 0 {
-                    actions.push(Action::AllocateUnexpected { message, bytes: envelope.length });
+                    driver.allocate_unexpected(message, envelope.length);
                     let to = Destination::Message { message, offset: 0 };
-                    actions.push(Action::Place { to, bytes });
+                    driver.place(to, bytes);
                 }
                 Target::Message(message)
             }
@@ -325,12 +317,12 @@ impl Endpoint {
         self.inbounds.get_mut(number.get())
     }
 
-    pub(super) fn more_arrived(
+    pub(super) fn more_arrived<D: Driver>(
         &mut self,
         from: Peer,
         offset: u64,
         bytes: u64,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> bool {
         let Some(number) = self.peer(from).inbound else { return false };
         let inbound = self.inbounds.get_mut(number.get()).expect("partly arrived messages have entries");
@@ -347,9 +339,9 @@ impl Endpoint {
         }
         match target {
             Target::Receive(range) => {
-                self.place(range, offset, bytes, actions);
+                self.place(range, offset, bytes, driver);
                 if whole {
-                    self.received(range, &envelope, actions);
+                    self.received(range, &envelope, driver);
                 }
             }
             Target::Message(message) => {
@@ -357,7 +349,7 @@ impl Endpoint {
                 let payload = if whole { Payload::Whole } else { Payload::Arriving { bytes: arrived } };
                 if self.unexpected.edit(message, |unexpected| unexpected.payload = payload).is_some() {
                     let to = Destination::Message { message, offset };
-                    actions.push(Action::Place { to, bytes });
+                    driver.place(to, bytes);
                 }
             }
         }
@@ -365,9 +357,8 @@ impl Endpoint {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
-    pub(super) fn rendezvous_arrived(
+    pub(super) fn rendezvous_arrived<D: Driver>(
         &mut self,
-        now: Instant,
         from: Peer,
         space: Space,
         tag: u64,
@@ -375,14 +366,14 @@ impl Endpoint {
         length: u64,
         address: u64,
         transfer: Transfer,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> bool {
         if self.peer(from).inbound.is_some() {
             return false;
         }
         let envelope = Envelope { from, tag, data, length };
-        if let Some(range) = self.match_posted(space, &envelope, actions) {
-            self.receive_rendezvous(now, range, envelope, transfer, address, actions);
+        if let Some(range) = self.match_posted(space, &envelope, driver) {
+            self.receive_rendezvous(range, envelope, transfer, address, driver);
             return true;
         }
         if self.unexpected.count() >= self.config.max_unexpected {
@@ -401,17 +392,16 @@ impl Endpoint {
     }
 
     /// A rendezvous has been received by a copy or in packets.
-    pub(super) fn rendezvous_received(
+    pub(super) fn rendezvous_received<D: Driver>(
         &mut self,
-        now: Instant,
         from: Peer,
         range: BufferRange,
         envelope: &Envelope,
         sender: Transfer,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) {
-        self.received(range, envelope, actions);
-        self.acknowledge_transfer(now, from, sender, envelope.length, actions);
+        self.received(range, envelope, driver);
+        self.acknowledge_transfer(from, sender, envelope.length, driver);
     }
 
     pub(super) fn queue_unexpected(&mut self, unexpected: Unexpected) -> MessageId {
@@ -429,11 +419,11 @@ impl Endpoint {
 
     /// Finds the oldest posted receive that accepts a message, and reserves its buffer range.
     #[inline]
-    fn match_posted(
+    fn match_posted<D: Driver>(
         &mut self,
         space: Space,
         envelope: &Envelope,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> Option<BufferRange> {
         loop {
             let (place, posted) = self.posted.find(space, envelope.from, envelope.tag)?;
@@ -464,7 +454,7 @@ impl Endpoint {
                 self.posted.remove(place);
                 if idle {
                     self.multi.free.push(index);
-                    Self::complete(actions, request, Outcome::Released);
+                    driver.complete(request, Outcome::Released);
                 }
             }
             if fits {
@@ -475,25 +465,25 @@ impl Endpoint {
 
     /// Places the part of an arrived payload that fits into the range. `offset` counts from the start of the message.
     #[inline]
-    fn place(&self, range: BufferRange, offset: u64, bytes: u64, actions: &mut Vec<Action>) {
+    fn place<D: Driver>(&self, range: BufferRange, offset: u64, bytes: u64, driver: &mut D) {
         let (to, bytes) = range.part(offset, bytes);
         if bytes > 0 {
-            actions.push(Action::Place { to, bytes });
+            driver.place(to, bytes);
         }
     }
 
     /// A matched message is complete.
     #[inline]
-    pub(super) fn received(&mut self, range: BufferRange, envelope: &Envelope, actions: &mut Vec<Action>) {
+    pub(super) fn received<D: Driver>(&mut self, range: BufferRange, envelope: &Envelope, driver: &mut D) {
         self.counters.messages_received += 1;
         self.counters.bytes_received += range.bytes;
         let BufferRange { request, multi, offset, bytes } = range;
         let (last, canceled) = self.leave_multi(multi);
         let last_message = last && !canceled;
         let outcome = Outcome::Received { envelope: *envelope, bytes, offset, last: last_message };
-        Self::complete(actions, request, outcome);
+        driver.complete(request, outcome);
         if canceled && last {
-            Self::complete(actions, request, Outcome::Canceled);
+            driver.complete(request, Outcome::Canceled);
         }
     }
 
@@ -512,64 +502,63 @@ impl Endpoint {
     }
 
     /// A matched message will never complete: its sender is lost.
-    pub(super) fn receive_lost(
+    pub(super) fn receive_lost<D: Driver>(
         &mut self,
         range: BufferRange,
         peer: Peer,
         fault: PeerFault,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) {
         // A lost message leaves a gap in a multi-receive buffer, which stays in use.
         let (ended, canceled) = self.leave_multi(range.multi);
         match (range.multi, ended, canceled) {
             (None, ..) => {
                 let outcome = Outcome::Lost { peer: Some(peer), fault };
-                Self::complete(actions, range.request, outcome);
+                driver.complete(range.request, outcome);
             }
-            (Some(_), true, true) => Self::complete(actions, range.request, Outcome::Canceled),
-            (Some(_), true, false) => Self::complete(actions, range.request, Outcome::Released),
+            (Some(_), true, true) => driver.complete(range.request, Outcome::Canceled),
+            (Some(_), true, false) => driver.complete(range.request, Outcome::Released),
             (Some(_), false, _) => {}
         }
     }
 
     /// A multi-receive buffer is returned as lost, after its pending messages.
-    pub(super) fn fail_multi(
+    pub(super) fn fail_multi<D: Driver>(
         &mut self,
         index: u32,
         request: Request,
         lost: Outcome,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) {
         let buffer = &mut self.multi.buffers[index as usize];
         buffer.closed = true;
         if buffer.arriving == 0 {
             self.multi.free.push(index);
-            Self::complete(actions, request, lost);
+            driver.complete(request, lost);
         }
     }
 
     /// Delivers an unexpected message to a receive for one message.
-    fn deliver_whole(
+    fn deliver_whole<D: Driver>(
         &mut self,
-        now: Instant,
         message: MessageId,
         request: Request,
         capacity_bytes: u64,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) {
         let length = self.unexpected.get(message).expect("a message to deliver exists").envelope.length;
         let range = BufferRange { request, multi: None, offset: 0, bytes: length.min(capacity_bytes) };
-        self.deliver(now, message, range, actions);
+        self.deliver(message, range, driver);
     }
 
-    fn deliver(&mut self, now: Instant, message: MessageId, range: BufferRange, actions: &mut Vec<Action>) {
+    fn deliver<D: Driver>(&mut self, message: MessageId, range: BufferRange, driver: &mut D) {
         let unexpected = self.unexpected.get(message).expect("a message to deliver exists");
         let envelope = unexpected.envelope;
         let from = envelope.from;
         let buffered_bytes = match unexpected.payload {
             Payload::WithSender { transfer, address } => {
                 self.unexpected.remove(message);
-                self.receive_rendezvous(now, range, envelope, transfer, address, actions);
+                self.receive_rendezvous(range, envelope, transfer, address, driver);
                 return;
             }
             Payload::Whole => envelope.length,
@@ -578,40 +567,39 @@ impl Endpoint {
         let bytes = buffered_bytes.min(range.bytes);
         if bytes > 0 {
             let BufferRange { request, offset, .. } = range;
-            actions.push(Action::Deliver { message, request, offset, bytes });
+            driver.deliver(message, request, offset, bytes);
         }
-        self.free_unexpected(message, actions);
+        self.free_unexpected(message, driver);
         if unexpected.payload == Payload::Whole {
-            self.received(range, &envelope, actions);
+            self.received(range, &envelope, driver);
         } else if let Some(inbound) = self.inbound(from) {
             inbound.target = Target::Receive(range);
         } else {
             // Its sender was lost before the rest came.
             let fault = self.fault(from).unwrap_or(PeerFault::Died);
-            self.receive_lost(range, from, fault, actions);
+            self.receive_lost(range, from, fault, driver);
         }
         if let Some(transfer) = unexpected.acknowledge {
-            self.acknowledge_transfer(now, from, transfer, envelope.length, actions);
+            self.acknowledge_transfer(from, transfer, envelope.length, driver);
         }
     }
 
     /// Starts to receive a rendezvous: by a copy between the processes, or in packets.
-    fn receive_rendezvous(
+    fn receive_rendezvous<D: Driver>(
         &mut self,
-        now: Instant,
         range: BufferRange,
         envelope: Envelope,
         sender: Transfer,
         address: u64,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) {
         let from = envelope.from;
         if let Some(fault) = self.fault(from) {
-            self.receive_lost(range, from, fault, actions);
+            self.receive_lost(range, from, fault, driver);
             return;
         }
         if range.bytes == 0 {
-            self.rendezvous_received(now, from, range, &envelope, sender, actions);
+            self.rendezvous_received(from, range, &envelope, sender, driver);
             return;
         }
         let BufferRange { request, multi, offset, bytes } = range;
@@ -623,10 +611,10 @@ impl Endpoint {
             self.counters.cross_memory_copies += 1;
             self.counters.cross_memory_bytes += bytes;
             let direction = Direction::Get;
-            actions.push(Action::Copy { transfer, request, peer: from, direction, address, offset, bytes });
+            driver.copy(MemoryCopy { transfer, request, peer: from, direction, address, offset, bytes });
         } else {
             let fetch = Body::Fetch { transfer: sender, reply: transfer, length: bytes };
-            self.submit(now, from, BacklogEntry::control(fetch), actions);
+            self.submit(from, BacklogEntry::control(fetch), driver);
         }
     }
 

@@ -10,20 +10,20 @@
 //! If the kernel forbids the copy, the transfer continues in packets. This file does not know addresses of memory of
 //! its own process.
 
-use alloc::vec::Vec;
-
-use super::Endpoint;
 use super::receiving::BufferRange;
 use super::sending::{BacklogEntry, EntryKind};
-use crate::action::{Action, Destination, Direction, Outcome, Source};
+use super::{Endpoint, Refusal};
+use crate::action::{Destination, Direction, MemoryCopy, Outcome, Source};
+use crate::driver::Driver;
 use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Request, Transfer};
 use crate::packet::Body;
-use crate::time::Instant;
 use crate::transfer::{PayloadPath, State};
 
 impl Endpoint {
-    pub(super) fn read(&mut self, now: Instant, read: RemoteCommand, actions: &mut Vec<Action>) {
+    pub(super) fn read<D: Driver>(&mut self, read: RemoteCommand, driver: &mut D) -> Result<(), Refusal> {
         let RemoteCommand { request, peer, key, offset, bytes, .. } = read;
+        self.check_bounds(peer, 0, driver)?;
+        let request = driver.hold(request, false);
         self.count_remote(bytes);
         let path = self.choose_path(peer, bytes);
         let state = State::Read { request, key, offset, bytes, left: bytes, path };
@@ -33,11 +33,14 @@ impl Endpoint {
         } else {
             Body::Read { transfer, key, offset, length: bytes }
         };
-        self.submit(now, peer, BacklogEntry::control(body), actions);
+        self.submit(peer, BacklogEntry::control(body), driver);
+        Ok(())
     }
 
-    pub(super) fn write(&mut self, now: Instant, write: RemoteCommand, actions: &mut Vec<Action>) {
+    pub(super) fn write<D: Driver>(&mut self, write: RemoteCommand, driver: &mut D) -> Result<(), Refusal> {
         let RemoteCommand { request, peer, key, offset, bytes, data } = write;
+        self.check_bounds(peer, bytes, driver)?;
+        let request = driver.hold(request, false);
         self.count_remote(bytes);
         let path = self.choose_path(peer, bytes);
         let transfer = self.transfers.begin(peer, State::Write { request, key, offset, bytes, data, path });
@@ -47,20 +50,21 @@ impl Endpoint {
             let kind = EntryKind::Write { transfer, key, offset, data };
             BacklogEntry::payload(kind, bytes, Source::Request { request, offset: 0 })
         };
-        self.submit(now, peer, entry, actions);
+        self.submit(peer, entry, driver);
+        Ok(())
     }
 
     /// An acknowledgement has arrived.
-    pub(super) fn finished_arrived(
+    pub(super) fn finished_arrived<D: Driver>(
         &mut self,
         from: Peer,
         transfer: Transfer,
         count: u32,
         refused: bool,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> bool {
         if let Some(first) = transfer.bounce_buffer() {
-            return !refused && self.bounce_buffers_finished(from, first, count, actions);
+            return !refused && self.bounce_buffers_finished(from, first, count, driver);
         }
         if count != 1 {
             return false; // only bounce buffers are acknowledged together
@@ -85,7 +89,7 @@ impl Endpoint {
             return true;
         }
         self.transfers.end(transfer);
-        Self::complete(actions, request, if refused { Outcome::Refused } else { Outcome::Done });
+        driver.complete(request, if refused { Outcome::Refused } else { Outcome::Done });
         true
     }
 
@@ -98,21 +102,20 @@ impl Endpoint {
     }
 
     /// The receiver of a rendezvous requests the payload in packets.
-    pub(super) fn fetch_arrived(
+    pub(super) fn fetch_arrived<D: Driver>(
         &mut self,
-        now: Instant,
         from: Peer,
         transfer: Transfer,
         reply: Transfer,
         length: u64,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> bool {
         if let Some(number) = transfer.bounce_buffer() {
             let payload = Source::Bounce { transfer, offset: 0 };
             let known = self.bounce_buffers.fetch(number, from).is_some_and(|whole| length <= whole);
             if known {
                 let pieces = BacklogEntry::payload(EntryKind::Pieces { transfer: reply }, length, payload);
-                self.submit(now, from, pieces, actions);
+                self.submit(from, pieces, driver);
             }
             return known || self.peer(from).said_goodbye;
         }
@@ -120,23 +123,21 @@ impl Endpoint {
             Some(&mut State::Send { request, length: whole }) if length <= whole => {
                 let payload = Source::Request { request, offset: 0 };
                 let pieces = BacklogEntry::payload(EntryKind::Pieces { transfer: reply }, length, payload);
-                self.submit(now, from, pieces, actions);
+                self.submit(from, pieces, driver);
                 true
             }
             _ => false,
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
-    pub(super) fn piece_arrived(
+    pub(super) fn piece_arrived<D: Driver>(
         &mut self,
-        now: Instant,
         from: Peer,
         transfer: Transfer,
         offset: u64,
         last: bool,
         bytes: u64,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> bool {
         match self.transfers.get(transfer, from).copied() {
             Some(State::Receive {
@@ -153,11 +154,11 @@ impl Endpoint {
                     return false;
                 }
                 let to = Destination::Request { request, offset: start + offset };
-                actions.push(Action::Place { to, bytes });
+                driver.place(to, bytes);
                 if last {
                     self.transfers.end(transfer);
                     let range = BufferRange { request, multi, offset: start, bytes: whole };
-                    self.rendezvous_received(now, from, range, &envelope, sender, actions);
+                    self.rendezvous_received(from, range, &envelope, sender, driver);
                 } else if let Some(State::Receive { left, .. }) = self.transfers.get(transfer, from) {
                     *left -= bytes;
                 }
@@ -168,11 +169,11 @@ impl Endpoint {
                     return false;
                 }
                 if bytes > 0 {
-                    actions.push(Action::Place { to: Destination::Request { request, offset }, bytes });
+                    driver.place(Destination::Request { request, offset }, bytes);
                 }
                 if last {
                     self.transfers.end(transfer);
-                    Self::complete(actions, request, Outcome::Done);
+                    driver.complete(request, Outcome::Done);
                 } else if let Some(State::Read { left, .. }) = self.transfers.get(transfer, from) {
                     *left -= bytes;
                 }
@@ -183,9 +184,8 @@ impl Endpoint {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
-    pub(super) fn write_arrived(
+    pub(super) fn write_arrived<D: Driver>(
         &mut self,
-        now: Instant,
         from: Peer,
         transfer: Transfer,
         key: u64,
@@ -193,7 +193,7 @@ impl Endpoint {
         left: u64,
         data: Option<u64>,
         bytes: u64,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> bool {
         let allowed = bytes.checked_add(left).is_some_and(|whole| self.allows(key, offset, whole, true));
         self.peer(from);
@@ -207,69 +207,66 @@ impl Endpoint {
             (pending.write_refused, pending.write_bytes) = (false, 0);
         }
         if !refused && bytes > 0 {
-            actions.push(Action::Place { to: Destination::Region { key, offset }, bytes });
+            driver.place(Destination::Region { key, offset }, bytes);
         }
         if left == 0 {
             if let Some(data) = data
                 && !refused
             {
-                actions.push(Action::Notify { from, data, bytes: written_bytes });
+                driver.notify(from, data, written_bytes);
             }
             if refused {
                 let finished = Body::Finished { transfer, count: 1, refused };
-                self.submit(now, from, BacklogEntry::control(finished), actions);
+                self.submit(from, BacklogEntry::control(finished), driver);
             } else {
-                self.acknowledge_transfer(now, from, transfer, 0, actions);
+                self.acknowledge_transfer(from, transfer, 0, driver);
             }
         }
         true
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
-    pub(super) fn read_arrived(
+    pub(super) fn read_arrived<D: Driver>(
         &mut self,
-        now: Instant,
         from: Peer,
         transfer: Transfer,
         key: u64,
         offset: u64,
         length: u64,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> bool {
         let entry = if self.allows(key, offset, length, false) {
             BacklogEntry::payload(EntryKind::Pieces { transfer }, length, Source::Region { key, offset })
         } else {
             BacklogEntry::control(Body::Finished { transfer, count: 1, refused: true })
         };
-        self.submit(now, from, entry, actions);
+        self.submit(from, entry, driver);
         true
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
-    pub(super) fn locate_arrived(
+    pub(super) fn locate_arrived<D: Driver>(
         &mut self,
-        now: Instant,
         from: Peer,
         transfer: Transfer,
         key: u64,
         offset: u64,
         length: u64,
         write: bool,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> bool {
         let refused = !self.allows(key, offset, length, write);
         let located = Body::Located { transfer, key, offset, address: 0, refused };
-        self.submit(now, from, BacklogEntry::control(located), actions);
+        self.submit(from, BacklogEntry::control(located), driver);
         true
     }
 
-    pub(super) fn located_arrived(
+    pub(super) fn located_arrived<D: Driver>(
         &mut self,
         from: Peer,
         transfer: Transfer,
         address: u64,
         refused: bool,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) -> bool {
         let (request, bytes, direction, path) = match self.transfers.get(transfer, from) {
             Some(State::Read { request, bytes, path, .. }) => (*request, *bytes, Direction::Get, path),
@@ -282,28 +279,27 @@ impl Endpoint {
         *path = PayloadPath::Copying;
         if refused {
             self.transfers.end(transfer);
-            Self::complete(actions, request, Outcome::Refused);
+            driver.complete(request, Outcome::Refused);
             return true;
         }
         self.counters.cross_memory_copies += 1;
         self.counters.cross_memory_bytes += bytes;
-        actions.push(Action::Copy { transfer, request, peer: from, direction, address, offset: 0, bytes });
+        driver.copy(MemoryCopy { transfer, request, peer: from, direction, address, offset: 0, bytes });
         true
     }
 
-    pub(super) fn copy_done(
+    pub(super) fn copy_done<D: Driver>(
         &mut self,
-        now: Instant,
         transfer: Transfer,
         result: Result<(), CopyFault>,
-        actions: &mut Vec<Action>,
+        driver: &mut D,
     ) {
         // Unknown: its peer was lost in the meantime.
         let Some(entry) = self.transfers.entry(transfer) else { return };
         let peer = entry.peer;
         match result {
-            Ok(()) => self.copied(now, transfer, actions),
-            Err(CopyFault::Gone) => self.lose(peer, PeerFault::Died, actions),
+            Ok(()) => self.copied(transfer, driver),
+            Err(CopyFault::Gone) => self.lose(peer, PeerFault::Died, driver),
             // The kernel forbids all copies, or cannot copy at these addresses.
             Err(fault @ (CopyFault::Forbidden | CopyFault::BadAddress)) => {
                 if fault == CopyFault::Forbidden {
@@ -330,29 +326,24 @@ impl Endpoint {
                 {
                     *path = PayloadPath::Packets;
                 }
-                self.submit(now, peer, entry, actions);
+                self.submit(peer, entry, driver);
             }
         }
     }
 
-    fn copied(&mut self, now: Instant, transfer: Transfer, actions: &mut Vec<Action>) {
+    fn copied<D: Driver>(&mut self, transfer: Transfer, driver: &mut D) {
         let Some(entry) = self.transfers.end(transfer) else { return };
         match entry.state {
             State::Receive { request, multi, sender, envelope, offset, bytes, .. } => {
                 let range = BufferRange { request, multi, offset, bytes };
-                self.rendezvous_received(now, entry.peer, range, &envelope, sender, actions);
+                self.rendezvous_received(entry.peer, range, &envelope, sender, driver);
             }
-            State::Read { request, .. } => Self::complete(actions, request, Outcome::Done),
+            State::Read { request, .. } => driver.complete(request, Outcome::Done),
             State::Write { request, bytes, data, .. } => {
                 if let Some(data) = data {
-                    self.submit(
-                        now,
-                        entry.peer,
-                        BacklogEntry::control(Body::Written { data, bytes }),
-                        actions,
-                    );
+                    self.submit(entry.peer, BacklogEntry::control(Body::Written { data, bytes }), driver);
                 }
-                Self::complete(actions, request, Outcome::Done);
+                driver.complete(request, Outcome::Done);
             }
             State::Send { .. } => {}
         }

@@ -2,17 +2,14 @@
 //!
 //! The link answers whether a peer has free slots. This file does not know how the link finds out.
 
-use alloc::vec::Vec;
-
 use super::{Endpoint, Outbound};
-use crate::action::Action;
+use crate::driver::Driver;
 use crate::event::{Peer, PeerFault};
 use crate::flow::NotReady;
-use crate::time::Instant;
 
 impl Endpoint {
     /// The link has looked for free slots at `peer`.
-    pub(super) fn room_answered(&mut self, now: Instant, peer: Peer, slots: u32, actions: &mut Vec<Action>) {
+    pub(super) fn room_answered<D: Driver>(&mut self, peer: Peer, slots: u32, driver: &mut D) {
         let Endpoint { config, peers, counters, timers, .. } = self;
         let Some(state) = peers.get_mut(peer.0 as usize) else { return };
         let Outbound::Connected(sender) = &mut state.outbound else { return };
@@ -20,7 +17,7 @@ impl Endpoint {
         if slots > 0 {
             sender.found_room(slots);
         } else {
-            match sender.found_none(now, &config.scheme) {
+            match sender.found_none(driver.now(), &config.scheme) {
                 NotReady::AskAgain => {}
                 NotReady::RetryAt(at) => {
                     counters.rnr_naks += 1;
@@ -28,7 +25,7 @@ impl Endpoint {
                         && pending.stalled_since.is_none()
                         && !pending.backlog.is_empty()
                     {
-                        pending.stalled_since = Some(now);
+                        pending.stalled_since = Some(driver.now());
                         counters.stalls += 1;
                     }
                     // The machine does not ask again before the timer. New messages wait behind the refused packet.
@@ -38,17 +35,17 @@ impl Endpoint {
                 }
                 NotReady::GiveUp => {
                     counters.rnr_naks += 1;
-                    self.lose(peer, PeerFault::NotReady, actions);
+                    self.lose(peer, PeerFault::NotReady, driver);
                     return;
                 }
             }
         }
-        self.send_while_credited(now, peer, actions);
+        self.send_while_credited(peer, driver);
     }
 
     /// Retries all peers whose timer has expired.
-    pub(super) fn retry(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        while let Some(peer) = self.timers.take_due(now) {
+    pub(super) fn retry<D: Driver>(&mut self, driver: &mut D) {
+        while let Some(peer) = self.timers.take_due(driver.now()) {
             let state = &mut self.peers[peer.0 as usize];
             if !state.has_backlog() && !state.is_due() {
                 // A goodbye has voided the refused packet. The next message asks for itself.
@@ -59,7 +56,7 @@ impl Endpoint {
                 continue;
             }
             self.counters.rnr_retries += 1;
-            actions.push(Action::AskRoom { to: peer, at_once: true });
+            driver.ask_room(peer, true);
         }
     }
 }

@@ -2,16 +2,14 @@
 //!
 //! This file does not know when credits return; [`crate::flow`] decides that.
 
-use alloc::vec::Vec;
-
 use super::receiver_memory::{Stage, announce};
-use super::{Endpoint, Outbound, PeerEntry, PendingWork, compulsory};
-use crate::action::{Action, Outcome, Source};
+use super::{Endpoint, Outbound, PeerEntry, PendingWork, Refusal, compulsory};
+use crate::action::{Outcome, Source};
 use crate::counters::Counters;
+use crate::driver::Driver;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
 use crate::flow::{self, RoomQuery};
 use crate::packet::{Body, Geometry, Marks, Packet, Space};
-use crate::time::Instant;
 use crate::transfer::State;
 
 /// An entry of a peer's backlog: it leaves in one packet or several.
@@ -93,7 +91,46 @@ impl BacklogEntry {
 }
 
 impl Endpoint {
-    pub(super) fn send(&mut self, now: Instant, send: SendCommand, actions: &mut Vec<Action>) {
+    /// Sends a message, or queues it.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    #[inline(always)]
+    pub(super) fn send<D: Driver>(&mut self, send: SendCommand, mut driver: D) -> Result<(), Refusal> {
+        let SendCommand { request, to, space, tag, data, bytes, level } = send;
+        let Some(packet) = self.single_packet(to, space, tag, data, bytes, level) else {
+            return self.send_out_of_line(send, driver);
+        };
+        driver.transmit(to, &packet, Source::Request { request, offset: 0 });
+        driver.complete(request, Outcome::Done);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn send_out_of_line<D: Driver>(&mut self, send: SendCommand, mut driver: D) -> Result<(), Refusal> {
+        let SendCommand { request, to, space, tag, data, bytes, level } = send;
+        if let Some((packet, transfer)) = self.forced_rendezvous(to, space, tag, data, bytes, level) {
+            driver.fill_bounce(transfer, request);
+            driver.transmit(to, &packet, Source::Bounce { transfer, offset: 0 });
+            driver.complete(request, Outcome::Done);
+            return Ok(());
+        }
+        self.check_bounds(to, bytes, &driver)?;
+        if level == SendLevel::Injected
+            && self.may_fit_later(to, bytes)
+            && !driver.may_exceed_bounce_limit(to, self.bounce_buffers_for(to))
+        {
+            return Err(Refusal::BounceBuffers);
+        }
+        let announced = self.announces_user_buffer(to, bytes, level);
+        let request = driver.hold(request, announced);
+        self.queue(SendCommand { request, ..send }, &mut driver);
+        self.send_return_requests(&mut driver);
+        Ok(())
+    }
+
+    /// Queues a message, and sends what the credits allow.
+    fn queue<D: Driver>(&mut self, send: SendCommand, driver: &mut D) {
         let SendCommand { request, to, space, tag, data, bytes, level } = send;
         self.counters.messages_sent += 1;
         self.counters.bytes_sent += bytes;
@@ -115,14 +152,14 @@ impl Endpoint {
         let state = self.peer(to);
         entry.number = state.next_number;
         state.next_number = state.next_number.wrapping_add(1);
-        self.submit(now, to, entry, actions);
+        self.submit(to, entry, driver);
         if level == SendLevel::Injected {
-            self.copy_injected(to, request, actions);
+            self.copy_injected(to, request, driver);
         }
     }
 
     /// Completes the injected message of `request`, the last one posted, by a bounce buffer if it has not left.
-    fn copy_injected(&mut self, to: Peer, request: Request, actions: &mut Vec<Action>) {
+    fn copy_injected<D: Driver>(&mut self, to: Peer, request: Request, driver: &mut D) {
         let Endpoint { peers, bounce_buffers, counters, .. } = self;
         let state = &mut peers[to.0 as usize];
         let Some(PendingWork { backlog, bounce_buffers: bounce_buffers_there, .. }) =
@@ -141,17 +178,14 @@ impl Endpoint {
         counters.peak_bounce_bytes = counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
         entry.payload = Source::Bounce { transfer, offset: 0 };
         entry.complete = None;
-        actions.push(Action::FillBounce { transfer, request });
-        Self::complete(actions, request, Outcome::Done);
+        driver.fill_bounce(transfer, request);
+        driver.complete(request, Outcome::Done);
     }
 
-    /// Fast path of a send: the packet of a message that can leave at once. The message fits into one packet, the
-    /// credits suffice, and nothing waits before it. `None`: try [`Endpoint::try_rendezvous`], then post the send.
-    ///
-    /// The effects equal those of `handle` with `Posted(Send)` whose actions are one `Transmit` and one `Complete`. The
-    /// driver needs no request for the message.
+    /// The packet of a message that can leave at once: it fits into one packet, the credits suffice, and nothing waits
+    /// before it.
     #[inline(always)]
-    pub fn try_send(
+    fn single_packet(
         &mut self,
         to: Peer,
         space: Space,
@@ -191,10 +225,9 @@ impl Endpoint {
         })
     }
 
-    /// [`Endpoint::try_send`] for a receiver without memory. The packet is a rendezvous, whose address the driver fills
-    /// in. The equivalent actions have one `FillBounce` before `Transmit` and `Complete`.
+    /// The same for a receiver without memory: a rendezvous packet, and the bounce buffer that it announces.
     #[cold]
-    pub fn try_rendezvous(
+    fn forced_rendezvous(
         &mut self,
         to: Peer,
         space: Space,
@@ -202,7 +235,7 @@ impl Endpoint {
         data: Option<u64>,
         bytes: u64,
         level: SendLevel,
-    ) -> Option<Packet> {
+    ) -> Option<(Packet, Transfer)> {
         let Endpoint { config, peers, counters, pool, budget, bounce_buffers, spare, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
         if !state.rendezvous_only || bytes == 0 {
@@ -233,22 +266,22 @@ impl Endpoint {
         counters.bytes_sent += bytes;
         counters.forced_rendezvous += 1;
         counters.peak_bounce_bytes = counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
-        Some(packet)
+        Some((packet, transfer))
     }
 
     /// Queues `entry` behind everything submitted before, and sends what the credits allow.
-    pub(super) fn submit(&mut self, now: Instant, to: Peer, entry: BacklogEntry, actions: &mut Vec<Action>) {
+    pub(super) fn submit<D: Driver>(&mut self, to: Peer, entry: BacklogEntry, driver: &mut D) {
         self.peer(to);
         let Endpoint { peers, spare, .. } = self;
         let state = &mut peers[to.0 as usize];
         match state.outbound {
             Outbound::Absent => {
                 state.outbound = Outbound::Connecting;
-                actions.push(Action::Connect { to });
+                driver.connect(to);
             }
             Outbound::Lost(fault) => {
                 if let Some(request) = self.requester(&entry) {
-                    Self::complete(actions, request, Outcome::Lost { peer: Some(to), fault });
+                    driver.complete(request, Outcome::Lost { peer: Some(to), fault });
                 }
                 return;
             }
@@ -257,7 +290,7 @@ impl Endpoint {
         let backlog = &mut spare.begin(&mut state.pending).backlog;
         spare.push(backlog, entry);
         self.backlogged += 1;
-        self.send_while_credited(now, to, actions);
+        self.send_while_credited(to, driver);
     }
 
     /// Ends the transfer of an entry that will not be sent. Returns the request that the entry serves.
@@ -285,7 +318,7 @@ impl Endpoint {
 
     /// Sends the backlog of `to` in order, until it is empty or the credits are used up.
     #[inline]
-    pub(super) fn send_while_credited(&mut self, now: Instant, to: Peer, actions: &mut Vec<Action>) {
+    pub(super) fn send_while_credited<D: Driver>(&mut self, to: Peer, driver: &mut D) {
         let Endpoint {
             config,
             peers,
@@ -302,7 +335,7 @@ impl Endpoint {
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
         let rendezvous_only = state.unreserved || budget.is_over_limit();
         if state.pending.as_deref().is_some_and(|pending| pending.compulsory.waits()) {
-            compulsory::send(config, state, to, rendezvous_only, pool, counters, actions);
+            compulsory::send(config, state, to, rendezvous_only, pool, counters, driver);
         }
         let Outbound::Connected(sender) = &mut state.outbound else { return };
         let Some(pending) = state.pending.as_deref_mut() else {
@@ -322,19 +355,19 @@ impl Endpoint {
                 let waits = room_query != Some(RoomQuery::Immediate);
                 state.backlog_waited |= waits;
                 if waits && pending.stalled_since.is_none() && !pending.backlog.is_empty() {
-                    pending.stalled_since = Some(now);
+                    pending.stalled_since = Some(driver.now());
                     counters.stalls += 1;
                 }
                 if let Some(room_query) = room_query
                     && !state.asked_room
                 {
                     state.asked_room = true;
-                    actions.push(Action::AskRoom { to, at_once: room_query == RoomQuery::Immediate });
+                    driver.ask_room(to, room_query == RoomQuery::Immediate);
                 }
                 return;
             }
             if let Some(since) = pending.stalled_since.take() {
-                let stalled_ns = now.since_ns(since);
+                let stalled_ns = driver.now().since_ns(since);
                 counters.stalled_ns += stalled_ns;
                 pending.stalled_ns += stalled_ns;
             }
@@ -357,7 +390,7 @@ impl Endpoint {
                     counters,
                 );
                 counters.count_kind(&packet.body);
-                actions.push(Action::Transmit { to, packet, payload: Source::None });
+                driver.transmit(to, &packet, Source::None);
                 continue;
             }
             let Some(entry) = pending.backlog.front_mut() else { return };
@@ -374,7 +407,7 @@ impl Endpoint {
                         pending.bounce_buffers += 1;
                         counters.peak_bounce_bytes =
                             counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
-                        actions.push(Action::FillBounce { transfer, request });
+                        driver.fill_bounce(transfer, request);
                     }
                     _ => entry.complete = None, // complete already, or when the receiver has it
                 }
@@ -414,17 +447,17 @@ impl Endpoint {
             let receiver = state.receiver.as_mut();
             carry_credits(&config.geometry, &mut packet, slots, finished, receiver, pool, counters);
             counters.count_kind(&packet.body);
-            actions.push(Action::Transmit { to, packet, payload });
+            driver.transmit(to, &packet, payload);
             if finished {
                 if let Some(request) = entry.complete {
-                    actions.push(Action::Complete { request, outcome: Outcome::Done });
+                    driver.complete(request, Outcome::Done);
                 }
                 if let (EntryKind::Eager { .. }, Source::Bounce { transfer, .. }) =
                     (entry.kind, entry.payload)
                 {
                     pending.bounce_buffers -= 1;
                     bounce_buffers.end(transfer);
-                    actions.push(Action::FreeBounce { transfer });
+                    driver.free_bounce(transfer);
                 }
                 spare.pop(&mut pending.backlog);
                 *backlogged -= 1;
@@ -434,7 +467,7 @@ impl Endpoint {
 
     /// Returns credits to `to` explicitly, if they are due. Credit packets cost no credit and never wait behind data.
     #[inline]
-    pub(super) fn return_credits(&mut self, to: Peer, actions: &mut Vec<Action>) {
+    pub(super) fn return_credits<D: Driver>(&mut self, to: Peer, driver: &mut D) {
         let Endpoint { config, peers, counters, pool, budget, .. } = self;
         let Some(PeerEntry {
             outbound,
@@ -453,7 +486,7 @@ impl Endpoint {
             Outbound::Absent if config.scheme.grants() => {
                 // The first credits to a peer that we have nothing to send to: we need a lane to it.
                 *outbound = Outbound::Connecting;
-                actions.push(Action::Connect { to });
+                driver.connect(to);
                 return;
             }
             _ => return,
@@ -473,7 +506,7 @@ impl Endpoint {
             ..Packet::new(Body::Credit, 0)
         };
         packet.marks.rendezvous_only = *unreserved || budget.is_over_limit();
-        actions.push(Action::Transmit { to, packet, payload: Source::None });
+        driver.transmit(to, &packet, Source::None);
     }
 }
 

@@ -6,9 +6,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
+use crate::action::{Action, MemoryCopy, Outcome};
 use crate::config::{AttachPolicy, DataRegion, MAX_EAGER_BYTES, Scheme};
+use crate::driver::Recorder;
 use crate::event::{
-    MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, SendCommand, SendLevel, Transfer,
+    MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Transfer,
 };
 use crate::packet::{Geometry, Packet, Space};
 
@@ -46,6 +48,7 @@ fn bench_with(scheme: Scheme, start_slots: u32, quota_slots: u32) -> Bench {
         eager_bytes: 1000,
         cross_memory: true,
         remote_inline_bytes: 100,
+        max_backlog: u32::MAX,
         max_unexpected: 4,
         unexpected_budget_bytes: 1 << 20,
         bounce_bytes: 1 << 20,
@@ -120,7 +123,7 @@ fn short(action: &Action) -> String {
         Action::FreeBounce { transfer } => {
             format!("free bounce {}", transfer.bounce_buffer().expect("a copy"))
         }
-        Action::Copy { bytes, .. } => format!("copy {bytes}"),
+        Action::Copy(MemoryCopy { bytes, .. }) => format!("copy {bytes}"),
         Action::DropPeer { .. } => "drop peer".into(),
         Action::Notify { data, bytes, .. } => format!("notify {data} {bytes}"),
     }
@@ -132,9 +135,9 @@ impl Bench {
         self
     }
 
-    fn event(&mut self, event: Event) -> Vec<String> {
+    fn event(&mut self, event: Event<'_>) -> Vec<String> {
         let mut actions = Vec::new();
-        self.machine.handle(self.now, event, &mut actions);
+        self.machine.handle(event, Recorder::new(self.now, &mut actions)).expect("within the bounds");
         actions.iter().map(short).collect()
     }
 
@@ -162,7 +165,7 @@ impl Bench {
             granted_total: self.granted,
             ..Packet::new(body, payload_bytes)
         };
-        self.event(Event::Arrived { from: PEER, packet })
+        self.event(Event::Arrived { from: PEER, packet: &packet })
     }
 
     fn eager(&mut self, length: u32, payload_bytes: u32) -> Vec<String> {
@@ -595,18 +598,19 @@ fn the_peer_entry_is_freed_when_both_sides_have_detached() {
 #[test]
 fn unread_credit_packets_of_an_earlier_lease_cause_a_lane_change() {
     let mut b = bench(Scheme::Static { piggyback: false }, 2);
-    let packet = || {
-        Packet::new(Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge: None }, 0)
-    };
-    let arrived = |packet| Event::Arrived { from: PEER, packet };
-    b.event(arrived(packet()));
-    assert!(b.event(arrived(packet())).contains(&"credit total 2".into()));
+    let packet = Packet::new(
+        Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge: None },
+        0,
+    );
+    let arrived = || Event::Arrived { from: PEER, packet: &packet };
+    b.event(arrived());
+    assert!(b.event(arrived()).contains(&"credit total 2".into()));
     assert_eq!(b.arrive(Body::Detach, 0), ["retire", "free lane"]);
     let attached = Event::Attached { peer: PEER, quota_slots: 2, start_slots: 2, epoch: 1 };
     assert_eq!(b.event(attached), ["detach", "disconnect"]);
     // The first credits of the new lease need a lane back to the sender again.
-    assert!(b.event(arrived(packet())).contains(&"connect".into()));
-    b.event(arrived(packet()));
+    assert!(b.event(arrived()).contains(&"connect".into()));
+    b.event(arrived());
     let connected =
         Event::Connected { peer: PEER, quota_slots: 2, start_slots: 2, credit_slots: 1, epoch: 5 };
     assert_eq!(b.event(connected), ["credit total 2"]);
@@ -621,6 +625,7 @@ fn nearly_full(quota_slots: u32) -> Bench {
     let config = Config {
         unexpected_budget_bytes: reserved + three,
         planned_quota_slots: quota_slots,
+        max_backlog: u32::MAX,
         max_unexpected: 1000,
         ..*bench.machine.config()
     };
@@ -642,7 +647,8 @@ impl Bench {
         let mut actions = Vec::new();
         let (request, to, level) = (Request(request), PEER, SendLevel::Delivered);
         let send = SendCommand { request, to, space: Space::Untagged, tag: 0, data: None, bytes: 0, level };
-        self.machine.handle(self.now, Event::Posted(Command::Send(send)), &mut actions);
+        let driver = Recorder::new(self.now, &mut actions);
+        self.machine.handle(Event::Posted(Command::Send(send)), driver).expect("within the bounds");
         match actions.first() {
             Some(Action::Transmit { packet, .. }) => packet.marks.rendezvous_only,
             other => panic!("{other:?} instead of a packet"),
@@ -652,7 +658,7 @@ impl Bench {
     fn arrive_with_rendezvous_only(&mut self, rendezvous_only: bool) -> Vec<String> {
         let mut packet = Packet { granted_total: self.granted, ..Packet::new(Body::Credit, 0) };
         packet.marks.rendezvous_only = rendezvous_only;
-        self.event(Event::Arrived { from: PEER, packet })
+        self.event(Event::Arrived { from: PEER, packet: &packet })
     }
 
     fn finished(&mut self, transfer: u32, count: u32) -> Vec<String> {
@@ -663,7 +669,7 @@ impl Bench {
     fn arrive_keeping_rendezvous_only(&mut self, body: Body) -> Vec<String> {
         let mut packet = Packet { granted_total: self.granted, ..Packet::new(body, 0) };
         packet.marks.rendezvous_only = true;
-        self.event(Event::Arrived { from: PEER, packet })
+        self.event(Event::Arrived { from: PEER, packet: &packet })
     }
 
     fn inject(&mut self, request: u32, bytes: u64) -> Vec<String> {

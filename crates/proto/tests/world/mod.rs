@@ -6,21 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_proto::{
-    Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event,
-    FastArrival, Geometry, Instant, MessageId, MessagePart, Outcome, PACKET_KINDS, Packet, Peer, PeerFault,
-    ReceiveCommand, ReceivedMessage, Request, Scheme, SendCommand, Source, UnexpectedArrival,
-    UnexpectedMatch, unexpected_cost_bytes,
+    Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
+    Instant, MemoryCopy, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault, Recorder, Request,
+    Scheme, Source, unexpected_cost_bytes,
 };
-
-/// How often each fast path was used.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FastPathCounts {
-    pub messages: u64,
-    pub parts: u64,
-    pub credits: u64,
-    pub early: u64,
-    pub found: u64,
-}
 
 /// Settings of all endpoints of a world.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +46,7 @@ impl Plan {
             eager_bytes: self.eager_bytes,
             cross_memory: self.cross_memory,
             remote_inline_bytes: 64,
+            max_backlog: u32::MAX,
             max_unexpected: 1 << 20,
             unexpected_budget_bytes: self.budget_bytes,
             bounce_bytes: self.bounce_bytes,
@@ -130,7 +120,7 @@ pub struct TestRank {
     /// Maximum of bytes in bounce buffers. Unit: bytes.
     pub peak_bounce_bytes: usize,
     regions: BTreeMap<u64, Vec<u8>>,
-    events: VecDeque<Event>,
+    events: VecDeque<Event<'static>>,
     awaiting_room: Vec<Peer>,
     next_epoch: u16,
     /// Endpoints that wait for a lane of this mailbox.
@@ -158,10 +148,6 @@ pub struct World {
     /// Packets that set `rendezvous_only` after one that did not, and the other way round.
     pub switched_on: u64,
     pub switched_off: u64,
-    /// Uses of the fast paths.
-    pub fast_paths: FastPathCounts,
-    /// Also runs the event path for every event, and compares.
-    pub compare: bool,
 }
 
 impl World {
@@ -194,8 +180,6 @@ impl World {
             record: None,
             switched_on: 0,
             switched_off: 0,
-            fast_paths: FastPathCounts::default(),
-            compare: false,
         }
     }
 
@@ -222,30 +206,6 @@ impl World {
 
     pub fn post(&mut self, rank: u32, command: Command) {
         self.handle(rank, Event::Posted(command));
-    }
-
-    /// Sends by `try_send` or `try_rendezvous` where possible, else by posting.
-    pub fn send_fast(&mut self, from: u32, send: SendCommand) {
-        let SendCommand { request, to, space, tag, data, bytes, level } = send;
-        let machine = &mut self.ranks[from as usize].machine;
-        let packet = machine
-            .try_send(to, space, tag, data, bytes, level)
-            .or_else(|| machine.try_rendezvous(to, space, tag, data, bytes, level));
-        match packet {
-            None => self.post(from, Command::Send(send)),
-            Some(packet) => {
-                let mut payload = Source::Request { request, offset: 0 };
-                if let Body::Rendezvous { transfer, .. } = packet.body {
-                    self.perform(from, None, Action::FillBounce { transfer, request });
-                    payload = Source::Bounce { transfer, offset: 0 };
-                }
-                if let Some(record) = &mut self.record {
-                    record.push((from, Action::Transmit { to, packet, payload }));
-                }
-                self.transmit(from, to, packet, payload);
-                self.perform(from, None, Action::Complete { request, outcome: Outcome::Done });
-            }
-        }
     }
 
     /// The endpoint of `rank` stops: its packets stay, and it handles no event any more.
@@ -312,7 +272,7 @@ impl World {
             }
             Candidate::Arrival => {
                 let packet = lanes[0].packets[0].0;
-                self.handle(to, Event::Arrived { from: Peer(from), packet });
+                self.handle(to, Event::Arrived { from: Peer(from), packet: &packet });
             }
             Candidate::Attachment => {
                 lanes[0].attached = true;
@@ -446,104 +406,7 @@ impl World {
         }
     }
 
-    /// Passes `event` to the machine of `rank`, half of the time on the fast path. With `compare`, two machines take
-    /// both paths and must give the same actions and states.
-    fn dispatch(&mut self, rank: u32, event: Event, actions: &mut Vec<Action>) {
-        let (now, chance) = (self.now, self.trace >> 40);
-        let machine = &mut self.ranks[rank as usize].machine;
-        let compared = self.compare.then(|| {
-            let (mut other, mut expected) = (machine.clone(), Vec::new());
-            other.handle(now, event.clone(), &mut expected);
-            (other, expected)
-        });
-        let FastPathCounts { messages, parts, credits, early, found } = &mut self.fast_paths;
-        match &event {
-            Event::Arrived { from, packet }
-                if chance & 1 == 0 && matches!(packet.body, Body::More { .. }) =>
-            {
-                match machine.try_part_arrival(*from, packet) {
-                    Some(MessagePart { to, bytes, credits_due }) => {
-                        *parts += 1;
-                        if bytes > 0 {
-                            actions.push(Action::Place { to, bytes });
-                        }
-                        actions.push(Action::Retire);
-                        if credits_due {
-                            machine.send_due_credits(now, *from, actions);
-                        }
-                    }
-                    None => machine.handle(now, event, actions),
-                }
-            }
-            Event::Arrived { from, packet } if chance & 1 == 0 => match machine.try_arrival(*from, packet) {
-                Some(FastArrival::Message {
-                    received: ReceivedMessage { request, envelope, bytes },
-                    credits_due,
-                }) => {
-                    *messages += 1;
-                    if bytes > 0 {
-                        let to = Destination::Request { request, offset: 0 };
-                        actions.push(Action::Place { to, bytes });
-                    }
-                    let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
-                    actions.extend([Action::Complete { request, outcome }, Action::Retire]);
-                    if credits_due {
-                        machine.send_due_credits(now, *from, actions);
-                    }
-                }
-                Some(FastArrival::Credits { credits_due }) => {
-                    *credits += 1;
-                    actions.push(Action::Retire);
-                    if credits_due {
-                        machine.send_due_credits(now, *from, actions);
-                    }
-                }
-                None => match machine.try_unexpected_arrival(*from, packet) {
-                    Some(UnexpectedArrival { message, bytes, credits_due }) => {
-                        *early += 1;
-                        if bytes > 0 {
-                            let to = Destination::Message { message, offset: 0 };
-                            actions.extend([
-                                Action::AllocateUnexpected { message, bytes },
-                                Action::Place { to, bytes },
-                            ]);
-                        }
-                        actions.push(Action::Retire);
-                        if credits_due {
-                            machine.send_due_credits(now, *from, actions);
-                        }
-                    }
-                    None => machine.handle(now, event, actions),
-                },
-            },
-            Event::Posted(Command::Receive(receive)) if chance & 1 == 0 && receive.multi.is_none() => {
-                let ReceiveCommand { request, pattern, capacity_bytes, .. } = *receive;
-                if !machine.try_post_receive(request, &pattern, capacity_bytes) {
-                    match machine.try_receive_unexpected(&pattern, capacity_bytes) {
-                        Some(UnexpectedMatch { message, envelope, bytes }) => {
-                            *found += 1;
-                            if bytes > 0 {
-                                actions.push(Action::Deliver { message, request, offset: 0, bytes });
-                            }
-                            if envelope.length > 0 {
-                                actions.push(Action::FreeUnexpected { message });
-                            }
-                            let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
-                            actions.push(Action::Complete { request, outcome });
-                        }
-                        None => machine.handle(now, event, actions),
-                    }
-                }
-            }
-            _ => machine.handle(now, event, actions),
-        }
-        if let Some((other, expected)) = compared {
-            assert_eq!(*actions, expected, "the fast path gives other actions");
-            assert_eq!(format!("{machine:?}"), format!("{other:?}"), "the fast path gives another state");
-        }
-    }
-
-    fn handle(&mut self, rank: u32, event: Event) {
+    fn handle(&mut self, rank: u32, event: Event<'_>) {
         let mut actions = Vec::new();
         let mut next = Some(event);
         while let Some(event) = next {
@@ -551,7 +414,8 @@ impl World {
                 Event::Arrived { from, .. } => Some(from.0),
                 _ => None,
             };
-            self.dispatch(rank, event, &mut actions);
+            let driver = Recorder::new(self.now, &mut actions);
+            self.ranks[rank as usize].machine.handle(event, driver).expect("within the bounds");
             let mut retired = 0;
             for action in actions.drain(..) {
                 retired += u32::from(action == Action::Retire);
@@ -682,7 +546,7 @@ impl World {
                     "{message:?} has no buffer"
                 );
             }
-            Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
+            Action::Copy(MemoryCopy { transfer, request, peer, direction, address, offset, bytes }) => {
                 let result = if self.plan.copies_forbidden {
                     Err(CopyFault::Forbidden)
                 } else if self.dropped.contains(&(peer.0, rank)) {

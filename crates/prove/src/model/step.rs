@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_proto::canonical::Lease;
 use weir_proto::{
     Action, Body, Command, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer, PeerFault,
-    ReceiveCommand, Request, SendCommand, SendLevel, Space,
+    ReceiveCommand, Recorder, Request, SendCommand, SendLevel, Space,
 };
 
 use super::checks::{Violation, guarded, violation};
@@ -60,7 +60,7 @@ impl Setup {
                     let posted = Event::Posted(Command::Receive(receive));
                     self.handle(next, to, None, posted, &mut effect)?;
                 }
-                let arrived = Event::Arrived { from: Peer(from), packet };
+                let arrived = Event::Arrived { from: Peer(from), packet: &packet };
                 self.handle(next, to, Some(from), arrived, &mut effect)?;
                 to
             }
@@ -104,7 +104,8 @@ impl Setup {
             Move::Retry { who } => {
                 let deadline = next.endpoints[who as usize].next_deadline().expect("a pending timer");
                 self.act(next, who, None, &mut effect, |machine, actions| {
-                    machine.handle(deadline, Event::Deadline, actions);
+                    let driver = Recorder::new(deadline, actions);
+                    machine.handle(Event::Deadline, driver).expect("only commands are refused");
                 })?;
                 who
             }
@@ -117,7 +118,7 @@ impl Setup {
                 next.steals += u8::from(self.max_steals.is_some());
                 self.act(next, at, None, &mut effect, |machine, actions| {
                     assert!(
-                        machine.steal_for_absent_sender(Instant(0), actions),
+                        machine.steal_for_absent_sender(&mut Recorder::new(Instant(0), actions)),
                         "there is an absent sender"
                     );
                 })?;
@@ -149,17 +150,17 @@ impl Setup {
         state: &mut State,
         endpoint: u32,
         arrived_from: Option<u32>,
-        event: Event,
+        event: Event<'_>,
         effect: &mut Effect,
     ) -> Result<(), Violation> {
-        let arrived = if let Event::Arrived { packet, .. } = &event { Some(*packet) } else { None };
+        let arrived = if let Event::Arrived { packet, .. } = &event { Some(**packet) } else { None };
         let machine = &state.endpoints[endpoint as usize];
         let arriving = arrived_from.and_then(|from| machine.arriving_bytes(Peer(from)));
         let received = machine.counters().messages_received;
         let watched = arrived_from.filter(|_| self.watch_activity);
         let before = watched.and_then(|from| self.activity(state, from, endpoint));
         self.act(state, endpoint, arrived_from, effect, |machine, actions| {
-            machine.handle(Instant(0), event, actions);
+            machine.handle(event, Recorder::new(Instant(0), actions)).expect("within the bounds");
         })?;
         let Some((packet, from)) = arrived.zip(arrived_from) else { return Ok(()) };
         // I5: a packet that ends a message delivers exactly one, others none.

@@ -292,6 +292,7 @@ impl Setup {
             eager_bytes,
             cross_memory: true, // the network models remote gets
             remote_inline_bytes: 64,
+            max_backlog: u32::MAX,
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: budget_bytes,
             bounce_bytes: UNEXPECTED_BUDGET_BYTES,

@@ -74,6 +74,7 @@ impl WorldSpec {
             eager_bytes: 2048,
             cross_memory: true,
             remote_inline_bytes: 64,
+            max_backlog: u32::MAX,
             max_unexpected: 1 << 20,
             unexpected_budget_bytes: 1 << 40,
             bounce_bytes: 0,

@@ -2,11 +2,15 @@
 //! time.
 
 use alloc::vec;
+use alloc::vec::Vec;
 
 use super::*;
+use crate::action::Action;
 use crate::config::{AttachPolicy, Config, DataRegion, Scheme};
+use crate::driver::Recorder;
 use crate::event::{Command, Event, Request, SendCommand, SendLevel};
 use crate::packet::{Geometry, Space};
+use crate::time::Instant;
 
 const ONE_CREDIT_SLOT: u32 = 1;
 
@@ -34,6 +38,7 @@ fn config() -> Config {
         eager_bytes: 1000,
         cross_memory: true,
         remote_inline_bytes: 100,
+        max_backlog: u32::MAX,
         max_unexpected: 1000,
         unexpected_budget_bytes: 1 << 20,
         bounce_bytes: 1 << 20,
@@ -66,9 +71,9 @@ impl Bench {
         bench
     }
 
-    fn event(&mut self, event: Event) -> Vec<(u32, Body)> {
+    fn event(&mut self, event: Event<'_>) -> Vec<(u32, Body)> {
         let mut actions = Vec::new();
-        self.machine.handle(Instant(0), event, &mut actions);
+        self.machine.handle(event, Recorder::new(Instant(0), &mut actions)).expect("within the bounds");
         let sent = |action: &Action| match action {
             Action::Transmit { to, packet, .. } => {
                 assert_eq!(packet.marks.rendezvous_only, self.says_rendezvous_only, "{packet:?}");
@@ -90,7 +95,7 @@ impl Bench {
             granted_total: self.granted[from as usize],
             ..Packet::new(body, 0)
         };
-        self.event(Event::Arrived { from: Peer(from), packet })
+        self.event(Event::Arrived { from: Peer(from), packet: &packet })
     }
 
     fn eager(&mut self, from: u32) -> Vec<(u32, Body)> {

@@ -7,7 +7,7 @@ fn hardware(rnr_retries: u8) -> Bench {
     bench(Scheme::Hardware { rnr_timer_ns: 10_000, rnr_retries }, 4)
 }
 
-fn room(slots: u32) -> Event {
+fn room(slots: u32) -> Event<'static> {
     Event::Room { peer: PEER, slots }
 }
 
@@ -20,7 +20,7 @@ impl Bench {
         let body = Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge: None };
         let marks = crate::Marks { backlogged: true, ..Default::default() };
         let packet = Packet { marks, granted_total: self.granted, ..Packet::new(body, 0) };
-        self.event(Event::Arrived { from: PEER, packet })
+        self.event(Event::Arrived { from: PEER, packet: &packet })
     }
 }
 
@@ -121,7 +121,8 @@ fn in_the_connection_form_every_packet_piggybacks_credits() {
         let mut actions = Vec::new();
         let (request, to, space, level) = (Request(9), PEER, Space::Tagged, SendLevel::Delivered);
         let send = SendCommand { request, to, space, tag: 0, data: None, bytes: 250, level };
-        receiver.machine.handle(receiver.now, Event::Posted(Command::Send(send)), &mut actions);
+        let driver = Recorder::new(receiver.now, &mut actions);
+        receiver.machine.handle(Event::Posted(Command::Send(send)), driver).expect("within the bounds");
         let granted = |action: &Action| match action {
             Action::Transmit { packet, .. } => Some(packet.granted_total),
             _ => None,
@@ -183,9 +184,10 @@ fn adaptive(start_slots: u32, quota_slots: u32) -> Bench {
 fn only_packets_from_the_backlog_are_marked() {
     let mut sender = adaptive(1, 8);
     let mut marks = Vec::new();
-    let mut post = |sender: &mut Bench, event: Event| {
+    let mut post = |sender: &mut Bench, event: Event<'_>| {
         let mut actions = Vec::new();
-        sender.machine.handle(sender.now, event, &mut actions);
+        let driver = Recorder::new(sender.now, &mut actions);
+        sender.machine.handle(event, driver).expect("within the bounds");
         for action in actions {
             if let Action::Transmit { packet, .. } = action {
                 marks.push(packet.marks.backlogged);
@@ -196,14 +198,11 @@ fn only_packets_from_the_backlog_are_marked() {
         let (request, to, space, level) = (Request(request), PEER, Space::Tagged, SendLevel::Delivered);
         Event::Posted(Command::Send(SendCommand { request, to, space, tag: 0, data: None, bytes: 8, level }))
     };
-    let granted = |total| {
-        let packet = Packet { granted_total: total, ..Packet::new(Body::Credit, 0) };
-        Event::Arrived { from: PEER, packet }
-    };
+    let granted = Packet { granted_total: 3, ..Packet::new(Body::Credit, 0) };
     post(&mut sender, send(0)); // the only credit
     post(&mut sender, send(1)); // waits
     post(&mut sender, send(2)); // waits behind it
-    post(&mut sender, granted(3));
+    post(&mut sender, Event::Arrived { from: PEER, packet: &granted });
     post(&mut sender, send(3)); // the backlog is empty, a credit is there
     assert_eq!(marks, [false, true, true, false]);
 }

@@ -1,0 +1,275 @@
+//! The driver: what the endpoint calls while it handles an event.
+//!
+//! The endpoint decides, and the driver acts at once: it puts packets on links, copies payload, and reports completions.
+//! The engine drives real links. The simulator, the search and the tests use a [`Recorder`], which notes the calls as
+//! [`Action`]s. All of them call [`crate::Endpoint::handle`], so there is one way through the protocol.
+//!
+//! Worked exchange, an 8 B message that matches a posted receive:
+//! ```text
+//! handle(Arrived { from 0, Eager })    driver.deliver_packet(request 3, envelope, 8 bytes), driver.retire()
+//! ```
+
+use alloc::vec::Vec;
+
+use crate::action::{Action, Destination, Envelope, MemoryCopy, Outcome, Source};
+use crate::event::{MessageId, Peer, Request, Transfer};
+use crate::packet::Packet;
+use crate::time::Instant;
+
+/// Performs what the endpoint decides, in the order of the calls. Calls name payload by request, transfer, message or
+/// region. A driver that has an answer to a call reports it as an event after `handle` has returned.
+pub trait Driver {
+    /// The time. The endpoint asks only where it needs the time.
+    fn now(&mut self) -> Instant;
+
+    /// Whether [`Driver::hold`] can take one more operation. If not, the endpoint refuses the command.
+    #[inline(always)]
+    fn can_hold(&self) -> bool {
+        true
+    }
+
+    /// The posted operation `request` does not end in this event. Returns its name from now on. A driver can give a
+    /// number to an operation here, so that operations that end at once need none.
+    ///
+    /// `announced`: until it completes, a peer may read the buffer of the operation by its address.
+    #[inline(always)]
+    fn hold(&mut self, request: Request, announced: bool) -> Request {
+        let _ = announced;
+        request
+    }
+
+    /// An injected message to `to` needs a bounce buffer, and the limit is reached. `held`: bounce buffers for `to`.
+    /// Returns whether it may exceed the limit. If not, the endpoint refuses the command.
+    #[inline(always)]
+    fn may_exceed_bounce_limit(&mut self, to: Peer, held: u32) -> bool {
+        let _ = (to, held);
+        true
+    }
+
+    /// Prepare to send to `to`. The answer is `Connected` or `Lost`. It may be late if all lanes are in use.
+    fn connect(&mut self, to: Peer);
+
+    /// Put `packet` on the link, with `packet.payload_bytes` bytes from `payload`. The endpoint has credits for the
+    /// slots, so the packet always fits. The driver fills in the address of a rendezvous header and of a `Located` reply.
+    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source);
+
+    /// The last packet to `to` was `Detach`: write no more into our lane there.
+    fn disconnect(&mut self, to: Peer);
+
+    /// `peer` has detached from our mailbox, and all its packets are retired: its lane is free.
+    fn free_lane(&mut self, peer: Peer);
+
+    /// Schemes without credits: answer with `Room` when at least one slot is free at `to`. `at_once`: answer even if no
+    /// slot is free, because the endpoint has a timer for that case.
+    fn ask_room(&mut self, to: Peer, at_once: bool);
+
+    /// Allocate an unexpected buffer of `bytes` bytes for the whole of `message`.
+    fn allocate_unexpected(&mut self, message: MessageId, bytes: u64);
+
+    /// Copy the first `bytes` payload bytes of the packet that has just arrived.
+    fn place(&mut self, to: Destination, bytes: u64);
+
+    /// The endpoint needs the arrived packet no more: its slots are free. This call comes exactly once after each
+    /// `Arrived`, before any packet that returns credits for those slots.
+    fn retire(&mut self);
+
+    /// Whether the driver handles packets before their time, to do so at less cost. Then the endpoint takes only packets
+    /// of posted receives, and refuses all others unchanged.
+    #[inline(always)]
+    fn acts_early(&self) -> bool {
+        false
+    }
+
+    /// Credits for `peer` are due after an arrival. Returns whether the driver reports `CreditsDue` later, instead of
+    /// having them sent now.
+    #[inline(always)]
+    fn defers_credits(&mut self, peer: Peer) -> bool {
+        let _ = peer;
+        false
+    }
+
+    /// Copy the first `bytes` bytes of the unexpected buffer of `message` into the buffer of `request` at `offset`.
+    fn deliver(&mut self, message: MessageId, request: Request, offset: u64, bytes: u64);
+
+    /// Free the unexpected buffer of `message`.
+    fn free_unexpected(&mut self, message: MessageId);
+
+    /// Copy the whole buffer of `request` into a bounce buffer. `transfer` names it, and peers may read it.
+    fn fill_bounce(&mut self, transfer: Transfer, request: Request);
+
+    /// Free the bounce buffer of `transfer`.
+    fn free_bounce(&mut self, transfer: Transfer);
+
+    /// Copy between the memory of the two processes. The answer is `CopyDone`.
+    fn copy(&mut self, copy: MemoryCopy);
+
+    /// `peer` is lost: read and write its lanes no more. Do not report pending copies with it, because their names may be
+    /// in use again by then.
+    fn drop_peer(&mut self, peer: Peer);
+
+    /// `from` has written `bytes` bytes to our memory and asks to notify the program, with its completion data.
+    fn notify(&mut self, from: Peer, data: u64, bytes: u64);
+
+    /// Report a completion to the program. The request is free again unless the outcome is `Received` with `last: false`.
+    fn complete(&mut self, request: Request, outcome: Outcome);
+
+    /// The packet that has just arrived is a whole message for the single-message receive `request`: place its first
+    /// `bytes` bytes at the start of the buffer, and complete the receive. Equals [`Driver::place`] (if there are bytes)
+    /// and [`Driver::complete`].
+    #[inline(always)]
+    fn deliver_packet(&mut self, request: Request, envelope: Envelope, bytes: u64) {
+        if bytes > 0 {
+            self.place(Destination::Request { request, offset: 0 }, bytes);
+        }
+        self.complete(request, Outcome::Received { envelope, bytes, offset: 0, last: true });
+    }
+}
+
+/// Writes a method of [`Driver`] that calls the same method of the driver behind a reference.
+macro_rules! forward {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(&mut self, $($argument: $type),*) $(-> $result)? {
+                (**self).$name($($argument),*)
+            }
+        )*
+    };
+}
+
+impl<D: Driver + ?Sized> Driver for &mut D {
+    #[inline(always)]
+    fn can_hold(&self) -> bool {
+        (**self).can_hold()
+    }
+
+    #[inline(always)]
+    fn acts_early(&self) -> bool {
+        (**self).acts_early()
+    }
+
+    forward! {
+        now() -> Instant;
+        hold(request: Request, announced: bool) -> Request;
+        may_exceed_bounce_limit(to: Peer, held: u32) -> bool;
+        connect(to: Peer);
+        transmit(to: Peer, packet: &Packet, payload: Source);
+        disconnect(to: Peer);
+        free_lane(peer: Peer);
+        ask_room(to: Peer, at_once: bool);
+        allocate_unexpected(message: MessageId, bytes: u64);
+        place(to: Destination, bytes: u64);
+        retire();
+        defers_credits(peer: Peer) -> bool;
+        deliver(message: MessageId, request: Request, offset: u64, bytes: u64);
+        free_unexpected(message: MessageId);
+        fill_bounce(transfer: Transfer, request: Request);
+        free_bounce(transfer: Transfer);
+        copy(copy: MemoryCopy);
+        drop_peer(peer: Peer);
+        notify(from: Peer, data: u64, bytes: u64);
+        complete(request: Request, outcome: Outcome);
+        deliver_packet(request: Request, envelope: Envelope, bytes: u64);
+    }
+}
+
+/// A driver that notes every call as an [`Action`], for drivers that act later. Its time stands still.
+#[derive(Debug)]
+pub struct Recorder<'actions> {
+    now: Instant,
+    actions: &'actions mut Vec<Action>,
+    early: bool,
+    /// Credits are due that an early driver has deferred.
+    pub deferred_credits: bool,
+}
+
+impl<'actions> Recorder<'actions> {
+    /// Appends to `actions`. Events happen at `now`.
+    pub fn new(now: Instant, actions: &'actions mut Vec<Action>) -> Recorder<'actions> {
+        Recorder { now, actions, early: false, deferred_credits: false }
+    }
+
+    /// The same before the time of the events, see [`Driver::acts_early`]. It defers credits.
+    pub fn early(now: Instant, actions: &'actions mut Vec<Action>) -> Recorder<'actions> {
+        Recorder { early: true, ..Recorder::new(now, actions) }
+    }
+}
+
+impl Driver for Recorder<'_> {
+    fn now(&mut self) -> Instant {
+        self.now
+    }
+
+    fn acts_early(&self) -> bool {
+        self.early
+    }
+
+    fn defers_credits(&mut self, _peer: Peer) -> bool {
+        self.deferred_credits |= self.early;
+        self.early
+    }
+
+    fn connect(&mut self, to: Peer) {
+        self.actions.push(Action::Connect { to });
+    }
+
+    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) {
+        self.actions.push(Action::Transmit { to, packet: *packet, payload });
+    }
+
+    fn disconnect(&mut self, to: Peer) {
+        self.actions.push(Action::Disconnect { to });
+    }
+
+    fn free_lane(&mut self, peer: Peer) {
+        self.actions.push(Action::FreeLane { peer });
+    }
+
+    fn ask_room(&mut self, to: Peer, at_once: bool) {
+        self.actions.push(Action::AskRoom { to, at_once });
+    }
+
+    fn allocate_unexpected(&mut self, message: MessageId, bytes: u64) {
+        self.actions.push(Action::AllocateUnexpected { message, bytes });
+    }
+
+    fn place(&mut self, to: Destination, bytes: u64) {
+        self.actions.push(Action::Place { to, bytes });
+    }
+
+    fn retire(&mut self) {
+        self.actions.push(Action::Retire);
+    }
+
+    fn deliver(&mut self, message: MessageId, request: Request, offset: u64, bytes: u64) {
+        self.actions.push(Action::Deliver { message, request, offset, bytes });
+    }
+
+    fn free_unexpected(&mut self, message: MessageId) {
+        self.actions.push(Action::FreeUnexpected { message });
+    }
+
+    fn fill_bounce(&mut self, transfer: Transfer, request: Request) {
+        self.actions.push(Action::FillBounce { transfer, request });
+    }
+
+    fn free_bounce(&mut self, transfer: Transfer) {
+        self.actions.push(Action::FreeBounce { transfer });
+    }
+
+    fn copy(&mut self, copy: MemoryCopy) {
+        self.actions.push(Action::Copy(copy));
+    }
+
+    fn drop_peer(&mut self, peer: Peer) {
+        self.actions.push(Action::DropPeer { peer });
+    }
+
+    fn notify(&mut self, from: Peer, data: u64, bytes: u64) {
+        self.actions.push(Action::Notify { from, data, bytes });
+    }
+
+    fn complete(&mut self, request: Request, outcome: Outcome) {
+        self.actions.push(Action::Complete { request, outcome });
+    }
+}
