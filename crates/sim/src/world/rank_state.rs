@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use weir_proto::{
-    Action, Body, Command, Counters, Endpoint, Event, Geometry, Instant, Outcome, Packet, Pattern, Peer,
-    PeerFault, ReceiveCommand, Request, Scratch, SendCommand, SendLevel, Source, Space,
+    Action, Body, Command, Counters, Endpoint, Event, Geometry, Instant, MemoryCopy, Outcome, Packet, Pattern,
+    Peer, PeerFault, ReceiveCommand, Recorder, Request, Scratch, SendCommand, SendLevel, Source, Space,
 };
 
 use super::check::Checks;
@@ -73,7 +73,7 @@ pub(super) struct DeferredWork {
     pub scratch: Scratch,
     /// Actions that the machine requests, and the events that follow from them.
     actions: Vec<Action>,
-    events: VecDeque<Event>,
+    events: VecDeque<Event<'static>>,
     /// The packet that is being processed, and its sender.
     arrived: Option<(u32, Packet)>,
 }
@@ -309,7 +309,7 @@ impl RankState {
         };
         let mut actions = Vec::new();
         self.machine.exchange_scratch(scratch);
-        self.machine.handle(instant(now), event, &mut actions);
+        drive(&mut self.machine, now, event, &mut actions);
         self.machine.exchange_scratch(scratch);
         assert!(actions.is_empty(), "an attach causes no action");
         peer
@@ -538,10 +538,8 @@ impl RankState {
                 self.free_at += cost.receive_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
                 let from = from.map(|from| self.peer(from));
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
-                if !self.machine.try_post_receive(request, &pattern, bytes) {
-                    let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
-                    self.handle(Event::Posted(Command::Receive(receive)), context);
-                }
+                let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
+                self.handle(Event::Posted(Command::Receive(receive)), context);
             }
             Call::Compute { ps, handle } => {
                 let ps = ps.saturating_mul(u64::from(context.percent)) / 100;
@@ -572,20 +570,11 @@ impl RankState {
         self.shared.started(Handle(request.0))
     }
 
-    fn handle(&mut self, event: Event, context: &mut StepContext<'_>) {
-        let now = instant(self.free_at);
-        self.act(context, |machine, actions| machine.handle(now, event, actions));
-    }
-
-    /// Calls the machine, performs its actions and reports their results to it.
-    fn act(
-        &mut self,
-        context: &mut StepContext<'_>,
-        something: impl FnOnce(&mut Endpoint, &mut Vec<Action>),
-    ) {
+    /// Passes an event to the machine, performs what it wants done, and reports the results to it.
+    fn handle(&mut self, event: Event<'_>, context: &mut StepContext<'_>) {
         let mut actions = std::mem::take(&mut context.deferred.actions);
         self.machine.exchange_scratch(&mut context.deferred.scratch);
-        something(&mut self.machine, &mut actions);
+        drive(&mut self.machine, self.free_at, event, &mut actions);
         loop {
             let mut train = None;
             for action in &mut actions {
@@ -598,7 +587,7 @@ impl RankState {
             }
             actions.clear();
             let Some(event) = context.deferred.events.pop_front() else { break };
-            self.machine.handle(instant(self.free_at), event, &mut actions);
+            drive(&mut self.machine, self.free_at, event, &mut actions);
         }
         self.machine.exchange_scratch(&mut context.deferred.scratch);
         context.deferred.actions = actions;
@@ -648,7 +637,7 @@ impl RankState {
     fn perform(&mut self, action: &Action, context: &mut StepContext<'_>) {
         let cost = context.cost;
         match *action {
-            Action::Transmit { .. } => unreachable!("`act` transmits packets"),
+            Action::Transmit { .. } => unreachable!("`handle` transmits packets"),
             Action::Connect { to } => {
                 context.deferred.attaches.push((self.peers.rank(to.0), to));
                 let WorldSpec { quota_slots, ref config, .. } = *context.spec;
@@ -670,7 +659,7 @@ impl RankState {
             }
             Action::Place { to, bytes } => self.free_at += place_ps(to, bytes, cost),
             Action::Deliver { bytes, .. } => self.free_at += cost.copy_ps(bytes),
-            Action::Copy { transfer, peer, bytes, .. } => {
+            Action::Copy(MemoryCopy { transfer, peer, bytes, .. }) => {
                 self.free_at += cost.get_ps;
                 let get = Get { at: self.free_at, from: self.peers.rank(peer.0), bytes, number: transfer.0 };
                 context.deferred.gets.push(get);
@@ -755,6 +744,13 @@ impl RankState {
             self.phase = Phase::Running;
         }
     }
+}
+
+/// Passes an event to a machine, which notes in `actions` what it wants done.
+fn drive(machine: &mut Endpoint, at: Picoseconds, event: Event<'_>, actions: &mut Vec<Action>) {
+    machine
+        .handle(event, Recorder::new(instant(at), actions))
+        .expect("a simulated rank has no bounds of its own");
 }
 
 fn instant(at: Picoseconds) -> Instant {

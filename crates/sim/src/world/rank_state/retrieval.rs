@@ -3,8 +3,7 @@
 use std::hint::black_box;
 
 use weir_proto::{
-    Body, CopyFault, Destination, Event, FastArrival, MessagePart, Outcome, Packet, Peer, PeerFault, Space,
-    Transfer,
+    Action, Body, CopyFault, Destination, Event, Outcome, Packet, Peer, PeerFault, Recorder, Space, Transfer,
 };
 
 use super::super::lookahead::{self, AfterRetrieval, EarlyPacket};
@@ -87,34 +86,8 @@ impl RankState {
         if let Some(checks) = &mut context.checks {
             checks.retrieved(from, self.rank, &packet);
         }
-        let now = instant(self.free_at);
-        let credits_due = if let Some(MessagePart { to, bytes, credits_due }) =
-            self.machine.try_part_arrival(peer, &packet)
-        {
-            self.free_at += place_ps(to, bytes, cost);
-            credits_due
-        } else {
-            match self.machine.try_arrival(peer, &packet) {
-                Some(FastArrival::Message {
-                    received: weir_proto::ReceivedMessage { request, envelope, bytes },
-                    credits_due,
-                }) => {
-                    self.free_at += place_ps(Destination::Request { request, offset: 0 }, bytes, cost);
-                    let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
-                    self.complete(request, outcome, context);
-                    credits_due
-                }
-                Some(FastArrival::Credits { credits_due }) => credits_due,
-                None => {
-                    context.deferred.arrived = Some((from, packet));
-                    return self.handle(Event::Arrived { from: peer, packet }, context);
-                }
-            }
-        };
-        self.retire(from, &packet, context);
-        if credits_due {
-            self.act(context, |machine, actions| machine.send_due_credits(now, peer, actions));
-        }
+        context.deferred.arrived = Some((from, packet));
+        self.handle(Event::Arrived { from: peer, packet: &packet }, context);
     }
 
     #[inline]
@@ -131,12 +104,11 @@ impl RankState {
         self.free_at += context.cost.packet_receive_ps;
         self.note_retrieved(from, number, payload_bytes, context.trace);
         self.called_at = called_at;
-        let now = instant(self.free_at);
         self.free_at += place_ps;
         match then {
             AfterRetrieval::Nothing => {}
             AfterRetrieval::SendDueCredits(peer) => {
-                self.act(context, |machine, actions| machine.send_due_credits(now, peer, actions))
+                self.handle(Event::CreditsDue { peer }, context);
             }
             AfterRetrieval::Complete { request, tag, bytes } => {
                 let status = Status { source: from, tag, bytes: bytes.into(), fault: None };
@@ -222,17 +194,31 @@ impl RankState {
     #[inline]
     fn process_early(&mut self, train: TrainId, context: &mut StepContext<'_>) -> Option<bool> {
         let RetrievedPacket { from, peer, packet, called_at } = context.trains.next(train);
-        let MessagePart { to, bytes, credits_due } = self.machine.try_part_arrival(peer, &packet)?;
+        if !matches!(packet.body, Body::More { .. }) {
+            return None;
+        }
+        let credits_due = self.handle_early(peer, &packet, context)?;
+        let place_ps = context.deferred.actions.iter().map(|action| place_action_ps(action, context.cost)).sum();
         context.trains.discard(train);
         self.lookahead.push(EarlyPacket {
             from,
             number: packet.number,
             payload_bytes: packet.payload_bytes,
             called_at,
-            place_ps: place_ps(to, bytes, context.cost),
+            place_ps,
             then: if credits_due { AfterRetrieval::SendDueCredits(peer) } else { AfterRetrieval::Nothing },
         });
+        context.deferred.actions.clear();
         Some(!credits_due)
+    }
+
+    /// Lets the machine process a packet before its time, and leaves the actions in `context`. Returns whether credits
+    /// are due then. `None`: its effects depend on the time.
+    #[inline]
+    fn handle_early(&mut self, peer: Peer, packet: &Packet, context: &mut StepContext<'_>) -> Option<bool> {
+        let mut driver = Recorder::early(instant(self.free_at), &mut context.deferred.actions);
+        self.machine.handle(Event::Arrived { from: peer, packet }, &mut driver).ok()?;
+        Some(driver.deferred_credits)
     }
 
     /// Lets the machine process messages of one packet, as long as each has a receive. Returns whether there
@@ -247,13 +233,18 @@ impl RankState {
             if !matches!(packet.body, Body::Eager { .. }) {
                 break;
             }
-            let Some(FastArrival::Message { received, credits_due }) =
-                self.machine.try_arrival(peer, &packet)
-            else {
-                break;
-            };
+            let Some(credits_due) = self.handle_early(peer, &packet, context) else { break };
             assert!(!credits_due, "the scheme has no credits");
-            let weir_proto::ReceivedMessage { request, envelope, bytes } = received;
+            let actions = &mut context.deferred.actions;
+            let place_ps = actions.iter().map(|action| place_action_ps(action, context.cost)).sum();
+            let received = actions.iter().find_map(|action| match *action {
+                Action::Complete { request, outcome: Outcome::Received { envelope, bytes, .. } } => {
+                    Some((request, envelope, bytes))
+                }
+                _ => None,
+            });
+            let (request, envelope, bytes) = received.expect("a message that is processed early has its receive");
+            actions.clear();
             context.trains.discard(train);
             self.mailbox.set_aside(context.chunks);
             self.lookahead.push(EarlyPacket {
@@ -261,7 +252,7 @@ impl RankState {
                 number: packet.number,
                 payload_bytes: packet.payload_bytes,
                 called_at,
-                place_ps: place_ps(Destination::Request { request, offset: 0 }, bytes, context.cost),
+                place_ps,
                 then: AfterRetrieval::Complete { request, tag: envelope.tag, bytes: bytes as u32 },
             });
         }
@@ -333,5 +324,14 @@ pub(super) fn place_ps(to: Destination, bytes: u64, cost: &Cost) -> Picoseconds 
     match to {
         Destination::Message { .. } => cost.unexpected_copy_ps(bytes),
         _ => cost.copy_ps(bytes),
+    }
+}
+
+/// The same for an action: 0 if it copies nothing.
+#[inline]
+fn place_action_ps(action: &Action, cost: &Cost) -> Picoseconds {
+    match *action {
+        Action::Place { to, bytes } => place_ps(to, bytes, cost),
+        _ => 0,
     }
 }
