@@ -36,20 +36,17 @@ pub(crate) struct BounceLimitWait {
 }
 
 impl<L: Link> Engine<L> {
-    /// Called for an injected message to `to` that needs a bounce buffer while the limit is reached. `Ok`: it may
-    /// exceed the limit.
-    ///
-    /// # Errors
-    /// [`PostError::Full`].
+    /// Called for an injected message to `to` that was refused, because it needs a bounce buffer and the limit is reached.
+    /// Returns the error of the post. The next attempt may exceed the limit if the wait has been long.
     #[cold]
-    pub(crate) fn wait_for_bounce_buffer(&mut self, to: Peer) -> Result<(), PostError> {
+    pub(crate) fn wait_for_bounce_buffer(&mut self, to: Peer) -> PostError {
         let now = Clock::now();
-        let again = Err(PostError::Full { limit_bytes: self.machine.config().bounce_bytes });
+        let again = PostError::Full { limit_bytes: self.machine.config().bounce_bytes };
         let Some(wait) =
-            self.bounce_limit_wait.as_mut().filter(|wait| wait.freed == self.bounce_buffers_freed)
+            self.bounce_limit_wait.as_mut().filter(|wait| wait.freed == self.io.bounce_buffers_freed)
         else {
             let (freed, reported) = (
-                self.bounce_buffers_freed,
+                self.io.bounce_buffers_freed,
                 self.bounce_limit_wait.as_ref().and_then(|before| before.reported),
             );
             self.bounce_limit_wait =
@@ -73,7 +70,8 @@ impl<L: Link> Engine<L> {
             wait.allowed = wait.last;
         }
         wait.allowed -= 1;
-        Ok(())
+        self.io.may_exceed_bounce_limit = true;
+        again
     }
 
     fn report_bounce_limit(&self, to: Peer, waited: Duration) {

@@ -4,8 +4,8 @@
 //! decides how to wait. It knows no matching, no credits and no libfabric. The caller of [`Engine::progress`] plays the
 //! NIC.
 //!
-//! Worked exchange: `send` posts a command, the machine answers with a `Transmit`, the link writes a slot. At the other
-//! end `progress` polls the slot, and the machine answers `Place`, `Complete` and `Retire`. The engine copies the
+//! Worked exchange: `send` posts a command. The machine calls `transmit` of the driver, and the link writes a slot. At
+//! the other end `progress` polls the slot, and the machine calls `deliver_packet` and `retire`. The driver copies the
 //! payload from the slot to the posted buffer. The completion waits for [`Engine::next_completion`].
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ mod back_pressure;
 mod bounce_buffers;
 mod bounce_limit;
 pub mod config;
+mod driver;
 pub mod node_memory;
 mod observe;
 mod operations;
@@ -27,26 +28,22 @@ pub mod trace;
 mod unexpected_buffers;
 mod waiting;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant as Clock;
 
-use addresses::AddressTable;
 use back_pressure::BackPressure;
-use bounce_buffers::BounceBuffers;
 use bounce_limit::BounceLimitWait;
 use config::Settings;
-use operations::{Operations, Outstanding};
-use read_ahead::ReadAhead;
+use driver::{EventDriver, Io, POSTED};
+use operations::Outstanding;
 use read_spin::ReadSpin;
-use unexpected_buffers::UnexpectedBuffers;
 use waiting::Waiting;
 use weir_link::memory::UserMemory;
 use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
 use weir_proto::{
-    Action, Body, Command, Config, Counters, DataRegion, Endpoint, Event, Instant, MAX_UNEXPECTED, MessageId,
-    Outcome, Packet, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
-    SendLevel, Space, Transfer, UnexpectedMatch,
+    Body, Command, Config, Counters, DataRegion, Endpoint, Event, MAX_UNEXPECTED, MessageId, Outcome, Packet,
+    Pattern, PeekThen, Peer, ReceiveCommand, Refusal, RemoteCommand, Request, SendCommand, SendLevel, Space,
 };
 
 /// Bound: outstanding operations. Beyond it posting returns [`PostError::Again`].
@@ -122,14 +119,6 @@ impl CompletionSink for NullSink {
     #[inline(always)]
     fn accept(&mut self, _completion: &Completion) -> bool {
         false
-    }
-}
-
-impl Completion {
-    /// The completion of a message that has left at once.
-    #[inline(always)]
-    fn of_send(post: Post, space: Space) -> Completion {
-        Completion { post, operation: Operation::Send, space, outcome: Outcome::Done, buffer: 0 }
     }
 }
 
@@ -221,16 +210,10 @@ pub enum OpenError {
 /// One endpoint at work. Not thread-safe: its owner locks it, see [`weir_link::biased_lock`].
 pub struct Engine<L: Link = ShmLink> {
     machine: Endpoint,
-    link: L,
-    operations: Operations,
-    /// Payload of unexpected messages.
-    unexpected_buffers: UnexpectedBuffers,
-    /// Copies of our messages for receivers without room.
-    bounce_buffers: BounceBuffers,
-    /// Announced messages that lie one after the other, and what was read of them in advance.
-    read_ahead: ReadAhead,
-    /// Bounce buffers freed since the start.
-    bounce_buffers_freed: u64,
+    /// What the calls of the machine act on.
+    io: Io<L>,
+    /// The header of the packet that was polled last.
+    packet: Packet,
     /// An injected send that waits for a bounce buffer, or has waited in vain.
     bounce_limit_wait: Option<BounceLimitWait>,
     back_pressure: BackPressure,
@@ -238,27 +221,9 @@ pub struct Engine<L: Link = ShmLink> {
     new_arrivals: bool,
     /// Calls of `progress` in a row that found nothing.
     idle_polls: u32,
-    regions: HashMap<u64, UserMemory>,
-    peers: AddressTable,
-    completions: VecDeque<Completion>,
-    /// Peers in whose mailbox we wait for room.
-    awaiting_room: Vec<Peer>,
-    /// Peers in whose mailbox we wait for a lane.
-    connecting: Vec<Peer>,
-    /// Large announced messages of ours. Their receivers may copy them cooperatively with us.
-    sent_rts: VecDeque<(Peer, Transfer)>,
-    /// Cooperative copies in which the peer's part has not ended.
-    copying: Vec<(Peer, Transfer)>,
     /// Bytes of our mailbox that idle peers may retain.
     idle_bytes: u64,
     peak_mailbox_bytes: u64,
-    actions: Vec<Action>,
-    /// Events that follow from performed actions, to be handled next.
-    events: VecDeque<Event>,
-    /// Peers that could not be reached. They are reported as lost when all arrivals are handled: what they sent while
-    /// they lived is still valid.
-    unreachable: Vec<(Peer, PeerFault)>,
-    cross_memory: bool,
     /// More ranks than cores.
     oversubscribed: bool,
     /// At least as many cores as ranks, as far as is known.
@@ -273,8 +238,6 @@ pub struct Engine<L: Link = ShmLink> {
     read_spin: ReadSpin,
     /// The thread that called last; 0: none yet.
     caller: usize,
-    origin: Clock,
-    now: Instant,
     /// Calls of `progress`, modulo 2^32.
     progress_calls: u32,
     peers_checked_at: Clock,
@@ -379,32 +342,16 @@ impl<L: Link> Engine<L> {
                 .quota(peers)
                 .map_or(u32::MAX, |plan| plan.base_slots + u32::from(plan.rest_lanes > 0)),
         };
-        let origin = Clock::now();
         Engine {
             machine: Endpoint::new(config),
-            link,
-            operations: Operations::default(),
-            unexpected_buffers: UnexpectedBuffers::default(),
-            bounce_buffers: BounceBuffers::default(),
-            read_ahead: ReadAhead::default(),
-            bounce_buffers_freed: 0,
+            packet: Packet::new(Body::Credit, 0),
+            io: Io::new(link, settings.cross_memory),
             bounce_limit_wait: None,
             back_pressure: BackPressure::default(),
             new_arrivals: false,
             idle_polls: 0,
-            regions: HashMap::new(),
-            peers: AddressTable::default(),
-            completions: VecDeque::new(),
-            awaiting_room: Vec::new(),
-            connecting: Vec::new(),
-            sent_rts: VecDeque::new(),
-            copying: Vec::new(),
             idle_bytes: u64::from(settings.idle_bytes),
             peak_mailbox_bytes: 0,
-            actions: Vec::new(),
-            events: VecDeque::new(),
-            unreachable: Vec::new(),
-            cross_memory: settings.cross_memory,
             oversubscribed,
             skips_yields: settings.skip_yields,
             core_per_rank: peers > 0 && !oversubscribed,
@@ -413,10 +360,8 @@ impl<L: Link> Engine<L> {
             waiting: Waiting::new(settings.spin, settings.sleep_us, oversubscribed, several_threads),
             read_spin: ReadSpin::new(weir_link::cores::TICKS && !oversubscribed && !several_threads),
             caller: 0,
-            origin,
-            now: Instant(0),
             progress_calls: 0,
-            peers_checked_at: origin,
+            peers_checked_at: Clock::now(),
             close_ms: settings.close_ms,
             closed: false,
             stats: None,
@@ -428,17 +373,17 @@ impl<L: Link> Engine<L> {
 
     /// Our address.
     pub fn address(&self) -> Address {
-        self.link.address()
+        self.io.link.address()
     }
 
     /// The number of the peer at `address`. The same address gives the same peer. Does not connect.
     pub fn peer(&mut self, address: &Address) -> Peer {
-        Peer(self.peers.insert(*address))
+        Peer(self.io.peers.insert(*address))
     }
 
     /// The address of a peer.
     pub fn address_of(&self, peer: Peer) -> Address {
-        *self.peers.address(peer.0).expect("peers are numbered here")
+        *self.io.peers.address(peer.0).expect("peers are numbered here")
     }
 
     /// Sends a message.
@@ -461,60 +406,37 @@ impl<L: Link> Engine<L> {
         arguments: SendArguments,
         sink: &mut impl CompletionSink,
     ) -> Result<(), PostError> {
-        let effective = arguments.effective_level();
-        let SendArguments { to, space, tag, data, level, memory, inject } = arguments;
-        let bytes = memory.bytes();
-        let Some(packet) = self.machine.try_send(to, space, tag, data, bytes, effective) else {
-            // Built again here, so that the fast path keeps the arguments in registers.
-            let arguments = SendArguments { to, space, tag, data, level, memory, inject };
-            return self.send_slow_path(post, arguments);
-        };
-        self.check_calling_thread();
-        self.link.transmit(to, &packet, (bytes > 0).then_some((&memory, 0)));
-        progress::offer(&mut self.completions, Completion::of_send(post, space), sink);
-        Ok(())
-    }
-
-    /// [`Engine::send`] of a message that cannot leave at once.
-    #[inline(never)]
-    fn send_slow_path(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
         let level = arguments.effective_level();
         let SendArguments { to, space, tag, data, memory, inject, .. } = arguments;
         let bytes = memory.bytes();
-        if let Some(packet) = self.machine.try_rendezvous(to, space, tag, data, bytes, level) {
-            self.check_calling_thread();
-            self.send_rts(to, packet, &memory);
-            self.completions.push_back(Completion::of_send(post, space));
-            self.apply_back_pressure(to);
-            return Ok(());
-        }
-        self.check_send_limits(to, bytes)?;
-        if inject && self.machine.may_fit_later(to, bytes) {
-            self.wait_for_bounce_buffer(to)?;
-        }
-        let request = self.operations.begin(Outstanding::new(post, Operation::Send, space, memory));
-        let is_rendezvous = self.machine.announces_user_buffer(to, bytes, level);
-        if inject && is_rendezvous {
-            self.use_bounce_buffer(request); // the announced address must stay valid
-        }
-        self.post(Command::Send(SendCommand { request, to, space, tag, data, bytes, level }));
-        if inject && !is_rendezvous {
-            self.use_bounce_buffer(request);
-            self.apply_back_pressure(to);
+        self.check_calling_thread();
+        let send = SendCommand { request: POSTED, to, space, tag, data, bytes, level };
+        let operation = Outstanding::new(post, Operation::Send, space, memory);
+        let driver = EventDriver::posting(&mut self.io, sink, operation, inject);
+        match self.machine.handle(Event::Posted(Command::Send(send)), driver) {
+            Ok(()) if self.io.has_aftermath => self.after_send(to),
+            Ok(()) => {}
+            Err(refusal) => return Err(self.refused(refusal, to)),
         }
         Ok(())
     }
 
-    /// Copies `memory` into a bounce buffer and transmits `packet`, which announces it.
+    /// What follows from a send to `to`. A sender far ahead of its receiver waits a moment.
+    #[inline(never)]
+    fn after_send(&mut self, to: Peer) {
+        self.after_event();
+        self.apply_back_pressure(to);
+    }
+
+    /// Why the machine has refused an operation with `to`. Where waiting does not help, the next attempt is not refused.
     #[cold]
-    fn send_rts(&mut self, to: Peer, mut packet: Packet, memory: &UserMemory) {
-        if let Body::Rendezvous { transfer, address, .. } = &mut packet.body {
-            let copied_to = self
-                .bounce_buffers
-                .add(transfer.bounce_buffer().expect("a bounce buffer is announced"), memory);
-            *address = if self.cross_memory { copied_to } else { 0 };
+    fn refused(&mut self, refusal: Refusal, to: Peer) -> PostError {
+        match refusal {
+            Refusal::Operations => PostError::Again { limit: MAX_OPERATIONS },
+            Refusal::Backlog => PostError::Again { limit: MAX_BACKLOG },
+            Refusal::BounceBuffers => self.wait_for_bounce_buffer(to),
+            Refusal::Early => unreachable!("the engine acts in time"),
         }
-        self.link.transmit(to, &packet, None);
     }
 
     /// Posts a receive. `multi`: `Some(min_free_bytes)` makes it a multi-receive buffer.
@@ -546,53 +468,16 @@ impl<L: Link> Engine<L> {
     ) -> Result<(), PostError> {
         let operation = if multi.is_some() { Operation::MultiReceive } else { Operation::Receive };
         let capacity_bytes = memory.bytes();
-        if multi.is_none()
-            && self.machine.has_unexpected()
-            && self.try_receive_unexpected(post, &pattern, &memory, sink)
-        {
-            return Ok(());
-        }
-        let request = self.begin(post, operation, pattern.space, memory)?;
-        if multi.is_none() && self.machine.try_post_receive(request, &pattern, capacity_bytes) {
-            self.check_calling_thread();
-            return Ok(());
-        }
-        self.post_receive(ReceiveCommand { request, pattern, capacity_bytes, multi });
-        Ok(())
-    }
-
-    /// Receives an unexpected message that is here whole, if there is one. The receive never becomes outstanding then.
-    #[inline(never)]
-    fn try_receive_unexpected(
-        &mut self,
-        post: Post,
-        pattern: &Pattern,
-        memory: &UserMemory,
-        sink: &mut impl CompletionSink,
-    ) -> bool {
-        let Some(UnexpectedMatch { message, envelope, bytes }) =
-            self.machine.try_receive_unexpected(pattern, memory.bytes())
-        else {
-            return false;
-        };
         self.check_calling_thread();
-        if bytes > 0 {
-            self.unexpected_buffers.memory(message).copy_to(0, bytes, memory, 0);
+        let receive = ReceiveCommand { request: POSTED, pattern, capacity_bytes, multi };
+        let operation = Outstanding::new(post, operation, pattern.space, memory);
+        let driver = EventDriver::posting(&mut self.io, sink, operation, false);
+        match self.machine.handle(Event::Posted(Command::Receive(receive)), driver) {
+            Ok(()) if self.io.has_aftermath => self.after_event(),
+            Ok(()) => {}
+            Err(_) => return Err(PostError::Again { limit: MAX_OPERATIONS }),
         }
-        if envelope.length > 0 {
-            self.unexpected_buffers.free(message);
-        }
-        let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
-        let buffer = memory.contiguous_address().unwrap_or(0);
-        let (operation, space) = (Operation::Receive, pattern.space);
-        let completion = Completion { post, operation, space, outcome, buffer };
-        progress::offer(&mut self.completions, completion, sink);
-        true
-    }
-
-    #[inline(never)]
-    fn post_receive(&mut self, receive: ReceiveCommand) {
-        self.post(Command::Receive(receive));
+        Ok(())
     }
 
     /// Makes progress and looks for an unexpected message. Ends in one completion: `Found`, `Absent`, or `Lost` if only
@@ -636,7 +521,7 @@ impl<L: Link> Engine<L> {
     /// Cancels a posted receive (or multi-receive buffer) whose context is `context`. Returns whether there was one. It
     /// then ends in exactly one completion, `Canceled` or its normal one.
     pub fn cancel(&mut self, context: usize) -> bool {
-        let Some(request) = self.operations.receive_with_context(context) else { return false };
+        let Some(request) = self.io.operations.receive_with_context(context) else { return false };
         self.post(Command::Cancel { request });
         true
     }
@@ -647,11 +532,9 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     pub fn read(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
         let RemoteArguments { peer, key, offset, memory, .. } = arguments;
-        let bytes = memory.bytes();
-        self.check_send_limits(peer, 0)?;
-        let request = self.operations.begin(Outstanding::new(post, Operation::Read, Space::Untagged, memory));
-        self.post(Command::Read(RemoteCommand { request, peer, key, offset, bytes, data: None }));
-        Ok(())
+        let read = RemoteCommand { request: POSTED, peer, key, offset, bytes: memory.bytes(), data: None };
+        let operation = Outstanding::new(post, Operation::Read, Space::Untagged, memory);
+        self.post_remote(Command::Read(read), peer, operation, false)
     }
 
     /// Writes remote memory. Completes when the data is in place there.
@@ -660,13 +543,25 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     pub fn write(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
         let RemoteArguments { peer, key, offset, memory, data, inject } = arguments;
-        let bytes = memory.bytes();
-        self.check_send_limits(peer, bytes)?;
-        let request =
-            self.operations.begin(Outstanding::new(post, Operation::Write, Space::Untagged, memory));
-        self.post(Command::Write(RemoteCommand { request, peer, key, offset, bytes, data }));
-        if inject {
-            self.use_bounce_buffer(request);
+        let write = RemoteCommand { request: POSTED, peer, key, offset, bytes: memory.bytes(), data };
+        let operation = Outstanding::new(post, Operation::Write, Space::Untagged, memory);
+        self.post_remote(Command::Write(write), peer, operation, inject)
+    }
+
+    fn post_remote(
+        &mut self,
+        command: Command,
+        peer: Peer,
+        operation: Outstanding,
+        inject: bool,
+    ) -> Result<(), PostError> {
+        self.check_calling_thread();
+        let mut sink = NullSink;
+        let driver = EventDriver::posting(&mut self.io, &mut sink, operation, inject);
+        let posted = self.machine.handle(Event::Posted(command), driver);
+        posted.map_err(|refusal| self.refused(refusal, peer))?;
+        if self.io.has_aftermath {
+            self.after_event();
         }
         Ok(())
     }
@@ -674,28 +569,28 @@ impl<L: Link> Engine<L> {
     /// Registers memory under `key`, which must be free. Peers address it by its offset from the start.
     pub fn register_memory(&mut self, key: u64, memory: UserMemory, readable: bool, writable: bool) {
         let bytes = memory.bytes();
-        self.regions.insert(key, memory);
+        self.io.regions.insert(key, memory);
         self.post(Command::RegisterMemory { key, bytes, readable, writable });
     }
 
     /// Deregisters the memory of `key`.
     pub fn deregister_memory(&mut self, key: u64) {
         self.post(Command::DeregisterMemory { key });
-        self.regions.remove(&key);
+        self.io.regions.remove(&key);
     }
 
     /// Whether [`Engine::next_completion`] would return one.
     #[inline]
     pub fn has_completions(&self) -> bool {
-        !self.completions.is_empty()
+        !self.io.completions.is_empty()
     }
 
     /// Takes the next completion, in order.
     #[inline]
     pub fn next_completion(&mut self) -> Option<Completion> {
-        let next = self.completions.pop_front();
-        if next.is_none() && self.completions.capacity() > MAX_SPARE_COMPLETIONS {
-            self.completions = VecDeque::new(); // frees the memory of a burst
+        let next = self.io.completions.pop_front();
+        if next.is_none() && self.io.completions.capacity() > MAX_SPARE_COMPLETIONS {
+            self.io.completions = VecDeque::new(); // frees the memory of a burst
         }
         next
     }
@@ -713,36 +608,10 @@ impl<L: Link> Engine<L> {
         space: Space,
         memory: UserMemory,
     ) -> Result<Request, PostError> {
-        if self.operations.count() >= MAX_OPERATIONS as usize {
+        if self.io.operations.count() >= MAX_OPERATIONS as usize {
             return Err(PostError::Again { limit: MAX_OPERATIONS });
         }
-        Ok(self.operations.begin(Outstanding::new(post, operation, space, memory)))
-    }
-
-    /// Whether another send of `bytes` bytes is within the limits. Reads the clock if the send would wait.
-    #[inline]
-    fn check_send_limits(&mut self, to: Peer, bytes: u64) -> Result<(), PostError> {
-        if self.machine.would_wait(to, bytes) {
-            self.now = self.clock();
-            if self.machine.backlogged() >= MAX_BACKLOG {
-                return Err(PostError::Again { limit: MAX_BACKLOG });
-            }
-            self.now = self.clock();
-        }
-        if self.operations.count() >= MAX_OPERATIONS as usize {
-            return Err(PostError::Again { limit: MAX_OPERATIONS });
-        }
-        Ok(())
-    }
-
-    /// Copies the operation's buffer, if it is still needed, so that the program may reuse its own.
-    #[inline]
-    fn use_bounce_buffer(&mut self, request: Request) {
-        if let Some(outstanding) = self.operations.get_mut(request)
-            && outstanding.memory.bytes() > 0
-        {
-            outstanding.use_bounce_buffer();
-        }
+        Ok(self.io.operations.begin(Outstanding::new(post, operation, space, memory)))
     }
 
     /// Notices calls of a second thread, also where the program serialises its calls (`FI_THREAD_DOMAIN`). One thread
@@ -758,9 +627,5 @@ impl<L: Link> Engine<L> {
             }
             self.caller = caller;
         }
-    }
-
-    fn clock(&self) -> Instant {
-        Instant(self.origin.elapsed().as_nanos() as u64)
     }
 }

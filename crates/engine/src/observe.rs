@@ -40,7 +40,7 @@ impl<L: Link> Engine<L> {
 
     /// The content of the page besides the counters. Reads the entry of every peer.
     pub(crate) fn state(&self) -> State {
-        let now = self.clock();
+        let now = self.io.clock();
         let (unexpected_messages, unexpected_bytes) = self.machine.unexpected();
         let mut stalls: Vec<Stall> =
             self.machine.pairs(now).filter_map(|pair| self.stall(&pair, now)).collect();
@@ -49,11 +49,11 @@ impl<L: Link> Engine<L> {
             self.machine.pairs(now).filter_map(|pair| self.held_credits_of(&pair)).collect();
         held_credits.sort_by_key(|held_credits| std::cmp::Reverse(held_credits.retrieved));
         held_credits.truncate(stats::MAX_HELD_CREDITS);
-        let mailbox_bytes = self.link.mailbox_bytes();
+        let mailbox_bytes = self.io.link.mailbox_bytes();
         State {
             mailbox_bytes,
             peak_mailbox_bytes: self.peak_mailbox_bytes.max(mailbox_bytes),
-            peers: self.peers.len() as u64,
+            peers: self.io.peers.len() as u64,
             backlog: u64::from(self.machine.backlogged()),
             unexpected_messages: u64::from(unexpected_messages),
             unexpected_bytes,
@@ -105,10 +105,10 @@ impl<L: Link> Engine<L> {
     }
 
     fn sampled(&self, process_bytes: u64) -> Sample {
-        let now = self.clock();
+        let now = self.io.clock();
         let (unexpected_messages, unexpected_bytes) = self.machine.unexpected();
         let gauges = Gauges {
-            mailbox_bytes: self.link.mailbox_bytes(),
+            mailbox_bytes: self.io.link.mailbox_bytes(),
             peer_state_bytes: self.machine.peer_state_bytes(),
             unexpected_messages: u64::from(unexpected_messages),
             unexpected_bytes,
@@ -137,23 +137,22 @@ impl<L: Link> Engine<L> {
 
     /// Reports sends that wait for long.
     pub(crate) fn watch_stalls(&mut self) {
+        let now = self.io.clock();
         let Some(warn) = self.warn else { return };
         let mut stalled = Vec::new();
         if self.machine.backlogged() > 0 {
-            stalled.extend(
-                self.machine.pairs(self.now).filter_map(|pair| Some((pair.peer, pair.stalled_since?))),
-            );
+            stalled.extend(self.machine.pairs(now).filter_map(|pair| Some((pair.peer, pair.stalled_since?))));
         }
-        let reported = self.stall_watch.stalls_to_report(self.now, &stalled);
+        let reported = self.stall_watch.stalls_to_report(now, &stalled);
         if reported.is_empty() {
             return;
         }
         let pages = self.pages();
         for &peer in reported.iter().take(MAX_REPORTED_STALLS) {
-            let Some(pair) = self.machine.pairs(self.now).find(|pair| pair.peer == peer) else { continue };
-            let Some(stall) = self.stall(&pair, self.now) else { continue };
+            let Some(pair) = self.machine.pairs(now).find(|pair| pair.peer == peer) else { continue };
+            let Some(stall) = self.stall(&pair, now) else { continue };
             let page = pages.iter().find(|page| page.identity == stall.to);
-            let own = self.link.address().identity();
+            let own = self.io.link.address().identity();
             let (sender, receiver) = (own_name(), self.name_of(peer, page));
             warn(&stalls::stall_line(&sender, own, &receiver, &stall, page, stats::now_ns()));
         }
@@ -174,7 +173,7 @@ impl<L: Link> Engine<L> {
 
     /// A name for the log: `rank 3`, or the process, or the endpoint.
     pub(crate) fn name_of(&self, peer: Peer, page: Option<&EndpointReport>) -> String {
-        let process = self.link.process(peer);
+        let process = self.io.link.process(peer);
         let rank = match page {
             Some(page) => page.rank,
             None => process.and_then(stats::rank_of_process),

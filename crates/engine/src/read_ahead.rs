@@ -14,7 +14,6 @@ use weir_link::memory::OwnedMemory;
 use weir_link::{CopyStatus, Link};
 use weir_proto::{Direction, Peer};
 
-use crate::Engine;
 use crate::operations::Outstanding;
 
 /// Most bytes of one read: they stay in the second-level cache. Unit: bytes.
@@ -187,45 +186,42 @@ impl ReadAhead {
     }
 }
 
-impl<L: Link> Engine<L> {
-    /// Takes the announced message of `bytes` bytes at `address` of the peer's memory into a receive's buffer, and
-    /// reads ahead if that helps. `false`: the caller has to copy the message alone.
-    pub(crate) fn read_rendezvous(
-        link: &mut L,
-        ahead: &mut ReadAhead,
-        peer: Peer,
-        address: u64,
-        outstanding: &Outstanding,
-        bytes: u64,
-    ) -> bool {
-        // The address comes from the peer.
-        if bytes == 0 || bytes > MAX_MESSAGE_BYTES || address.checked_add(bytes + ALIGNMENT).is_none() {
+/// Takes the announced message of `bytes` bytes at `address` of the peer's memory into a receive's buffer, and
+/// reads ahead if that helps. `false`: the caller has to copy the message alone.
+pub(crate) fn read_rendezvous<L: Link>(
+    link: &mut L,
+    ahead: &mut ReadAhead,
+    peer: Peer,
+    address: u64,
+    outstanding: &Outstanding,
+    bytes: u64,
+) -> bool {
+    // The address comes from the peer.
+    if bytes == 0 || bytes > MAX_MESSAGE_BYTES || address.checked_add(bytes + ALIGNMENT).is_none() {
+        return false;
+    }
+    let source = ahead.choose_source(peer, address, bytes);
+    if let ReadSource::Read(span) = source {
+        let buffer = ahead.buffer.get_or_insert_with(|| OwnedMemory::new(BUFFER_BYTES as usize));
+        let read = link.copy(peer, Direction::Get, address, &buffer.view(), 0, span);
+        ahead.buffered = None;
+        // If the read fails, the message itself may still be there. If not, its own copy reports that.
+        if read == Ok(CopyStatus::Done) {
+            ahead.buffered = Some((peer, Run { start: address, end: address + span }));
+            ahead.buffer_start = address;
+        }
+    }
+    let buffered = match (&ahead.buffered, &ahead.buffer) {
+        (Some(_), Some(buffer)) if source != ReadSource::Single => buffer,
+        _ => {
+            ahead.was_read(peer, address, bytes);
             return false;
         }
-        let source = ahead.choose_source(peer, address, bytes);
-        if let ReadSource::Read(span) = source {
-            let buffer = ahead.buffer.get_or_insert_with(|| OwnedMemory::new(BUFFER_BYTES as usize));
-            let read = link.copy(peer, Direction::Get, address, &buffer.view(), 0, span);
-            ahead.buffered = None;
-            // If the read fails, the message itself may still be there. If not, its own copy reports that.
-            if read == Ok(CopyStatus::Done) {
-                ahead.buffered = Some((peer, Run { start: address, end: address + span }));
-                ahead.buffer_start = address;
-            }
-        }
-        let buffered = match (&ahead.buffered, &ahead.buffer) {
-            (Some(_), Some(buffer)) if source != ReadSource::Single => buffer,
-            _ => {
-                ahead.was_read(peer, address, bytes);
-                return false;
-            }
-        };
-        buffered.view().copy_to(address - ahead.buffer_start, bytes, &outstanding.memory, 0);
-        ahead.was_read(peer, address, bytes);
-        true
-    }
+    };
+    buffered.view().copy_to(address - ahead.buffer_start, bytes, &outstanding.memory, 0);
+    ahead.was_read(peer, address, bytes);
+    true
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ pub mod sched_yield;
 pub mod shm;
 
 use memory::UserMemory;
-use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
+use weir_proto::{Body, CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
 
 /// Length of an address on every link. MPI libraries exchange addresses as bytes. Unit: bytes.
 pub const ADDRESS_BYTES: usize = 32;
@@ -88,10 +88,10 @@ pub enum Arrival {
     },
 }
 
-/// The result of [`Link::poll_in_place`].
+/// The result of [`Link::poll_into`].
 #[derive(Debug)]
 pub enum Polled {
-    /// A packet, which [`Link::polled`] returns.
+    /// A packet.
     Packet {
         /// The sender.
         from: Peer,
@@ -168,17 +168,15 @@ pub trait Link: Send {
     /// The next arrival, or `None`. Packets that this endpoint has sent to itself come first. The others follow in
     /// fair order.
     fn poll(&mut self) -> Option<Arrival> {
-        Some(match self.poll_in_place()? {
-            Polled::Packet { from } => Arrival::Packet { from, packet: *self.polled() },
+        let mut packet = Packet::new(Body::Credit, 0);
+        Some(match self.poll_into(&mut packet)? {
+            Polled::Packet { from } => Arrival::Packet { from, packet },
             Polled::Other(arrival) => *arrival,
         })
     }
 
-    /// As [`Link::poll`], but leaves the packet where it is. This serves drivers that look at most packets once.
-    fn poll_in_place(&mut self) -> Option<Polled>;
-
-    /// The last polled packet, until the next poll.
-    fn polled(&self) -> &Packet;
+    /// As [`Link::poll`], but writes the header of a packet to `packet`. This serves drivers that poll often.
+    fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled>;
 
     /// Whether a poll may find something. Cheap, so that a waiting caller can repeat it.
     fn may_have_arrivals(&self) -> bool;

@@ -50,8 +50,28 @@ pub trait Driver {
     fn connect(&mut self, to: Peer);
 
     /// Put `packet` on the link, with `packet.payload_bytes` bytes from `payload`. The endpoint has credits for the
-    /// slots, so the packet always fits. The driver fills in the address of a rendezvous header and of a `Located` reply.
+    /// slots, so the packet always fits.
     fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source);
+
+    /// The next packet to `to` announces the `bytes` bytes that `payload` names, as `transfer`. Returns the address at
+    /// which the peer may read or write them; 0: it cannot, and packets carry them.
+    #[inline(always)]
+    fn announce(&mut self, to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> u64 {
+        let _ = (to, transfer, payload, bytes);
+        0
+    }
+
+    /// `from` has announced a message of `bytes` bytes at `address` of its memory.
+    #[inline(always)]
+    fn announcement_arrived(&mut self, from: Peer, address: u64, bytes: u64) {
+        let _ = (from, address, bytes);
+    }
+
+    /// `peer` does not need `count` announced transfers from `first` on any more.
+    #[inline(always)]
+    fn announcements_ended(&mut self, peer: Peer, first: Transfer, count: u32) {
+        let _ = (peer, first, count);
+    }
 
     /// The last packet to `to` was `Detach`: write no more into our lane there.
     fn disconnect(&mut self, to: Peer);
@@ -154,6 +174,9 @@ impl<D: Driver + ?Sized> Driver for &mut D {
         may_exceed_bounce_limit(to: Peer, held: u32) -> bool;
         connect(to: Peer);
         transmit(to: Peer, packet: &Packet, payload: Source);
+        announce(to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> u64;
+        announcement_arrived(from: Peer, address: u64, bytes: u64);
+        announcements_ended(peer: Peer, first: Transfer, count: u32);
         disconnect(to: Peer);
         free_lane(peer: Peer);
         ask_room(to: Peer, at_once: bool);
@@ -173,7 +196,8 @@ impl<D: Driver + ?Sized> Driver for &mut D {
     }
 }
 
-/// A driver that notes every call as an [`Action`], for drivers that act later. Its time stands still.
+/// A driver that notes every call as an [`Action`], for drivers that act later. Its time stands still. It announces no
+/// addresses: whoever performs a transmit fills them in.
 #[derive(Debug)]
 pub struct Recorder<'actions> {
     now: Instant,

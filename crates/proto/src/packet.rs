@@ -210,6 +210,13 @@ impl Body {
     pub fn is_free(&self) -> bool {
         matches!(self, Body::Credit | Body::Detach)
     }
+
+    /// Sets the address of announced memory, in the kinds of packets that have one.
+    pub(crate) fn set_address(&mut self, at: u64) {
+        if let Body::Rendezvous { address, .. } | Body::Located { address, .. } = self {
+            *address = at;
+        }
+    }
 }
 
 /// The shape of slots on a link. A packet fills one slot or, where the link allows it, several consecutive slots.

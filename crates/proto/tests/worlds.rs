@@ -150,11 +150,7 @@ fn run_program(mut world: World, mut rng: Rng) -> World {
                 let data = Some(u64::from(number));
                 let (to, space, bytes) = (Peer(to), Space::Tagged, bytes as u64);
                 let send = SendCommand { request, to, space, tag, data, bytes, level };
-                if rng.bool() {
-                    world.post(from, Command::Send(send));
-                } else {
-                    world.post(from, Command::Send(send));
-                }
+                world.post(from, Command::Send(send));
             }
             1 if next_receive < receives.len() => {
                 let (rank, pattern) = receives[next_receive];
@@ -461,11 +457,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
         let (to_peer, space, level) = (Peer(to), Space::Tagged, SendLevel::Delivered);
         let (data, bytes) = (Some(bytes as u64), bytes as u64);
         let send = SendCommand { request, to: to_peer, space, tag: 0, data, bytes, level };
-        if rng.bool() {
-            world.post(from, Command::Send(send));
-        } else {
-            world.post(from, Command::Send(send));
-        }
+        world.post(from, Command::Send(send));
         sent[to as usize] += 1;
     };
     for _ in 0..rng.usize(2..6) {

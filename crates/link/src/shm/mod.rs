@@ -74,7 +74,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sync::Ordering;
-use weir_proto::{Body, CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
+use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
 
 /// The options of a mailbox.
 #[derive(Clone, Debug)]
@@ -189,8 +189,6 @@ pub struct ShmLink {
     current: Option<Current>,
     /// Copy of the current packet's first slot.
     head: Head,
-    /// Checked header of the current packet.
-    packet: Packet,
     doorbell: MappedHeader,
     /// Up to the highest lane that was ever held.
     lanes: Vec<Lane>,
@@ -276,7 +274,6 @@ impl ShmLink {
             inbox: Inbox::new(PollLimits { full_fences, ..PollLimits::default() }),
             current: None,
             head: [0; _],
-            packet: Packet::new(Body::Credit, 0),
             doorbell: own.header(),
             lanes: Vec::new(),
             claimants: HashMap::new(),
@@ -634,7 +631,7 @@ impl Link for ShmLink {
     }
 
     #[inline(always)]
-    fn poll_in_place(&mut self) -> Option<Polled> {
+    fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
         assert!(self.current.is_none(), "poll was called before the last packet was retired");
         let fast = self.reclamation.has_no_waiters()
             && self.detach_requests.is_empty()
@@ -658,11 +655,6 @@ impl Link for ShmLink {
                 Some(Polled::Other(Box::new(Arrival::Malformed { from })))
             }
         }
-    }
-
-    #[inline(always)]
-    fn polled(&self) -> &Packet {
-        &self.packet
     }
 
     #[inline]

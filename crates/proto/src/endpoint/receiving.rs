@@ -371,6 +371,7 @@ impl Endpoint {
         if self.peer(from).inbound.is_some() {
             return false;
         }
+        driver.announcement_arrived(from, address, length);
         let envelope = Envelope { from, tag, data, length };
         if let Some(range) = self.match_posted(space, &envelope, driver) {
             self.receive_rendezvous(range, envelope, transfer, address, driver);

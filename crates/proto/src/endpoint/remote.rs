@@ -63,6 +63,7 @@ impl Endpoint {
         refused: bool,
         driver: &mut D,
     ) -> bool {
+        driver.announcements_ended(from, transfer, count);
         if let Some(first) = transfer.bounce_buffer() {
             return !refused && self.bounce_buffers_finished(from, first, count, driver);
         }

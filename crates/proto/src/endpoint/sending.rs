@@ -109,9 +109,11 @@ impl Endpoint {
     #[inline(never)]
     fn send_out_of_line<D: Driver>(&mut self, send: SendCommand, mut driver: D) -> Result<(), Refusal> {
         let SendCommand { request, to, space, tag, data, bytes, level } = send;
-        if let Some((packet, transfer)) = self.forced_rendezvous(to, space, tag, data, bytes, level) {
+        if let Some((mut packet, transfer)) = self.forced_rendezvous(to, space, tag, data, bytes, level) {
             driver.fill_bounce(transfer, request);
-            driver.transmit(to, &packet, Source::Bounce { transfer, offset: 0 });
+            let payload = Source::Bounce { transfer, offset: 0 };
+            packet.body.set_address(driver.announce(to, transfer, payload, bytes));
+            driver.transmit(to, &packet, payload);
             driver.complete(request, Outcome::Done);
             return Ok(());
         }
@@ -146,7 +148,7 @@ impl Endpoint {
             self.counters.rendezvous_sent += 1;
             let transfer = self.transfers.begin(to, State::Send { request, length: bytes });
             let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
-            // The driver looks up the address by the payload source. This packet carries no payload.
+            // The payload names what the packet announces. The packet carries none of it.
             BacklogEntry { payload: Source::Request { request, offset: 0 }, ..BacklogEntry::control(body) }
         };
         let state = self.peer(to);
@@ -423,7 +425,7 @@ impl Endpoint {
                     *entry = BacklogEntry::control(Body::Finished { transfer, count: 1, refused: true });
                 }
             }
-            let (payload_bytes, slots, body) = entry.cut(&config.geometry, credits);
+            let (payload_bytes, slots, mut body) = entry.cut(&config.geometry, credits);
             sender.spend(slots);
             let payload = match entry.payload {
                 Source::Request { request, offset } => {
@@ -435,6 +437,16 @@ impl Endpoint {
                 }
                 Source::None => Source::None,
             };
+            match body {
+                Body::Rendezvous { transfer, length, .. } => {
+                    body.set_address(driver.announce(to, transfer, payload, length));
+                }
+                Body::Located { transfer, key, offset, refused: false, .. } => {
+                    let region = Source::Region { key, offset };
+                    body.set_address(driver.announce(to, transfer, region, 0));
+                }
+                _ => {}
+            }
             entry.sent += u64::from(payload_bytes);
             let finished = entry.sent == entry.bytes;
             let mut packet = Packet {

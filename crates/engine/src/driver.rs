@@ -1,0 +1,417 @@
+//! The driver of the machine: it acts at once, on the link and on the buffers of operations.
+//!
+//! [`Io`] holds what the machine's calls act on. An [`EventDriver`] exists for one event. It knows the operation that
+//! the event posts, so an operation that ends within its event needs no entry in the table of operations. This file
+//! knows no matching, no credits and no kinds of packets.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant as Clock;
+
+use weir_link::memory::UserMemory;
+use weir_link::{COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Quota};
+use weir_proto::{
+    Destination, Driver, Envelope, Event, Instant, MemoryCopy, MessageId, Outcome, Packet, Peer, PeerFault,
+    Request, Source, Space, Transfer,
+};
+
+use crate::addresses::AddressTable;
+use crate::bounce_buffers::BounceBuffers;
+use crate::operations::{Operations, Outstanding};
+use crate::read_ahead::ReadAhead;
+use crate::unexpected_buffers::UnexpectedBuffers;
+use crate::{Completion, CompletionSink, MAX_OPERATIONS, Operation, Post, read_ahead};
+
+/// The request of the operation that an event posts, until [`Driver::hold`] gives it a number.
+pub(crate) const POSTED: Request = Request(u32::MAX);
+
+pub(crate) fn connected(peer: Peer, LaneLease { quota, epoch }: LaneLease) -> Event<'static> {
+    let Quota { data_slots, start_slots, credit_slots } = quota;
+    Event::Connected { peer, quota_slots: data_slots, start_slots, credit_slots, epoch }
+}
+
+/// The number of the bounce buffer that `transfer` names.
+fn bounce_buffer_number(transfer: Transfer) -> u32 {
+    transfer.bounce_buffer().expect("the machine names bounce buffers")
+}
+
+/// What the calls of the machine act on.
+pub(crate) struct Io<L: Link> {
+    pub link: L,
+    pub operations: Operations,
+    /// Payload of unexpected messages.
+    pub unexpected_buffers: UnexpectedBuffers,
+    /// Copies of our messages for receivers without room.
+    pub bounce_buffers: BounceBuffers,
+    /// Announced messages that lie one after the other, and what was read of them in advance.
+    pub read_ahead: ReadAhead,
+    /// Bounce buffers freed since the start.
+    pub bounce_buffers_freed: u64,
+    /// The next injected message may exceed the limit of bounce buffers.
+    pub may_exceed_bounce_limit: bool,
+    /// The injected operation that the event has posted and that was held in the program's buffer.
+    pub held_injected: Option<Request>,
+    /// There is work after the event: caused events, a held injected operation, or a check of sender back-pressure.
+    pub has_aftermath: bool,
+    pub regions: HashMap<u64, UserMemory>,
+    pub peers: AddressTable,
+    pub completions: VecDeque<Completion>,
+    /// Peers in whose mailbox we wait for room.
+    pub awaiting_room: Vec<Peer>,
+    /// Peers in whose mailbox we wait for a lane.
+    pub connecting: Vec<Peer>,
+    /// Large announced messages of ours. Their receivers may copy them cooperatively with us.
+    pub sent_rts: VecDeque<(Peer, Transfer)>,
+    /// Cooperative copies in which the peer's part has not ended.
+    pub copying: Vec<(Peer, Transfer)>,
+    /// Events that calls of the machine have caused, to be handled next.
+    pub events: VecDeque<Event<'static>>,
+    /// Peers that could not be reached. They are reported as lost when all arrivals are handled: what they sent while
+    /// they lived is still valid.
+    pub unreachable: Vec<(Peer, PeerFault)>,
+    /// An unexpected message has arrived since the flag was cleared.
+    pub unexpected_arrived: bool,
+    pub cross_memory: bool,
+    pub origin: Clock,
+}
+
+impl<L: Link> Io<L> {
+    pub fn new(link: L, cross_memory: bool) -> Io<L> {
+        Io {
+            link,
+            operations: Operations::default(),
+            unexpected_buffers: UnexpectedBuffers::default(),
+            bounce_buffers: BounceBuffers::default(),
+            read_ahead: ReadAhead::default(),
+            bounce_buffers_freed: 0,
+            may_exceed_bounce_limit: false,
+            held_injected: None,
+            has_aftermath: false,
+            regions: HashMap::new(),
+            peers: AddressTable::default(),
+            completions: VecDeque::new(),
+            awaiting_room: Vec::new(),
+            connecting: Vec::new(),
+            sent_rts: VecDeque::new(),
+            copying: Vec::new(),
+            events: VecDeque::new(),
+            unreachable: Vec::new(),
+            unexpected_arrived: false,
+            cross_memory,
+            origin: Clock::now(),
+        }
+    }
+
+    /// The time since the start.
+    pub fn clock(&self) -> Instant {
+        Instant(self.origin.elapsed().as_nanos() as u64)
+    }
+
+    /// Whether an event may come that does not show in our mailbox.
+    #[inline]
+    pub fn awaits_other_events(&self) -> bool {
+        let copies = self.sent_rts.len() | self.copying.len();
+        (self.awaiting_room.len() | self.connecting.len() | self.unreachable.len() | copies) > 0
+    }
+
+    /// A call of the machine has this result. The machine gets it after the current event.
+    fn cause(&mut self, event: Event<'static>) {
+        self.events.push_back(event);
+        self.has_aftermath = true;
+    }
+
+    /// Where a peer may read or write the memory that `payload` names; 0: nowhere.
+    fn address_of(&self, payload: Source) -> u64 {
+        let (start, offset) = match payload {
+            // The machine has checked the bounds. A region is contiguous.
+            Source::Region { key, offset } => {
+                (self.regions.get(&key).and_then(UserMemory::contiguous_address), offset)
+            }
+            _ if !self.cross_memory => return 0,
+            Source::Request { request, .. } => {
+                let outstanding = self.operations.get(request);
+                (outstanding.and_then(|outstanding| outstanding.memory.contiguous_address()), 0)
+            }
+            Source::Bounce { transfer, .. } => {
+                (self.bounce_buffers.memory(bounce_buffer_number(transfer)).contiguous_address(), 0)
+            }
+            Source::None => return 0,
+        };
+        start.map_or(0, |start| (start as u64).wrapping_add(offset))
+    }
+
+    /// Reports the end of a held operation.
+    #[inline(never)]
+    fn complete_held(&mut self, request: Request, outcome: Outcome) {
+        let outstanding = self.operations.get(request).expect("completed operations are outstanding");
+        let buffer = match &outcome {
+            Outcome::Received { offset, .. } => {
+                outstanding.memory.contiguous_address().map_or(0, |start| start + *offset as usize)
+            }
+            _ => 0,
+        };
+        let Outstanding { post, operation, space, .. } = *outstanding;
+        self.completions.push_back(Completion { post, operation, space, outcome, buffer });
+        if !matches!(outcome, Outcome::Received { last: false, .. }) {
+            self.operations.end(request);
+        }
+    }
+
+    /// [`Link::transmit`] of a packet whose payload is not in the posted buffer.
+    #[inline(never)]
+    fn transmit_held(&mut self, to: Peer, packet: &Packet, payload: Source) {
+        if let Source::Bounce { transfer, offset } = payload
+            && packet.payload_bytes > 0
+        {
+            let bounce_buffer = self.bounce_buffers.memory(bounce_buffer_number(transfer));
+            return self.link.transmit(to, packet, Some((&bounce_buffer, offset)));
+        }
+        let Io { link, operations, regions, .. } = self;
+        let from = match payload {
+            _ if packet.payload_bytes == 0 => None,
+            Source::None | Source::Bounce { .. } => None,
+            Source::Request { request, offset } => {
+                operations.get(request).map(|outstanding| (&outstanding.memory, offset))
+            }
+            Source::Region { key, offset } => regions.get(&key).map(|memory| (memory, offset)),
+        };
+        link.transmit(to, packet, from);
+    }
+}
+
+/// Offers a completion to `sink`, if no other waits before it. A completion that `sink` rejects waits in `waiting`.
+#[inline(always)]
+fn offer(waiting: &mut VecDeque<Completion>, completion: Completion, sink: &mut impl CompletionSink) {
+    if !waiting.is_empty() || !sink.accept(&completion) {
+        waiting.push_back(completion);
+    }
+}
+
+/// The driver of one event.
+pub(crate) struct EventDriver<'engine, L: Link, S: CompletionSink> {
+    io: &'engine mut Io<L>,
+    sink: &'engine mut S,
+    /// The operation that the event posts as [`POSTED`], until it is held.
+    posted: Option<Outstanding>,
+    /// The program may reuse the buffer of the posted operation when the post returns.
+    inject: bool,
+}
+
+impl<'engine, L: Link, S: CompletionSink> EventDriver<'engine, L, S> {
+    /// For an event that posts no operation, or one that has a number already.
+    #[inline(always)]
+    pub fn new(io: &'engine mut Io<L>, sink: &'engine mut S) -> EventDriver<'engine, L, S> {
+        EventDriver { io, sink, posted: None, inject: false }
+    }
+
+    /// For an event that posts `operation` as [`POSTED`].
+    #[inline(always)]
+    pub fn posting(
+        io: &'engine mut Io<L>,
+        sink: &'engine mut S,
+        operation: Outstanding,
+        inject: bool,
+    ) -> EventDriver<'engine, L, S> {
+        EventDriver { io, sink, posted: Some(operation), inject }
+    }
+}
+
+impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
+    fn now(&mut self) -> Instant {
+        self.io.clock()
+    }
+
+    #[inline(always)]
+    fn can_hold(&self) -> bool {
+        self.io.operations.count() < MAX_OPERATIONS as usize
+    }
+
+    #[inline(always)]
+    fn hold(&mut self, request: Request, announced: bool) -> Request {
+        let Some(mut operation) = self.posted.take() else { return request };
+        let has_own_buffer = self.inject && announced && operation.memory.bytes() > 0;
+        if has_own_buffer {
+            operation.use_bounce_buffer(); // the address that the packet announces must remain valid
+        }
+        let request = self.io.operations.begin(operation);
+        if self.inject && !has_own_buffer {
+            self.io.held_injected = Some(request);
+            self.io.has_aftermath = true;
+        }
+        request
+    }
+
+    fn may_exceed_bounce_limit(&mut self, _to: Peer, _held: u32) -> bool {
+        std::mem::take(&mut self.io.may_exceed_bounce_limit)
+    }
+
+    fn connect(&mut self, to: Peer) {
+        let address = *self.io.peers.address(to.0).expect("peers are numbered here");
+        match self.io.link.connect(to, &address) {
+            Ok(Some(lease)) => self.io.cause(connected(to, lease)),
+            Ok(None) => self.io.connecting.push(to),
+            Err(fault) => self.io.unreachable.push((to, fault)),
+        }
+    }
+
+    #[inline(always)]
+    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) {
+        let EventDriver { io, posted, .. } = self;
+        match payload {
+            Source::Request { request: POSTED, offset } => {
+                let memory = posted.as_ref().map(|operation| (&operation.memory, offset));
+                io.link.transmit(to, packet, memory.filter(|_| packet.payload_bytes > 0));
+            }
+            _ => io.transmit_held(to, packet, payload),
+        }
+    }
+
+    fn announce(&mut self, to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> u64 {
+        let address = self.io.address_of(payload);
+        if bytes >= COOPERATIVE_COPY_BYTES && address > 0 && !matches!(payload, Source::Region { .. }) {
+            self.io.sent_rts.push_back((to, transfer));
+        }
+        address
+    }
+
+    fn announcement_arrived(&mut self, from: Peer, address: u64, bytes: u64) {
+        self.io.read_ahead.rts_arrived(from, address, bytes);
+    }
+
+    fn announcements_ended(&mut self, peer: Peer, first: Transfer, count: u32) {
+        let ended = |transfer: Transfer| transfer.0.wrapping_sub(first.0) < count;
+        self.io.sent_rts.retain(|&(receiver, transfer)| receiver != peer || !ended(transfer));
+    }
+
+    fn disconnect(&mut self, to: Peer) {
+        self.io.awaiting_room.retain(|waiting| *waiting != to);
+        self.io.link.disconnect(to);
+    }
+
+    fn free_lane(&mut self, peer: Peer) {
+        self.io.link.release(peer);
+    }
+
+    fn ask_room(&mut self, to: Peer, at_once: bool) {
+        match self.io.link.newly_free_slots(to) {
+            0 if !at_once => self.io.awaiting_room.push(to),
+            slots => self.io.cause(Event::Room { peer: to, slots }),
+        }
+    }
+
+    fn allocate_unexpected(&mut self, message: MessageId, bytes: u64) {
+        self.io.unexpected_arrived = true;
+        self.io.unexpected_buffers.allocate(message, bytes);
+    }
+
+    #[inline]
+    fn place(&mut self, to: Destination, bytes: u64) {
+        let Io { link, operations, unexpected_buffers, regions, .. } = &*self.io;
+        match to {
+            Destination::Request { request, offset } => {
+                let outstanding = operations.get(request).expect("matched receives are outstanding");
+                link.copy_payload(&outstanding.memory, offset, bytes);
+            }
+            Destination::Message { message, offset } => {
+                link.copy_payload(&unexpected_buffers.memory(message), offset, bytes);
+            }
+            Destination::Region { key, offset } => {
+                link.copy_payload(regions.get(&key).expect("the machine checked the key"), offset, bytes);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn retire(&mut self) {
+        self.io.link.retire();
+    }
+
+    fn deliver(&mut self, message: MessageId, request: Request, offset: u64, bytes: u64) {
+        let Io { operations, unexpected_buffers, .. } = &*self.io;
+        let posted = self.posted.as_ref().filter(|_| request == POSTED);
+        let receive = posted.or_else(|| operations.get(request)).expect("matched receives are outstanding");
+        unexpected_buffers.memory(message).copy_to(0, bytes, &receive.memory, offset);
+    }
+
+    fn free_unexpected(&mut self, message: MessageId) {
+        self.io.unexpected_buffers.free(message);
+    }
+
+    fn fill_bounce(&mut self, transfer: Transfer, request: Request) {
+        let Io { operations, bounce_buffers, has_aftermath, .. } = &mut *self.io;
+        let posted = self.posted.as_ref().filter(|_| request == POSTED);
+        *has_aftermath |= posted.is_some();
+        let send =
+            posted.or_else(|| operations.get(request)).expect("sends with bounce buffers are outstanding");
+        bounce_buffers.add(bounce_buffer_number(transfer), &send.memory);
+    }
+
+    fn free_bounce(&mut self, transfer: Transfer) {
+        self.io.bounce_buffers_freed += 1;
+        self.io.bounce_buffers.free(bounce_buffer_number(transfer));
+    }
+
+    fn copy(&mut self, copy: MemoryCopy) {
+        let MemoryCopy { transfer, request, peer, direction, address, offset, bytes } = copy;
+        let Io { link, read_ahead, operations, .. } = &mut *self.io;
+        let outstanding = operations.get(request).expect("copies serve outstanding operations");
+        let receives = matches!(outstanding.operation, Operation::Receive) && offset == 0;
+        let was_read =
+            receives && read_ahead::read_rendezvous(link, read_ahead, peer, address, outstanding, bytes);
+        let result = if was_read {
+            Ok(())
+        } else {
+            match link.copy(peer, direction, address, &outstanding.memory, offset, bytes) {
+                Ok(CopyStatus::Pending) => return self.io.copying.push((peer, transfer)),
+                Ok(CopyStatus::Done) => Ok(()),
+                Err(fault) => Err(fault),
+            }
+        };
+        self.io.cause(Event::CopyDone { transfer, result });
+    }
+
+    fn drop_peer(&mut self, peer: Peer) {
+        let io = &mut *self.io;
+        io.awaiting_room.retain(|waiting| *waiting != peer);
+        io.connecting.retain(|connecting| *connecting != peer);
+        io.sent_rts.retain(|(receiver, _)| *receiver != peer);
+        io.copying.retain(|(copying, _)| *copying != peer);
+        io.read_ahead.forget(peer);
+        io.link.forget(peer);
+    }
+
+    fn notify(&mut self, from: Peer, data: u64, bytes: u64) {
+        let envelope = Envelope { from, tag: 0, data: Some(data), length: bytes };
+        let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
+        let (post, operation, space) = (Post::default(), Operation::RemoteWrite, Space::Untagged);
+        self.io.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, request: Request, outcome: Outcome) {
+        if request != POSTED {
+            return self.io.complete_held(request, outcome);
+        }
+        let posted = self.posted.take().expect("the event posts an operation");
+        let buffer = match outcome {
+            Outcome::Received { .. } => posted.memory.contiguous_address().unwrap_or(0),
+            _ => 0,
+        };
+        let Outstanding { post, operation, space, .. } = posted;
+        offer(&mut self.io.completions, Completion { post, operation, space, outcome, buffer }, self.sink);
+    }
+
+    #[inline(always)]
+    fn deliver_packet(&mut self, request: Request, envelope: Envelope, bytes: u64) {
+        let Io { operations, link, completions, .. } = &mut *self.io;
+        // Only receives of one message take a whole packet.
+        let operation = Operation::Receive;
+        let (post, space, buffer) = operations.end_with(request, |outstanding| {
+            if bytes > 0 {
+                link.copy_payload(&outstanding.memory, 0, bytes);
+            }
+            (outstanding.post, outstanding.space, outstanding.memory.contiguous_address().unwrap_or(0))
+        });
+        let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
+        offer(completions, Completion { post, operation, space, outcome, buffer }, self.sink);
+    }
+}
