@@ -448,7 +448,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
     let asked = [0, 0, 4][rng.usize(..3)];
     let mut world = World::new(plan);
     let mut sent = vec![0usize; endpoints as usize];
-    let mut transfer = |world: &mut World, rng: &mut Rng, from: u32, to: u32, bytes: usize| {
+    let mut transfer = |world: &mut World, from: u32, to: u32, bytes: usize| {
         let into = world.request(to, vec![0; bytes]);
         let pattern = Pattern { space: Space::Tagged, from: Some(Peer(from)), tag: 0, ignore: 0 };
         let receive = ReceiveCommand { request: into, pattern, capacity_bytes: bytes as u64, multi: None };
@@ -469,7 +469,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
                 _ => busy[rng.usize(..busy.len())],
             };
             let bytes = rng.usize(..longest);
-            transfer(&mut world, &mut rng, from, to, bytes);
+            transfer(&mut world, from, to, bytes);
             for _ in 0..rng.usize(..12) {
                 world.step(|count| rng.usize(..count));
                 if asked > 0 && rng.u8(..asked) == 0 {
@@ -482,7 +482,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
     world.assert_at_rest();
     for from in 0..endpoints {
         for to in 0..endpoints {
-            transfer(&mut world, &mut rng, from, to, 300);
+            transfer(&mut world, from, to, 300);
         }
         world.run_to_rest(|count| rng.usize(..count));
     }
