@@ -645,7 +645,7 @@ impl Link for ShmLink {
             }
         };
         let Lane::Open(OpenLane { peer: from, .. }) = *self.lanes.get(lane as usize)? else { return None };
-        match self.inbox.reader_mut(lane)?.read_head(&mut self.head, &mut self.packet) {
+        match self.inbox.reader_mut(lane)?.read_head(&mut self.head, packet) {
             Ok(found) => {
                 self.current = Some(Current { lane, found });
                 Some(Polled::Packet { from })

@@ -243,7 +243,8 @@ impl RankState {
                 }
                 _ => None,
             });
-            let (request, envelope, bytes) = received.expect("a message that is processed early has its receive");
+            let (request, envelope, bytes) =
+                received.expect("a message that is processed early has its receive");
             actions.clear();
             context.trains.discard(train);
             self.mailbox.set_aside(context.chunks);
