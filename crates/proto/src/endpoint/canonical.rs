@@ -13,6 +13,7 @@
 
 use alloc::vec::Vec;
 
+use super::path::{Grants, Path};
 use super::receiving::Inbound;
 use super::sending::{BacklogEntry, EntryKind};
 use super::{Endpoint, Outbound, PeerEntry, PendingWork};
@@ -65,17 +66,17 @@ impl Endpoint {
     pub fn origin(&self, peer: Peer, outgoing: Lease, incoming: Lease) -> Origin {
         let nothing = Origin { outgoing, incoming, ..Origin::default() };
         let Some(state) = self.peers.get(peer.0 as usize) else { return nothing };
-        let granted_total = match &state.outbound {
+        let granted_total = match &state.path.outbound {
             Outbound::Connected(sender) => sender.known_total(),
             _ => 0,
         };
-        Origin { granted_total, credit_packets_read: state.credit_packets_read, ..nothing }
+        Origin { granted_total, credit_packets_read: state.path.grants.credit_packets_read, ..nothing }
     }
 
     /// The totals of this endpoint as the sender to `peer`.
     pub fn sender_totals(&self, peer: Peer) -> SenderTotals {
         let Some(state) = self.peers.get(peer.0 as usize) else { return SenderTotals::default() };
-        let credits = match &state.outbound {
+        let credits = match &state.path.outbound {
             Outbound::Connected(sender) => sender.credits(),
             _ => 0,
         };
@@ -103,7 +104,7 @@ impl Endpoint {
     /// slots that are not granted again. `None` for schemes without totals.
     pub fn receiver_totals(&self, peer: Peer, origin: Origin) -> Option<flow::ReceiverTotals> {
         let state = self.peers.get(peer.0 as usize)?;
-        let receiver = state.receiver.as_ref()?;
+        let receiver = state.path.grants.receiver.as_ref()?;
         receiver.totals(origin.granted_total, &self.pool)
     }
 
@@ -122,7 +123,7 @@ impl Endpoint {
 
     /// Sets the threshold of the receiver of `peer`, to show the failures of other formulae.
     pub fn set_threshold(&mut self, peer: Peer, threshold_slots: u32) {
-        if let Some(receiver) = &mut self.peer(peer).receiver {
+        if let Some(receiver) = &mut self.peer(peer).path.grants.receiver {
             receiver.set_threshold(threshold_slots);
         }
     }
@@ -188,7 +189,8 @@ impl Endpoint {
         } = *packet;
         match origin.outgoing.is(epoch) {
             true => {
-                let incoming = self.peers.get(to.0 as usize).map_or(0, |state| state.credit_packets_read);
+                let incoming =
+                    self.peers.get(to.0 as usize).map_or(0, |state| state.path.grants.credit_packets_read);
                 let read = incoming.wrapping_sub(credit_packets_read);
                 words.extend([1, u32::from(read), origin.granted_total.wrapping_sub(granted_total)]);
             }
@@ -215,11 +217,14 @@ fn canonical_body(body: &Body, words: &mut Vec<u32>) {
 impl PeerEntry {
     /// The base of the totals of the receiver half.
     fn base(&self, origin: Origin) -> flow::Base {
-        let connected = matches!(self.outbound, Outbound::Connected(_));
+        let connected = matches!(self.path.outbound, Outbound::Connected(_));
         flow::Base {
-            granted_total: origin.outgoing.is(self.leases.incoming).then_some(origin.granted_total),
-            packets_sent: self.leases.credit_packets_sent(),
-            packets_read: connected.then(|| self.leases.credit_packets_read()),
+            granted_total: origin
+                .outgoing
+                .is(self.path.grants.leases.incoming)
+                .then_some(origin.granted_total),
+            packets_sent: self.path.grants.leases.credit_packets_sent(),
+            packets_read: connected.then(|| self.path.grants.leases.credit_packets_read()),
         }
     }
 
@@ -231,22 +236,20 @@ impl PeerEntry {
         words: &mut Vec<u32>,
     ) {
         let PeerEntry {
-            outbound,
-            receiver,
+            path: Path { outbound, grants, credit_slots, asked_room, backlog_waited, rendezvous_only },
             pending,
             next_number: _,
             inbound: _,  // written through its number
             reserved: _, // follows from the attached peers
-            leases,
-            credit_packets_read: _, // part of the origin of the other side
-            credit_slots,
-            asked_room,
-            backlog_waited,
             cross_memory,
             said_goodbye,
-            rendezvous_only,
-            unreserved,
         } = self;
+        let Grants {
+            receiver,
+            leases,
+            credit_packets_read: _, // part of the origin of the other side
+            unreserved,
+        } = grants;
         let nothing = PendingWork::default();
         let PendingWork {
             backlog,

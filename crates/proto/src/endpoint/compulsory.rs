@@ -7,7 +7,6 @@
 //! A -> R  response 12     A has kept the guaranteed credits, less the one for this packet; A is not blocked any more
 //! ```
 
-use super::sending::carry_credits;
 use super::{Endpoint, Outbound, PeerEntry};
 use crate::action::Source;
 use crate::config::{Config, Scheme};
@@ -15,7 +14,7 @@ use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::Peer;
 use crate::flow::{Mutant, Pool};
-use crate::packet::{Body, Packet};
+use crate::packet::Body;
 
 /// Compulsory returns that are queued or pending with one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,8 +81,8 @@ impl Endpoint {
             let Endpoint { peers, spare, .. } = self;
             let state = &mut peers[peer.0 as usize];
             spare.begin(&mut state.pending).compulsory.request = true;
-            if let Outbound::Absent = state.outbound {
-                state.outbound = Outbound::Connecting;
+            if let Outbound::Absent = state.path.outbound {
+                state.path.outbound = Outbound::Connecting;
                 driver.connect(peer);
             }
             self.send_while_credited(peer, driver);
@@ -99,9 +98,9 @@ impl Endpoint {
         self.peer(from);
         let Endpoint { peers, spare, .. } = self;
         let state = &mut peers[from.0 as usize];
-        let excess = match &state.outbound {
-            Outbound::Connected(sender) if epoch == state.leases.outgoing => {
-                sender.excess(state.credit_slots)
+        let excess = match &state.path.outbound {
+            Outbound::Connected(sender) if epoch == state.path.grants.leases.outgoing => {
+                sender.excess(state.path.credit_slots)
             }
             Outbound::Connecting => {
                 // It may refer to our next lease, which the peer knows of before we do.
@@ -123,12 +122,12 @@ pub(super) fn send<D: Driver>(
     config: &Config,
     state: &mut PeerEntry,
     to: Peer,
-    rendezvous_only: bool,
+    over_limit: bool,
     pool: &mut Pool,
     counters: &mut Counters,
     driver: &mut D,
 ) {
-    let (Outbound::Connected(sender), Some(pending)) = (&mut state.outbound, &mut state.pending) else {
+    let (Outbound::Connected(sender), Some(pending)) = (&mut state.path.outbound, &mut state.pending) else {
         return;
     };
     let compulsory = &mut pending.compulsory;
@@ -142,20 +141,14 @@ pub(super) fn send<D: Driver>(
         } else {
             compulsory.response = false;
             // The amount is that of now, not that of the request: credits may have been spent since.
-            let now = sender.excess(state.credit_slots).unwrap_or(0);
+            let now = sender.excess(state.path.credit_slots).unwrap_or(0);
             sender.spend(now);
             counters.credits_given_back += u64::from(now);
             Body::ReturnResponse { credits: compulsory.fixed.take().unwrap_or(now) }
         };
         sender.spend(1);
-        let mut packet = Packet {
-            epoch: state.leases.incoming,
-            credit_packets_read: state.credit_packets_read,
-            ..Packet::new(body, 0)
-        };
-        packet.marks.rendezvous_only = rendezvous_only;
-        carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
-        counters.count_kind(&packet.body);
+        let grants = &mut state.path.grants;
+        let packet = grants.control_packet(&config.geometry, body, 0, over_limit, false, pool, counters);
         driver.transmit(to, &packet, Source::None);
     }
 }

@@ -52,10 +52,13 @@ struct MessagePart {
 /// whether it is valid.
 #[inline(always)]
 pub(super) fn apply_credit_update(state: &mut PeerEntry, packet: &Packet) -> bool {
-    match &mut state.outbound {
-        Outbound::Connected(sender) => {
-            apply_update_to_sender(sender, &mut state.leases, &mut state.rendezvous_only, packet)
-        }
+    match &mut state.path.outbound {
+        Outbound::Connected(sender) => apply_update_to_sender(
+            sender,
+            &mut state.path.grants.leases,
+            &mut state.path.rendezvous_only,
+            packet,
+        ),
         _ => true,
     }
 }
@@ -116,22 +119,27 @@ fn apply_data_header(
 ) -> Option<bool> {
     // The first credits need a lane back to the sender.
     let mut credits_due = false;
-    if let Outbound::Connected(sender) = &mut state.outbound {
-        if !apply_update_to_sender(sender, &mut state.leases, &mut state.rendezvous_only, packet) {
+    if let Outbound::Connected(sender) = &mut state.path.outbound {
+        if !apply_update_to_sender(
+            sender,
+            &mut state.path.grants.leases,
+            &mut state.path.rendezvous_only,
+            packet,
+        ) {
             return None;
         }
     } else {
-        match state.outbound {
+        match state.path.outbound {
             Outbound::Lost(_) => return None,
             Outbound::Absent => credits_due = config.scheme.grants(),
             Outbound::Connecting | Outbound::Connected(_) => {}
         }
     }
-    let read = state.leases.credit_packets_read();
-    if let Some(flow::Receiver::Dynamic(account)) = state.receiver {
+    let read = state.path.grants.leases.credit_packets_read();
+    if let Some(flow::Receiver::Dynamic(account)) = state.path.grants.receiver {
         // In the default scheme the backlog mark has no effect.
         credits_due |= pool.retrieved_and_due(account, slots, read).ok()?;
-    } else if let Some(receiver) = &mut state.receiver {
+    } else if let Some(receiver) = &mut state.path.grants.receiver {
         credits_due |= receiver.retrieved_and_due(slots, read, pool).ok()?;
         if packet.marks.backlogged
             && let Some(quota_slots) = receiver.packet_was_backlogged()
@@ -140,7 +148,7 @@ fn apply_data_header(
             credits_due |= receiver.is_due(pool);
         }
     }
-    state.backlog_waited = false;
+    state.path.backlog_waited = false;
     Some(credits_due)
 }
 
@@ -315,7 +323,7 @@ impl Endpoint {
         let Endpoint { peers, counters, pool, .. } = self;
         let state = peers.get_mut(from.0 as usize)?;
         // Without a lane there, the machine may have to ask for one.
-        let connected = matches!(state.outbound, Outbound::Connected(_));
+        let connected = matches!(state.path.outbound, Outbound::Connected(_));
         if !connected
             || !state.has_nothing_to_send()
             || pool.has_requests()
@@ -324,12 +332,12 @@ impl Endpoint {
             return None;
         }
         let mut credits_due = false;
-        if let Some(receiver) = &mut state.receiver {
-            receiver.credit_packets_read(state.leases.credit_packets_read(), pool);
+        if let Some(receiver) = &mut state.path.grants.receiver {
+            receiver.credit_packets_read(state.path.grants.leases.credit_packets_read(), pool);
             credits_due = receiver.is_due(pool); // the grant waited until a credit packet was read
         }
-        state.backlog_waited = false;
-        state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
+        state.path.backlog_waited = false;
+        state.path.grants.credit_packets_read = state.path.grants.credit_packets_read.wrapping_add(1);
         counters.packets_received += 1;
         counters.credit_packets_received += 1;
         Some(credits_due)

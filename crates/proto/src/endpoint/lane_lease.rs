@@ -28,7 +28,7 @@ use crate::action::Source;
 use crate::driver::Driver;
 use crate::event::Peer;
 use crate::flow;
-use crate::packet::{Body, Packet};
+use crate::packet::Body;
 
 /// The leases of one pair in both directions, and the credit packets in our lane there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,12 +117,12 @@ impl Endpoint {
         self.peers.note_lease(peer);
         let Endpoint { peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
-        if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
-            state.outbound = Outbound::Connected(sender);
-            state.credit_slots = credit_slots.min(u16::MAX.into()) as u16;
-            state.leases.begin_outgoing(epoch);
-            if let Some(receiver) = &mut state.receiver {
-                receiver.credit_packets_read(state.leases.credit_packets_read(), pool);
+        if matches!(state.path.outbound, Outbound::Connecting | Outbound::Absent) {
+            state.path.outbound = Outbound::Connected(sender);
+            state.path.credit_slots = credit_slots.min(u16::MAX.into()) as u16;
+            state.path.grants.leases.begin_outgoing(epoch);
+            if let Some(receiver) = &mut state.path.grants.receiver {
+                receiver.credit_packets_read(state.path.grants.leases.credit_packets_read(), pool);
             }
             if let Some(pending) = &mut state.pending {
                 pending.compulsory.connected(epoch);
@@ -142,22 +142,22 @@ impl Endpoint {
         self.peers.note_contact(peer);
         let state = self.peer(peer);
         // We do not read a peer that was lost before this event.
-        if matches!(state.outbound, Outbound::Lost(_)) {
+        if matches!(state.path.outbound, Outbound::Lost(_)) {
             return;
         }
-        let Leases { credit_packets_sent, credit_packets_read, .. } = state.leases;
+        let Leases { credit_packets_sent, credit_packets_read, .. } = state.path.grants.leases;
         if credit_packets_sent != credit_packets_read {
             self.detach(peer, driver); // see the head of this file
         }
         self.peer(peer); // detach may have removed the entry
         let Endpoint { config, peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
-        if let Some(before) = state.receiver.take() {
+        if let Some(before) = state.path.grants.receiver.take() {
             before.detach(pool);
         }
-        state.leases.begin_incoming(epoch);
-        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, start_slots, pool));
-        state.credit_packets_read = 0;
+        state.path.grants.leases.begin_incoming(epoch);
+        state.path.grants.receiver = Some(flow::Receiver::new(config, peer, quota_slots, start_slots, pool));
+        state.path.grants.credit_packets_read = 0;
         self.owned(start_slots);
         self.reserve(peer, quota_slots);
     }
@@ -165,28 +165,19 @@ impl Endpoint {
     /// Detaches from the mailbox of `peer`, and attaches again if there is something to send.
     pub(super) fn detach<D: Driver>(&mut self, peer: Peer, driver: &mut D) {
         let Some(state) = self.peers.get_mut(peer.0 as usize) else { return };
-        if !matches!(state.outbound, Outbound::Connected(_)) {
+        if !matches!(state.path.outbound, Outbound::Connected(_)) {
             return; // asked twice, or lost
         }
-        let mut packet = Packet {
-            epoch: state.leases.incoming,
-            credit_packets_read: state.credit_packets_read,
-            ..Packet::new(Body::Detach, 0)
-        };
-        if let Some(receiver) = &state.receiver {
-            packet.granted_total = receiver.granted_total(&self.pool);
-        }
-        packet.marks.rendezvous_only = state.unreserved || self.budget.is_over_limit();
-        self.counters.packets_sent += 1;
-        self.counters.slots_sent += 1;
-        self.counters.lanes_returned += 1;
-        self.counters.count_kind(&packet.body);
+        let (over_limit, counters) = (self.budget.is_over_limit(), &mut self.counters);
+        counters.count_kind(&Body::Detach);
+        counters.lanes_returned += 1;
+        let packet = state.path.grants.free_packet(Body::Detach, over_limit, &self.pool, counters);
         driver.transmit(peer, &packet, Source::None);
         driver.disconnect(peer);
-        state.asked_room = false;
+        state.path.asked_room = false;
         self.timers.cancel(peer);
         // The reservation there is for one lease, and we may have missed what the peer said in it.
-        state.rendezvous_only = self.budget.enforced();
+        state.path.rendezvous_only = self.budget.enforced();
         if let Some(pending) = state.pending.as_deref_mut() {
             pending.compulsory.we_detached();
             if pending.backlog.is_empty() {
@@ -197,10 +188,10 @@ impl Endpoint {
             }
         }
         if state.has_nothing_to_send() {
-            state.outbound = Outbound::Absent;
+            state.path.outbound = Outbound::Absent;
             self.remove_if_idle(peer);
         } else {
-            state.outbound = Outbound::Connecting;
+            state.path.outbound = Outbound::Connecting;
             driver.connect(peer);
         }
     }
@@ -210,13 +201,13 @@ impl Endpoint {
         driver.free_lane(peer);
         let Endpoint { peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
-        if let Some(receiver) = state.receiver.take() {
+        if let Some(receiver) = state.path.grants.receiver.take() {
             receiver.detach(pool);
         }
         if let Some(pending) = &mut state.pending {
             pending.compulsory.peer_detached();
         }
-        state.credit_packets_read = 0;
+        state.path.grants.credit_packets_read = 0;
         let reserved = state.reserved.take();
         self.budget.detach(&self.config, reserved);
     }
@@ -225,8 +216,8 @@ impl Endpoint {
     pub(super) fn remove_if_idle(&mut self, peer: Peer) {
         let cross_memory = self.config.cross_memory;
         let idle = |state: &PeerEntry| {
-            matches!(state.outbound, Outbound::Absent)
-                && state.receiver.is_none()
+            matches!(state.path.outbound, Outbound::Absent)
+                && state.path.grants.receiver.is_none()
                 && state.pending.as_deref().is_none_or(PendingWork::is_idle)
                 && state.inbound.is_none()
                 && !state.said_goodbye

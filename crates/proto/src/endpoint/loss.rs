@@ -22,12 +22,12 @@ impl Endpoint {
     /// Ends all operations with `peer`. The program can still receive messages that arrived whole.
     pub(super) fn lose<D: Driver>(&mut self, peer: Peer, fault: PeerFault, driver: &mut D) {
         let state = self.peer(peer);
-        if matches!(state.outbound, Outbound::Lost(_)) {
+        if matches!(state.path.outbound, Outbound::Lost(_)) {
             return;
         }
-        state.outbound = Outbound::Lost(fault);
-        state.backlog_waited = false;
-        let receiver = state.receiver.take();
+        state.path.outbound = Outbound::Lost(fault);
+        state.path.backlog_waited = false;
+        let receiver = state.path.grants.receiver.take();
         let mut backlog = VecDeque::new();
         if let Some(pending) = state.pending.as_deref_mut() {
             pending.stalled_since = None;
@@ -89,7 +89,7 @@ impl Endpoint {
         self.posted = PostedQueue::default();
         self.flush_acks(driver); // before the goodbye, which voids unsent acknowledgements
         let connected = |(peer, state): (Peer, EntryRef<'_>)| {
-            matches!(state.outbound, Outbound::Connected(_)).then_some(peer)
+            matches!(state.path.outbound, Outbound::Connected(_)).then_some(peer)
         };
         // Also peers with transfers of ours: they may have announced a rendezvous, and we have detached from them.
         let mut peers: Vec<Peer> =

@@ -16,6 +16,7 @@ mod compulsory;
 mod fast_path;
 mod lane_lease;
 mod loss;
+mod path;
 mod peers;
 mod pending;
 pub mod receiver_memory;
@@ -44,7 +45,7 @@ use crate::table::{Number, Row};
 use crate::time::Instant;
 use crate::timers::Timers;
 use crate::transfer::Transfers;
-use lane_lease::Leases;
+use path::{Outbound, Path};
 use peers::Peers;
 use pending::{PendingWork, Spare};
 use receiver_memory::{BounceBuffers, Budget, Reservation};
@@ -52,26 +53,11 @@ use receiving::{Inbound, MultiBuffers};
 use sending::{BacklogEntry, EntryKind};
 pub use view::PairView;
 
-/// State of our lane at a peer.
-#[derive(Clone, Debug)]
-enum Outbound {
-    /// We have no lane and have not asked for one.
-    Absent,
-    /// We have asked for a lane.
-    Connecting,
-    /// We have a lane, with these credits.
-    Connected(flow::Sender),
-    /// The peer is lost.
-    Lost(PeerFault),
-}
-
 /// The state of one peer, from the first contact until both sides have detached. Thousands of peers may be idle, so
 /// this structure is small.
 #[derive(Clone, Debug)]
 struct PeerEntry {
-    outbound: Outbound,
-    /// The receiver half, which grants credits to the peer, while it is attached.
-    receiver: Option<flow::Receiver>,
+    path: Path,
     /// State that few peers have at a time.
     pending: Option<Box<PendingWork>>,
     /// Number of the next message. Restarts at 0 when the entry is removed, which requires that no message is pending.
@@ -80,44 +66,23 @@ struct PeerEntry {
     inbound: Option<Number>,
     /// Its reservation in our budget.
     reserved: Option<Reservation>,
-    leases: Leases,
-    /// Credit packets that we have read in the peer's current lease.
-    credit_packets_read: u16,
-    /// Slots at the peer for our explicit credit packets, while connected. Values above `u16::MAX` are cut to it.
-    credit_slots: u16,
-    /// We wait for free slots that the link was asked for, or for the time to ask again.
-    asked_room: bool,
-    /// We have run out of credit since the backlog was last empty: the packets that leave have waited.
-    backlog_waited: bool,
     /// Copies between the two processes work, as far as we know.
     cross_memory: bool,
     /// It has sent a goodbye and receives nothing more.
     said_goodbye: bool,
-    /// It has no memory for unexpected payload: we send by rendezvous only.
-    rendezvous_only: bool,
-    /// It has no reservation in our budget: it must always send by rendezvous.
-    unreserved: bool,
 }
 
 impl PeerEntry {
     /// The entry of a new peer.
     fn new(cross_memory: bool) -> PeerEntry {
         PeerEntry {
-            outbound: Outbound::Absent,
-            receiver: None,
+            path: Path::new(),
             pending: None,
             next_number: 0,
             inbound: None,
             reserved: None,
-            leases: Leases::default(),
-            credit_packets_read: 0,
-            credit_slots: 0,
-            asked_room: false,
-            backlog_waited: false,
             cross_memory,
             said_goodbye: false,
-            rendezvous_only: false,
-            unreserved: false,
         }
     }
 
@@ -358,7 +323,7 @@ impl Endpoint {
         let packets = whole / packet_bytes.max(1) + 1;
         let slots = whole / u64::from(geometry.slot_bytes) + 2 * packets;
         match self.peers.full_entry(peer.0 as usize) {
-            Some(state @ PeerEntry { outbound: Outbound::Connected(sender), .. }) => {
+            Some(state @ PeerEntry { path: Path { outbound: Outbound::Connected(sender), .. }, .. }) => {
                 u64::from(sender.credits()) < slots || state.has_backlog()
             }
             Some(_) => true,
@@ -453,7 +418,7 @@ impl Endpoint {
 
     /// Whether `peer` is lost, and why.
     pub fn fault(&self, peer: Peer) -> Option<PeerFault> {
-        match self.peers.full_entry(peer.0 as usize)?.outbound {
+        match self.peers.full_entry(peer.0 as usize)?.path.outbound {
             Outbound::Lost(fault) => Some(fault),
             _ => None,
         }
@@ -497,18 +462,18 @@ impl Endpoint {
         self.peer(from);
         let Endpoint { peers, pool, .. } = self;
         let state = &mut peers[from.0 as usize];
-        if matches!(state.outbound, Outbound::Lost(_)) {
+        if matches!(state.path.outbound, Outbound::Lost(_)) {
             driver.retire();
             return;
         }
         let granted = fast_path::apply_credit_update(state, packet);
-        let read = state.leases.credit_packets_read();
+        let read = state.path.grants.leases.credit_packets_read();
         let credit = packet.body.is_credit();
         if credit {
-            if let Some(receiver) = &mut state.receiver {
+            if let Some(receiver) = &mut state.path.grants.receiver {
                 receiver.credit_packets_read(read, pool);
             }
-            state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
+            state.path.grants.credit_packets_read = state.path.grants.credit_packets_read.wrapping_add(1);
             self.counters.credit_packets_received += 1;
         }
         let accepted = granted && (packet.body.is_free() || self.accept(from, packet, driver));
@@ -533,7 +498,7 @@ impl Endpoint {
     #[inline]
     fn retrieved(&mut self, from: Peer, slots: u32, read: u16, packet: &crate::Packet) -> bool {
         let Endpoint { peers, pool, .. } = self;
-        let Some(receiver) = &mut peers[from.0 as usize].receiver else { return true };
+        let Some(receiver) = &mut peers[from.0 as usize].path.grants.receiver else { return true };
         let spent = receiver.retrieved(slots, read, pool);
         let spent = match packet.body {
             Body::ReturnRequest => spent.and_then(|()| receiver.control_retrieved(None, pool)),
@@ -612,7 +577,9 @@ impl Endpoint {
     fn create_entry(&mut self, peer: Peer) {
         let unreserved = self.budget.starts_rendezvous_only();
         let rendezvous_only = unreserved || (self.budget.enforced() && self.peers.has_leased(peer));
-        let state = PeerEntry { rendezvous_only, unreserved, ..PeerEntry::new(self.config.cross_memory) };
+        let mut state = PeerEntry::new(self.config.cross_memory);
+        state.path.rendezvous_only = rendezvous_only;
+        state.path.grants.unreserved = unreserved;
         self.peers.insert(peer.0 as usize, state);
     }
 

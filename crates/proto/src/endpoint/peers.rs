@@ -20,6 +20,7 @@ use core::num::NonZeroU64;
 use core::ops::{Deref, Index, IndexMut};
 
 use super::lane_lease::Leases;
+use super::path::{Grants, Path};
 use super::{Outbound, PeerEntry, PendingWork};
 use crate::config::Config;
 use crate::event::Peer;
@@ -96,21 +97,21 @@ impl CompactEntry {
     /// `None` if the entry has other state.
     fn of(state: &PeerEntry, common: CommonState) -> Option<CompactEntry> {
         let PeerEntry {
-            outbound,
-            receiver,
+            path:
+                Path {
+                    outbound,
+                    grants: Grants { receiver, leases, credit_packets_read: 0, unreserved: false },
+                    credit_slots,
+                    asked_room: false,
+                    backlog_waited: false,
+                    rendezvous_only: false,
+                },
             pending: None,
             next_number,
             inbound: None,
             reserved: None,
-            leases,
-            credit_packets_read: 0,
-            credit_slots,
-            asked_room: false,
-            backlog_waited: false,
             cross_memory,
             said_goodbye: false,
-            rendezvous_only: false,
-            unreserved: false,
         } = state
         else {
             return None;
@@ -147,10 +148,11 @@ impl CompactEntry {
         let mut state = PeerEntry::new(common.cross_memory);
         state.next_number = (word.get() & ((1 << CompactEntry::NUMBER_BITS) - 1)) as u32;
         if let Some(room) = room {
-            state.outbound = Outbound::Connected(flow::Sender::with_room(common.room_query, room));
-            state.credit_slots = common.credit_slots;
+            state.path.outbound = Outbound::Connected(flow::Sender::with_room(common.room_query, room));
+            state.path.credit_slots = common.credit_slots;
         }
-        state.receiver = (word.get() & CompactEntry::ATTACHED > 0).then_some(flow::Receiver::Unlimited);
+        state.path.grants.receiver =
+            (word.get() & CompactEntry::ATTACHED > 0).then_some(flow::Receiver::Unlimited);
         state
     }
 }
@@ -485,10 +487,11 @@ mod tests {
     fn at_rest(number: u32, room: Option<u32>, attached: bool) -> PeerEntry {
         let mut state = PeerEntry { next_number: number, ..PeerEntry::new(true) };
         if let Some(room) = room {
-            state.outbound = Outbound::Connected(flow::Sender::with_room(flow::RoomQuery::WhenFree, room));
-            state.credit_slots = 2;
+            state.path.outbound =
+                Outbound::Connected(flow::Sender::with_room(flow::RoomQuery::WhenFree, room));
+            state.path.credit_slots = 2;
         }
-        state.receiver = attached.then_some(flow::Receiver::Unlimited);
+        state.path.grants.receiver = attached.then_some(flow::Receiver::Unlimited);
         state
     }
 
@@ -511,23 +514,26 @@ mod tests {
     fn an_active_entry_is_not_compacted() {
         let common = || at_rest(5, Some(9), true);
         assert!(CompactEntry::of(&common(), COMMON).is_some());
-        let mut another_stay = common();
-        another_stay.leases.incoming = 1;
+        let with = |change: fn(&mut PeerEntry)| {
+            let mut state = common();
+            change(&mut state);
+            state
+        };
         let others = [
-            PeerEntry { outbound: Outbound::Connecting, ..common() },
-            PeerEntry { outbound: Outbound::Lost(crate::event::PeerFault::Closed), ..common() },
-            PeerEntry { pending: Some(Box::default()), ..common() },
-            PeerEntry { next_number: 1 << 30, ..common() },
-            PeerEntry { inbound: Some(crate::table::Number::of(0)), ..common() },
-            another_stay,
-            PeerEntry { credit_packets_read: 1, ..common() },
-            PeerEntry { credit_slots: 3, ..common() },
-            PeerEntry { asked_room: true, ..common() },
-            PeerEntry { backlog_waited: true, ..common() },
-            PeerEntry { cross_memory: false, ..common() },
-            PeerEntry { said_goodbye: true, ..common() },
-            PeerEntry { rendezvous_only: true, ..common() },
-            PeerEntry { unreserved: true, ..common() },
+            with(|state| state.path.outbound = Outbound::Connecting),
+            with(|state| state.path.outbound = Outbound::Lost(crate::event::PeerFault::Closed)),
+            with(|state| state.pending = Some(Box::default())),
+            with(|state| state.next_number = 1 << 30),
+            with(|state| state.inbound = Some(crate::table::Number::of(0))),
+            with(|state| state.path.grants.leases.incoming = 1),
+            with(|state| state.path.grants.credit_packets_read = 1),
+            with(|state| state.path.credit_slots = 3),
+            with(|state| state.path.asked_room = true),
+            with(|state| state.path.backlog_waited = true),
+            with(|state| state.cross_memory = false),
+            with(|state| state.said_goodbye = true),
+            with(|state| state.path.rendezvous_only = true),
+            with(|state| state.path.grants.unreserved = true),
             at_rest(5, Some(1 << 31), true),
         ];
         for state in others {
@@ -570,9 +576,9 @@ mod tests {
         assert_eq!(peers.visit_compact(0, |state| core::mem::replace(&mut state.next_number, 7)), Some(0));
         assert_eq!(peers.visit_compact(0, |state| state.next_number), Some(7));
         assert_eq!((peers.full_entries().count(), peers.compaction.expanded), (kept, spoken_to));
-        peers.visit_compact(0, |state| state.credit_packets_read = 1);
+        peers.visit_compact(0, |state| state.path.grants.credit_packets_read = 1);
         assert_eq!(
-            peers.full_entry(0).map(|state| (state.next_number, state.credit_packets_read)),
+            peers.full_entry(0).map(|state| (state.next_number, state.path.grants.credit_packets_read)),
             Some((7, 1))
         );
         assert_eq!((peers.count(), peers.visit_compact(20, |_| ())), (20, None));

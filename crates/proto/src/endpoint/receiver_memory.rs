@@ -369,9 +369,9 @@ impl Endpoint {
         let reserved = self.budget.attach(&self.config, quota_slots);
         let state = self.peer(peer);
         state.reserved = reserved;
-        state.unreserved = reserved.is_none();
+        state.path.grants.unreserved = reserved.is_none();
         if !self.budget.enforced {
-            self.peer(peer).unreserved = false;
+            self.peer(peer).path.grants.unreserved = false;
         }
     }
 
@@ -429,7 +429,7 @@ impl Endpoint {
     #[inline]
     fn is_rendezvous_only(&self, to: Peer) -> bool {
         match self.peers.full_entry(to.0 as usize) {
-            Some(state) => state.rendezvous_only && !matches!(state.outbound, Outbound::Lost(_)),
+            Some(state) => state.path.rendezvous_only && !matches!(state.path.outbound, Outbound::Lost(_)),
             None => {
                 self.budget.starts_rendezvous_only() || (self.budget.enforced() && self.peers.has_leased(to))
             }
@@ -453,9 +453,9 @@ impl Endpoint {
         self.peer(to);
         let Endpoint { peers, spare, .. } = self;
         let state = &mut peers[to.0 as usize];
-        match state.outbound {
+        match state.path.outbound {
             Outbound::Absent => {
-                state.outbound = Outbound::Connecting;
+                state.path.outbound = Outbound::Connecting;
                 driver.connect(to);
             }
             Outbound::Lost(_) => return,
@@ -477,8 +477,8 @@ impl Endpoint {
             if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
                 (acks.due, acks.listed) = (!acks.is_empty(), false);
             }
-            if state.is_due() && matches!(state.outbound, Outbound::Absent) {
-                state.outbound = Outbound::Connecting; // we have detached in the meantime
+            if state.is_due() && matches!(state.path.outbound, Outbound::Absent) {
+                state.path.outbound = Outbound::Connecting; // we have detached in the meantime
                 driver.connect(peer);
             }
             self.send_while_credited(peer, driver);

@@ -623,7 +623,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn only_failed_peers_match(&self, pattern: &Pattern) -> Option<Outcome> {
         match pattern.from {
-            Some(peer) => match self.peers.full_entry(peer.0 as usize)?.outbound {
+            Some(peer) => match self.peers.full_entry(peer.0 as usize)?.path.outbound {
                 // A peer that closed in good order may be awaited on purpose: see `lose`.
                 Outbound::Lost(PeerFault::Closed) => None,
                 Outbound::Lost(fault) => Some(Outcome::Lost { peer: Some(peer), fault }),

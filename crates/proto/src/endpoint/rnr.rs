@@ -12,8 +12,8 @@ impl Endpoint {
     pub(super) fn room_answered<D: Driver>(&mut self, peer: Peer, slots: u32, driver: &mut D) {
         let Endpoint { config, peers, counters, timers, .. } = self;
         let Some(state) = peers.get_mut(peer.0 as usize) else { return };
-        let Outbound::Connected(sender) = &mut state.outbound else { return };
-        state.asked_room = false;
+        let Outbound::Connected(sender) = &mut state.path.outbound else { return };
+        state.path.asked_room = false;
         if slots > 0 {
             sender.found_room(slots);
         } else {
@@ -29,7 +29,7 @@ impl Endpoint {
                         counters.stalls += 1;
                     }
                     // The machine does not ask again before the timer. New messages wait behind the refused packet.
-                    state.asked_room = true;
+                    state.path.asked_room = true;
                     timers.set(peer, at);
                     return;
                 }
@@ -49,7 +49,7 @@ impl Endpoint {
             let state = &mut self.peers[peer.0 as usize];
             if !state.has_backlog() && !state.is_due() {
                 // A goodbye has voided the refused packet. The next message asks for itself.
-                state.asked_room = false;
+                state.path.asked_room = false;
                 if let Some(pending) = &mut state.pending {
                     pending.stalled_since = None;
                 }

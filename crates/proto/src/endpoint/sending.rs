@@ -3,13 +3,12 @@
 //! This file does not know when credits return; [`crate::flow`] decides that.
 
 use super::receiver_memory::{Stage, announce};
-use super::{Endpoint, Outbound, PeerEntry, PendingWork, Refusal, compulsory};
+use super::{Endpoint, Outbound, Path, PendingWork, Refusal, compulsory};
 use crate::action::{Outcome, Source};
-use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
-use crate::flow::{self, RoomQuery};
-use crate::packet::{Body, Geometry, Marks, Packet, Space};
+use crate::flow::RoomQuery;
+use crate::packet::{Body, Geometry, Packet, Space};
 use crate::transfer::State;
 
 /// An entry of a peer's backlog: it leaves in one packet or several.
@@ -198,8 +197,8 @@ impl Endpoint {
     ) -> Option<Packet> {
         let Endpoint { config, peers, counters, pool, budget, one_packet_bytes, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
-        let waits = state.has_backlog() || (state.rendezvous_only && bytes > 0);
-        let Outbound::Connected(sender) = &mut state.outbound else { return None };
+        let waits = state.has_backlog() || (state.path.rendezvous_only && bytes > 0);
+        let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         if bytes > *one_packet_bytes || level == SendLevel::Matched || waits {
             return None;
         }
@@ -209,22 +208,14 @@ impl Endpoint {
             return None;
         }
         let used_bytes = geometry.eager_header_bytes + length;
-        let receiver = state.receiver.as_mut();
-        let granted_total = granted_with(geometry, used_bytes, slots, true, receiver, pool, counters);
+        let grants = &mut state.path.grants;
+        let granted_total = grants.piggyback(geometry, used_bytes, slots, true, pool, counters);
         let number = state.next_number;
         state.next_number = number.wrapping_add(1);
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
-        Some(Packet {
-            epoch: state.leases.incoming,
-            credit_packets_read: state.credit_packets_read,
-            granted_total,
-            origin: 0,
-            number,
-            payload_bytes: length,
-            marks: Marks { rendezvous_only: state.unreserved || budget.is_over_limit(), backlogged: false },
-            body: Body::Eager { space, tag, data, length, acknowledge: None },
-        })
+        let body = Body::Eager { space, tag, data, length, acknowledge: None };
+        Some(grants.header(body, length, number, granted_total, budget.is_over_limit(), false))
     }
 
     /// The same for a receiver without memory: a rendezvous packet, and the bounce buffer that it announces.
@@ -240,11 +231,11 @@ impl Endpoint {
     ) -> Option<(Packet, Transfer)> {
         let Endpoint { config, peers, counters, pool, budget, bounce_buffers, spare, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
-        if !state.rendezvous_only || bytes == 0 {
+        if !state.path.rendezvous_only || bytes == 0 {
             return None;
         }
         let waits = state.has_backlog() || state.is_due();
-        let Outbound::Connected(sender) = &mut state.outbound else { return None };
+        let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         let leaves = !waits && sender.credits() > 0;
         let copied = bytes <= config.eager_bytes && level != SendLevel::Matched && bounce_buffers.fits(bytes);
         if !leaves || !copied || state.said_goodbye {
@@ -254,15 +245,16 @@ impl Endpoint {
         let transfer = bounce_buffers.begin(to, bytes, Stage::Announced);
         spare.begin(&mut state.pending).bounce_buffers += 1;
         let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
-        let mut packet = Packet {
-            epoch: state.leases.incoming,
-            credit_packets_read: state.credit_packets_read,
-            number: state.next_number,
-            ..Packet::new(body, 0)
-        };
-        packet.marks.rendezvous_only = state.unreserved || budget.is_over_limit();
-        carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
-        counters.count_kind(&packet.body);
+        let (grants, over_limit) = (&mut state.path.grants, budget.is_over_limit());
+        let packet = grants.control_packet(
+            &config.geometry,
+            body,
+            state.next_number,
+            over_limit,
+            false,
+            pool,
+            counters,
+        );
         state.next_number = state.next_number.wrapping_add(1);
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
@@ -276,9 +268,9 @@ impl Endpoint {
         self.peer(to);
         let Endpoint { peers, spare, .. } = self;
         let state = &mut peers[to.0 as usize];
-        match state.outbound {
+        match state.path.outbound {
             Outbound::Absent => {
-                state.outbound = Outbound::Connecting;
+                state.path.outbound = Outbound::Connecting;
                 driver.connect(to);
             }
             Outbound::Lost(fault) => {
@@ -335,18 +327,17 @@ impl Endpoint {
             ..
         } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
-        let rendezvous_only = state.unreserved || budget.is_over_limit();
         if state.pending.as_deref().is_some_and(|pending| pending.compulsory.waits()) {
-            compulsory::send(config, state, to, rendezvous_only, pool, counters, driver);
+            compulsory::send(config, state, to, budget.is_over_limit(), pool, counters, driver);
         }
-        let Outbound::Connected(sender) = &mut state.outbound else { return };
+        let Outbound::Connected(sender) = &mut state.path.outbound else { return };
         let Some(pending) = state.pending.as_deref_mut() else {
-            state.backlog_waited = false;
+            state.path.backlog_waited = false;
             return;
         };
         loop {
             if pending.backlog.is_empty() && !pending.acks.is_due() {
-                state.backlog_waited = false;
+                state.path.backlog_waited = false;
                 spare.end(&mut state.pending);
                 return;
             }
@@ -355,15 +346,15 @@ impl Endpoint {
                 let room_query = sender.room_query();
                 // The answer shows whether an attempt is refused. Only then does the message wait.
                 let waits = room_query != Some(RoomQuery::Immediate);
-                state.backlog_waited |= waits;
+                state.path.backlog_waited |= waits;
                 if waits && pending.stalled_since.is_none() && !pending.backlog.is_empty() {
                     pending.stalled_since = Some(driver.now());
                     counters.stalls += 1;
                 }
                 if let Some(room_query) = room_query
-                    && !state.asked_room
+                    && !state.path.asked_room
                 {
-                    state.asked_room = true;
+                    state.path.asked_room = true;
                     driver.ask_room(to, room_query == RoomQuery::Immediate);
                 }
                 return;
@@ -378,26 +369,22 @@ impl Endpoint {
             {
                 sender.spend(1);
                 let body = Body::Finished { transfer, count, refused: false };
-                let credit_packets_read = state.credit_packets_read;
-                let mut packet =
-                    Packet { epoch: state.leases.incoming, credit_packets_read, ..Packet::new(body, 0) };
-                packet.marks = Marks { rendezvous_only, backlogged: state.backlog_waited };
-                carry_credits(
+                let (grants, waited) = (&mut state.path.grants, state.path.backlog_waited);
+                let packet = grants.control_packet(
                     &config.geometry,
-                    &mut packet,
-                    1,
-                    true,
-                    state.receiver.as_mut(),
+                    body,
+                    0,
+                    budget.is_over_limit(),
+                    waited,
                     pool,
                     counters,
                 );
-                counters.count_kind(&packet.body);
                 driver.transmit(to, &packet, Source::None);
                 continue;
             }
             let Some(entry) = pending.backlog.front_mut() else { return };
             if let EntryKind::Eager { space, tag, data, acknowledge } = entry.kind
-                && state.rendezvous_only
+                && state.path.rendezvous_only
                 && entry.sent == 0
                 && entry.bytes > 0
                 && !state.said_goodbye
@@ -449,16 +436,13 @@ impl Endpoint {
             }
             entry.sent += u64::from(payload_bytes);
             let finished = entry.sent == entry.bytes;
-            let mut packet = Packet {
-                epoch: state.leases.incoming,
-                credit_packets_read: state.credit_packets_read,
-                number: entry.number,
-                marks: Marks { rendezvous_only, backlogged: state.backlog_waited },
-                ..Packet::new(body, payload_bytes)
-            };
-            let receiver = state.receiver.as_mut();
-            carry_credits(&config.geometry, &mut packet, slots, finished, receiver, pool, counters);
-            counters.count_kind(&packet.body);
+            counters.count_kind(&body);
+            let (grants, waited) = (&mut state.path.grants, state.path.backlog_waited);
+            let used_bytes = config.geometry.header_bytes(&body) + payload_bytes;
+            let granted_total =
+                grants.piggyback(&config.geometry, used_bytes, slots, finished, pool, counters);
+            let over_limit = budget.is_over_limit();
+            let packet = grants.header(body, payload_bytes, entry.number, granted_total, over_limit, waited);
             driver.transmit(to, &packet, payload);
             if finished {
                 if let Some(request) = entry.complete {
@@ -481,18 +465,12 @@ impl Endpoint {
     #[inline]
     pub(super) fn return_credits<D: Driver>(&mut self, to: Peer, driver: &mut D) {
         let Endpoint { config, peers, counters, pool, budget, .. } = self;
-        let Some(PeerEntry {
-            outbound,
-            receiver: Some(receiver),
-            credit_packets_read,
-            credit_slots,
-            leases,
-            unreserved,
-            ..
-        }) = peers.get_mut(to.0 as usize)
+        let Some(Path { outbound, grants, credit_slots, .. }) =
+            peers.get_mut(to.0 as usize).map(|state| &mut state.path)
         else {
             return;
         };
+        let Some(receiver) = &mut grants.receiver else { return };
         match outbound {
             Outbound::Connected(_) => {}
             Outbound::Absent if config.scheme.grants() => {
@@ -506,62 +484,10 @@ impl Endpoint {
         #[cfg(feature = "explore")]
         let credit_slots = if self.relies_on_thresholds { &u16::MAX } else { credit_slots };
         let Some(credits) = receiver.grant((*credit_slots).into(), pool) else { return };
-        leases.credit_packet_sent();
+        grants.leases.credit_packet_sent();
         counters.credit_packets_sent += 1;
         counters.explicit_credits_sent += u64::from(credits);
-        counters.packets_sent += 1;
-        counters.slots_sent += 1;
-        let mut packet = Packet {
-            epoch: leases.incoming,
-            credit_packets_read: *credit_packets_read,
-            granted_total: receiver.granted_total(pool),
-            ..Packet::new(Body::Credit, 0)
-        };
-        packet.marks.rendezvous_only = *unreserved || budget.is_over_limit();
+        let packet = grants.free_packet(Body::Credit, budget.is_over_limit(), pool, counters);
         driver.transmit(to, &packet, Source::None);
     }
-}
-
-/// Counts a data packet and writes the granted total into it. In the mailbox form the last packet of a message also
-/// piggybacks retrieved slots, if it has space. In the connection form every packet does.
-pub(super) fn carry_credits(
-    geometry: &Geometry,
-    packet: &mut Packet,
-    slots: u32,
-    last: bool,
-    receiver: Option<&mut flow::Receiver>,
-    pool: &mut flow::Pool,
-    counters: &mut Counters,
-) {
-    let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
-    packet.granted_total = granted_with(geometry, used_bytes, slots, last, receiver, pool, counters);
-}
-
-/// The same for a packet of `used_bytes` bytes before it is built. Returns the total that goes into it.
-#[inline(always)]
-fn granted_with(
-    geometry: &Geometry,
-    used_bytes: u32,
-    slots: u32,
-    last: bool,
-    receiver: Option<&mut flow::Receiver>,
-    pool: &mut flow::Pool,
-    counters: &mut Counters,
-) -> u32 {
-    counters.packets_sent += 1;
-    counters.slots_sent += u64::from(slots);
-    let Some(receiver) = receiver else { return 0 };
-    let leaves_room = || slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes;
-    let has_room = || last && (geometry.piggyback_bytes == 0 || leaves_room());
-    let (credits, granted_total) = match *receiver {
-        flow::Receiver::Dynamic(account) => {
-            if let Some(granted_total) = pool.settled_total(account) {
-                return granted_total;
-            }
-            pool.carry(account, has_room())
-        }
-        _ => receiver.carry(has_room()),
-    };
-    counters.piggybacked_credits_sent += u64::from(credits);
-    granted_total
 }

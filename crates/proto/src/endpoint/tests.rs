@@ -757,7 +757,7 @@ fn senders_start_rendezvous_only_if_the_budget_cannot_reserve_for_all() {
     });
     receiver.event(Event::Attached { peer: Peer(3), quota_slots, start_slots: quota_slots, epoch: 0 });
     assert_eq!(
-        receiver.machine.peers.full_entries().map(|peer| peer.unreserved).collect::<Vec<_>>(),
+        receiver.machine.peers.full_entries().map(|peer| peer.path.grants.unreserved).collect::<Vec<_>>(),
         [false, true, false]
     );
 }

@@ -31,18 +31,20 @@ impl Endpoint {
     pub fn pairs(&self, now: Instant) -> impl Iterator<Item = PairView> {
         let known = |state: &PeerEntry| {
             let stalled = state.pending.as_deref().is_some_and(|pending| pending.stalled_ns > 0);
-            state.receiver.is_some() || stalled || !matches!(state.outbound, Outbound::Absent)
+            state.path.grants.receiver.is_some()
+                || stalled
+                || !matches!(state.path.outbound, Outbound::Absent)
         };
         self.peers.entries().filter(move |(_, state)| known(state)).map(move |(peer, state)| {
             let stalls = |pending: &PendingWork| (pending.stalled_since, pending.stalled_ns);
             let (stalled_since, stalled_ns) = state.pending.as_deref().map_or((None, 0), stalls);
             PairView {
                 peer,
-                sending: match &state.outbound {
+                sending: match &state.path.outbound {
                     Outbound::Connected(sender) => Some(sender.view()),
                     Outbound::Absent | Outbound::Connecting | Outbound::Lost(_) => None,
                 },
-                receiving: state.receiver.as_ref().map(|receiver| receiver.view(&self.pool)),
+                receiving: state.path.grants.receiver.as_ref().map(|receiver| receiver.view(&self.pool)),
                 backlog: state.backlog().len() as u32,
                 stalled_since,
                 stalled_ns: stalled_ns + stalled_since.map_or(0, |since| now.since_ns(since)),
@@ -53,7 +55,7 @@ impl Endpoint {
     /// The grants to `peer` in its current lease. `None`: it has no lane here.
     pub fn receiving(&self, peer: Peer) -> Option<ReceiverView> {
         let state = self.peers.get(peer.0 as usize)?;
-        state.receiver.as_ref().map(|receiver| receiver.view(&self.pool))
+        state.path.grants.receiver.as_ref().map(|receiver| receiver.view(&self.pool))
     }
 
     /// Bytes that have arrived of a partly arrived eager message of `peer`. `None`: there is no such message.

@@ -9,7 +9,7 @@ use crate::action::Action;
 use crate::config::{AttachPolicy, Config, DataRegion, Scheme};
 use crate::driver::Recorder;
 use crate::event::{Command, Event, Request, SendCommand, SendLevel};
-use crate::packet::{Geometry, Space};
+use crate::packet::{Geometry, Packet, Space};
 use crate::time::Instant;
 
 const ONE_CREDIT_SLOT: u32 = 1;

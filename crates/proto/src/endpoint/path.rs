@@ -1,0 +1,153 @@
+//! A path: one peer over one link, with the credits of both directions and the leases of their lanes.
+//!
+//! [`Grants::header`] stamps every packet that leaves. So all packets report the lease, the read credit packets and the
+//! memory of the receiver in the same way. A path does not know messages, requests or the backlog.
+
+use super::lane_lease::Leases;
+use crate::counters::Counters;
+use crate::event::PeerFault;
+use crate::flow;
+use crate::packet::{Body, Geometry, Marks, Packet};
+
+/// State of our lane at a peer.
+#[derive(Clone, Debug)]
+pub(super) enum Outbound {
+    /// We have no lane and have not asked for one.
+    Absent,
+    /// We have asked for a lane.
+    Connecting,
+    /// We have a lane, with these credits.
+    Connected(flow::Sender),
+    /// The peer is lost.
+    Lost(PeerFault),
+}
+
+/// What we grant to the peer, and report to it in every header.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Grants {
+    /// The receiver half, while the peer is attached.
+    pub receiver: Option<flow::Receiver>,
+    pub leases: Leases,
+    /// Credit packets that we have read in the peer's current lease.
+    pub credit_packets_read: u16,
+    /// The peer has no reservation in our budget: it must always send by rendezvous.
+    pub unreserved: bool,
+}
+
+/// The state of one path. Thousands of peers may be idle, so this structure is small.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    pub outbound: Outbound,
+    pub grants: Grants,
+    /// Slots at the peer for our explicit credit packets, while connected. Values above `u16::MAX` are cut to it.
+    pub credit_slots: u16,
+    /// We wait for free slots that the link was asked for, or for the time to ask again.
+    pub asked_room: bool,
+    /// We have run out of credit since the backlog was last empty: the packets that leave have waited.
+    pub backlog_waited: bool,
+    /// The peer has no memory for unexpected payload: we send by rendezvous only.
+    pub rendezvous_only: bool,
+}
+
+impl Path {
+    /// A path without lanes.
+    pub fn new() -> Path {
+        Path {
+            outbound: Outbound::Absent,
+            grants: Grants::default(),
+            credit_slots: 0,
+            asked_room: false,
+            backlog_waited: false,
+            rendezvous_only: false,
+        }
+    }
+}
+
+impl Grants {
+    /// The packet of `body` with `payload_bytes` of payload, as message `number` of the pair.
+    ///
+    /// - `granted_total`: all credits that we have granted to the peer in its lease, modulo 2^32.
+    /// - `over_limit`: the unexpected-message budget is used up.
+    #[inline(always)]
+    pub fn header(
+        &self,
+        body: Body,
+        payload_bytes: u32,
+        number: u32,
+        granted_total: u32,
+        over_limit: bool,
+        backlogged: bool,
+    ) -> Packet {
+        Packet {
+            epoch: self.leases.incoming,
+            credit_packets_read: self.credit_packets_read,
+            granted_total,
+            origin: 0,
+            number,
+            payload_bytes,
+            marks: Marks { rendezvous_only: self.unreserved || over_limit, backlogged },
+            body,
+        }
+    }
+
+    /// Counts a data packet of `slots` slots with `used_bytes` bytes of header and payload. Returns the granted total
+    /// that goes into its header. In the mailbox form the last packet of a message (`last`) also piggybacks retrieved
+    /// slots, if it has space. In the connection form every packet does.
+    #[inline(always)]
+    pub fn piggyback(
+        &mut self,
+        geometry: &Geometry,
+        used_bytes: u32,
+        slots: u32,
+        last: bool,
+        pool: &mut flow::Pool,
+        counters: &mut Counters,
+    ) -> u32 {
+        counters.packets_sent += 1;
+        counters.slots_sent += u64::from(slots);
+        let Some(receiver) = &mut self.receiver else { return 0 };
+        let leaves_room = || slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes;
+        let has_room = || last && (geometry.piggyback_bytes == 0 || leaves_room());
+        let (credits, granted_total) = match *receiver {
+            flow::Receiver::Dynamic(account) => {
+                if let Some(granted_total) = pool.settled_total(account) {
+                    return granted_total;
+                }
+                pool.carry(account, has_room())
+            }
+            _ => receiver.carry(has_room()),
+        };
+        counters.piggybacked_credits_sent += u64::from(credits);
+        granted_total
+    }
+
+    /// The packet of `body` without payload, which fills one slot and takes a credit.
+    pub fn control_packet(
+        &mut self,
+        geometry: &Geometry,
+        body: Body,
+        number: u32,
+        over_limit: bool,
+        backlogged: bool,
+        pool: &mut flow::Pool,
+        counters: &mut Counters,
+    ) -> Packet {
+        counters.count_kind(&body);
+        let granted_total = self.piggyback(geometry, geometry.header_bytes(&body), 1, true, pool, counters);
+        self.header(body, 0, number, granted_total, over_limit, backlogged)
+    }
+
+    /// The packet of `body` without payload, which takes no credit and carries the granted total as it is.
+    pub fn free_packet(
+        &self,
+        body: Body,
+        over_limit: bool,
+        pool: &flow::Pool,
+        counters: &mut Counters,
+    ) -> Packet {
+        counters.packets_sent += 1;
+        counters.slots_sent += 1;
+        let granted_total = self.receiver.as_ref().map_or(0, |receiver| receiver.granted_total(pool));
+        self.header(body, 0, 0, granted_total, over_limit, false)
+    }
+}
