@@ -186,33 +186,31 @@ fn offer(waiting: &mut VecDeque<Completion>, completion: Completion, sink: &mut 
     }
 }
 
-/// The driver of one event.
-pub(crate) struct EventDriver<'engine, L: Link, S: CompletionSink> {
-    io: &'engine mut Io<L>,
-    sink: &'engine mut S,
-    /// The operation that the event posts as [`POSTED`], until it is held.
-    posted: Option<Outstanding>,
-    /// The program may reuse the buffer of the posted operation when the post returns.
-    inject: bool,
+/// The operation that an event posts as [`POSTED`].
+pub(crate) struct Posted<'event> {
+    pub post: Post,
+    pub operation: Operation,
+    pub space: Space,
+    /// Its buffer. Borrowed, so that a driver has nothing to drop.
+    pub memory: &'event mut UserMemory,
+    /// The program may reuse the buffer when the post returns.
+    pub inject: bool,
 }
 
-impl<'engine, L: Link, S: CompletionSink> EventDriver<'engine, L, S> {
-    /// For an event that posts no operation, or one that has a number already.
+impl Posted<'_> {
+    /// The entry of the table of operations, which owns the buffer from now on.
     #[inline(always)]
-    pub fn new(io: &'engine mut Io<L>, sink: &'engine mut S) -> EventDriver<'engine, L, S> {
-        EventDriver { io, sink, posted: None, inject: false }
+    fn into_outstanding(self) -> Outstanding {
+        Outstanding::new(self.post, self.operation, self.space, self.memory.take())
     }
+}
 
-    /// For an event that posts `operation` as [`POSTED`].
-    #[inline(always)]
-    pub fn posting(
-        io: &'engine mut Io<L>,
-        sink: &'engine mut S,
-        operation: Outstanding,
-        inject: bool,
-    ) -> EventDriver<'engine, L, S> {
-        EventDriver { io, sink, posted: Some(operation), inject }
-    }
+/// The driver of one event.
+pub(crate) struct EventDriver<'event, L: Link, S: CompletionSink> {
+    pub io: &'event mut Io<L>,
+    pub sink: &'event mut S,
+    /// What the event posts, until it is held or complete.
+    pub posted: Option<Posted<'event>>,
 }
 
 impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
@@ -227,13 +225,15 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
 
     #[inline(always)]
     fn hold(&mut self, request: Request, announced: bool) -> Request {
-        let Some(mut operation) = self.posted.take() else { return request };
-        let has_own_buffer = self.inject && announced && operation.memory.bytes() > 0;
+        let Some(posted) = self.posted.take() else { return request };
+        let inject = posted.inject;
+        let mut operation = posted.into_outstanding();
+        let has_own_buffer = inject && announced && operation.memory.bytes() > 0;
         if has_own_buffer {
             operation.use_bounce_buffer(); // the address that the packet announces must remain valid
         }
         let request = self.io.operations.begin(operation);
-        if self.inject && !has_own_buffer {
+        if inject && !has_own_buffer {
             self.io.held_injected = Some(request);
             self.io.has_aftermath = true;
         }
@@ -258,7 +258,7 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
         let EventDriver { io, posted, .. } = self;
         match payload {
             Source::Request { request: POSTED, offset } => {
-                let memory = posted.as_ref().map(|operation| (&operation.memory, offset));
+                let memory = posted.as_ref().map(|posted| (&*posted.memory, offset));
                 io.link.transmit(to, packet, memory.filter(|_| packet.payload_bytes > 0));
             }
             _ => io.transmit_held(to, packet, payload),
@@ -327,9 +327,10 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
 
     fn deliver(&mut self, message: MessageId, request: Request, offset: u64, bytes: u64) {
         let Io { operations, unexpected_buffers, .. } = &*self.io;
-        let posted = self.posted.as_ref().filter(|_| request == POSTED);
-        let receive = posted.or_else(|| operations.get(request)).expect("matched receives are outstanding");
-        unexpected_buffers.memory(message).copy_to(0, bytes, &receive.memory, offset);
+        let posted = self.posted.as_ref().filter(|_| request == POSTED).map(|posted| &*posted.memory);
+        let held = || operations.get(request).map(|outstanding| &outstanding.memory);
+        let memory = posted.or_else(held).expect("matched receives are outstanding");
+        unexpected_buffers.memory(message).copy_to(0, bytes, memory, offset);
     }
 
     fn free_unexpected(&mut self, message: MessageId) {
@@ -338,11 +339,11 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
 
     fn fill_bounce(&mut self, transfer: Transfer, request: Request) {
         let Io { operations, bounce_buffers, has_aftermath, .. } = &mut *self.io;
-        let posted = self.posted.as_ref().filter(|_| request == POSTED);
+        let posted = self.posted.as_ref().filter(|_| request == POSTED).map(|posted| &*posted.memory);
         *has_aftermath |= posted.is_some();
-        let send =
-            posted.or_else(|| operations.get(request)).expect("sends with bounce buffers are outstanding");
-        bounce_buffers.add(bounce_buffer_number(transfer), &send.memory);
+        let held = || operations.get(request).map(|outstanding| &outstanding.memory);
+        let memory = posted.or_else(held).expect("sends with bounce buffers are outstanding");
+        bounce_buffers.add(bounce_buffer_number(transfer), memory);
     }
 
     fn free_bounce(&mut self, transfer: Transfer) {
@@ -386,17 +387,17 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
         self.io.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
     }
 
-    #[inline(always)]
     fn complete(&mut self, request: Request, outcome: Outcome) {
-        if request != POSTED {
-            return self.io.complete_held(request, outcome);
-        }
-        let posted = self.posted.take().expect("the event posts an operation");
+        self.io.complete_held(request, outcome);
+    }
+
+    #[inline(always)]
+    fn complete_posted(&mut self, _request: Request, outcome: Outcome) {
+        let Some(Posted { post, operation, space, memory, .. }) = self.posted.take() else { return };
         let buffer = match outcome {
-            Outcome::Received { .. } => posted.memory.contiguous_address().unwrap_or(0),
+            Outcome::Received { .. } => memory.contiguous_address().unwrap_or(0),
             _ => 0,
         };
-        let Outstanding { post, operation, space, .. } = posted;
         offer(&mut self.io.completions, Completion { post, operation, space, outcome, buffer }, self.sink);
     }
 
@@ -405,12 +406,13 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
         let Io { operations, link, completions, .. } = &mut *self.io;
         // Only receives of one message take a whole packet.
         let operation = Operation::Receive;
-        let (post, space, buffer) = operations.end_with(request, |outstanding| {
-            if bytes > 0 {
-                link.copy_payload(&outstanding.memory, 0, bytes);
-            }
-            (outstanding.post, outstanding.space, outstanding.memory.contiguous_address().unwrap_or(0))
-        });
+        let outstanding = operations.get(request).expect("matched receives are outstanding");
+        if bytes > 0 {
+            link.copy_payload(&outstanding.memory, 0, bytes);
+        }
+        let (post, space) = (outstanding.post, outstanding.space);
+        let buffer = outstanding.memory.contiguous_address().unwrap_or(0);
+        operations.end(request);
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
         offer(completions, Completion { post, operation, space, outcome, buffer }, self.sink);
     }

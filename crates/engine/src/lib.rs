@@ -34,7 +34,7 @@ use std::time::Instant as Clock;
 use back_pressure::BackPressure;
 use bounce_limit::BounceLimitWait;
 use config::Settings;
-use driver::{EventDriver, Io, POSTED};
+use driver::{EventDriver, Io, POSTED, Posted};
 use operations::Outstanding;
 use read_spin::ReadSpin;
 use waiting::Waiting;
@@ -407,12 +407,12 @@ impl<L: Link> Engine<L> {
         sink: &mut impl CompletionSink,
     ) -> Result<(), PostError> {
         let level = arguments.effective_level();
-        let SendArguments { to, space, tag, data, memory, inject, .. } = arguments;
+        let SendArguments { to, space, tag, data, mut memory, inject, .. } = arguments;
         let bytes = memory.bytes();
         self.check_calling_thread();
         let send = SendCommand { request: POSTED, to, space, tag, data, bytes, level };
-        let operation = Outstanding::new(post, Operation::Send, space, memory);
-        let driver = EventDriver::posting(&mut self.io, sink, operation, inject);
+        let posted = Some(Posted { post, operation: Operation::Send, space, memory: &mut memory, inject });
+        let driver = EventDriver { io: &mut self.io, sink, posted };
         match self.machine.handle(Event::Posted(Command::Send(send)), driver) {
             Ok(()) if self.io.has_aftermath => self.after_send(to),
             Ok(()) => {}
@@ -462,7 +462,7 @@ impl<L: Link> Engine<L> {
         &mut self,
         post: Post,
         pattern: Pattern,
-        memory: UserMemory,
+        mut memory: UserMemory,
         multi: Option<u64>,
         sink: &mut impl CompletionSink,
     ) -> Result<(), PostError> {
@@ -470,8 +470,8 @@ impl<L: Link> Engine<L> {
         let capacity_bytes = memory.bytes();
         self.check_calling_thread();
         let receive = ReceiveCommand { request: POSTED, pattern, capacity_bytes, multi };
-        let operation = Outstanding::new(post, operation, pattern.space, memory);
-        let driver = EventDriver::posting(&mut self.io, sink, operation, false);
+        let posted = Posted { post, operation, space: pattern.space, memory: &mut memory, inject: false };
+        let driver = EventDriver { io: &mut self.io, sink, posted: Some(posted) };
         match self.machine.handle(Event::Posted(Command::Receive(receive)), driver) {
             Ok(()) if self.io.has_aftermath => self.after_event(),
             Ok(()) => {}
@@ -531,10 +531,11 @@ impl<L: Link> Engine<L> {
     /// # Errors
     /// [`PostError::Again`].
     pub fn read(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
-        let RemoteArguments { peer, key, offset, memory, .. } = arguments;
+        let RemoteArguments { peer, key, offset, mut memory, .. } = arguments;
         let read = RemoteCommand { request: POSTED, peer, key, offset, bytes: memory.bytes(), data: None };
-        let operation = Outstanding::new(post, Operation::Read, Space::Untagged, memory);
-        self.post_remote(Command::Read(read), peer, operation, false)
+        let (operation, space) = (Operation::Read, Space::Untagged);
+        let posted = Posted { post, operation, space, memory: &mut memory, inject: false };
+        self.post_remote(Command::Read(read), peer, posted)
     }
 
     /// Writes remote memory. Completes when the data is in place there.
@@ -542,24 +543,18 @@ impl<L: Link> Engine<L> {
     /// # Errors
     /// [`PostError::Again`].
     pub fn write(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
-        let RemoteArguments { peer, key, offset, memory, data, inject } = arguments;
+        let RemoteArguments { peer, key, offset, mut memory, data, inject } = arguments;
         let write = RemoteCommand { request: POSTED, peer, key, offset, bytes: memory.bytes(), data };
-        let operation = Outstanding::new(post, Operation::Write, Space::Untagged, memory);
-        self.post_remote(Command::Write(write), peer, operation, inject)
+        let (operation, space) = (Operation::Write, Space::Untagged);
+        let posted = Posted { post, operation, space, memory: &mut memory, inject };
+        self.post_remote(Command::Write(write), peer, posted)
     }
 
-    fn post_remote(
-        &mut self,
-        command: Command,
-        peer: Peer,
-        operation: Outstanding,
-        inject: bool,
-    ) -> Result<(), PostError> {
+    fn post_remote(&mut self, command: Command, peer: Peer, posted: Posted<'_>) -> Result<(), PostError> {
         self.check_calling_thread();
-        let mut sink = NullSink;
-        let driver = EventDriver::posting(&mut self.io, &mut sink, operation, inject);
-        let posted = self.machine.handle(Event::Posted(command), driver);
-        posted.map_err(|refusal| self.refused(refusal, peer))?;
+        let driver = EventDriver { io: &mut self.io, sink: &mut NullSink, posted: Some(posted) };
+        let handled = self.machine.handle(Event::Posted(command), driver);
+        handled.map_err(|refusal| self.refused(refusal, peer))?;
         if self.io.has_aftermath {
             self.after_event();
         }

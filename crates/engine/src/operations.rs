@@ -12,23 +12,18 @@ pub(crate) struct Outstanding {
     pub post: Post,
     pub operation: Operation,
     pub space: Space,
-    /// Declared before `bounce`, so that the view is dropped before the memory that it refers to.
     pub memory: UserMemory,
-    /// Boxed: few operations have one, but all are written and read.
-    bounce: Option<Box<OwnedMemory>>,
 }
 
 impl Outstanding {
     /// An operation on the program's own buffer.
     pub fn new(post: Post, operation: Operation, space: Space, memory: UserMemory) -> Outstanding {
-        Outstanding { post, operation, space, memory, bounce: None }
+        Outstanding { post, operation, space, memory }
     }
 
     /// Copies the buffer, so that the program may reuse its own.
     pub fn use_bounce_buffer(&mut self) {
-        let bounce = OwnedMemory::copy_of(&self.memory);
-        self.memory = bounce.view();
-        self.bounce = Some(Box::new(bounce));
+        self.memory = OwnedMemory::copy_of(&self.memory).into();
     }
 }
 
@@ -59,16 +54,18 @@ impl Operations {
         self.table.get_mut(request.0)
     }
 
-    /// Removes an operation, after `act` has seen it. It must be outstanding.
-    #[inline(always)]
-    pub fn end_with<R>(&mut self, request: Request, act: impl FnOnce(&Outstanding) -> R) -> R {
-        self.table.discard_with(request.0, act).expect("matched receives are outstanding")
-    }
-
     /// Removes an operation. It must be outstanding.
     #[inline(always)]
     pub fn end(&mut self, request: Request) {
-        assert!(self.table.discard(request.0), "{request:?} ended twice");
+        if self.table.get(request.0).is_some_and(|outstanding| outstanding.memory.owns_heap()) {
+            return self.end_and_free(request);
+        }
+        assert!(self.table.forget(request.0), "{request:?} ended twice");
+    }
+
+    #[cold]
+    fn end_and_free(&mut self, request: Request) {
+        self.table.remove(request.0);
     }
 
     /// The posted receive with this context. If there are several, the one with the highest request.

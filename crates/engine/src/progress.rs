@@ -49,7 +49,7 @@ impl<L: Link> Engine<L> {
             handled += 1;
             match polled {
                 Polled::Packet { from } => {
-                    let driver = EventDriver::new(&mut self.io, sink);
+                    let driver = EventDriver { io: &mut self.io, sink, posted: None };
                     let arrived = Event::Arrived { from, packet: &self.packet };
                     self.machine.handle(arrived, driver).expect("arrivals are not refused");
                     if self.io.has_aftermath {
@@ -388,15 +388,18 @@ impl<L: Link> Engine<L> {
         self.handle(Event::Posted(command));
     }
 
-    #[inline(never)]
     fn handle(&mut self, event: Event<'_>) {
-        let mut sink = NullSink;
-        self.machine
-            .handle(event, EventDriver::new(&mut self.io, &mut sink))
-            .expect("only operations are refused");
+        self.drive(event);
         if self.io.has_aftermath {
             self.after_event();
         }
+    }
+
+    /// Passes an event other than a packet or an operation to the machine.
+    #[inline(never)]
+    fn drive(&mut self, event: Event<'_>) {
+        let driver = EventDriver { io: &mut self.io, sink: &mut NullSink, posted: None };
+        self.machine.handle(event, driver).expect("only operations are refused");
     }
 
     /// Handles the events that calls of the machine have caused, and those that they cause. An injected operation that is
@@ -404,10 +407,7 @@ impl<L: Link> Engine<L> {
     #[inline(never)]
     pub(crate) fn after_event(&mut self) {
         while let Some(event) = self.io.events.pop_front() {
-            let mut sink = NullSink;
-            self.machine
-                .handle(event, EventDriver::new(&mut self.io, &mut sink))
-                .expect("only operations are refused");
+            self.drive(event);
         }
         if let Some(request) = self.io.held_injected.take()
             && let Some(outstanding) = self.io.operations.get_mut(request)

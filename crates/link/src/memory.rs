@@ -9,17 +9,31 @@ struct Piece {
     bytes: usize,
 }
 
+/// What a buffer has beside its first piece, or keeps alive.
+#[derive(Debug)]
+enum Backing {
+    /// All pieces but the first.
+    Pieces(Box<[Piece]>),
+    /// The allocation that the buffer is.
+    Owned {
+        /// Dropped with the buffer.
+        _memory: OwnedMemory,
+    },
+}
+
 /// The buffer of one operation: usually one piece, several for scattered buffers.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct UserMemory {
     first: Piece,
-    rest: Option<Box<[Piece]>>,
+    /// Boxed: few buffers have one, but all are written and read.
+    backing: Option<Box<Backing>>,
     bytes: u64,
 }
 
 impl UserMemory {
     /// No memory, for messages of length 0.
-    pub const EMPTY: UserMemory = UserMemory { first: Piece { address: 0, bytes: 0 }, rest: None, bytes: 0 };
+    pub const EMPTY: UserMemory =
+        UserMemory { first: Piece { address: 0, bytes: 0 }, backing: None, bytes: 0 };
 
     /// A contiguous buffer.
     ///
@@ -28,7 +42,7 @@ impl UserMemory {
     /// receive). They must be valid on every thread until the value and its clones are dropped.
     #[inline]
     pub unsafe fn contiguous(address: *mut u8, bytes: usize) -> UserMemory {
-        UserMemory { first: Piece { address: address as usize, bytes }, rest: None, bytes: bytes as u64 }
+        UserMemory { first: Piece { address: address as usize, bytes }, backing: None, bytes: bytes as u64 }
     }
 
     /// A scattered buffer of several pieces, in this order.
@@ -44,8 +58,10 @@ impl UserMemory {
         let bytes = pieces.iter().map(|piece| piece.bytes as u64).sum();
         match pieces.split_first() {
             None => UserMemory::EMPTY,
-            Some((&first, [])) => UserMemory { first, rest: None, bytes },
-            Some((&first, rest)) => UserMemory { first, rest: Some(rest.into()), bytes },
+            Some((&first, [])) => UserMemory { first, backing: None, bytes },
+            Some((&first, rest)) => {
+                UserMemory { first, backing: Some(Box::new(Backing::Pieces(rest.into()))), bytes }
+            }
         }
     }
 
@@ -59,50 +75,62 @@ impl UserMemory {
         unsafe { UserMemory::scattered(pieces) }
     }
 
+    /// The same buffer. It must not be used after `self` is dropped, as for [`OwnedMemory::view`].
+    pub fn view(&self) -> UserMemory {
+        let backing = self.rest().map(|rest| Box::new(Backing::Pieces(rest.into())));
+        UserMemory { first: self.first, backing, bytes: self.bytes }
+    }
+
+    /// Moves the buffer out, and leaves an empty one.
+    #[inline(always)]
+    pub fn take(&mut self) -> UserMemory {
+        let bytes = std::mem::take(&mut self.bytes);
+        UserMemory { first: self.first, backing: self.backing.take(), bytes }
+    }
+
     /// Length over all pieces. Unit: bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
+    /// Whether dropping the value frees memory.
+    #[inline(always)]
+    pub fn owns_heap(&self) -> bool {
+        self.backing.is_some()
+    }
+
+    /// The pieces after the first.
+    #[inline(always)]
+    fn rest(&self) -> Option<&[Piece]> {
+        match self.backing.as_deref() {
+            Some(Backing::Pieces(rest)) => Some(rest),
+            Some(Backing::Owned { .. }) | None => None,
+        }
+    }
+
     /// Address of the first byte, if the buffer is one piece.
     #[inline]
     pub fn contiguous_address(&self) -> Option<usize> {
-        self.rest.is_none().then_some(self.first.address)
+        self.rest().is_none().then_some(self.first.address)
     }
 
     /// Calls `visit(address, bytes)` for each contiguous part of `[offset, offset + bytes)`, in order.
     ///
     /// # Panics
     /// If the range is not inside the buffer.
-    #[inline]
+    #[inline(always)]
     pub fn for_each_stretch(&self, offset: u64, bytes: u64, mut visit: impl FnMut(*mut u8, usize)) {
         assert!(
             offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
             "{bytes} bytes at {offset} are outside a buffer of {} bytes",
             self.bytes
         );
-        let Some(rest) = self.rest.as_deref() else {
+        match self.rest() {
+            Some(rest) => for_each_piece(&self.first, rest, offset as usize, bytes as usize, &mut visit),
             // A single piece is as long as the whole buffer.
-            if bytes > 0 {
-                visit((self.first.address + offset as usize) as *mut u8, bytes as usize);
-            }
-            return;
-        };
-        let mut skip = offset as usize;
-        let mut left = bytes as usize;
-        for piece in core::iter::once(&self.first).chain(rest) {
-            if left == 0 {
-                break;
-            }
-            if skip >= piece.bytes {
-                skip -= piece.bytes;
-                continue;
-            }
-            let here = left.min(piece.bytes - skip);
-            visit((piece.address + skip) as *mut u8, here);
-            skip = 0;
-            left -= here;
+            None if bytes > 0 => visit((self.first.address + offset as usize) as *mut u8, bytes as usize),
+            None => {}
         }
     }
 
@@ -140,6 +168,30 @@ impl UserMemory {
             unsafe { core::ptr::copy(from, into.as_mut_ptr().add(done), bytes) };
             done += bytes;
         });
+    }
+}
+
+/// [`UserMemory::for_each_stretch`] of a scattered buffer.
+#[cold]
+fn for_each_piece(
+    first: &Piece,
+    rest: &[Piece],
+    mut skip: usize,
+    mut left: usize,
+    visit: &mut dyn FnMut(*mut u8, usize),
+) {
+    for piece in core::iter::once(first).chain(rest) {
+        if left == 0 {
+            break;
+        }
+        if skip >= piece.bytes {
+            skip -= piece.bytes;
+            continue;
+        }
+        let here = left.min(piece.bytes - skip);
+        visit((piece.address + skip) as *mut u8, here);
+        skip = 0;
+        left -= here;
     }
 }
 
@@ -200,6 +252,15 @@ impl OwnedMemory {
     pub fn view(&self) -> UserMemory {
         // SAFETY: the allocation lives as long as `self`. By the documented rule views are dropped first.
         unsafe { UserMemory::contiguous(self.address, self.bytes) }
+    }
+}
+
+impl From<OwnedMemory> for UserMemory {
+    /// The whole buffer, which lives as long as the value.
+    fn from(memory: OwnedMemory) -> UserMemory {
+        let first = Piece { address: memory.address as usize, bytes: memory.bytes };
+        let bytes = memory.bytes as u64;
+        UserMemory { first, backing: Some(Box::new(Backing::Owned { _memory: memory })), bytes }
     }
 }
 

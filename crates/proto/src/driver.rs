@@ -133,6 +133,12 @@ pub trait Driver {
     /// Report a completion to the program. The request is free again unless the outcome is `Received` with `last: false`.
     fn complete(&mut self, request: Request, outcome: Outcome);
 
+    /// The posted operation `request`, which is not held, ends in this event. Equals [`Driver::complete`].
+    #[inline(always)]
+    fn complete_posted(&mut self, request: Request, outcome: Outcome) {
+        self.complete(request, outcome);
+    }
+
     /// The packet that has just arrived is a whole message for the single-message receive `request`: place its first
     /// `bytes` bytes at the start of the buffer, and complete the receive. Equals [`Driver::place`] (if there are bytes)
     /// and [`Driver::complete`].
@@ -192,6 +198,7 @@ impl<D: Driver + ?Sized> Driver for &mut D {
         drop_peer(peer: Peer);
         notify(from: Peer, data: u64, bytes: u64);
         complete(request: Request, outcome: Outcome);
+        complete_posted(request: Request, outcome: Outcome);
         deliver_packet(request: Request, envelope: Envelope, bytes: u64);
     }
 }

@@ -146,21 +146,16 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// As [`Table::remove`], without returning the entry. Returns whether there was one.
+    /// Frees the place of an entry without dropping the entry, for entries that own no memory. Returns whether there was
+    /// one.
     #[inline(always)]
-    pub fn discard(&mut self, number: u32) -> bool {
-        self.discard_with(number, |_| ()).is_some()
-    }
-
-    /// As [`Table::discard`], after `act` has seen the entry. Returns the result of `act`.
-    #[inline(always)]
-    pub fn discard_with<R>(&mut self, number: u32, act: impl FnOnce(&T) -> R) -> Option<R> {
+    pub fn forget(&mut self, number: u32) -> bool {
         let (index, place) = Self::place(number);
-        let entry = self.pages.get_mut(index)?.entries.get_mut(place)?;
-        let result = act(entry.as_ref()?);
-        *entry = None;
+        let Some(page) = self.pages.get_mut(index) else { return false };
+        let Some(entry @ Some(_)) = page.entries.get_mut(place) else { return false };
+        core::mem::forget(entry.take());
         self.vacate(index, place);
-        Some(result)
+        true
     }
 
     /// A place has become free.

@@ -72,14 +72,13 @@ impl<T> Index<usize> for Table<T> {
 }
 
 impl<T> IndexMut<usize> for Table<T> {
-    #[inline]
+    #[inline(always)]
     fn index_mut(&mut self, index: usize) -> &mut T {
         self.0[index].as_mut().expect("an open object is in the table of its domain")
     }
 }
 
 /// Memory that peers may access by a key.
-#[derive(Clone)]
 pub struct Region {
     /// The memory.
     pub memory: UserMemory,

@@ -513,7 +513,7 @@ impl EndpointHandle {
         })?;
         engine.on_stall(log::warning);
         for (&key, region) in regions.iter() {
-            engine.register_memory(key, region.memory.clone(), region.readable, region.writable);
+            engine.register_memory(key, region.memory.view(), region.readable, region.writable);
         }
         endpoint.engine = Some(engine);
         endpoint.open_guard = Some(OpenEngineGuard::begin());

@@ -58,7 +58,7 @@ fn register(
         writable: access & flags::REMOTE_WRITE != 0,
     };
     for engine in endpoints.iter_mut().filter_map(|endpoint| endpoint.engine()) {
-        engine.register_memory(key, region.memory.clone(), region.readable, region.writable);
+        engine.register_memory(key, region.memory.view(), region.readable, region.writable);
     }
     regions.insert(key, region);
     let fid = Fid { fclass: class::MR, context, ops: (&raw const FID_OPS).cast() };

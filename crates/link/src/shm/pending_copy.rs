@@ -82,7 +82,7 @@ impl ShmLink {
         };
         let lane = reader.lane().clone();
         let offer = lane.control().copy.0.offer(address, start as u64 + offset, bytes);
-        let memory = memory.clone();
+        let memory = memory.view();
         let mut copy =
             PendingCopy { lane, offer, pid, address, memory, offset, result: Ok(()), ended: false };
         while let Some(part) = copy.lane.control().copy.0.take(&mut copy.offer) {

@@ -332,7 +332,7 @@ impl<L: LaneMemory> Writer<L> {
     }
 
     /// Publishes the filled packet of `slots` slots and advances.
-    #[inline]
+    #[inline(always)]
     pub fn publish(&mut self, slots: u32) {
         self.publish_word();
         if self.early_wrap_slot != NO_SLOT {

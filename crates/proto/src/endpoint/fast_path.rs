@@ -166,15 +166,18 @@ impl Endpoint {
     ) -> Result<(), Refusal> {
         let credits_due = match packet.body {
             Body::Eager { acknowledge: None, length, .. } if length == packet.payload_bytes => {
-                self.receive_message(from, packet).map(|received| {
-                    driver.deliver_packet(received.request, received.envelope, received.bytes);
-                    received.credits_due
-                })
+                let Some(received) = self.receive_message(from, packet) else {
+                    return self.arrived_out_of_line(from, packet, driver);
+                };
+                driver.deliver_packet(received.request, received.envelope, received.bytes);
+                received.credits_due
             }
-            Body::Credit => self.receive_credits(from, packet),
-            _ => None,
+            Body::Credit => match self.receive_credits(from, packet) {
+                Some(credits_due) => credits_due,
+                None => return self.arrived_out_of_line(from, packet, driver),
+            },
+            _ => return self.arrived_out_of_line(from, packet, driver),
         };
-        let Some(credits_due) = credits_due else { return self.arrived_out_of_line(from, packet, driver) };
         driver.retire();
         if credits_due {
             self.send_due_credits(from, driver);
@@ -270,7 +273,7 @@ impl Endpoint {
             if envelope.length > 0 {
                 driver.free_unexpected(message);
             }
-            driver.complete(request, Outcome::Received { envelope, bytes, offset: 0, last: true });
+            driver.complete_posted(request, Outcome::Received { envelope, bytes, offset: 0, last: true });
             return Ok(());
         }
         if !driver.can_hold() {

@@ -101,7 +101,7 @@ impl Endpoint {
             return self.send_out_of_line(send, driver);
         };
         driver.transmit(to, &packet, Source::Request { request, offset: 0 });
-        driver.complete(request, Outcome::Done);
+        driver.complete_posted(request, Outcome::Done);
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl Endpoint {
             let payload = Source::Bounce { transfer, offset: 0 };
             packet.body.set_address(driver.announce(to, transfer, payload, bytes));
             driver.transmit(to, &packet, payload);
-            driver.complete(request, Outcome::Done);
+            driver.complete_posted(request, Outcome::Done);
             return Ok(());
         }
         self.check_bounds(to, bytes, &driver)?;
