@@ -14,7 +14,7 @@ use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::Peer;
 use crate::flow::{Mutant, Pool};
-use crate::packet::Body;
+use crate::packet::{Body, Marks};
 
 /// Compulsory returns that are queued or pending with one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +122,7 @@ pub(super) fn send<D: Driver>(
     config: &Config,
     state: &mut PeerEntry,
     to: Peer,
-    over_limit: bool,
+    marks: Marks,
     pool: &mut Pool,
     counters: &mut Counters,
     driver: &mut D,
@@ -148,7 +148,7 @@ pub(super) fn send<D: Driver>(
         };
         sender.spend(1);
         let grants = &mut state.path.grants;
-        let packet = grants.control_packet(&config.geometry, body, 0, over_limit, false, pool, counters);
+        let packet = grants.control_packet(&config.geometry, body, 0, marks, pool, counters);
         driver.transmit(to, &packet, Source::None);
     }
 }

@@ -67,7 +67,7 @@ impl Grants {
     /// The packet of `body` with `payload_bytes` of payload, as message `number` of the pair.
     ///
     /// - `granted_total`: all credits that we have granted to the peer in its lease, modulo 2^32.
-    /// - `over_limit`: the unexpected-message budget is used up.
+    /// - `marks.rendezvous_only`: the unexpected-message budget is used up.
     #[inline(always)]
     pub fn header(
         &self,
@@ -75,8 +75,7 @@ impl Grants {
         payload_bytes: u32,
         number: u32,
         granted_total: u32,
-        over_limit: bool,
-        backlogged: bool,
+        marks: Marks,
     ) -> Packet {
         Packet {
             epoch: self.leases.incoming,
@@ -85,7 +84,7 @@ impl Grants {
             origin: 0,
             number,
             payload_bytes,
-            marks: Marks { rendezvous_only: self.unreserved || over_limit, backlogged },
+            marks: Marks { rendezvous_only: self.unreserved || marks.rendezvous_only, ..marks },
             body,
         }
     }
@@ -127,14 +126,13 @@ impl Grants {
         geometry: &Geometry,
         body: Body,
         number: u32,
-        over_limit: bool,
-        backlogged: bool,
+        marks: Marks,
         pool: &mut flow::Pool,
         counters: &mut Counters,
     ) -> Packet {
         counters.count_kind(&body);
         let granted_total = self.piggyback(geometry, geometry.header_bytes(&body), 1, true, pool, counters);
-        self.header(body, 0, number, granted_total, over_limit, backlogged)
+        self.header(body, 0, number, granted_total, marks)
     }
 
     /// The packet of `body` without payload, which takes no credit and carries the granted total as it is.
@@ -148,6 +146,6 @@ impl Grants {
         counters.packets_sent += 1;
         counters.slots_sent += 1;
         let granted_total = self.receiver.as_ref().map_or(0, |receiver| receiver.granted_total(pool));
-        self.header(body, 0, 0, granted_total, over_limit, false)
+        self.header(body, 0, 0, granted_total, Marks { rendezvous_only: over_limit, backlogged: false })
     }
 }

@@ -8,7 +8,7 @@ use crate::action::{Outcome, Source};
 use crate::driver::Driver;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
 use crate::flow::RoomQuery;
-use crate::packet::{Body, Geometry, Packet, Space};
+use crate::packet::{Body, Geometry, Marks, Packet, Space};
 use crate::transfer::State;
 
 /// An entry of a peer's backlog: it leaves in one packet or several.
@@ -215,7 +215,8 @@ impl Endpoint {
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
         let body = Body::Eager { space, tag, data, length, acknowledge: None };
-        Some(grants.header(body, length, number, granted_total, budget.is_over_limit(), false))
+        let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
+        Some(grants.header(body, length, number, granted_total, marks))
     }
 
     /// The same for a receiver without memory: a rendezvous packet, and the bounce buffer that it announces.
@@ -245,16 +246,9 @@ impl Endpoint {
         let transfer = bounce_buffers.begin(to, bytes, Stage::Announced);
         spare.begin(&mut state.pending).bounce_buffers += 1;
         let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
-        let (grants, over_limit) = (&mut state.path.grants, budget.is_over_limit());
-        let packet = grants.control_packet(
-            &config.geometry,
-            body,
-            state.next_number,
-            over_limit,
-            false,
-            pool,
-            counters,
-        );
+        let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
+        let (grants, number) = (&mut state.path.grants, state.next_number);
+        let packet = grants.control_packet(&config.geometry, body, number, marks, pool, counters);
         state.next_number = state.next_number.wrapping_add(1);
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
@@ -328,7 +322,8 @@ impl Endpoint {
         } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
         if state.pending.as_deref().is_some_and(|pending| pending.compulsory.waits()) {
-            compulsory::send(config, state, to, budget.is_over_limit(), pool, counters, driver);
+            let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
+            compulsory::send(config, state, to, marks, pool, counters, driver);
         }
         let Outbound::Connected(sender) = &mut state.path.outbound else { return };
         let Some(pending) = state.pending.as_deref_mut() else {
@@ -364,21 +359,15 @@ impl Endpoint {
                 counters.stalled_ns += stalled_ns;
                 pending.stalled_ns += stalled_ns;
             }
+            let marks =
+                Marks { rendezvous_only: budget.is_over_limit(), backlogged: state.path.backlog_waited };
             if pending.acks.is_due()
                 && let Some((transfer, count)) = pending.acks.next()
             {
                 sender.spend(1);
                 let body = Body::Finished { transfer, count, refused: false };
-                let (grants, waited) = (&mut state.path.grants, state.path.backlog_waited);
-                let packet = grants.control_packet(
-                    &config.geometry,
-                    body,
-                    0,
-                    budget.is_over_limit(),
-                    waited,
-                    pool,
-                    counters,
-                );
+                let grants = &mut state.path.grants;
+                let packet = grants.control_packet(&config.geometry, body, 0, marks, pool, counters);
                 driver.transmit(to, &packet, Source::None);
                 continue;
             }
@@ -437,12 +426,11 @@ impl Endpoint {
             entry.sent += u64::from(payload_bytes);
             let finished = entry.sent == entry.bytes;
             counters.count_kind(&body);
-            let (grants, waited) = (&mut state.path.grants, state.path.backlog_waited);
+            let grants = &mut state.path.grants;
             let used_bytes = config.geometry.header_bytes(&body) + payload_bytes;
             let granted_total =
                 grants.piggyback(&config.geometry, used_bytes, slots, finished, pool, counters);
-            let over_limit = budget.is_over_limit();
-            let packet = grants.header(body, payload_bytes, entry.number, granted_total, over_limit, waited);
+            let packet = grants.header(body, payload_bytes, entry.number, granted_total, marks);
             driver.transmit(to, &packet, payload);
             if finished {
                 if let Some(request) = entry.complete {

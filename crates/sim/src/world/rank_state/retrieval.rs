@@ -198,7 +198,8 @@ impl RankState {
             return None;
         }
         let credits_due = self.handle_early(peer, &packet, context)?;
-        let place_ps = context.deferred.actions.iter().map(|action| place_action_ps(action, context.cost)).sum();
+        let place_ps =
+            context.deferred.actions.iter().map(|action| place_action_ps(action, context.cost)).sum();
         context.trains.discard(train);
         self.lookahead.push(EarlyPacket {
             from,
