@@ -8,8 +8,9 @@ use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use weir_proto::{
-    Action, Body, Command, Counters, Endpoint, Event, Geometry, Instant, MemoryCopy, Outcome, Packet, Pattern,
-    Peer, PeerFault, ReceiveCommand, Recorder, Request, Scratch, SendCommand, SendLevel, Source, Space,
+    Action, Body, Command, Counters, Endpoint, Event, Geometry, Instant, MemoryCopy, Outcome, Packet,
+    Pattern, Peer, PeerFault, ReceiveCommand, Recorder, Request, Scratch, SendCommand, SendLevel, Source,
+    Space,
 };
 
 use super::check::Checks;
