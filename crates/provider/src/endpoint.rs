@@ -508,10 +508,10 @@ impl EndpointHandle {
         let peers = u32::try_from(vectors[vector].expected).unwrap_or(u32::MAX);
         let opened = Engine::open(&self.domain.settings, peers, self.domain.mode == Mode::Shared);
         let mut engine = opened.map_err(|error| {
-            log::error(&format!("cannot open an endpoint: {error}"));
+            log::report(&format!("cannot open an endpoint: {error}"));
             Error::from(&error)
         })?;
-        engine.on_stall(log::warning);
+        engine.on_stall(log::report);
         for (&key, region) in regions.iter() {
             engine.register_memory(key, region.memory.view(), region.readable, region.writable);
         }

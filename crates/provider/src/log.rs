@@ -8,16 +8,11 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use crate::ffi::FiProvider;
 
-/// Reports an error to the user, at every log level.
-pub fn error(text: &str) {
-    eprintln!("weir: {text}");
-}
-
-/// Reports a possible problem to the user, at every log level. Written in one piece, because many ranks share the
-/// terminal.
-pub fn warning(text: &str) {
+/// Shows the user an error or a possible problem, at every log level. Written in one piece, because many ranks share
+/// the terminal.
+pub fn report(text: &str) {
     use std::io::Write;
-    // A closed standard error is no reason to fail.
+    // A closed or full standard error is no reason to fail.
     let _ = std::io::stderr().write_all(format!("weir: {text}\n").as_bytes());
 }
 

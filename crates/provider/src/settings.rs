@@ -16,7 +16,7 @@ use crate::log;
 pub fn read() -> Result<Settings, Error> {
     static REPORT_ONCE: Once = Once::new();
     Settings::from_environment().map_err(|problem| {
-        REPORT_ONCE.call_once(|| log::error(&problem.to_string()));
+        REPORT_ONCE.call_once(|| log::report(&problem.to_string()));
         Error::Invalid
     })
 }

@@ -22,6 +22,11 @@ fn provider_directory() -> PathBuf {
 fn fi_info(arguments: &[&str], variables: &[(&str, &str)]) -> Option<Output> {
     let mut command = Command::new("fi_info");
     command.args(arguments).envs(variables.iter().copied()).env("FI_PROVIDER_PATH", provider_directory());
+    run(&mut command)
+}
+
+/// The output of `command`. `None`: it is not installed.
+fn run(command: &mut Command) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),
         Err(_) => {
@@ -55,4 +60,17 @@ fn a_wrong_setting_is_reported_once() {
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(text.matches("FI_WEIR_FLOW=flood: allowed are").count(), 1, "{text}");
+}
+
+#[test]
+fn a_full_standard_error_does_not_change_the_result() {
+    let full =
+        std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device that is always full");
+    let wrong = [("FI_WEIR_FLOW", "flood")];
+    let Some(expected) = fi_info(&["-p", "weir"], &wrong) else { return };
+    let mut command = Command::new("fi_info");
+    command.args(["-p", "weir"]).envs(wrong).env("FI_PROVIDER_PATH", provider_directory()).stderr(full);
+    command.current_dir(env!("CARGO_TARGET_TMPDIR")); // another provider writes a file there after a crash
+    let Some(output) = run(&mut command) else { return };
+    assert_eq!(output.status, expected.status);
 }
