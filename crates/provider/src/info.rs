@@ -6,11 +6,11 @@
 //! available value. `FI_LOG_LEVEL=info` shows it.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use crate::errno::Error;
 use crate::ffi::*;
-use crate::{log, settings};
+use crate::{core_library, log, settings};
 
 /// All capabilities. Atomics and collectives are missing, because MPICH uses everything that is advertised.
 pub const CAPS: u64 = PRIMARY | MODIFIERS | SECONDARY;
@@ -434,7 +434,8 @@ impl Answer {
         Ok(())
     }
 
-    /// Copies the answer to memory that the core frees piece by piece with `free`.
+    /// Copies the answer to memory that the core frees piece by piece with `free`. `None`: no memory is left. Earlier
+    /// pieces of the answer then leak, a few hundred bytes.
     fn hand_out(self, hints: Option<&FiInfo>) -> Option<*mut FiInfo> {
         let domain = FiDomainAttrFull {
             common: FiDomainAttr { name: c_string(DOMAIN_NAME)?, ..self.domain },
@@ -447,27 +448,45 @@ impl Answer {
             hints.map_or((null_mut(), 0), |hints| copy(hints.src_addr, hints.src_addrlen));
         let (dest_addr, dest_addrlen) =
             hints.map_or((null_mut(), 0), |hints| copy(hints.dest_addr, hints.dest_addrlen));
-        allocate(FiInfo {
+        let empty = empty_info();
+        let of_core = inner(empty);
+        let info = FiInfo {
             src_addr,
             src_addrlen,
             dest_addr,
             dest_addrlen,
-            tx_attr: allocate(self.tx)?,
-            rx_attr: allocate(self.rx)?,
-            ep_attr: allocate(self.ep)?,
-            domain_attr: allocate(domain)?.cast(),
-            fabric_attr: allocate(FiFabricAttr { name: c_string(FABRIC_NAME)?, ..self.fabric })?,
+            tx_attr: fill(of_core.map(|info| info.tx_attr), self.tx)?,
+            rx_attr: fill(of_core.map(|info| info.rx_attr), self.rx)?,
+            ep_attr: fill(of_core.map(|info| info.ep_attr), self.ep)?,
+            domain_attr: fill(of_core.map(|info| info.domain_attr.cast()), domain)?.cast(),
+            fabric_attr: fill(
+                of_core.map(|info| info.fabric_attr),
+                FiFabricAttr { name: c_string(FABRIC_NAME)?, ..self.fabric },
+            )?,
             ..self.info
-        })
+        };
+        fill(Some(empty), info)
     }
 }
 
-/// Memory of the C library with `value` in it. `None`: no memory is left. Earlier pieces of the answer then leak, a
-/// few hundred bytes.
-fn allocate<T>(value: T) -> Option<*mut T> {
-    // SAFETY: the allocation is large enough for a T and aligned for all of C's types, of which T is made.
+/// `fi_allocinfo` of the core: a `fi_info` with its substructures, all zero, in the sizes of the core's version. Null:
+/// this is no core, or no memory is left.
+fn empty_info() -> *mut FiInfo {
+    type DuplicateInfo = unsafe extern "C" fn(*const FiInfo) -> *mut FiInfo;
+    // SAFETY: the core exports this name with this type, unchanged since 1.0. Of NULL it makes an empty structure.
+    unsafe { core_library::function::<DuplicateInfo>(c"fi_dupinfo").map_or(null_mut(), |make| make(null())) }
+}
+
+/// Writes `value` to the beginning of `piece`, which the core allocated. Its structures may be larger than this
+/// crate's, or smaller. So the piece grows to the size of `T` if necessary. Without a piece it makes one. `None`: no
+/// memory is left.
+fn fill<T>(piece: Option<*mut T>, value: T) -> Option<*mut T> {
+    let piece = piece.unwrap_or(null_mut()).cast::<c_void>();
+    // SAFETY: the piece is null or a whole allocation of the C library, which only the answer names. The new one is
+    // large enough for a T, and aligned for all of C's types, of which T is made.
     unsafe {
-        let place = libc::calloc(1, size_of::<T>()).cast::<T>();
+        let bytes = libc::malloc_usable_size(piece).max(size_of::<T>());
+        let place = libc::realloc(piece, bytes).cast::<T>();
         (!place.is_null()).then(|| {
             place.write(value);
             place

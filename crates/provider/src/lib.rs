@@ -16,6 +16,7 @@ pub mod atomic;
 pub mod av;
 pub mod collective;
 pub mod completion;
+mod core_library;
 pub mod counter;
 pub mod cq;
 mod cq_writer;
@@ -38,6 +39,7 @@ pub mod tagged;
 mod tests;
 
 use std::cell::UnsafeCell;
+use std::ffi::c_void;
 use std::sync::Once;
 
 use ffi::FiProvider;
@@ -70,11 +72,32 @@ pub(crate) fn provider() -> *mut FiProvider {
     PROVIDER.0.get()
 }
 
-/// Entry point of the plug-in.
+/// Entry point of the plug-in: [`initialise`] with the return address.
 // SAFETY: libfabric gives this name to this function in every plug-in. The core looks it up in each library
 // separately, so equal names in other plug-ins do not collide.
 #[unsafe(no_mangle)]
+// SAFETY: the jump leaves stack and return address as the caller made them, so `initialise` returns to the caller. It
+// gets the return address as its one argument, by the C calling convention of the processor.
+#[unsafe(naked)]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub extern "C" fn fi_prov_ini() -> *mut FiProvider {
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!("mov rdi, [rsp]", "jmp {}", sym initialise);
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!("mov x0, x30", "b {}", sym initialise);
+}
+
+/// Entry point of the plug-in on other processors.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub extern "C" fn fi_prov_ini() -> *mut FiProvider {
+    initialise(std::ptr::null())
+}
+
+/// Identifies the core that calls, and registers the settings there.
+extern "C" fn initialise(return_address: *const c_void) -> *mut FiProvider {
+    core_library::identify(return_address);
     static LIST_SETTINGS: Once = Once::new();
     LIST_SETTINGS.call_once(settings::list);
     provider()

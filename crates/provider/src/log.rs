@@ -1,11 +1,8 @@
 //! Messages to the user, and the core's logging functions if they exist.
-//!
-//! The plug-in links no symbol of the core. Otherwise it could not be loaded where the core itself was loaded
-//! privately (Python, Open MPI's components). Symbol versions also differ between cores. So functions are looked up
-//! by name.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 
+use crate::core_library;
 use crate::ffi::FiProvider;
 
 /// Shows the user an error or a possible problem, at every log level. Written in one piece, because many ranks share
@@ -27,30 +24,12 @@ type LogEnabled = unsafe extern "C" fn(*const FiProvider, c_int, c_int) -> c_int
 type Log = unsafe extern "C" fn(*const FiProvider, c_int, c_int, *const c_char, c_int, *const c_char, ...);
 type ParamDefine = unsafe extern "C" fn(*const FiProvider, *const c_char, c_int, *const c_char, ...) -> c_int;
 
-/// The function `name` of the core that has loaded this plug-in, if it can be found.
-///
-/// # Safety
-/// `F` must be the function pointer type of the core's function of this name.
-unsafe fn core_function<F: Copy>(name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: both calls take NUL-terminated strings. RTLD_NOLOAD only finds what is loaded already. The open handle
-    // keeps the core in memory, which the core's own reference to this plug-in does too.
-    let symbol = unsafe {
-        let core = libc::dlopen(c"libfabric.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW);
-        if core.is_null() {
-            return None;
-        }
-        libc::dlsym(core, name.as_ptr())
-    };
-    // SAFETY: the pointer is not null, has the right size (asserted) and the right type (the caller's promise).
-    (!symbol.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&symbol) })
-}
-
 /// Writes to the core's log, at level info.
 pub fn info(text: impl FnOnce() -> String) {
     // SAFETY: the core exports these names with these types, unchanged since 1.0.
-    let functions =
-        unsafe { (core_function::<LogEnabled>(c"fi_log_enabled"), core_function::<Log>(c"fi_log")) };
+    let functions = unsafe {
+        (core_library::function::<LogEnabled>(c"fi_log_enabled"), core_library::function::<Log>(c"fi_log"))
+    };
     let (Some(enabled), Some(log)) = functions else { return };
     let provider = crate::provider().cast_const();
     let Ok(text) = CString::new(text()) else { return };
@@ -67,7 +46,7 @@ pub fn info(text: impl FnOnce() -> String) {
 /// Registers a setting with the core. `name` is without `FI_WEIR_`, in lower case.
 pub fn define(name: &CStr, help: &CStr) {
     // SAFETY: as in `info`.
-    let Some(define) = (unsafe { core_function::<ParamDefine>(c"fi_param_define") }) else { return };
+    let Some(define) = (unsafe { core_library::function::<ParamDefine>(c"fi_param_define") }) else { return };
     // SAFETY: the provider is this crate's static structure, the strings end with NUL, and "%s" takes the one
     // argument.
     unsafe { define(crate::provider(), name.as_ptr(), PARAM_STRING, c"%s".as_ptr(), help.as_ptr()) };

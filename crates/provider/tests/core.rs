@@ -74,3 +74,38 @@ fn a_full_standard_error_does_not_change_the_result() {
     let Some(output) = run(&mut command) else { return };
     assert_eq!(output.status, expected.status);
 }
+
+/// Compiles a C file of `tests/c`. `None`: there are no headers of libfabric, or no compiler.
+fn compile(source: &str, options: &[&str]) -> Option<PathBuf> {
+    if !Path::new("/usr/include/rdma/fabric.h").exists() {
+        eprintln!("skipped: no headers of libfabric here");
+        return None;
+    }
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{source}-{}", std::process::id()));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-Wall", "-Werror"]).args(options).arg("-o").arg(&program);
+    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source)).arg("-ldl");
+    let output = run(&mut compiler)?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
+}
+
+/// A core copies an answer by the sizes of its own structures, whatever their version.
+#[test]
+fn an_answer_is_at_least_as_large_as_the_cores_structures() {
+    let Some(pieces) = compile("pieces.c", &[]) else { return };
+    let Some(larger_core) = compile("larger_core.c", &["-shared", "-fPIC"]) else { return };
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let of_mpich = repository.join("out/env/mpich/lib/mpich/libfabric.so.1");
+    let mut cores = vec![larger_core, PathBuf::from("libfabric.so.1")];
+    cores.extend(of_mpich.exists().then_some(of_mpich));
+    let directory = provider_directory();
+    for core in cores {
+        let mut command = Command::new(&pieces);
+        command.arg(&core).env("FI_PROVIDER_PATH", &directory).env("FI_PROVIDER", "weir");
+        command.env("WEIR_PLUG_IN", directory.join("libweir-fi.so"));
+        let output = run(&mut command).expect("it was just compiled");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{}: {text}", core.display());
+    }
+}
