@@ -100,7 +100,9 @@ fn exchange_by_turns(b: &mut ShmLink, senders: &mut [ShmLink], messages: u64) {
 #[test]
 fn senders_take_turns_on_the_reserved_lane_of_a_full_directory() {
     let Some(dir) = SmallTmpfs::mount(4 * HEADER_KIB + LANE_KIB) else { return };
-    let mut b = open_with(dir.path(), 1);
+    // More lanes than have claim words in the first page of them.
+    let many = ShmOptions { max_lanes: 4096, reserved_lanes: 1, ..options(dir.path()) };
+    let mut b = ShmLink::open(&many).expect("a mailbox");
     let mut senders = [0; 3].map(|lanes| open_with(dir.path(), lanes));
     assert!(senders[0].connect(Peer(0), &b.address()).expect("connected").is_some());
     assert_eq!(senders[1].connect(Peer(0), &b.address()), Ok(None), "it waits for the lane");

@@ -143,6 +143,10 @@ impl Launch {
                 if let Some(library) = session_library(&directory.join(provider_file::INSTALLED_NAME)) {
                     self.prepend("LD_PRELOAD", &library);
                 }
+                // MPICH allocates its own queues even if it does not use them: 1 to 2 MiB of /dev/shm for each rank.
+                if std::env::var_os(MPICH_QUEUE_CELLS).is_none() {
+                    self.set(MPICH_QUEUE_CELLS, "4");
+                }
                 ("ofi", Some(PROVIDER))
             }
         };
@@ -232,6 +236,8 @@ pub fn session_library(plug_in: &Path) -> Option<PathBuf> {
     (usable && library.is_file()).then_some(library)
 }
 
+/// MPICH: cells of 16 KiB in each rank's queue of its own shared memory, which jobs over weir do not use.
+const MPICH_QUEUE_CELLS: &str = "MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_NUM_CELLS";
 /// Intel MPI: the transport of collectives within a node.
 const INTEL_COLLECTIVES: &str = "I_MPI_COLL_INTRANODE";
 
@@ -296,6 +302,7 @@ mod tests {
         assert_eq!(get("FI_PROVIDER_PATH").as_deref(), Some("/w"));
         assert_eq!(get("MPIR_CVAR_CH4_NETMOD").as_deref(), Some("ofi"));
         assert_eq!(get("MPIR_CVAR_NOLOCAL").as_deref(), Some("1"));
+        assert_eq!(get(MPICH_QUEUE_CELLS).as_deref(), Some("4"), "MPICH leaves /dev/shm to weir");
         assert_eq!(launch.changes.get("MPICH_NOLOCAL"), Some(&None));
     }
 

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_engine::{Engine, Operation, Post};
+use weir_engine::{Engine, OpenError, Operation, Post};
 use weir_link::ADDRESS_BYTES;
 use weir_link::biased_lock::Guard;
 use weir_proto::{MessageId, Outcome, Peer, SendLevel};
@@ -508,7 +508,10 @@ impl EndpointHandle {
         let peers = u32::try_from(vectors[vector].expected).unwrap_or(u32::MAX);
         let opened = Engine::open(&self.domain.settings, peers, self.domain.mode == Mode::Shared);
         let mut engine = opened.map_err(|error| {
-            log::report(&format!("cannot open an endpoint: {error}"));
+            // The link has reported a lack of memory, once for the whole job.
+            if !matches!(&error, OpenError::Mailbox(reason) if reason.is_no_space()) {
+                log::report(&format!("cannot open an endpoint: {error}"));
+            }
             Error::from(&error)
         })?;
         engine.on_stall(log::report);

@@ -1,26 +1,28 @@
 //! Checks of the host: shared memory, locked memory, cores, membarrier.
 
-use super::Finding;
+use super::{Finding, Level};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
-use std::path::Path;
 use weir_engine::config::Settings;
+use weir_link::shm::{self, FileSystemSpace};
 use weir_output::quantity::{bytes, count};
 
-/// Less free shared memory is a warning. 64 MiB is the default of containers. It suffices for 31 ranks that all contact each
-/// other, with default mailboxes; 8 such ranks use 29 MiB. Unit: bytes.
-const RECOMMENDED_BYTES: u64 = 64 << 20;
-
-/// All checks of the host.
-pub fn checks(settings: &Settings) -> Vec<Finding> {
-    vec![shared_memory(&settings.shm_dir), cores(), membarrier(), locked_memory()]
+/// All checks of the host, for a job of `ranks` ranks.
+pub fn checks(settings: &Settings, ranks: u32) -> Vec<Finding> {
+    vec![shared_memory(settings, ranks), cores(), membarrier(), locked_memory()]
 }
 
-fn shared_memory(directory: &Path) -> Finding {
+/// The cores that this process may use.
+pub fn cores_of_process() -> u32 {
+    weir_link::cores::available().max(1) as u32
+}
+
+fn shared_memory(settings: &Settings, ranks: u32) -> Finding {
     const CHECK: &str = "shared mem.";
+    let directory = settings.shm_dir.as_path();
     let place = directory.display();
-    let status = match statfs(directory) {
-        Ok(status) => status,
+    let is_tmpfs = match statfs(directory) {
+        Ok(status) => status.filesystem_type() == TMPFS_MAGIC,
         Err(errno) => {
             return Finding::fail(
                 CHECK,
@@ -37,27 +39,62 @@ fn shared_memory(directory: &Path) -> Finding {
             "give the user write permission, or set FI_WEIR_SHM_DIR to another directory",
         );
     }
-    let block = u64::try_from(status.block_size()).unwrap_or(0);
-    let (size, free) =
-        (status.blocks().saturating_mul(block), status.blocks_available().saturating_mul(block));
-    let seen = format!("{place}: {} free of {}", bytes(free), bytes(size));
-    if free < RECOMMENDED_BYTES {
-        Finding::warn(
+    let space = shm::file_system_space(directory);
+    let finding = judge_space(settings, ranks, space, shm::has_unlimited_memory());
+    if finding.level == Level::Ok && !is_tmpfs {
+        return Finding::warn(
             CHECK,
-            seen,
-            format!(
-                "free some of it, or make it larger (docker run --shm-size 1g; mount -o remount,size=1g {place})"
-            ),
-        )
-    } else if status.filesystem_type() != TMPFS_MAGIC {
-        Finding::warn(
-            CHECK,
-            format!("{seen}, but it is no tmpfs"),
+            format!("{}, but it is no tmpfs", finding.seen),
             "set FI_WEIR_SHM_DIR to a directory on a tmpfs, such as /dev/shm",
-        )
-    } else {
-        Finding::ok(CHECK, seen)
+        );
     }
+    finding
+}
+
+/// Whether the mailboxes of `ranks` ranks that all send to all have memory. `unlimited`: there is memory that the size
+/// of the directory's file system does not limit.
+fn judge_space(settings: &Settings, ranks: u32, space: Option<FileSystemSpace>, unlimited: bool) -> Finding {
+    const CHECK: &str = "shared mem.";
+    let directory = settings.shm_dir.display();
+    let place = |unlimited| settings.placed(ranks, space, || unlimited);
+    let (Ok((_, elsewhere)), Ok((plan, place))) = (place(true), place(false)) else {
+        return Finding::warn(CHECK, format!("{directory}: the settings do not fit {ranks} ranks"), {
+            "correct the settings, or ask for fewer ranks (-n)"
+        });
+    };
+    let Some(FileSystemSpace { size_bytes, free_bytes }) = space else {
+        return Finding::ok(CHECK, format!("{directory}: no limit"));
+    };
+    let seen = format!(
+        "{directory}: {} free of {}; {} that all send to all need {} of it",
+        bytes(free_bytes),
+        bytes(size_bytes),
+        if ranks == 1 { String::from("1 rank") } else { format!("{} ranks", count(ranks.into())) },
+        bytes(elsewhere.job_bytes)
+    );
+    if !elsewhere.in_memory {
+        return Finding::ok(CHECK, seen);
+    }
+    if unlimited {
+        return Finding::ok(CHECK, format!("{seen}, so they use other memory (memfd)"));
+    }
+    let lane_bytes = shm::lane_bytes(plan.base_slots, plan.credit_slots);
+    let least_bytes = u64::from(ranks) * (shm::MAILBOX_HEADER_BYTES + lane_bytes);
+    let enlarge = format!(
+        "make it larger (docker run --shm-size 1g; mount -o remount,size=1g {directory}), \
+         or permit memfd_create and /proc"
+    );
+    if least_bytes > free_bytes {
+        let seen = format!("{seen}, and at least {}", bytes(least_bytes));
+        return Finding::fail(CHECK, seen, enlarge);
+    }
+    let lanes = ranks.min(settings.max_peers);
+    let effect = if place.reserved_lanes < lanes {
+        format!("their senders take turns on {} lanes of each mailbox", place.reserved_lanes)
+    } else {
+        format!("their mailboxes are smaller ({} slots for each sender)", plan.base_slots)
+    };
+    Finding::warn(CHECK, format!("{seen}: {effect}"), enlarge)
 }
 
 fn cores() -> Finding {
@@ -117,20 +154,42 @@ fn locked_memory() -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
     use super::*;
 
     #[test]
     fn a_missing_directory_fails() {
-        let finding = shared_memory(Path::new("/no/such"));
+        let check = |directory: &str| {
+            shared_memory(&Settings { shm_dir: directory.into(), ..Settings::default() }, 2)
+        };
+        let finding = check("/no/such");
         assert_eq!(finding.level, Level::Fail);
         assert!(finding.seen.starts_with("/no/such: "), "{finding:?}");
-        assert_eq!(shared_memory(Path::new("/proc")).level, Level::Fail);
+        assert_eq!(check("/proc").level, Level::Fail);
+    }
+
+    #[test]
+    fn the_size_of_shared_memory_is_judged_for_the_ranks() {
+        let judge = |ranks, mib: u64, unlimited| {
+            let space = FileSystemSpace { size_bytes: mib << 20, free_bytes: mib << 20 };
+            judge_space(&Settings::default(), ranks, Some(space), unlimited)
+        };
+        assert_eq!(judge(8, 64, false).level, Level::Ok);
+        let elsewhere = judge(64, 64, true);
+        assert_eq!(elsewhere.level, Level::Ok);
+        assert!(elsewhere.seen.ends_with("so they use other memory (memfd)"), "{elsewhere:?}");
+        let smaller = judge(64, 64, false);
+        assert_eq!(smaller.level, Level::Warn);
+        assert!(smaller.seen.ends_with("smaller (56 slots for each sender)"), "{smaller:?}");
+        let turns = judge(64, 8, false);
+        assert!(turns.seen.ends_with("take turns on 14 lanes of each mailbox"), "{turns:?}");
+        let none = judge(1024, 8, false);
+        assert_eq!(none.level, Level::Fail);
+        assert!(none.seen.ends_with("and at least 12.0 MiB"), "{none:?}");
     }
 
     #[test]
     fn every_warning_says_what_to_change() {
-        for finding in checks(&Settings::default()) {
+        for finding in checks(&Settings::default(), 2) {
             assert_eq!(finding.level == Level::Ok, finding.change.is_none(), "{finding:?}");
         }
     }

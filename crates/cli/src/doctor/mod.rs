@@ -24,6 +24,9 @@ Warnings do not change the exit status.
 
 The command takes a few seconds: it runs two ranks under each MPI that it finds.")]
 pub struct DoctorArguments {
+    /// Judge the memory for a job of so many ranks [default: the number of cores].
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    ranks: Option<u32>,
     /// Write the results as JSON to standard output, instead of text.
     #[arg(long)]
     json: bool,
@@ -131,7 +134,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
         }
     }
     add(memory::cross_memory_attach());
-    for finding in host::checks(&settings) {
+    for finding in host::checks(&settings, arguments.ranks.unwrap_or_else(host::cores_of_process)) {
         add(finding);
     }
     let usable = is_usable(&findings);

@@ -25,7 +25,7 @@ pub fn report_flow_mismatch(conditional: bool) {
 
 /// Reports that a mailbox of `bytes` bytes has no space in `dir`, nor in other memory. Once in a job of `ranks` ranks.
 pub fn report_too_small(dir: &Path, ranks: u32, bytes: u64, error: &io::Error) {
-    if segment::is_first_report(dir) {
+    segment::report_once(dir, || {
         let all = kib(bytes * u64::from(ranks.max(1)));
         let free = segment_file::file_system_space(dir).map_or(0, |space| space.free_bytes);
         print(&format!(
@@ -36,7 +36,7 @@ pub fn report_too_small(dir: &Path, ranks: u32, bytes: u64, error: &io::Error) {
             dir.display(),
             kib(free),
         ));
-    }
+    });
 }
 
 fn kib(bytes: u64) -> u64 {
@@ -47,13 +47,13 @@ fn kib(bytes: u64) -> u64 {
 pub fn report_turns(locks: &LockFile, bytes: u64, error: &io::Error) {
     static REPORTED: Once = Once::new();
     REPORTED.call_once(|| {
-        if locks.is_first_report() {
+        locks.report_once(|| {
             print(&format!(
                 "slower: no space for a lane of {bytes} bytes in {}: {error}; senders take turns; \
                  make it larger (docker run --shm-size 1g), or free some",
                 locks.dir().display()
             ));
-        }
+        });
     });
 }
 
@@ -90,8 +90,8 @@ pub fn report_other_lock_file(locks: &LockFile) {
 }
 
 fn print(text: &str) {
-    // A closed standard error is no reason to fail.
-    drop(writeln!(io::stderr(), "weir: {text}"));
+    // In one piece, because many ranks share the terminal. A closed standard error is no reason to fail.
+    let _ = io::stderr().write_all(format!("weir: {text}\n").as_bytes());
 }
 
 fn print_once(reported: &Once, text: impl FnOnce() -> String) {

@@ -104,11 +104,10 @@ impl ShmLink {
         let header = own.header();
         let waiters = header.lane_queue().waiters();
         self.reclamation.waiters = waiters.len();
-        // All lanes were claimed before, since senders wait. So this finds memory that is there already.
-        if waiters.is_empty() || own.reserve_claims(self.shape.max_lanes).is_err() {
+        if waiters.is_empty() {
             return;
         }
-        let claims = header.claims(self.shape.max_lanes);
+        let claims = header.claims(own.claimable_lanes(self.lanes.len() as u32));
         for waiter in waiters {
             // Without memory for another lane, newcomers wait for one that a sender returns.
             if !header.lane_queue().assign_lane(waiter, claims, |lane| own.lane(lane).is_ok()) {
@@ -271,16 +270,13 @@ impl ShmLink {
                 header.lane_queue().free_place(place);
             }
         }
-        if own.reserve_claims(self.shape.max_lanes).is_err() {
-            return;
-        }
+        let claims = header.claims(own.claimable_lanes(self.lanes.len() as u32));
         let unknown = |lane: u32| matches!(self.lanes.get(lane as usize), None | Some(Lane::Free));
         let of_the_dead = |(lane, claim): (u32, &AtomicU64)| {
             let claimant = claim.load(Ordering::Acquire);
             (claimant != 0 && unknown(lane) && dead(claimant)).then_some(lane)
         };
-        let lanes: Vec<u32> =
-            (0..).zip(header.claims(self.shape.max_lanes)).filter_map(of_the_dead).collect();
+        let lanes: Vec<u32> = (0..).zip(claims).filter_map(of_the_dead).collect();
         for lane in lanes {
             // Ready: the sender died after the last step of attaching, so its packets are valid. They are read before
             // its death is noticed.

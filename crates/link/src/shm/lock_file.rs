@@ -110,12 +110,12 @@ impl LockFile {
         let _ = set_lock(&self.file, libc::F_UNLCK, GATE, 1);
     }
 
-    /// Whether nobody in this job has reported a lack of memory before. It is reported now.
-    pub fn is_first_report(&self) -> bool {
+    /// Calls `report` if nobody in this job has reported a lack of memory before. A rank that comes later continues only
+    /// when that is done: it may end the job.
+    pub fn report_once(&self, report: impl FnOnce()) {
         pass_gate(&self.file);
-        let first = mark_report(&self.file);
+        mark_report(&self.file, report);
         let _ = set_lock(&self.file, libc::F_UNLCK, GATE, 1);
-        first
     }
 
     /// Whether another process holds the byte of the segment `id`: the segment's owner runs and has not closed it.
@@ -135,11 +135,11 @@ pub fn remove_stale(dir: &Path) {
     }
 }
 
-/// As [`LockFile::is_first_report`], in a process that has not joined the file. True if there can be no such file.
-pub fn is_first_report(dir: &Path) -> bool {
-    let Ok((file, _)) = open_file(&path(dir, uid()), true) else { return true };
+/// As [`LockFile::report_once`], in a process that has not joined the file. Without such a file every rank reports.
+pub fn report_once(dir: &Path, report: impl FnOnce()) {
+    let Ok((file, _)) = open_file(&path(dir, uid()), true) else { return report() };
     pass_gate(&file);
-    mark_report(&file)
+    mark_report(&file, report);
 }
 
 /// The file at `path` of this user, and its inode.
@@ -172,14 +172,14 @@ fn is_marked(file: &File) -> bool {
     })
 }
 
-/// Marks the file unless it is marked. Returns whether it was not.
-fn mark_report(file: &File) -> bool {
+/// Calls `report` and marks the file, unless it is marked.
+fn mark_report(file: &File, report: impl FnOnce()) {
     if is_marked(file) {
-        return false;
+        return;
     }
+    report();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let _ = file.set_modified(UNIX_EPOCH + Duration::new(now.as_secs(), job_mark() as u32));
-    true
 }
 
 /// The lock file of the user `uid` in `dir`.

@@ -122,6 +122,13 @@ pub enum ShmError {
     System(#[from] SystemError),
 }
 
+impl ShmError {
+    /// Whether memory is short. One process of the job has told the user then how much is needed.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, ShmError::System(error) if error.is_no_space())
+    }
+}
+
 /// The state of a lane of this mailbox.
 #[derive(Clone, Debug, Default)]
 enum Lane {

@@ -292,6 +292,26 @@ impl OwnSegment {
         Ok(MappedLane::new(&self.mapping, offset as usize, shape.lane_slots(lane)))
     }
 
+    /// Number of lanes whose claim words can be read: those of `known_lanes`, and the next part if no lane of the parts
+    /// before is free. Newcomers claim in the same order. Reserves the memory of the words. A part without memory has
+    /// no claims.
+    pub fn claimable_lanes(&self, known_lanes: u32) -> u32 {
+        let max_lanes = self.facts.shape.max_lanes;
+        let (mut part, mut end) = (0, CLAIMS_PER_PART.min(max_lanes));
+        let header = self.header();
+        while end < max_lanes {
+            let claims = &header.claims(end)[(part * CLAIMS_PER_PART) as usize..];
+            let is_full = claims.iter().all(|claim| claim.load(super::sync::Ordering::Relaxed) != 0);
+            part += 1;
+            let (offset, bytes) = claims_part(part);
+            if !(is_full || known_lanes > end) || allocate(self.file.as_fd(), offset, bytes).is_err() {
+                break;
+            }
+            end = (end + CLAIMS_PER_PART).min(max_lanes);
+        }
+        end
+    }
+
     /// Reserves memory for the claim words of the first `lanes` lanes.
     ///
     /// # Errors
@@ -530,15 +550,14 @@ fn claims_part(part: u32) -> (u64, u64) {
     (HEADER_BYTES as u64 + u64::from(part) * bytes, bytes)
 }
 
-/// Whether nobody in this job has called this for `dir` or [`LockFile::is_first_report`] before. Use this if there is no
-/// segment.
-pub fn is_first_report(dir: &Path) -> bool {
+/// Calls `report` if nobody in this job has reported a lack of memory in `dir` before. Serves processes without a segment.
+pub fn report_once(dir: &Path, report: impl FnOnce()) {
     let opened = registry();
     let key = directory_key(dir).ok();
     match opened.lock_files.iter().find(|(of, _)| Some(*of) == key) {
         // Opening the file twice would release its locks.
-        Some((_, file)) => file.is_first_report(),
-        None => lock_file::is_first_report(dir),
+        Some((_, file)) => file.report_once(report),
+        None => lock_file::report_once(dir, report),
     }
 }
 
