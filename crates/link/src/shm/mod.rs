@@ -463,7 +463,7 @@ impl ShmLink {
                 diagnostics::report_other_lock_file(&self.locks);
                 return Err(PeerFault::Unreachable);
             }
-            Err(Unavailable::Refused(error)) => return self.refused(&error).map(|()| None),
+            Err(Unavailable::Refused(error)) => return self.refused(target.id, &error).map(|()| None),
         };
         // Otherwise one side would wait for credits that the other side does not return.
         if segment.facts().shape.conditional != self.shape.conditional {
@@ -474,8 +474,11 @@ impl ShmLink {
         self.claim_or_queue(peer, address, segment)
     }
 
-    /// The kernel has refused an action on the segment of a running peer. `Ok`: the caller may try again later.
-    fn refused(&self, error: &std::io::Error) -> Result<(), PeerFault> {
+    /// The kernel has refused an action on the segment `id` of a peer. `Ok`: the caller may try again later.
+    fn refused(&self, id: u64, error: &std::io::Error) -> Result<(), PeerFault> {
+        if !segment::is_open_and_alive(&self.locks, id) {
+            return Err(PeerFault::Unreachable); // it has ended meanwhile
+        }
         diagnostics::report_refused(self.locks.dir(), error);
         if is_not_now(error) { Ok(()) } else { Err(PeerFault::Unreachable) }
     }
@@ -495,7 +498,7 @@ impl ShmLink {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    self.refused(&error)?;
+                    self.refused(segment.facts().id, &error)?;
                     self.pending_attaches.insert(peer, PendingAttach { segment, ticket: None });
                     return Ok(None);
                 }
@@ -551,14 +554,14 @@ impl ShmLink {
             }
             // The lane stays assigned to this endpoint.
             Err(error) if is_not_now(&error) => {
-                self.refused(&error)?;
+                self.refused(segment.facts().id, &error)?;
                 wait(self, segment)
             }
             Err(error) => {
                 unclaim(segment.header().claims(segment.facts().shape.max_lanes), lane, self.own_address.id);
                 segment.header().lane_queue().leave(ticket);
                 segment.header().call_about(call::NEWCOMER);
-                self.refused(&error).map(|()| None)
+                self.refused(segment.facts().id, &error).map(|()| None)
             }
         }
     }

@@ -50,7 +50,7 @@ pub struct OwnSegment {
     reserved_lanes: u32,
 }
 
-/// What one process has open, and must not open again.
+/// The files that one process has open and must not open again.
 #[derive(Default)]
 struct Opened {
     segments: Vec<Arc<OwnSegment>>,
@@ -349,6 +349,8 @@ impl OwnSegment {
             return;
         }
         self.header().set_state(segment_state::CLOSED);
+        // Before the name: a peer that finds no name takes a byte that is held for the sign of a running peer.
+        self.locks.remove(self.facts.id);
         let _ = std::fs::remove_file(&self.path);
         self.deregister(); // only after the name is gone
         self.locks.leave(self.facts.id);
@@ -507,12 +509,12 @@ pub fn liveness(locks: &Locks, target: &SegmentAddress, known: Option<&MappedHea
         let died = remove_dangling(&path) || known.is_some();
         return if died { Liveness::Dead } else { Liveness::Unknown };
     };
-    if is_locked(&file) {
-        return Liveness::Alive; // with another lock file
-    }
     let mut word = [0; 4];
     let closed = file.read_exact_at(&mut word, FACTS_BYTES as u64).is_ok()
         && u32::from_ne_bytes(word) == segment_state::CLOSED;
+    if !closed && is_locked(&file) {
+        return Liveness::Alive; // with another lock file
+    }
     let _ = std::fs::remove_file(&path);
     if closed { Liveness::Closed } else { Liveness::Dead }
 }

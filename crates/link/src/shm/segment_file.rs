@@ -277,7 +277,7 @@ pub fn is_locked(file: &File) -> bool {
 pub struct FileSystemSpace {
     /// Its size.
     pub size_bytes: u64,
-    /// What this user can still use.
+    /// The part that this user can still use.
     pub free_bytes: u64,
 }
 
