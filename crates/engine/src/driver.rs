@@ -119,10 +119,10 @@ impl<L: Link> Io<L> {
         self.has_aftermath = true;
     }
 
-    /// Where a peer may read or write the memory that `payload` names; 0: nowhere.
+    /// Where a peer may read or write the memory that `payload` names; 0: nowhere, for example if it is scattered.
     fn address_of(&self, payload: Source) -> u64 {
         let (start, offset) = match payload {
-            // The machine has checked the bounds. A region is contiguous.
+            // The machine has checked the bounds.
             Source::Region { key, offset } => {
                 (self.regions.get(&key).and_then(UserMemory::contiguous_address), offset)
             }

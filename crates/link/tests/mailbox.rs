@@ -429,6 +429,10 @@ fn copies_within_a_process_work_in_both_directions() {
     here.fill(9);
     b.copy(Peer(1), Direction::Put, address + 10, &memory(&mut here), 500, 20).expect("copied");
     assert_eq!((there[9], there[10], there[29], there[30]), (5, 9, 9, 5));
+    for direction in [Direction::Get, Direction::Put] {
+        let nowhere = b.copy(Peer(1), direction, 0, &memory(&mut here), 0, 1000);
+        assert_eq!(nowhere, Err(CopyFault::BadAddress), "the address of a scattered buffer");
+    }
 }
 
 #[test]

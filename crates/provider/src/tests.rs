@@ -502,6 +502,36 @@ fn the_whole_address_space_can_be_a_region() {
 }
 
 #[test]
+fn long_reads_and_writes_reach_all_pieces_of_a_region() {
+    const PIECE_BYTES: usize = 20_000;
+    run_in_child(|| {
+        let (one, other) = pair(threading::SAFE, 0);
+        let mr = table(other.domain.mr);
+        let mut window = [vec![1_u8; PIECE_BYTES], vec![2; PIECE_BYTES], vec![3; PIECE_BYTES]];
+        let pieces = window
+            .each_mut()
+            .map(|piece| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: PIECE_BYTES });
+        // SAFETY: the pieces outlive the region.
+        let vector = unsafe { UserVector::new(pieces.as_ptr()) };
+        let access = flags::REMOTE_READ | flags::REMOTE_WRITE;
+        let region: Box<RegionHandle> =
+            opened(|out| (mr.regv)(&other.domain, vector, pieces.len(), access, 0, 9, 0, out, 0));
+        let rma = table(one.endpoint().rma);
+        let (mut from, mut to, null) = (vec![8; PIECE_BYTES], vec![0; PIECE_BYTES], std::ptr::null_mut());
+        let middle = PIECE_BYTES as u64 / 2;
+        assert_eq!((rma.write)(one.endpoint(), buffer(&mut from), PIECE_BYTES, null, 1, middle, 9, 1), 0);
+        assert_eq!(one.read(&other).expect("the write").0.op_context, 1);
+        assert_eq!((rma.read)(one.endpoint(), buffer(&mut to), PIECE_BYTES, null, 1, 2 * middle, 9, 2), 0);
+        assert_eq!(one.read(&other).expect("the read").0.op_context, 2);
+        let halves =
+            |[first, second]: [u8; 2]| [[first; PIECE_BYTES / 2], [second; PIECE_BYTES / 2]].concat();
+        assert_eq!(window, [halves([1, 8]), halves([8, 2]), vec![3; PIECE_BYTES]]);
+        assert_eq!(to, halves([8, 2]));
+        assert_eq!((ops::<RegionHandle>(&region.fid).close)(region), 0);
+    });
+}
+
+#[test]
 fn short_cq_formats_are_prefixes_of_the_tagged_one() {
     for (format, words) in
         [(cq_format::UNSPEC, 1), (cq_format::CONTEXT, 1), (cq_format::MSG, 3), (cq_format::DATA, 5)]

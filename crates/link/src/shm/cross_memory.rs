@@ -118,7 +118,19 @@ pub fn write_across(pid: u32, from: u64, to: u64, bytes: u64) -> bool {
 }
 
 /// Copies within this process.
-pub fn copy_inside(direction: Direction, address: u64, memory: &UserMemory, offset: u64, bytes: u64) {
+///
+/// # Errors
+/// [`CopyFault::BadAddress`]: the address is 0, as of a scattered buffer.
+pub fn copy_inside(
+    direction: Direction,
+    address: u64,
+    memory: &UserMemory,
+    offset: u64,
+    bytes: u64,
+) -> Result<(), CopyFault> {
+    if address == 0 {
+        return Err(CopyFault::BadAddress);
+    }
     let mut at = address as usize;
     memory.for_each_stretch(offset, bytes, |here, length| {
         let there = at as *mut u8;
@@ -133,4 +145,5 @@ pub fn copy_inside(direction: Direction, address: u64, memory: &UserMemory, offs
         }
         at += length;
     });
+    Ok(())
 }

@@ -730,7 +730,7 @@ impl Link for ShmLink {
             return Err(CopyFault::Forbidden);
         }
         if facts.pid == pid {
-            cross_memory::copy_inside(direction, address, memory, offset, bytes);
+            cross_memory::copy_inside(direction, address, memory, offset, bytes)?;
         } else if self.cooperative_copy && bytes >= COOPERATIVE_COPY_BYTES && direction == Direction::Get {
             return self.copy_cooperatively(peer, facts.pid, address, memory, offset, bytes);
         } else {
