@@ -19,6 +19,7 @@ pub mod node_memory;
 mod observe;
 mod operations;
 pub mod oversubscription;
+mod peer_checks;
 mod progress;
 mod read_ahead;
 mod read_spin;
@@ -36,6 +37,7 @@ use bounce_limit::BounceLimitWait;
 use config::Settings;
 use driver::{EventDriver, Io, POSTED, Posted};
 use operations::Outstanding;
+use peer_checks::PeerChecks;
 use read_spin::ReadSpin;
 use waiting::Waiting;
 use weir_link::memory::UserMemory;
@@ -241,6 +243,7 @@ pub struct Engine<L: Link = ShmLink> {
     /// Calls of `progress`, modulo 2^32.
     progress_calls: u32,
     peers_checked_at: Clock,
+    peer_checks: PeerChecks,
     close_ms: u32,
     closed: bool,
     /// The counter page, which `weir run` reads.
@@ -362,6 +365,7 @@ impl<L: Link> Engine<L> {
             caller: 0,
             progress_calls: 0,
             peers_checked_at: Clock::now(),
+            peer_checks: PeerChecks::default(),
             close_ms: settings.close_ms,
             closed: false,
             stats: None,

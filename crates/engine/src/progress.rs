@@ -17,7 +17,8 @@ use crate::{CompletionSink, Engine, NullSink};
 
 /// Most arrivals that one call handles. The bound keeps completions from waiting.
 const BATCH: usize = 64;
-/// How often the engine checks that the peers it depends on are alive. It reports a dead peer within a second.
+/// How often the engine checks that peers it depends on are alive. It reports a dead peer within a second, unless it
+/// depends on more than 256 peers (`peer_checks.rs`).
 const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest sleep while the endpoint waits for a lane. Unit: ns.
 const LANE_POLL_NS: u64 = 1_000_000;
@@ -507,8 +508,9 @@ impl<L: Link> Engine<L> {
         self.io.unexpected_buffers.trim();
         self.io.bounce_buffers.trim();
         self.watch_stalls();
-        let mut peers = self.io.link.overdue_peers();
-        self.machine.depends_on(|peer| peers.push(peer));
+        let Engine { machine, io, peer_checks, .. } = self;
+        let mut peers = peer_checks.next(|peers| machine.depends_on(|peer| peers.push(peer)));
+        peers.extend(io.link.overdue_peers());
         peers.sort_unstable();
         peers.dedup();
         let mut lost = 0;

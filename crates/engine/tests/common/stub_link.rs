@@ -1,0 +1,117 @@
+//! A link without peers' memory: senders attach, packets go nowhere, and calls are counted.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use weir_engine::Engine;
+use weir_engine::config::Settings;
+use weir_link::memory::UserMemory;
+use weir_link::{ADDRESS_BYTES, Address, Arrival, CopyStatus, LaneLease, Link, Liveness, Polled, Quota};
+use weir_proto::{CopyFault, DataRegion, Direction, Geometry, Packet, Peer, PeerFault, Scheme};
+
+const QUOTA: Quota = Quota { data_slots: 4, start_slots: 4, credit_slots: 1 };
+
+/// What the link has counted, and which peer has died.
+#[derive(Debug, Default)]
+pub struct Calls {
+    /// Calls of [`Link::liveness`].
+    pub liveness: AtomicU64,
+    /// Calls of [`Link::sleep`].
+    pub sleeps: AtomicU64,
+    /// The number of the peer that has died. 0: none has.
+    pub dead: AtomicU32,
+    /// Checked peers, in order.
+    pub checked: Mutex<Vec<u64>>,
+}
+
+/// See the head of this file.
+pub struct StubLink {
+    arrivals: VecDeque<Arrival>,
+    calls: Arc<Calls>,
+}
+
+/// The address of the peer with this number, from 1.
+pub fn address(number: u32) -> Address {
+    let mut bytes = [0; ADDRESS_BYTES];
+    bytes[8..12].copy_from_slice(&number.to_le_bytes());
+    Address(bytes)
+}
+
+/// An engine with a core for itself, to which `attached` senders have attached, and what its link counts.
+pub fn engine(attached: u32) -> (Engine<StubLink>, Arc<Calls>) {
+    let calls = Arc::new(Calls::default());
+    let arrival =
+        |number| Arrival::Attached { lane: number, address: address(number), quota: QUOTA, epoch: 1 };
+    let link = StubLink { arrivals: (1..=attached).map(arrival).collect(), calls: Arc::clone(&calls) };
+    let settings = Settings { scheme: Scheme::Static { piggyback: true }, ..Settings::default() };
+    let mut engine = Engine::with_link(link, &settings, &DataRegion::default(), 1, false);
+    while engine.progress() > 0 {}
+    (engine, calls)
+}
+
+impl Link for StubLink {
+    fn geometry(&self) -> Geometry {
+        Geometry::SHARED_MEMORY
+    }
+    fn address(&self) -> Address {
+        address(u32::MAX)
+    }
+    fn connect(&mut self, _: Peer, _: &Address) -> Result<Option<LaneLease>, PeerFault> {
+        Ok(Some(LaneLease { quota: QUOTA, epoch: 1 }))
+    }
+    fn disconnect(&mut self, _: Peer) {}
+    fn release(&mut self, _: Peer) {}
+    fn maintain(&mut self, _: u64) {}
+    fn overdue_peers(&self) -> Vec<Peer> {
+        Vec::new()
+    }
+    fn transmit(&mut self, _: Peer, _: &Packet, _: Option<(&UserMemory, u64)>) {}
+    fn newly_free_slots(&mut self, _: Peer) -> u32 {
+        0
+    }
+    fn poll_into(&mut self, _: &mut Packet) -> Option<Polled> {
+        self.arrivals.pop_front().map(|arrival| Polled::Other(Box::new(arrival)))
+    }
+    fn may_have_arrivals(&self) -> bool {
+        !self.arrivals.is_empty()
+    }
+    fn accept(&mut self, _: u32, _: Peer) {}
+    fn copy_payload(&self, _: &UserMemory, _: u64, _: u64) {}
+    fn retire(&mut self) {}
+    fn copy(
+        &mut self,
+        _: Peer,
+        _: Direction,
+        _: u64,
+        _: &UserMemory,
+        _: u64,
+        _: u64,
+    ) -> Result<CopyStatus, CopyFault> {
+        Ok(CopyStatus::Done)
+    }
+    fn copy_result(&mut self, _: Peer) -> Option<Result<(), CopyFault>> {
+        None
+    }
+    fn help_copy(&mut self, _: Peer) -> bool {
+        false
+    }
+    fn liveness(&mut self, address: &Address) -> Liveness {
+        self.calls.liveness.fetch_add(1, Relaxed);
+        self.calls.checked.lock().expect("no panic while checking").push(address.identity());
+        let dead = self.calls.dead.load(Relaxed);
+        if dead > 0 && *address == self::address(dead) { Liveness::Dead } else { Liveness::Alive }
+    }
+    fn forget(&mut self, _: Peer) {}
+    fn sleep(&mut self, at_most_ns: u64) {
+        self.calls.sleeps.fetch_add(1, Relaxed);
+        std::thread::sleep(std::time::Duration::from_nanos(at_most_ns));
+    }
+    fn process(&self, _: Peer) -> Option<u32> {
+        None
+    }
+    fn mailbox_bytes(&self) -> u64 {
+        0
+    }
+    fn close(&mut self) {}
+}
