@@ -5,8 +5,13 @@
 //! returned as requested, as `ofi_alter_info` does. Each mismatch names the field, the requested value and the
 //! available value. `FI_LOG_LEVEL=info` shows it.
 
+mod addresses;
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
+
+use addresses::Addresses;
+use weir_link::ADDRESS_BYTES;
 
 use crate::errno::Error;
 use crate::ffi::*;
@@ -436,7 +441,7 @@ impl Answer {
 
     /// Copies the answer to memory that the core frees piece by piece with `free`. `None`: no memory is left. Earlier
     /// pieces of the answer then leak, a few hundred bytes.
-    fn hand_out(self, hints: Option<&FiInfo>) -> Option<*mut FiInfo> {
+    fn hand_out(self, addresses: &Addresses) -> Option<*mut FiInfo> {
         let domain = FiDomainAttrFull {
             common: FiDomainAttr { name: c_string(DOMAIN_NAME)?, ..self.domain },
             max_ep_auth_key: 0,
@@ -444,10 +449,11 @@ impl Answer {
             max_cntr_value: u64::MAX,
             max_err_cntr_value: u64::MAX,
         };
-        let (src_addr, src_addrlen) =
-            hints.map_or((null_mut(), 0), |hints| copy(hints.src_addr, hints.src_addrlen));
-        let (dest_addr, dest_addrlen) =
-            hints.map_or((null_mut(), 0), |hints| copy(hints.dest_addr, hints.dest_addrlen));
+        let (src_addr, src_addrlen) = (copy(&addresses.source)?, ADDRESS_BYTES);
+        let (dest_addr, dest_addrlen) = match &addresses.destination {
+            Some(address) => (copy(address)?, ADDRESS_BYTES),
+            None => (null_mut(), 0),
+        };
         let empty = empty_info();
         let of_core = inner(empty);
         let info = FiInfo {
@@ -500,32 +506,21 @@ fn c_string(text: &CStr) -> Option<*mut c_char> {
     (!copy.is_null()).then_some(copy)
 }
 
-/// A copy of an address in the hints.
-fn copy(address: *const c_void, bytes: usize) -> (*mut c_void, usize) {
-    if address.is_null() || bytes == 0 {
-        return (null_mut(), 0);
-    }
-    // SAFETY: the program promises that `bytes` bytes are at `address`. The copy is as long.
-    unsafe {
-        let place = libc::malloc(bytes);
-        if place.is_null() {
-            return (null_mut(), 0);
-        }
-        place.copy_from_nonoverlapping(address, bytes);
-        (place, bytes)
-    }
+/// A copy of an address in memory of the C library. `None`: no memory is left.
+fn copy(address: &[u8; ADDRESS_BYTES]) -> Option<*mut c_void> {
+    fill(None, *address).map(|place| place.cast())
 }
 
 /// `fi_getinfo`, called by the core.
 pub extern "C" fn getinfo(
     api_version: u32,
     node: *const c_char,
-    _service: *const c_char,
+    service: *const c_char,
     flags: u64,
     hints: Option<&FiInfo>,
     mut info: Out<*mut FiInfo>,
 ) -> c_int {
-    match find(api_version, !node.is_null(), flags, hints) {
+    match find(api_version, inner_string(node), inner_string(service), flags, hints) {
         Ok(found) => {
             info.set(found);
             0
@@ -534,27 +529,30 @@ pub extern "C" fn getinfo(
     }
 }
 
-fn find(api_version: u32, node: bool, flags: u64, hints: Option<&FiInfo>) -> Result<*mut FiInfo, Error> {
+fn find(
+    api_version: u32,
+    node: Option<&CStr>,
+    service: Option<&CStr>,
+    flags: u64,
+    hints: Option<&FiInfo>,
+) -> Result<*mut FiInfo, Error> {
     // A utility provider of the core asks. This provider already has everything that it could add.
     if flags & flags::CORE_PROVIDER_ONLY != 0 {
-        return Err(Error::NoData);
-    }
-    // Addresses belong to endpoints, not to host names. So no destination can be found by its name.
-    if node && flags & flags::SOURCE == 0 {
-        log::info(|| {
-            "weir knows no destination by node and service name; allowed: no node, or FI_SOURCE".to_string()
-        });
         return Err(Error::NoData);
     }
     settings::read()?;
     let mut answer = default_answer();
     if let Some(hints) = hints {
-        answer.fit(hints, api_version).map_err(|mismatch| {
-            log::info(|| mismatch.to_string());
-            Error::NoData
-        })?;
+        answer.fit(hints, api_version).map_err(no_data)?;
     }
-    answer.hand_out(hints).ok_or(Error::NoMemory)
+    let addresses = addresses::resolve(node, service, flags, hints).map_err(no_data)?;
+    answer.hand_out(&addresses).ok_or(Error::NoMemory)
+}
+
+/// The result of a call that weir cannot satisfy. The log says why.
+fn no_data(reason: impl std::fmt::Display) -> Error {
+    log::info(|| reason.to_string());
+    Error::NoData
 }
 
 #[cfg(test)]

@@ -74,6 +74,8 @@ pub mod flags {
     pub const SELECTIVE_COMPLETION: u64 = 1 << 59;
     /// Of `fi_getinfo`: node and service name the caller's own side.
     pub const SOURCE: u64 = 1 << 57;
+    /// Of `fi_getinfo`: the node is an address, not a name.
+    pub const NUMERIC_HOST: u64 = 1 << 55;
     /// Of `fi_getinfo` calls that the core makes for a utility provider (`OFI_CORE_PROV_ONLY`).
     pub const CORE_PROVIDER_ONLY: u64 = 1 << 59;
 }

@@ -114,14 +114,70 @@ fn utility_providers_get_no_info() {
     }
 }
 
-#[test]
-fn a_destination_by_host_name_is_rejected() {
+/// `fi_getinfo` with node and service.
+fn ask_by_name(node: Option<&CStr>, service: Option<&CStr>, flags: u64) -> Result<Found, c_int> {
     let provider = inner(crate::fi_prov_ini()).expect("the provider is there");
-    let (node, null) = (c"localhost".as_ptr(), std::ptr::null());
     let mut found = null_mut();
-    let mut ask = |flags| (provider.getinfo)(version(2, 5), node, null, flags, None, Out::from(&mut found));
-    assert_eq!(ask(0), NO_DATA);
-    assert_eq!(ask(flags::SOURCE), 0);
+    let [node, service] = [node, service].map(|name| name.map_or(null(), CStr::as_ptr));
+    match (provider.getinfo)(version(2, 5), node, service, flags, None, Out::from(&mut found)) {
+        0 => Ok(Found(found)),
+        error => Err(error),
+    }
+}
+
+impl Found {
+    fn source(&self) -> Option<&[u8; ADDRESS_BYTES]> {
+        inner(self.info().src_addr.cast()).filter(|_| self.info().src_addrlen == ADDRESS_BYTES)
+    }
+    fn destination(&self) -> Option<&[u8; ADDRESS_BYTES]> {
+        inner(self.info().dest_addr.cast()).filter(|_| self.info().dest_addrlen == ADDRESS_BYTES)
+    }
+}
+
+#[test]
+fn every_answer_has_a_source_address() {
+    let found = ask(version(2, 5), 0, None).expect("an answer");
+    assert_eq!((found.source(), found.destination()), (Some(&[0; ADDRESS_BYTES]), None));
+    let service = Some(c"7471");
+    let nodes = [Some(c"localhost"), None, Some(c"127.0.0.1")];
+    for (node, service) in nodes.into_iter().zip([None, service, service]) {
+        let found = ask_by_name(node, service, flags::SOURCE).expect("an answer");
+        assert_eq!(found.source(), Some(&[0; ADDRESS_BYTES]), "{node:?} {service:?}");
+    }
+}
+
+#[test]
+fn node_and_service_of_a_destination_are_rejected() {
+    let (node, service) = (Some(c"localhost"), Some(c"7471"));
+    for (node, service) in [(node, None), (None, service), (node, service)] {
+        assert_eq!(ask_by_name(node, service, 0).unwrap_err(), NO_DATA);
+    }
+}
+
+#[test]
+fn a_source_on_another_host_is_rejected() {
+    let another = c"192.0.2.1"; // for documentation (RFC 5737), so no host has it
+    assert_eq!(ask_by_name(Some(another), None, flags::SOURCE).unwrap_err(), NO_DATA);
+    let numeric = flags::SOURCE | flags::NUMERIC_HOST;
+    assert_eq!(ask_by_name(Some(another), None, numeric).unwrap_err(), NO_DATA);
+    assert_eq!(ask_by_name(Some(c"localhost"), None, numeric).unwrap_err(), NO_DATA);
+    assert!(ask_by_name(Some(c"127.0.0.1"), None, numeric).is_ok());
+    assert_eq!(ask_by_name(None, None, flags::SOURCE).unwrap_err(), NO_DATA);
+}
+
+#[test]
+fn addresses_in_the_hints_are_returned_or_rejected() {
+    let (mut any, mut other) = ([0_u8; ADDRESS_BYTES], [7_u8; ADDRESS_BYTES]);
+    let mut hints = Hints::new(0);
+    (hints.info.src_addr, hints.info.src_addrlen) = (any.as_mut_ptr().cast(), ADDRESS_BYTES);
+    (hints.info.dest_addr, hints.info.dest_addrlen) = (other.as_mut_ptr().cast(), ADDRESS_BYTES);
+    let found = hints.ask().expect("an answer");
+    assert_eq!((found.source(), found.destination()), (Some(&any), Some(&other)));
+    hints.info.dest_addrlen = 16;
+    assert_eq!(hints.ask().unwrap_err(), NO_DATA);
+    hints.info.dest_addrlen = ADDRESS_BYTES;
+    hints.info.src_addr = other.as_mut_ptr().cast();
+    assert_eq!(hints.ask().unwrap_err(), NO_DATA, "an endpoint cannot choose its address");
 }
 
 #[test]
