@@ -129,6 +129,40 @@ fn message_latency_is_the_sum_of_its_costs() {
     assert_eq!(report.finished[1], expected);
 }
 
+/// The receive is posted 100 us after the message was sent; meanwhile another message arrives and ends.
+#[test]
+fn latency_counts_from_the_send_call_also_if_the_receive_comes_late() {
+    for (bytes, what) in [(8, "eager"), (100_000, "rendezvous")] {
+        for checked in [false, true] {
+            let program = move |rank: Rank| -> Program {
+                Box::pin(async move {
+                    if rank.rank() == 0 {
+                        let first = rank.isend(1, 5, bytes);
+                        rank.compute(80 * US);
+                        rank.send(1, 6, 8).await;
+                        rank.wait(first).await;
+                    } else {
+                        rank.recv(Some(0), 6, 8).await;
+                        rank.compute(100 * US);
+                        rank.recv(Some(0), 5, bytes).await;
+                    }
+                })
+            };
+            let world = World::new(spec(2, STATIC), extoll_like(), program);
+            let report = world.checked(checked).run().expect("ends");
+            // The one that was received at once, and the one that was sent at the beginning.
+            let latencies_ns = &report.latency_ns;
+            assert_eq!(latencies_ns.len(), 2);
+            let finished_ns = report.finished[1] / 1000;
+            let late_ns = latencies_ns.max();
+            assert!(latencies_ns.min() < 10_000, "{what}, checked {checked}: {} ns", latencies_ns.min());
+            // Three digits are kept.
+            let around = finished_ns - finished_ns / 500..=finished_ns + finished_ns / 500;
+            assert!(around.contains(&late_ns), "{what}, checked {checked}: {late_ns} ns of {finished_ns}");
+        }
+    }
+}
+
 #[test]
 fn a_message_waits_for_the_next_poll_of_its_receiver() {
     let finished = |poll_ps| {

@@ -21,6 +21,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use weir_proto::{Body, Packet, Scheme};
 
 use super::WorldSpec;
+use crate::Picoseconds;
 use crate::network::TrainPart;
 use crate::trace::Trace;
 
@@ -49,6 +50,8 @@ struct Message {
     bytes: u64,
     announced: bool,
     received: bool,
+    /// Time of the send call.
+    called_at: Picoseconds,
 }
 
 /// One direction of a pair.
@@ -176,10 +179,10 @@ impl Checks {
     }
 
     /// A program sends a message. Returns the number of the message.
-    pub fn posted(&mut self, from: u32, to: u32, tag: u64, bytes: u64) -> u32 {
+    pub fn posted(&mut self, from: u32, to: u32, tag: u64, bytes: u64, called_at: Picoseconds) -> u32 {
         let pair = self.pairs.entry(key(from, to)).or_default();
         let announced = bytes > self.eager_bytes;
-        pair.messages.push_back(Message { tag, bytes, announced, received: false });
+        pair.messages.push_back(Message { tag, bytes, announced, received: false, called_at });
         pair.first.wrapping_add(pair.messages.len() as u32 - 1)
     }
 
@@ -318,6 +321,13 @@ impl Checks {
         pair.retired += slots;
         let claimed = &mut self.claims[to as usize].1;
         *claimed = claimed.saturating_sub(slots);
+    }
+
+    /// Time of the send call of a message that is about to be received.
+    pub fn called_at(&self, from: u32, to: u32, number: Option<u64>) -> Option<Picoseconds> {
+        let pair = self.pairs.get(&key(from, to))?;
+        let place = (number? as u32).wrapping_sub(pair.first) as usize;
+        pair.messages.get(place).map(|message| message.called_at)
     }
 
     /// A program has received a message.

@@ -525,8 +525,11 @@ impl RankState {
                 let request = self.begin(handle, started);
                 self.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
                 self.sent_at = self.free_at;
-                let checks = context.checks.as_mut();
-                let data = checks.map(|checks| u64::from(checks.posted(self.rank, to, tag, bytes)));
+                // For the latency of the message, and for the checks.
+                let data = Some(match &mut context.checks {
+                    Some(checks) => checks.posted(self.rank, to, tag, bytes, self.called_at).into(),
+                    None => self.called_at,
+                });
                 let (to, space, level) = (self.peer(to), Space::Tagged, SendLevel::Delivered);
                 let send = SendCommand { request, to, space, tag, data, bytes, level };
                 self.handle(Event::Posted(Command::Send(send)), context);
@@ -710,11 +713,15 @@ impl RankState {
             // A receive has no notes. Reading them in an all-to-all would miss the caches.
             Outcome::Received { envelope, bytes, .. } => {
                 let source = self.peers.rank(envelope.from.0);
+                let called_at = match &context.checks {
+                    Some(checks) => checks.called_at(source, self.rank, envelope.data),
+                    None => envelope.data,
+                };
                 if let Some(checks) = &mut context.checks {
                     checks.received(source, self.rank, envelope.data, envelope.tag, envelope.length);
                 }
                 let status = Status { source, tag: envelope.tag, bytes, fault: None };
-                return self.received(request, status, context);
+                return self.received(request, status, called_at, context);
             }
             Outcome::Lost { peer, fault } if context.may_lose => {
                 // A receive from any rank has no source.
@@ -728,10 +735,17 @@ impl RankState {
 
     /// A receive has its message.
     #[inline]
-    fn received(&mut self, request: Request, status: Status, context: &mut StepContext<'_>) {
+    fn received(
+        &mut self,
+        request: Request,
+        status: Status,
+        called_at: Option<Picoseconds>,
+        context: &mut StepContext<'_>,
+    ) {
         self.free_at += context.cost.match_ps;
-        let latency_ns = self.free_at.saturating_sub(self.called_at) / 1000;
-        context.latency_ns.saturating_record(latency_ns);
+        if let Some(called_at) = called_at {
+            context.latency_ns.saturating_record(self.free_at.saturating_sub(called_at) / 1000);
+        }
         self.end(request, status, context);
     }
 

@@ -16,7 +16,7 @@ enum First {
     Eager {
         space: Space,
         tag: u64,
-        data: Option<u32>,
+        data: Data,
         length: u32,
     },
     More {
@@ -27,16 +27,29 @@ enum First {
     Other(Box<Body>),
 }
 
+/// Completion data of an ordinary message, in a few bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Data {
+    None,
+    /// The number of the message, for the checks.
+    Number(u32),
+    /// The time of its send call, which the train has.
+    CallTime,
+}
+
 impl First {
-    fn of(body: Body) -> First {
+    fn of(body: Body, called_at: Picoseconds) -> First {
         match body {
             Body::Eager { space, tag, data: None, length, acknowledge: None } => {
-                First::Eager { space, tag, data: None, length }
+                First::Eager { space, tag, data: Data::None, length }
+            }
+            Body::Eager { space, tag, data: Some(data), length, acknowledge: None } if data == called_at => {
+                First::Eager { space, tag, data: Data::CallTime, length }
             }
             Body::Eager { space, tag, data: Some(data), length, acknowledge: None }
                 if u32::try_from(data).is_ok() =>
             {
-                First::Eager { space, tag, data: Some(data as u32), length }
+                First::Eager { space, tag, data: Data::Number(data as u32), length }
             }
             Body::More { offset } => First::More { offset },
             Body::Credit => First::Credit,
@@ -44,10 +57,15 @@ impl First {
         }
     }
 
-    fn body(&self) -> Body {
+    fn body(&self, called_at: Picoseconds) -> Body {
         match *self {
             First::Eager { space, tag, data, length } => {
-                Body::Eager { space, tag, data: data.map(u64::from), length, acknowledge: None }
+                let data = match data {
+                    Data::None => None,
+                    Data::Number(number) => Some(number.into()),
+                    Data::CallTime => Some(called_at),
+                };
+                Body::Eager { space, tag, data, length, acknowledge: None }
             }
             First::More { offset } => Body::More { offset },
             First::Credit => Body::Credit,
@@ -144,7 +162,7 @@ impl Train {
 
     fn packet(&self, index: u32) -> Packet {
         let mut packet = match index {
-            0 => self.packet_with(self.first.body()),
+            0 => self.packet_with(self.first.body(self.called_at)),
             _ => {
                 let first_offset =
                     self.first.offset().expect("a train of several packets belongs to a message");
@@ -212,7 +230,7 @@ impl Trains {
         let train = Train {
             from,
             to,
-            first: First::of(body),
+            first: First::of(body, called_at),
             epoch,
             credit_packets_read,
             origin,

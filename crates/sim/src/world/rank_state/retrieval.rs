@@ -112,7 +112,7 @@ impl RankState {
             }
             AfterRetrieval::Complete { request, tag, bytes } => {
                 let status = Status { source: from, tag, bytes: bytes.into(), fault: None };
-                self.received(request, status, context);
+                self.received(request, status, Some(called_at), context);
             }
         }
     }
