@@ -2,7 +2,7 @@
 
 use super::markdown::{GENERATED, item, paragraph};
 use weir_sim::plan::keys::{
-    COSTS, GOAL, KeyInfo, NETWORKS, Presence, SCHEMES, SWEEP, Section, TOP, Value, WORKLOADS,
+    COSTS, FAULTS, GOAL, KeyInfo, NETWORKS, Presence, SCHEMES, SWEEP, Section, TOP, Value, WORKLOADS,
 };
 
 pub fn page() -> String {
@@ -24,6 +24,7 @@ pub fn page() -> String {
     for (name, meaning) in SCHEMES {
         page += &item(&format!("`{name}`: {meaning}"));
     }
+    page += &part("## Faults", &FAULTS);
     page += "\n## Workloads\n\n";
     page += &paragraph(
         "A workload is a table with the name of the workload, for example \

@@ -10,6 +10,7 @@ use weir_output::Failure;
 struct Results {
     quick: bool,
     worlds: usize,
+    checked_worlds: usize,
     experiments: Vec<Experiment>,
 }
 
@@ -81,6 +82,10 @@ pub fn page(results: &str) -> Result<String, Failure> {
         true => "These are the results of `weir reproduce all --quick`, whose worlds are smaller than the published ones.\n",
         false => "These are the results of `weir reproduce all`.\n",
     });
+    page.push_str(&format!(
+        "{} of {} worlds ran with the [checks from outside](simulator.md#checks-from-outside).\n",
+        results.checked_worlds, results.worlds
+    ));
     page.push_str(
         "\n| experiment | worlds | hold | hold if | hold, not swept | do not hold | not evaluated |\n",
     );
@@ -152,11 +157,13 @@ mod tests {
         let points = serde_json::json!({
             "quick": true,
             "worlds": 6,
+            "checked_worlds": 2,
             "experiments": [{ "id": "E1.2", "title": "T", "worlds": 7, "points": [point] }],
         });
         let page = page(&points.to_string()).expect("its own form");
         for line in [
             "| [E1.2 T](fidelity/e1.2.md) | 7 | 0 | 1 | 0 | 0 | 0 |",
+            "2 of 6 worlds ran with the [checks from outside](simulator.md#checks-from-outside).",
             "| all | 6 | 0 | 1 | 0 | 0 | 0 |",
             "| falls | it falls \\| stays | at 38 | at 39 (2 of 3 seeds) | holds if RNR timer (us) in [10, 80] |",
         ] {

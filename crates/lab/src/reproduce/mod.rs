@@ -78,6 +78,8 @@ struct Output<'a> {
     quick: bool,
     /// Number of worlds. A world of two experiments counts once.
     worlds: usize,
+    /// Worlds that ran with the checks from outside.
+    checked_worlds: usize,
     experiments: Vec<ExperimentOutput<'a>>,
 }
 
@@ -148,6 +150,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         weir_version: env!("CARGO_PKG_VERSION"),
         quick,
         worlds: worlds(&reproduced).len(),
+        checked_worlds: worlds(&reproduced).iter().filter(|record| record.checked).count(),
         experiments: reproduced
             .iter()
             .map(|it| ExperimentOutput {

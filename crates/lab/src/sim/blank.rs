@@ -23,6 +23,7 @@ pub fn record(key: Key, settings: Settings, time_ns: f64) -> Record {
         latency_p50_ns: 0,
         latency_p99_ns: 0,
         peak_mailbox_slots: 0,
+        checked: false,
         wall_s: 0.0,
     }
 }

@@ -233,7 +233,7 @@ fn run_open(
         report_interrupt(&finished, known + open.len() as u64, &bar, shown)?;
     }
     let started = Instant::now();
-    let (mut ended, mut packets) = (0, 0);
+    let (mut ended, mut packets, mut checked) = (0, 0, 0);
     let mut failures = Vec::new();
     let mut kept = Ok(());
     let setups: Vec<&Setup> = open.iter().map(|(setup, _, _)| *setup).collect();
@@ -244,6 +244,7 @@ fn run_open(
             Err(failed) => failures.push(failed),
             Ok(record) => {
                 packets += record.packets;
+                checked += u64::from(record.checked);
                 bar.inc(costs.get(&record.key).copied().unwrap_or(0));
                 let rate = packets as f64 / started.elapsed().as_secs_f64() / 1e6;
                 bar.set_message(format!(
@@ -267,8 +268,9 @@ fn run_open(
     kept.map_err(Failure::system(shown))?;
     if ended > 0 {
         eprintln!(
-            "{}, {} in {} s: {} M packets/s; records in {shown}",
+            "{}, {} of them with checks from outside, {} in {} s: {} M packets/s; records in {shown}",
             several(ended, "world"),
+            count(checked),
             several(packets, "packet"),
             three_digits(started.elapsed().as_secs_f64()),
             three_digits(packets as f64 / started.elapsed().as_secs_f64() / 1e6)

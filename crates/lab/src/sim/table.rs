@@ -116,6 +116,11 @@ fn columns(records: &[&Record]) -> Vec<Column> {
             }
         }));
     }
+    columns.push(column("faults", |it| {
+        it.faults
+            .as_ref()
+            .map_or_else(String::new, |faults| serde_json::to_string(faults).unwrap_or_default())
+    }));
     columns.push(column("seed", |it| it.seed.to_string()));
     columns
 }

@@ -103,6 +103,8 @@ impl KeyInfo {
 const TEXT: Value = Value::Words("text");
 const SWITCH: Value = Value::Words("true or false");
 const BYTES: Value = Value::Words("bytes, at most 2^40");
+const PER_MILLION: Value =
+    Value::Words("packets per million, at most 500000; 0 where links do not retransmit");
 const NANOSECONDS: Value = Value::Words("ns, a whole number of at most 10^12");
 
 /// Keys at the top of a plan.
@@ -251,7 +253,71 @@ pub const SWEEP: &[KeyInfo] = &[
         "4",
         "Slots that each sender owns at first, at most `slots_per_peer`. Used by `adaptive`.",
     ),
+    KeyInfo::optional(
+        "faults",
+        Value::Words("a table"),
+        "{ link_jitter_ns = 100 }",
+        "there are no faults",
+        "Faults of links and ranks; see below.",
+    ),
 ];
+
+/// Keys of the table `faults`.
+pub const FAULTS: Section = Section {
+    name: "faults",
+    about: "Faults of links are drawn from the seed. The list of a key is one value, so it has double brackets: \
+            `slow = [[{ rank = 1, percent = 300 }]]`.",
+    keys: &[
+        KeyInfo::with_default(
+            "loss_per_million",
+            PER_MILLION,
+            "0",
+            "Packets that are lost on a link. The link sends them again, and the packets behind them wait.",
+        ),
+        KeyInfo::with_default(
+            "duplication_per_million",
+            PER_MILLION,
+            "0",
+            "Packets that arrive twice. The link discards one.",
+        ),
+        KeyInfo::with_default(
+            "reordering_per_million",
+            PER_MILLION,
+            "0",
+            "Packets that arrive behind later ones. The link restores the order.",
+        ),
+        KeyInfo::with_default(
+            "link_jitter_ns",
+            NANOSECONDS,
+            "0",
+            "Each packet and each remote get takes longer by a random time of at most this.",
+        ),
+        KeyInfo::with_default(
+            "slow",
+            Value::Words("a list of tables with `rank` and `percent`"),
+            "[]",
+            "Ranks whose processors are slow: 300 percent is three times the time.",
+        ),
+        KeyInfo::with_default(
+            "pauses",
+            Value::Words("a list of tables with `rank`, `at_ns` and `pause_ns`"),
+            "[]",
+            "Ranks that pause.",
+        ),
+        KeyInfo::with_default(
+            "crashes",
+            Value::Words("a list of tables with `rank` and `at_ns`"),
+            "[]",
+            "Ranks that crash. A workload that waits for a crashed rank can fail.",
+        ),
+        KeyInfo::with_default(
+            "notice_ns",
+            NANOSECONDS,
+            "0",
+            "Time from a crash until the other ranks learn of it.",
+        ),
+    ],
+};
 
 /// Flow-control schemes of [`SWEEP`]: name and meaning.
 pub const SCHEMES: &[(&str, &str)] = &[

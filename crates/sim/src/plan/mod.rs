@@ -17,6 +17,7 @@
 
 pub mod assumed;
 pub mod estimate;
+pub mod faults;
 pub mod keys;
 pub mod network;
 pub mod record;

@@ -38,6 +38,11 @@ impl PlanNetwork {
         Some(u64::from(parameters.tree.hosts()) * u64::from(ranks_per_node))
     }
 
+    /// Whether its links retransmit lost and reordered packets.
+    pub fn links_repair(&self) -> bool {
+        matches!(self.model.kind(), Kind::Extoll | Kind::Infiniband)
+    }
+
     /// Slots of its mailboxes; `None` if a packet is a whole message.
     fn geometry(&self) -> Option<Geometry> {
         match self.model.kind() {

@@ -65,7 +65,6 @@ pub struct Record {
     pub stalled_ns: u64,
     /// Packets that found no buffer (scheme `hardware`).
     pub rnr_naks: u64,
-    /// The most buffers that one sender owned (adaptive).
     /// Most buffers of one sender (scheme `adaptive`).
     pub peak_quota_slots: u64,
     /// Median latency of a message. Unit: ns.
@@ -74,11 +73,22 @@ pub struct Record {
     pub latency_p99_ns: u64,
     /// Most filled slots of one mailbox.
     pub peak_mailbox_slots: u32,
+    /// Whether the external checks were on.
+    #[serde(default)]
+    pub checked: bool,
     /// Wall-clock time of the run. Unit: s.
     pub wall_s: f64,
 }
 
+/// One world of this many runs with the external checks, see [`Setup::is_sampled`].
+pub const SAMPLE: u64 = 16;
+
 impl Setup {
+    /// Whether this world is of the sample that runs with the external checks in release builds too: its key begins with 0.
+    pub fn is_sampled(&self) -> bool {
+        self.key().0.starts_with('0')
+    }
+
     /// The key of this world.
     pub fn key(&self) -> Key {
         let mut hash = Fnv::default();
@@ -187,6 +197,7 @@ mod tests {
             start_skew_ns: 0,
             rnr_timer_ns: 0,
             start_slots: 0,
+            faults: None,
             workload: serde_json::json!({"alltoall": {"message_bytes": 8}}),
             seed: 1,
         };
@@ -209,6 +220,7 @@ mod tests {
             latency_p50_ns: 1,
             latency_p99_ns: 1,
             peak_mailbox_slots: 1,
+            checked: true,
             wall_s: 0.25,
         }
     }

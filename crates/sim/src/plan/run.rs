@@ -10,6 +10,7 @@ use super::record::{Key, MAX_KEPT, Measure, Record};
 use super::setup::{Programs, Setup};
 use crate::network::Network;
 use crate::network::extoll::Extoll;
+use crate::network::faulty::Faulty;
 use crate::network::infiniband::InfiniBand;
 use crate::network::loggops::LogGops;
 use crate::network::mesh::Mesh;
@@ -31,7 +32,8 @@ pub struct Failed {
     pub why: String,
 }
 
-/// Runs one world on this thread.
+/// Runs one world on this thread. The external checks are on in debug builds, and elsewhere in a sample of worlds
+/// ([`Setup::is_sampled`]).
 ///
 /// # Errors
 /// [`Failed`].
@@ -57,8 +59,12 @@ pub fn run(setup: &Setup) -> Result<Record, Failed> {
             unreachable!("every network has a kind")
         }
     };
-    let record = || Ok(record(setup, &world()?, started.elapsed().as_secs_f64()));
+    let record = || Ok(record(setup, &world()?, is_checked(setup), started.elapsed().as_secs_f64()));
     without_panic(record).map_err(|why| Failed { world: setup.settings.describe(), key: setup.key(), why })
+}
+
+fn is_checked(setup: &Setup) -> bool {
+    cfg!(debug_assertions) || setup.is_sampled()
 }
 
 /// Catches a panic of a world, so that the other worlds still run. All state of the failed world is dropped.
@@ -73,11 +79,20 @@ fn without_panic<T>(world: impl FnOnce() -> Result<T, WorldError>) -> Result<T, 
     }
 }
 
+/// Runs the world on this network, with the faults of links that the plan states.
 fn run_on<N: Network>(setup: &Setup, network: N) -> Result<Report, WorldError> {
+    let faults = setup.settings.faults.as_ref().and_then(|faults| faults.of_links(setup.settings.seed));
+    match faults {
+        None => run_world(setup, network),
+        Some(faults) => run_world(setup, Faulty::new(network, faults).expect("the plan was checked")),
+    }
+}
+
+fn run_world<N: Network>(setup: &Setup, network: N) -> Result<Report, WorldError> {
     let spec = setup.world_spec(network.geometry());
     let programs = &setup.programs;
     let (skew_ns, seed) = (setup.settings.start_skew_ns, setup.settings.seed);
-    World::new(spec, network, |rank| {
+    let world = World::new(spec, network, |rank| {
         let program = programs.program(rank.clone());
         if skew_ns == 0 {
             return program;
@@ -91,7 +106,11 @@ fn run_on<N: Network>(setup: &Setup, network: N) -> Result<Report, WorldError> {
             program.await;
         })
     })
-    .run()
+    .checked(is_checked(setup));
+    match &setup.settings.faults {
+        None => world.run(),
+        Some(faults) => world.with_faults(&faults.of_ranks()).expect("the plan was checked").run(),
+    }
 }
 
 impl Programs {
@@ -104,7 +123,7 @@ impl Programs {
     }
 }
 
-fn record(setup: &Setup, report: &Report, wall_s: f64) -> Record {
+fn record(setup: &Setup, report: &Report, checked: bool, wall_s: f64) -> Record {
     let mut measures: BTreeMap<String, Measure> = BTreeMap::new();
     let mut note = |name: &str, rank: u32, value: f64| {
         let measure = measures.entry(name.to_owned()).or_insert(Measure {
@@ -163,6 +182,7 @@ fn record(setup: &Setup, report: &Report, wall_s: f64) -> Record {
         latency_p99_ns: report.latency_ns.value_at_quantile(0.99),
         peak_mailbox_slots: report.peak_mailbox_slots,
         measures,
+        checked,
         wall_s,
     }
 }

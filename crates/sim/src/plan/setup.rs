@@ -13,6 +13,7 @@ use weir_proto::{
     Scheme,
 };
 
+use super::faults::PlanFaults;
 use super::network::{self, PlanNetwork};
 use super::table::SpannedError;
 use crate::goal::Schedule;
@@ -76,6 +77,9 @@ pub struct Settings {
     pub rnr_timer_ns: u64,
     /// Buffers at the start with the scheme `adaptive`.
     pub start_slots: u32,
+    /// Faults of links and ranks; `None`: there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<PlanFaults>,
     /// The workload, as the plan states it.
     pub workload: serde_json::Value,
     /// Seed of random draws.
@@ -167,6 +171,7 @@ struct Keys {
     start_skew_ns: Option<u64>,
     rnr_timer_ns: Option<u64>,
     start_slots: Option<Spanned<u32>>,
+    faults: Option<Spanned<PlanFaults>>,
 }
 
 /// Default of `eager_bytes`. Source: evaluation E1 (VELO up to 2 KB).
@@ -343,9 +348,15 @@ impl Keys {
             start_skew_ns: self.start_skew_ns.unwrap_or(0),
             rnr_timer_ns: self.rnr_timer_ns.unwrap_or(RNR_TIMER_NS),
             start_slots: 0,
+            faults: None,
             workload,
             seed,
         };
+        if let Some(faults) = &self.faults {
+            let refuse = |what| SpannedError { span: faults.span(), what };
+            faults.get_ref().check(ranks, network.links_repair()).map_err(refuse)?;
+            settings.faults = Some(faults.get_ref().clone());
+        }
         if let Some(slots) = &self.slots_per_peer
             && *slots.get_ref() > MAX_SLOTS_PER_PEER
         {

@@ -1,5 +1,6 @@
 //! Plans expand to worlds, run, and give errors with lines.
 
+use super::record::SAMPLE;
 use super::*;
 
 const PLAN: &str = r#"title = "A test"
@@ -106,6 +107,68 @@ fn the_same_world_gives_the_same_record() {
         assert!(record.packets >= data && record.time_ns > 0.0);
         assert_eq!(record.measures["call_ns"].count, 8);
     }
+}
+
+#[test]
+fn faults_of_a_plan_change_its_worlds() {
+    let with = |faults: &str| {
+        // A repair takes long there.
+        let text = PLAN.replacen("{ file = \"extoll\" }", "{ file = \"infiniband\" }", 1);
+        let text = text.replacen("mesh_nodes = \"2x1\"\n", "", 1);
+        let text = text.replacen("ranks = 4, ", &format!("ranks = 4, {faults}"), 1);
+        let plan = read(&text, true).expect("a plan");
+        let record = |scheme| {
+            let setup = plan.worlds.iter().find(|setup| setup.settings.scheme == scheme).expect("a world");
+            run::run(setup).expect("ends")
+        };
+        (record(SchemeName::Unlimited), record(SchemeName::Dynamic))
+    };
+    let (reference, whole) = with("");
+    assert_eq!(whole.settings.faults, None);
+    assert!(!serde_json::to_string(&whole.settings).expect("text").contains("faults"), "keys stay the same");
+    for faults in [
+        "faults = { loss_per_million = 200_000 }, ",
+        "faults = { reordering_per_million = 200_000 }, ",
+        "faults = { link_jitter_ns = 10_000 }, ",
+        "faults = { slow = [[{ rank = 1, percent = 300 }]] }, ",
+        "faults = { pauses = [[{ rank = 1, at_ns = 100, pause_ns = 50_000 }]] }, ",
+    ] {
+        let (late_reference, late) = with(faults);
+        assert!(late.time_ns > whole.time_ns, "{faults}: {} and {} ns", late.time_ns, whole.time_ns);
+        assert!(late_reference.time_ns > reference.time_ns, "{faults}: the reference has the same faults");
+        assert_eq!(late.messages, whole.messages, "{faults}");
+    }
+    let (_, crashed) = with("faults = { crashes = [[{ rank = 3, at_ns = 1000 }]], notice_ns = 20_000 }, ");
+    assert!(crashed.messages < whole.messages, "the crashed rank sends less");
+}
+
+#[test]
+fn impossible_faults_are_refused() {
+    let refused = |faults: &str| refusal("ranks = 8\n", &format!("ranks = 8\nfaults = {{ {faults} }}\n"));
+    assert_eq!(refused("loss_per_million = 500_001"), "9: loss_per_million is 500001; allowed: 0 to 500000");
+    assert_eq!(
+        refused("slow = [[{ rank = 8, percent = 200 }]]"),
+        "9: the rank of a fault is 8; allowed: 0 to 7"
+    );
+    assert_eq!(refused("slow = [[{ rank = 1, percent = 0 }]]"), "9: percent is 0; allowed: 1 to 100000");
+    let ideal = PLAN
+        .replacen("{ file = \"extoll\" }", "{ file = \"ideal\" }", 1)
+        .replace("ranks_per_node = 4\nmesh_nodes = \"2x1\"", "faults = { loss_per_million = 1 }")
+        .replace(", ranks_per_node = 2", "");
+    let what = read(&ideal, false).expect_err("no link repairs it");
+    assert!(what.ends_with("allowed: 0 to 0, because the links of this network do not retransmit"), "{what}");
+}
+
+#[test]
+fn one_world_of_sixteen_is_checked_in_release_builds() {
+    let seeds: Vec<u64> = (0..400).collect();
+    let text = PLAN.replacen("[quick]\nseeds = [1]", &format!("[quick]\nseeds = {seeds:?}"), 1);
+    let worlds = read(&text, true).expect("a plan").worlds;
+    assert_eq!(worlds.len(), 800);
+    let sampled = worlds.iter().filter(|setup| setup.is_sampled()).count() as u64;
+    let expected = worlds.len() as u64 / SAMPLE;
+    assert!((expected / 2..=2 * expected).contains(&sampled), "{sampled} of {}", worlds.len());
+    assert!(run::run(&worlds[0]).expect("ends").checked, "in debug builds all are");
 }
 
 #[test]

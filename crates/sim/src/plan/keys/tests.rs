@@ -104,6 +104,20 @@ fn sweep_defaults_are_documented() {
 }
 
 #[test]
+fn keys_of_faults_are_documented() {
+    let faults = |keys: &str| plan(&[("faults", &format!("{{ {keys} }}"))]);
+    let unknown = read(&faults("no_such_key = 1")).unwrap_err();
+    assert_same_names(names(FAULTS.keys), &unknown);
+    let settings =
+        |text: &str| worlds(text).into_iter().map(|setup| setup.settings.faults).collect::<Vec<_>>();
+    for key in FAULTS.keys {
+        let Presence::Default(default) = key.presence else { panic!("{} has a default", key.name) };
+        let default = if default == "[]" { "[[]]" } else { default };
+        assert_eq!(settings(&faults("")), settings(&faults(&format!("{} = {default}", key.name))));
+    }
+}
+
+#[test]
 fn schemes_are_documented() {
     let unknown = serde_json::from_str::<SchemeName>("\"no-such\"").unwrap_err().to_string();
     assert_same_names(SCHEMES.iter().map(|(name, _)| *name).collect(), &unknown);
