@@ -25,7 +25,7 @@ pub enum CalibrateCommand {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The page EXTOLL of the documentation says what is fitted to what. The command runs a dozen worlds of up to 256 ranks, \
-which takes seconds. One world of 1024 ranks takes more than a minute and 4 GB of memory. --quick skips it.
+which takes seconds. One world of 1024 ranks takes a minute and 0.5 GB of memory. --quick skips it.
 
 Exit status:
   0      every fit has ended
@@ -60,6 +60,17 @@ struct Fitted {
     key: &'static str,
     before_ns: f64,
     fitted_ns: f64,
+    status: Status,
+}
+
+/// Where the value of a parameter comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Status {
+    /// A published time determines it.
+    Fitted,
+    /// No published time contains it, or none was used.
+    Assumed,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -119,7 +130,7 @@ pub fn run(command: &CalibrateCommand) -> Result<u8, Failure> {
     let record = Record {
         file: file.display().to_string(),
         worlds: calibration.worlds,
-        parameters: fitted(&start, &calibration.model),
+        parameters: fitted(&start, &calibration.model, *fit_link),
         references: rows(&calibration),
     };
     match json.as_deref() {
@@ -141,22 +152,28 @@ fn as_json(record: &Record) -> Result<String, Failure> {
     serde_json::to_string_pretty(record).map_err(|error| Failure::Measurement(error.to_string()))
 }
 
-fn fitted(before: &Model, after: &Model) -> Vec<Fitted> {
+/// The parameters that a fit can change.
+///
+/// - `fit_link`: the time of a packet on a link was fitted.
+fn fitted(before: &Model, after: &Model, fit_link: bool) -> Vec<Fitted> {
     let wires = before.extoll_wires().zip(after.extoll_wires());
     let mut all = Vec::new();
-    let mut add = |section, key, before_ps: u64, fitted_ps: u64| {
+    let mut add = |section, key, before_ps: u64, fitted_ps: u64, is_fitted: bool| {
         let (before_ns, fitted_ns) = (before_ps as f64 / 1000.0, fitted_ps as f64 / 1000.0);
-        all.push(Fitted { section, key, before_ns, fitted_ns });
+        let status = if is_fitted { Status::Fitted } else { Status::Assumed };
+        all.push(Fitted { section, key, before_ns, fitted_ns, status });
     };
     if let Some((before, after)) = wires {
-        add("network", "hop_ns", before.hop_ps, after.hop_ps);
-        add("network", "link_packet_ns", before.link_packet_ps, after.link_packet_ps);
+        add("network", "hop_ns", before.hop_ps, after.hop_ps, true);
+        add("network", "link_packet_ns", before.link_packet_ps, after.link_packet_ps, fit_link);
     }
     let (before, after) = (&before.cost, &after.cost);
-    add("cost", "packet_send_ns", before.packet_send_ps, after.packet_send_ps);
-    add("cost", "packet_receive_ns", before.packet_receive_ps, after.packet_receive_ps);
-    add("cost", "credit_send_ns", before.credit_send_ps, after.credit_send_ps);
-    add("cost", "credit_receive_ns", before.credit_receive_ps, after.credit_receive_ps);
+    let is_one_price = before.packet_send_ps == before.packet_receive_ps;
+    add("cost", "packet_send_ns", before.packet_send_ps, after.packet_send_ps, is_one_price);
+    add("cost", "packet_receive_ns", before.packet_receive_ps, after.packet_receive_ps, true);
+    // The published times are without flow control: a credit packet is assumed to cost what a data packet costs.
+    add("cost", "credit_send_ns", before.credit_send_ps, after.credit_send_ps, false);
+    add("cost", "credit_receive_ns", before.credit_receive_ps, after.credit_receive_ps, false);
     all
 }
 
@@ -185,10 +202,11 @@ fn right(text: String) -> Cell {
 fn parameter_table(parameters: &[Fitted]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
-    table.set_header(["parameter", "before (ns)", "now (ns)"]);
-    for Fitted { section, key, before_ns, fitted_ns } in parameters {
+    table.set_header(["parameter", "before (ns)", "now (ns)", ""]);
+    for Fitted { section, key, before_ns, fitted_ns, status } in parameters {
         let name = Cell::new(format!("{section}.{key}"));
-        table.add_row([name, right(format!("{before_ns:.3}")), right(format!("{fitted_ns:.3}"))]);
+        let status = Cell::new(if *status == Status::Fitted { "fitted" } else { "assumed" });
+        table.add_row([name, right(format!("{before_ns:.3}")), right(format!("{fitted_ns:.3}")), status]);
     }
     table
 }
@@ -214,12 +232,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn prices_that_no_published_time_contains_are_assumed() {
+        let extoll = include_str!("../../../experiments/networks/extoll.toml");
+        let contended = include_str!("../../../experiments/networks/extoll-contended.toml");
+        let assumed = |text, fit_link| {
+            let model = Model::parse(text, "x").expect("a network");
+            let all = fitted(&model, &model, fit_link).into_iter();
+            all.filter(|it| it.status == Status::Assumed).map(|it| it.key).collect::<Vec<_>>()
+        };
+        assert_eq!(assumed(extoll, false), ["link_packet_ns", "credit_send_ns", "credit_receive_ns"]);
+        assert_eq!(assumed(contended, true), ["packet_send_ns", "credit_send_ns", "credit_receive_ns"]);
+    }
+
+    #[test]
     fn only_fitted_values_are_replaced() {
         let text = include_str!("../../../experiments/networks/extoll.toml");
         let new = [("network", "hop_ns", 12.5), ("cost", "packet_receive_ns", 1234.0)];
         let parameters: Vec<_> = new
             .iter()
-            .map(|&(section, key, fitted_ns)| Fitted { section, key, before_ns: 0.0, fitted_ns })
+            .map(|&(section, key, fitted_ns)| {
+                let status = Status::Fitted;
+                Fitted { section, key, before_ns: 0.0, fitted_ns, status }
+            })
             .collect();
         let changed = written(text, &parameters).expect("both are there");
         let model = Model::parse(&changed, "x").expect("a network");
