@@ -164,8 +164,8 @@ struct Answer {
     fabric: FiFabricAttr,
 }
 
-/// The answer to a program without hints.
-fn default_answer() -> Answer {
+/// The answer to a program of `api_version` without hints.
+fn default_answer(api_version: u32) -> Answer {
     Answer {
         info: FiInfo {
             next: null_mut(),
@@ -229,7 +229,8 @@ fn default_answer() -> Answer {
             data_progress: progress::MANUAL,
             resource_mgmt: resource_mgmt::ENABLED,
             av_type: av_type::UNSPEC,
-            mr_mode: 0,
+            // Before 1.5, 0 was no mode.
+            mr_mode: if api_version < version(1, 5) { mr_mode::SCALABLE } else { 0 },
             mr_key_size: DATA_BYTES,
             cq_data_size: DATA_BYTES,
             cq_cnt: MAX_OBJECTS,
@@ -269,7 +270,7 @@ fn apply_hint<T: Copy + Default + PartialEq>(ours: &mut T, asked: T) {
 
 impl Answer {
     /// Fits the answer to the hints.
-    fn fit(&mut self, hints: &FiInfo, api_version: u32) -> Result<(), Mismatch> {
+    fn fit(&mut self, hints: &FiInfo) -> Result<(), Mismatch> {
         bits_within("caps", hints.caps, CAPS)?;
         equal("addr_format", hints.addr_format.into(), ADDRESS_FORMAT.into())?;
         self.fit_caps(hints.caps);
@@ -284,7 +285,7 @@ impl Answer {
             self.fit_receive(asked)?;
         }
         if let Some(asked) = inner(hints.domain_attr) {
-            self.fit_domain(asked, api_version)?;
+            self.fit_domain(asked)?;
         }
         if let Some(asked) = inner(hints.fabric_attr) {
             self.fit_fabric(asked)?;
@@ -297,14 +298,10 @@ impl Answer {
         let mut caps = CAPS;
         if asked != 0 {
             caps = asked & (PRIMARY | MODIFIERS) | SECONDARY;
-            if asked & (caps::MSG | caps::TAGGED) == 0 {
-                caps &= !MESSAGE_MODIFIERS;
-            } else if asked & MESSAGE_MODIFIERS == 0 {
+            if asked & (caps::MSG | caps::TAGGED) != 0 && asked & MESSAGE_MODIFIERS == 0 {
                 caps |= MESSAGE_MODIFIERS;
             }
-            if asked & caps::RMA == 0 {
-                caps &= !REMOTE_MODIFIERS;
-            } else if asked & REMOTE_MODIFIERS == 0 {
+            if asked & caps::RMA != 0 && asked & REMOTE_MODIFIERS == 0 {
                 caps |= REMOTE_MODIFIERS;
             }
             if asked & caps::SOURCE == 0 {
@@ -367,7 +364,7 @@ impl Answer {
         Ok(())
     }
 
-    fn fit_domain(&mut self, asked: &FiDomainAttr, api_version: u32) -> Result<(), Mismatch> {
+    fn fit_domain(&mut self, asked: &FiDomainAttr) -> Result<(), Mismatch> {
         if let Some(name) = inner_string(asked.name)
             && !name.to_bytes().eq_ignore_ascii_case(DOMAIN_NAME.to_bytes())
         {
@@ -400,14 +397,30 @@ impl Answer {
                 allowed,
             });
         }
+        for (field, asked, last) in [
+            ("domain_attr->threading", asked.threading, threading::LAST),
+            ("domain_attr->control_progress", asked.control_progress, progress::CONTROL_UNIFIED),
+            ("domain_attr->data_progress", asked.data_progress, progress::MANUAL),
+            ("domain_attr->resource_mgmt", asked.resource_mgmt, resource_mgmt::ENABLED),
+            ("domain_attr->av_type", asked.av_type, av_type::TABLE),
+        ] {
+            at_most(field, asked as u32 as usize, last as usize)?;
+        }
         at_most("domain_attr->mr_key_size", asked.mr_key_size, DATA_BYTES)?;
         at_most("domain_attr->cq_data_size", asked.cq_data_size, DATA_BYTES)?;
+        at_most("domain_attr->cq_cnt", asked.cq_cnt, MAX_OBJECTS)?;
+        at_most("domain_attr->ep_cnt", asked.ep_cnt, MAX_OBJECTS)?;
+        at_most("domain_attr->tx_ctx_cnt", asked.tx_ctx_cnt, MAX_OBJECTS)?;
+        at_most("domain_attr->rx_ctx_cnt", asked.rx_ctx_cnt, MAX_OBJECTS)?;
+        at_most("domain_attr->max_ep_tx_ctx", asked.max_ep_tx_ctx, 1)?;
+        at_most("domain_attr->max_ep_rx_ctx", asked.max_ep_rx_ctx, 1)?;
         at_most("domain_attr->max_ep_stx_ctx", asked.max_ep_stx_ctx, 0)?;
         at_most("domain_attr->max_ep_srx_ctx", asked.max_ep_srx_ctx, 0)?;
         at_most("domain_attr->cntr_cnt", asked.cntr_cnt, MAX_OBJECTS)?;
         at_most("domain_attr->mr_iov_limit", asked.mr_iov_limit, IOV_LIMIT)?;
         at_most("domain_attr->mr_cnt", asked.mr_cnt, self.domain.mr_cnt)?;
         at_most("domain_attr->auth_key_size", asked.auth_key_size, 0)?;
+        at_most("domain_attr->max_err_data", asked.max_err_data, 0)?;
         bits_within("domain_attr->caps", asked.caps, DOMAIN_CAPS)?;
         self.domain.domain = asked.domain;
         apply_hint(&mut self.domain.threading, asked.threading);
@@ -415,7 +428,7 @@ impl Answer {
         apply_hint(&mut self.domain.data_progress, asked.data_progress);
         apply_hint(&mut self.domain.resource_mgmt, asked.resource_mgmt);
         apply_hint(&mut self.domain.av_type, asked.av_type);
-        if asked.mr_mode == mr_mode::SCALABLE || api_version < version(1, 5) && asked.mr_mode != 0 {
+        if asked.mr_mode == mr_mode::SCALABLE {
             self.domain.mr_mode = mr_mode::SCALABLE;
         }
         Ok(())
@@ -435,6 +448,7 @@ impl Answer {
                 allowed: Allowed::Only("an open fabric of weir"),
             });
         }
+        at_most("fabric_attr->prov_version", asked.prov_version as usize, crate::VERSION as usize)?;
         self.fabric.fabric = asked.fabric;
         Ok(())
     }
@@ -541,9 +555,9 @@ fn find(
         return Err(Error::NoData);
     }
     settings::read()?;
-    let mut answer = default_answer();
+    let mut answer = default_answer(api_version);
     if let Some(hints) = hints {
-        answer.fit(hints, api_version).map_err(no_data)?;
+        answer.fit(hints).map_err(no_data)?;
     }
     let addresses = addresses::resolve(node, service, flags, hints).map_err(no_data)?;
     answer.hand_out(&addresses).ok_or(Error::NoMemory)

@@ -51,6 +51,9 @@ pub const NAME: &std::ffi::CStr = c"weir";
 /// asks for, and MPICH asks for the core's own version.
 pub const API_VERSION: u32 = ffi::version(2, 6);
 
+/// The version of the provider itself.
+pub const VERSION: u32 = ffi::version(0, 1);
+
 struct Provider(UnsafeCell<FiProvider>);
 
 // SAFETY: the structure holds a pointer to a constant string, numbers and functions. This crate never changes it. The
@@ -58,7 +61,7 @@ struct Provider(UnsafeCell<FiProvider>);
 unsafe impl Sync for Provider {}
 
 static PROVIDER: Provider = Provider(UnsafeCell::new(FiProvider {
-    version: ffi::version(0, 1),
+    version: VERSION,
     fi_version: API_VERSION,
     context: [0; 4],
     name: NAME.as_ptr(),

@@ -106,6 +106,8 @@ pub mod threading {
     #![allow(missing_docs)]
     pub const SAFE: i32 = 1;
     pub const DOMAIN: i32 = 3;
+    /// The last value, `FI_THREAD_ENDPOINT`.
+    pub const LAST: i32 = 5;
 }
 
 /// `enum fi_progress`.
@@ -114,6 +116,8 @@ pub mod progress {
     pub const UNSPEC: i32 = 0;
     pub const AUTO: i32 = 1;
     pub const MANUAL: i32 = 2;
+    /// Since 2.0.
+    pub const CONTROL_UNIFIED: i32 = 3;
 }
 
 /// `enum fi_resource_mgmt`.

@@ -92,7 +92,8 @@ fn getinfo_without_hints_offers_all_capabilities() {
         assert!(found.fabric().prov_name.is_null()); // the core appends to a name that it finds
         assert_eq!(inner_string(found.fabric().name), Some(c"weir"));
         assert_eq!(inner_string(found.domain().name), Some(c"weir"));
-        assert_eq!((found.domain().mr_mode, found.domain().threading), (0, threading::SAFE));
+        let mr_mode = if api_version < version(1, 5) { mr_mode::SCALABLE } else { 0 };
+        assert_eq!((found.domain().mr_mode, found.domain().threading), (mr_mode, threading::SAFE));
         assert!(found.info().next.is_null());
     }
 }
@@ -250,6 +251,18 @@ fn unsupported_hints_are_rejected() {
         |hints| hints.domain.cq_data_size = 9,
         |hints| hints.domain.data_progress = progress::AUTO,
         |hints| hints.domain.mr_mode = mr_mode::BASIC,
+        |hints| hints.domain.threading = 6,
+        |hints| hints.domain.resource_mgmt = 3,
+        |hints| hints.domain.av_type = 3,
+        |hints| hints.domain.data_progress = 3,
+        |hints| hints.domain.cq_cnt = MAX_OBJECTS + 1,
+        |hints| hints.domain.ep_cnt = MAX_OBJECTS + 1,
+        |hints| hints.domain.tx_ctx_cnt = MAX_OBJECTS + 1,
+        |hints| hints.domain.rx_ctx_cnt = MAX_OBJECTS + 1,
+        |hints| hints.domain.max_ep_tx_ctx = 2,
+        |hints| hints.domain.max_ep_rx_ctx = 2,
+        |hints| hints.domain.max_err_data = 1,
+        |hints| hints.fabric.prov_version = version(0, 2),
         |hints| hints.domain.name = c"other".as_ptr().cast_mut(),
         |hints| hints.fabric.name = c"other".as_ptr().cast_mut(),
     ];
@@ -258,6 +271,31 @@ fn unsupported_hints_are_rejected() {
         assert!(hints.ask().is_ok());
         change(&mut hints);
         assert_eq!(hints.ask().unwrap_err(), NO_DATA, "change {number}");
+    }
+}
+
+#[test]
+fn an_answer_has_all_requested_capabilities() {
+    let bits: Vec<u64> = (0..64).map(|bit| 1 << bit).filter(|bit| CAPS & bit != 0).collect();
+    for number in 0..1_u64 << bits.len() {
+        let asked =
+            bits.iter().enumerate().fold(0, |asked, (place, bit)| asked | bit * (number >> place & 1));
+        let mut answer = default_answer(version(2, 5));
+        answer.fit(&Hints::new(asked).info).expect("the hints fit");
+        assert_eq!(answer.info.caps & asked, asked);
+        assert_eq!((answer.tx.caps | answer.rx.caps) & !answer.info.caps, 0, "{asked:#x}");
+    }
+}
+
+/// Before 1.5, registration modes were not bits.
+#[test]
+fn programs_of_old_versions_get_scalable_registration() {
+    for asked in [0, mr_mode::SCALABLE] {
+        let mut answer = default_answer(version(1, 4));
+        let mut hints = Hints::new(caps::RMA);
+        hints.domain.mr_mode = asked;
+        answer.fit_domain(&hints.domain).expect("the hints fit");
+        assert_eq!(answer.domain.mr_mode, mr_mode::SCALABLE);
     }
 }
 
@@ -287,8 +325,8 @@ fn a_mismatch_names_the_field_the_request_and_what_is_allowed() {
     assert_eq!(order, format!("{start}msg_order is 0x5; allowed: bits of 0x6"));
     let protocol = text(equal("ep_attr->protocol", 7, 9));
     assert!(protocol.ends_with("ep_attr->protocol is 0x7; allowed: 0x9, or 0 for any"), "{protocol}");
-    let mut answer = default_answer();
+    let mut answer = default_answer(version(2, 5));
     let name = FiDomainAttr { name: c"other".as_ptr().cast_mut(), ..zeroed() };
-    let name = text(answer.fit_domain(&name, version(2, 5)));
+    let name = text(answer.fit_domain(&name));
     assert!(name.ends_with("domain_attr->name is of another provider; allowed: weir"), "{name}");
 }
