@@ -49,13 +49,18 @@ static OPS: FiOpsCntr<CounterHandle> =
 /// `fi_cntr_open`.
 ///
 /// # Errors
-/// Wait objects other than none, unspecified and yield, or events other than completions: not implemented.
+/// Wait objects other than none, unspecified and yield, or events other than completions: not implemented. Flags,
+/// which are reserved: bad flags.
 pub fn open(
     domain: &Arc<Domain>,
     attr: Option<&FiCntrAttr>,
     context: usize,
 ) -> Result<*mut CounterHandle, Error> {
-    let (events, wait) = attr.map_or((0, wait_obj::NONE), |attr| (attr.events, attr.wait_obj));
+    let (events, wait, flags) =
+        attr.map_or((0, wait_obj::NONE, 0), |attr| (attr.events, attr.wait_obj, attr.flags));
+    if flags != 0 {
+        return Err(Error::BadFlags);
+    }
     if events != 0 || !matches!(wait, wait_obj::NONE | wait_obj::UNSPEC | wait_obj::YIELD) {
         return Err(Error::NotImplemented);
     }

@@ -449,7 +449,11 @@ impl EndpointHandle {
         }
     }
 
-    fn same_domain(&self, domain: &Arc<Domain>) -> Result<(), Error> {
+    /// Checks that the endpoint is in `domain`.
+    ///
+    /// # Errors
+    /// It is in another domain.
+    pub fn same_domain(&self, domain: &Arc<Domain>) -> Result<(), Error> {
         if Arc::ptr_eq(&self.domain, domain) { Ok(()) } else { Err(Error::OtherDomain) }
     }
 

@@ -7,10 +7,13 @@ use std::sync::Arc;
 
 use weir_link::memory::UserMemory;
 
+use crate::counter::CounterHandle;
 use crate::domain::DomainHandle;
 use crate::domain_state::{Domain, Region, State, skip_in_forked_child};
+use crate::endpoint::EndpointHandle;
 use crate::errno::{Error, status};
 use crate::ffi::*;
+use crate::message::scattered;
 
 /// The object that C holds; the first members are `fid_mr`.
 #[repr(C)]
@@ -35,17 +38,38 @@ static FID_OPS: FiOps<RegionHandle> = FiOps {
 pub static OPS: FiOpsMr<DomainHandle, RegionHandle> =
     FiOpsMr { size: size_of::<FiOpsMr<DomainHandle, RegionHandle>>(), reg, regv, regattr };
 
-/// Registers `memory` under `key` on every endpoint of the domain, also on those enabled later.
-///
-/// # Errors
-/// The key is in use.
-fn register(
-    domain: &DomainHandle,
+/// The accesses that a program may permit. Only the remote ones matter: the provider does not require registration of
+/// local buffers.
+const ACCESS: u64 = flags::SEND
+    | flags::RECV
+    | flags::READ
+    | flags::WRITE
+    | flags::REMOTE_READ
+    | flags::REMOTE_WRITE
+    | flags::COLLECTIVE;
+
+/// The memory that a program registers.
+struct Registration {
     memory: UserMemory,
     access: u64,
+    offset: u64,
     key: u64,
+    flags: u64,
     context: usize,
-) -> Result<*mut RegionHandle, Error> {
+}
+
+/// Registers memory on every endpoint of the domain, also on those enabled later.
+///
+/// # Errors
+/// The key is in use; the access is unknown; flags or offset, which are reserved, are not 0.
+fn register(domain: &DomainHandle, registration: Registration) -> Result<*mut RegionHandle, Error> {
+    let Registration { memory, access, offset, key, flags, context } = registration;
+    if flags != 0 {
+        return Err(Error::BadFlags); // for example events of remote writes, device memory
+    }
+    if offset != 0 || access & !ACCESS != 0 {
+        return Err(Error::Invalid);
+    }
     let domain = domain.domain();
     let mut state = domain.enter();
     let State { endpoints, regions, .. } = &mut *state;
@@ -77,9 +101,18 @@ extern "C" fn close(region: Box<RegionHandle>) -> c_int {
     0
 }
 
-/// The provider does not request `FI_MR_ENDPOINT`. For programs that bind and enable regions anyway, this succeeds.
-extern "C" fn bind(_region: &RegionHandle, _other: AnyObject, _flags: u64) -> c_int {
-    0
+/// The provider does not request `FI_MR_ENDPOINT`. A program may bind regions to endpoints of the domain anyway.
+extern "C" fn bind(region: &RegionHandle, other: AnyObject, flags: u64) -> c_int {
+    status(if let Some(endpoint) = other.of::<EndpointHandle>() {
+        match flags {
+            0 => endpoint.same_domain(&region.domain),
+            _ => Err(Error::BadFlags),
+        }
+    } else if other.of::<CounterHandle>().is_some() {
+        Err(Error::NotImplemented) // remote accesses are not counted
+    } else {
+        Err(Error::Invalid)
+    })
 }
 
 extern "C" fn control(_region: &RegionHandle, command: c_int, _argument: *mut c_void) -> c_int {
@@ -98,40 +131,47 @@ extern "C" fn reg(
     buffer: UserBuffer,
     bytes: usize,
     access: u64,
-    _offset: u64,
+    offset: u64,
     key: u64,
-    _flags: u64,
+    flags: u64,
     to: Out<*mut RegionHandle>,
     context: usize,
 ) -> c_int {
-    give(to, register(domain, buffer.memory(bytes), access, key, context))
+    let memory = buffer.memory(bytes);
+    give(to, register(domain, Registration { memory, access, offset, key, flags, context }))
 }
 
 extern "C" fn regv(
     domain: &DomainHandle,
-    pieces: UserVector,
+    vector: UserVector,
     count: usize,
     access: u64,
-    _offset: u64,
+    offset: u64,
     key: u64,
-    _flags: u64,
+    flags: u64,
     to: Out<*mut RegionHandle>,
     context: usize,
 ) -> c_int {
-    give(to, register(domain, pieces.memory(count), access, key, context))
+    give(
+        to,
+        scattered(vector, count).and_then(|memory| {
+            register(domain, Registration { memory, access, offset, key, flags, context })
+        }),
+    )
 }
 
 extern "C" fn regattr(
     domain: &DomainHandle,
     attr: Option<&FiMrAttr>,
-    _flags: u64,
+    flags: u64,
     to: Out<*mut RegionHandle>,
 ) -> c_int {
     give(
         to,
         attr.ok_or(Error::Invalid).and_then(|attr| {
-            let memory = attr.mr_iov.memory(attr.iov_count);
-            register(domain, memory, attr.access, attr.requested_key, attr.context)
+            let &FiMrAttr { access, offset, requested_key: key, context, .. } = attr;
+            let memory = scattered(attr.mr_iov, attr.iov_count)?;
+            register(domain, Registration { memory, access, offset, key, flags, context })
         }),
     )
 }

@@ -532,6 +532,47 @@ fn long_reads_and_writes_reach_all_pieces_of_a_region() {
 }
 
 #[test]
+fn regions_with_unknown_arguments_are_rejected() {
+    let (one, other) = pair(threading::SAFE, 0);
+    let mr = table(one.domain.mr);
+    let mut window = [0_u8; 8];
+    let window = buffer(&mut window);
+    let register = |access, offset, flags| {
+        let mut made = std::ptr::null_mut();
+        (mr.reg)(&one.domain, window, 8, access, offset, 1, flags, Out::from(&mut made), 0)
+    };
+    let access = flags::REMOTE_READ;
+    assert_eq!(register(access, 8, 0), -22); // reserved, must be 0
+    assert_eq!(register(access, 0, 1 << 56), -260); // remote events
+    assert_eq!(register(access | 1, 0, 0), -22);
+    let attr = FiMrAttr { iov_count: 33, access, ..zeroed() };
+    assert_eq!((mr.regattr)(&one.domain, Some(&attr), 0, Out::from(&mut std::ptr::null_mut())), -22);
+
+    let region: Box<RegionHandle> =
+        opened(|out| (mr.reg)(&one.domain, window, 8, access | flags::REMOTE_WRITE, 0, 1, 0, out, 0));
+    let fid = ops::<RegionHandle>(&region.fid);
+    let counter = &one.counter.as_ref().expect("open").fid;
+    assert_eq!((fid.bind)(&region, any(counter), flags::REMOTE_WRITE), -38); // the provider cannot count them
+    assert_eq!((fid.bind)(&region, any(&one.endpoint().fid), 1), -260);
+    assert_eq!((fid.bind)(&region, any(&other.endpoint().fid), 0), -262); // of another domain
+    assert_eq!((fid.bind)(&region, any(&one.queue().fid), 0), -22);
+    assert_eq!((fid.bind)(&region, any(&one.endpoint().fid), 0), 0);
+    assert_eq!((fid.control)(&region, control::ENABLE, std::ptr::null_mut()), 0);
+    assert_eq!((fid.close)(region), 0);
+}
+
+#[test]
+fn counters_with_unknown_attributes_are_rejected() {
+    let (one, _other) = pair(threading::SAFE, 0);
+    let open = |attr: FiCntrAttr| {
+        let mut made = std::ptr::null_mut();
+        (table(one.domain.ops).cntr_open)(&one.domain, Some(&attr), Out::from(&mut made), 0)
+    };
+    assert_eq!(open(FiCntrAttr { flags: 1, ..zeroed() }), -260);
+    assert_eq!(open(FiCntrAttr { events: 1, ..zeroed() }), -38); // bytes, not completions
+}
+
+#[test]
 fn short_cq_formats_are_prefixes_of_the_tagged_one() {
     for (format, words) in
         [(cq_format::UNSPEC, 1), (cq_format::CONTEXT, 1), (cq_format::MSG, 3), (cq_format::DATA, 5)]

@@ -51,6 +51,7 @@ pub mod flags {
     pub const MSG: u64 = 1 << 1;
     pub const RMA: u64 = 1 << 2;
     pub const TAGGED: u64 = 1 << 3;
+    pub const COLLECTIVE: u64 = 1 << 6;
     pub const READ: u64 = 1 << 8;
     pub const WRITE: u64 = 1 << 9;
     pub const RECV: u64 = 1 << 10;
