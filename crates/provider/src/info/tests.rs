@@ -279,7 +279,7 @@ fn an_answer_has_all_requested_capabilities() {
     let bits: Vec<u64> = (0..64).map(|bit| 1 << bit).filter(|bit| CAPS & bit != 0).collect();
     for number in 0..1_u64 << bits.len() {
         let asked =
-            bits.iter().enumerate().fold(0, |asked, (place, bit)| asked | bit * (number >> place & 1));
+            bits.iter().enumerate().fold(0, |asked, (place, bit)| asked | (bit * (number >> place & 1)));
         let mut answer = default_answer(version(2, 5));
         answer.fit(&Hints::new(asked).info).expect("the hints fit");
         assert_eq!(answer.info.caps & asked, asked);
