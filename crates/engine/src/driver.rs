@@ -68,8 +68,6 @@ pub(crate) struct Io<L: Link> {
     /// Peers that could not be reached. They are reported as lost when all arrivals are handled: what they sent while
     /// they lived is still valid.
     pub unreachable: Vec<(Peer, PeerFault)>,
-    /// An unexpected message has arrived since the flag was cleared.
-    pub unexpected_arrived: bool,
     pub cross_memory: bool,
     pub origin: Clock,
 }
@@ -95,7 +93,6 @@ impl<L: Link> Io<L> {
             copying: Vec::new(),
             events: VecDeque::new(),
             unreachable: Vec::new(),
-            unexpected_arrived: false,
             cross_memory,
             origin: Clock::now(),
         }
@@ -299,7 +296,6 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     }
 
     fn allocate_unexpected(&mut self, message: MessageId, bytes: u64) {
-        self.io.unexpected_arrived = true;
         self.io.unexpected_buffers.allocate(message, bytes);
     }
 

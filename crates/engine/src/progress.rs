@@ -50,13 +50,14 @@ impl<L: Link> Engine<L> {
             handled += 1;
             match polled {
                 Polled::Packet { from } => {
+                    let unexpected_before = self.machine.unexpected_count();
                     let driver = EventDriver { io: &mut self.io, sink, posted: None };
                     let arrived = Event::Arrived { from, packet: &self.packet };
                     self.machine.handle(arrived, driver).expect("arrivals are not refused");
                     if self.io.has_aftermath {
                         self.after_event();
                     }
-                    let was_unexpected = std::mem::take(&mut self.io.unexpected_arrived);
+                    let was_unexpected = self.machine.unexpected_count() > unexpected_before;
                     if was_unexpected && sink.has_unread_receives() {
                         // More may have arrived, as with a full batch: unreachable peers are not reported yet.
                         handled = BATCH;

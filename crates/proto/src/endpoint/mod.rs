@@ -336,6 +336,12 @@ impl Endpoint {
         self.unexpected.bytes()
     }
 
+    /// Number of unexpected messages.
+    #[inline]
+    pub fn unexpected_count(&self) -> u32 {
+        self.unexpected.count()
+    }
+
     /// Whether there are unexpected messages.
     #[inline]
     pub fn has_unexpected(&self) -> bool {
