@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """Counts the instructions of a message by layer: tests/mpi/measure.c over weir, with one rank under callgrind.
 
-usage: tools/budget.py [latency|stream]:RANK:BYTES...       (docs/explanation/performance.md)
+usage: tools/budget.py [latency|stream]:RANK:BYTES... | self:BYTES...       (docs/explanation/performance.md)
 
 A row describes one rank. Rank 0 of a stream sends and rank 1 receives; in a round trip each does both. Only the function
 of measure.c that moves messages is counted. The other rank runs without callgrind, so that the counted one rarely
 waits. `reads` are calls of fi_cq_read. `empty` are those that found nothing and waited. Code of Rust's library counts
 for the layer whose function contains it. Needs valgrind and `make build env-mpich`.
+
+`self:BYTES` counts one receive, one send and one read of an endpoint that sends to itself (tools/self_messages.c). Every
+run gives the same number, so it compares two versions. Needs valgrind, `make build` and Debian's libfabric-dev.
 """
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -109,8 +113,32 @@ def counted(what, rank, size, scratch):
     return Profile(profile)
 
 
+def self_messages(size, scratch):
+    """Instructions of a message to oneself: the difference of two runs, without what both do once."""
+    program = scratch / "self_messages"
+    subprocess.run(["cc", "-O2", "-o", program, ROOT / "tools/self_messages.c", "-lfabric"], check=True)
+    plugins = scratch / "plugins"
+    plugins.mkdir(exist_ok=True)
+    shutil.copy(ROOT / "out/lib/libweir-fi.so", plugins)
+    environment = dict(os.environ, FI_PROVIDER_PATH=str(plugins))
+
+    def collected(messages):
+        command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", program, str(messages), size]
+        run = subprocess.run(command, env=environment, check=True, stderr=subprocess.PIPE, text=True)
+        return int(re.search(r"Collected : (\d+)", run.stderr)[1])
+
+    return (collected(3000) - collected(1000)) // 2000
+
+
 def main():
     jobs = sys.argv[1:] or DEFAULT
+    of_self = [job for job in jobs if job.startswith("self:")]
+    with tempfile.TemporaryDirectory(prefix="weir-budget-") as scratch:
+        for job in of_self:
+            print(f"{job:20}{self_messages(job.split(':')[1], Path(scratch)):9} instructions")
+    jobs = [job for job in jobs if job not in of_self]
+    if not jobs:
+        return
     with tempfile.TemporaryDirectory(prefix="weir-budget-") as scratch:
         scratch = Path(scratch)
         subprocess.run([MPI / "bin/mpicc", "-O2", "-o", scratch / "measure", ROOT / "tests/mpi/measure.c"], check=True)
