@@ -13,7 +13,7 @@ use crate::table::Table;
 pub(crate) enum State {
     /// A send waits for `Finished`. Its payload is to be received by rendezvous (then `length` bytes may be requested),
     /// or only the match is awaited.
-    Send { request: Request, length: u64 },
+    Send { request: Request, length: u64, stage: SendStage },
     /// A rendezvous is being received.
     Receive {
         request: Request,
@@ -32,11 +32,26 @@ pub(crate) enum State {
     Write { request: Request, key: u64, offset: u64, bytes: u64, data: Option<u64>, path: PayloadPath },
 }
 
+/// How far a send is. It determines which packets are valid next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendStage {
+    /// Its first packet waits in the backlog.
+    Queued,
+    /// Its first packet has left. The rest is at the front of the backlog.
+    Started,
+    /// All its packets have left.
+    Left,
+    /// The peer has requested the payload in packets, and these wait in the backlog.
+    Fetched,
+}
+
 /// How the payload of a transfer travels. It determines which packets are valid next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PayloadPath {
-    /// In packets.
+    /// In packets. Those of a write have not all left.
     Packets,
+    /// The packets of the write have all left.
+    Left,
     /// The address was requested from the target.
     Locating,
     /// A copy between the processes is pending.
@@ -69,6 +84,16 @@ impl Transfers {
     /// One of our transfers, with any peer.
     pub fn entry(&self, transfer: Transfer) -> Option<Entry> {
         self.entries.get(transfer.0).copied()
+    }
+
+    /// A packet of our transfer with `peer` has left. `last`: no other one waits for it.
+    pub fn packet_left(&mut self, transfer: Transfer, peer: Peer, last: bool) {
+        match self.get(transfer, peer) {
+            Some(State::Send { stage, .. }) if last => *stage = SendStage::Left,
+            Some(State::Send { stage: stage @ SendStage::Queued, .. }) => *stage = SendStage::Started,
+            Some(State::Write { path: path @ PayloadPath::Packets, .. }) if last => *path = PayloadPath::Left,
+            _ => {}
+        }
     }
 
     pub fn end(&mut self, transfer: Transfer) -> Option<Entry> {

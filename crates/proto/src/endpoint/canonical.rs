@@ -80,7 +80,7 @@ impl Endpoint {
             Outbound::Connected(sender) => sender.credits(),
             _ => 0,
         };
-        SenderTotals { credits, waiting: state.backlog().len() as u32 }
+        SenderTotals { credits, waiting: state.backlog_len() as u32 }
     }
 
     /// The length of a partly arrived message of `peer`. Unit: bytes.

@@ -3,11 +3,11 @@
 //! No operation waits for a lost peer, and operations with other peers continue. This file does not know how the driver
 //! detects a loss.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::compulsory::Compulsory;
 use super::peers::EntryRef;
+use super::pending::Backlog;
 use super::receiving::BufferRange;
 use super::sending::{BacklogEntry, EntryKind};
 use super::{Endpoint, Outbound, PendingWork};
@@ -28,7 +28,7 @@ impl Endpoint {
         state.path.outbound = Outbound::Lost(fault);
         state.path.backlog_waited = false;
         let receiver = state.path.grants.receiver.take();
-        let mut backlog = VecDeque::new();
+        let mut backlog = Backlog::default();
         if let Some(pending) = state.pending.as_deref_mut() {
             pending.stalled_since = None;
             pending.compulsory = Compulsory::default();
@@ -46,7 +46,7 @@ impl Endpoint {
         self.unreserve(peer, driver);
 
         let lost = Outcome::Lost { peer: Some(peer), fault };
-        for entry in &backlog {
+        for entry in backlog.iter() {
             if let Some(request) = self.requester(entry) {
                 driver.complete(request, lost);
             }
@@ -103,34 +103,34 @@ impl Endpoint {
 
     /// A peer closes. Sends that wait for it end, so that two closing endpoints do not wait for each other.
     pub(super) fn goodbye_arrived<D: Driver>(&mut self, from: Peer, driver: &mut D) -> bool {
-        let state = self.peer(from);
-        state.said_goodbye = true;
+        self.peer(from).said_goodbye = true;
         // Announced rendezvous are void. Neither the announcement nor its pieces nor a queued bounce buffer needs to
-        // leave.
+        // leave, nor a message that waits for a match.
         let void = |entry: &BacklogEntry| match entry.kind {
             EntryKind::Control(Body::Rendezvous { .. }) => true,
             EntryKind::Pieces { .. } => !matches!(entry.payload, Source::Region { .. }),
-            EntryKind::Eager { .. } => matches!(entry.payload, Source::Bounce { .. }),
+            EntryKind::Eager { acknowledge, .. } => {
+                matches!(entry.payload, Source::Bounce { .. }) || acknowledge.is_some()
+            }
             _ => false,
         };
-        if let Some(PendingWork { backlog, .. }) = state.pending.as_deref_mut() {
+        let Endpoint { peers, transfers, backlogged, .. } = self;
+        if let Some(PendingWork { backlog, .. }) = peers[from.0 as usize].pending.as_deref_mut() {
+            if let Some(entry) = backlog.front_mut()
+                && entry.sent > 0
+                && let EntryKind::Eager { acknowledge: Some(transfer), .. } = entry.kind
+                && let Some(State::Send { request, .. }) = transfers.end(transfer).map(|entry| entry.state)
+            {
+                entry.await_last_packet(request); // a message that has started ends with its last packet
+            }
             let before = backlog.len();
             backlog.retain(|entry| !void(entry));
-            let removed = before - backlog.len();
-            self.backlogged -= removed as u32;
+            *backlogged -= (before - backlog.len()) as u32;
         }
         self.free_bounce_buffers(from, driver);
         for transfer in self.transfers.with_peer(from) {
             if let Some(State::Send { request, .. }) = self.transfers.get(transfer, from).copied() {
                 self.transfers.end(transfer);
-                if let Some(entry) = self.unsent(from, request)
-                    && let EntryKind::Eager { acknowledge, .. } = &mut entry.kind
-                {
-                    // It waited for the match. Now it waits only for its own last packet.
-                    *acknowledge = None;
-                    entry.complete = Some(request);
-                    continue;
-                }
                 let outcome = Outcome::Lost { peer: Some(from), fault: PeerFault::Closed };
                 driver.complete(request, outcome);
             }

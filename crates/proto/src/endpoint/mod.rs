@@ -87,8 +87,12 @@ impl PeerEntry {
     }
 
     /// The backlog, in order.
-    fn backlog(&self) -> impl ExactSizeIterator<Item = &BacklogEntry> {
-        self.pending.as_deref().map_or_else(Default::default, |pending| pending.backlog.iter())
+    fn backlog(&self) -> impl Iterator<Item = &BacklogEntry> {
+        self.pending.as_deref().into_iter().flat_map(|pending| pending.backlog.iter())
+    }
+
+    fn backlog_len(&self) -> usize {
+        self.pending.as_deref().map_or(0, |pending| pending.backlog.len())
     }
 
     #[inline]

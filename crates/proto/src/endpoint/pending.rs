@@ -15,11 +15,57 @@ use crate::time::Instant;
 /// Capacity of the empty backlog that is kept for reuse, for all peers together.
 const MAX_SPARE_ENTRIES: usize = 256;
 
+/// The entries that wait to be sent to one peer, in order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Backlog {
+    entries: VecDeque<BacklogEntry>,
+    /// Entries that searches could visit, for tests that count instead of timing.
+    #[cfg(test)]
+    pub visits: core::cell::Cell<usize>,
+}
+
+impl Backlog {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[inline]
+    pub fn front_mut(&mut self) -> Option<&mut BacklogEntry> {
+        self.entries.front_mut()
+    }
+
+    pub fn back_mut(&mut self) -> Option<&mut BacklogEntry> {
+        self.entries.back_mut()
+    }
+
+    /// All entries. An event that ends one operation must not visit them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &BacklogEntry> {
+        self.visit_all();
+        self.entries.iter()
+    }
+
+    /// Removes the entries that `keep` rejects.
+    pub fn retain(&mut self, keep: impl FnMut(&BacklogEntry) -> bool) {
+        self.visit_all();
+        self.entries.retain(keep);
+    }
+
+    fn visit_all(&self) {
+        #[cfg(test)]
+        self.visits.set(self.visits.get() + self.entries.len());
+    }
+}
+
 /// Pending work with one peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingWork {
     /// The entries that wait to be sent, in order.
-    pub backlog: VecDeque<BacklogEntry>,
+    pub backlog: Backlog,
     /// Compulsory returns, which leave before the backlog.
     pub compulsory: Compulsory,
     /// Since when the head of the backlog waits for credit.
@@ -63,7 +109,7 @@ impl PendingWork {
 
     /// Heap memory that it uses. Unit: bytes.
     pub fn bytes(&self) -> usize {
-        self.backlog.capacity() * size_of::<BacklogEntry>() + self.acks.bytes()
+        self.backlog.entries.capacity() * size_of::<BacklogEntry>() + self.acks.bytes()
     }
 }
 
@@ -91,7 +137,8 @@ impl Spare {
 
     /// Adds an entry to a backlog.
     #[inline]
-    pub fn push(&mut self, backlog: &mut VecDeque<BacklogEntry>, entry: BacklogEntry) {
+    pub fn push(&mut self, backlog: &mut Backlog, entry: BacklogEntry) {
+        let Backlog { entries: backlog, .. } = backlog;
         if backlog.is_empty() {
             *backlog = core::mem::take(&mut self.backlog);
             if backlog.capacity() == 0 {
@@ -103,7 +150,8 @@ impl Spare {
 
     /// Removes the first entry of a backlog, and keeps its memory if that was the last.
     #[inline]
-    pub fn pop(&mut self, backlog: &mut VecDeque<BacklogEntry>) {
+    pub fn pop(&mut self, backlog: &mut Backlog) {
+        let Backlog { entries: backlog, .. } = backlog;
         backlog.pop_front();
         if backlog.is_empty() {
             let emptied = core::mem::take(backlog);

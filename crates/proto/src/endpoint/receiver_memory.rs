@@ -18,7 +18,7 @@ use crate::driver::Driver;
 use crate::event::{Peer, SendLevel, Transfer};
 use crate::packet::Geometry;
 use crate::table::{Number, Table};
-use crate::transfer::State;
+use crate::transfer::{SendStage, State};
 
 /// Cost of the link from one block of unexpected payload to the next. Unit: bytes.
 const LINK_BYTES: u64 = 4;
@@ -206,8 +206,10 @@ pub(super) enum Stage {
     Waiting,
     /// It was announced by a rendezvous packet.
     Announced,
-    /// The peer has requested the payload in packets.
+    /// The peer has requested the payload in packets, and these wait in the backlog.
     Fetched,
+    /// The requested packets have left.
+    Left,
 }
 
 /// The sender's side: the bounce buffers for receivers without memory.
@@ -260,17 +262,26 @@ impl BounceBuffers {
         }
     }
 
-    /// The bounce buffer of this number, if `peer` can know of it.
-    fn known(&mut self, number: u32, peer: Peer) -> Option<&mut BounceBuffer> {
-        let known = |buffer: &&mut BounceBuffer| buffer.peer == peer && buffer.stage != Stage::Waiting;
-        self.table.get_mut(number).filter(known)
+    /// The bounce buffer of this number for `peer`.
+    fn of_peer(&mut self, number: u32, peer: Peer) -> Option<&mut BounceBuffer> {
+        self.table.get_mut(number).filter(|buffer| buffer.peer == peer)
     }
 
-    /// The length of a bounce buffer whose payload `peer` requests in packets.
-    pub fn fetch(&mut self, number: u32, peer: Peer) -> Option<u64> {
-        let buffer = self.known(number, peer)?;
-        buffer.stage = Stage::Fetched;
-        Some(u64::from(buffer.bytes))
+    /// `peer` requests the first `length` bytes of a bounce buffer in packets. Returns whether it may: it has not
+    /// before.
+    pub fn fetch(&mut self, number: u32, peer: Peer, length: u64) -> bool {
+        let announced = |buffer: &&mut BounceBuffer| {
+            buffer.stage == Stage::Announced && (1..=u64::from(buffer.bytes)).contains(&length)
+        };
+        let buffer = self.of_peer(number, peer).filter(announced);
+        buffer.map(|buffer| buffer.stage = Stage::Fetched).is_some()
+    }
+
+    /// The last requested packet of a bounce buffer has left.
+    pub fn pieces_left(&mut self, transfer: Transfer) {
+        if let Some(buffer) = transfer.bounce_buffer().and_then(|number| self.table.get_mut(number)) {
+            buffer.stage = Stage::Left;
+        }
     }
 
     pub fn end(&mut self, transfer: Transfer) {
@@ -495,18 +506,16 @@ impl Endpoint {
         driver: &mut D,
     ) -> bool {
         for number in (first..).take(count as usize) {
-            let Some(&mut BounceBuffer { stage, .. }) = self.bounce_buffers.known(number, peer) else {
+            match self.bounce_buffers.of_peer(number, peer).map(|buffer| buffer.stage) {
+                Some(Stage::Announced | Stage::Left) => {}
                 // A goodbye has freed it already; the peer still acknowledges what it received before.
-                return self.peer(peer).said_goodbye;
-            };
+                None | Some(Stage::Waiting) => return self.peer(peer).said_goodbye,
+                Some(Stage::Fetched) => return false, // requested pieces have not left
+            }
             let transfer = Transfer::of_bounce_buffer(number);
             let pending = self.peer(peer).pending.as_deref_mut();
-            let PendingWork { backlog, bounce_buffers, .. } =
+            let PendingWork { bounce_buffers, .. } =
                 pending.expect("a peer with bounce buffers has pending work");
-            let unsent = |payload| matches!(payload, Source::Bounce { transfer: of, .. } if of == transfer);
-            if stage == Stage::Fetched && backlog.iter().any(|entry| unsent(entry.payload)) {
-                return false; // requested pieces have not left
-            }
             *bounce_buffers -= 1;
             self.bounce_buffers.end(transfer);
             driver.free_bounce(transfer);
@@ -542,5 +551,6 @@ pub(super) fn announce(
         let transfer = bounce_buffers.begin(to, entry.bytes, Stage::Announced);
         return Some((transfer, Source::Bounce { transfer, offset: 0 }));
     }
-    Some((transfers.begin(to, State::Send { request, length: entry.bytes }), entry.payload))
+    let stage = SendStage::Queued;
+    Some((transfers.begin(to, State::Send { request, length: entry.bytes, stage }), entry.payload))
 }

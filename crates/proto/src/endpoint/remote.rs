@@ -15,9 +15,9 @@ use super::sending::{BacklogEntry, EntryKind};
 use super::{Endpoint, Refusal};
 use crate::action::{Destination, Direction, MemoryCopy, Outcome, Source};
 use crate::driver::Driver;
-use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Request, Transfer};
+use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Transfer};
 use crate::packet::Body;
-use crate::transfer::{PayloadPath, State};
+use crate::transfer::{PayloadPath, SendStage, State};
 
 impl Endpoint {
     pub(super) fn read<D: Driver>(&mut self, read: RemoteCommand, driver: &mut D) -> Result<(), Refusal> {
@@ -74,35 +74,27 @@ impl Endpoint {
             // A goodbye has ended it already; the peer still acknowledges what it received before.
             return self.peer(from).said_goodbye;
         };
+        // No operation may end before we have sent it: until then we use the program's buffer.
         let request = match state {
-            State::Send { request, .. } if !refused => request,
-            State::Write { request, path: PayloadPath::Packets, .. } => request,
+            State::Send { request, stage: SendStage::Left, .. } if !refused => request,
+            State::Send { request, stage: SendStage::Started, .. } if !refused => {
+                // The first packet of an eager message can match before its last packet has left.
+                self.transfers.end(transfer);
+                let pending = self.peer(from).pending.as_deref_mut();
+                let entry = pending.and_then(|pending| pending.backlog.front_mut());
+                entry.expect("a started message is at the front of the backlog").await_last_packet(request);
+                return true;
+            }
+            State::Write { request, path: PayloadPath::Left, .. } => request,
             State::Read { request, path: PayloadPath::Packets, .. } if refused => request,
             _ => return false,
         };
-        if let Some(entry) = self.unsent(from, request) {
-            // The first packet of an eager message can match before its last packet has left. We use the program's
-            // buffer until then. No other operation may end before we have sent it.
-            let EntryKind::Eager { acknowledge, .. } = &mut entry.kind else { return false };
-            *acknowledge = None;
-            entry.complete = Some(request);
-            self.transfers.end(transfer);
-            return true;
-        }
         self.transfers.end(transfer);
         driver.complete(request, if refused { Outcome::Refused } else { Outcome::Done });
         true
     }
 
-    /// The backlog entry for `to` with payload from the buffer of `request`.
-    pub(super) fn unsent(&mut self, to: Peer, request: Request) -> Option<&mut BacklogEntry> {
-        let pending = self.peer(to).pending.as_deref_mut()?;
-        pending.backlog.iter_mut().find(|entry| {
-            matches!(entry.payload, Source::Request { request: of, .. } if of == request) && entry.bytes > 0
-        })
-    }
-
-    /// The receiver of a rendezvous requests the payload in packets.
+    /// The receiver of a rendezvous requests the payload in packets. It may do so once.
     pub(super) fn fetch_arrived<D: Driver>(
         &mut self,
         from: Peer,
@@ -113,18 +105,21 @@ impl Endpoint {
     ) -> bool {
         if let Some(number) = transfer.bounce_buffer() {
             let payload = Source::Bounce { transfer, offset: 0 };
-            let known = self.bounce_buffers.fetch(number, from).is_some_and(|whole| length <= whole);
+            let known = self.bounce_buffers.fetch(number, from, length);
             if known {
-                let pieces = BacklogEntry::payload(EntryKind::Pieces { transfer: reply }, length, payload);
-                self.submit(from, pieces, driver);
+                let kind = EntryKind::Pieces { transfer: reply, ours: None };
+                self.submit(from, BacklogEntry::payload(kind, length, payload), driver);
             }
             return known || self.peer(from).said_goodbye;
         }
         match self.transfers.get(transfer, from) {
-            Some(&mut State::Send { request, length: whole }) if length <= whole => {
-                let payload = Source::Request { request, offset: 0 };
-                let pieces = BacklogEntry::payload(EntryKind::Pieces { transfer: reply }, length, payload);
-                self.submit(from, pieces, driver);
+            Some(State::Send { request, length: whole, stage: stage @ SendStage::Left })
+                if (1..=*whole).contains(&length) =>
+            {
+                let payload = Source::Request { request: *request, offset: 0 };
+                (*stage, *whole) = (SendStage::Fetched, 0);
+                let kind = EntryKind::Pieces { transfer: reply, ours: Some(transfer) };
+                self.submit(from, BacklogEntry::payload(kind, length, payload), driver);
                 true
             }
             _ => false,
@@ -236,7 +231,11 @@ impl Endpoint {
         driver: &mut D,
     ) -> bool {
         let entry = if self.allows(key, offset, length, false) {
-            BacklogEntry::payload(EntryKind::Pieces { transfer }, length, Source::Region { key, offset })
+            BacklogEntry::payload(
+                EntryKind::Pieces { transfer, ours: None },
+                length,
+                Source::Region { key, offset },
+            )
         } else {
             BacklogEntry::control(Body::Finished { transfer, count: 1, refused: true })
         };

@@ -9,7 +9,7 @@ use crate::driver::Driver;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
 use crate::flow::RoomQuery;
 use crate::packet::{Body, Geometry, Marks, Packet, Space};
-use crate::transfer::State;
+use crate::transfer::{SendStage, State};
 
 /// An entry of a peer's backlog: it leaves in one packet or several.
 #[derive(Clone, Copy, Debug)]
@@ -31,10 +31,25 @@ pub(super) enum EntryKind {
     Eager { space: Space, tag: u64, data: Option<u64>, acknowledge: Option<Transfer> },
     /// One packet without payload.
     Control(Body),
-    /// The response to a fetch or read of the peer's `transfer`.
-    Pieces { transfer: Transfer },
+    /// The response to a fetch or read of the peer's `transfer`. `ours`: the send that is fetched, if it has no bounce
+    /// buffer.
+    Pieces { transfer: Transfer, ours: Option<Transfer> },
     /// A remote write.
     Write { transfer: Transfer, key: u64, offset: u64, data: Option<u64> },
+}
+
+impl EntryKind {
+    /// Our send or write that the entry serves, if it has a name that the peer can answer to.
+    fn own_transfer(&self) -> Option<Transfer> {
+        match *self {
+            EntryKind::Eager { acknowledge, .. } => acknowledge,
+            EntryKind::Control(Body::Rendezvous { transfer, .. }) | EntryKind::Write { transfer, .. } => {
+                Some(transfer)
+            }
+            EntryKind::Pieces { ours, .. } => ours,
+            EntryKind::Control(_) => None,
+        }
+    }
 }
 
 impl BacklogEntry {
@@ -53,6 +68,14 @@ impl BacklogEntry {
         BacklogEntry { kind, sent: 0, bytes, payload, complete: None, number: 0 }
     }
 
+    /// The eager message of `request` waited for the match. Now it waits only for its own last packet.
+    pub(super) fn await_last_packet(&mut self, request: Request) {
+        if let EntryKind::Eager { acknowledge, .. } = &mut self.kind {
+            *acknowledge = None;
+            self.complete = Some(request);
+        }
+    }
+
     /// The body of the next packet if it carries `payload_bytes` of payload.
     fn body(&self, payload_bytes: u64) -> Body {
         let last = self.sent + payload_bytes == self.bytes;
@@ -62,7 +85,7 @@ impl BacklogEntry {
             }
             EntryKind::Eager { .. } => Body::More { offset: self.sent as u32 },
             EntryKind::Control(body) => body,
-            EntryKind::Pieces { transfer } => Body::Piece { transfer, offset: self.sent, last },
+            EntryKind::Pieces { transfer, .. } => Body::Piece { transfer, offset: self.sent, last },
             EntryKind::Write { transfer, key, offset, data } => {
                 let left = self.bytes - self.sent - payload_bytes;
                 let data = if last { data } else { None };
@@ -136,8 +159,9 @@ impl Endpoint {
         self.counters.messages_sent += 1;
         self.counters.bytes_sent += bytes;
         let mut entry = if bytes <= self.config.eager_bytes.min(u64::from(u32::MAX)) {
-            let acknowledge = (level == SendLevel::Matched)
-                .then(|| self.transfers.begin(to, State::Send { request, length: 0 }));
+            let acknowledge = (level == SendLevel::Matched).then(|| {
+                self.transfers.begin(to, State::Send { request, length: 0, stage: SendStage::Queued })
+            });
             let payload = Source::Request { request, offset: 0 };
             let mut entry =
                 BacklogEntry::payload(EntryKind::Eager { space, tag, data, acknowledge }, bytes, payload);
@@ -145,7 +169,8 @@ impl Endpoint {
             entry
         } else {
             self.counters.rendezvous_sent += 1;
-            let transfer = self.transfers.begin(to, State::Send { request, length: bytes });
+            let stage = SendStage::Queued;
+            let transfer = self.transfers.begin(to, State::Send { request, length: bytes, stage });
             let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
             // The payload names what the packet announces. The packet carries none of it.
             BacklogEntry { payload: Source::Request { request, offset: 0 }, ..BacklogEntry::control(body) }
@@ -397,7 +422,7 @@ impl Endpoint {
                 && !regions.get(&key).is_some_and(|region| region.allows(offset, entry.bytes, false))
             {
                 // The region was deregistered during the read, or replaced: the reader gets a refusal.
-                if let EntryKind::Pieces { transfer } = entry.kind {
+                if let EntryKind::Pieces { transfer, .. } = entry.kind {
                     *entry = BacklogEntry::control(Body::Finished { transfer, count: 1, refused: true });
                 }
             }
@@ -432,16 +457,23 @@ impl Endpoint {
                 grants.piggyback(&config.geometry, used_bytes, slots, finished, pool, counters);
             let packet = grants.header(body, payload_bytes, entry.number, granted_total, marks);
             driver.transmit(to, &packet, payload);
+            if let Some(transfer) = entry.kind.own_transfer() {
+                transfers.packet_left(transfer, to, finished);
+            }
             if finished {
                 if let Some(request) = entry.complete {
                     driver.complete(request, Outcome::Done);
                 }
-                if let (EntryKind::Eager { .. }, Source::Bounce { transfer, .. }) =
-                    (entry.kind, entry.payload)
-                {
-                    pending.bounce_buffers -= 1;
-                    bounce_buffers.end(transfer);
-                    driver.free_bounce(transfer);
+                match (entry.kind, entry.payload) {
+                    (EntryKind::Eager { .. }, Source::Bounce { transfer, .. }) => {
+                        pending.bounce_buffers -= 1;
+                        bounce_buffers.end(transfer);
+                        driver.free_bounce(transfer);
+                    }
+                    (EntryKind::Pieces { .. }, Source::Bounce { transfer, .. }) => {
+                        bounce_buffers.pieces_left(transfer);
+                    }
+                    _ => {}
                 }
                 spare.pop(&mut pending.backlog);
                 *backlogged -= 1;

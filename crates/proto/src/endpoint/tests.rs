@@ -293,6 +293,85 @@ fn a_synchronous_send_waits_for_the_match_and_for_its_last_packet() {
     assert_eq!(sender.credits_back(1), ["retire", "transmit more 32", "done 0"]);
 }
 
+/// Messages that wait in tests of their cost.
+const WAITING: u32 = 1000;
+
+impl Bench {
+    /// Entries of the backlog that searches have visited or could have visited.
+    fn backlog_visits(&self) -> usize {
+        let pending = self.machine.peers[PEER.0 as usize].pending.as_deref();
+        pending.map_or(0, |pending| pending.backlog.visits.get())
+    }
+}
+
+#[test]
+fn the_end_of_an_operation_visits_no_waiting_message() {
+    let finished = |transfer| Body::Finished { transfer, count: 1, refused: false };
+    // A message whose payload the receiver copies.
+    let mut sender = with_credits(1);
+    assert_eq!(sender.send(0, 5000), ["transmit rendezvous 0"]);
+    (1..=WAITING).for_each(|request| drop(sender.send(request, 8)));
+    assert_eq!(sender.arrive(finished(Transfer(0)), 0), ["done 0", "retire", "credit total 1"]);
+    assert_eq!(sender.backlog_visits(), 0, "rendezvous");
+    // A remote write in packets.
+    let mut sender = with_credits(1);
+    let write = RemoteCommand { request: Request(0), peer: PEER, key: 5, offset: 0, bytes: 8, data: None };
+    assert_eq!(sender.post(Command::Write(write)), ["transmit write 8"]);
+    (1..=WAITING).for_each(|request| drop(sender.send(request, 8)));
+    assert_eq!(sender.arrive(finished(Transfer(0)), 0), ["done 0", "retire", "credit total 1"]);
+    assert_eq!(sender.backlog_visits(), 0, "write");
+    // A synchronous message that has left.
+    let mut sender = with_credits(1);
+    assert_eq!(sender.send_at(0, 8, SendLevel::Matched), ["transmit eager 8"]);
+    (1..=WAITING).for_each(|request| drop(sender.send(request, 8)));
+    assert_eq!(sender.arrive(finished(Transfer(0)), 0), ["done 0", "retire", "credit total 1"]);
+    assert_eq!(sender.backlog_visits(), 0, "synchronous");
+    // A bounce buffer whose payload has left in packets.
+    let mut sender = with_credits(2);
+    sender.arrive_with_rendezvous_only(true);
+    assert_eq!(sender.inject(0, 8), ["bounce 0", "transmit rendezvous 0", "done 0"]);
+    let transfer = Transfer::of_bounce_buffer(0);
+    let fetch = Body::Fetch { transfer, reply: Transfer(5), length: 8 };
+    assert_eq!(sender.arrive_keeping_rendezvous_only(fetch), ["transmit piece 8", "retire"]);
+    (1..=WAITING).for_each(|request| drop(sender.send(request, 8)));
+    assert_eq!(sender.finished(0, 1)[..2], ["free bounce 0", "retire"]);
+    assert_eq!(sender.backlog_visits(), 0, "bounce buffer");
+}
+
+/// Its buffer is still in use, and the receiver cannot have what has not left.
+#[test]
+fn an_acknowledgement_of_what_has_not_left_is_rejected() {
+    let finished = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
+    let write = RemoteCommand { request: Request(1), peer: PEER, key: 5, offset: 0, bytes: 8, data: None };
+    let waiting: [fn(&mut Bench) -> Vec<String>; 2] =
+        [|sender| sender.send_at(1, 8, SendLevel::Matched), |sender| sender.send(1, 5000)];
+    for post in waiting {
+        let mut sender = with_credits(1);
+        sender.send(0, 8); // this spends the only credit
+        assert_eq!(post(&mut sender), [""; 0]);
+        assert_eq!(sender.arrive(finished, 0), ["retire", "drop peer", "lost 1"]);
+    }
+    let mut sender = with_credits(1);
+    sender.send(0, 8);
+    assert_eq!(sender.post(Command::Write(write)), [""; 0]);
+    assert_eq!(sender.arrive(finished, 0), ["retire", "drop peer", "lost 1"]);
+    // The receiver has requested the payload in packets, and these wait.
+    let mut sender = with_credits(1);
+    assert_eq!(sender.send(1, 5000), ["transmit rendezvous 0"]);
+    let fetch = Body::Fetch { transfer: Transfer(0), reply: Transfer(5), length: 5000 };
+    assert_eq!(sender.arrive(fetch, 0), ["retire", "credit total 1"]);
+    assert_eq!(sender.arrive(finished, 0), ["retire", "drop peer", "lost 1"]);
+}
+
+#[test]
+fn a_second_request_for_the_payload_of_a_message_is_rejected() {
+    let mut sender = with_credits(8);
+    assert_eq!(sender.send(0, 2000), ["transmit rendezvous 0"]);
+    let fetch = Body::Fetch { transfer: Transfer(0), reply: Transfer(5), length: 50 };
+    assert_eq!(sender.arrive(fetch, 0), ["transmit piece 50", "retire"]);
+    assert_eq!(sender.arrive(fetch, 0), ["retire", "drop peer", "lost 0"]);
+}
+
 #[test]
 fn a_multi_receive_buffer_packs_messages_and_is_released_with_the_last() {
     let mut receiver = with_credits(64);
@@ -498,6 +577,22 @@ fn a_goodbye_cancels_queued_rendezvous() {
     assert_eq!(sender.arrive(Body::Goodbye, 0), ["lost 1", "retire", "credit total 1"]);
     assert_eq!(sender.credits_back(1), ["retire"]);
     assert!(sender.machine.is_quiescent());
+}
+
+#[test]
+fn a_goodbye_ends_queued_synchronous_sends() {
+    for bytes in [0, 8] {
+        let mut sender = with_credits(1);
+        sender.send(0, 8);
+        assert_eq!(sender.send_at(1, bytes, SendLevel::Matched), [""; 0]);
+        assert_eq!(sender.arrive(Body::Goodbye, 0), ["lost 1", "retire", "credit total 1"]);
+        assert_eq!(sender.credits_back(1), ["retire"]);
+    }
+    // The first packet has left, so the rest follows.
+    let mut sender = with_credits(1);
+    assert_eq!(sender.send_at(0, 40, SendLevel::Matched), ["transmit eager 8"]);
+    assert_eq!(sender.arrive(Body::Goodbye, 0), ["retire", "credit total 1"]);
+    assert_eq!(sender.credits_back(1), ["retire", "transmit more 32", "done 0"]);
 }
 
 #[test]

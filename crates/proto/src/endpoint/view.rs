@@ -45,7 +45,7 @@ impl Endpoint {
                     Outbound::Absent | Outbound::Connecting | Outbound::Lost(_) => None,
                 },
                 receiving: state.path.grants.receiver.as_ref().map(|receiver| receiver.view(&self.pool)),
-                backlog: state.backlog().len() as u32,
+                backlog: state.backlog_len() as u32,
                 stalled_since,
                 stalled_ns: stalled_ns + stalled_since.map_or(0, |since| now.since_ns(since)),
             }
