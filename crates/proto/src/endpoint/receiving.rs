@@ -160,6 +160,12 @@ impl Endpoint {
                 let Some(range) = self.match_posted(space, &envelope, driver) else { break };
                 self.deliver(message, range, driver);
             }
+            // It may have closed. Its buffer is then free, or waits for its messages.
+            if let Some(lost) = self.only_failed_peers_match(&pattern)
+                && self.posted.remove_request(request).is_some()
+            {
+                self.fail_multi(index, request, lost, driver);
+            }
             return;
         }
         if let Some(message) = self.unexpected.find(&pattern) {

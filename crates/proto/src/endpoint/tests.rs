@@ -612,6 +612,23 @@ fn a_dead_peer_fails_any_source_multi_receives() {
 }
 
 #[test]
+fn a_multi_receive_for_failed_peers_takes_what_has_arrived_and_is_lost() {
+    let mut survivor = with_credits(4);
+    survivor.eager(8, 8);
+    survivor.event(Event::Lost { peer: PEER, fault: PeerFault::Died });
+    let received = ["deliver 8", "free", "received 0 8 at 0 last false", "lost 0"];
+    assert_eq!(survivor.receive(0, 100, Some(10)), received);
+    assert_eq!(survivor.receive(1, 100, Some(10)), ["lost 1"], "from any source");
+    let pattern = Pattern { from: Some(PEER), ..ANY };
+    let receive = ReceiveCommand { request: Request(2), pattern, capacity_bytes: 100, multi: Some(10) };
+    assert_eq!(survivor.post(Command::Receive(receive)), ["lost 2"], "from the dead peer");
+    let pattern = Pattern { from: Some(Peer(2)), ..ANY };
+    let receive = ReceiveCommand { request: Request(3), pattern, capacity_bytes: 100, multi: Some(10) };
+    assert_eq!(survivor.post(Command::Receive(receive)), [""; 0], "from another peer");
+    assert_eq!(survivor.post(Command::Cancel { request: Request(3) }), ["canceled 3"]);
+}
+
+#[test]
 fn without_credits_the_sender_asks_for_room_once() {
     let mut sender = bench(Scheme::Unlimited, 4);
     assert_eq!(sender.send(0, 8), ["ask room"]);
