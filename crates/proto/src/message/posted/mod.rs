@@ -5,6 +5,8 @@
 //! message then asks each index for the oldest receive with its key. It takes the oldest of these by the number given
 //! at posting.
 //!
+//! A cancel in a long list also turns it into indexes, and adds a map from requests to receives.
+//!
 //! Receives of selectors beyond [`MAX_INDEXES`] are searched in order; no MPI library has so many. A peer without
 //! receives uses no memory. This file does not know payloads.
 
@@ -12,7 +14,7 @@
 mod tests;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::index::{Index, Selector};
@@ -76,6 +78,8 @@ struct Indexed {
     indexes: Vec<Index>,
     /// Slots of receives whose selector has no index, in order.
     unindexed: Vec<u32>,
+    /// The slots of all receives by request, since the first cancel.
+    by_request: Option<BTreeMap<Request, u32>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -85,6 +89,9 @@ struct SpaceQueue {
     indexed: Option<Box<Indexed>>,
     /// Number of receives from any source.
     any_source_count: u32,
+    /// Receives visited one by one, for tests that count instead of timing.
+    #[cfg(test)]
+    visits: u64,
 }
 
 /// All posted receives of an endpoint.
@@ -193,17 +200,16 @@ impl PostedQueue {
         queue.list.get(place).map(|posted| posted.request)
     }
 
-    /// Removes the receive of `request`. Cost: visits every receive.
+    /// Removes the receive of `request`.
     pub fn remove_request(&mut self, request: Request) -> Option<Posted> {
-        let wanted = |posted: &Posted| posted.request == request;
-        [&mut self.untagged, &mut self.tagged].into_iter().find_map(|queue| queue.take(wanted, 1).pop())
+        [&mut self.untagged, &mut self.tagged].into_iter().find_map(|queue| queue.remove_request(request))
     }
 
     /// Removes all directed receives from `peer` and, if `any_source_too`, those from any source.
     pub fn remove_for_peer(&mut self, peer: Peer, any_source_too: bool) -> Vec<Posted> {
         let waits = |posted: &Posted| posted.from().map_or(any_source_too, |from| from == peer);
-        let mut removed = self.untagged.take(waits, usize::MAX);
-        removed.append(&mut self.tagged.take(waits, usize::MAX));
+        let mut removed = self.untagged.take(waits);
+        removed.append(&mut self.tagged.take(waits));
         removed.sort_by_key(|posted| posted.order);
         removed
     }
@@ -265,19 +271,36 @@ impl SpaceQueue {
         })
     }
 
-    /// Removes the first `most` receives that `wanted` accepts, in no particular order.
-    fn take(&mut self, wanted: impl Fn(&Posted) -> bool, most: usize) -> Vec<Posted> {
+    fn remove_request(&mut self, request: Request) -> Option<Posted> {
+        if self.indexed.is_none() && self.list.len() <= LINEAR_SEARCH {
+            let place = self.list.iter().position(|posted| posted.request == request)?;
+            let removed = self.list.remove(place).expect("a place that was found");
+            self.removed(&removed);
+            return Some(removed);
+        }
+        let slot = self.index().slot_of(request)?;
+        let removed = self.index().remove(slot);
+        self.removed(&removed);
+        Some(removed)
+    }
+
+    /// Removes the receives that `wanted` accepts, in no particular order.
+    fn take(&mut self, wanted: impl Fn(&Posted) -> bool) -> Vec<Posted> {
         let mut taken = Vec::new();
+        #[cfg(test)]
+        {
+            self.visits += self.iter().count() as u64;
+        }
         match &mut self.indexed {
             None => self.list.retain(|posted| {
-                let take = taken.len() < most && wanted(posted);
+                let take = wanted(posted);
                 if take {
                     taken.push(*posted);
                 }
                 !take
             }),
             Some(indexed) => {
-                let slots = indexed.entries.iter().filter(|(_, posted)| wanted(posted)).take(most);
+                let slots = indexed.entries.iter().filter(|(_, posted)| wanted(posted));
                 let slots: Vec<u32> = slots.map(|(slot, _)| slot).collect();
                 taken.extend(slots.into_iter().map(|slot| indexed.remove(slot)));
             }
@@ -311,6 +334,9 @@ impl Indexed {
     fn add(&mut self, posted: Posted) {
         let slot = self.entries.insert(posted);
         self.count += 1;
+        if let Some(by_request) = &mut self.by_request {
+            by_request.insert(posted.request, slot);
+        }
         let selector = Selector::of(&posted.pattern());
         let entries = &self.entries;
         let known = self.indexes.iter_mut().find(|index| index.selector() == selector);
@@ -343,10 +369,21 @@ impl Indexed {
         indexed.chain(unindexed).map(|slot| (slot, posted(slot))).min_by_key(|(_, posted)| posted.order)
     }
 
+    /// The slot of the receive of `request`.
+    #[cold]
+    fn slot_of(&mut self, request: Request) -> Option<u32> {
+        let entries = &self.entries;
+        let build = || entries.iter().map(|(slot, posted)| (posted.request, slot)).collect();
+        self.by_request.get_or_insert_with(build).get(&request).copied()
+    }
+
     fn bytes(&self) -> usize {
+        // A node of the map is between half full and full.
+        let by_request = self.by_request.as_ref().map_or(0, BTreeMap::len) * 2 * size_of::<(Request, u32)>();
         let table = self.indexes.capacity() * size_of::<Index>();
         let indexes = table + self.indexes.iter().map(Index::bytes).sum::<usize>();
-        size_of::<Self>() + self.entries.bytes() + indexes + self.unindexed.capacity() * size_of::<u32>()
+        let unindexed = self.unindexed.capacity() * size_of::<u32>();
+        size_of::<Self>() + self.entries.bytes() + indexes + unindexed + by_request
     }
 
     #[inline(never)]
@@ -361,7 +398,11 @@ impl Indexed {
             index.expect("the index of the selector").unlink(slot, |slot| key(entries, selector, slot));
         }
         self.count -= 1;
-        self.entries.remove(slot)
+        let removed = self.entries.remove(slot);
+        if let Some(by_request) = &mut self.by_request {
+            by_request.remove(&removed.request);
+        }
+        removed
     }
 }
 

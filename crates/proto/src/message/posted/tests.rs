@@ -10,7 +10,28 @@ fn pattern(from: Option<u32>, tag: u64, ignore: u64) -> Pattern {
 
 fn visits(queue: &PostedQueue) -> u64 {
     let indexed = queue.tagged.indexed.as_ref().expect("a long queue is indexed");
-    indexed.indexes.iter().map(|index| index.visits.get()).sum()
+    queue.tagged.visits + indexed.indexes.iter().map(|index| index.visits.get()).sum::<u64>()
+}
+
+#[test]
+fn a_cancel_among_many_receives_visits_few_of_them() {
+    const COUNT: u32 = 10_000;
+    let mut queue = PostedQueue::default();
+    let post = |queue: &mut PostedQueue, number: u32| {
+        queue.post(Request(number), pattern(Some(number % 7), u64::from(number), 0), 8, None);
+    };
+    (0..COUNT).for_each(|number| post(&mut queue, number));
+    // The reverse order is the worst for a list. Receives that are posted in between are found as well.
+    for number in (1000..COUNT).rev() {
+        assert_eq!(queue.remove_request(Request(number)).map(|posted| posted.request), Some(Request(number)));
+        if number % 10 == 0 {
+            post(&mut queue, COUNT + number);
+            assert!(queue.remove_request(Request(COUNT + number)).is_some());
+        }
+    }
+    assert!(queue.remove_request(Request(COUNT)).is_none(), "no such receive");
+    let each = visits(&queue) / u64::from(COUNT);
+    assert!(each <= 20, "{each} visits a cancel");
 }
 
 #[test]
