@@ -435,6 +435,27 @@ fn copies_within_a_process_work_in_both_directions() {
     }
 }
 
+/// The program of a closed endpoint may have reused its memory.
+#[test]
+fn copies_with_a_closed_peer_fail() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    a.connect(Peer(0), &b.address()).expect("connected");
+    accept(&mut b, Peer(1));
+    let (mut there, mut here) = ([5u8; 100], [0u8; 100]);
+    let address = there.as_mut_ptr() as u64;
+    assert_eq!(
+        b.copy(Peer(1), Direction::Get, address, &memory(&mut here), 0, 100),
+        Ok(CopyStatus::Done),
+        "it is open"
+    );
+    a.close();
+    for direction in [Direction::Get, Direction::Put] {
+        let result = b.copy(Peer(1), direction, address, &memory(&mut here), 0, 100);
+        assert_eq!(result, Err(CopyFault::Closed), "{direction:?}");
+    }
+}
+
 #[test]
 fn a_second_lane_of_an_address_is_not_read() {
     let dir = directory();

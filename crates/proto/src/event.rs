@@ -120,6 +120,8 @@ pub enum CopyFault {
     Forbidden,
     /// The other process has ended.
     Gone,
+    /// The other endpoint has closed in good order. Its memory may hold something else now.
+    Closed,
     /// The addresses were not valid there.
     BadAddress,
 }

@@ -443,12 +443,36 @@ impl ShmLink {
             entry.segment = Some(PeerSegment::open(locks, &target).map_err(|reason| match reason {
                 // The peer lives. This message can travel in packets.
                 Unavailable::Refused(_) | Unavailable::OtherLockFile => CopyFault::BadAddress,
-                Unavailable::Missing | Unavailable::Dead | Unavailable::Closed | Unavailable::Foreign => {
-                    CopyFault::Gone
-                }
+                Unavailable::Closed => CopyFault::Closed,
+                Unavailable::Missing | Unavailable::Dead | Unavailable::Foreign => CopyFault::Gone,
             })?);
         }
         entry.segment.as_ref().ok_or(CopyFault::Gone)
+    }
+
+    /// Copies, or starts a cooperative copy.
+    fn start_copy(
+        &mut self,
+        peer: Peer,
+        direction: Direction,
+        address: u64,
+        memory: &UserMemory,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<CopyStatus, CopyFault> {
+        let (cross_memory, pid, namespace) = (self.cross_memory, self.pid, self.pid_namespace);
+        let facts = *self.segment_of(peer)?.facts();
+        if facts.pid_namespace != namespace || !cross_memory {
+            return Err(CopyFault::Forbidden);
+        }
+        if facts.pid == pid {
+            cross_memory::copy_inside(direction, address, memory, offset, bytes)?;
+        } else if self.cooperative_copy && bytes >= COOPERATIVE_COPY_BYTES && direction == Direction::Get {
+            return self.copy_cooperatively(peer, facts.pid, address, memory, offset, bytes);
+        } else {
+            cross_memory::copy_across(facts.pid, direction, address, memory, offset, bytes)?;
+        }
+        self.check_source_valid(peer).map(|()| CopyStatus::Done)
     }
 
     /// `None`: the peer runs, but this process cannot open its segment for the moment, or waits in its queue.
@@ -724,19 +748,10 @@ impl Link for ShmLink {
         offset: u64,
         bytes: u64,
     ) -> Result<CopyStatus, CopyFault> {
-        let (cross_memory, pid, namespace) = (self.cross_memory, self.pid, self.pid_namespace);
-        let facts = *self.segment_of(peer)?.facts();
-        if facts.pid_namespace != namespace || !cross_memory {
-            return Err(CopyFault::Forbidden);
+        match self.start_copy(peer, direction, address, memory, offset, bytes) {
+            Ok(CopyStatus::Pending) => Ok(CopyStatus::Pending),
+            result => self.check_open(peer, result),
         }
-        if facts.pid == pid {
-            cross_memory::copy_inside(direction, address, memory, offset, bytes)?;
-        } else if self.cooperative_copy && bytes >= COOPERATIVE_COPY_BYTES && direction == Direction::Get {
-            return self.copy_cooperatively(peer, facts.pid, address, memory, offset, bytes);
-        } else {
-            cross_memory::copy_across(facts.pid, direction, address, memory, offset, bytes)?;
-        }
-        self.check_source_valid(peer).map(|()| CopyStatus::Done)
     }
 
     fn copy_result(&mut self, peer: Peer) -> Option<Result<(), CopyFault>> {
@@ -745,7 +760,7 @@ impl Link for ShmLink {
         };
         let result = copy.result()?;
         self.pending_copies.remove(&peer);
-        Some(result.and_then(|()| self.check_source_valid(peer)))
+        Some(self.check_open(peer, result.and_then(|()| self.check_source_valid(peer))))
     }
 
     #[inline]

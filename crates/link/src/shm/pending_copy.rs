@@ -55,6 +55,15 @@ impl PendingCopy {
 }
 
 impl ShmLink {
+    /// The result of a copy with `peer`. An endpoint marks its segment closed before its program may reuse memory that
+    /// the endpoint has announced. So the copied bytes are those that were announced only if the segment is open still.
+    pub(super) fn check_open<T>(&self, peer: Peer, result: Result<T, CopyFault>) -> Result<T, CopyFault> {
+        sync::read_fence(); // the state is read after the bytes
+        let segment = self.peers.get(&peer).and_then(|entry| entry.segment.as_ref());
+        let closed = segment.is_some_and(|segment| segment.header().is_closed());
+        if closed { Err(CopyFault::Closed) } else { result }
+    }
+
     /// Checks after a copy that the source was valid. A peer that gives this endpoint up says so in a lane before its
     /// program may reuse the buffer. So without such a sign the copied bytes are those that the peer announced.
     pub(super) fn check_source_valid(&self, peer: Peer) -> Result<(), CopyFault> {

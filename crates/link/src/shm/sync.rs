@@ -75,6 +75,12 @@ mod native {
         if full { fence(Ordering::SeqCst) } else { compiler_fence(Ordering::SeqCst) }
     }
 
+    /// Loads after it happen after all loads before it.
+    #[inline]
+    pub fn read_fence() {
+        fence(Ordering::Acquire);
+    }
+
     /// A word to sleep on, shared between processes.
     #[repr(transparent)]
     #[derive(Debug, Default)]
@@ -217,6 +223,9 @@ mod modelled {
     }
     pub fn light_fence(_full: bool) {
         fence(Ordering::SeqCst);
+    }
+    pub fn read_fence() {
+        fence(Ordering::Acquire);
     }
 
     /// A futex that never times out. A lost wake-up is then a deadlock, which loom reports.

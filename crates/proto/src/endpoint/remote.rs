@@ -300,6 +300,7 @@ impl Endpoint {
         match result {
             Ok(()) => self.copied(transfer, driver),
             Err(CopyFault::Gone) => self.lose(peer, PeerFault::Died, driver),
+            Err(CopyFault::Closed) => self.lose(peer, PeerFault::Closed, driver),
             // The kernel forbids all copies, or cannot copy at these addresses.
             Err(fault @ (CopyFault::Forbidden | CopyFault::BadAddress)) => {
                 if fault == CopyFault::Forbidden {

@@ -557,6 +557,19 @@ fn an_orderly_close_fails_sends_to_the_peer_and_keeps_receives() {
 }
 
 #[test]
+fn a_copy_from_a_closed_sender_fails_its_receive_only() {
+    let mut receiver = with_credits(8);
+    receiver.rendezvous(5000, 1);
+    assert_eq!(receiver.receive(0, 5000, None), ["copy 5000"]);
+    receiver.receive(1, 8, None); // from any source
+    let done = Event::CopyDone { transfer: Transfer(0), result: Err(crate::event::CopyFault::Closed) };
+    assert_eq!(receiver.event(done), ["drop peer", "lost 0"]);
+    assert_eq!(receiver.machine.fault(PEER), Some(PeerFault::Closed));
+    assert_eq!(receiver.machine.counters().peers_lost, 0);
+    assert_eq!(receiver.receive(2, 8, None), [""; 0], "others may still send");
+}
+
+#[test]
 fn two_closing_endpoints_do_not_wait_for_each_other() {
     let mut closing = with_credits(4);
     assert_eq!(closing.send(0, 5000), ["transmit rendezvous 0"]);
