@@ -15,6 +15,7 @@ mod bounce_buffers;
 mod bounce_limit;
 pub mod config;
 mod driver;
+mod expectation;
 pub mod node_memory;
 mod observe;
 mod operations;
@@ -36,6 +37,7 @@ use back_pressure::BackPressure;
 use bounce_limit::BounceLimitWait;
 use config::Settings;
 use driver::{EventDriver, Io, POSTED, Posted};
+use expectation::Laps;
 use operations::Outstanding;
 use peer_checks::PeerChecks;
 use read_spin::ReadSpin;
@@ -242,6 +244,9 @@ pub struct Engine<L: Link = ShmLink> {
     caller: usize,
     /// Calls of `progress`, modulo 2^32.
     progress_calls: u32,
+    /// The number of the call of `progress` at the last peek.
+    peeked_at: Option<u32>,
+    laps: Laps,
     peers_checked_at: Clock,
     peer_checks: PeerChecks,
     close_ms: u32,
@@ -364,6 +369,8 @@ impl<L: Link> Engine<L> {
             read_spin: ReadSpin::new(weir_link::cores::TICKS && !oversubscribed && !several_threads),
             caller: 0,
             progress_calls: 0,
+            peeked_at: None,
+            laps: Laps::default(),
             peers_checked_at: Clock::now(),
             peer_checks: PeerChecks::default(),
             close_ms: settings.close_ms,
@@ -491,6 +498,7 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     pub fn peek(&mut self, post: Post, pattern: Pattern, then: PeekThen) -> Result<(), PostError> {
         self.progress();
+        self.peeked_at = Some(self.progress_calls);
         let request = self.begin(post, Operation::Peek, pattern.space, UserMemory::EMPTY)?;
         self.post(Command::Peek { request, pattern, then });
         Ok(())

@@ -235,9 +235,12 @@ impl<L: Link> Engine<L> {
         match pause {
             Pause::Spin => std::hint::spin_loop(),
             // The caller did something else and does not wait. Its peers may still die.
-            Pause::CallerWasBusy { now } => {
-                self.allow_yield();
-                self.check_peers_if_due(now);
+            Pause::CallerWasBusy { now } => self.return_at_once(now),
+            Pause::Yield { .. } | Pause::Sleep { .. } if !self.caller_may_wait() => {
+                if self.oversubscribed {
+                    weir_link::cores::yield_now();
+                }
+                self.return_at_once(Clock::now());
             }
             Pause::Yield { now } => {
                 weir_link::cores::yield_now();
@@ -252,6 +255,12 @@ impl<L: Link> Engine<L> {
                 self.after_pause(None);
             }
         }
+    }
+
+    /// The end of a pause that does not delay its caller.
+    fn return_at_once(&mut self, now: Clock) {
+        self.allow_yield();
+        self.check_peers_if_due(now);
     }
 
     /// Sleeps until something arrives or the machine has a deadline, at most `at_most_ns`; for blocking reads.
@@ -362,6 +371,7 @@ impl<L: Link> Engine<L> {
         self.allow_yield();
         let now = Clock::now();
         self.waiting.resumed(yielded, now);
+        self.restart_lap();
         self.check_peers_if_due(now);
     }
 

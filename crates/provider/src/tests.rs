@@ -677,7 +677,8 @@ fn one_idle_engine_sleeps_and_several_do_not() {
             let nothing = (table(side.queue().ops).read)(side.queue(), OutArray::none(), 1);
             assert_eq!(nothing, -11);
         };
-        let one = open();
+        let (one, mut awaited) = (open(), [0; 8]);
+        one.receive(&mut awaited, FiAddr::MAX, 1, 1);
         let before = sleeps();
         assert!((0..100_000).any(|_| {
             read(&one);
@@ -703,6 +704,8 @@ fn one_idle_engine_sleeps_and_several_do_not() {
 fn reading_an_unchanged_counter_yields_the_core() {
     run_in_child(|| {
         let one = Side::open(threading::DOMAIN, version(1, 21), cq_format::TAGGED, 0);
+        let mut awaited = [0; 8];
+        one.receive(&mut awaited, FiAddr::MAX, 1, 1);
         let before = sleeps();
         assert!((0..100_000).any(|_| {
             assert_eq!(one.sent(), 0);

@@ -357,6 +357,17 @@ impl Endpoint {
         self.posted.bytes()
     }
 
+    /// Whether there was contact with any peer, ourselves included.
+    pub fn has_contacts(&self) -> bool {
+        self.peers.contacted().next().is_some()
+    }
+
+    /// Number of multi-receive buffers that have not ended.
+    #[inline]
+    pub fn multi_receives(&self) -> usize {
+        self.multi.count()
+    }
+
     /// Number of backlog entries of all peers.
     pub fn backlogged(&self) -> u32 {
         self.backlogged

@@ -125,6 +125,11 @@ struct MultiBuffer {
 }
 
 impl MultiBuffers {
+    /// Buffers that have not ended.
+    pub(super) fn count(&self) -> usize {
+        self.buffers.len() - self.free.len()
+    }
+
     fn add(&mut self, capacity_bytes: u64, min_free_bytes: u64) -> u32 {
         let buffer = MultiBuffer {
             capacity_bytes,

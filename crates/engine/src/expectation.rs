@@ -1,0 +1,118 @@
+//! Expectation: whether the caller of an empty read can be waiting for this endpoint.
+//!
+//! An MPI library reads the completion queue also while it works on other things: messages of a rank to itself, or
+//! another device. Each sleep then delays that work until the sleep's time-out. So only a caller that expects
+//! something from here sleeps.
+//!
+//! | outstanding | expectation | empty reads |
+//! |---|---|---|
+//! | a send, a receive, a remote access, or a look for a message a moment ago | something | spin, yield, sleep |
+//! | multi-receive buffers or registered memory only, and there are peers | perhaps | sleep after [`QUICK_LAPS`] quick laps |
+//! | nothing, or only what nobody can fill | nothing | return at once; with more ranks than cores, yield |
+//!
+//! MPI libraries keep multi-receive buffers posted all the time. Their one-sided operations wait for messages in these
+//! buffers only. Such a caller comes back within a microsecond, time after time. A caller that copies a few kilobytes
+//! between two reads takes longer.
+
+use weir_link::cores::ticks;
+use weir_link::{Link, sched_yield};
+
+use crate::Engine;
+
+/// Laps in a row after which a caller with multi-receive buffers only waits. A working library has quick laps too.
+const QUICK_LAPS: u32 = 100;
+/// Longest quick lap, from the end of a read or of the program's yield to the next read. Unit: ticks of the processor,
+/// 2 to 4 for each nanosecond.
+const MAX_LAP_TICKS: u64 = 4000;
+/// Calls of `progress` within which a look for a message counts. The program repeats the look while it waits.
+const PEEK_CALLS: u32 = 64;
+
+/// What the caller can expect from this endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expectation {
+    /// An operation is outstanding.
+    Something,
+    /// Peers may fill a multi-receive buffer, or access registered memory.
+    Perhaps,
+    /// Nothing.
+    Nothing,
+}
+
+/// Counts the quick laps of a caller.
+#[derive(Debug, Default)]
+pub(crate) struct Laps {
+    /// When the last empty read ended. Unit: ticks.
+    read_ended_at: u64,
+    quick_in_a_row: u32,
+}
+
+impl Laps {
+    /// Notes that the caller is back, at `now`. `yielded`: it has just ended a yield. Returns whether it waits.
+    fn waits(&mut self, now: u64, yielded: bool) -> bool {
+        let quick = yielded || now.wrapping_sub(self.read_ended_at) <= MAX_LAP_TICKS;
+        self.quick_in_a_row = if quick { self.quick_in_a_row.saturating_add(1) } else { 0 };
+        self.read_ended_at = now;
+        self.quick_in_a_row >= QUICK_LAPS
+    }
+}
+
+impl<L: Link> Engine<L> {
+    fn expectation(&self) -> Expectation {
+        let multi_receives = self.machine.multi_receives();
+        let peeked = self.peeked_at.is_some_and(|at| self.progress_calls.wrapping_sub(at) <= PEEK_CALLS);
+        // While closing, peers still take what only this endpoint holds.
+        if self.io.operations.count() > multi_receives
+            || self.machine.backlogged() > 0
+            || self.machine.next_deadline().is_some()
+            || self.io.awaits_other_events()
+            || self.closed
+            || peeked
+        {
+            Expectation::Something
+        } else if (multi_receives > 0 || !self.io.regions.is_empty()) && self.machine.has_contacts() {
+            Expectation::Perhaps
+        } else {
+            Expectation::Nothing
+        }
+    }
+
+    /// Whether the caller of an empty read may wait for this endpoint, so that it may be put to sleep.
+    #[inline(never)]
+    pub(crate) fn caller_may_wait(&mut self) -> bool {
+        match self.expectation() {
+            Expectation::Something => true,
+            Expectation::Perhaps => self.laps.waits(ticks(), sched_yield::has_just_yielded(MAX_LAP_TICKS)),
+            Expectation::Nothing => false,
+        }
+    }
+
+    /// Notes the end of a sleep or a yield inside a read.
+    pub(crate) fn restart_lap(&mut self) {
+        self.laps.read_ended_at = ticks();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_that_works_now_and_then_does_not_wait() {
+        let (mut laps, mut now) = (Laps::default(), 1 << 40);
+        for lap in 0..10_000_u64 {
+            now += if lap % u64::from(QUICK_LAPS) == 0 { MAX_LAP_TICKS + 1 } else { 500 };
+            assert!(!laps.waits(now, false), "lap {lap}");
+        }
+    }
+
+    #[test]
+    fn a_caller_that_only_yields_waits_after_some_laps() {
+        let (mut laps, mut now) = (Laps::default(), 1 << 40);
+        let mut waits = || {
+            now += 100 * MAX_LAP_TICKS;
+            laps.waits(now, true)
+        };
+        assert_eq!((0..1000).position(|_| waits()), Some(QUICK_LAPS as usize - 1));
+        assert!(waits(), "it still waits");
+    }
+}
