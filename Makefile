@@ -1,4 +1,5 @@
-# Builds, tests and installs weir. `make` alone lists all targets. They write to out/ and target/ only.
+# Builds, tests and installs weir. `make` alone lists all targets. They write to out/ and target/ only, with one
+# exception: `make test` as root installs Debian's chromium if no browser is installed.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

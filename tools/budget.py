@@ -30,6 +30,8 @@ DEFAULT = [f"{job}:{size}" for size in SIZES for job in ("stream:0", "stream:1",
 LAYERS = ["provider", "engine", "proto", "link"]
 # Calls of the provider that post a message; one send of rank 0 is one message, in a round trip also one receive.
 POSTS = re.compile(r"weir_fi::(tagged|message)::(inject|injectdata|send|senddata|sendmsg|recv|recvmsg)$")
+READ = "weir_fi::cq::read"
+PAUSE = "weir_fi::domain_state::State::pause"
 
 
 class Profile:
@@ -144,6 +146,7 @@ def main():
         subprocess.run([MPI / "bin/mpicc", "-O2", "-o", scratch / "measure", ROOT / "tests/mpi/measure.c"], check=True)
         columns = ["weir", *LAYERS, "library", "memcpy", "libc", "MPI"]
         print(f"{'':20}{'messages':>9}{'reads':>7}{'empty':>7}" + "".join(f"{name:>9}" for name in columns))
+        missing = {READ, PAUSE}
         for job in jobs:
             what, rank, size = job.split(":")
             profile = counted(what, rank, size, scratch)
@@ -153,12 +156,15 @@ def main():
             messages = max(posts.values())
             layers = profile.layers
             layers["weir"] = sum(layers[name] for name in [*LAYERS, "library", "memcpy"])
-            reads = profile.calls["weir_fi::cq::read"] / messages
-            pauses = profile.calls["weir_fi::handle::State::pause"] / messages
+            missing -= profile.calls.keys()
+            reads = profile.calls[READ] / messages
+            pauses = profile.calls[PAUSE] / messages
             row = "".join(f"{layers[name] / messages:9.1f}" for name in columns)
             print(f"{job:20}{messages:9}{reads:7.2f}{pauses:7.2f}{row}")
-            calls = [name for name in posts if posts[name] * 2 > messages] + ["weir_fi::cq::read"]
+            calls = [name for name in posts if posts[name] * 2 > messages] + [READ]
             print("    " + ", ".join(f"{name} {profile.inclusive[name] / messages:.0f}" for name in calls))
+        if missing:
+            sys.exit(f"no profile has a call of {', '.join(sorted(missing))}: the function was renamed or inlined")
 
 
 if __name__ == "__main__":

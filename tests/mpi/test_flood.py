@@ -58,7 +58,7 @@ def test_without_cross_memory_attach_payload_travels_in_packets(over_weir, messa
 
 def test_a_sender_without_bounce_buffers_completes(over_weir):
     """No sender may use bounce buffers, and a non-blocking program still completes."""
-    flags = [*setting("UNEXPECTED_BUDGET", 64 * KIB), *setting("RETAIN_BYTES", 65536)]
+    flags = [*setting("UNEXPECTED_BUDGET", 64 * KIB), *setting("BOUNCE_BYTES", 65536)]
     found, report = flood(over_weir, 1, 200, 2048, "nonblocking", "late", *flags)
     assert all(rank["counters"]["peak_bounce_bytes"] <= 65536 for rank in report["ranks"])
 

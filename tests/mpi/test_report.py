@@ -99,11 +99,11 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
 
 
 def test_a_sender_without_bounce_buffers_logs_it(over_weir):
-    small = ["--set", "FI_WEIR_UNEXPECTED_BUDGET=65536", "--set", "FI_WEIR_RETAIN_BYTES=65536", "--set", "FI_WEIR_STALL_MS=500"]
+    small = ["--set", "FI_WEIR_UNEXPECTED_BUDGET=65536", "--set", "FI_WEIR_BOUNCE_BYTES=65536", "--set", "FI_WEIR_STALL_MS=500"]
     program = [launch.compile_c(LATE), "3", "10000", "2048", "anybody"]
     outcome, _ = over_weir(2, program, flags=small, timeout=60)
     assert "all 10000 arrived" in outcome.output, outcome
-    limit = r"copies of messages for receivers without room up to its limit of 64 KiB \(FI_WEIR_RETAIN_BYTES\)"
+    limit = r"copies of messages for receivers without room up to its limit of 64 KiB \(FI_WEIR_BOUNCE_BYTES\)"
     until = r"until rank 0 receives, which has not taken \d+ messages"
     assert re.search(rf"^weir: rank 1 holds {limit}, and no receiver has taken one for \d+ ms: .* {until}$", outcome.output, re.M), outcome
 

@@ -47,6 +47,43 @@ fn assert_all(problems: impl Fn(&str) -> Vec<String>) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
+/// Fixed parts of output that pages show, with the file that prints them.
+const SHOWN: &[(&str, &str, &str)] = &[
+    ("docs/how-to/own-mpiexec.md", "crates/cli/src/explain.rs", " endpoints open"),
+    ("docs/how-to/own-mpiexec.md", "crates/cli/src/explain.rs", "no send has waited for credit for "),
+    ("docs/how-to/own-mpiexec.md", "crates/cli/src/doctor/mpis.rs", ": 2 ranks used weir; settings: "),
+    ("docs/how-to/debug-a-stall.md", "crates/cli/src/explain.rs", "no send has waited for credit for "),
+    ("docs/how-to/debug-a-stall.md", "crates/cli/src/explain.rs", " for each other, in a cycle"),
+    ("docs/how-to/debug-a-stall.md", "crates/cli/src/explain.rs", ", which waits for no credit"),
+    ("docs/tutorial/who-floods-whom.md", "crates/cli/src/explain.rs", " endpoints open"),
+    ("docs/tutorial/who-floods-whom.md", "crates/cli/src/explain.rs", ", which waits for no credit"),
+    (
+        "docs/tutorial/first-run.md",
+        "crates/cli/src/doctor/mod.rs",
+        "all FI_WEIR_* variables of the environment are valid",
+    ),
+    ("docs/how-to/containers.md", "crates/cli/src/clean.rs", " stale mailboxes from "),
+    ("docs/how-to/tune-a-host.md", "crates/cli/src/tune.rs", "The host was not idle (load "),
+    ("docs/how-to/tune-a-host.md", "crates/cli/src/tune.rs", "on an idle host another value may be best."),
+    ("docs/how-to/tune-a-host.md", "crates/cli/src/tune.rs", "; `weir run` reads it from there."),
+    ("docs/how-to/read-the-report.md", "crates/cli/src/page/mod.rs", "unexpected messages, peak"),
+    ("docs/how-to/read-the-report.md", "crates/cli/src/page/mod.rs", "waited for credit"),
+    ("docs/how-to/read-the-report.md", "crates/cli/src/page/timeline.rs", "peer state"),
+];
+
+#[test]
+fn pages_show_output_as_the_command_prints_it() {
+    let mut missing = Vec::new();
+    for (page, source, text) in SHOWN {
+        for file in [page, source] {
+            if !std::fs::read_to_string(root().join(file)).unwrap().contains(text) {
+                missing.push(format!("{file} does not contain {text:?}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "\n{}", missing.join("\n"));
+}
+
 /// Command lines of the fences `sh` and `sh,no-test`, continuation lines joined, here-documents left out.
 fn shell_lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();

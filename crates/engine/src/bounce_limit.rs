@@ -1,4 +1,4 @@
-//! The limit on bounce buffers (`FI_WEIR_RETAIN_BYTES`): what an injected send does when they take all the memory that
+//! The limit on bounce buffers (`FI_WEIR_BOUNCE_BYTES`): what an injected send does when they take all the memory that
 //! they may.
 //!
 //! It returns [`PostError::Full`] as long as receivers free bounce buffers. If none was freed for [`MAX_WAIT`], the

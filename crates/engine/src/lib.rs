@@ -184,7 +184,7 @@ pub enum PostError {
     },
     /// The receiver has no room and the bounce buffers are at their limit. Progress may make room.
     #[error(
-        "copies of messages for receivers without room take {limit_bytes} bytes, which is the limit (FI_WEIR_RETAIN_BYTES); try again after making progress"
+        "copies of messages for receivers without room take {limit_bytes} bytes, which is the limit (FI_WEIR_BOUNCE_BYTES); try again after making progress"
     )]
     Full {
         /// The limit.
@@ -344,7 +344,7 @@ impl<L: Link> Engine<L> {
             max_backlog: MAX_BACKLOG,
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: settings.unexpected_budget_bytes,
-            bounce_bytes: settings.retain_limit_bytes(peers),
+            bounce_bytes: settings.bounce_limit_bytes(peers),
             planned_peers: peers,
             planned_quota_slots: settings
                 .quota(peers)

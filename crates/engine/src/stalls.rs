@@ -178,7 +178,7 @@ pub(crate) fn bounce_limit_line(
         }
     };
     format!(
-        "{sender} holds copies of messages for receivers without room up to its limit of {limit} (FI_WEIR_RETAIN_BYTES), \
+        "{sender} holds copies of messages for receivers without room up to its limit of {limit} (FI_WEIR_BOUNCE_BYTES), \
          and no receiver has taken one for {age}: {until}"
     )
 }

@@ -41,7 +41,7 @@ pub(super) const ADAPTIVE_GROWTH: &str = "FI_WEIR_ADAPTIVE_GROWTH";
 pub(super) const QUOTA_REST: &str = "FI_WEIR_QUOTA_REST";
 pub(super) const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
 pub(super) const UNEXPECTED_BUDGET: &str = "FI_WEIR_UNEXPECTED_BUDGET";
-pub(super) const RETAIN_BYTES: &str = "FI_WEIR_RETAIN_BYTES";
+pub(super) const BOUNCE_BYTES: &str = "FI_WEIR_BOUNCE_BYTES";
 pub(super) const CROSS_MEMORY: &str = "FI_WEIR_CROSS_MEMORY";
 pub(super) const SKIP_YIELDS: &str = "FI_WEIR_SKIP_YIELDS";
 pub(super) const MAX_PEERS: &str = "FI_WEIR_MAX_PEERS";
@@ -163,7 +163,7 @@ pub const SETTINGS: &[SettingInfo] = &[
                Beyond it the payload stays with the senders (unit: bytes).",
     },
     SettingInfo {
-        variable: RETAIN_BYTES,
+        variable: BOUNCE_BYTES,
         default: "0",
         allowed: "0 to 1099511627776",
         help: "Memory of a sender for bounce buffers, which hold messages whose receivers have no room; 0: \
@@ -241,7 +241,7 @@ pub const SETTINGS: &[SettingInfo] = &[
 ];
 
 /// Former names of settings and their present names. The allowed values are the same.
-const RENAMED: &[(&str, &str)] = &[("FI_WEIR_ADMIT", ATTACH)];
+const RENAMED: &[(&str, &str)] = &[("FI_WEIR_ADMIT", ATTACH), ("FI_WEIR_RETAIN_BYTES", BOUNCE_BYTES)];
 
 pub(super) fn known_variables() -> String {
     SETTINGS.iter().map(|setting| setting.variable).collect::<Vec<_>>().join(", ")

@@ -20,7 +20,7 @@ pub use list::{PREFIX, SETTINGS, SettingInfo, check_names};
 pub use plan::{DEFAULT_SLOTS_PER_SENDER, MailboxPlan, Placement};
 
 /// All ranks of a node together use at most 1 / this of its memory for bounce buffers.
-const RETAIN_DIVISOR: u64 = 2;
+const BOUNCE_DIVISOR: u64 = 2;
 
 /// A setting that is not allowed. Its text is one line with the variable, the value and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -149,8 +149,8 @@ pub struct Settings {
     pub eager_bytes: u32,
     /// `FI_WEIR_UNEXPECTED_BUDGET`: the unexpected-message budget. Unit: bytes.
     pub unexpected_budget_bytes: u64,
-    /// `FI_WEIR_RETAIN_BYTES`: memory for bounce buffers; 0: see [`Settings::retain_limit_bytes`]. Unit: bytes.
-    pub retain_bytes: u64,
+    /// `FI_WEIR_BOUNCE_BYTES`: memory for bounce buffers; 0: see [`Settings::bounce_limit_bytes`]. Unit: bytes.
+    pub bounce_bytes: u64,
     /// `FI_WEIR_CROSS_MEMORY` (`0`, `1`): copy large messages directly between processes.
     pub cross_memory: bool,
     /// `FI_WEIR_SKIP_YIELDS` (`0`, `1`): skip redundant yields of the MPI library ([`weir_link::sched_yield`]).
@@ -189,7 +189,7 @@ impl Default for Settings {
             quota_rest: QuotaRest::First,
             eager_bytes: 16384,
             unexpected_budget_bytes: 16 << 20,
-            retain_bytes: 0,
+            bounce_bytes: 0,
             cross_memory: true,
             skip_yields: true,
             max_peers: 4096,
@@ -253,7 +253,7 @@ impl Settings {
             eager_bytes: read_number(&given, EAGER_BYTES, 0..=1 << 20)?.unwrap_or(default.eager_bytes),
             unexpected_budget_bytes: read_bytes(&given, UNEXPECTED_BUDGET, 1 << 16..=1 << 40)?
                 .unwrap_or(default.unexpected_budget_bytes),
-            retain_bytes: read_bytes(&given, RETAIN_BYTES, 0..=1 << 40)?.unwrap_or(default.retain_bytes),
+            bounce_bytes: read_bytes(&given, BOUNCE_BYTES, 0..=1 << 40)?.unwrap_or(default.bounce_bytes),
             cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
             skip_yields: read_word(&given, SKIP_YIELDS, &SWITCH)?.unwrap_or(default.skip_yields),
             max_peers: read_number(&given, MAX_PEERS, 1..=4096)?.unwrap_or(default.max_peers),
@@ -270,9 +270,9 @@ impl Settings {
 
     /// Most memory that a sender uses for bounce buffers, with `ranks` ranks on this node (0: not known, counts as
     /// one). Unit: bytes.
-    pub fn retain_limit_bytes(&self, ranks: u32) -> u64 {
-        match self.retain_bytes {
-            0 => node_memory::available_bytes() / RETAIN_DIVISOR / u64::from(ranks.max(1)),
+    pub fn bounce_limit_bytes(&self, ranks: u32) -> u64 {
+        match self.bounce_bytes {
+            0 => node_memory::available_bytes() / BOUNCE_DIVISOR / u64::from(ranks.max(1)),
             given => given,
         }
     }
@@ -331,7 +331,7 @@ impl Settings {
             QUOTA_REST => Some(rest.into()),
             EAGER_BYTES => Some(self.eager_bytes.to_string()),
             UNEXPECTED_BUDGET => Some(self.unexpected_budget_bytes.to_string()),
-            RETAIN_BYTES => Some(self.retain_bytes.to_string()),
+            BOUNCE_BYTES => Some(self.bounce_bytes.to_string()),
             CROSS_MEMORY => Some(switch(self.cross_memory)),
             SKIP_YIELDS => Some(switch(self.skip_yields)),
             MAX_PEERS => Some(self.max_peers.to_string()),

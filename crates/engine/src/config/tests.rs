@@ -58,7 +58,7 @@ fn every_setting_is_read_and_written_back() {
         (QUOTA_REST, "round"),
         (EAGER_BYTES, "1048576"),
         (UNEXPECTED_BUDGET, "65536"),
-        (RETAIN_BYTES, "1099511627776"),
+        (BOUNCE_BYTES, "1099511627776"),
         (CROSS_MEMORY, "0"),
         (MAX_PEERS, "1"),
         (IDLE_BYTES, "0"),
@@ -198,7 +198,7 @@ fn numbers_outside_their_range_are_rejected() {
         (ADAPTIVE_MAX, 0, 65535),
         (EAGER_BYTES, 0, 1_048_576),
         (UNEXPECTED_BUDGET, 1 << 16, 1 << 40),
-        (RETAIN_BYTES, 0, 1 << 40),
+        (BOUNCE_BYTES, 0, 1 << 40),
         (STALL_MS, 0, 3_600_000),
         (MAX_PEERS, 1, 4096),
         (IDLE_BYTES, 0, 4_294_967_295),
@@ -260,6 +260,10 @@ fn a_former_name_is_rejected_with_the_name_that_replaces_it() {
     assert_eq!(
         error.to_string(),
         "FI_WEIR_ADMIT: this setting is called FI_WEIR_ATTACH now; set FI_WEIR_ATTACH instead"
+    );
+    assert_eq!(
+        check_names([String::from("FI_WEIR_RETAIN_BYTES")]).unwrap_err().to_string(),
+        "FI_WEIR_RETAIN_BYTES: this setting is called FI_WEIR_BOUNCE_BYTES now; set FI_WEIR_BOUNCE_BYTES instead"
     );
 }
 
