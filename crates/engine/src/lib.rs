@@ -46,13 +46,14 @@ use weir_link::memory::UserMemory;
 use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
 use weir_proto::{
-    Body, Command, Config, Counters, DataRegion, Endpoint, Event, MAX_UNEXPECTED, MessageId, Outcome, Packet,
-    Pattern, PeekThen, Peer, ReceiveCommand, Refusal, RemoteCommand, Request, SendCommand, SendLevel, Space,
+    Body, Command, Config, Counters, DataRegion, Endpoint, Event, MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED,
+    MessageId, Outcome, Packet, Pattern, PeekThen, Peer, ReceiveCommand, Refusal, RemoteCommand, Request,
+    SendCommand, SendLevel, Space,
 };
 
 /// Bound: outstanding operations. Beyond it posting returns [`PostError::Again`].
 pub const MAX_OPERATIONS: u32 = 1 << 20;
-/// Bound: sends and packets that wait for credit. Beyond it sends return [`PostError::Again`]; receives do not.
+/// Bound: sends and packets that wait for credit at one peer. Beyond it sends return [`PostError::Again`]; receives do not.
 pub const MAX_BACKLOG: u32 = 1 << 16;
 /// Capacity for completions that an empty queue retains.
 const MAX_SPARE_COMPLETIONS: usize = 4096;
@@ -445,6 +446,7 @@ impl<L: Link> Engine<L> {
         match refusal {
             Refusal::Operations => PostError::Again { limit: MAX_OPERATIONS },
             Refusal::Backlog => PostError::Again { limit: MAX_BACKLOG },
+            Refusal::RemoteOperations => PostError::Again { limit: MAX_REMOTE_OPERATIONS },
             Refusal::BounceBuffers => self.wait_for_bounce_buffer(to),
             Refusal::Early => unreachable!("the engine acts in time"),
         }

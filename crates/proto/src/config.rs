@@ -128,6 +128,10 @@ pub const MAX_CREDIT_SLOTS: u32 = 16;
 /// Bound on the eager limit. A first packet that claims a longer message is malformed. Unit: bytes.
 pub const MAX_EAGER_BYTES: u64 = 1 << 20;
 
+/// Bound on the outstanding remote reads and writes of an endpoint with one peer. The peer keeps at most as many answers
+/// that wait for credit. An initiator that exceeds it is malformed.
+pub const MAX_REMOTE_OPERATIONS: u32 = 1 << 16;
+
 /// Bound on the cost of an unexpected message beside its payload, with lists and indexes. A message of 4 GiB or more,
 /// or with completion data beyond 32 bits, costs about 200 bytes more. Unit: bytes.
 pub const ENVELOPE_BYTES: u64 = 64;
@@ -152,7 +156,8 @@ pub struct Config {
     pub cross_memory: bool,
     /// Remote reads and writes up to this size travel in packets even with `cross_memory`. Unit: bytes.
     pub remote_inline_bytes: u64,
-    /// Bound on backlog entries of all peers. Beyond it the endpoint refuses sends, reads and writes that would wait.
+    /// Bound on the backlog entries of each peer. Beyond it the endpoint refuses sends, reads and writes to this peer that
+    /// would wait.
     pub max_backlog: u32,
     /// Bound on queued unexpected messages. The machine drops a peer that exceeds it. At most [`MAX_UNEXPECTED`].
     pub max_unexpected: u32,

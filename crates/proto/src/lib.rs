@@ -27,7 +27,7 @@ pub mod wire;
 pub use action::{Action, Destination, Direction, Envelope, MemoryCopy, Outcome, Source};
 pub use config::{
     AttachPolicy, Config, DataRegion, ENVELOPE_BYTES, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES,
-    MAX_UNEXPECTED, Scheme,
+    MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED, Scheme,
 };
 pub use counters::{Counters, PACKET_KINDS};
 pub use driver::{Driver, Recorder};

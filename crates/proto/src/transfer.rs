@@ -32,6 +32,13 @@ pub(crate) enum State {
     Write { request: Request, key: u64, offset: u64, bytes: u64, data: Option<u64>, path: PayloadPath },
 }
 
+impl State {
+    /// Whether it is a remote read or write.
+    fn is_remote(&self) -> bool {
+        matches!(self, State::Read { .. } | State::Write { .. })
+    }
+}
+
 /// How far a send is. It determines which packets are valid next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendStage {
@@ -68,10 +75,19 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transfers {
     entries: Table<Entry>,
+    /// Number of remote reads and writes, by peer. May be shorter than the list of peers.
+    remote_operations: Vec<u32>,
 }
 
 impl Transfers {
     pub fn begin(&mut self, peer: Peer, state: State) -> Transfer {
+        if state.is_remote() {
+            let index = peer.0 as usize;
+            if self.remote_operations.len() <= index {
+                self.remote_operations.resize(index + 1, 0);
+            }
+            self.remote_operations[index] += 1;
+        }
         Transfer(self.entries.insert(Entry { peer, state }))
     }
 
@@ -97,7 +113,16 @@ impl Transfers {
     }
 
     pub fn end(&mut self, transfer: Transfer) -> Option<Entry> {
-        self.entries.remove(transfer.0)
+        let entry = self.entries.remove(transfer.0)?;
+        if entry.state.is_remote() {
+            self.remote_operations[entry.peer.0 as usize] -= 1;
+        }
+        Some(entry)
+    }
+
+    /// Number of our remote reads and writes with `peer`.
+    pub fn remote_operations(&self, peer: Peer) -> u32 {
+        self.remote_operations.get(peer.0 as usize).copied().unwrap_or(0)
     }
 
     pub fn with_peer(&self, peer: Peer) -> Vec<Transfer> {

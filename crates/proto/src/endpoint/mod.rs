@@ -118,8 +118,10 @@ impl PeerEntry {
 pub enum Refusal {
     /// The driver holds as many operations as it can ([`Driver::can_hold`]).
     Operations,
-    /// As many entries as allowed wait for credit ([`Config::max_backlog`]).
+    /// As many entries as allowed wait for credit at the peer ([`Config::max_backlog`]).
     Backlog,
+    /// As many remote reads and writes with the peer as allowed are outstanding ([`crate::MAX_REMOTE_OPERATIONS`]).
+    RemoteOperations,
     /// An injected message does not fit into the bounce buffers ([`Config::bounce_bytes`]).
     BounceBuffers,
     /// The driver acts early, and what the packet causes depends on the time ([`Driver::acts_early`]).
@@ -469,7 +471,9 @@ impl Endpoint {
 
     /// Whether the bounds allow an operation that may wait for credit with `bytes` bytes to `to`.
     fn check_bounds<D: Driver>(&self, to: Peer, bytes: u64, driver: &D) -> Result<(), Refusal> {
-        if self.backlogged >= self.config.max_backlog && self.would_wait(to, bytes) {
+        let state = self.peers.full_entry(to.0 as usize);
+        let waiting = state.map_or(0, PeerEntry::backlog_len);
+        if waiting >= self.config.max_backlog as usize && self.would_wait(to, bytes) {
             return Err(Refusal::Backlog);
         }
         if driver.can_hold() { Ok(()) } else { Err(Refusal::Operations) }

@@ -19,6 +19,8 @@ const MAX_SPARE_ENTRIES: usize = 256;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
     entries: VecDeque<BacklogEntry>,
+    /// Entries that answer remote reads and writes of the peer.
+    answers: u32,
     /// Entries that searches could visit, for tests that count instead of timing.
     #[cfg(test)]
     pub visits: core::cell::Cell<usize>,
@@ -32,6 +34,11 @@ impl Backlog {
 
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Number of entries that answer remote reads and writes of the peer.
+    pub fn answers(&self) -> u32 {
+        self.answers
     }
 
     #[inline]
@@ -49,7 +56,7 @@ impl Backlog {
         self.entries.iter()
     }
 
-    /// Removes the entries that `keep` rejects.
+    /// Removes the entries that `keep` rejects. They must not be answers to remote reads and writes.
     pub fn retain(&mut self, keep: impl FnMut(&BacklogEntry) -> bool) {
         self.visit_all();
         self.entries.retain(keep);
@@ -138,7 +145,8 @@ impl Spare {
     /// Adds an entry to a backlog.
     #[inline]
     pub fn push(&mut self, backlog: &mut Backlog, entry: BacklogEntry) {
-        let Backlog { entries: backlog, .. } = backlog;
+        let Backlog { entries: backlog, answers, .. } = backlog;
+        *answers += u32::from(entry.is_answer());
         if backlog.is_empty() {
             *backlog = core::mem::take(&mut self.backlog);
             if backlog.capacity() == 0 {
@@ -151,8 +159,9 @@ impl Spare {
     /// Removes the first entry of a backlog, and keeps its memory if that was the last.
     #[inline]
     pub fn pop(&mut self, backlog: &mut Backlog) {
-        let Backlog { entries: backlog, .. } = backlog;
-        backlog.pop_front();
+        let Backlog { entries: backlog, answers, .. } = backlog;
+        let first = backlog.pop_front();
+        *answers -= u32::from(first.is_some_and(|entry| entry.is_answer()));
         if backlog.is_empty() {
             let emptied = core::mem::take(backlog);
             if emptied.capacity() <= MAX_SPARE_ENTRIES {

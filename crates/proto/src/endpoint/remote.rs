@@ -14,6 +14,7 @@ use super::receiving::BufferRange;
 use super::sending::{BacklogEntry, EntryKind};
 use super::{Endpoint, Refusal};
 use crate::action::{Destination, Direction, MemoryCopy, Outcome, Source};
+use crate::config::MAX_REMOTE_OPERATIONS;
 use crate::driver::Driver;
 use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Transfer};
 use crate::packet::Body;
@@ -22,7 +23,7 @@ use crate::transfer::{PayloadPath, SendStage, State};
 impl Endpoint {
     pub(super) fn read<D: Driver>(&mut self, read: RemoteCommand, driver: &mut D) -> Result<(), Refusal> {
         let RemoteCommand { request, peer, key, offset, bytes, .. } = read;
-        self.check_bounds(peer, 0, driver)?;
+        self.check_remote_bounds(peer, 0, driver)?;
         let request = driver.hold(request, false);
         self.count_remote(bytes);
         let path = self.choose_path(peer, bytes);
@@ -39,7 +40,7 @@ impl Endpoint {
 
     pub(super) fn write<D: Driver>(&mut self, write: RemoteCommand, driver: &mut D) -> Result<(), Refusal> {
         let RemoteCommand { request, peer, key, offset, bytes, data } = write;
-        self.check_bounds(peer, bytes, driver)?;
+        self.check_remote_bounds(peer, bytes, driver)?;
         let request = driver.hold(request, false);
         self.count_remote(bytes);
         let path = self.choose_path(peer, bytes);
@@ -52,6 +53,24 @@ impl Endpoint {
         };
         self.submit(peer, entry, driver);
         Ok(())
+    }
+
+    fn check_remote_bounds<D: Driver>(&self, peer: Peer, bytes: u64, driver: &D) -> Result<(), Refusal> {
+        if self.transfers.remote_operations(peer) >= MAX_REMOTE_OPERATIONS {
+            return Err(Refusal::RemoteOperations);
+        }
+        self.check_bounds(peer, bytes, driver)
+    }
+
+    /// Queues the answer to a remote read or write of `to`. Returns whether `to` keeps the bound.
+    fn answer<D: Driver>(&mut self, to: Peer, entry: BacklogEntry, driver: &mut D) -> bool {
+        let pending = self.peer(to).pending.as_deref();
+        let waiting = pending.map_or(0, |pending| pending.backlog.answers());
+        if waiting >= MAX_REMOTE_OPERATIONS {
+            return false;
+        }
+        self.submit(to, entry, driver);
+        true
     }
 
     /// An acknowledgement has arrived.
@@ -213,7 +232,7 @@ impl Endpoint {
             }
             if refused {
                 let finished = Body::Finished { transfer, count: 1, refused };
-                self.submit(from, BacklogEntry::control(finished), driver);
+                return self.answer(from, BacklogEntry::control(finished), driver);
             } else {
                 self.acknowledge_transfer(from, transfer, 0, driver);
             }
@@ -239,8 +258,7 @@ impl Endpoint {
         } else {
             BacklogEntry::control(Body::Finished { transfer, count: 1, refused: true })
         };
-        self.submit(from, entry, driver);
-        true
+        self.answer(from, entry, driver)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
@@ -256,8 +274,7 @@ impl Endpoint {
     ) -> bool {
         let refused = !self.allows(key, offset, length, write);
         let located = Body::Located { transfer, key, offset, address: 0, refused };
-        self.submit(from, BacklogEntry::control(located), driver);
-        true
+        self.answer(from, BacklogEntry::control(located), driver)
     }
 
     pub(super) fn located_arrived<D: Driver>(

@@ -68,6 +68,15 @@ impl BacklogEntry {
         BacklogEntry { kind, sent: 0, bytes, payload, complete: None, number: 0 }
     }
 
+    /// Whether it answers a remote read or write of the peer.
+    pub(super) fn is_answer(&self) -> bool {
+        match self.kind {
+            EntryKind::Pieces { .. } => matches!(self.payload, Source::Region { .. }),
+            EntryKind::Control(Body::Located { .. } | Body::Finished { .. }) => true,
+            _ => false,
+        }
+    }
+
     /// The eager message of `request` waited for the match. Now it waits only for its own last packet.
     pub(super) fn await_last_packet(&mut self, request: Request) {
         if let EntryKind::Eager { acknowledge, .. } = &mut self.kind {

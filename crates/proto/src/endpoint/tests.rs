@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::action::{Action, MemoryCopy, Outcome};
-use crate::config::{AttachPolicy, DataRegion, MAX_EAGER_BYTES, Scheme};
+use crate::config::{AttachPolicy, DataRegion, MAX_EAGER_BYTES, MAX_REMOTE_OPERATIONS, Scheme};
 use crate::driver::Recorder;
 use crate::event::{
     MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Transfer,
@@ -508,6 +508,70 @@ fn an_unrequested_located_reply_does_not_complete_a_queued_write() {
 fn an_oversized_message_is_rejected_before_memory_is_allocated() {
     let mut receiver = with_credits(8);
     assert_eq!(receiver.eager(MAX_EAGER_BYTES as u32 + 1, 16), ["retire", "drop peer"]);
+}
+
+#[test]
+fn a_slow_reader_does_not_stop_sends_to_others() {
+    let mut target = with_credits(1);
+    target.machine.config.max_backlog = 2;
+    target.post(Command::RegisterMemory { key: 5, bytes: 1000, readable: true, writable: false });
+    for transfer in 0..10 {
+        let read = Body::Read { transfer: Transfer(transfer), key: 5, offset: 0, length: 1000 };
+        target.arrive(read, 0);
+    }
+    assert_eq!(target.machine.backlogged(), 10);
+    let send = |to, request| {
+        let (request, space, level) = (Request(request), Space::Tagged, SendLevel::Delivered);
+        Command::Send(SendCommand { request, to, space, tag: 0, data: None, bytes: 8, level })
+    };
+    let mut post = |to, request| {
+        let mut actions = Vec::new();
+        let driver = Recorder::new(Instant(0), &mut actions);
+        target.machine.handle(Event::Posted(send(to, request)), driver)
+    };
+    assert_eq!(post(PEER, 0), Err(Refusal::Backlog), "it waits behind the answers");
+    assert_eq!(post(Peer(2), 1), Ok(()));
+    assert_eq!(post(Peer(2), 2), Ok(()));
+    assert_eq!(post(Peer(2), 3), Err(Refusal::Backlog), "two wait there");
+    assert_eq!(post(Peer(3), 4), Ok(()));
+}
+
+#[test]
+fn an_initiator_has_a_bound_on_remote_operations_with_a_peer() {
+    let mut initiator = with_credits(1);
+    let read = |peer, request| {
+        let (request, key) = (Request(request), 5);
+        Command::Read(RemoteCommand { request, peer, key, offset: 0, bytes: 8, data: None })
+    };
+    (0..MAX_REMOTE_OPERATIONS).for_each(|request| drop(initiator.post(read(PEER, request))));
+    let mut actions = Vec::new();
+    let driver = Recorder::new(Instant(0), &mut actions);
+    let refused = initiator.machine.handle(Event::Posted(read(PEER, u32::MAX - 1)), driver);
+    assert_eq!(refused, Err(Refusal::RemoteOperations));
+    assert_eq!(initiator.post(read(Peer(2), u32::MAX - 2)), ["connect"], "others are not affected");
+    // The first one has left. Its end admits one more.
+    let piece = Body::Piece { transfer: Transfer(0), offset: 0, last: true };
+    assert!(initiator.arrive(piece, 8).contains(&"done 0".into()));
+    assert_eq!(initiator.post(read(PEER, u32::MAX - 1)), [""; 0]);
+    let driver = Recorder::new(Instant(0), &mut actions);
+    let refused = initiator.machine.handle(Event::Posted(read(PEER, u32::MAX - 3)), driver);
+    assert_eq!(refused, Err(Refusal::RemoteOperations));
+}
+
+#[test]
+fn a_reader_beyond_the_bound_is_malformed() {
+    let mut target = with_credits(1);
+    target.send(0, 8); // this spends the only credit
+    target.post(Command::RegisterMemory { key: 5, bytes: 8, readable: true, writable: true });
+    let read = |transfer| Body::Read { transfer: Transfer(transfer), key: 5, offset: 0, length: 8 };
+    let locate =
+        |transfer| Body::Locate { transfer: Transfer(transfer), key: 5, offset: 0, length: 8, write: true };
+    let unknown = |transfer| Body::Read { transfer: Transfer(transfer), key: 6, offset: 0, length: 8 };
+    for transfer in 0..MAX_REMOTE_OPERATIONS {
+        let body = [read(transfer), locate(transfer), unknown(transfer)][transfer as usize % 3];
+        assert!(!target.arrive(body, 0).contains(&"drop peer".into()), "{transfer}");
+    }
+    assert_eq!(target.arrive(read(0), 0), ["retire", "drop peer"]);
 }
 
 #[test]
