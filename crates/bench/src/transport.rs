@@ -1,4 +1,4 @@
-//! The transports that are compared, all under MPICH.
+//! The transports that run under one MPICH. Other MPIs are in `contender`.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

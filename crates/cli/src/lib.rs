@@ -1,4 +1,5 @@
-//! The `weir` command: runs MPI programs over weir and reports on them, compares transports, checks the host.
+//! The `weir` command: run, doctor, explain, settings, tune, clean, and the command line of all others. Benchmarks are in
+//! `weir-bench`, the simulator commands in `weir-lab`.
 //!
 //! A library, so that tests can ask the command line what it accepts; `main.rs` is the command.
 #![forbid(unsafe_code)]

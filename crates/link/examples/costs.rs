@@ -1,7 +1,7 @@
 //! Measures what the mailbox costs on this machine: `cargo run --release -p weir-link --example costs`.
 //!
 //! Expect this: sending and receiving a message of 8 bytes takes some 10 ns each on one core. A round trip between
-//! two cores takes a few cache misses. A heavy fence costs a system call if no other process of weir runs. Otherwise
+//! two cores takes a few cache misses. A `membarrier` costs a system call if no other process of weir runs. Otherwise
 //! it costs an interrupt of the other core, which is expensive in nested virtual machines.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -80,8 +80,8 @@ fn membarrier() {
     unsafe { libc::syscall(libc::SYS_membarrier, 1 << 1, 0, 0) };
 }
 
-/// One endpoint of the ping-pong. `first`: it begins. Returns the best mean round trip of a hundred. Unit:
-/// nanoseconds.
+/// One endpoint of the ping-pong. `first`: this endpoint sends first. Returns the best mean round trip of a hundred.
+/// Unit: nanoseconds.
 fn ping_pong(link: &mut dyn Link, rounds: u32, bytes: u32, first: bool) -> f64 {
     let mut buffer = vec![0_u8; bytes as usize];
     // SAFETY: the buffer outlives the view.

@@ -62,7 +62,7 @@ impl DomainHandle {
 /// `fi_domain`.
 ///
 /// # Errors
-/// A setting is wrong: invalid.
+/// [`Error::Invalid`] if a setting is wrong.
 pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*mut DomainHandle, Error> {
     let settings = settings::read()?;
     if settings.skip_yields {

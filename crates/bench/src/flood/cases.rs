@@ -143,7 +143,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Reads the program's line `flood key=value ...`. The program fails if a byte is wrong.
+    /// Reads the program's line `flood key=value ...`. The program checks every byte and fails on a
+    /// mismatch.
     ///
     /// # Errors
     /// One line: what is missing.
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(refusal("hello"), "it printed no result");
         assert_eq!(refusal(&LINE.replace("total_s=0.412", "")), "its result has no total_s");
         assert_eq!(refusal(&LINE.replace("0.412", "nan")), "its result has total_s=nan, which is no number");
-        // One key is the end of another.
+        // The name of one key ends with the name of another.
         assert_eq!(
             refusal(&LINE.replace(" peak_growth_kib=480", " all_peak_growth_kib=480")),
             "its result has no peak_growth_kib"

@@ -1,12 +1,12 @@
 //! `weir bench flood`: what a flood of unexpected messages does to the memory of its receiver, over each transport.
 //!
 //! The receiver waits for a tag that is sent last, so all other messages are unexpected. The program measures memory
-//! and time itself. Repetitions are interleaved: each runs all cases, and each case runs over all contenders. The first
-//! contender changes.
+//! and time itself. Repetitions are interleaved: each runs all cases, and each case runs over all contenders. Each
+//! repetition begins with another contender.
 //!
 //! Expected: the payload is 0.2 to 4.9 GB and is copied twice or three times, which takes 0.1 to 5 s with enough
-//! memory. MPICH's list of unexpected messages adds up to a minute. A contender that does not finish costs its limit,
-//! once for each case.
+//! memory. MPICH's list of unexpected messages adds up to a minute. A contender that does not finish runs until its
+//! time limit, once for each case.
 
 mod cases;
 mod figure;
@@ -35,7 +35,7 @@ use weir_mpi::scratch;
 use weir_output::Failure;
 use weir_output::quantity;
 
-/// The setting of the unexpected-message budget, and the budget of a weir without this setting.
+/// The setting of the unexpected-message budget, and the budget if the setting is not printed.
 const BUDGET: &str = "FI_WEIR_UNEXPECTED_BUDGET";
 const DEFAULT_BUDGET_BYTES: u64 = 16 << 20;
 

@@ -36,11 +36,11 @@ pub struct Content<'a> {
     /// The program and its arguments.
     pub command: &'a [String],
     /// A summary of the run: `4 ranks, MPICH 5.0.2, 1.20 s, exit status 0`.
-    pub how: &'a str,
+    pub summary: &'a str,
     /// Settings of weir and their values.
     pub settings: Vec<(String, String)>,
     /// Problems, one line each.
-    pub remarks: &'a [String],
+    pub warnings: &'a [String],
     /// Counters by rank.
     pub job: &'a Job,
     /// Counters by endpoint.
@@ -51,16 +51,16 @@ pub struct Content<'a> {
 
 /// The whole page.
 pub fn render(content: Content<'_>) -> String {
-    let Content { command, how, settings, remarks, job, endpoints, traces } = content;
+    let Content { command, summary, settings, warnings, job, endpoints, traces } = content;
     let timeline = Timeline::new(endpoints, traces);
     let title = format!("weir: {}", command.join(" "));
     let mut html = Html::begin(&title);
     html.heading(1, &title);
-    html.paragraph(how);
+    html.paragraph(summary);
     let settings: Vec<_> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
     html.note(&settings.join("  "));
-    for remark in remarks {
-        html.warning(remark);
+    for warning in warnings {
+        html.warning(warning);
     }
     tiles(&mut html, job);
     stalls(&mut html, &timeline);
@@ -275,8 +275,7 @@ fn peers(html: &mut Html, timeline: &Timeline, few: bool, of: Of, peers: &[PeerS
     html.figure(&format!("{caption}: median and range of {}", peers.len()), &band);
     let rows: Vec<_> = peers.iter().map(|peer| timeline.endpoints[peer.endpoint].name.clone()).collect();
     let top = figures::max_value(series.iter().map(|values| values.as_slice()));
-    // A cell shows the maximum of the bins and peers that it merges. For credits the minimum matters, so the heat map shows
-    // the missing ones.
+    // A cell shows the maximum of what it merges. For credits the minimum matters. So the map shows `top - credits`.
     let shown = |slots: f64| if of == Of::Credits { top - slots } else { slots };
     let values: Vec<Series> =
         series.iter().map(|slots| slots.iter().map(|slots| shown(*slots)).collect()).collect();

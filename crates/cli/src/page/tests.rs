@@ -67,9 +67,9 @@ fn page(ranks: u64, peers: u64) -> String {
     let summary = Job::new(&Reports { endpoints: endpoints.clone(), skipped: vec![] });
     render(Content {
         command: &["./flood".into(), "<b>&".into()],
-        how: "a synthetic job",
+        summary: "a synthetic job",
         settings: vec![("FI_WEIR_FLOW".into(), "static".into())],
-        remarks: &[String::from("rank 1 ended without closing the endpoint")],
+        warnings: &[String::from("rank 1 ended without closing the endpoint")],
         job: &summary,
         endpoints: &endpoints,
         traces,
@@ -159,9 +159,9 @@ fn pages_of_few_ranks_and_of_256_in_contact_stay_small() {
 fn a_run_without_endpoints_has_a_page_too() {
     let page = render(Content {
         command: &["true".into()],
-        how: "",
+        summary: "",
         settings: vec![],
-        remarks: &[],
+        warnings: &[],
         job: &Job::new(&Reports::default()),
         endpoints: &[],
         traces: vec![],

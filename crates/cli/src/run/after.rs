@@ -194,7 +194,7 @@ impl Ended<'_> {
         traces: Traces,
         mut remarks: Vec<String>,
     ) -> Result<PathBuf, Failure> {
-        let how = format!(
+        let summary = format!(
             "{}, {}, {:.2} s, exit status {}",
             number_of_ranks(u64::from(self.arguments.ranks)),
             self.checked.mpi.describe(),
@@ -208,9 +208,9 @@ impl Ended<'_> {
         let settings = self.checked.settings.to_variables();
         let content = page::Content {
             command: &self.arguments.command,
-            how: &how,
+            summary: &summary,
             settings: settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            remarks: &remarks,
+            warnings: &remarks,
             job,
             endpoints: &reports.endpoints,
             traces: traces.traces,

@@ -437,7 +437,7 @@ impl fmt::Debug for Peers {
         for (Peer(peer), state) in self.entries() {
             peers.entry(&peer, &*state);
         }
-        peers.entry(&"acquainted", contacted).entry(&"stayed", leased);
+        peers.entry(&"contacted", contacted).entry(&"leased", leased);
         peers.entry(&"removed_stalled_ns", removed_stalled_ns).finish()
     }
 }
