@@ -62,8 +62,9 @@ point does not hold.
 A row without a verdict judges nothing. It shows a number of ours, beside a published one if there is one.
 
 An *assumed parameter* is one that no published time fits: the price of a credit packet, the price of copying an
-unexpected message, the price of a receive call, the RNR timer, and the jitter of calls. The sweep changes one of them at
-a time, in the small worlds of `--quick`. [EXTOLL](fidelity/extoll.md) says which parameters are fitted, and to what.
+unexpected message, the price of a receive call, the RNR timer, the jitter of calls, and the work of NAS kernels. The
+sweep changes one of them at a time, in the small worlds of `--quick`. [EXTOLL](fidelity/extoll.md) says which parameters
+are fitted, and to what.
 [GOAL](fidelity/goal.md) compares schedules with LogGOPSim.
 ";
 

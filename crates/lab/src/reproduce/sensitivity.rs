@@ -187,7 +187,7 @@ mod tests {
         let verdicts =
             |same: [bool; 4]| Assumed::CreditPrice.values().iter().copied().zip(same).collect::<Vec<_>>();
         for (same, range, is_all) in [
-            ([true; 4], "[0, 2]", true),
+            ([true; 4], "[0.1, 2]", true),
             ([false, true, true, true], "[0.5, 2]", false),
             ([true, false, true, false], "[1, 1]", false),
         ] {

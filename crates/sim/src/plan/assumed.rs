@@ -1,13 +1,14 @@
-//! Assumed parameters: prices that no published time determines, and how a sweep changes one of them in a
-//! world.
+//! Assumed parameters: prices and times of work that no published time determines, and how a sweep changes one
+//! of them in a world.
 //!
 //! This module does not know points or verdicts. A caller takes the worlds of a plan, changes one parameter
 //! in each, runs them, and evaluates the same rules again.
 //!
-//! If a plan sets a parameter itself, the sweep leaves that world as it is. Jitter is the exception.
+//! If a plan sets a price itself, the sweep leaves that world as it is. Jitter is the exception.
 
-use super::setup::{RNR_TIMER_NS, SchemeName, Setup};
+use super::setup::{Programs, RNR_TIMER_NS, SchemeName, Setup};
 use crate::network::parameters::Kind;
+use crate::workload::Workload;
 
 /// A parameter that we chose and did not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,16 +24,22 @@ pub enum Assumed {
     RnrTimer,
     /// Mean of the random extra time of each send call and receive call. Unit: ns.
     CallJitter,
+    /// Time that ranks of a NAS kernel compute in an iteration, as a multiple of the plan's.
+    ComputeTime,
+    /// How much the work of a rank of a NAS kernel differs from the mean at most. Unit: percent.
+    WorkImbalance,
 }
 
 impl Assumed {
     /// All of them.
-    pub const ALL: [Assumed; 5] = [
+    pub const ALL: [Assumed; 7] = [
         Assumed::CreditPrice,
         Assumed::UnexpectedCopyPrice,
         Assumed::ReceiveCall,
         Assumed::RnrTimer,
         Assumed::CallJitter,
+        Assumed::ComputeTime,
+        Assumed::WorkImbalance,
     ];
 
     /// Name and unit, for tables.
@@ -43,27 +50,33 @@ impl Assumed {
             Assumed::ReceiveCall => "receive call (ns)",
             Assumed::RnrTimer => "RNR timer (us)",
             Assumed::CallJitter => "call jitter (ns)",
+            Assumed::ComputeTime => "computing (x)",
+            Assumed::WorkImbalance => "work imbalance (%)",
         }
     }
 
-    /// Values that a sweep tries, in order; [`Assumed::base`] is one of them.
+    /// Values that a sweep tries, in order; [`Assumed::base`] is one of them. No value makes a world one that a plan
+    /// already distinguishes by it: E1.5 has worlds whose credit packets cost nothing, and E2.3 a timer of 640 us.
     pub fn values(self) -> &'static [f64] {
         match self {
-            Assumed::CreditPrice => &[0.0, 0.5, 1.0, 2.0],
+            Assumed::CreditPrice => &[0.1, 0.5, 1.0, 2.0],
             Assumed::UnexpectedCopyPrice => &[0.0, 0.5, 1.0, 2.0],
             Assumed::ReceiveCall => &[0.0, 100.0, 300.0, 1000.0],
-            Assumed::RnrTimer => &[10.0, 20.0, 80.0, 320.0, 640.0],
+            Assumed::RnrTimer => &[10.0, 20.0, 80.0, 320.0, 960.0],
             Assumed::CallJitter => &[0.0, 1000.0, 10_000.0],
+            Assumed::ComputeTime => &[0.01, 0.1, 1.0, 2.0],
+            Assumed::WorkImbalance => &[0.0, 5.0, 20.0],
         }
     }
 
     /// The value with which the published experiments run.
     pub fn base(self) -> f64 {
         match self {
-            Assumed::CreditPrice | Assumed::UnexpectedCopyPrice => 1.0,
+            Assumed::CreditPrice | Assumed::UnexpectedCopyPrice | Assumed::ComputeTime => 1.0,
             Assumed::ReceiveCall => 300.0,
             Assumed::RnrTimer => RNR_TIMER_NS as f64 / 1000.0,
             Assumed::CallJitter => 0.0,
+            Assumed::WorkImbalance => 5.0,
         }
     }
 
@@ -123,6 +136,18 @@ impl Assumed {
                 *timer_ns = (value * 1000.0) as u64;
                 return Some(changed);
             }
+            Assumed::ComputeTime | Assumed::WorkImbalance => {
+                let Programs::Named(Workload::Nas(nas)) = &mut changed.programs else { return None };
+                let (key, number) = if self == Assumed::ComputeTime {
+                    nas.iteration_compute_ns = (nas.iteration_compute_ns as f64 * value).round() as u64;
+                    ("iteration_compute_ns", nas.iteration_compute_ns)
+                } else {
+                    nas.imbalance_percent = value as u32;
+                    ("imbalance_percent", nas.imbalance_percent.into())
+                };
+                changed.settings.workload["nas"][key] = number.into();
+                return Some(changed);
+            }
         }
         for (key, price_ps) in keys {
             if setup.settings.network_value(key).is_some() {
@@ -173,6 +198,26 @@ mod tests {
                 world.settings.scheme == SchemeName::Hardware && world.settings.rnr_timer_ns == RNR_TIMER_NS;
             let changed = Assumed::RnrTimer.set(world, 80.0);
             assert_eq!(changed.map(|it| it.settings.rnr_timer_ns), is_assumed.then_some(80_000));
+        }
+    }
+
+    #[test]
+    fn work_is_an_assumption_of_nas_kernels_only() {
+        let kernels = worlds("e2.5.toml");
+        for (parameter, value, key) in [
+            (Assumed::ComputeTime, 0.1, "iteration_compute_ns"),
+            (Assumed::WorkImbalance, 20.0, "imbalance_percent"),
+        ] {
+            let (world, factor) = (&kernels[0], parameter.base_of(&kernels));
+            let number = |it: &Setup| it.settings.workload_number(key).expect("stated");
+            let changed = parameter.set(world, value).expect("an assumption of a kernel");
+            let expected = match parameter {
+                Assumed::ComputeTime => number(world) * value / factor,
+                _ => value,
+            };
+            assert_eq!(number(&changed), expected, "{key}");
+            assert_ne!(changed.key(), world.key(), "{key}");
+            assert!(parameter.set(&worlds("e2.3.toml")[0], value).is_none(), "{key}");
         }
     }
 

@@ -23,8 +23,20 @@ const GROUPS: [&str; 3] = ["active in all phases", "in phases of a half and of a
 /// Meaning of "suddenly gain": at least this from one call to the next, as mean over the group. Unit: slots.
 const SUDDEN: f64 = 1.0;
 
-fn world<'a>(evidence: &Evidence<'a>, scheme: SchemeName) -> Option<&'a Record> {
-    evidence.records.iter().copied().find(|record| record.settings.scheme == scheme)
+/// The barrier between phases. Which one the machine used was not published.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Barrier {
+    Dissemination,
+    Linear,
+}
+
+fn world<'a>(evidence: &Evidence<'a>, scheme: SchemeName, barrier: Barrier) -> Option<&'a Record> {
+    let is_linear =
+        |record: &Record| record.settings.workload["alltoall_phases"]["barrier"].as_str() == Some("linear");
+    let is = |record: &&Record| {
+        record.settings.scheme == scheme && is_linear(record) == (barrier == Barrier::Linear)
+    };
+    evidence.records.iter().copied().find(is)
 }
 
 fn series<'a>(record: &'a Record, name: &str) -> &'a [f64] {
@@ -55,7 +67,16 @@ fn around_the_beginning(credits: &[(usize, f64)], phase: usize) -> Option<(f64, 
 }
 
 fn points(evidence: &Evidence<'_>) -> Vec<Point> {
-    let dynamic = world(evidence, SchemeName::Dynamic);
+    let of = |barrier| points_of(world(evidence, SchemeName::Dynamic, barrier));
+    let linear = of(Barrier::Linear).into_iter().map(|point| Point {
+        id: format!("linear.{}", point.id),
+        text: format!("linear barrier: {}", point.text),
+        ..point
+    });
+    of(Barrier::Dissemination).into_iter().chain(linear).collect()
+}
+
+fn points_of(dynamic: Option<&Record>) -> Vec<Point> {
     let ends: Vec<Vec<f64>> = (0..3)
         .map(|group| dynamic.map_or_else(Vec::new, |record| at_the_end(&credits(record, group))))
         .collect();
@@ -112,10 +133,14 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
 
 fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     let mut charts = Vec::new();
-    for (scheme, name) in [(SchemeName::Dynamic, "dynamic credits"), (SchemeName::Weir, WEIR)] {
+    for (scheme, barrier, name) in [
+        (SchemeName::Dynamic, Barrier::Dissemination, "dynamic credits"),
+        (SchemeName::Dynamic, Barrier::Linear, "dynamic credits, linear barrier"),
+        (SchemeName::Weir, Barrier::Dissemination, WEIR),
+    ] {
         let title = format!("Credits of rank 0 towards three groups, {name} (Figure 7.4)");
         let mut chart = Chart::new(title, "calls", "mean credits (slots)");
-        if let Some(record) = world(evidence, scheme) {
+        if let Some(record) = world(evidence, scheme, barrier) {
             for (group, text) in GROUPS.iter().enumerate() {
                 let values = credits(record, group).into_iter().enumerate();
                 chart.curve(

@@ -3,7 +3,7 @@
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};
-use crate::reproduce::evidence::{Curve, Evidence, mean};
+use crate::reproduce::evidence::{Curve, Evidence, mean, median};
 use weir_output::quantity::count;
 use weir_sim::plan::{Record, SchemeName, Settings};
 
@@ -59,15 +59,39 @@ fn preposted(it: &Settings) -> u32 {
     if it.scheme == SchemeName::Adaptive { it.start_slots } else { it.slots_per_peer }
 }
 
-fn world<'a>(evidence: &Evidence<'a>, scheme: SchemeName, name: &str, buffers: u32) -> Option<&'a Record> {
-    let is = |it: &Settings| it.scheme == scheme && kernel(it) == name && preposted(it) == buffers;
-    evidence.records.iter().copied().find(|record| is(&record.settings))
+/// A number of the worlds that `which` selects, the median over seeds.
+fn of_worlds(
+    evidence: &Evidence<'_>,
+    which: impl Fn(&Settings) -> bool,
+    value: impl Fn(&Record) -> f64,
+) -> Option<f64> {
+    let records = evidence.records.iter().filter(|record| which(&record.settings));
+    median(&records.map(|record| value(record)).collect::<Vec<_>>())
 }
 
-/// The world with weir's default settings.
-fn weirs<'a>(evidence: &Evidence<'a>, name: &str) -> Option<&'a Record> {
-    let is = |it: &Settings| it.scheme == SchemeName::Weir && kernel(it) == name;
-    evidence.records.iter().copied().find(|record| is(&record.settings))
+/// A number of the worlds of a kernel with so many buffers at the start.
+fn of(
+    evidence: &Evidence<'_>,
+    scheme: SchemeName,
+    name: &str,
+    buffers: u32,
+    value: fn(&Record) -> f64,
+) -> Option<f64> {
+    let is = |it: &Settings| it.scheme == scheme && kernel(it) == name && preposted(it) == buffers;
+    of_worlds(evidence, is, value)
+}
+
+/// A number of the worlds with weir's default settings.
+fn of_weirs(evidence: &Evidence<'_>, name: &str, value: fn(&Record) -> f64) -> Option<f64> {
+    of_worlds(evidence, |it| it.scheme == SchemeName::Weir && kernel(it) == name, value)
+}
+
+fn time_ns(record: &Record) -> f64 {
+    record.time_ns
+}
+
+fn peak_buffers(record: &Record) -> f64 {
+    record.peak_quota_slots as f64
 }
 
 /// Explicit credit messages for each message. Unit: percent.
@@ -77,8 +101,7 @@ fn ecms(record: &Record) -> f64 {
 
 /// Times of the schemes compared with the fastest one. Unit: percent above it.
 fn behind(evidence: &Evidence<'_>, name: &str, buffers: u32) -> Option<[f64; 3]> {
-    let times =
-        SCHEMES.map(|(scheme, _)| world(evidence, scheme, name, buffers).map(|record| record.time_ns));
+    let times = SCHEMES.map(|(scheme, _)| of(evidence, scheme, name, buffers, time_ns));
     let [Some(hardware), Some(fixed), Some(adaptive)] = times else { return None };
     let least = hardware.min(fixed).min(adaptive);
     Some([hardware, fixed, adaptive].map(|time_ns| 100.0 * (time_ns / least - 1.0)))
@@ -142,33 +165,31 @@ fn buffer_points(evidence: &Evidence<'_>) -> Vec<Point> {
     let mut points = Vec::new();
     let shares: Option<Vec<(&str, f64)>> = PUBLISHED
         .iter()
-        .map(|(name, ..)| {
-            Some((*name, ecms(world(evidence, SchemeName::StaticConnection, name, ECM_PREPOST)?)))
-        })
+        .map(|(name, ..)| Some((*name, of(evidence, SchemeName::StaticConnection, name, ECM_PREPOST, ecms)?)))
         .collect();
     points.push(Point::of("credit-messages", 
         format!("explicit credit messages for each message, static, pre-post {ECM_PREPOST} (unknown in the table): LU far above the rest ({FAR_ABOVE} times), and the others below {VISIBLE} %"),
         "LU 18 %, the others 0",
         shares.map(|shares| {
-            let of = |is_lu: bool| {
+            let most = |is_lu: bool| {
                 let values = shares.iter().filter(|(name, _)| (*name == "lu") == is_lu);
                 values.map(|(_, share)| *share).fold(0.0, f64::max)
             };
             let each = shares.iter().map(|(name, share)| format!("{name} {share:.1} %"));
-            (each.collect::<Vec<_>>().join(", "), of(true) >= VISIBLE && of(true) >= FAR_ABOVE * of(false) && of(false) < VISIBLE)
+            (each.collect::<Vec<_>>().join(", "), most(true) >= VISIBLE && most(true) >= FAR_ABOVE * most(false) && most(false) < VISIBLE)
         }),
     ));
     let others = PREPOSTS.map(|buffers| {
-        let record = world(evidence, SchemeName::StaticConnection, "lu", buffers)?;
-        Some(format!("{} with {buffers}", percent(ecms(record))))
+        let share = of(evidence, SchemeName::StaticConnection, "lu", buffers, ecms)?;
+        Some(format!("{} with {buffers}", percent(share)))
     });
     let others: Vec<String> = others.into_iter().flatten().collect();
     if !others.is_empty() {
         points.push(Point::beside("the same of LU by pre-post value", others.join(", ")));
     }
-    let maxima: Option<Vec<(&str, u64)>> = PUBLISHED
+    let maxima: Option<Vec<(&str, f64)>> = PUBLISHED
         .iter()
-        .map(|(name, ..)| Some((*name, world(evidence, SchemeName::Adaptive, name, 1)?.peak_quota_slots)))
+        .map(|(name, ..)| Some((*name, of(evidence, SchemeName::Adaptive, name, 1, peak_buffers)?)))
         .collect();
     let published = PUBLISHED.iter().map(|(name, _, _, most)| format!("{name} {most}"));
     points.push(Point::of("most-buffers", 
@@ -177,21 +198,19 @@ fn buffer_points(evidence: &Evidence<'_>) -> Vec<Point> {
         ),
         published.collect::<Vec<_>>().join(", "),
         maxima.map(|maxima| {
-            let of = |is_lu: bool| {
-                maxima
-                    .iter()
-                    .filter(|(name, _)| (*name == "lu") == is_lu)
-                    .map(|(_, most)| *most)
-                    .max()
-                    .unwrap_or(0)
+            let most = |is_lu: bool| {
+                let values = maxima.iter().filter(|(name, _)| (*name == "lu") == is_lu);
+                values.map(|(_, most)| *most).fold(0.0, f64::max)
             };
             let each = maxima.iter().map(|(name, most)| format!("{name} {most}"));
-            (each.collect::<Vec<_>>().join(", "), of(true) as f64 >= FAR_ABOVE * of(false) as f64 && (LU_BUFFERS / 2..=2 * LU_BUFFERS).contains(&of(true)))
+            (each.collect::<Vec<_>>().join(", "), most(true) >= FAR_ABOVE * most(false) && ((LU_BUFFERS / 2) as f64..=(2 * LU_BUFFERS) as f64).contains(&most(true)))
         }),
     ));
     for (name, ecms, messages, _) in PUBLISHED {
-        if let Some(record) = world(evidence, SchemeName::StaticConnection, name, ECM_PREPOST) {
-            let each = record.messages / u64::from(record.settings.ranks);
+        let each = |value| of(evidence, SchemeName::StaticConnection, name, ECM_PREPOST, value);
+        let messages_each = each(|record| record.messages as f64 / f64::from(record.settings.ranks));
+        let ecms_each = each(|record| record.credit_packets as f64 / f64::from(record.settings.ranks));
+        if let Some((messages_each, ecms_each)) = messages_each.zip(ecms_each) {
             // crates/sim/tests/nas.rs
             let exchanged =
                 if matches!(name, "bt" | "sp") { "; BT's and SP's fit if they are exchanged" } else { "" };
@@ -202,11 +221,7 @@ fn buffer_points(evidence: &Evidence<'_>) -> Vec<Point> {
             );
             points.push(Point::beside(
                 text,
-                format!(
-                    "{}, {} ECMs",
-                    count(each),
-                    count(record.credit_packets / u64::from(record.settings.ranks))
-                ),
+                format!("{}, {} ECMs", count(messages_each as u64), count(ecms_each as u64)),
             ));
         }
     }
@@ -230,14 +245,14 @@ fn buffer_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     shares.published("static, published", published.collect());
     shares.curve(
         format!("static, pre-post {ECM_PREPOST}"),
-        each(&|name| world(evidence, SchemeName::StaticConnection, name, ECM_PREPOST).map(ecms)),
+        each(&|name| of(evidence, SchemeName::StaticConnection, name, ECM_PREPOST, ecms)),
     );
-    shares.curve(WEIR, each(&|name| weirs(evidence, name).map(ecms)));
+    shares.curve(WEIR, each(&|name| of_weirs(evidence, name, ecms)));
     let mut most = of_kernels("The most buffers of a connection", "buffers");
     let published = (0..).zip(PUBLISHED).map(|(place, (.., most))| (f64::from(place), most as f64));
     most.published("adaptive, published", published.collect());
-    let buffers = |record: &Record| record.peak_quota_slots as f64;
-    most.curve("adaptive, from 1", each(&|name| world(evidence, SchemeName::Adaptive, name, 1).map(buffers)));
+    let adaptive = |name: &str| of(evidence, SchemeName::Adaptive, name, 1, peak_buffers);
+    most.curve("adaptive, from 1", each(&adaptive));
     most.mark(Mark::Words { text: "weir has no buffers of a connection: all share what credits move" });
     vec![shares, most]
 }
@@ -258,9 +273,10 @@ fn kernel_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
             chart.curve(*name, Curve(values.collect()));
         }
         let weir = PUBLISHED.iter().enumerate().filter_map(|(place, (name, ..))| {
-            let times = SCHEMES.iter().filter_map(|(scheme, _)| world(evidence, *scheme, name, buffers));
-            let least = times.map(|record| record.time_ns).reduce(f64::min)?;
-            Some((place as f64, 100.0 * (weirs(evidence, name)?.time_ns / least - 1.0)))
+            let times =
+                SCHEMES.iter().filter_map(|(scheme, _)| of(evidence, *scheme, name, buffers, time_ns));
+            let least = times.reduce(f64::min)?;
+            Some((place as f64, 100.0 * (of_weirs(evidence, name, time_ns)? / least - 1.0)))
         });
         chart.curve(WEIR, Curve(weir.collect()));
         chart
