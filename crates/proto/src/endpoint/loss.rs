@@ -104,13 +104,14 @@ impl Endpoint {
     /// A peer closes. Sends that wait for it end, so that two closing endpoints do not wait for each other.
     pub(super) fn goodbye_arrived<D: Driver>(&mut self, from: Peer, driver: &mut D) -> bool {
         self.peer(from).said_goodbye = true;
-        // Announced rendezvous are void. Neither the announcement nor its pieces nor a queued bounce buffer needs to
+        // Announced rendezvous are void. Neither the announcement nor its pieces nor a queued injected message needs to
         // leave, nor a message that waits for a match.
         let void = |entry: &BacklogEntry| match entry.kind {
             EntryKind::Control(Body::Rendezvous { .. }) => true,
             EntryKind::Pieces { .. } => !matches!(entry.payload, Source::Region { .. }),
             EntryKind::Eager { acknowledge, .. } => {
-                matches!(entry.payload, Source::Bounce { .. }) || acknowledge.is_some()
+                // `Source::None`: an injected message without payload.
+                matches!(entry.payload, Source::Bounce { .. } | Source::None) || acknowledge.is_some()
             }
             _ => false,
         };

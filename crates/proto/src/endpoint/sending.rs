@@ -204,8 +204,16 @@ impl Endpoint {
         };
         let Some(entry) = backlog.back_mut() else { return };
         let eager = matches!(entry.kind, EntryKind::Eager { .. });
-        if !eager || entry.complete != Some(request) || entry.bytes == 0 || !bounce_buffers.fits(entry.bytes)
-        {
+        if !eager || entry.complete != Some(request) {
+            return;
+        }
+        if entry.bytes == 0 {
+            // There is nothing to copy. It is complete, so that a closing endpoint waits until it has left.
+            (entry.payload, entry.complete) = (Source::None, None);
+            driver.complete(request, Outcome::Done);
+            return;
+        }
+        if !bounce_buffers.fits(entry.bytes) {
             return;
         }
         let transfer = bounce_buffers.begin(to, entry.bytes, Stage::Waiting);

@@ -883,6 +883,26 @@ fn undelivered_completed_counts_completed_sends_only() {
 }
 
 #[test]
+fn an_injected_message_without_payload_that_waits_is_complete_and_undelivered() {
+    let mut sender = with_credits(1);
+    sender.send_at(0, 8, SendLevel::Delivered); // has left
+    assert_eq!(sender.inject(1, 0), ["done 1"]);
+    assert_eq!(sender.machine.undelivered_completed(), 1, "closing waits for it");
+    sender.granted = 1;
+    assert_eq!(sender.arrive(Body::Credit, 0), ["retire", "transmit eager 0"]);
+    assert_eq!(sender.machine.undelivered_completed(), 0);
+}
+
+#[test]
+fn a_goodbye_voids_an_injected_message_without_payload() {
+    let mut sender = with_credits(1);
+    sender.send_at(0, 8, SendLevel::Delivered); // has left
+    sender.inject(1, 0);
+    sender.arrive(Body::Goodbye, 0);
+    assert!(!sender.machine.has_undelivered(), "two closing endpoints do not wait for each other");
+}
+
+#[test]
 fn a_receiver_over_budget_asks_for_rendezvous_only_until_half_is_free() {
     let mut receiver = nearly_full(16);
     for _ in 0..3 {
