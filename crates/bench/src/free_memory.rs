@@ -14,7 +14,9 @@ pub fn available_bytes() -> Option<u64> {
     let of_node = meminfo.as_deref().and_then(available_of_meminfo);
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let of_groups = groups(&own).into_iter().filter_map(|group| available_in_cgroup(&group));
-    of_node.into_iter().chain(of_groups).min()
+    // Limits of the old interface, without what is used of them.
+    let limit = weir_engine::node_memory::available_bytes();
+    of_node.into_iter().chain(of_groups).chain([limit]).min()
 }
 
 /// A callback that ends a job when less than [`MIN_FREE_BYTES`] is left.

@@ -10,7 +10,7 @@ mod contender;
 mod contender_set;
 pub mod engine_pair;
 mod flood;
-mod free_memory;
+pub mod free_memory;
 mod imb;
 pub mod jobs;
 pub mod machine;

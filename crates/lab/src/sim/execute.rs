@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use weir_bench::memory;
+use weir_bench::{free_memory, memory};
 use weir_mpi::job;
 use weir_output::Failure;
 use weir_output::quantity::{bytes, count, several, three_digits};
@@ -160,7 +160,7 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
 /// [`Failure::Usage`] if `--jobs` asks for more worlds than fit.
 fn jobs_in_memory(open: &[(&Setup, Key, Estimate)], options: &Options) -> Result<usize, Failure> {
     let worlds: Vec<u64> = open.iter().map(|(_, _, cost)| cost.memory_bytes()).collect();
-    let Some(available) = available_memory_bytes() else { return Ok(options.jobs) };
+    let Some(available) = free_memory::available_bytes() else { return Ok(options.jobs) };
     let fitting = jobs_that_fit(worlds, available - available / 5);
     if options.jobs <= fitting {
         return Ok(options.jobs);
@@ -187,19 +187,6 @@ fn jobs_that_fit(mut worlds: Vec<u64>, room: u64) -> usize {
     };
     let count = worlds.iter().take_while(fits).count();
     if count == worlds.len() { usize::MAX } else { count }
-}
-
-/// Available memory of the host, or of the control group if that is less. Unit: bytes.
-fn available_memory_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let machine = line.split_whitespace().next()?.parse::<u64>().ok()?.saturating_mul(1024);
-    let number = |name: &str| {
-        let text = std::fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?;
-        text.trim().parse::<u64>().ok()
-    };
-    let group = number("memory.max").zip(number("memory.current"));
-    Some(group.map_or(machine, |(most, current)| machine.min(most.saturating_sub(current))))
 }
 
 /// Prints the estimate of each of several plans. A world of two plans counts for the first.
@@ -330,10 +317,5 @@ mod tests {
         ] {
             assert_eq!(jobs_that_fit(worlds.clone(), room), jobs, "{worlds:?}");
         }
-    }
-
-    #[test]
-    fn the_memory_of_this_machine_is_known() {
-        assert!(available_memory_bytes().is_some_and(|bytes| bytes > 1 << 20));
     }
 }
