@@ -56,7 +56,7 @@ point does not hold.
 | holds | The rule is met, also with every value to which the sweep sets an assumed parameter. |
 | holds if | The rule is met, but not with some value of an assumed parameter. The sweep found the range. |
 | holds (not swept) | The rule is met with the assumed parameters. The small worlds of the sweep do not show the same. |
-| does not hold | The rule is not met with the assumed parameters. |
+| does not hold | The rule is not met with the assumed parameters. Beyond a range in brackets the sweep has another verdict. |
 | not evaluated | The worlds that ran do not decide it. |
 
 A row without a verdict judges nothing. It shows a number of ours, beside a published one if there is one.
@@ -64,8 +64,7 @@ A row without a verdict judges nothing. It shows a number of ours, beside a publ
 An *assumed parameter* is one that no published time fits: the price of a credit packet, the price of copying an
 unexpected message, the price of a receive call, the RNR timer, the jitter of calls, and the work of NAS kernels. The
 sweep changes one of them at a time, in the small worlds of `--quick`. [EXTOLL](fidelity/extoll.md) says which parameters
-are fitted, and to what.
-[GOAL](fidelity/goal.md) compares schedules with LogGOPSim.
+are fitted, and to what. [GOAL](fidelity/goal.md) compares schedules with LogGOPSim.
 ";
 
 /// The page.
@@ -131,13 +130,13 @@ fn ours(point: &Point) -> String {
 }
 
 fn verdict(point: &Point) -> String {
+    let narrow = point.sensitivity.iter().filter(|stay| !stay.is_all);
+    let range = |stay: &VerdictRange| format!("{} in [{}, {}]", stay.parameter, stay.from, stay.to);
+    let ranges = narrow.map(range).collect::<Vec<_>>().join(", ");
     match point.verdict.as_str() {
-        "holds-if" => {
-            let narrow = point.sensitivity.iter().filter(|stay| !stay.is_all);
-            let range = |stay: &VerdictRange| format!("{} in [{}, {}]", stay.parameter, stay.from, stay.to);
-            format!("holds if {}", narrow.map(range).collect::<Vec<_>>().join(", "))
-        }
+        "holds-if" => format!("holds if {ranges}"),
         "holds-unswept" => String::from("holds (not swept)"),
+        "does-not-hold" if !ranges.is_empty() => format!("does not hold (for {ranges})"),
         "not-published" => String::new(),
         verdict => verdict.replace('-', " "),
     }
@@ -155,17 +154,23 @@ mod tests {
         point.sensitivity =
             vec![VerdictRange { parameter: "RNR timer (us)", from: 10.0, to: 80.0, is_all: false }];
         point.seeds = Some((2, 3));
+        let mut other = Point::new("stays", "it stays", "yes", "no", false);
+        other.sensitivity = vec![
+            VerdictRange { parameter: "computing (x)", from: 0.1, to: 2.0, is_all: false },
+            VerdictRange { parameter: "RNR timer (us)", from: 10.0, to: 960.0, is_all: true },
+        ];
         let points = serde_json::json!({
             "quick": true,
             "worlds": 6,
             "checked_worlds": 2,
-            "experiments": [{ "id": "E1.2", "title": "T", "worlds": 7, "points": [point] }],
+            "experiments": [{ "id": "E1.2", "title": "T", "worlds": 7, "points": [point, other] }],
         });
         let page = page(&points.to_string()).expect("its own form");
         for line in [
-            "| [E1.2 T](fidelity/e1.2.md) | 7 | 0 | 1 | 0 | 0 | 0 |",
+            "| [E1.2 T](fidelity/e1.2.md) | 7 | 0 | 1 | 0 | 1 | 0 |",
+            "| stays | it stays | yes | no | does not hold (for computing (x) in [0.1, 2]) |",
             "2 of 6 worlds ran with the [checks from outside](simulator.md#checks-from-outside).",
-            "| all | 6 | 0 | 1 | 0 | 0 | 0 |",
+            "| all | 6 | 0 | 1 | 0 | 1 | 0 |",
             "| falls | it falls \\| stays | at 38 | at 39 (2 of 3 seeds) | holds if RNR timer (us) in [10, 80] |",
         ] {
             assert!(page.lines().any(|it| it == line), "{page}");
