@@ -75,7 +75,7 @@ pub(crate) fn provider() -> *mut FiProvider {
     PROVIDER.0.get()
 }
 
-/// Entry point of the plug-in: [`initialise`] with the return address.
+/// Entry point of the plug-in: `initialise` with the return address.
 // SAFETY: libfabric gives this name to this function in every plug-in. The core looks it up in each library
 // separately, so equal names in other plug-ins do not collide.
 #[unsafe(no_mangle)]
