@@ -64,6 +64,7 @@ fn the_launcher_gets_ranks_environment_and_program() {
             "FI_WEIR_FLOW=unlimited",
             &format!("FI_WEIR_SHM_DIR={}", world.at("shm").display()),
             "MPIR_CVAR_CH4_NETMOD=ofi",
+            "MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_NUM_CELLS=4",
             "MPIR_CVAR_NOLOCAL=1",
             "libweir-fi.so",
         ]
