@@ -162,7 +162,7 @@ pub enum Source {
         /// Offset in it.
         offset: u64,
     },
-    /// In a bounce buffer that [`Action::FillBounce`] has filled.
+    /// In a bounce buffer that [`crate::Driver::fill_bounce`] has filled.
     Bounce {
         /// Its name.
         transfer: Transfer,

@@ -26,7 +26,7 @@ enum Limit {
     AtLeast(f64),
 }
 
-/// What weir is compared with.
+/// The transport or MPI that a target compares weir with.
 #[derive(Clone, Copy, Debug)]
 enum Baseline {
     /// The best of these contenders in the same measure.

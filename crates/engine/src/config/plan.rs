@@ -102,8 +102,8 @@ impl Settings {
     /// The mailbox plan of each of `peers` endpoints (0: not known) and its place, with this `space` in the directory of
     /// the mailboxes. `has_unlimited_memory`: there is memory that no file system limits.
     ///
-    /// In order: the directory, if all lanes of the job fit there; else unlimited memory; else the directory with
-    /// shorter lanes, and then with fewer lanes, on which senders take turns.
+    /// The place is the directory if all lanes of the job fit there. If not, it is the unlimited memory. Without that, it
+    /// is the directory with shorter lanes, and then with fewer lanes, on which senders take turns.
     ///
     /// # Errors
     /// As for [`Settings::quota`].
