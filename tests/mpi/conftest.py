@@ -11,9 +11,15 @@ import launch  # noqa: E402
 import pytest  # noqa: E402
 
 
-def pytest_sessionstart():
-    os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # ignores settings that `weir tune --save` has saved on this host
+def pytest_sessionstart(session):
+    # An empty directory: settings that `weir tune --save` has saved on this host are not read.
+    session.empty_config_home = tempfile.TemporaryDirectory(prefix="weir-test-config-")
+    os.environ["XDG_CONFIG_HOME"] = session.empty_config_home.name
     launch.require(launch.WEIR, launch.PROVIDER, *map(launch.env_dir, ("mpich", "intel", "openmpi")))
+
+
+def pytest_sessionfinish(session):
+    session.empty_config_home.cleanup()
 
 
 @pytest.fixture

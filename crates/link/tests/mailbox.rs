@@ -355,12 +355,16 @@ fn addresses_with_a_wrong_key_name_or_version_are_rejected() {
     let conditional = ShmOptions { max_lanes: 5000, ..options(dir.path()) };
     let error = ShmLink::open(&conditional).expect_err("too many lanes").to_string();
     assert_eq!(error, "cannot make a mailbox: lanes is 5000; allowed: 1 to 4096");
-    let nowhere = ShmOptions { dir: "/nonexistent".into(), ..options(dir.path()) };
+    let missing = dir.path().join("missing");
+    let nowhere = ShmOptions { dir: missing.clone(), ..options(dir.path()) };
     let error = ShmLink::open(&nowhere).expect_err("no directory").to_string();
     assert_eq!(
         error,
-        "cannot create a segment in /nonexistent: No such file or directory (os error 2); \
-         set FI_WEIR_SHM_DIR to an existing directory that you may write to"
+        format!(
+            "cannot create a segment in {}: No such file or directory (os error 2); \
+             set FI_WEIR_SHM_DIR to an existing directory that you may write to",
+            missing.display()
+        )
     );
 }
 
