@@ -55,17 +55,15 @@ impl Operations {
     }
 
     /// Removes an operation. It must be outstanding.
-    #[inline(always)]
+    #[inline]
     pub fn end(&mut self, request: Request) {
-        if self.table.get(request.0).is_some_and(|outstanding| outstanding.memory.owns_heap()) {
-            return self.end_and_free(request);
-        }
-        assert!(self.table.forget(request.0), "{request:?} ended twice");
+        self.finish(request, |_| ());
     }
 
-    #[cold]
-    fn end_and_free(&mut self, request: Request) {
-        self.table.remove(request.0);
+    /// Shows an operation to `last`, and removes it. It must be outstanding.
+    #[inline(always)]
+    pub fn finish<R>(&mut self, request: Request, last: impl FnOnce(&Outstanding) -> R) -> R {
+        self.table.finish(request.0, last).expect("an operation ends once")
     }
 
     /// The posted receive with this context. If there are several, the one with the highest request.

@@ -94,12 +94,6 @@ impl UserMemory {
         self.bytes
     }
 
-    /// Whether dropping the value frees memory.
-    #[inline(always)]
-    pub fn owns_heap(&self) -> bool {
-        self.backing.is_some()
-    }
-
     /// The pieces after the first.
     #[inline(always)]
     fn rest(&self) -> Option<&[Piece]> {

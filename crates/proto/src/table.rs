@@ -146,16 +146,16 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// Frees the place of an entry without dropping the entry, for entries that own no memory. Returns whether there was
-    /// one.
+    /// Shows the entry of this number to `last`, if there is one, and then removes it. It looks the entry up once, and
+    /// does not move it.
     #[inline(always)]
-    pub fn forget(&mut self, number: u32) -> bool {
+    pub fn finish<R>(&mut self, number: u32, last: impl FnOnce(&T) -> R) -> Option<R> {
         let (index, place) = Self::place(number);
-        let Some(page) = self.pages.get_mut(index) else { return false };
-        let Some(entry @ Some(_)) = page.entries.get_mut(place) else { return false };
-        core::mem::forget(entry.take());
+        let entry = self.pages.get_mut(index)?.entries.get_mut(place)?;
+        let result = last(entry.as_ref()?);
+        *entry = None;
         self.vacate(index, place);
-        true
+        Some(result)
     }
 
     /// A place has become free.

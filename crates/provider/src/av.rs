@@ -42,7 +42,7 @@ impl AddressVector {
     /// There is no such entry.
     pub fn remove(&mut self, number: FiAddr) -> Result<bool, Error> {
         let place = usize::try_from(number).ok().and_then(|place| self.uses.get_mut(place));
-        let uses = place.filter(|uses| **uses > 0).ok_or(Error::Invalid)?;
+        let uses = place.filter(|uses| **uses > 0).ok_or(Error::INVALID)?;
         *uses -= 1;
         if *uses > 0 {
             return Ok(false);
@@ -110,7 +110,7 @@ pub fn open(
     let mut vector = AddressVector::default();
     if let Some(attr) = attr {
         if !attr.name.is_null() || attr.flags != 0 || attr.rx_ctx_bits != 0 {
-            return Err(Error::NotImplemented);
+            return Err(Error::NOT_IMPLEMENTED);
         }
         if attr.av_type == av_type::UNSPEC {
             attr.av_type = av_type::TABLE;
@@ -128,7 +128,7 @@ extern "C" fn close(vector: Box<VectorHandle>) -> c_int {
     if state.endpoints.iter_mut().any(|endpoint| endpoint.uses_vector(vector.index)) {
         drop(state);
         Box::leak(vector); // the program keeps it
-        return Error::Busy.code();
+        return Error::BUSY.code();
     }
     state.vectors.remove(vector.index);
     0
@@ -136,7 +136,7 @@ extern "C" fn close(vector: Box<VectorHandle>) -> c_int {
 
 /// Event queues can be bound. No event is reported, because insertion is complete on return.
 extern "C" fn bind(_vector: &VectorHandle, other: AnyObject, _flags: u64) -> c_int {
-    status(if other.class() == Some(class::EQ) { Ok(()) } else { Err(Error::Invalid) })
+    status(if other.class() == Some(class::EQ) { Ok(()) } else { Err(Error::INVALID) })
 }
 
 extern "C" fn insert(
@@ -150,7 +150,7 @@ extern "C" fn insert(
     let mut state = vector.domain.enter();
     let table = &mut state.vectors[vector.index];
     for index in 0..count {
-        let Some(address) = addresses.at(index) else { return Error::Invalid.code() };
+        let Some(address) = addresses.at(index) else { return Error::INVALID.code() };
         numbers.set(index, table.insert(Address(address)));
         if flags & flags::SYNC_ERR != 0 {
             errors.set(index, 0);
@@ -162,7 +162,7 @@ extern "C" fn insert(
 extern "C" fn remove(vector: &VectorHandle, numbers: InArray<FiAddr>, count: usize, _flags: u64) -> c_int {
     let mut state = vector.domain.enter();
     for index in 0..count {
-        let number = numbers.at(index).ok_or(Error::Invalid);
+        let number = numbers.at(index).ok_or(Error::INVALID);
         match number.and_then(|number| state.vectors[vector.index].remove(number)) {
             Err(error) => return error.code(),
             Ok(false) => {}
@@ -185,7 +185,7 @@ extern "C" fn lookup(
     mut bytes: Out<usize>,
 ) -> c_int {
     let Some(address) = vector.domain.enter().vectors[vector.index].address(number) else {
-        return Error::Invalid.code();
+        return Error::INVALID.code();
     };
     let room = bytes.value().unwrap_or(0).min(ADDRESS_BYTES);
     to.set_bytes(&address.0[..room]);
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(vector.insert(address(2)), 1);
         assert_eq!(vector.remove(1), Ok(false)); // it was inserted twice
         assert_eq!(vector.remove(1), Ok(true));
-        assert_eq!(vector.remove(1), Err(Error::Invalid));
+        assert_eq!(vector.remove(1), Err(Error::INVALID));
         assert_eq!(vector.number(&address(2)), None);
         assert_eq!(vector.insert(address(4)), 1);
         assert_eq!(vector.address(1), Some(address(4)));

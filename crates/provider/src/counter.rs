@@ -59,10 +59,10 @@ pub fn open(
     let (events, wait, flags) =
         attr.map_or((0, wait_obj::NONE, 0), |attr| (attr.events, attr.wait_obj, attr.flags));
     if flags != 0 {
-        return Err(Error::BadFlags);
+        return Err(Error::BAD_FLAGS);
     }
     if events != 0 || !matches!(wait, wait_obj::NONE | wait_obj::UNSPEC | wait_obj::YIELD) {
-        return Err(Error::NotImplemented);
+        return Err(Error::NOT_IMPLEMENTED);
     }
     let index = domain.enter().counters.insert(Counter::default());
     let fid = Fid { fclass: class::CNTR, context, ops: (&raw const FID_OPS).cast() };
@@ -75,7 +75,7 @@ extern "C" fn close(counter: Box<CounterHandle>) -> c_int {
     if !state.counters[counter.index].endpoints.is_empty() {
         drop(state);
         Box::leak(counter); // the program keeps it
-        return Error::Busy.code();
+        return Error::BUSY.code();
     }
     state.counters.remove(counter.index);
     0
@@ -124,9 +124,9 @@ impl CounterHandle {
                 return Ok(());
             }
             if counter.errors != errors_before {
-                return Err(Error::ErrorAvailable);
+                return Err(Error::ERROR_AVAILABLE);
             }
-            let remaining_ns = remaining_ns(deadline).ok_or(Error::TimedOut)?;
+            let remaining_ns = remaining_ns(deadline).ok_or(Error::TIMED_OUT)?;
             state.wait(ProgressTarget::Counter(self.index), remaining_ns.min(self.domain.longest_wait_ns()));
             drop(state);
             std::thread::yield_now(); // let other threads enter the domain

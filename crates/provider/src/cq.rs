@@ -4,17 +4,17 @@
 //! promises that no completion is lost. Errors stay in order: the entries before an error are read first. Then reads
 //! return `-FI_EAVAIL` until `fi_cq_readerr` has taken the error.
 
-use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::domain_state::{Domain, Mode, ProgressTarget, State, skip_in_forked_child};
+use crate::entry_queue::EntryQueue;
 use crate::errno::{Error, copy_error_text, ssize_status, status};
 use crate::ffi::*;
 
 /// A completion with the fields of all formats.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Entry {
     /// The program's context.
     pub context: usize,
@@ -70,7 +70,7 @@ impl Entry {
 #[derive(Default)]
 pub struct CompletionQueue {
     /// Oldest first.
-    pub entries: VecDeque<Entry>,
+    pub entries: EntryQueue,
     /// The endpoints that write entries here.
     pub endpoints: Vec<usize>,
     /// `fi_cq_signal` was called: the next blocking read returns.
@@ -122,10 +122,10 @@ pub fn open(
     let (format, wait) =
         attr.map_or((cq_format::UNSPEC, wait_obj::NONE), |attr| (attr.format, attr.wait_obj));
     if !matches!(wait, wait_obj::NONE | wait_obj::UNSPEC | wait_obj::YIELD) {
-        return Err(Error::NotImplemented);
+        return Err(Error::NOT_IMPLEMENTED);
     }
     if !(cq_format::UNSPEC..=cq_format::TAGGED).contains(&format) {
-        return Err(Error::Invalid);
+        return Err(Error::INVALID);
     }
     let index = domain.enter().queues.insert(CompletionQueue::default());
     let fid = Fid { fclass: class::CQ, context, ops: (&raw const FID_OPS).cast() };
@@ -138,7 +138,7 @@ extern "C" fn close(queue: Box<QueueHandle>) -> c_int {
     if !state.queues[queue.index].endpoints.is_empty() {
         drop(state);
         Box::leak(queue); // the program keeps it
-        return Error::Busy.code();
+        return Error::BUSY.code();
     }
     state.queues.remove(queue.index);
     0
@@ -158,6 +158,9 @@ impl QueueHandle {
     /// than the program's last actions. This avoids an empty read, after which MPICH yields the core; that is
     /// expensive if other ranks want it. [`weir_engine::Engine::before_post`] polls before the first post for this
     /// reason.
+    ///
+    /// It is inlined into [`read`], which MPI libraries call most.
+    #[inline(always)]
     fn read_entries(
         &self,
         state: &mut State,
@@ -174,7 +177,7 @@ impl QueueHandle {
         {
             state.progress(target);
             state.after_empty_read_of(target);
-            return Err(Error::Again);
+            return Err(Error::AGAIN);
         }
         if count == 0 || state.queues[self.index].entries.is_empty() {
             let mut events = state.progress(target);
@@ -186,13 +189,26 @@ impl QueueHandle {
                 if events == 0 && pause {
                     state.pause(target);
                 }
-                return Err(Error::Again);
+                return Err(Error::AGAIN);
             }
         }
         state.after_successful_read(target);
         let read = self.move_entries(state, buffer, count, sources);
         state.poll_if_overdue(target);
         read
+    }
+
+    /// [`QueueHandle::read_entries`] for rarely used calls.
+    #[inline(never)]
+    fn read_entries_out_of_line(
+        &self,
+        state: &mut State,
+        buffer: OutArray<u8>,
+        count: usize,
+        sources: OutArray<FiAddr>,
+        pause: bool,
+    ) -> Result<usize, Error> {
+        self.read_entries(state, buffer, count, sources, pause)
     }
 
     /// Moves up to `count` entries to the caller, in the queue's format.
@@ -228,14 +244,20 @@ impl QueueHandle {
         let deadline = deadline(timeout_ms);
         loop {
             let mut state = self.domain.enter();
-            match self.read_entries(&mut state, buffer.reborrow(), count, sources.reborrow(), false) {
-                Err(Error::Again) => {}
+            match self.read_entries_out_of_line(
+                &mut state,
+                buffer.reborrow(),
+                count,
+                sources.reborrow(),
+                false,
+            ) {
+                Err(Error::AGAIN) => {}
                 done => return done,
             }
             if std::mem::take(&mut state.queues[self.index].signalled) {
-                return Err(Error::Again);
+                return Err(Error::AGAIN);
             }
-            let Some(remaining_ns) = remaining_ns(deadline) else { return Err(Error::Again) };
+            let Some(remaining_ns) = remaining_ns(deadline) else { return Err(Error::AGAIN) };
             state.wait(ProgressTarget::Queue(self.index), remaining_ns.min(self.domain.longest_wait_ns()));
             drop(state);
             std::thread::yield_now(); // let other threads enter the domain
@@ -262,7 +284,7 @@ pub(crate) fn remaining_ns(deadline: Option<Instant>) -> Option<u64> {
 
 /// Moves successful entries from the queue to the caller, at most `count` and not beyond an error.
 fn move_entries<T>(
-    entries: &mut VecDeque<Entry>,
+    entries: &mut EntryQueue,
     mut to: OutArray<T>,
     count: usize,
     mut sources: OutArray<FiAddr>,
@@ -280,7 +302,7 @@ fn move_entries<T>(
         entries.pop_front();
         done += 1;
     }
-    if done == 0 && count > 0 { Err(Error::ErrorAvailable) } else { Ok(done) }
+    if done == 0 && count > 0 { Err(Error::ERROR_AVAILABLE) } else { Ok(done) }
 }
 
 extern "C" fn read(queue: &QueueHandle, buffer: OutArray<u8>, count: usize) -> isize {
@@ -295,7 +317,7 @@ extern "C" fn readfrom(
     sources: OutArray<FiAddr>,
 ) -> isize {
     let mut state = queue.domain.enter();
-    ssize_status(queue.read_entries(&mut state, buffer, count, sources, count > 0))
+    ssize_status(queue.read_entries_out_of_line(&mut state, buffer, count, sources, count > 0))
 }
 
 extern "C" fn readerr(queue: &QueueHandle, to: CqErrorOut, _flags: u64) -> isize {
@@ -307,7 +329,7 @@ extern "C" fn readerr(queue: &QueueHandle, to: CqErrorOut, _flags: u64) -> isize
             entries.pop_front();
             1
         }
-        _ => Error::Again.code() as isize,
+        _ => Error::AGAIN.code() as isize,
     }
 }
 

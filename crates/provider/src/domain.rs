@@ -62,7 +62,7 @@ impl DomainHandle {
 /// `fi_domain`.
 ///
 /// # Errors
-/// [`Error::Invalid`] if a setting is wrong.
+/// [`Error::INVALID`] if a setting is wrong.
 pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*mut DomainHandle, Error> {
     let settings = settings::read()?;
     if settings.skip_yields {
@@ -99,7 +99,7 @@ extern "C" fn close(domain: Box<DomainHandle>) -> c_int {
 
 /// Event queues can be bound. No event is reported.
 extern "C" fn bind(_domain: &DomainHandle, other: AnyObject, _flags: u64) -> c_int {
-    status(if other.class() == Some(class::EQ) { Ok(()) } else { Err(Error::Invalid) })
+    status(if other.class() == Some(class::EQ) { Ok(()) } else { Err(Error::INVALID) })
 }
 
 extern "C" fn av_open(
@@ -135,11 +135,11 @@ extern "C" fn endpoint(
     mut to: Out<*mut EndpointHandle>,
     context: usize,
 ) -> c_int {
-    let Some(info) = info else { return Error::Invalid.code() };
+    let Some(info) = info else { return Error::INVALID.code() };
     if let Some(attr) = inner(info.ep_attr)
         && !matches!(attr.ep_type, ep_type::UNSPEC | ep_type::RDM)
     {
-        return Error::Invalid.code();
+        return Error::INVALID.code();
     }
     let endpoint_attr = EndpointAttr {
         caps: if info.caps == 0 { info::CAPS } else { info.caps },
@@ -159,6 +159,6 @@ extern "C" fn endpoint2(
 ) -> c_int {
     match flags {
         0 => endpoint(domain, info, to, context),
-        _ => Error::NotImplemented.code(), // for example peer transfers
+        _ => Error::NOT_IMPLEMENTED.code(), // for example peer transfers
     }
 }

@@ -124,7 +124,7 @@ impl State {
     /// Call this after each post. Does nothing after "again", because that caller waits and its next read may sleep.
     #[inline(always)]
     pub fn after_post<R>(&mut self, result: &Result<R, Error>) {
-        self.poll_before_report |= !matches!(result, Err(Error::Again));
+        self.poll_before_report |= !matches!(result, Err(Error::AGAIN));
     }
 
     #[inline(always)]

@@ -227,9 +227,9 @@ impl Endpoint {
     /// Finds the peer of an address that is used for the first time.
     #[cold]
     fn find_peer(&mut self, address: FiAddr, vectors: &Table<AddressVector>) -> Result<Peer, Error> {
-        let vector = self.vector.ok_or(Error::NoVector)?;
-        let known = vectors[vector].address(address).ok_or(Error::Invalid)?;
-        let peer = self.engine.as_mut().ok_or(Error::BadState)?.peer(&known);
+        let vector = self.vector.ok_or(Error::NO_VECTOR)?;
+        let known = vectors[vector].address(address).ok_or(Error::INVALID)?;
+        let peer = self.engine.as_mut().ok_or(Error::BAD_STATE)?.peer(&known);
         let place = address as usize;
         if self.peers.len() <= place {
             self.peers.resize(place + 1, None);
@@ -364,7 +364,7 @@ extern "C" fn bind(handle: &EndpointHandle, other: AnyObject, flags: u64) -> c_i
 extern "C" fn control(handle: &EndpointHandle, command: c_int, _argument: *mut c_void) -> c_int {
     match command {
         control::ENABLE => status(handle.enable()),
-        _ => Error::NotImplemented.code(),
+        _ => Error::NOT_IMPLEMENTED.code(),
     }
 }
 
@@ -391,7 +391,7 @@ impl EndpointHandle {
         let State { endpoints, queues, counters, vectors, poll_before_report, .. } = state;
         let endpoint = &mut endpoints[self.index];
         let (post, flags) = endpoint.post(side, context, flags);
-        let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
+        let engine = endpoint.engine.as_mut().ok_or(Error::BAD_STATE)?;
         if !*poll_before_report {
             let unread =
                 endpoint.bindings.receive.is_some_and(|binding| !queues[binding.queue].entries.is_empty());
@@ -408,7 +408,7 @@ impl EndpointHandle {
             };
         let min_multi_recv = endpoint.min_multi_recv as u64;
         let Endpoint { engine, claimed, bindings, .. } = endpoint;
-        let engine = engine.as_mut().ok_or(Error::BadState)?;
+        let engine = engine.as_mut().ok_or(Error::BAD_STATE)?;
         let cq_writer = CqWriter { bindings, bound: DomainQueues { queues, counters } };
         Ok(Posting { engine, post, flags, peer, min_multi_recv, claimed, cq_writer })
     }
@@ -445,7 +445,7 @@ impl EndpointHandle {
             events.watch(&self.domain);
             Ok(())
         } else {
-            Err(Error::Invalid)
+            Err(Error::INVALID)
         }
     }
 
@@ -454,13 +454,13 @@ impl EndpointHandle {
     /// # Errors
     /// It is in another domain.
     pub fn same_domain(&self, domain: &Arc<Domain>) -> Result<(), Error> {
-        if Arc::ptr_eq(&self.domain, domain) { Ok(()) } else { Err(Error::OtherDomain) }
+        if Arc::ptr_eq(&self.domain, domain) { Ok(()) } else { Err(Error::OTHER_DOMAIN) }
     }
 
     fn bind_queue(&self, queue: &QueueHandle, flags: u64) -> Result<(), Error> {
         self.same_domain(&queue.domain)?;
         if flags & !(flags::SEND | flags::RECV | flags::SELECTIVE_COMPLETION) != 0 {
-            return Err(Error::BadFlags);
+            return Err(Error::BAD_FLAGS);
         }
         let binding = Binding { queue: queue.index, selective: flags & flags::SELECTIVE_COMPLETION != 0 };
         let mut state = self.domain.enter();
@@ -470,7 +470,7 @@ impl EndpointHandle {
         {
             if flags & bit != 0 {
                 if side.is_some() {
-                    return Err(Error::Invalid);
+                    return Err(Error::INVALID);
                 }
                 *side = Some(binding);
             }
@@ -484,10 +484,10 @@ impl EndpointHandle {
         let remote = flags::REMOTE_READ | flags::REMOTE_WRITE;
         let all = COUNTER_FLAGS.iter().fold(0, |all, bit| all | bit);
         if flags & !(all | remote) != 0 {
-            return Err(Error::BadFlags);
+            return Err(Error::BAD_FLAGS);
         }
         if flags & remote != 0 {
-            return Err(Error::NotImplemented);
+            return Err(Error::NOT_IMPLEMENTED);
         }
         let mut state = self.domain.enter();
         let places = COUNTER_FLAGS.iter().enumerate().filter(|&(_, &bit)| flags & bit != 0);
@@ -505,9 +505,9 @@ impl EndpointHandle {
         if endpoint.engine.is_some() {
             return Ok(());
         }
-        let vector = endpoint.vector.ok_or(Error::NoVector)?;
+        let vector = endpoint.vector.ok_or(Error::NO_VECTOR)?;
         if endpoint.bindings.transmit.is_none() && endpoint.bindings.receive.is_none() {
-            return Err(Error::NoQueue);
+            return Err(Error::NO_QUEUE);
         }
         let peers = u32::try_from(vectors[vector].expected).unwrap_or(u32::MAX);
         let opened = Engine::open(&self.domain.settings, peers, self.domain.mode == Mode::Shared);
@@ -529,14 +529,14 @@ impl EndpointHandle {
 
     fn name(&self, mut to: OutArray<u8>, mut bytes: Out<usize>) -> Result<(), Error> {
         let mut state = self.domain.enter();
-        let engine = state.endpoints[self.index].engine().ok_or(Error::BadState)?;
-        let room = bytes.value().ok_or(Error::Invalid)?;
+        let engine = state.endpoints[self.index].engine().ok_or(Error::BAD_STATE)?;
+        let room = bytes.value().ok_or(Error::INVALID)?;
         let whole = room >= ADDRESS_BYTES && to.is_some();
         if whole {
             to.set_bytes(&engine.address().0);
         }
         bytes.set(ADDRESS_BYTES);
-        if whole { Ok(()) } else { Err(Error::TooSmall) }
+        if whole { Ok(()) } else { Err(Error::TOO_SMALL) }
     }
 }
 
@@ -552,15 +552,15 @@ extern "C" fn getname(handle: &EndpointHandle, to: OutArray<u8>, bytes: Out<usiz
 
 extern "C" fn cancel(handle: &EndpointHandle, context: usize) -> isize {
     let mut state = handle.domain.enter();
-    let engine = state.endpoints[handle.index].engine().ok_or(Error::BadState);
-    ssize_status(engine.and_then(|engine| if engine.cancel(context) { Ok(0) } else { Err(Error::NoEntry) }))
+    let engine = state.endpoints[handle.index].engine().ok_or(Error::BAD_STATE);
+    ssize_status(engine.and_then(|engine| if engine.cancel(context) { Ok(0) } else { Err(Error::NO_ENTRY) }))
 }
 
 /// The only supported option.
 fn check_option(level: c_int, name: c_int) -> Result<(), Error> {
     match (level, name) {
         (option::LEVEL_ENDPOINT, option::MIN_MULTI_RECV) => Ok(()),
-        _ => Err(Error::NoOption),
+        _ => Err(Error::NO_OPTION),
     }
 }
 
@@ -572,10 +572,10 @@ extern "C" fn getopt(
     mut bytes: Out<usize>,
 ) -> c_int {
     status(check_option(level, name).and_then(|()| {
-        let room = bytes.value().ok_or(Error::Invalid)?;
+        let room = bytes.value().ok_or(Error::INVALID)?;
         bytes.set(size_of::<usize>());
         if room < size_of::<usize>() {
-            return Err(Error::TooSmall);
+            return Err(Error::TOO_SMALL);
         }
         value.set(handle.domain.enter().endpoints[handle.index].min_multi_recv);
         Ok(())
@@ -591,9 +591,9 @@ extern "C" fn setopt(
 ) -> c_int {
     status(check_option(level, name).and_then(|()| {
         if bytes != size_of::<usize>() {
-            return Err(Error::Invalid);
+            return Err(Error::INVALID);
         }
-        handle.domain.enter().endpoints[handle.index].min_multi_recv = value.at(0).ok_or(Error::Invalid)?;
+        handle.domain.enter().endpoints[handle.index].min_multi_recv = value.at(0).ok_or(Error::INVALID)?;
         Ok(())
     }))
 }

@@ -54,7 +54,7 @@ static OPS: FiOpsEq<EventQueueHandle> =
 pub fn open(attr: Option<&FiEqAttr>, context: usize) -> Result<*mut EventQueueHandle, Error> {
     let (wait, flags) = attr.map_or((wait_obj::NONE, 0), |attr| (attr.wait_obj, attr.flags));
     if !matches!(wait, wait_obj::NONE | wait_obj::UNSPEC | wait_obj::YIELD) {
-        return Err(Error::NotImplemented);
+        return Err(Error::NOT_IMPLEMENTED);
     }
     let fid = Fid { fclass: class::EQ, context, ops: (&raw const FID_OPS).cast() };
     let writable = flags & flags::WRITE != 0;
@@ -92,9 +92,9 @@ impl EventQueueHandle {
         flags: u64,
     ) -> Result<usize, Error> {
         let mut queue = self.lock();
-        let Some(event) = queue.events.front() else { return Err(Error::Again) };
+        let Some(event) = queue.events.front() else { return Err(Error::AGAIN) };
         if room < event.data.len() {
-            return Err(Error::TooSmall);
+            return Err(Error::TOO_SMALL);
         }
         number.set(event.number);
         to.set_bytes(&event.data);
@@ -136,7 +136,7 @@ extern "C" fn sread(
     loop {
         queue.progress();
         let taken = queue.take(&mut number, &mut to, room, flags);
-        if taken != Err(Error::Again) || remaining_ns(deadline).is_none() {
+        if taken != Err(Error::AGAIN) || remaining_ns(deadline).is_none() {
             return ssize_status(taken);
         }
         std::thread::yield_now();
@@ -144,7 +144,7 @@ extern "C" fn sread(
 }
 
 extern "C" fn readerr(_queue: &EventQueueHandle, _to: *mut c_void, _flags: u64) -> isize {
-    Error::Again.code() as isize // there are never any
+    Error::AGAIN.code() as isize // there are never any
 }
 
 extern "C" fn write(
@@ -155,7 +155,7 @@ extern "C" fn write(
     _flags: u64,
 ) -> isize {
     if !queue.writable {
-        return Error::Invalid.code() as isize;
+        return Error::INVALID.code() as isize;
     }
     let data = (0..bytes).map_while(|index| from.at(index)).collect();
     queue.lock().events.push_back(Event { number, data });

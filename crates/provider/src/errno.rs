@@ -6,83 +6,67 @@ use weir_proto::PeerFault;
 
 use crate::ffi::OutArray;
 
-/// The reason why a call fails.
+/// The reason why a call fails: a positive error number. It is as wide as a count, so that a result of either is
+/// returned in two registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// Try again after making progress.
-    Again,
-    /// Nothing matches the request.
-    NoData,
-    /// An argument is invalid.
-    Invalid,
-    /// The object is in the wrong state, usually an endpoint before `fi_enable`.
-    BadState,
-    /// Unknown flags.
-    BadFlags,
-    /// The caller's buffer is too small.
-    TooSmall,
-    /// The message is longer than allowed.
-    MessageSize,
-    /// The function is not implemented.
-    NotImplemented,
-    /// The operation is not supported.
-    NotSupported,
-    /// The option is not known.
-    NoOption,
-    /// The key is in use.
-    NoKey,
-    /// No address vector is bound.
-    NoVector,
-    /// No completion queue is bound.
-    NoQueue,
-    /// The object belongs to another domain.
-    OtherDomain,
-    /// Other objects still use it.
-    Busy,
-    /// There is no such entry.
-    NoEntry,
-    /// No memory, or no space in shared memory.
-    NoMemory,
-    /// An error waits in the queue.
-    ErrorAvailable,
-    /// The timeout has expired.
-    TimedOut,
-    /// The operating system returned this error number.
-    System(c_int),
-}
+pub struct Error(isize);
 
 impl Error {
+    /// Try again after making progress.
+    pub const AGAIN: Error = Error(libc::EAGAIN as isize);
+    /// Nothing matches the request.
+    pub const NO_DATA: Error = Error(libc::ENODATA as isize);
+    /// An argument is invalid.
+    pub const INVALID: Error = Error(libc::EINVAL as isize);
+    /// The object is in the wrong state, usually an endpoint before `fi_enable`.
+    pub const BAD_STATE: Error = Error(258);
+    /// Unknown flags.
+    pub const BAD_FLAGS: Error = Error(260);
+    /// The caller's buffer is too small.
+    pub const TOO_SMALL: Error = Error(257);
+    /// The message is longer than allowed.
+    pub const MESSAGE_SIZE: Error = Error(libc::EMSGSIZE as isize);
+    /// The function is not implemented.
+    pub const NOT_IMPLEMENTED: Error = Error(libc::ENOSYS as isize);
+    /// The operation is not supported.
+    pub const NOT_SUPPORTED: Error = Error(libc::EOPNOTSUPP as isize);
+    /// The option is not known.
+    pub const NO_OPTION: Error = Error(libc::ENOPROTOOPT as isize);
+    /// The key is in use.
+    pub const NO_KEY: Error = Error(266);
+    /// No address vector is bound.
+    pub const NO_VECTOR: Error = Error(267);
+    /// No completion queue is bound.
+    pub const NO_QUEUE: Error = Error(263);
+    /// The object belongs to another domain.
+    pub const OTHER_DOMAIN: Error = Error(262);
+    /// Other objects still use it.
+    pub const BUSY: Error = Error(libc::EBUSY as isize);
+    /// There is no such entry.
+    pub const NO_ENTRY: Error = Error(libc::ENOENT as isize);
+    /// No memory, or no space in shared memory.
+    pub const NO_MEMORY: Error = Error(libc::ENOMEM as isize);
+    /// An error waits in the queue.
+    pub const ERROR_AVAILABLE: Error = Error(259);
+    /// The timeout has expired.
+    pub const TIMED_OUT: Error = Error(libc::ETIMEDOUT as isize);
+
+    /// The operating system returned this error number.
+    pub fn system(number: c_int) -> Error {
+        Error(number as isize)
+    }
+
     /// The negative number that libfabric returns.
+    #[inline]
     pub fn code(self) -> c_int {
-        -match self {
-            Error::Again => libc::EAGAIN,
-            Error::NoData => libc::ENODATA,
-            Error::Invalid => libc::EINVAL,
-            Error::BadState => 258,
-            Error::BadFlags => 260,
-            Error::TooSmall => 257,
-            Error::MessageSize => libc::EMSGSIZE,
-            Error::NotImplemented => libc::ENOSYS,
-            Error::NotSupported => libc::EOPNOTSUPP,
-            Error::NoOption => libc::ENOPROTOOPT,
-            Error::NoKey => 266,
-            Error::NoVector => 267,
-            Error::NoQueue => 263,
-            Error::OtherDomain => 262,
-            Error::Busy => libc::EBUSY,
-            Error::NoEntry => libc::ENOENT,
-            Error::NoMemory => libc::ENOMEM,
-            Error::ErrorAvailable => 259,
-            Error::TimedOut => libc::ETIMEDOUT,
-            Error::System(number) => number,
-        }
+        -(self.0 as c_int)
     }
 }
 
 impl From<PostError> for Error {
     fn from(error: PostError) -> Error {
         match error {
-            PostError::Again { .. } | PostError::Full { .. } => Error::Again,
+            PostError::Again { .. } | PostError::Full { .. } => Error::AGAIN,
         }
     }
 }
@@ -90,9 +74,9 @@ impl From<PostError> for Error {
 impl From<&OpenError> for Error {
     fn from(error: &OpenError) -> Error {
         match error {
-            OpenError::Setting { .. } => Error::Invalid,
-            OpenError::Mailbox(_) => Error::NoMemory,
-            OpenError::System { source, .. } => Error::System(source.raw_os_error().unwrap_or(libc::EIO)),
+            OpenError::Setting { .. } => Error::INVALID,
+            OpenError::Mailbox(_) => Error::NO_MEMORY,
+            OpenError::System { source, .. } => Error::system(source.raw_os_error().unwrap_or(libc::EIO)),
         }
     }
 }
@@ -107,7 +91,7 @@ pub fn status(result: Result<(), Error>) -> c_int {
 pub fn ssize_status(result: Result<usize, Error>) -> isize {
     match result {
         Ok(count) => count as isize,
-        Err(error) => error.code() as isize,
+        Err(Error(number)) => -number,
     }
 }
 

@@ -47,7 +47,7 @@ pub extern "C" fn open(
     mut fabric: Out<*mut FabricHandle>,
     context: usize,
 ) -> c_int {
-    let Some(attr) = attr else { return Error::Invalid.code() };
+    let Some(attr) = attr else { return Error::INVALID.code() };
     fabric.set(hand_out(FabricHandle {
         fid: Fid { fclass: class::FABRIC, context, ops: (&raw const FID_OPS).cast() },
         ops: &OPS,
@@ -59,12 +59,12 @@ pub extern "C" fn open(
 
 /// For objects to which nothing can be bound.
 pub extern "C" fn no_bind<H>(_handle: &H, _other: AnyObject, _flags: u64) -> c_int {
-    Error::NotImplemented.code()
+    Error::NOT_IMPLEMENTED.code()
 }
 
 /// For objects without commands.
 pub extern "C" fn no_control<H>(_handle: &H, _command: c_int, _argument: *mut c_void) -> c_int {
-    Error::NotImplemented.code()
+    Error::NOT_IMPLEMENTED.code()
 }
 
 extern "C" fn close(fabric: Box<FabricHandle>) -> c_int {
@@ -90,7 +90,7 @@ extern "C" fn domain2(
 ) -> c_int {
     match flags {
         0 => domain(fabric, info, to, context),
-        _ => Error::NotImplemented.code(), // peer domains
+        _ => Error::NOT_IMPLEMENTED.code(), // peer domains
     }
 }
 

@@ -552,7 +552,7 @@ fn find(
 ) -> Result<*mut FiInfo, Error> {
     // A utility provider of the core asks. This provider already has everything that it could add.
     if flags & flags::CORE_PROVIDER_ONLY != 0 {
-        return Err(Error::NoData);
+        return Err(Error::NO_DATA);
     }
     settings::read()?;
     let mut answer = default_answer(api_version);
@@ -560,13 +560,13 @@ fn find(
         answer.fit(hints).map_err(no_data)?;
     }
     let addresses = addresses::resolve(node, service, flags, hints).map_err(no_data)?;
-    answer.hand_out(&addresses).ok_or(Error::NoMemory)
+    answer.hand_out(&addresses).ok_or(Error::NO_MEMORY)
 }
 
 /// The result of a call that weir cannot satisfy. The log says why.
 fn no_data(reason: impl std::fmt::Display) -> Error {
     log::info(|| reason.to_string());
-    Error::NoData
+    Error::NO_DATA
 }
 
 #[cfg(test)]

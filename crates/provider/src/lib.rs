@@ -23,6 +23,7 @@ mod cq_writer;
 pub mod domain;
 pub mod domain_state;
 pub mod endpoint;
+mod entry_queue;
 pub mod eq;
 pub mod errno;
 pub mod fabric;

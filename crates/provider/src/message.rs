@@ -45,7 +45,7 @@ impl Send {
     fn submit(self, endpoint: &EndpointHandle, state: &mut State) -> Result<usize, Error> {
         let Send { space, memory, to, tag, data, context, flags } = self;
         let posting = endpoint.prepare(state, Side::Transmit, to, context, flags)?;
-        let to = posting.peer.ok_or(Error::Invalid)?;
+        let to = posting.peer.ok_or(Error::INVALID)?;
         let inject = posting.flags & flags::INJECT != 0;
         let level = posting.level();
         let arguments = SendArguments { to, space, tag, data, level, memory, inject };
@@ -137,7 +137,7 @@ fn peek_or_claim(
         };
         posting.engine.peek(posting.post, pattern, then)?;
     } else {
-        let message = *posting.claimed.get(&context).ok_or(Error::Invalid)?;
+        let message = *posting.claimed.get(&context).ok_or(Error::INVALID)?;
         let mut post = posting.post;
         if pattern.space == Space::Untagged {
             post.cookie |= UNTAGGED_CLAIM;
@@ -157,7 +157,7 @@ fn peek_or_claim(
 /// More pieces than [`IOV_LIMIT`].
 #[inline]
 pub fn scattered(pieces: UserVector, count: usize) -> Result<UserMemory, Error> {
-    if count > IOV_LIMIT { Err(Error::Invalid) } else { Ok(pieces.memory(count)) }
+    if count > IOV_LIMIT { Err(Error::INVALID) } else { Ok(pieces.memory(count)) }
 }
 
 /// The data that a `*msg` call sends, if its flags request it.

@@ -65,16 +65,16 @@ struct Registration {
 fn register(domain: &DomainHandle, registration: Registration) -> Result<*mut RegionHandle, Error> {
     let Registration { memory, access, offset, key, flags, context } = registration;
     if flags != 0 {
-        return Err(Error::BadFlags); // for example events of remote writes, device memory
+        return Err(Error::BAD_FLAGS); // for example events of remote writes, device memory
     }
     if offset != 0 || access & !ACCESS != 0 {
-        return Err(Error::Invalid);
+        return Err(Error::INVALID);
     }
     let domain = domain.domain();
     let mut state = domain.enter();
     let State { endpoints, regions, .. } = &mut *state;
     if regions.contains_key(&key) {
-        return Err(Error::NoKey);
+        return Err(Error::NO_KEY);
     }
     let region = Region {
         memory,
@@ -106,19 +106,19 @@ extern "C" fn bind(region: &RegionHandle, other: AnyObject, flags: u64) -> c_int
     status(if let Some(endpoint) = other.of::<EndpointHandle>() {
         match flags {
             0 => endpoint.same_domain(&region.domain),
-            _ => Err(Error::BadFlags),
+            _ => Err(Error::BAD_FLAGS),
         }
     } else if other.of::<CounterHandle>().is_some() {
-        Err(Error::NotImplemented) // remote accesses are not counted
+        Err(Error::NOT_IMPLEMENTED) // remote accesses are not counted
     } else {
-        Err(Error::Invalid)
+        Err(Error::INVALID)
     })
 }
 
 extern "C" fn control(_region: &RegionHandle, command: c_int, _argument: *mut c_void) -> c_int {
     match command {
         control::ENABLE | control::REFRESH => 0,
-        _ => Error::NotImplemented.code(),
+        _ => Error::NOT_IMPLEMENTED.code(),
     }
 }
 
@@ -168,7 +168,7 @@ extern "C" fn regattr(
 ) -> c_int {
     give(
         to,
-        attr.ok_or(Error::Invalid).and_then(|attr| {
+        attr.ok_or(Error::INVALID).and_then(|attr| {
             let &FiMrAttr { access, offset, requested_key: key, context, .. } = attr;
             let memory = scattered(attr.mr_iov, attr.iov_count)?;
             register(domain, Registration { memory, access, offset, key, flags, context })

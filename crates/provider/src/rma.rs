@@ -44,7 +44,7 @@ impl Remote {
     fn post(self, endpoint: &EndpointHandle) -> isize {
         let Remote { direction, memory, peer, offset, key, data, context, flags } = self;
         ssize_status(endpoint.post(Side::Transmit, peer, context, flags, |posting| {
-            let peer = posting.peer.ok_or(Error::Invalid)?;
+            let peer = posting.peer.ok_or(Error::INVALID)?;
             let inject = posting.flags & flags::INJECT != 0;
             let arguments = RemoteArguments { peer, key, offset, memory, data, inject };
             match direction {
@@ -58,8 +58,8 @@ impl Remote {
     /// A `*msg` call, with one remote piece (`rma_iov_limit`).
     fn from_message(direction: Direction, message: &FiMsgRma, flags: u64) -> Result<Remote, Error> {
         let target = match message.rma_iov_count {
-            1 => inner(message.rma_iov).ok_or(Error::Invalid)?,
-            _ => return Err(Error::Invalid),
+            1 => inner(message.rma_iov).ok_or(Error::INVALID)?,
+            _ => return Err(Error::INVALID),
         };
         Ok(Remote {
             direction,

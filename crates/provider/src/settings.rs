@@ -12,12 +12,12 @@ use crate::log;
 /// found no provider.
 ///
 /// # Errors
-/// [`Error::Invalid`].
+/// [`Error::INVALID`].
 pub fn read() -> Result<Settings, Error> {
     static REPORT_ONCE: Once = Once::new();
     Settings::from_environment().map_err(|problem| {
         REPORT_ONCE.call_once(|| log::report(&problem.to_string()));
-        Error::Invalid
+        Error::INVALID
     })
 }
 

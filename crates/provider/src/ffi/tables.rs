@@ -12,12 +12,12 @@ pub type Stub = extern "C" fn() -> ssize_t;
 
 /// `-FI_ENOSYS`.
 pub extern "C" fn not_implemented() -> ssize_t {
-    crate::errno::Error::NotImplemented.code() as ssize_t
+    crate::errno::Error::NOT_IMPLEMENTED.code() as ssize_t
 }
 
 /// `-FI_EOPNOTSUPP`.
 pub extern "C" fn not_supported() -> ssize_t {
-    crate::errno::Error::NotSupported.code() as ssize_t
+    crate::errno::Error::NOT_SUPPORTED.code() as ssize_t
 }
 
 /// 0: nothing needs to be done.
