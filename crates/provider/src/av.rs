@@ -1,67 +1,15 @@
-//! Address vectors: the program's numbers for addresses. Numbers are dense from 0 in the order of insertion, for
-//! tables and maps (MPICH relies on it). The number of a removed address is used again.
-//!
-//! A program may fill a vector before it opens an endpoint, so the vector knows only addresses. Endpoints number
-//! their peers themselves and remember the peer of each entry.
+//! Address vectors, as objects that C holds.
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
 use std::sync::Arc;
 
-use weir_engine::addresses::AddressTable;
 use weir_link::{ADDRESS_BYTES, Address};
 
-use crate::domain_state::{Domain, skip_in_forked_child};
 use crate::errno::{Error, status};
 use crate::ffi::*;
-
-/// The domain's part of an address vector.
-#[derive(Default)]
-pub struct AddressVector {
-    table: AddressTable,
-    /// Number of insertions of each address. 0: removed.
-    uses: Vec<u32>,
-    /// Number of addresses that the program announced. 0: not announced.
-    pub expected: usize,
-}
-
-impl AddressVector {
-    /// Inserts an address. An address that is already there keeps its number.
-    pub fn insert(&mut self, address: Address) -> FiAddr {
-        let number = self.table.insert(address);
-        if number as usize == self.uses.len() {
-            self.uses.push(0);
-        }
-        self.uses[number as usize] += 1;
-        FiAddr::from(number)
-    }
-
-    /// Removes an address once it has been removed as often as inserted. Returns whether it is gone.
-    ///
-    /// # Errors
-    /// There is no such entry.
-    pub fn remove(&mut self, number: FiAddr) -> Result<bool, Error> {
-        let place = usize::try_from(number).ok().and_then(|place| self.uses.get_mut(place));
-        let uses = place.filter(|uses| **uses > 0).ok_or(Error::INVALID)?;
-        *uses -= 1;
-        if *uses > 0 {
-            return Ok(false);
-        }
-        self.table.remove(number as u32);
-        Ok(true)
-    }
-
-    /// The address of an entry.
-    pub fn address(&self, number: FiAddr) -> Option<Address> {
-        let in_use = self.uses.get(usize::try_from(number).ok()?).is_some_and(|&uses| uses > 0);
-        self.table.address(number as u32).filter(|_| in_use).copied()
-    }
-
-    /// The number of an address.
-    pub fn number(&self, address: &Address) -> Option<FiAddr> {
-        self.table.number(address).map(FiAddr::from)
-    }
-}
+use crate::state::address_vector::AddressVector;
+use crate::state::domain_state::{Domain, skip_in_forked_child};
 
 /// The object that C holds.
 #[repr(C)]
@@ -78,7 +26,7 @@ static FID_OPS: FiOps<VectorHandle> = FiOps {
     size: size_of::<FiOps<VectorHandle>>(),
     close,
     bind,
-    control: crate::fabric::no_control,
+    control: no_control,
     ops_open: not_implemented,
     tostr: not_implemented,
     ops_set: not_implemented,

@@ -12,10 +12,19 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// The `dlopen` handle of the core. It is never closed: the core also keeps this plug-in.
 static CORE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
+/// The structure that represents this provider in the core.
+static PROVIDER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
 /// Finds the library that contains `return_address`, which is in the caller of `fi_prov_ini`.
-pub fn identify(return_address: *const c_void) {
+pub fn identify(return_address: *const c_void, provider: *mut c_void) {
+    PROVIDER.store(provider, Ordering::Relaxed);
     let core = loaded_library_at(return_address);
     CORE.store(if core.is_null() { loaded_library(c"libfabric.so.1") } else { core }, Ordering::Relaxed);
+}
+
+/// The structure that represents this provider in the core, for the core's functions.
+pub fn provider() -> *mut c_void {
+    PROVIDER.load(Ordering::Relaxed)
 }
 
 /// A handle of the library, if it exports the functions of libfabric, or null.

@@ -4,23 +4,11 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use crate::cq::{deadline, remaining_ns};
-use crate::domain_state::{Domain, ProgressTarget, skip_in_forked_child};
+use crate::deadline::{deadline, remaining_ns};
 use crate::errno::{Error, status};
 use crate::ffi::*;
-
-/// The domain's part of a counter.
-#[derive(Default)]
-pub struct Counter {
-    /// Operations that succeeded.
-    pub value: u64,
-    /// Operations that failed.
-    pub errors: u64,
-    /// The endpoints that count here.
-    pub endpoints: Vec<usize>,
-    /// The value that the last read returned.
-    last_read: u64,
-}
+use crate::state::counter::Counter;
+use crate::state::domain_state::{Domain, ProgressTarget, skip_in_forked_child};
 
 /// The object that C holds.
 #[repr(C)]
@@ -36,8 +24,8 @@ object!(CounterHandle, class::CNTR, FID_OPS);
 static FID_OPS: FiOps<CounterHandle> = FiOps {
     size: size_of::<FiOps<CounterHandle>>(),
     close,
-    bind: crate::fabric::no_bind,
-    control: crate::fabric::no_control,
+    bind: no_bind,
+    control: no_control,
     ops_open: not_implemented,
     tostr: not_implemented,
     ops_set: not_implemented,

@@ -6,76 +6,15 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use crate::domain_state::{Domain, Mode, ProgressTarget, State, skip_in_forked_child};
-use crate::entry_queue::EntryQueue;
-use crate::errno::{Error, copy_error_text, ssize_status, status};
+use crate::deadline::{deadline, remaining_ns};
+use crate::errno::{Error, ssize_status, status};
+use crate::error_text::copy_error_text;
 use crate::ffi::*;
-
-/// A completion with the fields of all formats.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Entry {
-    /// The program's context.
-    pub context: usize,
-    /// Flags that describe the operation.
-    pub flags: u64,
-    /// Bytes received.
-    pub length: u64,
-    /// Address of the received bytes (multi-receive).
-    pub buffer: usize,
-    /// Remote completion data.
-    pub data: u64,
-    /// Tag.
-    pub tag: u64,
-    /// The sender.
-    pub source: FiAddr,
-    /// Bytes that did not fit.
-    pub excess: u64,
-    /// 0, or a positive error number.
-    pub error: c_int,
-}
-
-impl Entry {
-    fn tagged(&self) -> FiCqTaggedEntry {
-        FiCqTaggedEntry {
-            op_context: self.context,
-            flags: self.flags,
-            len: self.length as usize,
-            buf: self.buffer,
-            data: self.data,
-            tag: self.tag,
-        }
-    }
-
-    fn error(&self) -> FiCqErrEntry {
-        FiCqErrEntry {
-            op_context: self.context,
-            flags: self.flags,
-            len: self.length as usize,
-            buf: self.buffer,
-            data: self.data,
-            tag: self.tag,
-            olen: self.excess as usize,
-            err: self.error,
-            prov_errno: self.error,
-            err_data: std::ptr::null_mut(),
-            err_data_size: 0,
-            src_addr: self.source,
-        }
-    }
-}
-
-/// The domain's part of a queue.
-#[derive(Default)]
-pub struct CompletionQueue {
-    /// Oldest first.
-    pub entries: EntryQueue,
-    /// The endpoints that write entries here.
-    pub endpoints: Vec<usize>,
-    /// `fi_cq_signal` was called: the next blocking read returns.
-    signalled: bool,
-}
+use crate::state::completion_queue::CompletionQueue;
+use crate::state::domain_state::{Domain, Mode, ProgressTarget, State, skip_in_forked_child};
+use crate::state::entry::Entry;
+use crate::state::entry_queue::EntryQueue;
 
 /// The object that C holds.
 #[repr(C)]
@@ -92,8 +31,8 @@ object!(QueueHandle, class::CQ, FID_OPS);
 static FID_OPS: FiOps<QueueHandle> = FiOps {
     size: size_of::<FiOps<QueueHandle>>(),
     close,
-    bind: crate::fabric::no_bind,
-    control: crate::fabric::no_control,
+    bind: no_bind,
+    control: no_control,
     ops_open: not_implemented,
     tostr: not_implemented,
     ops_set: not_implemented,
@@ -261,23 +200,6 @@ impl QueueHandle {
             state.wait(ProgressTarget::Queue(self.index), remaining_ns.min(self.domain.longest_wait_ns()));
             drop(state);
             std::thread::yield_now(); // let other threads enter the domain
-        }
-    }
-}
-
-/// The time when a call with this timeout ends. `None`: never.
-pub(crate) fn deadline(timeout_ms: c_int) -> Option<Instant> {
-    let timeout_ms = u64::try_from(timeout_ms).ok()?;
-    Some(Instant::now() + Duration::from_millis(timeout_ms))
-}
-
-/// Time until the deadline. `None`: it has passed.
-pub(crate) fn remaining_ns(deadline: Option<Instant>) -> Option<u64> {
-    match deadline {
-        None => Some(u64::MAX),
-        Some(deadline) => {
-            let left = deadline.saturating_duration_since(Instant::now());
-            (!left.is_zero()).then_some(left.as_nanos() as u64)
         }
     }
 }

@@ -6,12 +6,13 @@ use std::sync::{Arc, Once};
 use crate::av::{self, VectorHandle};
 use crate::counter::{self, CounterHandle};
 use crate::cq::{self, QueueHandle};
-use crate::domain_state::{Domain, Mode, skip_in_forked_child};
 use crate::endpoint::{self, EndpointAttr, EndpointHandle};
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::mr::{self, RegionHandle};
-use crate::{info, log, settings};
+use crate::message::scattered;
+use crate::mr::{self, RegionHandle, Registration};
+use crate::state::domain_state::{Domain, Mode, skip_in_forked_child};
+use crate::{limits, log, settings};
 
 /// The object that C holds; the first members are `fid_domain`.
 #[repr(C)]
@@ -29,7 +30,7 @@ static FID_OPS: FiOps<DomainHandle> = FiOps {
     size: size_of::<FiOps<DomainHandle>>(),
     close,
     bind,
-    control: crate::fabric::no_control,
+    control: no_control,
     ops_open: not_implemented,
     tostr: not_implemented,
     ops_set: not_implemented,
@@ -52,6 +53,9 @@ static OPS: FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle,
         endpoint2,
     };
 
+static MR_OPS: FiOpsMr<DomainHandle, RegionHandle> =
+    FiOpsMr { size: size_of::<FiOpsMr<DomainHandle, RegionHandle>>(), reg, regv, regattr };
+
 impl DomainHandle {
     /// The domain's state and constants.
     pub fn domain(&self) -> &Arc<Domain> {
@@ -73,7 +77,7 @@ pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*
     Ok(hand_out(DomainHandle {
         fid: Fid { fclass: class::DOMAIN, context, ops: (&raw const FID_OPS).cast() },
         ops: &OPS,
-        mr: &mr::OPS,
+        mr: &MR_OPS,
         domain: Domain::open(mode, api_version, settings),
     }))
 }
@@ -142,7 +146,7 @@ extern "C" fn endpoint(
         return Error::INVALID.code();
     }
     let endpoint_attr = EndpointAttr {
-        caps: if info.caps == 0 { info::CAPS } else { info.caps },
+        caps: if info.caps == 0 { limits::CAPS } else { info.caps },
         transmit_flags: inner(info.tx_attr).map_or(0, |attr| attr.op_flags),
         receive_flags: inner(info.rx_attr).map_or(0, |attr| attr.op_flags),
     };
@@ -161,4 +165,58 @@ extern "C" fn endpoint2(
         0 => endpoint(domain, info, to, context),
         _ => Error::NOT_IMPLEMENTED.code(), // for example peer transfers
     }
+}
+
+fn give(mut to: Out<*mut RegionHandle>, made: Result<*mut RegionHandle, Error>) -> c_int {
+    status(made.map(|region| to.set(region)))
+}
+
+extern "C" fn reg(
+    domain: &DomainHandle,
+    buffer: UserBuffer,
+    bytes: usize,
+    access: u64,
+    offset: u64,
+    key: u64,
+    flags: u64,
+    to: Out<*mut RegionHandle>,
+    context: usize,
+) -> c_int {
+    let memory = buffer.memory(bytes);
+    give(to, mr::register(&domain.domain, Registration { memory, access, offset, key, flags, context }))
+}
+
+extern "C" fn regv(
+    domain: &DomainHandle,
+    vector: UserVector,
+    count: usize,
+    access: u64,
+    offset: u64,
+    key: u64,
+    flags: u64,
+    to: Out<*mut RegionHandle>,
+    context: usize,
+) -> c_int {
+    give(
+        to,
+        scattered(vector, count).and_then(|memory| {
+            mr::register(&domain.domain, Registration { memory, access, offset, key, flags, context })
+        }),
+    )
+}
+
+extern "C" fn regattr(
+    domain: &DomainHandle,
+    attr: Option<&FiMrAttr>,
+    flags: u64,
+    to: Out<*mut RegionHandle>,
+) -> c_int {
+    give(
+        to,
+        attr.ok_or(Error::INVALID).and_then(|attr| {
+            let &FiMrAttr { access, offset, requested_key: key, context, .. } = attr;
+            let memory = scattered(attr.mr_iov, attr.iov_count)?;
+            mr::register(&domain.domain, Registration { memory, access, offset, key, flags, context })
+        }),
+    )
 }

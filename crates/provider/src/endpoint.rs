@@ -13,15 +13,19 @@ use weir_link::ADDRESS_BYTES;
 use weir_link::biased_lock::Guard;
 use weir_proto::{MessageId, Outcome, Peer, SendLevel};
 
-use crate::av::{AddressVector, VectorHandle};
-use crate::completion::{Side, WANTS_ENTRY};
-use crate::counter::{Counter, CounterHandle};
-use crate::cq::{CompletionQueue, QueueHandle};
-use crate::cq_writer::{Binding, COUNTER_FLAGS, CqWriter, DomainQueues, EndpointBindings};
-use crate::domain_state::{Domain, Mode, State, Table, skip_in_forked_child};
+use crate::av::VectorHandle;
+use crate::counter::CounterHandle;
+use crate::cq::QueueHandle;
 use crate::eq::EventQueueHandle;
 use crate::errno::{Error, ssize_status, status};
 use crate::ffi::*;
+use crate::state::address_vector::AddressVector;
+use crate::state::completion::{Side, WANTS_ENTRY};
+use crate::state::completion_queue::CompletionQueue;
+use crate::state::counter::Counter;
+use crate::state::cq_writer::{Binding, COUNTER_FLAGS, CqWriter, DomainQueues, EndpointBindings};
+use crate::state::domain_state::{Domain, Mode, State, skip_in_forked_child};
+use crate::state::table::Table;
 use crate::{atomic, collective, log, message, rma, tagged};
 
 /// The program's choices when it opened the endpoint.

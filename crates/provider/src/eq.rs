@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::cq::{deadline, remaining_ns};
-use crate::domain_state::{Domain, Mode};
-use crate::errno::{Error, copy_error_text, ssize_status};
+use crate::deadline::{deadline, remaining_ns};
+use crate::errno::{Error, ssize_status};
+use crate::error_text::copy_error_text;
 use crate::ffi::*;
+use crate::state::domain_state::{Domain, Mode};
 
 struct Event {
     number: u32,
@@ -37,8 +38,8 @@ object!(EventQueueHandle, class::EQ, FID_OPS);
 static FID_OPS: FiOps<EventQueueHandle> = FiOps {
     size: size_of::<FiOps<EventQueueHandle>>(),
     close,
-    bind: crate::fabric::no_bind,
-    control: crate::fabric::no_control,
+    bind: no_bind,
+    control: no_control,
     ops_open: not_implemented,
     tostr: not_implemented,
     ops_set: not_implemented,

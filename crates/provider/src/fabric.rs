@@ -1,6 +1,6 @@
 //! The fabric: the first object that a program opens. It stores the version of the API that the program uses.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use crate::domain::{self, DomainHandle};
 use crate::eq::{self, EventQueueHandle};
@@ -55,16 +55,6 @@ pub extern "C" fn open(
         api_version: attr.api_version,
     }));
     0
-}
-
-/// For objects to which nothing can be bound.
-pub extern "C" fn no_bind<H>(_handle: &H, _other: AnyObject, _flags: u64) -> c_int {
-    Error::NOT_IMPLEMENTED.code()
-}
-
-/// For objects without commands.
-pub extern "C" fn no_control<H>(_handle: &H, _command: c_int, _argument: *mut c_void) -> c_int {
-    Error::NOT_IMPLEMENTED.code()
 }
 
 extern "C" fn close(fabric: Box<FabricHandle>) -> c_int {

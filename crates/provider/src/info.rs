@@ -15,30 +15,11 @@ use weir_link::ADDRESS_BYTES;
 
 use crate::errno::Error;
 use crate::ffi::*;
+use crate::limits::{
+    CAPS, DOMAIN_CAPS, IOV_LIMIT, MESSAGE_MODIFIERS, MODIFIERS, PRIMARY, REMOTE_MODIFIERS, RMA_IOV_LIMIT,
+    RX_CAPS, SECONDARY, TX_CAPS,
+};
 use crate::{core_library, log, settings};
-
-/// All capabilities. Atomics and collectives are missing, because MPICH uses everything that is advertised.
-pub const CAPS: u64 = PRIMARY | MODIFIERS | SECONDARY;
-/// Capabilities that a program must request, unless it requests none at all.
-const PRIMARY: u64 = caps::MSG | caps::TAGGED | caps::RMA | caps::DIRECTED_RECV;
-/// Directions. Requesting none means all that apply.
-const MODIFIERS: u64 = MESSAGE_MODIFIERS | REMOTE_MODIFIERS;
-const MESSAGE_MODIFIERS: u64 = caps::SEND | caps::RECV;
-const REMOTE_MODIFIERS: u64 = caps::READ | caps::WRITE | caps::REMOTE_READ | caps::REMOTE_WRITE;
-/// Capabilities that a program gets without a request, except [`caps::SOURCE`], which costs a look-up.
-const SECONDARY: u64 = caps::MULTI_RECV | caps::SOURCE | DOMAIN_CAPS;
-const DOMAIN_CAPS: u64 = caps::LOCAL_COMM | caps::REMOTE_COMM;
-
-const COMMUNICATION: u64 = caps::MSG | caps::TAGGED | caps::RMA;
-const TX_CAPS: u64 = COMMUNICATION | caps::SEND | caps::READ | caps::WRITE | DOMAIN_CAPS;
-const RX_CAPS: u64 = COMMUNICATION
-    | caps::RECV
-    | caps::REMOTE_READ
-    | caps::REMOTE_WRITE
-    | caps::DIRECTED_RECV
-    | caps::MULTI_RECV
-    | caps::SOURCE
-    | DOMAIN_CAPS;
 
 const TX_FLAGS: u64 = flags::COMPLETION
     | flags::INJECT
@@ -70,10 +51,6 @@ fn inject_bytes() -> usize {
     }
 }
 
-/// Pieces of a scattered buffer.
-pub const IOV_LIMIT: usize = 32;
-/// Pieces of remote memory in one operation.
-pub const RMA_IOV_LIMIT: usize = 1;
 /// Outstanding operations that are reported to programs, which use it as a queue size.
 const QUEUE_SIZE: usize = 1024;
 /// Objects of each kind that are reported to programs.

@@ -2,12 +2,12 @@
 //!
 //! libfabric's core finds the file in `FI_PROVIDER_PATH` and calls [`fi_prov_ini`]. From then on it calls the
 //! functions in the structure that it got. Programs get objects (fabric, domain, endpoint, queues, ...), each with
-//! tables of functions. Each file here has one kind of object. [`domain_state`] has what these objects share,
+//! tables of functions. Each file here has one kind of object. [`state`] has what these objects share,
 //! [`errno`] has the error numbers, and [`ffi`] has C's structures.
 //!
 //! An example, a tagged send: `tagged::send` turns C's arguments into values. [`endpoint::EndpointHandle::prepare`]
 //! finds the peer, and the engine takes the message. `fi_cq_read` enters the domain and lets the engines of the
-//! queue's endpoints make progress. It writes their completions to the queue ([`completion`], `cq_writer`) and
+//! queue's endpoints make progress. It writes their completions to the queue ([`state::completion`], [`state::cq_writer`]) and
 //! returns entries in the caller's format ([`cq`]).
 //!
 //! The plug-in starts no thread, and links no symbol of the core.
@@ -15,25 +15,25 @@
 pub mod atomic;
 pub mod av;
 pub mod collective;
-pub mod completion;
 mod core_library;
 pub mod counter;
 pub mod cq;
-mod cq_writer;
+mod deadline;
 pub mod domain;
-pub mod domain_state;
 pub mod endpoint;
-mod entry_queue;
 pub mod eq;
 pub mod errno;
+pub mod error_text;
 pub mod fabric;
 pub mod ffi;
 pub mod info;
+pub mod limits;
 pub mod log;
 pub mod message;
 pub mod mr;
 pub mod rma;
 pub mod settings;
+pub mod state;
 pub mod tagged;
 
 #[cfg(test)]
@@ -43,6 +43,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::sync::Once;
 
+use fabric::FabricHandle;
 use ffi::FiProvider;
 
 /// The provider's name. It must not begin like a provider that Open MPI excludes, nor like a utility provider.
@@ -55,7 +56,7 @@ pub const API_VERSION: u32 = ffi::version(2, 6);
 /// The version of the provider itself.
 pub const VERSION: u32 = ffi::version(0, 1);
 
-struct Provider(UnsafeCell<FiProvider>);
+struct Provider(UnsafeCell<FiProvider<FabricHandle>>);
 
 // SAFETY: the structure holds a pointer to a constant string, numbers and functions. This crate never changes it. The
 // core writes to it under its own lock.
@@ -72,7 +73,7 @@ static PROVIDER: Provider = Provider(UnsafeCell::new(FiProvider {
 }));
 
 /// The structure that represents this provider in the core.
-pub(crate) fn provider() -> *mut FiProvider {
+fn provider() -> *mut FiProvider<FabricHandle> {
     PROVIDER.0.get()
 }
 
@@ -84,7 +85,7 @@ pub(crate) fn provider() -> *mut FiProvider {
 // gets the return address as its one argument, by the C calling convention of the processor.
 #[unsafe(naked)]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub extern "C" fn fi_prov_ini() -> *mut FiProvider {
+pub extern "C" fn fi_prov_ini() -> *mut FiProvider<FabricHandle> {
     #[cfg(target_arch = "x86_64")]
     std::arch::naked_asm!("mov rdi, [rsp]", "jmp {}", sym initialise);
     #[cfg(target_arch = "aarch64")]
@@ -95,13 +96,13 @@ pub extern "C" fn fi_prov_ini() -> *mut FiProvider {
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub extern "C" fn fi_prov_ini() -> *mut FiProvider {
+pub extern "C" fn fi_prov_ini() -> *mut FiProvider<FabricHandle> {
     initialise(std::ptr::null())
 }
 
 /// Identifies the core that calls, and registers the settings there.
-extern "C" fn initialise(return_address: *const c_void) -> *mut FiProvider {
-    core_library::identify(return_address);
+extern "C" fn initialise(return_address: *const c_void) -> *mut FiProvider<FabricHandle> {
+    core_library::identify(return_address, provider().cast());
     static LIST_SETTINGS: Once = Once::new();
     LIST_SETTINGS.call_once(settings::list);
     provider()
@@ -109,7 +110,7 @@ extern "C" fn initialise(return_address: *const c_void) -> *mut FiProvider {
 
 /// The core unloads the provider, usually at exit.
 extern "C" fn cleanup() {
-    domain_state::close_all();
+    state::domain_state::close_all();
 }
 
 /// Returns the memory of bursts to the system, whatever the program's heap does.

@@ -1,9 +1,8 @@
 //! Messages to the user, and the core's logging functions if they exist.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use crate::core_library;
-use crate::ffi::FiProvider;
 
 /// Shows the user an error or a possible problem, at every log level. Written in one piece, because many ranks share
 /// the terminal.
@@ -20,9 +19,9 @@ const SUBSYSTEM_CORE: c_int = 0;
 /// `FI_PARAM_STRING`.
 const PARAM_STRING: c_int = 0;
 
-type LogEnabled = unsafe extern "C" fn(*const FiProvider, c_int, c_int) -> c_int;
-type Log = unsafe extern "C" fn(*const FiProvider, c_int, c_int, *const c_char, c_int, *const c_char, ...);
-type ParamDefine = unsafe extern "C" fn(*const FiProvider, *const c_char, c_int, *const c_char, ...) -> c_int;
+type LogEnabled = unsafe extern "C" fn(*const c_void, c_int, c_int) -> c_int;
+type Log = unsafe extern "C" fn(*const c_void, c_int, c_int, *const c_char, c_int, *const c_char, ...);
+type ParamDefine = unsafe extern "C" fn(*const c_void, *const c_char, c_int, *const c_char, ...) -> c_int;
 
 /// Writes to the core's log, at level info.
 pub fn info(text: impl FnOnce() -> String) {
@@ -31,9 +30,9 @@ pub fn info(text: impl FnOnce() -> String) {
         (core_library::function::<LogEnabled>(c"fi_log_enabled"), core_library::function::<Log>(c"fi_log"))
     };
     let (Some(enabled), Some(log)) = functions else { return };
-    let provider = crate::provider().cast_const();
+    let provider = core_library::provider();
     let Ok(text) = CString::new(text()) else { return };
-    // SAFETY: the provider is this crate's static structure, the strings end with NUL, and "%s" takes the one
+    // SAFETY: the provider is the structure that the core has got, the strings end with NUL, and "%s" takes the one
     // argument.
     unsafe {
         if enabled(provider, LEVEL_INFO, SUBSYSTEM_CORE) != 0 {
@@ -47,7 +46,7 @@ pub fn info(text: impl FnOnce() -> String) {
 pub fn define(name: &CStr, help: &CStr) {
     // SAFETY: as in `info`.
     let Some(define) = (unsafe { core_library::function::<ParamDefine>(c"fi_param_define") }) else { return };
-    // SAFETY: the provider is this crate's static structure, the strings end with NUL, and "%s" takes the one
+    // SAFETY: the provider is the structure that the core has got, the strings end with NUL, and "%s" takes the one
     // argument.
-    unsafe { define(crate::provider(), name.as_ptr(), PARAM_STRING, c"%s".as_ptr(), help.as_ptr()) };
+    unsafe { define(core_library::provider(), name.as_ptr(), PARAM_STRING, c"%s".as_ptr(), help.as_ptr()) };
 }

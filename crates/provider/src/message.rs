@@ -5,12 +5,12 @@ use weir_engine::SendArguments;
 use weir_link::memory::UserMemory;
 use weir_proto::{Pattern, PeekThen, Space};
 
-use crate::completion::{Side, UNTAGGED_CLAIM};
-use crate::domain_state::State;
 use crate::endpoint::{EndpointHandle, Flags, Posting};
 use crate::errno::{Error, ssize_status};
 use crate::ffi::*;
-use crate::info::IOV_LIMIT;
+use crate::limits::IOV_LIMIT;
+use crate::state::completion::{Side, UNTAGGED_CLAIM};
+use crate::state::domain_state::State;
 
 /// The arguments of a send, tagged or not.
 pub struct Send {

@@ -8,12 +8,10 @@ use std::sync::Arc;
 use weir_link::memory::UserMemory;
 
 use crate::counter::CounterHandle;
-use crate::domain::DomainHandle;
-use crate::domain_state::{Domain, Region, State, skip_in_forked_child};
 use crate::endpoint::EndpointHandle;
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::message::scattered;
+use crate::state::domain_state::{Domain, Region, State, skip_in_forked_child};
 
 /// The object that C holds; the first members are `fid_mr`.
 #[repr(C)]
@@ -34,10 +32,6 @@ static FID_OPS: FiOps<RegionHandle> = FiOps {
     ops_set: not_implemented,
 };
 
-/// The table of each domain.
-pub static OPS: FiOpsMr<DomainHandle, RegionHandle> =
-    FiOpsMr { size: size_of::<FiOpsMr<DomainHandle, RegionHandle>>(), reg, regv, regattr };
-
 /// The accesses that a program may permit. Only the remote ones matter: the provider does not require registration of
 /// local buffers.
 const ACCESS: u64 = flags::SEND
@@ -49,20 +43,26 @@ const ACCESS: u64 = flags::SEND
     | flags::COLLECTIVE;
 
 /// The memory that a program registers.
-struct Registration {
-    memory: UserMemory,
-    access: u64,
-    offset: u64,
-    key: u64,
-    flags: u64,
-    context: usize,
+pub struct Registration {
+    /// The memory.
+    pub memory: UserMemory,
+    /// The permitted accesses.
+    pub access: u64,
+    /// Reserved: 0.
+    pub offset: u64,
+    /// The program's key.
+    pub key: u64,
+    /// Reserved: 0.
+    pub flags: u64,
+    /// The program's context.
+    pub context: usize,
 }
 
 /// Registers memory on every endpoint of the domain, also on those enabled later.
 ///
 /// # Errors
 /// The key is in use; the access is unknown; flags or offset, which are reserved, are not 0.
-fn register(domain: &DomainHandle, registration: Registration) -> Result<*mut RegionHandle, Error> {
+pub fn register(domain: &Arc<Domain>, registration: Registration) -> Result<*mut RegionHandle, Error> {
     let Registration { memory, access, offset, key, flags, context } = registration;
     if flags != 0 {
         return Err(Error::BAD_FLAGS); // for example events of remote writes, device memory
@@ -70,7 +70,6 @@ fn register(domain: &DomainHandle, registration: Registration) -> Result<*mut Re
     if offset != 0 || access & !ACCESS != 0 {
         return Err(Error::INVALID);
     }
-    let domain = domain.domain();
     let mut state = domain.enter();
     let State { endpoints, regions, .. } = &mut *state;
     if regions.contains_key(&key) {
@@ -120,58 +119,4 @@ extern "C" fn control(_region: &RegionHandle, command: c_int, _argument: *mut c_
         control::ENABLE | control::REFRESH => 0,
         _ => Error::NOT_IMPLEMENTED.code(),
     }
-}
-
-fn give(mut to: Out<*mut RegionHandle>, made: Result<*mut RegionHandle, Error>) -> c_int {
-    status(made.map(|region| to.set(region)))
-}
-
-extern "C" fn reg(
-    domain: &DomainHandle,
-    buffer: UserBuffer,
-    bytes: usize,
-    access: u64,
-    offset: u64,
-    key: u64,
-    flags: u64,
-    to: Out<*mut RegionHandle>,
-    context: usize,
-) -> c_int {
-    let memory = buffer.memory(bytes);
-    give(to, register(domain, Registration { memory, access, offset, key, flags, context }))
-}
-
-extern "C" fn regv(
-    domain: &DomainHandle,
-    vector: UserVector,
-    count: usize,
-    access: u64,
-    offset: u64,
-    key: u64,
-    flags: u64,
-    to: Out<*mut RegionHandle>,
-    context: usize,
-) -> c_int {
-    give(
-        to,
-        scattered(vector, count).and_then(|memory| {
-            register(domain, Registration { memory, access, offset, key, flags, context })
-        }),
-    )
-}
-
-extern "C" fn regattr(
-    domain: &DomainHandle,
-    attr: Option<&FiMrAttr>,
-    flags: u64,
-    to: Out<*mut RegionHandle>,
-) -> c_int {
-    give(
-        to,
-        attr.ok_or(Error::INVALID).and_then(|attr| {
-            let &FiMrAttr { access, offset, requested_key: key, context, .. } = attr;
-            let memory = scattered(attr.mr_iov, attr.iov_count)?;
-            register(domain, Registration { memory, access, offset, key, flags, context })
-        }),
-    )
 }

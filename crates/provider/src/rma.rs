@@ -3,11 +3,11 @@
 use weir_engine::RemoteArguments;
 use weir_link::memory::UserMemory;
 
-use crate::completion::Side;
 use crate::endpoint::{EndpointHandle, Flags};
 use crate::errno::{Error, ssize_status};
 use crate::ffi::*;
 use crate::message::{data_of, scattered};
+use crate::state::completion::Side;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {

@@ -263,14 +263,14 @@ pub struct FiCqErrEntry {
 }
 
 #[repr(C)]
-pub struct FiProvider {
+pub struct FiProvider<F: 'static> {
     pub version: u32,
     pub fi_version: u32,
     /// The core writes here; zero at first.
     pub context: [usize; 4],
     pub name: *const c_char,
     pub getinfo: super::GetInfo,
-    pub fabric: super::OpenFabric,
+    pub fabric: super::OpenFabric<F>,
     pub cleanup: extern "C" fn(),
 }
 
@@ -303,7 +303,7 @@ const _: () = {
     assert!(size_of::<FiCqTaggedEntry>() == 48);
     assert!(size_of::<FiCqErrEntry>() == 88);
     assert!(offset_of!(FiCqErrEntry, err) == 56 && offset_of!(FiCqErrEntry, err_data_size) == 72);
-    assert!(size_of::<FiProvider>() == 72);
-    assert!(offset_of!(FiProvider, context) == 8 && offset_of!(FiProvider, name) == 40);
+    assert!(size_of::<FiProvider<()>>() == 72);
+    assert!(offset_of!(FiProvider<()>, context) == 8 && offset_of!(FiProvider<()>, name) == 40);
     assert!(size_of::<iovec>() == 16);
 };

@@ -20,6 +20,16 @@ pub extern "C" fn not_supported() -> ssize_t {
     crate::errno::Error::NOT_SUPPORTED.code() as ssize_t
 }
 
+/// For objects to which nothing can be bound.
+pub extern "C" fn no_bind<H>(_handle: &H, _other: AnyObject, _flags: u64) -> c_int {
+    crate::errno::Error::NOT_IMPLEMENTED.code()
+}
+
+/// For objects without commands.
+pub extern "C" fn no_control<H>(_handle: &H, _command: c_int, _argument: *mut c_void) -> c_int {
+    crate::errno::Error::NOT_IMPLEMENTED.code()
+}
+
 /// 0: nothing needs to be done.
 pub extern "C" fn nothing_to_do() -> ssize_t {
     0
@@ -33,11 +43,8 @@ pub type GetInfo = for<'a> extern "C" fn(
     hints: Option<&'a FiInfo>,
     info: Out<'a, *mut FiInfo>,
 ) -> c_int;
-pub type OpenFabric = for<'a> extern "C" fn(
-    attr: Option<&'a FiFabricAttr>,
-    fabric: Out<'a, *mut crate::fabric::FabricHandle>,
-    context: usize,
-) -> c_int;
+pub type OpenFabric<F> =
+    for<'a> extern "C" fn(attr: Option<&'a FiFabricAttr>, fabric: Out<'a, *mut F>, context: usize) -> c_int;
 
 /// The functions that all objects have. `H` is the object.
 #[repr(C)]

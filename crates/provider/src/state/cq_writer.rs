@@ -7,10 +7,10 @@
 use weir_engine::{Completion, CompletionSink};
 use weir_proto::Peer;
 
-use crate::completion::{self, Side};
-use crate::counter::Counter;
-use crate::cq::CompletionQueue;
-use crate::domain_state::Table;
+use super::completion::{self, Side};
+use super::completion_queue::CompletionQueue;
+use super::counter::Counter;
+use super::table::Table;
 use crate::ffi::{ADDR_UNSPEC, FiAddr, flags};
 
 /// Operations that counters can be bound to. Accesses of peers to this process's memory are not among them. Most of

@@ -3,7 +3,7 @@
 //! The standard library's deque moves its elements in pieces and does not inline the insertion. Each message makes one
 //! entry, so this costs some 25 instructions a message.
 
-use crate::cq::Entry;
+use super::entry::Entry;
 
 /// Entries in order. It grows as needed.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use weir_engine::{Completion, Operation};
 use weir_proto::{Envelope, Outcome, Space};
 
-use crate::cq::Entry;
+use super::entry::Entry;
 use crate::errno::completion as number;
 use crate::ffi::{ADDR_UNSPEC, flags};
 

@@ -1,0 +1,37 @@
+//! What the provider offers: capabilities and limits that several files need.
+
+use crate::ffi::caps;
+
+/// All capabilities. Atomics and collectives are missing, because MPICH uses everything that is advertised.
+pub const CAPS: u64 = PRIMARY | MODIFIERS | SECONDARY;
+/// Capabilities that a program must request, unless it requests none at all.
+pub const PRIMARY: u64 = caps::MSG | caps::TAGGED | caps::RMA | caps::DIRECTED_RECV;
+/// Directions. Requesting none means all that apply.
+pub const MODIFIERS: u64 = MESSAGE_MODIFIERS | REMOTE_MODIFIERS;
+/// Directions of messages.
+pub const MESSAGE_MODIFIERS: u64 = caps::SEND | caps::RECV;
+/// Directions of remote accesses.
+pub const REMOTE_MODIFIERS: u64 = caps::READ | caps::WRITE | caps::REMOTE_READ | caps::REMOTE_WRITE;
+/// Capabilities that a program gets without a request, except [`caps::SOURCE`], which costs a look-up.
+pub const SECONDARY: u64 = caps::MULTI_RECV | caps::SOURCE | DOMAIN_CAPS;
+/// Capabilities of a domain.
+pub const DOMAIN_CAPS: u64 = caps::LOCAL_COMM | caps::REMOTE_COMM;
+
+/// Kinds of communication.
+pub const COMMUNICATION: u64 = caps::MSG | caps::TAGGED | caps::RMA;
+/// Capabilities of the transmit side.
+pub const TX_CAPS: u64 = COMMUNICATION | caps::SEND | caps::READ | caps::WRITE | DOMAIN_CAPS;
+/// Capabilities of the receive side.
+pub const RX_CAPS: u64 = COMMUNICATION
+    | caps::RECV
+    | caps::REMOTE_READ
+    | caps::REMOTE_WRITE
+    | caps::DIRECTED_RECV
+    | caps::MULTI_RECV
+    | caps::SOURCE
+    | DOMAIN_CAPS;
+
+/// Pieces of a scattered buffer.
+pub const IOV_LIMIT: usize = 32;
+/// Pieces of remote memory in one operation.
+pub const RMA_IOV_LIMIT: usize = 1;

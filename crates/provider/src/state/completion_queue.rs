@@ -1,0 +1,14 @@
+//! The part of a completion queue that belongs to the domain.
+
+use super::entry_queue::EntryQueue;
+
+/// The domain's part of a queue.
+#[derive(Default)]
+pub struct CompletionQueue {
+    /// Oldest first.
+    pub entries: EntryQueue,
+    /// The endpoints that write entries here.
+    pub endpoints: Vec<usize>,
+    /// `fi_cq_signal` was called: the next blocking read returns.
+    pub signalled: bool,
+}
