@@ -51,12 +51,12 @@ pub fn draw(results: &CaseResults) -> Option<String> {
     )
     .without_markers();
     for (number, row) in rows().enumerate() {
-        let most = row.samples.iter().map(|sample| sample.growth_bytes).max().unwrap_or(0);
+        let peak_bytes = row.samples.iter().map(|sample| sample.growth_bytes).max().unwrap_or(0);
         let end = match row.seconds {
             Some(seconds) => time_ns(seconds * 1e9),
             None => String::from("did not finish"),
         };
-        let name = format!("{}: at most {}, {end}", row.contender.heading(), bytes(most));
+        let name = format!("{}: at most {}, {end}", row.contender.heading(), bytes(peak_bytes));
         chart.spread_curve(number, name, curve(row.samples, end_s), Vec::new());
     }
     (!chart.is_empty()).then(|| chart.draw_file(&results.case.describe()))

@@ -234,8 +234,8 @@ fn credits(html: &mut Html, timeline: &Timeline) {
         html.begin_choice("rank", name);
         html.heading(3, &format!("Rank {name}"));
         html.begin_row();
-        peers(html, timeline, few, Of::Credits, credits);
-        peers(html, timeline, few, Of::Slots, granted);
+        peers(html, timeline, few, PeerQuantity::Credits, credits);
+        peers(html, timeline, few, PeerQuantity::Slots, granted);
         html.end_block();
         html.end_block();
     }
@@ -243,7 +243,7 @@ fn credits(html: &mut Html, timeline: &Timeline) {
 
 /// The values that a figure of a rank's peers shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum PeerQuantity {
     /// Credits of the rank at its peers.
     Credits,
     /// Slots of the peers in the rank's mailbox.
@@ -251,10 +251,10 @@ enum Of {
 }
 
 /// Draws the peers of a rank: few as lines in the colours of their ranks, many as a band and a heat map.
-fn peers(html: &mut Html, timeline: &Timeline, few: bool, of: Of, peers: &[PeerSeries]) {
-    let caption = match of {
-        Of::Credits => "credits at its peers",
-        Of::Slots => "slots of its mailbox, by sender",
+fn peers(html: &mut Html, timeline: &Timeline, few: bool, quantity: PeerQuantity, peers: &[PeerSeries]) {
+    let caption = match quantity {
+        PeerQuantity::Credits => "credits at its peers",
+        PeerQuantity::Slots => "slots of its mailbox, by sender",
     };
     if peers.is_empty() {
         html.figure(&format!("{caption}: none"), "");
@@ -276,7 +276,7 @@ fn peers(html: &mut Html, timeline: &Timeline, few: bool, of: Of, peers: &[PeerS
     let rows: Vec<_> = peers.iter().map(|peer| timeline.endpoints[peer.endpoint].name.clone()).collect();
     let top = figures::max_value(series.iter().map(|values| values.as_slice()));
     // A cell shows the maximum of what it merges. For credits the minimum matters. So the map shows `top - credits`.
-    let shown = |slots: f64| if of == Of::Credits { top - slots } else { slots };
+    let shown = |slots: f64| if quantity == PeerQuantity::Credits { top - slots } else { slots };
     let values: Vec<Series> =
         series.iter().map(|slots| slots.iter().map(|slots| shown(*slots)).collect()).collect();
     if figures::max_value(values.iter().map(Vec::as_slice)) == 0.0 {
@@ -284,9 +284,9 @@ fn peers(html: &mut Html, timeline: &Timeline, few: bool, of: Of, peers: &[PeerS
         html.end_block();
         return;
     }
-    let (colour, scale) = match of {
-        Of::Credits => (HOT, format!("each peer; dark: no credits, white: {top:.0} credits")),
-        Of::Slots => (COLD, format!("each peer; dark: {top:.0} slots, white: none")),
+    let (colour, scale) = match quantity {
+        PeerQuantity::Credits => (HOT, format!("each peer; dark: no credits, white: {top:.0} credits")),
+        PeerQuantity::Slots => (COLD, format!("each peer; dark: {top:.0} slots, white: none")),
     };
     let columns = Columns::Time(timeline.span_s);
     let heat = HeatMap { rows: &rows, row_title: "peer", columns, values: &values, top, colour };
@@ -309,9 +309,9 @@ fn memory(html: &mut Html, timeline: &Timeline) {
             continue;
         }
         let unit = if is_bytes { Unit::Bytes } else { Unit::Count("messages") };
-        let most = figures::max_value(series.iter().map(|values| values.as_slice()));
-        let most = if is_bytes { bytes(most as u64) } else { count(most as u64) };
-        over_time(html, &format!("{what}: at most {most}"), HALF, timeline, &series, unit);
+        let peak = figures::max_value(series.iter().map(|values| values.as_slice()));
+        let peak = if is_bytes { bytes(peak as u64) } else { count(peak as u64) };
+        over_time(html, &format!("{what}: at most {peak}"), HALF, timeline, &series, unit);
     }
     html.end_block();
 }
