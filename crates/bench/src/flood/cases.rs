@@ -71,15 +71,15 @@ impl Case {
 
 /// A case on the command line. Without a mode it selects both.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct CaseArgument {
     /// The selected cases.
     pub cases: Vec<Case>,
 }
 
-impl FromStr for Choice {
+impl FromStr for CaseArgument {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Choice, String> {
+    fn from_str(text: &str) -> Result<CaseArgument, String> {
         let (numbers, modes) = match text.split_once('-') {
             None => (text, Mode::ALL.to_vec()),
             Some((numbers, word)) => (numbers, Mode::ALL.into_iter().filter(|m| m.word() == word).collect()),
@@ -91,7 +91,7 @@ impl FromStr for Choice {
             {
                 let senders = senders as u32;
                 let cases = modes.into_iter().map(|mode| Case { senders, messages, bytes, mode });
-                Ok(Choice { cases: cases.collect() })
+                Ok(CaseArgument { cases: cases.collect() })
             }
             _ => Err(String::from(
                 "a case is SENDERSxMESSAGESxBYTES, for example 3x100000x2048, optionally followed by -blocking or -nonblocking",
@@ -171,14 +171,14 @@ mod tests {
     #[test]
     fn cases_round_trip() {
         for case in standard_cases().into_iter().chain(quick_cases()) {
-            assert_eq!(case.word().parse::<Choice>().unwrap().cases, [case]);
+            assert_eq!(case.word().parse::<CaseArgument>().unwrap().cases, [case]);
         }
-        let both = "3x100000x2048".parse::<Choice>().unwrap().cases;
+        let both = "3x100000x2048".parse::<CaseArgument>().unwrap().cases;
         assert_eq!(both.iter().map(|case| case.mode).collect::<Vec<_>>(), Mode::ALL);
         assert_eq!(both[1].describe(), "3 senders x 100,000 messages of 2 KiB, non-blocking sends");
         assert_eq!(both[0].payload_bytes(), 614_400_000);
         for wrong in ["", "3x5", "0x1x1", "1x0x1", "1x1x1x1", "1x1x1-often", "axbxc", "1x1x99999999999"] {
-            assert!(wrong.parse::<Choice>().is_err(), "{wrong}");
+            assert!(wrong.parse::<CaseArgument>().is_err(), "{wrong}");
         }
     }
 

@@ -78,7 +78,7 @@ fn curve(samples: &[MemorySample], end_s: f64) -> Curve {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::{Choice, Sample};
+    use super::super::cases::{CaseArgument, Sample};
     use super::super::table::Outcome;
     use super::*;
     use crate::contender::Contender;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     fn results() -> CaseResults {
-        let case = "3x100000x2048-blocking".parse::<Choice>().unwrap().cases[0];
+        let case = "3x100000x2048-blocking".parse::<CaseArgument>().unwrap().cases[0];
         let mut results = CaseResults::new(case, &[WEIR, SHM, TCP], 16 << 20);
         let sample = Sample { seconds: 1.0, growth_bytes: 1, node_growth_bytes: 1, unmatched_peak: 1 };
         results.add(WEIR, Outcome::Finished(sample));

@@ -21,7 +21,7 @@ use super::program::FLOOD;
 use super::transport::Transport;
 use crate::contender_set::ContenderSet;
 use crate::machine::Machine;
-use cases::Choice;
+use cases::CaseArgument;
 use clap::{Args, ValueEnum};
 use figure::{MemorySample, SAMPLE_INTERVAL_MS};
 use serde::Serialize;
@@ -71,7 +71,7 @@ pub struct FloodArguments {
     /// Cases: SENDERSxMESSAGESxBYTES, with -blocking or -nonblocking at the end, or both if neither. MESSAGES is for each
     /// sender.
     #[arg(long, value_name = "CASE", value_delimiter = ',', conflicts_with = "quick")]
-    cases: Vec<Choice>,
+    cases: Vec<CaseArgument>,
     /// Only these transports (`weir bench list` names them).
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Contender>,
@@ -106,7 +106,7 @@ impl FloodArguments {
             [] if self.figure.is_some() => vec![cases::figure_case(self.quick)],
             [] if self.quick => cases::quick_cases(),
             [] => standard_cases(),
-            some => some.iter().flat_map(|choice| choice.cases.iter().copied()).collect(),
+            some => some.iter().flat_map(|argument| argument.cases.iter().copied()).collect(),
         }
     }
 

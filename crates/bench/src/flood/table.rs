@@ -357,7 +357,7 @@ mod tests {
 
     /// Three repetitions of 1 Mi messages, so that the bound is 10.5 + 64 MiB.
     fn results() -> CaseResults {
-        let case = "1x1048576x2048-blocking".parse::<super::super::cases::Choice>().unwrap().cases[0];
+        let case = "1x1048576x2048-blocking".parse::<super::super::cases::CaseArgument>().unwrap().cases[0];
         let mut results = CaseResults::new(case, &[WEIR, SHM, TCP, UCX], 10 << 20);
         for (weir, shm, tcp) in [(1.0, 2.0, 1.5), (1.1, 2.2, 9.0), (2.0, 4.0, 9.0)] {
             results.add(WEIR, sample(weir, 74));
