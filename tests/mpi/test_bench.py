@@ -54,13 +54,13 @@ def test_flood_measures_time_and_memory(tmp_path, private_shm):
                             "--timeout", "15", timeout=120)
     assert outcome.ok, outcome
     assert [case["case"]["bytes"] for case in record["cases"]] == [2048, 8]
-    for case, unmatched in zip(record["cases"], cases.values()):
+    for case, unexpected in zip(record["cases"], cases.values()):
         rows = {row["transport"]: row for row in case["rows"]}
         assert set(rows) == {"weir", "mpich-shm"}
         for row in rows.values():
             assert row["ended"] is None and len(row["samples"]) == 2, row
             for sample in row["samples"]:
-                assert sample["seconds"] > 0 and sample["unmatched_peak"] == unmatched, row
+                assert sample["seconds"] > 0 and sample["unexpected_messages"] == unexpected, row
     # 2,000 messages of 2 KB take memory on the node, some of which was used before.
     weir = record["cases"][0]["rows"][0]
     assert all(sample["node_growth_bytes"] > 1000 * 2048 for sample in weir["samples"]), weir

@@ -139,7 +139,7 @@ pub struct Sample {
     /// The growth of all ranks together when all messages were sent and none was received.
     pub node_growth_bytes: u64,
     /// Messages that were sent before the receiver posted a receive for one.
-    pub unmatched_peak: u64,
+    pub unexpected_messages: u64,
 }
 
 impl Sample {
@@ -159,7 +159,7 @@ impl Sample {
             seconds: line.number("total_s")?.max(0.000_5),
             growth_bytes: kibibytes("peak_growth_kib")?,
             node_growth_bytes: kibibytes("all_waited_growth_kib")?,
-            unmatched_peak: count("senders")?.saturating_mul(count("messages")?),
+            unexpected_messages: count("senders")?.saturating_mul(count("messages")?),
         })
     }
 }
@@ -200,7 +200,7 @@ mod tests {
             seconds: 0.412,
             growth_bytes: 480 << 10,
             node_growth_bytes: 900 << 10,
-            unmatched_peak: 3000,
+            unexpected_messages: 3000,
         };
         assert_eq!(Sample::parse(&format!("libfabric says hello\n{LINE} more=x\n")), Ok(sample));
         let shrunk = LINE.replace("peak_growth_kib=480", "peak_growth_kib=-4");

@@ -102,7 +102,7 @@ mod tests {
     fn results() -> CaseResults {
         let case = "3x100000x2048-blocking".parse::<CaseArgument>().unwrap().cases[0];
         let mut results = CaseResults::new(case, &[WEIR, SHM, TCP], 16 << 20);
-        let sample = Sample { seconds: 1.0, growth_bytes: 1, node_growth_bytes: 1, unmatched_peak: 1 };
+        let sample = Sample { seconds: 1.0, growth_bytes: 1, node_growth_bytes: 1, unexpected_messages: 1 };
         results.add(WEIR, Outcome::Finished(sample));
         results.add(SHM, Outcome::Finished(sample));
         results.add(TCP, Outcome::Unfinished(Unfinished::TimedOut { seconds: 120 }));

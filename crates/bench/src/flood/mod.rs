@@ -47,7 +47,7 @@ process has to hold them.
 
 The table shows for each case:
   receiver grew by           most growth of its memory (RssAnon + RssShmem) after MPI_Init
-  within bound               whether that is at most 1.05 x FI_WEIR_UNEXPECTED_BUDGET + 64 B for each unmatched message
+  within bound               whether that is at most 1.05 x FI_WEIR_UNEXPECTED_BUDGET + 64 B per unexpected message
   all ranks grew by          the same, summed over all ranks, with the program's own buffers
   x fastest of MPICH's own   ratio to the time of the fastest of MPICH's own transports that finished, and its interval
                              of 95 % confidence
@@ -199,7 +199,7 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
     }
     if let Some(target) = &arguments.json {
         let record = Record {
-            schema: "weir-bench-flood-1",
+            schema: "weir-bench-flood-2",
             weir_version: env!("CARGO_PKG_VERSION"),
             time_s: jobs::now_s(),
             machine: &machine,

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use weir_mpi::find::Mpi;
 use weir_output::quantity::{bytes, count, three_digits, time_ns};
 
-/// Bytes that an unmatched message may cost in addition to the budget.
+/// Bytes that an unexpected message may cost in addition to the budget.
 const ENVELOPE_BYTES: u64 = 64;
 /// weir may take at most this many times as long as the fastest of MPICH's other transports.
 const LIMIT: f64 = 1.1;
@@ -157,12 +157,12 @@ impl CaseResults {
     }
 
     fn within_bound(&self, row: &Row) -> bool {
-        row.samples.iter().all(|sample| sample.growth_bytes <= self.bound_bytes(sample.unmatched_peak))
+        row.samples.iter().all(|sample| sample.growth_bytes <= self.bound_bytes(sample.unexpected_messages))
     }
 
-    /// 1.05 x budget + 64 B for each unmatched message.
-    fn bound_bytes(&self, unmatched: u64) -> u64 {
-        self.budget_bytes / 20 * 21 + ENVELOPE_BYTES.saturating_mul(unmatched)
+    /// 1.05 x budget + 64 B for each unexpected message.
+    fn bound_bytes(&self, unexpected_messages: u64) -> u64 {
+        self.budget_bytes / 20 * 21 + ENVELOPE_BYTES.saturating_mul(unexpected_messages)
     }
 
     /// The fastest of MPICH's other transports that finished in all repetitions.
@@ -234,15 +234,15 @@ pub fn render(results: &CaseResults) -> String {
     for (column, width) in table.column_iter_mut().zip(WIDTHS) {
         column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width))).set_padding((1, 0));
     }
-    let unmatched =
-        results.rows.values().flat_map(|row| &row.samples).map(|sample| sample.unmatched_peak).max();
+    let unexpected =
+        results.rows.values().flat_map(|row| &row.samples).map(|sample| sample.unexpected_messages).max();
     let all = u64::from(results.case.senders).saturating_mul(results.case.messages);
-    let bound = results.bound_bytes(unmatched.unwrap_or(all));
+    let bound = results.bound_bytes(unexpected.unwrap_or(all));
     let mut lines = vec![format!(
-        "{}\nbound of the receiver's growth: 1.05 x {} + 64 B x {} unmatched = {}",
+        "{}\nbound of the receiver's growth: 1.05 x {} + 64 B x {} unexpected messages = {}",
         results.case.describe(),
         bytes(results.budget_bytes),
-        count(unmatched.unwrap_or(all)),
+        count(unexpected.unwrap_or(all)),
         bytes(bound)
     )];
     lines.extend(table.lines().map(|line| line.trim_end().to_owned()));
@@ -346,12 +346,12 @@ mod tests {
 
     fn sample(seconds: f64, growth_mebibytes: u64) -> Outcome {
         let growth_bytes = growth_mebibytes << 20;
-        let unmatched_peak = 1 << 20;
+        let unexpected_messages = 1 << 20;
         Outcome::Finished(Sample {
             seconds,
             growth_bytes,
             node_growth_bytes: 2 * growth_bytes,
-            unmatched_peak,
+            unexpected_messages,
         })
     }
 
@@ -408,7 +408,7 @@ mod tests {
             line("MPICH's own shared memory:"),
             "MPICH's own shared memory: not started: needs 3.00 GiB of free memory, 1.00 GiB are free (repetition 4)"
         );
-        assert!(text.contains("1.05 x 10.0 MiB + 64 B x 1,048,576 unmatched = 74.5 MiB"), "{text}");
+        assert!(text.contains("1.05 x 10.0 MiB + 64 B x 1,048,576 unexpected messages = 74.5 MiB"), "{text}");
     }
 
     #[test]

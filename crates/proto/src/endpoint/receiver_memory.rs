@@ -34,7 +34,7 @@ pub fn unexpected_block_bytes(bytes: u64) -> u64 {
 }
 
 /// Memory cost of the payload of an unexpected message of `bytes` bytes. Drivers stay within it. Envelopes are not
-/// included: every unmatched message has one, wherever its payload is. They have their own bound of 64 bytes each.
+/// included: every unexpected message has one, wherever its payload is. They have their own bound of 64 bytes each.
 #[inline]
 pub fn unexpected_cost_bytes(bytes: u64) -> u64 {
     let block_bytes = unexpected_block_bytes(bytes);
