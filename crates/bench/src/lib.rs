@@ -124,7 +124,7 @@ fn list() {
         "Other MPIs by themselves, if they are installed (without a benchmark's name, flood: --only):",
     );
     lines::<compare::Group>("Measures (without a benchmark's name: --measure):");
-    lines::<pingpong::Group>("Measures (pingpong: --measure):");
+    lines::<pingpong::Benchmark>("Measures (pingpong: --measure):");
     lines::<overhead::Part>("Measures (overhead: --measure):");
     lines::<sim::Case>("Worlds (sim: --only):");
     println!("Cases (flood: --cases):");

@@ -56,7 +56,7 @@ pub struct CompareArguments {
     /// Only these transports (`weir bench list` names them).
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Contender>,
-    /// Measure only these groups.
+    /// Measure only these.
     #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
     measure: Vec<Group>,
     /// Ranks of collectives, incast and memory.

@@ -6,16 +6,16 @@
 //! Expected on 2 cores: a round has 15 short jobs and takes 6 s, of which MPICH's own barrier with more ranks than
 //! cores takes 2 s. Five rounds take half a minute.
 
-mod measure;
+mod benchmark;
 mod table;
 
-pub use measure::Group;
+pub use benchmark::Benchmark;
 
 use crate::jobs::{self, Jobs};
 use crate::machine::Machine;
 use crate::transport::Transport;
+use benchmark::Measure;
 use clap::{Args, ValueEnum};
-use measure::Measure;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -55,9 +55,9 @@ pub struct PingpongArguments {
     /// Measure only these transports.
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Transport>,
-    /// Measure only these groups.
+    /// Measure only these.
     #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
-    measure: Vec<Group>,
+    measure: Vec<Benchmark>,
     /// The MPICH, as for `weir run --mpi`.
     #[arg(long, value_name = "MPI", default_value = "mpich")]
     mpi: String,
@@ -127,7 +127,7 @@ pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
     };
     let bench = Bench {
         lengths: write_lengths("lengths", &arguments.sizes)?,
-        rate_length: write_lengths("rate-length", &[measure::RATE_BYTES])?,
+        rate_length: write_lengths("rate-length", &[benchmark::RATE_BYTES])?,
         arguments,
         mpi,
         imb,
@@ -135,7 +135,7 @@ pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
         jobs: Jobs { limit: Duration::from_secs(arguments.timeout), shm_dir: settings.shm_dir.clone() },
     };
     let machine = Machine::of_this();
-    let results = bench.measure()?;
+    let results = bench.run_rounds()?;
     println!("{}", table::render(&results, &machine, &bench.mpi, arguments.repeat));
     if let Some(target) = &arguments.json {
         weir_output::write::write_json(&bench.record(&results, &machine, &settings), target)?;
@@ -174,10 +174,10 @@ impl Bench<'_> {
     }
 
     /// Runs all rounds.
-    fn measure(&self) -> Result<Results, Failure> {
+    fn run_rounds(&self) -> Result<Results, Failure> {
         let transports = jobs::select(Transport::value_variants(), &self.arguments.only);
-        let wanted: BTreeSet<Group> = match self.arguments.measure.as_slice() {
-            [] => Group::value_variants().iter().copied().collect(),
+        let wanted: BTreeSet<Benchmark> = match self.arguments.measure.as_slice() {
+            [] => Benchmark::value_variants().iter().copied().collect(),
             some => some.iter().copied().collect(),
         };
         let mut results = Results::new(&transports);
@@ -187,10 +187,10 @@ impl Bench<'_> {
         let jobs = u64::from(self.arguments.repeat) * (transports.len() * wanted.len()) as u64;
         let bar = jobs::progress_bar(jobs, self.arguments.quiet);
         for round in 1..=self.arguments.repeat {
-            for &group in &wanted {
+            for &benchmark in &wanted {
                 for &transport in &transports {
-                    bar.set_message(format!("round {round}: {} over {}", group.word(), transport.word()));
-                    self.measure_once(transport, group, &mut results)?;
+                    bar.set_message(format!("round {round}: {} over {}", benchmark.word(), transport.word()));
+                    self.run_job(transport, benchmark, &mut results)?;
                     bar.inc(1);
                 }
             }
@@ -198,43 +198,48 @@ impl Bench<'_> {
         Ok(results)
     }
 
-    /// Runs one job, unless the transport is missing or has failed in this group before.
-    fn measure_once(&self, transport: Transport, group: Group, results: &mut Results) -> Result<(), Failure> {
-        if results.has_failed(transport, group) {
+    /// Runs one job, unless the transport is missing or has failed in the benchmark before.
+    fn run_job(
+        &self,
+        transport: Transport,
+        benchmark: Benchmark,
+        results: &mut Results,
+    ) -> Result<(), Failure> {
+        if results.has_failed(transport, benchmark) {
             return Ok(());
         }
-        let (ranks, words) = self.arguments(group);
+        let (ranks, words) = self.imb_arguments(benchmark);
         let mut launch = Launch::new(&self.mpi, ranks, jobs::job_transport(transport, &self.provider), &[]);
         launch.program(&self.imb, words);
         match self.jobs.run(&launch, || true)? {
-            Err(unfinished) => results.fail(transport, group, unfinished.to_string()),
-            Ok(output) => match self.samples(group, &output) {
+            Err(unfinished) => results.fail(transport, benchmark, unfinished.to_string()),
+            Ok(output) => match self.samples(benchmark, &output) {
                 Ok(samples) => {
                     samples.into_iter().for_each(|(measure, value)| results.add(transport, measure, value))
                 }
-                Err(why) => results.fail(transport, group, format!("unexpected output: {why}")),
+                Err(why) => results.fail(transport, benchmark, format!("unexpected output: {why}")),
             },
         }
         Ok(())
     }
 
     /// Ranks and arguments of IMB-MPI1.
-    fn arguments(&self, group: Group) -> (u32, Vec<std::ffi::OsString>) {
+    fn imb_arguments(&self, benchmark: Benchmark) -> (u32, Vec<std::ffi::OsString>) {
         let words = |words: &[&str]| words.iter().map(std::ffi::OsString::from).collect::<Vec<_>>();
-        match group {
+        match benchmark {
             // At most a second for each size; 10,000 round trips of 8 B take 10 to 100 ms.
-            Group::Pingpong => {
+            Benchmark::Pingpong => {
                 let mut all = words(&["PingPong", "-iter", "10000", "-time", "1", "-msglen"]);
                 all.push(self.lengths.clone().into());
                 (2, all)
             }
             // Each repetition is a window of 64 messages.
-            Group::Rate => {
+            Benchmark::Rate => {
                 let mut all = words(&["Uniband", "-iter", "2000", "-time", "1", "-msglen"]);
                 all.push(self.rate_length.clone().into());
                 (2, all)
             }
-            Group::Barrier => {
+            Benchmark::Barrier => {
                 let ranks = self.arguments.ranks_barrier;
                 let mut all = words(&["Barrier", "-iter", "2000", "-time", "0.5", "-npmin"]);
                 all.push(ranks.to_string().into());
@@ -243,11 +248,11 @@ impl Bench<'_> {
         }
     }
 
-    fn samples(&self, group: Group, output: &str) -> Result<Vec<(Measure, f64)>, String> {
-        match group {
-            Group::Pingpong => measure::half_round_trips(output, &self.arguments.sizes),
-            Group::Rate => measure::message_rate(output),
-            Group::Barrier => measure::barrier(output, self.arguments.ranks_barrier),
+    fn samples(&self, benchmark: Benchmark, output: &str) -> Result<Vec<(Measure, f64)>, String> {
+        match benchmark {
+            Benchmark::Pingpong => benchmark::half_round_trips(output, &self.arguments.sizes),
+            Benchmark::Rate => benchmark::message_rate(output),
+            Benchmark::Barrier => benchmark::barrier(output, self.arguments.ranks_barrier),
         }
     }
 }

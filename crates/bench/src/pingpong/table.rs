@@ -1,6 +1,6 @@
 //! The results of `weir bench pingpong` and their table: medians, spreads, ratios to weir.
 
-use super::measure::{Group, Measure};
+use super::benchmark::{Benchmark, Measure};
 use crate::comparison::{Compared, busy_warning, notes};
 use crate::machine::Machine;
 use crate::statistics::Spread;
@@ -20,7 +20,7 @@ pub struct Results {
     /// Transports that are missing.
     missing: BTreeMap<Transport, String>,
     #[serde(serialize_with = "failures_as_list")]
-    failures: BTreeMap<(Group, Transport), String>,
+    failures: BTreeMap<(Benchmark, Transport), String>,
 }
 
 impl Results {
@@ -40,8 +40,8 @@ impl Results {
     }
 
     /// Records a failed job.
-    pub fn fail(&mut self, transport: Transport, group: Group, why: String) {
-        self.failures.insert((group, transport), why);
+    pub fn fail(&mut self, transport: Transport, benchmark: Benchmark, why: String) {
+        self.failures.insert((benchmark, transport), why);
     }
 
     /// Records a transport that cannot be measured.
@@ -50,8 +50,8 @@ impl Results {
     }
 
     /// Whether the transport is missing or has failed, so that it is not tried again.
-    pub fn has_failed(&self, transport: Transport, group: Group) -> bool {
-        self.missing.contains_key(&transport) || self.failures.contains_key(&(group, transport))
+    pub fn has_failed(&self, transport: Transport, benchmark: Benchmark) -> bool {
+        self.missing.contains_key(&transport) || self.failures.contains_key(&(benchmark, transport))
     }
 
     /// Whether no transport is missing or has failed.
@@ -75,7 +75,7 @@ impl Results {
         let lines = [Some(median), Some(range), ratio, noise];
         let mut text = lines.into_iter().flatten().collect::<Vec<_>>().join("\n");
         // A failure after successful rounds: the samples stay, and the notes name it.
-        if self.has_failed(transport, measure.group()) {
+        if self.has_failed(transport, measure.benchmark()) {
             text.push_str("\nthen failed");
         }
         text
@@ -101,7 +101,9 @@ pub fn render(results: &Results, machine: &Machine, mpi: &Mpi, rounds: u32) -> S
     lines.extend(results.missing.iter().map(|(transport, why)| format!("{}: {why}", transport.word())));
     let failures = results.failures.iter();
     lines.extend(
-        failures.map(|((group, transport), why)| format!("{}, {}: {why}", transport.word(), group.word())),
+        failures.map(|((benchmark, transport), why)| {
+            format!("{}, {}: {why}", transport.word(), benchmark.word())
+        }),
     );
     lines.join("\n")
 }
@@ -137,7 +139,7 @@ fn as_list<S: serde::Serializer>(
 }
 
 fn failures_as_list<S: serde::Serializer>(
-    failures: &BTreeMap<(Group, Transport), String>,
+    failures: &BTreeMap<(Benchmark, Transport), String>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(failures)
@@ -157,7 +159,7 @@ mod tests {
             results.add(Transport::OfiShm, HALF, shm);
             results.add(Transport::OfiTcp, HALF, tcp);
         }
-        results.fail(Transport::Ucx, Group::Pingpong, "timed out after 60 s".into());
+        results.fail(Transport::Ucx, Benchmark::Pingpong, "timed out after 60 s".into());
         results
     }
 
@@ -188,8 +190,8 @@ mod tests {
         assert!(text.contains("ucx, pingpong: timed out after 60 s"), "{text}");
         assert!(text.contains("weir: missing: no plug-in"), "{text}");
         assert!(text.contains("half round trip") && text.contains("2 KiB"), "{text}");
-        assert!(results.has_failed(Transport::Weir, Group::Barrier));
-        assert!(!results.has_failed(Transport::Ucx, Group::Barrier));
+        assert!(results.has_failed(Transport::Weir, Benchmark::Barrier));
+        assert!(!results.has_failed(Transport::Ucx, Benchmark::Barrier));
     }
 
     #[test]

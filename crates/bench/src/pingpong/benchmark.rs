@@ -7,10 +7,10 @@ use serde::Serialize;
 /// Message size of the message rate. Unit: bytes.
 pub const RATE_BYTES: u64 = 8;
 
-/// A group of measures that one job provides, as chosen on the command line.
+/// One of Intel's MPI benchmarks, as named on the command line. A job runs one; it provides one measure or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Group {
+pub enum Benchmark {
     /// Half round trip between two ranks (IMB-MPI1 PingPong).
     Pingpong,
     /// Rate of 8 B messages from one rank to another, 64 outstanding (IMB-MPI1 Uniband).
@@ -19,13 +19,13 @@ pub enum Group {
     Barrier,
 }
 
-impl Group {
+impl Benchmark {
     /// Its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
-            Group::Pingpong => "pingpong",
-            Group::Rate => "rate",
-            Group::Barrier => "barrier",
+            Benchmark::Pingpong => "pingpong",
+            Benchmark::Rate => "rate",
+            Benchmark::Barrier => "barrier",
         }
     }
 }
@@ -52,12 +52,12 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// The group whose job provides this measure.
-    pub fn group(self) -> Group {
+    /// The benchmark whose job provides this measure.
+    pub fn benchmark(self) -> Benchmark {
         match self {
-            Measure::HalfRoundTripUs { .. } => Group::Pingpong,
-            Measure::MessagesPerSecond { .. } => Group::Rate,
-            Measure::BarrierUs { .. } => Group::Barrier,
+            Measure::HalfRoundTripUs { .. } => Benchmark::Pingpong,
+            Measure::MessagesPerSecond { .. } => Benchmark::Rate,
+            Measure::BarrierUs { .. } => Benchmark::Barrier,
         }
     }
 }
