@@ -6,7 +6,7 @@ mod support;
 use std::pin::Pin;
 
 use support::catalogue::imb;
-use support::{journal, run_programs, start_messages};
+use support::{barrier_messages, journal, run_programs};
 use weir_proto::Scheme;
 use weir_sim::collective::Group;
 use weir_sim::program::Program;
@@ -173,8 +173,10 @@ fn libraries_choose_by_length_and_ranks() {
     /// Checks that the call of a library sends what `algorithm` sends.
     fn chosen(workload: &Workload, n: u32, algorithm: Call) {
         let report = support::run(workload, n, Scheme::Unlimited);
-        let starts = start_messages(n.into()) / u64::from(n);
-        let seen: Vec<_> = report.counters.iter().map(|c| (c.messages_sent - starts, c.bytes_sent)).collect();
+        // Two barriers precede timed calls.
+        let of_barriers = 2 * barrier_messages(n.into()) / u64::from(n);
+        let seen: Vec<_> =
+            report.counters.iter().map(|c| (c.messages_sent - of_barriers, c.bytes_sent)).collect();
         assert_eq!(seen, sent(n, algorithm), "{workload:?} among {n}");
     }
     let mpich = |benchmark, bytes, n, algorithm| chosen(&imb(benchmark, "mpich", bytes, 1), n, algorithm);

@@ -10,8 +10,10 @@ use weir_sim::world::WorldSpec;
 
 /// Messages and bytes of one iteration, summed over all ranks, without the barrier before it.
 fn iteration(kernel: &str, class: &str, ranks: u32) -> (u64, u64) {
-    let (once, twice) =
-        (support::traffic(&nas(kernel, class, 1), ranks), support::traffic(&nas(kernel, class, 2), ranks));
+    let (once, twice) = (
+        support::messages_and_bytes(&nas(kernel, class, 1), ranks),
+        support::messages_and_bytes(&nas(kernel, class, 2), ranks),
+    );
     (twice.0 - once.0, twice.1 - once.1)
 }
 

@@ -4,7 +4,7 @@
 mod support;
 
 use support::catalogue::{CATALOGUE, catalogue};
-use support::{SCHEMES, recorded, run, run_with, start_messages, traffic, workload};
+use support::{SCHEMES, barrier_messages, messages_and_bytes, recorded, run, run_with, workload};
 use weir_proto::Scheme;
 use weir_sim::workload::{Workload, measure};
 
@@ -71,7 +71,7 @@ fn pingpong_sends_one_message_each_way_and_trip() {
     let pairs = workload(
         "[multi_pingpong]\nmessage_bytes = 2048\npairs = 2\npartner_distance_ranks = 3\nround_trips = 7\nwarmup_round_trips = 2",
     );
-    assert_eq!(traffic(&pairs, 5), (2 * 2 * (7 + 2) + 2 * 2, 2 * 2 * (7 + 2) * 2048));
+    assert_eq!(messages_and_bytes(&pairs, 5), (2 * 2 * (7 + 2) + 2 * 2, 2 * 2 * (7 + 2) * 2048));
 }
 
 #[test]
@@ -79,9 +79,9 @@ fn alltoall_sends_the_messages_of_its_algorithm() {
     for n in [1, 2, 3, 8, 16_u32] {
         let messages = |algorithm| {
             let toml = format!("[alltoall]\nalgorithm = '{algorithm}'\nmessage_bytes = 100\ncalls = 3");
-            let (messages, bytes) = traffic(&workload(&toml), n);
+            let (messages, bytes) = messages_and_bytes(&workload(&toml), n);
             let n = u64::from(n);
-            (messages - start_messages(n), bytes)
+            (messages - 2 * barrier_messages(n), bytes)
         };
         let (n, rounds) = (u64::from(n), u64::from(n.next_power_of_two().ilog2()));
         assert_eq!(messages("linear"), (3 * n * (n - 1), 3 * n * (n - 1) * 100));
@@ -96,9 +96,9 @@ fn alltoall_sends_the_messages_of_its_algorithm() {
 fn groups_exchange_while_other_ranks_wait() {
     let toml = "[alltoall_groups]\nmessage_bytes = 100\ngroup_ranks = 4\ngroups = 2\ncalls = 3";
     let workload = workload(toml);
-    let (messages, bytes) = traffic(&workload, 16);
+    let (messages, bytes) = messages_and_bytes(&workload, 16);
     // Two groups of four with two barriers each, then one barrier of all ranks.
-    assert_eq!(messages, 2 * (3 * 4 * 3 + start_messages(4)) + start_messages(16) / 2);
+    assert_eq!(messages, 2 * (3 * 4 * 3 + 2 * barrier_messages(4)) + barrier_messages(16));
     assert_eq!(bytes, 2 * 3 * 4 * 3 * 100);
     let report = run(&workload, 16, Scheme::Static { piggyback: false });
     assert_eq!(recorded(&report, measure::CALL_NS).len(), 8);
@@ -111,8 +111,8 @@ fn phases_note_the_credits_of_rank_0_for_each_group() {
     let toml = "[alltoall_phases]\nmessage_bytes = 2048\ngroup_ends = [2, 4, 8]\n\
                 phases = [{ ranks = 8, calls = 2 }, { ranks = 2, calls = 3 }, { ranks = 8, calls = 1 }]";
     let workload = workload(toml);
-    let (messages, bytes) = traffic(&workload, 8);
-    assert_eq!(messages, (2 + 1) * 8 * 7 + 3 * 2 + 3 * start_messages(8) / 2);
+    let (messages, bytes) = messages_and_bytes(&workload, 8);
+    assert_eq!(messages, (2 + 1) * 8 * 7 + 3 * 2 + 3 * barrier_messages(8));
     assert_eq!(bytes, ((2 + 1) * 8 * 7 + 3 * 2) * 2048);
 
     let report = run(&workload, 8, Scheme::Static { piggyback: false });
@@ -157,8 +157,8 @@ fn local_peers_cost_a_copy_and_no_message() {
                 "[alltoall_local]\n{order}message_bytes = 100\nranks_per_node = {ranks_per_node}\nlocal_message_ns = 1000\ncalls = 2"
             ))
         };
-        let (messages, bytes) = traffic(&with(4), 16);
-        assert_eq!((messages - start_messages(16), bytes), (2 * 16 * 12, 2 * 16 * 12 * 100));
+        let (messages, bytes) = messages_and_bytes(&with(4), 16);
+        assert_eq!((messages - 2 * barrier_messages(16), bytes), (2 * 16 * 12, 2 * 16 * 12 * 100));
         let report = run(&with(8), 8, Scheme::Unlimited);
         let calls = recorded(&report, measure::CALL_NS);
         assert!(calls.len() == 8 && calls.iter().all(|&(_, call_ns)| call_ns == 7000.0), "{calls:?}");
@@ -171,7 +171,7 @@ fn bandwidth_sends_windows_and_one_answer_each() {
         let bandwidth = workload(&format!(
             "[bandwidth]\nmessage_bytes = 512\nwindow_messages = 20\nblocking = {blocking}\nwindows = 3\nwarmup_windows = 1"
         ));
-        assert_eq!(traffic(&bandwidth, 2), (4 * 21, 4 * 20 * 512));
+        assert_eq!(messages_and_bytes(&bandwidth, 2), (4 * 21, 4 * 20 * 512));
         let report = run(&bandwidth, 3, Scheme::Unlimited);
         let (rank, rate) = recorded(&report, measure::MESSAGES_PER_S)[0];
         assert_eq!(rank, 0);
@@ -203,8 +203,8 @@ fn neighbours_exchange_faces() {
         )
     };
     let steps = |periodic| {
-        let (messages, bytes) = traffic(&workload(&toml(periodic)), 8);
-        (messages - start_messages(8), bytes)
+        let (messages, bytes) = messages_and_bytes(&workload(&toml(periodic)), 8);
+        (messages - 2 * barrier_messages(8), bytes)
     };
     // Along x there are 3 of 4 pairs in each of 2 rows, along y one pair in each of 4 columns. Each pair
     // sends two messages.

@@ -78,7 +78,7 @@ pub fn run_with(workload: &Workload, spec: WorldSpec) -> Report {
 }
 
 /// Messages and bytes that a workload sends, summed over ranks.
-pub fn traffic(workload: &Workload, ranks: u32) -> (u64, u64) {
+pub fn messages_and_bytes(workload: &Workload, ranks: u32) -> (u64, u64) {
     let report = run(workload, ranks, Scheme::Unlimited);
     let counters = &report.counters;
     (counters.iter().map(|c| c.messages_sent).sum(), counters.iter().map(|c| c.bytes_sent).sum())
@@ -89,7 +89,7 @@ pub fn recorded(report: &Report, name: &str) -> Vec<(u32, f64)> {
     report.records.iter().filter(|r| r.name == name).map(|r| (r.rank, r.value)).collect()
 }
 
-/// Messages of two dissemination barriers among `n` ranks, which precede timed calls.
-pub fn start_messages(n: u64) -> u64 {
-    2 * n * u64::from(n.next_power_of_two().ilog2())
+/// Messages of a dissemination barrier among `n` ranks.
+pub fn barrier_messages(n: u64) -> u64 {
+    n * u64::from(n.next_power_of_two().ilog2())
 }
