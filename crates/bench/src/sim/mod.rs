@@ -5,9 +5,12 @@
 //!
 //! Expected times, all cases together three minutes, the quick ones two seconds:
 //!
-//! | what | time | |---|---| | hop of a packet | 35 to 60 ns | | packet at both ends together | 100 to 300 ns; up to 1
-//! us in an all-to-all with all pairs active | | message between ranks in contact | 1 us | | message at first contact |
-//! 2 us |
+//! | what | time |
+//! |---|---|
+//! | hop of a packet | 35 to 60 ns |
+//! | packet at both ends together | 100 to 300 ns; up to 1 us in an all-to-all with all pairs active |
+//! | message between ranks in contact | 1 us |
+//! | message at first contact | 2 us |
 
 mod table;
 mod worlds;
@@ -58,7 +61,7 @@ pub struct SimArguments {
 pub struct Measured {
     case: Case,
     #[serde(flatten)]
-    done: WorldResult,
+    result: WorldResult,
     /// Processor time. Unit: seconds.
     cpu_s: f64,
     /// Peak memory of the process. Unit: bytes.
@@ -114,7 +117,7 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
     println!("{}", table::render(&measured, &judged, &machine));
     if let Some(target) = &arguments.json {
         let record = Record {
-            schema: "weir-bench-sim-1",
+            schema: "weir-bench-sim-2",
             weir_version: env!("CARGO_PKG_VERSION"),
             time_s: jobs::now_s(),
             machine: &machine,
@@ -124,7 +127,7 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
         };
         weir_output::write::write_json(&record, target)?;
     }
-    Ok(u8::from(judged.iter().any(|judged| !judged.holds)))
+    Ok(u8::from(judged.iter().any(|judged| !judged.reached)))
 }
 
 fn name(case: Case) -> String {
@@ -149,11 +152,11 @@ fn measure_in_child_process(case: Case, quick: bool) -> Result<Measured, Failure
 
 /// Runs a case in this process.
 fn measure(case: Case, quick: bool) -> Result<Measured, Failure> {
-    let done = case.run(quick).map_err(|why| Failure::Measurement(format!("{}: {why}", name(case))))?;
+    let result = case.run(quick).map_err(|why| Failure::Measurement(format!("{}: {why}", name(case))))?;
     let usage =
         getrusage(UsageWho::RUSAGE_SELF).map_err(|errno| Failure::system("getrusage")(errno.into()))?;
     let cpu_us = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    Ok(Measured { case, done, cpu_s: cpu_us as f64 / 1e6, peak_bytes: peak_bytes()? })
+    Ok(Measured { case, result, cpu_s: cpu_us as f64 / 1e6, peak_bytes: peak_bytes()? })
 }
 
 /// Peak memory of this process. `getrusage` would include that of the parent.
@@ -173,7 +176,7 @@ mod tests {
     #[test]
     fn every_quick_case_is_deterministic() {
         for &case in Case::value_variants() {
-            let [first, second] = [0, 1].map(|_| measure(case, true).expect("runs").done);
+            let [first, second] = [0, 1].map(|_| measure(case, true).expect("runs").result);
             assert!(first.messages > 1000 && first.packet_hops >= first.messages, "{case:?}: {first:?}");
             assert_eq!((first.trace, first.events), (second.trace, second.events), "{case:?}");
         }

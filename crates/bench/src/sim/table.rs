@@ -20,21 +20,22 @@ pub struct JudgedTarget {
     at_least: bool,
     target: f64,
     measured: f64,
-    /// Whether the measured value keeps the limit.
-    pub holds: bool,
+    /// Whether the measured value is within the limit.
+    pub reached: bool,
 }
 
 /// The targets of the measured cases.
 pub fn judge(measured: &[Measured]) -> Vec<JudgedTarget> {
     let mut judged = Vec::new();
-    for of in measured {
+    for world in measured {
         let mut limit = |what, at_least, target: f64, measured: f64| {
-            let holds = if at_least { measured >= target } else { measured <= target };
-            judged.push(JudgedTarget { case: of.case, what, at_least, target, measured, holds });
+            let reached = if at_least { measured >= target } else { measured <= target };
+            judged.push(JudgedTarget { case: world.case, what, at_least, target, measured, reached });
         };
-        let (cpu_s, peak_mb) = (of.cpu_s, of.peak_bytes as f64 / MB);
-        let (hops_per_s, messages_per_s) = (of.per_s(of.done.packet_hops), of.per_s(of.done.messages));
-        match of.case {
+        let (cpu_s, peak_mb) = (world.cpu_s, world.peak_bytes as f64 / MB);
+        let (hops_per_s, messages_per_s) =
+            (world.per_s(world.result.packet_hops), world.per_s(world.result.messages));
+        match world.case {
             Case::AlltoallMesh64 | Case::AlltoallMesh1024 => {
                 limit("seconds", false, 60.0, cpu_s);
                 limit("MB", false, 512.0, peak_mb);
@@ -43,7 +44,7 @@ pub fn judge(measured: &[Measured]) -> Vec<JudgedTarget> {
             Case::MessagesWindowed => limit("messages/s", true, 1e6, messages_per_s),
             Case::MessagesAtOnce => {
                 limit("messages/s", true, 1e6, messages_per_s);
-                if let Some(windowed) = measured.iter().find(|of| of.case == Case::MessagesWindowed) {
+                if let Some(windowed) = measured.iter().find(|world| world.case == Case::MessagesWindowed) {
                     limit("times the windowed one", false, 1.2, cpu_s / windowed.cpu_s);
                 }
             }
@@ -98,19 +99,19 @@ pub fn render(measured: &[Measured], judged: &[JudgedTarget], machine: &Machine)
         "messages",
     ];
     table.set_header(headings.map(|heading| right(heading.to_owned())));
-    for of in measured {
-        let million = |number: u64| format!("{} M", three_digits(of.per_s(number) / 1e6));
+    for world in measured {
+        let million = |number: u64| format!("{} M", three_digits(world.per_s(number) / 1e6));
         table.add_row(vec![
-            Cell::new(name(of.case)),
-            right(count(of.done.ranks.into())),
-            right(format!("{:.2}", of.cpu_s)),
-            right(bytes(of.peak_bytes)),
-            right(count(of.peak_bytes / u64::from(of.done.ranks))),
-            right(million(of.done.events)),
-            right(million(of.done.packets)),
-            right(million(of.done.packet_hops)),
-            right(million(of.done.messages)),
-            right(count(of.done.messages)),
+            Cell::new(name(world.case)),
+            right(count(world.result.ranks.into())),
+            right(format!("{:.2}", world.cpu_s)),
+            right(bytes(world.peak_bytes)),
+            right(count(world.peak_bytes / u64::from(world.result.ranks))),
+            right(million(world.result.events)),
+            right(million(world.result.packets)),
+            right(million(world.result.packet_hops)),
+            right(million(world.result.messages)),
+            right(count(world.result.messages)),
         ]);
     }
     let mut text = format!(
@@ -121,7 +122,7 @@ pub fn render(measured: &[Measured], judged: &[JudgedTarget], machine: &Machine)
     );
     if !judged.is_empty() {
         let mut table = new_table();
-        table.set_header(["case", "target", "", "measured", "holds"]);
+        table.set_header(["case", "target", "", "measured", "reached"]);
         for judged in judged {
             let JudgedTarget { what, target, measured, .. } = judged;
             table.add_row(vec![
@@ -133,7 +134,7 @@ pub fn render(measured: &[Measured], judged: &[JudgedTarget], machine: &Machine)
                 )),
                 Cell::new(what),
                 right(number(*measured)),
-                Cell::new(if judged.holds { "yes" } else { "NO" }),
+                Cell::new(if judged.reached { "yes" } else { "NO" }),
             ]);
         }
         text += &format!("\n\n{}", lines(&table));
