@@ -43,13 +43,14 @@ fn kib(bytes: u64) -> u64 {
     bytes.div_ceil(1024)
 }
 
-/// Reports that there is no memory for another lane of `bytes` bytes, so that senders take turns. Once in a job.
-pub fn report_turns(locks: &LockFile, bytes: u64, error: &io::Error) {
+/// Reports that there is no memory for another lane of `bytes` bytes, so that lane reclamation serves newcomers. Once in
+/// a job.
+pub fn report_lane_reclamation(locks: &LockFile, bytes: u64, error: &io::Error) {
     static REPORTED: Once = Once::new();
     REPORTED.call_once(|| {
         locks.report_once(|| {
             print(&format!(
-                "slower: no space for a lane of {bytes} bytes in {}: {error}; senders take turns; \
+                "slower: no space for a lane of {bytes} bytes in {}: {error}; senders take turns on the lanes that exist (lane reclamation); \
                  make it larger (docker run --shm-size 1g), or free some",
                 locks.dir().display()
             ));

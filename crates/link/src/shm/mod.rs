@@ -548,7 +548,7 @@ impl ShmLink {
         });
         match claimed {
             Err(error) if is_no_space(&error) => {
-                diagnostics::report_turns(&self.locks, segment.facts().shape.stride, &error);
+                diagnostics::report_lane_reclamation(&self.locks, segment.facts().shape.stride, &error);
                 Ok(None)
             }
             result => result,
