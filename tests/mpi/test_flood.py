@@ -79,6 +79,6 @@ def test_with_more_ranks_than_cores_a_waiting_send_is_not_copied(over_weir):
     program = [launch.compile_c(launch.ROOT / "tests" / "mpi" / "measure.c"), "incast", "0.05", "2048"]
     outcome, report = over_weir(2 * len(os.sched_getaffinity(0)) + 1, program, timeout=60)
     assert "incast senders=" in outcome.output, outcome
-    assert sum(rank["counters"]["stalls"] for rank in report["ranks"]) > 0, "no sender waited for credits"
+    assert sum(rank["counters"]["stalls"] for rank in report["ranks"]) > 0, "no sender waited for credit"
     copied = [rank["counters"]["peak_bounce_bytes"] for rank in report["ranks"]]
     assert max(copied) < 2048, f"largest copies by rank: {copied} B"  # short messages are injected

@@ -12,7 +12,7 @@ def test_every_byte_is_correct(over_weir, ranks, name):
     outcome, report = over_weir(ranks, program, flags=stress.settings(ranks)[name], timeout=120)
     assert "all correct" in outcome.output, outcome
     if name.startswith("smallest"):
-        assert report["total"]["counters"]["stalls"] > 0, "one slot for each peer, and no sender waited for credits"
+        assert report["total"]["counters"]["stalls"] > 0, "one slot for each peer, and no sender waited for credit"
         if "no piggybacking" in name:
             assert report["total"]["counters"]["piggybacked_credits_sent"] == 0
 

@@ -498,7 +498,7 @@ fn a_forgotten_peer_is_neither_read_nor_written() {
     send(&mut b, Peer(4), 1, b"unsaid");
     assert!(b.poll().is_none());
     assert!(a.poll().is_none());
-    // A sender that is not read learns this, so that it does not wait for credits for ever.
+    // A sender that is not read learns this, so that it does not wait for credit for ever.
     assert_eq!(a.liveness(&b.address()), Liveness::Refused);
     let address = b.address();
     drop(b);

@@ -37,7 +37,7 @@ fn odd_workloads_end_under_every_scheme_and_record_their_measures() {
 
 #[test]
 fn three_slots_per_sender_are_enough() {
-    // A message of 2 KB takes 37 slots, so every sender has to wait for credits.
+    // A message of 2 KB takes 37 slots, so every sender has to wait for credit.
     let schemes = SCHEMES.into_iter().filter(|scheme| scheme.grants());
     let mut schemes = schemes.cycle();
     for workload in catalogue() {

@@ -15,7 +15,7 @@ const COLUMNS: [Column; 13] = [
     ("packets\nsent", |share| count(share.counters.packets_sent)),
     ("credit\npackets", |share| count(share.counters.credit_packets_sent)),
     ("credits\npiggyb.", |share| count(share.counters.piggybacked_credits_sent)),
-    ("stalled for\ncredit", |share| time_ns(share.counters.stalled_ns as f64)),
+    ("waited for\ncredit", |share| time_ns(share.counters.stalled_ns as f64)),
     ("unexpected\nmessages", |share| count(share.counters.peak_unexpected_messages)),
     ("unexpected\nbytes", |share| bytes(share.counters.peak_unexpected_bytes)),
     ("mailbox\nat the end", |share| bytes(share.mailbox_bytes)),
@@ -48,7 +48,7 @@ pub fn render(job: &Job) -> String {
     }
     let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     format!(
-        "{}\nunexpected: peak of the rank (all: maximum over the ranks). stalled: time in which a message waited for \
+        "{}\nunexpected: peak of the rank (all: maximum over the ranks). waited: time in which a message waited for \
          credit, summed\nover peers. bytes: payload of messages. packets: all kinds, credit packets included.",
         lines.join("\n")
     )

@@ -131,7 +131,7 @@ pub fn slots(settings: &Settings) -> Option<f64> {
     Some(settings.slots_per_peer.into())
 }
 
-/// Share of messages that waited for credits. A message that waited several times counts several times; the
+/// Share of messages that waited for credit. A message that waited several times counts several times; the
 /// share is at most 100. Unit: percent.
 pub fn delayed(record: &Record) -> Option<f64> {
     Some((100.0 * record.stalls as f64 / record.messages.max(1) as f64).min(100.0))

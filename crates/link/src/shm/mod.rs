@@ -489,7 +489,7 @@ impl ShmLink {
             }
             Err(Unavailable::Refused(error)) => return self.refused(target.id, &error).map(|()| None),
         };
-        // Otherwise one side would wait for credits that the other side does not return.
+        // Otherwise one side would wait for credit that the other side does not return.
         if segment.facts().shape.conditional != self.shape.conditional {
             diagnostics::report_flow_mismatch(self.shape.conditional);
             return Err(PeerFault::Unreachable);
