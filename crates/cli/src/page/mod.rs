@@ -8,6 +8,7 @@ mod timeline;
 use crate::report::Job;
 use serde_json::{Value, json};
 use timeline::{MEMORY, PROCESS, PeerSeries, Series, Timeline};
+use weir_bench::statistics::Spread;
 use weir_engine::stats::EndpointReport;
 use weir_engine::trace::Trace;
 use weir_output::figures::{self, COLD, COLOURS, Columns, HOT, HeatMap, Line, Unit};
@@ -129,12 +130,12 @@ fn spread(series: &[&Series]) -> [Series; 3] {
     let bins = series.iter().map(|values| values.len()).max().unwrap_or(0);
     let mut spread = [const { Vec::new() }; 3];
     for bin in 0..bins {
-        let mut values: Vec<f64> =
+        let known: Vec<f64> =
             series.iter().map(|values| values[bin]).filter(|value| !value.is_nan()).collect();
-        values.sort_by(f64::total_cmp);
-        let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
-        for (series, index) in spread.iter_mut().zip([0, values.len() / 2, values.len().wrapping_sub(1)]) {
-            series.push(at(index));
+        let of_bin =
+            Spread::of(&known).map_or([f64::NAN; 3], |of_bin| [of_bin.min, of_bin.median, of_bin.max]);
+        for (series, value) in spread.iter_mut().zip(of_bin) {
+            series.push(value);
         }
     }
     spread

@@ -168,3 +168,13 @@ fn a_run_without_endpoints_has_a_page_too() {
     });
     assert!(page.contains("No endpoint has a trace") && page.ends_with("</html>\n"));
 }
+
+#[test]
+fn the_band_of_many_series_has_their_median_and_leaves_out_unknown_values() {
+    let series = [vec![4.0, f64::NAN], vec![1.0, f64::NAN], vec![f64::NAN, f64::NAN], vec![2.0, f64::NAN]];
+    let even = [vec![1.0], vec![2.0], vec![4.0], vec![9.0]];
+    let of_bin = |series: &[Series], bin: usize| spread(&series.iter().collect::<Vec<_>>()).map(|it| it[bin]);
+    assert_eq!(of_bin(&series, 0), [1.0, 2.0, 4.0]);
+    assert!(of_bin(&series, 1).iter().all(|value| value.is_nan()));
+    assert_eq!(of_bin(&even, 0), [1.0, 3.0, 9.0], "the mean of the two in the middle");
+}
