@@ -1,7 +1,8 @@
-//! //! Computes a fingerprint of the sources of the simulator and of the protocol. A record names the
-//! fingerprint of
-//! //! the version that ran it, so that another version does not take the record for its own.
+//! Computes a fingerprint of the sources of the simulator and of the protocol. A record names the fingerprint of the
+//! version that ran it, so that another version does not take the record for its own.
 
+use fnv::FnvHasher;
+use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 
 fn main() {
@@ -12,14 +13,11 @@ fn main() {
         collect(&sources, &mut files);
     }
     files.sort();
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a
+    let mut hash = FnvHasher::default();
     for file in files {
-        let text = std::fs::read(&file).unwrap_or_default();
-        for byte in text {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        hash.write(&std::fs::read(&file).unwrap_or_default());
     }
-    println!("cargo::rustc-env=WEIR_SIM_SOURCES={hash:016x}");
+    println!("cargo::rustc-env=WEIR_SIM_SOURCES={:016x}", hash.finish());
 }
 
 fn collect(directory: &Path, files: &mut Vec<PathBuf>) {

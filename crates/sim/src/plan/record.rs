@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
+use std::hash::Hasher;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use fnv::FnvHasher;
 use serde::{Deserialize, Serialize};
 
 use super::setup::{Programs, Settings, Setup};
@@ -91,40 +93,31 @@ impl Setup {
 
     /// The key of this world.
     pub fn key(&self) -> Key {
-        let mut hash = Fnv::default();
-        hash.add(env!("WEIR_SIM_SOURCES").as_bytes());
-        hash.add(serde_json::to_string(&self.settings).expect("settings have names for keys").as_bytes());
+        let mut hash = FnvHasher::default();
+        add(&mut hash, env!("WEIR_SIM_SOURCES").as_bytes());
+        let settings = serde_json::to_string(&self.settings).expect("settings have names for keys");
+        add(&mut hash, settings.as_bytes());
         // The parameters themselves, because a file may change under the same name.
-        hash.add(format!("{:?}", self.network).as_bytes());
+        add(&mut hash, format!("{:?}", self.network).as_bytes());
         if let Programs::Goal(_, text) = &self.programs {
-            hash.add(&text.to_le_bytes());
+            add(&mut hash, &text.to_le_bytes());
         }
-        Key(format!("{:016x}", hash.0))
+        Key(format!("{:016x}", hash.finish()))
     }
 }
 
 /// Hash of the text of a schedule.
 pub(super) fn hash(text: &str) -> u64 {
-    let mut hash = Fnv::default();
-    hash.add(text.as_bytes());
-    hash.0
+    let mut hash = FnvHasher::default();
+    add(&mut hash, text.as_bytes());
+    hash.finish()
 }
 
-/// FNV-1a: gives the same result on every host and with every compiler.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Fnv {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    fn add(&mut self, bytes: &[u8]) {
-        for &byte in bytes.iter().chain(&[0xff]) {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
+/// Adds a part and its end to a hash, so that "ab", "c" and "a", "bc" differ. FNV-1a is the same on every host and with
+/// every compiler.
+fn add(hash: &mut FnvHasher, part: &[u8]) {
+    hash.write(part);
+    hash.write(&[0xff]);
 }
 
 /// A file of records, to which new ones are appended.
@@ -223,6 +216,12 @@ mod tests {
             checked: true,
             wall_s: 0.25,
         }
+    }
+
+    #[test]
+    fn a_hash_is_the_same_in_every_version() {
+        assert_eq!(hash(""), 0xaf64724c8602eb6e);
+        assert_eq!(hash("num_ranks 2\n"), 0x594c68a83e4bc922);
     }
 
     #[test]
