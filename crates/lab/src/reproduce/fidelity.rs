@@ -56,15 +56,20 @@ point does not hold.
 | holds | The rule is met, also with every value to which the sweep sets an assumed parameter. |
 | holds if | The rule is met, but not with some value of an assumed parameter. The sweep found the range. |
 | holds (not swept) | The rule is met with the assumed parameters. The small worlds of the sweep do not show the same. |
-| does not hold | The rule is not met with the assumed parameters. Beyond a range in brackets the sweep has another verdict. |
+| does not hold | The rule is not met with the assumed parameters, nor in a range in brackets. |
 | not evaluated | The worlds that ran do not decide it. |
 
 A row without a verdict judges nothing. It shows a number of ours, beside a published one if there is one.
 
-An *assumed parameter* is one that no published time fits: the price of a credit packet, the price of copying an
-unexpected message, the price of a receive call, the RNR timer, the jitter of calls, and the work of NAS kernels. The
-sweep changes one of them at a time, in the small worlds of `--quick`. [EXTOLL](fidelity/extoll.md) says which parameters
-are fitted, and to what. [GOAL](fidelity/goal.md) compares schedules with LogGOPSim.
+An *assumed parameter* is one that no published time fits. The sweep changes one of them at a time, in the small worlds
+of `--quick`:
+- the prices of a credit packet, of copying an unexpected message, and of a receive call,
+- the RNR timer,
+- the jitter of calls,
+- the work of NAS kernels.
+
+[EXTOLL](fidelity/extoll.md) says which parameters are fitted, and to what. [GOAL](fidelity/goal.md) compares
+schedules with LogGOPSim.
 ";
 
 /// The page.
