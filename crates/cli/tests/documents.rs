@@ -19,21 +19,22 @@ fn root() -> PathBuf {
 /// Name relative to the root, and text.
 fn documents() -> Vec<(String, String)> {
     let mut paths = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
-    collect(&root().join("docs"), &mut paths);
+    collect(&root().join("docs"), "md", &mut paths);
     assert!(paths.len() > 10, "{paths:?}");
     let name = |path: &Path| path.strip_prefix(root()).unwrap().display().to_string();
     paths.into_iter().map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
 }
 
-fn collect(directory: &Path, pages: &mut Vec<PathBuf>) {
+/// Appends the files with this ending below a directory, lab notes excepted.
+fn collect(directory: &Path, ending: &str, files: &mut Vec<PathBuf>) {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     for path in paths {
         if path.is_dir() && path.file_name().is_none_or(|name| name != "notes") {
-            collect(&path, pages);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            pages.push(path);
+            collect(&path, ending, files);
+        } else if path.extension().is_some_and(|extension| extension == ending) {
+            files.push(path);
         }
     }
 }
@@ -82,6 +83,21 @@ fn pages_show_output_as_the_command_prints_it() {
         }
     }
     assert!(missing.is_empty(), "\n{}", missing.join("\n"));
+}
+
+#[test]
+fn the_page_of_json_formats_names_the_versions_that_the_commands_write() {
+    let names = |text: &str, quote: char| {
+        let name = Regex::new(&format!("{quote}(weir-[a-z-]+-[0-9]){quote}")).unwrap();
+        name.captures_iter(text).map(|found| found[1].to_owned()).collect::<BTreeSet<_>>()
+    };
+    let mut sources = Vec::new();
+    for crate_name in ["bench", "cli", "lab"] {
+        collect(&root().join("crates").join(crate_name).join("src"), "rs", &mut sources);
+    }
+    let written = sources.iter().flat_map(|path| names(&std::fs::read_to_string(path).unwrap(), '"'));
+    let page = std::fs::read_to_string(root().join("docs/reference/json.md")).unwrap();
+    assert_eq!(names(&page, '`'), written.collect());
 }
 
 /// Command lines of the fences `sh` and `sh,no-test`, continuation lines joined, here-documents left out.
