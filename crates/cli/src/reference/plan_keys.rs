@@ -13,8 +13,8 @@ pub fn page() -> String {
     );
     page += "\n";
     page += &paragraph(
-        "The name of a key includes its unit. A list is a list of alternatives, wherever it stands in `base` or in a sweep; \
-         a value that is a list itself is written in double brackets: `grid = [[2, 2, 2]]`.",
+        "The name of a key includes its unit. In `base` and in a sweep, a list has alternative values. A value that is a \
+         list itself has double brackets: `grid = [[2, 2, 2]]`.",
     );
     page += "\n## Top of the file\n\n";
     page += &list(TOP);

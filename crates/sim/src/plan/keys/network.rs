@@ -118,7 +118,7 @@ pub const NETWORKS: &[Section] = &[
 /// Keys of `[cost]`: prices of a rank's processor.
 pub const COSTS: Section = Section {
     name: "cost",
-    about: "What a rank's processor spends.",
+    about: "The time that a rank's processor spends.",
     keys: &[
         time("send_call_ns", "A call of the program that begins a send."),
         time("receive_call_ns", "A call of the program that posts a receive."),
