@@ -71,21 +71,32 @@ def pages(tmp_path_factory):
         weir("run", "-n", ranks, "-q", "--mpi", "mpich", "--flow", "static", "--report", place / name, "--", *program)
         return place / name / "report.html"
 
-    weir("bench", "--quick", "--only", "weir,mpich-shm", "--measure", "latency", "--repeat", "1", "-q", "--out", place / "bench")
-    weir("reproduce", "E2.1", "--quick", "-q", "--out", place / "reproduce")
+    def bench(name, *flags):
+        weir("bench", "--quick", "--only", "weir,mpich-shm", "--repeat", "1", "-q", "--out", place / name, *flags)
+        return place / name / "bench.html"
+
+    def reproduce(name, *words):
+        weir("reproduce", *words, "--quick", "-q", "--out", place / name)
+        return place / name / "reproduce.html"
+
     weir("sim", launch.ROOT / "experiments" / "e2.1.toml", "--quick", "-q", "--out", place / "sim")
     slow = (launch.compile_c(SLOW), "0.3", "500", "2000")
     return {
         "report of 3 ranks": report("few", 3, *slow),
         "report of 10 ranks": report("many", 10, *slow),
         "report of a short run": report("short", 2, launch.compile_c(TINY)),
-        "reproduce": place / "reproduce" / "reproduce.html",
-        "bench": place / "bench" / "bench.html",
+        "reproduce": reproduce("reproduce", "E2.1"),
+        "reproduce overheads and memory": reproduce("overheads", "E1.9", "E1.10", "--no-sweep"),
+        "bench of times": bench("times", "--measure", "latency"),
+        "bench of memory": bench("memory", "--measure", "flood,memory", "--ranks", "2,4"),
         "plan": place / "sim" / "e2.1.quick.html",
     }
 
 
-KINDS = ("report of 3 ranks", "report of 10 ranks", "report of a short run", "reproduce", "bench", "plan")
+KINDS = (
+    "report of 3 ranks", "report of 10 ranks", "report of a short run", "reproduce", "reproduce overheads and memory",
+    "bench of times", "bench of memory", "plan",
+)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
