@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
+use comfy_table::{Cell, Table};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
 use weir_sim::calibrate::{Calibration, Failure as NoCalibration, Residual, extoll};
@@ -13,6 +13,7 @@ use weir_sim::network::parameters::{Model, replace};
 
 use crate::sim::places;
 use weir_output::Failure;
+use weir_output::table::{self, right};
 
 /// Networks that can be calibrated.
 #[derive(Subcommand, Debug)]
@@ -195,13 +196,8 @@ fn written(text: &str, parameters: &[Fitted]) -> Result<String, Failure> {
     })
 }
 
-fn right(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
-}
-
 fn parameter_table(parameters: &[Fitted]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    let mut table = table::plain();
     table.set_header(["parameter", "before (ns)", "now (ns)", ""]);
     for Fitted { section, key, before_ns, fitted_ns, status } in parameters {
         let name = Cell::new(format!("{section}.{key}"));
@@ -212,8 +208,7 @@ fn parameter_table(parameters: &[Fitted]) -> Table {
 }
 
 fn reference_table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    let mut table = table::plain();
     table.set_header(["reference", "published (us)", "simulated (us)", "difference", ""]);
     for row in rows {
         table.add_row([

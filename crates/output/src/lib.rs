@@ -6,6 +6,7 @@ pub mod failure;
 pub mod figures;
 pub mod markup;
 pub mod quantity;
+pub mod table;
 pub mod write;
 
 pub use failure::Failure;

@@ -7,13 +7,12 @@ use super::super::transport::Transport;
 use super::cases::{Case, Sample};
 use super::figure::MemorySample;
 use crate::machine::Machine;
-use comfy_table::{
-    Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, Width, presets,
-};
+use comfy_table::{Cell, ColumnConstraint, Width};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use weir_mpi::find::Mpi;
 use weir_output::quantity::{bytes, count, three_digits, time_ns};
+use weir_output::table::{self, right};
 
 /// Bytes that an unexpected message may cost in addition to the budget.
 const ENVELOPE_BYTES: u64 = 64;
@@ -186,11 +185,7 @@ impl CaseResults {
 /// The table of one case with its heading.
 pub fn render(results: &CaseResults) -> String {
     const WIDTHS: [u16; 6] = [22, 13, 8, 13, 24, 24];
-    let mut table = Table::new();
-    table
-        .load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
-        .set_content_arrangement(ContentArrangement::Disabled);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let mut table = table::plain();
     let headings = [
         "receiver\ngrew by, MiB",
         "within\nbound",
@@ -198,9 +193,7 @@ pub fn render(results: &CaseResults) -> String {
         "time: median\n(least .. greatest)",
         "x fastest of MPICH's\nown [95 %]",
     ];
-    table.set_header(
-        std::iter::once(Cell::new("")).chain(headings.into_iter().map(|text| right(text.to_owned()))),
-    );
+    table.set_header(std::iter::once(Cell::new("")).chain(headings.map(right)));
     let fastest = results.fastest_builtin().map(|(contender, _)| contender);
     for (&contender, row) in &results.rows {
         let mebibytes = |number: u64| three_digits(number as f64 / f64::from(1 << 20));
@@ -211,7 +204,7 @@ pub fn render(results: &CaseResults) -> String {
                 let kept = if results.within_bound(row) { "yes" } else { "no" };
                 cells.extend([
                     right(mebibytes(row.growth_bytes())),
-                    right(kept.to_owned()),
+                    right(kept),
                     right(mebibytes(row.node_growth_bytes())),
                     right(if row.samples.len() == 1 {
                         show(spread.median)
@@ -226,7 +219,7 @@ pub fn render(results: &CaseResults) -> String {
                 ]);
             }
             _ => {
-                cells.extend(["-", "-", "-", row.failure_label(), "-"].map(|text| right(text.to_owned())));
+                cells.extend(["-", "-", "-", row.failure_label(), "-"].map(right));
             }
         }
         table.add_row(cells);
@@ -245,7 +238,7 @@ pub fn render(results: &CaseResults) -> String {
         count(unexpected.unwrap_or(all)),
         bytes(bound)
     )];
-    lines.extend(table.lines().map(|line| line.trim_end().to_owned()));
+    lines.push(table::text(&table));
     lines.extend(results.rows.iter().filter_map(|(contender, row)| {
         let again = if row.samples.is_empty() {
             String::new()

@@ -4,10 +4,11 @@ use super::super::statistics::{Ratio, Verdict};
 use super::pairs::{PairsResult, Point};
 use super::{Results, Schemes};
 use crate::machine::Machine;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
+use comfy_table::{Cell, Table};
 use serde::Serialize;
 use weir_mpi::find::Mpi;
 use weir_output::quantity::{exact_bytes, time_ns};
+use weir_output::table;
 
 /// The limits of a scheme's cost, as ratios.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -92,7 +93,7 @@ fn instructions(results: &Results, schemes: &Schemes, limits: Limits) -> Vec<Str
             percent(limits.instructions)
         ));
     }
-    lines_of(&table).chain(verdicts).collect()
+    std::iter::once(table::text(&table)).chain(verdicts).collect()
 }
 
 fn times(time: &PairsResult, schemes: &Schemes, limits: Limits) -> Vec<String> {
@@ -113,7 +114,7 @@ fn times(time: &PairsResult, schemes: &Schemes, limits: Limits) -> Vec<String> {
     let [mean, ends] = interval(time.overall);
     table.add_row(row([String::from("all"), String::new(), String::new(), String::new(), mean, ends]));
     let verdict = verdict(time, limits);
-    let mut lines: Vec<String> = lines_of(&table).collect();
+    let mut lines = vec![table::text(&table)];
     let pairs = time.overall.map_or(0, |overall| overall.pairs);
     lines.push(format!(
         "Over all, {pairs} pairs, limit {}: {}.{}",
@@ -173,23 +174,18 @@ fn percent(ratio: f64) -> String {
 }
 
 fn new_table(headings: &[&str]) -> Table {
-    let mut table = Table::new();
+    let mut table = table::plain();
+    table.set_header(headings.iter().enumerate().map(|(column, heading)| cell(column, heading)));
     table
-        .load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
-        .set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(headings.iter().enumerate().map(|(index, heading)| {
-        Cell::new(heading).set_alignment(if index < 2 { CellAlignment::Left } else { CellAlignment::Right })
-    }));
-    table
+}
+
+/// The first two columns are words, all others are numbers.
+fn cell(column: usize, text: &str) -> Cell {
+    if column < 2 { Cell::new(text) } else { table::right(text) }
 }
 
 fn row<const N: usize>(texts: [String; N]) -> Vec<Cell> {
-    let alignment = |index| if index < 2 { CellAlignment::Left } else { CellAlignment::Right };
-    texts.into_iter().enumerate().map(|(i, text)| Cell::new(text).set_alignment(alignment(i))).collect()
-}
-
-fn lines_of(table: &Table) -> impl Iterator<Item = String> {
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().into_iter()
+    texts.iter().enumerate().map(|(column, text)| cell(column, text)).collect()
 }
 
 #[cfg(test)]

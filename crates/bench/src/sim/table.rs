@@ -3,9 +3,10 @@
 use super::worlds::Case;
 use super::{Measured, name};
 use crate::machine::Machine;
-use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
+use comfy_table::Cell;
 use serde::Serialize;
 use weir_output::quantity::{bytes, count, three_digits};
+use weir_output::table::{self, right};
 
 /// The megabyte of the targets, which is decimal.
 const MB: f64 = 1e6;
@@ -69,23 +70,9 @@ pub fn judge(measured: &[Measured]) -> Vec<JudgedTarget> {
     judged
 }
 
-fn right(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
-}
-
-fn lines(table: &Table) -> String {
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
-}
-
-fn new_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
-    table
-}
-
 /// Returns both tables.
 pub fn render(measured: &[Measured], judged: &[JudgedTarget], machine: &Machine) -> String {
-    let mut table = new_table();
+    let mut table = table::plain();
     let headings = [
         "case",
         "ranks",
@@ -98,7 +85,7 @@ pub fn render(measured: &[Measured], judged: &[JudgedTarget], machine: &Machine)
         "messages/s",
         "messages",
     ];
-    table.set_header(headings.map(|heading| right(heading.to_owned())));
+    table.set_header(headings.map(right));
     for world in measured {
         let million = |number: u64| format!("{} M", three_digits(world.per_s(number) / 1e6));
         table.add_row(vec![
@@ -116,12 +103,12 @@ pub fn render(measured: &[Measured], judged: &[JudgedTarget], machine: &Machine)
     }
     let mut text = format!(
         "{}\n{}, load {:.1} before; CPU s: user and kernel time of one core",
-        lines(&table),
+        table::text(&table),
         machine.processor,
         machine.load
     );
     if !judged.is_empty() {
-        let mut table = new_table();
+        let mut table = table::plain();
         table.set_header(["case", "target", "", "measured", "reached"]);
         for judged in judged {
             let JudgedTarget { what, target, measured, .. } = judged;
@@ -137,7 +124,7 @@ pub fn render(measured: &[Measured], judged: &[JudgedTarget], machine: &Machine)
                 Cell::new(if judged.reached { "yes" } else { "NO" }),
             ]);
         }
-        text += &format!("\n\n{}", lines(&table));
+        text += &format!("\n\n{}", table::text(&table));
     }
     text
 }

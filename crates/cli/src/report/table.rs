@@ -1,8 +1,9 @@
 //! The report of `weir run` as a table.
 
 use super::{Job, Share};
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
+use comfy_table::Cell;
 use weir_output::quantity::{bytes, count, time_ns};
+use weir_output::table;
 
 /// Heading and content of a column.
 type Column = (&'static str, fn(&Share) -> String);
@@ -25,17 +26,11 @@ const COLUMNS: [Column; 13] = [
 
 /// One row for each rank, then the totals. Unexpected messages are peaks: the last row has their maximum.
 pub fn render(job: &Job) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
-        .set_content_arrangement(ContentArrangement::Disabled);
-    table
-        .set_header(std::iter::once(Cell::new("rank")).chain(
-            COLUMNS.iter().map(|(heading, _)| Cell::new(heading).set_alignment(CellAlignment::Right)),
-        ));
+    let mut table = table::plain();
+    let headings = COLUMNS.iter().map(|(heading, _)| table::right(*heading));
+    table.set_header(std::iter::once(Cell::new("rank")).chain(headings));
     let row = |name: String, share: &Share| {
-        let cells =
-            COLUMNS.iter().map(|(_, content)| Cell::new(content(share)).set_alignment(CellAlignment::Right));
+        let cells = COLUMNS.iter().map(|(_, content)| table::right(content(share)));
         std::iter::once(Cell::new(name)).chain(cells).collect::<Vec<_>>()
     };
     for rank in &job.ranks {
@@ -46,11 +41,10 @@ pub fn render(job: &Job) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((1, 0));
     }
-    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     format!(
         "{}\nunexpected: peak of the rank (all: maximum over the ranks). waited: time in which a message waited for \
          credit, summed\nover peers. bytes: payload of messages. packets: all kinds, credit packets included.",
-        lines.join("\n")
+        table::text(&table)
     )
 }
 

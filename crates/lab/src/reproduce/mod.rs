@@ -18,7 +18,7 @@ pub use sensitivity::TITLE as SWEEP_TITLE;
 use crate::sim::ExecutionOptions;
 use crate::sim::{execute, places};
 use clap::Args;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
+use comfy_table::{Cell, ContentArrangement, Table};
 use evidence::Evidence;
 use points::{Experiment, Point, Verdict};
 use serde::Serialize;
@@ -26,6 +26,7 @@ use std::collections::HashSet;
 use weir_output::Failure;
 use weir_output::chart;
 use weir_output::quantity::several;
+use weir_output::table;
 use weir_sim::plan::assumed::Assumed;
 use weir_sim::plan::{Plan, Record};
 
@@ -228,7 +229,7 @@ fn render_sensitivity(reproduced: &[Reproduced<'_>]) -> Option<String> {
             table.add_row([it.experiment.id.to_owned()].into_iter().chain(row));
         }
     }
-    Some(trimmed(&table))
+    Some(table::text(&table))
 }
 
 /// The parameters that were swept, in order.
@@ -250,17 +251,12 @@ fn sensitivity_row(point: &Point, names: &[&str]) -> Vec<String> {
 }
 
 fn new_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    let mut table = table::plain();
     table.set_content_arrangement(ContentArrangement::Dynamic);
     if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         table.set_width(150);
     }
     table
-}
-
-fn trimmed(table: &Table) -> String {
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
 /// `ours` with the interval over seeds, if there are several.
@@ -286,11 +282,11 @@ fn render(reproduced: &[Reproduced<'_>]) -> String {
                 Cell::new(&point.text),
                 Cell::new(&point.published),
                 Cell::new(ours(point)),
-                Cell::new(point.verdict_text()).set_alignment(CellAlignment::Left),
+                Cell::new(point.verdict_text()),
             ]);
         }
     }
-    trimmed(&table)
+    table::text(&table)
 }
 
 fn summary(reproduced: &[Reproduced<'_>], quick: bool) -> String {

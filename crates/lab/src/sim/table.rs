@@ -1,7 +1,7 @@
 //! The table of `weir sim`: for each world its differing parameters, its time and the cost of flow control.
 
-use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 use weir_output::quantity::{count, three_digits, time_ns};
+use weir_output::table;
 use weir_sim::plan::{Record, SchemeName, Settings};
 
 /// A parameter in which worlds differ: heading and value.
@@ -10,15 +10,12 @@ pub type Column = (String, Box<dyn Fn(&Settings) -> String>);
 /// The table of these worlds, with references.
 pub fn render(records: &[&Record]) -> String {
     let (headings, rows) = rows(records);
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    table.set_header(headings.into_iter().map(right));
+    let mut table = table::plain();
+    table.set_header(headings.into_iter().map(table::right));
     for row in rows {
-        table.add_row(row.into_iter().map(right).collect::<Vec<_>>());
+        table.add_row(row.into_iter().map(table::right).collect::<Vec<_>>());
     }
-    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    lines.join("\n")
+    table::text(&table)
 }
 
 /// Headings, and one row for each world.
