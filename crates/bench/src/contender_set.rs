@@ -4,6 +4,7 @@ use super::contender::{Contender, OtherMpi};
 use super::jobs::{self, select};
 use super::program::{self, Source};
 use super::transport::Transport;
+use crate::options::MpichOption;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weir_mpi::find::{self, Kind, Mpi, SearchEnvironment};
@@ -40,25 +41,19 @@ pub struct ContenderSet {
 }
 
 impl ContenderSet {
-    /// Finds the MPIs and compiles `sources` for each. `mpich`: the MPICH, as named on the command line. `only`: the
+    /// Finds the MPIs and compiles `sources` for each. `only`: the
     /// selected contenders; empty: all.
     ///
     /// # Errors
     /// [`Failure`]: there is no MPICH, or it has no compiler.
     pub fn prepare(
-        mpich: &str,
+        mpich: &MpichOption,
         only: &[Contender],
         sources: &[Source],
         scratch: &Path,
     ) -> Result<ContenderSet, Failure> {
         let search_environment = SearchEnvironment::of_process();
-        let mpi = find::choose(Some(mpich), &search_environment)?;
-        if mpi.kind != Kind::Mpich {
-            return Err(Failure::NoMpi(format!(
-                "--mpi {mpich}: {} is not MPICH; name an MPICH",
-                mpi.describe()
-            )));
-        }
+        let mpi = mpich.find(&search_environment)?;
         let mpich = PreparedMpi::new(mpi, sources, scratch).map_err(Failure::NoMpi)?;
         let (plug_in, provider) = match provider_file::find_for_this_command() {
             Ok(plug_in) => {

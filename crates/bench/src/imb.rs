@@ -1,4 +1,8 @@
-//! Parses the output of Intel's MPI benchmarks: rows of numbers below a heading that names the columns.
+//! Intel's MPI benchmarks: the file of their message lengths, and their output, which is rows of numbers below a heading
+//! that names the columns.
+
+use std::path::Path;
+use weir_output::Failure;
 
 /// The value of `column` for each of these message sizes. If a size was measured several times, the smallest value counts.
 ///
@@ -11,6 +15,15 @@ pub fn by_size(output: &str, column: &str, sizes: &[u64]) -> Result<Vec<f64>, St
         values.min_by(f64::total_cmp).ok_or_else(|| format!("no row for {bytes} bytes"))
     };
     sizes.iter().map(of_size).collect()
+}
+
+/// Writes a file with message lengths, for the option -msglen.
+///
+/// # Errors
+/// [`Failure::System`].
+pub fn write_lengths(path: &Path, sizes: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
+    let text: String = sizes.into_iter().map(|size| format!("{size}\n")).collect();
+    std::fs::write(path, text).map_err(Failure::system(path.display().to_string()))
 }
 
 /// The output of one benchmark, if a job ran several.

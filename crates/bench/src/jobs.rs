@@ -4,7 +4,7 @@ use super::transport::Transport;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use weir_mpi::job::{self, CaptureError, End};
 use weir_mpi::launch::Launch;
 use weir_mpi::mailboxes;
@@ -109,9 +109,10 @@ pub fn progress_bar(jobs: u64, quiet: bool) -> ProgressBar {
     bar.with_finish(ProgressFinish::AndClear)
 }
 
-/// The time, for records. Unit: seconds since 1970.
-pub fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+/// All of `items`, beginning with another one in each round, so that none always runs first.
+pub fn rotated<T>(items: &[T], round: usize) -> impl Iterator<Item = &T> {
+    let first = round.checked_rem(items.len()).unwrap_or(0);
+    items[first..].iter().chain(&items[..first])
 }
 
 /// How a job uses `transport`. A missing plug-in has no directory; its transport is never run.
@@ -137,6 +138,13 @@ mod tests {
     fn selection_keeps_the_order() {
         assert_eq!(select(&[1, 2, 3], &[]), [1, 2, 3]);
         assert_eq!(select(&[1, 2, 3], &[3, 1]), [1, 3]);
+    }
+
+    #[test]
+    fn each_round_begins_with_another_item() {
+        let order = |round| rotated(&["a", "b", "c"], round).copied().collect::<String>();
+        assert_eq!([0, 1, 2, 3].map(order), ["abc", "bca", "cab", "abc"]);
+        assert_eq!(rotated::<u8>(&[], 1).count(), 0);
     }
 
     #[test]

@@ -9,11 +9,11 @@
 //! Expected for each active peer: a lane (68 KiB with 1024 slots, 20 KiB with 256) and less than 4 KiB of heap. Five
 //! sizes take some 20 s.
 
+use crate::options::RecordOption;
 use clap::Args;
-use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 use serde::Serialize;
 use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use weir_engine::addresses::AddressTable;
 use weir_engine::config::Settings;
 use weir_engine::{Engine, Post, SendArguments};
@@ -21,6 +21,7 @@ use weir_link::counted_heap::in_use_bytes;
 use weir_link::memory::OwnedMemory;
 use weir_link::{ADDRESS_BYTES, Address};
 use weir_output::Failure;
+use weir_output::table;
 use weir_proto::{Outcome, Pattern, Peer, SendLevel, Space};
 
 /// Peers that become active.
@@ -46,9 +47,8 @@ pub struct MemoryArguments {
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18],
         value_parser = clap::value_parser!(u32).range(64..=1 << 22))]
     peers: Vec<u32>,
-    /// Write a record as JSON to FILE, or to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<String>,
+    #[command(flatten)]
+    record: RecordOption,
 }
 
 /// The results for one number of peers. Unit: bytes.
@@ -74,12 +74,9 @@ pub struct Row {
     pub published_dynamic_bytes: u64,
 }
 
+/// What `--json` writes below its head.
 #[derive(Serialize)]
-struct Record<'a> {
-    schema: &'static str,
-    weir_version: &'static str,
-    /// Unit: seconds since 1970.
-    time_s: u64,
+struct Results<'a> {
     active: usize,
     settings: std::collections::BTreeMap<&'static str, String>,
     rows: &'a [Row],
@@ -90,22 +87,13 @@ struct Record<'a> {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &MemoryArguments) -> Result<u8, Failure> {
-    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    arguments.record.check()?;
     let settings = Settings { idle_bytes: 0, stats_dir: None, ..Settings::from_environment()? };
     let rows =
         arguments.peers.iter().map(|&peers| measure(peers, &settings)).collect::<Result<Vec<_>, _>>()?;
     println!("{}", render(&rows));
-    if let Some(target) = &arguments.json {
-        let record = Record {
-            schema: "weir-bench-memory-1",
-            weir_version: env!("CARGO_PKG_VERSION"),
-            time_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-            active: ACTIVE,
-            settings: settings.to_variables().into_iter().collect(),
-            rows: &rows,
-        };
-        weir_output::write::write_json(&record, target)?;
-    }
+    let settings = settings.to_variables().into_iter().collect();
+    arguments.record.write("weir-bench-memory-1", Results { active: ACTIVE, settings, rows: &rows })?;
     Ok(0)
 }
 
@@ -281,8 +269,7 @@ fn run_active_peers(
 
 /// The table of the results.
 pub fn render(rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    let mut table = table::plain();
     let headings = [
         "peers",
         "idle:\nheap",
@@ -295,8 +282,7 @@ pub fn render(rows: &[Row]) -> String {
         "static\npublished",
         "dynamic\npublished",
     ];
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    table.set_header(headings.map(|heading| right(heading.to_owned())));
+    table.set_header(headings.map(table::right));
     for row in rows {
         let each = |bytes: i64| format!("{:.1}", bytes as f64 / f64::from(row.peers));
         let bytes = |bytes: i64| weir_output::quantity::bytes(u64::try_from(bytes).unwrap_or(0));
@@ -313,12 +299,11 @@ pub fn render(rows: &[Row]) -> String {
                 weir_output::quantity::bytes(row.published_static_bytes),
                 weir_output::quantity::bytes(row.published_dynamic_bytes),
             ]
-            .map(right),
+            .map(table::right),
         );
     }
-    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     format!(
         "{}\nB per peer: heap and mailbox of the receiver divided by all peers. Heap: allocated bytes, addresses included.",
-        lines.join("\n")
+        table::text(&table)
     )
 }

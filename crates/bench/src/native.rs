@@ -5,18 +5,19 @@
 //!
 //! Expected: two seconds with four sizes and five rounds.
 
-use super::jobs;
 use super::statistics::Spread;
 use crate::engine_pair::copies::Copies;
 use crate::engine_pair::{Pair, Traffic, cache_line};
 use crate::machine::Machine;
+use crate::options::OutputOptions;
 use clap::Args;
-use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
+use comfy_table::Cell;
 use serde::Serialize;
 use std::time::Duration;
 use weir_engine::config::Settings;
 use weir_output::Failure;
 use weir_output::quantity::{exact_bytes, three_digits, time_ns};
+use weir_output::table;
 
 /// Target for the smallest message, as a multiple of the cache line (docs/explanation/performance.md).
 const LIMIT: f64 = 1.5;
@@ -52,21 +53,13 @@ pub struct NativeArguments {
     /// Number of rounds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// Write a record with all samples as JSON to FILE, or to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<String>,
-    /// Show no progress bar.
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
-/// What `--json` writes. All times in nanoseconds.
+/// What `--json` writes below its head. All times in nanoseconds.
 #[derive(Serialize)]
-struct Record {
-    schema: &'static str,
-    weir_version: &'static str,
-    /// Unit: seconds since 1970.
-    time_s: u64,
+struct Results {
     machine: Machine,
     /// A cache line from one core to the other, by round.
     cache_line_ns: Vec<f64>,
@@ -95,13 +88,13 @@ impl Size {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &NativeArguments) -> Result<u8, Failure> {
-    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    arguments.output.record.check()?;
     let settings = Settings::from_environment()?;
     settings.quota(2)?;
     let machine = Machine::of_this();
     let longest = arguments.sizes.iter().copied().max().unwrap_or(SMALL_BYTES);
     let mut pair = Pair::start(&settings, longest as usize)?;
-    let bar = jobs::progress_bar(u64::from(arguments.repeat) * arguments.sizes.len() as u64, arguments.quiet);
+    let bar = arguments.output.progress_bar(u64::from(arguments.repeat) * arguments.sizes.len() as u64);
     let mut lines = Vec::new();
     let mut sizes: Vec<_> = arguments.sizes.iter().copied().map(Size::new).collect();
     let mut copies = Copies::new(longest as usize);
@@ -118,25 +111,19 @@ pub fn run(arguments: &NativeArguments) -> Result<u8, Failure> {
     }
     pair.end()?;
     bar.finish_and_clear();
-    let record = Record {
-        schema: "weir-bench-native-1",
-        weir_version: env!("CARGO_PKG_VERSION"),
-        time_s: jobs::now_s(),
+    let results = Results {
         machine,
         cache_line_ns: lines,
         sizes,
         settings: settings.to_variables().into_iter().collect(),
     };
-    println!("{}", render(&record));
-    if let Some(target) = &arguments.json {
-        weir_output::write::write_json(&record, target)?;
-    }
+    println!("{}", render(&results));
+    arguments.output.record.write("weir-bench-native-1", results)?;
     Ok(0)
 }
 
-fn render(record: &Record) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+fn render(results: &Results) -> String {
+    let mut table = table::plain();
     table.set_header([
         "half a round trip",
         "median",
@@ -146,26 +133,25 @@ fn render(record: &Record) -> String {
         "one copy",
         "by the kernel",
     ]);
-    let Some(line) = Spread::of(&record.cache_line_ns) else { return String::new() };
+    let Some(line) = Spread::of(&results.cache_line_ns) else { return String::new() };
     let row = |name: String, spread: &Spread, copies: [&[f64]; 2]| {
         let times = [spread.median, spread.min, spread.max].map(time_ns);
         let ratio = format!("{} x", three_digits(spread.median / line.median));
         let copies = copies.map(|samples| Spread::of(samples).map_or(String::new(), |it| time_ns(it.median)));
         let texts = times.into_iter().chain([ratio]).chain(copies);
-        let right = texts.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
-        std::iter::once(Cell::new(name)).chain(right).collect::<Vec<_>>()
+        std::iter::once(Cell::new(name)).chain(texts.map(table::right)).collect::<Vec<_>>()
     };
     table.add_row(row(String::from("cache line, one core to another"), &line, [&[], &[]]));
-    for one in &record.sizes {
+    for one in &results.sizes {
         if let Some(spread) = Spread::of(&one.half_round_trip_ns) {
             let name = format!("{} over weir, no MPI", exact_bytes(one.bytes));
             table.add_row(row(name, &spread, [&one.copy_ns, &one.attached_copy_ns]));
         }
     }
-    let mut text = table.to_string();
-    let small = record.sizes.iter().find(|size| size.bytes == SMALL_BYTES);
+    let mut text = table::text(&table);
+    let small = results.sizes.iter().find(|size| size.bytes == SMALL_BYTES);
     if let Some(small) = small.and_then(|size| Spread::of(&size.half_round_trip_ns)) {
-        let word = match record.cache_line_ns.len() {
+        let word = match results.cache_line_ns.len() {
             few if few < MIN_ROUNDS => "too few rounds",
             _ if small.max / line.min <= LIMIT => "reached",
             _ if small.min / line.max > LIMIT => "MISSED",
@@ -173,7 +159,7 @@ fn render(record: &Record) -> String {
         };
         text.push_str(&format!("\nTarget for {SMALL_BYTES} B: at most {LIMIT} x the cache line: {word}."));
     }
-    let machine = &record.machine;
+    let machine = &results.machine;
     if machine.is_busy() {
         text.push_str(&format!(
             "\nThe machine was not idle (load {}): the times are not reliable.",
@@ -188,11 +174,8 @@ fn render(record: &Record) -> String {
 mod tests {
     use super::*;
 
-    fn record(line: [f64; 3], small: [f64; 3]) -> Record {
-        Record {
-            schema: "",
-            weir_version: "",
-            time_s: 0,
+    fn results(line: [f64; 3], small: [f64; 3]) -> Results {
+        Results {
             machine: Machine { processor: "P".into(), cores: 2, kernel: "6".into(), load: 0.0 },
             cache_line_ns: line.into(),
             sizes: vec![Size { half_round_trip_ns: small.into(), copy_ns: vec![7.0], ..Size::new(8) }],
@@ -203,13 +186,13 @@ mod tests {
     #[test]
     fn a_verdict_needs_every_combination_of_samples() {
         let verdict = |small| {
-            let text = render(&record([100.0, 110.0, 120.0], small));
+            let text = render(&results([100.0, 110.0, 120.0], small));
             text.lines().find(|line| line.starts_with("Target")).unwrap().to_owned()
         };
         assert!(verdict([120.0, 140.0, 150.0]).ends_with("reached."));
         assert!(verdict([190.0, 200.0, 210.0]).ends_with("MISSED."));
         assert!(verdict([120.0, 170.0, 210.0]).ends_with("within noise."));
-        let text = render(&record([100.0; 3], [200.0; 3]));
+        let text = render(&results([100.0; 3], [200.0; 3]));
         assert!(text.contains("2.00 x") && text.contains("7.00 ns"), "{text}");
     }
 }

@@ -13,21 +13,21 @@ use crate::contender::Contender;
 use crate::contender_set::ContenderSet;
 use crate::jobs::{self, Jobs};
 use crate::machine::Machine;
+use crate::options::{MpichOption, OutputOptions, TimeoutOption};
 use crate::program::{FLOOR, MEASURE};
 use crate::result_line;
 use crate::transport::Transport;
 use clap::Args;
-use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
+use comfy_table::Cell;
 use serde::Serialize;
 use statrs::statistics::{Data, OrderStatistics};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
 use weir_engine::config::Settings;
 use weir_mpi::launch::Launch;
 use weir_mpi::{provider_file, scratch};
-use weir_output::Failure;
+use weir_output::{Failure, table};
 
 /// The contender that is a program without MPI and protocol: a lower bound of collectives.
 const FLOOR_WORD: &str = "floor";
@@ -77,18 +77,12 @@ pub struct PairedArguments {
     /// Number of rounds.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// The MPICH, as for `weir run --mpi`.
-    #[arg(long, value_name = "MPI", default_value = "mpich")]
-    mpi: String,
-    /// Limit of one job. Unit: seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    timeout: u64,
-    /// Write a record with all samples as JSON to FILE, or to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<String>,
-    /// Show no progress bar.
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    mpich: MpichOption,
+    #[command(flatten)]
+    timeout: TimeoutOption,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
 /// A contender with its own settings.
@@ -139,13 +133,9 @@ struct Row<'a> {
     values: Vec<Samples>,
 }
 
-/// Format of `--json`.
+/// What `--json` writes below its head.
 #[derive(Serialize)]
-struct Record<'a> {
-    schema: &'static str,
-    weir_version: &'static str,
-    /// Unit: seconds since 1970.
-    time_s: u64,
+struct RecordContent<'a> {
     machine: &'a Machine,
     mpis: &'a [String],
     measure: &'a str,
@@ -160,11 +150,11 @@ struct Record<'a> {
 /// # Errors
 /// [`Failure`] if a contender is missing, or if a job fails.
 pub fn run(arguments: &PairedArguments) -> Result<u8, Failure> {
-    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    arguments.output.record.check()?;
     let settings = Settings::from_environment()?;
     let scratch = scratch::directory()?;
     let wanted: Vec<Contender> = arguments.contenders.iter().filter_map(|it| it.contender).collect();
-    let set = ContenderSet::prepare(&arguments.mpi, &wanted, &[MEASURE, FLOOR], scratch.path())?;
+    let set = ContenderSet::prepare(&arguments.mpich, &wanted, &[MEASURE, FLOOR], scratch.path())?;
     if let Some((contender, why)) = set.missing.iter().find(|(contender, _)| wanted.contains(contender)) {
         return Err(Failure::NoMpi(format!("{}: {why}", contender.word())));
     }
@@ -173,17 +163,16 @@ pub fn run(arguments: &PairedArguments) -> Result<u8, Failure> {
         check_floor(&words)?;
     }
     let plug_ins = contenders_plug_ins(&arguments.contenders, scratch.path())?;
-    let jobs = Jobs { limit: Duration::from_secs(arguments.timeout), shm_dir: settings.shm_dir };
+    let jobs = Jobs { limit: arguments.timeout.limit(), shm_dir: settings.shm_dir };
     let rank_counts: Vec<u32> = arguments.beside.into_iter().chain([arguments.ranks]).collect();
     let contenders = &arguments.contenders;
     let total = u64::from(arguments.rounds) * (contenders.len() * rank_counts.len()) as u64;
-    let bar = jobs::progress_bar(total, arguments.quiet);
+    let bar = arguments.output.progress_bar(total);
     let mut rows: Vec<Row<'_>> =
         contenders.iter().map(|it| Row { contender: &it.text, values: Vec::new() }).collect();
+    let numbered: Vec<_> = contenders.iter().enumerate().collect();
     for round in 0..arguments.rounds as usize {
-        for place in 0..contenders.len() {
-            let index = (round + place) % contenders.len();
-            let contender = &contenders[index];
+        for &(index, contender) in jobs::rotated(&numbered, round) {
             for &ranks in &rank_counts {
                 bar.set_message(format!("round {}: {} with {ranks} ranks", round + 1, contender.text));
                 let launch = launch(&set, contender, plug_ins[index].as_deref(), ranks, &words);
@@ -197,24 +186,19 @@ pub fn run(arguments: &PairedArguments) -> Result<u8, Failure> {
         }
     }
     drop(bar);
-    if arguments.json.as_deref() != Some("-") {
+    if !arguments.output.record.is_standard_output() {
         println!("{}", render(&rows, arguments));
     }
-    if let Some(target) = &arguments.json {
-        let record = Record {
-            schema: "weir-bench-paired-1",
-            weir_version: env!("CARGO_PKG_VERSION"),
-            time_s: jobs::now_s(),
-            machine: &Machine::of_this(),
-            mpis: &set.mpis(),
-            measure: &arguments.measure,
-            ranks: arguments.ranks,
-            beside: arguments.beside,
-            rounds: arguments.rounds,
-            rows: &rows,
-        };
-        weir_output::write::write_json(&record, target)?;
-    }
+    let content = RecordContent {
+        machine: &Machine::of_this(),
+        mpis: &set.mpis(),
+        measure: &arguments.measure,
+        ranks: arguments.ranks,
+        beside: arguments.beside,
+        rounds: arguments.rounds,
+        rows: &rows,
+    };
+    arguments.output.record.write("weir-bench-paired-1", content)?;
     Ok(0)
 }
 
@@ -337,8 +321,7 @@ fn cells(reference: &Row<'_>, row: &Row<'_>, samples: &Samples) -> [String; 6] {
 }
 
 fn render(rows: &[Row<'_>], arguments: &PairedArguments) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    let mut table = table::plain();
     let beside = arguments.beside.map(|ranks| format!("over {ranks} ranks"));
     let columns = if beside.is_some() { 6 } else { 5 };
     let heads = ["measure", "contender", "median (quartiles)", "x", "best"].map(String::from);
@@ -354,18 +337,16 @@ fn render(rows: &[Row<'_>], arguments: &PairedArguments) -> String {
         for row in rows {
             let Some(samples) = row.samples(measure) else { continue };
             let cells = cells(reference, row, samples).into_iter().take(columns).enumerate();
-            table.add_row(cells.map(|(column, text)| {
-                let side = if column < 2 { CellAlignment::Left } else { CellAlignment::Right };
-                Cell::new(text).set_alignment(side)
-            }));
+            table.add_row(
+                cells.map(|(column, text)| if column < 2 { Cell::new(text) } else { table::right(text) }),
+            );
         }
     }
-    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     let (rounds, ranks) = (arguments.rounds, arguments.ranks);
     let name = &reference.contender;
     format!(
         "{}\n{rounds} interleaved rounds with {ranks} ranks; x: over {name}, round by round",
-        lines.join("\n")
+        table::text(&table)
     )
 }
 

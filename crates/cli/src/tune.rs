@@ -15,16 +15,17 @@
 pub mod saved;
 
 use clap::Args;
-use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
+use comfy_table::Cell;
 use serde::Serialize;
 use std::time::Duration;
 use weir_bench::engine_pair::{Pair, Traffic};
-use weir_bench::jobs;
 use weir_bench::machine::Machine;
+use weir_bench::options::OutputOptions;
 use weir_bench::statistics::Spread;
 use weir_engine::config::Settings;
 use weir_output::Failure;
 use weir_output::quantity::{exact_bytes, three_digits, time_ns};
+use weir_output::table;
 
 /// The setting.
 const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
@@ -64,21 +65,13 @@ pub struct TuneArguments {
     /// Remove the saved setting of this host, without measuring.
     #[arg(long, conflicts_with_all = ["json", "repeat"])]
     forget: bool,
-    /// Write all samples as JSON to FILE. Without FILE: to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<String>,
-    /// Show no progress bar.
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
-/// The content of `--json`. Unit of all times: ns.
+/// What `--json` writes below its head. Unit of all times: ns.
 #[derive(Serialize)]
-struct Record {
-    schema: &'static str,
-    weir_version: &'static str,
-    /// Unit: seconds since 1970.
-    time_s: u64,
+struct Results {
     machine: Machine,
     sizes: Vec<Size>,
     /// The best setting.
@@ -122,7 +115,7 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
         }
         return Ok(0);
     }
-    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    arguments.output.record.check()?;
     let place = arguments.save.then(saved::path).transpose()?;
     let given = Settings::from_environment()?;
     if !given.cross_memory {
@@ -134,23 +127,13 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
     let sizes = measure(&given, arguments)?;
     let eager_bytes = crossover(&sizes);
     let default_eager_bytes = Settings::default().eager_bytes;
-    let record = Record {
-        schema: "weir-tune-3",
-        weir_version: env!("CARGO_PKG_VERSION"),
-        time_s: jobs::now_s(),
-        machine,
-        sizes,
-        eager_bytes,
-        default_eager_bytes,
-    };
-    println!("{}", render(&record));
+    let results = Results { machine, sizes, eager_bytes, default_eager_bytes };
+    println!("{}", render(&results));
     if let Some(path) = &place {
         saved::write(path, &[(EAGER_BYTES, eager_bytes.to_string())])?;
         println!("Saved in {}; `weir run` reads it from there.", path.display());
     }
-    if let Some(target) = &arguments.json {
-        weir_output::write::write_json(&record, target)?;
-    }
+    arguments.output.record.write("weir-tune-3", results)?;
     Ok(0)
 }
 
@@ -159,7 +142,7 @@ fn measure(given: &Settings, arguments: &TuneArguments) -> Result<Vec<Size>, Fai
     let with = |eager_bytes| Settings { eager_bytes, ..given.clone() };
     let mut eager = Pair::start(&with(longest as u32), longest as usize)?;
     let mut rendezvous = Pair::start(&with(0), longest as usize)?;
-    let bar = jobs::progress_bar(u64::from(arguments.repeat) * SIZES.len() as u64, arguments.quiet);
+    let bar = arguments.output.progress_bar(u64::from(arguments.repeat) * SIZES.len() as u64);
     let mut sizes: Vec<_> =
         SIZES.map(|bytes| Size { bytes, round_trip: Times::default(), exchange: Times::default() }).into();
     for _ in 0..arguments.repeat {
@@ -189,14 +172,13 @@ fn crossover(sizes: &[Size]) -> u64 {
     last.map_or(SIZES[0] / 2, |size| size.bytes)
 }
 
-fn render(record: &Record) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+fn render(results: &Results) -> String {
+    let mut table = table::plain();
     table.set_header(["half a round trip", "eager", "", "rendezvous", "", "rendezvous / eager"]);
     for (name, times) in
         [("", (|size| &size.round_trip) as fn(&Size) -> &Times), ("exchange of ", |size| &size.exchange)]
     {
-        for one in &record.sizes {
+        for one in &results.sizes {
             let times = times(one);
             let (Some(eager), Some(rendezvous)) =
                 (Spread::of(&times.eager_ns), Spread::of(&times.rendezvous_ns))
@@ -206,24 +188,22 @@ fn render(record: &Record) -> String {
             let range = |spread: &Spread| format!("{} .. {}", time_ns(spread.min), time_ns(spread.max));
             let (short, long) = (time_ns(eager.median), time_ns(rendezvous.median));
             let row = [short, range(&eager), long, range(&rendezvous), three_digits(times.ratio())];
-            let right = row.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
-            table.add_row(
-                std::iter::once(Cell::new(format!("{name}{}", exact_bytes(one.bytes)))).chain(right),
-            );
+            let name = Cell::new(format!("{name}{}", exact_bytes(one.bytes)));
+            table.add_row(std::iter::once(name).chain(row.map(table::right)));
         }
     }
-    let mut text = table.to_string();
-    if record.machine.load > 0.5 {
+    let mut text = table::text(&table);
+    if results.machine.load > 0.5 {
         text.push_str(&format!(
             "\nThe host was not idle (load {}): on an idle host another value may be best.",
-            record.machine.load
+            results.machine.load
         ));
     }
-    let default = match u64::from(record.default_eager_bytes) == record.eager_bytes {
+    let default = match u64::from(results.default_eager_bytes) == results.eager_bytes {
         true => String::from(", which is the default"),
-        false => format!(" (the default is {})", record.default_eager_bytes),
+        false => format!(" (the default is {})", results.default_eager_bytes),
     };
-    text.push_str(&format!("\nBest here: {EAGER_BYTES}={}{default}.", record.eager_bytes));
+    text.push_str(&format!("\nBest here: {EAGER_BYTES}={}{default}.", results.eager_bytes));
     text
 }
 

@@ -26,6 +26,8 @@ use super::statistics::Spread;
 use crate::comparison;
 use crate::contender_set::ContenderSet;
 use crate::machine::Machine;
+use crate::options::{MpichOption, OutputOptions};
+use crate::record::Record;
 use clap::Args;
 use measure::{Job, Plan};
 use other_load::OtherLoad;
@@ -75,24 +77,15 @@ pub struct CompareArguments {
     /// Limit of one job, after which it is ended and reported as timed out; 60, or 20 with --quick. Unit: seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
-    /// The MPICH, as for `weir run --mpi`.
-    #[arg(long, value_name = "MPI", default_value = "mpich")]
-    mpi: String,
-    /// Write a record with all samples as JSON to FILE, or to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<String>,
-    /// Show no progress bar.
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    mpich: MpichOption,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
-/// What `--json` writes, and the page holds.
+/// What `--json` writes below its head, and the page holds.
 #[derive(Serialize)]
-struct Record<'a> {
-    schema: &'static str,
-    weir_version: &'static str,
-    /// Unit: seconds since 1970.
-    time_s: u64,
+struct RecordContent<'a> {
     /// Key of the run.
     run: &'a str,
     machine: &'a Machine,
@@ -127,7 +120,7 @@ struct Bench<'a> {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
-    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    arguments.output.record.check()?;
     let settings = Settings::from_environment()?;
     let plan = Plan::new(&arguments.measure, &arguments.ranks, arguments.quick);
     settings.quota(plan.max_ranks())?;
@@ -135,7 +128,7 @@ pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
     let machine = Machine::of_this();
     let scratch = scratch::directory()?;
     let contenders =
-        ContenderSet::prepare(&arguments.mpi, &arguments.only, &[MEASURE, FLOOD], scratch.path())?;
+        ContenderSet::prepare(&arguments.mpich, &arguments.only, &[MEASURE, FLOOD], scratch.path())?;
     let seconds = arguments.timeout.unwrap_or(if arguments.quick { 20 } else { 60 });
     let bench = Bench {
         arguments,
@@ -203,13 +196,12 @@ impl Bench<'_> {
             let recorded = quantity::count(store.jobs().len() as u64);
             eprintln!("resuming: {recorded} of {all} jobs are in {shown} (--fresh starts anew)");
         }
-        let bar = jobs::progress_bar(all, self.arguments.quiet);
+        let bar = self.arguments.output.progress_bar(all);
         let mut turn = 0;
         for round in 1..=self.rounds {
             for &job in &self.plan.jobs {
                 turn += 1;
-                for place in 0..contenders.len() {
-                    let contender = contenders[(place + turn) % contenders.len()];
+                for &contender in jobs::rotated(contenders, turn) {
                     bar.set_message(format!("round {round}: {} over {}", job.word(), contender.word()));
                     if store.get(contender, job, round).is_none() && !store.has_failed(contender, job) {
                         let ended = self.measure_once(contender, job, round)?;
@@ -251,10 +243,7 @@ impl Bench<'_> {
     fn report(&self, results: &Results, key: &str) -> Result<(), Failure> {
         let judged = targets::judge(results);
         let mpis = self.contenders.mpis();
-        let record = Record {
-            schema: "weir-bench-2",
-            weir_version: env!("CARGO_PKG_VERSION"),
-            time_s: jobs::now_s(),
+        let record = RecordContent {
             run: key,
             machine: &self.machine,
             loads: &results.loads,
@@ -270,6 +259,7 @@ impl Bench<'_> {
             targets: &judged,
             rows: results.rows(),
         };
+        let record = Record::new("weir-bench-2", record);
         let warnings = self.warnings(results);
         let notes = self.notes(results, &mpis);
         let page = self.arguments.out.join(page::FILE);
@@ -281,15 +271,12 @@ impl Bench<'_> {
             record: &serde_json::to_value(&record).expect("records have string keys only"),
         };
         write(&page, &page::render(&content))?;
-        if self.arguments.json.as_deref() != Some("-") {
+        if !self.arguments.output.record.is_standard_output() {
             println!("{}\n\n{}\n", table::render(results), table::targets(&judged));
             println!("{}", [notes, warnings].concat().join("\n"));
             println!("{}\npage: {}", summary_of(&judged), page.display());
         }
-        match &self.arguments.json {
-            Some(target) => weir_output::write::write_json(&record, target),
-            None => Ok(()),
-        }
+        self.arguments.output.record.write_record(&record)
     }
 
     /// Notes on how to read the numbers.

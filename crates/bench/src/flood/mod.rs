@@ -21,6 +21,7 @@ use super::program::FLOOD;
 use super::transport::Transport;
 use crate::contender_set::ContenderSet;
 use crate::machine::Machine;
+use crate::options::{MpichOption, OutputOptions};
 use cases::CaseArgument;
 use clap::{Args, ValueEnum};
 use figure::{MemorySample, SAMPLE_INTERVAL_MS};
@@ -84,20 +85,15 @@ pub struct FloodArguments {
     /// Limit of one job, after which it counts as not finished; 120, or 10 with --quick. Unit: seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
-    /// The MPICH, as for `weir run --mpi`.
-    #[arg(long, value_name = "MPI", default_value = "mpich")]
-    mpi: String,
+    #[command(flatten)]
+    mpich: MpichOption,
     /// Draw the memory of the flooded rank over time as SVG to FILE: a sample every 10 ms of the first case's first
     /// repetition. Without --cases, one case is measured: 3x100000x2048-blocking, with --quick 3x1000x2048-blocking.
     /// Without --only, only transports under MPICH are measured. Without --repeat, there is one repetition.
     #[arg(long, value_name = "FILE")]
     figure: Option<String>,
-    /// Write a record with all samples as JSON to FILE, or to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<String>,
-    /// Show no progress bar.
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
 impl FloodArguments {
@@ -138,13 +134,9 @@ struct Bench {
     missing: Vec<String>,
 }
 
-/// What `--json` writes.
+/// What `--json` writes below its head.
 #[derive(Serialize)]
-struct Record<'a> {
-    schema: &'static str,
-    weir_version: &'static str,
-    /// Unit: seconds since 1970.
-    time_s: u64,
+struct RecordContent<'a> {
     machine: &'a Machine,
     mpi: &'a Mpi,
     other_mpis: Vec<&'a Mpi>,
@@ -161,7 +153,7 @@ struct Record<'a> {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
-    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    arguments.output.record.check()?;
     weir_output::write::check_json_target(arguments.figure.as_deref())?;
     let settings = Settings::from_environment()?;
     let cases = arguments.chosen_cases();
@@ -174,7 +166,7 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
     let budget = variables.get(BUDGET).and_then(|value| value.parse().ok());
     let budget_bytes = budget.unwrap_or(DEFAULT_BUDGET_BYTES);
 
-    let results = bench.measure(&cases, budget_bytes, arguments.quiet)?;
+    let results = bench.measure(&cases, budget_bytes, &arguments.output)?;
     for case in &results {
         println!("{}\n", table::render(case));
     }
@@ -197,23 +189,18 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
             }
         }
     }
-    if let Some(target) = &arguments.json {
-        let record = Record {
-            schema: "weir-bench-flood-2",
-            weir_version: env!("CARGO_PKG_VERSION"),
-            time_s: jobs::now_s(),
-            machine: &machine,
-            mpi: bench.contenders.mpich(),
-            other_mpis: bench.contenders.other_mpis(),
-            repetitions: bench.repeat,
-            timeout_s: bench.jobs.limit.as_secs(),
-            budget_bytes,
-            settings: variables,
-            missing: &bench.missing,
-            cases: &results,
-        };
-        weir_output::write::write_json(&record, target)?;
-    }
+    let content = RecordContent {
+        machine: &machine,
+        mpi: bench.contenders.mpich(),
+        other_mpis: bench.contenders.other_mpis(),
+        repetitions: bench.repeat,
+        timeout_s: bench.jobs.limit.as_secs(),
+        budget_bytes,
+        settings: variables,
+        missing: &bench.missing,
+        cases: &results,
+    };
+    arguments.output.record.write("weir-bench-flood-2", content)?;
     let weir = Contender::Mpich(Transport::Weir);
     let wanted = arguments.only.is_empty() || arguments.only.contains(&weir);
     Ok(u8::from(wanted && !results.iter().all(|case| case.is_within_memory_bound(weir))))
@@ -223,7 +210,7 @@ impl Bench {
     /// Finds the MPIs and compiles the program for each.
     fn prepare(arguments: &FloodArguments, settings: &Settings, scratch: &Path) -> Result<Bench, Failure> {
         let contenders =
-            ContenderSet::prepare(&arguments.mpi, &arguments.chosen_contenders(), &[FLOOD], scratch)?;
+            ContenderSet::prepare(&arguments.mpich, &arguments.chosen_contenders(), &[FLOOD], scratch)?;
         let missing = contenders.missing.iter().map(|(contender, why)| match contender {
             Contender::Mpich(_) => format!("{} is missing: {why}", contender.heading()),
             Contender::OtherMpi(_) => format!("{} is not compared: {why}", contender.heading()),
@@ -246,15 +233,19 @@ impl Bench {
     }
 
     /// Runs all repetitions.
-    fn measure(&self, cases: &[Case], budget_bytes: u64, quiet: bool) -> Result<Vec<CaseResults>, Failure> {
+    fn measure(
+        &self,
+        cases: &[Case],
+        budget_bytes: u64,
+        output: &OutputOptions,
+    ) -> Result<Vec<CaseResults>, Failure> {
         let mut results: Vec<CaseResults> =
             cases.iter().map(|&case| CaseResults::new(case, &self.contenders.ready, budget_bytes)).collect();
         let jobs = u64::from(self.repeat) * (cases.len() * self.contenders.ready.len()) as u64;
-        let bar = jobs::progress_bar(jobs, quiet);
+        let bar = output.progress_bar(jobs);
         for repetition in 0..self.repeat as usize {
             for (index, case) in results.iter_mut().enumerate() {
-                for turn in 0..self.contenders.ready.len() {
-                    let contender = self.contenders.ready[(turn + repetition) % self.contenders.ready.len()];
+                for &contender in jobs::rotated(&self.contenders.ready, repetition) {
                     bar.set_message(format!(
                         "repetition {}: {} over {}",
                         repetition + 1,

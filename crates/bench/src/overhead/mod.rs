@@ -12,19 +12,20 @@ mod pairs;
 mod table;
 pub mod workload;
 
-use super::jobs::{self, Jobs};
+use super::jobs::Jobs;
+use crate::imb;
 use crate::machine::Machine;
+use crate::options::{ImbOption, MpichOption, OutputOptions, TimeoutOption};
 use clap::{Args, ValueEnum};
 use instructions::{Count, Counter, Side};
 use pairs::{Pairs, PairsResult};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 use table::Limits;
 use weir_engine::config::{SETTINGS, Settings};
-use weir_mpi::find::{self, Kind, Mpi, SearchEnvironment};
-use weir_mpi::{program, provider_file, scratch};
+use weir_mpi::find::{Mpi, SearchEnvironment};
+use weir_mpi::{provider_file, scratch};
 use weir_output::Failure;
 use workload::Traffic;
 
@@ -86,21 +87,14 @@ pub struct OverheadArguments {
     /// Limit of additional time. Unit: percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent)]
     limit_time: f64,
-    /// The MPICH, as for `weir run --mpi`.
-    #[arg(long, value_name = "MPI", default_value = "mpich")]
-    mpi: String,
-    /// The program IMB-MPI1; default: that in PATH or in weir's own environments.
-    #[arg(long, value_name = "FILE")]
-    imb: Option<String>,
-    /// Time limit of one run. Unit: seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    timeout: u64,
-    /// Write a record with all samples as JSON to FILE, or to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<String>,
-    /// Show no progress bar.
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    mpich: MpichOption,
+    #[command(flatten)]
+    imb: ImbOption,
+    #[command(flatten)]
+    timeout: TimeoutOption,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -134,13 +128,9 @@ pub struct Results {
     missing: Vec<String>,
 }
 
-/// What `--json` writes.
+/// What `--json` writes below its head.
 #[derive(Serialize)]
-struct Record<'a> {
-    schema: &'static str,
-    weir_version: &'static str,
-    /// Unit: seconds since 1970.
-    time_s: u64,
+struct RecordContent<'a> {
     machine: &'a Machine,
     mpi: Option<&'a Mpi>,
     schemes: &'a Schemes,
@@ -155,7 +145,7 @@ struct Record<'a> {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &OverheadArguments) -> Result<u8, Failure> {
-    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    arguments.output.record.check()?;
     let default =
         SETTINGS.iter().find(|setting| setting.variable == FLOW).map_or("", |setting| setting.default);
     let schemes = Schemes {
@@ -175,27 +165,26 @@ pub fn run(arguments: &OverheadArguments) -> Result<u8, Failure> {
     }
     let machine = Machine::of_this();
     let scratch = scratch::directory()?;
-    let limit = Duration::from_secs(arguments.timeout);
+    let limit = arguments.timeout.limit();
     let mut results = Results::default();
     let mut mpi = None;
     // All arguments are checked before the first run.
     let pairs = if arguments.wants(Part::Time) {
-        let found = find_mpi(arguments)?;
         let jobs = Jobs { limit, shm_dir: settings.shm_dir.clone() };
-        let pairs = prepare_pairs(arguments, &found, jobs, &schemes, scratch.path())?;
-        mpi = Some(found);
+        let pairs = prepare_pairs(arguments, jobs, &schemes, scratch.path())?;
+        mpi = Some(pairs.mpi.clone());
         Some(pairs)
     } else {
         None
     };
     if arguments.wants(Part::Instructions) {
         match Counter::find(scratch.path(), limit) {
-            Ok(counter) => count(&counter, &schemes, arguments.quiet, &mut results)?,
+            Ok(counter) => count(&counter, &schemes, &arguments.output, &mut results)?,
             Err(why) => results.missing.push(why),
         }
     }
     if let Some(pairs) = pairs {
-        let (time, why) = pairs.measure(arguments.pairs, arguments.quiet)?;
+        let (time, why) = pairs.measure(arguments.pairs, &arguments.output)?;
         results.time = time;
         results.missing.extend(why);
     }
@@ -204,20 +193,15 @@ pub fn run(arguments: &OverheadArguments) -> Result<u8, Failure> {
         time: 1.0 + arguments.limit_time / 100.0,
     };
     println!("{}", table::render(&results, &schemes, limits, &machine, mpi.as_ref()));
-    if let Some(target) = &arguments.json {
-        let record = Record {
-            schema: "weir-bench-overhead-1",
-            weir_version: env!("CARGO_PKG_VERSION"),
-            time_s: jobs::now_s(),
-            machine: &machine,
-            mpi: mpi.as_ref(),
-            schemes: &schemes,
-            limits,
-            settings: settings.to_variables().into_iter().collect(),
-            results: &results,
-        };
-        weir_output::write::write_json(&record, target)?;
-    }
+    let content = RecordContent {
+        machine: &machine,
+        mpi: mpi.as_ref(),
+        schemes: &schemes,
+        limits,
+        settings: settings.to_variables().into_iter().collect(),
+        results: &results,
+    };
+    arguments.output.record.write("weir-bench-overhead-1", content)?;
     Ok(u8::from(!table::all_passed(&results, limits)))
 }
 
@@ -233,47 +217,34 @@ fn settings_of(flow: &str) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-fn find_mpi(arguments: &OverheadArguments) -> Result<Mpi, Failure> {
-    let mpi = find::choose(Some(&arguments.mpi), &SearchEnvironment::of_process())?;
-    if mpi.kind != Kind::Mpich {
-        return Err(Failure::NoMpi(format!(
-            "--mpi {}: {} is not MPICH; name an MPICH",
-            arguments.mpi,
-            mpi.describe()
-        )));
-    }
-    Ok(mpi)
-}
-
 fn prepare_pairs(
     arguments: &OverheadArguments,
-    mpi: &Mpi,
     jobs: Jobs,
     schemes: &Schemes,
     scratch: &Path,
 ) -> Result<Pairs, Failure> {
     let search_environment = SearchEnvironment::of_process();
-    let mut bins = vec![mpi.bin_dir().to_owned()];
-    bins.extend(search_environment.private_bins());
-    let imb = program::find(
-        arguments.imb.as_deref().unwrap_or("IMB-MPI1"),
-        search_environment.path.as_deref(),
-        &bins,
-    )?;
+    let mpi = arguments.mpich.find(&search_environment)?;
+    let imb = arguments.imb.find(&mpi, &search_environment)?;
     let lengths = scratch.join("lengths");
-    let text: String = arguments.sizes.iter().map(|size| format!("{size}\n")).collect();
-    std::fs::write(&lengths, text.repeat(pairs::BLOCKS)).map_err(Failure::system("lengths"))?;
+    let blocks = std::iter::repeat_n(&arguments.sizes, pairs::BLOCKS);
+    imb::write_lengths(&lengths, blocks.flatten().copied())?;
     let provider = provider_file::isolate(&provider_file::find_for_this_command()?, scratch)?;
-    let (sizes, schemes, mpi) = (arguments.sizes.clone(), schemes.clone(), mpi.clone());
+    let (sizes, schemes) = (arguments.sizes.clone(), schemes.clone());
     Ok(Pairs { mpi, imb, provider, lengths, sizes, schemes, jobs })
 }
 
-fn count(counter: &Counter, schemes: &Schemes, quiet: bool, results: &mut Results) -> Result<(), Failure> {
+fn count(
+    counter: &Counter,
+    schemes: &Schemes,
+    output: &OutputOptions,
+    results: &mut Results,
+) -> Result<(), Failure> {
     let all: Vec<_> = instructions::SIZES
         .into_iter()
         .flat_map(|bytes| Traffic::ALL.map(|traffic| (bytes, traffic)))
         .collect();
-    let bar = jobs::progress_bar((all.len() * 4) as u64, quiet);
+    let bar = output.progress_bar((all.len() * 4) as u64);
     'all: for (bytes, traffic) in all {
         let mut counts = Vec::new();
         for flow in [&schemes.flow, &schemes.over] {

@@ -4,6 +4,7 @@ use super::super::imb;
 use super::super::jobs::{self, Jobs};
 use super::super::statistics::Ratio;
 use super::Schemes;
+use crate::options::OutputOptions;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -91,8 +92,12 @@ impl Pairs {
     ///
     /// # Errors
     /// A signal ended this command.
-    pub fn measure(&self, count: u32, quiet: bool) -> Result<(Option<PairsResult>, Option<String>), Failure> {
-        let bar = jobs::progress_bar(u64::from(count) * 2, quiet);
+    pub fn measure(
+        &self,
+        count: u32,
+        output: &OutputOptions,
+    ) -> Result<(Option<PairsResult>, Option<String>), Failure> {
+        let bar = output.progress_bar(u64::from(count) * 2);
         let mut pairs: Vec<Vec<(f64, f64)>> = Vec::new();
         // One run first, so that caches and files are warm.
         let mut failed = self.run_once(&self.schemes.over)?.err();
@@ -102,11 +107,12 @@ impl Pairs {
             }
             let mut times: [Vec<f64>; 2] = Default::default();
             // The first scheme alternates, so that an advantage of the second run cancels out.
-            for half in [pair % 2, 1 - pair % 2] {
-                let flow = if half == 0 { &self.schemes.flow } else { &self.schemes.over };
+            for &(half, flow) in
+                jobs::rotated(&[(0, &self.schemes.flow), (1, &self.schemes.over)], pair as usize)
+            {
                 bar.set_message(format!("pair {}: {flow}", pair + 1));
                 match self.run_once(flow)? {
-                    Ok(run) => times[half as usize] = run,
+                    Ok(run) => times[half] = run,
                     Err(why) => failed = Some(format!("{flow}: {why}")),
                 }
                 bar.inc(1);

@@ -1,7 +1,7 @@
 //! `weir bench pingpong`: half round trip, message rate and barrier over all transports.
 //!
-//! The program is Intel's MPI benchmarks. Rounds are interleaved: each runs all transports once, so that a slow phase
-//! of the host affects all of them.
+//! The program is Intel's MPI benchmarks. Rounds are interleaved: each runs all transports once and begins with another
+//! one, so that a slow phase of the host affects all of them.
 //!
 //! Expected on 2 cores: a round has 15 short jobs and takes 6 s, of which MPICH's own barrier with more ranks than
 //! cores takes 2 s. Five rounds take half a minute.
@@ -11,20 +11,21 @@ mod table;
 
 pub use benchmark::Benchmark;
 
+use crate::imb;
 use crate::jobs::{self, Jobs};
 use crate::machine::Machine;
+use crate::options::{ImbOption, MpichOption, OutputOptions, TimeoutOption};
 use crate::transport::Transport;
 use benchmark::Measure;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use table::Results;
 use weir_engine::config::Settings;
-use weir_mpi::find::{self, Kind, Mpi, SearchEnvironment};
+use weir_mpi::find::{Mpi, SearchEnvironment};
 use weir_mpi::launch::Launch;
-use weir_mpi::{program, provider_file, scratch};
+use weir_mpi::{provider_file, scratch};
 use weir_output::Failure;
 
 /// Options of `weir bench pingpong`.
@@ -58,21 +59,14 @@ pub struct PingpongArguments {
     /// Measure only these.
     #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
     measure: Vec<Benchmark>,
-    /// The MPICH, as for `weir run --mpi`.
-    #[arg(long, value_name = "MPI", default_value = "mpich")]
-    mpi: String,
-    /// The program IMB-MPI1; default: that in PATH or in weir's own environments.
-    #[arg(long, value_name = "FILE")]
-    imb: Option<String>,
-    /// Limit of one job, after which it is ended and reported as timed out. Unit: seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    timeout: u64,
-    /// Write a record with all samples as JSON to FILE, or to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<String>,
-    /// Show no progress bar.
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    mpich: MpichOption,
+    #[command(flatten)]
+    imb: ImbOption,
+    #[command(flatten)]
+    timeout: TimeoutOption,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
 /// The inputs of all jobs.
@@ -93,86 +87,60 @@ struct Bench<'a> {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
-    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    arguments.output.record.check()?;
     let settings = Settings::from_environment()?;
     settings.quota(arguments.ranks_barrier)?;
     if let Some(size) = arguments.sizes.iter().find(|&&size| size > 1 << 30) {
         return Err(Failure::Usage(format!("--sizes {size}: at most 1073741824 bytes")));
     }
     let search_environment = SearchEnvironment::of_process();
-    let mpi = find::choose(Some(&arguments.mpi), &search_environment)?;
-    if mpi.kind != Kind::Mpich {
-        return Err(Failure::NoMpi(format!(
-            "--mpi {}: {} is not MPICH; name an MPICH",
-            arguments.mpi,
-            mpi.describe()
-        )));
-    }
-    let mut bins = vec![mpi.bin_dir().to_owned()];
-    bins.extend(search_environment.private_bins());
-    let imb = program::find(
-        arguments.imb.as_deref().unwrap_or("IMB-MPI1"),
-        search_environment.path.as_deref(),
-        &bins,
-    )?;
+    let mpi = arguments.mpich.find(&search_environment)?;
+    let program = arguments.imb.find(&mpi, &search_environment)?;
     let scratch = scratch::directory()?;
     let provider = match provider_file::find_for_this_command() {
         Ok(provider) => Ok(provider_file::isolate(&provider, scratch.path())?),
         Err(failure) => Err(failure.to_string()),
     };
-    let write_lengths = |name: &str, sizes: &[u64]| {
-        let path = scratch.path().join(name);
-        let text: String = sizes.iter().map(|size| format!("{size}\n")).collect();
-        std::fs::write(&path, text).map_err(Failure::system(name)).map(|()| path)
-    };
+    let lengths = scratch.path().join("lengths");
+    imb::write_lengths(&lengths, arguments.sizes.iter().copied())?;
+    let rate_length = scratch.path().join("rate-length");
+    imb::write_lengths(&rate_length, [benchmark::RATE_BYTES])?;
     let bench = Bench {
-        lengths: write_lengths("lengths", &arguments.sizes)?,
-        rate_length: write_lengths("rate-length", &[benchmark::RATE_BYTES])?,
+        lengths,
+        rate_length,
         arguments,
         mpi,
-        imb,
+        imb: program,
         provider,
-        jobs: Jobs { limit: Duration::from_secs(arguments.timeout), shm_dir: settings.shm_dir.clone() },
+        jobs: Jobs { limit: arguments.timeout.limit(), shm_dir: settings.shm_dir.clone() },
     };
     let machine = Machine::of_this();
     let results = bench.run_rounds()?;
     println!("{}", table::render(&results, &machine, &bench.mpi, arguments.repeat));
-    if let Some(target) = &arguments.json {
-        weir_output::write::write_json(&bench.record(&results, &machine, &settings), target)?;
-    }
+    let content = RecordContent {
+        machine: &machine,
+        mpi: &bench.mpi,
+        program: &bench.imb,
+        rounds: arguments.repeat,
+        settings: settings.to_variables().into_iter().collect(),
+        results: &results,
+    };
+    arguments.output.record.write("weir-bench-pingpong-1", content)?;
     Ok(u8::from(!results.is_complete()))
 }
 
-/// What `--json` writes: enough to draw a figure and to explain it.
+/// What `--json` writes below its head.
 #[derive(Serialize)]
-struct Record<'a> {
-    schema: &'static str,
-    weir_version: &'static str,
-    /// Unit: seconds since 1970.
-    time_s: u64,
+struct RecordContent<'a> {
     machine: &'a Machine,
     mpi: &'a Mpi,
     program: &'a Path,
     rounds: u32,
-    settings: std::collections::BTreeMap<&'static str, String>,
+    settings: BTreeMap<&'static str, String>,
     results: &'a Results,
 }
 
 impl Bench<'_> {
-    fn record<'a>(&'a self, results: &'a Results, machine: &'a Machine, settings: &Settings) -> Record<'a> {
-        Record {
-            schema: "weir-bench-pingpong-1",
-            weir_version: env!("CARGO_PKG_VERSION"),
-            time_s: jobs::now_s(),
-            machine,
-            mpi: &self.mpi,
-            program: &self.imb,
-            rounds: self.arguments.repeat,
-            settings: settings.to_variables().into_iter().collect(),
-            results,
-        }
-    }
-
     /// Runs all rounds.
     fn run_rounds(&self) -> Result<Results, Failure> {
         let transports = jobs::select(Transport::value_variants(), &self.arguments.only);
@@ -185,10 +153,10 @@ impl Bench<'_> {
             results.mark_missing(Transport::Weir, format!("missing: {why}"));
         }
         let jobs = u64::from(self.arguments.repeat) * (transports.len() * wanted.len()) as u64;
-        let bar = jobs::progress_bar(jobs, self.arguments.quiet);
+        let bar = self.arguments.output.progress_bar(jobs);
         for round in 1..=self.arguments.repeat {
             for &benchmark in &wanted {
-                for &transport in &transports {
+                for &transport in jobs::rotated(&transports, round as usize - 1) {
                     bar.set_message(format!("round {round}: {} over {}", benchmark.word(), transport.word()));
                     self.run_job(transport, benchmark, &mut results)?;
                     bar.inc(1);

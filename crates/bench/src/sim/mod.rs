@@ -15,8 +15,8 @@
 mod table;
 mod worlds;
 
-use super::jobs;
 use crate::machine::Machine;
+use crate::options::OutputOptions;
 use clap::{Args, ValueEnum};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -45,12 +45,8 @@ pub struct SimArguments {
     /// Small worlds, which take a second.
     #[arg(long)]
     quick: bool,
-    /// Write a record as JSON to FILE, or to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<String>,
-    /// Show no progress bar.
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    output: OutputOptions,
     /// Run one case in this process and print its cost.
     #[arg(long, hide = true)]
     here: bool,
@@ -75,13 +71,9 @@ impl Measured {
     }
 }
 
-/// What `--json` writes.
+/// What `--json` writes below its head.
 #[derive(Serialize)]
-struct Record<'a> {
-    schema: &'static str,
-    weir_version: &'static str,
-    /// Unit: seconds since 1970.
-    time_s: u64,
+struct Results<'a> {
     machine: &'a Machine,
     quick: bool,
     cases: &'a [Measured],
@@ -104,8 +96,9 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
         }
         return Ok(0);
     }
+    arguments.output.record.check()?;
     let machine = Machine::of_this();
-    let bar = jobs::progress_bar(cases.len() as u64, arguments.quiet);
+    let bar = arguments.output.progress_bar(cases.len() as u64);
     let mut measured = Vec::new();
     for case in cases {
         bar.set_message(name(case));
@@ -115,18 +108,8 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
     bar.finish_and_clear();
     let judged = if arguments.quick { Vec::new() } else { table::judge(&measured) };
     println!("{}", table::render(&measured, &judged, &machine));
-    if let Some(target) = &arguments.json {
-        let record = Record {
-            schema: "weir-bench-sim-2",
-            weir_version: env!("CARGO_PKG_VERSION"),
-            time_s: jobs::now_s(),
-            machine: &machine,
-            quick: arguments.quick,
-            cases: &measured,
-            targets: &judged,
-        };
-        weir_output::write::write_json(&record, target)?;
-    }
+    let results = Results { machine: &machine, quick: arguments.quick, cases: &measured, targets: &judged };
+    arguments.output.record.write("weir-bench-sim-2", results)?;
     Ok(u8::from(judged.iter().any(|judged| !judged.reached)))
 }
 
