@@ -45,8 +45,8 @@ A contender is a transport that `weir bench list` names, or `floor`. The first i
 colon: weir:FI_WEIR_ATTACH=start;FI_WEIR_EAGER_BYTES=65536. WEIR_PROVIDER_PATH names another build of weir. `floor` is \
 a program without MPI and protocol: a lower bound of collectives.
 
-The measure has the arguments of tests/mpi/measure.c: what, seconds for each value, and message sizes in bytes. What: \
-latency, stream, ends, collectives, barrier, allreduce, alltoall, incast, memory.
+MEASURE has the arguments of tests/mpi/measure.c: a name, the seconds for each value, and message sizes in bytes. \
+Names: latency, stream, ends, collectives, barrier, allreduce, alltoall, incast, memory.
 
 Each row has the median and the quartiles over the rounds. `x` is the ratio to the reference in the same round. `best` \
 is the ratio of the best values.
@@ -62,7 +62,7 @@ Examples:
   weir bench paired 'ends 0.3 8' weir ucx --ranks 2
   weir bench paired 'incast 0.2 2048' weir weir:WEIR_PROVIDER_PATH=/tmp/before/libweir-fi.so --beside 2")]
 pub struct PairedArguments {
-    /// What is measured, as one word: measure, seconds, sizes.
+    /// Name, seconds and sizes of the measure, in quotes: 'latency 0.2 8 2048'.
     #[arg(value_name = "MEASURE")]
     measure: String,
     /// Contenders, the reference first.
