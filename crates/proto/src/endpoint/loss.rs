@@ -40,6 +40,7 @@ impl Endpoint {
             receiver.remove(&mut self.pool);
         }
         self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
+        self.counters.malformed_packets += u64::from(fault == PeerFault::Malformed);
         self.backlogged -= backlog.len() as u32;
         self.timers.cancel(peer);
         driver.drop_peer(peer);

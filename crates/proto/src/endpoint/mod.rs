@@ -505,7 +505,6 @@ impl Endpoint {
         driver.retire();
         let well_formed = accepted && (packet.body.is_free() || self.retrieved(from, slots, read, packet));
         if !well_formed {
-            self.counters.malformed_packets += 1;
             self.lose(from, PeerFault::Malformed, driver);
             return;
         }

@@ -494,6 +494,15 @@ fn a_malformed_packet_loses_its_sender() {
 }
 
 #[test]
+fn a_malformed_packet_that_the_link_rejects_is_counted() {
+    let mut receiver = with_credits(8);
+    receiver.event(Event::Lost { peer: PEER, fault: PeerFault::Malformed });
+    assert_eq!(receiver.machine.counters().malformed_packets, 1);
+    receiver.event(Event::Lost { peer: PEER, fault: PeerFault::Malformed });
+    assert_eq!(receiver.machine.counters().malformed_packets, 1, "once for each lost peer");
+}
+
+#[test]
 fn an_unrequested_located_reply_does_not_complete_a_queued_write() {
     let mut initiator = with_credits(1);
     initiator.send(1, 8); // this spends the only credit
