@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use weir_link::memory::UserMemory;
 use weir_link::shm::{ShmLink, ShmOptions, cleanup, owners};
 use weir_link::{Address, Arrival, Link, Liveness};
+use weir_proto::wire::VERSION;
+use weir_proto::wire::layout::Kind;
 use weir_proto::{CopyFault, Direction, Peer, PeerFault};
 
 fn sleep_ms(ms: u64) {
@@ -345,7 +347,7 @@ const SLOTS: u64 = LANE + 256;
 
 #[test]
 fn a_malformed_packet_closes_its_lane() {
-    for head in [&[9_u8, 0, 0, 0][..], &[1, 0, 0, 0, 0xff, 1], &[1, 0, 0, 0, 0x10, 99]] {
+    for head in [&[9_u8, 0, 0, 0][..], &[1, 0, 0, 0, 0xff, 1], &[1, 0, 0, 0, VERSION, 99]] {
         with_overwritten_mailbox_then(
             |file| {
                 file.write_all_at(&head[4..], SLOTS + 4).expect("written");
@@ -401,9 +403,10 @@ proptest! {
                     for (slot, chunk) in bytes.chunks_mut(64).enumerate() {
                         if let [w0, w1, w2, w3, version, kind, flags0, flags1, ..] = chunk {
                             (*w0, *w1, *w2, *w3) = (slot as u8 + 1, 0, 0, 0);
-                            *version = 0x10;
-                            *kind = *kind % 16 + 1;
-                            (*flags0, *flags1) = (*flags0 & 0x3f, 0);
+                            *version = VERSION;
+                            let known = Kind::ALL[usize::from(*kind) % Kind::ALL.len()];
+                            *kind = known as u8;
+                            (*flags0, *flags1) = (*flags0 & known.flags() as u8, 0);
                         }
                         if let Some(high) = chunk.get_mut(26..28) {
                             high.fill(0); // high bytes of the payload length

@@ -1,6 +1,7 @@
 //! A packet as a value. Every link carries these fields; this file does not know their bytes on a link.
 
 use crate::event::Transfer;
+use crate::wire;
 
 /// The two matching spaces of libfabric: messages with tags and without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,8 +22,9 @@ pub struct Packet {
     pub credit_packets_read: u16,
     /// Credits granted to the destination for sending here, in all, modulo 2^32. Unit: slots.
     pub granted_total: u32,
-    /// The rank that the message is from plus one, if a proxy owns the credits. 0: the owner of the credits.
-    pub origin: u32,
+    /// Slots that the sender of this packet has spent at the destination and still wants, in all, modulo 2^32. 0: its
+    /// scheme does not state its demand.
+    pub wanted_total: u32,
     /// Message number of the pair, modulo 2^32. 0 in packets that belong to no message.
     pub number: u32,
     /// Payload bytes in this packet.
@@ -189,7 +191,7 @@ impl Packet {
             epoch: 0,
             credit_packets_read: 0,
             granted_total: 0,
-            origin: 0,
+            wanted_total: 0,
             number: 0,
             payload_bytes,
             marks: Marks::default(),
@@ -240,11 +242,11 @@ impl Geometry {
     /// Shared memory: a slot is a cache line. A packet is a header followed by whole slots of payload. The header sizes
     /// are those of [`crate::wire`].
     pub const SHARED_MEMORY: Geometry = Geometry {
-        slot_bytes: 64,
+        slot_bytes: wire::SLOT_BYTES as u32,
         max_packet_slots: 64,
-        eager_header_bytes: 48,
-        more_header_bytes: 32,
-        remote_header_bytes: 56,
+        eager_header_bytes: wire::EAGER_HEADER_BYTES as u32,
+        more_header_bytes: wire::MORE_HEADER_BYTES as u32,
+        remote_header_bytes: wire::REMOTE_HEADER_BYTES as u32,
         piggyback_bytes: 0,
     };
 

@@ -1,8 +1,13 @@
 //! The wire format: packets survive encoding, and arbitrary bytes give a packet or a typed error.
 
 use proptest::prelude::*;
-use weir_proto::wire::{self, PacketError};
+use weir_proto::wire::layout::{BODY_BYTES, COMMON_BYTES, Common, Field, Kind};
+use weir_proto::wire::{self, EXTENSION_BYTES, LinkExtension, PacketError, SLOT_BYTES};
 use weir_proto::{Body, Marks, Packet, Space, Transfer};
+use zerocopy::IntoBytes;
+
+/// The most payload of a packet in these tests.
+const MAX_PAYLOAD_BYTES: u32 = 100;
 
 fn space() -> impl Strategy<Value = Space> {
     prop_oneof![Just(Space::Tagged), Just(Space::Untagged)]
@@ -11,9 +16,14 @@ fn space() -> impl Strategy<Value = Space> {
 fn body() -> impl Strategy<Value = Body> {
     let transfer = || any::<u32>().prop_map(Transfer);
     prop_oneof![
-        (space(), any::<u64>(), any::<Option<u64>>(), 100u32.., proptest::option::of(transfer())).prop_map(
-            |(space, tag, data, length, acknowledge)| Body::Eager { space, tag, data, length, acknowledge }
-        ),
+        (space(), any::<u64>(), any::<Option<u64>>(), MAX_PAYLOAD_BYTES.., proptest::option::of(transfer()))
+            .prop_map(|(space, tag, data, length, acknowledge)| Body::Eager {
+                space,
+                tag,
+                data,
+                length,
+                acknowledge
+            }),
         any::<u32>().prop_map(|offset| Body::More { offset }),
         (space(), any::<u64>(), any::<Option<u64>>(), any::<u64>(), any::<u64>(), transfer()).prop_map(
             |(space, tag, data, length, address, transfer)| {
@@ -63,52 +73,348 @@ fn body() -> impl Strategy<Value = Body> {
     ]
 }
 
+/// Any packet that a machine can send on a link with [`MAX_PAYLOAD_BYTES`].
+fn packet() -> impl Strategy<Value = Packet> {
+    let fields = any::<(u16, u16, u32, u32, u32)>();
+    (body(), fields, any::<(bool, bool)>(), 0..=MAX_PAYLOAD_BYTES).prop_map(
+        |(body, fields, marks, payload_bytes)| {
+            let (epoch, credit_packets_read, granted_total, wanted_total, number) = fields;
+            let (rendezvous_only, backlogged) = marks;
+            let payload_bytes = if carries_payload(&body) { payload_bytes } else { 0 };
+            let marks = Marks { rendezvous_only, backlogged };
+            Packet {
+                epoch,
+                credit_packets_read,
+                granted_total,
+                wanted_total,
+                number,
+                payload_bytes,
+                marks,
+                body,
+            }
+        },
+    )
+}
+
+fn carries_payload(body: &Body) -> bool {
+    matches!(body, Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. })
+}
+
+/// The header of `packet` with its payload, as the bytes of a link whose packets are as long as they need to be.
+fn whole(packet: &Packet) -> Vec<u8> {
+    let mut bytes = wire::encode(packet).to_vec();
+    let header_bytes = Kind::ALL[usize::from(bytes[5]) - 1].header_bytes(has_transfer(&packet.body));
+    bytes.truncate(header_bytes);
+    bytes.resize(header_bytes + packet.payload_bytes as usize, 0xee);
+    bytes
+}
+
+fn has_transfer(body: &Body) -> bool {
+    matches!(body, Body::Eager { acknowledge: Some(_), .. })
+}
+
 proptest! {
     #[test]
-    fn packets_survive_encoding(
-        body in body(),
-        (epoch, credit_packets_read, granted_total, origin, number) in any::<(u16, u16, u32, u32, u32)>(),
-        (rendezvous_only, backlogged) in any::<(bool, bool)>(),
-        payload_bytes in 0u32..100,
+    fn packets_survive_encoding(packet in packet()) {
+        let mut slot = wire::encode(&packet);
+        prop_assert_eq!(&slot[..4], &[0; 4], "the word is the link's");
+        slot[..4].fill(0xee);
+        prop_assert_eq!(wire::decode(&slot, MAX_PAYLOAD_BYTES), Ok(packet));
+        let is_plain = matches!(packet.body, Body::Eager { acknowledge: None, .. });
+        prop_assert_eq!(wire::encode_eager(&packet), is_plain.then(|| wire::encode(&packet)));
+    }
+
+    #[test]
+    fn payload_does_not_change_the_header(packet in packet()) {
+        let mut slot = wire::encode(&packet);
+        let header_bytes = whole(&packet).len() - packet.payload_bytes as usize;
+        slot[header_bytes..].fill(0xee);
+        prop_assert_eq!(wire::decode(&slot, MAX_PAYLOAD_BYTES), Ok(packet));
+    }
+
+    /// What decodes has a single encoding, apart from unused bytes.
+    #[test]
+    fn arbitrary_bytes_decode_or_are_rejected(
+        mut slot in any::<[u8; SLOT_BYTES]>(),
+        kind in 0u8..20,
+        plausible in any::<bool>(),
     ) {
-        let carries = matches!(body, Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. });
-        let payload_bytes = if carries { payload_bytes } else { 0 };
-        let marks = Marks { rendezvous_only, backlogged };
-        let packet =
-            Packet { epoch, credit_packets_read, granted_total, origin, number, payload_bytes, marks, body };
-        let mut slot = [0xee; wire::SLOT_BYTES];
-        wire::encode(&packet, &mut slot);
-        prop_assert_eq!(&slot[..4], &[0xee; 4], "the sequence is the link's");
-        prop_assert_eq!(wire::decode(&slot, 100), Ok(packet));
-        if let Some((first, words)) = wire::eager_words(&packet) {
-            let words: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
-            prop_assert_eq!(&slot[4..48], [&first.to_le_bytes()[..], &words].concat(), "the same, word by word");
-        } else {
-            let plain = matches!(body, Body::Eager { acknowledge: None, .. });
-            prop_assert!(!plain, "it has such words");
+        (slot[4], slot[5]) = (wire::VERSION, kind);
+        if let Some(kind) = Kind::ALL.get(usize::from(kind)).filter(|_| plausible) {
+            (slot[5], slot[6], slot[7]) = (*kind as u8, slot[6] & kind.flags() as u8, 0);
+            slot[25..28].fill(0);
+        }
+        if let Ok(packet) = wire::decode(&slot, 4000) {
+            prop_assert!(packet.payload_bytes <= 4000);
+            prop_assert_eq!(wire::decode(&wire::encode(&packet), 4000), Ok(packet));
+        }
+        if let Ok((packet, header_bytes)) = wire::decode_bytes(&slot, 4000) {
+            prop_assert!(header_bytes + packet.payload_bytes as usize <= slot.len());
         }
     }
 
     #[test]
-    fn arbitrary_bytes_decode_or_are_rejected(mut slot in any::<[u8; 64]>(), kind in 0u8..20) {
-        slot[4] = wire::VERSION << 4;
-        slot[5] = kind;
-        if let Ok(packet) = wire::decode(&slot, 4000) {
-            prop_assert!(packet.payload_bytes <= 4000);
+    fn a_changed_byte_gives_another_packet_or_an_error(packet in packet(), change in 1u8..) {
+        let slot = wire::encode(&packet);
+        let fields = used_bytes(&packet);
+        for at in 4..SLOT_BYTES {
+            let mut changed = slot;
+            changed[at] ^= change;
+            match wire::decode(&changed, MAX_PAYLOAD_BYTES) {
+                Ok(other) if fields.contains(&at) => prop_assert_ne!(other, packet, "byte {}", at),
+                Ok(other) => prop_assert_eq!(other, packet, "byte {} is not read", at),
+                Err(_) => prop_assert!(fields.contains(&at), "byte {} is not read", at),
+            }
+        }
+    }
+
+    #[test]
+    fn a_truncated_packet_is_rejected(packet in packet()) {
+        let bytes = whole(&packet);
+        let header_bytes = bytes.len() - packet.payload_bytes as usize;
+        prop_assert_eq!(wire::decode_bytes(&bytes, MAX_PAYLOAD_BYTES), Ok((packet, header_bytes)));
+        for have_bytes in 0..bytes.len() {
+            let result = wire::decode_bytes(&bytes[..have_bytes], MAX_PAYLOAD_BYTES);
+            let is_truncated = matches!(result, Err(PacketError::Truncated { have_bytes: have, need_bytes })
+                if have == have_bytes && (have + 1..=bytes.len()).contains(&need_bytes));
+            prop_assert!(is_truncated, "{} of {} bytes: {:?}", have_bytes, bytes.len(), result);
+        }
+        let followed = [&bytes[..], &[0xdd; 100]].concat();
+        prop_assert_eq!(wire::decode_bytes(&followed, MAX_PAYLOAD_BYTES), Ok((packet, header_bytes)));
+    }
+
+    #[test]
+    fn a_datagram_has_an_extension_or_is_rejected(mut bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        for (at, valid) in [(0, wire::VERSION), (1, 0)] {
+            if let (true, Some(byte)) = (bytes.len() % 2 == 0, bytes.get_mut(at)) {
+                *byte = valid;
+            }
+        }
+        match wire::split_extension(&bytes) {
+            Ok((extension, rest)) => prop_assert_eq!([extension.as_bytes(), rest].concat(), bytes),
+            Err(PacketError::Truncated { .. }) => prop_assert!(bytes.len() < EXTENSION_BYTES),
+            Err(_) => prop_assert!(bytes[..2] != [wire::VERSION, 0]),
         }
     }
 }
 
+/// The bytes of a slot that the reader of `packet` looks at, without the word of the link.
+fn used_bytes(packet: &Packet) -> Vec<usize> {
+    let slot = wire::encode(packet);
+    let kind = Kind::ALL[usize::from(slot[5]) - 1];
+    let has_data = match packet.body {
+        Body::Eager { data, .. } | Body::Rendezvous { data, .. } => data.is_some(),
+        Body::Write { left, data, .. } => left > 0 || data.is_some(),
+        _ => true,
+    };
+    let is_used = |field: &&Field| match (packet.body, field.name) {
+        (Body::Eager { acknowledge, .. }, "transfer") => acknowledge.is_some(),
+        (_, "data" | "left_or_data") => has_data,
+        (_, name) => name != "word",
+    };
+    let fields = Common::FIELDS.iter().chain(kind.fields()).filter(is_used);
+    fields.flat_map(|field| field.offset..field.offset + field.bytes).collect()
+}
+
+#[test]
+fn fields_follow_each_other_without_gaps() {
+    for &kind in Kind::ALL {
+        let mut end = 0;
+        for field in Common::FIELDS.iter().chain(kind.fields()) {
+            assert_eq!(field.offset, end, "{} of {}", field.name, kind.name());
+            end += field.bytes;
+        }
+        assert!(end <= SLOT_BYTES, "{}", kind.name());
+        assert!(!kind.carries_payload() || end <= kind.header_bytes(true), "{}", kind.name());
+    }
+    assert_eq!((COMMON_BYTES, COMMON_BYTES + BODY_BYTES), (28, 64));
+}
+
+#[test]
+fn an_eight_byte_message_fits_in_one_cache_line() {
+    let with = |acknowledge| {
+        let body = Body::Eager { space: Space::Tagged, tag: 1, data: Some(2), length: 8, acknowledge };
+        whole(&Packet::new(body, 8)).len()
+    };
+    assert_eq!([with(None), with(Some(Transfer(3)))], [56, 64]);
+}
+
+const TRANSFER: Transfer = Transfer(0xa1a2_a3a4);
+const TAG: u64 = 0xb1b2_b3b4_b5b6_b7b8;
+const DATA: u64 = 0xc1c2_c3c4_c5c6_c7c8;
+const KEY: u64 = 0xd1d2_d3d4_d5d6_d7d8;
+const OFFSET: u64 = 0xe1e2_e3e4_e5e6_e7e8;
+const LENGTH: u64 = 0xf1f2_f3f4_f5f6_f7f8;
+const ADDRESS: u64 = 0x7172_7374_7576;
+
+/// The bytes were computed with Python's `struct`, from the table in the lab note of this format.
+#[test]
+fn the_bytes_of_every_kind_stay_as_they_are() {
+    // Body, payload bytes, bytes 4 to 7, bytes from 28 on; the rest is 0.
+    let cases = [
+        (
+            Body::Eager {
+                space: Space::Tagged,
+                tag: TAG,
+                data: Some(DATA),
+                length: 0x00091234,
+                acknowledge: None,
+            },
+            8,
+            "02018300",
+            "34120900b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1",
+        ),
+        (
+            Body::Eager {
+                space: Space::Untagged,
+                tag: 0,
+                data: None,
+                length: 8,
+                acknowledge: Some(TRANSFER),
+            },
+            8,
+            "02018400",
+            "0800000000000000000000000000000000000000a4a3a2a1",
+        ),
+        (Body::More { offset: 0x00091234 }, 8, "02028000", "34120900"),
+        (
+            Body::Rendezvous {
+                space: Space::Tagged,
+                tag: TAG,
+                data: Some(DATA),
+                length: LENGTH,
+                address: ADDRESS,
+                transfer: TRANSFER,
+            },
+            0,
+            "02038300",
+            "a4a3a2a1b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f17675747372710000",
+        ),
+        (Body::Credit, 0, "02048000", ""),
+        (Body::Finished { transfer: TRANSFER, count: 3, refused: true }, 0, "02059000", "a4a3a2a103000000"),
+        (
+            Body::Fetch { transfer: TRANSFER, reply: Transfer(0x61626364), length: LENGTH },
+            0,
+            "02068000",
+            "a4a3a2a164636261f8f7f6f5f4f3f2f1",
+        ),
+        (
+            Body::Piece { transfer: TRANSFER, offset: OFFSET, last: true },
+            8,
+            "02078800",
+            "a4a3a2a1e8e7e6e5e4e3e2e1",
+        ),
+        (
+            Body::Write { transfer: TRANSFER, key: KEY, offset: OFFSET, left: LENGTH, data: None },
+            8,
+            "02088000",
+            "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
+        ),
+        (
+            Body::Write { transfer: TRANSFER, key: KEY, offset: OFFSET, left: 0, data: Some(DATA) },
+            8,
+            "02088a00",
+            "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1c8c7c6c5c4c3c2c1",
+        ),
+        (
+            Body::Read { transfer: TRANSFER, key: KEY, offset: OFFSET, length: LENGTH },
+            0,
+            "02098000",
+            "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
+        ),
+        (
+            Body::Locate { transfer: TRANSFER, key: KEY, offset: OFFSET, length: LENGTH, write: true },
+            0,
+            "020aa000",
+            "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
+        ),
+        (
+            Body::Located { transfer: TRANSFER, key: KEY, offset: OFFSET, address: ADDRESS, refused: true },
+            0,
+            "020b9000",
+            "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e17675747372710000",
+        ),
+        (Body::Written { data: DATA, bytes: LENGTH }, 0, "020c8000", "c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f1"),
+        (Body::Goodbye, 0, "020d8000", ""),
+        (Body::ReturnRequest, 0, "020e8000", ""),
+        (Body::ReturnResponse { credits: 0x51525354 }, 0, "020f8000", "54535251"),
+        (Body::Detach, 0, "02108000", ""),
+    ];
+    let mut kinds: Vec<u8> = Vec::new();
+    for (body, payload_bytes, start, fields) in cases {
+        let packet = Packet {
+            epoch: 0x0102,
+            credit_packets_read: 0x0304,
+            granted_total: 0x0506_0708,
+            wanted_total: 0x090a_0b0c,
+            number: 0x0d0e_0f10,
+            marks: Marks { rendezvous_only: false, backlogged: true },
+            ..Packet::new(body, payload_bytes)
+        };
+        let payload = if payload_bytes == 0 { "00000000" } else { "08000000" };
+        let named = format!("00000000{start}02010403080706050c0b0a09100f0e0d{payload}{fields}");
+        let slot = wire::encode(&packet);
+        assert_eq!(hex(&slot), format!("{named:0<128}"), "{body:?}");
+        assert_eq!(wire::decode(&slot, MAX_PAYLOAD_BYTES), Ok(packet));
+        kinds.push(slot[5]);
+    }
+    kinds.dedup();
+    assert_eq!(kinds, Vec::from_iter(1..=Kind::ALL.len() as u8), "every kind");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn the_bytes_of_the_extension_stay_as_they_are() {
+    let extension = LinkExtension {
+        version: wire::VERSION,
+        flags: 0,
+        lease: 0x0102.into(),
+        number: 0x0304_0506.into(),
+        acknowledged: 0x0708_090a.into(),
+        latest: 0x0b0c_0d0e.into(),
+        arrived: DATA.into(),
+        unused: [],
+    };
+    assert_eq!(hex(extension.as_bytes()), "02000201060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
+    assert_eq!(wire::split_extension(extension.as_bytes()), Ok((extension, &[][..])));
+}
+
 #[test]
 fn malformed_headers_are_rejected() {
-    let mut slot = [0; wire::SLOT_BYTES];
-    assert_eq!(wire::decode(&slot, 0), Err(PacketError::Version { have: 0 }));
-    slot[4] = wire::VERSION << 4;
-    assert_eq!(
-        wire::decode(&slot, 0).map_err(|e| e.to_string()),
-        Err("packet kind 0, known are 1 to 16".into())
-    );
-    slot[5] = 2;
+    let message = |slot: &[u8; SLOT_BYTES]| wire::decode(slot, 100).map_err(|error| error.to_string());
+    let mut slot = [0; SLOT_BYTES];
+    assert_eq!(message(&slot), Err("packet version 0, allowed is 2".into()));
+    slot[4] = wire::VERSION;
+    for kind in [0, 17, 255] {
+        slot[5] = kind;
+        assert_eq!(message(&slot), Err(format!("packet kind {kind}, known are 1 to 16")));
+    }
+    slot[5] = Kind::More as u8;
+    slot[6] = 1;
+    assert_eq!(message(&slot), Err("packet flags 0x0001, allowed are 0x00c0".into()));
+    slot[6] = 0;
     slot[24] = 200;
-    assert_eq!(wire::decode(&slot, 100), Err(PacketError::Payload { have_bytes: 200, allowed_bytes: 100 }));
+    assert_eq!(message(&slot), Err("200 payload bytes, allowed are 0 to 100".into()));
+    slot[24] = 1;
+    for kind in [Kind::Credit, Kind::Goodbye, Kind::Rendezvous] {
+        slot[5] = kind as u8;
+        assert_eq!(message(&slot), Err("1 payload bytes, allowed are 0 to 0".into()), "{kind:?}");
+    }
+    slot[5] = Kind::Eager as u8;
+    assert_eq!(message(&slot), Err("1 payload bytes in a message of 0".into()));
+    slot[24] = 0;
+    assert!(message(&slot).is_ok());
+    slot[5] = Kind::Write as u8;
+    assert_eq!(message(&slot), Err("0 bytes left after a packet that is not the last of its write".into()));
+    slot[56 - 8] = 1;
+    assert!(message(&slot).is_ok());
+    slot[6] = 2; // completion data in a packet that is not the last
+    assert_eq!(message(&slot), Err("packet flags 0x0002, allowed are 0x00c8".into()));
+    assert_eq!(
+        wire::decode_bytes(&slot[..27], 100).map_err(|error| error.to_string()),
+        Err("a packet of 27 bytes, needed are 28".into())
+    );
 }

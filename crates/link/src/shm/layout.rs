@@ -18,8 +18,8 @@ use super::doorbell::MAX_LANES;
 use crate::{ADDRESS_BYTES, Address, Quota};
 use weir_proto::wire::SLOT_BYTES;
 
-/// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 6;
+/// Version of this layout and of the packets in its lanes.
+pub const LAYOUT_VERSION: u32 = 7;
 const MAGIC: [u8; 8] = *b"weir-shm";
 /// Length of the constant part. Unit: bytes.
 pub const FACTS_BYTES: usize = 128;

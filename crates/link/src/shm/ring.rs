@@ -58,7 +58,7 @@
 use super::cooperative_copy::CooperativeCopy;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::memory::UserMemory;
-use weir_proto::wire::{self, SLOT_BYTES};
+use weir_proto::wire::{self, EAGER_HEADER_BYTES, PacketError, SLOT_BYTES};
 use weir_proto::{Geometry, Packet};
 
 /// The slot sizes of this link.
@@ -296,17 +296,12 @@ impl<L: LaneMemory> Writer<L> {
     #[inline(always)]
     pub fn fill_head(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>, in_head: u32) {
         let at = self.at.slot as usize * SLOT_BYTES;
-        match wire::eager_words(packet) {
-            Some((first, words)) => {
-                // SAFETY: bytes 4 to 48 of a slot of the ring. Credit makes the slot the writer's own. The reader
-                // reads only the first word until that is published.
-                unsafe {
-                    self.lane.write(at + 4, first.to_le_bytes().as_ptr(), 4);
-                    for (place, word) in words.iter().enumerate() {
-                        self.lane.write(at + 8 + 8 * place, word.to_le_bytes().as_ptr(), 8);
-                    }
-                }
-            }
+        match wire::encode_eager(packet) {
+            // SAFETY: bytes 4 to 48 of a slot of the ring. Credit makes the slot the writer's own. The reader reads
+            // only the first word until that is published.
+            Some(head) => unsafe {
+                self.lane.write(at + 4, head[4..].as_ptr(), EAGER_HEADER_BYTES - 4);
+            },
             None => self.fill_header(packet),
         }
         if in_head > 0 {
@@ -324,8 +319,7 @@ impl<L: LaneMemory> Writer<L> {
     /// Writes the header of a packet of any kind, without its first word.
     #[inline(never)]
     fn fill_header(&mut self, packet: &Packet) {
-        let mut head = [0; SLOT_BYTES];
-        wire::encode(packet, &mut head);
+        let head = wire::encode(packet);
         let at = self.at.slot as usize * SLOT_BYTES + 4;
         // SAFETY: 60 bytes behind the first word of a slot of the ring, which is the writer's own as in `fill_head`.
         unsafe { self.lane.write(at, head.as_ptr().add(4), SLOT_BYTES - 4) };
@@ -395,6 +389,12 @@ pub struct Found {
     payload_bytes: u32,
     header_bytes: u32,
     slots: u32,
+}
+
+/// What is wrong with the header in `head`. `None`: the header is valid, so its sequence or its length is wrong.
+#[cold]
+pub fn header_fault(head: &Head) -> Option<PacketError> {
+    wire::decode(head, MAX_PAYLOAD_BYTES).err()
 }
 
 /// The lane holds something that is not a packet.
@@ -687,5 +687,17 @@ mod tests {
         writer.lane.word(0).store(9, Ordering::Release);
         assert!(reader.arrived());
         assert_eq!(reader.read_head(&mut [0; SLOT_BYTES], &mut credit()).err(), Some(MalformedPacket));
+    }
+
+    #[test]
+    fn the_fault_of_a_malformed_header_is_known() {
+        let (mut writer, mut reader) = pair(4);
+        let slots = writer.fill(&credit(), None);
+        // SAFETY: the version, in the slot that the writer has just filled and not published.
+        unsafe { writer.lane.write(4, [1].as_ptr(), 1) };
+        writer.publish(slots);
+        let mut head = [0; SLOT_BYTES];
+        assert_eq!(reader.read_head(&mut head, &mut credit()).err(), Some(MalformedPacket));
+        assert_eq!(header_fault(&head), Some(PacketError::Version { have: 1 }));
     }
 }

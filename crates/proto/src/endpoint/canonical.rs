@@ -181,7 +181,7 @@ impl Endpoint {
             epoch,
             credit_packets_read,
             granted_total,
-            origin: proxy,
+            wanted_total,
             number: _, // checked for order, not used
             payload_bytes,
             marks,
@@ -197,7 +197,11 @@ impl Endpoint {
             false => words.push(0),
         }
         let waited = marks.backlogged && self.raises_who_waited();
-        words.extend([proxy, payload_bytes, u32::from(marks.rendezvous_only) << 1 | u32::from(waited)]);
+        words.extend([
+            wanted_total,
+            payload_bytes,
+            u32::from(marks.rendezvous_only) << 1 | u32::from(waited),
+        ]);
         canonical_body(&body, words);
     }
 }

@@ -81,7 +81,7 @@ impl Grants {
             epoch: self.leases.incoming,
             credit_packets_read: self.credit_packets_read,
             granted_total,
-            origin: 0,
+            wanted_total: 0,
             number,
             payload_bytes,
             marks: Marks { rendezvous_only: self.unreserved || marks.rendezvous_only, ..marks },

@@ -1,76 +1,67 @@
-//! The wire format of packet headers, for links with slots of 64 bytes.
+//! The wire format of packet headers.
 //!
+//! [`layout`] has the bytes, as structures. This file makes them from packets, and packets from bytes that another
+//! process wrote. It does not read or write the word of the link, and does not know payloads.
 //! ```text
-//!  0  u32  sequence        the link's: written last, it publishes the slot
-//!  4  u8   version << 4    1
-//!  5  u8   kind
-//!  6  u16  flags           kind-specific, see below
-//!  8  u16  epoch
-//! 10  u16  credit packets read
-//! 12  u32  granted total
-//! 16  u32  origin
-//! 20  u32  number
-//! 24  u32  payload bytes
-//! 28  ..   by kind, to byte 32 (more), 48 (eager), 56 or 64
+//! byte  0    4        28                       48 (eager)    32 (more)    56 (other kinds with payload)
+//!       word  common   fields of the kind       payload ...
 //! ```
-//! All fields are little-endian. This file does not read or write the sequence, and does not know payloads.
+
+mod extension;
+pub mod layout;
 
 use crate::event::Transfer;
 use crate::packet::{Body, Marks, Packet, Space};
+pub use extension::{EXTENSION_BYTES, LinkExtension, TAG_BYTES, split_extension};
+use layout::{
+    ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, COMMON_BYTES, Common, FOR_WRITING, HAS_DATA, Header, Kind, LAST,
+    MARKS, REFUSED, RENDEZVOUS_ONLY, TAGGED,
+};
+use zerocopy::{FromZeros, TryFromBytes, transmute, transmute_ref};
 
 /// Version of the format. Attach refuses a mailbox of another version; `decode` rejects a packet of another version.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Bytes of a header slot.
 pub const SLOT_BYTES: usize = 64;
 
-const TAGGED: u16 = 1 << 0;
-const HAS_DATA: u16 = 1 << 1;
-const ACKNOWLEDGE: u16 = 1 << 2;
-const LAST: u16 = 1 << 3;
-const REFUSED: u16 = 1 << 4;
-const FOR_WRITING: u16 = 1 << 5;
-const RENDEZVOUS_ONLY: u16 = 1 << 6;
-const BACKLOGGED: u16 = 1 << 7;
-const KNOWN_FLAGS: u16 = (1 << 8) - 1;
-
-const EAGER: u8 = 1;
-const MORE: u8 = 2;
-const RENDEZVOUS: u8 = 3;
-const CREDIT: u8 = 4;
-const FINISHED: u8 = 5;
-const FETCH: u8 = 6;
-const PIECE: u8 = 7;
-const WRITE: u8 = 8;
-const READ: u8 = 9;
-const LOCATE: u8 = 10;
-const LOCATED: u8 = 11;
-const WRITTEN: u8 = 12;
-const GOODBYE: u8 = 13;
-const RETURN_REQUEST: u8 = 14;
-const RETURN_RESPONSE: u8 = 15;
-const DETACH: u8 = 16;
+/// Header of an `eager` packet without acknowledgement. Unit: bytes.
+pub const EAGER_HEADER_BYTES: usize = Kind::Eager.header_bytes(false);
+/// Header of a `more` packet. Unit: bytes.
+pub const MORE_HEADER_BYTES: usize = Kind::More.header_bytes(false);
+/// Header of a packet of another kind with payload. Unit: bytes.
+pub const REMOTE_HEADER_BYTES: usize = Kind::Write.header_bytes(false);
 
 /// Why a header is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
+    /// Fewer bytes than the header and the payload have.
+    #[error("a packet of {have_bytes} bytes, needed are {need_bytes}")]
+    Truncated {
+        /// Length of the packet.
+        have_bytes: usize,
+        /// Length that it must have at least.
+        need_bytes: usize,
+    },
     /// Another version of the format.
-    #[error("packet version {have}, this is version {VERSION}")]
+    #[error("packet version {have}, allowed is {VERSION}")]
     Version {
         /// The value in the header.
         have: u8,
     },
     /// No such kind.
-    #[error("packet kind {have}, known are 1 to {DETACH}")]
+    #[error("packet kind {have}, known are 1 to {}", Kind::ALL.len())]
     Kind {
         /// The value in the header.
         have: u8,
     },
-    /// Unknown flag bits.
-    #[error("packet flags {have:#06x}, known are {KNOWN_FLAGS:#06x}")]
+    /// Flag bits that are unknown, or that this kind does not have.
+    #[error("packet flags {have:#06x}, allowed are {allowed:#06x}")]
     Flags {
         /// The value in the header.
         have: u16,
+        /// All flags of this kind.
+        allowed: u16,
     },
     /// More payload than a packet of this link may carry, or payload in a kind without payload.
     #[error("{have_bytes} payload bytes, allowed are 0 to {allowed_bytes}")]
@@ -88,164 +79,188 @@ pub enum PacketError {
         /// Length of the message.
         length_bytes: u32,
     },
+    /// A `write` packet that is not the last, although no byte of the write is left.
+    #[error("0 bytes left after a packet that is not the last of its write")]
+    NothingLeft,
 }
 
-type Slot = [u8; SLOT_BYTES];
+/// The first slot of a packet.
+pub type Slot = [u8; SLOT_BYTES];
 
-#[inline(always)]
-fn put<const N: usize>(slot: &mut Slot, at: usize, bytes: [u8; N]) {
-    slot[at..at + N].copy_from_slice(&bytes);
-}
-#[inline(always)]
-fn take<const N: usize>(slot: &Slot, at: usize) -> [u8; N] {
-    let mut bytes = [0; N];
-    bytes.copy_from_slice(&slot[at..at + N]);
-    bytes
-}
-#[inline(always)]
-fn take_u32(slot: &Slot, at: usize) -> u32 {
-    u32::from_le_bytes(take(slot, at))
-}
-#[inline(always)]
-fn take_u64(slot: &Slot, at: usize) -> u64 {
-    u64::from_le_bytes(take(slot, at))
+/// The header of `packet`, with 0 as the word of the link. Payload follows at [`crate::Geometry::header_bytes`] of
+/// [`crate::Geometry::SHARED_MEMORY`].
+pub fn encode(packet: &Packet) -> Slot {
+    let (kind, flags, body) = encode_body(&packet.body);
+    header(packet, kind, flags, body)
 }
 
-/// The header of an eager packet without acknowledgement, which most packets are: bytes 4 to 7, and the next five words
-/// of eight bytes. For writers that store them into shared memory word by word. Small stores that are read back in
-/// larger loads would stall until the core's store buffer has drained. `None`: use [`encode`].
+/// As [`encode`], inlined, for an eager packet without acknowledgement, which most packets are. Only the first
+/// [`EAGER_HEADER_BYTES`] bytes are its header. `None`: another packet.
 #[inline(always)]
-pub fn eager_words(packet: &Packet) -> Option<(u32, [u64; 5])> {
-    let Body::Eager { space, tag, data, length, acknowledge: None } = packet.body else { return None };
-    let flags = mark_flags(packet.marks) | space_flag(space) | data_flag(data);
-    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-    let first = u32::from(VERSION << 4) | u32::from(EAGER) << 8 | u32::from(flags) << 16;
-    let counts = u32::from(packet.epoch) | u32::from(packet.credit_packets_read) << 16;
-    let words = [
-        pair(counts, packet.granted_total),
-        pair(packet.origin, packet.number),
-        pair(packet.payload_bytes, length),
-        tag,
-        data.unwrap_or(0),
-    ];
-    Some((first, words))
+pub fn encode_eager(packet: &Packet) -> Option<Slot> {
+    match packet.body {
+        Body::Eager { space, tag, data, length, acknowledge: None } => {
+            let (flags, body) = encode_eager_body(space, tag, data, length, None);
+            Some(header(packet, Kind::Eager, flags, body))
+        }
+        _ => None,
+    }
 }
 
-/// Writes the header of `packet` into the first bytes of `slot`; the payload follows at
-/// [`crate::Geometry::header_bytes`] of [`crate::Geometry::SHARED_MEMORY`].
-pub fn encode(packet: &Packet, slot: &mut Slot) {
-    let mut flags = 0;
-    let kind = match packet.body {
+#[inline(always)]
+fn header(packet: &Packet, kind: Kind, flags: u16, body: [u8; BODY_BYTES]) -> Slot {
+    let common = Common {
+        word: 0.into(),
+        version: VERSION,
+        kind: kind as u8,
+        flags: (mark_flags(packet.marks) | flags).into(),
+        epoch: packet.epoch.into(),
+        credit_packets_read: packet.credit_packets_read.into(),
+        granted_total: packet.granted_total.into(),
+        wanted_total: packet.wanted_total.into(),
+        number: packet.number.into(),
+        payload_bytes: packet.payload_bytes.into(),
+        unused: [],
+    };
+    transmute!(Header { common, body })
+}
+
+#[inline(always)]
+fn encode_eager_body(
+    space: Space,
+    tag: u64,
+    data: Option<u64>,
+    length: u32,
+    acknowledge: Option<Transfer>,
+) -> (u16, [u8; BODY_BYTES]) {
+    let flags = space_flag(space) | data_flag(data) | flag(acknowledge.is_some(), ACKNOWLEDGE);
+    let fields = layout::Eager {
+        length: length.into(),
+        tag: tag.into(),
+        data: data.unwrap_or(0).into(),
+        transfer: acknowledge.map_or(0, |transfer| transfer.0).into(),
+        ..FromZeros::new_zeroed()
+    };
+    (flags, transmute!(fields))
+}
+
+/// Kind, flags and fields of a packet with this body.
+fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
+    match *body {
         Body::Eager { space, tag, data, length, acknowledge } => {
-            flags |= space_flag(space) | data_flag(data);
-            put(slot, 28, length.to_le_bytes());
-            put(slot, 32, tag.to_le_bytes());
-            put(slot, 40, data.unwrap_or(0).to_le_bytes());
-            if let Some(transfer) = acknowledge {
-                flags |= ACKNOWLEDGE;
-                put(slot, 48, transfer.0.to_le_bytes());
-            }
-            EAGER
+            let (flags, fields) = encode_eager_body(space, tag, data, length, acknowledge);
+            (Kind::Eager, flags, fields)
         }
         Body::More { offset } => {
-            put(slot, 28, offset.to_le_bytes());
-            MORE
+            let fields = layout::More { offset: offset.into(), ..FromZeros::new_zeroed() };
+            (Kind::More, 0, transmute!(fields))
         }
         Body::Rendezvous { space, tag, data, length, address, transfer } => {
-            flags |= space_flag(space) | data_flag(data);
-            put(slot, 28, transfer.0.to_le_bytes());
-            put(slot, 32, tag.to_le_bytes());
-            put(slot, 40, data.unwrap_or(0).to_le_bytes());
-            put(slot, 48, length.to_le_bytes());
-            put(slot, 56, address.to_le_bytes());
-            RENDEZVOUS
+            let fields = layout::Rendezvous {
+                transfer: transfer.0.into(),
+                tag: tag.into(),
+                data: data.unwrap_or(0).into(),
+                length: length.into(),
+                address: address.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Rendezvous, space_flag(space) | data_flag(data), transmute!(fields))
         }
-        Body::Credit => CREDIT,
+        Body::Credit => (Kind::Credit, 0, [0; _]),
         Body::Finished { transfer, count, refused } => {
-            flags |= if refused { REFUSED } else { 0 };
-            put(slot, 28, transfer.0.to_le_bytes());
-            put(slot, 32, count.to_le_bytes());
-            FINISHED
+            let fields = layout::Finished {
+                transfer: transfer.0.into(),
+                count: count.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Finished, flag(refused, REFUSED), transmute!(fields))
         }
         Body::Fetch { transfer, reply, length } => {
-            put(slot, 28, transfer.0.to_le_bytes());
-            put(slot, 32, reply.0.to_le_bytes());
-            put(slot, 40, length.to_le_bytes());
-            FETCH
+            let fields = layout::Fetch {
+                transfer: transfer.0.into(),
+                reply: reply.0.into(),
+                length: length.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Fetch, 0, transmute!(fields))
         }
         Body::Piece { transfer, offset, last } => {
-            flags |= if last { LAST } else { 0 };
-            put(slot, 28, transfer.0.to_le_bytes());
-            put(slot, 32, offset.to_le_bytes());
-            PIECE
+            let fields = layout::Piece {
+                transfer: transfer.0.into(),
+                offset: offset.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Piece, flag(last, LAST), transmute!(fields))
         }
         Body::Write { transfer, key, offset, left, data } => {
-            flags |= data_flag(data) | if left == 0 { LAST } else { 0 };
-            put(slot, 28, transfer.0.to_le_bytes());
-            put(slot, 32, key.to_le_bytes());
-            put(slot, 40, offset.to_le_bytes());
-            put(slot, 48, if left == 0 { data.unwrap_or(0) } else { left }.to_le_bytes());
-            WRITE
+            let last = left == 0;
+            let flags = if last { LAST | data_flag(data) } else { 0 };
+            let fields = layout::Write {
+                transfer: transfer.0.into(),
+                key: key.into(),
+                offset: offset.into(),
+                left_or_data: if last { data.unwrap_or(0) } else { left }.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Write, flags, transmute!(fields))
         }
         Body::Read { transfer, key, offset, length } => {
-            put(slot, 28, transfer.0.to_le_bytes());
-            put(slot, 32, key.to_le_bytes());
-            put(slot, 40, offset.to_le_bytes());
-            put(slot, 48, length.to_le_bytes());
-            READ
+            (Kind::Read, 0, encode_range(transfer, key, offset, length))
         }
         Body::Locate { transfer, key, offset, length, write } => {
-            flags |= if write { FOR_WRITING } else { 0 };
-            put(slot, 28, transfer.0.to_le_bytes());
-            put(slot, 32, key.to_le_bytes());
-            put(slot, 40, offset.to_le_bytes());
-            put(slot, 48, length.to_le_bytes());
-            LOCATE
+            (Kind::Locate, flag(write, FOR_WRITING), encode_range(transfer, key, offset, length))
         }
         Body::Located { transfer, key, offset, address, refused } => {
-            flags |= if refused { REFUSED } else { 0 };
-            put(slot, 28, transfer.0.to_le_bytes());
-            put(slot, 32, key.to_le_bytes());
-            put(slot, 40, offset.to_le_bytes());
-            put(slot, 48, address.to_le_bytes());
-            LOCATED
+            let fields = layout::Located {
+                transfer: transfer.0.into(),
+                key: key.into(),
+                offset: offset.into(),
+                address: address.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Located, flag(refused, REFUSED), transmute!(fields))
         }
-        Body::Goodbye => GOODBYE,
-        Body::ReturnRequest => RETURN_REQUEST,
-        Body::ReturnResponse { credits } => {
-            put(slot, 28, credits.to_le_bytes());
-            RETURN_RESPONSE
-        }
-        Body::Detach => DETACH,
         Body::Written { data, bytes } => {
-            put(slot, 32, data.to_le_bytes());
-            put(slot, 40, bytes.to_le_bytes());
-            WRITTEN
+            let fields =
+                layout::Written { data: data.into(), length: bytes.into(), ..FromZeros::new_zeroed() };
+            (Kind::Written, 0, transmute!(fields))
         }
+        Body::Goodbye => (Kind::Goodbye, 0, [0; _]),
+        Body::ReturnRequest => (Kind::ReturnRequest, 0, [0; _]),
+        Body::ReturnResponse { credits } => {
+            let fields = layout::ReturnResponse { credits: credits.into(), ..FromZeros::new_zeroed() };
+            (Kind::ReturnResponse, 0, transmute!(fields))
+        }
+        Body::Detach => (Kind::Detach, 0, [0; _]),
+    }
+}
+
+fn encode_range(transfer: Transfer, key: u64, offset: u64, length: u64) -> [u8; BODY_BYTES] {
+    let fields = layout::Range {
+        transfer: transfer.0.into(),
+        key: key.into(),
+        offset: offset.into(),
+        length: length.into(),
+        ..FromZeros::new_zeroed()
     };
-    let flags = mark_flags(packet.marks) | flags;
-    put(slot, 4, [VERSION << 4, kind]);
-    put(slot, 6, flags.to_le_bytes());
-    put(slot, 8, packet.epoch.to_le_bytes());
-    put(slot, 10, packet.credit_packets_read.to_le_bytes());
-    put(slot, 12, packet.granted_total.to_le_bytes());
-    put(slot, 16, packet.origin.to_le_bytes());
-    put(slot, 20, packet.number.to_le_bytes());
-    put(slot, 24, packet.payload_bytes.to_le_bytes());
+    transmute!(fields)
 }
 
 #[inline(always)]
+fn flag(set: bool, flag: u16) -> u16 {
+    if set { flag } else { 0 }
+}
+#[inline(always)]
 fn space_flag(space: Space) -> u16 {
-    if space == Space::Tagged { TAGGED } else { 0 }
+    flag(space == Space::Tagged, TAGGED)
 }
 #[inline(always)]
 fn mark_flags(marks: Marks) -> u16 {
-    (if marks.rendezvous_only { RENDEZVOUS_ONLY } else { 0 })
-        | (if marks.backlogged { BACKLOGGED } else { 0 })
+    flag(marks.rendezvous_only, RENDEZVOUS_ONLY) | flag(marks.backlogged, BACKLOGGED)
 }
 #[inline(always)]
 fn data_flag(data: Option<u64>) -> u16 {
-    if data.is_some() { HAS_DATA } else { 0 }
+    flag(data.is_some(), HAS_DATA)
 }
 
 /// Decodes and checks a header. `max_payload_bytes` is the maximum for a packet of this link.
@@ -263,130 +278,206 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
 /// As [`decode`]. Then `packet` has any value.
 #[inline(always)]
 pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> Result<(), PacketError> {
-    let [version, kind] = take(slot, 4);
-    if version != VERSION << 4 {
-        return Err(PacketError::Version { have: version >> 4 });
-    }
-    let flags = u16::from_le_bytes(take(slot, 6));
-    if flags & !KNOWN_FLAGS != 0 {
-        return Err(PacketError::Flags { have: flags });
-    }
-    let payload_bytes = take_u32(slot, 24);
-    // The most common kind, without a jump table.
-    if kind == EAGER {
-        let length_bytes = take_u32(slot, 28);
-        if payload_bytes > max_payload_bytes {
-            return Err(PacketError::Payload { have_bytes: payload_bytes, allowed_bytes: max_payload_bytes });
-        }
-        if payload_bytes > length_bytes {
-            return Err(PacketError::Length { have_bytes: payload_bytes, length_bytes });
-        }
-        packet.body = eager(slot, flags);
-    } else if kind == CREDIT && payload_bytes == 0 {
+    let header: &Header = transmute_ref!(slot);
+    let common = &header.common;
+    let flags = common.flags.get();
+    let payload_bytes = common.payload_bytes.get();
+    let eager: &layout::Eager = transmute_ref!(&header.body);
+    // The two most common kinds, without a table.
+    const PLAIN_EAGER_FLAGS: u16 = Kind::Eager.flags() & !ACKNOWLEDGE;
+    let kind = [common.version, common.kind];
+    if kind == [VERSION, Kind::Eager as u8]
+        && flags & !PLAIN_EAGER_FLAGS == 0
+        && payload_bytes <= max_payload_bytes
+        && payload_bytes <= eager.length.get()
+    {
+        packet.body = decode_eager(eager, flags, None);
+    } else if kind == [VERSION, Kind::Credit as u8] && flags & !MARKS == 0 && payload_bytes == 0 {
         packet.body = Body::Credit;
     } else {
-        packet.body = decode_other(slot, kind, flags, payload_bytes, max_payload_bytes)?;
+        packet.body = decode_other(header, max_payload_bytes)?;
     }
-    packet.epoch = u16::from_le_bytes(take(slot, 8));
-    packet.credit_packets_read = u16::from_le_bytes(take(slot, 10));
-    packet.granted_total = take_u32(slot, 12);
-    packet.origin = take_u32(slot, 16);
-    packet.number = take_u32(slot, 20);
+    packet.epoch = common.epoch.get();
+    packet.credit_packets_read = common.credit_packets_read.get();
+    packet.granted_total = common.granted_total.get();
+    packet.wanted_total = common.wanted_total.get();
+    packet.number = common.number.get();
     packet.payload_bytes = payload_bytes;
     packet.marks =
         Marks { rendezvous_only: flags & RENDEZVOUS_ONLY != 0, backlogged: flags & BACKLOGGED != 0 };
     Ok(())
 }
 
+/// Decodes and checks the packet at the beginning of `bytes`, for links whose packets are as long as they need to be.
+/// Returns the length of its header too; payload follows there.
+///
+/// # Errors
+/// As [`decode`], and [`PacketError::Truncated`] if header or payload are longer than `bytes`.
+pub fn decode_bytes(bytes: &[u8], max_payload_bytes: u32) -> Result<(Packet, usize), PacketError> {
+    let have_bytes = bytes.len();
+    let needs = |need_bytes| match have_bytes < need_bytes {
+        true => Err(PacketError::Truncated { have_bytes, need_bytes }),
+        false => Ok(()),
+    };
+    needs(COMMON_BYTES)?;
+    let mut slot = [0; SLOT_BYTES];
+    let head_bytes = have_bytes.min(SLOT_BYTES);
+    slot[..head_bytes].copy_from_slice(&bytes[..head_bytes]);
+    let header: &Header = transmute_ref!(&slot);
+    let (kind, flags) = check(&header.common)?;
+    let header_bytes = kind.header_bytes(flags & ACKNOWLEDGE != 0);
+    needs(header_bytes)?;
+    let packet = decode(&slot, max_payload_bytes)?;
+    needs(header_bytes + packet.payload_bytes as usize)?;
+    Ok((packet, header_bytes))
+}
+
+/// Checks version, kind and flags.
+fn check(common: &Common) -> Result<(Kind, u16), PacketError> {
+    if common.version != VERSION {
+        return Err(PacketError::Version { have: common.version });
+    }
+    let kind =
+        Kind::try_read_from_bytes(&[common.kind]).map_err(|_| PacketError::Kind { have: common.kind })?;
+    let flags = common.flags.get();
+    match flags & !kind.flags() {
+        0 => Ok((kind, flags)),
+        _ => Err(PacketError::Flags { have: flags, allowed: kind.flags() }),
+    }
+}
+
+/// The body of any packet, with its payload size checked.
+#[inline(never)]
+fn decode_other(header: &Header, max_payload_bytes: u32) -> Result<Body, PacketError> {
+    let (kind, flags) = check(&header.common)?;
+    let have_bytes = header.common.payload_bytes.get();
+    let allowed_bytes = if kind.carries_payload() { max_payload_bytes } else { 0 };
+    if have_bytes > allowed_bytes {
+        return Err(PacketError::Payload { have_bytes, allowed_bytes });
+    }
+    let body = decode_body(&header.body, kind, flags)?;
+    match body {
+        Body::Eager { length, .. } if have_bytes > length => {
+            Err(PacketError::Length { have_bytes, length_bytes: length })
+        }
+        _ => Ok(body),
+    }
+}
+
 #[inline(always)]
-fn space_of(flags: u16) -> Space {
+fn decode_space(flags: u16) -> Space {
     if flags & TAGGED != 0 { Space::Tagged } else { Space::Untagged }
 }
 
 #[inline(always)]
-fn eager(slot: &Slot, flags: u16) -> Body {
+fn decode_eager(fields: &layout::Eager, flags: u16, acknowledge: Option<Transfer>) -> Body {
     Body::Eager {
-        space: space_of(flags),
-        tag: take_u64(slot, 32),
-        data: (flags & HAS_DATA != 0).then(|| take_u64(slot, 40)),
-        length: take_u32(slot, 28),
-        acknowledge: (flags & ACKNOWLEDGE != 0).then(|| Transfer(take_u32(slot, 48))),
+        space: decode_space(flags),
+        tag: fields.tag.get(),
+        data: (flags & HAS_DATA != 0).then(|| fields.data.get()),
+        length: fields.length.get(),
+        acknowledge,
     }
 }
 
-/// The body of all kinds but the most common, with its payload size checked.
-#[inline(never)]
-fn decode_other(
-    slot: &Slot,
-    kind: u8,
-    flags: u16,
-    payload_bytes: u32,
-    max_payload_bytes: u32,
-) -> Result<Body, PacketError> {
-    let body = body_of_other(slot, kind, flags)?;
-    let allowed_bytes = match body {
-        Body::More { .. } | Body::Piece { .. } | Body::Write { .. } => max_payload_bytes,
-        _ => 0,
-    };
-    match payload_bytes > allowed_bytes {
-        true => Err(PacketError::Payload { have_bytes: payload_bytes, allowed_bytes }),
-        false => Ok(body),
-    }
-}
-
-fn body_of_other(slot: &Slot, kind: u8, flags: u16) -> Result<Body, PacketError> {
-    let space = space_of(flags);
-    let last = flags & LAST != 0;
+fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body, PacketError> {
     let refused = flags & REFUSED != 0;
-    let data = |at| (flags & HAS_DATA != 0).then(|| take_u64(slot, at));
-    let transfer = Transfer(take_u32(slot, 28));
+    let last = flags & LAST != 0;
+    let has_data = flags & HAS_DATA != 0;
     Ok(match kind {
-        MORE => Body::More { offset: transfer.0 },
-        RENDEZVOUS => Body::Rendezvous {
-            space,
-            tag: take_u64(slot, 32),
-            data: data(40),
-            length: take_u64(slot, 48),
-            address: take_u64(slot, 56),
-            transfer,
-        },
-        CREDIT => Body::Credit,
-        FINISHED => Body::Finished { transfer, count: take_u32(slot, 32), refused },
-        FETCH => Body::Fetch { transfer, reply: Transfer(take_u32(slot, 32)), length: take_u64(slot, 40) },
-        PIECE => Body::Piece { transfer, offset: take_u64(slot, 32), last },
-        WRITE => {
-            let left = if last { 0 } else { take_u64(slot, 48) };
-            if !last && left == 0 {
-                return Err(PacketError::Flags { have: flags });
-            }
-            let data = if last { data(48) } else { None };
-            Body::Write { transfer, key: take_u64(slot, 32), offset: take_u64(slot, 40), left, data }
+        Kind::Eager => {
+            let fields: &layout::Eager = transmute_ref!(bytes);
+            let acknowledge = (flags & ACKNOWLEDGE != 0).then(|| Transfer(fields.transfer.get()));
+            decode_eager(fields, flags, acknowledge)
         }
-        READ => Body::Read {
-            transfer,
-            key: take_u64(slot, 32),
-            offset: take_u64(slot, 40),
-            length: take_u64(slot, 48),
-        },
-        LOCATE => Body::Locate {
-            transfer,
-            key: take_u64(slot, 32),
-            offset: take_u64(slot, 40),
-            length: take_u64(slot, 48),
-            write: flags & FOR_WRITING != 0,
-        },
-        LOCATED => Body::Located {
-            transfer,
-            key: take_u64(slot, 32),
-            offset: take_u64(slot, 40),
-            address: take_u64(slot, 48),
-            refused,
-        },
-        WRITTEN => Body::Written { data: take_u64(slot, 32), bytes: take_u64(slot, 40) },
-        GOODBYE => Body::Goodbye,
-        DETACH => Body::Detach,
-        RETURN_REQUEST => Body::ReturnRequest,
-        RETURN_RESPONSE => Body::ReturnResponse { credits: transfer.0 },
-        have => return Err(PacketError::Kind { have }),
+        Kind::More => {
+            let fields: &layout::More = transmute_ref!(bytes);
+            Body::More { offset: fields.offset.get() }
+        }
+        Kind::Rendezvous => {
+            let fields: &layout::Rendezvous = transmute_ref!(bytes);
+            Body::Rendezvous {
+                space: decode_space(flags),
+                tag: fields.tag.get(),
+                data: has_data.then(|| fields.data.get()),
+                length: fields.length.get(),
+                address: fields.address.get(),
+                transfer: Transfer(fields.transfer.get()),
+            }
+        }
+        Kind::Credit => Body::Credit,
+        Kind::Finished => {
+            let fields: &layout::Finished = transmute_ref!(bytes);
+            Body::Finished { transfer: Transfer(fields.transfer.get()), count: fields.count.get(), refused }
+        }
+        Kind::Fetch => {
+            let fields: &layout::Fetch = transmute_ref!(bytes);
+            Body::Fetch {
+                transfer: Transfer(fields.transfer.get()),
+                reply: Transfer(fields.reply.get()),
+                length: fields.length.get(),
+            }
+        }
+        Kind::Piece => {
+            let fields: &layout::Piece = transmute_ref!(bytes);
+            Body::Piece { transfer: Transfer(fields.transfer.get()), offset: fields.offset.get(), last }
+        }
+        Kind::Write => {
+            let fields: &layout::Write = transmute_ref!(bytes);
+            let left = if last { 0 } else { fields.left_or_data.get() };
+            if !last && has_data {
+                return Err(PacketError::Flags { have: flags, allowed: kind.flags() & !HAS_DATA });
+            }
+            if !last && left == 0 {
+                return Err(PacketError::NothingLeft);
+            }
+            Body::Write {
+                transfer: Transfer(fields.transfer.get()),
+                key: fields.key.get(),
+                offset: fields.offset.get(),
+                left,
+                data: has_data.then(|| fields.left_or_data.get()),
+            }
+        }
+        Kind::Read => {
+            let fields: &layout::Range = transmute_ref!(bytes);
+            Body::Read {
+                transfer: Transfer(fields.transfer.get()),
+                key: fields.key.get(),
+                offset: fields.offset.get(),
+                length: fields.length.get(),
+            }
+        }
+        Kind::Locate => {
+            let fields: &layout::Range = transmute_ref!(bytes);
+            Body::Locate {
+                transfer: Transfer(fields.transfer.get()),
+                key: fields.key.get(),
+                offset: fields.offset.get(),
+                length: fields.length.get(),
+                write: flags & FOR_WRITING != 0,
+            }
+        }
+        Kind::Located => {
+            let fields: &layout::Located = transmute_ref!(bytes);
+            Body::Located {
+                transfer: Transfer(fields.transfer.get()),
+                key: fields.key.get(),
+                offset: fields.offset.get(),
+                address: fields.address.get(),
+                refused,
+            }
+        }
+        Kind::Written => {
+            let fields: &layout::Written = transmute_ref!(bytes);
+            Body::Written { data: fields.data.get(), bytes: fields.length.get() }
+        }
+        Kind::Goodbye => Body::Goodbye,
+        Kind::ReturnRequest => Body::ReturnRequest,
+        Kind::ReturnResponse => {
+            let fields: &layout::ReturnResponse = transmute_ref!(bytes);
+            Body::ReturnResponse { credits: fields.credits.get() }
+        }
+        Kind::Detach => Body::Detach,
     })
 }

@@ -93,7 +93,7 @@ struct Train {
     // Common fields of all packets.
     epoch: u16,
     credit_packets_read: u16,
-    origin: u32,
+    wanted_total: u32,
     number: u32,
     marks: Marks,
     /// Payload of the first packet, of each packet in the middle, and of the last one. Unit: bytes.
@@ -127,7 +127,7 @@ impl Train {
         let continues = offset == last_offset + self.last_bytes
             && packet.epoch == self.epoch
             && packet.credit_packets_read == self.credit_packets_read
-            && packet.origin == self.origin
+            && packet.wanted_total == self.wanted_total
             && packet.number == self.number
             && packet.marks == self.marks;
         if !continues || self.last_granted_total != self.granted_total {
@@ -152,7 +152,7 @@ impl Train {
             epoch: self.epoch,
             credit_packets_read: self.credit_packets_read,
             granted_total: self.granted_total,
-            origin: self.origin,
+            wanted_total: self.wanted_total,
             number: self.number,
             payload_bytes: self.first_bytes,
             marks: self.marks,
@@ -225,15 +225,23 @@ impl Trains {
         spacing_ps: Picoseconds,
         called_at: Picoseconds,
     ) -> TrainId {
-        let Packet { epoch, credit_packets_read, granted_total, origin, number, payload_bytes, marks, body } =
-            *packet;
+        let Packet {
+            epoch,
+            credit_packets_read,
+            granted_total,
+            wanted_total,
+            number,
+            payload_bytes,
+            marks,
+            body,
+        } = *packet;
         let train = Train {
             from,
             to,
             first: First::of(body, called_at),
             epoch,
             credit_packets_read,
-            origin,
+            wanted_total,
             number,
             marks,
             first_bytes: payload_bytes,

@@ -1,0 +1,53 @@
+//! The link extension: what a datagram has in front of its packets on links that can lose them.
+//!
+//! It acknowledges datagrams. It does not order packets: the word of the link in each packet does. It does not know how
+//! a tag is made.
+//! ```text
+//! byte  0           24                                   end - 16        end
+//!       extension   packet, packet, ...                  tag, on links that others can write to
+//! ```
+
+use super::layout::{Field, structure};
+use super::{PacketError, VERSION};
+use core::mem::{offset_of, size_of};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Length of the extension. Unit: bytes.
+pub const EXTENSION_BYTES: usize = LinkExtension::FIELD_BYTES;
+/// Length of the authentication tag. Unit: bytes.
+pub const TAG_BYTES: usize = 16;
+
+structure! {
+    /// The link extension.
+    LinkExtension(0, LinkExtension::FIELD_BYTES) {
+        /// Version of the format.
+        version: u8,
+        /// Must be 0.
+        flags: u8,
+        /// The sender's lane lease. It selects the key.
+        lease: U16,
+        /// Number of the datagram, modulo 2^32. Each transmission has a new one.
+        number: U32,
+        /// All datagrams of the destination before this number have arrived.
+        acknowledged: U32,
+        /// The latest datagram of the destination that has arrived.
+        latest: U32,
+        /// Bit i: the datagram with the number `latest` - 1 - i has arrived.
+        arrived: U64,
+    }
+}
+
+/// Splits a datagram into its extension and the rest, and checks the extension.
+///
+/// # Errors
+/// [`PacketError::Truncated`], [`PacketError::Version`], [`PacketError::Flags`].
+pub fn split_extension(datagram: &[u8]) -> Result<(LinkExtension, &[u8]), PacketError> {
+    let (extension, rest) = LinkExtension::read_from_prefix(datagram)
+        .map_err(|_| PacketError::Truncated { have_bytes: datagram.len(), need_bytes: EXTENSION_BYTES })?;
+    match extension {
+        LinkExtension { version, .. } if version != VERSION => Err(PacketError::Version { have: version }),
+        LinkExtension { flags: 0, .. } => Ok((extension, rest)),
+        LinkExtension { flags, .. } => Err(PacketError::Flags { have: flags.into(), allowed: 0 }),
+    }
+}

@@ -1,0 +1,378 @@
+//! The bytes of packet headers, as structures of little-endian numbers.
+//!
+//! Every structure has alignment 1, so any bytes of its length can be viewed as it. The reference page of the packet
+//! format is made from the documentation of the items in this file (`weir reference pages`).
+
+use super::SLOT_BYTES;
+use core::mem::{offset_of, size_of};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
+
+/// A field of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name in the code.
+    pub name: &'static str,
+    /// Where it begins in the packet, or in the extension. Unit: bytes.
+    pub offset: usize,
+    /// Its length. Unit: bytes.
+    pub bytes: usize,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// A structure of a header. Its fields are without gaps, and unused bytes follow up to `length`. In a packet it begins
+/// at byte `first`.
+macro_rules! structure {
+    (
+        $(#[doc = $about:literal])*
+        $name:ident($first:expr, $length:expr) { $($(#[doc = $doc:literal])* $field:ident: $type:ty,)* }
+    ) => {
+        $(#[doc = $about])*
+        #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(C)]
+        pub struct $name {
+            $($(#[doc = $doc])* pub $field: $type,)*
+            /// Written as 0, not read.
+            pub unused: [u8; $length - $name::FIELD_BYTES],
+        }
+
+        impl $name {
+            /// Length of all fields. Unit: bytes.
+            pub const FIELD_BYTES: usize = 0 $(+ size_of::<$type>())*;
+            /// The fields.
+            pub const FIELDS: &'static [Field] = &[$(Field {
+                name: stringify!($field),
+                offset: $first + offset_of!($name, $field),
+                bytes: size_of::<$type>(),
+                meaning: concat!($($doc),*),
+            },)*];
+        }
+    };
+}
+
+pub(super) use structure;
+
+/// Where the fields of a kind begin: the length of [`Common`]. Unit: bytes.
+pub const COMMON_BYTES: usize = Common::FIELD_BYTES;
+/// Most bytes of the fields of a kind.
+pub const BODY_BYTES: usize = SLOT_BYTES - COMMON_BYTES;
+
+/// The header of a packet, as a whole slot. It may include payload.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Header {
+    /// The fields of every packet.
+    pub common: Common,
+    /// The fields of its kind.
+    pub body: [u8; BODY_BYTES],
+}
+
+structure! {
+    /// The fields of every packet.
+    Common(0, Common::FIELD_BYTES) {
+        /// Belongs to the link; in shared memory it publishes the slot, and the sender writes it last.
+        word: U32,
+        /// Version of the format.
+        version: u8,
+        /// Number of the kind.
+        kind: u8,
+        /// Flags, see below.
+        flags: U16,
+        /// The destination's lane lease to which the credit packets read and the granted total refer.
+        epoch: U16,
+        /// `credit` packets of the destination that were read so far, modulo 2^16.
+        credit_packets_read: U16,
+        /// Slots granted to the destination so far, modulo 2^32.
+        granted_total: U32,
+        /// Slots that the sender has spent or still wants, modulo 2^32; 0 if its scheme does not say.
+        wanted_total: U32,
+        /// Message number of the pair, modulo 2^32; 0 if the packet belongs to no message.
+        number: U32,
+        /// Payload in this packet, at most 65,535.
+        payload_bytes: U32,
+    }
+}
+
+structure! {
+    /// The fields of `eager`. A packet without `acknowledge` has no transfer: payload begins there.
+    Eager(COMMON_BYTES, BODY_BYTES) {
+        /// Length of the whole message, bytes; at least the payload bytes of this packet.
+        length: U32,
+        /// Tag.
+        tag: U64,
+        /// Completion data, if `has data`.
+        data: U64,
+        /// The sender's transfer, if `acknowledge`.
+        transfer: U32,
+    }
+}
+
+structure! {
+    /// The fields of `more`.
+    More(COMMON_BYTES, BODY_BYTES) {
+        /// Offset of the payload in the message, bytes.
+        offset: U32,
+    }
+}
+
+structure! {
+    /// The fields of `rendezvous`.
+    Rendezvous(COMMON_BYTES, BODY_BYTES) {
+        /// The sender's transfer.
+        transfer: U32,
+        /// Tag.
+        tag: U64,
+        /// Completion data, if `has data`.
+        data: U64,
+        /// Length of the message, bytes.
+        length: U64,
+        /// Address of the payload in the sender's process; 0 if the receiver must use `fetch`.
+        address: U64,
+    }
+}
+
+structure! {
+    /// The fields of kinds without fields of their own.
+    Empty(COMMON_BYTES, BODY_BYTES) {}
+}
+
+structure! {
+    /// The fields of `finished`.
+    Finished(COMMON_BYTES, BODY_BYTES) {
+        /// First transfer of the destination that is complete.
+        transfer: U32,
+        /// Number of complete transfers from there on, at least 1.
+        count: U32,
+    }
+}
+
+structure! {
+    /// The fields of `fetch`.
+    Fetch(COMMON_BYTES, BODY_BYTES) {
+        /// The destination's transfer, from its `rendezvous`.
+        transfer: U32,
+        /// Transfer of the packet's sender; the pieces name it.
+        reply: U32,
+        /// Length to send, bytes.
+        length: U64,
+    }
+}
+
+structure! {
+    /// The fields of `piece`.
+    Piece(COMMON_BYTES, BODY_BYTES) {
+        /// The destination's transfer.
+        transfer: U32,
+        /// Offset of the payload in the requested range, bytes.
+        offset: U64,
+    }
+}
+
+structure! {
+    /// The fields of `write`.
+    Write(COMMON_BYTES, BODY_BYTES) {
+        /// The sender's transfer; `finished` names it after the last packet.
+        transfer: U32,
+        /// Key of the destination's memory region.
+        key: U64,
+        /// Offset in the region, bytes.
+        offset: U64,
+        /// Bytes of this write that follow, not 0; with `last`: completion data, if `has data`.
+        left_or_data: U64,
+    }
+}
+
+structure! {
+    /// The fields of `read` and `locate`.
+    Range(COMMON_BYTES, BODY_BYTES) {
+        /// The sender's transfer.
+        transfer: U32,
+        /// Key of the destination's memory region.
+        key: U64,
+        /// Offset in the region, bytes.
+        offset: U64,
+        /// Length, bytes.
+        length: U64,
+    }
+}
+
+structure! {
+    /// The fields of `located`.
+    Located(COMMON_BYTES, BODY_BYTES) {
+        /// The destination's transfer.
+        transfer: U32,
+        /// Key of the sender's memory region.
+        key: U64,
+        /// Offset in the region, bytes.
+        offset: U64,
+        /// Address in the sender's process; 0 if `refused`.
+        address: U64,
+    }
+}
+
+structure! {
+    /// The fields of `written`.
+    Written(COMMON_BYTES, BODY_BYTES) {
+        /// Completion data.
+        data: U64,
+        /// Length of the write, bytes.
+        length: U64,
+    }
+}
+
+structure! {
+    /// The fields of `return response`.
+    ReturnResponse(COMMON_BYTES, BODY_BYTES) {
+        /// Credits given back, slots; may be 0.
+        credits: U32,
+    }
+}
+
+/// A flag of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlagInfo {
+    /// Its bit.
+    pub bit: u32,
+    /// Its name.
+    pub name: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// The flags, each as a constant, and the list of them.
+macro_rules! flags {
+    ($($(#[doc = $doc:literal])* $flag:ident = $bit:literal, $name:literal;)*) => {
+        $($(#[doc = $doc])* pub(super) const $flag: u16 = 1 << $bit;)*
+
+        /// All flags, by bit.
+        pub const FLAGS: &[FlagInfo] =
+            &[$(FlagInfo { bit: $bit, name: $name, meaning: concat!($($doc),*) },)*];
+    };
+}
+
+flags! {
+    /// The message was sent by `fi_tsend`; otherwise by `fi_send`.
+    TAGGED = 0, "tagged";
+    /// The message carries completion data.
+    HAS_DATA = 1, "has data";
+    /// The sender waits for the match; `transfer` names its transfer.
+    ACKNOWLEDGE = 2, "acknowledge";
+    /// No further packet of this transfer follows.
+    LAST = 3, "last";
+    /// Bounds or access rights do not allow the operation.
+    REFUSED = 4, "refused";
+    /// The initiator writes; otherwise it reads.
+    FOR_WRITING = 5, "for writing";
+    /// The destination announces its messages and keeps their payload.
+    RENDEZVOUS_ONLY = 6, "rendezvous only";
+    /// The message waited for credit before it was sent.
+    BACKLOGGED = 7, "backlogged";
+}
+
+/// The flags of packets of every kind.
+pub(super) const MARKS: u16 = RENDEZVOUS_ONLY | BACKLOGGED;
+
+/// The kinds of packets, with name, fields and flags of each.
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])* $kind:ident = $number:literal, $name:literal, $fields:ident, $flags:expr;)*) => {
+        /// The kinds of packets.
+        #[derive(TryFromBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Kind {
+            $($(#[doc = $doc])* $kind = $number,)*
+        }
+
+        impl Kind {
+            /// All kinds, by number.
+            pub const ALL: &'static [Kind] = &[$(Kind::$kind),*];
+
+            /// Its name.
+            pub fn name(self) -> &'static str {
+                match self { $(Kind::$kind => $name,)* }
+            }
+
+            /// What it means.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Kind::$kind => concat!($($doc),*),)* }
+            }
+
+            /// The fields behind those that every packet has.
+            pub fn fields(self) -> &'static [Field] {
+                match self { $(Kind::$kind => $fields::FIELDS,)* }
+            }
+
+            /// Length of these fields. Unit: bytes.
+            const fn field_bytes(self) -> usize {
+                match self { $(Kind::$kind => $fields::FIELD_BYTES,)* }
+            }
+
+            /// The flags that a packet of this kind can have.
+            pub const fn flags(self) -> u16 {
+                MARKS | match self { $(Kind::$kind => $flags,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// First packet of a message that is sent whole.
+    Eager = 1, "eager", Eager, TAGGED | HAS_DATA | ACKNOWLEDGE;
+    /// Next packet of the message that the last `eager` of this pair began.
+    More = 2, "more", More, 0;
+    /// Announcement of a message (RTS); the payload stays with the sender.
+    Rendezvous = 3, "rendezvous", Rendezvous, TAGGED | HAS_DATA;
+    /// Returns credits; has slots of its own.
+    Credit = 4, "credit", Empty, 0;
+    /// Transfers of the destination are complete (FIN).
+    Finished = 5, "finished", Finished, REFUSED;
+    /// Asks for the payload of a rendezvous in packets (CTS).
+    Fetch = 6, "fetch", Fetch, 0;
+    /// Payload that `fetch` or `read` asked for.
+    Piece = 7, "piece", Piece, LAST;
+    /// Payload of a remote write.
+    Write = 8, "write", Write, LAST | HAS_DATA;
+    /// Asks for the bytes of a remote read.
+    Read = 9, "read", Range, 0;
+    /// Asks for the address of a memory region, for a direct copy.
+    Locate = 10, "locate", Range, FOR_WRITING;
+    /// Answer to `locate`.
+    Located = 11, "located", Located, REFUSED;
+    /// The initiator wrote directly after `locate`; carries the completion data.
+    Written = 12, "written", Written, 0;
+    /// The sender closes its endpoint and takes no further message.
+    Goodbye = 13, "goodbye", Empty, 0;
+    /// Dynamic credits: asks for the credits above the guaranteed ones.
+    ReturnRequest = 14, "return request", Empty, 0;
+    /// Dynamic credits: the credits that the sender gives back.
+    ReturnResponse = 15, "return response", ReturnResponse, 0;
+    /// Last packet in this lane; the sender returns the lane and its credits.
+    Detach = 16, "detach", Empty, 0;
+}
+
+impl Kind {
+    /// Length of the header of a packet of this kind. Payload begins behind it. Unit: bytes.
+    ///
+    /// `acknowledged`: an `eager` packet with a transfer.
+    pub const fn header_bytes(self, acknowledged: bool) -> usize {
+        match self {
+            Kind::Eager if !acknowledged => COMMON_BYTES + offset_of!(Eager, transfer),
+            // One length for all of them, that of the longest.
+            Kind::Eager | Kind::Piece | Kind::Write => COMMON_BYTES + Write::FIELD_BYTES,
+            _ => COMMON_BYTES + self.field_bytes(),
+        }
+    }
+
+    /// Whether packets of this kind can have payload.
+    pub const fn carries_payload(self) -> bool {
+        matches!(self, Kind::Eager | Kind::More | Kind::Piece | Kind::Write)
+    }
+}
+
+// A header leaves space for 8 bytes of payload in a cache line. The fields of kinds with payload end before it.
+const _: () = {
+    assert!(size_of::<Header>() == SLOT_BYTES);
+    assert!(Kind::Eager.header_bytes(false) + 16 == SLOT_BYTES);
+    assert!(Kind::Eager.header_bytes(true) + 8 == SLOT_BYTES);
+    assert!(Eager::FIELD_BYTES <= Write::FIELD_BYTES && Piece::FIELD_BYTES <= Write::FIELD_BYTES);
+};
