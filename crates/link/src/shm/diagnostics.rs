@@ -9,6 +9,7 @@ use super::{segment, segment_file};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Once;
+use weir_proto::wire::PacketError;
 
 /// Reports that one of two ranks uses credits and the other does not. `conditional`: this rank uses none.
 pub fn report_flow_mismatch(conditional: bool) {
@@ -87,6 +88,18 @@ pub fn report_other_lock_file(locks: &LockFile) {
              exclude weir.* from what cleans the directory",
             path.display()
         )
+    });
+}
+
+/// Reports that a peer has written something that is not a packet. `fault`: what is wrong with its header.
+pub fn report_malformed(fault: Option<PacketError>) {
+    static REPORTED: Once = Once::new();
+    print_once(&REPORTED, || {
+        let fault = match fault {
+            Some(fault) => fault.to_string(),
+            None => String::from("out of sequence, or longer than its lane"),
+        };
+        format!("lost a peer: it sent a malformed packet: {fault}; run one version of weir on all ranks")
     });
 }
 

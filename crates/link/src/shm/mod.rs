@@ -685,6 +685,7 @@ impl Link for ShmLink {
                 Some(Polled::Packet { from })
             }
             Err(ring::MalformedPacket) => {
+                diagnostics::report_malformed(ring::header_fault(&self.head));
                 self.refuse_lane(lane);
                 Some(Polled::Other(Box::new(Arrival::Malformed { from })))
             }
