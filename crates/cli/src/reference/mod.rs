@@ -5,6 +5,7 @@
 mod commands;
 mod counters;
 mod markdown;
+mod packet_format;
 mod plan_keys;
 mod settings;
 mod share;
@@ -48,12 +49,13 @@ enum What {
 }
 
 /// The generated pages: file name and text.
-pub fn pages() -> [(&'static str, String); 4] {
+pub fn pages() -> [(&'static str, String); 5] {
     [
         ("settings.md", settings::page()),
         ("commands.md", commands::page(command())),
         ("plan-keys.md", plan_keys::page()),
         ("counters.md", counters::page()),
+        ("packet-format.md", packet_format::page()),
     ]
 }
 

@@ -85,7 +85,7 @@ structure! {
         credit_packets_read: U16,
         /// Slots granted to the destination so far, modulo 2^32.
         granted_total: U32,
-        /// Slots that the sender has spent or still wants, modulo 2^32; 0 if its scheme does not say.
+        /// Slots that the sender has spent or wants, modulo 2^32; 0 if its scheme does not say.
         wanted_total: U32,
         /// Message number of the pair, modulo 2^32; 0 if the packet belongs to no message.
         number: U32,

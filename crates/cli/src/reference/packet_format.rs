@@ -1,0 +1,178 @@
+//! The page of the packet format.
+
+use super::markdown::{GENERATED, escape, item, paragraph};
+use weir_proto::Geometry;
+use weir_proto::wire::layout::{COMMON_BYTES, Common, FLAGS, Field, Kind};
+use weir_proto::wire::{
+    EAGER_HEADER_BYTES, EXTENSION_BYTES, LinkExtension, MORE_HEADER_BYTES, REMOTE_HEADER_BYTES, TAG_BYTES,
+    VERSION,
+};
+
+pub fn page() -> String {
+    let mut page = format!("# Packet format\n\n{GENERATED}\n");
+    page += &paragraph(&format!(
+        "This page gives the bytes of every packet. All numbers are little-endian. The format has version {VERSION}. A \
+         receiver refuses a packet of another version, of an unknown kind or with a flag that its kind does not have. It \
+         then treats the sender as lost.",
+    ));
+    page += "\n";
+    page += &paragraph(
+        "The bytes are in `crates/proto/src/wire/layout.rs`. The values that they stand for are in \
+         `crates/proto/src/packet.rs`.",
+    );
+    page += &slots();
+    page += &common_header();
+    page += &flags();
+    page += &kinds();
+    page += &fields_by_kind();
+    page += &extension();
+    page += &errors();
+    page
+}
+
+fn slots() -> String {
+    let Geometry { slot_bytes, max_packet_slots, .. } = Geometry::SHARED_MEMORY;
+    let most_payload = |header_bytes: usize| (max_packet_slots * slot_bytes) as usize - header_bytes;
+    let mut part = String::from("\n## Packet and slots\n\n");
+    part += &paragraph(&format!(
+        "In shared memory a mailbox consists of slots of {slot_bytes} bytes, one cache line each. A packet fills 1 to \
+         {max_packet_slots} consecutive slots. The header starts at byte 0 of the first slot. The payload starts directly \
+         behind the header.",
+    ));
+    part += &format!(
+        "\n| packet | header bytes | most payload bytes ({max_packet_slots} slots) |\n|---|---|---|\n"
+    );
+    let rows = [
+        ("`eager` without `acknowledge`", EAGER_HEADER_BYTES),
+        ("`eager` with `acknowledge`", Kind::Eager.header_bytes(true)),
+        ("`more`", MORE_HEADER_BYTES),
+        ("`piece`, `write`", REMOTE_HEADER_BYTES),
+    ];
+    for (packet, header_bytes) in rows {
+        part += &format!("| {packet} | {header_bytes} | {} |\n", most_payload(header_bytes));
+    }
+    part += "| all others | 1 slot in all | 0 |\n\n";
+    part += &paragraph(&format!(
+        "A packet fills `(header bytes + payload bytes) / {slot_bytes}` slots, rounded up, and at least one. It costs one \
+         credit for each slot. `credit` and `detach` packets cost no credit.",
+    ));
+    part
+}
+
+fn common_header() -> String {
+    let mut part = format!("\n## Common header\n\nEvery packet begins with these {COMMON_BYTES} bytes.\n\n");
+    part += &table(Common::FIELDS);
+    part += "\n";
+    part += &paragraph(
+        "**Word.** In shared memory the value is `(position mod 2^31) + 1`. The position counts the slots of the lane since \
+         it was attached. 0 means that the slot is empty. 0xffffffff means that the next packet is in slot 0 of the lane. \
+         Only the first slot of a packet has this word; in the other slots these four bytes are payload. The reader sets \
+         them to 0 when it retires the slot. On other links the word is the packet's position on the path.",
+    );
+    part += "\n";
+    part += &paragraph(
+        "**Credits in every header.** A receiver returns credits with any packet. The totals are cumulative, so a repeated \
+         or a late packet grants nothing. The destination ignores totals of an earlier lane lease.",
+    );
+    part += "\n";
+    part += &paragraph(
+        "**Reserved.** No link carries more than 65,535 bytes of payload in a packet. So the upper two bytes of the payload \
+         bytes are 0. A later version may put the rank there for which a proxy sends.",
+    );
+    part
+}
+
+fn flags() -> String {
+    let mut part = String::from("\n## Flags\n\n| bit | name | in | meaning |\n|---|---|---|---|\n");
+    for flag in FLAGS {
+        let kinds: Vec<String> = Kind::ALL
+            .iter()
+            .filter(|kind| kind.flags() & 1 << flag.bit != 0)
+            .map(|kind| format!("`{}`", kind.name()))
+            .collect();
+        let kinds =
+            if kinds.len() == Kind::ALL.len() { String::from("every kind") } else { kinds.join(", ") };
+        part += &format!("| {} | {} | {kinds} | {} |\n", flag.bit, flag.name, escape(flag.meaning.trim()));
+    }
+    part + "\nAll other bits are 0.\n"
+}
+
+fn kinds() -> String {
+    let mut part = String::from("\n## Kinds\n\n| kind | name | meaning |\n|---|---|---|\n");
+    for &kind in Kind::ALL {
+        part += &format!("| {} | `{}` | {} |\n", kind as u8, kind.name(), escape(kind.meaning().trim()));
+    }
+    part
+}
+
+fn fields_by_kind() -> String {
+    let (with_fields, without): (Vec<Kind>, Vec<Kind>) =
+        Kind::ALL.iter().partition(|kind| !kind.fields().is_empty());
+    let mut part = String::from("\n## Fields by kind\n\n");
+    let names: Vec<String> = without.iter().map(|kind| format!("`{}`", kind.name())).collect();
+    part += &paragraph(&format!(
+        "Other bytes before the payload are 0, and the receiver does not read them. Kinds without fields of their own: {}.",
+        names.join(", ")
+    ));
+    for group in with_fields.chunk_by(|a, b| a.fields() == b.fields()) {
+        let names: Vec<String> =
+            group.iter().map(|&kind| format!("`{}` ({})", kind.name(), kind as u8)).collect();
+        part += &format!("\n### {}\n\n{}", names.join(", "), table(group[0].fields()));
+    }
+    part
+}
+
+fn extension() -> String {
+    let mut part = String::from("\n## Link extension\n\n");
+    part += &paragraph(&format!(
+        "A link that can lose packets sends datagrams. A datagram begins with these {EXTENSION_BYTES} bytes, and one or \
+         several packets follow. If others can write to the link, the last {TAG_BYTES} bytes are an authentication tag of \
+         everything before it. Shared memory loses nothing and has no extension. No other link exists in this version.",
+    ));
+    part += "\n";
+    part += &table(LinkExtension::FIELDS);
+    part += "\n";
+    part += &paragraph(
+        "The extension acknowledges datagrams, and the word of each packet orders packets. A packet that is sent again is in \
+         a datagram with a new number, and keeps its word.",
+    );
+    part
+}
+
+fn errors() -> String {
+    let mut part = String::from("\n## Errors\n\n");
+    let conditions = [
+        format!("version: byte 4 is not {VERSION}."),
+        format!("kind: byte 5 is not 1 to {}.", Kind::ALL.len()),
+        String::from("flags: the kind does not have the flag, or a `write` with `has data` is not the last."),
+        String::from("payload: more than the link allows, or payload in a kind that has none."),
+        String::from("length: an `eager` packet has more payload than its message is long."),
+        String::from("nothing left: a `write` without `last` says that 0 bytes follow."),
+        String::from("truncated: a packet of a datagram ends before its payload does."),
+    ];
+    for condition in conditions {
+        part += &item(&condition);
+    }
+    part += "\n";
+    part += &paragraph(
+        "The receiver counts each such packet in `malformed_packets`, and prints the first one. The simulator uses the same \
+         packets as values; the sizes of their headers and slots there belong to the modelled network.",
+    );
+    part
+}
+
+fn table(fields: &[Field]) -> String {
+    let mut table = String::from("| bytes | type | field | meaning |\n|---|---|---|---|\n");
+    for field in fields {
+        let last = field.offset + field.bytes - 1;
+        let range =
+            if last == field.offset { last.to_string() } else { format!("{}–{last}", field.offset) };
+        table += &format!(
+            "| {range} | u{} | {} | {} |\n",
+            8 * field.bytes,
+            field.name.replace('_', " "),
+            escape(field.meaning.trim())
+        );
+    }
+    table
+}
