@@ -1,0 +1,231 @@
+//! Packets from headers that another process wrote.
+//!
+//! Every byte is input. The types make sure that no read leaves the slot and that every kind is a known one.
+
+use super::layout::{
+    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, COMMON_BYTES, Common, FOR_WRITING, HAS_DATA, Header, Kind,
+    LAST, MARKS, REFUSED, RENDEZVOUS_ONLY, TAGGED,
+};
+use super::{PacketError, SLOT_BYTES, Slot, VERSION};
+use crate::event::Transfer;
+use crate::packet::{Body, Marks, Packet, Space};
+use zerocopy::{TryFromBytes, transmute_ref};
+
+/// Decodes and checks a header. `max_payload_bytes` is the maximum for a packet of this link.
+///
+/// # Errors
+/// [`PacketError`], with the value and what is allowed.
+pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError> {
+    let mut packet = Packet::new(Body::Credit, 0);
+    decode_into(slot, max_payload_bytes, &mut packet).map(|()| packet)
+}
+
+/// [`decode`] into `packet`, for readers that decode many: the fields are written where they are used.
+///
+/// # Errors
+/// As [`decode`]. Then `packet` has any value.
+#[inline(always)]
+pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> Result<(), PacketError> {
+    let header: &Header = transmute_ref!(slot);
+    let common = &header.common;
+    let flags = common.flags.get();
+    let payload_bytes = common.payload_bytes.get();
+    let eager: &layout::Eager = transmute_ref!(&header.body);
+    // The two most common kinds, without a table.
+    const PLAIN_EAGER_FLAGS: u16 = Kind::Eager.flags() & !ACKNOWLEDGE;
+    let kind = [common.version, common.kind];
+    if kind == [VERSION, Kind::Eager as u8]
+        && flags & !PLAIN_EAGER_FLAGS == 0
+        && payload_bytes <= max_payload_bytes
+        && payload_bytes <= eager.length.get()
+    {
+        packet.body = decode_eager(eager, flags, None);
+    } else if kind == [VERSION, Kind::Credit as u8] && flags & !MARKS == 0 && payload_bytes == 0 {
+        packet.body = Body::Credit;
+    } else {
+        packet.body = decode_other(header, max_payload_bytes)?;
+    }
+    packet.epoch = common.epoch.get();
+    packet.credit_packets_read = common.credit_packets_read.get();
+    packet.granted_total = common.granted_total.get();
+    packet.wanted_total = common.wanted_total.get();
+    packet.number = common.number.get();
+    packet.payload_bytes = payload_bytes;
+    packet.marks =
+        Marks { rendezvous_only: flags & RENDEZVOUS_ONLY != 0, backlogged: flags & BACKLOGGED != 0 };
+    Ok(())
+}
+
+/// Decodes and checks the packet at the beginning of `bytes`, for links whose packets are as long as they need to be.
+/// Returns the length of its header too; payload follows there.
+///
+/// # Errors
+/// As [`decode`], and [`PacketError::Truncated`] if header or payload are longer than `bytes`.
+pub fn decode_bytes(bytes: &[u8], max_payload_bytes: u32) -> Result<(Packet, usize), PacketError> {
+    let have_bytes = bytes.len();
+    let needs = |need_bytes| match have_bytes < need_bytes {
+        true => Err(PacketError::Truncated { have_bytes, need_bytes }),
+        false => Ok(()),
+    };
+    needs(COMMON_BYTES)?;
+    let mut slot = [0; SLOT_BYTES];
+    let head_bytes = have_bytes.min(SLOT_BYTES);
+    slot[..head_bytes].copy_from_slice(&bytes[..head_bytes]);
+    let header: &Header = transmute_ref!(&slot);
+    let (kind, flags) = check(&header.common)?;
+    let header_bytes = kind.header_bytes(flags & ACKNOWLEDGE != 0);
+    needs(header_bytes)?;
+    let packet = decode(&slot, max_payload_bytes)?;
+    needs(header_bytes + packet.payload_bytes as usize)?;
+    Ok((packet, header_bytes))
+}
+
+/// Checks version, kind and flags.
+fn check(common: &Common) -> Result<(Kind, u16), PacketError> {
+    if common.version != VERSION {
+        return Err(PacketError::Version { have: common.version });
+    }
+    let kind =
+        Kind::try_read_from_bytes(&[common.kind]).map_err(|_| PacketError::Kind { have: common.kind })?;
+    let flags = common.flags.get();
+    match flags & !kind.flags() {
+        0 => Ok((kind, flags)),
+        _ => Err(PacketError::Flags { have: flags, allowed: kind.flags() }),
+    }
+}
+
+/// The body of any packet, with its payload size checked.
+#[inline(never)]
+fn decode_other(header: &Header, max_payload_bytes: u32) -> Result<Body, PacketError> {
+    let (kind, flags) = check(&header.common)?;
+    let have_bytes = header.common.payload_bytes.get();
+    let allowed_bytes = if kind.carries_payload() { max_payload_bytes } else { 0 };
+    if have_bytes > allowed_bytes {
+        return Err(PacketError::Payload { have_bytes, allowed_bytes });
+    }
+    let body = decode_body(&header.body, kind, flags)?;
+    match body {
+        Body::Eager { length, .. } if have_bytes > length => {
+            Err(PacketError::Length { have_bytes, length_bytes: length })
+        }
+        _ => Ok(body),
+    }
+}
+
+#[inline(always)]
+fn decode_space(flags: u16) -> Space {
+    if flags & TAGGED != 0 { Space::Tagged } else { Space::Untagged }
+}
+
+#[inline(always)]
+fn decode_eager(fields: &layout::Eager, flags: u16, acknowledge: Option<Transfer>) -> Body {
+    Body::Eager {
+        space: decode_space(flags),
+        tag: fields.tag.get(),
+        data: (flags & HAS_DATA != 0).then(|| fields.data.get()),
+        length: fields.length.get(),
+        acknowledge,
+    }
+}
+
+fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body, PacketError> {
+    let refused = flags & REFUSED != 0;
+    let last = flags & LAST != 0;
+    let has_data = flags & HAS_DATA != 0;
+    Ok(match kind {
+        Kind::Eager => {
+            let fields: &layout::Eager = transmute_ref!(bytes);
+            let acknowledge = (flags & ACKNOWLEDGE != 0).then(|| Transfer(fields.transfer.get()));
+            decode_eager(fields, flags, acknowledge)
+        }
+        Kind::More => {
+            let fields: &layout::More = transmute_ref!(bytes);
+            Body::More { offset: fields.offset.get() }
+        }
+        Kind::Rendezvous => {
+            let fields: &layout::Rendezvous = transmute_ref!(bytes);
+            Body::Rendezvous {
+                space: decode_space(flags),
+                tag: fields.tag.get(),
+                data: has_data.then(|| fields.data.get()),
+                length: fields.length.get(),
+                address: fields.address.get(),
+                transfer: Transfer(fields.transfer.get()),
+            }
+        }
+        Kind::Credit => Body::Credit,
+        Kind::Finished => {
+            let fields: &layout::Finished = transmute_ref!(bytes);
+            Body::Finished { transfer: Transfer(fields.transfer.get()), count: fields.count.get(), refused }
+        }
+        Kind::Fetch => {
+            let fields: &layout::Fetch = transmute_ref!(bytes);
+            Body::Fetch {
+                transfer: Transfer(fields.transfer.get()),
+                reply: Transfer(fields.reply.get()),
+                length: fields.length.get(),
+            }
+        }
+        Kind::Piece => {
+            let fields: &layout::Piece = transmute_ref!(bytes);
+            Body::Piece { transfer: Transfer(fields.transfer.get()), offset: fields.offset.get(), last }
+        }
+        Kind::Write => {
+            let fields: &layout::Write = transmute_ref!(bytes);
+            let left = if last { 0 } else { fields.left_or_data.get() };
+            if !last && has_data {
+                return Err(PacketError::Flags { have: flags, allowed: kind.flags() & !HAS_DATA });
+            }
+            if !last && left == 0 {
+                return Err(PacketError::NothingLeft);
+            }
+            Body::Write {
+                transfer: Transfer(fields.transfer.get()),
+                key: fields.key.get(),
+                offset: fields.offset.get(),
+                left,
+                data: has_data.then(|| fields.left_or_data.get()),
+            }
+        }
+        Kind::Read => {
+            let fields: &layout::Range = transmute_ref!(bytes);
+            Body::Read {
+                transfer: Transfer(fields.transfer.get()),
+                key: fields.key.get(),
+                offset: fields.offset.get(),
+                length: fields.length.get(),
+            }
+        }
+        Kind::Locate => {
+            let fields: &layout::Range = transmute_ref!(bytes);
+            Body::Locate {
+                transfer: Transfer(fields.transfer.get()),
+                key: fields.key.get(),
+                offset: fields.offset.get(),
+                length: fields.length.get(),
+                write: flags & FOR_WRITING != 0,
+            }
+        }
+        Kind::Located => {
+            let fields: &layout::Located = transmute_ref!(bytes);
+            Body::Located {
+                transfer: Transfer(fields.transfer.get()),
+                key: fields.key.get(),
+                offset: fields.offset.get(),
+                address: fields.address.get(),
+                refused,
+            }
+        }
+        Kind::Written => {
+            let fields: &layout::Written = transmute_ref!(bytes);
+            Body::Written { data: fields.data.get(), bytes: fields.length.get() }
+        }
+        Kind::Goodbye => Body::Goodbye,
+        Kind::ReturnRequest => Body::ReturnRequest,
+        Kind::ReturnResponse => {
+            let fields: &layout::ReturnResponse = transmute_ref!(bytes);
+            Body::ReturnResponse { credits: fields.credits.get() }
+        }
+        Kind::Detach => Body::Detach,
+    })
+}

@@ -1,0 +1,186 @@
+//! Headers from packets.
+
+use super::layout::{
+    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, Common, FOR_WRITING, HAS_DATA, Header, Kind, LAST, REFUSED,
+    RENDEZVOUS_ONLY, TAGGED,
+};
+use super::{Slot, VERSION};
+use crate::event::Transfer;
+use crate::packet::{Body, Marks, Packet, Space};
+use zerocopy::{FromZeros, transmute};
+
+/// The header of `packet`, with 0 as the word of the link. Payload follows at [`crate::Geometry::header_bytes`] of
+/// [`crate::Geometry::SHARED_MEMORY`].
+pub fn encode(packet: &Packet) -> Slot {
+    let (kind, flags, body) = encode_body(&packet.body);
+    header(packet, kind, flags, body)
+}
+
+/// As [`encode`], inlined, for an eager packet without acknowledgement, which most packets are. Only the first
+/// [`super::EAGER_HEADER_BYTES`] bytes are its header. `None`: another packet.
+#[inline(always)]
+pub fn encode_eager(packet: &Packet) -> Option<Slot> {
+    match packet.body {
+        Body::Eager { space, tag, data, length, acknowledge: None } => {
+            let (flags, body) = encode_eager_body(space, tag, data, length, None);
+            Some(header(packet, Kind::Eager, flags, body))
+        }
+        _ => None,
+    }
+}
+
+#[inline(always)]
+fn header(packet: &Packet, kind: Kind, flags: u16, body: [u8; BODY_BYTES]) -> Slot {
+    let common = Common {
+        word: 0.into(),
+        version: VERSION,
+        kind: kind as u8,
+        flags: (mark_flags(packet.marks) | flags).into(),
+        epoch: packet.epoch.into(),
+        credit_packets_read: packet.credit_packets_read.into(),
+        granted_total: packet.granted_total.into(),
+        wanted_total: packet.wanted_total.into(),
+        number: packet.number.into(),
+        payload_bytes: packet.payload_bytes.into(),
+        unused: [],
+    };
+    transmute!(Header { common, body })
+}
+
+#[inline(always)]
+fn encode_eager_body(
+    space: Space,
+    tag: u64,
+    data: Option<u64>,
+    length: u32,
+    acknowledge: Option<Transfer>,
+) -> (u16, [u8; BODY_BYTES]) {
+    let flags = space_flag(space) | data_flag(data) | flag(acknowledge.is_some(), ACKNOWLEDGE);
+    let fields = layout::Eager {
+        length: length.into(),
+        tag: tag.into(),
+        data: data.unwrap_or(0).into(),
+        transfer: acknowledge.map_or(0, |transfer| transfer.0).into(),
+        ..FromZeros::new_zeroed()
+    };
+    (flags, transmute!(fields))
+}
+
+/// Kind, flags and fields of a packet with this body.
+fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
+    match *body {
+        Body::Eager { space, tag, data, length, acknowledge } => {
+            let (flags, fields) = encode_eager_body(space, tag, data, length, acknowledge);
+            (Kind::Eager, flags, fields)
+        }
+        Body::More { offset } => {
+            let fields = layout::More { offset: offset.into(), ..FromZeros::new_zeroed() };
+            (Kind::More, 0, transmute!(fields))
+        }
+        Body::Rendezvous { space, tag, data, length, address, transfer } => {
+            let fields = layout::Rendezvous {
+                transfer: transfer.0.into(),
+                tag: tag.into(),
+                data: data.unwrap_or(0).into(),
+                length: length.into(),
+                address: address.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Rendezvous, space_flag(space) | data_flag(data), transmute!(fields))
+        }
+        Body::Credit => (Kind::Credit, 0, [0; _]),
+        Body::Finished { transfer, count, refused } => {
+            let fields = layout::Finished {
+                transfer: transfer.0.into(),
+                count: count.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Finished, flag(refused, REFUSED), transmute!(fields))
+        }
+        Body::Fetch { transfer, reply, length } => {
+            let fields = layout::Fetch {
+                transfer: transfer.0.into(),
+                reply: reply.0.into(),
+                length: length.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Fetch, 0, transmute!(fields))
+        }
+        Body::Piece { transfer, offset, last } => {
+            let fields = layout::Piece {
+                transfer: transfer.0.into(),
+                offset: offset.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Piece, flag(last, LAST), transmute!(fields))
+        }
+        Body::Write { transfer, key, offset, left, data } => {
+            let last = left == 0;
+            let flags = if last { LAST | data_flag(data) } else { 0 };
+            let fields = layout::Write {
+                transfer: transfer.0.into(),
+                key: key.into(),
+                offset: offset.into(),
+                left_or_data: if last { data.unwrap_or(0) } else { left }.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Write, flags, transmute!(fields))
+        }
+        Body::Read { transfer, key, offset, length } => {
+            (Kind::Read, 0, encode_range(transfer, key, offset, length))
+        }
+        Body::Locate { transfer, key, offset, length, write } => {
+            (Kind::Locate, flag(write, FOR_WRITING), encode_range(transfer, key, offset, length))
+        }
+        Body::Located { transfer, key, offset, address, refused } => {
+            let fields = layout::Located {
+                transfer: transfer.0.into(),
+                key: key.into(),
+                offset: offset.into(),
+                address: address.into(),
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Located, flag(refused, REFUSED), transmute!(fields))
+        }
+        Body::Written { data, bytes } => {
+            let fields =
+                layout::Written { data: data.into(), length: bytes.into(), ..FromZeros::new_zeroed() };
+            (Kind::Written, 0, transmute!(fields))
+        }
+        Body::Goodbye => (Kind::Goodbye, 0, [0; _]),
+        Body::ReturnRequest => (Kind::ReturnRequest, 0, [0; _]),
+        Body::ReturnResponse { credits } => {
+            let fields = layout::ReturnResponse { credits: credits.into(), ..FromZeros::new_zeroed() };
+            (Kind::ReturnResponse, 0, transmute!(fields))
+        }
+        Body::Detach => (Kind::Detach, 0, [0; _]),
+    }
+}
+
+fn encode_range(transfer: Transfer, key: u64, offset: u64, length: u64) -> [u8; BODY_BYTES] {
+    let fields = layout::Range {
+        transfer: transfer.0.into(),
+        key: key.into(),
+        offset: offset.into(),
+        length: length.into(),
+        ..FromZeros::new_zeroed()
+    };
+    transmute!(fields)
+}
+
+#[inline(always)]
+fn flag(set: bool, flag: u16) -> u16 {
+    if set { flag } else { 0 }
+}
+#[inline(always)]
+fn space_flag(space: Space) -> u16 {
+    flag(space == Space::Tagged, TAGGED)
+}
+#[inline(always)]
+fn mark_flags(marks: Marks) -> u16 {
+    flag(marks.rendezvous_only, RENDEZVOUS_ONLY) | flag(marks.backlogged, BACKLOGGED)
+}
+#[inline(always)]
+fn data_flag(data: Option<u64>) -> u16 {
+    flag(data.is_some(), HAS_DATA)
+}
