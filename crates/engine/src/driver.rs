@@ -11,7 +11,7 @@ use weir_link::memory::UserMemory;
 use weir_link::{COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Quota};
 use weir_proto::{
     Destination, Driver, Envelope, Event, Instant, MemoryCopy, MessageId, Outcome, Packet, Peer, PeerFault,
-    Request, Source, Space, Transfer,
+    Request, Source, Space, Timer, TimerQueue, Transfer,
 };
 
 use crate::addresses::AddressTable;
@@ -68,6 +68,8 @@ pub(crate) struct Io<L: Link> {
     /// Peers that could not be reached. They are reported as lost when all arrivals are handled: what they sent while
     /// they lived is still valid.
     pub unreachable: Vec<(Peer, PeerFault)>,
+    /// When the machine wants `TimerExpired`.
+    pub timers: TimerQueue,
     pub cross_memory: bool,
     pub origin: Clock,
 }
@@ -93,6 +95,7 @@ impl<L: Link> Io<L> {
             copying: Vec::new(),
             events: VecDeque::new(),
             unreachable: Vec::new(),
+            timers: TimerQueue::default(),
             cross_memory,
             origin: Clock::now(),
         }
@@ -293,6 +296,14 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
             0 if !at_once => self.io.awaiting_room.push(to),
             slots => self.io.cause(Event::Room { peer: to, slots }),
         }
+    }
+
+    fn set_timer(&mut self, timer: Timer, at: Instant) {
+        self.io.timers.set(timer, at);
+    }
+
+    fn cancel_timer(&mut self, timer: Timer) {
+        self.io.timers.cancel(timer);
     }
 
     fn allocate_unexpected(&mut self, message: MessageId, bytes: u64) {

@@ -63,7 +63,7 @@ impl<L: Link> Engine<L> {
         // While closing, peers still take what only this endpoint holds.
         if self.io.operations.count() > multi_receives
             || self.machine.backlogged() > 0
-            || self.machine.next_deadline().is_some()
+            || !self.io.timers.is_empty()
             || self.io.awaits_other_events()
             || self.closed
             || peeked

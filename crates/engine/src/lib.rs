@@ -26,6 +26,7 @@ mod read_ahead;
 mod read_spin;
 pub mod stalls;
 pub mod stats;
+mod timers;
 pub mod trace;
 mod unexpected_buffers;
 mod waiting;

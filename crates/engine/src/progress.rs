@@ -8,7 +8,7 @@ use std::time::{Duration, Instant as Clock};
 
 use weir_link::sched_yield;
 use weir_link::{Arrival, Link, Liveness, Polled, Quota};
-use weir_proto::{Command, Event, Instant, PeerFault};
+use weir_proto::{Command, Event, PeerFault};
 
 use crate::driver::{EventDriver, connected};
 use crate::observe::own_name;
@@ -76,7 +76,7 @@ impl<L: Link> Engine<L> {
         self.progress_calls = self.progress_calls.wrapping_add(1);
         let waiting = self.io.awaits_other_events();
         let reads_clock = self.progress_calls.is_multiple_of(POLLS_PER_CLOCK_READ);
-        if waiting || reads_clock || self.machine.waits_for_time() {
+        if waiting || reads_clock || self.waits_for_time() {
             return self.progress_slow_path(handled, waiting, reads_clock);
         }
         handled
@@ -89,7 +89,7 @@ impl<L: Link> Engine<L> {
     /// - `reads_clock`: whether this call reads the clock.
     #[inline(never)]
     fn progress_slow_path(&mut self, mut handled: usize, waiting: bool, reads_clock: bool) -> usize {
-        if waiting || self.machine.next_deadline().is_some() {
+        if waiting || !self.io.timers.is_empty() {
             handled += self.poll_non_packet_events(handled);
         }
         if reads_clock {
@@ -108,7 +108,7 @@ impl<L: Link> Engine<L> {
         handled
     }
 
-    /// Polls for events that are no packets: room, lanes, copies, deadlines. `handled`: events of this call so far.
+    /// Polls for events that are no packets: room, lanes, copies, timers. `handled`: events of this call so far.
     #[cold]
     fn poll_non_packet_events(&mut self, handled: usize) -> usize {
         let mut found = 0;
@@ -124,8 +124,8 @@ impl<L: Link> Engine<L> {
         if !self.io.copying.is_empty() {
             found += self.poll_copies();
         }
-        if let Some(deadline) = self.machine.next_deadline() {
-            found += self.handle_deadline(deadline);
+        if let Some(earliest) = self.io.timers.earliest() {
+            found += self.handle_timers(earliest);
         }
         if !self.io.unreachable.is_empty() && handled + found < BATCH {
             found += self.report_unreachable();
@@ -204,7 +204,7 @@ impl<L: Link> Engine<L> {
     pub fn spin_for_arrival(&mut self) -> bool {
         self.read_spin.begin(weir_link::cores::ticks)
             && !self.io.awaits_other_events()
-            && !self.machine.waits_for_time()
+            && !self.waits_for_time()
             && self.spin_until_arrival()
     }
 
@@ -226,7 +226,7 @@ impl<L: Link> Engine<L> {
     pub fn pause(&mut self) {
         self.check_calling_thread();
         // A credit does not end a wait for a lane or for an RNR timer.
-        let wakes = self.io.connecting.is_empty() && self.machine.next_deadline().is_none();
+        let wakes = self.io.connecting.is_empty() && self.io.timers.is_empty();
         let pause = if self.oversubscribed && self.machine.backlogged() > 0 && wakes {
             self.waiting.pause_for_credit(sched_yield::has_just_yielded(MAX_GAP_TICKS), Clock::now)
         } else {
@@ -263,7 +263,7 @@ impl<L: Link> Engine<L> {
         self.check_peers_if_due(now);
     }
 
-    /// Sleeps until something arrives or the machine has a deadline, at most `at_most_ns`; for blocking reads.
+    /// Sleeps until something arrives or a timer expires, at most `at_most_ns`; for blocking reads.
     pub fn wait(&mut self, at_most_ns: u64) {
         self.sleep_or_yield(at_most_ns);
         self.after_pause(None);
@@ -343,8 +343,8 @@ impl<L: Link> Engine<L> {
             self.idle_polls = 0;
             self.handle(Event::Idle);
         }
-        let at_most_ns = match self.machine.next_deadline() {
-            Some(deadline) => at_most_ns.min(deadline.since_ns(self.io.clock())),
+        let at_most_ns = match self.io.timers.earliest() {
+            Some(at) => at_most_ns.min(at.since_ns(self.io.clock())),
             None => at_most_ns,
         };
         // A lane that becomes free is announced. A place in a full queue that becomes free is not.
@@ -353,18 +353,6 @@ impl<L: Link> Engine<L> {
         if at_most_ns > 0 {
             self.io.link.sleep(at_most_ns);
         }
-    }
-
-    /// Lets the machine act on its deadline if that has passed. Returns 1 if that changed something. A peer that is
-    /// still not ready is no reason to stay awake.
-    #[cold]
-    fn handle_deadline(&mut self, deadline: Instant) -> usize {
-        if self.io.clock() < deadline {
-            return 0;
-        }
-        let refused = self.machine.counters().rnr_naks;
-        self.handle(Event::Deadline);
-        usize::from(self.machine.counters().rnr_naks == refused || self.machine.next_deadline().is_none())
     }
 
     fn after_pause(&mut self, yielded: Option<Clock>) {
@@ -400,7 +388,7 @@ impl<L: Link> Engine<L> {
         self.handle(Event::Posted(command));
     }
 
-    fn handle(&mut self, event: Event<'_>) {
+    pub(crate) fn handle(&mut self, event: Event<'_>) {
         self.drive(event);
         if self.io.has_aftermath {
             self.after_event();

@@ -262,8 +262,8 @@ impl StallWatch {
         self.after_ns > 0 && waited >= Duration::from_nanos(self.after_ns)
     }
 
-    /// Looks at all present stalls and returns those to report. A stall counts from when the watch first saw it:
-    /// engines read the clock rarely, so the recorded start may be too early.
+    /// Looks at all present stalls and returns those to report. A stall counts from when the watch first saw it.
+    /// Before that the program may not have called the library, so credits may have come unread.
     pub fn stalls_to_report(&mut self, now: Instant, stalls: &[(Peer, Instant)]) -> Vec<Peer> {
         let before = std::mem::take(&mut self.known_stalls);
         let mut to_report = Vec::new();

@@ -4,6 +4,8 @@
 
 use crate::event::{MessageId, Peer, PeerFault, Request, Transfer};
 use crate::packet::Packet;
+use crate::time::Instant;
+use crate::timers::Timer;
 
 /// A call of [`crate::Driver`]; the driver says what each means.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +43,18 @@ pub enum Action {
         to: Peer,
         /// Answer at once, even if no slot is free. The machine has a timer for that case.
         at_once: bool,
+    },
+    /// Report `TimerExpired` at `at` or soon after. A timer that is set already gets the new time.
+    SetTimer {
+        /// The timer.
+        timer: Timer,
+        /// When.
+        at: Instant,
+    },
+    /// Do not report `timer`, which is set.
+    CancelTimer {
+        /// The timer.
+        timer: Timer,
     },
     /// Allocate an unexpected buffer of `bytes` bytes.
     AllocateUnexpected {

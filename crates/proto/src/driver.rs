@@ -15,6 +15,7 @@ use crate::action::{Action, Destination, Envelope, MemoryCopy, Outcome, Source};
 use crate::event::{MessageId, Peer, Request, Transfer};
 use crate::packet::Packet;
 use crate::time::Instant;
+use crate::timers::Timer;
 
 /// Performs what the endpoint decides, in the order of the calls. Calls name payload by request, transfer, message or
 /// region. A driver that has an answer to a call reports it as an event after `handle` has returned.
@@ -82,6 +83,12 @@ pub trait Driver {
     /// Schemes without credits: answer with `Room` when at least one slot is free at `to`. `at_once`: answer even if no
     /// slot is free, because the endpoint has a timer for that case.
     fn ask_room(&mut self, to: Peer, at_once: bool);
+
+    /// Report [`crate::Event::TimerExpired`] at `at` or soon after. A timer that is set already gets the new time.
+    fn set_timer(&mut self, timer: Timer, at: Instant);
+
+    /// Do not report `timer`, which is set.
+    fn cancel_timer(&mut self, timer: Timer);
 
     /// Allocate an unexpected buffer of `bytes` bytes for the whole of `message`.
     fn allocate_unexpected(&mut self, message: MessageId, bytes: u64);
@@ -186,6 +193,8 @@ impl<D: Driver + ?Sized> Driver for &mut D {
         disconnect(to: Peer);
         free_lane(peer: Peer);
         ask_room(to: Peer, at_once: bool);
+        set_timer(timer: Timer, at: Instant);
+        cancel_timer(timer: Timer);
         allocate_unexpected(message: MessageId, bytes: u64);
         place(to: Destination, bytes: u64);
         retire();
@@ -258,6 +267,14 @@ impl Driver for Recorder<'_> {
 
     fn ask_room(&mut self, to: Peer, at_once: bool) {
         self.actions.push(Action::AskRoom { to, at_once });
+    }
+
+    fn set_timer(&mut self, timer: Timer, at: Instant) {
+        self.actions.push(Action::SetTimer { timer, at });
+    }
+
+    fn cancel_timer(&mut self, timer: Timer) {
+        self.actions.push(Action::CancelTimer { timer });
     }
 
     fn allocate_unexpected(&mut self, message: MessageId, bytes: u64) {

@@ -3,6 +3,7 @@
 //! The types here are also the commands of the program. They do not know libfabric structures or addresses.
 
 use crate::packet::{Packet, Space};
+use crate::timers::Timer;
 
 /// Another endpoint, by the number that this endpoint uses. Dense from 0. The driver maps addresses to peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,8 +108,9 @@ pub enum Event<'packet> {
         /// Why.
         fault: PeerFault,
     },
-    /// The time of [`crate::Endpoint::next_deadline`] has passed.
-    Deadline,
+    /// The time of a timer has passed ([`crate::Driver::set_timer`]). It is set no more. A late report delays only the
+    /// messages that wait for it.
+    TimerExpired(Timer),
     /// Nothing has happened for a while: coalesced acknowledgements may leave.
     Idle,
 }

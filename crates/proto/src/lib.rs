@@ -41,3 +41,4 @@ pub use event::{
 };
 pub use packet::{Body, Geometry, Marks, Packet, Space};
 pub use time::Instant;
+pub use timers::{Purpose, Timer, TimerQueue};

@@ -1,22 +1,59 @@
-//! Timers: at most one per peer, in order of time. This file does not read a clock.
+//! Timers: when a machine wants an event for a peer, and why.
+//!
+//! The machine asks for a timer ([`crate::Driver::set_timer`]) and gets [`crate::Event::TimerExpired`]. The driver keeps
+//! the timers of all its machines in a [`TimerQueue`]. This file does not read a clock.
+//!
+//! ```text
+//! handle(Room { peer 1, 0 slots }) at 0 us    driver.set_timer(Rnr of peer 1, 10 us)
+//! handle(TimerExpired(Rnr of peer 1))         driver.ask_room(1)
+//! ```
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::event::Peer;
 use crate::time::Instant;
 
-/// The timers. Bound: one entry per peer.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Timers {
-    by_time: BTreeSet<(Instant, Peer)>,
-    by_peer: BTreeMap<Peer, Instant>,
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Purpose {
+    /// The peer was not ready (RNR). The refused packet is tried again.
+    Rnr,
 }
 
-impl Timers {
+/// A timer. A machine has at most one for each peer and purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Timer {
+    /// The peer that it concerns.
+    pub peer: Peer,
+    /// What it is for.
+    pub purpose: Purpose,
+}
+
+/// The timers that are set, in order of time. Bound: one entry for each peer and purpose. An empty queue owns no memory.
+///
+/// Cost: setting and cancelling are logarithmic in the number of timers; the earliest time is the first entry.
+#[derive(Clone, Debug)]
+pub struct TimerQueue<K = Timer> {
+    by_time: BTreeSet<(Instant, K)>,
+    by_key: BTreeMap<K, Instant>,
+}
+
+impl<K> Default for TimerQueue<K> {
+    fn default() -> TimerQueue<K> {
+        TimerQueue { by_time: BTreeSet::new(), by_key: BTreeMap::new() }
+    }
+}
+
+impl<K: Copy + Ord> TimerQueue<K> {
     /// Whether no timer is set.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.by_time.is_empty()
+    }
+
+    /// Number of timers that are set.
+    pub fn len(&self) -> usize {
+        self.by_time.len()
     }
 
     /// The earliest expiry time.
@@ -25,54 +62,25 @@ impl Timers {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// The peers with a timer, in order.
-    #[cfg(feature = "explore")]
-    pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
-        self.by_peer.keys().copied()
+    /// Sets a timer to `at`, instead of its earlier time.
+    pub fn set(&mut self, key: K, at: Instant) {
+        if let Some(before) = self.by_key.insert(key, at) {
+            self.by_time.remove(&(before, key));
+        }
+        self.by_time.insert((at, key));
     }
 
-    /// Sets the timer of `peer`, replacing an earlier one.
-    pub fn set(&mut self, peer: Peer, at: Instant) {
-        self.cancel(peer);
-        self.by_time.insert((at, peer));
-        self.by_peer.insert(peer, at);
-    }
-
-    /// Cancels the timer of `peer`, if it has one.
-    pub fn cancel(&mut self, peer: Peer) {
-        if let Some(at) = self.by_peer.remove(&peer) {
-            self.by_time.remove(&(at, peer));
+    /// Cancels a timer, if it is set.
+    pub fn cancel(&mut self, key: K) {
+        if let Some(at) = self.by_key.remove(&key) {
+            self.by_time.remove(&(at, key));
         }
     }
 
-    /// Removes the first timer that has expired at `now`.
-    pub fn take_due(&mut self, now: Instant) -> Option<Peer> {
-        let (at, peer) = *self.by_time.first()?;
-        if at > now {
-            return None;
-        }
-        self.cancel(peer);
-        Some(peer)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timers_are_taken_in_order_and_only_when_due() {
-        let mut timers = Timers::default();
-        assert_eq!(timers.earliest(), None);
-        timers.set(Peer(1), Instant(30));
-        timers.set(Peer(2), Instant(10));
-        timers.set(Peer(3), Instant(20));
-        timers.set(Peer(2), Instant(40)); // instead of 10
-        timers.cancel(Peer(3));
-        assert_eq!(timers.earliest(), Some(Instant(30)));
-        assert_eq!(timers.take_due(Instant(29)), None);
-        assert_eq!(timers.take_due(Instant(30)), Some(Peer(1)));
-        assert_eq!(timers.take_due(Instant(50)), Some(Peer(2)));
-        assert_eq!((timers.take_due(Instant(50)), timers.earliest()), (None, None));
+    /// Removes the first timer that has expired at `now`. Timers of the same time come in the order of their keys.
+    pub fn take_expired(&mut self, now: Instant) -> Option<K> {
+        let (_, key) = *self.by_time.first().filter(|(at, _)| *at <= now)?;
+        self.cancel(key);
+        Some(key)
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! A sender that asks for a lane gets it at once. While an earlier lane of it is read, it waits until at most
 //! [`Setup::overlap`] earlier leases remain. Its `Connected` and the receiver's `Attached` are two moves, in any order.
-//! There is no clock: a timer may expire at any moment.
+//! There is no clock: each timer may expire at any moment.
 //!
 //! After each move [`Setup::apply`] checks the invariants, from outside and in the machines' totals (`checks.rs`).
 //! `step.rs` performs moves. Neither knows how states are searched.
@@ -21,11 +21,12 @@ mod checks;
 mod happened;
 mod step;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir_proto::canonical::{Lease, Origin};
 use weir_proto::flow::Mutant;
-use weir_proto::{Config, DataRegion, Endpoint, Event, Instant, Packet, Peer, Recorder, Scheme};
+use weir_proto::{Config, DataRegion, Endpoint, Event, Instant, Packet, Peer, Recorder, Scheme, Timer};
 
 pub use checks::Violation;
 pub use happened::{Effect, Happened};
@@ -140,10 +141,12 @@ pub enum Move {
         /// The receiver.
         to: u32,
     },
-    /// The timers of `who` expire.
-    Retry {
+    /// A timer of `who` expires.
+    Expire {
         /// The endpoint.
         who: u32,
+        /// Its timer.
+        timer: Timer,
     },
     /// `who` learns that `of` has dropped it, after `who` has read all packets of `of`.
     LearnLoss {
@@ -166,7 +169,7 @@ impl Move {
             Move::Retrieve { .. }
             | Move::FindRoom { .. }
             | Move::Notify { .. }
-            | Move::Retry { .. }
+            | Move::Expire { .. }
             | Move::LearnLoss { .. } => true,
             Move::Post { .. } | Move::Steal { .. } | Move::Detach { .. } | Move::Crash { .. } => false,
         }
@@ -208,6 +211,8 @@ pub struct State {
     unnotified: Bits,
     /// The sender has dropped the receiver.
     dropped: Bits,
+    /// The timers that are set, with their endpoints.
+    timers: Arc<BTreeSet<(u32, Timer)>>,
     /// One bit per endpoint: it has crashed.
     dead: u8,
     /// Counts of bounded moves.
@@ -237,6 +242,7 @@ impl Setup {
             attaching: 0,
             unnotified: 0,
             dropped: 0,
+            timers: Arc::default(),
             dead: 0,
             steals: 0,
             detaches: 0,
@@ -408,12 +414,7 @@ impl Setup {
                 moves.push(Move::Notify { from, to });
             }
         }
-        if self.answers_at_once() {
-            let waits = |&who: &u32| {
-                !self.dead(state, who) && state.endpoints[who as usize].next_deadline().is_some()
-            };
-            moves.extend((0..self.processes).filter(waits).map(|who| Move::Retry { who }));
-        }
+        moves.extend(state.timers.iter().map(|&(who, timer)| Move::Expire { who, timer }));
     }
 
     /// Whether `of` has dropped `who`, and `who` has not learned it.
@@ -491,6 +492,11 @@ impl Setup {
             }
             let machine = &state.endpoints[us as usize];
             machine.canonical(|peer| self.origin(state, peer.0, us), words);
+        }
+        // A machine that waits for a timer says so in its own form. These words show a timer that it does not wait for.
+        words.push(state.timers.len() as u32);
+        for (who, Timer { peer, purpose }) in state.timers.iter() {
+            words.push(who | peer.0 << 8 | (*purpose as u32) << 16);
         }
         for from in 0..self.processes {
             for to in 0..self.processes {

@@ -13,7 +13,7 @@
 
 use alloc::vec::Vec;
 
-use super::path::{Grants, Path};
+use super::path::{Grants, Path, RoomWait};
 use super::receiving::Inbound;
 use super::sending::{BacklogEntry, EntryKind};
 use super::{Endpoint, Outbound, PeerEntry, PendingWork};
@@ -150,7 +150,6 @@ impl Endpoint {
             pending_acks,
             backlogged: _, // the sum over the peers
             spare: _,      // memory
-            timers,
             any_peer_died,
             relies_on_thresholds: _, // constant
         } = self;
@@ -161,9 +160,6 @@ impl Endpoint {
             "exploration has no canonical form for this state: {self:?}"
         );
         words.push(u32::from(*any_peer_died));
-        // Exploration has no clock, so all timers have the same time.
-        words.push(timers.peers().count() as u32);
-        words.extend(timers.peers().map(|peer| peer.0));
         for (peer, state) in peers.entries() {
             words.push(peer.0);
             let inbound = state.inbound.and_then(|number| inbounds.get(number.get()));
@@ -240,7 +236,7 @@ impl PeerEntry {
         words: &mut Vec<u32>,
     ) {
         let PeerEntry {
-            path: Path { outbound, grants, credit_slots, asked_room, backlog_waited, rendezvous_only },
+            path: Path { outbound, grants, credit_slots, room_wait, backlog_waited, rendezvous_only },
             pending,
             next_number: _,
             inbound: _,  // written through its number
@@ -275,7 +271,9 @@ impl PeerEntry {
             }
             Outbound::Lost(_) => words.push(3),
         }
-        let flags = [*asked_room, *write_refused, *cross_memory, *said_goodbye];
+        // Exploration has no clock, so the time of the RNR timer does not matter.
+        let (asks, waits) = (*room_wait == RoomWait::Answer, *room_wait == RoomWait::Timer);
+        let flags = [asks, waits, *write_refused, *cross_memory, *said_goodbye];
         let more = [*backlog_waited && waiting_counts, *rendezvous_only, *unreserved];
         words.push(flags.iter().chain(&more).fold(0, |word, flag| word << 1 | u32::from(*flag)));
         words.extend(compulsory.canonical(origin.incoming));

@@ -23,7 +23,7 @@
 //! might never have a credit to acknowledge them. So a receiver that knows of unread ones changes its own lane there: a
 //! new lane has free slots.
 
-use super::{Endpoint, Outbound, PeerEntry, PendingWork};
+use super::{Endpoint, Outbound, PeerEntry, PendingWork, rnr};
 use crate::action::Source;
 use crate::driver::Driver;
 use crate::event::Peer;
@@ -174,8 +174,7 @@ impl Endpoint {
         let packet = state.path.grants.free_packet(Body::Detach, over_limit, &self.pool, counters);
         driver.transmit(peer, &packet, Source::None);
         driver.disconnect(peer);
-        state.path.asked_room = false;
-        self.timers.cancel(peer);
+        rnr::end_wait(&mut state.path, peer, driver);
         // The reservation there is for one lease, and we may have missed what the peer said in it.
         state.path.rendezvous_only = self.budget.enforced();
         if let Some(pending) = state.pending.as_deref_mut() {

@@ -10,7 +10,7 @@ use super::peers::EntryRef;
 use super::pending::Backlog;
 use super::receiving::BufferRange;
 use super::sending::{BacklogEntry, EntryKind};
-use super::{Endpoint, Outbound, PendingWork};
+use super::{Endpoint, Outbound, PendingWork, rnr};
 use crate::action::{Outcome, Source};
 use crate::driver::Driver;
 use crate::event::{Peer, PeerFault};
@@ -27,6 +27,7 @@ impl Endpoint {
         }
         state.path.outbound = Outbound::Lost(fault);
         state.path.backlog_waited = false;
+        rnr::end_wait(&mut state.path, peer, driver);
         let receiver = state.path.grants.receiver.take();
         let mut backlog = Backlog::default();
         if let Some(pending) = state.pending.as_deref_mut() {
@@ -42,7 +43,6 @@ impl Endpoint {
         self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
         self.counters.malformed_packets += u64::from(fault == PeerFault::Malformed);
         self.backlogged -= backlog.len() as u32;
-        self.timers.cancel(peer);
         driver.drop_peer(peer);
         self.unreserve(peer, driver);
 

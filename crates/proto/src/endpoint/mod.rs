@@ -42,8 +42,7 @@ use crate::message::posted::PostedQueue;
 use crate::message::unexpected::{Payload, UnexpectedQueue};
 use crate::packet::Body;
 use crate::table::{Number, Row};
-use crate::time::Instant;
-use crate::timers::Timers;
+use crate::timers::{Purpose, Timer};
 use crate::transfer::Transfers;
 use path::{Outbound, Path};
 use peers::Peers;
@@ -173,8 +172,6 @@ pub struct Endpoint {
     pending_acks: Vec<Peer>,
     backlogged: u32,
     spare: Spare,
-    /// Retry times of peers that were not ready.
-    timers: Timers,
     /// Some peer has died: a receive from any source may wait for it.
     any_peer_died: bool,
     /// See [`Endpoint::rely_on_thresholds`].
@@ -219,7 +216,6 @@ impl Endpoint {
             pool,
             backlogged: 0,
             spare: Spare::default(),
-            timers: Timers::default(),
             any_peer_died: false,
             #[cfg(feature = "explore")]
             relies_on_thresholds: false,
@@ -260,7 +256,7 @@ impl Endpoint {
             Event::CopyDone { transfer, result } => self.copy_done(transfer, result, driver),
             Event::CreditsDue { peer } => self.return_credits(peer, driver),
             Event::Lost { peer, fault } => self.lose(peer, fault, driver),
-            Event::Deadline => self.retry(driver),
+            Event::TimerExpired(Timer { peer, purpose: Purpose::Rnr }) => self.retry(peer, driver),
             Event::Idle => self.flush_acks(driver),
         }
         self.send_return_requests(driver);
@@ -280,19 +276,6 @@ impl Endpoint {
     pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
         core::mem::swap(&mut self.spare, &mut scratch.pending);
         self.peers.exchange_spare(&mut scratch.peer);
-    }
-
-    /// When to call `handle` with [`Event::Deadline`], if no other event comes first. A late call delays only the
-    /// waiting messages. An early call does no harm.
-    #[inline]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.timers.earliest()
-    }
-
-    /// Whether something waits for a deadline or for idleness: a retry, or coalesced acknowledgements.
-    #[inline(always)]
-    pub fn waits_for_time(&self) -> bool {
-        !self.timers.is_empty() || self.has_pending_acks()
     }
 
     /// The settings it was made with.

@@ -22,6 +22,17 @@ pub(super) enum Outbound {
     Lost(PeerFault),
 }
 
+/// What a path without known free slots waits for, in schemes without credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RoomWait {
+    /// Nothing: the link was not asked.
+    Nothing,
+    /// The answer of the link.
+    Answer,
+    /// The RNR timer, after which we ask again. The timer is set exactly in this state.
+    Timer,
+}
+
 /// What we grant to the peer, and report to it in every header.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grants {
@@ -41,8 +52,7 @@ pub(super) struct Path {
     pub grants: Grants,
     /// Slots at the peer for our explicit credit packets, while connected. Values above `u16::MAX` are cut to it.
     pub credit_slots: u16,
-    /// We wait for free slots that the link was asked for, or for the time to ask again.
-    pub asked_room: bool,
+    pub room_wait: RoomWait,
     /// We have run out of credit since the backlog was last empty: the packets that leave have waited.
     pub backlog_waited: bool,
     /// The peer has no memory for unexpected payload: we send by rendezvous only.
@@ -56,7 +66,7 @@ impl Path {
             outbound: Outbound::Absent,
             grants: Grants::default(),
             credit_slots: 0,
-            asked_room: false,
+            room_wait: RoomWait::Nothing,
             backlog_waited: false,
             rendezvous_only: false,
         }

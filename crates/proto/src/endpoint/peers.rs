@@ -20,7 +20,7 @@ use core::num::NonZeroU64;
 use core::ops::{Deref, Index, IndexMut};
 
 use super::lane_lease::Leases;
-use super::path::{Grants, Path};
+use super::path::{Grants, Path, RoomWait};
 use super::{Outbound, PeerEntry, PendingWork};
 use crate::config::Config;
 use crate::event::Peer;
@@ -102,7 +102,7 @@ impl CompactEntry {
                     outbound,
                     grants: Grants { receiver, leases, credit_packets_read: 0, unreserved: false },
                     credit_slots,
-                    asked_room: false,
+                    room_wait: RoomWait::Nothing,
                     backlog_waited: false,
                     rendezvous_only: false,
                 },
@@ -528,7 +528,7 @@ mod tests {
             with(|state| state.path.grants.leases.incoming = 1),
             with(|state| state.path.grants.credit_packets_read = 1),
             with(|state| state.path.credit_slots = 3),
-            with(|state| state.path.asked_room = true),
+            with(|state| state.path.room_wait = RoomWait::Answer),
             with(|state| state.path.backlog_waited = true),
             with(|state| state.cross_memory = false),
             with(|state| state.said_goodbye = true),

@@ -2,6 +2,7 @@
 //!
 //! This file does not know when credits return; [`crate::flow`] decides that.
 
+use super::path::RoomWait;
 use super::receiver_memory::{Stage, announce};
 use super::{Endpoint, Outbound, Path, PendingWork, Refusal, compulsory};
 use crate::action::{Outcome, Source};
@@ -389,9 +390,9 @@ impl Endpoint {
                     counters.stalls += 1;
                 }
                 if let Some(room_query) = room_query
-                    && !state.path.asked_room
+                    && state.path.room_wait == RoomWait::Nothing
                 {
-                    state.path.asked_room = true;
+                    state.path.room_wait = RoomWait::Answer;
                     driver.ask_room(to, room_query == RoomQuery::Immediate);
                 }
                 return;

@@ -13,11 +13,14 @@ use crate::event::{
     MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Transfer,
 };
 use crate::packet::{Geometry, Packet, Space};
+use crate::time::Instant;
+use crate::timers::TimerQueue;
 
 /// An endpoint under test, its time, and its actions in short form.
 struct Bench {
     machine: Endpoint,
     now: Instant,
+    timers: TimerQueue,
     granted: u32,
     credit_packets_read: u16,
 }
@@ -55,8 +58,13 @@ fn bench_with(scheme: Scheme, start_slots: u32, quota_slots: u32) -> Bench {
         planned_peers: 1,
         planned_quota_slots: 64,
     };
-    let mut bench =
-        Bench { machine: Endpoint::new(config), now: Instant(0), granted: 0, credit_packets_read: 0 };
+    let mut bench = Bench {
+        machine: Endpoint::new(config),
+        now: Instant(0),
+        timers: TimerQueue::default(),
+        granted: 0,
+        credit_packets_read: 0,
+    };
     let connected = Event::Connected { peer: PEER, quota_slots, start_slots, credit_slots: 1, epoch: 0 };
     assert_eq!(bench.event(connected), [""; 0]);
     assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots, start_slots, epoch: 0 }), [""; 0]);
@@ -112,6 +120,8 @@ fn short(action: &Action) -> String {
         Action::FreeLane { .. } => "free lane".into(),
         Action::AskRoom { at_once: false, .. } => "ask room".into(),
         Action::AskRoom { at_once: true, .. } => "try".into(),
+        Action::SetTimer { at, .. } => format!("timer at {} us", at.0 / 1000),
+        Action::CancelTimer { .. } => "cancel timer".into(),
         Action::AllocateUnexpected { bytes, .. } => format!("allocate {bytes}"),
         Action::Place { bytes, .. } => format!("place {bytes}"),
         Action::Retire => "retire".into(),
@@ -138,7 +148,23 @@ impl Bench {
     fn event(&mut self, event: Event<'_>) -> Vec<String> {
         let mut actions = Vec::new();
         self.machine.handle(event, Recorder::new(self.now, &mut actions)).expect("within the bounds");
+        for action in &actions {
+            match *action {
+                Action::SetTimer { timer, at } => self.timers.set(timer, at),
+                Action::CancelTimer { timer } => self.timers.cancel(timer),
+                _ => {}
+            }
+        }
         actions.iter().map(short).collect()
+    }
+
+    /// Reports the timers that have expired.
+    fn expire(&mut self) -> Vec<String> {
+        let mut actions = Vec::new();
+        while let Some(timer) = self.timers.take_expired(self.now) {
+            actions.extend(self.event(Event::TimerExpired(timer)));
+        }
+        actions
     }
 
     fn post(&mut self, command: Command) -> Vec<String> {

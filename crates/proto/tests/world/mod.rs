@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
     Instant, MemoryCopy, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault, Recorder, Request,
-    Scheme, Source, unexpected_cost_bytes,
+    Scheme, Source, TimerQueue, unexpected_cost_bytes,
 };
 
 /// Settings of all endpoints of a world.
@@ -106,7 +106,7 @@ enum Candidate {
     Connection,
     Room,
     Request,
-    Deadline,
+    Timer,
 }
 
 #[derive(Debug)]
@@ -122,6 +122,7 @@ pub struct TestRank {
     regions: BTreeMap<u64, Vec<u8>>,
     events: VecDeque<Event<'static>>,
     awaiting_room: Vec<Peer>,
+    timers: TimerQueue,
     next_epoch: u16,
     /// Endpoints that wait for a lane of this mailbox.
     waiting: VecDeque<u32>,
@@ -162,6 +163,7 @@ impl World {
             regions: BTreeMap::new(),
             events: VecDeque::new(),
             awaiting_room: Vec::new(),
+            timers: TimerQueue::default(),
             next_epoch: 0,
             waiting: VecDeque::new(),
             completions: VecDeque::new(),
@@ -230,7 +232,7 @@ impl World {
     }
 
     /// Performs one possible event, chosen by `choose(count)`: an arrival, free slots, a new lane, an attach, a detach
-    /// request, or a deadline. Returns whether any was possible.
+    /// request, or the first timer. Returns whether any was possible.
     pub fn step(&mut self, mut choose: impl FnMut(usize) -> usize) -> bool {
         let mut candidates = Vec::new();
         for (&(from, to), lanes) in &self.lanes {
@@ -254,9 +256,9 @@ impl World {
                 candidates.push((Candidate::Request, from, to));
             }
         }
-        let waits = |rank: &TestRank| !rank.dead && rank.machine.next_deadline().is_some();
+        let waits = |rank: &TestRank| !rank.dead && !rank.timers.is_empty();
         let waiting = (0..).zip(&self.ranks).filter(|(_, rank)| waits(rank));
-        candidates.extend(waiting.map(|(index, _)| (Candidate::Deadline, index, index)));
+        candidates.extend(waiting.map(|(index, _)| (Candidate::Timer, index, index)));
         if candidates.is_empty() {
             return false;
         }
@@ -265,10 +267,11 @@ impl World {
         let Plan { quota_slots, start_slots, credit_slots, .. } = self.plan;
         let lanes = self.lanes.entry((from, to)).or_default();
         match candidate {
-            Candidate::Deadline => {
-                let deadline = self.ranks[from as usize].machine.next_deadline().expect("it waits");
-                self.now = self.now.max(deadline);
-                self.handle(from, Event::Deadline);
+            Candidate::Timer => {
+                let timers = &mut self.ranks[from as usize].timers;
+                self.now = self.now.max(timers.earliest().expect("it waits"));
+                let timer = timers.take_expired(self.now).expect("its time has come");
+                self.handle(from, Event::TimerExpired(timer));
             }
             Candidate::Arrival => {
                 let packet = lanes[0].packets[0].0;
@@ -335,6 +338,7 @@ impl World {
     pub fn assert_at_rest(&self) {
         for (index, rank) in self.ranks.iter().enumerate().filter(|(_, rank)| !rank.dead) {
             assert!(rank.machine.is_quiescent(), "endpoint {index} is not at rest: {:?}", rank.machine);
+            assert!(rank.timers.is_empty(), "endpoint {index} has set timers: {:?}", rank.timers);
             let left: Vec<_> = rank.buffers.iter().filter(|buffer| buffer.is_some()).collect();
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
             assert!(
@@ -471,6 +475,8 @@ impl World {
                 self.grant_lanes(rank);
             }
             Action::Transmit { to, packet, payload } => self.transmit(rank, to, packet, payload),
+            Action::SetTimer { timer, at } => self.ranks[rank as usize].timers.set(timer, at),
+            Action::CancelTimer { timer } => self.ranks[rank as usize].timers.cancel(timer),
             Action::AskRoom { to, at_once: false } => self.ranks[rank as usize].awaiting_room.push(to),
             Action::AskRoom { to, at_once: true } => {
                 let lane = self.lanes.get(&(rank, to.0)).and_then(VecDeque::back).expect("a lane");

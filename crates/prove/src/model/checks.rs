@@ -35,10 +35,8 @@ impl Setup {
     /// I4: in a state without automatic moves, no sender waits, and no sender that got a return request is blocked.
     /// Every sequence of retrievals alone ends in such a state.
     pub(super) fn check_at_rest(&self, state: &State) -> Result<(), Violation> {
-        let waits =
-            |who: u32| !self.dead(state, who) && state.endpoints[who as usize].next_deadline().is_some();
         if state.busy | state.asking | state.unnotified != 0
-            || (0..self.processes).any(waits)
+            || !state.timers.is_empty()
             || self.any_unknown_loss(state)
         {
             return Ok(());

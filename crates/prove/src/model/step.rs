@@ -101,12 +101,9 @@ impl Setup {
                 self.handle(next, from, None, Event::DetachRequested { peer: Peer(to) }, &mut effect)?;
                 from
             }
-            Move::Retry { who } => {
-                let deadline = next.endpoints[who as usize].next_deadline().expect("a pending timer");
-                self.act(next, who, None, &mut effect, |machine, actions| {
-                    let driver = Recorder::new(deadline, actions);
-                    machine.handle(Event::Deadline, driver).expect("only commands are refused");
-                })?;
+            Move::Expire { who, timer } => {
+                Arc::make_mut(&mut next.timers).remove(&(who, timer));
+                self.handle(next, who, None, Event::TimerExpired(timer), &mut effect)?;
                 who
             }
             Move::LearnLoss { who, of } => {
@@ -126,6 +123,7 @@ impl Setup {
             }
             Move::Crash { who } => {
                 next.dead |= 1 << who;
+                Arc::make_mut(&mut next.timers).retain(|(owner, _)| *owner != who);
                 effect.happened |= Happened::Crashed.bit();
                 for peer in self.neighbours(who) {
                     for lane in [self.lane(who, peer), self.lane(peer, who)] {
@@ -249,6 +247,14 @@ impl Setup {
             }
             Action::AskRoom { to, .. } => {
                 state.asking |= 1 << self.lane(endpoint, to.0);
+                Ok(())
+            }
+            Action::SetTimer { timer, .. } => {
+                Arc::make_mut(&mut state.timers).insert((endpoint, timer));
+                Ok(())
+            }
+            Action::CancelTimer { timer } => {
+                Arc::make_mut(&mut state.timers).remove(&(endpoint, timer));
                 Ok(())
             }
             Action::DropPeer { peer } if self.dead(state, peer.0) => Ok(()),

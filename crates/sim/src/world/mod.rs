@@ -25,7 +25,7 @@ use std::fmt;
 
 use hdrhistogram::Histogram;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
-use weir_proto::{Config, Counters, DataRegion, Endpoint, Geometry, PeerFault, Scheme};
+use weir_proto::{Config, Counters, DataRegion, Endpoint, Geometry, Instant, PeerFault, Scheme, Timer};
 
 use crate::cost::Cost;
 use crate::network::infiniband;
@@ -200,8 +200,8 @@ enum Event<E> {
     Reposted { from: u32, to: u32, slots: u16 },
     /// Scheme `hardware`: a NAK reaches the sender.
     Refused { from: u32, to: u32 },
-    /// Scheme `hardware`: the timer of a machine expires.
-    Deadline { rank: u32 },
+    /// Scheme `hardware`: the first timer of a machine expires.
+    TimerExpired { rank: u32 },
     /// A fault of a rank.
     Fault(faults::Event),
     /// A rank learns that it has lost a peer.
@@ -342,7 +342,7 @@ impl<N: Network> World<N> {
                 }
                 Event::Reposted { from, to, slots } => self.reposted(from, to, slots),
                 Event::Refused { from, to } => self.refused(now, from, to),
-                Event::Deadline { rank } => self.deadline(now, rank),
+                Event::TimerExpired { rank } => self.timer_expired(now, rank),
                 Event::Fault(event) => self.fault(now, event),
                 Event::Lost { rank, peer, fault } => self.lost(now, rank, peer, fault),
             }
@@ -381,6 +381,13 @@ impl<N: Network> World<N> {
     #[must_use]
     pub fn with_machines(mut self, mut change: impl FnMut(u32, &mut Endpoint)) -> World<N> {
         (0..).zip(&mut self.rank_states).for_each(|(rank, rank_state)| change(rank, rank_state.machine()));
+        self
+    }
+
+    /// Sets a timer of the machine of `rank` before it starts, for tests of worlds whose machines set none.
+    #[must_use]
+    pub fn with_timer(mut self, rank: u32, timer: Timer, at: Instant) -> World<N> {
+        self.rank_states[rank as usize].set_timer(timer, at);
         self
     }
 

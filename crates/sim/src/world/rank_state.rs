@@ -9,8 +9,8 @@ use std::rc::Rc;
 use hdrhistogram::Histogram;
 use weir_proto::{
     Action, Body, Command, Counters, Endpoint, Event, Geometry, Instant, MemoryCopy, Outcome, Packet,
-    Pattern, Peer, PeerFault, ReceiveCommand, Recorder, Request, Scratch, SendCommand, SendLevel, Source,
-    Space,
+    Pattern, Peer, PeerFault, ReceiveCommand, Recorder, Request, Scheme, Scratch, SendCommand, SendLevel,
+    Source, Space, Timer, TimerQueue,
 };
 
 use super::check::Checks;
@@ -138,6 +138,8 @@ struct Notices {
 pub(super) struct RankState {
     rank: u32,
     machine: Endpoint,
+    /// Under `hardware` the NIC runs them, otherwise the processor.
+    timers: TimerQueue,
     /// Our numbers of the other ranks.
     peers: PeerNumbers,
     program: Program,
@@ -182,6 +184,7 @@ impl RankState {
         RankState {
             rank,
             machine: Endpoint::new(spec.config),
+            timers: TimerQueue::default(),
             peers: PeerNumbers::with_ranks(spec.ranks),
             program: program(Rank::new(&shared)),
             shared,
@@ -295,6 +298,7 @@ impl RankState {
             (open, "pending operations"),
             (self.machine.unexpected().0 > 0, "unexpected messages"),
             (!self.machine.is_quiescent(), "pending work in its machine"),
+            (!self.timers.is_empty(), "timers"),
         ];
         checks.into_iter().filter_map(|(left, what)| left.then_some(what)).collect()
     }
@@ -354,14 +358,16 @@ impl RankState {
         let event = match hardware_event {
             HardwareEvent::Accepted { peer, slots } => {
                 self.already_arrived = Some(peer);
-                Event::Room { peer: self.peer(peer), slots }
+                Some(Event::Room { peer: self.peer(peer), slots })
             }
-            HardwareEvent::Refused { peer } => Event::Room { peer: self.peer(peer), slots: 0 },
-            HardwareEvent::Deadline => Event::Deadline,
+            HardwareEvent::Refused { peer } => Some(Event::Room { peer: self.peer(peer), slots: 0 }),
+            HardwareEvent::TimerExpired => self.take_expired_timers(now, context),
         };
         let busy_until = self.free_at.max(now);
         (self.free_at, self.since) = (now, now);
-        self.handle(event, context);
+        if let Some(event) = event {
+            self.handle(event, context);
+        }
         self.already_arrived = None;
         // The processor writes the descriptors, at whatever time the hardware needs them.
         self.free_at = busy_until + (self.free_at - now);
@@ -404,10 +410,39 @@ impl RankState {
         self.sent_at
     }
 
-    /// When the timer of the machine expires.
-    pub fn deadline(&self) -> Option<Picoseconds> {
-        let deadline = self.machine.next_deadline().filter(|_| !self.crashed);
-        deadline.map(|Instant(ns)| ns * 1000)
+    /// Sets a timer of the machine.
+    pub fn set_timer(&mut self, timer: Timer, at: Instant) {
+        self.timers.set(timer, at);
+    }
+
+    /// When the first timer of the machine expires.
+    #[inline]
+    pub fn first_timer(&self) -> Option<Picoseconds> {
+        let earliest = self.timers.earliest().filter(|_| !self.crashed);
+        earliest.map(|Instant(ns)| ns * 1000)
+    }
+
+    /// Removes the timers that have expired at `now`. Returns the event of the first one; the others follow it.
+    fn take_expired_timers(
+        &mut self,
+        now: Picoseconds,
+        context: &mut StepContext<'_>,
+    ) -> Option<Event<'static>> {
+        let first = self.timers.take_expired(instant(now))?;
+        let others = std::iter::from_fn(|| self.timers.take_expired(instant(now)));
+        context.deferred.events.extend(others.map(Event::TimerExpired));
+        Some(Event::TimerExpired(first))
+    }
+
+    /// Whether the NIC runs the timers of the machine, whatever the processor does.
+    fn nic_runs_timers(&self) -> bool {
+        matches!(self.machine.config().scheme, Scheme::Hardware { .. })
+    }
+
+    /// When the processor has to handle a timer.
+    #[inline]
+    fn processor_timer(&self) -> Option<Picoseconds> {
+        self.first_timer().filter(|_| !self.nic_runs_timers())
     }
 
     /// Retrieves a packet, or performs calls and runs the program, as far as no other rank has influence. A
@@ -656,6 +691,8 @@ impl RankState {
                 });
             }
             Action::AskRoom { to, .. } => self.ask_room(to, context),
+            Action::SetTimer { timer, at } => self.set_timer(timer, at),
+            Action::CancelTimer { timer } => self.timers.cancel(timer),
             Action::Retire => {
                 let (from, packet) =
                     context.deferred.arrived.take().expect("a packet is retired once, after its arrival");

@@ -21,7 +21,7 @@
 //!  0 us  a leaves and takes the buffer; b and c are attempted right behind it
 //!  5 us  a arrives and waits for its processor; b arrives, no buffer: dropped, and c behind it
 //!  6 us  NAK at the sender: Room 0, the machine sets its timer
-//! 16 us  Deadline: the machine asks again; a is retired by now: Room 1, b leaves; c is attempted right behind it
+//! 16 us  the timer expires: the machine asks again; a is retired by now: Room 1, b leaves; c is attempted right behind it
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,8 +91,8 @@ pub(super) struct PostedBuffers {
     active: BTreeSet<(u32, u32)>,
     /// Trains that are attempts, and the NAKs of their connection when they began.
     attempts: BTreeMap<u32, u32>,
-    /// When the timer of each machine expires, if it is set.
-    deadlines: BTreeMap<u32, Picoseconds>,
+    /// When the next timer of each machine expires, as far as an event is scheduled for it.
+    timers: BTreeMap<u32, Picoseconds>,
     /// First attempts that the machine requested in this step.
     pub begun: Vec<Attempt>,
     /// Buffers that are posted again because of this step.
@@ -139,8 +139,8 @@ pub(super) enum HardwareEvent {
     Accepted { peer: u32, slots: u32 },
     /// The NAK reached the sender.
     Refused { peer: u32 },
-    /// The timer of the machine expired.
-    Deadline,
+    /// Timers of the machine expired.
+    TimerExpired,
 }
 
 impl<N: Network> World<N> {
@@ -152,11 +152,11 @@ impl<N: Network> World<N> {
             let event = Event::Reposted { from, to: rank, slots };
             self.queue.push(at, self.outputs.draw(), event);
         }
-        if let Some(at) = self.rank_states[rank as usize].deadline() {
-            let due = posted_buffers.deadlines.entry(rank).or_insert(Picoseconds::MAX);
+        if let Some(at) = self.rank_states[rank as usize].first_timer() {
+            let due = posted_buffers.timers.entry(rank).or_insert(Picoseconds::MAX);
             if at < *due {
                 *due = at;
-                let event = Event::Deadline { rank };
+                let event = Event::TimerExpired { rank };
                 self.queue.push(at.max(now), self.outputs.draw(), event);
             }
         }
@@ -290,10 +290,10 @@ impl<N: Network> World<N> {
         self.posted_buffers.as_mut().expect("there are buffers").repost(from, to, slots.into());
     }
 
-    /// The timer of the machine of `rank` expires.
-    pub(super) fn deadline(&mut self, now: Picoseconds, rank: u32) {
-        self.posted_buffers.as_mut().expect("there is a timer").deadlines.remove(&rank);
-        // A timer for a later time is set again afterwards.
-        self.handle_hardware_event(now, rank, HardwareEvent::Deadline);
+    /// The first timer of the machine of `rank` expires.
+    pub(super) fn timer_expired(&mut self, now: Picoseconds, rank: u32) {
+        self.posted_buffers.as_mut().expect("there is a timer").timers.remove(&rank);
+        // An event for a later timer is scheduled afterwards.
+        self.handle_hardware_event(now, rank, HardwareEvent::TimerExpired);
     }
 }

@@ -37,16 +37,13 @@ fn a_sender_without_credits_tries_and_is_not_stalled_if_the_receiver_is_ready() 
 fn a_refused_packet_waits_for_the_timer_and_everything_behind_it_waits_too() {
     let mut sender = hardware(7);
     assert_eq!(sender.at(0).send(0, 8), ["try"]);
-    assert_eq!(sender.machine.next_deadline(), None);
-    assert_eq!(sender.at(1).event(room(0)), [""; 0]);
-    assert_eq!(sender.machine.next_deadline(), Some(Instant(11_000)));
+    assert_eq!(sender.at(1).event(room(0)), ["timer at 11 us"]);
     assert_eq!(sender.send(1, 8), [""; 0]); // no query before the timer
     assert_eq!(sender.at(2).eager(0, 0), ["retire"]); // a packet of the peer does not cause a query
-    assert_eq!(sender.at(10).event(Event::Deadline), [""; 0]); // too early: harmless
-    assert_eq!(sender.at(11).event(Event::Deadline), ["try"]);
-    assert_eq!(sender.machine.next_deadline(), None);
-    assert_eq!(sender.at(11).event(room(0)), [""; 0]);
-    assert_eq!(sender.at(21).event(Event::Deadline), ["try"]);
+    assert_eq!(sender.at(10).expire(), [""; 0]);
+    assert_eq!(sender.at(11).expire(), ["try"]);
+    assert_eq!(sender.at(11).event(room(0)), ["timer at 21 us"]);
+    assert_eq!(sender.at(21).expire(), ["try"]);
     assert_eq!(sender.event(room(2)), ["transmit eager 8", "done 0", "transmit eager 8", "done 1"]);
     let counters = sender.machine.counters();
     assert_eq!(
@@ -60,13 +57,16 @@ fn a_connection_and_its_queue_fail_after_the_last_retry() {
     let mut sender = hardware(1);
     sender.at(0).send(0, 8);
     sender.send(1, 5000);
-    assert_eq!(sender.event(room(0)), [""; 0]);
-    assert_eq!(sender.at(10).event(Event::Deadline), ["try"]);
+    assert_eq!(sender.event(room(0)), ["timer at 10 us"]);
+    assert_eq!(sender.at(10).expire(), ["try"]);
     assert_eq!(sender.event(room(0)), ["drop peer", "lost 0", "lost 1"]);
-    assert_eq!((sender.rnr(), sender.machine.next_deadline()), ((2, 1), None));
+    assert_eq!(sender.rnr(), (2, 1));
     assert_eq!(sender.send(2, 8), ["lost 2"]);
     assert_eq!(sender.machine.fault(PEER), Some(PeerFault::NotReady));
 }
+
+/// The RNR timer of the peer.
+const RNR: Timer = Timer { peer: PEER, purpose: Purpose::Rnr };
 
 #[test]
 fn a_peer_that_dies_during_a_retry_wait_leaves_no_timer() {
@@ -74,9 +74,37 @@ fn a_peer_that_dies_during_a_retry_wait_leaves_no_timer() {
     sender.send(0, 8);
     sender.event(room(0));
     let lost = Event::Lost { peer: PEER, fault: PeerFault::Died };
-    assert_eq!(sender.event(lost), ["drop peer", "lost 0"]);
-    assert_eq!(sender.machine.next_deadline(), None);
-    assert_eq!(sender.at(20).event(Event::Deadline), [""; 0]);
+    assert_eq!(sender.event(lost), ["cancel timer", "drop peer", "lost 0"]);
+    assert_eq!(sender.event(Event::TimerExpired(RNR)), [""; 0]); // a driver that is late: harmless
+}
+
+#[test]
+fn a_lane_that_is_returned_during_a_retry_wait_leaves_no_timer() {
+    let mut sender = hardware(7);
+    sender.send(0, 8);
+    sender.event(room(0));
+    let asked = sender.event(Event::DetachRequested { peer: PEER });
+    assert_eq!(asked, ["detach", "disconnect", "cancel timer", "connect"]);
+    assert_eq!(sender.event(Event::TimerExpired(RNR)), [""; 0]);
+}
+
+#[test]
+fn timers_of_several_peers_are_independent_and_use_a_fresh_time() {
+    let mut sender = hardware(7);
+    let other = Peer(2);
+    let connected =
+        Event::Connected { peer: other, quota_slots: 4, start_slots: 4, credit_slots: 1, epoch: 0 };
+    sender.event(connected);
+    assert_eq!(sender.at(0).send(0, 8), ["try"]);
+    let (request, space, level) = (Request(1), Space::Tagged, SendLevel::Delivered);
+    let to_other = SendCommand { request, to: other, space, tag: 0, data: None, bytes: 8, level };
+    assert_eq!(sender.post(Command::Send(to_other)), ["try"]);
+    assert_eq!(sender.at(3).event(room(0)), ["timer at 13 us"]);
+    assert_eq!(sender.at(5).event(Event::Room { peer: other, slots: 0 }), ["timer at 15 us"]);
+    assert_eq!(sender.at(14).expire(), ["try"]);
+    assert_eq!(sender.event(room(1)), ["transmit eager 8", "done 0"]);
+    assert_eq!(sender.at(15).expire(), ["try"]);
+    assert_eq!(sender.at(40).event(Event::Room { peer: other, slots: 0 }), ["timer at 50 us"]);
 }
 
 #[test]
@@ -85,7 +113,7 @@ fn a_refused_rendezvous_is_not_retried_after_a_goodbye() {
     assert_eq!(sender.at(0).send(0, 5000), ["try"]);
     sender.event(room(0));
     assert_eq!(sender.arrive(Body::Goodbye, 0), ["lost 0", "retire"]);
-    assert_eq!(sender.at(10).event(Event::Deadline), [""; 0]);
+    assert_eq!(sender.at(10).expire(), [""; 0]);
     assert_eq!(sender.send(1, 8), ["try"]); // a new message asks for itself
     assert_eq!(sender.rnr(), (1, 0));
 }
@@ -100,10 +128,10 @@ fn a_receiver_that_is_not_ready_is_tried_once_per_timer() {
     let mut tries = 0;
     for us in 0..1000 {
         let mut did = sender.at(us).arrive(Body::Credit, 0); // traffic the other way, every microsecond
-        did.extend(sender.event(Event::Deadline));
+        did.extend(sender.expire());
         if did.contains(&String::from("try")) {
             tries += 1;
-            assert_eq!(sender.event(room(0)), [""; 0]);
+            assert_eq!(sender.event(room(0)).len(), 1, "the next timer");
         }
     }
     assert_eq!((tries, sender.rnr()), (99, (100, 99)));

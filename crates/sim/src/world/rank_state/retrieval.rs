@@ -23,6 +23,12 @@ impl RankState {
         if self.notices.is_some() && self.serve_notice(context) {
             return;
         }
+        if self.processor_timer().is_some_and(|at| at <= self.free_at)
+            && let Some(expired) = self.take_expired_timers(self.free_at, context)
+        {
+            context.trace.note(self.free_at ^ u64::from(self.rank) << 48);
+            return self.handle(expired, context);
+        }
         if self.looks_ahead(context)
             && let Some(seen) = self.lookahead.take()
         {
@@ -124,8 +130,10 @@ impl RankState {
         if !self.lookahead.is_empty() {
             return true;
         }
-        // The next action of the program, and the end of a get, are unknown before their time.
-        if context.looks_ahead && self.gets == 0 && self.phase != Phase::Running {
+        // The next action of the program, and the end of a get, are unknown before their time. What a timer causes
+        // depends on the packets before it.
+        let is_foreseen = self.gets == 0 && self.phase != Phase::Running && self.processor_timer().is_none();
+        if context.looks_ahead && is_foreseen {
             if !self.mailbox.has_packets_in_order() {
                 self.look_ahead_in_parts(context);
             } else if !self.lookahead.take_message() {
@@ -273,6 +281,9 @@ impl RankState {
         if self.step_at != Some(now) || self.held || self.free_at > now || self.has_due_notice() {
             return None;
         }
+        if self.processor_timer().is_some_and(|at| at <= now) {
+            return None;
+        }
         assert!(self.phase != Phase::Running, "a part of a message does not wake a program");
         self.lookahead.take();
         self.mailbox.leave();
@@ -287,10 +298,13 @@ impl RankState {
     /// When a waiting program has something to handle, as far as known.
     #[inline]
     pub(super) fn serves_at(&self, cost: &Cost) -> Option<Picoseconds> {
-        match self.next_at() {
+        let seen_at = match self.next_at() {
             Some(at) => Some(cost.seen_ps(self.free_at, at)),
             None => self.machine.has_pending_acks().then_some(self.free_at + IDLE_PS),
-        }
+        };
+        let Some(timer_at) = self.processor_timer() else { return seen_at };
+        let timer_at = timer_at.max(self.free_at);
+        Some(seen_at.map_or(timer_at, |at| at.min(timer_at)))
     }
 
     /// When the next packet arrives; 0: it has arrived.
