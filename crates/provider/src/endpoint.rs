@@ -3,7 +3,6 @@
 //! Enabling the endpoint opens the engine. Only then the number of peers is known (the address vector's count). From
 //! then on the endpoint has an address.
 
-use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_engine::{Engine, OpenError, Operation, Post};
 use weir_link::ADDRESS_BYTES;
 use weir_link::biased_lock::Guard;
-use weir_proto::{MessageId, Outcome, Peer, SendLevel};
+use weir_proto::{Outcome, Peer, SendLevel};
 
 use crate::av::VectorHandle;
 use crate::counter::CounterHandle;
@@ -20,6 +19,7 @@ use crate::eq::EventQueueHandle;
 use crate::errno::{Error, ssize_status, status};
 use crate::ffi::*;
 use crate::state::address_vector::AddressVector;
+use crate::state::claims::Claims;
 use crate::state::completion::{Side, WANTS_ENTRY};
 use crate::state::completion_queue::CompletionQueue;
 use crate::state::counter::Counter;
@@ -68,8 +68,8 @@ pub struct Endpoint {
     min_multi_recv: usize,
     /// Peer of each entry of the address vector, if known.
     peers: Vec<Option<Peer>>,
-    /// Messages that a peek has claimed, by the context of the peek.
-    claimed: HashMap<usize, MessageId>,
+    /// Messages that a peek has claimed.
+    claims: Claims,
 }
 
 /// The source of an operation's flags.
@@ -93,7 +93,7 @@ impl Endpoint {
             vector: None,
             min_multi_recv: 64,
             peers: Vec::new(),
-            claimed: HashMap::new(),
+            claims: Claims::default(),
         }
     }
 
@@ -156,7 +156,7 @@ impl Endpoint {
             if let (Operation::Peek, Outcome::Found { claimed: Some(message), .. }) =
                 (completion.operation, completion.outcome)
             {
-                self.claimed.insert(completion.post.context, message);
+                self.claims.add(completion.post.context, message);
             }
             let Endpoint { engine, bindings, vector, .. } = self;
             let bound = &mut DomainQueues { queues: &mut *queues, counters: &mut *counters };
@@ -256,7 +256,7 @@ pub struct Posting<'a> {
     /// A multi-receive buffer with fewer free bytes is released. Unit: bytes.
     pub min_multi_recv: u64,
     /// Messages that a peek has claimed.
-    pub claimed: &'a mut HashMap<usize, MessageId>,
+    pub claims: &'a mut Claims,
     /// The queues for a completion that occurs at once.
     pub cq_writer: CqWriter<'a>,
 }
@@ -411,10 +411,10 @@ impl EndpointHandle {
                 Some(endpoint.find_peer(address, vectors)?)
             };
         let min_multi_recv = endpoint.min_multi_recv as u64;
-        let Endpoint { engine, claimed, bindings, .. } = endpoint;
+        let Endpoint { engine, claims, bindings, .. } = endpoint;
         let engine = engine.as_mut().ok_or(Error::BAD_STATE)?;
         let cq_writer = CqWriter { bindings, bound: DomainQueues { queues, counters } };
-        Ok(Posting { engine, post, flags, peer, min_multi_recv, claimed, cq_writer })
+        Ok(Posting { engine, post, flags, peer, min_multi_recv, claims, cq_writer })
     }
 
     /// [`EndpointHandle::prepare`], then `act`, which posts the operation.

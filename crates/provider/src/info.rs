@@ -17,17 +17,9 @@ use crate::errno::Error;
 use crate::ffi::*;
 use crate::limits::{
     CAPS, DOMAIN_CAPS, IOV_LIMIT, MESSAGE_MODIFIERS, MODIFIERS, PRIMARY, REMOTE_MODIFIERS, RMA_IOV_LIMIT,
-    RX_CAPS, SECONDARY, TX_CAPS,
+    RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
 };
 use crate::{core_library, log, settings};
-
-const TX_FLAGS: u64 = flags::COMPLETION
-    | flags::INJECT
-    | flags::INJECT_COMPLETE
-    | flags::TRANSMIT_COMPLETE
-    | flags::DELIVERY_COMPLETE
-    | flags::MATCH_COMPLETE;
-const RX_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
 
 /// Messages of a pair stay in order. MPICH also requests the orders of atomic operations, which hold because there
 /// are none.

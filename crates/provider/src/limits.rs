@@ -1,6 +1,6 @@
 //! What the provider offers: capabilities and limits that several files need.
 
-use crate::ffi::caps;
+use crate::ffi::{caps, flags};
 
 /// All capabilities. Atomics and collectives are missing, because MPICH uses everything that is advertised.
 pub const CAPS: u64 = PRIMARY | MODIFIERS | SECONDARY;
@@ -30,6 +30,20 @@ pub const RX_CAPS: u64 = COMMUNICATION
     | caps::MULTI_RECV
     | caps::SOURCE
     | DOMAIN_CAPS;
+
+/// Default flags of transmit operations.
+pub const TX_FLAGS: u64 = flags::COMPLETION
+    | flags::INJECT
+    | flags::INJECT_COMPLETE
+    | flags::TRANSMIT_COMPLETE
+    | flags::DELIVERY_COMPLETE
+    | flags::MATCH_COMPLETE;
+/// Default flags of receive operations.
+pub const RX_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
+/// Flags of the calls `fi_sendmsg`, `fi_tsendmsg`, `fi_readmsg` and `fi_writemsg`. `FI_MORE` is only a hint.
+pub const SEND_CALL_FLAGS: u64 = TX_FLAGS | flags::REMOTE_CQ_DATA | flags::MORE;
+/// Flags of the calls `fi_recvmsg` and `fi_trecvmsg`.
+pub const RECEIVE_CALL_FLAGS: u64 = RX_FLAGS | flags::PEEK | flags::CLAIM | flags::DISCARD | flags::MORE;
 
 /// Pieces of a scattered buffer.
 pub const IOV_LIMIT: usize = 32;

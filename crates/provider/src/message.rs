@@ -8,7 +8,7 @@ use weir_proto::{Pattern, PeekThen, Space};
 use crate::endpoint::{EndpointHandle, Flags, Posting};
 use crate::errno::{Error, ssize_status};
 use crate::ffi::*;
-use crate::limits::IOV_LIMIT;
+use crate::limits::{IOV_LIMIT, RECEIVE_CALL_FLAGS, SEND_CALL_FLAGS};
 use crate::state::completion::{Side, UNTAGGED_CLAIM};
 use crate::state::domain_state::State;
 
@@ -88,8 +88,15 @@ impl Receive {
     /// message than the probe reported. MPICH's own `MPI_Dist_graph_create` fails then. Between two peeks MPICH looks
     /// at its own messages.
     ///
+    /// So a single peek from any sender says `FI_ENOMSG` although a message is there. This is later than the manual
+    /// wants (`fi_tagged(3)`, `FI_PEEK`: the error entry means that no message was found), and it must be so. The provider
+    /// cannot tell MPICH from other programs. MPICH looks at its own messages after a peek and not before, so a peek
+    /// that reports at once breaks legal MPI programs. A program that repeats its peek, as `MPI_Iprobe` requires, loses
+    /// one look. Peeks from one sender, and those that claim or discard, report at once: no later receive can get
+    /// another message.
+    ///
     /// A message that `FI_PEEK | FI_CLAIM` found is identified by the context of that call. A later `FI_CLAIM` uses
-    /// only the context.
+    /// only the context. If several messages were claimed with one context, it gets the first of them.
     #[inline(always)]
     pub fn post(self, endpoint: &EndpointHandle) -> isize {
         let mut state = endpoint.enter();
@@ -137,7 +144,7 @@ fn peek_or_claim(
         };
         posting.engine.peek(posting.post, pattern, then)?;
     } else {
-        let message = *posting.claimed.get(&context).ok_or(Error::INVALID)?;
+        let message = posting.claims.first(context).ok_or(Error::INVALID)?;
         let mut post = posting.post;
         if pattern.space == Space::Untagged {
             post.cookie |= UNTAGGED_CLAIM;
@@ -146,7 +153,7 @@ fn peek_or_claim(
             true => posting.engine.discard_claimed(post, message)?,
             false => posting.engine.receive_claimed(post, message, memory)?,
         }
-        posting.claimed.remove(&context);
+        posting.claims.remove_first(context);
     }
     Ok(0)
 }
@@ -158,6 +165,23 @@ fn peek_or_claim(
 #[inline]
 pub fn scattered(pieces: UserVector, count: usize) -> Result<UserMemory, Error> {
     if count > IOV_LIMIT { Err(Error::INVALID) } else { Ok(pieces.memory(count)) }
+}
+
+/// The scattered buffer and the flags of a `*msg` call. `known`: the flags that the provider knows for this call.
+///
+/// # Errors
+/// Those of [`scattered`]; [`Error::BAD_FLAGS`] for other flags. `FI_FENCE` is one: nothing here waits for the end of
+/// earlier operations.
+pub fn message_parts(
+    pieces: UserVector,
+    count: usize,
+    flags: u64,
+    known: u64,
+) -> Result<(UserMemory, Flags), Error> {
+    if flags & !known != 0 {
+        return Err(Error::BAD_FLAGS);
+    }
+    Ok((scattered(pieces, count)?, Flags::Given(flags)))
 }
 
 /// The data that a `*msg` call sends, if its flags request it.
@@ -228,8 +252,8 @@ extern "C" fn recvv(
 }
 
 extern "C" fn recvmsg(endpoint: &EndpointHandle, message: &FiMsg, flags: u64) -> isize {
-    match scattered(message.msg_iov, message.iov_count) {
-        Ok(memory) => receive_untagged(endpoint, memory, message.addr, message.context, Flags::Given(flags)),
+    match message_parts(message.msg_iov, message.iov_count, flags, RECEIVE_CALL_FLAGS) {
+        Ok((memory, flags)) => receive_untagged(endpoint, memory, message.addr, message.context, flags),
         Err(error) => error.code() as isize,
     }
 }
@@ -260,11 +284,9 @@ extern "C" fn sendv(
 }
 
 extern "C" fn sendmsg(endpoint: &EndpointHandle, message: &FiMsg, flags: u64) -> isize {
-    match scattered(message.msg_iov, message.iov_count) {
-        Ok(memory) => {
-            let data = data_of(flags, message.data);
-            send_untagged(endpoint, memory, message.addr, data, message.context, Flags::Given(flags))
-        }
+    let data = data_of(flags, message.data);
+    match message_parts(message.msg_iov, message.iov_count, flags, SEND_CALL_FLAGS) {
+        Ok((memory, flags)) => send_untagged(endpoint, memory, message.addr, data, message.context, flags),
         Err(error) => error.code() as isize,
     }
 }

@@ -6,7 +6,8 @@ use weir_link::memory::UserMemory;
 use crate::endpoint::{EndpointHandle, Flags};
 use crate::errno::{Error, ssize_status};
 use crate::ffi::*;
-use crate::message::{data_of, scattered};
+use crate::limits::SEND_CALL_FLAGS;
+use crate::message::{data_of, message_parts, scattered};
 use crate::state::completion::Side;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,15 +62,16 @@ impl Remote {
             1 => inner(message.rma_iov).ok_or(Error::INVALID)?,
             _ => return Err(Error::INVALID),
         };
+        let (memory, call_flags) = message_parts(message.msg_iov, message.iov_count, flags, SEND_CALL_FLAGS)?;
         Ok(Remote {
             direction,
-            memory: scattered(message.msg_iov, message.iov_count)?,
+            memory,
             peer: message.addr,
             offset: target.addr,
             key: target.key,
             data: data_of(flags, message.data),
             context: message.context,
-            flags: Flags::Given(flags),
+            flags: call_flags,
         })
     }
 }

@@ -5,7 +5,8 @@ use weir_proto::Space;
 
 use crate::endpoint::{EndpointHandle, Flags};
 use crate::ffi::*;
-use crate::message::{Receive, Send, data_of, scattered};
+use crate::limits::{RECEIVE_CALL_FLAGS, SEND_CALL_FLAGS};
+use crate::message::{Receive, Send, data_of, message_parts, scattered};
 
 /// The table of each endpoint.
 pub static OPS: FiOpsTagged<EndpointHandle> = FiOpsTagged {
@@ -67,9 +68,8 @@ extern "C" fn recvv(
 
 extern "C" fn recvmsg(endpoint: &EndpointHandle, message: &FiMsgTagged, flags: u64) -> isize {
     let &FiMsgTagged { msg_iov, iov_count, addr, tag, ignore, context, .. } = message;
-    match scattered(msg_iov, iov_count) {
-        Ok(memory) => {
-            let flags = Flags::Given(flags);
+    match message_parts(msg_iov, iov_count, flags, RECEIVE_CALL_FLAGS) {
+        Ok((memory, flags)) => {
             Receive { space: Space::Tagged, memory, from: addr, tag, ignore, context, flags }
                 .post_out_of_line(endpoint)
         }
@@ -106,13 +106,10 @@ extern "C" fn sendv(
 
 extern "C" fn sendmsg(endpoint: &EndpointHandle, message: &FiMsgTagged, flags: u64) -> isize {
     let &FiMsgTagged { msg_iov, iov_count, addr, tag, context, data, .. } = message;
-    match scattered(msg_iov, iov_count) {
-        Ok(memory) => {
-            let data = data_of(flags, data);
-            let flags = Flags::Given(flags);
-            Send { space: Space::Tagged, memory, to: addr, tag, data, context, flags }
-                .post_out_of_line(endpoint)
-        }
+    let data = data_of(flags, data);
+    match message_parts(msg_iov, iov_count, flags, SEND_CALL_FLAGS) {
+        Ok((memory, flags)) => Send { space: Space::Tagged, memory, to: addr, tag, data, context, flags }
+            .post_out_of_line(endpoint),
         Err(error) => error.code() as isize,
     }
 }

@@ -359,6 +359,58 @@ fn a_peek_leaves_claims_or_discards_its_message() {
 }
 
 #[test]
+fn messages_claimed_with_one_context_are_received_in_the_order_of_their_claims() {
+    let (one, other) = pair(threading::SAFE, 0);
+    for (byte, tag) in [(7, 1), (8, 2), (9, 3)] {
+        one.send(&mut [byte; 4], 0, tag, 0);
+        one.read(&other).expect("the send");
+    }
+    for tag in [1, 2, 3] {
+        assert_eq!(other.peek(tag, 31, flags::PEEK | flags::CLAIM), 0);
+        assert_eq!(other.read(&one).expect("claimed").0.tag, tag);
+    }
+    let mut to = [0_u8; 4];
+    let pieces = [libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: 4 }];
+    // SAFETY: the buffer outlives the endpoints.
+    let msg_iov = unsafe { UserVector::new(pieces.as_ptr()) };
+    let claim = FiMsgTagged { msg_iov, iov_count: 1, addr: 1, tag: 0, context: 31, ..zeroed() };
+    assert_eq!((other.tagged().recvmsg)(other.endpoint(), &claim, flags::CLAIM), 0);
+    assert_eq!(other.read(&one).expect("the first").0.tag, 1);
+    assert_eq!(to, [7; 4]);
+    assert_eq!(other.peek(0, 31, flags::CLAIM | flags::DISCARD), 0);
+    assert_eq!(other.read(&one).expect("the second").0.tag, 2);
+    assert_eq!((other.tagged().recvmsg)(other.endpoint(), &claim, flags::CLAIM), 0);
+    assert_eq!(other.read(&one).expect("the third").0.tag, 3);
+    assert_eq!(to, [9; 4]);
+    assert_eq!((other.tagged().recvmsg)(other.endpoint(), &claim, flags::CLAIM), -22); // none is left
+}
+
+#[test]
+fn fences_and_unknown_flags_are_refused() {
+    let (one, other) = pair(threading::SAFE, 0);
+    let (untagged, rma) = (table(one.endpoint().msg), table(one.endpoint().rma));
+    let target = FiRmaIov { addr: 0, len: 0, key: 0 };
+    let tagged_message = FiMsgTagged { addr: 1, ..zeroed() };
+    let message = FiMsg { addr: 1, ..zeroed() };
+    let remote = FiMsgRma { addr: 1, rma_iov: &raw const target, rma_iov_count: 1, ..zeroed() };
+    for refused in [flags::FENCE, flags::FENCE | flags::COMPLETION, 1 << 30, 1 << 63] {
+        assert_eq!((one.tagged().sendmsg)(one.endpoint(), &tagged_message, refused), -260);
+        assert_eq!((one.tagged().recvmsg)(one.endpoint(), &tagged_message, refused), -260);
+        assert_eq!((untagged.sendmsg)(one.endpoint(), &message, refused), -260);
+        assert_eq!((untagged.recvmsg)(one.endpoint(), &message, refused), -260);
+        assert_eq!((rma.writemsg)(one.endpoint(), &remote, refused), -260);
+        assert_eq!((rma.readmsg)(one.endpoint(), &remote, refused), -260);
+    }
+    // A flag of the other direction is not known either. A hint is.
+    assert_eq!((one.tagged().sendmsg)(one.endpoint(), &tagged_message, flags::PEEK), -260);
+    assert_eq!((one.tagged().recvmsg)(one.endpoint(), &tagged_message, flags::INJECT), -260);
+    assert_eq!(other.peek(0, 5, flags::PEEK), 0);
+    assert_eq!(other.read(&one).unwrap_err(), -259); // nothing was sent
+    assert_eq!((one.tagged().sendmsg)(one.endpoint(), &tagged_message, flags::MORE | flags::COMPLETION), 0);
+    one.read(&other).expect("the send");
+}
+
+#[test]
 fn a_claimed_untagged_message_is_reported_as_untagged() {
     let (one, other) = pair(threading::SAFE, 0);
     let (mut from, mut to) = ([7; 8], [0_u8; 8]);

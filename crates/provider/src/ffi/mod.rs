@@ -60,7 +60,9 @@ pub mod flags {
     pub const REMOTE_WRITE: u64 = 1 << 13;
     pub const MULTI_RECV: u64 = 1 << 16;
     pub const REMOTE_CQ_DATA: u64 = 1 << 17;
+    pub const MORE: u64 = 1 << 18;
     pub const PEEK: u64 = 1 << 19;
+    pub const FENCE: u64 = 1 << 21;
     pub const COMPLETION: u64 = 1 << 24;
     pub const INJECT: u64 = 1 << 25;
     pub const INJECT_COMPLETE: u64 = 1 << 26;

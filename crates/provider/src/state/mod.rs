@@ -2,6 +2,7 @@
 //! here. No file here knows those objects.
 
 pub mod address_vector;
+pub mod claims;
 pub mod completion;
 pub mod completion_queue;
 pub mod counter;
