@@ -289,6 +289,7 @@ impl Engine<ShmLink> {
             full_fences: oversubscribed,
             cooperative_copy: !oversubscribed,
             conditional: !settings.scheme.grants(),
+            scheme: weir_link::shm::SchemeName::new(config::flow_word(settings.scheme)),
         };
         let link = ShmLink::open(&options)?;
         let mut engine =

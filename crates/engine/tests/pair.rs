@@ -268,6 +268,28 @@ fn pair_with_refused_message(rnr_timer_ns: u64, rnr_retries: u8, second: &OwnedM
 }
 
 #[test]
+fn operations_between_different_schemes_fail_at_both_ends() {
+    let others = SCHEMES.into_iter().filter(|scheme| !matches!(scheme, Scheme::Dynamic { .. }));
+    for scheme in others {
+        let directory = tempfile::tempdir().expect("a directory");
+        let settings = Settings { shm_dir: directory.path().into(), close_ms: 200, ..Settings::default() };
+        let open = |settings: &Settings| Engine::open(settings, 2, false).expect("a mailbox");
+        let engines = [open(&settings), open(&Settings { scheme, ..settings.clone() })];
+        let mut pair = Pair { engines, _directory: directory };
+        let (from, into) = (bytes(8, 1), OwnedMemory::new(8));
+        let address = pair.engines[0].address();
+        let sender = pair.engines[1].peer(&address);
+        let pattern = Pattern { space: Space::Tagged, from: Some(sender), tag: 7, ignore: 0 };
+        pair.engines[1].receive(Post::default(), pattern, into.view(), None).expect("taken");
+        pair.send(0, from.view(), false);
+        for at in [0, 1] {
+            let lost = Outcome::Lost { peer: Some(Peer(0)), fault: PeerFault::Unreachable };
+            assert_eq!(pair.complete(at).outcome, lost, "endpoint {at}, dynamic and {scheme:?}");
+        }
+    }
+}
+
+#[test]
 fn a_connection_fails_after_the_rnr_retries() {
     let second = bytes(8, 2);
     let mut pair = pair_with_refused_message(1_000_000, 3, &second);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Instant;
 use weir_link::biased_lock::BiasedLock;
 use weir_link::memory::UserMemory;
-use weir_link::shm::{ShmLink, ShmOptions};
+use weir_link::shm::{SchemeName, ShmLink, ShmOptions};
 use weir_link::{Arrival, Link, cores};
 use weir_proto::{Body, Packet, Peer, Space};
 
@@ -32,6 +32,7 @@ fn open() -> ShmLink {
         full_fences: false,
         cooperative_copy: true,
         conditional: false,
+        scheme: SchemeName::new("static"),
     })
     .expect("a mailbox in /dev/shm")
 }

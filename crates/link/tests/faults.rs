@@ -365,7 +365,20 @@ fn a_malformed_packet_closes_its_lane() {
 #[test]
 fn an_overwritten_segment_header_is_rejected() {
     let dir = directory();
-    for (at, byte) in [(0, 1), (8, 9), (12, 200), (20, 1), (56, 0), (59, 9), (64, 255), (71, 77), (72, 1)] {
+    const OVERWRITTEN: [(u64, u8); 11] = [
+        (0, 1),
+        (8, 9),
+        (12, 200),
+        (20, 1),
+        (56, 0),
+        (59, 9),
+        (64, 255),
+        (71, 77),
+        (72, 1),
+        (96, b'x'),
+        (120, 9),
+    ];
+    for (at, byte) in OVERWRITTEN {
         let words = shared_words();
         let child = fork(|| {
             let b = open(dir.path());
@@ -379,6 +392,9 @@ fn an_overwritten_segment_header_is_rejected() {
         file.write_all_at(&[byte], at).expect("written");
         let mut a = open(dir.path());
         assert_eq!(a.connect(Peer(0), &address), Err(PeerFault::Unreachable), "byte {at}");
+        // Versions and the scheme: a receive from this peer does not wait either.
+        let is_other = matches!(at, 8 | 96 | 120);
+        assert_eq!(a.liveness(&address) == Liveness::Refused, is_other, "byte {at}");
         words[20].store(1, SeqCst);
         assert_eq!(reap(child), 0);
     }

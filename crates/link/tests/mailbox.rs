@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use weir_link::shm::{ShmLink, ShmOptions};
+use weir_link::shm::{SchemeName, ShmLink, ShmOptions};
 use weir_link::{Arrival, CopyStatus, Link, Liveness, Quota};
 use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault};
 
@@ -369,14 +369,18 @@ fn addresses_with_a_wrong_key_name_or_version_are_rejected() {
 }
 
 #[test]
-fn endpoints_with_and_without_credits_do_not_connect() {
+fn endpoints_with_different_schemes_do_not_connect() {
     let dir = directory();
-    let mut a = open(dir.path());
-    let mut b = ShmLink::open(&ShmOptions { conditional: true, ..options(dir.path()) }).expect("a mailbox");
-    let (to_a, to_b) = (a.address(), b.address());
-    assert_eq!(a.connect(Peer(0), &to_b), Err(PeerFault::Unreachable));
-    assert_eq!(b.connect(Peer(0), &to_a), Err(PeerFault::Unreachable));
-    assert!(a.poll().is_none() && b.poll().is_none(), "no lane was taken");
+    let without_credits = ShmOptions { conditional: true, ..options(dir.path()) };
+    let other_credits = ShmOptions { scheme: SchemeName::new("dynamic"), ..options(dir.path()) };
+    for other in [without_credits, other_credits] {
+        let (mut a, mut b) = (open(dir.path()), ShmLink::open(&other).expect("a mailbox"));
+        let (to_a, to_b) = (a.address(), b.address());
+        assert_eq!(a.liveness(&to_b), Liveness::Refused, "a receive from it does not wait");
+        assert_eq!(a.connect(Peer(0), &to_b), Err(PeerFault::Unreachable));
+        assert_eq!(b.connect(Peer(0), &to_a), Err(PeerFault::Unreachable));
+        assert!(a.poll().is_none() && b.poll().is_none(), "no lane was taken");
+    }
 }
 
 #[test]

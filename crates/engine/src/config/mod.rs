@@ -286,38 +286,28 @@ impl Settings {
             AttachPolicy::FirstContact => "contact",
             AttachPolicy::Start => "start",
         };
-        let (flow, of_the_scheme) = match self.scheme {
-            Scheme::Unlimited => ("unlimited", vec![]),
-            Scheme::Hardware { rnr_timer_ns, rnr_retries } => (
-                "hardware",
-                vec![
-                    (PREPOSTED, self.preposted_slots.to_string()),
-                    (RNR_TIMER_US, (rnr_timer_ns / 1000).to_string()),
-                    (RNR_RETRIES, rnr_retries.to_string()),
-                ],
-            ),
-            Scheme::Static { piggyback } => ("static", vec![(PIGGYBACK, switch(piggyback))]),
-            Scheme::StaticConnection { ecm_threshold } => (
-                "static-connection",
-                vec![(PREPOSTED, self.preposted_slots.to_string()), (ECM_THRESHOLD, number(ecm_threshold))],
-            ),
-            Scheme::AdaptiveBacklog { growth, ecm_threshold } => (
-                "adaptive",
-                vec![
-                    (ECM_THRESHOLD, number(ecm_threshold)),
-                    (ADAPTIVE_START, self.adaptive_start_slots.to_string()),
-                    (ADAPTIVE_MAX, self.adaptive_max_slots.to_string()),
-                    (ADAPTIVE_GROWTH, growth_word(growth)),
-                ],
-            ),
-            Scheme::Dynamic { piggyback } => (
-                "dynamic",
-                vec![
-                    (PIGGYBACK, switch(piggyback)),
-                    (SLOTS_PER_PEER, self.slots_per_peer.to_string()),
-                    (ATTACH, attach_word.into()),
-                ],
-            ),
+        let of_the_scheme = match self.scheme {
+            Scheme::Unlimited => vec![],
+            Scheme::Hardware { rnr_timer_ns, rnr_retries } => vec![
+                (PREPOSTED, self.preposted_slots.to_string()),
+                (RNR_TIMER_US, (rnr_timer_ns / 1000).to_string()),
+                (RNR_RETRIES, rnr_retries.to_string()),
+            ],
+            Scheme::Static { piggyback } => vec![(PIGGYBACK, switch(piggyback))],
+            Scheme::StaticConnection { ecm_threshold } => {
+                vec![(PREPOSTED, self.preposted_slots.to_string()), (ECM_THRESHOLD, number(ecm_threshold))]
+            }
+            Scheme::AdaptiveBacklog { growth, ecm_threshold } => vec![
+                (ECM_THRESHOLD, number(ecm_threshold)),
+                (ADAPTIVE_START, self.adaptive_start_slots.to_string()),
+                (ADAPTIVE_MAX, self.adaptive_max_slots.to_string()),
+                (ADAPTIVE_GROWTH, growth_word(growth)),
+            ],
+            Scheme::Dynamic { piggyback } => vec![
+                (PIGGYBACK, switch(piggyback)),
+                (SLOTS_PER_PEER, self.slots_per_peer.to_string()),
+                (ATTACH, attach_word.into()),
+            ],
         };
         let rest = match self.quota_rest {
             QuotaRest::First => "first",
@@ -325,7 +315,7 @@ impl Settings {
         };
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let value = |variable| match variable {
-            FLOW => Some(flow.into()),
+            FLOW => Some(flow_word(self.scheme).into()),
             MAILBOX_SLOTS => Some(self.mailbox_slots.to_string()),
             CREDIT_SLOTS => Some(self.credit_slots.to_string()),
             QUOTA_REST => Some(rest.into()),
@@ -349,6 +339,18 @@ impl Settings {
     }
 }
 
+/// The value of `FI_WEIR_FLOW` that selects `scheme`.
+pub(crate) fn flow_word(scheme: Scheme) -> &'static str {
+    match scheme {
+        Scheme::Unlimited => "unlimited",
+        Scheme::Hardware { .. } => "hardware",
+        Scheme::Static { .. } => "static",
+        Scheme::StaticConnection { .. } => "static-connection",
+        Scheme::AdaptiveBacklog { .. } => "adaptive",
+        Scheme::Dynamic { .. } => "dynamic",
+    }
+}
+
 /// The selected scheme. Checks the settings of all schemes, also of those that are not selected.
 fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, SettingError> {
     let piggyback = read_word(given, PIGGYBACK, &SWITCH)?.unwrap_or(true);
@@ -360,13 +362,14 @@ fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, Settin
         Some(word) => growth_of(&word).ok_or_else(|| not_allowed(ADAPTIVE_GROWTH, word))?,
     };
     let words = [
-        ("unlimited", Scheme::Unlimited),
-        ("hardware", Scheme::Hardware { rnr_timer_ns: u64::from(rnr_timer_us) * 1000, rnr_retries }),
-        ("static", Scheme::Static { piggyback }),
-        ("static-connection", Scheme::StaticConnection { ecm_threshold }),
-        ("adaptive", Scheme::AdaptiveBacklog { growth, ecm_threshold }),
-        ("dynamic", Scheme::Dynamic { piggyback }),
-    ];
+        Scheme::Unlimited,
+        Scheme::Hardware { rnr_timer_ns: u64::from(rnr_timer_us) * 1000, rnr_retries },
+        Scheme::Static { piggyback },
+        Scheme::StaticConnection { ecm_threshold },
+        Scheme::AdaptiveBacklog { growth, ecm_threshold },
+        Scheme::Dynamic { piggyback },
+    ]
+    .map(|scheme| (flow_word(scheme), scheme));
     Ok(read_word(given, FLOW, &words)?.unwrap_or(Scheme::Dynamic { piggyback }))
 }
 

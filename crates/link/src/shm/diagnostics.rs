@@ -4,6 +4,7 @@
 //! reason. Each message appears once in a process, because every rank of a job would repeat it for every peer. Messages
 //! about memory appear once in a job.
 
+use super::layout::{LayoutError, SchemeName};
 use super::lock_file::{self, LockFile};
 use super::{segment, segment_file};
 use std::io::{self, Write};
@@ -11,17 +12,22 @@ use std::path::Path;
 use std::sync::Once;
 use weir_proto::wire::PacketError;
 
-/// Reports that one of two ranks uses credits and the other does not. `conditional`: this rank uses none.
-pub fn report_flow_mismatch(conditional: bool) {
+/// Reports that this rank and a peer use different schemes.
+pub fn report_other_scheme(ours: SchemeName, theirs: SchemeName) {
     static REPORTED: Once = Once::new();
-    let schemes = |conditional| if conditional { "unlimited or hardware" } else { "a scheme with credits" };
-    let (ours, theirs) = (schemes(conditional), schemes(!conditional));
-    print_once(&REPORTED, || {
-        format!(
-            "cannot connect: FI_WEIR_FLOW of this rank is {ours}, of a peer {theirs}; \
-             set the same scheme for all ranks"
-        )
-    });
+    print_once(&REPORTED, || other_scheme(ours, theirs));
+}
+
+fn other_scheme(ours: SchemeName, theirs: SchemeName) -> String {
+    format!(
+        "cannot connect: FI_WEIR_FLOW of this rank is {ours}, of a peer {theirs}; set the same scheme for all ranks"
+    )
+}
+
+/// Reports that a peer runs another version of weir, as `error` says.
+pub fn report_other_version(error: &LayoutError) {
+    static REPORTED: Once = Once::new();
+    print_once(&REPORTED, || format!("cannot connect to a peer: {error} in all ranks"));
 }
 
 /// Reports that a mailbox of `bytes` bytes has no space in `dir`, nor in other memory. Once in a job of `ranks` ranks.
@@ -110,4 +116,19 @@ fn print(text: &str) {
 
 fn print_once(reported: &Once, text: impl FnOnce() -> String) {
     reported.call_once(|| print(&text()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_about_schemes_names_both() {
+        let text = other_scheme(SchemeName::new("static"), SchemeName::new("static-connection"));
+        assert_eq!(
+            text,
+            "cannot connect: FI_WEIR_FLOW of this rank is static, of a peer static-connection; \
+             set the same scheme for all ranks"
+        );
+    }
 }

@@ -2,7 +2,7 @@
 //! signals.
 
 use super::outbox::SendStep;
-use super::{ShmLink, ShmOptions};
+use super::{SchemeName, ShmLink, ShmOptions};
 use crate::memory::UserMemory;
 use crate::shm::heap_lane::eager;
 use crate::shm::ring::LaneMemory;
@@ -26,6 +26,7 @@ fn options(dir: &Path) -> ShmOptions {
         full_fences: false,
         cooperative_copy: true,
         conditional: false,
+        scheme: SchemeName::new("static"),
     }
 }
 

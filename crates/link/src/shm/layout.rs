@@ -16,10 +16,11 @@
 
 use super::doorbell::MAX_LANES;
 use crate::{ADDRESS_BYTES, Address, Quota};
-use weir_proto::wire::SLOT_BYTES;
+use core::fmt::{self, Write};
+use weir_proto::wire::{self, SLOT_BYTES};
 
-/// Version of this layout and of the packets in its lanes.
-pub const LAYOUT_VERSION: u32 = 7;
+/// Version of this layout.
+pub const LAYOUT_VERSION: u32 = 8;
 const MAGIC: [u8; 8] = *b"weir-shm";
 /// Length of the constant part. Unit: bytes.
 pub const FACTS_BYTES: usize = 128;
@@ -84,6 +85,15 @@ pub enum LayoutError {
         /// The version that was found.
         have: u32,
     },
+    /// The owner writes packets of another format.
+    #[error(
+        "the segment has packet format {have}; this process uses {}: run one version of weir",
+        wire::VERSION
+    )]
+    PacketFormat {
+        /// The format that was found.
+        have: u32,
+    },
     /// A number in the header is out of its range.
     #[error("{field} is {have}; allowed: {allowed}")]
     Field {
@@ -94,6 +104,36 @@ pub enum LayoutError {
         /// The allowed values.
         allowed: &'static str,
     },
+}
+
+/// Length of the name of a scheme in a segment. Unit: bytes.
+const SCHEME_BYTES: usize = 24;
+
+/// The name of the flow-control scheme of an endpoint, filled up with zeros. Endpoints connect only if theirs is equal,
+/// because one side would wait for credit that the other side does not return.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchemeName([u8; SCHEME_BYTES]);
+
+impl SchemeName {
+    /// The name as a program writes it, for example `static-connection`. Characters behind the 24th are cut.
+    pub const fn new(name: &str) -> SchemeName {
+        let (mut bytes, name, mut at) = ([0; SCHEME_BYTES], name.as_bytes(), 0);
+        while at < SCHEME_BYTES && at < name.len() {
+            bytes[at] = name[at];
+            at += 1;
+        }
+        SchemeName(bytes)
+    }
+}
+
+impl fmt::Display for SchemeName {
+    /// A peer wrote the bytes, so only letters and hyphens are shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(SCHEME_BYTES);
+        let shown =
+            |&byte: &u8| if byte.is_ascii_lowercase() || byte == b'-' { char::from(byte) } else { '?' };
+        self.0[..end].iter().try_for_each(|byte| f.write_char(shown(byte)))
+    }
 }
 
 /// The shape of the lanes of a segment.
@@ -111,6 +151,8 @@ pub struct Shape {
     pub max_lanes: u32,
     /// No credits: senders count free slots.
     pub conditional: bool,
+    /// The scheme, which gives the slots their meaning.
+    pub scheme: SchemeName,
     /// Distance between lanes. Unit: bytes.
     pub stride: u64,
 }
@@ -140,7 +182,17 @@ impl Shape {
         }
         let own = u64::from(data_slots) + u64::from(rest_lanes > 0) + u64::from(credit_slots);
         let stride = lane_bytes(own, page_bytes);
-        Ok(Shape { data_slots, rest_lanes, start_slots: 0, credit_slots, max_lanes, conditional, stride })
+        let scheme = SchemeName::default();
+        Ok(Shape {
+            data_slots,
+            rest_lanes,
+            start_slots: 0,
+            credit_slots,
+            max_lanes,
+            conditional,
+            scheme,
+            stride,
+        })
     }
 
     /// The same lanes, of which senders own only `start_slots` data slots from the start. 0: all.
@@ -153,6 +205,11 @@ impl Shape {
             return Err(LayoutError::Field { field, have, allowed: "0 to the data slots of a lane" });
         }
         Ok(Shape { start_slots, ..self })
+    }
+
+    /// The same lanes, for this scheme.
+    pub fn with_scheme(self, scheme: SchemeName) -> Shape {
+        Shape { scheme, ..self }
     }
 
     /// Slots of the ring of `lane`, including the reserved ones.
@@ -238,6 +295,8 @@ impl Facts {
         put(72, &self.shape.stride.to_ne_bytes());
         put(80, &self.shape.start_slots.to_ne_bytes());
         put(88, &self.lock_file.to_ne_bytes());
+        put(96, &self.shape.scheme.0);
+        put(120, &u32::from(wire::VERSION).to_ne_bytes());
         bytes
     }
 
@@ -252,6 +311,10 @@ impl Facts {
         let have = take_u32(bytes, 8);
         if have != LAYOUT_VERSION {
             return Err(LayoutError::Version { have });
+        }
+        let have = take_u32(bytes, 120);
+        if have != u32::from(wire::VERSION) {
+            return Err(LayoutError::PacketFormat { have });
         }
         let field = |field, have: u64, allowed| Err(LayoutError::Field { field, have, allowed });
         let flags = take_u32(bytes, 12);
@@ -269,7 +332,8 @@ impl Facts {
             flags & 2 != 0,
             page_bytes,
         )?
-        .with_start_slots(take_u32(bytes, 80))?;
+        .with_start_slots(take_u32(bytes, 80))?
+        .with_scheme(SchemeName(take(bytes, 96)));
         if take_u64(bytes, 72) != shape.stride {
             return field("lane stride", take_u64(bytes, 72), "the bytes of its slots, rounded up to pages");
         }
@@ -336,7 +400,7 @@ mod tests {
 
     fn facts() -> Facts {
         let shape = Shape::new(38, 2, 2, 100, false, 4096).expect("a shape");
-        let shape = shape.with_start_slots(5).expect("fewer than 38");
+        let shape = shape.with_start_slots(5).expect("fewer than 38").with_scheme(SchemeName::new("dynamic"));
         Facts { pid: 7, pid_namespace: 9, id: 0x1234, key: [3; 16], full_fences: false, shape, lock_file: 99 }
     }
 
@@ -377,6 +441,7 @@ mod tests {
         };
         assert_eq!(with(0, 0), Err(LayoutError::Magic));
         assert_eq!(with(8, 5), Err(LayoutError::Version { have: 5 }));
+        assert_eq!(with(120, 9), Err(LayoutError::PacketFormat { have: 9 }));
         for (at, word) in
             [(12, 8), (20, 32), (56, 0), (56, u32::MAX), (64, u32::MAX), (68, 0), (68, 1 << 20), (80, 39)]
         {

@@ -44,8 +44,8 @@ use doorbell::call;
 use inbox::{Inbox, PollLimits};
 use lane_queue::{Ticket, unclaim};
 use lane_reclamation::{OpenLane, Reclamation};
-pub use layout::MAX_LANE_SLOTS;
 use layout::{LayoutError, SegmentAddress, Shape, lane_state};
+pub use layout::{MAX_LANE_SLOTS, SchemeName};
 use mapping::{MappedHeader, MappedLane};
 use outbox::Outbox;
 use pending_copy::PendingCopy;
@@ -70,7 +70,7 @@ pub fn lane_data_slots(bytes: u64, credit_slots: u32) -> u32 {
     slots.saturating_sub(credit_slots.into()).min(MAX_LANE_SLOTS.into()) as u32
 }
 use segment_file::{is_no_space, is_not_now};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sync::Ordering;
@@ -109,6 +109,8 @@ pub struct ShmOptions {
     pub cooperative_copy: bool,
     /// No credits: senders count free slots ([`Link::newly_free_slots`]), and all slots of a lane are data slots.
     pub conditional: bool,
+    /// The scheme. Peers with another one are not connected.
+    pub scheme: SchemeName,
 }
 
 /// The mailbox could not be made.
@@ -204,6 +206,8 @@ pub struct ShmLink {
     parked: Vec<(Address, u32)>,
     reclamation: Reclamation,
     peers: HashMap<Peer, PeerEntry>,
+    /// Segments of peers that have our version and scheme ([`ShmLink::is_compatible`]).
+    compatible: HashSet<u64>,
     pending_attaches: HashMap<Peer, PendingAttach>,
     /// Places in queues of peers that were forgotten since.
     unneeded_tickets: Vec<(PeerSegment, Ticket)>,
@@ -267,7 +271,8 @@ impl ShmLink {
             options.conditional,
             segment_file::page_bytes(),
         )?
-        .with_start_slots(options.start_slots)?;
+        .with_start_slots(options.start_slots)?
+        .with_scheme(options.scheme);
         // Register before any peer can send: from now on the heavy fences of peers reach this process.
         let fences_registered = sync::register_across_processes();
         let full_fences = options.full_fences || !fences_registered;
@@ -287,6 +292,7 @@ impl ShmLink {
             parked: Vec::new(),
             reclamation: Reclamation::default(),
             peers: HashMap::new(),
+            compatible: HashSet::new(),
             pending_attaches: HashMap::new(),
             unneeded_tickets: Vec::new(),
             detach_requests: VecDeque::new(),
@@ -444,7 +450,10 @@ impl ShmLink {
                 // The peer lives. This message can travel in packets.
                 Unavailable::Refused(_) | Unavailable::OtherLockFile => CopyFault::BadAddress,
                 Unavailable::Closed => CopyFault::Closed,
-                Unavailable::Missing | Unavailable::Dead | Unavailable::Foreign => CopyFault::Gone,
+                Unavailable::Missing
+                | Unavailable::Dead
+                | Unavailable::Foreign
+                | Unavailable::OtherVersion(_) => CopyFault::Gone,
             })?);
         }
         entry.segment.as_ref().ok_or(CopyFault::Gone)
@@ -481,6 +490,10 @@ impl ShmLink {
         let segment = match PeerSegment::open(&self.locks, &target) {
             Ok(segment) => segment,
             Err(Unavailable::Missing | Unavailable::Foreign) => return Err(PeerFault::Unreachable),
+            Err(Unavailable::OtherVersion(error)) => {
+                diagnostics::report_other_version(&error);
+                return Err(PeerFault::Unreachable);
+            }
             Err(Unavailable::Dead) => return Err(PeerFault::Died),
             Err(Unavailable::Closed) => return Err(PeerFault::Closed),
             Err(Unavailable::OtherLockFile) => {
@@ -489,13 +502,39 @@ impl ShmLink {
             }
             Err(Unavailable::Refused(error)) => return self.refused(target.id, &error).map(|()| None),
         };
-        // Otherwise one side would wait for credit that the other side does not return.
-        if segment.facts().shape.conditional != self.shape.conditional {
-            diagnostics::report_flow_mismatch(self.shape.conditional);
-            return Err(PeerFault::Unreachable);
-        }
+        self.check_scheme(&segment)?;
         self.peer_entry(peer).address = Some(*address);
         self.claim_or_queue(peer, address, segment)
+    }
+
+    /// Whether the owner of `segment` uses our scheme. Otherwise one side would wait for credit that the other side does
+    /// not return.
+    fn check_scheme(&self, segment: &PeerSegment) -> Result<(), PeerFault> {
+        let Shape { scheme, conditional, .. } = segment.facts().shape;
+        if (scheme, conditional) == (self.shape.scheme, self.shape.conditional) {
+            return Ok(());
+        }
+        diagnostics::report_other_scheme(self.shape.scheme, scheme);
+        Err(PeerFault::Unreachable)
+    }
+
+    /// Whether this endpoint and the running one at `target` can exchange messages: same version, same scheme. Looks
+    /// once for each peer.
+    fn is_compatible(&mut self, target: &SegmentAddress) -> bool {
+        if self.compatible.contains(&target.id) {
+            return true;
+        }
+        match PeerSegment::open_any(&self.locks, target) {
+            Ok(segment) if self.check_scheme(&segment).is_err() => return false,
+            Err(Unavailable::OtherVersion(error)) => {
+                diagnostics::report_other_version(&error);
+                return false;
+            }
+            // What else is wrong shows when we connect.
+            Ok(_) | Err(_) => {}
+        }
+        self.compatible.insert(target.id);
+        true
     }
 
     /// The kernel has refused an action on the segment `id` of a peer. `Ok`: the caller may try again later.
@@ -776,7 +815,13 @@ impl Link for ShmLink {
         let known = self.peers.iter().find(|(_, entry)| entry.address.as_ref() == Some(address));
         let header = known.and_then(|(_, entry)| entry.segment.as_ref()).map(PeerSegment::header);
         let found = segment::liveness(&self.locks, &target, header);
-        let Some((&peer, _)) = known else { return found };
+        // A peer that has attached has made the same check.
+        let is_attached = known.is_some_and(|(_, entry)| entry.segment.is_some() || entry.lane.is_some());
+        let known = known.map(|(&peer, _)| peer);
+        if found == Liveness::Alive && !is_attached && !self.is_compatible(&target) {
+            return Liveness::Refused;
+        }
+        let Some(peer) = known else { return found };
         if found == Liveness::Alive && (self.is_refused(peer) || self.has_abandoned_us(peer)) {
             return Liveness::Refused;
         }

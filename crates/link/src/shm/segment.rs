@@ -19,8 +19,8 @@
 
 use super::lane_queue;
 use super::layout::{
-    CLAIMS_BYTES, CLAIMS_PER_PART, FACTS_BYTES, Facts, HEADER_BYTES, SegmentAddress, Shape, file_name,
-    segment_state,
+    CLAIMS_BYTES, CLAIMS_PER_PART, FACTS_BYTES, Facts, HEADER_BYTES, LayoutError, SegmentAddress, Shape,
+    file_name, segment_state,
 };
 use super::lock_file::{self, LockFile};
 use super::mapping::{MappedHeader, MappedLane, Mapping};
@@ -379,8 +379,10 @@ pub enum Unavailable {
     Dead,
     /// Its owner has closed it.
     Closed,
-    /// The file belongs to another version, has another key, or is not a segment.
+    /// The file has another key, or is not a segment.
     Foreign,
+    /// The file belongs to another version of weir.
+    OtherVersion(LayoutError),
     /// The peer runs, but uses another lock file: somebody has removed the name of one of them.
     OtherLockFile,
     /// The peer runs, but this process cannot open or map the file.
@@ -421,8 +423,15 @@ impl PeerSegment {
             if remove_dangling(&path) { Unavailable::Dead } else { Unavailable::Missing }
         };
         let file = open_existing(&path, uid, true).map_err(refused)?;
-        let facts = read_facts(&file).filter(|facts| facts.id == target.id && facts.key == target.key);
-        let facts = facts.ok_or(Unavailable::Foreign)?;
+        let facts = read_facts(&file).map_err(|error| match error {
+            LayoutError::Version { .. } | LayoutError::PacketFormat { .. } => {
+                Unavailable::OtherVersion(error)
+            }
+            LayoutError::Magic | LayoutError::Field { .. } => Unavailable::Foreign,
+        })?;
+        if facts.id != target.id || facts.key != target.key {
+            return Err(Unavailable::Foreign);
+        }
         if facts.lock_file != locks.inode() && is_locked(&file) {
             return Err(Unavailable::OtherLockFile);
         }
@@ -503,7 +512,7 @@ pub fn liveness(locks: &Locks, target: &SegmentAddress, known: Option<&MappedHea
         return Liveness::Alive;
     }
     let path = path_of(locks, target.id);
-    let is_segment = |file: &File| read_facts(file).is_some_and(|facts| facts.id == target.id);
+    let is_segment = |file: &File| read_facts(file).is_ok_and(|facts| facts.id == target.id);
     let Some(file) = open_existing(&path, locks.uid(), false).ok().filter(is_segment) else {
         // A mapped header or a name without a process shows that the owner did not close it.
         let died = remove_dangling(&path) || known.is_some();
@@ -525,7 +534,7 @@ pub fn open_header(locks: &Locks, id: u64) -> Option<MappedHeader> {
         return Some(own.header());
     }
     let file = open_existing(&path_of(locks, id), locks.uid(), true).ok()?;
-    read_facts(&file).filter(|facts| facts.id == id)?;
+    read_facts(&file).ok().filter(|facts| facts.id == id)?;
     let mapping = Mapping::new(file.as_fd(), 0, HEADER_BYTES + CLAIMS_BYTES).ok()?;
     Some(MappedHeader::new(Arc::new(mapping)))
 }

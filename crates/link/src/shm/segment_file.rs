@@ -7,7 +7,7 @@
 //! ```
 //! The size of the directory's file system does not limit a memfd. Peers of the same user can open it through `/proc`.
 
-use super::layout::{FACTS_BYTES, Facts, LANES_OFFSET, file_prefix};
+use super::layout::{FACTS_BYTES, Facts, LANES_OFFSET, LayoutError, file_prefix};
 use super::segment::own_segment;
 use std::ffi::CString;
 use std::fs::File;
@@ -185,10 +185,11 @@ fn memory_behind(path: &Path, uid: u32) -> Option<PathBuf> {
 }
 
 /// The checked facts of a segment. `None`: it is none.
-pub fn read_facts(file: &File) -> Option<Facts> {
+pub fn read_facts(file: &File) -> Result<Facts, LayoutError> {
     let mut bytes = [0; FACTS_BYTES];
-    file.read_exact_at(&mut bytes, 0).ok()?;
-    Facts::parse(&bytes, file.metadata().ok()?.len(), page_bytes()).ok()
+    let read = file.read_exact_at(&mut bytes, 0).and_then(|()| file.metadata());
+    let file_bytes = read.map_err(|_| LayoutError::Magic)?.len();
+    Facts::parse(&bytes, file_bytes, page_bytes())
 }
 
 /// Removes segments in `dir` that ended processes of this user have left, also unfinished ones, and the lock file if
@@ -208,7 +209,7 @@ fn is_stale(path: &Path, id: u64) -> bool {
     match open_existing(path, uid(), false) {
         // A descriptor may have another meaning by now.
         Ok(file) if path.is_symlink() => {
-            !is_locked(&file) || read_facts(&file).is_none_or(|facts| facts.id != id)
+            !is_locked(&file) || !read_facts(&file).is_ok_and(|facts| facts.id == id)
         }
         Ok(file) => !is_locked(&file),
         // The process has no such descriptor any more, or is gone.
@@ -221,7 +222,7 @@ fn is_stale(path: &Path, id: u64) -> bool {
 /// # Errors
 /// The directory cannot be read.
 pub fn owners(dir: &Path) -> io::Result<Vec<(PathBuf, u32)>> {
-    let owner = |path: &Path| Some(read_facts(&open_existing(path, uid(), false).ok()?)?.pid);
+    let owner = |path: &Path| Some(read_facts(&open_existing(path, uid(), false).ok()?).ok()?.pid);
     let segments = segments_of_others(dir)?.into_iter();
     Ok(segments.filter_map(|(path, _)| owner(&path).map(|pid| (path, pid))).collect())
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use weir_link::memory::UserMemory;
-use weir_link::shm::{ShmLink, ShmOptions};
+use weir_link::shm::{SchemeName, ShmLink, ShmOptions};
 use weir_link::{Address, Arrival, LaneLease, Link, Quota};
 use weir_proto::{Body, Packet, Peer, PeerFault, Space};
 
@@ -22,6 +22,7 @@ pub fn options(dir: &Path) -> ShmOptions {
         full_fences: false,
         cooperative_copy: true,
         conditional: false,
+        scheme: SchemeName::new("static"),
     }
 }
 
