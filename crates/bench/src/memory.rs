@@ -91,7 +91,7 @@ pub fn run(arguments: &MemoryArguments) -> Result<u8, Failure> {
     let settings = Settings { idle_bytes: 0, stats_dir: None, ..Settings::from_environment()? };
     let rows =
         arguments.peers.iter().map(|&peers| measure(peers, &settings)).collect::<Result<Vec<_>, _>>()?;
-    println!("{}", render(&rows));
+    arguments.record.print(render(&rows))?;
     let settings = settings.to_variables().into_iter().collect();
     arguments.record.write("weir-bench-memory-1", Results { active: ACTIVE, settings, rows: &rows })?;
     Ok(0)

@@ -117,7 +117,7 @@ pub fn run(arguments: &NativeArguments) -> Result<u8, Failure> {
         sizes,
         settings: settings.to_variables().into_iter().collect(),
     };
-    println!("{}", render(&results));
+    arguments.output.record.print(render(&results))?;
     arguments.output.record.write("weir-bench-native-1", results)?;
     Ok(0)
 }

@@ -5,6 +5,7 @@ use crate::record::Record;
 use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 use weir_mpi::find::{self, Kind, Mpi, SearchEnvironment};
@@ -76,7 +77,7 @@ impl TimeoutOption {
 /// `--json`.
 #[derive(Args, Debug)]
 pub struct RecordOption {
-    /// Write all results as JSON to FILE, or to standard output.
+    /// Write all results as JSON to FILE. Without FILE: to standard output, instead of the text.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
 }
@@ -90,9 +91,15 @@ impl RecordOption {
         write::check_json_target(self.json.as_deref())
     }
 
-    /// Whether standard output is for the record alone.
-    pub fn is_standard_output(&self) -> bool {
-        self.json.as_deref() == Some("-")
+    /// Prints the results for readers, unless standard output is for the record.
+    ///
+    /// # Errors
+    /// [`Failure::System`].
+    pub fn print(&self, text: impl Display) -> Result<(), Failure> {
+        match self.json.as_deref() {
+            Some("-") => Ok(()),
+            _ => write::print(text),
+        }
     }
 
     /// Writes a record of `results`, if one is wanted. `schema`: name and version of its format.

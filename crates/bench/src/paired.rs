@@ -186,9 +186,7 @@ pub fn run(arguments: &PairedArguments) -> Result<u8, Failure> {
         }
     }
     drop(bar);
-    if !arguments.output.record.is_standard_output() {
-        println!("{}", render(&rows, arguments));
-    }
+    arguments.output.record.print(render(&rows, arguments))?;
     let content = RecordContent {
         machine: &Machine::of_this(),
         mpis: &set.mpis(),

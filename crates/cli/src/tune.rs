@@ -128,10 +128,11 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
     let eager_bytes = crossover(&sizes);
     let default_eager_bytes = Settings::default().eager_bytes;
     let results = Results { machine, sizes, eager_bytes, default_eager_bytes };
-    println!("{}", render(&results));
+    arguments.output.record.print(render(&results))?;
     if let Some(path) = &place {
         saved::write(path, &[(EAGER_BYTES, eager_bytes.to_string())])?;
-        println!("Saved in {}; `weir run` reads it from there.", path.display());
+        let saved = format_args!("Saved in {}; `weir run` reads it from there.", path.display());
+        arguments.output.record.print(saved)?;
     }
     arguments.output.record.write("weir-tune-3", results)?;
     Ok(0)

@@ -99,3 +99,15 @@ fn a_missing_mpi_fails_only_if_it_was_named() {
     assert_eq!(status, Some(1));
     assert!(stdout.contains("weir is not compared: libweir-fi.so was not found"), "{stdout}");
 }
+
+#[test]
+fn a_record_on_standard_output_stands_alone() {
+    let world = World::new("");
+    for words in [&["memory", "--peers", "64"][..], &["sim", "--quick", "--only", "barrier", "--quiet"]] {
+        let (status, stdout, stderr) =
+            output(&mut world.weir(&[&["bench"], words, &["--json", "-"]].concat()));
+        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{words:?}");
+        let record: serde_json::Value = serde_json::from_str(&stdout).expect(&stdout);
+        assert_eq!(record["schema"].as_str().map(|schema| schema.starts_with("weir-bench-")), Some(true));
+    }
+}

@@ -12,6 +12,7 @@ use weir_sim::calibrate::{Calibration, Failure as NoCalibration, Residual, extol
 use weir_sim::network::parameters::{Model, replace};
 
 use crate::sim::places;
+use weir_bench::options::RecordOption;
 use weir_output::Failure;
 use weir_output::table::{self, right};
 
@@ -49,9 +50,8 @@ pub struct CalibrateArguments {
     /// Skip the world of 1024 ranks, to which nothing is fitted.
     #[arg(long)]
     quick: bool,
-    /// Write a record as JSON to FILE, or to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<String>,
+    #[command(flatten)]
+    record: RecordOption,
 }
 
 /// One parameter of the file.
@@ -85,8 +85,9 @@ struct Row {
     fitted: bool,
 }
 
+/// What `--json` writes below its head.
 #[derive(Debug, Serialize)]
-struct Record {
+struct Results {
     file: String,
     worlds: u32,
     parameters: Vec<Fitted>,
@@ -99,7 +100,8 @@ struct Record {
 /// [`Failure`] if the file cannot be read, or if a fit does not converge.
 pub fn run(command: &CalibrateCommand) -> Result<u8, Failure> {
     let CalibrateCommand::Extoll(arguments) = command;
-    let CalibrateArguments { file, fit_link, write, quick, json } = arguments;
+    let CalibrateArguments { file, fit_link, write, quick, record } = arguments;
+    record.check()?;
     let file = match file {
         Some(file) => file.clone(),
         None => places::experiments()?.join("networks/extoll.toml"),
@@ -128,29 +130,19 @@ pub fn run(command: &CalibrateCommand) -> Result<u8, Failure> {
         })?;
     drop(spinner);
 
-    let record = Record {
+    let results = Results {
         file: file.display().to_string(),
         worlds: calibration.worlds,
         parameters: fitted(&start, &calibration.model, *fit_link),
         references: rows(&calibration),
     };
-    match json.as_deref() {
-        Some("-") => println!("{}", as_json(&record)?),
-        Some(path) => std::fs::write(path, as_json(&record)?)
-            .map_err(|source| Failure::System { what: format!("writing {path}"), source })?,
-        None => {}
-    }
-    if json.as_deref() != Some("-") {
-        println!("{}\n\n{}", parameter_table(&record.parameters), reference_table(&record.references));
-    }
+    let tables = [parameter_table(&results.parameters), reference_table(&results.references)];
+    record.print(tables.map(|table| table::text(&table)).join("\n\n"))?;
+    record.write("weir-calibrate-1", &results)?;
     if *write {
-        std::fs::write(&file, written(&text, &record.parameters)?).map_err(system("writing"))?;
+        std::fs::write(&file, written(&text, &results.parameters)?).map_err(system("writing"))?;
     }
     Ok(0)
-}
-
-fn as_json(record: &Record) -> Result<String, Failure> {
-    serde_json::to_string_pretty(record).map_err(|error| Failure::Measurement(error.to_string()))
 }
 
 /// The parameters that a fit can change.

@@ -271,12 +271,11 @@ impl Bench<'_> {
             record: &serde_json::to_value(&record).expect("records have string keys only"),
         };
         write(&page, &page::render(&content))?;
-        if !self.arguments.output.record.is_standard_output() {
-            println!("{}\n\n{}\n", table::render(results), table::targets(&judged));
-            println!("{}", [notes, warnings].concat().join("\n"));
-            println!("{}\npage: {}", summary_of(&judged), page.display());
-        }
-        self.arguments.output.record.write_record(&record)
+        let output = &self.arguments.output.record;
+        output.print(format_args!("{}\n\n{}\n", table::render(results), table::targets(&judged)))?;
+        output.print([notes, warnings].concat().join("\n"))?;
+        output.print(format_args!("{}\npage: {}", summary_of(&judged), page.display()))?;
+        output.write_record(&record)
     }
 
     /// Notes on how to read the numbers.

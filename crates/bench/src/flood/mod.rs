@@ -168,7 +168,7 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
 
     let results = bench.measure(&cases, budget_bytes, &arguments.output)?;
     for case in &results {
-        println!("{}\n", table::render(case));
+        arguments.output.record.print(format_args!("{}\n", table::render(case)))?;
     }
     let mut notes = table::notes(&results, bench.repeat, &machine, bench.contenders.mpich());
     if budget.is_none() {
@@ -178,7 +178,7 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
         ));
     }
     notes.extend(bench.missing.iter().cloned());
-    println!("{}", notes.join("\n"));
+    arguments.output.record.print(notes.join("\n"))?;
     if let Some(target) = &arguments.figure {
         match results.first().and_then(figure::draw) {
             Some(svg) => weir_output::write::write_text(&svg, target)?,

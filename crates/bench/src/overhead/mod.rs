@@ -192,7 +192,8 @@ pub fn run(arguments: &OverheadArguments) -> Result<u8, Failure> {
         instructions: 1.0 + arguments.limit_instructions / 100.0,
         time: 1.0 + arguments.limit_time / 100.0,
     };
-    println!("{}", table::render(&results, &schemes, limits, &machine, mpi.as_ref()));
+    let text = table::render(&results, &schemes, limits, &machine, mpi.as_ref());
+    arguments.output.record.print(text)?;
     let content = RecordContent {
         machine: &machine,
         mpi: mpi.as_ref(),

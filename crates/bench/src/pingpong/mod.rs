@@ -116,7 +116,7 @@ pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
     };
     let machine = Machine::of_this();
     let results = bench.run_rounds()?;
-    println!("{}", table::render(&results, &machine, &bench.mpi, arguments.repeat));
+    arguments.output.record.print(table::render(&results, &machine, &bench.mpi, arguments.repeat))?;
     let content = RecordContent {
         machine: &machine,
         mpi: &bench.mpi,

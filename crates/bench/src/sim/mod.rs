@@ -107,7 +107,7 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
     }
     bar.finish_and_clear();
     let judged = if arguments.quick { Vec::new() } else { table::judge(&measured) };
-    println!("{}", table::render(&measured, &judged, &machine));
+    arguments.output.record.print(table::render(&measured, &judged, &machine))?;
     let results = Results { machine: &machine, quick: arguments.quick, cases: &measured, targets: &judged };
     arguments.output.record.write("weir-bench-sim-2", results)?;
     Ok(u8::from(judged.iter().any(|judged| !judged.reached)))
