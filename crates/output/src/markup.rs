@@ -1,5 +1,6 @@
 //! HTML pages: blocks that are added one after the other. The crate maud escapes all text.
 
+use crate::chart::Chart;
 use crate::figures;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
@@ -79,6 +80,18 @@ impl Html {
                 (high)
             }
         });
+    }
+
+    /// Charts beside each other, with their legends. Empty ones are left out.
+    pub fn charts<'a>(&mut self, charts: impl IntoIterator<Item = &'a Chart>) {
+        self.begin_row();
+        for chart in charts.into_iter().filter(|chart| !chart.is_empty()) {
+            self.begin_column();
+            self.figure(&chart.title, &chart.draw());
+            self.legend(chart.legend());
+            self.end_block();
+        }
+        self.end_block();
     }
 
     /// A figure. `svg`: the markup of a figure of [`figures`] or [`chart`](crate::chart), or nothing. In a narrow window

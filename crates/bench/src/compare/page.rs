@@ -50,14 +50,7 @@ pub fn render(content: &Content<'_>) -> String {
     html.statements(&["target", "limit", "found", ""], rows);
     html.heading(2, "Figures");
     html.note("Points are medians. Thin lines go from the smallest to the largest sample.");
-    html.begin_row();
-    for chart in charts(results).iter().filter(|chart| !chart.is_empty()) {
-        html.begin_column();
-        html.figure(&chart.title, &chart.draw());
-        html.legend(chart.legend());
-        html.end_block();
-    }
-    html.end_block();
+    html.charts(&charts(results));
     html.heading(2, "Numbers");
     for (title, whats) in table::SECTIONS {
         let columns = table::columns(results, whats);

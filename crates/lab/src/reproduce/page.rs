@@ -1,7 +1,6 @@
 //! The page of `weir reproduce`: one HTML file that needs nothing else.
 
 use super::Reproduced;
-use super::chart::Chart;
 use super::points::Verdict;
 use serde_json::json;
 use weir_output::markup::Html;
@@ -85,15 +84,7 @@ fn section(html: &mut Html, it: &Reproduced<'_>) {
         html.table(&heading, judged.map(|point| super::sensitivity_row(point, &names)));
         html.end_details();
     }
-    let charts: Vec<Chart> = (it.experiment.figures)(&it.evidence);
-    html.begin_row();
-    for chart in charts.iter().filter(|chart| !chart.is_empty()) {
-        html.begin_column();
-        html.figure(&chart.title, &chart.draw());
-        html.legend(chart.legend());
-        html.end_block();
-    }
-    html.end_block();
+    html.charts(&(it.experiment.figures)(&it.evidence));
     for plan in &it.plans {
         let path = plan.path.display().to_string();
         html.begin_details(&format!("The plan: {path}, {} worlds", count(plan.worlds.len() as u64)));

@@ -34,15 +34,8 @@ pub fn render(plan: &Plan, records: &[&Record]) -> String {
         count(records.len() as u64),
         count(packets)
     ));
-    html.begin_row();
     let (charts, left_out) = charts(records);
-    for chart in charts.iter().filter(|chart| !chart.is_empty()) {
-        html.begin_column();
-        html.figure(&chart.title, &chart.draw());
-        html.legend(chart.legend());
-        html.end_block();
-    }
-    html.end_block();
+    html.charts(&charts);
     if left_out > 0 {
         html.note(&format!("{} more curves are not drawn; their worlds are in the table.", count(left_out)));
     }

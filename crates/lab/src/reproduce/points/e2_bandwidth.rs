@@ -126,19 +126,19 @@ fn latency_points(evidence: &Evidence<'_>) -> Vec<Point> {
     points
 }
 
-fn enough_points(evidence: &Evidence<'_>) -> Vec<Point> {
-    let mut points = Vec::new();
-    for blocking in [true, false] {
+/// For each kind of calls: whether all schemes perform comparably.
+fn comparable_points(evidence: &Evidence<'_>) -> Vec<Point> {
+    let point = |blocking| {
         let curves = SCHEMES.map(|(scheme, _)| bandwidth(evidence, scheme, blocking));
-        let text = format!("{} calls: all schemes perform comparably", blocking_word(blocking));
-        points.push(within(
-            format!("{}.comparable", blocking_word(blocking)),
-            text,
-            "comparable",
-            COMPARABLE,
-            &curves,
-        ));
-    }
+        let word = blocking_word(blocking);
+        let text = format!("{word} calls: all schemes perform comparably");
+        within(format!("{word}.comparable"), text, "comparable", COMPARABLE, &curves)
+    };
+    [true, false].map(point).into()
+}
+
+fn enough_points(evidence: &Evidence<'_>) -> Vec<Point> {
+    let mut points = comparable_points(evidence);
     let spreads: Option<Vec<f64>> = SCHEMES
         .iter()
         .map(|(scheme, _)| spread(&[true, false].map(|blocking| bandwidth(evidence, *scheme, blocking))))
@@ -196,18 +196,7 @@ fn few_points(evidence: &Evidence<'_>) -> Vec<Point> {
 }
 
 fn large_points(evidence: &Evidence<'_>) -> Vec<Point> {
-    let mut points = Vec::new();
-    for blocking in [true, false] {
-        let curves = SCHEMES.map(|(scheme, _)| bandwidth(evidence, scheme, blocking));
-        let text = format!("{} calls: all schemes perform comparably", blocking_word(blocking));
-        points.push(within(
-            format!("{}.comparable", blocking_word(blocking)),
-            text,
-            "comparable",
-            COMPARABLE,
-            &curves,
-        ));
-    }
+    let mut points = comparable_points(evidence);
     let both = at_the_end(evidence, true).zip(at_the_end(evidence, false));
     points.push(Point::of(
         "non-blocking-better",
