@@ -31,7 +31,7 @@ LAYERS = ["provider", "engine", "proto", "link"]
 # Calls of the provider that post a message; one send of rank 0 is one message, in a round trip also one receive.
 POSTS = re.compile(r"weir_fi::(tagged|message)::(inject|injectdata|send|senddata|sendmsg|recv|recvmsg)$")
 READ = "weir_fi::cq::read"
-PAUSE = "weir_fi::domain_state::State::pause"
+PAUSE = "weir_fi::state::domain_state::State::pause"
 
 
 class Profile:
