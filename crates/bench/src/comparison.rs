@@ -2,7 +2,10 @@
 
 use crate::machine::Machine;
 use crate::statistics::Spread;
+use crate::transport::Transport;
+use comfy_table::{Cell, ContentArrangement, Table, presets};
 use weir_output::quantity;
+use weir_output::table::right;
 
 /// The spread of one transport, compared with the spread of weir.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +31,27 @@ impl Compared {
             within_noise: weirs.is_some_and(|weir| spread.overlaps(weir)),
         }
     }
+}
+
+/// The lines of a cell.
+impl std::fmt::Display for Compared {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Compared { median, range, ratio, within_noise } = self;
+        write!(formatter, "{median}\n{range}")?;
+        if let Some(ratio) = ratio {
+            write!(formatter, "\n{ratio}")?;
+        }
+        if *within_noise { formatter.write_str("\nwithin noise") } else { Ok(()) }
+    }
+}
+
+/// A table with a column for each transport, for cells of several lines.
+pub fn transport_table(transports: &[Transport]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL).set_content_arrangement(ContentArrangement::Disabled);
+    let headings = transports.iter().map(|transport| right(transport.heading()));
+    table.set_header(std::iter::once(Cell::new("")).chain(headings));
+    table
 }
 
 /// Notes below a table of `rounds` interleaved rounds. `mpis`: names and versions of the MPIs.

@@ -16,6 +16,7 @@ pub mod jobs;
 pub mod machine;
 pub mod memory;
 mod native;
+mod one_sided;
 pub mod options;
 mod overhead;
 mod paired;
@@ -83,6 +84,8 @@ pub enum BenchCommand {
     Memory(memory::MemoryArguments),
     /// Measure half round trips of weir's engine without an MPI, beside the time of a cache line from core to core.
     Native(native::NativeArguments),
+    /// Compare one-sided operations of a rank to itself and to another rank, over weir and other transports.
+    OneSided(one_sided::OneSidedArguments),
     /// Compare two flow-control schemes: instructions for a message, and time in paired runs.
     Overhead(overhead::OverheadArguments),
     /// Compare settings of weir and other transports round by round.
@@ -104,6 +107,7 @@ pub fn run(arguments: &BenchArguments) -> Result<u8, Failure> {
         BenchCommand::Flood(arguments) => flood::run(arguments),
         BenchCommand::Memory(arguments) => memory::run(arguments),
         BenchCommand::Native(arguments) => native::run(arguments),
+        BenchCommand::OneSided(arguments) => one_sided::run(arguments),
         BenchCommand::Overhead(arguments) => overhead::run(arguments),
         BenchCommand::Paired(arguments) => paired::run(arguments),
         BenchCommand::Sim(arguments) => sim::run(arguments),
@@ -121,7 +125,9 @@ fn list() {
             println!("  {:14} {}", value.get_name(), value.get_help().unwrap_or_default());
         }
     }
-    lines::<Transport>("Transports (without a benchmark's name, pingpong, flood: --only), under MPICH:");
+    lines::<Transport>(
+        "Transports (without a benchmark's name, pingpong, one-sided, flood: --only), under MPICH:",
+    );
     lines::<contender::OtherMpi>(
         "Other MPIs by themselves, if they are installed (without a benchmark's name, flood: --only):",
     );

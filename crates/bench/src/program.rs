@@ -24,6 +24,9 @@ pub struct Source {
 pub const FLOOD: Source = Source { name: "flood", text: include_str!("../../../tests/mpi/flood.c") };
 /// The lower bound of collectives: without MPI and protocol.
 pub const FLOOR: Source = Source { name: "floor", text: include_str!("../../../tests/mpi/floor.c") };
+/// The program of one-sided operations.
+pub const ONE_SIDED: Source =
+    Source { name: "one_sided", text: include_str!("../../../tests/mpi/one_sided.c") };
 /// The program of messages, collectives and memory.
 pub const MEASURE: Source = Source { name: "measure", text: include_str!("../../../tests/mpi/measure.c") };
 

@@ -1,15 +1,16 @@
 //! The results of `weir bench pingpong` and their table: medians, spreads, ratios to weir.
 
 use super::benchmark::{Benchmark, Measure};
-use crate::comparison::{Compared, busy_warning, notes};
+use crate::comparison::{Compared, busy_warning, notes, transport_table};
 use crate::machine::Machine;
 use crate::statistics::Spread;
 use crate::transport::Transport;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::Cell;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use weir_mpi::find::Mpi;
 use weir_output::quantity::{self, exact_bytes};
+use weir_output::table::right;
 
 /// All samples and failures.
 #[derive(Clone, Debug, Serialize)]
@@ -70,10 +71,7 @@ impl Results {
             Measure::HalfRoundTripUs { .. } | Measure::BarrierUs { .. } => quantity::time_ns(value * 1e3),
         };
         let weirs = self.spread(measure, Transport::Weir).filter(|_| transport != Transport::Weir);
-        let Compared { median, range, ratio, within_noise } = Compared::new(&spread, weirs.as_ref(), show);
-        let noise = within_noise.then(|| String::from("within noise"));
-        let lines = [Some(median), Some(range), ratio, noise];
-        let mut text = lines.into_iter().flatten().collect::<Vec<_>>().join("\n");
+        let mut text = Compared::new(&spread, weirs.as_ref(), show).to_string();
         // A failure after successful rounds: the samples stay, and the notes name it.
         if self.has_failed(transport, measure.benchmark()) {
             text.push_str("\nthen failed");
@@ -86,11 +84,7 @@ impl Results {
 pub fn render(results: &Results, machine: &Machine, mpi: &Mpi, rounds: u32) -> String {
     let mut measures: Vec<Measure> = results.samples.keys().map(|(measure, _)| *measure).collect();
     measures.dedup();
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL).set_content_arrangement(ContentArrangement::Disabled);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let headings = results.transports.iter().map(|transport| right(transport.heading().to_owned()));
-    table.set_header(std::iter::once(Cell::new("")).chain(headings));
+    let mut table = transport_table(&results.transports);
     for measure in measures {
         let cells = results.transports.iter().map(|&transport| right(results.cell(measure, transport)));
         table.add_row(std::iter::once(Cell::new(name(measure))).chain(cells));
