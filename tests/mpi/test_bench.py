@@ -48,6 +48,19 @@ def test_bench_runs_and_resumes(tmp_path, private_shm):
     assert launch.shm_files(private_shm) == []
 
 
+def test_one_sided_operations_are_measured_and_checked(tmp_path, private_shm):
+    outcome, record = bench(tmp_path, "one-sided", "--sizes", "8,65536", "--only", "weir,mpich-shm", "--repeat", "2",
+                            "--seconds", "0.01", timeout=60)
+    assert outcome.ok and record["results"]["failures"] == {}, outcome
+    rows = {(row["to_itself"], row["operation"], row["bytes"], row["transport"]): row["samples"]
+            for row in record["results"]["samples"]}
+    assert set(rows) == {(to_itself, operation, size, name) for to_itself in (True, False)
+                         for operation in ("put", "get", "accumulate") for size in (8, 65536)
+                         for name in ("weir", "mpich-shm")}
+    assert all(len(samples) == 2 and min(samples) > 0 for samples in rows.values()), rows
+    assert launch.shm_files(private_shm) == []
+
+
 def test_flood_measures_time_and_memory(tmp_path, private_shm):
     cases = {"1x2000x2048-blocking": 2000, "3x500x8-nonblocking": 1500}
     outcome, record = bench(tmp_path, "flood", "--cases", ",".join(cases), "--only", "weir,mpich-shm", "--repeat", "2",
@@ -116,6 +129,7 @@ def test_overhead_counts_instructions(tmp_path, private_shm):
 def test_a_wrong_option_gives_a_one_line_error(tmp_path):
     for words in (["flood", "--cases", "3x5"], ["flood", "--only", "pigeons"], ["overhead", "--flow", "magic"],
                   ["overhead", "--flow", "unlimited"], ["overhead", "--limit-time", "-1"], ["--only", "pigeons"],
-                  ["--ranks", "1"], ["--quick", "pingpong"]):
+                  ["--ranks", "1"], ["--quick", "pingpong"], ["one-sided", "--sizes", "6"],
+                  ["one-sided", "--seconds", "0"]):
         outcome = launch.run([launch.WEIR, "bench", *words], timeout=20)
         assert outcome.status == 2 and len(outcome.output.strip().splitlines()) == 1, outcome

@@ -137,7 +137,12 @@ pub fn run(arguments: &OneSidedArguments) -> Result<u8, Failure> {
         }
     }
     drop(bar);
-    println!("{}", table::render(&results, &machine, &set.mpis().join(", "), arguments.repeat));
+    arguments.output.record.print(table::render(
+        &results,
+        &machine,
+        &set.mpis().join(", "),
+        arguments.repeat,
+    ))?;
     let content = RecordContent {
         machine: &machine,
         mpis: set.mpis(),
