@@ -184,7 +184,7 @@ fn send(engine: &mut Engine, to: Peer, memory: &OwnedMemory) -> Result<(), Failu
         space: Space::Tagged,
         tag: 0,
         data: None,
-        level: SendLevel::Delivered,
+        level: SendLevel::Buffered,
         memory: memory.view(),
         inject: false,
     };

@@ -56,6 +56,17 @@ const SHOWN: &[(&str, &str, &str)] = &[
     ("docs/how-to/debug-a-stall.md", "crates/cli/src/explain.rs", "no send has waited for credit for "),
     ("docs/how-to/debug-a-stall.md", "crates/cli/src/explain.rs", " for each other, in a cycle"),
     ("docs/how-to/debug-a-stall.md", "crates/cli/src/explain.rs", ", which waits for no credit"),
+    (
+        "docs/how-to/debug-a-stall.md",
+        "crates/engine/src/closing.rs",
+        "waits to close: live receivers have not taken ",
+    ),
+    ("docs/how-to/debug-a-stall.md", "crates/engine/src/closing.rs", " closes and gives up "),
+    (
+        "docs/how-to/debug-a-stall.md",
+        "crates/engine/src/closing.rs",
+        " of completed sends, because no receiver took any for ",
+    ),
     ("docs/tutorial/who-floods-whom.md", "crates/cli/src/explain.rs", " endpoints open"),
     ("docs/tutorial/who-floods-whom.md", "crates/cli/src/explain.rs", ", which waits for no credit"),
     (

@@ -27,7 +27,7 @@ fn engine() -> Engine {
 }
 
 fn send(engine: &mut Engine, to: Peer, memory: &OwnedMemory) {
-    let (space, level, memory) = (Space::Tagged, SendLevel::Delivered, memory.view());
+    let (space, level, memory) = (Space::Tagged, SendLevel::Buffered, memory.view());
     let arguments = SendArguments { to, space, tag: 0, data: Some(0), level, memory, inject: false };
     engine.send(Post::default(), arguments).expect("taken");
 }

@@ -65,7 +65,7 @@ impl<L: Link> Engine<L> {
             || self.machine.backlogged() > 0
             || !self.io.timers.is_empty()
             || self.io.awaits_other_events()
-            || self.closed
+            || self.is_closing()
             || peeked
         {
             Expectation::Something

@@ -13,6 +13,7 @@ pub mod addresses;
 mod back_pressure;
 mod bounce_buffers;
 mod bounce_limit;
+mod closing;
 pub mod config;
 mod driver;
 mod expectation;
@@ -32,10 +33,12 @@ mod unexpected_buffers;
 mod waiting;
 
 use std::collections::VecDeque;
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use back_pressure::BackPressure;
 use bounce_limit::BounceLimitWait;
+use closing::Closing;
+pub use closing::{CloseStep, GivenUp};
 use config::Settings;
 use driver::{EventDriver, Io, POSTED, Posted};
 use expectation::Laps;
@@ -148,11 +151,12 @@ pub struct SendArguments {
 }
 
 impl SendArguments {
-    /// When the send completes. An injected message completes as soon as the engine has it.
+    /// When the send completes. An injected message completes as soon as the engine has it, unless its level demands
+    /// more.
     #[inline(always)]
     fn effective_level(&self) -> SendLevel {
         match (self.inject, self.level) {
-            (true, SendLevel::Injected | SendLevel::Buffered | SendLevel::Delivered) => SendLevel::Injected,
+            (true, SendLevel::Injected | SendLevel::Buffered) => SendLevel::Injected,
             (_, level) => level,
         }
     }
@@ -242,8 +246,6 @@ pub struct Engine<L: Link = ShmLink> {
     skipped_yields: u32,
     waiting: Waiting,
     read_spin: ReadSpin,
-    /// The thread that called last; 0: none yet.
-    caller: usize,
     /// Calls of `progress`, modulo 2^32.
     progress_calls: u32,
     /// The number of the call of `progress` at the last peek.
@@ -252,7 +254,9 @@ pub struct Engine<L: Link = ShmLink> {
     peers_checked_at: Clock,
     peer_checks: PeerChecks,
     close_ms: u32,
-    closed: bool,
+    linger: Duration,
+    /// The state of the close, once it has begun.
+    closing: Option<Box<Closing>>,
     /// The counter page, which `weir run` reads.
     stats: Option<stats::Writer>,
     /// The trace, if `FI_WEIR_TRACE` is set.
@@ -370,14 +374,14 @@ impl<L: Link> Engine<L> {
             skipped_yields: 0,
             waiting: Waiting::new(settings.spin, settings.sleep_us, oversubscribed, several_threads),
             read_spin: ReadSpin::new(weir_link::cores::TICKS && !oversubscribed && !several_threads),
-            caller: 0,
             progress_calls: 0,
             peeked_at: None,
             laps: Laps::default(),
             peers_checked_at: Clock::now(),
             peer_checks: PeerChecks::default(),
             close_ms: settings.close_ms,
-            closed: false,
+            linger: settings.linger,
+            closing: None,
             stats: None,
             trace: None,
             stall_watch: stalls::StallWatch::new(settings.stall_ms),
@@ -423,7 +427,6 @@ impl<L: Link> Engine<L> {
         let level = arguments.effective_level();
         let SendArguments { to, space, tag, data, mut memory, inject, .. } = arguments;
         let bytes = memory.bytes();
-        self.check_calling_thread();
         let send = SendCommand { request: POSTED, to, space, tag, data, bytes, level };
         let posted = Some(Posted { post, operation: Operation::Send, space, memory: &mut memory, inject });
         let driver = EventDriver { io: &mut self.io, sink, posted };
@@ -483,7 +486,6 @@ impl<L: Link> Engine<L> {
     ) -> Result<(), PostError> {
         let operation = if multi.is_some() { Operation::MultiReceive } else { Operation::Receive };
         let capacity_bytes = memory.bytes();
-        self.check_calling_thread();
         let receive = ReceiveCommand { request: POSTED, pattern, capacity_bytes, multi };
         let posted = Posted { post, operation, space: pattern.space, memory: &mut memory, inject: false };
         let driver = EventDriver { io: &mut self.io, sink, posted: Some(posted) };
@@ -567,7 +569,6 @@ impl<L: Link> Engine<L> {
     }
 
     fn post_remote(&mut self, command: Command, peer: Peer, posted: Posted<'_>) -> Result<(), PostError> {
-        self.check_calling_thread();
         let driver = EventDriver { io: &mut self.io, sink: &mut NullSink, posted: Some(posted) };
         let handled = self.machine.handle(Event::Posted(command), driver);
         handled.map_err(|refusal| self.refused(refusal, peer))?;
@@ -625,18 +626,16 @@ impl<L: Link> Engine<L> {
         Ok(self.io.operations.begin(Outstanding::new(post, operation, space, memory)))
     }
 
-    /// Notices calls of a second thread, also where the program serialises its calls (`FI_THREAD_DOMAIN`). One thread
-    /// may then wait for the program's lock while the other sleeps in the engine.
-    #[inline]
-    pub(crate) fn check_calling_thread(&mut self) {
-        let caller = weir_link::cores::this_thread();
-        if caller != self.caller {
-            if self.caller != 0 {
-                self.waiting.limit_sleeps();
-                self.read_spin.disable();
-                self.single_threaded = false;
-            }
-            self.caller = caller;
-        }
+    /// Whether the program has used the endpoint.
+    pub fn is_used(&self) -> bool {
+        self.progress_calls > 0 || self.io.operations.count() > 0 || self.machine.has_contacts()
+    }
+
+    /// Several threads call, not at the same time (`FI_THREAD_DOMAIN`). One of them may wait for the program's lock while
+    /// another one sleeps in the engine, so sleeps are short from now on.
+    pub fn several_threads_call(&mut self) {
+        self.waiting.limit_sleeps();
+        self.read_spin.disable();
+        self.single_threaded = false;
     }
 }

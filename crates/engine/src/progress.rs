@@ -1,8 +1,7 @@
 //! Progress: passes events to the machine, and decides what to do when nothing happens.
 //!
 //! [`Engine::progress`] polls the link and never sleeps. [`Engine::pause`] waits when a call of `progress` found
-//! nothing. [`Engine::close`] delivers what only this endpoint holds and closes the mailbox. This file knows no
-//! matching, no credits and no libfabric.
+//! nothing. This file knows no matching, no credits and no libfabric.
 
 use std::time::{Duration, Instant as Clock};
 
@@ -11,7 +10,6 @@ use weir_link::{Arrival, Link, Liveness, Polled, Quota};
 use weir_proto::{Command, Event, PeerFault};
 
 use crate::driver::{EventDriver, connected};
-use crate::observe::own_name;
 use crate::waiting::{MAX_GAP_TICKS, Pause};
 use crate::{CompletionSink, Engine, NullSink};
 
@@ -210,7 +208,6 @@ impl<L: Link> Engine<L> {
 
     #[inline(never)]
     fn spin_until_arrival(&mut self) -> bool {
-        self.check_calling_thread();
         while !self.io.link.may_have_arrivals() {
             std::hint::spin_loop();
             if self.read_spin.is_over(weir_link::cores::ticks()) {
@@ -224,7 +221,6 @@ impl<L: Link> Engine<L> {
     /// depending on how often that has happened in a row and on how the ranks share the cores.
     #[inline]
     pub fn pause(&mut self) {
-        self.check_calling_thread();
         // A credit does not end a wait for a lane or for an RNR timer.
         let wakes = self.io.connecting.is_empty() && self.io.timers.is_empty();
         let pause = if self.oversubscribed && self.machine.backlogged() > 0 && wakes {
@@ -283,58 +279,10 @@ impl<L: Link> Engine<L> {
         !self.io.awaiting_room.is_empty() || !self.io.copying.is_empty()
     }
 
-    /// Sends queued messages, waits until peers have taken what only this endpoint holds, and closes the mailbox.
-    ///
-    /// Posted receives are dropped. A message whose send is complete is waited for until its receiver takes it, closes
-    /// or dies. Other operations are waited for at most `FI_WEIR_CLOSE_MS`.
-    pub fn close(&mut self) {
-        if std::mem::replace(&mut self.closed, true) {
-            return;
-        }
-        let deadline = Clock::now() + Duration::from_millis(u64::from(self.close_ms));
-        self.progress_while(deadline, |engine| engine.machine.is_receiving());
-        self.post(Command::Close);
-        self.progress_while(deadline, |engine| engine.machine.has_undelivered());
-        self.drain_before_close();
-        self.sample(Clock::now());
-        self.trace = None;
-        let state = self.state();
-        if let Some(stats) = self.stats.take() {
-            stats.close(self.machine.counters(), &state);
-        }
-        self.io.link.close();
-    }
-
-    /// The end of [`Engine::close`]: waits for receivers of completed sends. A receiver may compute for an hour first.
-    fn drain_before_close(&mut self) {
-        let undelivered = self.machine.undelivered_completed();
-        if undelivered == 0 {
-            return;
-        }
-        let (who, warn) = (own_name(), self.warn.unwrap_or(|_| ()));
-        warn(&format!(
-            "{who} waits to close: live receivers have not taken {undelivered} of the messages that it has sent"
-        ));
-        while self.machine.undelivered_completed() > 0 {
-            if self.progress() == 0 {
-                self.pause();
-            }
-        }
-        warn(&format!("{who} closes: the receivers of those messages have taken them, closed or died"));
-    }
-
     /// Yields the core, for callers that wait in their own way.
     pub fn yield_core(&mut self) {
         weir_link::cores::yield_now();
         self.after_pause(None);
-    }
-
-    fn progress_while(&mut self, deadline: Clock, condition: impl Fn(&Engine<L>) -> bool) {
-        while condition(self) && Clock::now() < deadline {
-            if self.progress() == 0 {
-                self.pause();
-            }
-        }
     }
 
     fn sleep(&mut self, at_most_ns: u64) {
@@ -384,7 +332,6 @@ impl<L: Link> Engine<L> {
     /// Posts a command that cannot be refused.
     #[inline]
     pub(crate) fn post(&mut self, command: Command) {
-        self.check_calling_thread();
         self.handle(Event::Posted(command));
     }
 
@@ -494,7 +441,7 @@ impl<L: Link> Engine<L> {
 
     /// Does the periodic work: samples, counters, trimming of memory, stalls, dead peers. Returns how many peers were
     /// lost.
-    fn check_peers_if_due(&mut self, now: Clock) -> usize {
+    pub(crate) fn check_peers_if_due(&mut self, now: Clock) -> usize {
         if self.trace.as_ref().is_some_and(|trace| trace.is_due(now)) {
             self.sample(now);
         }

@@ -108,11 +108,11 @@ impl HeldCredits {
 }
 
 /// `1.4 s`; `23 ms` below a second.
-fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     if ns >= 1_000_000_000 { format!("{:.1} s", ns as f64 / 1e9) } else { format!("{} ms", ns / 1_000_000) }
 }
 
-fn plural(count: u64, what: &str) -> String {
+pub(crate) fn plural(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -227,7 +227,7 @@ fn held_line(sender: u64, stall: &Stall, page: &EndpointReport) -> Option<String
     Some(text)
 }
 
-fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
         0..10_240 => format!("{bytes} B"),
         10_240..10_485_760 => format!("{} KiB", bytes / 1024),

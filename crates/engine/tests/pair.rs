@@ -43,7 +43,7 @@ impl Pair {
             space: Space::Tagged,
             tag: 7,
             data: Some(1),
-            level: SendLevel::Delivered,
+            level: SendLevel::Buffered,
             memory,
             inject,
         };
@@ -133,6 +133,80 @@ fn an_injected_buffer_is_reusable_on_return() {
 }
 
 #[test]
+fn a_delivered_injected_message_waits_in_a_buffer_of_its_own_until_it_is_taken() {
+    let mut pair = pair(|settings| settings.unexpected_budget_bytes = 1 << 16);
+    for seed in 0..100 {
+        pair.send(0, bytes(2048, seed).view(), true); // more than the receiver's budget
+        pair.engines.iter_mut().for_each(|engine| while engine.progress() > 0 {});
+    }
+    while pair.engines[0].next_completion().is_some() {}
+    let (from, into) = (bytes(512, 7), OwnedMemory::new(512));
+    let to = pair.engines[0].peer(&pair.engines[1].address());
+    let (space, level, memory) = (Space::Tagged, SendLevel::Delivered, from.view());
+    let send = SendArguments { to, space, tag: 8, data: None, level, memory, inject: true };
+    pair.engines[0].send(Post { context: 9, cookie: 0 }, send).expect("taken");
+    from.view().write(0, &[0xff; 512]); // the program may reuse its buffer
+    for _ in 0..1000 {
+        for engine in &mut pair.engines {
+            engine.progress();
+        }
+    }
+    assert!(pair.engines[0].next_completion().is_none(), "only the sender has it");
+    let pattern = Pattern { space: Space::Tagged, from: None, tag: 8, ignore: 0 };
+    pair.engines[1].receive(Post::default(), pattern, into.view(), None).expect("taken");
+    assert!(matches!(pair.complete(1).outcome, Outcome::Received { bytes: 512, .. }));
+    assert_eq!(contents(&into), contents(&bytes(512, 7)));
+    assert_eq!(pair.complete(0).post.context, 9);
+}
+
+#[test]
+fn closing_gives_up_messages_that_a_living_receiver_does_not_take() {
+    let mut pair = pair(|settings| settings.linger = Duration::from_millis(300));
+    for seed in 0..100 {
+        pair.send(0, bytes(16_000, seed).view(), true); // more than a lane holds
+    }
+    let began = Instant::now();
+    let given_up = pair.engines[0].close().expect("the receiver takes nothing");
+    let waited = began.elapsed();
+    assert!((Duration::from_millis(300)..Duration::from_secs(20)).contains(&waited), "{waited:?}");
+    assert_eq!(given_up.peers.len(), 1);
+    assert!((1..100).contains(&given_up.messages()), "{given_up}");
+    assert_eq!(given_up.bytes(), given_up.messages() * 16_000);
+    assert_eq!(pair.engines[0].close(), None, "it is closed");
+}
+
+#[test]
+fn closing_waits_while_a_receiver_takes_messages() {
+    const MESSAGES: u64 = 20;
+    let linger = Duration::from_millis(500);
+    let mut pair = pair(|settings| (settings.linger, settings.unexpected_budget_bytes) = (linger, 1 << 16));
+    for seed in 0..MESSAGES as u8 + 50 {
+        pair.send(0, bytes(2048, seed).view(), true); // more than the receiver's budget
+        pair.engines.iter_mut().for_each(|engine| while engine.progress() > 0 {});
+    }
+    let Pair { engines: [mut closing, mut other], _directory } = pair;
+    std::thread::scope(|scope| {
+        let closed = scope.spawn(move || closing.close());
+        let (began, into) = (Instant::now(), OwnedMemory::new(2048));
+        let mut taken = 0;
+        while !closed.is_finished() {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            let pattern = Pattern { space: Space::Tagged, from: None, tag: 7, ignore: 0 };
+            other.receive(Post::default(), pattern, into.view(), None).expect("taken");
+            std::thread::sleep(linger / 10); // in all, longer than closing waits for one message
+            for _ in 0..64 {
+                other.progress(); // acknowledgements leave when nothing else happens
+            }
+            while let Some(completion) = other.next_completion() {
+                taken += u64::from(matches!(completion.outcome, Outcome::Received { .. }));
+            }
+        }
+        assert_eq!(closed.join().expect("no panic"), None);
+        assert!(taken > MESSAGES && began.elapsed() > linger, "{taken} in {:?}", began.elapsed());
+    });
+}
+
+#[test]
 fn remote_memory_is_read_and_written_small_and_large_with_and_without_cross_memory() {
     for cross_memory in [true, false] {
         let mut pair = pair(|settings| settings.cross_memory = cross_memory);
@@ -170,7 +244,7 @@ fn an_endpoint_sends_to_itself() {
     for length in [8, 100_000] {
         let (from, into) = (bytes(length, 9), OwnedMemory::new(length));
         pair.receive(0, into.view());
-        let (space, level, memory) = (Space::Tagged, SendLevel::Delivered, from.view());
+        let (space, level, memory) = (Space::Tagged, SendLevel::Buffered, from.view());
         let send = SendArguments { to, space, tag: 7, data: None, level, memory, inject: false };
         pair.engines[0].send(Post::default(), send).expect("taken");
         pair.complete(0);

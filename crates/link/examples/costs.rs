@@ -195,7 +195,7 @@ fn main() {
         *std::hint::black_box(shared.enter()) += 1
     });
     // SAFETY: there is one guard at a time.
-    let serialised = unsafe { BiasedLock::serialised(0_u64) };
+    let serialised = unsafe { BiasedLock::serialised(0_u64, |_| ()) };
     ns_each("biased lock: enter and leave, serialised mode", rounds, || {
         *std::hint::black_box(serialised.enter()) += 1
     });

@@ -12,6 +12,17 @@
 //! more. Each ownership has its own `busy` word, which is never used again. So a former owner that resumes late
 //! writes to a word that nobody reads.
 //!
+//! A *serialised* lock is for callers that promise one call at a time. It has no `busy`: it only notes which thread
+//! entered last, so entering compares one word. One exception breaks the promise. An exit handler runs while another
+//! thread may be inside. It uses [`BiasedLock::interrupt`]:
+//! ```text
+//! exit handler E:   takes the ownership away from A; waits until any thread arrives
+//! A, next time:     not the owner -> the slow path: reports its arrival, and stays there
+//! E:                no call is under way, because A's call has ended and callers do not overlap -> has the value
+//! ```
+//! E concludes nothing from the absence of a mark, so it needs no fence. If E itself was the last to enter, no other
+//! thread can be inside: it would have become the owner.
+//!
 //! After [`MAX_BIASES`] changes of ownership the threads evidently share the value. Then the biased lock becomes an
 //! ordinary lock for good. Where the kernel has no `membarrier`, it is one from the start.
 //!
@@ -20,11 +31,12 @@
 
 use crate::shm::sync::{
     AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, heavy_fence_inside, light_fence, lock,
-    register_inside, spin_hint, this_thread, yield_now,
+    park, register_inside, sleep, spin_hint, this_thread, yield_now,
 };
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
+use core::time::Duration;
 
 /// Changes of ownership after which this becomes an ordinary lock.
 pub const MAX_BIASES: usize = if crate::shm::sync::NATIVE { 16 } else { 2 };
@@ -32,14 +44,35 @@ pub const MAX_BIASES: usize = if crate::shm::sync::NATIVE { 16 } else { 2 };
 const UNBIASED: usize = usize::MAX;
 /// `current` once this is an ordinary lock.
 const PLAIN_LOCK: usize = usize::MAX - 1;
+/// `owner` while no thread owns a serialised lock, or if the lock is not serialised. No thread has this number.
+const NO_THREAD: usize = 0;
+/// Time between two looks of [`BiasedLock::interrupt`] for an arrival.
+const INTERRUPT_POLL: Duration = Duration::from_millis(1);
 /// Polls of a busy owner before the waiting thread yields its core.
 const SPINS: u32 = 100;
 
-/// Promise of the callers about threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Serialised,
-    Shared,
+/// What a serialised lock needs when its callers change.
+#[derive(Debug)]
+struct Serialised<T> {
+    state: Mutex<SerialisedState>,
+    /// Called when a second thread enters, and after each further change.
+    on_change: fn(&mut T),
+}
+
+#[derive(Debug, Default)]
+struct SerialisedState {
+    /// Some thread has entered.
+    entered: bool,
+    /// [`BiasedLock::interrupt`] was called: threads that are not the owner stay in the slow path.
+    interrupted: bool,
+    /// Such a thread has arrived.
+    arrived: bool,
+}
+
+/// A number that no other running thread has, for serialised locks. Not 0.
+#[inline(always)]
+fn calling_thread() -> usize {
+    if crate::shm::sync::NATIVE { crate::cores::this_thread() } else { this_thread() as usize }
 }
 
 #[derive(Debug)]
@@ -52,7 +85,10 @@ struct Bias {
 /// A value behind a biased lock.
 #[derive(Debug)]
 pub struct BiasedLock<T> {
-    mode: Mode,
+    /// The thread that entered a serialised lock last.
+    owner: AtomicUsize,
+    /// `None`: the lock is shared.
+    serialised: Option<Serialised<T>>,
     /// Number of the current ownership, or [`UNBIASED`], or [`PLAIN_LOCK`].
     current: AtomicUsize,
     biases: Box<[Bias]>,
@@ -61,8 +97,8 @@ pub struct BiasedLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `enter` gives out one guard at a time over all threads (see the text of the module). For a serialised lock
-// the caller has promised it. So sharing the lock is moving the value.
+// SAFETY: `enter` and `interrupt` give out one guard at a time over all threads (see the text of the module). For a
+// serialised lock the caller has promised it for `enter`. So sharing the lock is moving the value.
 unsafe impl<T: Send> Sync for BiasedLock<T> {}
 // SAFETY: nothing here belongs to a thread.
 unsafe impl<T: Send> Send for BiasedLock<T> {}
@@ -71,23 +107,28 @@ impl<T> BiasedLock<T> {
     /// For callers on any thread (`FI_THREAD_SAFE`).
     pub fn shared(value: T) -> BiasedLock<T> {
         let current = if register_inside() { UNBIASED } else { PLAIN_LOCK };
-        BiasedLock::new(value, Mode::Shared, current)
+        BiasedLock::new(value, None, current)
     }
 
-    /// For callers that never call at the same time (`FI_THREAD_DOMAIN`). Entering then costs nothing.
+    /// For callers that never call at the same time (`FI_THREAD_DOMAIN`). Entering then costs one comparison.
+    /// `on_change` is called when a second thread enters, and after each further change of the calling thread. A
+    /// thread that began after another one has ended may count as the same.
     ///
     /// # Safety
-    /// No two guards may exist at the same time, on any threads. The actions of one thread must happen before
-    /// those of the next one, as they do if the callers hold a lock.
-    pub unsafe fn serialised(value: T) -> BiasedLock<T> {
-        BiasedLock::new(value, Mode::Serialised, UNBIASED)
+    /// No two guards of [`BiasedLock::enter`] may exist at the same time, on any threads. The actions of one thread
+    /// must happen before those of the next one, as they do if the callers hold a lock. Guards of
+    /// [`BiasedLock::interrupt`] are exempt.
+    pub unsafe fn serialised(value: T, on_change: fn(&mut T)) -> BiasedLock<T> {
+        let serialised = Serialised { state: Mutex::new(SerialisedState::default()), on_change };
+        BiasedLock::new(value, Some(serialised), UNBIASED)
     }
 
-    fn new(value: T, mode: Mode, current: usize) -> BiasedLock<T> {
+    fn new(value: T, serialised: Option<Serialised<T>>, current: usize) -> BiasedLock<T> {
         let bias = |_| Bias { thread: AtomicU64::new(0), busy: AtomicU32::new(0) };
-        let biases = if mode == Mode::Shared { MAX_BIASES } else { 0 };
+        let biases = if serialised.is_none() { MAX_BIASES } else { 0 };
         BiasedLock {
-            mode,
+            owner: AtomicUsize::new(NO_THREAD),
+            serialised,
             current: AtomicUsize::new(current),
             biases: (0..biases).map(bias).collect(),
             used: Mutex::new(0),
@@ -101,8 +142,17 @@ impl<T> BiasedLock<T> {
     /// If this thread already holds a guard. An ordinary lock may block instead.
     #[inline]
     pub fn enter(&self) -> Guard<'_, T> {
-        if self.mode == Mode::Serialised {
+        if self.owner.load(Ordering::Relaxed) == calling_thread() {
             return self.guard(Release::Nothing);
+        }
+        self.enter_as_other()
+    }
+
+    /// [`BiasedLock::enter`] of a shared lock, or by another thread than the last one.
+    #[inline]
+    fn enter_as_other(&self) -> Guard<'_, T> {
+        if let Some(serialised) = &self.serialised {
+            return self.enter_serialised(serialised);
         }
         let thread = this_thread();
         let number = self.current.load(Ordering::Relaxed);
@@ -120,6 +170,56 @@ impl<T> BiasedLock<T> {
             bias.busy.store(0, Ordering::Release);
         }
         self.enter_slow_path(thread)
+    }
+
+    /// Enters a serialised lock that another thread entered last. Never returns if the lock was interrupted.
+    #[cold]
+    fn enter_serialised(&self, serialised: &Serialised<T>) -> Guard<'_, T> {
+        let mut state = lock(&serialised.state);
+        if state.interrupted {
+            state.arrived = true;
+            drop(state);
+            loop {
+                park();
+            }
+        }
+        let changes = core::mem::replace(&mut state.entered, true);
+        self.owner.store(calling_thread(), Ordering::Relaxed);
+        drop(state);
+        let mut guard = self.guard(Release::Nothing);
+        if changes {
+            (serialised.on_change)(&mut guard);
+        }
+        guard
+    }
+
+    /// Takes the value at the end of the process, while other threads may still enter. Other threads never enter
+    /// again, except with a shared lock: then this is [`BiasedLock::enter`]. Waits for a call that may be under way, at
+    /// most `limit`. `alone`: the process has no other thread, so no call is under way.
+    ///
+    /// `None`: a call of another thread may still be under way.
+    pub fn interrupt(&self, limit: Duration, alone: bool) -> Option<Guard<'_, T>> {
+        let Some(serialised) = &self.serialised else { return Some(self.enter()) };
+        let thread = calling_thread();
+        let mut state = lock(&serialised.state);
+        state.interrupted = true;
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner != thread && owner != NO_THREAD && !alone {
+            self.owner.store(NO_THREAD, Ordering::Relaxed);
+            let began = std::time::Instant::now();
+            while !state.arrived {
+                if began.elapsed() >= limit {
+                    return None;
+                }
+                drop(state);
+                sleep(INTERRUPT_POLL);
+                state = lock(&serialised.state);
+            }
+        }
+        state.entered = true;
+        self.owner.store(thread, Ordering::Relaxed);
+        drop(state);
+        Some(self.guard(Release::Nothing))
     }
 
     #[cold]
@@ -185,8 +285,9 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: there is one guard at a time (see the text of the module, and the promise of `serialised`), and the
-        // reference borrows from it.
+        // SAFETY: there is one guard at a time, and the reference borrows from it. Shared lock: see the text of the
+        // module. Serialised lock: the caller of `serialised` has promised it for `enter`. A guard of `interrupt` exists
+        // only after the last call of `enter` has ended, and other threads do not enter any more.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -282,10 +383,79 @@ mod tests {
     }
 
     #[test]
-    fn a_serialised_lock_gives_access_without_locking() {
+    fn a_serialised_lock_notes_each_change_of_the_thread() {
         // SAFETY: there is one guard at a time below.
-        let lock = unsafe { BiasedLock::serialised(1) };
+        let lock = unsafe { BiasedLock::serialised((0, 0), |(_, changes)| *changes += 1) };
+        lock.enter().0 += 1;
+        lock.enter().0 += 1;
+        assert_eq!(*lock.enter(), (2, 0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| lock.enter().0 += 1);
+        });
+        assert_eq!(*lock.enter(), (3, 2));
+    }
+
+    /// A thread that calls again and again, as a progress thread does, until the process ends.
+    fn call_forever(lock: &'static BiasedLock<u64>, inside: &std::sync::atomic::AtomicBool) -> ! {
+        loop {
+            let mut guard = lock.enter();
+            inside.store(true, Ordering::SeqCst);
+            *guard += 1;
+            std::thread::sleep(Duration::from_millis(2));
+            inside.store(false, Ordering::SeqCst);
+            drop(guard);
+        }
+    }
+
+    fn leaked() -> &'static BiasedLock<u64> {
+        // SAFETY: in the tests below one thread at a time enters.
+        Box::leak(Box::new(unsafe { BiasedLock::serialised(0, |_| ()) }))
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri reports threads that never end")]
+    fn an_exit_handler_waits_until_a_call_is_over_and_stops_further_calls() {
+        static INSIDE: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+        for _ in 0..20 {
+            let lock = leaked();
+            std::thread::spawn(|| call_forever(lock, &INSIDE));
+            while !INSIDE.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            let mut guard = lock.interrupt(Duration::from_secs(10), false).expect("the call ends");
+            assert!(!INSIDE.load(Ordering::SeqCst), "a call is under way");
+            let calls = *guard;
+            *guard += 1;
+            drop(guard);
+            std::thread::sleep(Duration::from_millis(5));
+            assert_eq!(*lock.enter(), calls + 1, "the handler's thread enters as before, no other one does");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri reports threads that never end")]
+    fn an_exit_handler_gives_up_a_call_that_does_not_end() {
+        let lock = leaked();
+        let (entered, has_entered) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let guard = lock.enter();
+            entered.send(()).expect("the test waits");
+            std::thread::sleep(Duration::from_secs(3600));
+            drop(guard);
+        });
+        has_entered.recv().expect("it has entered");
+        assert!(lock.interrupt(Duration::from_millis(20), false).is_none());
+    }
+
+    #[test]
+    fn an_exit_handler_does_not_wait_if_its_thread_entered_last_or_is_alone() {
+        let lock = leaked();
+        assert!(lock.interrupt(Duration::ZERO, false).is_some(), "nobody has entered");
+        let lock = leaked();
         *lock.enter() += 1;
-        assert_eq!(*lock.enter(), 2);
+        assert!(lock.interrupt(Duration::ZERO, false).is_some());
+        let lock = leaked();
+        std::thread::spawn(move || *lock.enter() += 1).join().expect("no panic");
+        assert!(lock.interrupt(Duration::ZERO, true).is_some());
     }
 }

@@ -78,6 +78,11 @@ pub fn this_thread() -> usize {
     }
 }
 
+/// Whether this process has one thread. `false` if that is not known.
+pub fn is_only_thread() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
+}
+
 /// Whether [`ticks`] counts.
 pub const TICKS: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
@@ -106,6 +111,11 @@ mod tests {
         let here = super::this_thread();
         assert_eq!(super::this_thread(), here);
         std::thread::spawn(move || assert_ne!(super::this_thread(), here)).join().expect("no panic");
+    }
+
+    #[test]
+    fn a_second_thread_is_not_the_only_one() {
+        assert!(!std::thread::spawn(super::is_only_thread).join().expect("no panic"));
     }
 
     #[test]

@@ -229,4 +229,8 @@ pub trait Link: Send {
 
     /// Closes the mailbox and removes its name. Peers then see [`Liveness::Closed`].
     fn close(&mut self);
+
+    /// As [`Link::close`], but peers see [`Liveness::Dead`]. For an endpoint that owes messages to a peer: that peer
+    /// must not wait for them.
+    fn abandon(&mut self);
 }

@@ -143,17 +143,19 @@ pub enum PeerFault {
     NotReady,
 }
 
-/// When a send completes, from weakest to strongest.
+/// When a send completes, from weakest to strongest. Each level names that of libfabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SendLevel {
     /// As `Buffered`, and the program may reuse the buffer when the post returns. The machine copies what cannot leave
     /// at once, within its limit. The driver copies what is not complete after the actions.
     Injected,
-    /// The program may reuse the buffer. On a reliable link this equals `Delivered` for eager messages.
+    /// The program may reuse the buffer (inject complete). The message is in memory of weir at either end, so it is lost
+    /// if the sender dies while the receiver has no memory for it.
     Buffered,
-    /// The data is in buffers of weir at either end (libfabric: delivery complete).
+    /// The receiver's side holds the message: in its mailbox, its unexpected buffers or the buffer of a receive
+    /// (transmit complete, delivery complete). The message does not depend on the sender any more.
     Delivered,
-    /// A receive has matched the message (synchronous send).
+    /// A receive has matched the message (match complete; synchronous send).
     Matched,
 }
 

@@ -34,7 +34,7 @@ pub use driver::{Driver, Recorder};
 #[cfg(feature = "explore")]
 pub use endpoint::canonical;
 pub use endpoint::receiver_memory::{unexpected_block_bytes, unexpected_cost_bytes};
-pub use endpoint::{Endpoint, PairView, Refusal, Scratch};
+pub use endpoint::{Endpoint, PairView, Refusal, Scratch, Undelivered};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,

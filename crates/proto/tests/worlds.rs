@@ -18,6 +18,10 @@ use weir_proto::{
 };
 use world::{Plan, World};
 
+/// All completion levels, from weakest to strongest.
+const LEVELS: [SendLevel; 4] =
+    [SendLevel::Injected, SendLevel::Buffered, SendLevel::Delivered, SendLevel::Matched];
+
 /// A scheme with its parameters, for connections of at most `quota_slots`. Retries have no limit: a legal program does
 /// not lose a live peer.
 fn scheme(rng: &mut Rng, quota_slots: u32) -> Scheme {
@@ -146,7 +150,7 @@ fn run_program(mut world: World, mut rng: Rng) -> World {
                 let Sent { from, to, tag, number, bytes } = sends[next_send];
                 next_send += 1;
                 let request = world.request(from, message(from, to, number, bytes));
-                let level = [SendLevel::Injected, SendLevel::Delivered, SendLevel::Matched][rng.usize(..3)];
+                let level = LEVELS[rng.usize(..4)];
                 let data = Some(u64::from(number));
                 let (to, space, bytes) = (Peer(to), Space::Tagged, bytes as u64);
                 let send = SendCommand { request, to, space, tag, data, bytes, level };
@@ -334,7 +338,7 @@ fn crash_world(seed: u64) -> u64 {
         match rng.u8(..3) {
             0 => {
                 let request = world.request(from, message(from, to, 0, bytes));
-                let level = [SendLevel::Delivered, SendLevel::Matched][rng.usize(..2)];
+                let level = LEVELS[rng.usize(1..4)];
                 let (to, space, bytes) = (Peer(to), Space::Tagged, bytes as u64);
                 let send = SendCommand { request, to, space, tag: 0, data: None, bytes, level };
                 world.post(from, Command::Send(send));
@@ -583,7 +587,7 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
         let from = rng.u32(1..endpoints);
         let bytes = [1, rng.usize(1..20), rng.usize(1..2500)][rng.usize(..3)];
         let request = world.request(from, message(from, 0, number, bytes));
-        let level = [SendLevel::Injected, SendLevel::Delivered, SendLevel::Matched][rng.usize(..3)];
+        let level = LEVELS[rng.usize(..4)];
         let (to, space, data) = (Peer(0), Space::Tagged, Some(u64::from(number)));
         let send = SendCommand { request, to, space, tag: 0, data, bytes: bytes as u64, level };
         world.post(from, Command::Send(send));

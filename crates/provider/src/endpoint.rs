@@ -13,11 +13,13 @@ use weir_link::biased_lock::Guard;
 use weir_proto::{Outcome, Peer, SendLevel};
 
 use crate::av::VectorHandle;
+use crate::closing::close_endpoint;
 use crate::counter::CounterHandle;
 use crate::cq::QueueHandle;
 use crate::eq::EventQueueHandle;
 use crate::errno::{Error, ssize_status, status};
 use crate::ffi::*;
+use crate::limits::DELIVERED_FLAGS;
 use crate::state::address_vector::AddressVector;
 use crate::state::claims::Claims;
 use crate::state::completion::{Side, WANTS_ENTRY};
@@ -61,6 +63,7 @@ impl Drop for OpenEngineGuard {
 /// The domain's part of an endpoint.
 pub struct Endpoint {
     engine: Option<Engine>,
+    /// Counts the engine, also while it closes.
     open_guard: Option<OpenEngineGuard>,
     endpoint_attr: EndpointAttr,
     bindings: EndpointBindings,
@@ -202,12 +205,9 @@ impl Endpoint {
         }
     }
 
-    /// Sends queued messages and closes the mailbox. The endpoint cannot be used afterwards.
-    pub fn close(&mut self) {
-        if let Some(mut engine) = self.engine.take() {
-            engine.close();
-        }
-        self.open_guard = None;
+    /// Takes the engine, to close it. The endpoint cannot be used afterwards.
+    pub fn take_engine(&mut self) -> Option<Engine> {
+        self.engine.take()
     }
 
     /// Context, cookie and flags of an operation.
@@ -267,7 +267,7 @@ impl Posting<'_> {
     pub fn level(&self) -> SendLevel {
         if self.flags & flags::MATCH_COMPLETE != 0 {
             SendLevel::Matched
-        } else if self.flags & flags::DELIVERY_COMPLETE != 0 {
+        } else if self.flags & DELIVERED_FLAGS != 0 {
             SendLevel::Delivered
         } else {
             SendLevel::Buffered
@@ -349,16 +349,18 @@ extern "C" fn close(handle: Box<EndpointHandle>) -> c_int {
     skip_in_forked_child!(handle);
     let mut state = handle.domain.enter();
     let State { endpoints, queues, counters, .. } = &mut *state;
-    if let Some(mut endpoint) = endpoints.remove(handle.index) {
-        endpoint.close();
-    }
+    let mut endpoint = endpoints.remove(handle.index);
     for bound in queues.iter_mut().map(|queue| &mut queue.endpoints) {
         bound.retain(|&index| index != handle.index);
     }
     for bound in counters.iter_mut().map(|counter| &mut counter.endpoints) {
         bound.retain(|&index| index != handle.index);
     }
-    0
+    drop(state);
+    let Some(engine) = endpoint.as_mut().and_then(Endpoint::take_engine) else { return 0 };
+    let closed = close_endpoint(&handle.domain, engine);
+    handle.domain.enabled_endpoints.fetch_sub(1, Ordering::Relaxed);
+    status(closed)
 }
 
 extern "C" fn bind(handle: &EndpointHandle, other: AnyObject, flags: u64) -> c_int {
@@ -504,7 +506,7 @@ impl EndpointHandle {
 
     fn enable(&self) -> Result<(), Error> {
         let mut state = self.domain.enter();
-        let State { endpoints, vectors, regions, .. } = &mut *state;
+        let State { endpoints, vectors, regions, several_threads, .. } = &mut *state;
         let endpoint = &mut endpoints[self.index];
         if endpoint.engine.is_some() {
             return Ok(());
@@ -526,8 +528,12 @@ impl EndpointHandle {
         for (&key, region) in regions.iter() {
             engine.register_memory(key, region.memory.view(), region.readable, region.writable);
         }
+        if *several_threads {
+            engine.several_threads_call();
+        }
         endpoint.engine = Some(engine);
         endpoint.open_guard = Some(OpenEngineGuard::begin());
+        self.domain.enabled_endpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

@@ -16,8 +16,8 @@ use weir_link::ADDRESS_BYTES;
 use crate::errno::Error;
 use crate::ffi::*;
 use crate::limits::{
-    CAPS, DOMAIN_CAPS, IOV_LIMIT, MESSAGE_MODIFIERS, MODIFIERS, PRIMARY, REMOTE_MODIFIERS, RMA_IOV_LIMIT,
-    RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
+    CAPS, DELIVERED_FLAGS, DOMAIN_CAPS, IOV_LIMIT, MESSAGE_MODIFIERS, MODIFIERS, PRIMARY, REMOTE_MODIFIERS,
+    RMA_IOV_LIMIT, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
 };
 use crate::{core_library, log, settings};
 
@@ -308,12 +308,32 @@ impl Answer {
         if asked.caps != 0 {
             self.tx.caps &= asked.caps | DOMAIN_CAPS;
         }
-        self.tx.op_flags = asked.op_flags;
+        self.tx.op_flags = self.default_levels(asked.op_flags);
         apply_hint(&mut self.tx.inject_size, asked.inject_size);
         apply_hint(&mut self.tx.size, asked.size);
         apply_hint(&mut self.tx.iov_limit, asked.iov_limit);
         apply_hint(&mut self.tx.rma_iov_limit, asked.rma_iov_limit);
         Ok(())
+    }
+
+    /// The default flags of sends that the program gets.
+    ///
+    /// A receiver over its budget leaves messages with their senders. Then a delivered send completes when a receive
+    /// takes the message, and a program that relies on buffering hangs. MPICH is such a program. It asks for
+    /// delivery-complete by default, and means its remote writes. These always have that level. So an endpoint for
+    /// messages and remote accesses has no such default, and a call can still ask for it.
+    fn default_levels(&self, asked: u64) -> u64 {
+        if self.info.caps & caps::RMA == 0 || asked & DELIVERED_FLAGS == 0 {
+            return asked;
+        }
+        log::info(|| {
+            String::from(
+                "tx_attr->op_flags: no default of FI_TRANSMIT_COMPLETE or FI_DELIVERY_COMPLETE for messages of endpoints \
+                 with FI_RMA, whose remote accesses have it in any case; for messages give the flag in the call, or to \
+                 fi_endpoint",
+            )
+        });
+        asked & !DELIVERED_FLAGS
     }
 
     fn fit_receive(&mut self, asked: &FiRxAttr) -> Result<(), Mismatch> {

@@ -14,6 +14,7 @@
 
 pub mod atomic;
 pub mod av;
+mod closing;
 pub mod collective;
 mod core_library;
 pub mod counter;
@@ -110,7 +111,7 @@ extern "C" fn initialise(return_address: *const c_void) -> *mut FiProvider<Fabri
 
 /// The core unloads the provider, usually at exit.
 extern "C" fn cleanup() {
-    state::domain_state::close_all();
+    closing::close_all();
 }
 
 /// Returns the memory of bursts to the system, whatever the program's heap does.

@@ -44,6 +44,8 @@ pub const RX_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
 pub const SEND_CALL_FLAGS: u64 = TX_FLAGS | flags::REMOTE_CQ_DATA | flags::MORE;
 /// Flags of the calls `fi_recvmsg` and `fi_trecvmsg`.
 pub const RECEIVE_CALL_FLAGS: u64 = RX_FLAGS | flags::PEEK | flags::CLAIM | flags::DISCARD | flags::MORE;
+/// Flags of sends whose completion promises that the message does not depend on the sender any more.
+pub const DELIVERED_FLAGS: u64 = flags::TRANSMIT_COMPLETE | flags::DELIVERY_COMPLETE;
 
 /// Pieces of a scattered buffer.
 pub const IOV_LIMIT: usize = 32;

@@ -11,6 +11,8 @@ use crate::fabric::FabricHandle;
 use crate::ffi::*;
 use crate::mr::RegionHandle;
 
+mod closing;
+
 fn zeroed<T>() -> T {
     // SAFETY: used for plain C structures of numbers and pointers only, for which zero is a value.
     unsafe { std::mem::zeroed() }
@@ -764,6 +766,20 @@ fn reading_an_unchanged_counter_yields_the_core() {
             sleeps() > before
         }));
     });
+}
+
+#[test]
+fn a_second_thread_in_a_serialised_domain_is_noticed() {
+    let (one, _other) = pair(threading::DOMAIN, 0);
+    let enter_elsewhere = || {
+        let domain = std::sync::Arc::clone(&one.queue().domain);
+        std::thread::spawn(move || drop(domain.enter())).join().expect("no panic");
+    };
+    enter_elsewhere();
+    assert!(!one.queue().domain.enter().several_threads, "one thread opens, and another one uses");
+    one.progress();
+    enter_elsewhere();
+    assert!(one.queue().domain.enter().several_threads);
 }
 
 #[test]

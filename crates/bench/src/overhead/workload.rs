@@ -109,7 +109,7 @@ fn counted_receiver_side(end: &mut Side, call: Call) -> bool {
 #[inline]
 fn sender_side(end: &mut Side, call: Call) {
     if let Call::Begin = call {
-        let (space, level, memory) = (Space::Tagged, SendLevel::Delivered, end.from.view());
+        let (space, level, memory) = (Space::Tagged, SendLevel::Buffered, end.from.view());
         let to = end.other;
         let arguments = SendArguments { to, space, tag: 0, data: Some(0), level, memory, inject: true };
         // The previous message was received, so there is room.
@@ -207,7 +207,9 @@ impl Pair {
                 return Err(lost(String::from("a received message differs from the sent one")));
             }
         }
-        self.ends.iter_mut().for_each(|end| end.engine.close());
+        for end in &mut self.ends {
+            end.engine.close();
+        }
         Ok(())
     }
 }

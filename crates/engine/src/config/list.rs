@@ -49,6 +49,7 @@ pub(super) const IDLE_BYTES: &str = "FI_WEIR_IDLE_BYTES";
 pub(super) const SPIN: &str = "FI_WEIR_SPIN";
 pub(super) const SLEEP_US: &str = "FI_WEIR_SLEEP_US";
 pub(super) const CLOSE_MS: &str = "FI_WEIR_CLOSE_MS";
+pub(super) const LINGER_S: &str = "FI_WEIR_LINGER_S";
 pub(super) const SHM_DIR: &str = "FI_WEIR_SHM_DIR";
 pub(super) const STATS: &str = "FI_WEIR_STATS";
 pub(super) const TRACE: &str = "FI_WEIR_TRACE";
@@ -211,8 +212,15 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: CLOSE_MS,
         default: "10000",
         allowed: "0 to 600000",
-        help: "Close timeout for operations that are not complete (unit: milliseconds). Messages of \
-               completed sends are waited for as long as their receivers live.",
+        help: "Close timeout for operations that are not complete (unit: milliseconds). For messages of \
+               completed sends see FI_WEIR_LINGER_S.",
+    },
+    SettingInfo {
+        variable: LINGER_S,
+        default: "300",
+        allowed: "0 to 86400",
+        help: "Longest time that closing waits while live receivers take none of the messages of completed \
+               sends; then these messages are given up, and closing reports it; 0: do not wait (unit: seconds).",
     },
     SettingInfo {
         variable: SHM_DIR,

@@ -10,6 +10,7 @@ mod plan;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use weir_link::shm::MAX_LANE_SLOTS;
 use weir_proto::{AttachPolicy, Growth, MAX_CREDIT_SLOTS, Scheme};
@@ -165,6 +166,8 @@ pub struct Settings {
     pub sleep_us: u32,
     /// `FI_WEIR_CLOSE_MS`: close timeout for operations that are not complete.
     pub close_ms: u32,
+    /// `FI_WEIR_LINGER_S`: how long closing waits while receivers take no message of a completed send.
+    pub linger: Duration,
     /// `FI_WEIR_SHM_DIR`: directory of the mailboxes.
     pub shm_dir: PathBuf,
     /// `FI_WEIR_STATS`: directory for counters, read by `weir run`.
@@ -197,6 +200,7 @@ impl Default for Settings {
             spin: 0,
             sleep_us: 1000,
             close_ms: 10_000,
+            linger: Duration::from_secs(300),
             shm_dir: PathBuf::from("/dev/shm"),
             stats_dir: None,
             trace_dir: None,
@@ -261,6 +265,8 @@ impl Settings {
             spin: read_number(&given, SPIN, 0..=1_000_000)?.unwrap_or(default.spin),
             sleep_us: read_number(&given, SLEEP_US, 0..=100_000)?.unwrap_or(default.sleep_us),
             close_ms: read_number(&given, CLOSE_MS, 0..=600_000)?.unwrap_or(default.close_ms),
+            linger: read_number(&given, LINGER_S, 0..=86_400)?
+                .map_or(default.linger, |seconds| Duration::from_secs(seconds.into())),
             shm_dir: read_directory(&given, SHM_DIR)?.unwrap_or(default.shm_dir),
             stats_dir: read_directory(&given, STATS)?,
             trace_dir: read_directory(&given, TRACE)?,
@@ -329,6 +335,7 @@ impl Settings {
             SPIN => Some(self.spin.to_string()),
             SLEEP_US => Some(self.sleep_us.to_string()),
             CLOSE_MS => Some(self.close_ms.to_string()),
+            LINGER_S => Some(self.linger.as_secs().to_string()),
             SHM_DIR => Some(path(&self.shm_dir)),
             STATS => self.stats_dir.as_deref().map(path),
             TRACE => self.trace_dir.as_deref().map(path),

@@ -66,6 +66,7 @@ fn every_setting_is_read_and_written_back() {
         (SKIP_YIELDS, "0"),
         (SLEEP_US, "100000"),
         (CLOSE_MS, "600000"),
+        (LINGER_S, "86400"),
         (SHM_DIR, here),
         (STATS, here),
         (TRACE, here),
@@ -186,7 +187,7 @@ fn each_scheme_name_selects_its_scheme() {
 
 #[test]
 fn numbers_outside_their_range_are_rejected() {
-    let ranges: [(&str, u64, u64); 18] = [
+    let ranges: [(&str, u64, u64); 19] = [
         (MAILBOX_SLOTS, 0, 16_777_216),
         (SLOTS_PER_PEER, 1, 1024),
         (CREDIT_SLOTS, 1, 16),
@@ -205,6 +206,7 @@ fn numbers_outside_their_range_are_rejected() {
         (SPIN, 0, 1_000_000),
         (SLEEP_US, 0, 100_000),
         (CLOSE_MS, 0, 600_000),
+        (LINGER_S, 0, 86_400),
     ];
     for (variable, least, most) in ranges {
         for inside in [least, most] {

@@ -14,7 +14,7 @@ pub fn inject(sender: &mut Engine, receiver: &Engine, count: usize) {
             space: Space::Tagged,
             tag: 7,
             data: None,
-            level: SendLevel::Delivered,
+            level: SendLevel::Buffered,
             memory: payload.view(),
             inject: true,
         };

@@ -114,4 +114,5 @@ impl Link for StubLink {
         0
     }
     fn close(&mut self) {}
+    fn abandon(&mut self) {}
 }

@@ -893,12 +893,23 @@ impl Link for ShmLink {
     }
 
     fn close(&mut self) {
+        self.end(OwnSegment::close);
+    }
+
+    fn abandon(&mut self) {
+        self.end(OwnSegment::abandon);
+    }
+}
+
+impl ShmLink {
+    /// Ends the use of the mailbox, which `end` removes.
+    fn end(&mut self, end: fn(&OwnSegment)) {
         // Helpers must not write to buffers that belong to the program again.
         while let Some(&peer) = self.pending_copies.keys().next() {
             self.finish_pending_copy(peer);
         }
         if let Some(own) = self.own.take() {
-            own.close();
+            end(&own);
         }
         self.outboxes.clear(); // a closed endpoint sends nothing
     }

@@ -345,10 +345,17 @@ impl OwnSegment {
 
     /// Closes the segment. In a forked child this does nothing.
     pub fn close(&self) {
+        if self.facts.pid == std::process::id() {
+            self.header().set_state(segment_state::CLOSED);
+            self.abandon();
+        }
+    }
+
+    /// Removes the segment as if its process had ended. In a forked child this does nothing.
+    pub fn abandon(&self) {
         if self.facts.pid != std::process::id() {
             return;
         }
-        self.header().set_state(segment_state::CLOSED);
         // Before the name: a peer that finds no name takes a byte that is held for the sign of a running peer.
         self.locks.remove(self.facts.id);
         let _ = std::fs::remove_file(&self.path);

@@ -155,6 +155,16 @@ mod native {
         std::thread::yield_now();
     }
 
+    /// Sleeps.
+    pub fn sleep(time: core::time::Duration) {
+        std::thread::sleep(time);
+    }
+
+    /// Sleeps until another thread unparks this one. May return early.
+    pub fn park() {
+        std::thread::park();
+    }
+
     /// Tells the core that this is a spin loop.
     #[inline]
     pub fn spin_hint() {
@@ -272,6 +282,12 @@ mod modelled {
         loom::thread::yield_now();
     }
     pub fn spin_hint() {
+        loom::thread::yield_now();
+    }
+    pub fn sleep(_time: core::time::Duration) {
+        loom::thread::yield_now();
+    }
+    pub fn park() {
         loom::thread::yield_now();
     }
 

@@ -32,7 +32,6 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::action::Source;
 use crate::config::{Config, MAX_UNEXPECTED, Scheme};
 use crate::counters::Counters;
 use crate::driver::Driver;
@@ -125,6 +124,19 @@ pub enum Refusal {
     BounceBuffers,
     /// The driver acts early, and what the packet causes depends on the time ([`Driver::acts_early`]).
     Early,
+}
+
+/// What completed operations have left behind for one peer. Closing now would lose it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undelivered {
+    /// The peer.
+    pub peer: Peer,
+    /// Messages that it has not taken.
+    pub messages: u64,
+    /// Their payload. Unit: bytes.
+    pub bytes: u64,
+    /// Acknowledgements that operations of the peer wait for.
+    pub acknowledgements: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -367,21 +379,45 @@ impl Endpoint {
             || self.peers.full_entries().any(|peer| peer.backlog().any(owed) || peer.is_due())
     }
 
-    /// Number of messages that closing now would lose although an operation was reported complete. These are complete
-    /// sends that have not left, bounce buffers, and acknowledgements that are due. Linear in the peers.
-    pub fn undelivered_completed(&self) -> usize {
-        let completed = |entry: &&BacklogEntry| match entry.kind {
-            EntryKind::Eager { .. } => {
-                // Bounce buffers are counted separately.
-                entry.complete.is_none() && !matches!(entry.payload, Source::Bounce { .. })
+    /// What closing now would lose although an operation was reported complete, by peer in no order: messages that have
+    /// not left or whose bounce buffers wait, and acknowledgements that are due. Cost: visits every backlog entry and
+    /// every bounce buffer.
+    pub fn undelivered(&self) -> Vec<Undelivered> {
+        let mut of_peers: BTreeMap<Peer, Undelivered> = BTreeMap::new();
+        let nothing = |peer| Undelivered { peer, messages: 0, bytes: 0, acknowledgements: 0 };
+        for (peer, bytes) in self.bounce_buffers.iter() {
+            let undelivered = of_peers.entry(peer).or_insert_with(|| nothing(peer));
+            undelivered.messages += 1;
+            undelivered.bytes += bytes;
+        }
+        for (peer, state) in self.peers.entries() {
+            let Some(pending) = state.pending.as_deref() else { continue };
+            let mut found = nothing(peer);
+            found.acknowledgements += pending.acks.awaited();
+            for entry in pending.backlog.iter().filter(|entry| entry.is_completed()) {
+                match entry.kind {
+                    EntryKind::Control(_) => found.acknowledgements += 1,
+                    _ => (found.messages, found.bytes) = (found.messages + 1, found.bytes + entry.bytes),
+                }
             }
-            EntryKind::Control(Body::Finished { .. } | Body::Written { .. }) => true,
-            // These belong to an incomplete operation of ours or to a bounce buffer, or are not needed after closing.
-            EntryKind::Control(_) | EntryKind::Pieces { .. } | EntryKind::Write { .. } => false,
+            if found != nothing(peer) {
+                let undelivered = of_peers.entry(peer).or_insert_with(|| nothing(peer));
+                undelivered.messages += found.messages;
+                undelivered.bytes += found.bytes;
+                undelivered.acknowledgements += found.acknowledgements;
+            }
+        }
+        of_peers.into_values().collect()
+    }
+
+    /// Whether an operation of the program waits for a peer, without receives. Cost: visits backlog entries.
+    pub fn has_incomplete(&self) -> bool {
+        let incomplete = |entry: &BacklogEntry| {
+            let goodbye = matches!(entry.kind, EntryKind::Control(Body::Goodbye));
+            !goodbye && !entry.is_completed() && !entry.is_bounced()
         };
-        let waiting = self.peers.full_entries().map(|peer| peer.backlog().filter(completed).count());
-        let due = self.peers.full_entries().filter(|peer| peer.is_due()).count();
-        self.bounce_buffers.count() + waiting.sum::<usize>() + due
+        self.transfers.has_announced_payload()
+            || self.peers.full_entries().any(|peer| peer.backlog().any(incomplete))
     }
 
     /// Whether a rendezvous of a peer is being received, so that its sender must not get a goodbye yet.

@@ -240,8 +240,9 @@ impl BounceBuffers {
         self.table.count() == 0
     }
 
-    pub fn count(&self) -> usize {
-        self.table.count()
+    /// The peer and the bytes of each.
+    pub fn iter(&self) -> impl Iterator<Item = (Peer, u64)> {
+        self.table.iter().map(|(_, buffer)| (buffer.peer, buffer.bytes.into()))
     }
 
     pub fn used_bytes(&self) -> u64 {
@@ -320,6 +321,13 @@ impl PendingAcks {
     #[inline]
     pub fn is_due(&self) -> bool {
         self.due
+    }
+
+    /// Number of acknowledgements that are due and that an operation of the peer waits for.
+    pub fn awaited(&self) -> u64 {
+        let awaited = |&&(first, _): &&(u32, u32)| Transfer(first).bounce_buffer().is_none();
+        let counts = self.ranges.iter().filter(awaited).map(|&(_, count)| u64::from(count));
+        if self.due { counts.sum() } else { 0 }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -417,7 +425,7 @@ impl Endpoint {
         }
         bytes > 0
             && self.is_rendezvous_only(to)
-            && (level == SendLevel::Matched || !self.bounce_buffers.fits(bytes))
+            && (level >= SendLevel::Delivered || !self.bounce_buffers.fits(bytes))
     }
 
     /// Whether waiting could free a bounce buffer for `bytes` bytes that do not fit now. The bounce buffer is needed
@@ -528,6 +536,7 @@ impl Endpoint {
 pub(super) fn announce(
     entry: &super::sending::BacklogEntry,
     acknowledge: Option<Transfer>,
+    delivered: bool,
     to: Peer,
     bounce_buffers: &mut BounceBuffers,
     transfers: &mut crate::transfer::Transfers,
@@ -547,7 +556,8 @@ pub(super) fn announce(
         }
         return Some((transfer, entry.payload));
     }
-    if bounce_buffers.fits(entry.bytes) {
+    // A bounce buffer ends with us. So a delivered send waits until the receiver has the payload.
+    if !delivered && bounce_buffers.fits(entry.bytes) {
         let transfer = bounce_buffers.begin(to, entry.bytes, Stage::Announced);
         return Some((transfer, Source::Bounce { transfer, offset: 0 }));
     }

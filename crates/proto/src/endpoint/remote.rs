@@ -358,10 +358,10 @@ impl Endpoint {
             }
             State::Read { request, .. } => driver.complete(request, Outcome::Done),
             State::Write { request, bytes, data, .. } => {
-                if let Some(data) = data {
-                    self.submit(entry.peer, BacklogEntry::control(Body::Written { data, bytes }), driver);
-                }
-                driver.complete(request, Outcome::Done);
+                let Some(data) = data else { return driver.complete(request, Outcome::Done) };
+                // The write ends when its notification is in the target's mailbox.
+                let written = BacklogEntry::control(Body::Written { data, bytes });
+                self.submit(entry.peer, BacklogEntry { complete: Some(request), ..written }, driver);
             }
             State::Send { .. } => {}
         }

@@ -28,8 +28,9 @@ pub(super) struct BacklogEntry {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EntryKind {
-    /// An eager message.
-    Eager { space: Space, tag: u64, data: Option<u64>, acknowledge: Option<Transfer> },
+    /// An eager message. `delivered`: its send completes only when the receiver's side holds it
+    /// ([`SendLevel::Delivered`]).
+    Eager { space: Space, tag: u64, data: Option<u64>, acknowledge: Option<Transfer>, delivered: bool },
     /// One packet without payload.
     Control(Body),
     /// The response to a fetch or read of the peer's `transfer`. `ours`: the send that is fetched, if it has no bounce
@@ -65,6 +66,24 @@ impl BacklogEntry {
         }
     }
 
+    /// Whether it belongs to an operation that was reported complete, and would be lost if the endpoint closed now.
+    /// Bounce buffers are not included: the endpoint counts them whether they have left or not.
+    pub(super) fn is_completed(&self) -> bool {
+        match self.kind {
+            EntryKind::Eager { acknowledge, .. } => {
+                self.complete.is_none() && acknowledge.is_none() && !self.is_bounced()
+            }
+            EntryKind::Control(Body::Finished { .. }) => true,
+            // These belong to an incomplete operation of ours or to a bounce buffer, or are not needed after closing.
+            EntryKind::Control(_) | EntryKind::Pieces { .. } | EntryKind::Write { .. } => false,
+        }
+    }
+
+    /// Whether its payload is in a bounce buffer.
+    pub(super) fn is_bounced(&self) -> bool {
+        matches!(self.payload, Source::Bounce { .. })
+    }
+
     pub(super) fn payload(kind: EntryKind, bytes: u64, payload: Source) -> BacklogEntry {
         BacklogEntry { kind, sent: 0, bytes, payload, complete: None, number: 0 }
     }
@@ -90,7 +109,7 @@ impl BacklogEntry {
     fn body(&self, payload_bytes: u64) -> Body {
         let last = self.sent + payload_bytes == self.bytes;
         match self.kind {
-            EntryKind::Eager { space, tag, data, acknowledge } if self.sent == 0 => {
+            EntryKind::Eager { space, tag, data, acknowledge, .. } if self.sent == 0 => {
                 Body::Eager { space, tag, data, length: self.bytes as u32, acknowledge }
             }
             EntryKind::Eager { .. } => Body::More { offset: self.sent as u32 },
@@ -173,8 +192,9 @@ impl Endpoint {
                 self.transfers.begin(to, State::Send { request, length: 0, stage: SendStage::Queued })
             });
             let payload = Source::Request { request, offset: 0 };
-            let mut entry =
-                BacklogEntry::payload(EntryKind::Eager { space, tag, data, acknowledge }, bytes, payload);
+            let delivered = level == SendLevel::Delivered;
+            let kind = EntryKind::Eager { space, tag, data, acknowledge, delivered };
+            let mut entry = BacklogEntry::payload(kind, bytes, payload);
             entry.complete = acknowledge.is_none().then_some(request);
             entry
         } else {
@@ -281,7 +301,8 @@ impl Endpoint {
         let waits = state.has_backlog() || state.is_due();
         let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         let leaves = !waits && sender.credits() > 0;
-        let copied = bytes <= config.eager_bytes && level != SendLevel::Matched && bounce_buffers.fits(bytes);
+        let copied =
+            bytes <= config.eager_bytes && level <= SendLevel::Buffered && bounce_buffers.fits(bytes);
         if !leaves || !copied || state.said_goodbye {
             return None;
         }
@@ -415,12 +436,13 @@ impl Endpoint {
                 continue;
             }
             let Some(entry) = pending.backlog.front_mut() else { return };
-            if let EntryKind::Eager { space, tag, data, acknowledge } = entry.kind
+            if let EntryKind::Eager { space, tag, data, acknowledge, delivered } = entry.kind
                 && state.path.rendezvous_only
                 && entry.sent == 0
                 && entry.bytes > 0
                 && !state.said_goodbye
-                && let Some((transfer, payload)) = announce(entry, acknowledge, to, bounce_buffers, transfers)
+                && let Some((transfer, payload)) =
+                    announce(entry, acknowledge, delivered, to, bounce_buffers, transfers)
             {
                 counters.forced_rendezvous += 1;
                 match (payload, entry.complete) {

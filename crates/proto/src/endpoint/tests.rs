@@ -172,7 +172,7 @@ impl Bench {
     }
 
     fn send(&mut self, request: u32, bytes: u64) -> Vec<String> {
-        self.send_at(request, bytes, SendLevel::Delivered)
+        self.send_at(request, bytes, SendLevel::Buffered)
     }
 
     fn send_at(&mut self, request: u32, bytes: u64, level: SendLevel) -> Vec<String> {
@@ -500,6 +500,22 @@ fn a_large_remote_write_is_copied_by_its_initiator() {
     assert_eq!(initiator.arrive(located, 0), ["copy 5000", "retire"]);
     let done = Event::CopyDone { transfer: Transfer(0), result: Ok(()) };
     assert_eq!(initiator.event(done), ["transmit written 0", "done 0"]);
+}
+
+#[test]
+fn a_remote_write_with_data_completes_when_its_notification_has_left() {
+    let mut initiator = with_credits(2);
+    let (request, peer, key) = (Request(0), PEER, 5);
+    let write = RemoteCommand { request, peer, key, offset: 0, bytes: 5000, data: Some(9) };
+    initiator.post(Command::Write(write));
+    initiator.send(1, 8); // spends the last credit
+    let located = Body::Located { transfer: Transfer(0), key, offset: 0, address: 4096, refused: false };
+    initiator.arrive(located, 0);
+    let done = Event::CopyDone { transfer: Transfer(0), result: Ok(()) };
+    assert_eq!(initiator.event(done), [""; 0]);
+    assert_eq!(initiator.machine.undelivered(), []);
+    initiator.granted = 1;
+    assert_eq!(initiator.arrive(Body::Credit, 0), ["retire", "transmit written 0", "done 0"]);
 }
 
 #[test]
@@ -869,7 +885,7 @@ impl Bench {
     /// The mark of the next packet, found by sending an empty message.
     fn says_rendezvous_only(&mut self, request: u32) -> bool {
         let mut actions = Vec::new();
-        let (request, to, level) = (Request(request), PEER, SendLevel::Delivered);
+        let (request, to, level) = (Request(request), PEER, SendLevel::Buffered);
         let send = SendCommand { request, to, space: Space::Untagged, tag: 0, data: None, bytes: 0, level };
         let driver = Recorder::new(self.now, &mut actions);
         self.machine.handle(Event::Posted(Command::Send(send)), driver).expect("within the bounds");
@@ -896,25 +912,35 @@ impl Bench {
         self.event(Event::Arrived { from: PEER, packet: &packet })
     }
 
+    /// Messages, bytes and acknowledgements that closing would lose.
+    fn undelivered(&self) -> [u64; 3] {
+        let all = self.machine.undelivered();
+        let sum = |of: fn(&Undelivered) -> u64| all.iter().map(of).sum();
+        [sum(|one| one.messages), sum(|one| one.bytes), sum(|one| one.acknowledgements)]
+    }
+
     fn inject(&mut self, request: u32, bytes: u64) -> Vec<String> {
         self.send_at(request, bytes, SendLevel::Injected)
     }
 }
 
 #[test]
-fn undelivered_completed_counts_completed_sends_only() {
+fn undelivered_names_completed_sends_only() {
     let mut sender = with_credits(1);
-    assert_eq!(sender.machine.undelivered_completed(), 0);
-    sender.send_at(0, 8, SendLevel::Delivered); // has left
-    sender.send_at(1, 8, SendLevel::Delivered); // waits; its program has no completion yet
-    assert_eq!(sender.machine.undelivered_completed(), 0);
-    assert!(sender.machine.has_undelivered());
+    assert_eq!(sender.machine.undelivered(), []);
+    sender.send(0, 8); // has left
+    sender.send(1, 8); // waits; its program has no completion yet
+    assert_eq!(sender.machine.undelivered(), []);
+    assert!(sender.machine.has_undelivered() && sender.machine.has_incomplete());
     sender.inject(2, 8); // waits; its program has its completion
-    assert_eq!(sender.machine.undelivered_completed(), 1);
-    sender.arrive_with_rendezvous_only(true);
-    assert!(sender.machine.undelivered_completed() >= 1);
+    let undelivered = Undelivered { peer: PEER, messages: 1, bytes: 8, acknowledgements: 0 };
+    assert_eq!(sender.machine.undelivered(), [undelivered]);
+    sender.granted = 1;
+    sender.arrive_with_rendezvous_only(true); // the first message that waits is now in a bounce buffer, too
+    assert_eq!(sender.undelivered(), [2, 16, 0]);
+    assert!(!sender.machine.has_incomplete());
     sender.event(Event::Lost { peer: PEER, fault: PeerFault::Died });
-    assert_eq!(sender.machine.undelivered_completed(), 0, "a lost peer gets no messages");
+    assert_eq!(sender.machine.undelivered(), [], "a lost peer gets no messages");
 }
 
 #[test]
@@ -922,10 +948,22 @@ fn an_injected_message_without_payload_that_waits_is_complete_and_undelivered() 
     let mut sender = with_credits(1);
     sender.send_at(0, 8, SendLevel::Delivered); // has left
     assert_eq!(sender.inject(1, 0), ["done 1"]);
-    assert_eq!(sender.machine.undelivered_completed(), 1, "closing waits for it");
+    assert_eq!(sender.undelivered(), [1, 0, 0], "closing waits for it");
     sender.granted = 1;
     assert_eq!(sender.arrive(Body::Credit, 0), ["retire", "transmit eager 0"]);
-    assert_eq!(sender.machine.undelivered_completed(), 0);
+    assert_eq!(sender.machine.undelivered(), []);
+}
+
+#[test]
+fn a_match_complete_send_that_waits_is_not_complete() {
+    for bytes in [0, 8, 40] {
+        let mut sender = with_credits(1);
+        sender.send_at(0, 8, SendLevel::Buffered); // has left
+        assert_eq!(sender.send_at(1, bytes, SendLevel::Matched), [""; 0]);
+        assert_eq!(sender.machine.undelivered(), [], "{bytes} bytes");
+        assert!(sender.machine.has_incomplete());
+        assert!(sender.machine.has_undelivered());
+    }
 }
 
 #[test]
@@ -1069,6 +1107,25 @@ fn a_send_without_bounce_buffer_completes_when_the_receiver_has_it() {
     assert_eq!(sender.arrive_keeping_rendezvous_only(taken), ["done 1", "retire"]);
     assert_eq!(sender.finished(0, 1), ["free bounce 0", "retire"]);
     assert!(!sender.machine.may_fit_later(PEER, 200)); // never fits
+}
+
+#[test]
+fn a_delivered_send_to_a_receiver_without_memory_completes_when_the_receiver_has_it() {
+    let taken = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
+    let mut sender = with_credits(8);
+    sender.arrive_with_rendezvous_only(true);
+    assert!(sender.machine.announces_user_buffer(PEER, 1000, SendLevel::Delivered));
+    assert_eq!(sender.send_at(0, 1000, SendLevel::Delivered), ["transmit rendezvous 0"]);
+    assert_eq!(sender.arrive_keeping_rendezvous_only(taken), ["done 0", "retire"]);
+    // The same for a message that waits when the receiver reports that it has no memory.
+    let mut sender = with_credits(1);
+    sender.send_at(0, 8, SendLevel::Delivered); // has left, so it is in the receiver's mailbox
+    assert_eq!(sender.send_at(1, 8, SendLevel::Delivered), [""; 0]);
+    sender.granted = 1;
+    assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit rendezvous 0"]);
+    assert_eq!(sender.machine.undelivered(), [], "its program has no completion yet");
+    let lost = Event::Lost { peer: PEER, fault: PeerFault::Died };
+    assert_eq!(sender.event(lost), ["drop peer", "lost 1"]);
 }
 
 #[test]

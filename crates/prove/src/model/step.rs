@@ -83,7 +83,7 @@ impl Setup {
                     tag: 0,
                     data: None,
                     bytes,
-                    level: SendLevel::Delivered,
+                    level: SendLevel::Buffered,
                 };
                 self.handle(next, from, None, Event::Posted(Command::Send(send)), &mut effect)?;
                 from

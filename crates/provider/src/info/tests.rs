@@ -206,7 +206,7 @@ fn open_mpi_hints_match_after_device_memory_is_rejected() {
 }
 
 #[test]
-fn mpich_hints_get_their_threading_and_delivery_complete() {
+fn mpich_hints_get_their_threading_and_no_default_level_for_messages() {
     let mut hints = Hints::new(CAPS);
     hints.info.mode = 0xF << 56;
     hints.tx.op_flags = flags::COMPLETION | flags::DELIVERY_COMPLETE;
@@ -221,8 +221,24 @@ fn mpich_hints_get_their_threading_and_delivery_complete() {
     let found = hints.ask().expect("an answer");
     assert_eq!(found.info().caps, CAPS);
     assert_eq!(found.domain().threading, threading::DOMAIN);
-    assert_eq!(found.tx().op_flags, flags::COMPLETION | flags::DELIVERY_COMPLETE);
+    assert_eq!(found.tx().op_flags, flags::COMPLETION);
     assert_eq!(found.tx().msg_order & hints.tx.msg_order, hints.tx.msg_order);
+}
+
+#[test]
+fn a_default_level_is_for_endpoints_that_only_have_messages() {
+    for level in [flags::TRANSMIT_COMPLETE, flags::DELIVERY_COMPLETE] {
+        for (caps, granted) in [(caps::MSG, level), (caps::MSG | caps::RMA, 0), (0, 0)] {
+            let mut hints = Hints::new(caps);
+            hints.tx.op_flags = flags::COMPLETION | level;
+            let found = hints.ask().expect("an answer");
+            assert_eq!(found.tx().op_flags, flags::COMPLETION | granted, "{caps:x} {level:x}");
+        }
+    }
+    // The weakest and the strongest level depend on no memory of the receiver.
+    let mut hints = Hints::new(CAPS);
+    hints.tx.op_flags = flags::INJECT_COMPLETE | flags::MATCH_COMPLETE;
+    assert_eq!(hints.ask().expect("an answer").tx().op_flags, hints.tx.op_flags);
 }
 
 #[test]

@@ -9,7 +9,9 @@
 //! shared.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use weir_engine::config::Settings;
 use weir_link::biased_lock::{BiasedLock, Guard};
@@ -59,6 +61,8 @@ pub struct State {
     pub poll_before_report: bool,
     /// Consecutive reads that reported completions without a poll.
     pub reads_without_poll: u32,
+    /// The program serialises its calls, and several threads make them.
+    pub several_threads: bool,
 }
 
 /// Bound on [`State::reads_without_poll`], so that arrivals are handled from time to time.
@@ -174,11 +178,18 @@ impl State {
         }
     }
 
-    /// Makes progress on all endpoints.
-    pub fn progress_all(&mut self) {
+    /// Makes progress on all endpoints. Returns the number of events.
+    pub fn progress_all(&mut self) -> usize {
         let State { endpoints, queues, counters, vectors, .. } = self;
-        for endpoint in endpoints.iter_mut() {
-            endpoint.progress(queues, counters, vectors);
+        endpoints.iter_mut().map(|endpoint| endpoint.progress(queues, counters, vectors)).sum()
+    }
+
+    /// Another thread than before calls. Often one thread opens the endpoints and another one uses them.
+    fn thread_changed(&mut self) {
+        let mut engines: Vec<_> = self.endpoints.iter_mut().filter_map(Endpoint::engine).collect();
+        if !self.several_threads && engines.iter().any(|engine| engine.is_used()) {
+            self.several_threads = true;
+            engines.iter_mut().for_each(|engine| engine.several_threads_call());
         }
     }
 
@@ -226,7 +237,9 @@ pub struct Domain {
     /// The settings, read when the program asked for the provider.
     pub settings: Settings,
     /// The process that opened it. A forked child must not change it.
-    process: u32,
+    pub process: u32,
+    /// Number of its enabled endpoints.
+    pub enabled_endpoints: AtomicUsize,
 }
 
 /// For closing calls: in a forked child the object stays as it is, and the call succeeds.
@@ -240,7 +253,7 @@ macro_rules! skip_in_forked_child {
 }
 pub(crate) use skip_in_forked_child;
 
-/// All open domains, for [`close_all`].
+/// All open domains.
 static OPEN: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
 
 impl Domain {
@@ -248,14 +261,14 @@ impl Domain {
     pub fn open(mode: Mode, api_version: u32, settings: Settings) -> Arc<Domain> {
         let state = match mode {
             // SAFETY: the program has opened the domain with FI_THREAD_DOMAIN, so it promises to serialise all calls
-            // on the domain and its objects. This crate enters the domain only in those calls, and in `close_all` at
-            // exit, when no call may be running. Event queues belong to no domain, so they do not enter serialised
-            // domains (`eq`).
-            Mode::Serialised => unsafe { BiasedLock::serialised(State::default()) },
+            // on the domain and its objects. This crate enters the domain only in those calls. The exit
+            // handler interrupts it. Event queues belong to no domain, so they do not enter serialised domains (`eq`).
+            Mode::Serialised => unsafe { BiasedLock::serialised(State::default(), State::thread_changed) },
             Mode::Shared => BiasedLock::shared(State::default()),
         };
         let process = std::process::id();
-        let domain = Arc::new(Domain { state, mode, api_version, settings, process });
+        let enabled_endpoints = AtomicUsize::new(0);
+        let domain = Arc::new(Domain { state, mode, api_version, settings, process, enabled_endpoints });
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|domain| domain.strong_count() > 0);
         open.push(Arc::downgrade(&domain));
@@ -275,6 +288,11 @@ impl Domain {
         self.state.enter()
     }
 
+    /// Takes the domain at exit, while other threads may still call: see [`BiasedLock::interrupt`].
+    pub fn interrupt(&self, limit: Duration, alone: bool) -> Option<Guard<'_, State>> {
+        self.state.interrupt(limit, alone)
+    }
+
     /// The longest time for which a blocking call may hold the domain. Unit: nanoseconds.
     pub fn longest_wait_ns(&self) -> u64 {
         match self.mode {
@@ -284,12 +302,8 @@ impl Domain {
     }
 }
 
-/// Closes what the program has left open, when the core is unloaded. Queued messages are still sent.
-pub fn close_all() {
-    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
-    for domain in open.iter().filter_map(Weak::upgrade) {
-        if domain.belongs_to_this_process() {
-            domain.enter().endpoints.iter_mut().for_each(Endpoint::close);
-        }
-    }
+/// The open domains of this process, as far as it has opened them itself.
+pub fn open_domains() -> Vec<Arc<Domain>> {
+    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.iter().filter_map(Weak::upgrade).filter(|domain| domain.belongs_to_this_process()).collect()
 }

@@ -565,7 +565,7 @@ impl RankState {
                     Some(checks) => checks.posted(self.rank, to, tag, bytes, self.called_at).into(),
                     None => self.called_at,
                 });
-                let (to, space, level) = (self.peer(to), Space::Tagged, SendLevel::Delivered);
+                let (to, space, level) = (self.peer(to), Space::Tagged, SendLevel::Buffered);
                 let send = SendCommand { request, to, space, tag, data, bytes, level };
                 self.handle(Event::Posted(Command::Send(send)), context);
             }

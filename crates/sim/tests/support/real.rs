@@ -121,7 +121,7 @@ impl Driver {
                     space: Space::Tagged,
                     tag,
                     data: None,
-                    level: SendLevel::Delivered,
+                    level: SendLevel::Buffered,
                     memory: memory.view(),
                     inject: false,
                 };

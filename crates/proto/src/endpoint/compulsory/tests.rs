@@ -109,7 +109,7 @@ impl Bench {
     }
 
     fn send(&mut self, to: u32) -> Vec<(u32, Body)> {
-        let (request, to, space, level) = (Request(0), Peer(to), Space::Tagged, SendLevel::Delivered);
+        let (request, to, space, level) = (Request(0), Peer(to), Space::Tagged, SendLevel::Buffered);
         let send = SendCommand { request, to, space, tag: 0, data: None, bytes: 0, level };
         self.event(Event::Posted(Command::Send(send)))
     }

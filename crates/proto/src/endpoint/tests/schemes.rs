@@ -147,7 +147,7 @@ fn in_the_connection_form_every_packet_piggybacks_credits() {
     let totals = |mut receiver: Bench| {
         receiver.eager(0, 0);
         let mut actions = Vec::new();
-        let (request, to, space, level) = (Request(9), PEER, Space::Tagged, SendLevel::Delivered);
+        let (request, to, space, level) = (Request(9), PEER, Space::Tagged, SendLevel::Buffered);
         let send = SendCommand { request, to, space, tag: 0, data: None, bytes: 250, level };
         let driver = Recorder::new(receiver.now, &mut actions);
         receiver.machine.handle(Event::Posted(Command::Send(send)), driver).expect("within the bounds");
@@ -223,7 +223,7 @@ fn only_packets_from_the_backlog_are_marked() {
         }
     };
     let send = |request| {
-        let (request, to, space, level) = (Request(request), PEER, Space::Tagged, SendLevel::Delivered);
+        let (request, to, space, level) = (Request(request), PEER, Space::Tagged, SendLevel::Buffered);
         Event::Posted(Command::Send(SendCommand { request, to, space, tag: 0, data: None, bytes: 8, level }))
     };
     let granted = Packet { granted_total: 3, ..Packet::new(Body::Credit, 0) };
