@@ -76,6 +76,8 @@ pub struct Chart {
     published: Vec<(String, Vec<(f64, f64)>)>,
     marks: Vec<Mark>,
     logarithmic: bool,
+    /// Whether the y axis of a logarithmic chart is linear.
+    has_linear_y: bool,
     /// Whether values of x are categories without an order.
     is_categorical: bool,
     /// Formats values of x on the axis.
@@ -148,6 +150,7 @@ impl Chart {
             published: Vec::new(),
             marks: Vec::new(),
             logarithmic: false,
+            has_linear_y: false,
             is_categorical: false,
             x_name: short,
             x_base: 10.0,
@@ -175,6 +178,13 @@ impl Chart {
     #[must_use]
     pub fn logarithmic(mut self) -> Chart {
         self.logarithmic = true;
+        self
+    }
+
+    /// Makes the x axis logarithmic, for values of y that can be negative.
+    #[must_use]
+    pub fn logarithmic_x(mut self) -> Chart {
+        (self.logarithmic, self.has_linear_y) = (true, true);
         self
     }
 
@@ -315,6 +325,7 @@ impl Chart {
         let bottom = if bottom < 0.0 { bottom - room } else { 0.0 };
         let mut chart = ChartBuilder::on(area)
             .margin(6)
+            .margin_right(look.label)
             .x_label_area_size(look.x_area)
             .y_label_area_size(look.y_area)
             .build_cartesian_2d(x.0..x.1, bottom..top + room)?;
@@ -380,8 +391,15 @@ impl Chart {
     fn draw_logarithmic(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
         let [x, y] = self.range();
         let mut builder = ChartBuilder::on(area);
-        builder.margin(6).x_label_area_size(look.x_area).y_label_area_size(look.y_area);
+        builder.margin(6).margin_right(look.label);
+        builder.x_label_area_size(look.x_area).y_label_area_size(look.y_area);
         let x = (x.0..x.1).log_scale().base(self.x_base);
+        if self.has_linear_y {
+            let (bottom, top) = (y.0.min(0.0), y.1.max(0.0));
+            let room = (top - bottom) * 0.06;
+            let bottom = if bottom < 0.0 { bottom - room } else { 0.0 };
+            return self.draw_with_logarithmic_x(builder.build_cartesian_2d(x, bottom..top + room)?, look);
+        }
         if y.0 >= 0.0 && y.1 < y.0 * MIN_LOGARITHMIC_RATIO {
             return self.draw_with_logarithmic_x(builder.build_cartesian_2d(x, 0.0..y.1 * 1.06)?, look);
         }
@@ -537,6 +555,34 @@ mod tests {
             for label in labels {
                 assert!(svg.contains(label), "{label}: {svg}");
             }
+        }
+    }
+
+    #[test]
+    fn a_logarithmic_x_axis_permits_negative_values_of_y() {
+        let mut chart = Chart::new("t", "messages", "%").logarithmic_x();
+        chart.curve("ours", Curve(vec![(1.0, -10.0), (10.0, 0.0), (100.0, 20.0)]));
+        let svg = chart.draw().replace(char::is_whitespace, "");
+        for label in [">1<", ">10<", ">100<", ">-10<", ">0<", ">20<"] {
+            assert!(svg.contains(label), "{label}: {svg}");
+        }
+        assert!(!svg.contains(">40<"), "the x axis is linear: {svg}");
+    }
+
+    #[test]
+    fn the_last_label_of_the_x_axis_is_inside_the_chart() {
+        for chart in [Chart::new("t", "x", "y"), Chart::new("t", "x", "y").logarithmic()] {
+            let mut chart = chart;
+            chart.curve("ours", Curve(vec![(1.0, 1.0), (100.0, 9.0)]));
+            let svg = chart.draw();
+            let parsed = roxmltree::Document::parse(&svg).unwrap();
+            let is_label =
+                |node: &roxmltree::Node<'_, '_>| node.text().is_some_and(|text| text.trim() == "100");
+            let label = parsed.descendants().filter(|node| node.has_tag_name("text")).find(is_label).unwrap();
+            assert_eq!(label.attribute("text-anchor"), Some("middle"));
+            let middle: u32 = label.attribute("x").unwrap().parse().unwrap();
+            // Three digits, each about half as wide as the font is high.
+            assert!(SIZE.0 - middle >= FONT * 3 / 4, "{middle} of {}", SIZE.0);
         }
     }
 

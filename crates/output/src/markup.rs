@@ -135,7 +135,7 @@ impl Html {
             div.wide {
                 table {
                     (table_head(heading))
-                    tbody { @for row in rows { tr { @for cell in row { td { (cell) } } } } }
+                    tbody { @for row in rows { tr { @for cell in row { td { (with_unit(&cell)) } } } } }
                 }
             }
         });
@@ -220,6 +220,18 @@ impl Html {
     }
 }
 
+/// `text` without a line break between a number and its unit.
+fn with_unit(text: &str) -> String {
+    let mut joined = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(character) = rest.next() {
+        let is_after_number = joined.ends_with(|last: char| last.is_ascii_digit());
+        let is_before_unit = rest.peek().is_some_and(|next| next.is_alphabetic() || *next == '%');
+        joined.push(if character == ' ' && is_after_number && is_before_unit { '\u{a0}' } else { character });
+    }
+    joined
+}
+
 fn table_head(heading: &[&str]) -> Markup {
     html! { thead { tr { @for cell in heading { th { (cell) } } } } }
 }
@@ -240,6 +252,15 @@ mod tests {
         assert!(page.contains("<p>&lt;b a=&quot;x&quot;&gt;&amp;'</p>"));
         assert!(page.contains("<div data-seed=\"&quot;&gt;&lt;script&gt;\">"));
         assert!(page.contains(r#"{"command":"\u003c/script>\u003c!--"}"#));
+    }
+
+    #[test]
+    fn a_number_in_a_table_stays_beside_its_unit() {
+        let mut html = Html::begin("t");
+        html.table(&["a", "b"], [vec!["weir".to_owned(), "5.00 us .. 9.31 us, 12 %".to_owned()]]);
+        let page = html.end();
+        let cells = "<td>weir</td><td>5.00\u{a0}us .. 9.31\u{a0}us, 12\u{a0}%</td>";
+        assert!(page.contains(cells), "{page}");
     }
 
     #[test]

@@ -143,11 +143,13 @@ impl<'a> Axis<'a> {
         }
     }
 
+    /// - `is_positive`: whether all values of y are positive, so that their axis can be logarithmic.
     fn chart(&self, what: &str, unit: &str, is_positive: bool) -> Chart {
         let chart = Chart::new(what, self.heading(), unit);
         match self {
             Axis::Schemes(names) => chart.categories(names.iter().cloned()),
             Axis::Numbers { by_powers: true, .. } if is_positive => chart.logarithmic(),
+            Axis::Numbers { by_powers: true, .. } => chart.logarithmic_x(),
             Axis::Numbers { .. } => chart,
         }
     }
@@ -241,6 +243,11 @@ mod tests {
         assert_eq!(names(&overhead), ["static, slots per peer 8", "static, slots per peer 16"]);
         assert_eq!(left_out, 0);
         assert!(time.draw().contains("message_bytes") && overhead.draw().contains("50"));
+        // 4 to 1024 bytes: both axes of x are logarithmic, so 500 has no label.
+        for chart in [&time, &overhead] {
+            let svg = chart.draw().replace(char::is_whitespace, "");
+            assert!(svg.contains(">1000<") && !svg.contains(">500<"), "{svg}");
+        }
 
         // Only the scheme varies.
         let same = [record(unlimited, 0, 4, 10.0), record(SchemeName::Hardware, 0, 4, 20.0)];
