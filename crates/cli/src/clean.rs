@@ -27,8 +27,8 @@ pub fn run(arguments: &CleanArguments) -> Result<u8, Failure> {
         Some(directory) => directory.clone(),
         None => Settings::from_environment()?.shm_dir,
     };
-    let removed =
-        mailboxes::remove_stale(&directory).map_err(Failure::system(format!("{}", directory.display())))?;
+    let cannot_read = format!("cannot read the directory of mailboxes {}", directory.display());
+    let removed = mailboxes::remove_stale(&directory).map_err(Failure::system(cannot_read))?;
     for path in &removed {
         println!("removed {}", path.display());
     }

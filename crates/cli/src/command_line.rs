@@ -115,7 +115,7 @@ fn one_line(error: &str) -> String {
     let wanted =
         error.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let joined = wanted.map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-    let line = joined.strip_prefix("error: ").unwrap_or(&joined);
+    let line = joined.strip_prefix("error: ").unwrap_or(&joined).replacen(" tip: ", "; ", 1);
     format!("{line} (see --help)")
 }
 
@@ -143,6 +143,10 @@ mod tests {
         assert_eq!(
             refusal(&["run", "-n", "2"]),
             "the following required arguments were not provided: <PROGRAM ARGS>... (see --help)"
+        );
+        assert_eq!(
+            refusal(&["runn"]),
+            "unrecognized subcommand 'runn'; a similar subcommand exists: 'run' (see --help)"
         );
         for words in [&["run"][..], &["walk"], &["run", "-n", "2", "prog"], &["run", "-n", "x", "--", "p"]] {
             assert!(!refusal(words).contains('\n'));

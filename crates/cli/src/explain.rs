@@ -106,8 +106,8 @@ pub fn run(arguments: &ExplainArguments) -> Result<u8, Failure> {
     let now_ns = stats::now_ns();
     let mut jobs = Vec::new();
     for directory in directories {
-        let pages =
-            stats::read_dir(&directory).map_err(Failure::system(format!("{}", directory.display())))?;
+        let cannot_read = format!("cannot read the counters in the directory {}", directory.display());
+        let pages = stats::read_dir(&directory).map_err(Failure::system(cannot_read))?;
         jobs.push(explain(&directory, &pages.endpoints, (arguments.after * 1e9) as u64, now_ns));
     }
     let waits = jobs.iter().any(|job| !job.stalls.is_empty());

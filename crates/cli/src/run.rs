@@ -135,7 +135,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         note(&failure.to_string());
     }
     if let Some(directory) = &arguments.report {
-        std::fs::create_dir_all(directory).map_err(Failure::system(format!("{}", directory.display())))?;
+        let cannot_create = format!("--report: cannot create the directory {}", directory.display());
+        std::fs::create_dir_all(directory).map_err(Failure::system(cannot_create))?;
     }
 
     let scratch = scratch::directory()?;

@@ -18,7 +18,7 @@ pub fn text() -> String {
     }
     text.push_str(
         "\n`weir run` reads settings from its options, --set and its environment. It checks them before the program starts, \
-         and\npasses them to all ranks. With another launcher, give all ranks the same settings.\n",
+         and passes them to all ranks. With another launcher, give all ranks the same settings.\n",
     );
     text
 }

@@ -159,7 +159,7 @@ fn an_error_after_the_program_has_ended_keeps_its_exit_status_and_the_other_outp
         let damage = |world: &World| format!("mkdir {}", world.at("record.json").display());
         let (world, code, stderr) = run_and_damage(damage, program);
         assert_eq!(code, Some(expected), "{stderr}");
-        let not_written = format!("weir: {}: Is a directory", world.at("record.json").display());
+        let not_written = format!("weir: cannot write {}: Is a directory", world.at("record.json").display());
         assert!(stderr.contains(&not_written) && page_of(&world).contains("2,468"), "{stderr}");
 
         let damage = |world: &World| format!("mkdir {}", world.at("place/report.html").display());

@@ -12,9 +12,10 @@ use std::path::Path;
 pub fn check_json_target(target: Option<&str>) -> Result<(), Failure> {
     let Some(target) = target.filter(|&target| target != "-") else { return Ok(()) };
     let is_new = !Path::new(target).exists();
-    std::fs::OpenOptions::new().append(true).create(true).open(target).map_err(Failure::system(target))?;
+    let cannot_write = || Failure::system(cannot_write(target));
+    std::fs::OpenOptions::new().append(true).create(true).open(target).map_err(cannot_write())?;
     if is_new {
-        std::fs::remove_file(target).map_err(Failure::system(target))?;
+        std::fs::remove_file(target).map_err(cannot_write())?;
     }
     Ok(())
 }
@@ -25,7 +26,7 @@ pub fn check_json_target(target: Option<&str>) -> Result<(), Failure> {
 /// [`Failure::System`]: it cannot be written (for example a full disk). A closed pipe ends the command.
 pub fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
     use std::io::Write;
-    writeln!(std::io::stdout(), "{text}").map_err(Failure::system("standard output"))
+    writeln!(std::io::stdout(), "{text}").map_err(Failure::system("cannot write to standard output"))
 }
 
 /// Writes `record` to the file `target`, or to standard output if that is `-`.
@@ -44,7 +45,11 @@ pub fn write_text(text: &str, target: &str) -> Result<(), Failure> {
     if target == "-" {
         return print(text);
     }
-    std::fs::write(target, format!("{text}\n")).map_err(Failure::system(target))
+    std::fs::write(target, format!("{text}\n")).map_err(Failure::system(cannot_write(target)))
+}
+
+fn cannot_write(target: &str) -> String {
+    format!("cannot write {target}")
 }
 
 #[cfg(test)]
@@ -65,7 +70,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(inside).unwrap(), "kept");
         for bad in [directory.path().to_str().unwrap().to_owned(), format!("{inside}/no/such")] {
             let message = check_json_target(Some(&bad)).unwrap_err().to_string();
-            assert!(message.contains(&bad), "{message}");
+            assert!(message.starts_with(&format!("cannot write {bad}: ")), "{message}");
         }
     }
 }

@@ -124,7 +124,8 @@ pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
     let settings = Settings::from_environment()?;
     let plan = Plan::new(&arguments.measure, &arguments.ranks, arguments.quick);
     settings.quota(plan.max_ranks())?;
-    std::fs::create_dir_all(&arguments.out).map_err(Failure::system(arguments.out.display().to_string()))?;
+    let cannot_create = format!("--out: cannot create the directory {}", arguments.out.display());
+    std::fs::create_dir_all(&arguments.out).map_err(Failure::system(cannot_create))?;
     let machine = Machine::of_this();
     let scratch = scratch::directory()?;
     let contenders =
@@ -344,5 +345,5 @@ fn summary_of(judged: &[JudgedTarget]) -> String {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(Failure::system(path.display().to_string()))
+    std::fs::write(path, text).map_err(Failure::system(format!("cannot write {}", path.display())))
 }

@@ -40,7 +40,7 @@ pub fn path() -> Result<PathBuf, Failure> {
 /// # Errors
 /// [`Failure`]: the file cannot be written. The previous file then remains.
 pub fn write(path: &Path, settings: &[(&str, String)]) -> Result<(), Failure> {
-    let failed = || Failure::system(format!("{}", path.display()));
+    let failed = || Failure::system(format!("cannot write {}", path.display()));
     let directory = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(directory).map_err(failed())?;
     let mut text =
@@ -60,7 +60,7 @@ pub fn remove(path: &Path) -> Result<bool, Failure> {
     match std::fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(Failure::system(format!("{}", path.display()))(error)),
+        Err(error) => Err(Failure::system(format!("cannot remove {}", path.display()))(error)),
     }
 }
 
@@ -73,7 +73,7 @@ pub fn of_this_host() -> Result<Option<Saved>, Failure> {
     match std::fs::read_to_string(&path) {
         Ok(text) => parse(&path, &text).map(|settings| Some(Saved { path, settings })),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(Failure::system(format!("{}", path.display()))(error)),
+        Err(error) => Err(Failure::system(format!("cannot read {}", path.display()))(error)),
     }
 }
 

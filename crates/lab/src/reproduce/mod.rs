@@ -145,7 +145,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let quick = arguments.how.quick;
     let page = options.out.join("reproduce.html");
     std::fs::write(&page, page::render(&reproduced, quick))
-        .map_err(Failure::system(page.display().to_string()))?;
+        .map_err(Failure::system(format!("cannot write {}", page.display())))?;
     let output = Output {
         schema: "weir-reproduce-2",
         weir_version: env!("CARGO_PKG_VERSION"),

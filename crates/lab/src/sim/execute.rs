@@ -93,8 +93,9 @@ fn command(plan: &Plan, key: &Key) -> String {
 pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     let path = options.out.join(FILE);
     let shown = path.display().to_string();
-    std::fs::create_dir_all(&options.out).map_err(Failure::system(options.out.display().to_string()))?;
-    let mut store = Store::open(&path).map_err(Failure::system(&shown))?;
+    let cannot_create = format!("--out: cannot create the directory {}", options.out.display());
+    std::fs::create_dir_all(&options.out).map_err(Failure::system(cannot_create))?;
+    let mut store = Store::open(&path).map_err(Failure::system(format!("cannot open {shown}")))?;
     let mut results = Results::default();
     let (mut open, mut known) = (Vec::new(), 0);
     let mut plan_of: HashMap<Key, &Plan> = HashMap::new();
@@ -130,7 +131,9 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     open.sort_by_key(|(_, _, cost)| std::cmp::Reverse(cost.packets));
     let total: u64 = open.iter().map(|(_, _, cost)| cost.packets).sum();
     let jobs = jobs_in_memory(&open, options)?;
-    if !plans.iter().all(|plan| plan.worlds.is_empty()) {
+    if open.is_empty() && known > 0 {
+        eprintln!("all {} are recorded in {shown}; none runs again", several(known, "world"));
+    } else if !open.is_empty() {
         let kept = if known > 0 { format!("; {} more are recorded", count(known)) } else { String::new() };
         let about = if more { "at least about" } else { "about" };
         eprintln!(
@@ -252,7 +255,7 @@ fn run_open(
         kept.is_ok()
     });
     bar.finish_and_clear();
-    kept.map_err(Failure::system(shown))?;
+    kept.map_err(Failure::system(format!("cannot write {shown}")))?;
     if ended > 0 {
         eprintln!(
             "{}, {} of them with checks from outside, {} in {} s: {} M packets/s; records in {shown}",

@@ -111,7 +111,7 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
     // A page of one world would overwrite that of all worlds.
     let draws = !records.is_empty() && arguments.only.is_none();
     if draws {
-        let failed = Failure::system(page.display().to_string());
+        let failed = Failure::system(format!("cannot write {}", page.display()));
         std::fs::write(&page, page::render(&plan, &records)).map_err(failed)?;
     }
     if let Some(target) = &arguments.json {
