@@ -1,5 +1,7 @@
 //! The table of outstanding operations: their buffers, their contexts, and copies that outlive the call.
 
+use std::collections::HashMap;
+
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::table::Table;
 use weir_proto::{Request, Space};
@@ -21,6 +23,10 @@ impl Outstanding {
         Outstanding { post, operation, space, memory }
     }
 
+    fn is_receive(&self) -> bool {
+        matches!(self.operation, Operation::Receive | Operation::MultiReceive)
+    }
+
     /// Copies the buffer, so that the program may reuse its own.
     pub fn use_bounce_buffer(&mut self) {
         self.memory = OwnedMemory::copy_of(&self.memory).into();
@@ -31,6 +37,12 @@ impl Outstanding {
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     table: Table<Outstanding>,
+    /// The receives that were outstanding at some cancel, by their context. They may have ended since. So a program that
+    /// cancels many receives causes one look at all operations, and a receive costs nothing more.
+    receives: HashMap<usize, Vec<u32>>,
+    /// Looks at all operations, for tests that count instead of timing.
+    #[cfg(test)]
+    looks: u32,
 }
 
 impl Operations {
@@ -66,13 +78,71 @@ impl Operations {
         self.table.finish(request.0, last).expect("an operation ends once")
     }
 
-    /// The posted receive with this context. If there are several, the one with the highest request.
-    pub fn receive_with_context(&self, context: usize) -> Option<Request> {
-        let is_it = |outstanding: &Outstanding| {
-            outstanding.post.context == context
-                && matches!(outstanding.operation, Operation::Receive | Operation::MultiReceive)
+    /// A posted receive with this context, to be canceled.
+    pub fn receive_with_context(&mut self, context: usize) -> Option<Request> {
+        self.listed_receive(context).or_else(|| {
+            self.list_receives();
+            self.listed_receive(context)
+        })
+    }
+
+    /// Removes entries of the list until one is a receive with this context.
+    fn listed_receive(&mut self, context: usize) -> Option<Request> {
+        let numbers = self.receives.get_mut(&context)?;
+        let is_it = |number: &u32| {
+            self.table.get(*number).is_some_and(|it| it.is_receive() && it.post.context == context)
         };
-        let found = self.table.iter().rev().find(|(_, outstanding)| is_it(outstanding));
-        found.map(|(number, _)| Request(number))
+        std::iter::from_fn(|| numbers.pop()).find(is_it).map(Request)
+    }
+
+    fn list_receives(&mut self) {
+        self.receives.clear();
+        for (number, outstanding) in self.table.iter().filter(|(_, outstanding)| outstanding.is_receive()) {
+            self.receives.entry(outstanding.post.context).or_default().push(number);
+        }
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(operations: &mut Operations, context: usize, operation: Operation) -> Request {
+        let post = Post { context, cookie: 0 };
+        operations.begin(Outstanding::new(post, operation, Space::Tagged, UserMemory::EMPTY))
+    }
+
+    #[test]
+    fn canceling_many_receives_looks_at_all_operations_once() {
+        let mut operations = Operations::default();
+        begin(&mut operations, 5, Operation::Send);
+        let requests: Vec<_> =
+            (0..1000).map(|context| begin(&mut operations, context, Operation::Receive)).collect();
+        for (context, request) in requests.iter().enumerate() {
+            assert_eq!(operations.receive_with_context(context), Some(*request));
+            operations.end(*request);
+        }
+        assert_eq!(operations.looks, 1);
+        assert_eq!(operations.receive_with_context(5), None, "only a send is left");
+    }
+
+    #[test]
+    fn a_receive_posted_after_a_cancel_is_found_and_an_ended_one_is_not() {
+        let mut operations = Operations::default();
+        let first = begin(&mut operations, 1, Operation::Receive);
+        let second = begin(&mut operations, 2, Operation::MultiReceive);
+        assert_eq!(operations.receive_with_context(1), Some(first));
+        operations.end(first);
+        operations.end(second);
+        let other = begin(&mut operations, 3, Operation::Receive); // has the number of one of them
+        assert_eq!(operations.receive_with_context(2), None);
+        assert_eq!(operations.receive_with_context(3), Some(other));
+        let later = begin(&mut operations, 3, Operation::Receive);
+        operations.end(other);
+        assert_eq!(operations.receive_with_context(3), Some(later));
     }
 }
