@@ -68,6 +68,8 @@ pub(crate) struct Io<L: Link> {
     /// Peers that could not be reached. They are reported as lost when all arrivals are handled: what they sent while
     /// they lived is still valid.
     pub unreachable: Vec<(Peer, PeerFault)>,
+    /// Messages of complete sends that a loss has destroyed, to be reported: the peer, its process, their number, why.
+    pub lost_messages: Vec<(Peer, Option<u32>, u32, PeerFault)>,
     /// When the machine wants `TimerExpired`.
     pub timers: TimerQueue,
     pub cross_memory: bool,
@@ -95,6 +97,7 @@ impl<L: Link> Io<L> {
             copying: Vec::new(),
             events: VecDeque::new(),
             unreachable: Vec::new(),
+            lost_messages: Vec::new(),
             timers: TimerQueue::default(),
             cross_memory,
             origin: Clock::now(),
@@ -375,6 +378,12 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
             }
         };
         self.io.cause(Event::CopyDone { transfer, result });
+    }
+
+    fn messages_lost(&mut self, peer: Peer, count: u32, fault: PeerFault) {
+        let process = self.io.link.process(peer); // the link forgets it next
+        self.io.lost_messages.push((peer, process, count, fault));
+        self.io.has_aftermath = true;
     }
 
     fn drop_peer(&mut self, peer: Peer) {

@@ -7,7 +7,7 @@
 use std::time::Instant as Clock;
 
 use weir_link::Link;
-use weir_proto::{Instant, PairView, Peer};
+use weir_proto::{Instant, PairView, Peer, PeerFault};
 
 use crate::Engine;
 use crate::stalls::{self, HeldCredits, MAX_REPORTED_STALLS, Stall};
@@ -169,6 +169,33 @@ impl<L: Link> Engine<L> {
     pub(crate) fn pages(&self) -> Vec<EndpointReport> {
         let read = self.stats.as_ref().and_then(|stats| stats::read_dir(stats.path().parent()?).ok());
         read.unwrap_or_default().endpoints
+    }
+
+    /// Reports messages that a loss has destroyed although their sends are complete. Nothing else shows it.
+    #[cold]
+    pub(crate) fn report_lost_messages(&mut self) {
+        let lost = std::mem::take(&mut self.io.lost_messages);
+        let Some(warn) = self.warn else { return };
+        for (peer, process, count, fault) in lost {
+            let receiver = match process.and_then(stats::rank_of_process) {
+                Some(rank) => format!("rank {rank}"),
+                None => {
+                    process.map_or_else(|| self.name_of(peer, None), |process| format!("process {process}"))
+                }
+            };
+            let messages = if count == 1 { "message" } else { "messages" };
+            let why = match fault {
+                PeerFault::Died => "it has died",
+                PeerFault::Unreachable => "it cannot be reached",
+                PeerFault::Malformed => "it sent a malformed packet",
+                PeerFault::Closed => "it has closed",
+                PeerFault::NotReady => "it was not ready for as long as FI_WEIR_RNR_RETRIES allows",
+            };
+            warn(&format!(
+                "{} has lost {count} {messages} to {receiver} whose sends are complete: {why}",
+                own_name()
+            ));
+        }
     }
 
     /// A name for the log: `rank 3`, or the process, or the endpoint.

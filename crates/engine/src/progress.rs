@@ -362,6 +362,9 @@ impl<L: Link> Engine<L> {
         {
             outstanding.use_bounce_buffer();
         }
+        if !self.io.lost_messages.is_empty() {
+            self.report_lost_messages();
+        }
         self.io.has_aftermath = false;
     }
 

@@ -1,5 +1,6 @@
 //! Two engines over shared memory in one process: payload, waiting and closing, which the machine's own tests cannot show.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use weir_engine::config::Settings;
@@ -381,6 +382,40 @@ fn a_connection_fails_after_the_rnr_retries() {
     assert_eq!(completion.outcome, Outcome::Lost { peer: Some(Peer(0)), fault: PeerFault::NotReady });
     assert!(began.elapsed() >= Duration::from_millis(2), "three timers of 1 ms in {:?}", began.elapsed());
     assert_eq!((sender.counters().rnr_naks, sender.counters().rnr_retries), (4, 3));
+}
+
+#[test]
+fn injected_messages_that_a_failed_connection_loses_are_reported() {
+    static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let record = |line: &str| LINES.lock().expect("no panic while recording").push(line.to_owned());
+    let second = bytes(8, 2);
+    let mut pair = pair_with_refused_message(1_000_000, 1, &second);
+    pair.engines[0].on_stall(record);
+    for length in [8, 0] {
+        pair.send(0, bytes(length, 3).view(), true); // waits behind the refused one
+    }
+    // The two injected messages are complete. The second one shows how the connection ends.
+    let outcomes: Vec<_> = (0..3)
+        .map(|_| {
+            let [sender, _] = &mut pair.engines;
+            loop {
+                if let Some(completion) = sender.next_completion() {
+                    return completion.outcome;
+                }
+                sender.progress();
+            }
+        })
+        .collect();
+    let lost = Outcome::Lost { peer: Some(Peer(0)), fault: PeerFault::NotReady };
+    assert_eq!(outcomes, [Outcome::Done, Outcome::Done, lost]);
+    let process = format!("process {}", std::process::id());
+    assert_eq!(
+        *LINES.lock().expect("no panic while recording"),
+        [format!(
+            "{process} has lost 2 messages to {process} whose sends are complete: \
+             it was not ready for as long as FI_WEIR_RNR_RETRIES allows"
+        )]
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use crate::action::{Action, Destination, Envelope, MemoryCopy, Outcome, Source};
-use crate::event::{MessageId, Peer, Request, Transfer};
+use crate::event::{MessageId, Peer, PeerFault, Request, Transfer};
 use crate::packet::Packet;
 use crate::time::Instant;
 use crate::timers::Timer;
@@ -130,6 +130,13 @@ pub trait Driver {
     /// Copy between the memory of the two processes. The answer is `CopyDone`.
     fn copy(&mut self, copy: MemoryCopy);
 
+    /// `count` messages to `peer`, which is lost, do not arrive although their sends are complete. No completion shows it:
+    /// the program injected them, or they lay in bounce buffers.
+    #[inline(always)]
+    fn messages_lost(&mut self, peer: Peer, count: u32, fault: PeerFault) {
+        let _ = (peer, count, fault);
+    }
+
     /// `peer` is lost: read and write its lanes no more. Do not report pending copies with it, because their names may be
     /// in use again by then.
     fn drop_peer(&mut self, peer: Peer);
@@ -204,6 +211,7 @@ impl<D: Driver + ?Sized> Driver for &mut D {
         fill_bounce(transfer: Transfer, request: Request);
         free_bounce(transfer: Transfer);
         copy(copy: MemoryCopy);
+        messages_lost(peer: Peer, count: u32, fault: PeerFault);
         drop_peer(peer: Peer);
         notify(from: Peer, data: u64, bytes: u64);
         complete(request: Request, outcome: Outcome);

@@ -30,7 +30,9 @@ impl Endpoint {
         rnr::end_wait(&mut state.path, peer, driver);
         let receiver = state.path.grants.receiver.take();
         let mut backlog = Backlog::default();
+        let mut undelivered = 0;
         if let Some(pending) = state.pending.as_deref_mut() {
+            undelivered = pending.bounce_buffers;
             pending.stalled_since = None;
             pending.compulsory = Compulsory::default();
             backlog = core::mem::take(&mut pending.backlog);
@@ -43,6 +45,11 @@ impl Endpoint {
         self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
         self.counters.malformed_packets += u64::from(fault == PeerFault::Malformed);
         self.backlogged -= backlog.len() as u32;
+        let is_message = |entry: &&BacklogEntry| matches!(entry.kind, EntryKind::Eager { .. });
+        undelivered += backlog.iter().filter(is_message).filter(|entry| entry.is_completed()).count() as u32;
+        if undelivered > 0 && fault != PeerFault::Closed {
+            driver.messages_lost(peer, undelivered, fault);
+        }
         driver.drop_peer(peer);
         self.unreserve(peer, driver);
 
