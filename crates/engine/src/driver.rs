@@ -8,10 +8,10 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Instant as Clock;
 
 use weir_link::memory::UserMemory;
-use weir_link::{COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Quota};
+use weir_link::{COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Quota, RemoteCopy};
 use weir_proto::{
-    Destination, Driver, Envelope, Event, Instant, MemoryCopy, MessageId, Outcome, Packet, Peer, PeerFault,
-    Request, Source, Space, Timer, TimerQueue, Transfer,
+    CopyFault, Destination, Driver, Envelope, Event, Instant, MemoryCopy, MessageId, Outcome, Packet, Peer,
+    PeerFault, Request, Source, Space, Timer, TimerQueue, Transfer,
 };
 
 use crate::addresses::AddressTable;
@@ -65,9 +65,6 @@ pub(crate) struct Io<L: Link> {
     pub copying: Vec<(Peer, Transfer)>,
     /// Events that calls of the machine have caused, to be handled next.
     pub events: VecDeque<Event<'static>>,
-    /// Peers that could not be reached. They are reported as lost when all arrivals are handled: what they sent while
-    /// they lived is still valid.
-    pub unreachable: Vec<(Peer, PeerFault)>,
     /// Messages of complete sends that a loss has destroyed, to be reported: the peer, its process, their number, why.
     pub lost_messages: Vec<(Peer, Option<u32>, u32, PeerFault)>,
     /// When the machine wants `TimerExpired`.
@@ -96,7 +93,6 @@ impl<L: Link> Io<L> {
             sent_rts: VecDeque::new(),
             copying: Vec::new(),
             events: VecDeque::new(),
-            unreachable: Vec::new(),
             lost_messages: Vec::new(),
             timers: TimerQueue::default(),
             cross_memory,
@@ -113,7 +109,13 @@ impl<L: Link> Io<L> {
     #[inline]
     pub fn awaits_other_events(&self) -> bool {
         let copies = self.sent_rts.len() | self.copying.len();
-        (self.awaiting_room.len() | self.connecting.len() | self.unreachable.len() | copies) > 0
+        (self.awaiting_room.len() | self.connecting.len() | copies) > 0
+    }
+
+    /// Slots at `to` that have become free since the last call.
+    pub fn newly_free_slots(&mut self, to: Peer) -> u32 {
+        // Without this capability the engine takes no scheme that asks.
+        self.link.free_slots().map_or(0, |slots| slots.newly_free_slots(to))
     }
 
     /// A call of the machine has this result. The machine gets it after the current event.
@@ -250,9 +252,8 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     fn connect(&mut self, to: Peer) {
         let address = *self.io.peers.address(to.0).expect("peers are numbered here");
         match self.io.link.connect(to, &address) {
-            Ok(Some(lease)) => self.io.cause(connected(to, lease)),
-            Ok(None) => self.io.connecting.push(to),
-            Err(fault) => self.io.unreachable.push((to, fault)),
+            Some(lease) => self.io.cause(connected(to, lease)),
+            None => self.io.connecting.push(to),
         }
     }
 
@@ -291,11 +292,13 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     }
 
     fn free_lane(&mut self, peer: Peer) {
-        self.io.link.release(peer);
+        if let Some(lanes) = self.io.link.lane_reclamation() {
+            lanes.release(peer);
+        }
     }
 
     fn ask_room(&mut self, to: Peer, at_once: bool) {
-        match self.io.link.newly_free_slots(to) {
+        match self.io.newly_free_slots(to) {
             0 if !at_once => self.io.awaiting_room.push(to),
             slots => self.io.cause(Event::Room { peer: to, slots }),
         }
@@ -370,12 +373,15 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
             receives && read_ahead::read_rendezvous(link, read_ahead, peer, address, outstanding, bytes);
         let result = if was_read {
             Ok(())
-        } else {
-            match link.copy(peer, direction, address, &outstanding.memory, offset, bytes) {
+        } else if let Some(remote) = link.remote_memory() {
+            let copy = RemoteCopy { transfer: Some(transfer), peer, direction, address, offset, bytes };
+            match remote.copy(&copy, &outstanding.memory) {
                 Ok(CopyStatus::Pending) => return self.io.copying.push((peer, transfer)),
                 Ok(CopyStatus::Done) => Ok(()),
                 Err(fault) => Err(fault),
             }
+        } else {
+            Err(CopyFault::Forbidden) // packets can carry it
         };
         self.io.cause(Event::CopyDone { transfer, result });
     }

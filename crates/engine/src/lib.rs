@@ -340,9 +340,14 @@ impl<L: Link> Engine<L> {
         oversubscribed: bool,
         several_threads: bool,
     ) -> Engine<L> {
+        let mut link = link;
+        assert!(
+            settings.scheme.grants() || link.free_slots().is_some(),
+            "a scheme without credits needs a link that counts free slots"
+        );
         let config = Config {
             scheme: settings.scheme,
-            geometry: link.geometry(),
+            geometry: link.properties().geometry,
             credit_slots: settings.credit_slots,
             region: *region,
             eager_bytes: u64::from(settings.eager_bytes),

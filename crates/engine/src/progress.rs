@@ -6,10 +6,10 @@
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::sched_yield;
-use weir_link::{Arrival, Link, Liveness, Polled, Quota};
-use weir_proto::{Command, Event, PeerFault};
+use weir_link::{Arrival, Link, Polled, Quota};
+use weir_proto::{Command, Event};
 
-use crate::driver::{EventDriver, connected};
+use crate::driver::{EventDriver, Io, connected};
 use crate::waiting::{MAX_GAP_TICKS, Pause};
 use crate::{CompletionSink, Engine, NullSink};
 
@@ -18,8 +18,6 @@ const BATCH: usize = 64;
 /// How often the engine checks that peers it depends on are alive. It reports a dead peer within a second, unless it
 /// depends on more than 256 peers (`peer_checks.rs`).
 const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// Longest sleep while the endpoint waits for a lane. Unit: ns.
-const LANE_POLL_NS: u64 = 1_000_000;
 /// Calls of `progress` between two reads of the clock, for programs that never wait. Such programs may call only a
 /// thousand times a second, so the number is small. A read of the clock costs some 25 ns.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 8;
@@ -57,8 +55,6 @@ impl<L: Link> Engine<L> {
                     }
                     let was_unexpected = self.machine.unexpected_count() > unexpected_before;
                     if was_unexpected && sink.has_unread_receives() {
-                        // More may have arrived, as with a full batch: unreachable peers are not reported yet.
-                        handled = BATCH;
                         break;
                     }
                 }
@@ -88,10 +84,10 @@ impl<L: Link> Engine<L> {
     #[inline(never)]
     fn progress_slow_path(&mut self, mut handled: usize, waiting: bool, reads_clock: bool) -> usize {
         if waiting || !self.io.timers.is_empty() {
-            handled += self.poll_non_packet_events(handled);
+            handled += self.poll_non_packet_events();
         }
         if reads_clock {
-            handled += self.check_peers_if_due(Clock::now());
+            self.check_peers_if_due(Clock::now());
         }
         if handled > 0 {
             self.waiting.reset();
@@ -106,9 +102,9 @@ impl<L: Link> Engine<L> {
         handled
     }
 
-    /// Polls for events that are no packets: room, lanes, copies, timers. `handled`: events of this call so far.
+    /// Polls for events that are no packets: room, lanes, copies, timers.
     #[cold]
-    fn poll_non_packet_events(&mut self, handled: usize) -> usize {
+    fn poll_non_packet_events(&mut self) -> usize {
         let mut found = 0;
         if !self.io.awaiting_room.is_empty() {
             found += self.poll_room();
@@ -124,9 +120,6 @@ impl<L: Link> Engine<L> {
         }
         if let Some(earliest) = self.io.timers.earliest() {
             found += self.handle_timers(earliest);
-        }
-        if !self.io.unreachable.is_empty() && handled + found < BATCH {
-            found += self.report_unreachable();
         }
         found
     }
@@ -295,11 +288,15 @@ impl<L: Link> Engine<L> {
             Some(at) => at_most_ns.min(at.since_ns(self.io.clock())),
             None => at_most_ns,
         };
-        // A lane that becomes free is announced. A place in a full queue that becomes free is not.
-        let at_most_ns =
-            if self.io.connecting.is_empty() { at_most_ns } else { at_most_ns.min(LANE_POLL_NS) };
-        if at_most_ns > 0 {
-            self.io.link.sleep(at_most_ns);
+        let now = Clock::now();
+        let at_most_ns = match self.io.link.deadline(now) {
+            Some(deadline) => at_most_ns.min(deadline.saturating_duration_since(now).as_nanos() as u64),
+            None => at_most_ns,
+        };
+        match self.io.link.wake_up() {
+            Some(wake_up) if at_most_ns > 0 => wake_up.sleep(at_most_ns),
+            Some(_) => {}
+            None => weir_link::cores::yield_now(),
         }
     }
 
@@ -323,9 +320,7 @@ impl<L: Link> Engine<L> {
                 self.handle(Event::Attached { peer, quota_slots, start_slots, epoch });
             }
             Arrival::DetachRequested { by } => self.handle(Event::DetachRequested { peer: by }),
-            Arrival::Malformed { from } => {
-                self.handle(Event::Lost { peer: from, fault: PeerFault::Malformed });
-            }
+            Arrival::Lost { peer, fault } => self.handle(Event::Lost { peer, fault }),
         }
     }
 
@@ -368,44 +363,27 @@ impl<L: Link> Engine<L> {
         self.io.has_aftermath = false;
     }
 
-    /// Reports unreachable peers as lost. Called when everything that has arrived is handled.
-    #[cold]
-    fn report_unreachable(&mut self) -> usize {
-        let unreachable = std::mem::take(&mut self.io.unreachable);
-        for &(peer, fault) in &unreachable {
-            // If we know the peer, we distinguish an orderly close from a crash.
-            let fault = match self.io.link.liveness(&self.address_of(peer)) {
-                Liveness::Closed => PeerFault::Closed,
-                Liveness::Dead => PeerFault::Died,
-                _ => fault,
-            };
-            self.handle(Event::Lost { peer, fault });
-        }
-        unreachable.len()
-    }
-
     /// Helps receivers of our messages with their cooperative copies. Returns how many copies got help.
     fn help_cooperative_copies(&mut self) -> usize {
+        let Io { link, sent_rts, .. } = &mut self.io;
+        let Some(remote) = link.remote_memory() else { return 0 };
         let mut helped = 0;
-        for _ in 0..self.io.sent_rts.len().min(MAX_COOPERATIVE_COPY_POLLS) {
-            let Some(rendezvous) = self.io.sent_rts.pop_front() else { break };
-            helped += usize::from(self.io.link.help_copy(rendezvous.0));
-            self.io.sent_rts.push_back(rendezvous);
+        for _ in 0..sent_rts.len().min(MAX_COOPERATIVE_COPY_POLLS) {
+            let Some(rendezvous) = sent_rts.pop_front() else { break };
+            helped += usize::from(remote.help_copy(rendezvous.0));
+            sent_rts.push_back(rendezvous);
         }
         helped
     }
 
-    /// Polls the cooperative copies in which a peer takes part. Returns how many have ended.
+    /// Polls the copies that have not ended. Returns how many have ended.
     fn poll_copies(&mut self) -> usize {
-        let (mut found, mut index) = (0, 0);
-        while let Some(&(peer, transfer)) = self.io.copying.get(index) {
-            let Some(result) = self.io.link.copy_result(peer) else {
-                index += 1;
-                continue;
-            };
+        let mut found = 0;
+        while let Some((transfer, result)) =
+            self.io.link.remote_memory().and_then(|remote| remote.next_result())
+        {
             found += 1;
-            index = 0; // handling the event may change the list
-            self.io.copying.retain(|&ended| ended != (peer, transfer));
+            self.io.copying.retain(|&(_, ended)| ended != transfer);
             self.handle(Event::CopyDone { transfer, result });
         }
         found
@@ -414,7 +392,7 @@ impl<L: Link> Engine<L> {
     fn poll_room(&mut self) -> usize {
         let mut found = 0;
         for peer in std::mem::take(&mut self.io.awaiting_room) {
-            match self.io.link.newly_free_slots(peer) {
+            match self.io.newly_free_slots(peer) {
                 0 => self.io.awaiting_room.push(peer),
                 slots => {
                     found += 1;
@@ -431,53 +409,40 @@ impl<L: Link> Engine<L> {
         for peer in std::mem::take(&mut self.io.connecting) {
             let address = self.address_of(peer);
             match self.io.link.connect(peer, &address) {
-                Ok(None) => self.io.connecting.push(peer),
-                Ok(Some(lease)) => {
+                None => self.io.connecting.push(peer),
+                Some(lease) => {
                     found += 1;
                     self.handle(connected(peer, lease));
                 }
-                Err(fault) => self.io.unreachable.push((peer, fault)),
             }
         }
         found
     }
 
-    /// Does the periodic work: samples, counters, trimming of memory, stalls, dead peers. Returns how many peers were
-    /// lost.
-    pub(crate) fn check_peers_if_due(&mut self, now: Clock) -> usize {
+    /// Does the periodic work: samples, counters, trimming of memory, stalls, checks of peers. Lost peers are arrivals.
+    pub(crate) fn check_peers_if_due(&mut self, now: Clock) {
         if self.trace.as_ref().is_some_and(|trace| trace.is_due(now)) {
             self.sample(now);
         }
         if now.duration_since(self.peers_checked_at) < PEER_CHECK_INTERVAL {
-            return 0;
+            return;
         }
         self.peers_checked_at = now;
         self.write_counters();
-        self.io.link.maintain(self.idle_bytes);
+        if let Some(lanes) = self.io.link.lane_reclamation() {
+            lanes.maintain(self.idle_bytes);
+        }
         self.io.unexpected_buffers.trim();
         self.io.bounce_buffers.trim();
         self.watch_stalls();
         let Engine { machine, io, peer_checks, .. } = self;
         let mut peers = peer_checks.next(|peers| machine.depends_on(|peer| peers.push(peer)));
-        peers.extend(io.link.overdue_peers());
         peers.sort_unstable();
         peers.dedup();
-        let mut lost = 0;
         for peer in peers {
-            if self.machine.fault(peer).is_some() {
-                continue;
+            if machine.fault(peer).is_none() {
+                io.link.check_peer(peer, io.peers.address(peer.0).expect("peers are numbered here"));
             }
-            let address = self.address_of(peer);
-            let fault = match self.io.link.liveness(&address) {
-                Liveness::Alive => continue,
-                Liveness::Closed => PeerFault::Closed,
-                Liveness::Dead => PeerFault::Died,
-                Liveness::Unknown | Liveness::Refused => PeerFault::Unreachable,
-            };
-            // Packets that the peer sent while it lived are still valid.
-            self.io.unreachable.push((peer, fault));
-            lost += 1;
         }
-        lost
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use weir_link::memory::OwnedMemory;
-use weir_link::{CopyStatus, Link};
+use weir_link::{CopyStatus, Link, RemoteCopy};
 use weir_proto::{Direction, Peer};
 
 use crate::operations::Outstanding;
@@ -203,10 +203,12 @@ pub(crate) fn read_rendezvous<L: Link>(
     let source = ahead.choose_source(peer, address, bytes);
     if let ReadSource::Read(span) = source {
         let buffer = ahead.buffer.get_or_insert_with(|| OwnedMemory::new(BUFFER_BYTES as usize));
-        let read = link.copy(peer, Direction::Get, address, &buffer.view(), 0, span);
+        let copy =
+            RemoteCopy { transfer: None, peer, direction: Direction::Get, address, offset: 0, bytes: span };
+        let read = link.remote_memory().map(|remote| remote.copy(&copy, &buffer.view()));
         ahead.buffered = None;
         // If the read fails, the message itself may still be there. If not, its own copy reports that.
-        if read == Ok(CopyStatus::Done) {
+        if read == Some(Ok(CopyStatus::Done)) {
             ahead.buffered = Some((peer, Run { start: address, end: address + span }));
             ahead.buffer_start = address;
         }

@@ -41,7 +41,7 @@ fn a_receive_from_anybody_checks_a_bounded_number_of_idle_peers() {
     let began = Instant::now();
     assert!(poll(&mut engine, Duration::from_millis(1100)).is_none(), "nobody has died");
     let checks = began.elapsed().as_millis() as u64 * CHECKS_PER_SECOND / 1000 + 1;
-    let looked = calls.liveness.load(Relaxed);
+    let looked = calls.checks.load(Relaxed);
     assert!(looked > 0 && looked <= checks * PEERS_PER_CHECK, "{looked} peers in {checks} checks");
     // In turn: nobody is checked again before all others.
     let mut checked = calls.checked.lock().expect("no panic while checking").clone();

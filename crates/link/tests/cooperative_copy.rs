@@ -7,8 +7,8 @@ use common::*;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use weir_link::shm::ShmLink;
-use weir_link::{Address, CopyStatus, Link};
-use weir_proto::{CopyFault, Direction, Peer};
+use weir_link::{Address, CopyStatus, Link, RemoteMemory};
+use weir_proto::{CopyFault, Direction, Peer, Transfer};
 
 const BYTES: usize = 4 << 20;
 /// Words that the processes share: 0 to 4 are the receiver's address.
@@ -45,7 +45,7 @@ fn pair(words: &'static Words, work: impl FnOnce(&mut ShmLink)) -> (tempfile::Te
     put(words, receiver.address());
     let child = fork(|| {
         let mut sender = open(dir.path());
-        sender.connect(Peer(0), &get(words)).expect("connected");
+        sender.attach(Peer(0), &get(words)).expect("connected");
         words[READY].store(1, SeqCst);
         work(&mut sender);
     });
@@ -67,10 +67,12 @@ fn finish(receiver: &mut ShmLink, copied: Result<CopyStatus, CopyFault>) -> Resu
         CopyStatus::Pending => {
             let mut result = None;
             until("the copy", || {
-                result = receiver.copy_result(Peer(0));
+                result = receiver.next_result();
                 result.is_some()
             });
-            result.expect("ended")
+            let (transfer, result) = result.expect("ended");
+            assert_eq!(transfer, Transfer(7), "the result names the copy");
+            result
         }
     }
 }
@@ -86,7 +88,7 @@ fn a_cooperative_copy_transfers_every_byte() {
     while rounds < 20 || words[HELPED].load(SeqCst) == 0 {
         let mut here = vec![0; BYTES + 100];
         let bytes = BYTES as u64 - rounds % 7;
-        let copied = receiver.copy(Peer(0), Direction::Get, address, &memory(&mut here), 100, bytes);
+        let copied = copy(&mut receiver, Peer(0), Direction::Get, address, &memory(&mut here), 100, bytes);
         assert_eq!(finish(&mut receiver, copied), Ok(()));
         assert!(here[100..100 + bytes as usize] == there[..bytes as usize], "round {rounds}");
         assert!(
@@ -107,7 +109,7 @@ fn the_receiver_does_not_wait_for_a_sender_that_does_not_help() {
     let address = there.as_mut_ptr() as u64;
     let (_dir, mut receiver, child) = pair(words, |_| until("the end", || words[STOP].load(SeqCst) == 1));
     let mut here = vec![0; BYTES];
-    let copied = receiver.copy(Peer(0), Direction::Get, address, &memory(&mut here), 0, BYTES as u64);
+    let copied = copy(&mut receiver, Peer(0), Direction::Get, address, &memory(&mut here), 0, BYTES as u64);
     assert_eq!(copied, Ok(CopyStatus::Done));
     assert!(here == there);
     words[STOP].store(1, SeqCst);
@@ -126,7 +128,8 @@ fn the_receiver_reads_the_pieces_that_the_helper_may_not_write() {
     let mut rounds = 0;
     while words[HELPED].load(SeqCst) == 0 {
         let mut here = vec![0; BYTES];
-        let copied = receiver.copy(Peer(0), Direction::Get, address, &memory(&mut here), 0, BYTES as u64);
+        let copied =
+            copy(&mut receiver, Peer(0), Direction::Get, address, &memory(&mut here), 0, BYTES as u64);
         assert_eq!(finish(&mut receiver, copied), Ok(()));
         assert!(here == there);
         rounds += 1;
@@ -142,7 +145,7 @@ fn a_bad_address_fails_the_copy_on_either_side() {
     let (_dir, mut receiver, child) = pair(words, |sender| help_until_stopped(sender, words));
     let mut here = vec![0; BYTES];
     for _ in 0..50 {
-        let copied = receiver.copy(Peer(0), Direction::Get, 8, &memory(&mut here), 0, BYTES as u64);
+        let copied = copy(&mut receiver, Peer(0), Direction::Get, 8, &memory(&mut here), 0, BYTES as u64);
         assert_eq!(finish(&mut receiver, copied), Err(CopyFault::BadAddress));
     }
     words[STOP].store(1, SeqCst);
@@ -161,7 +164,7 @@ fn the_copy_ends_when_the_helper_dies_or_is_forgotten() {
         if round == copies / 2 {
             kill(child);
         }
-        match receiver.copy(Peer(0), Direction::Get, address, &memory(&mut here), 0, BYTES as u64) {
+        match copy(&mut receiver, Peer(0), Direction::Get, address, &memory(&mut here), 0, BYTES as u64) {
             Ok(CopyStatus::Done) => assert!(here == there),
             // The sender died with pieces. The engine would notice this and forget the peer.
             Ok(CopyStatus::Pending) if round >= copies / 2 => break,
@@ -174,5 +177,5 @@ fn the_copy_ends_when_the_helper_dies_or_is_forgotten() {
     }
     reap(child);
     receiver.forget(Peer(0));
-    assert_eq!(receiver.copy_result(Peer(0)), Some(Err(CopyFault::Gone)));
+    assert_eq!(receiver.next_result(), None, "a forgotten peer has no results");
 }

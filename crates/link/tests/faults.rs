@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::SeqCst;
 use weir_link::memory::UserMemory;
-use weir_link::shm::{ShmLink, ShmOptions, cleanup, owners};
-use weir_link::{Address, Arrival, Link, Liveness};
+use weir_link::shm::{Liveness, ShmLink, ShmOptions, cleanup, owners};
+use weir_link::{Address, Arrival, Link, WakeUp};
 use weir_proto::wire::VERSION;
 use weir_proto::wire::layout::Kind;
 use weir_proto::{CopyFault, Direction, Peer, PeerFault};
@@ -29,19 +29,53 @@ fn a_killed_receiver_is_found_dead_and_its_segment_is_removed() {
     });
     let address = get(words, 0);
     let (mut a, mut late) = (open(dir.path()), open(dir.path()));
-    a.connect(Peer(0), &address).expect("connected");
+    a.attach(Peer(0), &address).expect("connected");
     assert_eq!(a.liveness(&address), Liveness::Alive);
     kill(child);
     reap(child);
     send(&mut a, Peer(0), 0, b"to a dead peer");
-    assert_eq!(late.connect(Peer(0), &address), Err(PeerFault::Died));
+    assert_eq!(late.attach(Peer(0), &address), Err(PeerFault::Died));
     assert_eq!(a.liveness(&address), Liveness::Dead);
-    assert_eq!(late.connect(Peer(0), &address), Err(PeerFault::Unreachable), "the name is gone");
+    assert_eq!(late.attach(Peer(0), &address), Err(PeerFault::Unreachable), "the name is gone");
     assert_eq!(late.liveness(&address), Liveness::Unknown, "it never mapped the segment");
     assert_eq!(a.liveness(&address), Liveness::Dead, "it has mapped the segment");
     let mut bytes = [0; 8];
-    let gone = a.copy(Peer(0), Direction::Get, 4096, &memory(&mut bytes), 0, 8);
+    let gone = copy(&mut a, Peer(0), Direction::Get, 4096, &memory(&mut bytes), 0, 8);
     assert_eq!(gone, Err(CopyFault::Gone));
+}
+
+#[test]
+fn a_dead_peer_is_reported_once_and_after_all_its_packets() {
+    let dir = directory();
+    let words = shared_words();
+    let mut b = open(dir.path());
+    let to_b = b.address();
+    let child = fork(|| {
+        let mut a = open(dir.path());
+        put(words, 0, a.address());
+        a.attach(Peer(0), &to_b).expect("connected");
+        (0..3).for_each(|tag| send(&mut a, Peer(0), tag, &[1; 8]));
+        words[20].store(1, SeqCst);
+        until("the end", || false);
+    });
+    let to_a = get(words, 0);
+    until("the packets", || words[20].load(SeqCst) == 1);
+    assert_eq!(accept(&mut b, Peer(0)), to_a);
+    kill(child);
+    reap(child);
+    b.check_peer(Peer(0), &to_a);
+    b.check_peer(Peer(0), &to_a);
+    assert_eq!((0..3).map(|_| receive(&mut b).1).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(b.may_have_arrivals());
+    let began = std::time::Instant::now();
+    b.sleep(20_000_000_000);
+    assert!(began.elapsed().as_secs() < 10, "nobody sleeps while a loss is not reported");
+    assert!(matches!(b.poll(), Some(Arrival::Lost { peer: Peer(0), fault: PeerFault::Died })));
+    assert!(b.poll().is_none());
+    // A connection that fails ends in the same report, and no second attempt is made before it.
+    assert_eq!((b.connect(Peer(4), &to_a), b.connect(Peer(4), &to_a)), (None, None));
+    assert!(matches!(b.poll(), Some(Arrival::Lost { peer: Peer(4), .. })));
+    assert!(b.poll().is_none());
 }
 
 #[test]
@@ -51,7 +85,7 @@ fn a_peer_that_dies_before_its_lane_is_accepted_is_found_dead_after_a_cleanup() 
     let (words, to_b) = (shared_words(), b.address());
     let child = fork(|| {
         let mut a = open(dir.path());
-        a.connect(Peer(0), &to_b).expect("connected");
+        a.attach(Peer(0), &to_b).expect("connected");
         put(words, 0, a.address());
         sleep_ms(60_000);
     });
@@ -120,9 +154,9 @@ fn cleanup_removes_only_files_of_dead_processes() {
 fn the_liveness_lock_is_kept_when_a_process_uses_its_own_segments() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
-    a.connect(Peer(0), &b.address()).expect("connected");
+    a.attach(Peer(0), &b.address()).expect("connected");
     let own = a.address();
-    a.connect(Peer(1), &own).expect("connected");
+    a.attach(Peer(1), &own).expect("connected");
     a.liveness(&own);
     a.liveness(&b.address());
     b.liveness(&own);
@@ -132,7 +166,7 @@ fn the_liveness_lock_is_kept_when_a_process_uses_its_own_segments() {
         // Another process sees the locks.
         let mut c = open(dir.path());
         assert_eq!((c.liveness(&a), c.liveness(&b)), (Liveness::Alive, Liveness::Alive));
-        c.connect(Peer(0), &a).expect("connected");
+        c.attach(Peer(0), &a).expect("connected");
     });
     assert_eq!(reap(child), 0);
 }
@@ -144,7 +178,7 @@ fn a_forked_child_does_not_close_or_unlink_its_parents_mailbox() {
     let b = open(dir.path());
     let address = b.address();
     let path = b.path().expect("a name").to_owned();
-    a.connect(Peer(0), &address).expect("connected");
+    a.attach(Peer(0), &address).expect("connected");
     let mut b = Some(b);
     let child = fork(|| {
         if let Some(mut b) = b.take() {
@@ -199,7 +233,7 @@ fn copies_between_processes_gather_pieces_and_report_bad_addresses() {
     let address = there.as_mut_ptr() as u64;
     let child = fork(|| {
         let mut b = open(dir.path());
-        b.connect(Peer(0), &get(words, 10)).expect("connected");
+        b.attach(Peer(0), &get(words, 10)).expect("connected");
         put(words, 0, b.address());
         until("the copies", || words[20].load(SeqCst) == 1);
         assert!(there[..100].iter().all(|&byte| byte == 0xee), "put arrived");
@@ -212,12 +246,12 @@ fn copies_between_processes_gather_pieces_and_report_bad_addresses() {
     let mut pieces: Vec<Vec<u8>> = (0..3000).map(|_| vec![0; 1000]).collect();
     // SAFETY: the pieces outlive the view.
     let scattered = unsafe { UserMemory::scattered(pieces.iter_mut().map(|p| (p.as_mut_ptr(), p.len()))) };
-    a.copy(Peer(0), Direction::Get, address, &scattered, 0, 3_000_000).expect("copied");
+    copy(&mut a, Peer(0), Direction::Get, address, &scattered, 0, 3_000_000).expect("copied");
     assert_eq!(pieces.concat(), there);
     let mut ee = vec![0xee; 100];
-    a.copy(Peer(0), Direction::Put, address, &memory(&mut ee), 0, 100).expect("copied");
+    copy(&mut a, Peer(0), Direction::Put, address, &memory(&mut ee), 0, 100).expect("copied");
     for bad in [0, 8, u64::MAX - 50] {
-        let result = a.copy(Peer(0), Direction::Get, bad, &memory(&mut ee), 0, 100);
+        let result = copy(&mut a, Peer(0), Direction::Get, bad, &memory(&mut ee), 0, 100);
         assert_eq!(result, Err(CopyFault::BadAddress));
     }
     words[20].store(1, SeqCst);
@@ -235,10 +269,10 @@ fn a_forbidden_cross_memory_attach_is_reported() {
     let child = fork(|| {
         forbid(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev]);
         let mut a = open(dir.path());
-        a.connect(Peer(0), &get(words, 0)).expect("connected");
+        a.attach(Peer(0), &get(words, 0)).expect("connected");
         let mut here = [0; 64];
         for direction in [Direction::Get, Direction::Put] {
-            let result = a.copy(Peer(0), direction, address, &memory(&mut here), 0, 64);
+            let result = copy(&mut a, Peer(0), direction, address, &memory(&mut here), 0, 64);
             assert_eq!(result, Err(CopyFault::Forbidden));
         }
         send(&mut a, Peer(0), 1, b"by mailbox, then");
@@ -247,8 +281,8 @@ fn a_forbidden_cross_memory_attach_is_reported() {
     assert_eq!(receive(&mut b).2, b"by mailbox, then");
     assert_eq!(reap(child), 0);
     let mut a = ShmLink::open(&ShmOptions { cross_memory: false, ..options(dir.path()) }).expect("a mailbox");
-    a.connect(Peer(0), &b.address()).expect("connected");
-    let result = a.copy(Peer(0), Direction::Get, address, &memory(&mut [0; 8]), 0, 8);
+    a.attach(Peer(0), &b.address()).expect("connected");
+    let result = copy(&mut a, Peer(0), Direction::Get, address, &memory(&mut [0; 8]), 0, 8);
     assert_eq!(result, Err(CopyFault::Forbidden));
 }
 
@@ -289,7 +323,7 @@ fn no_packet_is_lost_without_membarrier() {
                 forbid(&[libc::SYS_membarrier]);
             }
             let mut a = open(dir.path());
-            a.connect(Peer(0), &get(words, 0)).expect("connected");
+            a.attach(Peer(0), &get(words, 0)).expect("connected");
             for number in 0..rounds {
                 // One at a time, so that the receiver sleeps most of the time.
                 until("room", || words[20].load(SeqCst) >= number);
@@ -326,7 +360,7 @@ fn with_overwritten_mailbox_then(
     });
     let address = get(words, 0);
     let sender = a.insert(open(dir.path()));
-    sender.connect(Peer(0), &address).expect("connected");
+    sender.attach(Peer(0), &address).expect("connected");
     until("the acceptance", || words[20].load(SeqCst) == 1);
     // The segment of another process, so that closing the file here does not release its lock.
     let own = sender.path().expect("a name").to_owned();
@@ -354,7 +388,7 @@ fn a_malformed_packet_closes_its_lane() {
                 file.write_all_at(&head[..4], SLOTS).expect("written");
             },
             |b| {
-                assert!(matches!(wait(b), Arrival::Malformed { from: Peer(3) }));
+                assert!(matches!(wait(b), Arrival::Lost { peer: Peer(3), fault: PeerFault::Malformed }));
                 (0..100).for_each(|_| assert!(b.poll().is_none(), "its lane is not read any more"));
             },
             |a, address| assert_eq!(a.liveness(address), Liveness::Refused, "its sender learns it"),
@@ -367,7 +401,7 @@ fn an_overwritten_segment_header_is_rejected() {
     let dir = directory();
     const OVERWRITTEN: [(u64, u8); 11] = [
         (0, 1),
-        (8, 9),
+        (8, 200),
         (12, 200),
         (20, 1),
         (56, 0),
@@ -391,7 +425,7 @@ fn an_overwritten_segment_header_is_rejected() {
         let file = std::fs::File::options().write(true).open(path).expect("a file");
         file.write_all_at(&[byte], at).expect("written");
         let mut a = open(dir.path());
-        assert_eq!(a.connect(Peer(0), &address), Err(PeerFault::Unreachable), "byte {at}");
+        assert_eq!(a.attach(Peer(0), &address), Err(PeerFault::Unreachable), "byte {at}");
         // Versions and the scheme: a receive from this peer does not wait either.
         let is_other = matches!(at, 8 | 96 | 120);
         assert_eq!(a.liveness(&address) == Liveness::Refused, is_other, "byte {at}");
@@ -441,8 +475,8 @@ proptest! {
                             b.copy_payload(&memory(&mut bytes), 0, packet.payload_bytes.into());
                             b.retire();
                         }
-                        Some(Arrival::Malformed { from }) => {
-                            assert_eq!(from, Peer(3));
+                        Some(Arrival::Lost { peer, fault }) => {
+                            assert_eq!((peer, fault), (Peer(3), PeerFault::Malformed));
                             malformed += 1;
                         }
                         Some(Arrival::Attached { lane, .. }) => b.accept(lane, Peer(9)),

@@ -6,8 +6,8 @@ mod common;
 use common::*;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use weir_link::shm::{ShmLink, ShmOptions};
-use weir_link::{Address, Arrival, Link, Liveness};
+use weir_link::shm::{Liveness, ShmLink, ShmOptions};
+use weir_link::{Address, Arrival, LaneReclamation, Link};
 use weir_proto::{CopyFault, Direction, Peer};
 
 /// A mailbox in another process, which ends with the value.
@@ -58,7 +58,7 @@ fn a_peer_lives_although_no_descriptor_is_free() {
     let peer = Remote::idle(dir.path());
     let child = fork(|| {
         let mut a = open(dir.path());
-        a.connect(Peer(0), &peer.address).expect("connected");
+        a.attach(Peer(0), &peer.address).expect("connected");
         let taken = exhaust_descriptors();
         assert_eq!(a.liveness(&peer.address), Liveness::Alive);
         peer.words[20].store(1, SeqCst);
@@ -80,10 +80,10 @@ fn a_sender_without_a_free_descriptor_connects_later() {
         let mut a = open(dir.path());
         let taken = exhaust_descriptors();
         for _ in 0..3 {
-            assert_eq!(a.connect(Peer(0), &peer.address), Ok(None));
+            assert_eq!(a.attach(Peer(0), &peer.address), Ok(None));
         }
         drop(taken);
-        assert!(a.connect(Peer(0), &peer.address).expect("connected").is_some());
+        assert!(a.attach(Peer(0), &peer.address).expect("connected").is_some());
     });
     assert_eq!(reap(child), 0);
     peer.kill();
@@ -99,13 +99,13 @@ fn a_large_message_from_a_living_peer_is_fetched_in_packets_while_no_descriptor_
         let address = get(words, 10);
         let taken = exhaust_descriptors();
         accept(&mut b, Peer(0));
-        let result = b.copy(Peer(0), Direction::Get, 4096, &memory(&mut [0; 8]), 0, 8);
+        let result = copy(&mut b, Peer(0), Direction::Get, 4096, &memory(&mut [0; 8]), 0, 8);
         assert_eq!(result, Err(CopyFault::BadAddress), "the machine then asks for packets");
         assert_eq!(b.liveness(&address), Liveness::Alive);
         drop(taken);
     });
     let mut a = open(dir.path());
-    a.connect(Peer(0), &get(words, 0)).expect("connected");
+    a.attach(Peer(0), &get(words, 0)).expect("connected");
     put(words, 10, a.address());
     assert_eq!(reap(receiver), 0);
 }
@@ -116,7 +116,7 @@ fn a_peer_lives_although_this_process_has_changed_its_user() {
     let peer = Remote::idle(dir.path());
     let child = fork(|| {
         let mut a = open(dir.path());
-        a.connect(Peer(0), &peer.address).expect("connected");
+        a.attach(Peer(0), &peer.address).expect("connected");
         // SAFETY: changes only the rights of this child.
         if unsafe { libc::seteuid(65534) } != 0 {
             println!("skipped: needs root");
@@ -133,7 +133,7 @@ fn a_peer_lives_although_somebody_has_removed_all_names() {
     let dir = directory();
     let peer = Remote::idle(dir.path());
     let mut a = open(dir.path());
-    a.connect(Peer(0), &peer.address).expect("connected");
+    a.attach(Peer(0), &peer.address).expect("connected");
     for entry in std::fs::read_dir(dir.path()).expect("a directory") {
         std::fs::remove_file(entry.expect("an entry").path()).expect("removed");
     }
@@ -150,7 +150,7 @@ fn a_refused_lane_of_a_living_sender_is_not_given_to_another_one() {
     let words = shared_words();
     let sender = fork(|| {
         let mut a = open(dir.path());
-        a.connect(Peer(0), &to_b).expect("connected");
+        a.attach(Peer(0), &to_b).expect("connected");
         put(words, 0, a.address());
         until("the end", || words[20].load(SeqCst) == 1);
     });
@@ -163,7 +163,7 @@ fn a_refused_lane_of_a_living_sender_is_not_given_to_another_one() {
     let mut wait_for_lane = || {
         b.maintain(0);
         assert!(b.poll().is_none_or(|arrival| matches!(arrival, Arrival::Attached { .. })));
-        other.connect(Peer(0), &to_b).expect("in the queue").is_some()
+        other.attach(Peer(0), &to_b).expect("in the queue").is_some()
     };
     for _ in 0..5 {
         assert!(!wait_for_lane(), "the first sender may still write");
@@ -179,6 +179,6 @@ fn endpoints_with_different_lock_files_do_not_connect() {
     let peer = Remote::idle(dir.path());
     std::fs::remove_file(dir.path().join(format!("weir.{}.locks", uid()))).expect("the lock file");
     let mut late = open(dir.path());
-    assert!(late.connect(Peer(0), &peer.address).is_err());
+    assert!(late.attach(Peer(0), &peer.address).is_err());
     peer.kill();
 }

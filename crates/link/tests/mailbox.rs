@@ -4,8 +4,8 @@
 mod common;
 
 use common::*;
-use weir_link::shm::{SchemeName, ShmLink, ShmOptions};
-use weir_link::{Arrival, CopyStatus, Link, Liveness, Quota};
+use weir_link::shm::{Liveness, SchemeName, ShmLink, ShmOptions};
+use weir_link::{Arrival, CopyStatus, FreeSlots, LaneReclamation, Link, Quota};
 use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault};
 
 #[test]
@@ -13,7 +13,7 @@ fn two_endpoints_exchange_messages_of_every_size() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     let all = Quota { data_slots: 64, start_slots: 64, credit_slots: 2 };
-    assert_eq!(quota(a.connect(Peer(0), &b.address())), all);
+    assert_eq!(quota(a.attach(Peer(0), &b.address())), all);
     let address = accept(&mut b, Peer(7));
     assert_eq!(address, a.address());
     for length in 0..=4048_usize {
@@ -29,7 +29,7 @@ fn an_endpoint_can_send_to_itself() {
     let dir = directory();
     let mut a = open(dir.path());
     let address = a.address();
-    a.connect(Peer(3), &address).expect("connected");
+    a.attach(Peer(3), &address).expect("connected");
     assert_eq!(accept(&mut a, Peer(3)), address);
     send(&mut a, Peer(3), 5, b"to myself");
     assert_eq!(receive(&mut a), (Peer(3), 5, b"to myself".to_vec()));
@@ -41,12 +41,12 @@ fn packets_to_itself_are_received_before_packets_of_others() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     let address = a.address();
-    b.connect(Peer(0), &address).expect("connected");
+    b.attach(Peer(0), &address).expect("connected");
     assert_eq!(accept(&mut a, Peer(1)), b.address());
     send(&mut b, Peer(0), 0, b"polled from now on");
     receive(&mut a);
     // The first packet to itself, whose lane is not accepted yet ...
-    a.connect(Peer(0), &address).expect("connected");
+    a.attach(Peer(0), &address).expect("connected");
     send(&mut a, Peer(0), 1, b"cause");
     send(&mut b, Peer(0), 2, b"effect");
     assert_eq!(accept(&mut a, Peer(0)), address);
@@ -72,7 +72,7 @@ fn packets_to_itself_are_received_before_packets_of_others() {
 fn packets_wait_until_the_receiver_accepts_the_lane() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
-    a.connect(Peer(0), &b.address()).expect("connected");
+    a.attach(Peer(0), &b.address()).expect("connected");
     send(&mut a, Peer(0), 1, b"early");
     let Some(Arrival::Attached { lane, .. }) = b.poll() else { panic!("no attachment") };
     send(&mut a, Peer(0), 2, b"later");
@@ -86,7 +86,7 @@ fn packets_wait_until_the_receiver_accepts_the_lane() {
 fn the_lane_is_full_after_quota_and_credit_packets() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
-    a.connect(Peer(0), &b.address()).expect("connected");
+    a.attach(Peer(0), &b.address()).expect("connected");
     accept(&mut b, Peer(0));
     let credit = Packet { body: Body::Credit, ..eager(0, 0) };
     for _ in 0..10 {
@@ -113,7 +113,7 @@ fn senders_without_credits_count_freed_slots() {
     let mut a = ShmLink::open(&conditional).expect("a mailbox");
     let mut b = ShmLink::open(&conditional).expect("a mailbox");
     let all = Quota { data_slots: 8, start_slots: 8, credit_slots: 0 };
-    assert_eq!(quota(a.connect(Peer(0), &b.address())), all);
+    assert_eq!(quota(a.attach(Peer(0), &b.address())), all);
     accept(&mut b, Peer(0));
     assert_eq!((a.newly_free_slots(Peer(0)), a.newly_free_slots(Peer(0))), (8, 0));
     send(&mut a, Peer(0), 1, &[1; 100]); // three slots
@@ -129,7 +129,7 @@ fn late_peers_get_lanes_until_all_are_held() {
     let mut senders = Vec::new();
     for number in 0..16 {
         let mut a = open(dir.path());
-        a.connect(Peer(0), &b.address()).expect("a lane");
+        a.attach(Peer(0), &b.address()).expect("a lane");
         accept(&mut b, Peer(number));
         send(&mut a, Peer(0), number.into(), b"hello");
         assert_eq!(receive(&mut b), (Peer(number), number.into(), b"hello".to_vec()));
@@ -137,7 +137,7 @@ fn late_peers_get_lanes_until_all_are_held() {
         senders.push(a);
     }
     let mut late = open(dir.path());
-    assert_eq!(late.connect(Peer(0), &b.address()), Ok(None), "it waits in the queue");
+    assert_eq!(late.attach(Peer(0), &b.address()), Ok(None), "it waits in the queue");
 }
 
 /// Polls `owner`, whose mailbox gets no packets, until it asks `link` to detach. Then `link` detaches.
@@ -180,36 +180,33 @@ fn more_senders_than_lanes_get_leases_in_order_of_arrival() {
     let address = b.address();
     let mut epochs = Vec::new();
     for (number, sender) in senders.iter_mut().enumerate().take(2) {
-        epochs.push(sender.connect(Peer(0), &address).expect("connected").expect("a lane").epoch);
+        epochs.push(sender.attach(Peer(0), &address).expect("connected").expect("a lane").epoch);
         accept(&mut b, Peer(number as u32));
         send(sender, Peer(0), number as u64, b"hello");
         receive(&mut b);
     }
     let full = b.mailbox_bytes();
     for sender in &mut senders[2..] {
-        assert_eq!(sender.connect(Peer(0), &address), Ok(None));
+        assert_eq!(sender.attach(Peer(0), &address), Ok(None));
     }
     // b asks those that have sent something and whose lanes are empty.
     for turn in 2..6_usize {
         detach_when_asked(&mut senders[turn - 2], &mut b);
         assert_eq!(release(&mut b), Peer(turn as u32 - 2));
         for (number, sender) in senders.iter_mut().enumerate().skip(turn + 1) {
-            assert_eq!(sender.connect(Peer(0), &address), Ok(None), "{number} overtakes {turn}");
+            assert_eq!(sender.attach(Peer(0), &address), Ok(None), "{number} overtakes {turn}");
         }
-        assert!(
-            senders[turn].connect(Peer(0), &address).expect("connected").is_some(),
-            "{turn} has its turn"
-        );
+        assert!(senders[turn].attach(Peer(0), &address).expect("connected").is_some(), "{turn} has its turn");
         accept(&mut b, Peer(turn as u32));
         send(&mut senders[turn], Peer(0), turn as u64, b"hello");
         assert_eq!(receive(&mut b), (Peer(turn as u32), turn as u64, b"hello".to_vec()));
         assert!(b.mailbox_bytes() <= full);
     }
     // The first sender attaches again with another lease.
-    assert_eq!(senders[0].connect(Peer(0), &address), Ok(None));
+    assert_eq!(senders[0].attach(Peer(0), &address), Ok(None));
     detach_when_asked(&mut senders[4], &mut b);
     release(&mut b);
-    let lease = senders[0].connect(Peer(0), &address).expect("connected").expect("a lane");
+    let lease = senders[0].attach(Peer(0), &address).expect("connected").expect("a lane");
     assert_ne!(lease.epoch, epochs[0]);
     let Arrival::Attached { lane, epoch, address, .. } = wait(&mut b) else { panic!("no attachment") };
     assert_eq!((epoch, address), (lease.epoch, senders[0].address()));
@@ -225,7 +222,7 @@ fn a_lane_returns_its_memory_when_its_lease_ends() {
     let empty = b.mailbox_bytes();
     let mut a = open(dir.path());
     for round in 0..5 {
-        a.connect(Peer(0), &b.address()).expect("connected").expect("a lane");
+        a.attach(Peer(0), &b.address()).expect("connected").expect("a lane");
         accept(&mut b, Peer(3));
         (0..60).for_each(|number| send(&mut a, Peer(0), number, &[round; 10]));
         (0..60).for_each(|number| assert_eq!(receive(&mut b), (Peer(3), number, vec![round; 10])));
@@ -245,14 +242,14 @@ fn a_full_lane_has_a_slot_for_detach_and_the_next_lease_keeps_the_order() {
         let open = || ShmLink::open(&ShmOptions { conditional, ..options(dir.path()) }).expect("a mailbox");
         let (mut a, mut b) = (open(), open());
         for round in 0..3 {
-            let quota = quota(a.connect(Peer(0), &b.address()));
+            let quota = quota(a.attach(Peer(0), &b.address()));
             for number in 0..quota.data_slots {
                 send(&mut a, Peer(0), number.into(), &[round]);
             }
             (0..quota.credit_slots).for_each(|_| a.transmit(Peer(0), &Packet::new(Body::Credit, 0), None));
             detach(&mut a, Peer(0));
             // The next lease begins before b has read anything of this one.
-            a.connect(Peer(0), &b.address()).expect("connected").expect("a lane");
+            a.attach(Peer(0), &b.address()).expect("connected").expect("a lane");
             send(&mut a, Peer(0), 1000, &[round]);
             accept(&mut b, Peer(1));
             for number in 0..quota.data_slots {
@@ -280,7 +277,7 @@ fn idle_senders_are_asked_to_detach_only_above_the_memory_limit() {
     let empty = b.mailbox_bytes();
     let mut senders: Vec<ShmLink> = (0..4).map(|_| open(dir.path())).collect();
     for (number, sender) in senders.iter_mut().enumerate() {
-        sender.connect(Peer(0), &b.address()).expect("connected");
+        sender.attach(Peer(0), &b.address()).expect("connected");
         accept(&mut b, Peer(number as u32));
     }
     let lane = (b.mailbox_bytes() - empty) / 4;
@@ -314,7 +311,7 @@ fn busy_senders_do_not_starve_others() {
     let mut senders: Vec<ShmLink> = (0..peers)
         .map(|number| {
             let mut a = open(dir.path());
-            a.connect(Peer(0), &b.address()).expect("a lane");
+            a.attach(Peer(0), &b.address()).expect("a lane");
             accept(&mut b, Peer(number));
             a
         })
@@ -350,7 +347,7 @@ fn addresses_with_a_wrong_key_name_or_version_are_rejected() {
     for byte in [0, 1, 2, 8, 16, 31] {
         let mut address = b.address();
         address.0[byte] ^= 0x40;
-        assert_eq!(a.connect(Peer(0), &address), Err(PeerFault::Unreachable), "byte {byte}");
+        assert_eq!(a.attach(Peer(0), &address), Err(PeerFault::Unreachable), "byte {byte}");
     }
     let conditional = ShmOptions { max_lanes: 5000, ..options(dir.path()) };
     let error = ShmLink::open(&conditional).expect_err("too many lanes").to_string();
@@ -377,8 +374,8 @@ fn endpoints_with_different_schemes_do_not_connect() {
         let (mut a, mut b) = (open(dir.path()), ShmLink::open(&other).expect("a mailbox"));
         let (to_a, to_b) = (a.address(), b.address());
         assert_eq!(a.liveness(&to_b), Liveness::Refused, "a receive from it does not wait");
-        assert_eq!(a.connect(Peer(0), &to_b), Err(PeerFault::Unreachable));
-        assert_eq!(b.connect(Peer(0), &to_a), Err(PeerFault::Unreachable));
+        assert_eq!(a.attach(Peer(0), &to_b), Err(PeerFault::Unreachable));
+        assert_eq!(b.attach(Peer(0), &to_a), Err(PeerFault::Unreachable));
         assert!(a.poll().is_none() && b.poll().is_none(), "no lane was taken");
     }
 }
@@ -387,7 +384,7 @@ fn endpoints_with_different_schemes_do_not_connect() {
 fn peers_see_a_closed_mailbox_and_may_still_send_to_it() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
-    a.connect(Peer(0), &b.address()).expect("connected");
+    a.attach(Peer(0), &b.address()).expect("connected");
     assert_eq!(a.liveness(&b.address()), Liveness::Alive);
     b.close();
     assert_eq!(a.liveness(&b.address()), Liveness::Closed);
@@ -409,14 +406,14 @@ fn the_end_of_a_peer_that_only_attached_is_known() {
     let mut b = open(dir.path());
     let mut a = open(dir.path());
     let address = a.address();
-    a.connect(Peer(0), &b.address()).expect("connected");
+    a.attach(Peer(0), &b.address()).expect("connected");
     accept(&mut b, Peer(7));
     drop(a);
     assert_eq!(b.liveness(&address), Liveness::Closed);
     // Gone before b accepted its lane: b cannot know whether it closed or died.
     let mut a = open(dir.path());
     let address = a.address();
-    a.connect(Peer(0), &b.address()).expect("connected");
+    a.attach(Peer(0), &b.address()).expect("connected");
     drop(a);
     accept(&mut b, Peer(8));
     assert_eq!(b.liveness(&address), Liveness::Unknown);
@@ -426,19 +423,19 @@ fn the_end_of_a_peer_that_only_attached_is_known() {
 fn copies_within_a_process_work_in_both_directions() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
-    a.connect(Peer(0), &b.address()).expect("connected");
+    a.attach(Peer(0), &b.address()).expect("connected");
     accept(&mut b, Peer(1));
     let mut there = vec![5_u8; 1000];
     let mut here = vec![0_u8; 1000];
     let address = there.as_mut_ptr() as u64;
     // b has never connected to a.
-    b.copy(Peer(1), Direction::Get, address, &memory(&mut here), 0, 1000).expect("copied");
+    copy(&mut b, Peer(1), Direction::Get, address, &memory(&mut here), 0, 1000).expect("copied");
     assert_eq!(here, there);
     here.fill(9);
-    b.copy(Peer(1), Direction::Put, address + 10, &memory(&mut here), 500, 20).expect("copied");
+    copy(&mut b, Peer(1), Direction::Put, address + 10, &memory(&mut here), 500, 20).expect("copied");
     assert_eq!((there[9], there[10], there[29], there[30]), (5, 9, 9, 5));
     for direction in [Direction::Get, Direction::Put] {
-        let nowhere = b.copy(Peer(1), direction, 0, &memory(&mut here), 0, 1000);
+        let nowhere = copy(&mut b, Peer(1), direction, 0, &memory(&mut here), 0, 1000);
         assert_eq!(nowhere, Err(CopyFault::BadAddress), "the address of a scattered buffer");
     }
 }
@@ -448,18 +445,18 @@ fn copies_within_a_process_work_in_both_directions() {
 fn copies_with_a_closed_peer_fail() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
-    a.connect(Peer(0), &b.address()).expect("connected");
+    a.attach(Peer(0), &b.address()).expect("connected");
     accept(&mut b, Peer(1));
     let (mut there, mut here) = ([5u8; 100], [0u8; 100]);
     let address = there.as_mut_ptr() as u64;
     assert_eq!(
-        b.copy(Peer(1), Direction::Get, address, &memory(&mut here), 0, 100),
+        copy(&mut b, Peer(1), Direction::Get, address, &memory(&mut here), 0, 100),
         Ok(CopyStatus::Done),
         "it is open"
     );
     a.close();
     for direction in [Direction::Get, Direction::Put] {
-        let result = b.copy(Peer(1), direction, address, &memory(&mut here), 0, 100);
+        let result = copy(&mut b, Peer(1), direction, address, &memory(&mut here), 0, 100);
         assert_eq!(result, Err(CopyFault::Closed), "{direction:?}");
     }
 }
@@ -468,11 +465,11 @@ fn copies_with_a_closed_peer_fail() {
 fn a_second_lane_of_an_address_is_not_read() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
-    a.connect(Peer(0), &b.address()).expect("connected");
+    a.attach(Peer(0), &b.address()).expect("connected");
     accept(&mut b, Peer(7));
     send(&mut a, Peer(0), 1, b"first lane");
     // Under another peer number a has no lane yet, as if it had lost its peer entry.
-    a.connect(Peer(1), &b.address()).expect("connected");
+    a.attach(Peer(1), &b.address()).expect("connected");
     send(&mut a, Peer(1), 2, b"second lane");
     assert_eq!(receive(&mut b), (Peer(7), 1, b"first lane".to_vec()));
     assert!(b.poll().is_none());
@@ -480,12 +477,12 @@ fn a_second_lane_of_an_address_is_not_read() {
     assert_eq!(receive(&mut b), (Peer(7), 3, b"first lane".to_vec()));
     // The same before the first lane is accepted, and after b has forgotten the sender.
     let mut c = open(dir.path());
-    c.connect(Peer(0), &b.address()).expect("connected");
-    c.connect(Peer(1), &b.address()).expect("connected");
+    c.attach(Peer(0), &b.address()).expect("connected");
+    c.attach(Peer(1), &b.address()).expect("connected");
     accept(&mut b, Peer(8));
     assert!(b.poll().is_none());
     b.forget(Peer(8));
-    c.connect(Peer(2), &b.address()).expect("connected");
+    c.attach(Peer(2), &b.address()).expect("connected");
     assert!(b.poll().is_none());
 }
 
@@ -493,8 +490,8 @@ fn a_second_lane_of_an_address_is_not_read() {
 fn a_forgotten_peer_is_neither_read_nor_written() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
-    a.connect(Peer(0), &b.address()).expect("connected");
-    b.connect(Peer(4), &a.address()).expect("connected");
+    a.attach(Peer(0), &b.address()).expect("connected");
+    b.attach(Peer(4), &a.address()).expect("connected");
     accept(&mut b, Peer(4));
     accept(&mut a, Peer(0));
     b.forget(Peer(4));
@@ -514,16 +511,16 @@ fn a_sender_that_forgets_its_receiver_is_reported_refused_and_copies_fail() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     let (to_a, to_b) = (a.address(), b.address());
-    a.connect(Peer(0), &to_b).expect("there");
+    a.attach(Peer(0), &to_b).expect("there");
     let Some(Arrival::Attached { lane, .. }) = b.poll() else { panic!("nobody attached") };
     b.accept(lane, Peer(0));
     let (there, mut here) = ([7u8; 100], [0u8; 100]);
     let memory = memory(&mut here);
     let address = there.as_ptr() as u64;
-    assert_eq!(b.copy(Peer(0), Direction::Get, address, &memory, 0, 100), Ok(CopyStatus::Done));
+    assert_eq!(copy(&mut b, Peer(0), Direction::Get, address, &memory, 0, 100), Ok(CopyStatus::Done));
     assert_eq!(b.liveness(&to_a), Liveness::Alive);
     a.forget(Peer(0));
-    assert_eq!(b.copy(Peer(0), Direction::Get, address, &memory, 0, 100), Err(CopyFault::Gone));
+    assert_eq!(copy(&mut b, Peer(0), Direction::Get, address, &memory, 0, 100), Err(CopyFault::Gone));
     assert_eq!(b.liveness(&to_a), Liveness::Refused); // although b has never sent anything
     assert_eq!(here, there);
 }

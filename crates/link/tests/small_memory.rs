@@ -7,8 +7,8 @@ use common::*;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
-use weir_link::shm::{ShmLink, ShmOptions, cleanup, owners};
-use weir_link::{Address, Arrival, Link, Liveness};
+use weir_link::shm::{Liveness, ShmLink, ShmOptions, cleanup, owners};
+use weir_link::{Address, Arrival, LaneReclamation, Link};
 use weir_proto::{Peer, PeerFault};
 
 const HEADER_KIB: u64 = 8;
@@ -68,7 +68,7 @@ fn exchange_by_turns(b: &mut ShmLink, senders: &mut [ShmLink], messages: u64) {
                 connected[index] = false;
             }
             if !connected[index] && sent[index] < messages {
-                connected[index] = sender.connect(Peer(0), &to_b).expect("the peer lives").is_some();
+                connected[index] = sender.attach(Peer(0), &to_b).expect("the peer lives").is_some();
             }
             if connected[index] && sent[index] < messages {
                 send(sender, Peer(0), sent[index], &[index as u8; 100]);
@@ -104,8 +104,8 @@ fn senders_take_turns_on_the_reserved_lane_of_a_full_directory() {
     let many = ShmOptions { max_lanes: 4096, reserved_lanes: 1, ..options(dir.path()) };
     let mut b = ShmLink::open(&many).expect("a mailbox");
     let mut senders = [0; 3].map(|lanes| open_with(dir.path(), lanes));
-    assert!(senders[0].connect(Peer(0), &b.address()).expect("connected").is_some());
-    assert_eq!(senders[1].connect(Peer(0), &b.address()), Ok(None), "it waits for the lane");
+    assert!(senders[0].attach(Peer(0), &b.address()).expect("connected").is_some());
+    assert_eq!(senders[1].attach(Peer(0), &b.address()), Ok(None), "it waits for the lane");
     exchange_by_turns(&mut b, &mut senders, 3);
 }
 
@@ -128,10 +128,10 @@ fn a_directory_that_others_fill_leaves_the_reserved_lanes() {
     let (mut first, mut second) = (open_with(dir.path(), 0), open_with(dir.path(), 0));
     dir.fill();
     words[20].store(1, SeqCst);
-    assert!(first.connect(Peer(0), &to_b).expect("connected").is_some());
+    assert!(first.attach(Peer(0), &to_b).expect("connected").is_some());
     send(&mut first, Peer(0), 0, &[7; 3000]);
     detach(&mut first, Peer(0));
-    until("the lane", || second.connect(Peer(0), &to_b).expect("in the queue").is_some());
+    until("the lane", || second.attach(Peer(0), &to_b).expect("in the queue").is_some());
     send(&mut second, Peer(0), 0, &[8; 3000]);
     assert_eq!(reap(receiver), 0, "no SIGBUS");
 }
@@ -157,7 +157,7 @@ fn a_mailbox_is_in_unnamed_memory_if_its_directory_has_no_space() {
     });
     let address = get(words, 0);
     let mut a = open_with(dir.path(), 1);
-    a.connect(Peer(0), &address).expect("connected");
+    a.attach(Peer(0), &address).expect("connected");
     send(&mut a, Peer(0), 0, b"through memory");
     until("the message", || words[20].load(SeqCst) == 1 || ended(child));
     assert_eq!(a.liveness(&address), Liveness::Alive);
@@ -166,7 +166,7 @@ fn a_mailbox_is_in_unnamed_memory_if_its_directory_has_no_space() {
     assert_eq!(cleanup(dir.path()).expect("a directory").len(), 0, "it is in use");
     kill(child);
     reap(child);
-    let late = open_with(dir.path(), 0).connect(Peer(0), &address);
+    let late = open_with(dir.path(), 0).attach(Peer(0), &address);
     assert_eq!(late, Err(PeerFault::Died));
     assert_eq!(a.liveness(&address), Liveness::Dead);
     drop(a);

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 use weir_engine::Engine;
 use weir_engine::config::Settings;
 use weir_link::memory::UserMemory;
-use weir_link::{ADDRESS_BYTES, Address, Arrival, CopyStatus, LaneLease, Link, Liveness, Polled, Quota};
-use weir_proto::{CopyFault, DataRegion, Direction, Geometry, Packet, Peer, PeerFault, Scheme};
+use weir_link::{ADDRESS_BYTES, Address, Arrival, LaneLease, Link, Polled, Properties, Quota, WakeUp};
+use weir_proto::{DataRegion, Geometry, Packet, Peer, PeerFault, Scheme};
 
 const QUOTA: Quota = Quota { data_slots: 4, start_slots: 4, credit_slots: 1 };
 
 /// What the link has counted, and which peer has died.
 #[derive(Debug, Default)]
 pub struct Calls {
-    /// Calls of [`Link::liveness`].
-    pub liveness: AtomicU64,
-    /// Calls of [`Link::sleep`].
+    /// Calls of [`Link::check_peer`].
+    pub checks: AtomicU64,
+    /// Calls of [`WakeUp::sleep`].
     pub sleeps: AtomicU64,
     /// The number of the peer that has died. 0: none has.
     pub dead: AtomicU32,
@@ -51,25 +51,17 @@ pub fn engine(attached: u32) -> (Engine<StubLink>, Arc<Calls>) {
 }
 
 impl Link for StubLink {
-    fn geometry(&self) -> Geometry {
-        Geometry::SHARED_MEMORY
+    fn properties(&self) -> Properties {
+        Properties { geometry: Geometry::SHARED_MEMORY, ordered: true, reliable: true }
     }
     fn address(&self) -> Address {
         address(u32::MAX)
     }
-    fn connect(&mut self, _: Peer, _: &Address) -> Result<Option<LaneLease>, PeerFault> {
-        Ok(Some(LaneLease { quota: QUOTA, epoch: 1 }))
+    fn connect(&mut self, _: Peer, _: &Address) -> Option<LaneLease> {
+        Some(LaneLease { quota: QUOTA, epoch: 1 })
     }
     fn disconnect(&mut self, _: Peer) {}
-    fn release(&mut self, _: Peer) {}
-    fn maintain(&mut self, _: u64) {}
-    fn overdue_peers(&self) -> Vec<Peer> {
-        Vec::new()
-    }
     fn transmit(&mut self, _: Peer, _: &Packet, _: Option<(&UserMemory, u64)>) {}
-    fn newly_free_slots(&mut self, _: Peer) -> u32 {
-        0
-    }
     fn poll_into(&mut self, _: &mut Packet) -> Option<Polled> {
         self.arrivals.pop_front().map(|arrival| Polled::Other(Box::new(arrival)))
     }
@@ -79,40 +71,25 @@ impl Link for StubLink {
     fn accept(&mut self, _: u32, _: Peer) {}
     fn copy_payload(&self, _: &UserMemory, _: u64, _: u64) {}
     fn retire(&mut self) {}
-    fn copy(
-        &mut self,
-        _: Peer,
-        _: Direction,
-        _: u64,
-        _: &UserMemory,
-        _: u64,
-        _: u64,
-    ) -> Result<CopyStatus, CopyFault> {
-        Ok(CopyStatus::Done)
-    }
-    fn copy_result(&mut self, _: Peer) -> Option<Result<(), CopyFault>> {
-        None
-    }
-    fn help_copy(&mut self, _: Peer) -> bool {
-        false
-    }
-    fn liveness(&mut self, address: &Address) -> Liveness {
-        self.calls.liveness.fetch_add(1, Relaxed);
+    fn check_peer(&mut self, peer: Peer, address: &Address) {
+        self.calls.checks.fetch_add(1, Relaxed);
         self.calls.checked.lock().expect("no panic while checking").push(address.identity());
         let dead = self.calls.dead.load(Relaxed);
-        if dead > 0 && *address == self::address(dead) { Liveness::Dead } else { Liveness::Alive }
+        if dead > 0 && *address == self::address(dead) {
+            self.arrivals.push_back(Arrival::Lost { peer, fault: PeerFault::Died });
+        }
     }
     fn forget(&mut self, _: Peer) {}
+    fn close(&mut self) {}
+    fn abandon(&mut self) {}
+    fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
+        Some(self)
+    }
+}
+
+impl WakeUp for StubLink {
     fn sleep(&mut self, at_most_ns: u64) {
         self.calls.sleeps.fetch_add(1, Relaxed);
         std::thread::sleep(std::time::Duration::from_nanos(at_most_ns));
     }
-    fn process(&self, _: Peer) -> Option<u32> {
-        None
-    }
-    fn mailbox_bytes(&self) -> u64 {
-        0
-    }
-    fn close(&mut self) {}
-    fn abandon(&mut self) {}
 }

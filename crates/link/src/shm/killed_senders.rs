@@ -2,14 +2,14 @@
 //! signals.
 
 use super::outbox::SendStep;
-use super::{SchemeName, ShmLink, ShmOptions};
+use super::{Liveness, SchemeName, ShmLink, ShmOptions};
 use crate::memory::UserMemory;
 use crate::shm::heap_lane::eager;
 use crate::shm::ring::LaneMemory;
 use crate::shm::sync::Ordering;
-use crate::{Arrival, Link, Liveness};
+use crate::{Arrival, LaneReclamation, Link, WakeUp};
 use std::path::Path;
-use weir_proto::Peer;
+use weir_proto::{Peer, PeerFault};
 
 fn options(dir: &Path) -> ShmOptions {
     ShmOptions {
@@ -100,7 +100,7 @@ fn killed_after(dir: &Path, last: SendStep, bytes: u32, earlier: u8, read_before
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mut victim = open(dir);
-        if victim.connect(Peer(0), &address).is_ok() {
+        if victim.attach(Peer(0), &address).is_ok() {
             (0..earlier).for_each(|mark| send(&mut victim, 60, mark));
             let mut payload = vec![0xdd; bytes as usize];
             if let Some(outbox) = &mut victim.outboxes[0] {
@@ -129,7 +129,7 @@ fn killed_after(dir: &Path, last: SendStep, bytes: u32, earlier: u8, read_before
     let mut status = 0;
     // SAFETY: our own child.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    other.connect(Peer(0), &address).expect("connected");
+    other.attach(Peer(0), &address).expect("connected");
     wait_for("attachment", || match reader.poll() {
         Some(Arrival::Attached { lane, .. }) => {
             reader.accept(lane, Peer(2));
@@ -169,7 +169,7 @@ fn a_stopped_sender_does_not_prevent_another_from_waking_the_reader() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let (mut reader, mut stopped, mut other) = (open(dir.path()), open(dir.path()), open(dir.path()));
     for (number, link) in [&mut stopped, &mut other].into_iter().enumerate() {
-        link.connect(Peer(0), &reader.address()).expect("connected");
+        link.attach(Peer(0), &reader.address()).expect("connected");
         let Some(Arrival::Attached { lane, .. }) = reader.poll() else { panic!("no attachment") };
         reader.accept(lane, Peer(number as u32));
     }
@@ -269,6 +269,7 @@ fn detach_if_requested(reader: &mut ShmLink, holder: &mut ShmLink) {
             reader.release(from);
         }
         Some(Arrival::Attached { lane, .. }) => reader.accept(lane, Peer(9)),
+        Some(Arrival::Lost { peer, fault: PeerFault::Died }) => reader.forget(peer), // as a driver does
         None => {}
         other => panic!("{other:?}"),
     }
@@ -286,7 +287,7 @@ fn a_newcomer_killed_at_any_step_of_attaching_keeps_no_lane() {
         let empty = reader.mailbox_bytes();
         let full = matches!(last, Placed | Waiting | Called | Answered | Taken);
         if full {
-            holder.connect(Peer(0), &address).expect("connected").expect("the lane");
+            holder.attach(Peer(0), &address).expect("connected").expect("the lane");
             let Some(Arrival::Attached { lane, .. }) = reader.poll() else { panic!("no attachment") };
             reader.accept(lane, Peer(1));
         }
@@ -312,13 +313,8 @@ fn a_newcomer_killed_at_any_step_of_attaching_keeps_no_lane() {
             if looked.elapsed().as_millis() > 20 {
                 looked = std::time::Instant::now();
                 reader.maintain(u64::MAX);
-                for peer in reader.overdue_peers() {
-                    // As a driver does: check liveness, and forget the dead.
-                    assert_eq!(reader.liveness(&reader.peers[&peer].address.expect("known")), Liveness::Dead);
-                    reader.forget(peer);
-                }
             }
-            late.connect(Peer(0), &address).expect("connected")
+            late.attach(Peer(0), &address).expect("connected")
         });
         assert_eq!(lease.quota.data_slots, 14, "{last:?}");
         send(&mut late, 8, 7);
@@ -348,7 +344,7 @@ fn a_sender_killed_at_any_step_of_detaching_keeps_no_lane() {
         let child = unsafe { libc::fork() };
         if child == 0 {
             let mut victim = open(dir.path());
-            if matches!(victim.connect(Peer(0), &address), Ok(Some(_))) {
+            if matches!(victim.attach(Peer(0), &address), Ok(Some(_))) {
                 send(&mut victim, 8, 1);
                 if let Some(outbox) = &mut victim.outboxes[0] {
                     outbox.send_until(last, &weir_proto::Packet::new(weir_proto::Body::Detach, 0), None);
@@ -374,13 +370,11 @@ fn a_sender_killed_at_any_step_of_detaching_keeps_no_lane() {
                 }
                 None => {
                     reader.maintain(u64::MAX);
-                    for peer in reader.overdue_peers() {
-                        reader.forget(peer);
-                    }
                 }
+                Some(Arrival::Lost { peer, fault: PeerFault::Died }) => reader.forget(peer),
                 other => panic!("{other:?}"),
             }
-            late.connect(Peer(0), &address).expect("connected")
+            late.attach(Peer(0), &address).expect("connected")
         });
         assert_eq!(
             received,

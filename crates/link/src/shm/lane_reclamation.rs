@@ -8,15 +8,15 @@
 //!                                   have filled LEASE_SLOTS slots. None detaches within REQUEST_TIMEOUT: ask one more
 //! no sender waits                -> ask holders that were idle for IDLE_AFTER, while the mailbox is too large
 //! ```
-//! It reads a clock only while a sender waits, and in [`crate::Link::maintain`], which the driver calls a few times a
+//! It reads a clock only while a sender waits, and in [`crate::LaneReclamation::maintain`], which the driver calls a few times a
 //! second.
 
 use super::doorbell::call;
 use super::lane_queue::unclaim;
 use super::layout::{SegmentAddress, lane_state};
 use super::sync::{AtomicU64, Ordering};
-use super::{Lane, ShmLink, segment};
-use crate::{Address, Liveness};
+use super::{Lane, Liveness, Notice, ShmLink, segment};
+use crate::Address;
 use std::time::{Duration, Instant};
 use weir_proto::Peer;
 
@@ -30,7 +30,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_millis(5);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Time after a request without an answer until the sender may be dead.
 const OVERDUE_AFTER: Duration = Duration::from_millis(200);
-/// Bound on the peers that one call of `overdue_peers` returns.
+/// Bound on the peers that one call of `maintain` checks.
 const MAX_OVERDUE_PEERS: usize = 16;
 /// Polls between two checks, while a sender waits.
 const POLLS_PER_CHECK: u32 = 32;
@@ -81,7 +81,7 @@ impl ShmLink {
         if calls & call::AS_SENDER != 0 {
             for (index, outbox) in self.outboxes.iter().enumerate() {
                 if outbox.as_ref().is_some_and(|outbox| outbox.lane().take_detach_request()) {
-                    self.detach_requests.push_back(Peer(index as u32));
+                    self.notices.push_back(Notice::DetachRequested(Peer(index as u32)));
                 }
             }
             self.return_unneeded_lanes();
@@ -199,7 +199,7 @@ impl ShmLink {
         }
     }
 
-    /// See [`crate::Link::maintain`].
+    /// See [`crate::LaneReclamation::maintain`].
     pub(super) fn maintain_lanes(&mut self, keep_bytes: u64) {
         let Some(own) = self.own.clone() else { return };
         let now = Instant::now();

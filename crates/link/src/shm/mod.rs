@@ -39,7 +39,10 @@ mod segment_file;
 pub(crate) mod sync;
 
 use crate::memory::UserMemory;
-use crate::{Address, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Liveness, Polled};
+use crate::{
+    Address, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, FreeSlots, LaneLease, LaneReclamation, Link,
+    Polled, Properties, RemoteCopy, RemoteMemory, WakeUp,
+};
 use doorbell::call;
 use inbox::{Inbox, PollLimits};
 use lane_queue::{Ticket, unclaim};
@@ -73,8 +76,9 @@ use segment_file::{is_no_space, is_not_now};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use sync::Ordering;
-use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
+use weir_proto::{CopyFault, Direction, Packet, Peer, PeerFault, Transfer};
 
 /// The options of a mailbox.
 #[derive(Clone, Debug)]
@@ -107,7 +111,7 @@ pub struct ShmOptions {
     pub full_fences: bool,
     /// Both sides copy a large message, if both wait in the library. This suits ranks with a core each.
     pub cooperative_copy: bool,
-    /// No credits: senders count free slots ([`Link::newly_free_slots`]), and all slots of a lane are data slots.
+    /// No credits: senders count free slots ([`FreeSlots`]), and all slots of a lane are data slots.
     pub conditional: bool,
     /// The scheme. Peers with another one are not connected.
     pub scheme: SchemeName,
@@ -128,6 +132,54 @@ impl ShmError {
     /// Whether memory is short. One process of the job has told the user then how much is needed.
     pub fn is_no_space(&self) -> bool {
         matches!(self, ShmError::System(error) if error.is_no_space())
+    }
+}
+
+/// Whether an endpoint still runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It runs.
+    Alive,
+    /// It closed its mailbox in good order.
+    Closed,
+    /// Its process ended without closing the mailbox.
+    Dead,
+    /// Its segment has no name any more, and this endpoint never mapped it. It was closed, or removed after a death.
+    Unknown,
+    /// It runs, but does not read what this endpoint sends. It found a malformed packet, or it has given this
+    /// endpoint up.
+    Refused,
+}
+
+impl Liveness {
+    /// Why the endpoint is lost. `None`: it is not.
+    fn fault(self) -> Option<PeerFault> {
+        match self {
+            Liveness::Alive => None,
+            Liveness::Closed => Some(PeerFault::Closed),
+            Liveness::Dead => Some(PeerFault::Died),
+            Liveness::Unknown | Liveness::Refused => Some(PeerFault::Unreachable),
+        }
+    }
+}
+
+/// How long a wait for a place in a full queue, or for a lane, lasts at most between two looks.
+const ATTACH_POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Something to report that is in no lane.
+#[derive(Clone, Copy, Debug)]
+enum Notice {
+    /// A peer asks this endpoint to detach.
+    DetachRequested(Peer),
+    /// A peer is lost. It is reported when all arrivals are handled: what the peer sent while it lived is still valid.
+    Lost(Peer, Address, PeerFault),
+}
+
+impl Notice {
+    fn peer(&self) -> Peer {
+        match *self {
+            Notice::DetachRequested(peer) | Notice::Lost(peer, ..) => peer,
+        }
     }
 }
 
@@ -211,8 +263,8 @@ pub struct ShmLink {
     pending_attaches: HashMap<Peer, PendingAttach>,
     /// Places in queues of peers that were forgotten since.
     unneeded_tickets: Vec<(PeerSegment, Ticket)>,
-    /// Peers that ask this endpoint to detach.
-    detach_requests: VecDeque<Peer>,
+    /// What polls return beside the contents of lanes.
+    notices: VecDeque<Notice>,
     /// Number of this endpoint's next lease at any peer.
     next_epoch: u16,
     own: Option<Arc<OwnSegment>>,
@@ -295,7 +347,7 @@ impl ShmLink {
             compatible: HashSet::new(),
             pending_attaches: HashMap::new(),
             unneeded_tickets: Vec::new(),
-            detach_requests: VecDeque::new(),
+            notices: VecDeque::new(),
             next_epoch: 0,
             own: Some(own),
             own_address: SegmentAddress { id: facts.id, key: facts.key },
@@ -404,7 +456,7 @@ impl ShmLink {
             if self.doorbell.called() {
                 self.handle_calls();
             }
-            if let Some(by) = self.detach_requests.pop_front() {
+            if let Some(by) = self.next_detach_request() {
                 return Some(Next::Arrival(Arrival::DetachRequested { by }));
             }
             while let Some(lane) = self.inbox.next_unaccepted_lane() {
@@ -417,9 +469,76 @@ impl ShmLink {
                 return Some(Next::Lane(lane));
             }
             if !self.inbox.has_unaccepted_lanes() && !self.doorbell.called() {
-                return None;
+                return self.next_loss().map(Next::Arrival);
             }
         }
+    }
+
+    fn next_detach_request(&mut self) -> Option<Peer> {
+        let index = self.notices.iter().position(|notice| matches!(notice, Notice::DetachRequested(_)))?;
+        self.notices.remove(index).map(|notice| notice.peer())
+    }
+
+    /// The next lost peer, when nothing else is left to report.
+    fn next_loss(&mut self) -> Option<Arrival> {
+        let Notice::Lost(peer, address, fault) = self.notices.pop_front()? else { return None };
+        // If we know the peer, we distinguish an orderly close from a crash.
+        let fault = match self.liveness_of(Some(peer), &address) {
+            Liveness::Closed => PeerFault::Closed,
+            Liveness::Dead => PeerFault::Died,
+            _ => fault,
+        };
+        Some(Arrival::Lost { peer, fault })
+    }
+
+    /// Reports `peer` as lost after all arrivals.
+    fn note_loss(&mut self, peer: Peer, address: &Address, fault: PeerFault) {
+        if !self.is_noted_as_lost(peer) {
+            self.notices.push_back(Notice::Lost(peer, *address, fault));
+        }
+    }
+
+    fn is_noted_as_lost(&self, peer: Peer) -> bool {
+        self.notices.iter().any(|notice| matches!(*notice, Notice::Lost(lost, ..) if lost == peer))
+    }
+
+    /// Claims a lane at the endpoint at `address`. `None`: the endpoint waits in the queue for a lane.
+    ///
+    /// # Errors
+    /// [`PeerFault`], if the peer is not there, has another version, or no memory is left.
+    pub fn attach(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
+        match self.peers.get(&peer) {
+            // A second lane would break the order of packets, so the first one stays.
+            Some(PeerEntry { lease: Some(lease), address: Some(known), .. }) if known == address => {
+                Ok(Some(*lease))
+            }
+            _ if self.pending_attaches.contains_key(&peer) => self.check_queue(peer, address),
+            _ => self.try_attach(peer, address),
+        }
+    }
+
+    /// Whether the endpoint at `address` runs. Costs one or two system calls.
+    pub fn liveness(&mut self, address: &Address) -> Liveness {
+        let known = self.peers.iter().find(|(_, entry)| entry.address.as_ref() == Some(address));
+        self.liveness_of(known.map(|(&peer, _)| peer), address)
+    }
+
+    /// Whether the endpoint at `address`, called `peer` if it has a number, runs. Costs one or two system calls.
+    fn liveness_of(&mut self, peer: Option<Peer>, address: &Address) -> Liveness {
+        let Some(target) = SegmentAddress::parse(address) else { return Liveness::Unknown };
+        let entry = peer.and_then(|peer| self.peers.get(&peer));
+        let header = entry.and_then(|entry| entry.segment.as_ref()).map(PeerSegment::header);
+        // A peer that has attached has made the same check of its version and scheme.
+        let is_attached = entry.is_some_and(|entry| entry.segment.is_some() || entry.lane.is_some());
+        let found = segment::liveness(&self.locks, &target, header);
+        if found != Liveness::Alive {
+            return found;
+        }
+        let gave_up = |peer| self.is_refused(peer) || self.has_abandoned_us(peer);
+        if peer.is_some_and(gave_up) || !is_attached && !self.is_compatible(&target) {
+            return Liveness::Refused;
+        }
+        found
     }
 
     /// Stops reading `lane`.
@@ -460,15 +579,8 @@ impl ShmLink {
     }
 
     /// Copies, or starts a cooperative copy.
-    fn start_copy(
-        &mut self,
-        peer: Peer,
-        direction: Direction,
-        address: u64,
-        memory: &UserMemory,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<CopyStatus, CopyFault> {
+    fn start_copy(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<CopyStatus, CopyFault> {
+        let RemoteCopy { transfer, peer, direction, address, offset, bytes } = *copy;
         let (cross_memory, pid, namespace) = (self.cross_memory, self.pid, self.pid_namespace);
         let facts = *self.segment_of(peer)?.facts();
         if facts.pid_namespace != namespace || !cross_memory {
@@ -476,8 +588,12 @@ impl ShmLink {
         }
         if facts.pid == pid {
             cross_memory::copy_inside(direction, address, memory, offset, bytes)?;
-        } else if self.cooperative_copy && bytes >= COOPERATIVE_COPY_BYTES && direction == Direction::Get {
-            return self.copy_cooperatively(peer, facts.pid, address, memory, offset, bytes);
+        } else if let Some(transfer) = transfer
+            && self.cooperative_copy
+            && bytes >= COOPERATIVE_COPY_BYTES
+            && direction == Direction::Get
+        {
+            return self.copy_cooperatively(transfer, facts.pid, copy, memory);
         } else {
             cross_memory::copy_across(facts.pid, direction, address, memory, offset, bytes)?;
         }
@@ -485,7 +601,7 @@ impl ShmLink {
     }
 
     /// `None`: the peer runs, but this process cannot open its segment for the moment, or waits in its queue.
-    fn try_connect(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
+    fn try_attach(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
         let target = SegmentAddress::parse(address).ok_or(PeerFault::Unreachable)?;
         let segment = match PeerSegment::open(&self.locks, &target) {
             Ok(segment) => segment,
@@ -663,23 +779,22 @@ impl ShmLink {
 }
 
 impl Link for ShmLink {
-    fn geometry(&self) -> Geometry {
-        GEOMETRY
+    fn properties(&self) -> Properties {
+        Properties { geometry: GEOMETRY, ordered: true, reliable: true }
     }
 
     fn address(&self) -> Address {
         self.own_address.address()
     }
 
-    fn connect(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
-        match self.peers.get(&peer) {
-            // A second lane would break the order of packets, so the first one stays.
-            Some(PeerEntry { lease: Some(lease), address: Some(known), .. }) if known == address => {
-                Ok(Some(*lease))
-            }
-            _ if self.pending_attaches.contains_key(&peer) => self.check_queue(peer, address),
-            _ => self.try_connect(peer, address),
+    fn connect(&mut self, peer: Peer, address: &Address) -> Option<LaneLease> {
+        if self.is_noted_as_lost(peer) {
+            return None;
         }
+        self.attach(peer, address).unwrap_or_else(|fault| {
+            self.note_loss(peer, address, fault);
+            None
+        })
     }
 
     fn disconnect(&mut self, to: Peer) {
@@ -696,18 +811,11 @@ impl Link for ShmLink {
         }
     }
 
-    fn newly_free_slots(&mut self, to: Peer) -> u32 {
-        match self.outboxes.get_mut(to.0 as usize) {
-            Some(Some(outbox)) => outbox.newly_free_slots(),
-            _ => 0,
-        }
-    }
-
     #[inline(always)]
     fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
         assert!(self.current.is_none(), "poll was called before the last packet was retired");
         let fast = self.reclamation.has_no_waiters()
-            && self.detach_requests.is_empty()
+            && self.notices.is_empty()
             && self.inbox.only_polled_lanes_matter(&self.doorbell);
         let lane = if fast {
             self.inbox.next_polled()?
@@ -726,14 +834,14 @@ impl Link for ShmLink {
             Err(ring::MalformedPacket) => {
                 diagnostics::report_malformed(ring::header_fault(&self.head));
                 self.refuse_lane(lane);
-                Some(Polled::Other(Box::new(Arrival::Malformed { from })))
+                Some(Polled::Other(Box::new(Arrival::Lost { peer: from, fault: PeerFault::Malformed })))
             }
         }
     }
 
     #[inline]
     fn may_have_arrivals(&self) -> bool {
-        !self.detach_requests.is_empty() || self.inbox.may_have_arrivals(&self.doorbell)
+        !self.notices.is_empty() || self.inbox.may_have_arrivals(&self.doorbell)
     }
 
     fn accept(&mut self, lane: u32, peer: Peer) {
@@ -779,74 +887,10 @@ impl Link for ShmLink {
         }
     }
 
-    fn copy(
-        &mut self,
-        peer: Peer,
-        direction: Direction,
-        address: u64,
-        memory: &UserMemory,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<CopyStatus, CopyFault> {
-        match self.start_copy(peer, direction, address, memory, offset, bytes) {
-            Ok(CopyStatus::Pending) => Ok(CopyStatus::Pending),
-            result => self.check_open(peer, result),
+    fn check_peer(&mut self, peer: Peer, address: &Address) {
+        if let Some(fault) = self.liveness_of(Some(peer), address).fault() {
+            self.note_loss(peer, address, fault);
         }
-    }
-
-    fn copy_result(&mut self, peer: Peer) -> Option<Result<(), CopyFault>> {
-        let Some(copy) = self.pending_copies.get_mut(&peer) else {
-            return Some(Err(CopyFault::Gone));
-        };
-        let result = copy.result()?;
-        self.pending_copies.remove(&peer);
-        Some(self.check_open(peer, result.and_then(|()| self.check_source_valid(peer))))
-    }
-
-    #[inline]
-    fn help_copy(&mut self, peer: Peer) -> bool {
-        let Some(Some(outbox)) = self.outboxes.get(peer.0 as usize) else { return false };
-        let cooperative_copy = &outbox.lane().control().copy.0;
-        cooperative_copy.is_open() && self.help_slow_path(peer, cooperative_copy)
-    }
-
-    fn liveness(&mut self, address: &Address) -> Liveness {
-        let Some(target) = SegmentAddress::parse(address) else { return Liveness::Unknown };
-        let known = self.peers.iter().find(|(_, entry)| entry.address.as_ref() == Some(address));
-        let header = known.and_then(|(_, entry)| entry.segment.as_ref()).map(PeerSegment::header);
-        let found = segment::liveness(&self.locks, &target, header);
-        // A peer that has attached has made the same check.
-        let is_attached = known.is_some_and(|(_, entry)| entry.segment.is_some() || entry.lane.is_some());
-        let known = known.map(|(&peer, _)| peer);
-        if found == Liveness::Alive && !is_attached && !self.is_compatible(&target) {
-            return Liveness::Refused;
-        }
-        let Some(peer) = known else { return found };
-        if found == Liveness::Alive && (self.is_refused(peer) || self.has_abandoned_us(peer)) {
-            return Liveness::Refused;
-        }
-        found
-    }
-
-    fn release(&mut self, peer: Peer) {
-        let entry = self.peer_entry(peer);
-        let (Some(lane), Some(address)) = (entry.lane.take(), entry.address) else { return };
-        // A peer that has detached has written all its pieces. The next sender in this lane reuses these words.
-        if let Some(copy) = self.pending_copies.get_mut(&peer) {
-            copy.result();
-        }
-        self.inbox.close_lane(lane);
-        self.free_lane(lane, true);
-        self.claimants.remove(&address);
-        self.unpark_lanes(&address);
-    }
-
-    fn maintain(&mut self, keep_bytes: u64) {
-        self.maintain_lanes(keep_bytes);
-    }
-
-    fn overdue_peers(&self) -> Vec<Peer> {
-        self.peers_overdue_to_detach()
     }
 
     fn forget(&mut self, peer: Peer) {
@@ -856,14 +900,14 @@ impl Link for ShmLink {
         if let Some(PendingAttach { segment, ticket: Some(ticket) }) = self.pending_attaches.remove(&peer) {
             self.unneeded_tickets.push((segment, ticket));
         }
-        self.detach_requests.retain(|asked| *asked != peer);
+        self.notices.retain(|notice| notice.peer() != peer);
         self.finish_pending_copy(peer);
         let entry = self.peer_entry(peer);
         let (lane, address) = (entry.lane, entry.address);
         if let Some(lane) = lane {
             self.refuse_lane(lane);
             // Check while the header is mapped, because the name may be gone.
-            if address.is_some_and(|address| Self::has_ended(self.liveness(&address))) {
+            if address.is_some_and(|address| Self::has_ended(self.liveness_of(Some(peer), &address))) {
                 self.free_lane(lane, false);
             }
         }
@@ -877,8 +921,9 @@ impl Link for ShmLink {
         entry.segment = None;
     }
 
-    fn sleep(&mut self, at_most_ns: u64) {
-        self.inbox.sleep(&self.doorbell, at_most_ns);
+    fn deadline(&self, now: Instant) -> Option<Instant> {
+        // A lane that becomes free is announced. A place in a full queue that becomes free is not.
+        (!self.pending_attaches.is_empty()).then(|| now + ATTACH_POLL_INTERVAL)
     }
 
     fn process(&self, peer: Peer) -> Option<u32> {
@@ -898,6 +943,91 @@ impl Link for ShmLink {
 
     fn abandon(&mut self) {
         self.end(OwnSegment::abandon);
+    }
+
+    #[inline]
+    fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {
+        Some(self)
+    }
+
+    #[inline]
+    fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
+        Some(self)
+    }
+
+    #[inline]
+    fn lane_reclamation(&mut self) -> Option<&mut dyn LaneReclamation> {
+        Some(self)
+    }
+
+    #[inline]
+    fn free_slots(&mut self) -> Option<&mut dyn FreeSlots> {
+        Some(self)
+    }
+}
+
+impl RemoteMemory for ShmLink {
+    fn copy(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<CopyStatus, CopyFault> {
+        match self.start_copy(copy, memory) {
+            Ok(CopyStatus::Pending) => Ok(CopyStatus::Pending),
+            result => self.check_open(copy.peer, result),
+        }
+    }
+
+    fn next_result(&mut self) -> Option<(Transfer, Result<(), CopyFault>)> {
+        let ended = |(&peer, copy): (&Peer, &mut PendingCopy)| Some((peer, copy.transfer(), copy.result()?));
+        let (peer, transfer, result) = self.pending_copies.iter_mut().find_map(ended)?;
+        self.pending_copies.remove(&peer);
+        let result = result.and_then(|()| self.check_source_valid(peer));
+        Some((transfer, self.check_open(peer, result)))
+    }
+
+    #[inline]
+    fn help_copy(&mut self, peer: Peer) -> bool {
+        let Some(Some(outbox)) = self.outboxes.get(peer.0 as usize) else { return false };
+        let cooperative_copy = &outbox.lane().control().copy.0;
+        cooperative_copy.is_open() && self.help_slow_path(peer, cooperative_copy)
+    }
+}
+
+impl WakeUp for ShmLink {
+    fn sleep(&mut self, at_most_ns: u64) {
+        if self.notices.is_empty() {
+            self.inbox.sleep(&self.doorbell, at_most_ns);
+        }
+    }
+}
+
+impl LaneReclamation for ShmLink {
+    fn release(&mut self, peer: Peer) {
+        let entry = self.peer_entry(peer);
+        let (Some(lane), Some(address)) = (entry.lane.take(), entry.address) else { return };
+        // A peer that has detached has written all its pieces. The next sender in this lane reuses these words.
+        if let Some(copy) = self.pending_copies.get_mut(&peer) {
+            copy.result();
+        }
+        self.inbox.close_lane(lane);
+        self.free_lane(lane, true);
+        self.claimants.remove(&address);
+        self.unpark_lanes(&address);
+    }
+
+    fn maintain(&mut self, keep_bytes: u64) {
+        self.maintain_lanes(keep_bytes);
+        for peer in self.peers_overdue_to_detach() {
+            if let Some(address) = self.peers.get(&peer).and_then(|entry| entry.address) {
+                self.check_peer(peer, &address);
+            }
+        }
+    }
+}
+
+impl FreeSlots for ShmLink {
+    fn newly_free_slots(&mut self, to: Peer) -> u32 {
+        match self.outboxes.get_mut(to.0 as usize) {
+            Some(Some(outbox)) => outbox.newly_free_slots(),
+            _ => 0,
+        }
     }
 }
 

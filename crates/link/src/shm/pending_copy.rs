@@ -9,9 +9,9 @@ use super::ring::LaneMemory;
 use super::segment::PeerSegment;
 use super::{ShmLink, cross_memory, sync};
 use crate::memory::UserMemory;
-use crate::{CopyStatus, Link};
+use crate::{CopyStatus, RemoteCopy};
 use std::time::{Duration, Instant};
-use weir_proto::{CopyFault, Direction, Peer};
+use weir_proto::{CopyFault, Direction, Peer, Transfer};
 
 /// Polls for the helper's last pieces before the copy becomes pending: some 20 us.
 const POLLS: u32 = 500;
@@ -21,6 +21,7 @@ const HELPER_TIMEOUT: Duration = Duration::from_millis(100);
 /// The rest of a copy that the receiver makes together with the peer.
 #[derive(Debug)]
 pub(super) struct PendingCopy {
+    transfer: Transfer,
     lane: MappedLane,
     offer: Offer,
     pid: u32,
@@ -39,6 +40,11 @@ impl PendingCopy {
             let (from, to) = (self.address.wrapping_add(offset), self.offset + offset);
             self.result = cross_memory::copy_across(self.pid, Direction::Get, from, &self.memory, to, bytes);
         }
+    }
+
+    /// Its name.
+    pub fn transfer(&self) -> Transfer {
+        self.transfer
     }
 
     /// The result, once nothing is copied any more. `None`: the helper still copies.
@@ -70,16 +76,15 @@ impl ShmLink {
         if self.abandoned(peer) || self.is_refused(peer) { Err(CopyFault::Gone) } else { Ok(()) }
     }
 
-    /// Copies from `address` in process `pid`. `peer` may take pieces of the copy.
+    /// Gets from process `pid`. The peer may take pieces of the copy.
     pub(super) fn copy_cooperatively(
         &mut self,
-        peer: Peer,
+        transfer: Transfer,
         pid: u32,
-        address: u64,
+        copy: &RemoteCopy,
         memory: &UserMemory,
-        offset: u64,
-        bytes: u64,
     ) -> Result<CopyStatus, CopyFault> {
+        let RemoteCopy { peer, address, offset, bytes, .. } = *copy;
         let lane = self.peers.get(&peer).and_then(|entry| entry.lane);
         let reader = lane.and_then(|lane| self.inbox.reader(lane));
         let start = memory.contiguous_address();
@@ -93,7 +98,7 @@ impl ShmLink {
         let offer = lane.control().copy.0.offer(address, start as u64 + offset, bytes);
         let memory = memory.view();
         let mut copy =
-            PendingCopy { lane, offer, pid, address, memory, offset, result: Ok(()), ended: false };
+            PendingCopy { transfer, lane, offer, pid, address, memory, offset, result: Ok(()), ended: false };
         while let Some(part) = copy.lane.control().copy.0.take(&mut copy.offer) {
             copy.read(part);
         }
@@ -126,7 +131,7 @@ impl ShmLink {
         let deadline = Instant::now() + HELPER_TIMEOUT;
         while copy.result().is_none() && Instant::now() < deadline {
             let address = self.peers.get(&peer).and_then(|entry| entry.address);
-            if address.is_none_or(|address| Self::has_ended(self.liveness(&address))) {
+            if address.is_none_or(|address| Self::has_ended(self.liveness_of(Some(peer), &address))) {
                 return;
             }
             sync::yield_now();

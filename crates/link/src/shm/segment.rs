@@ -17,6 +17,7 @@
 //! **Forks.** A child has a copy of its parent's list, but owns nothing in it. The list holds the process id of its
 //! owner. In any other process it counts as empty, and nothing is unlinked or closed there.
 
+use super::Liveness;
 use super::lane_queue;
 use super::layout::{
     CLAIMS_BYTES, CLAIMS_PER_PART, FACTS_BYTES, Facts, HEADER_BYTES, LayoutError, SegmentAddress, Shape,
@@ -28,7 +29,6 @@ use super::segment_file::{
     SystemError, allocate, attempt, create_in_directory, create_in_memory, is_locked, lock, open_existing,
     read_facts, release, uid,
 };
-use crate::Liveness;
 use core::ops::Deref;
 use std::fs::File;
 use std::io;

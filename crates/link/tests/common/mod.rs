@@ -4,8 +4,8 @@
 use std::path::Path;
 use weir_link::memory::UserMemory;
 use weir_link::shm::{SchemeName, ShmLink, ShmOptions};
-use weir_link::{Address, Arrival, LaneLease, Link, Quota};
-use weir_proto::{Body, Packet, Peer, PeerFault, Space};
+use weir_link::{Address, Arrival, CopyStatus, LaneLease, Link, Quota, RemoteCopy, RemoteMemory};
+use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault, Space, Transfer};
 
 pub fn options(dir: &Path) -> ShmOptions {
     ShmOptions {
@@ -96,6 +96,20 @@ pub fn accept(link: &mut ShmLink, peer: Peer) -> Address {
 /// The quota of a sender that got its lane at once.
 pub fn quota(connected: Result<Option<LaneLease>, PeerFault>) -> Quota {
     connected.expect("connected").expect("a lane").quota
+}
+
+/// Copies in the call, or starts a copy with the name 7.
+pub fn copy(
+    link: &mut ShmLink,
+    peer: Peer,
+    direction: Direction,
+    address: u64,
+    memory: &UserMemory,
+    offset: u64,
+    bytes: u64,
+) -> Result<CopyStatus, CopyFault> {
+    let transfer = Some(Transfer(7));
+    link.copy(&RemoteCopy { transfer, peer, direction, address, offset, bytes }, memory)
 }
 
 /// Sends `Detach` and ends the lease.

@@ -1,0 +1,73 @@
+//! Capabilities: what only some links can do.
+
+use crate::memory::UserMemory;
+use weir_proto::{CopyFault, Direction, Peer, Transfer};
+
+/// The state of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyStatus {
+    /// All bytes are copied.
+    Done,
+    /// The link or the peer still copies. Ask [`RemoteMemory::next_result`].
+    Pending,
+}
+
+/// Copies of fewer bytes are made by one side alone. Unit: bytes.
+pub const COOPERATIVE_COPY_BYTES: u64 = 128 << 10;
+
+/// A copy between memory of this endpoint and memory of a peer's process.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteCopy {
+    /// Names the copy in its result. `None`: the copy must end in the call.
+    pub transfer: Option<Transfer>,
+    /// The peer.
+    pub peer: Peer,
+    /// From the peer or to it.
+    pub direction: Direction,
+    /// Where the bytes are in the peer's process.
+    pub address: u64,
+    /// Where they are in our memory.
+    pub offset: u64,
+    /// Unit: bytes.
+    pub bytes: u64,
+}
+
+/// Access to the memory of peers. Several copies with a peer can be pending.
+pub trait RemoteMemory {
+    /// Copies between `memory` and the memory of the peer's process. The peer may copy a part
+    /// ([`RemoteMemory::help_copy`]).
+    ///
+    /// # Errors
+    /// [`CopyFault`].
+    fn copy(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<CopyStatus, CopyFault>;
+
+    /// The result of a pending copy that has ended. Each is returned once. Copies with peers that were forgotten have
+    /// none.
+    fn next_result(&mut self) -> Option<(Transfer, Result<(), CopyFault>)>;
+
+    /// Copies a part of what `peer` copies from this endpoint, if it does. Returns whether it does.
+    fn help_copy(&mut self, peer: Peer) -> bool;
+}
+
+/// Something to sleep on.
+pub trait WakeUp {
+    /// Sleeps until something arrives, at most `at_most_ns`. Returns at once if something has arrived. No wake-up is
+    /// lost.
+    fn sleep(&mut self, at_most_ns: u64);
+}
+
+/// Lanes that are taken back from idle senders, and assigned to waiting ones.
+pub trait LaneReclamation {
+    /// Frees the lane of `peer` in this mailbox. The caller has retired its `Detach`.
+    fn release(&mut self, peer: Peer);
+
+    /// Call this a few times a second. Looks after senders that wait for a lane here. Asks idle senders to detach
+    /// while this mailbox occupies more than `keep_bytes`. Checks senders that do not answer.
+    fn maintain(&mut self, keep_bytes: u64);
+}
+
+/// Free slots at peers, for schemes without credits.
+pub trait FreeSlots {
+    /// Slots at `to` that have become free since the last call. The first call counts all slots of the lane.
+    fn newly_free_slots(&mut self, to: Peer) -> u32;
+}
