@@ -10,8 +10,8 @@ use std::time::Instant as Clock;
 use weir_link::memory::UserMemory;
 use weir_link::{COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Quota, RemoteCopy};
 use weir_proto::{
-    CopyFault, Destination, Driver, Envelope, Event, Instant, MemoryCopy, MessageId, Outcome, Packet, Peer,
-    PeerFault, Request, Source, Space, Timer, TimerQueue, Transfer,
+    CopyFault, Destination, Driver, Envelope, Event, Instant, LinkBusy, MemoryCopy, MessageId, Outcome,
+    Packet, Peer, PeerFault, Request, Source, Space, Timer, TimerQueue, Transfer,
 };
 
 use crate::addresses::AddressTable;
@@ -163,7 +163,7 @@ impl<L: Link> Io<L> {
 
     /// [`Link::transmit`] of a packet whose payload is not in the posted buffer.
     #[inline(never)]
-    fn transmit_held(&mut self, to: Peer, packet: &Packet, payload: Source) {
+    fn transmit_held(&mut self, to: Peer, packet: &Packet, payload: Source) -> Result<(), LinkBusy> {
         if let Source::Bounce { transfer, offset } = payload
             && packet.payload_bytes > 0
         {
@@ -179,7 +179,7 @@ impl<L: Link> Io<L> {
             }
             Source::Region { key, offset } => regions.get(&key).map(|memory| (memory, offset)),
         };
-        link.transmit(to, packet, from);
+        link.transmit(to, packet, from)
     }
 }
 
@@ -258,12 +258,12 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     }
 
     #[inline(always)]
-    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) {
+    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) -> Result<(), LinkBusy> {
         let EventDriver { io, posted, .. } = self;
         match payload {
             Source::Request { request: POSTED, offset } => {
                 let memory = posted.as_ref().map(|posted| (&*posted.memory, offset));
-                io.link.transmit(to, packet, memory.filter(|_| packet.payload_bytes > 0));
+                io.link.transmit(to, packet, memory.filter(|_| packet.payload_bytes > 0))
             }
             _ => io.transmit_held(to, packet, payload),
         }
@@ -292,9 +292,7 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     }
 
     fn free_lane(&mut self, peer: Peer) {
-        if let Some(lanes) = self.io.link.lane_reclamation() {
-            lanes.release(peer);
-        }
+        self.io.link.release(peer);
     }
 
     fn ask_room(&mut self, to: Peer, at_once: bool) {

@@ -275,6 +275,25 @@ impl Engine<ShmLink> {
     /// # Errors
     /// [`OpenError`]; nothing is left behind.
     pub fn open(settings: &Settings, peers: u32, several_threads: bool) -> Result<Engine, OpenError> {
+        Engine::open_over(settings, peers, several_threads, |link| link)
+    }
+}
+
+fn cannot_write(directory: &std::path::Path) -> impl Fn(std::io::Error) -> OpenError {
+    move |source| OpenError::System { what: format!("cannot write to {}", directory.display()), source }
+}
+
+impl<L: Link> Engine<L> {
+    /// [`Engine::open`] over the link that `make` makes of the mailbox in shared memory.
+    ///
+    /// # Errors
+    /// As for [`Engine::open`].
+    pub fn open_over(
+        settings: &Settings,
+        peers: u32,
+        several_threads: bool,
+        make: impl FnOnce(ShmLink) -> L,
+    ) -> Result<Engine<L>, OpenError> {
         let space = weir_link::shm::file_system_space(&settings.shm_dir);
         let (plan, place) = settings.placed(peers, space, weir_link::shm::has_unlimited_memory)?;
         // Peers of a shared-memory link are all on this node.
@@ -295,7 +314,7 @@ impl Engine<ShmLink> {
             conditional: !settings.scheme.grants(),
             scheme: weir_link::shm::SchemeName::new(config::flow_word(settings.scheme)),
         };
-        let link = ShmLink::open(&options)?;
+        let link = make(ShmLink::open(&options)?);
         let mut engine =
             Engine::with_link_among(link, settings, &plan.region, peers, oversubscribed, several_threads);
         if let Some(directory) = &settings.stats_dir {
@@ -313,13 +332,7 @@ impl Engine<ShmLink> {
         }
         Ok(engine)
     }
-}
 
-fn cannot_write(directory: &std::path::Path) -> impl Fn(std::io::Error) -> OpenError {
-    move |source| OpenError::System { what: format!("cannot write to {}", directory.display()), source }
-}
-
-impl<L: Link> Engine<L> {
     /// Opens an endpoint over any link, whose lanes fit `region`. Other arguments as for [`Engine::open`].
     pub fn with_link(
         link: L,

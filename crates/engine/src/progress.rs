@@ -320,6 +320,7 @@ impl<L: Link> Engine<L> {
                 self.handle(Event::Attached { peer, quota_slots, start_slots, epoch });
             }
             Arrival::DetachRequested { by } => self.handle(Event::DetachRequested { peer: by }),
+            Arrival::Ready { peer } => self.handle(Event::LinkReady { peer }),
             Arrival::Lost { peer, fault } => self.handle(Event::Lost { peer, fault }),
         }
     }

@@ -58,9 +58,6 @@ pub trait WakeUp {
 
 /// Lanes that are taken back from idle senders, and assigned to waiting ones.
 pub trait LaneReclamation {
-    /// Frees the lane of `peer` in this mailbox. The caller has retired its `Detach`.
-    fn release(&mut self, peer: Peer);
-
     /// Call this a few times a second. Looks after senders that wait for a lane here. Asks idle senders to detach
     /// while this mailbox occupies more than `keep_bytes`. Checks senders that do not answer.
     fn maintain(&mut self, keep_bytes: u64);

@@ -11,6 +11,7 @@ pub mod biased_lock;
 pub mod cores;
 pub mod counted_heap;
 pub mod counter_page;
+pub mod faulty;
 pub mod membarrier;
 pub mod memory;
 pub mod page_allocator;

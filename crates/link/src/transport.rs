@@ -11,7 +11,7 @@
 use crate::memory::UserMemory;
 use crate::{Address, FreeSlots, LaneReclamation, RemoteMemory, WakeUp};
 use std::time::Instant;
-use weir_proto::{Body, Geometry, Packet, Peer, PeerFault};
+use weir_proto::{Body, Geometry, LinkBusy, Packet, Peer, PeerFault};
 
 /// The slots that a sender can own in a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +71,11 @@ pub enum Arrival {
         /// The mailbox's owner.
         by: Peer,
     },
+    /// The link takes packets to this peer again, after [`LinkBusy`].
+    Ready {
+        /// The peer.
+        peer: Peer,
+    },
     /// The peer has ended, cannot be reached, or has sent a malformed packet. All valid packets that it sent before have
     /// been polled. Answer with [`Link::forget`].
     Lost {
@@ -112,7 +117,15 @@ pub trait Link: Send {
 
     /// Writes `packet` and its payload (from `memory`, at `offset`) to a connected peer, and wakes that peer if it
     /// sleeps. Never waits. The caller owns the slots, by credit or by [`FreeSlots`].
-    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Option<(&UserMemory, u64)>);
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: the link takes nothing for this peer now, and has kept nothing. [`Arrival::Ready`] follows.
+    fn transmit(
+        &mut self,
+        to: Peer,
+        packet: &Packet,
+        payload: Option<(&UserMemory, u64)>,
+    ) -> Result<(), LinkBusy>;
 
     /// The next arrival, or `None`. Packets that this endpoint has sent to itself come first. The others follow in
     /// fair order.
@@ -132,6 +145,9 @@ pub trait Link: Send {
 
     /// Names the sender of a lane that was reported as [`Arrival::Attached`].
     fn accept(&mut self, lane: u32, peer: Peer);
+
+    /// Frees the lane of `peer` in this mailbox. The caller has retired its `Detach`.
+    fn release(&mut self, peer: Peer);
 
     /// Copies the first `bytes` payload bytes of the last polled packet to `memory` at `offset`.
     fn copy_payload(&self, memory: &UserMemory, offset: u64, bytes: u64);

@@ -93,8 +93,8 @@ fn the_lane_is_full_after_quota_and_credit_packets() {
         for number in 0..64 {
             send(&mut a, Peer(0), number, &[number as u8]);
         }
-        a.transmit(Peer(0), &credit, None);
-        a.transmit(Peer(0), &credit, None);
+        a.transmit(Peer(0), &credit, None).expect("never busy");
+        a.transmit(Peer(0), &credit, None).expect("never busy");
         for number in 0..64 {
             assert_eq!(receive(&mut b), (Peer(0), number, vec![number as u8]));
         }
@@ -246,7 +246,8 @@ fn a_full_lane_has_a_slot_for_detach_and_the_next_lease_keeps_the_order() {
             for number in 0..quota.data_slots {
                 send(&mut a, Peer(0), number.into(), &[round]);
             }
-            (0..quota.credit_slots).for_each(|_| a.transmit(Peer(0), &Packet::new(Body::Credit, 0), None));
+            (0..quota.credit_slots)
+                .for_each(|_| a.transmit(Peer(0), &Packet::new(Body::Credit, 0), None).expect("never busy"));
             detach(&mut a, Peer(0));
             // The next lease begins before b has read anything of this one.
             a.attach(Peer(0), &b.address()).expect("connected").expect("a lane");

@@ -112,8 +112,27 @@ impl Counters {
     /// Counts a packet by its kind, except credit packets, which are counted with their credits.
     #[inline]
     pub(crate) fn count_kind(&mut self, body: &Body) {
-        let count = match body {
-            Body::Eager { .. } | Body::Credit => return,
+        if let Some(count) = self.count_of_kind(body) {
+            *count += 1;
+        }
+    }
+
+    /// A counted packet of `slots` slots has not left. `Detach` and credit packets count by kind after they have left.
+    #[cold]
+    pub(crate) fn uncount(&mut self, body: &Body, slots: u32) {
+        self.packets_sent -= 1;
+        self.slots_sent -= u64::from(slots);
+        if !body.is_free()
+            && let Some(count) = self.count_of_kind(body)
+        {
+            *count -= 1;
+        }
+    }
+
+    #[inline]
+    fn count_of_kind(&mut self, body: &Body) -> Option<&mut u64> {
+        Some(match body {
+            Body::Eager { .. } | Body::Credit => return None,
             Body::More { .. } => &mut self.more_packets_sent,
             Body::Rendezvous { .. } => &mut self.rendezvous_packets_sent,
             Body::Finished { .. } => &mut self.finished_packets_sent,
@@ -128,8 +147,7 @@ impl Counters {
             | Body::Detach
             | Body::ReturnRequest
             | Body::ReturnResponse { .. } => &mut self.control_packets_sent,
-        };
-        *count += 1;
+        })
     }
 
     /// Packets sent, by kind, in the order of [`PACKET_KINDS`]. Their sum is [`Counters::packets_sent`].

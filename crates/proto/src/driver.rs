@@ -17,6 +17,10 @@ use crate::packet::Packet;
 use crate::time::Instant;
 use crate::timers::Timer;
 
+/// The link takes no packet to this peer now, and has kept nothing of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkBusy;
+
 /// Performs what the endpoint decides, in the order of the calls. Calls name payload by request, transfer, message or
 /// region. A driver that has an answer to a call reports it as an event after `handle` has returned.
 pub trait Driver {
@@ -51,8 +55,11 @@ pub trait Driver {
     fn connect(&mut self, to: Peer);
 
     /// Put `packet` on the link, with `packet.payload_bytes` bytes from `payload`. The endpoint has credits for the
-    /// slots, so the packet always fits.
-    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source);
+    /// slots, so the packet always fits at the receiver.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: the link takes nothing for `to` now. The driver reports `LinkReady` when it does.
+    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) -> Result<(), LinkBusy>;
 
     /// The next packet to `to` announces the `bytes` bytes that `payload` names, as `transfer`. Returns the address at
     /// which the peer may read or write them; 0: it cannot, and packets carry them.
@@ -193,7 +200,7 @@ impl<D: Driver + ?Sized> Driver for &mut D {
         hold(request: Request, announced: bool) -> Request;
         may_exceed_bounce_limit(to: Peer, held: u32) -> bool;
         connect(to: Peer);
-        transmit(to: Peer, packet: &Packet, payload: Source);
+        transmit(to: Peer, packet: &Packet, payload: Source) -> Result<(), LinkBusy>;
         announce(to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> u64;
         announcement_arrived(from: Peer, address: u64, bytes: u64);
         announcements_ended(peer: Peer, first: Transfer, count: u32);
@@ -229,12 +236,32 @@ pub struct Recorder<'actions> {
     early: bool,
     /// Credits are due that an early driver has deferred.
     pub deferred_credits: bool,
+    /// Packets that the link takes before it is busy. `None`: it is never busy.
+    takes_packets: Option<u32>,
+    /// Peers to which the link has refused a packet.
+    pub refused: Vec<Peer>,
 }
 
 impl<'actions> Recorder<'actions> {
     /// Appends to `actions`. Events happen at `now`.
     pub fn new(now: Instant, actions: &'actions mut Vec<Action>) -> Recorder<'actions> {
-        Recorder { now, actions, early: false, deferred_credits: false }
+        Recorder {
+            now,
+            actions,
+            early: false,
+            deferred_credits: false,
+            takes_packets: None,
+            refused: Vec::new(),
+        }
+    }
+
+    /// The same with a link that takes `packets` packets and is busy then.
+    pub fn with_busy_link(
+        now: Instant,
+        actions: &'actions mut Vec<Action>,
+        packets: u32,
+    ) -> Recorder<'actions> {
+        Recorder { takes_packets: Some(packets), ..Recorder::new(now, actions) }
     }
 
     /// The same before the time of the events, see [`Driver::acts_early`]. It defers credits.
@@ -261,8 +288,16 @@ impl Driver for Recorder<'_> {
         self.actions.push(Action::Connect { to });
     }
 
-    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) {
+    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) -> Result<(), LinkBusy> {
+        if let Some(packets) = &mut self.takes_packets {
+            let Some(left) = packets.checked_sub(1) else {
+                self.refused.push(to);
+                return Err(LinkBusy);
+            };
+            *packets = left;
+        }
         self.actions.push(Action::Transmit { to, packet: *packet, payload });
+        Ok(())
     }
 
     fn disconnect(&mut self, to: Peer) {

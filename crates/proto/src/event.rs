@@ -101,6 +101,11 @@ pub enum Event<'packet> {
         /// The peer.
         peer: Peer,
     },
+    /// The link takes packets to `peer` again, after [`crate::LinkBusy`].
+    LinkReady {
+        /// The peer.
+        peer: Peer,
+    },
     /// `peer` is dead, unreachable or closed. Nothing more arrives from it.
     Lost {
         /// The peer.

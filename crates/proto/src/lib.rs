@@ -30,7 +30,7 @@ pub use config::{
     MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED, Scheme,
 };
 pub use counters::{Counters, PACKET_KINDS};
-pub use driver::{Driver, Recorder};
+pub use driver::{Driver, LinkBusy, Recorder};
 #[cfg(feature = "explore")]
 pub use endpoint::canonical;
 pub use endpoint::receiver_memory::{unexpected_block_bytes, unexpected_cost_bytes};

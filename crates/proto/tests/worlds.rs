@@ -16,7 +16,7 @@ use weir_proto::{
     AttachPolicy, Command, DataRegion, Geometry, Growth, Outcome, Pattern, Peer, ReceiveCommand,
     RemoteCommand, Scheme, SendCommand, SendLevel, Space,
 };
-use world::{Plan, World};
+use world::{Plan, World, with_busy_links};
 
 /// All completion levels, from weakest to strongest.
 const LEVELS: [SendLevel; 4] =
@@ -725,4 +725,29 @@ fn remote_reads_and_writes_stay_within_their_region() {
 #[test]
 fn no_rank_waits_for_a_crashed_rank() {
     run("no_rank_waits_for_a_crashed_rank", 3000, crash_world);
+}
+
+#[test]
+fn legal_programs_complete_over_busy_links() {
+    let refusals = std::cell::Cell::new(0);
+    run("legal_programs_complete_over_busy_links", 2000, |seed| {
+        with_busy_links(seed, || {
+            let mut rng = Rng::with_seed(seed);
+            let plan = plan(&mut rng);
+            let world = world_of(plan, rng, false);
+            refusals.set(refusals.get() + world.refusals);
+            world.trace
+        })
+    });
+    assert!(refusals.get() > 0, "no packet was refused");
+}
+
+#[test]
+fn memory_and_losses_are_as_promised_over_busy_links() {
+    let seen = std::cell::RefCell::new(Seen::default());
+    run("memory_and_losses_are_as_promised_over_busy_links", 500, |seed| {
+        with_busy_links(seed, || {
+            flood_world(seed, &mut seen.borrow_mut()) ^ remote_world(seed) ^ crash_world(seed)
+        })
+    });
 }

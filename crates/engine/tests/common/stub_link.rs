@@ -8,7 +8,7 @@ use weir_engine::Engine;
 use weir_engine::config::Settings;
 use weir_link::memory::UserMemory;
 use weir_link::{ADDRESS_BYTES, Address, Arrival, LaneLease, Link, Polled, Properties, Quota, WakeUp};
-use weir_proto::{DataRegion, Geometry, Packet, Peer, PeerFault, Scheme};
+use weir_proto::{DataRegion, Geometry, LinkBusy, Packet, Peer, PeerFault, Scheme};
 
 const QUOTA: Quota = Quota { data_slots: 4, start_slots: 4, credit_slots: 1 };
 
@@ -61,7 +61,9 @@ impl Link for StubLink {
         Some(LaneLease { quota: QUOTA, epoch: 1 })
     }
     fn disconnect(&mut self, _: Peer) {}
-    fn transmit(&mut self, _: Peer, _: &Packet, _: Option<(&UserMemory, u64)>) {}
+    fn transmit(&mut self, _: Peer, _: &Packet, _: Option<(&UserMemory, u64)>) -> Result<(), LinkBusy> {
+        Ok(())
+    }
     fn poll_into(&mut self, _: &mut Packet) -> Option<Polled> {
         self.arrivals.pop_front().map(|arrival| Polled::Other(Box::new(arrival)))
     }
@@ -69,6 +71,7 @@ impl Link for StubLink {
         !self.arrivals.is_empty()
     }
     fn accept(&mut self, _: u32, _: Peer) {}
+    fn release(&mut self, _: Peer) {}
     fn copy_payload(&self, _: &UserMemory, _: u64, _: u64) {}
     fn retire(&mut self) {}
     fn check_peer(&mut self, peer: Peer, address: &Address) {

@@ -52,7 +52,7 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 fn send(link: &mut ShmLink, bytes: u32, mark: u8) {
     let mut payload = vec![mark; bytes as usize];
-    link.transmit(Peer(0), &eager(bytes), Some((&memory(&mut payload), 0)));
+    link.transmit(Peer(0), &eager(bytes), Some((&memory(&mut payload), 0))).expect("never busy");
 }
 
 fn receive(link: &mut ShmLink) -> Option<(Peer, Vec<u8>)> {
@@ -259,7 +259,7 @@ fn attach_until(link: &mut ShmLink, address: &crate::Address, last: AttachStep) 
 /// Lets `holder` detach if it is asked to, and frees its lane.
 fn detach_if_requested(reader: &mut ShmLink, holder: &mut ShmLink) {
     if let Some(Arrival::DetachRequested { by }) = holder.poll() {
-        holder.transmit(by, &weir_proto::Packet::new(weir_proto::Body::Detach, 0), None);
+        holder.transmit(by, &weir_proto::Packet::new(weir_proto::Body::Detach, 0), None).expect("never busy");
         holder.disconnect(by);
     }
     match reader.poll() {

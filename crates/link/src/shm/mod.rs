@@ -78,7 +78,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sync::Ordering;
-use weir_proto::{CopyFault, Direction, Packet, Peer, PeerFault, Transfer};
+use weir_proto::{CopyFault, Direction, LinkBusy, Packet, Peer, PeerFault, Transfer};
 
 /// The options of a mailbox.
 #[derive(Clone, Debug)]
@@ -805,10 +805,16 @@ impl Link for ShmLink {
     }
 
     #[inline(always)]
-    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
+    fn transmit(
+        &mut self,
+        to: Peer,
+        packet: &Packet,
+        payload: Option<(&UserMemory, u64)>,
+    ) -> Result<(), LinkBusy> {
         if let Some(Some(outbox)) = self.outboxes.get_mut(to.0 as usize) {
             outbox.send(packet, payload);
         }
+        Ok(())
     }
 
     #[inline(always)]
@@ -866,6 +872,19 @@ impl Link for ShmLink {
                 entry.segment = segment;
             }
         }
+    }
+
+    fn release(&mut self, peer: Peer) {
+        let entry = self.peer_entry(peer);
+        let (Some(lane), Some(address)) = (entry.lane.take(), entry.address) else { return };
+        // A peer that has detached has written all its pieces. The next sender in this lane reuses these words.
+        if let Some(copy) = self.pending_copies.get_mut(&peer) {
+            copy.result();
+        }
+        self.inbox.close_lane(lane);
+        self.free_lane(lane, true);
+        self.claimants.remove(&address);
+        self.unpark_lanes(&address);
     }
 
     #[inline(always)]
@@ -999,19 +1018,6 @@ impl WakeUp for ShmLink {
 }
 
 impl LaneReclamation for ShmLink {
-    fn release(&mut self, peer: Peer) {
-        let entry = self.peer_entry(peer);
-        let (Some(lane), Some(address)) = (entry.lane.take(), entry.address) else { return };
-        // A peer that has detached has written all its pieces. The next sender in this lane reuses these words.
-        if let Some(copy) = self.pending_copies.get_mut(&peer) {
-            copy.result();
-        }
-        self.inbox.close_lane(lane);
-        self.free_lane(lane, true);
-        self.claimants.remove(&address);
-        self.unpark_lanes(&address);
-    }
-
     fn maintain(&mut self, keep_bytes: u64) {
         self.maintain_lanes(keep_bytes);
         for peer in self.peers_overdue_to_detach() {

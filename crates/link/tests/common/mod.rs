@@ -54,7 +54,7 @@ pub fn memory(bytes: &mut [u8]) -> UserMemory {
 
 pub fn send(link: &mut ShmLink, to: Peer, tag: u64, bytes: &[u8]) {
     let mut copy = bytes.to_vec();
-    link.transmit(to, &eager(bytes.len() as u32, tag), Some((&memory(&mut copy), 0)));
+    link.transmit(to, &eager(bytes.len() as u32, tag), Some((&memory(&mut copy), 0))).expect("never busy");
 }
 
 /// Polls until something arrives. Panics after 20 s.
@@ -114,7 +114,7 @@ pub fn copy(
 
 /// Sends `Detach` and ends the lease.
 pub fn detach(link: &mut ShmLink, to: Peer) {
-    link.transmit(to, &Packet::new(Body::Detach, 0), None);
+    link.transmit(to, &Packet::new(Body::Detach, 0), None).expect("never busy");
     link.disconnect(to);
 }
 

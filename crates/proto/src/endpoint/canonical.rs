@@ -253,6 +253,7 @@ impl PeerEntry {
         let nothing = PendingWork::default();
         let PendingWork {
             backlog,
+            busy_link,
             compulsory,
             stalled_since: _, // counted, not used
             stalled_ns: _,    // the same
@@ -261,7 +262,10 @@ impl PeerEntry {
             bounce_buffers,
             acks,
         } = pending.as_deref().unwrap_or(&nothing);
-        assert!(*bounce_buffers == 0 && acks.is_empty(), "exploration has no canonical form for {self:?}");
+        assert!(
+            *bounce_buffers == 0 && acks.is_empty() && !busy_link.busy,
+            "exploration has no canonical form for {self:?}"
+        );
         match outbound {
             Outbound::Absent => words.push(0),
             Outbound::Connecting => words.push(1),

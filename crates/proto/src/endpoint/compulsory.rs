@@ -132,24 +132,32 @@ pub(super) fn send<D: Driver>(
     };
     let compulsory = &mut pending.compulsory;
     while sender.credits() > 0 && compulsory.waits() {
+        let mut returned = 0;
         let body = if compulsory.request {
-            (compulsory.request, compulsory.unanswered) = (false, true);
-            counters.return_requests_sent += 1;
             Body::ReturnRequest
         } else if compulsory.unanswered && pool.breaks(Mutant::ResponsesWaitForResponses) {
             return;
         } else {
-            compulsory.response = false;
             // The amount is that of now, not that of the request: credits may have been spent since.
-            let now = sender.excess(state.path.credit_slots).unwrap_or(0);
-            sender.spend(now);
-            counters.credits_given_back += u64::from(now);
-            Body::ReturnResponse { credits: compulsory.fixed.take().unwrap_or(now) }
+            returned = sender.excess(state.path.credit_slots).unwrap_or(0);
+            Body::ReturnResponse { credits: compulsory.fixed.unwrap_or(returned) }
         };
-        sender.spend(1);
         let grants = &mut state.path.grants;
         let packet = grants.control_packet(&config.geometry, body, 0, marks, pool, counters);
-        driver.transmit(to, &packet, Source::None);
+        if driver.transmit(to, &packet, Source::None).is_err() {
+            counters.uncount(&body, 1);
+            pending.busy_link.busy = true;
+            return;
+        }
+        sender.spend(returned);
+        sender.spend(1);
+        if let Body::ReturnRequest = body {
+            (compulsory.request, compulsory.unanswered) = (false, true);
+            counters.return_requests_sent += 1;
+        } else {
+            (compulsory.response, compulsory.fixed) = (false, None);
+            counters.credits_given_back += u64::from(returned);
+        }
     }
 }
 

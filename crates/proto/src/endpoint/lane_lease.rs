@@ -158,6 +158,9 @@ impl Endpoint {
         state.path.grants.leases.begin_incoming(epoch);
         state.path.grants.receiver = Some(flow::Receiver::new(config, peer, quota_slots, start_slots, pool));
         state.path.grants.credit_packets_read = 0;
+        if let Some(pending) = &mut state.pending {
+            pending.busy_link.credit = false; // it was for the earlier lease
+        }
         self.owned(start_slots);
         self.reserve(peer, quota_slots);
     }
@@ -168,11 +171,18 @@ impl Endpoint {
         if !matches!(state.path.outbound, Outbound::Connected(_)) {
             return; // asked twice, or lost
         }
+        if let Some(pending) = state.pending.as_deref_mut().filter(|pending| pending.busy_link.busy) {
+            pending.busy_link.detach = true; // `Detach` is the last packet, behind what the link has refused
+            return;
+        }
         let (over_limit, counters) = (self.budget.is_over_limit(), &mut self.counters);
+        let packet = state.path.grants.free_packet(Body::Detach, over_limit, &self.pool, counters);
+        if driver.transmit(peer, &packet, Source::None).is_err() {
+            self.detach_refused(peer, &packet);
+            return;
+        }
         counters.count_kind(&Body::Detach);
         counters.lanes_returned += 1;
-        let packet = state.path.grants.free_packet(Body::Detach, over_limit, &self.pool, counters);
-        driver.transmit(peer, &packet, Source::None);
         driver.disconnect(peer);
         rnr::end_wait(&mut state.path, peer, driver);
         // The reservation there is for one lease, and we may have missed what the peer said in it.
@@ -205,6 +215,7 @@ impl Endpoint {
         }
         if let Some(pending) = &mut state.pending {
             pending.compulsory.peer_detached();
+            pending.busy_link.credit = false;
         }
         state.path.grants.credit_packets_read = 0;
         let reserved = state.reserved.take();

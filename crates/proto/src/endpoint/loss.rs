@@ -5,6 +5,7 @@
 
 use alloc::vec::Vec;
 
+use super::busy_link::BusyLink;
 use super::compulsory::Compulsory;
 use super::peers::EntryRef;
 use super::pending::Backlog;
@@ -34,6 +35,7 @@ impl Endpoint {
         if let Some(pending) = state.pending.as_deref_mut() {
             undelivered = pending.bounce_buffers;
             pending.stalled_since = None;
+            pending.busy_link = BusyLink::default();
             pending.compulsory = Compulsory::default();
             backlog = core::mem::take(&mut pending.backlog);
         }
@@ -124,7 +126,7 @@ impl Endpoint {
             _ => false,
         };
         let Endpoint { peers, transfers, backlogged, .. } = self;
-        if let Some(PendingWork { backlog, .. }) = peers[from.0 as usize].pending.as_deref_mut() {
+        if let Some(PendingWork { backlog, busy_link, .. }) = peers[from.0 as usize].pending.as_deref_mut() {
             if let Some(entry) = backlog.front_mut()
                 && entry.sent > 0
                 && let EntryKind::Eager { acknowledge: Some(transfer), .. } = entry.kind
@@ -135,6 +137,10 @@ impl Endpoint {
             let before = backlog.len();
             backlog.retain(|entry| !void(entry));
             *backlogged -= (before - backlog.len()) as u32;
+            if busy_link.busy && backlog.is_empty() {
+                // The refused packet would have carried totals that count as granted. `Detach` carries them.
+                busy_link.detach = true;
+            }
         }
         self.free_bounce_buffers(from, driver);
         for transfer in self.transfers.with_peer(from) {

@@ -10,6 +10,7 @@
 //! at the peer: handle(Arrived { Eager })              driver.deliver_packet(3, 8 bytes), driver.retire()
 //! ```
 
+mod busy_link;
 #[cfg(feature = "explore")]
 pub mod canonical;
 mod compulsory;
@@ -96,6 +97,12 @@ impl PeerEntry {
     #[inline]
     fn has_backlog(&self) -> bool {
         self.pending.as_deref().is_some_and(|pending| !pending.backlog.is_empty())
+    }
+
+    /// Whether a message to it must wait behind others or for the link.
+    #[inline]
+    fn must_queue(&self) -> bool {
+        self.pending.as_deref().is_some_and(PendingWork::must_queue)
     }
 
     /// Whether nothing waits to be sent to it, with or without credit.
@@ -267,6 +274,7 @@ impl Endpoint {
             Event::Room { peer, slots } => self.room_answered(peer, slots, driver),
             Event::CopyDone { transfer, result } => self.copy_done(transfer, result, driver),
             Event::CreditsDue { peer } => self.return_credits(peer, driver),
+            Event::LinkReady { peer } => self.link_ready(peer, driver),
             Event::Lost { peer, fault } => self.lose(peer, fault, driver),
             Event::TimerExpired(Timer { peer, purpose: Purpose::Rnr }) => self.retry(peer, driver),
             Event::Idle => self.flush_acks(driver),
@@ -325,7 +333,7 @@ impl Endpoint {
         let slots = whole / u64::from(geometry.slot_bytes) + 2 * packets;
         match self.peers.full_entry(peer.0 as usize) {
             Some(state @ PeerEntry { path: Path { outbound: Outbound::Connected(sender), .. }, .. }) => {
-                u64::from(sender.credits()) < slots || state.has_backlog()
+                u64::from(sender.credits()) < slots || state.must_queue()
             }
             Some(_) => true,
             None => self.peers.compact_room(peer.0 as usize).is_none_or(|room| u64::from(room) < slots),

@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
+use super::busy_link::BusyLink;
 use super::compulsory::Compulsory;
 use super::receiver_memory::PendingAcks;
 use super::sending::BacklogEntry;
@@ -73,6 +74,8 @@ impl Backlog {
 pub(super) struct PendingWork {
     /// The entries that wait to be sent, in order.
     pub backlog: Backlog,
+    /// What waits for a busy link.
+    pub busy_link: BusyLink,
     /// Compulsory returns, which leave before the backlog.
     pub compulsory: Compulsory,
     /// Since when the head of the backlog waits for credit.
@@ -96,9 +99,16 @@ impl PendingWork {
         self.backlog.is_empty() && !self.acks.is_due() && !self.compulsory.waits()
     }
 
+    /// Whether a message must wait behind others or for the link.
+    #[inline]
+    pub fn must_queue(&self) -> bool {
+        !self.backlog.is_empty() || self.busy_link.busy
+    }
+
     /// Whether no event is expected.
     pub fn is_idle(&self) -> bool {
         self.backlog.is_empty()
+            && !self.busy_link.busy
             && !self.compulsory.is_pending()
             && self.acks.is_idle()
             && self.bounce_buffers == 0

@@ -366,17 +366,22 @@ impl PendingAcks {
         }
     }
 
-    /// The next range: its first name, and its length.
+    /// The first range: its first name, and its length.
     #[inline]
-    pub fn next(&mut self) -> Option<(Transfer, u32)> {
-        let (first, count) = self.ranges.pop_front()?;
+    pub fn first(&self) -> Option<(Transfer, u32)> {
+        self.ranges.front().map(|&(first, count)| (Transfer(first), count))
+    }
+
+    /// Removes the first range.
+    #[inline]
+    pub fn remove_first(&mut self) {
+        self.ranges.pop_front();
         if self.ranges.is_empty() {
             (self.bounce_buffers, self.copied_bytes, self.due) = (0, 0, false);
             if self.ranges.capacity() > 1024 {
                 self.ranges = VecDeque::new();
             }
         }
-        Some((Transfer(first), count))
     }
 }
 

@@ -152,19 +152,27 @@ impl Endpoint {
         let Some(packet) = self.single_packet(to, space, tag, data, bytes, level) else {
             return self.send_out_of_line(send, driver);
         };
-        driver.transmit(to, &packet, Source::Request { request, offset: 0 });
+        if driver.transmit(to, &packet, Source::Request { request, offset: 0 }).is_err() {
+            return self.single_packet_refused(send, &packet, driver);
+        }
         driver.complete_posted(request, Outcome::Done);
         Ok(())
     }
 
     #[inline(never)]
-    fn send_out_of_line<D: Driver>(&mut self, send: SendCommand, mut driver: D) -> Result<(), Refusal> {
+    pub(super) fn send_out_of_line<D: Driver>(
+        &mut self,
+        send: SendCommand,
+        mut driver: D,
+    ) -> Result<(), Refusal> {
         let SendCommand { request, to, space, tag, data, bytes, level } = send;
         if let Some((mut packet, transfer)) = self.forced_rendezvous(to, space, tag, data, bytes, level) {
             driver.fill_bounce(transfer, request);
             let payload = Source::Bounce { transfer, offset: 0 };
             packet.body.set_address(driver.announce(to, transfer, payload, bytes));
-            driver.transmit(to, &packet, payload);
+            if driver.transmit(to, &packet, payload).is_err() {
+                self.forced_rendezvous_refused(to, &packet, transfer, &mut driver);
+            }
             driver.complete_posted(request, Outcome::Done);
             return Ok(());
         }
@@ -260,7 +268,7 @@ impl Endpoint {
     ) -> Option<Packet> {
         let Endpoint { config, peers, counters, pool, budget, one_packet_bytes, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
-        let waits = state.has_backlog() || (state.path.rendezvous_only && bytes > 0);
+        let waits = state.must_queue() || (state.path.rendezvous_only && bytes > 0);
         let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         if bytes > *one_packet_bytes || level == SendLevel::Matched || waits {
             return None;
@@ -298,7 +306,7 @@ impl Endpoint {
         if !state.path.rendezvous_only || bytes == 0 {
             return None;
         }
-        let waits = state.has_backlog() || state.is_due();
+        let waits = state.must_queue() || state.is_due();
         let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         let leaves = !waits && sender.credits() > 0;
         let copied =
@@ -385,7 +393,11 @@ impl Endpoint {
             ..
         } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
-        if state.pending.as_deref().is_some_and(|pending| pending.compulsory.waits()) {
+        if state
+            .pending
+            .as_deref()
+            .is_some_and(|pending| pending.compulsory.waits() && !pending.busy_link.busy)
+        {
             let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
             compulsory::send(config, state, to, marks, pool, counters, driver);
         }
@@ -394,6 +406,9 @@ impl Endpoint {
             state.path.backlog_waited = false;
             return;
         };
+        if pending.busy_link.busy {
+            return;
+        }
         loop {
             if pending.backlog.is_empty() && !pending.acks.is_due() {
                 state.path.backlog_waited = false;
@@ -426,13 +441,18 @@ impl Endpoint {
             let marks =
                 Marks { rendezvous_only: budget.is_over_limit(), backlogged: state.path.backlog_waited };
             if pending.acks.is_due()
-                && let Some((transfer, count)) = pending.acks.next()
+                && let Some((transfer, count)) = pending.acks.first()
             {
-                sender.spend(1);
                 let body = Body::Finished { transfer, count, refused: false };
                 let grants = &mut state.path.grants;
                 let packet = grants.control_packet(&config.geometry, body, 0, marks, pool, counters);
-                driver.transmit(to, &packet, Source::None);
+                if driver.transmit(to, &packet, Source::None).is_err() {
+                    counters.uncount(&body, 1);
+                    pending.busy_link.busy = true;
+                    return;
+                }
+                sender.spend(1);
+                pending.acks.remove_first();
                 continue;
             }
             let Some(entry) = pending.backlog.front_mut() else { return };
@@ -467,7 +487,6 @@ impl Endpoint {
                 }
             }
             let (payload_bytes, slots, mut body) = entry.cut(&config.geometry, credits);
-            sender.spend(slots);
             let payload = match entry.payload {
                 Source::Request { request, offset } => {
                     Source::Request { request, offset: offset + entry.sent }
@@ -488,15 +507,24 @@ impl Endpoint {
                 }
                 _ => {}
             }
-            entry.sent += u64::from(payload_bytes);
-            let finished = entry.sent == entry.bytes;
+            let sent = entry.sent + u64::from(payload_bytes);
+            let finished = sent == entry.bytes;
             counters.count_kind(&body);
             let grants = &mut state.path.grants;
             let used_bytes = config.geometry.header_bytes(&body) + payload_bytes;
             let granted_total =
                 grants.piggyback(&config.geometry, used_bytes, slots, finished, pool, counters);
             let packet = grants.header(body, payload_bytes, entry.number, granted_total, marks);
-            driver.transmit(to, &packet, payload);
+            if driver.transmit(to, &packet, payload).is_err() {
+                if let Body::Rendezvous { transfer, .. } = body {
+                    driver.announcements_ended(to, transfer, 1); // it is announced again
+                }
+                counters.uncount(&body, slots);
+                pending.busy_link.busy = true;
+                return;
+            }
+            sender.spend(slots);
+            entry.sent = sent;
             if let Some(transfer) = entry.kind.own_transfer() {
                 transfers.packet_left(transfer, to, finished);
             }
@@ -524,14 +552,13 @@ impl Endpoint {
     /// Returns credits to `to` explicitly, if they are due. Credit packets cost no credit and never wait behind data.
     #[inline]
     pub(super) fn return_credits<D: Driver>(&mut self, to: Peer, driver: &mut D) {
-        let Endpoint { config, peers, counters, pool, budget, .. } = self;
-        let Some(Path { outbound, grants, credit_slots, .. }) =
-            peers.get_mut(to.0 as usize).map(|state| &mut state.path)
-        else {
-            return;
-        };
+        let Endpoint { config, peers, counters, pool, .. } = self;
+        let Some(state) = peers.get_mut(to.0 as usize) else { return };
+        let busy = state.is_link_busy();
+        let Path { outbound, grants, credit_slots, .. } = &mut state.path;
         let Some(receiver) = &mut grants.receiver else { return };
         match outbound {
+            Outbound::Connected(_) if busy => return, // a grant waits until the link is ready
             Outbound::Connected(_) => {}
             Outbound::Absent if config.scheme.grants() => {
                 // The first credits to a peer that we have nothing to send to: we need a lane to it.
@@ -544,10 +571,7 @@ impl Endpoint {
         #[cfg(feature = "explore")]
         let credit_slots = if self.relies_on_thresholds { &u16::MAX } else { credit_slots };
         let Some(credits) = receiver.grant((*credit_slots).into(), pool) else { return };
-        grants.leases.credit_packet_sent();
-        counters.credit_packets_sent += 1;
         counters.explicit_credits_sent += u64::from(credits);
-        let packet = grants.free_packet(Body::Credit, budget.is_over_limit(), pool, counters);
-        driver.transmit(to, &packet, Source::None);
+        self.send_credit_packet(to, driver);
     }
 }

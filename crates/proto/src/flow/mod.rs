@@ -116,6 +116,15 @@ impl Sender {
         }
     }
 
+    /// Takes back `slots` spent credits: the packet has not left.
+    #[cold]
+    pub fn refund(&mut self, slots: u32) {
+        match self.credited() {
+            Some(credits) => credits.refund(slots),
+            None => self.found_room(slots),
+        }
+    }
+
     /// The credit calculator, in schemes with credits.
     #[inline(always)]
     fn credited(&mut self) -> Option<&mut static_credits::Sender> {

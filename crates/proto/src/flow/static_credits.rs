@@ -60,6 +60,12 @@ impl Sender {
         true
     }
 
+    /// Takes back `slots` spent credits.
+    pub(super) fn refund(&mut self, slots: u32) {
+        assert!(slots <= self.quota_slots - self.credits, "refund of {slots} credits that were not spent");
+        self.credits += slots;
+    }
+
     /// Applies a granted total.
     ///
     /// # Errors

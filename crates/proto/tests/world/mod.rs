@@ -3,6 +3,7 @@
 //! It performs actions as any driver must. It checks from outside that every packet finds a free slot (I1), that credit
 //! packets fit into their slots (I2), and that nothing is left at the end.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_proto::{
@@ -107,6 +108,7 @@ enum Candidate {
     Room,
     Request,
     Timer,
+    LinkReady,
 }
 
 #[derive(Debug)]
@@ -135,6 +137,18 @@ pub struct TestRank {
     slots: BTreeMap<Peer, u32>,
 }
 
+thread_local! {
+    static BUSY_LINKS: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Runs `work`. In its worlds links are busy at random, by `seed`.
+pub fn with_busy_links<R>(seed: u64, work: impl FnOnce() -> R) -> R {
+    BUSY_LINKS.set(Some(seed));
+    let result = work();
+    BUSY_LINKS.set(None);
+    result
+}
+
 pub struct World {
     pub plan: Plan,
     pub ranks: Vec<TestRank>,
@@ -146,6 +160,12 @@ pub struct World {
     pub trace: u64,
     /// All actions with their endpoint, if requested.
     pub record: Option<Vec<(u32, Action)>>,
+    /// Links are busy at random: the state of the generator.
+    busy_links: Option<u64>,
+    /// Pairs (endpoint, peer): the link of the endpoint has refused a packet to the peer.
+    refused: BTreeSet<(u32, u32)>,
+    /// Packets that links have refused.
+    pub refusals: u64,
     /// Packets that set `rendezvous_only` after one that did not, and the other way round.
     pub switched_on: u64,
     pub switched_off: u64,
@@ -180,6 +200,9 @@ impl World {
             now: Instant(0),
             trace: 0,
             record: None,
+            busy_links: BUSY_LINKS.get(),
+            refused: BTreeSet::new(),
+            refusals: 0,
             switched_on: 0,
             switched_off: 0,
         }
@@ -259,6 +282,9 @@ impl World {
         let waits = |rank: &TestRank| !rank.dead && !rank.timers.is_empty();
         let waiting = (0..).zip(&self.ranks).filter(|(_, rank)| waits(rank));
         candidates.extend(waiting.map(|(index, _)| (Candidate::Timer, index, index)));
+        let alive = |&&(from, _): &&(u32, u32)| !self.ranks[from as usize].dead;
+        candidates
+            .extend(self.refused.iter().filter(alive).map(|&(from, to)| (Candidate::LinkReady, from, to)));
         if candidates.is_empty() {
             return false;
         }
@@ -297,6 +323,10 @@ impl World {
                 self.handle(from, Event::Room { peer: Peer(to), slots: free });
             }
             Candidate::Request => self.request_detach(from, to),
+            Candidate::LinkReady => {
+                self.refused.remove(&(from, to));
+                self.handle(from, Event::LinkReady { peer: Peer(to) });
+            }
         }
         true
     }
@@ -418,8 +448,16 @@ impl World {
                 Event::Arrived { from, .. } => Some(from.0),
                 _ => None,
             };
-            let driver = Recorder::new(self.now, &mut actions);
-            self.ranks[rank as usize].machine.handle(event, driver).expect("within the bounds");
+            let mut driver = match self.next_busy_link() {
+                Some(packets) => Recorder::with_busy_link(self.now, &mut actions, packets),
+                None => Recorder::new(self.now, &mut actions),
+            };
+            self.ranks[rank as usize].machine.handle(event, &mut driver).expect("within the bounds");
+            self.refusals += driver.refused.len() as u64;
+            for to in driver.refused {
+                let again = !self.refused.insert((rank, to.0));
+                assert!(!again, "a packet to {to:?} before the link was ready");
+            }
             let mut retired = 0;
             for action in actions.drain(..) {
                 retired += u32::from(action == Action::Retire);
@@ -434,6 +472,14 @@ impl World {
             self.check_pool(rank);
             next = self.ranks[rank as usize].events.pop_front();
         }
+    }
+
+    /// Packets that the link takes in the next event. `None`: all.
+    fn next_busy_link(&mut self) -> Option<u32> {
+        let state = self.busy_links.as_mut()?;
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let packets = (*state >> 33) % 5;
+        (packets < 4).then_some(packets as u32)
     }
 
     /// Checks I1, I3 and I6 by the machine's totals, and I1 by the lanes. With equal settings the thresholds alone keep

@@ -1,0 +1,188 @@
+//! A link that refuses packets and loses peers by a script, around any other link, for tests.
+//!
+//! ```text
+//! transmit(0, packet)      the script says Refuse { polls: 2 }: LinkBusy
+//! transmit(0, packet)      LinkBusy, without asking the script
+//! poll_into                what the inner link has; after two polls Ready { peer: 0 }
+//! ```
+//! Nothing is lost except packets to a peer that the script kills. So a reliable link stays reliable.
+
+use crate::memory::UserMemory;
+use crate::{
+    Address, Arrival, FreeSlots, LaneLease, LaneReclamation, Link, Polled, Properties, RemoteMemory, WakeUp,
+};
+use std::time::Instant;
+use weir_proto::{LinkBusy, Packet, Peer, PeerFault};
+
+/// What happens to a packet instead of its transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The link is busy for so many polls.
+    Refuse {
+        /// Unit: polls.
+        polls: u32,
+    },
+    /// The receiver dies: it is reported as lost when all arrivals are handled.
+    Kill,
+}
+
+/// Decides about each packet that the inner link could take.
+pub type Script = Box<dyn FnMut(Peer, &Packet) -> Option<Fault> + Send>;
+
+/// See the head of this file.
+pub struct Faulty<L> {
+    link: L,
+    script: Script,
+    /// Peers for which the link is busy, and for how many polls.
+    busy: Vec<(Peer, u32)>,
+    /// Peers that the script has killed, and whether that was reported.
+    killed: Vec<(Peer, bool)>,
+}
+
+impl<L: Link> Faulty<L> {
+    /// Wraps `link`.
+    pub fn new(link: L, script: Script) -> Faulty<L> {
+        Faulty { link, script, busy: Vec::new(), killed: Vec::new() }
+    }
+
+    fn is_killed(&self, peer: Peer) -> bool {
+        self.killed.iter().any(|(killed, _)| *killed == peer)
+    }
+
+    fn has_loss_to_report(&self) -> bool {
+        self.killed.iter().any(|(_, reported)| !reported)
+    }
+
+    /// A peer for which the link is not busy any more after this poll.
+    fn next_ready(&mut self) -> Option<Peer> {
+        self.busy.iter_mut().for_each(|(_, polls)| *polls = polls.saturating_sub(1));
+        let index = self.busy.iter().position(|(_, polls)| *polls == 0)?;
+        Some(self.busy.remove(index).0)
+    }
+
+    fn next_loss(&mut self) -> Option<Peer> {
+        let (peer, reported) = self.killed.iter_mut().find(|(_, reported)| !reported)?;
+        *reported = true;
+        Some(*peer)
+    }
+}
+
+impl<L: Link> Link for Faulty<L> {
+    fn properties(&self) -> Properties {
+        self.link.properties()
+    }
+
+    fn address(&self) -> Address {
+        self.link.address()
+    }
+
+    fn connect(&mut self, peer: Peer, address: &Address) -> Option<LaneLease> {
+        self.link.connect(peer, address)
+    }
+
+    fn disconnect(&mut self, to: Peer) {
+        self.link.disconnect(to);
+    }
+
+    fn transmit(
+        &mut self,
+        to: Peer,
+        packet: &Packet,
+        payload: Option<(&UserMemory, u64)>,
+    ) -> Result<(), LinkBusy> {
+        if self.is_killed(to) {
+            return Ok(());
+        }
+        if self.busy.iter().any(|(busy, _)| *busy == to) {
+            return Err(LinkBusy);
+        }
+        match (self.script)(to, packet) {
+            None => self.link.transmit(to, packet, payload),
+            Some(Fault::Refuse { polls }) => {
+                self.busy.push((to, polls.max(1)));
+                Err(LinkBusy)
+            }
+            Some(Fault::Kill) => {
+                self.killed.push((to, false));
+                Ok(())
+            }
+        }
+    }
+
+    fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
+        if let Some(peer) = self.next_ready() {
+            return Some(Polled::Other(Box::new(Arrival::Ready { peer })));
+        }
+        if let Some(polled) = self.link.poll_into(packet) {
+            return Some(polled);
+        }
+        let peer = self.next_loss()?;
+        Some(Polled::Other(Box::new(Arrival::Lost { peer, fault: PeerFault::Died })))
+    }
+
+    fn may_have_arrivals(&self) -> bool {
+        !self.busy.is_empty() || self.has_loss_to_report() || self.link.may_have_arrivals()
+    }
+
+    fn accept(&mut self, lane: u32, peer: Peer) {
+        self.link.accept(lane, peer);
+    }
+
+    fn release(&mut self, peer: Peer) {
+        self.link.release(peer);
+    }
+
+    fn copy_payload(&self, memory: &UserMemory, offset: u64, bytes: u64) {
+        self.link.copy_payload(memory, offset, bytes);
+    }
+
+    fn retire(&mut self) {
+        self.link.retire();
+    }
+
+    fn check_peer(&mut self, peer: Peer, address: &Address) {
+        self.link.check_peer(peer, address);
+    }
+
+    fn forget(&mut self, peer: Peer) {
+        self.busy.retain(|(busy, _)| *busy != peer);
+        self.link.forget(peer);
+    }
+
+    fn deadline(&self, now: Instant) -> Option<Instant> {
+        let own = (!self.busy.is_empty() || self.has_loss_to_report()).then_some(now);
+        own.or_else(|| self.link.deadline(now))
+    }
+
+    fn process(&self, peer: Peer) -> Option<u32> {
+        self.link.process(peer)
+    }
+
+    fn mailbox_bytes(&self) -> u64 {
+        self.link.mailbox_bytes()
+    }
+
+    fn close(&mut self) {
+        self.link.close();
+    }
+
+    fn abandon(&mut self) {
+        self.link.abandon();
+    }
+
+    fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {
+        self.link.remote_memory()
+    }
+
+    fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
+        self.link.wake_up()
+    }
+
+    fn lane_reclamation(&mut self) -> Option<&mut dyn LaneReclamation> {
+        self.link.lane_reclamation()
+    }
+
+    fn free_slots(&mut self) -> Option<&mut dyn FreeSlots> {
+        self.link.free_slots()
+    }
+}
