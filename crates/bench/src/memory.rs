@@ -5,7 +5,7 @@
 //! thread has allocated since before the first address, and shared memory of its mailbox. The active peers run in
 //! another thread. It counts again when idle peers have returned their lanes.
 //!
-//! Expected for each idle peer: its address (32 B), 1 to 2 B to count its insertions (4 B), 5 to 12 B to find it.
+//! Expected for each idle peer: its address (64 B), 1 to 2 B to count its insertions (4 B), 5 to 12 B to find it.
 //! Expected for each active peer: a lane (68 KiB with 1024 slots, 20 KiB with 256) and less than 4 KiB of heap. Five
 //! sizes take some 20 s.
 
@@ -19,7 +19,7 @@ use weir_engine::config::Settings;
 use weir_engine::{Engine, Post, SendArguments};
 use weir_link::counted_heap::in_use_bytes;
 use weir_link::memory::OwnedMemory;
-use weir_link::{ADDRESS_BYTES, Address};
+use weir_link::{ADDRESS_BYTES, ADDRESS_VERSION, Address, LinkKind};
 use weir_output::Failure;
 use weir_output::table;
 use weir_proto::{Outcome, Pattern, Peer, SendLevel, Space};
@@ -112,8 +112,9 @@ fn open(settings: &Settings, peers: u32) -> Result<Engine, Failure> {
 /// An address without an endpoint: as random as real ones, and the same in every run.
 fn unused_address(number: u32) -> Address {
     let mut bytes = [0; ADDRESS_BYTES];
-    (bytes[0], bytes[1]) = (1, 1);
-    fastrand::Rng::with_seed(u64::from(number)).fill(&mut bytes[8..]);
+    (bytes[0], bytes[1]) = (ADDRESS_VERSION, 1);
+    fastrand::Rng::with_seed(u64::from(number)).fill(&mut bytes[8..32]);
+    bytes[32] = LinkKind::SharedMemory as u8;
     Address(bytes)
 }
 

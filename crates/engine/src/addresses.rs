@@ -1,6 +1,6 @@
 //! The address table: addresses by number and numbers by address.
 //!
-//! A peer without contact costs 32 bytes for its address and 5 to 11 for the hash table, which holds numbers only and
+//! A peer without contact costs 64 bytes for its address and 5 to 11 for the hash table, which holds numbers only and
 //! compares the addresses themselves. The segment and the key in an address are random, so a few of their bits are the
 //! hash.
 //! ```text

@@ -7,7 +7,7 @@ use common::*;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use weir_link::shm::ShmLink;
-use weir_link::{Address, CopyStatus, Link, RemoteMemory};
+use weir_link::{ADDRESS_BYTES, Address, CopyStatus, Link, RemoteMemory};
 use weir_proto::{CopyFault, Direction, Peer, Transfer};
 
 const BYTES: usize = 4 << 20;
@@ -27,7 +27,7 @@ fn put(words: &Words, address: Address) {
 
 fn get(words: &Words) -> Address {
     until("an address", || words[0].load(SeqCst) == 1);
-    let mut address = Address([0; 32]);
+    let mut address = Address([0; ADDRESS_BYTES]);
     for (word, part) in words[1..].iter().zip(address.0.chunks_exact_mut(8)) {
         part.copy_from_slice(&word.load(SeqCst).to_ne_bytes());
     }

@@ -345,7 +345,7 @@ fn busy_senders_do_not_starve_others() {
 fn addresses_with_a_wrong_key_name_or_version_are_rejected() {
     let dir = directory();
     let (mut a, b) = (open(dir.path()), open(dir.path()));
-    for byte in [0, 1, 2, 8, 16, 31] {
+    for byte in [0, 1, 2, 8, 16, 31, 32, 33, 34, 63] {
         let mut address = b.address();
         address.0[byte] ^= 0x40;
         assert_eq!(a.attach(Peer(0), &address), Err(PeerFault::Unreachable), "byte {byte}");

@@ -148,7 +148,7 @@ extern "C" fn straddr(
     mut bytes: Out<usize>,
 ) -> *const c_char {
     let mut text = String::from("weir:");
-    for byte in address.at(0).unwrap_or_default() {
+    for byte in address.at(0).unwrap_or([0; ADDRESS_BYTES]) {
         let _ = write!(text, "{byte:02x}"); // writing to a string cannot fail
     }
     text.push('\0');

@@ -10,6 +10,7 @@ use crate::endpoint::EndpointHandle;
 use crate::fabric::FabricHandle;
 use crate::ffi::*;
 use crate::mr::RegionHandle;
+use weir_link::ADDRESS_BYTES;
 
 mod closing;
 
@@ -94,7 +95,7 @@ impl Side {
             domain,
             fabric,
         };
-        assert_eq!(side.name(32), (-258, 32)); // not enabled, so it has no address
+        assert_eq!(side.name(ADDRESS_BYTES), (-258, ADDRESS_BYTES)); // not enabled, so it has no address
         assert_eq!((fid.control)(side.endpoint(), control::ENABLE, std::ptr::null_mut()), 0);
         side
     }
@@ -110,21 +111,21 @@ impl Side {
     }
 
     fn name(&self, room: usize) -> (c_int, usize) {
-        let (mut bytes, mut name) = (room, [0_u8; 32]);
+        let (mut bytes, mut name) = (room, [0_u8; ADDRESS_BYTES]);
         let cm = table(self.endpoint().cm);
         let code = (cm.getname)(self.endpoint(), OutArray::from(&mut name[..]), Out::from(&mut bytes));
         (code, bytes)
     }
 
-    fn address(&self) -> [u8; 32] {
-        let (mut bytes, mut name) = (32, [0_u8; 32]);
+    fn address(&self) -> [u8; ADDRESS_BYTES] {
+        let (mut bytes, mut name) = (ADDRESS_BYTES, [0_u8; ADDRESS_BYTES]);
         let cm = table(self.endpoint().cm);
         assert_eq!((cm.getname)(self.endpoint(), OutArray::from(&mut name[..]), Out::from(&mut bytes)), 0);
         name
     }
 
     /// Inserts addresses; the first gets number 0.
-    fn insert_addresses(&self, addresses: &[[u8; 32]]) {
+    fn insert_addresses(&self, addresses: &[[u8; ADDRESS_BYTES]]) {
         let vector = self.vector.as_ref().expect("open");
         let table = table(vector.ops);
         let mut numbers = vec![77; addresses.len()];
@@ -248,8 +249,10 @@ fn a_tagged_message_arrives_with_tag_data_and_source() {
 #[test]
 fn getname_reports_the_needed_length() {
     let (one, _other) = pair(threading::SAFE, 0);
-    assert_eq!(one.name(0), (-257, 32));
-    assert_eq!(one.name(64), (0, 32));
+    // The most that MPICH takes: FI_NAME_MAX of libfabric.
+    assert_eq!(one.name(0), (-257, 64));
+    assert_eq!(one.name(63), (-257, 64));
+    assert_eq!(one.name(64), (0, 64));
 }
 
 #[test]

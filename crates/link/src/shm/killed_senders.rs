@@ -230,7 +230,7 @@ fn attach_until(link: &mut ShmLink, address: &crate::Address, last: AttachStep) 
     let prepare_lane = |lane, last| {
         let memory = segment.lane(lane).expect("memory");
         if last != AttachStep::Mapped {
-            memory.set_owner(&link.own_address.address().0);
+            memory.set_owner(&link.own_address.address());
             if last != AttachStep::Named {
                 memory.set_state(super::layout::lane_state::READY);
             }

@@ -15,12 +15,12 @@
 //! that it reads here ([`Facts::parse`]). So a peer that writes wrong values harms only its own connections.
 
 use super::doorbell::MAX_LANES;
-use crate::{ADDRESS_BYTES, Address, Quota};
+use crate::{Address, LinkKind, Quota};
 use core::fmt::{self, Write};
 use weir_proto::wire::{self, SLOT_BYTES};
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 8;
+pub const LAYOUT_VERSION: u32 = 9;
 const MAGIC: [u8; 8] = *b"weir-shm";
 /// Length of the constant part. Unit: bytes.
 pub const FACTS_BYTES: usize = 128;
@@ -352,35 +352,26 @@ impl Facts {
     }
 }
 
-const ADDRESS_VERSION: u8 = 1;
-const ADDRESS_KIND_SHM: u8 = 1;
-
-/// The contents of an address of this link: version, kind, 6 zero bytes, segment (8 bytes), key (16 bytes).
+/// What this link needs of an address: the part of this link is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentAddress {
-    /// The segment's number.
+    /// The segment's number: the identity of its endpoint.
     pub id: u64,
     /// Its key.
     pub key: [u8; 16],
 }
 
 impl SegmentAddress {
-    /// The address as bytes.
+    /// The address of an endpoint that has only this link.
     pub fn address(&self) -> Address {
-        let mut bytes = [0; ADDRESS_BYTES];
-        bytes[0] = ADDRESS_VERSION;
-        bytes[1] = ADDRESS_KIND_SHM;
-        bytes[8..16].copy_from_slice(&self.id.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.key);
-        Address(bytes)
+        let address = Address::new(self.id, self.key);
+        address.with_part(LinkKind::SharedMemory, &[]).expect("the first part has room")
     }
 
-    /// Parses an address. `None`: it is not of this link and version.
+    /// Parses an address. `None`: its endpoint has no link of this kind, or it is of another version.
     pub fn parse(address: &Address) -> Option<SegmentAddress> {
-        let bytes = &address.0;
-        let head = [ADDRESS_VERSION, ADDRESS_KIND_SHM, 0, 0, 0, 0, 0, 0];
-        (bytes[..8] == head)
-            .then(|| SegmentAddress { id: u64::from_le_bytes(take(bytes, 8)), key: take(bytes, 16) })
+        let found = SegmentAddress { id: address.identity_word(), key: address.key() };
+        address.part(LinkKind::SharedMemory).filter(|part| part.is_empty()).map(|_| found)
     }
 }
 
@@ -458,8 +449,7 @@ mod tests {
     fn addresses_are_unchanged_after_encoding_and_parsing() {
         let address = SegmentAddress { id: 0xfeed, key: [9; 16] };
         assert_eq!(SegmentAddress::parse(&address.address()), Some(address));
-        let mut other = address.address();
-        other.0[1] = 2;
-        assert_eq!(SegmentAddress::parse(&other), None);
+        let without_this_link = Address::new(address.id, address.key);
+        assert_eq!(SegmentAddress::parse(&without_this_link), None);
     }
 }

@@ -10,6 +10,7 @@ use super::lane_queue::LaneQueue;
 use super::layout::{CLAIMS_BYTES, HEADER_BYTES, LANE_HEADER_BYTES, segment_state};
 use super::ring::{CacheLine, LaneControl, LaneMemory};
 use super::sync::{AtomicU32, AtomicU64, NATIVE, Ordering};
+use crate::{ADDRESS_BYTES, Address};
 use core::ops::Deref;
 use core::ptr::NonNull;
 use std::io;
@@ -142,12 +143,15 @@ impl Deref for MappedHeader {
     }
 }
 
+/// Words for the owner's address without its identity, which is in the claim word.
+const OWNER_WORDS: usize = 13;
+
 /// The header of a lane, before its slots.
 #[repr(C)]
 #[derive(Debug)]
 pub struct LaneHeader {
     state: AtomicU32,
-    owner: [AtomicU32; 8],
+    owner: [AtomicU32; OWNER_WORDS],
     epoch: AtomicU32,
     /// 1 after the reader has asked the owner to detach.
     detach_requested: AtomicU32,
@@ -190,18 +194,25 @@ impl MappedLane {
         self.header().state.store(state, Ordering::Release);
     }
 
-    /// The address that the owner wrote before it made the lane ready.
-    pub fn owner(&self) -> [u8; 32] {
-        let mut bytes = [0; 32];
-        for (part, word) in bytes.chunks_exact_mut(4).zip(&self.header().owner) {
+    /// The address that the owner wrote before it made the lane ready. Its identity is `id`.
+    pub fn owner(&self, id: u64) -> Address {
+        let mut packed = [0; 4 * OWNER_WORDS];
+        for (part, word) in packed.chunks_exact_mut(4).zip(&self.header().owner) {
             part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
-        bytes
+        let mut bytes = [0; ADDRESS_BYTES];
+        bytes[..2].copy_from_slice(&packed[..2]);
+        bytes[8..16].copy_from_slice(&id.to_le_bytes());
+        bytes[16..].copy_from_slice(&packed[2..50]);
+        Address(bytes)
     }
 
     /// Names the owner.
-    pub fn set_owner(&self, owner: &[u8; 32]) {
-        for (part, word) in owner.chunks_exact(4).zip(&self.header().owner) {
+    pub fn set_owner(&self, owner: &Address) {
+        let mut packed = [0; 4 * OWNER_WORDS];
+        packed[..2].copy_from_slice(&owner.0[..2]);
+        packed[2..50].copy_from_slice(&owner.0[16..]);
+        for (part, word) in packed.chunks_exact(4).zip(&self.header().owner) {
             word.store(u32::from_ne_bytes([part[0], part[1], part[2], part[3]]), Ordering::Relaxed);
         }
     }

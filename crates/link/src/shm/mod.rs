@@ -398,10 +398,10 @@ impl ShmLink {
         }
         // This also reserves the lane's memory. The sender should have done so; without memory a read is a SIGBUS.
         let memory = own.lane(lane).ok()?;
-        let address = Address(memory.owner());
+        let address = memory.owner(claimant);
         // Packets that were sent before the owner abandoned the lane are valid.
         if !matches!(memory.state(), lane_state::READY | lane_state::ABANDONED)
-            || SegmentAddress::parse(&address).is_none_or(|target| target.id != claimant)
+            || SegmentAddress::parse(&address).is_none()
         {
             return None;
         }
@@ -757,7 +757,7 @@ impl ShmLink {
         let facts = *segment.facts();
         let epoch = self.next_epoch;
         self.next_epoch = self.next_epoch.wrapping_add(1);
-        memory.set_owner(&self.own_address.address().0);
+        memory.set_owner(&self.own_address.address());
         memory.set_epoch(epoch);
         memory.set_state(lane_state::READY);
         let full_fences = facts.full_fences || !self.fences_registered;

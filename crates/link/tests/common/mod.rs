@@ -4,7 +4,9 @@
 use std::path::Path;
 use weir_link::memory::UserMemory;
 use weir_link::shm::{SchemeName, ShmLink, ShmOptions};
-use weir_link::{Address, Arrival, CopyStatus, LaneLease, Link, Quota, RemoteCopy, RemoteMemory};
+use weir_link::{
+    ADDRESS_BYTES, Address, Arrival, CopyStatus, LaneLease, Link, Quota, RemoteCopy, RemoteMemory,
+};
 use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault, Space, Transfer};
 
 pub fn options(dir: &Path) -> ShmOptions {
@@ -217,7 +219,7 @@ pub fn put(words: &[std::sync::atomic::AtomicU64; 64], at: usize, address: Addre
 
 pub fn get(words: &[std::sync::atomic::AtomicU64; 64], at: usize) -> Address {
     until("an address", || words[at].load(std::sync::atomic::Ordering::SeqCst) == 1);
-    let mut address = Address([0; 32]);
+    let mut address = Address([0; ADDRESS_BYTES]);
     for (word, part) in words[at + 1..].iter().zip(address.0.chunks_exact_mut(8)) {
         part.copy_from_slice(&word.load(std::sync::atomic::Ordering::SeqCst).to_ne_bytes());
     }

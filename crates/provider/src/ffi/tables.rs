@@ -5,6 +5,7 @@
 use super::*;
 use libc::{c_char, c_int, c_void, ssize_t};
 use std::mem::size_of;
+use weir_link::ADDRESS_BYTES;
 
 /// An operation that is not supported. The caller passes arguments, and nothing reads them. The C calling conventions
 /// of all Unix platforms allow this, because the caller cleans up. Callers that expect `int` see the lower half.
@@ -100,7 +101,7 @@ pub struct FiOpsAv<A: 'static> {
     pub size: usize,
     pub insert: for<'a> extern "C" fn(
         &'a A,
-        InArray<'a, [u8; 32]>,
+        InArray<'a, [u8; ADDRESS_BYTES]>,
         usize,
         OutArray<'a, FiAddr>,
         u64,
@@ -110,7 +111,7 @@ pub struct FiOpsAv<A: 'static> {
     pub insertsym: Stub,
     pub remove: extern "C" fn(&A, InArray<FiAddr>, usize, u64) -> c_int,
     pub lookup: extern "C" fn(&A, FiAddr, OutArray<u8>, Out<usize>) -> c_int,
-    pub straddr: extern "C" fn(&A, InArray<[u8; 32]>, OutArray<u8>, Out<usize>) -> *const c_char,
+    pub straddr: extern "C" fn(&A, InArray<[u8; ADDRESS_BYTES]>, OutArray<u8>, Out<usize>) -> *const c_char,
     pub av_set: Stub,
     /// Since 1.20 (two) and 2.0.
     pub insert_auth_key: Stub,

@@ -1,0 +1,145 @@
+//! Addresses: which endpoint, its key, and how each of its links reaches it.
+//!
+//! ```text
+//! 0    version      1 B
+//! 1    parts        1 B   number of parts
+//! 2    zero         6 B
+//! 8    identity     8 B   a random number that identifies the endpoint and may be shown
+//! 16   key         16 B   proves that whoever has the address belongs to the job
+//! 32   parts       32 B   one after the other: kind (1 B), length (1 B), contents; then zeroes
+//! ```
+//! Identity and key belong to the endpoint, not to a link. A part says what one link needs to reach it, beside those.
+//! An endpoint ignores parts of kinds that it does not know.
+//!
+//! MPI libraries exchange addresses as bytes. MPICH takes at most 64 bytes (`FI_NAME_MAX` of libfabric).
+
+/// Length of an address. Unit: bytes.
+pub const ADDRESS_BYTES: usize = 64;
+/// Version of this layout.
+pub const ADDRESS_VERSION: u8 = 2;
+
+const PARTS_OFFSET: usize = 32;
+const PART_HEADER_BYTES: usize = 2;
+
+/// The kind of a link, as the parts of an address name it. An endpoint prefers the link with the lowest number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum LinkKind {
+    /// Shared memory of one node ([`crate::shm`]). The part is empty: the identity is the number of the segment.
+    SharedMemory = 1,
+}
+
+/// Names an endpoint, and holds the key that proves that the owner of the address belongs to the job.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Address(pub [u8; ADDRESS_BYTES]);
+
+impl Address {
+    /// An address without parts.
+    pub fn new(identity: u64, key: [u8; 16]) -> Address {
+        let mut bytes = [0; ADDRESS_BYTES];
+        bytes[0] = ADDRESS_VERSION;
+        bytes[8..16].copy_from_slice(&identity.to_le_bytes());
+        bytes[16..32].copy_from_slice(&key);
+        Address(bytes)
+    }
+
+    /// The same address with a part for one more link. `None`: the part does not fit, or there is one of this kind.
+    pub fn with_part(mut self, kind: LinkKind, contents: &[u8]) -> Option<Address> {
+        let used: usize = self.parts()?.map(|(_, part)| PART_HEADER_BYTES + part.len()).sum();
+        if self.part(kind).is_some() {
+            return None;
+        }
+        let at = PARTS_OFFSET + used;
+        let end = at + PART_HEADER_BYTES + contents.len();
+        let room = self.0.get_mut(at..end)?;
+        room[0] = kind as u8;
+        room[1] = contents.len() as u8;
+        room[PART_HEADER_BYTES..].copy_from_slice(contents);
+        self.0[1] += 1;
+        Some(self)
+    }
+
+    /// The part of a link. `None`: the endpoint has no such link, or this is no address of this version.
+    pub fn part(&self, kind: LinkKind) -> Option<&[u8]> {
+        self.parts()?.find(|&(found, _)| found == kind as u8).map(|(_, part)| part)
+    }
+
+    /// All parts, by kind. `None`: this is no address of this version.
+    fn parts(&self) -> Option<impl Iterator<Item = (u8, &[u8])>> {
+        let (head, mut rest) = self.0.split_at(PARTS_OFFSET);
+        if head[0] != ADDRESS_VERSION || head[2..8] != [0; 6] {
+            return None;
+        }
+        let mut parts = [(0, &rest[..0]); (ADDRESS_BYTES - PARTS_OFFSET) / PART_HEADER_BYTES];
+        let count = usize::from(head[1]);
+        for part in parts.get_mut(..count)? {
+            let (&[kind, bytes], after) = rest.split_first_chunk()?;
+            let (contents, after) = after.split_at_checked(bytes.into())?;
+            if kind == 0 {
+                return None;
+            }
+            *part = (kind, contents);
+            rest = after;
+        }
+        let is_rest_zero = rest.iter().all(|byte| *byte == 0);
+        is_rest_zero.then(|| parts.into_iter().take(count))
+    }
+
+    /// A number that identifies the endpoint and may be shown. It is not the key. Never 0.
+    pub fn identity(&self) -> u64 {
+        self.identity_word().max(1)
+    }
+
+    /// The identity as it is in the address.
+    pub(crate) fn identity_word(&self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|byte| self.0[8 + byte]))
+    }
+
+    /// The key.
+    pub(crate) fn key(&self) -> [u8; 16] {
+        std::array::from_fn(|byte| self.0[16 + byte])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address() -> Address {
+        Address::new(0xfeed, [9; 16])
+    }
+
+    #[test]
+    fn parts_are_unchanged_after_encoding_and_parsing() {
+        assert_eq!(address().part(LinkKind::SharedMemory), None);
+        let with = address().with_part(LinkKind::SharedMemory, &[1, 2, 3]).expect("room");
+        assert_eq!(with.part(LinkKind::SharedMemory), Some(&[1, 2, 3][..]));
+        assert_eq!((with.identity(), with.key()), (0xfeed, [9; 16]));
+        assert_eq!(with.with_part(LinkKind::SharedMemory, &[]), None, "one part of each kind");
+        let whole = address().with_part(LinkKind::SharedMemory, &[7; 30]).expect("room");
+        assert_eq!(whole.part(LinkKind::SharedMemory), Some(&[7; 30][..]));
+        assert_eq!(address().with_part(LinkKind::SharedMemory, &[7; 31]), None);
+    }
+
+    #[test]
+    fn parts_of_unknown_kinds_are_skipped() {
+        let mut newer = address();
+        newer.0[1] = 2;
+        newer.0[32..39].copy_from_slice(&[200, 2, 5, 5, 1, 1, 6]);
+        assert_eq!(newer.part(LinkKind::SharedMemory), Some(&[6][..]));
+    }
+
+    #[test]
+    fn malformed_addresses_have_no_parts() {
+        let with = address().with_part(LinkKind::SharedMemory, &[1, 2, 3]).expect("room");
+        // Version, number of parts, reserved byte, kind, length, byte behind the parts.
+        for (at, byte) in
+            [(0, 1), (1, 0), (1, 2), (1, 255), (2, 1), (7, 1), (33, 2), (33, 255), (37, 1), (63, 1)]
+        {
+            let mut other = with;
+            other.0[at] = byte;
+            assert_eq!(other.part(LinkKind::SharedMemory), None, "byte {at}");
+        }
+        assert_eq!(Address([0; ADDRESS_BYTES]).part(LinkKind::SharedMemory), None);
+    }
+}
