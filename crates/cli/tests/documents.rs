@@ -74,6 +74,12 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "crates/cli/src/doctor/mod.rs",
         "all FI_WEIR_* variables of the environment are valid",
     ),
+    ("docs/tutorial/first-run.md", "crates/cli/src/doctor/host.rs", " on this host"),
+    (
+        "docs/tutorial/first-experiment.md",
+        "crates/lab/src/sim/execute.rs",
+        " of them with checks from outside, ",
+    ),
     ("docs/how-to/containers.md", "crates/cli/src/clean.rs", " stale mailboxes from "),
     ("docs/how-to/tune-a-host.md", "crates/cli/src/tune.rs", "The host was not idle (load "),
     ("docs/how-to/tune-a-host.md", "crates/cli/src/tune.rs", "on an idle host another value may be best."),
