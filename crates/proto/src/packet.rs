@@ -22,8 +22,8 @@ pub struct Packet {
     pub credit_packets_read: u16,
     /// Credits granted to the destination for sending here, in all, modulo 2^32. Unit: slots.
     pub granted_total: u32,
-    /// Slots that the sender of this packet has spent at the destination and still wants, in all, modulo 2^32. 0: its
-    /// scheme does not state its demand.
+    /// Slots that the sender of this packet has spent in its lane lease at the destination, and those that it still
+    /// wants, modulo 2^32. 0: its scheme does not state its demand.
     pub wanted_total: u32,
     /// Message number of the pair, modulo 2^32. 0 in packets that belong to no message.
     pub number: u32,
