@@ -60,6 +60,8 @@ const TWO_SLOTS: u64 = 40;
 enum Shape {
     /// Two senders and a receiver.
     Star,
+    /// A sender and two receivers.
+    Fan,
     /// Two processes, one direction.
     OneWay,
     /// Two processes, both directions.
@@ -74,6 +76,7 @@ impl Shape {
     fn pairs(self) -> (u32, Vec<(u32, u32)>) {
         match self {
             Shape::Star => (3, vec![(1, 0), (2, 0)]),
+            Shape::Fan => (3, vec![(0, 1), (0, 2)]),
             Shape::OneWay => (2, vec![(1, 0)]),
             Shape::Both => (2, vec![(0, 1), (1, 0)]),
             Shape::Answers => (3, vec![(1, 0), (2, 0), (0, 1)]),
@@ -84,6 +87,7 @@ impl Shape {
     fn name(self) -> &'static str {
         match self {
             Shape::Star => "star",
+            Shape::Fan => "fan",
             Shape::OneWay => "one way",
             Shape::Both => "both ways",
             Shape::Answers => "star and back",
@@ -166,6 +170,8 @@ pub fn quick() -> Vec<Case> {
     add(setup(Shape::Both, Scheme::Unlimited, 2, 1, &[SHORT, TWO_SLOTS]), &[Waiting]);
     add(setup(Shape::Both, hardware(7), 2, 1, &[SHORT, TWO_SLOTS]), &[Waiting, NotReady]);
     add(setup(Shape::Both, hardware(1), 2, 1, &[SHORT]), &[Waiting, NotReady, GaveUp]);
+    // A sender with two timers, which expire in any order.
+    add(setup(Shape::Fan, hardware(2), 2, 1, &[SHORT]), &[Waiting, NotReady, GaveUp]);
     for quota in 1..=3 {
         add(setup(Shape::Star, EXPLICIT, quota, 1, &[SHORT]), &waits);
         // With one slot every retrieval reaches the threshold, so no credits are left to piggyback.
