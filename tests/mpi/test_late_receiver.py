@@ -24,3 +24,13 @@ def test_a_late_receiver_gets_messages_of_every_size(over_weir, messages, messag
     program = [launch.compile_c(SOURCE), "1", str(messages), str(message_bytes), "directed"]
     outcome, _ = over_weir(4, program, flags=[*CLOSE, *SMALL], timeout=60)
     assert f"all {3 * messages} arrived" in outcome.output, outcome
+
+
+def test_a_sender_gives_up_a_receiver_that_takes_nothing(private_shm):
+    program = [launch.compile_c(SOURCE), "30", "8000", "256", "anybody"]
+    flags = [*CLOSE, "--set", "FI_WEIR_LINGER_S=1"]
+    outcome = launch.run(launch.weir_run(2, program, flags=flags), timeout=60)
+    lines = [line for line in outcome.output.splitlines() if "gives up" in line]
+    assert len(lines) == 1 and lines[0].startswith("weir: rank 1 closes and gives up "), outcome
+    assert lines[0].endswith(" to rank 0; set FI_WEIR_LINGER_S to wait longer"), outcome
+    assert not outcome.ok, "rank 0 cannot get these messages"
