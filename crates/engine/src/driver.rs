@@ -10,8 +10,8 @@ use std::time::Instant as Clock;
 use weir_link::memory::UserMemory;
 use weir_link::{COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Quota, RemoteCopy};
 use weir_proto::{
-    CopyFault, Destination, Driver, Envelope, Event, Instant, LinkBusy, MemoryCopy, MessageId, Outcome,
-    Packet, Peer, PeerFault, Request, Source, Space, Timer, TimerQueue, Transfer,
+    CopyFault, Destination, Driver, Envelope, Event, Geometry, Instant, LinkBusy, MemoryCopy, MessageId,
+    Outcome, Packet, Peer, PeerFault, Request, Source, Space, Timer, TimerQueue, Transfer,
 };
 
 use crate::addresses::AddressTable;
@@ -24,7 +24,7 @@ use crate::{Completion, CompletionSink, MAX_OPERATIONS, Operation, Post, read_ah
 /// The request of the operation that an event posts, until [`Driver::hold`] gives it a number.
 pub(crate) const POSTED: Request = Request(u32::MAX);
 
-pub(crate) fn connected(peer: Peer, LaneLease { quota, epoch }: LaneLease) -> Event<'static> {
+pub(crate) fn connected(peer: Peer, LaneLease { quota, epoch, .. }: LaneLease) -> Event<'static> {
     let Quota { data_slots, start_slots, credit_slots } = quota;
     Event::Connected { peer, quota_slots: data_slots, start_slots, credit_slots, epoch }
 }
@@ -70,12 +70,15 @@ pub(crate) struct Io<L: Link> {
     /// When the machine wants `TimerExpired`.
     pub timers: TimerQueue,
     pub cross_memory: bool,
+    /// The geometry of most paths.
+    pub geometry: Geometry,
     pub origin: Clock,
 }
 
 impl<L: Link> Io<L> {
     pub fn new(link: L, cross_memory: bool) -> Io<L> {
         Io {
+            geometry: link.properties().geometry,
             link,
             operations: Operations::default(),
             unexpected_buffers: UnexpectedBuffers::default(),
@@ -252,7 +255,12 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     fn connect(&mut self, to: Peer) {
         let address = *self.io.peers.address(to.0).expect("peers are numbered here");
         match self.io.link.connect(to, &address) {
-            Some(lease) => self.io.cause(connected(to, lease)),
+            Some(lease) => {
+                if lease.geometry != self.io.geometry {
+                    self.io.cause(Event::PathGeometry { peer: to, geometry: lease.geometry });
+                }
+                self.io.cause(connected(to, lease));
+            }
             None => self.io.connecting.push(to),
         }
     }

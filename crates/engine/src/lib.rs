@@ -207,6 +207,14 @@ pub enum OpenError {
     /// The mailbox could not be created.
     #[error(transparent)]
     Mailbox(#[from] weir_link::shm::ShmError),
+    /// The machine has no reorder queue and no retransmission, and a link needs one of them.
+    #[error("the link {link:?} is not {missing}; allowed: links that are ordered and reliable")]
+    Link {
+        /// The link.
+        link: weir_link::LinkKind,
+        /// What the link does not promise.
+        missing: &'static str,
+    },
     /// The operating system returned an error.
     #[error("{what}: {source}")]
     System {
@@ -279,6 +287,19 @@ impl Engine<ShmLink> {
     }
 }
 
+/// Checks that the machine can use `link`.
+fn check_promises(link: &impl Link) -> Result<(), OpenError> {
+    let properties = link.properties();
+    let missing = if !properties.ordered {
+        "ordered"
+    } else if !properties.reliable {
+        "reliable"
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::Link { link: link.kind(), missing })
+}
+
 fn cannot_write(directory: &std::path::Path) -> impl Fn(std::io::Error) -> OpenError {
     move |source| OpenError::System { what: format!("cannot write to {}", directory.display()), source }
 }
@@ -315,6 +336,7 @@ impl<L: Link> Engine<L> {
             scheme: weir_link::shm::SchemeName::new(config::flow_word(settings.scheme)),
         };
         let link = make(ShmLink::open(&options)?);
+        check_promises(&link)?;
         let mut engine =
             Engine::with_link_among(link, settings, &plan.region, peers, oversubscribed, several_threads);
         if let Some(directory) = &settings.stats_dir {
@@ -358,9 +380,10 @@ impl<L: Link> Engine<L> {
             settings.scheme.grants() || link.free_slots().is_some(),
             "a scheme without credits needs a link that counts free slots"
         );
+        let properties = link.properties();
         let config = Config {
             scheme: settings.scheme,
-            geometry: link.properties().geometry,
+            geometry: properties.geometry,
             credit_slots: settings.credit_slots,
             region: *region,
             eager_bytes: u64::from(settings.eager_bytes),
@@ -375,8 +398,10 @@ impl<L: Link> Engine<L> {
                 .quota(peers)
                 .map_or(u32::MAX, |plan| plan.base_slots + u32::from(plan.rest_lanes > 0)),
         };
+        let mut machine = Endpoint::new(config);
+        properties.other_geometries.iter().for_each(|geometry| machine.expect_geometry(geometry));
         Engine {
-            machine: Endpoint::new(config),
+            machine,
             packet: Packet::new(Body::Credit, 0),
             io: Io::new(link, settings.cross_memory),
             bounce_limit_wait: None,
@@ -410,6 +435,11 @@ impl<L: Link> Engine<L> {
     /// Our address.
     pub fn address(&self) -> Address {
         self.io.link.address()
+    }
+
+    /// The link.
+    pub fn link(&self) -> &L {
+        &self.io.link
     }
 
     /// The number of the peer at `address`. The same address gives the same peer. Does not connect.

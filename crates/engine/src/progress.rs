@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::sched_yield;
-use weir_link::{Arrival, Link, Polled, Quota};
-use weir_proto::{Command, Event};
+use weir_link::{Arrival, LaneLease, Link, Polled, Quota};
+use weir_proto::{Command, Event, Peer};
 
 use crate::driver::{EventDriver, Io, connected};
 use crate::waiting::{MAX_GAP_TICKS, Pause};
@@ -313,15 +313,24 @@ impl<L: Link> Engine<L> {
     fn lane_event(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Packet { .. } => unreachable!("packets are polled into place"),
-            Arrival::Attached { lane, address, quota, epoch } => {
+            Arrival::Attached { lane, address, lease } => {
                 let peer = self.peer(&address);
                 self.io.link.accept(lane, peer);
+                self.begin_path(peer, &lease);
+                let LaneLease { quota, epoch, .. } = lease;
                 let Quota { data_slots: quota_slots, start_slots, .. } = quota;
                 self.handle(Event::Attached { peer, quota_slots, start_slots, epoch });
             }
             Arrival::DetachRequested { by } => self.handle(Event::DetachRequested { peer: by }),
             Arrival::Ready { peer } => self.handle(Event::LinkReady { peer }),
             Arrival::Lost { peer, fault } => self.handle(Event::Lost { peer, fault }),
+        }
+    }
+
+    /// Tells the machine the slots of the path to `peer`, before a lease begins there.
+    fn begin_path(&mut self, peer: Peer, lease: &LaneLease) {
+        if lease.geometry != self.io.geometry {
+            self.handle(Event::PathGeometry { peer, geometry: lease.geometry });
         }
     }
 
@@ -413,6 +422,7 @@ impl<L: Link> Engine<L> {
                 None => self.io.connecting.push(peer),
                 Some(lease) => {
                     found += 1;
+                    self.begin_path(peer, &lease);
                     self.handle(connected(peer, lease));
                 }
             }

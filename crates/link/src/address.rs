@@ -25,8 +25,10 @@ const PART_HEADER_BYTES: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LinkKind {
+    /// One process ([`crate::local`]). The part names the process.
+    Local = 1,
     /// Shared memory of one node ([`crate::shm`]). The part is empty: the identity is the number of the segment.
-    SharedMemory = 1,
+    SharedMemory = 2,
 }
 
 /// Names an endpoint, and holds the key that proves that the owner of the address belongs to the job.
@@ -116,6 +118,9 @@ mod tests {
         assert_eq!(with.part(LinkKind::SharedMemory), Some(&[1, 2, 3][..]));
         assert_eq!((with.identity(), with.key()), (0xfeed, [9; 16]));
         assert_eq!(with.with_part(LinkKind::SharedMemory, &[]), None, "one part of each kind");
+        let both = with.with_part(LinkKind::Local, &[4; 25]).expect("room");
+        assert_eq!(both.part(LinkKind::SharedMemory), Some(&[1, 2, 3][..]));
+        assert_eq!(both.part(LinkKind::Local), Some(&[4; 25][..]));
         let whole = address().with_part(LinkKind::SharedMemory, &[7; 30]).expect("room");
         assert_eq!(whole.part(LinkKind::SharedMemory), Some(&[7; 30][..]));
         assert_eq!(address().with_part(LinkKind::SharedMemory, &[7; 31]), None);
@@ -125,7 +130,7 @@ mod tests {
     fn parts_of_unknown_kinds_are_skipped() {
         let mut newer = address();
         newer.0[1] = 2;
-        newer.0[32..39].copy_from_slice(&[200, 2, 5, 5, 1, 1, 6]);
+        newer.0[32..39].copy_from_slice(&[200, 2, 5, 5, 2, 1, 6]);
         assert_eq!(newer.part(LinkKind::SharedMemory), Some(&[6][..]));
     }
 

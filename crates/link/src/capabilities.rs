@@ -1,7 +1,31 @@
 //! Capabilities: what only some links can do.
 
 use crate::memory::UserMemory;
+use std::sync::Arc;
 use weir_proto::{CopyFault, Direction, Peer, Transfer};
+
+/// What a link can do beside the transport. By default: nothing.
+pub trait Capabilities {
+    /// Access to the memory of peers.
+    fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {
+        None
+    }
+
+    /// Something to sleep on. Without it an endpoint must poll.
+    fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
+        None
+    }
+
+    /// The management of lanes that are taken back from idle senders.
+    fn lane_reclamation(&mut self) -> Option<&mut dyn LaneReclamation> {
+        None
+    }
+
+    /// The number of free slots at peers. Without it a link serves only schemes with credits.
+    fn free_slots(&mut self) -> Option<&mut dyn FreeSlots> {
+        None
+    }
+}
 
 /// The state of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +78,22 @@ pub trait WakeUp {
     /// Sleeps until something arrives, at most `at_most_ns`. Returns at once if something has arrived. No wake-up is
     /// lost.
     fn sleep(&mut self, at_most_ns: u64);
+
+    /// A bell that ends the sleep, for other links and threads. A ring before the sleep ends it too, unless the link was
+    /// polled in between.
+    fn bell(&self) -> Arc<dyn Bell>;
+
+    /// Rings `bell` for every arrival from now on, because this endpoint sleeps elsewhere. `false`: the link cannot.
+    fn ring_on_arrival(&mut self, bell: &Arc<dyn Bell>) -> bool {
+        let _ = bell;
+        false
+    }
+}
+
+/// Wakes the endpoint that it belongs to.
+pub trait Bell: Send + Sync {
+    /// Ends the sleep of the endpoint.
+    fn ring(&self);
 }
 
 /// Lanes that are taken back from idle senders, and assigned to waiting ones.

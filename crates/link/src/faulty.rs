@@ -7,9 +7,11 @@
 //! ```
 //! Nothing is lost except packets to a peer that the script kills. So a reliable link stays reliable.
 
+use crate::links::FirstLink;
 use crate::memory::UserMemory;
 use crate::{
-    Address, Arrival, FreeSlots, LaneLease, LaneReclamation, Link, Polled, Properties, RemoteMemory, WakeUp,
+    Address, Addressing, Arrival, Capabilities, FreeSlots, Inspect, LaneLease, LaneReclamation, Link,
+    LinkKind, Polled, Properties, RemoteMemory, WakeUp,
 };
 use std::time::Instant;
 use weir_proto::{LinkBusy, Packet, Peer, PeerFault};
@@ -37,12 +39,19 @@ pub struct Faulty<L> {
     busy: Vec<(Peer, u32)>,
     /// Peers that the script has killed, and whether that was reported.
     killed: Vec<(Peer, bool)>,
+    /// What the link promises instead of what the inner link promises.
+    properties: Option<Properties>,
 }
 
 impl<L: Link> Faulty<L> {
     /// Wraps `link`.
     pub fn new(link: L, script: Script) -> Faulty<L> {
-        Faulty { link, script, busy: Vec::new(), killed: Vec::new() }
+        Faulty { link, script, busy: Vec::new(), killed: Vec::new(), properties: None }
+    }
+
+    /// The same link, but it promises `properties`.
+    pub fn with_properties(self, properties: Properties) -> Faulty<L> {
+        Faulty { properties: Some(properties), ..self }
     }
 
     fn is_killed(&self, peer: Peer) -> bool {
@@ -69,11 +78,7 @@ impl<L: Link> Faulty<L> {
 
 impl<L: Link> Link for Faulty<L> {
     fn properties(&self) -> Properties {
-        self.link.properties()
-    }
-
-    fn address(&self) -> Address {
-        self.link.address()
+        self.properties.clone().unwrap_or_else(|| self.link.properties())
     }
 
     fn connect(&mut self, peer: Peer, address: &Address) -> Option<LaneLease> {
@@ -154,14 +159,6 @@ impl<L: Link> Link for Faulty<L> {
         own.or_else(|| self.link.deadline(now))
     }
 
-    fn process(&self, peer: Peer) -> Option<u32> {
-        self.link.process(peer)
-    }
-
-    fn mailbox_bytes(&self) -> u64 {
-        self.link.mailbox_bytes()
-    }
-
     fn close(&mut self) {
         self.link.close();
     }
@@ -169,7 +166,37 @@ impl<L: Link> Link for Faulty<L> {
     fn abandon(&mut self) {
         self.link.abandon();
     }
+}
 
+impl<L: Link> Addressing for Faulty<L> {
+    fn kind(&self) -> LinkKind {
+        self.link.kind()
+    }
+
+    fn address(&self) -> Address {
+        self.link.address()
+    }
+
+    fn introduce(&mut self, address: &Address) {
+        self.link.introduce(address);
+    }
+
+    fn reaches(&self, address: &Address) -> bool {
+        self.link.reaches(address)
+    }
+}
+
+impl<L: Link> Inspect for Faulty<L> {
+    fn process(&self, peer: Peer) -> Option<u32> {
+        self.link.process(peer)
+    }
+
+    fn mailbox_bytes(&self) -> u64 {
+        self.link.mailbox_bytes()
+    }
+}
+
+impl<L: Link> Capabilities for Faulty<L> {
     fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {
         self.link.remote_memory()
     }
@@ -184,5 +211,15 @@ impl<L: Link> Link for Faulty<L> {
 
     fn free_slots(&mut self) -> Option<&mut dyn FreeSlots> {
         self.link.free_slots()
+    }
+}
+
+impl<L: FirstLink> FirstLink for Faulty<L> {
+    fn has_lane(&self, peer: Peer) -> bool {
+        self.link.has_lane(peer)
+    }
+
+    fn has_polled_packet(&self) -> bool {
+        self.link.has_polled_packet()
     }
 }

@@ -4,7 +4,7 @@
 //! packet where the machine says that there is space. It checks what arrives and hands it up.
 //!
 //! [`Link`] is what every link does: the transport. What only some links can do is a trait of its own, which a link
-//! returns by an accessor: [`RemoteMemory`], [`WakeUp`], [`LaneReclamation`], [`FreeSlots`].
+//! returns by an accessor: [`RemoteMemory`], [`WakeUp`], [`LaneReclamation`], [`FreeSlots`]. [`links`] makes one link of several.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod biased_lock;
@@ -12,6 +12,8 @@ pub mod cores;
 pub mod counted_heap;
 pub mod counter_page;
 pub mod faulty;
+pub mod links;
+pub mod local;
 pub mod membarrier;
 pub mod memory;
 pub mod page_allocator;
@@ -24,6 +26,7 @@ mod transport;
 
 pub use address::{ADDRESS_BYTES, ADDRESS_VERSION, Address, LinkKind};
 pub use capabilities::{
-    COOPERATIVE_COPY_BYTES, CopyStatus, FreeSlots, LaneReclamation, RemoteCopy, RemoteMemory, WakeUp,
+    Bell, COOPERATIVE_COPY_BYTES, Capabilities, CopyStatus, FreeSlots, LaneReclamation, RemoteCopy,
+    RemoteMemory, WakeUp,
 };
-pub use transport::{Arrival, LaneLease, Link, Polled, Properties, Quota};
+pub use transport::{Addressing, Arrival, Inspect, LaneLease, Link, Polled, Properties, Quota};

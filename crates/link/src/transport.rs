@@ -9,7 +9,7 @@
 //! ```
 
 use crate::memory::UserMemory;
-use crate::{Address, FreeSlots, LaneReclamation, RemoteMemory, WakeUp};
+use crate::{Address, Capabilities, LinkKind};
 use std::time::Instant;
 use weir_proto::{Body, Geometry, LinkBusy, Packet, Peer, PeerFault};
 
@@ -31,13 +31,17 @@ pub struct LaneLease {
     pub quota: Quota,
     /// Number of the lease. It differs from that of the sender's previous lease there.
     pub epoch: u16,
+    /// The slot sizes of the path, in both directions.
+    pub geometry: Geometry,
 }
 
 /// What a link promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// The slot sizes.
+    /// The slot sizes of most paths.
     pub geometry: Geometry,
+    /// Those of the others, if the link consists of several.
+    pub other_geometries: Vec<Geometry>,
     /// The packets of a peer arrive in the order in which they were sent.
     pub ordered: bool,
     /// Every packet arrives once and unchanged, or the peer is reported as lost.
@@ -60,10 +64,8 @@ pub enum Arrival {
         lane: u32,
         /// The sender's address.
         address: Address,
-        /// The slots that the sender can own here.
-        quota: Quota,
-        /// Number of its lease.
-        epoch: u16,
+        /// Its lease of that lane.
+        lease: LaneLease,
     },
     /// The owner of a mailbox asks this endpoint to detach, because others wait or because it wants the memory back.
     /// Answer with the packet `Detach` and [`Link::disconnect`]. Unfinished messages continue in the next lease.
@@ -98,14 +100,41 @@ pub enum Polled {
     Other(Box<Arrival>),
 }
 
-/// A way for packets between endpoints. It has one owner at a time. It is `Send`, so that another thread can take
-/// over.
-pub trait Link: Send {
-    /// What this link promises.
-    fn properties(&self) -> Properties;
+/// How peers name this endpoint, and which of them a link reaches.
+pub trait Addressing {
+    /// The kind of this link. If it consists of several: that of the first.
+    fn kind(&self) -> LinkKind;
 
     /// The address of this endpoint, for its peers.
     fn address(&self) -> Address;
+
+    /// From now on peers know this endpoint by `address`, which has a part for each of its links.
+    fn introduce(&mut self, address: &Address);
+
+    /// Whether the endpoint at `address` has a link of this kind that may be reached.
+    fn reaches(&self, address: &Address) -> bool;
+}
+
+/// What a link can tell for reports and messages to users.
+pub trait Inspect {
+    /// The process of a peer that this endpoint sends to. `None`: not known.
+    fn process(&self, peer: Peer) -> Option<u32> {
+        let _ = peer;
+        None
+    }
+
+    /// Memory for arriving packets that this link occupies now. Reserved but untouched memory does not count. Unit:
+    /// bytes.
+    fn mailbox_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// A way for packets between endpoints. It has one owner at a time. It is `Send`, so that another thread can take
+/// over.
+pub trait Link: Addressing + Capabilities + Inspect + Send {
+    /// What this link promises.
+    fn properties(&self) -> Properties;
 
     /// Claims a lane at the endpoint at `address`, from now on called `peer`. `None`: not yet, for example because the
     /// endpoint waits in the queue for a lane. Call again until there is a lease, or until [`Arrival::Lost`] says that
@@ -116,7 +145,7 @@ pub trait Link: Send {
     fn disconnect(&mut self, to: Peer);
 
     /// Writes `packet` and its payload (from `memory`, at `offset`) to a connected peer, and wakes that peer if it
-    /// sleeps. Never waits. The caller owns the slots, by credit or by [`FreeSlots`].
+    /// sleeps. Never waits. The caller owns the slots, by credit or by [`crate::FreeSlots`].
     ///
     /// # Errors
     /// [`LinkBusy`]: the link takes nothing for this peer now, and has kept nothing. [`Arrival::Ready`] follows.
@@ -168,43 +197,10 @@ pub trait Link: Send {
         None
     }
 
-    /// The process of a peer that this endpoint sends to, for messages to users. `None`: not known.
-    fn process(&self, peer: Peer) -> Option<u32> {
-        let _ = peer;
-        None
-    }
-
-    /// Memory for arriving packets that this link occupies now. Reserved but untouched memory does not count. Unit:
-    /// bytes.
-    fn mailbox_bytes(&self) -> u64 {
-        0
-    }
-
     /// Closes the mailbox and removes its name. Peers then find that this endpoint is closed.
     fn close(&mut self);
 
     /// As [`Link::close`], but peers find that this endpoint has died. For an endpoint that owes messages to a peer: that
     /// peer must not wait for them.
     fn abandon(&mut self);
-
-    /// Access to the memory of peers, if the link has it.
-    fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {
-        None
-    }
-
-    /// Something to sleep on, if the link has it. Without it an endpoint must poll.
-    fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
-        None
-    }
-
-    /// The management of lanes, if they are taken back from idle senders.
-    fn lane_reclamation(&mut self) -> Option<&mut dyn LaneReclamation> {
-        None
-    }
-
-    /// The number of free slots at peers, for schemes without credits. `None`: the link serves only schemes with
-    /// credits.
-    fn free_slots(&mut self) -> Option<&mut dyn FreeSlots> {
-        None
-    }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use weir_link::shm::{Liveness, SchemeName, ShmLink, ShmOptions};
-use weir_link::{Arrival, CopyStatus, FreeSlots, LaneReclamation, Link, Quota};
+use weir_link::{Arrival, CopyStatus, FreeSlots, Inspect, LaneReclamation, Link, Quota};
 use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault};
 
 #[test]
@@ -208,7 +208,8 @@ fn more_senders_than_lanes_get_leases_in_order_of_arrival() {
     release(&mut b);
     let lease = senders[0].attach(Peer(0), &address).expect("connected").expect("a lane");
     assert_ne!(lease.epoch, epochs[0]);
-    let Arrival::Attached { lane, epoch, address, .. } = wait(&mut b) else { panic!("no attachment") };
+    let Arrival::Attached { lane, lease, address } = wait(&mut b) else { panic!("no attachment") };
+    let epoch = lease.epoch;
     assert_eq!((epoch, address), (lease.epoch, senders[0].address()));
     b.accept(lane, Peer(0));
     send(&mut senders[0], Peer(0), 99, b"again");

@@ -2,7 +2,7 @@
 //!
 //! The types here are also the commands of the program. They do not know libfabric structures or addresses.
 
-use crate::packet::{Packet, Space};
+use crate::packet::{Geometry, Packet, Space};
 use crate::timers::Timer;
 
 /// Another endpoint, by the number that this endpoint uses. Dense from 0. The driver maps addresses to peers.
@@ -50,6 +50,14 @@ pub enum Event<'packet> {
         from: Peer,
         /// The checked header. The payload stays in the slots until [`crate::Driver::place`] copies it.
         packet: &'packet Packet,
+    },
+    /// The path to `peer` is over a link whose slots differ from those of the endpoint. Comes before each `Connected` and
+    /// `Attached` of this peer. See [`crate::Endpoint::expect_geometry`].
+    PathGeometry {
+        /// The peer.
+        peer: Peer,
+        /// The slots in both directions.
+        geometry: Geometry,
     },
     /// We can send to `peer` (answer to [`crate::Driver::connect`]).
     Connected {

@@ -7,10 +7,14 @@ use std::sync::{Arc, Mutex};
 use weir_engine::Engine;
 use weir_engine::config::Settings;
 use weir_link::memory::UserMemory;
-use weir_link::{ADDRESS_BYTES, Address, Arrival, LaneLease, Link, Polled, Properties, Quota, WakeUp};
+use weir_link::{
+    ADDRESS_BYTES, Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind,
+    Polled, Properties, Quota, WakeUp,
+};
 use weir_proto::{DataRegion, Geometry, LinkBusy, Packet, Peer, PeerFault, Scheme};
 
 const QUOTA: Quota = Quota { data_slots: 4, start_slots: 4, credit_slots: 1 };
+const LEASE: LaneLease = LaneLease { quota: QUOTA, epoch: 1, geometry: Geometry::SHARED_MEMORY };
 
 /// What the link has counted, and which peer has died.
 #[derive(Debug, Default)]
@@ -41,8 +45,7 @@ pub fn address(number: u32) -> Address {
 /// An engine with a core for itself, to which `attached` senders have attached, and what its link counts.
 pub fn engine(attached: u32) -> (Engine<StubLink>, Arc<Calls>) {
     let calls = Arc::new(Calls::default());
-    let arrival =
-        |number| Arrival::Attached { lane: number, address: address(number), quota: QUOTA, epoch: 1 };
+    let arrival = |number| Arrival::Attached { lane: number, address: address(number), lease: LEASE };
     let link = StubLink { arrivals: (1..=attached).map(arrival).collect(), calls: Arc::clone(&calls) };
     let settings = Settings { scheme: Scheme::Static { piggyback: true }, ..Settings::default() };
     let mut engine = Engine::with_link(link, &settings, &DataRegion::default(), 1, false);
@@ -52,13 +55,11 @@ pub fn engine(attached: u32) -> (Engine<StubLink>, Arc<Calls>) {
 
 impl Link for StubLink {
     fn properties(&self) -> Properties {
-        Properties { geometry: Geometry::SHARED_MEMORY, ordered: true, reliable: true }
-    }
-    fn address(&self) -> Address {
-        address(u32::MAX)
+        let geometry = Geometry::SHARED_MEMORY;
+        Properties { geometry, other_geometries: Vec::new(), ordered: true, reliable: true }
     }
     fn connect(&mut self, _: Peer, _: &Address) -> Option<LaneLease> {
-        Some(LaneLease { quota: QUOTA, epoch: 1 })
+        Some(LEASE)
     }
     fn disconnect(&mut self, _: Peer) {}
     fn transmit(&mut self, _: Peer, _: &Packet, _: Option<(&UserMemory, u64)>) -> Result<(), LinkBusy> {
@@ -85,6 +86,24 @@ impl Link for StubLink {
     fn forget(&mut self, _: Peer) {}
     fn close(&mut self) {}
     fn abandon(&mut self) {}
+}
+
+impl Addressing for StubLink {
+    fn kind(&self) -> LinkKind {
+        LinkKind::Local
+    }
+    fn address(&self) -> Address {
+        address(u32::MAX)
+    }
+    fn introduce(&mut self, _: &Address) {}
+    fn reaches(&self, _: &Address) -> bool {
+        true
+    }
+}
+
+impl Inspect for StubLink {}
+
+impl Capabilities for StubLink {
     fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
         Some(self)
     }
@@ -94,5 +113,8 @@ impl WakeUp for StubLink {
     fn sleep(&mut self, at_most_ns: u64) {
         self.calls.sleeps.fetch_add(1, Relaxed);
         std::thread::sleep(std::time::Duration::from_nanos(at_most_ns));
+    }
+    fn bell(&self) -> Arc<dyn Bell> {
+        unreachable!("nobody rings this link")
     }
 }

@@ -40,6 +40,8 @@ pub mod call {
     pub const NEWCOMER: u32 = 1;
     /// The endpoint is asked to detach from another mailbox, or has got a lane there.
     pub const AS_SENDER: u32 = 2;
+    /// Something has arrived over another link of the endpoint, or another thread wants to wake it.
+    pub const BELL: u32 = 4;
 }
 
 /// The words that a reader checks in every poll.

@@ -7,7 +7,7 @@ use crate::memory::UserMemory;
 use crate::shm::heap_lane::eager;
 use crate::shm::ring::LaneMemory;
 use crate::shm::sync::Ordering;
-use crate::{Arrival, LaneReclamation, Link, WakeUp};
+use crate::{Arrival, Inspect, LaneReclamation, Link, WakeUp};
 use std::path::Path;
 use weir_proto::{Peer, PeerFault};
 

@@ -38,10 +38,11 @@ mod segment;
 mod segment_file;
 pub(crate) mod sync;
 
+use crate::links::FirstLink;
 use crate::memory::UserMemory;
 use crate::{
-    Address, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, FreeSlots, LaneLease, LaneReclamation, Link,
-    Polled, Properties, RemoteCopy, RemoteMemory, WakeUp,
+    Address, Addressing, Arrival, Bell, COOPERATIVE_COPY_BYTES, Capabilities, CopyStatus, FreeSlots, Inspect,
+    LaneLease, LaneReclamation, Link, LinkKind, Polled, Properties, Quota, RemoteCopy, RemoteMemory, WakeUp,
 };
 use doorbell::call;
 use inbox::{Inbox, PollLimits};
@@ -269,6 +270,8 @@ pub struct ShmLink {
     next_epoch: u16,
     own: Option<Arc<OwnSegment>>,
     own_address: SegmentAddress,
+    /// The whole address of the endpoint.
+    address: Address,
     shape: Shape,
     /// Shows which peers run. It also knows the directory.
     locks: Locks,
@@ -333,6 +336,7 @@ impl ShmLink {
         }
         let own = create_segment(options, shape, full_fences)?;
         let (facts, locks) = (*own.facts(), own.locks().clone());
+        let own_address = SegmentAddress { id: facts.id, key: facts.key };
         Ok(ShmLink {
             outboxes: Vec::new(),
             inbox: Inbox::new(PollLimits { full_fences, ..PollLimits::default() }),
@@ -350,7 +354,8 @@ impl ShmLink {
             notices: VecDeque::new(),
             next_epoch: 0,
             own: Some(own),
-            own_address: SegmentAddress { id: facts.id, key: facts.key },
+            own_address,
+            address: own_address.address(),
             shape,
             locks,
             cross_memory: options.cross_memory,
@@ -365,6 +370,16 @@ impl ShmLink {
     /// The segment file, while it has a name.
     pub fn path(&self) -> Option<&Path> {
         self.own.as_deref().map(OwnSegment::path)
+    }
+
+    /// The address of this endpoint, for its peers.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// The slots of a sender with the last lane. Other lanes may have one more.
+    pub fn quota(&self) -> Quota {
+        self.shape.quota(self.shape.max_lanes.saturating_sub(1))
     }
 
     /// Number of polled lanes, for statistics.
@@ -422,7 +437,8 @@ impl ShmLink {
         self.claimants.insert(address, Claimant::Accepted);
         let epoch = memory.epoch();
         self.set_lane(lane, Lane::Attached(address, memory));
-        Some(Arrival::Attached { lane, address, quota: self.shape.quota(lane), epoch })
+        let lease = LaneLease { quota: self.shape.quota(lane), epoch, geometry: GEOMETRY };
+        Some(Arrival::Attached { lane, address, lease })
     }
 
     /// Allows the parked lanes of `address` to be read: its first lane is not read any more.
@@ -757,13 +773,13 @@ impl ShmLink {
         let facts = *segment.facts();
         let epoch = self.next_epoch;
         self.next_epoch = self.next_epoch.wrapping_add(1);
-        memory.set_owner(&self.own_address.address());
+        memory.set_owner(&self.address);
         memory.set_epoch(epoch);
         memory.set_state(lane_state::READY);
         let full_fences = facts.full_fences || !self.fences_registered;
         let mut outbox = Outbox::new(lane, memory, segment.header().clone(), full_fences);
         outbox.ring();
-        let lease = LaneLease { quota: facts.shape.quota(lane), epoch };
+        let lease = LaneLease { quota: facts.shape.quota(lane), epoch, geometry: GEOMETRY };
         let index = peer.0 as usize;
         if self.outboxes.len() <= index {
             self.outboxes.resize_with(index + 1, || None);
@@ -780,11 +796,7 @@ impl ShmLink {
 
 impl Link for ShmLink {
     fn properties(&self) -> Properties {
-        Properties { geometry: GEOMETRY, ordered: true, reliable: true }
-    }
-
-    fn address(&self) -> Address {
-        self.own_address.address()
+        Properties { geometry: GEOMETRY, other_geometries: Vec::new(), ordered: true, reliable: true }
     }
 
     fn connect(&mut self, peer: Peer, address: &Address) -> Option<LaneLease> {
@@ -856,7 +868,7 @@ impl Link for ShmLink {
             return;
         }
         if let Lane::Attached(address, memory) = std::mem::replace(state, Lane::Open(OpenLane::new(peer))) {
-            if address == self.own_address.address() {
+            if address == self.address {
                 self.inbox.open_own_lane(lane, memory);
             } else {
                 self.inbox.open_lane(lane, memory);
@@ -945,6 +957,34 @@ impl Link for ShmLink {
         (!self.pending_attaches.is_empty()).then(|| now + ATTACH_POLL_INTERVAL)
     }
 
+    fn close(&mut self) {
+        self.end(OwnSegment::close);
+    }
+
+    fn abandon(&mut self) {
+        self.end(OwnSegment::abandon);
+    }
+}
+
+impl Addressing for ShmLink {
+    fn kind(&self) -> LinkKind {
+        LinkKind::SharedMemory
+    }
+
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn introduce(&mut self, address: &Address) {
+        self.address = *address;
+    }
+
+    fn reaches(&self, address: &Address) -> bool {
+        SegmentAddress::parse(address).is_some()
+    }
+}
+
+impl Inspect for ShmLink {
     fn process(&self, peer: Peer) -> Option<u32> {
         let segment = self.peers.get(&peer)?.segment.as_ref()?;
         // In another pid namespace the number denotes another process.
@@ -955,15 +995,9 @@ impl Link for ShmLink {
     fn mailbox_bytes(&self) -> u64 {
         self.own.as_ref().map_or(0, |own| own.touched_bytes())
     }
+}
 
-    fn close(&mut self) {
-        self.end(OwnSegment::close);
-    }
-
-    fn abandon(&mut self) {
-        self.end(OwnSegment::abandon);
-    }
-
+impl Capabilities for ShmLink {
     #[inline]
     fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {
         Some(self)
@@ -1014,6 +1048,31 @@ impl WakeUp for ShmLink {
         if self.notices.is_empty() {
             self.inbox.sleep(&self.doorbell, at_most_ns);
         }
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        Arc::new(DoorbellOfMailbox(self.doorbell.clone()))
+    }
+}
+
+/// The doorbell of a mailbox, for other links and threads.
+struct DoorbellOfMailbox(MappedHeader);
+
+impl Bell for DoorbellOfMailbox {
+    fn ring(&self) {
+        self.0.call_about(call::BELL);
+    }
+}
+
+impl FirstLink for ShmLink {
+    #[inline(always)]
+    fn has_lane(&self, peer: Peer) -> bool {
+        matches!(self.outboxes.get(peer.0 as usize), Some(Some(_)))
+    }
+
+    #[inline(always)]
+    fn has_polled_packet(&self) -> bool {
+        self.current.is_some()
     }
 }
 

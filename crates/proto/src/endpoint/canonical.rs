@@ -253,6 +253,7 @@ impl PeerEntry {
         let nothing = PendingWork::default();
         let PendingWork {
             backlog,
+            geometry: _, // follows from the peer
             busy_link,
             compulsory,
             stalled_since: _, // counted, not used

@@ -130,6 +130,7 @@ pub(super) fn send<D: Driver>(
     let (Outbound::Connected(sender), Some(pending)) = (&mut state.path.outbound, &mut state.pending) else {
         return;
     };
+    let geometry = pending.geometry.unwrap_or(config.geometry);
     let compulsory = &mut pending.compulsory;
     while sender.credits() > 0 && compulsory.waits() {
         let mut returned = 0;
@@ -143,7 +144,7 @@ pub(super) fn send<D: Driver>(
             Body::ReturnResponse { credits: compulsory.fixed.unwrap_or(returned) }
         };
         let grants = &mut state.path.grants;
-        let packet = grants.control_packet(&config.geometry, body, 0, marks, pool, counters);
+        let packet = grants.control_packet(&geometry, body, 0, marks, pool, counters);
         if driver.transmit(to, &packet, Source::None).is_err() {
             counters.uncount(&body, 1);
             pending.busy_link.busy = true;

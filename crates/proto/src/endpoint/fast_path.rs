@@ -93,7 +93,7 @@ fn match_whole_message(
 ) -> Option<(Place, Request, u64, bool)> {
     let Body::Eager { space, tag, length, .. } = packet.body else { return None };
     if state.inbound.is_some()
-        || !state.has_nothing_to_send()
+        || !state.receives_on_common_path()
         || pool.has_requests()
         || u64::from(length) > MAX_EAGER_BYTES
     {
@@ -353,7 +353,7 @@ impl Endpoint {
         let Endpoint { config, peers, posted, unexpected, counters, pool, .. } = self;
         let state = peers.get_mut(from.0 as usize)?;
         if state.inbound.is_some()
-            || !state.has_nothing_to_send()
+            || !state.receives_on_common_path()
             || pool.has_requests()
             || length != packet.payload_bytes
             || u64::from(length) > MAX_EAGER_BYTES
@@ -386,7 +386,7 @@ impl Endpoint {
         let state = peers.get_mut(from.0 as usize)?;
         let inbound = inbounds.get_mut(state.inbound?.get())?;
         let in_the_middle = inbound.continues_with(offset, bytes) && !inbound.completes_with(bytes);
-        if !in_the_middle || !state.has_nothing_to_send() || pool.has_requests() {
+        if !in_the_middle || !state.receives_on_common_path() || pool.has_requests() {
             return None;
         }
         let slots = config.geometry.slots(config.geometry.more_header_bytes, packet.payload_bytes);

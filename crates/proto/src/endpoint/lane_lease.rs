@@ -146,10 +146,14 @@ impl Endpoint {
             return;
         }
         let Leases { credit_packets_sent, credit_packets_read, .. } = state.path.grants.leases;
+        let geometry = state.pending.as_deref().and_then(|pending| pending.geometry);
         if credit_packets_sent != credit_packets_read {
             self.detach(peer, driver); // see the head of this file
         }
         self.peer(peer); // detach may have removed the entry
+        if let Some(geometry) = geometry {
+            self.set_geometry(peer, geometry);
+        }
         let Endpoint { config, peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
         if let Some(before) = state.path.grants.receiver.take() {

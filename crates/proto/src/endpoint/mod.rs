@@ -40,7 +40,7 @@ use crate::event::{Command, Event, MessageId, Peer, PeerFault};
 use crate::flow;
 use crate::message::posted::PostedQueue;
 use crate::message::unexpected::{Payload, UnexpectedQueue};
-use crate::packet::Body;
+use crate::packet::{Body, Geometry};
 use crate::table::{Number, Row};
 use crate::timers::{Purpose, Timer};
 use crate::transfer::Transfers;
@@ -103,6 +103,24 @@ impl PeerEntry {
     #[inline]
     fn must_queue(&self) -> bool {
         self.pending.as_deref().is_some_and(PendingWork::must_queue)
+    }
+
+    /// See [`PendingWork::receives_on_common_path`].
+    #[inline]
+    fn receives_on_common_path(&self) -> bool {
+        self.pending.as_deref().is_none_or(PendingWork::receives_on_common_path)
+    }
+
+    /// See [`PendingWork::sends_on_common_path`].
+    #[inline]
+    fn sends_on_common_path(&self) -> bool {
+        self.pending.as_deref().is_none_or(PendingWork::sends_on_common_path)
+    }
+
+    /// The geometry of the path. `own`: that of the endpoint.
+    #[inline]
+    fn geometry(&self, own: &Geometry) -> Geometry {
+        self.pending.as_deref().and_then(|pending| pending.geometry).unwrap_or(*own)
     }
 
     /// Whether nothing waits to be sent to it, with or without credit.
@@ -241,6 +259,24 @@ impl Endpoint {
         }
     }
 
+    /// Paths over other links have this geometry ([`Event::PathGeometry`]). Call it before the first event: the budget
+    /// for unexpected messages must cover the largest slots.
+    pub fn expect_geometry(&mut self, geometry: &Geometry) {
+        self.budget.cover(&self.config, geometry);
+    }
+
+    fn set_geometry(&mut self, peer: Peer, geometry: Geometry) {
+        assert!(
+            self.budget.covers(&self.config, &geometry),
+            "expect_geometry was not called for {geometry:?}"
+        );
+        self.peer(peer);
+        let Endpoint { config, peers, spare, .. } = self;
+        if geometry != config.geometry {
+            spare.begin(&mut peers[peer.0 as usize].pending).geometry = Some(geometry);
+        }
+    }
+
     /// Handles one event: calls `driver` for each thing to be done, in order. The common events are inlined into the
     /// caller, so that a driver that acts at once needs no list of actions.
     ///
@@ -263,6 +299,7 @@ impl Endpoint {
         match event {
             Event::Posted(command) => self.command(command, driver)?,
             Event::Arrived { .. } => unreachable!("arrivals are common events"),
+            Event::PathGeometry { peer, geometry } => self.set_geometry(peer, geometry),
             Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch } => {
                 let sender = flow::Sender::new(self.config.scheme, quota_slots, start_slots);
                 self.connected(peer, sender, credit_slots, epoch, driver);
@@ -325,13 +362,15 @@ impl Endpoint {
     #[inline]
     pub fn would_wait(&self, peer: Peer, bytes: u64) -> bool {
         // An upper bound on its slots: each packet has a header, and a rendezvous fills one slot.
-        let geometry = &self.config.geometry;
+        let full_entry = self.peers.full_entry(peer.0 as usize);
+        let own = &self.config.geometry;
+        let geometry = full_entry.map_or(*own, |state| state.geometry(own));
         let packet_bytes =
             u64::from(geometry.slot_bytes * geometry.max_packet_slots - geometry.remote_header_bytes);
         let whole = if bytes > self.config.eager_bytes { 0 } else { bytes };
         let packets = whole / packet_bytes.max(1) + 1;
         let slots = whole / u64::from(geometry.slot_bytes) + 2 * packets;
-        match self.peers.full_entry(peer.0 as usize) {
+        match full_entry {
             Some(state @ PeerEntry { path: Path { outbound: Outbound::Connected(sender), .. }, .. }) => {
                 u64::from(sender.credits()) < slots || state.must_queue()
             }
@@ -509,11 +548,11 @@ impl Endpoint {
     /// A packet that the common cases do not cover has arrived. Its slots count as retrieved after [`Driver::retire`],
     /// and only then can they be granted again.
     fn arrived_uncommon<D: Driver>(&mut self, from: Peer, packet: &crate::Packet, driver: &mut D) {
-        let slots = self.config.geometry.packet_slots(packet);
         self.counters.packets_received += 1;
         self.peer(from);
-        let Endpoint { peers, pool, .. } = self;
+        let Endpoint { config, peers, pool, .. } = self;
         let state = &mut peers[from.0 as usize];
+        let slots = state.geometry(&config.geometry).packet_slots(packet);
         if matches!(state.path.outbound, Outbound::Lost(_)) {
             driver.retire();
             return;

@@ -11,6 +11,7 @@ use super::busy_link::BusyLink;
 use super::compulsory::Compulsory;
 use super::receiver_memory::PendingAcks;
 use super::sending::BacklogEntry;
+use crate::packet::Geometry;
 use crate::time::Instant;
 
 /// Capacity of the empty backlog that is kept for reuse, for all peers together.
@@ -74,6 +75,8 @@ impl Backlog {
 pub(super) struct PendingWork {
     /// The entries that wait to be sent, in order.
     pub backlog: Backlog,
+    /// The geometry of the path, if it differs from that of the endpoint.
+    pub geometry: Option<Geometry>,
     /// What waits for a busy link.
     pub busy_link: BusyLink,
     /// Compulsory returns, which leave before the backlog.
@@ -105,6 +108,19 @@ impl PendingWork {
         !self.backlog.is_empty() || self.busy_link.busy
     }
 
+    /// Whether packets from the peer take the common path: nothing waits to be sent, and the geometry is that of the
+    /// endpoint.
+    #[inline]
+    pub fn receives_on_common_path(&self) -> bool {
+        self.has_nothing_to_send() && self.geometry.is_none()
+    }
+
+    /// Whether messages to the peer take the common path, as far as pending work decides.
+    #[inline]
+    pub fn sends_on_common_path(&self) -> bool {
+        !self.must_queue() && self.geometry.is_none()
+    }
+
     /// Whether no event is expected.
     pub fn is_idle(&self) -> bool {
         self.backlog.is_empty()
@@ -119,6 +135,7 @@ impl PendingWork {
     /// Whether it is empty.
     fn is_empty(&self) -> bool {
         self.stalled_ns == 0
+            && self.geometry.is_none()
             && self.stalled_since.is_none()
             && self.compulsory == Compulsory::default()
             && self.is_idle()

@@ -53,22 +53,20 @@ fn max_slot_cost_bytes(geometry: &Geometry, eager_bytes: u64) -> u64 {
 }
 
 /// Maximum of unexpected payload from a sender with `quota_slots` own data slots, before it reads our answer.
-fn reservation_bytes(config: &Config, quota_slots: u32) -> u64 {
+fn reservation_bytes(config: &Config, slot_cost_bytes: u64, quota_slots: u32) -> u64 {
     // The first packet of a message is charged for the whole message.
-    u64::from(quota_slots) * max_slot_cost_bytes(&config.geometry, config.eager_bytes)
-        + unexpected_cost_bytes(config.eager_bytes)
+    u64::from(quota_slots) * slot_cost_bytes + unexpected_cost_bytes(config.eager_bytes)
 }
 
 /// The same for all senders that share a data region, without the messages that their last credits start.
-fn region_bytes(config: &Config) -> u64 {
+fn region_bytes(config: &Config, slot_cost_bytes: u64) -> u64 {
     match config.scheme {
         // A sender starts without `rendezvous_only` at its first contact, even if others hold the slots reserved for
         // it.
         Scheme::Dynamic { .. } => {
             let first = u64::from(config.region.start_slots)
                 * u64::from(config.planned_peers.max(config.region.peers));
-            (u64::from(config.region.slots) + first)
-                * max_slot_cost_bytes(&config.geometry, config.eager_bytes)
+            (u64::from(config.region.slots) + first) * slot_cost_bytes
         }
         _ => 0,
     }
@@ -79,8 +77,8 @@ fn region_bytes(config: &Config) -> u64 {
 pub(super) struct Reservation(Number);
 
 impl Reservation {
-    fn bytes(self, config: &Config) -> u64 {
-        reservation_bytes(config, self.0.get())
+    fn bytes(self, config: &Config, slot_cost_bytes: u64) -> u64 {
+        reservation_bytes(config, slot_cost_bytes, self.0.get())
     }
 }
 
@@ -88,6 +86,8 @@ impl Reservation {
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     limit_bytes: u64,
+    /// Maximum cost of the payload of one slot, over all links.
+    slot_cost_bytes: u64,
     /// The reservations of all planned senders, if they fit. They include senders that have attached.
     planned_bytes: Option<u64>,
     attached_bytes: u64,
@@ -102,14 +102,31 @@ pub(super) struct Budget {
 
 impl Budget {
     pub fn new(config: &Config) -> Budget {
-        let shared_bytes = region_bytes(config);
+        Budget::with_slot_cost(config, max_slot_cost_bytes(&config.geometry, config.eager_bytes))
+    }
+
+    /// Covers slots of `geometry` too. Nobody has attached yet.
+    pub fn cover(&mut self, config: &Config, geometry: &Geometry) {
+        assert!(self.attached == 0 && self.used_bytes == 0, "a geometry was added after the first contact");
+        let slot_cost_bytes = max_slot_cost_bytes(geometry, config.eager_bytes).max(self.slot_cost_bytes);
+        *self = Budget::with_slot_cost(config, slot_cost_bytes);
+    }
+
+    /// Whether the reservations cover slots of `geometry`.
+    pub fn covers(&self, config: &Config, geometry: &Geometry) -> bool {
+        max_slot_cost_bytes(geometry, config.eager_bytes) <= self.slot_cost_bytes
+    }
+
+    fn with_slot_cost(config: &Config, slot_cost_bytes: u64) -> Budget {
+        let shared_bytes = region_bytes(config, slot_cost_bytes);
         let own_slots = if shared_bytes > 0 { 0 } else { config.planned_quota_slots };
-        let one = reservation_bytes(config, own_slots);
+        let one = reservation_bytes(config, slot_cost_bytes, own_slots);
         let all_bytes = one.saturating_mul(u64::from(config.planned_peers)).saturating_add(shared_bytes);
         let enforced = config.scheme.grants();
         let fits = config.planned_peers > 0 && all_bytes <= config.unexpected_budget_bytes;
         Budget {
             limit_bytes: config.unexpected_budget_bytes,
+            slot_cost_bytes,
             planned_bytes: fits.then_some(all_bytes),
             attached_bytes: shared_bytes,
             attached: 0,
@@ -139,7 +156,7 @@ impl Budget {
             _ => quota_slots,
         };
         let reservation = Reservation(Number::of(own_slots));
-        let bytes = reservation.bytes(config);
+        let bytes = reservation.bytes(config, self.slot_cost_bytes);
         if !self.enforced || self.attached_bytes + bytes > self.limit_bytes {
             return None;
         }
@@ -157,7 +174,8 @@ impl Budget {
 
     /// A sender has detached or is lost.
     pub fn detach(&mut self, config: &Config, reserved: Option<Reservation>) {
-        self.attached_bytes -= reserved.map_or(0, |reservation| reservation.bytes(config));
+        self.attached_bytes -=
+            reserved.map_or(0, |reservation| reservation.bytes(config, self.slot_cost_bytes));
         self.attached -= u32::from(reserved.is_some());
         self.update();
     }

@@ -268,7 +268,7 @@ impl Endpoint {
     ) -> Option<Packet> {
         let Endpoint { config, peers, counters, pool, budget, one_packet_bytes, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
-        let waits = state.must_queue() || (state.path.rendezvous_only && bytes > 0);
+        let waits = !state.sends_on_common_path() || (state.path.rendezvous_only && bytes > 0);
         let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         if bytes > *one_packet_bytes || level == SendLevel::Matched || waits {
             return None;
@@ -319,8 +319,9 @@ impl Endpoint {
         spare.begin(&mut state.pending).bounce_buffers += 1;
         let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
         let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
+        let geometry = state.geometry(&config.geometry);
         let (grants, number) = (&mut state.path.grants, state.next_number);
-        let packet = grants.control_packet(&config.geometry, body, number, marks, pool, counters);
+        let packet = grants.control_packet(&geometry, body, number, marks, pool, counters);
         state.next_number = state.next_number.wrapping_add(1);
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
@@ -409,6 +410,7 @@ impl Endpoint {
         if pending.busy_link.busy {
             return;
         }
+        let geometry = pending.geometry.unwrap_or(config.geometry);
         loop {
             if pending.backlog.is_empty() && !pending.acks.is_due() {
                 state.path.backlog_waited = false;
@@ -445,7 +447,7 @@ impl Endpoint {
             {
                 let body = Body::Finished { transfer, count, refused: false };
                 let grants = &mut state.path.grants;
-                let packet = grants.control_packet(&config.geometry, body, 0, marks, pool, counters);
+                let packet = grants.control_packet(&geometry, body, 0, marks, pool, counters);
                 if driver.transmit(to, &packet, Source::None).is_err() {
                     counters.uncount(&body, 1);
                     pending.busy_link.busy = true;
@@ -486,7 +488,7 @@ impl Endpoint {
                     *entry = BacklogEntry::control(Body::Finished { transfer, count: 1, refused: true });
                 }
             }
-            let (payload_bytes, slots, mut body) = entry.cut(&config.geometry, credits);
+            let (payload_bytes, slots, mut body) = entry.cut(&geometry, credits);
             let payload = match entry.payload {
                 Source::Request { request, offset } => {
                     Source::Request { request, offset: offset + entry.sent }
@@ -511,9 +513,8 @@ impl Endpoint {
             let finished = sent == entry.bytes;
             counters.count_kind(&body);
             let grants = &mut state.path.grants;
-            let used_bytes = config.geometry.header_bytes(&body) + payload_bytes;
-            let granted_total =
-                grants.piggyback(&config.geometry, used_bytes, slots, finished, pool, counters);
+            let used_bytes = geometry.header_bytes(&body) + payload_bytes;
+            let granted_total = grants.piggyback(&geometry, used_bytes, slots, finished, pool, counters);
             let packet = grants.header(body, payload_bytes, entry.number, granted_total, marks);
             if driver.transmit(to, &packet, payload).is_err() {
                 if let Body::Rendezvous { transfer, .. } = body {

@@ -25,6 +25,7 @@ struct Bench {
     credit_packets_read: u16,
 }
 
+mod geometry;
 mod schemes;
 
 const PEER: Peer = Peer(1);

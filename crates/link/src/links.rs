@@ -1,0 +1,372 @@
+//! Several links of one endpoint, as one link.
+//!
+//! A peer is reached over one link, in both directions. It is chosen at the first contact: the preferred link of those
+//! that both endpoints have and that reach the peer, or the link over which the peer has attached. Both endpoints prefer
+//! the kind with the lowest number, so they choose the same.
+//!
+//! The first link is known at compile time. Where it has no lane and no packet, a cold branch goes to the others. So its
+//! peers pay nothing for them.
+//! ```text
+//! transmit(0)    the first link has a lane of peer 0: it sends
+//! transmit(1)    it has none: the link in `routes` sends
+//! poll           the first link, then the others in turn
+//! ```
+
+use crate::memory::UserMemory;
+use crate::{
+    Address, Addressing, Arrival, Capabilities, CopyStatus, FreeSlots, Inspect, LaneLease, LaneReclamation,
+    Link, LinkKind, Polled, Properties, RemoteCopy, RemoteMemory, WakeUp,
+};
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+use weir_proto::{CopyFault, LinkBusy, Packet, Peer, PeerFault, Transfer};
+
+/// Polls in a row that find something in the first link before the others are polled too.
+const POLLS_OF_FIRST: u32 = 64;
+/// The lane numbers of link `n` of the others begin at `n + 1` times this.
+const LANES_OF_LINK: u32 = 1 << 24;
+
+/// What [`Links`] asks its first link, to find out whether another one is meant.
+pub trait FirstLink: Link {
+    /// Whether this endpoint has a lane at `peer` over this link.
+    fn has_lane(&self, peer: Peer) -> bool;
+
+    /// Whether the last polled packet is from this link and not retired yet.
+    fn has_polled_packet(&self) -> bool;
+}
+
+/// See the head of this file.
+pub struct Links<L> {
+    first: L,
+    others: Vec<Box<dyn Link>>,
+    /// The link of each peer that was contacted. `None`: the first.
+    routes: HashMap<Peer, Option<usize>>,
+    /// The link of the last polled packet, if it is not the first.
+    current: Option<usize>,
+    /// Polls in a row that found something in the first link.
+    polls_of_first: u32,
+    /// The link that is polled next.
+    next: usize,
+    /// All other links ring the bell of the first.
+    all_ring: bool,
+    losses: VecDeque<(Peer, PeerFault)>,
+}
+
+impl<L: FirstLink> Links<L> {
+    /// Makes one link of several. Each of `others` was opened with the address of the one before, `first` included.
+    pub fn new(mut first: L, mut others: Vec<Box<dyn Link>>) -> Links<L> {
+        let address = others.last().map_or_else(|| first.address(), |last| last.address());
+        first.introduce(&address);
+        let bell = first.wake_up().map(|wake_up| wake_up.bell());
+        let mut all_ring = bell.is_some();
+        for other in &mut others {
+            other.introduce(&address);
+            all_ring &= bell
+                .as_ref()
+                .zip(other.wake_up())
+                .is_some_and(|(bell, wake_up)| wake_up.ring_on_arrival(bell));
+        }
+        Links {
+            first,
+            others,
+            routes: HashMap::new(),
+            current: None,
+            polls_of_first: 0,
+            next: 0,
+            all_ring,
+            losses: VecDeque::new(),
+        }
+    }
+
+    /// The number of the link to `peer` among the others, if it was contacted over one of them.
+    pub fn other_link_of(&self, peer: Peer) -> Option<usize> {
+        self.routes.get(&peer).copied().flatten()
+    }
+
+    /// The link of a contacted peer.
+    fn link_of(&mut self, peer: Peer) -> &mut dyn Link {
+        match self.other_link_of(peer) {
+            Some(index) => &mut *self.others[index],
+            None => &mut self.first,
+        }
+    }
+
+    /// Chooses the link to `peer` at the first contact. `None`: none reaches it.
+    fn choose(&mut self, peer: Peer, address: &Address) -> Option<&mut dyn Link> {
+        if !self.routes.contains_key(&peer) {
+            let first = self.first.reaches(address).then(|| (self.first.kind(), None));
+            let others = self.others.iter().enumerate();
+            let others = others.filter(|(_, link)| link.reaches(address));
+            let reaching = others.map(|(index, link)| (link.kind(), Some(index)));
+            let (_, route) = first.into_iter().chain(reaching).min_by_key(|(kind, _)| *kind)?;
+            self.routes.insert(peer, route);
+        }
+        Some(self.link_of(peer))
+    }
+
+    /// Reports `peer` as lost.
+    fn note_unreachable(&mut self, peer: Peer) {
+        if !self.losses.iter().any(|(lost, _)| *lost == peer) {
+            self.losses.push_back((peer, PeerFault::Unreachable));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn transmit_elsewhere(
+        &mut self,
+        to: Peer,
+        packet: &Packet,
+        payload: Option<(&UserMemory, u64)>,
+    ) -> Result<(), LinkBusy> {
+        self.link_of(to).transmit(to, packet, payload)
+    }
+
+    /// The next arrival of the other links, in turn.
+    #[cold]
+    #[inline(never)]
+    fn poll_others(&mut self, packet: &mut Packet) -> Option<Polled> {
+        for _ in 0..self.others.len() {
+            let index = self.next;
+            self.next = (index + 1) % self.others.len();
+            match self.others[index].poll_into(packet) {
+                None => {}
+                Some(Polled::Packet { from }) => {
+                    self.current = Some(index);
+                    return Some(Polled::Packet { from });
+                }
+                Some(Polled::Other(mut arrival)) => {
+                    if let Arrival::Attached { lane, .. } = &mut *arrival {
+                        assert!(*lane < LANES_OF_LINK, "lane {lane} of a link with too many lanes");
+                        *lane += (index as u32 + 1) * LANES_OF_LINK;
+                    }
+                    return Some(Polled::Other(arrival));
+                }
+            }
+        }
+        let (peer, fault) = self.losses.pop_front()?;
+        Some(Polled::Other(Box::new(Arrival::Lost { peer, fault })))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn copy_payload_elsewhere(&self, memory: &UserMemory, offset: u64, bytes: u64) {
+        if let Some(index) = self.current {
+            self.others[index].copy_payload(memory, offset, bytes);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn retire_elsewhere(&mut self) {
+        if let Some(index) = self.current.take() {
+            self.others[index].retire();
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &dyn Link> {
+        std::iter::once(&self.first as &dyn Link).chain(self.others.iter().map(|link| &**link as &dyn Link))
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut dyn Link> {
+        let others = self.others.iter_mut().map(|link| &mut **link as &mut dyn Link);
+        std::iter::once(&mut self.first as &mut dyn Link).chain(others)
+    }
+}
+
+impl<L: FirstLink> Link for Links<L> {
+    fn properties(&self) -> Properties {
+        Properties {
+            other_geometries: self.others.iter().map(|link| link.properties().geometry).collect(),
+            ordered: self.all().all(|link| link.properties().ordered),
+            reliable: self.all().all(|link| link.properties().reliable),
+            ..self.first.properties()
+        }
+    }
+
+    fn connect(&mut self, peer: Peer, address: &Address) -> Option<LaneLease> {
+        match self.choose(peer, address) {
+            Some(link) => link.connect(peer, address),
+            None => {
+                self.note_unreachable(peer);
+                None
+            }
+        }
+    }
+
+    fn disconnect(&mut self, to: Peer) {
+        self.link_of(to).disconnect(to);
+    }
+
+    #[inline(always)]
+    fn transmit(
+        &mut self,
+        to: Peer,
+        packet: &Packet,
+        payload: Option<(&UserMemory, u64)>,
+    ) -> Result<(), LinkBusy> {
+        if !self.first.has_lane(to) {
+            return self.transmit_elsewhere(to, packet, payload);
+        }
+        self.first.transmit(to, packet, payload)
+    }
+
+    #[inline(always)]
+    fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
+        // The first link comes first: its poll also takes the rings of the others, which must be looked at after that.
+        if self.polls_of_first < POLLS_OF_FIRST
+            && let Some(polled) = self.first.poll_into(packet)
+        {
+            self.polls_of_first += 1;
+            return Some(polled);
+        }
+        let others_first = self.polls_of_first == POLLS_OF_FIRST;
+        self.polls_of_first = 0;
+        match self.poll_others(packet) {
+            // Once more, because the poll of the first link has taken their rings.
+            None if others_first => self.first.poll_into(packet).or_else(|| self.poll_others(packet)),
+            polled => polled,
+        }
+    }
+
+    fn may_have_arrivals(&self) -> bool {
+        !self.losses.is_empty() || self.all().any(|link| link.may_have_arrivals())
+    }
+
+    fn accept(&mut self, lane: u32, peer: Peer) {
+        let index = (lane / LANES_OF_LINK).checked_sub(1).map(|index| index as usize);
+        let lane = lane % LANES_OF_LINK;
+        let route = *self.routes.entry(peer).or_insert(index);
+        match index {
+            Some(index) => self.others[index].accept(lane, peer),
+            None => self.first.accept(lane, peer),
+        }
+        if route != index {
+            // Packets of one pair over two links would overtake each other.
+            self.note_unreachable(peer);
+        }
+    }
+
+    fn release(&mut self, peer: Peer) {
+        self.link_of(peer).release(peer);
+    }
+
+    #[inline(always)]
+    fn copy_payload(&self, memory: &UserMemory, offset: u64, bytes: u64) {
+        if !self.first.has_polled_packet() {
+            return self.copy_payload_elsewhere(memory, offset, bytes);
+        }
+        self.first.copy_payload(memory, offset, bytes);
+    }
+
+    #[inline(always)]
+    fn retire(&mut self) {
+        if !self.first.has_polled_packet() {
+            return self.retire_elsewhere();
+        }
+        self.first.retire();
+    }
+
+    fn check_peer(&mut self, peer: Peer, address: &Address) {
+        match self.choose(peer, address) {
+            Some(link) => link.check_peer(peer, address),
+            None => self.note_unreachable(peer),
+        }
+    }
+
+    fn forget(&mut self, peer: Peer) {
+        self.losses.retain(|(lost, _)| *lost != peer);
+        self.all_mut().for_each(|link| link.forget(peer));
+    }
+
+    fn deadline(&self, now: Instant) -> Option<Instant> {
+        self.all().filter_map(|link| link.deadline(now)).min()
+    }
+
+    fn close(&mut self) {
+        self.all_mut().for_each(|link| link.close());
+    }
+
+    fn abandon(&mut self) {
+        self.all_mut().for_each(|link| link.abandon());
+    }
+}
+
+impl<L: FirstLink> Addressing for Links<L> {
+    fn kind(&self) -> LinkKind {
+        self.first.kind()
+    }
+
+    fn address(&self) -> Address {
+        self.first.address()
+    }
+
+    fn introduce(&mut self, address: &Address) {
+        self.all_mut().for_each(|link| link.introduce(address));
+    }
+
+    fn reaches(&self, address: &Address) -> bool {
+        self.all().any(|link| link.reaches(address))
+    }
+}
+
+impl<L: FirstLink> Inspect for Links<L> {
+    fn process(&self, peer: Peer) -> Option<u32> {
+        self.all().find_map(|link| link.process(peer))
+    }
+
+    fn mailbox_bytes(&self) -> u64 {
+        self.all().map(|link| link.mailbox_bytes()).sum()
+    }
+}
+
+impl<L: FirstLink> Capabilities for Links<L> {
+    fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {
+        Some(self)
+    }
+
+    fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
+        if self.all_ring { self.first.wake_up() } else { None }
+    }
+
+    fn lane_reclamation(&mut self) -> Option<&mut dyn LaneReclamation> {
+        Some(self)
+    }
+
+    fn free_slots(&mut self) -> Option<&mut dyn FreeSlots> {
+        if self.all_mut().all(|link| link.free_slots().is_some()) { Some(self) } else { None }
+    }
+}
+
+impl<L: FirstLink> RemoteMemory for Links<L> {
+    fn copy(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<CopyStatus, CopyFault> {
+        match self.link_of(copy.peer).remote_memory() {
+            Some(remote) => remote.copy(copy, memory),
+            None => Err(CopyFault::Forbidden),
+        }
+    }
+
+    fn next_result(&mut self) -> Option<(Transfer, Result<(), CopyFault>)> {
+        self.all_mut().find_map(|link| link.remote_memory()?.next_result())
+    }
+
+    fn help_copy(&mut self, peer: Peer) -> bool {
+        self.link_of(peer).remote_memory().is_some_and(|remote| remote.help_copy(peer))
+    }
+}
+
+impl<L: FirstLink> LaneReclamation for Links<L> {
+    fn maintain(&mut self, keep_bytes: u64) {
+        for link in self.all_mut() {
+            if let Some(lanes) = link.lane_reclamation() {
+                lanes.maintain(keep_bytes);
+            }
+        }
+    }
+}
+
+impl<L: FirstLink> FreeSlots for Links<L> {
+    fn newly_free_slots(&mut self, to: Peer) -> u32 {
+        self.link_of(to).free_slots().map_or(0, |slots| slots.newly_free_slots(to))
+    }
+}

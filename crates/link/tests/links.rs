@@ -1,0 +1,127 @@
+//! Tests of several links in one endpoint, and of bells.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::*;
+use std::time::{Duration, Instant};
+use weir_link::links::Links;
+use weir_link::local::LocalLink;
+use weir_link::shm::ShmLink;
+use weir_link::{ADDRESS_BYTES, Address, Addressing, Arrival, Link, LinkKind};
+use weir_proto::{Body, Packet, Peer, PeerFault};
+
+fn two_links(dir: &std::path::Path) -> Links<ShmLink> {
+    let shm = open(dir);
+    let local = LocalLink::open(&shm.address(), shm.quota());
+    Links::new(shm, vec![Box::new(local)])
+}
+
+#[test]
+fn a_bell_ends_the_sleep_before_and_after_it_begins() {
+    let dir = directory();
+    let mut shm = open(dir.path());
+    let mut local = LocalLink::open(&shm.address(), shm.quota());
+    let links: [&mut dyn Link; 2] = [&mut shm, &mut local];
+    for link in links {
+        let bell = link.wake_up().expect("something to sleep on").bell();
+        let began = Instant::now();
+        bell.ring();
+        link.wake_up().expect("as before").sleep(60_000_000_000);
+        assert!(link.poll().is_none(), "a ring is no arrival");
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            bell.ring();
+        });
+        link.wake_up().expect("as before").sleep(60_000_000_000);
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        thread.join().expect("rung");
+        assert!(link.poll().is_none());
+        let began = Instant::now();
+        link.wake_up().expect("as before").sleep(20_000_000);
+        assert!(began.elapsed() >= Duration::from_millis(20), "the ring counts once");
+    }
+}
+
+#[test]
+fn the_preferred_common_link_carries_both_directions() {
+    let dir = directory();
+    let (mut a, mut b, mut c) = (two_links(dir.path()), two_links(dir.path()), open(dir.path()));
+    let address = a.address();
+    assert!(address.part(LinkKind::SharedMemory).is_some() && address.part(LinkKind::Local).is_some());
+    for (number, bytes) in [(0, b.address()), (1, c.address())] {
+        let lease = a.connect(Peer(number), &bytes).expect("a lane");
+        let expected = if number == 0 { Some(0) } else { None };
+        assert_eq!(a.other_link_of(Peer(number)), expected);
+        assert_eq!(lease.geometry == weir_link::local::GEOMETRY, number == 0);
+        let message = eager(8, u64::from(number));
+        a.transmit(Peer(number), &message, Some((&memory(&mut [7; 8]), 0))).expect("not busy");
+    }
+    let receive = |link: &mut dyn Link, tag: u64| {
+        let Some(Arrival::Attached { lane, address: from, .. }) = link.poll() else {
+            panic!("no attachment")
+        };
+        assert_eq!(from, address, "the address has all parts");
+        link.accept(lane, Peer(5));
+        let Some(Arrival::Packet { from: Peer(5), packet }) = link.poll() else { panic!("no packet") };
+        assert_eq!(packet, eager(8, tag));
+        let mut bytes = [0; 8];
+        link.copy_payload(&memory(&mut bytes), 0, 8);
+        link.retire();
+        assert_eq!(bytes, [7; 8]);
+    };
+    receive(&mut b, 0);
+    receive(&mut c, 1);
+    assert_eq!(b.other_link_of(Peer(5)), Some(0));
+    assert!(b.connect(Peer(5), &address).is_some(), "the other direction");
+    assert!(matches!(a.poll(), Some(Arrival::Attached { .. })));
+}
+
+#[test]
+fn a_peer_that_attaches_over_another_link_is_lost() {
+    let dir = directory();
+    let mut shm = open(dir.path());
+    let local = LocalLink::open(&shm.address(), shm.quota());
+    let address = local.address();
+    shm.introduce(&address);
+    let mut b = two_links(dir.path());
+    b.connect(Peer(0), &address).expect("a lane");
+    assert_eq!(b.other_link_of(Peer(0)), Some(0));
+    shm.attach(Peer(0), &b.address()).expect("connected");
+    let Some(Arrival::Attached { lane, address: from, .. }) = b.poll() else { panic!("no attachment") };
+    assert_eq!(from, address);
+    b.accept(lane, Peer(0));
+    assert!(matches!(b.poll(), Some(Arrival::Lost { peer: Peer(0), fault: PeerFault::Unreachable })));
+}
+
+#[test]
+fn an_address_without_a_common_link_is_unreachable() {
+    let dir = directory();
+    let mut a = two_links(dir.path());
+    let nowhere = Address([0; ADDRESS_BYTES]);
+    assert!(a.connect(Peer(0), &nowhere).is_none());
+    assert!(matches!(a.poll(), Some(Arrival::Lost { peer: Peer(0), fault: PeerFault::Unreachable })));
+    a.check_peer(Peer(1), &nowhere);
+    assert!(matches!(a.poll(), Some(Arrival::Lost { peer: Peer(1), fault: PeerFault::Unreachable })));
+    assert!(a.poll().is_none());
+}
+
+#[test]
+fn a_detached_sender_of_the_local_link_attaches_again() {
+    let dir = directory();
+    let (mut a, mut b) = (two_links(dir.path()), two_links(dir.path()));
+    let epochs: Vec<u16> = (0..3)
+        .map(|_| {
+            let lease = a.connect(Peer(0), &b.address()).expect("a lane");
+            let Some(Arrival::Attached { lane, .. }) = b.poll() else { panic!("no attachment") };
+            b.accept(lane, Peer(0));
+            a.transmit(Peer(0), &Packet::new(Body::Detach, 0), None).expect("not busy");
+            a.disconnect(Peer(0));
+            assert!(matches!(b.poll(), Some(Arrival::Packet { from: Peer(0), .. })));
+            b.retire();
+            b.release(Peer(0));
+            lease.epoch
+        })
+        .collect();
+    assert_eq!(epochs, [0, 1, 2]);
+}
