@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn addresses_cross_a_pipe() {
         let mut bytes = [0; ADDRESS_BYTES];
-        bytes.iter_mut().enumerate().for_each(|(index, byte)| *byte = index as u8 * 7);
+        bytes.iter_mut().enumerate().for_each(|(index, byte)| *byte = (index as u8).wrapping_mul(7));
         assert_eq!(address(&format!("{}\n", hex(&Address(bytes)))).unwrap(), Address(bytes));
         for wrong in ["", "12", &"zz".repeat(ADDRESS_BYTES), &"00".repeat(ADDRESS_BYTES + 1)] {
             assert!(address(wrong).is_err(), "{wrong}");
