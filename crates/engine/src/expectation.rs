@@ -13,6 +13,10 @@
 //! MPI libraries keep multi-receive buffers posted all the time. Their one-sided operations wait for messages in these
 //! buffers only. Such a caller comes back within a microsecond, time after time. A caller that copies a few kilobytes
 //! between two reads takes longer.
+//!
+//! A caller that works with itself alone (one-sided operations to its own window) has only quick laps, and never waits.
+//! So with a core for every rank, each sleep or yield that brings no packet doubles the number of quick laps before the
+//! next one. A packet resets it. With more ranks than cores the number stays, because others need the core.
 
 use weir_link::cores::ticks;
 use weir_link::{Link, sched_yield};
@@ -21,6 +25,8 @@ use crate::Engine;
 
 /// Laps in a row after which a caller with multi-receive buffers only waits. A working library has quick laps too.
 const QUICK_LAPS: u32 = 100;
+/// Bound on the quick laps before a sleep, with a core for every rank.
+const MAX_QUICK_LAPS: u32 = 1 << 22;
 /// Longest quick lap, from the end of a read or of the program's yield to the next read. Unit: ticks of the processor,
 /// 2 to 4 for each nanosecond.
 const MAX_LAP_TICKS: u64 = 4000;
@@ -39,20 +45,41 @@ enum Expectation {
 }
 
 /// Counts the quick laps of a caller.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Laps {
     /// When the last empty read ended. Unit: ticks.
     read_ended_at: u64,
     quick_in_a_row: u32,
+    /// Quick laps in a row after which the caller waits.
+    needed: u32,
+    /// Packets that had arrived at the last lap.
+    packets: u64,
+}
+
+impl Default for Laps {
+    fn default() -> Laps {
+        Laps { read_ended_at: 0, quick_in_a_row: 0, needed: QUICK_LAPS, packets: 0 }
+    }
 }
 
 impl Laps {
-    /// Notes that the caller is back, at `now`. `yielded`: it has just ended a yield. Returns whether it waits.
-    fn waits(&mut self, now: u64, yielded: bool) -> bool {
+    /// Notes that the caller is back, at `now`. Returns whether it waits.
+    ///
+    /// - `yielded`: it has just ended a yield.
+    /// - `packets`: packets that have arrived since the start.
+    /// - `oversubscribed`: there are more ranks than cores.
+    fn waits(&mut self, now: u64, yielded: bool, packets: u64, oversubscribed: bool) -> bool {
+        if packets != self.packets && !oversubscribed {
+            (self.packets, self.needed, self.quick_in_a_row) = (packets, QUICK_LAPS, 0);
+        }
         let quick = yielded || now.wrapping_sub(self.read_ended_at) <= MAX_LAP_TICKS;
         self.quick_in_a_row = if quick { self.quick_in_a_row.saturating_add(1) } else { 0 };
         self.read_ended_at = now;
-        self.quick_in_a_row >= QUICK_LAPS
+        let waits = self.quick_in_a_row >= self.needed;
+        if waits && !oversubscribed {
+            (self.quick_in_a_row, self.needed) = (0, (self.needed * 2).min(MAX_QUICK_LAPS));
+        }
+        waits
     }
 }
 
@@ -81,7 +108,11 @@ impl<L: Link> Engine<L> {
     pub(crate) fn caller_may_wait(&mut self) -> bool {
         match self.expectation() {
             Expectation::Something => true,
-            Expectation::Perhaps => self.laps.waits(ticks(), sched_yield::has_just_yielded(MAX_LAP_TICKS)),
+            Expectation::Perhaps => {
+                let yielded = sched_yield::has_just_yielded(MAX_LAP_TICKS);
+                let packets = self.machine.counters().packets_received;
+                self.laps.waits(ticks(), yielded, packets, self.oversubscribed)
+            }
             Expectation::Nothing => false,
         }
     }
@@ -101,7 +132,7 @@ mod tests {
         let (mut laps, mut now) = (Laps::default(), 1 << 40);
         for lap in 0..10_000_u64 {
             now += if lap % u64::from(QUICK_LAPS) == 0 { MAX_LAP_TICKS + 1 } else { 500 };
-            assert!(!laps.waits(now, false), "lap {lap}");
+            assert!(!laps.waits(now, false, 0, true), "lap {lap}");
         }
     }
 
@@ -110,9 +141,22 @@ mod tests {
         let (mut laps, mut now) = (Laps::default(), 1 << 40);
         let mut waits = || {
             now += 100 * MAX_LAP_TICKS;
-            laps.waits(now, true)
+            laps.waits(now, true, 0, true)
         };
         assert_eq!((0..1000).position(|_| waits()), Some(QUICK_LAPS as usize - 1));
         assert!(waits(), "it still waits");
+    }
+
+    #[test]
+    fn with_a_core_each_a_caller_that_gets_no_packets_rarely_waits() {
+        let (mut laps, mut now) = (Laps::default(), 1 << 40);
+        let mut waits = |packets| {
+            now += 500;
+            laps.waits(now, false, packets, false)
+        };
+        let waited = (0..1_000_000).filter(|_| waits(0)).count();
+        assert!((10..=14).contains(&waited), "it waited {waited} times in a million laps");
+        let first = (0..1_000_000).position(|_| waits(1));
+        assert_eq!(first, Some(QUICK_LAPS as usize - 1), "a packet resets the number");
     }
 }
