@@ -34,7 +34,7 @@ fn bounce_buffer_number(transfer: Transfer) -> u32 {
     transfer.bounce_buffer().expect("the machine names bounce buffers")
 }
 
-/// What the calls of the machine act on.
+/// State on which the calls of the machine act.
 pub(crate) struct Io<L: Link> {
     pub link: L,
     pub operations: Operations,
@@ -217,7 +217,7 @@ impl Posted<'_> {
 pub(crate) struct EventDriver<'event, L: Link, S: CompletionSink> {
     pub io: &'event mut Io<L>,
     pub sink: &'event mut S,
-    /// What the event posts, until it is held or complete.
+    /// The operation that the event posts, until it is held or complete.
     pub posted: Option<Posted<'event>>,
 }
 

@@ -228,7 +228,7 @@ pub enum OpenError {
 /// One endpoint at work. Not thread-safe: its owner locks it, see [`weir_link::biased_lock`].
 pub struct Engine<L: Link = ShmLink> {
     machine: Endpoint,
-    /// What the calls of the machine act on.
+    /// State on which the calls of the machine act.
     io: Io<L>,
     /// The header of the packet that was polled last.
     packet: Packet,

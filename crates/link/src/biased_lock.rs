@@ -51,7 +51,7 @@ const INTERRUPT_POLL: Duration = Duration::from_millis(1);
 /// Polls of a busy owner before the waiting thread yields its core.
 const SPINS: u32 = 100;
 
-/// What a serialised lock needs when its callers change.
+/// State of a serialised lock, for a change of its callers.
 #[derive(Debug)]
 struct Serialised<T> {
     state: Mutex<SerialisedState>,

@@ -4,7 +4,7 @@ use crate::memory::UserMemory;
 use std::sync::Arc;
 use weir_proto::{CopyFault, Direction, Peer, Transfer};
 
-/// What a link can do beside the transport. By default: nothing.
+/// The capabilities of a link beside the transport. By default: nothing.
 pub trait Capabilities {
     /// Access to the memory of peers.
     fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {

@@ -16,7 +16,7 @@ use crate::{
 use std::time::Instant;
 use weir_proto::{LinkBusy, Packet, Peer, PeerFault};
 
-/// What happens to a packet instead of its transmission.
+/// A fault, which happens to a packet instead of its transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The link is busy for so many polls.

@@ -228,7 +228,7 @@ impl Link for LocalLink {
         if let Some((memory, offset)) = payload {
             memory.read(offset, &mut bytes);
         }
-        // What is sent to a closed mailbox is lost with it.
+        // A packet to a closed mailbox is lost with it.
         mailbox.push(Some(*lane), Item::Packet { packet: *packet, payload: bytes });
         Ok(())
     }

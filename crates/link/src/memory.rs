@@ -9,7 +9,7 @@ struct Piece {
     bytes: usize,
 }
 
-/// What a buffer has beside its first piece, or keeps alive.
+/// Further pieces of a buffer, or memory that it keeps alive.
 #[derive(Debug)]
 enum Backing {
     /// All pieces but the first.

@@ -35,7 +35,7 @@ pub struct LaneLease {
     pub geometry: Geometry,
 }
 
-/// What a link promises.
+/// Promises of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// The slot sizes of most paths.
@@ -115,7 +115,7 @@ pub trait Addressing {
     fn reaches(&self, address: &Address) -> bool;
 }
 
-/// What a link can tell for reports and messages to users.
+/// Facts about a link, for reports and messages to users.
 pub trait Inspect {
     /// The process of a peer that this endpoint sends to. `None`: not known.
     fn process(&self, peer: Peer) -> Option<u32> {
@@ -133,7 +133,7 @@ pub trait Inspect {
 /// A way for packets between endpoints. It has one owner at a time. It is `Send`, so that another thread can take
 /// over.
 pub trait Link: Addressing + Capabilities + Inspect + Send {
-    /// What this link promises.
+    /// The promises of this link.
     fn properties(&self) -> Properties;
 
     /// Claims a lane at the endpoint at `address`, from now on called `peer`. `None`: not yet, for example because the

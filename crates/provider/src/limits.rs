@@ -1,4 +1,4 @@
-//! What the provider offers: capabilities and limits that several files need.
+//! Capabilities and limits of the provider that several files need.
 
 use crate::ffi::{caps, flags};
 

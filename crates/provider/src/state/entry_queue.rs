@@ -1,7 +1,7 @@
 //! The queue of a completion queue's entries: a ring whose common operations are a few instructions.
 //!
-//! The standard library's deque moves its elements in pieces and does not inline the insertion. Each message makes one
-//! entry, so this costs some 25 instructions a message.
+//! The standard library's deque does not inline the insertion. Each message makes one entry, so the call would cost some
+//! 25 instructions a message.
 
 use super::entry::Entry;
 
