@@ -6,7 +6,7 @@
 
 use super::layout::{LayoutError, SchemeName};
 use super::lock_file::{self, LockFile};
-use super::{segment, segment_file};
+use super::{open_files, segment_file};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Once;
@@ -32,7 +32,7 @@ pub fn report_other_version(error: &LayoutError) {
 
 /// Reports that a mailbox of `bytes` bytes has no space in `dir`, nor in other memory. Once in a job of `ranks` ranks.
 pub fn report_too_small(dir: &Path, ranks: u32, bytes: u64, error: &io::Error) {
-    segment::report_once(dir, || {
+    open_files::report_once(dir, || {
         let all = kib(bytes * u64::from(ranks.max(1)));
         let free = segment_file::file_system_space(dir).map_or(0, |space| space.free_bytes);
         print(&format!(

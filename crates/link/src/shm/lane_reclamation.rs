@@ -8,15 +8,15 @@
 //!                                   have filled LEASE_SLOTS slots. None detaches within REQUEST_TIMEOUT: ask one more
 //! no sender waits                -> ask holders that were idle for IDLE_AFTER, while the mailbox is too large
 //! ```
-//! It reads a clock only while a sender waits, and in [`crate::LaneReclamation::maintain`], which the driver calls a few times a
+//! It reads a clock only while a sender waits, and in [`LaneReclamation::maintain`], which the driver calls a few times a
 //! second.
 
 use super::doorbell::call;
 use super::lane_queue::unclaim;
 use super::layout::{SegmentAddress, lane_state};
 use super::sync::{AtomicU64, Ordering};
-use super::{Lane, Liveness, Notice, ShmLink, segment};
-use crate::Address;
+use super::{Lane, Notice, ShmLink, segment};
+use crate::{Address, LaneReclamation, Link};
 use std::time::{Duration, Instant};
 use weir_proto::Peer;
 
@@ -199,7 +199,7 @@ impl ShmLink {
         }
     }
 
-    /// See [`crate::LaneReclamation::maintain`].
+    /// See [`LaneReclamation::maintain`].
     pub(super) fn maintain_lanes(&mut self, keep_bytes: u64) {
         let Some(own) = self.own.clone() else { return };
         let now = Instant::now();
@@ -313,16 +313,15 @@ impl ShmLink {
             false
         });
     }
+}
 
-    /// Whether `peer` has given this endpoint up, and everything that it sent before is read.
-    pub(super) fn has_abandoned_us(&self, peer: Peer) -> bool {
-        let lane = self.peers.get(&peer).and_then(|entry| entry.lane);
-        let reader = lane.and_then(|lane| self.inbox.reader(lane));
-        reader.is_some_and(|reader| self.abandoned(peer) && !reader.arrived())
-    }
-
-    /// Whether the endpoint can write nothing any more.
-    pub(super) fn has_ended(liveness: Liveness) -> bool {
-        matches!(liveness, Liveness::Dead | Liveness::Closed)
+impl LaneReclamation for ShmLink {
+    fn maintain(&mut self, keep_bytes: u64) {
+        self.maintain_lanes(keep_bytes);
+        for peer in self.peers_overdue_to_detach() {
+            if let Some(address) = self.peers.get(&peer).and_then(|entry| entry.address) {
+                self.check_peer(peer, &address);
+            }
+        }
     }
 }

@@ -7,15 +7,7 @@
 //! peer:  alive?  its byte in the lock file is held -> alive;  not held -> the state says closed, or the owner died
 //! owner: state closed, removes the name, releases the byte, closes the file
 //! ```
-//! **Locks.** [`super::lock_file`] decides liveness. A second lock, on the segment's own file, serves `weir clean`, which
-//! has not joined a lock file. Both are POSIX record locks: closing *any* descriptor of the file in the owning process
-//! releases them. So a process never opens its own segments by name. [`own_segment`] finds them in a list, and every
-//! function that opens a file asks that list first. A segment is in the list from before its name exists until after
-//! the name is removed. Two copies of this crate in one process would not know each other's segments, so there must be
-//! only one.
-//!
-//! **Forks.** A child has a copy of its parent's list, but owns nothing in it. The list holds the process id of its
-//! owner. In any other process it counts as empty, and nothing is unlinked or closed there.
+//! [`super::open_files`] lists the segments of this process. Every function that opens a file asks that list first.
 
 use super::Liveness;
 use super::lane_queue;
@@ -23,20 +15,18 @@ use super::layout::{
     CLAIMS_BYTES, CLAIMS_PER_PART, FACTS_BYTES, Facts, HEADER_BYTES, LayoutError, SegmentAddress, Shape,
     file_name, segment_state,
 };
-use super::lock_file::{self, LockFile};
 use super::mapping::{MappedHeader, MappedLane, Mapping};
+use super::open_files::{self, Locks, own_segment};
 use super::segment_file::{
     SystemError, allocate, attempt, create_in_directory, create_in_memory, is_locked, lock, open_existing,
     read_facts, release, uid,
 };
-use core::ops::Deref;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once};
+use std::sync::Arc;
 
 /// A segment of this process.
 #[derive(Debug)]
@@ -48,134 +38,6 @@ pub struct OwnSegment {
     locks: Locks,
     /// Lanes whose memory is reserved as long as the segment exists.
     reserved_lanes: u32,
-}
-
-/// The files that one process has open and must not open again.
-#[derive(Default)]
-struct Opened {
-    segments: Vec<Arc<OwnSegment>>,
-    /// Lock files, with device and inode of their directories.
-    lock_files: Vec<((u64, u64), Arc<LockFile>)>,
-}
-
-struct Registry {
-    pid: u32,
-    opened: Mutex<Opened>,
-}
-
-/// A lock file that this process has joined. It stays open as long as there is such a value.
-#[derive(Clone, Debug)]
-pub struct Locks(Option<Arc<LockFile>>);
-
-impl Deref for Locks {
-    type Target = LockFile;
-    fn deref(&self) -> &LockFile {
-        self.0.as_deref().expect("only `drop` takes it")
-    }
-}
-
-impl Drop for Locks {
-    fn drop(&mut self) {
-        // Nobody may join while the file is closed here. In a forked child the list of the parent keeps it open.
-        let mut opened = registry();
-        self.0 = None;
-        opened.lock_files.retain(|(_, file)| Arc::strong_count(file) > 1);
-    }
-}
-
-impl Locks {
-    /// Joins the lock file of `dir` with the segment `id`.
-    ///
-    /// # Errors
-    /// [`SystemError`].
-    fn join(dir: &Path, id: u64) -> Result<Locks, SystemError> {
-        let what = || format!("lock the file {}", lock_file::path(dir, uid()).display());
-        let mut opened = registry();
-        let key = attempt(|| format!("read {}", dir.display()), directory_key(dir))?;
-        for (_, file) in opened.lock_files.iter().filter(|(of, file)| *of == key && file.uid() == uid()) {
-            if attempt(what, file.add(id))? {
-                return Ok(Locks(Some(Arc::clone(file))));
-            }
-        }
-        let file = Arc::new(attempt(what, LockFile::open(dir, id))?);
-        opened.lock_files.push((key, Arc::clone(&file)));
-        Ok(Locks(Some(file)))
-    }
-
-    /// Releases the byte of the segment `id`, and removes the name of the file if nobody uses it any more.
-    fn leave(&self, id: u64) {
-        let opened = registry();
-        self.remove(id);
-        if !opened.segments.iter().any(|own| own.locks.inode() == self.inode()) {
-            self.remove_name_if_last();
-        }
-    }
-}
-
-/// Device and inode of a directory, which may have several paths.
-fn directory_key(dir: &Path) -> io::Result<(u64, u64)> {
-    std::fs::metadata(dir).map(|directory| (directory.dev(), directory.ino()))
-}
-
-/// Removes the lock file of this user in `dir` if nobody uses it.
-pub fn remove_unused_lock_file(dir: &Path) {
-    let opened = registry();
-    let Ok(key) = directory_key(dir) else { return };
-    // Opening a file that this process has joined would release its locks.
-    if !opened.lock_files.iter().any(|(of, _)| *of == key) {
-        lock_file::remove_stale(dir);
-    }
-}
-
-/// The registry of this process. In a forked child that has not used it yet: of its parent. It is small and never
-/// freed.
-static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(core::ptr::null_mut());
-static AT_EXIT: Once = Once::new();
-
-fn registry() -> MutexGuard<'static, Opened> {
-    let pid = std::process::id();
-    let mut found = REGISTRY.load(Ordering::Acquire);
-    loop {
-        // SAFETY: null, or made by `Box::into_raw` below and never freed.
-        if let Some(registry) = unsafe { found.as_ref() }
-            && registry.pid == pid
-        {
-            return registry.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
-        // First use, or this is a forked child. The parent's list stays as it is: its segments are not this process's
-        // to close, and a thread that does not exist here may have held its lock.
-        let fresh = Box::into_raw(Box::new(Registry { pid, opened: Mutex::default() }));
-        match REGISTRY.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => found = fresh,
-            Err(now) => {
-                // SAFETY: made above, and no other thread has seen it.
-                drop(unsafe { Box::from_raw(fresh) });
-                found = now;
-            }
-        }
-    }
-}
-
-/// The segment `id`, if this process owns it.
-pub fn own_segment(id: u64) -> Option<Arc<OwnSegment>> {
-    registry().segments.iter().find(|own| own.facts.id == id).cloned()
-}
-
-/// Runs when a process ends without closing all segments. It removes the names but leaves the state open, so that
-/// peers report a death.
-extern "C" fn remove_names_at_exit() {
-    // SAFETY: null, or made by `Box::into_raw` in `registry` and never freed.
-    let Some(registry) = (unsafe { REGISTRY.load(Ordering::Acquire).as_ref() }) else { return };
-    if registry.pid == std::process::id()
-        && let Ok(opened) = registry.opened.try_lock()
-    {
-        for own in &opened.segments {
-            let _ = std::fs::remove_file(&own.path);
-        }
-        for (_, file) in &opened.lock_files {
-            file.remove_name_if_last();
-        }
-    }
 }
 
 impl OwnSegment {
@@ -191,10 +53,7 @@ impl OwnSegment {
         reserved_lanes: u32,
         in_memory: bool,
     ) -> Result<Arc<OwnSegment>, SystemError> {
-        AT_EXIT.call_once(|| {
-            // SAFETY: the hook takes no arguments, does not unwind and lives as long as this library's code.
-            unsafe { libc::atexit(remove_names_at_exit) };
-        });
+        open_files::remove_names_when_the_process_ends();
         let mut random = [0; 24];
         attempt(|| "get random numbers from the kernel".into(), fill_random(&mut random))?;
         let [id, key @ ..] = random.as_chunks::<8>().0 else { unreachable!("24 bytes are three words") };
@@ -224,10 +83,10 @@ impl OwnSegment {
         let made = OwnSegment::initialise(file, facts, &path, locks.clone(), reserved_lanes);
         let made = made.and_then(|own| {
             // The list must contain the segment before its name exists.
-            registry().segments.push(Arc::clone(&own));
+            open_files::list(&own);
             let named = naming.apply(&own.file, &path);
             let named = attempt(|| format!("name the segment {}", path.display()), named);
-            named.inspect_err(|_| own.deregister()).map(|()| own)
+            named.inspect_err(|_| open_files::unlist(id)).map(|()| own)
         });
         if made.is_err() {
             naming.discard();
@@ -359,12 +218,8 @@ impl OwnSegment {
         // Before the name: a peer that finds no name takes a byte that is held for the sign of a running peer.
         self.locks.remove(self.facts.id);
         let _ = std::fs::remove_file(&self.path);
-        self.deregister(); // only after the name is gone
+        open_files::unlist(self.facts.id); // only after the name is gone
         self.locks.leave(self.facts.id);
-    }
-
-    fn deregister(&self) {
-        registry().segments.retain(|own| own.facts.id != self.facts.id);
     }
 }
 
@@ -566,17 +421,6 @@ fn path_of(locks: &Locks, id: u64) -> PathBuf {
 fn claims_part(part: u32) -> (u64, u64) {
     let bytes = u64::from(CLAIMS_PER_PART) * 8;
     (HEADER_BYTES as u64 + u64::from(part) * bytes, bytes)
-}
-
-/// Calls `report` if nobody in this job has reported a lack of memory in `dir` before. Serves processes without a segment.
-pub fn report_once(dir: &Path, report: impl FnOnce()) {
-    let opened = registry();
-    let key = directory_key(dir).ok();
-    match opened.lock_files.iter().find(|(of, _)| Some(*of) == key) {
-        // Opening the file twice would release its locks.
-        Some((_, file)) => file.report_once(report),
-        None => lock_file::report_once(dir, report),
-    }
 }
 
 fn fill_random(bytes: &mut [u8]) -> io::Result<()> {

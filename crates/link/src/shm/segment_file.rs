@@ -8,7 +8,7 @@
 //! The size of the directory's file system does not limit a memfd. Peers of the same user can open it through `/proc`.
 
 use super::layout::{FACTS_BYTES, Facts, LANES_OFFSET, LayoutError, file_prefix};
-use super::segment::own_segment;
+use super::open_files::own_segment;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -200,7 +200,7 @@ pub fn read_facts(file: &File) -> Result<Facts, LayoutError> {
 pub fn cleanup(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut removed = segments_of_others(dir)?;
     removed.retain(|(path, id)| is_stale(path, *id) && std::fs::remove_file(path).is_ok());
-    super::segment::remove_unused_lock_file(dir);
+    super::open_files::remove_unused_lock_file(dir);
     Ok(removed.into_iter().map(|(path, _)| path).collect())
 }
 

@@ -1,0 +1,178 @@
+//! The files that this process has open and must not open again: its segments, and the lock files that it has joined.
+//!
+//! **Locks.** [`super::lock_file`] decides liveness. A second lock, on the segment's own file, serves `weir clean`, which
+//! has not joined a lock file. Both are POSIX record locks: closing *any* descriptor of the file in the owning process
+//! releases them. So a process never opens its own segments by name. [`own_segment`] finds them in a list, and every
+//! function that opens a file asks that list first. A segment is in the list from before its name exists until after
+//! the name is removed. Two copies of this crate in one process would not know each other's segments, so there must be
+//! only one.
+//!
+//! **Forks.** A child has a copy of its parent's list, but owns nothing in it. The list holds the process id of its
+//! owner. In any other process it counts as empty, and nothing is unlinked or closed there.
+
+use super::lock_file::{self, LockFile};
+use super::segment::OwnSegment;
+use super::segment_file::{SystemError, attempt, uid};
+use core::ops::Deref;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
+
+/// The files that one process has open and must not open again.
+#[derive(Default)]
+struct Opened {
+    segments: Vec<Arc<OwnSegment>>,
+    /// Lock files, with device and inode of their directories.
+    lock_files: Vec<((u64, u64), Arc<LockFile>)>,
+}
+
+struct Registry {
+    pid: u32,
+    opened: Mutex<Opened>,
+}
+
+/// A lock file that this process has joined. It stays open as long as there is such a value.
+#[derive(Clone, Debug)]
+pub struct Locks(Option<Arc<LockFile>>);
+
+impl Deref for Locks {
+    type Target = LockFile;
+    fn deref(&self) -> &LockFile {
+        self.0.as_deref().expect("only `drop` takes it")
+    }
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        // Nobody may join while the file is closed here. In a forked child the list of the parent keeps it open.
+        let mut opened = registry();
+        self.0 = None;
+        opened.lock_files.retain(|(_, file)| Arc::strong_count(file) > 1);
+    }
+}
+
+impl Locks {
+    /// Joins the lock file of `dir` with the segment `id`.
+    ///
+    /// # Errors
+    /// [`SystemError`].
+    pub fn join(dir: &Path, id: u64) -> Result<Locks, SystemError> {
+        let what = || format!("lock the file {}", lock_file::path(dir, uid()).display());
+        let mut opened = registry();
+        let key = attempt(|| format!("read {}", dir.display()), directory_key(dir))?;
+        for (_, file) in opened.lock_files.iter().filter(|(of, file)| *of == key && file.uid() == uid()) {
+            if attempt(what, file.add(id))? {
+                return Ok(Locks(Some(Arc::clone(file))));
+            }
+        }
+        let file = Arc::new(attempt(what, LockFile::open(dir, id))?);
+        opened.lock_files.push((key, Arc::clone(&file)));
+        Ok(Locks(Some(file)))
+    }
+
+    /// Releases the byte of the segment `id`, and removes the name of the file if nobody uses it any more.
+    pub fn leave(&self, id: u64) {
+        let opened = registry();
+        self.remove(id);
+        if !opened.segments.iter().any(|own| own.locks().inode() == self.inode()) {
+            self.remove_name_if_last();
+        }
+    }
+}
+
+/// Device and inode of a directory, which may have several paths.
+fn directory_key(dir: &Path) -> io::Result<(u64, u64)> {
+    std::fs::metadata(dir).map(|directory| (directory.dev(), directory.ino()))
+}
+
+/// Removes the lock file of this user in `dir` if nobody uses it.
+pub fn remove_unused_lock_file(dir: &Path) {
+    let opened = registry();
+    let Ok(key) = directory_key(dir) else { return };
+    // Opening a file that this process has joined would release its locks.
+    if !opened.lock_files.iter().any(|(of, _)| *of == key) {
+        lock_file::remove_stale(dir);
+    }
+}
+
+/// The registry of this process. In a forked child that has not used it yet: of its parent. It is small and never
+/// freed.
+static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(core::ptr::null_mut());
+static AT_EXIT: Once = Once::new();
+
+fn registry() -> MutexGuard<'static, Opened> {
+    let pid = std::process::id();
+    let mut found = REGISTRY.load(Ordering::Acquire);
+    loop {
+        // SAFETY: null, or made by `Box::into_raw` below and never freed.
+        if let Some(registry) = unsafe { found.as_ref() }
+            && registry.pid == pid
+        {
+            return registry.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        // First use, or this is a forked child. The parent's list stays as it is: its segments are not this process's
+        // to close, and a thread that does not exist here may have held its lock.
+        let fresh = Box::into_raw(Box::new(Registry { pid, opened: Mutex::default() }));
+        match REGISTRY.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => found = fresh,
+            Err(now) => {
+                // SAFETY: made above, and no other thread has seen it.
+                drop(unsafe { Box::from_raw(fresh) });
+                found = now;
+            }
+        }
+    }
+}
+
+/// The segment `id`, if this process owns it.
+pub fn own_segment(id: u64) -> Option<Arc<OwnSegment>> {
+    registry().segments.iter().find(|own| own.facts().id == id).cloned()
+}
+
+/// Adds a segment of this process to the list, before its name exists.
+pub fn list(own: &Arc<OwnSegment>) {
+    registry().segments.push(Arc::clone(own));
+}
+
+/// Removes the segment `id` from the list, after its name is removed.
+pub fn unlist(id: u64) {
+    registry().segments.retain(|own| own.facts().id != id);
+}
+
+/// Registers [`remove_names_at_exit`].
+pub fn remove_names_when_the_process_ends() {
+    AT_EXIT.call_once(|| {
+        // SAFETY: the hook takes no arguments, does not unwind and lives as long as this library's code.
+        unsafe { libc::atexit(remove_names_at_exit) };
+    });
+}
+
+/// Runs when a process ends without closing all segments. It removes the names but leaves the state open, so that
+/// peers report a death.
+extern "C" fn remove_names_at_exit() {
+    // SAFETY: null, or made by `Box::into_raw` in `registry` and never freed.
+    let Some(registry) = (unsafe { REGISTRY.load(Ordering::Acquire).as_ref() }) else { return };
+    if registry.pid == std::process::id()
+        && let Ok(opened) = registry.opened.try_lock()
+    {
+        for own in &opened.segments {
+            let _ = std::fs::remove_file(own.path());
+        }
+        for (_, file) in &opened.lock_files {
+            file.remove_name_if_last();
+        }
+    }
+}
+
+/// Calls `report` if nobody in this job has reported a lack of memory in `dir` before. Serves processes without a segment.
+pub fn report_once(dir: &Path, report: impl FnOnce()) {
+    let opened = registry();
+    let key = directory_key(dir).ok();
+    match opened.lock_files.iter().find(|(of, _)| Some(*of) == key) {
+        // Opening the file twice would release its locks.
+        Some((_, file)) => file.report_once(report),
+        None => lock_file::report_once(dir, report),
+    }
+}
