@@ -9,7 +9,7 @@ use comfy_table::{Cell, Table};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
 use weir_sim::calibrate::{Calibration, Failure as NoCalibration, Residual, extoll};
-use weir_sim::network::parameters::{Model, replace};
+use weir_sim::network::registry::{Model, replace};
 
 use crate::sim::places;
 use weir_bench::options::RecordOption;

@@ -16,9 +16,8 @@ use weir_proto::Scheme;
 
 use crate::Picoseconds;
 use crate::cost::Cost;
-use crate::network::extoll::Extoll;
 use crate::network::mesh::Mesh;
-use crate::network::parameters::{ExtollWires, Model, Shape};
+use crate::network::registry::{ExtollKeys, ExtollWires, Model, NetworkKeys, Shape};
 use crate::workload::alltoall::{Algorithm, Alltoall, Order};
 use crate::workload::pairs::MultiPingpong;
 use crate::workload::{Workload, measure};
@@ -114,10 +113,13 @@ impl Reference {
     /// # Errors
     /// [`Failure::OtherNetwork`] if the model is not an EXTOLL, [`Failure::WorldError`] if the world does not end.
     pub fn simulate(&self, model: &Model) -> Result<f64, Failure> {
-        let shape =
-            Shape { mesh: Mesh { size: self.mesh }, ranks_per_node: RANKS_PER_NODE, mailbox_slots: None };
-        let parameters = model.extoll(shape).ok_or(Failure::OtherNetwork)?;
-        let network = Extoll::new(parameters);
+        let shape = Shape {
+            ranks: self.ranks(),
+            mesh: Mesh { size: self.mesh },
+            ranks_per_node: RANKS_PER_NODE,
+            mailbox_slots: None,
+        };
+        let network = model.keys::<ExtollKeys>().ok_or(Failure::OtherNetwork)?.network(shape);
         // No flow control; mailboxes have as many slots as needed.
         let mut spec = WorldSpec::new(self.ranks(), Scheme::Unlimited, 1 << 30, model.cost);
         spec.config.eager_bytes = MESSAGE_BYTES;

@@ -20,6 +20,7 @@ pub mod collective;
 pub mod cost;
 pub mod goal;
 pub mod jitter;
+pub mod keys;
 pub mod network;
 pub mod plan;
 pub mod program;

@@ -1,8 +1,9 @@
 //! The page of plan keys.
 
 use super::markdown::{GENERATED, item, paragraph};
+use weir_sim::network::registry::Nodes;
 use weir_sim::plan::keys::{
-    COSTS, FAULTS, GOAL, KeyInfo, NETWORKS, Presence, SCHEMES, SWEEP, Section, TOP, Value, WORKLOADS,
+    COSTS, FAULTS, GOAL, KeyInfo, NETWORKS, Presence, SCHEMES, SWEEP, Section, TOP, WORKLOADS,
 };
 
 pub fn page() -> String {
@@ -39,8 +40,16 @@ pub fn page() -> String {
         "A file in `experiments/networks` has the key `kind`, a table `[network]` and a table `[cost]`. Every key is \
          required. A plan replaces single values with `network` and `cost`.",
     );
-    for section in NETWORKS {
-        page += &part(&format!("### {} network", section.name), section);
+    for info in NETWORKS {
+        let nodes = match info.nodes {
+            Nodes::None => "It has no nodes.",
+            Nodes::Mesh => "Its nodes form a mesh.",
+            Nodes::Hosts => "It has nodes.",
+        };
+        page += &format!("\n### {} network\n\n", info.name);
+        page += &paragraph(&format!("{} {nodes} [Its model](../{}).", info.about, info.page));
+        page += "\n";
+        page += &list(info.keys);
     }
     page += &part("### Costs", &COSTS);
     page
@@ -60,16 +69,10 @@ fn list(keys: &[KeyInfo]) -> String {
 }
 
 fn line(key: &KeyInfo) -> String {
-    let value = match key.value {
-        Value::Words(words) => String::from(words),
-        Value::OneOf(values) => {
-            values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ")
-        }
-    };
     let presence = match key.presence {
         Presence::Required => String::from("Required."),
         Presence::Default(default) => format!("Default: `{default}`."),
         Presence::Optional(without) => format!("Without it: {without}."),
     };
-    format!("`{}` ({value}): {} {presence}", key.name, key.meaning)
+    format!("`{}` ({}): {} {presence}", key.name, key.value, key.meaning)
 }

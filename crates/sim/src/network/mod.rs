@@ -15,7 +15,7 @@ pub mod infiniband;
 pub mod loggops;
 pub mod mesh;
 mod packet_queue;
-pub mod parameters;
+pub mod registry;
 
 use weir_proto::Geometry;
 

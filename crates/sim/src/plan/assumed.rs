@@ -7,7 +7,6 @@
 //! If a plan sets a price itself, the sweep leaves that world as it is. Jitter is the exception.
 
 use super::setup::{Programs, RNR_TIMER_NS, SchemeName, Setup};
-use crate::network::parameters::Kind;
 use crate::workload::Workload;
 
 /// A parameter that we chose and did not fit.
@@ -107,16 +106,15 @@ impl Assumed {
                 keys.push(("unexpected_copy_ns_per_kib", cost.unexpected_copy_ps_per_kib));
             }
             Assumed::ReceiveCall => {
-                // On EXTOLL the fitted price of a packet contains it.
-                if setup.network.model.kind() != Kind::Infiniband {
+                if !setup.network.model.info().assumes_receive_call {
                     return None;
                 }
                 cost.receive_call_ps = (value * 1000.0) as u64;
                 keys.push(("receive_call_ns", cost.receive_call_ps));
             }
             Assumed::CallJitter => {
-                // LogGOPS has no price of a call; its `o` is a price of the processor.
-                if setup.network.model.kind() == Kind::Loggops {
+                // Without `[cost]` the model has no price of a call.
+                if !setup.network.model.info().has_cost {
                     return None;
                 }
                 cost.call_jitter_ps = (value * 1000.0) as u64;

@@ -1,59 +1,13 @@
 //! Every key of a plan and of a network file, as the reference page lists it.
 //!
 //! The structs that read a file decide what is allowed; this table describes it. The tests compare both: names, values of
-//! enumerations, which keys are required, and defaults.
+//! enumerations, which keys are required, and defaults. The keys of networks are in [`crate::network::registry`].
 
-mod network;
 mod workload;
 
-pub use network::{COSTS, NETWORKS};
+pub use crate::keys::{KeyInfo, Presence, Section, Value};
+pub use crate::network::registry::{COSTS, NETWORKS};
 pub use workload::{GOAL, WORKLOADS};
-
-/// A key of a plan or network file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyInfo {
-    /// Name in the file.
-    pub name: &'static str,
-    /// Allowed values.
-    pub value: Value,
-    /// Whether the key is required, and its default.
-    pub presence: Presence,
-    /// An allowed value, in TOML. The examples of one table are consistent.
-    pub example: &'static str,
-    /// Meaning.
-    pub meaning: &'static str,
-}
-
-/// Allowed values of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// Type and unit, as text.
-    Words(&'static str),
-    /// One of these strings.
-    OneOf(&'static [&'static str]),
-}
-
-/// Whether a key is required, and its default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// The file is rejected.
-    Required,
-    /// The key has this value, in TOML.
-    Default(&'static str),
-    /// Text: what happens is not a value of the key.
-    Optional(&'static str),
-}
-
-/// A table of keys.
-#[derive(Clone, Copy, Debug)]
-pub struct Section {
-    /// Name of the workload or network kind.
-    pub name: &'static str,
-    /// Purpose.
-    pub about: &'static str,
-    /// Its keys.
-    pub keys: &'static [KeyInfo],
-}
 
 impl Section {
     /// Names of the measures that a workload records, the one that tables show as *time* first. Empty for
@@ -67,36 +21,6 @@ impl Section {
     pub fn example(&self) -> String {
         let required = self.keys.iter().filter(|key| key.presence == Presence::Required);
         required.map(|key| format!("{} = {}\n", key.name, key.example)).collect()
-    }
-}
-
-impl KeyInfo {
-    const fn required(
-        name: &'static str,
-        value: Value,
-        example: &'static str,
-        meaning: &'static str,
-    ) -> KeyInfo {
-        KeyInfo { name, value, presence: Presence::Required, example, meaning }
-    }
-
-    const fn with_default(
-        name: &'static str,
-        value: Value,
-        default: &'static str,
-        meaning: &'static str,
-    ) -> KeyInfo {
-        KeyInfo { name, value, presence: Presence::Default(default), example: default, meaning }
-    }
-
-    const fn optional(
-        name: &'static str,
-        value: Value,
-        example: &'static str,
-        without: &'static str,
-        meaning: &'static str,
-    ) -> KeyInfo {
-        KeyInfo { name, value, presence: Presence::Optional(without), example, meaning }
     }
 }
 
@@ -186,14 +110,14 @@ pub const SWEEP: &[KeyInfo] = &[
         "ranks_per_node",
         Value::Words("a whole number"),
         "1",
-        "1 on `extoll` and `infiniband`",
-        "Ranks on each node. Other networks have no nodes and refuse the key.",
+        "1 on networks with nodes",
+        "Ranks on each node. Networks without nodes refuse the key.",
     ),
     KeyInfo::optional(
         "mesh_nodes",
         Value::Words("text, such as `4x4x1`; each side is 1 to 64"),
         "\"4x2x1\"",
-        "required on `extoll`, refused on other networks",
+        "required on networks whose nodes form a mesh, refused on others",
         "Nodes along x, y and z. Nodes times `ranks_per_node` are the ranks.",
     ),
     KeyInfo::required(

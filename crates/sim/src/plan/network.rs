@@ -7,11 +7,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::table::{SpannedError, Value};
-use weir_proto::Geometry;
-
 use crate::cost::Cost;
-use crate::network::infiniband;
-use crate::network::parameters::{Kind, Model, replace};
+use crate::network::registry::{Model, Nodes, replace};
 
 /// A network with its parameters.
 #[derive(Clone, Debug)]
@@ -28,33 +25,23 @@ impl PlanNetwork {
 
     /// Whether its nodes form a mesh.
     pub fn has_mesh(&self) -> bool {
-        self.model.kind() == Kind::Extoll
+        self.model.info().nodes == Nodes::Mesh
     }
 
     /// Number of ranks that it has room for; `None` if there are no nodes, or if the plan states the number
     /// of nodes.
     pub fn places(&self, ranks_per_node: u32) -> Option<u64> {
-        let parameters = self.model.infiniband(ranks_per_node)?;
-        Some(u64::from(parameters.tree.hosts()) * u64::from(ranks_per_node))
+        Some(u64::from(self.model.hosts()?) * u64::from(ranks_per_node))
     }
 
     /// Whether its links retransmit lost and reordered packets.
     pub fn links_repair(&self) -> bool {
-        matches!(self.model.kind(), Kind::Extoll | Kind::Infiniband)
-    }
-
-    /// Slots of its mailboxes; `None` if a packet is a whole message.
-    fn geometry(&self) -> Option<Geometry> {
-        match self.model.kind() {
-            Kind::Extoll => Some(Geometry::EXTOLL),
-            Kind::Infiniband => Some(infiniband::GEOMETRY),
-            Kind::Ideal | Kind::Loggops => None,
-        }
+        self.model.info().repairs
     }
 
     /// Number of packets of an eager message.
     pub fn packets(&self, bytes: u64) -> u64 {
-        let Some(geometry) = self.geometry() else { return 1 };
+        let Some(geometry) = self.model.info().geometry else { return 1 };
         (bytes + u64::from(geometry.eager_header_bytes)).div_ceil(geometry.slot_bytes.into()).max(1)
     }
 }

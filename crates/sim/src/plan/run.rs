@@ -9,12 +9,9 @@ use std::time::Instant;
 use super::record::{Key, MAX_KEPT, Measure, Record};
 use super::setup::{Programs, Setup};
 use crate::network::Network;
-use crate::network::extoll::Extoll;
 use crate::network::faulty::Faulty;
-use crate::network::infiniband::InfiniBand;
-use crate::network::loggops::LogGops;
 use crate::network::mesh::Mesh;
-use crate::network::parameters::Shape;
+use crate::network::registry::{Shape, WithNetwork};
 use crate::program::{Program, Rank};
 use crate::trace::Trace;
 use crate::workload::measure;
@@ -41,24 +38,12 @@ pub fn run(setup: &Setup) -> Result<Record, Failed> {
     let started = Instant::now();
     let size = super::network::mesh(&setup.settings.mesh_nodes).unwrap_or([1; 3]);
     let shape = Shape {
+        ranks: setup.settings.ranks,
         mesh: Mesh { size },
         ranks_per_node: setup.settings.ranks_per_node.max(1),
         mailbox_slots: setup.mailbox_slots(),
     };
-    let model = &setup.network.model;
-    let world = || {
-        if let Some(parameters) = model.extoll(shape) {
-            run_on(setup, Extoll::new(parameters))
-        } else if let Some(parameters) = model.infiniband(shape.ranks_per_node) {
-            run_on(setup, InfiniBand::new(parameters))
-        } else if let Some(parameters) = model.loggops() {
-            run_on(setup, LogGops::new(parameters, setup.settings.ranks))
-        } else if let Some(ideal) = model.ideal() {
-            run_on(setup, ideal)
-        } else {
-            unreachable!("every network has a kind")
-        }
-    };
+    let world = || setup.network.model.build(shape, RunWorld(setup));
     let record = || Ok(record(setup, &world()?, is_checked(setup), started.elapsed().as_secs_f64()));
     without_panic(record).map_err(|why| Failed { world: setup.settings.describe(), key: setup.key(), why })
 }
@@ -79,12 +64,19 @@ fn without_panic<T>(world: impl FnOnce() -> Result<T, WorldError>) -> Result<T, 
     }
 }
 
-/// Runs the world on this network, with the faults of links that the plan states.
-fn run_on<N: Network>(setup: &Setup, network: N) -> Result<Report, WorldError> {
-    let faults = setup.settings.faults.as_ref().and_then(|faults| faults.of_links(setup.settings.seed));
-    match faults {
-        None => run_world(setup, network),
-        Some(faults) => run_world(setup, Faulty::new(network, faults).expect("the plan was checked")),
+/// Runs the world on a network, with the faults of links that the plan states.
+struct RunWorld<'a>(&'a Setup);
+
+impl WithNetwork for RunWorld<'_> {
+    type Output = Result<Report, WorldError>;
+
+    fn call<N: Network>(self, network: N) -> Result<Report, WorldError> {
+        let RunWorld(setup) = self;
+        let faults = setup.settings.faults.as_ref().and_then(|faults| faults.of_links(setup.settings.seed));
+        match faults {
+            None => run_world(setup, network),
+            Some(faults) => run_world(setup, Faulty::new(network, faults).expect("the plan was checked")),
+        }
     }
 }
 

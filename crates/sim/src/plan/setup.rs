@@ -17,6 +17,7 @@ use super::faults::PlanFaults;
 use super::network::{self, PlanNetwork};
 use super::table::SpannedError;
 use crate::goal::Schedule;
+use crate::network::registry::{Nodes, names_of};
 use crate::workload::Workload;
 use crate::world::WorldSpec;
 use crate::{MAX_BYTES, MAX_NS, MAX_RANKS};
@@ -430,18 +431,19 @@ impl Keys {
     fn mesh(&self, ranks: u32, network: &PlanNetwork) -> Result<(u32, String), SpannedError> {
         let ranks_per_node = self.ranks_per_node.as_ref().map_or(1, |ranks| *ranks.get_ref());
         if !network.has_mesh() {
-            let refuse = |name: &str, span, allowed: &str| {
+            let refuse = |name: &str, span, allows: fn(Nodes) -> bool| {
+                let allowed = names_of(|info| allows(info.nodes));
                 Err(SpannedError {
                     span,
                     what: format!("{name} is set on a network without it; allowed with {allowed}"),
                 })
             };
             if let Some(mesh) = &self.mesh_nodes {
-                return refuse("mesh_nodes", mesh.span(), "extoll");
+                return refuse("mesh_nodes", mesh.span(), |nodes| nodes == Nodes::Mesh);
             }
             return match (network.places(ranks_per_node), &self.ranks_per_node) {
                 (None, None) => Ok((0, String::new())),
-                (None, Some(given)) => refuse("ranks_per_node", given.span(), "extoll and infiniband"),
+                (None, Some(given)) => refuse("ranks_per_node", given.span(), |nodes| nodes != Nodes::None),
                 (Some(places), _) if ranks_per_node > 0 && u64::from(ranks) <= places => {
                     Ok((ranks_per_node, String::new()))
                 }

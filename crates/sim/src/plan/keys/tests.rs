@@ -1,7 +1,7 @@
 //! Compares the key tables with the structs that read the files.
 
 use super::*;
-use crate::network::parameters::Model;
+use crate::network::registry::Model;
 use crate::plan::{Plan, SchemeName, Setup};
 use crate::workload::Workload;
 use std::path::Path;
@@ -180,8 +180,9 @@ fn network_keys_are_documented() {
     let kinds = Model::parse("kind = \"no_such_kind\"", "x").unwrap_err().to_string();
     assert_same_names(NETWORKS.iter().map(|section| section.name).collect(), &kinds);
     let costs = format!("[cost]\n{}", COSTS.example());
-    for section in NETWORKS {
-        let costs = if section.name == "loggops" { "" } else { &costs };
+    for info in NETWORKS {
+        let section = Section { name: info.name, about: info.about, keys: info.keys };
+        let costs = if info.has_cost { &costs } else { "" };
         let file = |keys: &str, costs: &str| {
             let text = format!("kind = \"{}\"\n[network]\n{keys}{costs}", section.name);
             Model::parse(&text, "x").map_err(|error| error.to_string())
