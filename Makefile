@@ -157,7 +157,7 @@ docs: out/tools/bin/mdbook-$(MDBOOK_VERSION) out/tools/bin/hyperlink-$(HYPERLINK
 reference:
 	$(call say,generated pages of the reference)
 	$(CARGO) run --quiet --locked -p weir-cli -- reference pages docs/reference
-	$(CARGO) run --quiet --locked -p weir-cli -- reference fidelity experiments/results.json docs/explanation/fidelity.md
+	$(CARGO) run --quiet --locked -p weir-cli -- reference fidelity experiments/results.json docs/explanation
 
 # Installs a tool from crates.io into out/tools: name, version, further flags. The tools run for seconds, so an unoptimised
 # build is the cheapest.

@@ -17,20 +17,29 @@ fn committed_reference_pages_equal_the_generated_ones() {
 }
 
 #[test]
-fn the_committed_fidelity_page_shows_the_committed_results() {
+fn the_committed_fidelity_pages_show_the_committed_results() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let results = root.join("experiments/results.json");
+    let (results, committed) = (root.join("experiments/results.json"), root.join("docs/explanation"));
     let directory = tempfile::tempdir().unwrap();
-    let page = directory.path().join("fidelity.md");
-    let status = weir(&["reference", "fidelity", results.to_str().unwrap()], &page);
+    let experiments = directory.path().join("fidelity");
+    std::fs::create_dir(&experiments).unwrap();
+    for page in std::fs::read_dir(committed.join("fidelity")).unwrap() {
+        let page = page.unwrap();
+        std::fs::copy(page.path(), experiments.join(page.file_name())).unwrap();
+    }
+    let status = weir(&["reference", "fidelity", results.to_str().unwrap()], directory.path());
     assert!(status.success());
-    let (written, committed) =
-        (std::fs::read_to_string(page).unwrap(), root.join("docs/explanation/fidelity.md"));
-    let committed = std::fs::read_to_string(committed).unwrap_or_default();
-    assert!(
-        committed == written,
-        "docs/explanation/fidelity.md does not show experiments/results.json: run make reference"
-    );
+    let names = std::fs::read_dir(&experiments).unwrap();
+    let names = names.map(|page| Path::new("fidelity").join(page.unwrap().file_name()));
+    for name in names.chain([Path::new("fidelity.md").to_owned()]) {
+        let [written, committed] = [directory.path(), &committed]
+            .map(|place| std::fs::read_to_string(place.join(&name)).unwrap_or_default());
+        assert!(
+            committed == written,
+            "docs/explanation/{} does not show experiments/results.json: run make reference",
+            name.display()
+        );
+    }
 }
 
 #[test]

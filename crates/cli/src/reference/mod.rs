@@ -13,7 +13,7 @@ mod share;
 use crate::command_line::CommandLine;
 use clap::{Args, CommandFactory, Subcommand};
 use std::path::{Path, PathBuf};
-use weir_lab::reproduce::fidelity;
+use weir_lab::reproduce::fidelity::Fidelity;
 use weir_output::Failure;
 
 /// What `weir reference` writes.
@@ -31,14 +31,14 @@ enum What {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
-    /// Write the page of the published experiments.
+    /// Write the page about fidelity, and the table of points in the page of each experiment.
     Fidelity {
         /// What `weir reproduce` wrote: experiments/results.json in the source tree, a copy of points.json.
         #[arg(value_name = "RESULTS")]
         results: PathBuf,
-        /// The page, docs/explanation/fidelity.md in the source tree.
-        #[arg(value_name = "PAGE")]
-        page: PathBuf,
+        /// The directory of fidelity.md and fidelity/, docs/explanation in the source tree.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
     },
     /// Write man pages and shell completions.
     Share {
@@ -63,7 +63,7 @@ pub fn pages() -> [(&'static str, String); 5] {
 ///
 /// # Errors
 /// - [`Failure::System`]: a file or directory cannot be read or written.
-/// - [`Failure::Measurement`]: the results have another form.
+/// - [`Failure::Measurement`]: the results have another form, or the page of an experiment has no place for them.
 pub fn run(arguments: &ReferenceArguments) -> Result<u8, Failure> {
     match &arguments.what {
         What::Pages { directory } => {
@@ -71,10 +71,14 @@ pub fn run(arguments: &ReferenceArguments) -> Result<u8, Failure> {
                 write(&directory.join(name), text.as_bytes())?;
             }
         }
-        What::Fidelity { results, page } => {
-            let failed = Failure::system(results.display().to_string());
-            let text = std::fs::read_to_string(results).map_err(failed)?;
-            write(page, fidelity::page(&text)?.as_bytes())?;
+        What::Fidelity { results, directory } => {
+            let fidelity = Fidelity::read(&read(results)?)?;
+            let experiments = directory.join("fidelity");
+            let pages = fidelity.experiment_pages(|name| read(&experiments.join(name)))?;
+            write(&directory.join("fidelity.md"), fidelity.page().as_bytes())?;
+            for (name, text) in pages {
+                write(&experiments.join(name), text.as_bytes())?;
+            }
         }
         What::Share { directory } => share::write_all(&command(), directory)?,
     }
@@ -84,6 +88,10 @@ pub fn run(arguments: &ReferenceArguments) -> Result<u8, Failure> {
 /// The command tree, without the command `help`, which only repeats `--help`.
 fn command() -> clap::Command {
     CommandLine::command().disable_help_subcommand(true)
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(Failure::system(path.display().to_string()))
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
