@@ -3,7 +3,8 @@
 //! The command tree is also read by `weir reference` and by the tests that check the documents.
 
 use crate::{clean, doctor, explain, reference, run, settings, tune};
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 use weir_bench::engine_pair;
 use weir_lab::{calibrate, reproduce, sim};
@@ -71,7 +72,7 @@ pub fn main() -> ExitCode {
     }
     let result = match CommandLine::try_parse() {
         Ok(line) => perform(line.command),
-        Err(error) if error.use_stderr() => Err(Failure::Usage(one_line(&error.to_string()))),
+        Err(error) if error.use_stderr() => Err(Failure::Usage(one_line(&error))),
         Err(help) => {
             // Help and version: asked for, so not an error.
             let _ = help.print();
@@ -109,20 +110,37 @@ fn perform(command: Command) -> Result<u8, Failure> {
     }
 }
 
-/// clap's message about a wrong command line in one line, without usage and advice.
-fn one_line(error: &str) -> String {
+/// clap's message about a wrong command line in one line, without usage and advice, with the commands that are allowed.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
     // Up to the usage text or the pointer to --help; lists of missing arguments and tips are indented lines between.
-    let wanted =
-        error.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let wanted = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let joined = wanted.map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
     let line = joined.strip_prefix("error: ").unwrap_or(&joined).replacen(" tip: ", "; ", 1);
-    format!("{line} (see --help)")
+    let allowed = match error.kind() {
+        ErrorKind::InvalidSubcommand => allowed_commands(&text),
+        _ => String::new(),
+    };
+    format!("{line}{allowed} (see --help)")
+}
+
+/// The commands that are allowed where `error` met an unknown one. Its usage line names the command above.
+fn allowed_commands(error: &str) -> String {
+    let usage = error.lines().find_map(|line| line.strip_prefix("Usage: weir")).unwrap_or_default();
+    let mut command = CommandLine::command();
+    for word in usage.split_whitespace() {
+        match command.find_subcommand(word) {
+            Some(below) => command = below.clone(),
+            None => break,
+        }
+    }
+    let names = command.get_subcommands().filter(|it| !it.is_hide_set()).map(clap::Command::get_name);
+    format!("; allowed: {}", names.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -131,7 +149,7 @@ mod tests {
 
     fn refusal(words: &[&str]) -> String {
         let all = std::iter::once("weir").chain(words.iter().copied());
-        one_line(&CommandLine::try_parse_from(all).err().expect("refused").to_string())
+        one_line(&CommandLine::try_parse_from(all).err().expect("refused"))
     }
 
     #[test]
@@ -146,7 +164,13 @@ mod tests {
         );
         assert_eq!(
             refusal(&["runn"]),
-            "unrecognized subcommand 'runn'; a similar subcommand exists: 'run' (see --help)"
+            "unrecognized subcommand 'runn'; a similar subcommand exists: 'run'; allowed: run, doctor, bench, tune, \
+             reproduce, calibrate, sim, explain, clean, settings (see --help)"
+        );
+        let line = refusal(&["bench", "x"]);
+        assert!(
+            line.starts_with("unrecognized subcommand 'x'; allowed: ") && line.contains("flood, "),
+            "{line}"
         );
         for words in [&["run"][..], &["walk"], &["run", "-n", "2", "prog"], &["run", "-n", "x", "--", "p"]] {
             assert!(!refusal(words).contains('\n'));

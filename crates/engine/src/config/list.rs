@@ -108,8 +108,8 @@ pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: RNR_TIMER_US,
         default: "10",
-        allowed: "1 to 655360",
-        help: "hardware: how long a refused sender waits before it tries again (unit: microseconds).",
+        allowed: "1 to 655360 microseconds",
+        help: "hardware: how long a refused sender waits before it tries again.",
     },
     SettingInfo {
         variable: RNR_RETRIES,
@@ -153,22 +153,22 @@ pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: EAGER_BYTES,
         default: "16384",
-        allowed: "0 to 1048576",
-        help: "Longest eager message; the receiver fetches longer ones by rendezvous (unit: bytes).",
+        allowed: "0 to 1048576 bytes",
+        help: "Longest eager message; the receiver fetches longer ones by rendezvous.",
     },
     SettingInfo {
         variable: UNEXPECTED_BUDGET,
         default: "16777216",
-        allowed: "65536 to 1099511627776",
+        allowed: "65536 to 1099511627776 bytes",
         help: "Unexpected-message budget: memory of a receiver for messages without a posted receive. \
-               Beyond it the payload stays with the senders (unit: bytes).",
+               Beyond it the payload stays with the senders.",
     },
     SettingInfo {
         variable: BOUNCE_BYTES,
         default: "0",
-        allowed: "0 to 1099511627776",
+        allowed: "0 to 1099511627776 bytes",
         help: "Memory of a sender for bounce buffers, which hold messages whose receivers have no room; 0: \
-               half of the node's memory divided by its ranks (unit: bytes).",
+               half of the node's memory divided by its ranks.",
     },
     SettingInfo {
         variable: CROSS_MEMORY,
@@ -185,9 +185,9 @@ pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: IDLE_BYTES,
         default: "655360",
-        allowed: "0 to 4294967295",
+        allowed: "0 to 4294967295 bytes",
         help: "Mailbox bytes that idle senders may retain; above it, senders that are idle for a second \
-               return their lanes (unit: bytes).",
+               return their lanes.",
     },
     SettingInfo {
         variable: SPIN,
@@ -205,22 +205,22 @@ pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: SLEEP_US,
         default: "1000",
-        allowed: "0 to 100000",
-        help: "Longest sleep while the program waits inside the library (unit: microseconds).",
+        allowed: "0 to 100000 microseconds",
+        help: "Longest sleep while the program waits inside the library.",
     },
     SettingInfo {
         variable: CLOSE_MS,
         default: "10000",
-        allowed: "0 to 600000",
-        help: "Close timeout for operations that are not complete (unit: milliseconds). For messages of \
+        allowed: "0 to 600000 milliseconds",
+        help: "Close timeout for operations that are not complete. For messages of \
                completed sends see FI_WEIR_LINGER_S.",
     },
     SettingInfo {
         variable: LINGER_S,
         default: "300",
-        allowed: "0 to 86400",
+        allowed: "0 to 86400 seconds",
         help: "Longest time that closing waits while live receivers take none of the messages of completed \
-               sends; then these messages are given up, and closing reports it; 0: do not wait (unit: seconds).",
+               sends; then these messages are given up, and closing reports it; 0: do not wait.",
     },
     SettingInfo {
         variable: SHM_DIR,
@@ -243,8 +243,8 @@ pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: STALL_MS,
         default: "1000",
-        allowed: "0 to 3600000",
-        help: "Log a send that waits this long for credit (unit: milliseconds); 0: never.",
+        allowed: "0 to 3600000 milliseconds",
+        help: "Log a send that waits this long for credit; 0: never.",
     },
 ];
 

@@ -7,9 +7,10 @@
 mod list;
 mod plan;
 
-use std::num::NonZeroU32;
+use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use weir_link::shm::MAX_LANE_SLOTS;
@@ -29,6 +30,16 @@ pub enum SettingError {
     /// The value is none of the allowed words or numbers.
     #[error("{variable}={value}: allowed are {allowed}")]
     NotAllowed {
+        /// Variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// The allowed values.
+        allowed: &'static str,
+    },
+    /// The value is no number, or one with a unit.
+    #[error("{variable}={value}: allowed are {allowed}, as a number alone, without a unit")]
+    NoNumber {
         /// Variable.
         variable: &'static str,
         /// Its value.
@@ -105,6 +116,7 @@ impl SettingError {
     pub fn variable(&self) -> &str {
         match self {
             SettingError::NotAllowed { variable, .. }
+            | SettingError::NoNumber { variable, .. }
             | SettingError::NoDirectory { variable, .. }
             | SettingError::TooFew { variable, .. }
             | SettingError::ExceedsOther { variable, .. }
@@ -232,7 +244,7 @@ impl Settings {
         let default = Settings::default();
         let scheme = read_scheme(&given)?;
         let preposted_slots = read_number(&given, PREPOSTED, 0..=65535)?.unwrap_or(default.preposted_slots);
-        let ecm_threshold = read_number(&given, ECM_THRESHOLD, 0..=65535)?.unwrap_or(0);
+        let ecm_threshold = read_number(&given, ECM_THRESHOLD, 0..=65535u32)?.unwrap_or(0);
         let adaptive_max_slots =
             read_number(&given, ADAPTIVE_MAX, 0..=65535)?.unwrap_or(default.adaptive_max_slots);
         let adaptive_start_slots =
@@ -255,9 +267,9 @@ impl Settings {
             adaptive_max_slots,
             quota_rest: read_word(&given, QUOTA_REST, &rest_words)?.unwrap_or(default.quota_rest),
             eager_bytes: read_number(&given, EAGER_BYTES, 0..=1 << 20)?.unwrap_or(default.eager_bytes),
-            unexpected_budget_bytes: read_bytes(&given, UNEXPECTED_BUDGET, 1 << 16..=1 << 40)?
+            unexpected_budget_bytes: read_number(&given, UNEXPECTED_BUDGET, 1 << 16..=1 << 40)?
                 .unwrap_or(default.unexpected_budget_bytes),
-            bounce_bytes: read_bytes(&given, BOUNCE_BYTES, 0..=1 << 40)?.unwrap_or(default.bounce_bytes),
+            bounce_bytes: read_number(&given, BOUNCE_BYTES, 0..=1 << 40)?.unwrap_or(default.bounce_bytes),
             cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
             skip_yields: read_word(&given, SKIP_YIELDS, &SWITCH)?.unwrap_or(default.skip_yields),
             max_peers: read_number(&given, MAX_PEERS, 1..=4096)?.unwrap_or(default.max_peers),
@@ -265,7 +277,7 @@ impl Settings {
             spin: read_number(&given, SPIN, 0..=1_000_000)?.unwrap_or(default.spin),
             sleep_us: read_number(&given, SLEEP_US, 0..=100_000)?.unwrap_or(default.sleep_us),
             close_ms: read_number(&given, CLOSE_MS, 0..=600_000)?.unwrap_or(default.close_ms),
-            linger: read_number(&given, LINGER_S, 0..=86_400)?
+            linger: read_number(&given, LINGER_S, 0..=86_400u32)?
                 .map_or(default.linger, |seconds| Duration::from_secs(seconds.into())),
             shm_dir: read_directory(&given, SHM_DIR)?.unwrap_or(default.shm_dir),
             stats_dir: read_directory(&given, STATS)?,
@@ -361,8 +373,8 @@ pub(crate) fn flow_word(scheme: Scheme) -> &'static str {
 /// The selected scheme. Checks the settings of all schemes, also of those that are not selected.
 fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, SettingError> {
     let piggyback = read_word(given, PIGGYBACK, &SWITCH)?.unwrap_or(true);
-    let rnr_timer_us = read_number(given, RNR_TIMER_US, 1..=655_360)?.unwrap_or(10);
-    let rnr_retries = read_number(given, RNR_RETRIES, 0..=7)?.unwrap_or(7) as u8;
+    let rnr_timer_us = read_number(given, RNR_TIMER_US, 1..=655_360u32)?.unwrap_or(10);
+    let rnr_retries = read_number(given, RNR_RETRIES, 0..=7u8)?.unwrap_or(7);
     let ecm_threshold = read_number(given, ECM_THRESHOLD, 0..=65535)?.and_then(NonZeroU32::new);
     let growth = match given(ADAPTIVE_GROWTH) {
         None => Growth::Exponential,
@@ -409,9 +421,17 @@ fn check_not_above(
 const SWITCH: [(&str, bool); 2] = [("0", false), ("1", true)];
 
 fn not_allowed(variable: &str, value: String) -> SettingError {
-    let setting =
-        SETTINGS.iter().find(|setting| setting.variable == variable).expect("variable is in SETTINGS");
+    let setting = setting(variable);
     SettingError::NotAllowed { variable: setting.variable, value, allowed: setting.allowed }
+}
+
+fn no_number(variable: &str, value: String) -> SettingError {
+    let setting = setting(variable);
+    SettingError::NoNumber { variable: setting.variable, value, allowed: setting.allowed }
+}
+
+fn setting(variable: &str) -> &'static SettingInfo {
+    SETTINGS.iter().find(|setting| setting.variable == variable).expect("variable is in SETTINGS")
 }
 
 fn read_word<T: Copy>(
@@ -426,26 +446,17 @@ fn read_word<T: Copy>(
     }
 }
 
-fn read_number(
+fn read_number<T: FromStr<Err = ParseIntError> + PartialOrd>(
     given: &impl Fn(&str) -> Option<String>,
     variable: &str,
-    range: RangeInclusive<u32>,
-) -> Result<Option<u32>, SettingError> {
+    range: RangeInclusive<T>,
+) -> Result<Option<T>, SettingError> {
     let Some(value) = given(variable) else { return Ok(None) };
-    match value.parse() {
+    match value.parse::<T>() {
         Ok(number) if range.contains(&number) => Ok(Some(number)),
-        _ => Err(not_allowed(variable, value)),
-    }
-}
-
-fn read_bytes(
-    given: &impl Fn(&str) -> Option<String>,
-    variable: &str,
-    range: RangeInclusive<u64>,
-) -> Result<Option<u64>, SettingError> {
-    let Some(value) = given(variable) else { return Ok(None) };
-    match value.parse() {
-        Ok(number) if range.contains(&number) => Ok(Some(number)),
+        Err(error) if *error.kind() == IntErrorKind::InvalidDigit && !value.starts_with('-') => {
+            Err(no_number(variable, value))
+        }
         _ => Err(not_allowed(variable, value)),
     }
 }

@@ -214,10 +214,15 @@ fn numbers_outside_their_range_are_rejected() {
         }
         let allowed = SETTINGS.iter().find(|s| s.variable == variable).unwrap().allowed;
         assert!(allowed.contains(&most.to_string()), "{variable}: {allowed}");
-        for outside in
-            ["-1", &(most + 1).to_string(), "18446744073709551616", "1e3", "8k", " 1", "0x10", "NaN"]
-        {
+        for outside in ["-1", &(most + 1).to_string(), "18446744073709551616"] {
             assert_eq!(refusal(variable, outside), format!("{variable}={outside}: allowed are {allowed}"));
+        }
+        for word in ["1e3", "8k", "1M", " 1", "0x10", "NaN"] {
+            let advice = "as a number alone, without a unit";
+            assert_eq!(
+                refusal(variable, word),
+                format!("{variable}={word}: allowed are {allowed}, {advice}")
+            );
         }
         if least > 0 {
             assert!(with(&[(variable, "0")]).is_err());

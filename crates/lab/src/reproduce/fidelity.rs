@@ -229,7 +229,7 @@ mod tests {
         ] {
             assert!(page.lines().any(|it| it == line), "{page}");
         }
-        let written = format!("# E1.2\n{BEGIN}\nold\n{END}\nbelow\n");
+        let written = format!("# E1.2\n{BEGIN}\noutdated\n{END}\nbelow\n");
         let pages = fidelity.experiment_pages(|name| {
             assert_eq!(name, "e1.2.md");
             Ok(written.clone())
@@ -237,7 +237,7 @@ mod tests {
         let [(name, page)] = &pages.expect("has marks")[..] else { panic!("one experiment") };
         assert_eq!(name, "e1.2.md");
         assert!(
-            page.starts_with("# E1.2\n") && page.ends_with("\nbelow\n") && !page.contains("old"),
+            page.starts_with("# E1.2\n") && page.ends_with("\nbelow\n") && !page.contains("outdated"),
             "{page}"
         );
         for line in [
