@@ -120,7 +120,7 @@ impl Fidelity {
         for it in &results.experiments {
             for point in it.points.iter().filter(|point| point.verdict == "does-not-hold") {
                 let cells = [&link(&it.id), &point.text, &point.published, &ours(point), &verdict(point)]
-                    .map(escaped);
+                    .map(|text| escaped(text));
                 page.push_str(&format!("| {} |\n", cells.join(" | ")));
             }
         }
@@ -154,13 +154,14 @@ impl Fidelity {
 fn table(experiment: &Experiment) -> String {
     let mut table = String::from("| rule | point | published | ours | verdict |\n|---|---|---|---|---|\n");
     for point in &experiment.points {
-        let cells = [&point.id, &point.text, &point.published, &ours(point), &verdict(point)].map(escaped);
+        let cells = [&point.id, &point.text, &point.published, &ours(point), &verdict(point)]
+            .map(|text| escaped(text));
         table.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     table
 }
 
-fn escaped(text: &String) -> String {
+fn escaped(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
