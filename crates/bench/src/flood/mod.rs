@@ -48,10 +48,11 @@ process has to hold them.
 
 The table shows for each case:
   receiver grew by           most growth of its memory (RssAnon + RssShmem) after MPI_Init
-  within bound               whether that is at most 1.05 x FI_WEIR_UNEXPECTED_BUDGET + 64 B per unexpected message
+  within bound               whether that is at most 1.05 x FI_WEIR_UNEXPECTED_BUDGET,
+                             and 64 B for each unexpected message
   all ranks grew by          the same, summed over all ranks, with the program's own buffers
-  x fastest of MPICH's own   ratio to the time of the fastest of MPICH's own transports that finished, and its interval
-                             of 95 % confidence
+  x fastest of MPICH's own   ratio to the time of the fastest of MPICH's own transports
+                             that finished, and its interval of 95 % confidence
 
 MPI does not promise the buffering that a flood needs. So a transport that does not finish is a result, and is not \
 tried again. All cases and transports take half an hour or more. A job is ended before less than 1 GiB of memory is \
