@@ -31,9 +31,9 @@ pub use config::{
 };
 pub use counters::{Counters, PACKET_KINDS};
 pub use driver::{Driver, LinkBusy, Recorder};
+pub use endpoint::budget::{unexpected_block_bytes, unexpected_cost_bytes};
 #[cfg(feature = "explore")]
 pub use endpoint::canonical;
-pub use endpoint::receiver_memory::{unexpected_block_bytes, unexpected_cost_bytes};
 pub use endpoint::{Endpoint, PairView, Refusal, Scratch, Undelivered};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,

@@ -13,44 +13,20 @@
 
 use alloc::vec::Vec;
 
-use super::path::{Grants, Path, RoomWait};
-use super::receiving::Inbound;
-use super::sending::{BacklogEntry, EntryKind};
-use super::{Endpoint, Outbound, PeerEntry, PendingWork};
+use super::backlog::{BacklogEntry, EntryKind};
+use super::inbound::Inbound;
+use super::matching::Matching;
+pub use super::origin::{Lease, Origin};
+use super::path::{Grants, Outbound, Path, RoomWait};
+use super::paths::Paths;
+use super::peer_entry::PeerEntry;
+use super::pending::PendingWork;
+use super::state::Endpoint;
 use crate::config::Scheme;
 use crate::driver::Driver;
 use crate::event::Peer;
 use crate::flow;
 use crate::packet::{Body, Packet};
-
-/// The knowledge of an endpoint as the sender of a pair.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
-    /// Granted credits that it knows of, modulo 2^32.
-    pub granted_total: u32,
-    /// Credit packets that it has read, modulo 2^16.
-    pub credit_packets_read: u16,
-    /// Its lease at the receiver.
-    pub outgoing: Lease,
-    /// The receiver's lease at it.
-    pub incoming: Lease,
-}
-
-/// The last lease of a sender in a mailbox.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lease {
-    /// Its number.
-    pub epoch: u16,
-    /// The sender has not detached.
-    pub is_active: bool,
-}
-
-impl Lease {
-    /// Whether `epoch` is the current lease. Packets of other leases carry no valid totals.
-    pub fn is(&self, epoch: u16) -> bool {
-        self.is_active && self.epoch == epoch
-    }
-}
 
 /// The sender's totals of one pair, which a check compares with the packets in flight. Unit: slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +41,7 @@ impl Endpoint {
     /// The knowledge of this endpoint as the sender to `peer`. The caller says which leases are current.
     pub fn origin(&self, peer: Peer, outgoing: Lease, incoming: Lease) -> Origin {
         let nothing = Origin { outgoing, incoming, ..Origin::default() };
-        let Some(state) = self.peers.get(peer.0 as usize) else { return nothing };
+        let Some(state) = self.paths.peers.get(peer.0 as usize) else { return nothing };
         let granted_total = match &state.path.outbound {
             Outbound::Connected(sender) => sender.known_total(),
             _ => 0,
@@ -75,7 +51,7 @@ impl Endpoint {
 
     /// The totals of this endpoint as the sender to `peer`.
     pub fn sender_totals(&self, peer: Peer) -> SenderTotals {
-        let Some(state) = self.peers.get(peer.0 as usize) else { return SenderTotals::default() };
+        let Some(state) = self.paths.peers.get(peer.0 as usize) else { return SenderTotals::default() };
         let credits = match &state.path.outbound {
             Outbound::Connected(sender) => sender.credits(),
             _ => 0,
@@ -85,45 +61,45 @@ impl Endpoint {
 
     /// The length of a partly arrived message of `peer`. Unit: bytes.
     pub fn arriving_bytes(&self, peer: Peer) -> Option<u64> {
-        let number = self.peers.full_entry(peer.0 as usize)?.inbound?;
-        Some(self.inbounds.get(number.get())?.arrived_and_length().1)
+        let number = self.paths.peers.full_entry(peer.0 as usize)?.inbound?;
+        Some(self.matching.inbounds.get(number.get())?.arrived_and_length().1)
     }
 
     /// Whether a compulsory return request or response waits for a credit.
     pub fn control_waits(&self) -> bool {
-        let mut pending = self.peers.full_entries().filter_map(|state| state.pending.as_deref());
+        let mut pending = self.paths.peers.full_entries().filter_map(|state| state.pending.as_deref());
         pending.any(|pending| pending.compulsory.waits())
     }
 
     /// Whether the scheme uses the backlog mark.
     fn raises_who_waited(&self) -> bool {
-        matches!(self.config.scheme, Scheme::AdaptiveBacklog { .. })
+        matches!(self.paths.config.scheme, Scheme::AdaptiveBacklog { .. })
     }
 
     /// The totals of this endpoint as the receiver of `peer`: grants that `origin` does not include, and retrieved
     /// slots that are not granted again. `None` for schemes without totals.
     pub fn receiver_totals(&self, peer: Peer, origin: Origin) -> Option<flow::ReceiverTotals> {
-        let state = self.peers.get(peer.0 as usize)?;
+        let state = self.paths.peers.get(peer.0 as usize)?;
         let receiver = state.path.grants.receiver.as_ref()?;
-        receiver.totals(origin.granted_total, &self.pool)
+        receiver.totals(origin.granted_total, &self.paths.pool)
     }
 
     /// An absent expected sender behaves as if it were at a monitoring point (dynamic credits, attach policy `Start`).
     /// It is the stealing environment. Returns whether there is such a sender.
     pub fn steal_for_absent_sender<D: Driver>(&mut self, driver: &mut D) -> bool {
-        let stirred = self.pool.steal_for_absent_sender();
-        self.ask_for_credits(driver);
+        let stirred = self.paths.pool.steal_for_absent_sender();
+        self.paths.ask_for_credits(&mut self.payloads, driver);
         stirred
     }
 
     /// Grants are not delayed while credit packets are unread: thresholds alone must keep I2, as the papers argue.
     pub fn rely_on_thresholds(&mut self) {
-        self.relies_on_thresholds = true;
+        self.paths.relies_on_thresholds = true;
     }
 
     /// Sets the threshold of the receiver of `peer`, to show the failures of other formulae.
     pub fn set_threshold(&mut self, peer: Peer, threshold_slots: u32) {
-        if let Some(receiver) = &mut self.peer(peer).path.grants.receiver {
+        if let Some(receiver) = &mut self.paths.peer(peer).path.grants.receiver {
             receiver.set_threshold(threshold_slots);
         }
     }
@@ -133,28 +109,21 @@ impl Endpoint {
     /// # Panics
     /// If there is state that exploration does not model: transfers, regions, unexpected messages.
     pub fn canonical(&self, origin_of: impl Fn(Peer) -> Origin, words: &mut Vec<u32>) {
-        let Endpoint {
+        let Endpoint { paths, payloads, matching } = self;
+        let Paths {
             config,
             peers,
-            posted,
-            unexpected,
-            multi: _,
-            transfers,
-            inbounds,
-            regions,
             counters: _, // counted, not used
             pool,
             one_packet_bytes: _, // constant
             budget: _,           // of unexpected payload, which does not occur
-            bounce_buffers,
             pending_acks,
-            backlogged: _, // the sum over the peers
-            spare: _,      // memory
-            any_peer_died,
+            backlogged: _,           // the sum over the peers
+            spare: _,                // memory
             relies_on_thresholds: _, // constant
-        } = self;
-        let bare = transfers.is_empty() && regions.is_empty() && unexpected.count() == 0;
-        let bare = bare && bounce_buffers.is_empty() && pending_acks.is_empty();
+        } = paths;
+        let Matching { posted, unexpected, multi: _, inbounds, any_peer_died } = matching;
+        let bare = payloads.is_empty() && unexpected.count() == 0 && pending_acks.is_empty();
         assert!(
             bare && !posted.has_any_source_receive() && posted.directed_sources().next().is_none(),
             "exploration has no canonical form for this state: {self:?}"
@@ -185,8 +154,11 @@ impl Endpoint {
         } = *packet;
         match origin.outgoing.is(epoch) {
             true => {
-                let incoming =
-                    self.peers.get(to.0 as usize).map_or(0, |state| state.path.grants.credit_packets_read);
+                let incoming = self
+                    .paths
+                    .peers
+                    .get(to.0 as usize)
+                    .map_or(0, |state| state.path.grants.credit_packets_read);
                 let read = incoming.wrapping_sub(credit_packets_read);
                 words.extend([1, u32::from(read), origin.granted_total.wrapping_sub(granted_total)]);
             }

@@ -7,14 +7,13 @@
 //! A -> R  response 12     A has kept the guaranteed credits, less the one for this packet; A is not blocked any more
 //! ```
 
-use super::{Endpoint, Outbound, PeerEntry};
+use super::path::{Outbound, Path};
 use crate::action::Source;
-use crate::config::{Config, Scheme};
 use crate::counters::Counters;
-use crate::driver::Driver;
+use crate::driver::{Driver, LinkBusy};
 use crate::event::Peer;
 use crate::flow::{Mutant, Pool};
-use crate::packet::{Body, Marks};
+use crate::packet::{Body, Geometry, Marks};
 
 /// Compulsory returns that are queued or pending with one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +42,7 @@ impl Compulsory {
     }
 
     #[cfg(feature = "explore")]
-    pub(super) fn canonical(&self, outgoing: super::canonical::Lease) -> [u32; 3] {
+    pub(super) fn canonical(&self, outgoing: super::origin::Lease) -> [u32; 3] {
         let Compulsory { request, unanswered, response, early, fixed } = *self;
         let flags = u32::from(request) << 2 | u32::from(unanswered) << 1 | u32::from(response);
         [flags, early.map_or(2, |epoch| u32::from(outgoing.is(epoch))), fixed.unwrap_or(u32::MAX)]
@@ -70,95 +69,70 @@ impl Compulsory {
     pub(super) fn peer_detached(&mut self) {
         (self.request, self.unanswered) = (false, false);
     }
-}
 
-impl Endpoint {
-    /// Requests credits from senders whose quota was taken.
+    /// Queues a request.
+    pub(super) fn request(&mut self) {
+        self.request = true;
+    }
+
+    /// A request has arrived that may refer to our next lease, which the peer knows of before we do.
+    pub(super) fn note_early_request(&mut self, epoch: u16) {
+        self.early = Some(epoch);
+    }
+
+    /// A request has arrived: queues the response. `fixed`: its amount, if a mutant fixes it now. Returns whether no other
+    /// response is queued.
+    pub(super) fn respond(&mut self, fixed: Option<u32>) -> bool {
+        self.fixed = fixed;
+        !core::mem::replace(&mut self.response, true)
+    }
+
+    /// Sends the queued packets as far as the credits allow, with the `rendezvous_only` mark like every other packet.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: the link has refused one, which stays queued.
     #[cold]
-    pub(super) fn ask_for_credits<D: Driver>(&mut self, driver: &mut D) {
-        while let Some(peer) = self.pool.next_request() {
-            self.peer(peer);
-            let Endpoint { peers, spare, .. } = self;
-            let state = &mut peers[peer.0 as usize];
-            spare.begin(&mut state.pending).compulsory.request = true;
-            if let Outbound::Absent = state.path.outbound {
-                state.path.outbound = Outbound::Connecting;
-                driver.connect(peer);
-            }
-            self.send_while_credited(peer, driver);
-        }
-    }
-
-    /// A request for the excess credits of our lease `epoch` has arrived. Returns whether it is valid. One request at a
-    /// time is valid, and only with dynamic credits. A request for an ended lease is ignored: its credits have been
-    /// returned.
-    pub(super) fn return_request_arrived(&mut self, from: Peer, epoch: u16) -> bool {
-        let dynamic = matches!(self.config.scheme, Scheme::Dynamic { .. });
-        let fixed = self.pool.breaks(Mutant::AmountIsFixedByTheRequest);
-        self.peer(from);
-        let Endpoint { peers, spare, .. } = self;
-        let state = &mut peers[from.0 as usize];
-        let excess = match &state.path.outbound {
-            Outbound::Connected(sender) if epoch == state.path.grants.leases.outgoing => {
-                sender.excess(state.path.credit_slots)
-            }
-            Outbound::Connecting => {
-                // It may refer to our next lease, which the peer knows of before we do.
-                spare.begin(&mut state.pending).compulsory.early = Some(epoch);
-                return dynamic;
-            }
-            _ => return dynamic,
+    #[expect(clippy::too_many_arguments, reason = "the parts of a header")]
+    pub(super) fn send<D: Driver>(
+        &mut self,
+        path: &mut Path,
+        to: Peer,
+        geometry: &Geometry,
+        marks: Marks,
+        pool: &mut Pool,
+        counters: &mut Counters,
+        driver: &mut D,
+    ) -> Result<(), LinkBusy> {
+        let Path { outbound: Outbound::Connected(sender), grants, credit_slots, .. } = path else {
+            return Ok(());
         };
-        let Some(excess) = excess else { return false };
-        let compulsory = &mut spare.begin(&mut state.pending).compulsory;
-        compulsory.fixed = fixed.then_some(excess);
-        !core::mem::replace(&mut compulsory.response, true)
-    }
-}
-
-/// Sends the queued packets as far as the credits allow, with the `rendezvous_only` mark like every other packet.
-#[cold]
-pub(super) fn send<D: Driver>(
-    config: &Config,
-    state: &mut PeerEntry,
-    to: Peer,
-    marks: Marks,
-    pool: &mut Pool,
-    counters: &mut Counters,
-    driver: &mut D,
-) {
-    let (Outbound::Connected(sender), Some(pending)) = (&mut state.path.outbound, &mut state.pending) else {
-        return;
-    };
-    let geometry = pending.geometry.unwrap_or(config.geometry);
-    let compulsory = &mut pending.compulsory;
-    while sender.credits() > 0 && compulsory.waits() {
-        let mut returned = 0;
-        let body = if compulsory.request {
-            Body::ReturnRequest
-        } else if compulsory.unanswered && pool.breaks(Mutant::ResponsesWaitForResponses) {
-            return;
-        } else {
-            // The amount is that of now, not that of the request: credits may have been spent since.
-            returned = sender.excess(state.path.credit_slots).unwrap_or(0);
-            Body::ReturnResponse { credits: compulsory.fixed.unwrap_or(returned) }
-        };
-        let grants = &mut state.path.grants;
-        let packet = grants.control_packet(&geometry, body, 0, marks, pool, counters);
-        if driver.transmit(to, &packet, Source::None).is_err() {
-            counters.uncount(&body, 1);
-            pending.busy_link.busy = true;
-            return;
+        while sender.credits() > 0 && self.waits() {
+            let mut returned = 0;
+            let body = if self.request {
+                Body::ReturnRequest
+            } else if self.unanswered && pool.breaks(Mutant::ResponsesWaitForResponses) {
+                return Ok(());
+            } else {
+                // The amount is that of now, not that of the request: credits may have been spent since.
+                returned = sender.excess(*credit_slots).unwrap_or(0);
+                Body::ReturnResponse { credits: self.fixed.unwrap_or(returned) }
+            };
+            let packet = grants.control_packet(geometry, body, 0, marks, pool, counters);
+            if let Err(busy) = driver.transmit(to, &packet, Source::None) {
+                counters.uncount(&body, 1);
+                return Err(busy);
+            }
+            sender.spend(returned);
+            sender.spend(1);
+            if let Body::ReturnRequest = body {
+                (self.request, self.unanswered) = (false, true);
+                counters.return_requests_sent += 1;
+            } else {
+                (self.response, self.fixed) = (false, None);
+                counters.credits_given_back += u64::from(returned);
+            }
         }
-        sender.spend(returned);
-        sender.spend(1);
-        if let Body::ReturnRequest = body {
-            (compulsory.request, compulsory.unanswered) = (false, true);
-            counters.return_requests_sent += 1;
-        } else {
-            (compulsory.response, compulsory.fixed) = (false, None);
-            counters.credits_given_back += u64::from(returned);
-        }
+        Ok(())
     }
 }
 

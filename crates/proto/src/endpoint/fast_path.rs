@@ -14,8 +14,12 @@
 //!                all others                      see `Endpoint::receive_uncommon`
 //! ```
 
-use super::lane_lease::Leases;
-use super::{Endpoint, Outbound, PeerEntry, Refusal};
+use super::matching::Matching;
+use super::path::{Outbound, apply_update_to_sender};
+use super::paths::Paths;
+use super::peer_entry::PeerEntry;
+use super::refusal::Refusal;
+use super::state::Endpoint;
 use crate::action::{Destination, Envelope, Outcome};
 use crate::config::{Config, MAX_EAGER_BYTES};
 use crate::counters::Counters;
@@ -46,37 +50,6 @@ struct MessagePart {
     to: Destination,
     bytes: u64,
     credits_due: bool,
-}
-
-/// Applies the part of every packet that concerns our credits at its sender. A repeated update changes nothing. Returns
-/// whether it is valid.
-#[inline(always)]
-pub(super) fn apply_credit_update(state: &mut PeerEntry, packet: &Packet) -> bool {
-    match &mut state.path.outbound {
-        Outbound::Connected(sender) => apply_update_to_sender(
-            sender,
-            &mut state.path.grants.leases,
-            &mut state.path.rendezvous_only,
-            packet,
-        ),
-        _ => true,
-    }
-}
-
-#[inline(always)]
-fn apply_update_to_sender(
-    sender: &mut flow::Sender,
-    leases: &mut Leases,
-    rendezvous_only: &mut bool,
-    packet: &Packet,
-) -> bool {
-    // An update for an earlier lease has no effect.
-    if packet.epoch != leases.outgoing {
-        return true;
-    }
-    leases.note_credit_packets_read(packet.credit_packets_read);
-    *rendezvous_only = packet.marks.rendezvous_only;
-    sender.granted(packet.granted_total).is_ok()
 }
 
 /// Finds the single-message receive of a whole message, and applies the header of its packet. Returns the place,
@@ -209,7 +182,7 @@ impl Endpoint {
                 credits_due
             } else {
                 self.arrived_uncommon(from, packet, &mut driver);
-                self.send_return_requests(&mut driver);
+                self.paths.send_return_requests(&mut self.payloads, &mut driver);
                 return Ok(());
             };
         driver.retire();
@@ -223,8 +196,8 @@ impl Endpoint {
     #[inline(never)]
     fn send_due_credits<D: Driver>(&mut self, peer: Peer, mut driver: D) {
         if !driver.defers_credits(peer) {
-            self.return_credits(peer, &mut driver);
-            self.send_return_requests(&mut driver);
+            self.paths.return_credits(peer, &mut driver);
+            self.paths.send_return_requests(&mut self.payloads, &mut driver);
         }
     }
 
@@ -240,8 +213,8 @@ impl Endpoint {
     ) -> Result<(), Refusal> {
         let ReceiveCommand { request, pattern, capacity_bytes, multi } = receive;
         if multi.is_some()
-            || self.unexpected.count() > 0
-            || self.pool.has_requests()
+            || self.matching.unexpected.count() > 0
+            || self.paths.pool.has_requests()
             || self.only_failed_peers_match(&pattern).is_some()
         {
             return self.receive_out_of_line(receive, driver);
@@ -250,7 +223,7 @@ impl Endpoint {
             return Err(Refusal::Operations);
         }
         let request = driver.hold(request, false);
-        self.posted.post(request, pattern, capacity_bytes, None);
+        self.matching.posted.post(request, pattern, capacity_bytes, None);
         Ok(())
     }
 
@@ -265,8 +238,8 @@ impl Endpoint {
             && let Some((message, envelope)) = self.take_unexpected(&pattern)
         {
             let bytes = envelope.length.min(capacity_bytes);
-            self.counters.messages_received += 1;
-            self.counters.bytes_received += bytes;
+            self.paths.counters.messages_received += 1;
+            self.paths.counters.bytes_received += bytes;
             if bytes > 0 {
                 driver.deliver(message, request, 0, bytes);
             }
@@ -281,19 +254,19 @@ impl Endpoint {
         }
         let request = driver.hold(request, false);
         self.receive_uncommon(ReceiveCommand { request, ..receive }, &mut driver);
-        self.send_return_requests(&mut driver);
+        self.paths.send_return_requests(&mut self.payloads, &mut driver);
         Ok(())
     }
 
     /// Takes the message for a new receive out of the queue, if it is buffered whole and needs no acknowledgement.
     #[inline]
     fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(MessageId, Envelope)> {
-        if self.pool.has_requests() {
+        if self.paths.pool.has_requests() {
             return None;
         }
-        let (message, envelope) = self.unexpected.take_whole(pattern)?;
+        let (message, envelope) = self.matching.unexpected.take_whole(pattern)?;
         if envelope.length > 0 {
-            self.budget.refund(envelope.length);
+            self.paths.budget.refund(envelope.length);
         }
         Some((message, envelope))
     }
@@ -302,7 +275,8 @@ impl Endpoint {
     #[inline(always)]
     fn receive_message(&mut self, from: Peer, packet: &Packet) -> Option<ReceivedMessage> {
         let Body::Eager { tag, data, length, .. } = packet.body else { return None };
-        let Endpoint { config, peers, posted, counters, pool, .. } = self;
+        let Paths { config, peers, counters, pool, .. } = &mut self.paths;
+        let posted = &mut self.matching.posted;
         let index = from.0 as usize;
         let (place, request, capacity_bytes, credits_due) = if let Some(state) = peers.full_entry_mut(index) {
             match_whole_message(config, state, posted, pool, counters, from, packet)?
@@ -323,14 +297,14 @@ impl Endpoint {
     /// A credit packet for which no message waits. Returns whether credits are due. `None` as above.
     #[inline(always)]
     fn receive_credits(&mut self, from: Peer, packet: &Packet) -> Option<bool> {
-        let Endpoint { peers, counters, pool, .. } = self;
+        let Paths { peers, counters, pool, .. } = &mut self.paths;
         let state = peers.get_mut(from.0 as usize)?;
         // Without a lane there, the machine may have to ask for one.
         let connected = matches!(state.path.outbound, Outbound::Connected(_));
         if !connected
             || !state.has_nothing_to_send()
             || pool.has_requests()
-            || !apply_credit_update(state, packet)
+            || !state.path.apply_credit_update(packet)
         {
             return None;
         }
@@ -350,15 +324,16 @@ impl Endpoint {
     #[inline]
     fn receive_unexpected(&mut self, from: Peer, packet: &Packet) -> Option<UnexpectedArrival> {
         let Body::Eager { acknowledge: None, space, tag, data, length } = packet.body else { return None };
-        let Endpoint { config, peers, posted, unexpected, counters, pool, .. } = self;
+        let Paths { config, peers, counters, pool, budget, .. } = &mut self.paths;
+        let matching = &mut self.matching;
         let state = peers.get_mut(from.0 as usize)?;
         if state.inbound.is_some()
             || !state.receives_on_common_path()
             || pool.has_requests()
             || length != packet.payload_bytes
             || u64::from(length) > MAX_EAGER_BYTES
-            || unexpected.count() >= config.max_unexpected
-            || posted.find(space, from, tag).is_some()
+            || matching.unexpected.count() >= config.max_unexpected
+            || matching.posted.find(space, from, tag).is_some()
         {
             return None;
         }
@@ -366,14 +341,9 @@ impl Endpoint {
         let credits_due = apply_data_header(config, state, pool, counters, packet, slots)?;
         counters.packets_received += 1;
         let bytes = u64::from(length);
-        let message = self.queue_unexpected(Unexpected {
-            space,
-            envelope: Envelope { from, tag, data, length: bytes },
-            payload: Payload::Whole,
-            acknowledge: None,
-            claimed: false,
-            seen: false,
-        });
+        let envelope = Envelope { from, tag, data, length: bytes };
+        let unexpected = Unexpected::new(space, envelope, Payload::Whole, None);
+        let message = matching.queue_unexpected(unexpected, budget, counters);
         Some(UnexpectedArrival { message, bytes, credits_due })
     }
 
@@ -382,7 +352,8 @@ impl Endpoint {
     fn receive_part(&mut self, from: Peer, packet: &Packet) -> Option<MessagePart> {
         let Body::More { offset } = packet.body else { return None };
         let (offset, bytes) = (u64::from(offset), u64::from(packet.payload_bytes));
-        let Endpoint { config, peers, inbounds, unexpected, counters, pool, .. } = self;
+        let Paths { config, peers, counters, pool, .. } = &mut self.paths;
+        let Matching { inbounds, unexpected, .. } = &mut self.matching;
         let state = peers.get_mut(from.0 as usize)?;
         let inbound = inbounds.get_mut(state.inbound?.get())?;
         let in_the_middle = inbound.continues_with(offset, bytes) && !inbound.completes_with(bytes);

@@ -5,13 +5,14 @@
 
 use alloc::vec::Vec;
 
-use super::busy_link::BusyLink;
+use super::backlog::{Backlog, BacklogEntry, EntryKind};
 use super::compulsory::Compulsory;
+use super::inbound::BufferRange;
+use super::path::Outbound;
+use super::paths::Paths;
 use super::peers::EntryRef;
-use super::pending::Backlog;
-use super::receiving::BufferRange;
-use super::sending::{BacklogEntry, EntryKind};
-use super::{Endpoint, Outbound, PendingWork, rnr};
+use super::pending::{BusyLink, PendingWork};
+use super::state::Endpoint;
 use crate::action::{Outcome, Source};
 use crate::driver::Driver;
 use crate::event::{Peer, PeerFault};
@@ -22,13 +23,14 @@ use crate::transfer::State;
 impl Endpoint {
     /// Ends all operations with `peer`. The program can still receive messages that arrived whole.
     pub(super) fn lose<D: Driver>(&mut self, peer: Peer, fault: PeerFault, driver: &mut D) {
-        let state = self.peer(peer);
+        let Endpoint { paths, payloads, matching } = self;
+        let state = paths.peer(peer);
         if matches!(state.path.outbound, Outbound::Lost(_)) {
             return;
         }
         state.path.outbound = Outbound::Lost(fault);
         state.path.backlog_waited = false;
-        rnr::end_wait(&mut state.path, peer, driver);
+        state.path.end_room_wait(peer, driver);
         let receiver = state.path.grants.receiver.take();
         let mut backlog = Backlog::default();
         let mut undelivered = 0;
@@ -40,43 +42,44 @@ impl Endpoint {
             backlog = core::mem::take(&mut pending.backlog);
         }
         let inbound = state.inbound.take();
-        let inbound = inbound.and_then(|number| self.inbounds.remove(number.get()));
+        let inbound = inbound.and_then(|number| matching.inbounds.remove(number.get()));
         if let Some(receiver) = receiver {
-            receiver.remove(&mut self.pool);
+            receiver.remove(&mut paths.pool);
         }
-        self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
-        self.counters.malformed_packets += u64::from(fault == PeerFault::Malformed);
-        self.backlogged -= backlog.len() as u32;
+        paths.counters.peers_lost += u64::from(fault != PeerFault::Closed);
+        paths.counters.malformed_packets += u64::from(fault == PeerFault::Malformed);
+        paths.backlogged -= backlog.len() as u32;
         let is_message = |entry: &&BacklogEntry| matches!(entry.kind, EntryKind::Eager { .. });
         undelivered += backlog.iter().filter(is_message).filter(|entry| entry.is_completed()).count() as u32;
         if undelivered > 0 && fault != PeerFault::Closed {
             driver.messages_lost(peer, undelivered, fault);
         }
         driver.drop_peer(peer);
-        self.unreserve(peer, driver);
+        paths.unreserve(peer, payloads, driver);
 
         let lost = Outcome::Lost { peer: Some(peer), fault };
         for entry in backlog.iter() {
-            if let Some(request) = self.requester(entry) {
+            if let Some(request) = payloads.end_unsent(entry) {
                 driver.complete(request, lost);
             }
         }
-        for transfer in self.transfers.with_peer(peer) {
-            let entry = self.transfers.end(transfer).expect("listed transfers exist");
+        for transfer in payloads.transfers.with_peer(peer) {
+            let entry = payloads.transfers.end(transfer).expect("listed transfers exist");
             match entry.state {
                 State::Send { request, .. } | State::Read { request, .. } | State::Write { request, .. } => {
                     driver.complete(request, lost);
                 }
                 State::Receive { request, multi, offset, bytes, .. } => {
-                    self.receive_lost(BufferRange { request, multi, offset, bytes }, peer, fault, driver);
+                    let range = BufferRange { request, multi, offset, bytes };
+                    matching.receive_lost(range, peer, fault, driver);
                 }
             }
         }
         if let Some(range) = inbound.and_then(|inbound| inbound.range()) {
-            self.receive_lost(range, peer, fault, driver);
+            matching.receive_lost(range, peer, fault, driver);
         }
-        for message in self.unexpected.incomplete_from(peer) {
-            self.free_unexpected(message, driver);
+        for message in matching.unexpected.incomplete_from(peer) {
+            matching.free_unexpected(message, &mut paths.budget, driver);
         }
         // An orderly close does not fail posted receives: the program may cancel them. Any other loss fails directed
         // receives and any-source receives, because the awaited message may have been the lost peer's.
@@ -84,11 +87,11 @@ impl Endpoint {
             return;
         }
         let died = fault != PeerFault::Unreachable;
-        self.any_peer_died |= died;
-        for posted in self.posted.remove_for_peer(peer, died) {
+        matching.any_peer_died |= died;
+        for posted in matching.posted.remove_for_peer(peer, died) {
             let lost = Outcome::Lost { peer: posted.from(), fault };
             match posted.multi() {
-                Some(index) => self.fail_multi(index, posted.request, lost, driver),
+                Some(index) => matching.fail_multi(index, posted.request, lost, driver),
                 None => driver.complete(posted.request, lost),
             }
         }
@@ -96,24 +99,26 @@ impl Endpoint {
 
     /// First half of closing: drops posted receives and sends a goodbye to the peers.
     pub(super) fn close<D: Driver>(&mut self, driver: &mut D) {
-        self.posted = PostedQueue::default();
-        self.flush_acks(driver); // before the goodbye, which voids unsent acknowledgements
+        let Endpoint { paths, payloads, matching } = self;
+        matching.posted = PostedQueue::default();
+        paths.flush_acks(payloads, driver); // before the goodbye, which voids unsent acknowledgements
         let connected = |(peer, state): (Peer, EntryRef<'_>)| {
             matches!(state.path.outbound, Outbound::Connected(_)).then_some(peer)
         };
         // Also peers with transfers of ours: they may have announced a rendezvous, and we have detached from them.
         let mut peers: Vec<Peer> =
-            self.peers.entries().filter_map(connected).chain(self.transfers.peers()).collect();
+            paths.peers.entries().filter_map(connected).chain(payloads.transfers.peers()).collect();
         peers.sort_unstable();
         peers.dedup();
         for peer in peers {
-            self.submit(peer, BacklogEntry::control(Body::Goodbye), driver);
+            paths.submit(peer, BacklogEntry::control(Body::Goodbye), payloads, driver);
         }
     }
 
     /// A peer closes. Sends that wait for it end, so that two closing endpoints do not wait for each other.
     pub(super) fn goodbye_arrived<D: Driver>(&mut self, from: Peer, driver: &mut D) -> bool {
-        self.peer(from).said_goodbye = true;
+        let Endpoint { paths, payloads, .. } = self;
+        paths.peer(from).said_goodbye = true;
         // Announced rendezvous are void. Neither the announcement nor its pieces nor a queued injected message needs to
         // leave, nor a message that waits for a match.
         let void = |entry: &BacklogEntry| match entry.kind {
@@ -125,12 +130,13 @@ impl Endpoint {
             }
             _ => false,
         };
-        let Endpoint { peers, transfers, backlogged, .. } = self;
+        let Paths { peers, backlogged, .. } = paths;
         if let Some(PendingWork { backlog, busy_link, .. }) = peers[from.0 as usize].pending.as_deref_mut() {
             if let Some(entry) = backlog.front_mut()
                 && entry.sent > 0
                 && let EntryKind::Eager { acknowledge: Some(transfer), .. } = entry.kind
-                && let Some(State::Send { request, .. }) = transfers.end(transfer).map(|entry| entry.state)
+                && let Some(State::Send { request, .. }) =
+                    payloads.transfers.end(transfer).map(|entry| entry.state)
             {
                 entry.await_last_packet(request); // a message that has started ends with its last packet
             }
@@ -142,10 +148,10 @@ impl Endpoint {
                 busy_link.detach = true;
             }
         }
-        self.free_bounce_buffers(from, driver);
-        for transfer in self.transfers.with_peer(from) {
-            if let Some(State::Send { request, .. }) = self.transfers.get(transfer, from).copied() {
-                self.transfers.end(transfer);
+        paths.free_bounce_buffers(from, &mut payloads.bounce_buffers, driver);
+        for transfer in payloads.transfers.with_peer(from) {
+            if let Some(State::Send { request, .. }) = payloads.transfers.get(transfer, from).copied() {
+                payloads.transfers.end(transfer);
                 let outcome = Outcome::Lost { peer: Some(from), fault: PeerFault::Closed };
                 driver.complete(request, outcome);
             }

@@ -3,11 +3,13 @@
 //! [`Grants::header`] stamps every packet that leaves. So all packets report the lease, the read credit packets and the
 //! memory of the receiver in the same way. A path does not know messages, requests or the backlog.
 
-use super::lane_lease::Leases;
+use super::leases::Leases;
 use crate::counters::Counters;
-use crate::event::PeerFault;
+use crate::driver::Driver;
+use crate::event::{Peer, PeerFault};
 use crate::flow;
 use crate::packet::{Body, Geometry, Marks, Packet};
+use crate::timers::{Purpose, Timer};
 
 /// State of our lane at a peer.
 #[derive(Clone, Debug)]
@@ -71,6 +73,47 @@ impl Path {
             rendezvous_only: false,
         }
     }
+
+    /// Applies the part of every packet that concerns our credits at its sender. A repeated update changes nothing.
+    /// Returns whether it is valid.
+    #[inline(always)]
+    pub fn apply_credit_update(&mut self, packet: &Packet) -> bool {
+        match &mut self.outbound {
+            Outbound::Connected(sender) => {
+                apply_update_to_sender(sender, &mut self.grants.leases, &mut self.rendezvous_only, packet)
+            }
+            _ => true,
+        }
+    }
+
+    /// The lane at `peer` ends: nothing waits for free slots there.
+    pub fn end_room_wait<D: Driver>(&mut self, peer: Peer, driver: &mut D) {
+        if core::mem::replace(&mut self.room_wait, RoomWait::Nothing) == RoomWait::Timer {
+            driver.cancel_timer(rnr_timer(peer));
+        }
+    }
+}
+
+/// As [`Path::apply_credit_update`], for the parts of a connected path.
+#[inline(always)]
+pub(super) fn apply_update_to_sender(
+    sender: &mut flow::Sender,
+    leases: &mut Leases,
+    rendezvous_only: &mut bool,
+    packet: &Packet,
+) -> bool {
+    // An update for an earlier lease has no effect.
+    if packet.epoch != leases.outgoing {
+        return true;
+    }
+    leases.note_credit_packets_read(packet.credit_packets_read);
+    *rendezvous_only = packet.marks.rendezvous_only;
+    sender.granted(packet.granted_total).is_ok()
+}
+
+/// The RNR timer of `peer`.
+pub(super) fn rnr_timer(peer: Peer) -> Timer {
+    Timer { peer, purpose: Purpose::Rnr }
 }
 
 impl Grants {

@@ -16,15 +16,13 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
-use core::num::NonZeroU64;
 use core::ops::{Deref, Index, IndexMut};
 
-use super::lane_lease::Leases;
-use super::path::{Grants, Path, RoomWait};
-use super::{Outbound, PeerEntry, PendingWork};
+use super::compact_entry::{CommonState, CompactEntry};
+use super::peer_entry::PeerEntry;
+use super::pending::PendingWork;
 use crate::config::Config;
 use crate::event::Peer;
-use crate::flow;
 
 /// A set of peers, one bit each. The first 64 need no heap memory: many endpoints never contact more.
 #[derive(Clone, Debug, Default)]
@@ -63,97 +61,6 @@ impl Bits {
 
     fn bytes(&self) -> usize {
         self.others.capacity() * size_of::<u64>()
-    }
-}
-
-/// The fields that all idle peers share, in schemes without credits.
-#[derive(Clone, Copy, Debug)]
-struct CommonState {
-    room_query: flow::RoomQuery,
-    credit_slots: u16,
-    cross_memory: bool,
-}
-
-impl CommonState {
-    fn of(config: &Config) -> Option<CommonState> {
-        let room_query = flow::Sender::new(config.scheme, 0, 0).room_query()?;
-        let credit_slots = u16::try_from(config.credit_slots).ok()?;
-        Some(CommonState { room_query, credit_slots, cross_memory: config.cross_memory })
-    }
-}
-
-/// An idle [`PeerEntry`] in 64 bits. From the lowest bit: the number of the next message, the known free slots, whether
-/// we have a lane there, whether it has one here, and a one.
-#[derive(Clone, Copy, Debug)]
-struct CompactEntry(NonZeroU64);
-
-impl CompactEntry {
-    const NUMBER_BITS: u32 = 30;
-    const ROOM_BITS: u32 = 31;
-    const CONNECTED: u64 = 1 << 61;
-    const ATTACHED: u64 = 1 << 62;
-    const PRESENT: NonZeroU64 = NonZeroU64::new(1 << 63).expect("a one");
-
-    /// `None` if the entry has other state.
-    fn of(state: &PeerEntry, common: CommonState) -> Option<CompactEntry> {
-        let PeerEntry {
-            path:
-                Path {
-                    outbound,
-                    grants: Grants { receiver, leases, credit_packets_read: 0, unreserved: false },
-                    credit_slots,
-                    room_wait: RoomWait::Nothing,
-                    backlog_waited: false,
-                    rendezvous_only: false,
-                },
-            pending: None,
-            next_number,
-            inbound: None,
-            reserved: None,
-            cross_memory,
-            said_goodbye: false,
-        } = state
-        else {
-            return None;
-        };
-        let (connected, room, common_slots) = match outbound {
-            Outbound::Absent => (0, 0, 0),
-            Outbound::Connected(sender) => (CompactEntry::CONNECTED, sender.at_rest()?, common.credit_slots),
-            Outbound::Connecting | Outbound::Lost(_) => return None,
-        };
-        let attached = match receiver {
-            None => 0,
-            Some(flow::Receiver::Unlimited) => CompactEntry::ATTACHED,
-            Some(_) => return None,
-        };
-        let fits = next_number >> CompactEntry::NUMBER_BITS == 0 && room >> CompactEntry::ROOM_BITS == 0;
-        let is_common = *credit_slots == common_slots && *cross_memory == common.cross_memory;
-        if !fits || !is_common || *leases != Leases::default() {
-            return None;
-        }
-        let numbers = u64::from(room) << CompactEntry::NUMBER_BITS | u64::from(*next_number);
-        Some(CompactEntry(CompactEntry::PRESENT | (attached | connected | numbers)))
-    }
-
-    /// Known free slots at the peer. `None`: we have no lane.
-    fn room(self) -> Option<u32> {
-        let CompactEntry(word) = self;
-        let room = word.get() >> CompactEntry::NUMBER_BITS & ((1 << CompactEntry::ROOM_BITS) - 1);
-        (word.get() & CompactEntry::CONNECTED > 0).then_some(room as u32)
-    }
-
-    fn expand(self, common: CommonState) -> PeerEntry {
-        let CompactEntry(word) = self;
-        let room = self.room();
-        let mut state = PeerEntry::new(common.cross_memory);
-        state.next_number = (word.get() & ((1 << CompactEntry::NUMBER_BITS) - 1)) as u32;
-        if let Some(room) = room {
-            state.path.outbound = Outbound::Connected(flow::Sender::with_room(common.room_query, room));
-            state.path.credit_slots = common.credit_slots;
-        }
-        state.path.grants.receiver =
-            (word.get() & CompactEntry::ATTACHED > 0).then_some(flow::Receiver::Unlimited);
-        state
     }
 }
 
@@ -462,9 +369,6 @@ mod tests {
     use crate::config::{DataRegion, Scheme};
     use crate::packet::Geometry;
 
-    const COMMON: CommonState =
-        CommonState { room_query: flow::RoomQuery::WhenFree, credit_slots: 2, cross_memory: true };
-
     fn peers(scheme: Scheme) -> Peers {
         Peers::new(&Config {
             scheme,
@@ -483,69 +387,11 @@ mod tests {
         })
     }
 
-    /// An idle entry with `number` messages sent, and `room` free slots if we have a lane there.
-    fn at_rest(number: u32, room: Option<u32>, attached: bool) -> PeerEntry {
-        let mut state = PeerEntry { next_number: number, ..PeerEntry::new(true) };
-        if let Some(room) = room {
-            state.path.outbound =
-                Outbound::Connected(flow::Sender::with_room(flow::RoomQuery::WhenFree, room));
-            state.path.credit_slots = 2;
-        }
-        state.path.grants.receiver = attached.then_some(flow::Receiver::Unlimited);
-        state
-    }
-
-    #[test]
-    fn an_idle_entry_survives_compaction() {
-        for number in [0, 1, (1 << 30) - 1] {
-            for room in [None, Some(0), Some(7), Some(u32::MAX >> 1)] {
-                for attached in [false, true] {
-                    let state = at_rest(number, room, attached);
-                    let compact = CompactEntry::of(&state, COMMON).expect("an idle entry");
-                    assert_eq!(compact.room(), room);
-                    let expanded = compact.expand(COMMON);
-                    assert_eq!(alloc::format!("{expanded:?}"), alloc::format!("{state:?}"));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn an_active_entry_is_not_compacted() {
-        let common = || at_rest(5, Some(9), true);
-        assert!(CompactEntry::of(&common(), COMMON).is_some());
-        let with = |change: fn(&mut PeerEntry)| {
-            let mut state = common();
-            change(&mut state);
-            state
-        };
-        let others = [
-            with(|state| state.path.outbound = Outbound::Connecting),
-            with(|state| state.path.outbound = Outbound::Lost(crate::event::PeerFault::Closed)),
-            with(|state| state.pending = Some(Box::default())),
-            with(|state| state.next_number = 1 << 30),
-            with(|state| state.inbound = Some(crate::table::Number::of(0))),
-            with(|state| state.path.grants.leases.incoming = 1),
-            with(|state| state.path.grants.credit_packets_read = 1),
-            with(|state| state.path.credit_slots = 3),
-            with(|state| state.path.room_wait = RoomWait::Answer),
-            with(|state| state.path.backlog_waited = true),
-            with(|state| state.cross_memory = false),
-            with(|state| state.said_goodbye = true),
-            with(|state| state.path.rendezvous_only = true),
-            with(|state| state.path.grants.unreserved = true),
-            at_rest(5, Some(1 << 31), true),
-        ];
-        for state in others {
-            assert!(CompactEntry::of(&state, COMMON).is_none(), "{state:?}");
-        }
-    }
-
     #[test]
     fn few_entries_of_many_contacts_stay_expanded() {
         let mut peers = peers(Scheme::Unlimited);
         for index in 0..1000 {
-            peers.insert(index, at_rest(index as u32, Some(1), false));
+            peers.insert(index, PeerEntry::at_rest(index as u32, Some(1), false));
             if index % 10 == 0 {
                 assert_eq!(peers.get_mut(index / 2).map(|state| state.next_number), Some(index as u32 / 2));
             }
@@ -571,7 +417,7 @@ mod tests {
     #[test]
     fn a_visited_entry_stays_compact_if_its_new_state_fits() {
         let mut peers = peers(Scheme::Unlimited);
-        (0..20).for_each(|index| peers.insert(index, at_rest(index as u32, Some(1), false)));
+        (0..20).for_each(|index| peers.insert(index, PeerEntry::at_rest(index as u32, Some(1), false)));
         let (kept, spoken_to) = (peers.full_entries().count(), peers.compaction.expanded);
         assert_eq!(peers.visit_compact(0, |state| core::mem::replace(&mut state.next_number, 7)), Some(0));
         assert_eq!(peers.visit_compact(0, |state| state.next_number), Some(7));
@@ -588,7 +434,7 @@ mod tests {
     fn frequent_expansion_disables_compaction() {
         let mut peers = peers(Scheme::Unlimited);
         for index in 0..1000 {
-            peers.insert(index, at_rest(index as u32, Some(1), false));
+            peers.insert(index, PeerEntry::at_rest(index as u32, Some(1), false));
             (0..=index).for_each(|index| assert!(peers.get_mut(index).is_some()));
         }
         assert_eq!(peers.full_entries().count(), 1000);
@@ -598,7 +444,7 @@ mod tests {
     #[test]
     fn schemes_with_credits_compact_no_entry() {
         let mut peers = peers(Scheme::Static { piggyback: true });
-        (0..100).for_each(|index| peers.insert(index, at_rest(0, None, false)));
+        (0..100).for_each(|index| peers.insert(index, PeerEntry::at_rest(0, None, false)));
         assert_eq!(peers.full_entries().count(), 100);
     }
 }

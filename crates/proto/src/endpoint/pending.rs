@@ -1,73 +1,27 @@
 //! Pending work with one peer: the part of a peer's state that few peers have at a time.
 //!
 //! An endpoint may know thousands of peers, and most are idle: connected, with credits on both sides, and nothing
-//! waits. So [`PeerEntry`](super::PeerEntry) is small, and this state is allocated while it is in use. The memory of
-//! the last one is kept for the next. Every peer needs it once, because its first message waits for the connection.
+//! waits. So [`PeerEntry`](super::peer_entry::PeerEntry) is small, and this state is allocated while it is in use. The
+//! memory of the last one is kept for the next. Every peer needs it once, because its first message waits for the
+//! connection.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 
-use super::busy_link::BusyLink;
+use super::acks::PendingAcks;
+use super::backlog::{Backlog, BacklogEntry, SpareEntries};
 use super::compulsory::Compulsory;
-use super::receiver_memory::PendingAcks;
-use super::sending::BacklogEntry;
 use crate::packet::Geometry;
 use crate::time::Instant;
 
-/// Capacity of the empty backlog that is kept for reuse, for all peers together.
-const MAX_SPARE_ENTRIES: usize = 256;
-
-/// The entries that wait to be sent to one peer, in order.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Backlog {
-    entries: VecDeque<BacklogEntry>,
-    /// Entries that answer remote reads and writes of the peer.
-    answers: u32,
-    /// Entries that searches could visit, for tests that count instead of timing.
-    #[cfg(test)]
-    pub visits: core::cell::Cell<usize>,
-}
-
-impl Backlog {
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Number of entries that answer remote reads and writes of the peer.
-    pub fn answers(&self) -> u32 {
-        self.answers
-    }
-
-    #[inline]
-    pub fn front_mut(&mut self) -> Option<&mut BacklogEntry> {
-        self.entries.front_mut()
-    }
-
-    pub fn back_mut(&mut self) -> Option<&mut BacklogEntry> {
-        self.entries.back_mut()
-    }
-
-    /// All entries. An event that ends one operation must not visit them.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &BacklogEntry> {
-        self.visit_all();
-        self.entries.iter()
-    }
-
-    /// Removes the entries that `keep` rejects. They must not be answers to remote reads and writes.
-    pub fn retain(&mut self, keep: impl FnMut(&BacklogEntry) -> bool) {
-        self.visit_all();
-        self.entries.retain(keep);
-    }
-
-    fn visit_all(&self) {
-        #[cfg(test)]
-        self.visits.set(self.visits.get() + self.entries.len());
-    }
+/// What waits for the link of one peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct BusyLink {
+    /// The link has refused a packet and is not ready yet.
+    pub busy: bool,
+    /// A credit packet, whose credits count as granted.
+    pub credit: bool,
+    /// `Detach`.
+    pub detach: bool,
 }
 
 /// Pending work with one peer.
@@ -143,7 +97,7 @@ impl PendingWork {
 
     /// Heap memory that it uses. Unit: bytes.
     pub fn bytes(&self) -> usize {
-        self.backlog.entries.capacity() * size_of::<BacklogEntry>() + self.acks.bytes()
+        self.backlog.bytes() + self.acks.bytes()
     }
 }
 
@@ -151,7 +105,7 @@ impl PendingWork {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spare {
     pending: Option<Box<PendingWork>>,
-    backlog: VecDeque<BacklogEntry>,
+    entries: SpareEntries,
 }
 
 impl Spare {
@@ -170,36 +124,21 @@ impl Spare {
     }
 
     /// Adds an entry to a backlog.
+    /// Adds an entry to a backlog.
     #[inline]
     pub fn push(&mut self, backlog: &mut Backlog, entry: BacklogEntry) {
-        let Backlog { entries: backlog, answers, .. } = backlog;
-        *answers += u32::from(entry.is_answer());
-        if backlog.is_empty() {
-            *backlog = core::mem::take(&mut self.backlog);
-            if backlog.capacity() == 0 {
-                backlog.reserve_exact(1); // often there is never a second entry
-            }
-        }
-        backlog.push_back(entry);
+        backlog.push(entry, &mut self.entries);
     }
 
     /// Removes the first entry of a backlog, and keeps its memory if that was the last.
     #[inline]
     pub fn pop(&mut self, backlog: &mut Backlog) {
-        let Backlog { entries: backlog, answers, .. } = backlog;
-        let first = backlog.pop_front();
-        *answers -= u32::from(first.is_some_and(|entry| entry.is_answer()));
-        if backlog.is_empty() {
-            let emptied = core::mem::take(backlog);
-            if emptied.capacity() <= MAX_SPARE_ENTRIES {
-                self.backlog = emptied; // else a burst is over
-            }
-        }
+        backlog.pop(&mut self.entries);
     }
 
     /// Heap memory that it uses. Unit: bytes.
     pub fn bytes(&self) -> usize {
         let pending = |pending: &PendingWork| size_of::<PendingWork>() + pending.bytes();
-        self.backlog.capacity() * size_of::<BacklogEntry>() + self.pending.as_deref().map_or(0, pending)
+        self.entries.capacity() * size_of::<BacklogEntry>() + self.pending.as_deref().map_or(0, pending)
     }
 }

@@ -10,9 +10,10 @@
 //! If the kernel forbids the copy, the transfer continues in packets. This file does not know addresses of memory of
 //! its own process.
 
-use super::receiving::BufferRange;
-use super::sending::{BacklogEntry, EntryKind};
-use super::{Endpoint, Refusal};
+use super::backlog::{BacklogEntry, EntryKind};
+use super::inbound::BufferRange;
+use super::refusal::Refusal;
+use super::state::Endpoint;
 use crate::action::{Destination, Direction, MemoryCopy, Outcome, Source};
 use crate::config::MAX_REMOTE_OPERATIONS;
 use crate::driver::Driver;
@@ -28,13 +29,13 @@ impl Endpoint {
         self.count_remote(bytes);
         let path = self.choose_path(peer, bytes);
         let state = State::Read { request, key, offset, bytes, left: bytes, path };
-        let transfer = self.transfers.begin(peer, state);
+        let transfer = self.payloads.transfers.begin(peer, state);
         let body = if path == PayloadPath::Locating {
             Body::Locate { transfer, key, offset, length: bytes, write: false }
         } else {
             Body::Read { transfer, key, offset, length: bytes }
         };
-        self.submit(peer, BacklogEntry::control(body), driver);
+        self.paths.submit(peer, BacklogEntry::control(body), &mut self.payloads, driver);
         Ok(())
     }
 
@@ -44,32 +45,33 @@ impl Endpoint {
         let request = driver.hold(request, false);
         self.count_remote(bytes);
         let path = self.choose_path(peer, bytes);
-        let transfer = self.transfers.begin(peer, State::Write { request, key, offset, bytes, data, path });
+        let transfer =
+            self.payloads.transfers.begin(peer, State::Write { request, key, offset, bytes, data, path });
         let entry = if path == PayloadPath::Locating {
             BacklogEntry::control(Body::Locate { transfer, key, offset, length: bytes, write: true })
         } else {
             let kind = EntryKind::Write { transfer, key, offset, data };
             BacklogEntry::payload(kind, bytes, Source::Request { request, offset: 0 })
         };
-        self.submit(peer, entry, driver);
+        self.paths.submit(peer, entry, &mut self.payloads, driver);
         Ok(())
     }
 
     fn check_remote_bounds<D: Driver>(&self, peer: Peer, bytes: u64, driver: &D) -> Result<(), Refusal> {
-        if self.transfers.remote_operations(peer) >= MAX_REMOTE_OPERATIONS {
+        if self.payloads.transfers.remote_operations(peer) >= MAX_REMOTE_OPERATIONS {
             return Err(Refusal::RemoteOperations);
         }
-        self.check_bounds(peer, bytes, driver)
+        self.paths.check_bounds(peer, bytes, driver)
     }
 
     /// Queues the answer to a remote read or write of `to`. Returns whether `to` keeps the bound.
     fn answer<D: Driver>(&mut self, to: Peer, entry: BacklogEntry, driver: &mut D) -> bool {
-        let pending = self.peer(to).pending.as_deref();
+        let pending = self.paths.peer(to).pending.as_deref();
         let waiting = pending.map_or(0, |pending| pending.backlog.answers());
         if waiting >= MAX_REMOTE_OPERATIONS {
             return false;
         }
-        self.submit(to, entry, driver);
+        self.paths.submit(to, entry, &mut self.payloads, driver);
         true
     }
 
@@ -84,22 +86,29 @@ impl Endpoint {
     ) -> bool {
         driver.announcements_ended(from, transfer, count);
         if let Some(first) = transfer.bounce_buffer() {
-            return !refused && self.bounce_buffers_finished(from, first, count, driver);
+            return !refused
+                && self.paths.bounce_buffers_finished(
+                    from,
+                    first,
+                    count,
+                    &mut self.payloads.bounce_buffers,
+                    driver,
+                );
         }
         if count != 1 {
             return false; // only bounce buffers are acknowledged together
         }
-        let Some(state) = self.transfers.get(transfer, from).copied() else {
+        let Some(state) = self.payloads.transfers.get(transfer, from).copied() else {
             // A goodbye has ended it already; the peer still acknowledges what it received before.
-            return self.peer(from).said_goodbye;
+            return self.paths.peer(from).said_goodbye;
         };
         // No operation may end before we have sent it: until then we use the program's buffer.
         let request = match state {
             State::Send { request, stage: SendStage::Left, .. } if !refused => request,
             State::Send { request, stage: SendStage::Started, .. } if !refused => {
                 // The first packet of an eager message can match before its last packet has left.
-                self.transfers.end(transfer);
-                let pending = self.peer(from).pending.as_deref_mut();
+                self.payloads.transfers.end(transfer);
+                let pending = self.paths.peer(from).pending.as_deref_mut();
                 let entry = pending.and_then(|pending| pending.backlog.front_mut());
                 entry.expect("a started message is at the front of the backlog").await_last_packet(request);
                 return true;
@@ -108,7 +117,7 @@ impl Endpoint {
             State::Read { request, path: PayloadPath::Packets, .. } if refused => request,
             _ => return false,
         };
-        self.transfers.end(transfer);
+        self.payloads.transfers.end(transfer);
         driver.complete(request, if refused { Outcome::Refused } else { Outcome::Done });
         true
     }
@@ -124,21 +133,31 @@ impl Endpoint {
     ) -> bool {
         if let Some(number) = transfer.bounce_buffer() {
             let payload = Source::Bounce { transfer, offset: 0 };
-            let known = self.bounce_buffers.fetch(number, from, length);
+            let known = self.payloads.bounce_buffers.fetch(number, from, length);
             if known {
                 let kind = EntryKind::Pieces { transfer: reply, ours: None };
-                self.submit(from, BacklogEntry::payload(kind, length, payload), driver);
+                self.paths.submit(
+                    from,
+                    BacklogEntry::payload(kind, length, payload),
+                    &mut self.payloads,
+                    driver,
+                );
             }
-            return known || self.peer(from).said_goodbye;
+            return known || self.paths.peer(from).said_goodbye;
         }
-        match self.transfers.get(transfer, from) {
+        match self.payloads.transfers.get(transfer, from) {
             Some(State::Send { request, length: whole, stage: stage @ SendStage::Left })
                 if (1..=*whole).contains(&length) =>
             {
                 let payload = Source::Request { request: *request, offset: 0 };
                 (*stage, *whole) = (SendStage::Fetched, 0);
                 let kind = EntryKind::Pieces { transfer: reply, ours: Some(transfer) };
-                self.submit(from, BacklogEntry::payload(kind, length, payload), driver);
+                self.paths.submit(
+                    from,
+                    BacklogEntry::payload(kind, length, payload),
+                    &mut self.payloads,
+                    driver,
+                );
                 true
             }
             _ => false,
@@ -154,7 +173,7 @@ impl Endpoint {
         bytes: u64,
         driver: &mut D,
     ) -> bool {
-        match self.transfers.get(transfer, from).copied() {
+        match self.payloads.transfers.get(transfer, from).copied() {
             Some(State::Receive {
                 request,
                 multi,
@@ -171,10 +190,11 @@ impl Endpoint {
                 let to = Destination::Request { request, offset: start + offset };
                 driver.place(to, bytes);
                 if last {
-                    self.transfers.end(transfer);
+                    self.payloads.transfers.end(transfer);
                     let range = BufferRange { request, multi, offset: start, bytes: whole };
                     self.rendezvous_received(from, range, &envelope, sender, driver);
-                } else if let Some(State::Receive { left, .. }) = self.transfers.get(transfer, from) {
+                } else if let Some(State::Receive { left, .. }) = self.payloads.transfers.get(transfer, from)
+                {
                     *left -= bytes;
                 }
                 true
@@ -187,9 +207,9 @@ impl Endpoint {
                     driver.place(Destination::Request { request, offset }, bytes);
                 }
                 if last {
-                    self.transfers.end(transfer);
+                    self.payloads.transfers.end(transfer);
                     driver.complete(request, Outcome::Done);
-                } else if let Some(State::Read { left, .. }) = self.transfers.get(transfer, from) {
+                } else if let Some(State::Read { left, .. }) = self.payloads.transfers.get(transfer, from) {
                     *left -= bytes;
                 }
                 true
@@ -210,10 +230,10 @@ impl Endpoint {
         bytes: u64,
         driver: &mut D,
     ) -> bool {
-        let allowed = bytes.checked_add(left).is_some_and(|whole| self.allows(key, offset, whole, true));
-        self.peer(from);
-        let Endpoint { peers, spare, .. } = self;
-        let pending = spare.begin(&mut peers[from.0 as usize].pending);
+        let allowed =
+            bytes.checked_add(left).is_some_and(|whole| self.payloads.allows(key, offset, whole, true));
+        self.paths.peer(from);
+        let pending = self.paths.pending(from);
         pending.write_refused |= !allowed;
         pending.write_bytes += bytes;
         let refused = pending.write_refused;
@@ -234,7 +254,7 @@ impl Endpoint {
                 let finished = Body::Finished { transfer, count: 1, refused };
                 return self.answer(from, BacklogEntry::control(finished), driver);
             } else {
-                self.acknowledge_transfer(from, transfer, 0, driver);
+                self.paths.acknowledge_transfer(from, transfer, 0, &mut self.payloads, driver);
             }
         }
         true
@@ -249,7 +269,7 @@ impl Endpoint {
         length: u64,
         driver: &mut D,
     ) -> bool {
-        let entry = if self.allows(key, offset, length, false) {
+        let entry = if self.payloads.allows(key, offset, length, false) {
             BacklogEntry::payload(
                 EntryKind::Pieces { transfer, ours: None },
                 length,
@@ -272,7 +292,7 @@ impl Endpoint {
         write: bool,
         driver: &mut D,
     ) -> bool {
-        let refused = !self.allows(key, offset, length, write);
+        let refused = !self.payloads.allows(key, offset, length, write);
         let located = Body::Located { transfer, key, offset, address: 0, refused };
         self.answer(from, BacklogEntry::control(located), driver)
     }
@@ -285,7 +305,7 @@ impl Endpoint {
         refused: bool,
         driver: &mut D,
     ) -> bool {
-        let (request, bytes, direction, path) = match self.transfers.get(transfer, from) {
+        let (request, bytes, direction, path) = match self.payloads.transfers.get(transfer, from) {
             Some(State::Read { request, bytes, path, .. }) => (*request, *bytes, Direction::Get, path),
             Some(State::Write { request, bytes, path, .. }) => (*request, *bytes, Direction::Put, path),
             _ => return false,
@@ -295,12 +315,12 @@ impl Endpoint {
         }
         *path = PayloadPath::Copying;
         if refused {
-            self.transfers.end(transfer);
+            self.payloads.transfers.end(transfer);
             driver.complete(request, Outcome::Refused);
             return true;
         }
-        self.counters.cross_memory_copies += 1;
-        self.counters.cross_memory_bytes += bytes;
+        self.paths.counters.cross_memory_copies += 1;
+        self.paths.counters.cross_memory_bytes += bytes;
         driver.copy(MemoryCopy { transfer, request, peer: from, direction, address, offset: 0, bytes });
         true
     }
@@ -312,7 +332,7 @@ impl Endpoint {
         driver: &mut D,
     ) {
         // Unknown: its peer was lost in the meantime.
-        let Some(entry) = self.transfers.entry(transfer) else { return };
+        let Some(entry) = self.payloads.transfers.entry(transfer) else { return };
         let peer = entry.peer;
         match result {
             Ok(()) => self.copied(transfer, driver),
@@ -321,7 +341,7 @@ impl Endpoint {
             // The kernel forbids all copies, or cannot copy at these addresses.
             Err(fault @ (CopyFault::Forbidden | CopyFault::BadAddress)) => {
                 if fault == CopyFault::Forbidden {
-                    self.peer(peer).cross_memory = false;
+                    self.paths.peer(peer).cross_memory = false;
                 }
                 let entry = match entry.state {
                     State::Receive { sender, bytes, .. } => BacklogEntry::control(Body::Fetch {
@@ -340,17 +360,17 @@ impl Endpoint {
                 };
                 if let Some(
                     State::Receive { path, .. } | State::Read { path, .. } | State::Write { path, .. },
-                ) = self.transfers.get(transfer, peer)
+                ) = self.payloads.transfers.get(transfer, peer)
                 {
                     *path = PayloadPath::Packets;
                 }
-                self.submit(peer, entry, driver);
+                self.paths.submit(peer, entry, &mut self.payloads, driver);
             }
         }
     }
 
     fn copied<D: Driver>(&mut self, transfer: Transfer, driver: &mut D) {
-        let Some(entry) = self.transfers.end(transfer) else { return };
+        let Some(entry) = self.payloads.transfers.end(transfer) else { return };
         match entry.state {
             State::Receive { request, multi, sender, envelope, offset, bytes, .. } => {
                 let range = BufferRange { request, multi, offset, bytes };
@@ -361,23 +381,24 @@ impl Endpoint {
                 let Some(data) = data else { return driver.complete(request, Outcome::Done) };
                 // The write ends when its notification is in the target's mailbox.
                 let written = BacklogEntry::control(Body::Written { data, bytes });
-                self.submit(entry.peer, BacklogEntry { complete: Some(request), ..written }, driver);
+                self.paths.submit(
+                    entry.peer,
+                    BacklogEntry { complete: Some(request), ..written },
+                    &mut self.payloads,
+                    driver,
+                );
             }
             State::Send { .. } => {}
         }
     }
 
     fn choose_path(&mut self, peer: Peer, bytes: u64) -> PayloadPath {
-        let large = bytes > self.config.remote_inline_bytes;
-        if large && self.peer(peer).cross_memory { PayloadPath::Locating } else { PayloadPath::Packets }
-    }
-
-    fn allows(&self, key: u64, offset: u64, bytes: u64, write: bool) -> bool {
-        self.regions.get(&key).is_some_and(|region| region.allows(offset, bytes, write))
+        let large = bytes > self.paths.config.remote_inline_bytes;
+        if large && self.paths.peer(peer).cross_memory { PayloadPath::Locating } else { PayloadPath::Packets }
     }
 
     fn count_remote(&mut self, bytes: u64) {
-        self.counters.remote_operations += 1;
-        self.counters.remote_bytes += bytes;
+        self.paths.counters.remote_operations += 1;
+        self.paths.counters.remote_bytes += bytes;
     }
 }

@@ -2,32 +2,27 @@
 //!
 //! The link answers whether a peer has free slots. This file does not know how the link finds out.
 
-use super::path::{Path, RoomWait};
-use super::{Endpoint, Outbound};
+use super::path::{Outbound, RoomWait, rnr_timer};
+use super::paths::Paths;
+use super::payloads::Payloads;
 use crate::driver::Driver;
 use crate::event::{Peer, PeerFault};
 use crate::flow::NotReady;
-use crate::timers::{Purpose, Timer};
 
-/// The RNR timer of `peer`.
-fn timer(peer: Peer) -> Timer {
-    Timer { peer, purpose: Purpose::Rnr }
-}
-
-/// The lane at `peer` ends: nothing waits for free slots there.
-pub(super) fn end_wait<D: Driver>(path: &mut Path, peer: Peer, driver: &mut D) {
-    if core::mem::replace(&mut path.room_wait, RoomWait::Nothing) == RoomWait::Timer {
-        driver.cancel_timer(timer(peer));
-    }
-}
-
-impl Endpoint {
-    /// The link has looked for free slots at `peer`.
-    pub(super) fn room_answered<D: Driver>(&mut self, peer: Peer, slots: u32, driver: &mut D) {
-        let Endpoint { config, peers, counters, .. } = self;
-        let Some(state) = peers.get_mut(peer.0 as usize) else { return };
-        end_wait(&mut state.path, peer, driver);
-        let Outbound::Connected(sender) = &mut state.path.outbound else { return };
+impl Paths {
+    /// The link has looked for free slots at `peer`. Returns the fault if the peer counts as lost now.
+    #[must_use]
+    pub(super) fn room_answered<D: Driver>(
+        &mut self,
+        peer: Peer,
+        slots: u32,
+        payloads: &mut Payloads,
+        driver: &mut D,
+    ) -> Option<PeerFault> {
+        let Paths { config, peers, counters, .. } = self;
+        let state = peers.get_mut(peer.0 as usize)?;
+        state.path.end_room_wait(peer, driver);
+        let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         if slots > 0 {
             sender.found_room(slots);
         } else {
@@ -44,17 +39,17 @@ impl Endpoint {
                     }
                     // The machine does not ask again before the timer. New messages wait behind the refused packet.
                     state.path.room_wait = RoomWait::Timer;
-                    driver.set_timer(timer(peer), at);
-                    return;
+                    driver.set_timer(rnr_timer(peer), at);
+                    return None;
                 }
                 NotReady::GiveUp => {
                     counters.rnr_naks += 1;
-                    self.lose(peer, PeerFault::NotReady, driver);
-                    return;
+                    return Some(PeerFault::NotReady);
                 }
             }
         }
-        self.send_while_credited(peer, driver);
+        self.send_while_credited(peer, payloads, driver);
+        None
     }
 
     /// The RNR timer of `peer` has expired.

@@ -5,14 +5,17 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::bounce::BounceBuffers;
+use super::peer_entry::PeerEntry;
 use super::*;
 use crate::action::{Action, MemoryCopy, Outcome};
-use crate::config::{AttachPolicy, DataRegion, MAX_EAGER_BYTES, MAX_REMOTE_OPERATIONS, Scheme};
+use crate::config::{AttachPolicy, Config, DataRegion, MAX_EAGER_BYTES, MAX_REMOTE_OPERATIONS, Scheme};
 use crate::driver::Recorder;
 use crate::event::{
-    MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Transfer,
+    MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
+    SendLevel, Transfer,
 };
-use crate::packet::{Geometry, Packet, Space};
+use crate::packet::{Body, Geometry, Packet, Space};
 use crate::time::Instant;
 use crate::timers::TimerQueue;
 
@@ -141,6 +144,16 @@ fn short(action: &Action) -> String {
 }
 
 impl Bench {
+    fn may_fit_later(&self, to: Peer, bytes: u64) -> bool {
+        let Endpoint { paths, payloads, .. } = &self.machine;
+        paths.may_fit_later(to, bytes, &payloads.bounce_buffers)
+    }
+
+    fn announces_user_buffer(&self, to: Peer, bytes: u64, level: SendLevel) -> bool {
+        let Endpoint { paths, payloads, .. } = &self.machine;
+        paths.announces_user_buffer(to, bytes, level, &payloads.bounce_buffers)
+    }
+
     fn at(&mut self, us: u64) -> &mut Bench {
         self.now = Instant(us * 1000);
         self
@@ -326,7 +339,7 @@ const WAITING: u32 = 1000;
 impl Bench {
     /// Entries of the backlog that searches have visited or could have visited.
     fn backlog_visits(&self) -> usize {
-        let pending = self.machine.peers[PEER.0 as usize].pending.as_deref();
+        let pending = self.machine.paths.peers[PEER.0 as usize].pending.as_deref();
         pending.map_or(0, |pending| pending.backlog.visits.get())
     }
 }
@@ -565,7 +578,7 @@ fn an_oversized_message_is_rejected_before_memory_is_allocated() {
 #[test]
 fn a_slow_reader_does_not_stop_sends_to_others() {
     let mut target = with_credits(1);
-    target.machine.config.max_backlog = 2;
+    target.machine.paths.config.max_backlog = 2;
     target.post(Command::RegisterMemory { key: 5, bytes: 1000, readable: true, writable: false });
     for transfer in 0..10 {
         let read = Body::Read { transfer: Transfer(transfer), key: 5, offset: 0, length: 1000 };
@@ -828,7 +841,7 @@ fn the_peer_entry_is_freed_when_both_sides_have_detached() {
     assert_eq!(a.machine.peer_entries(), 1, "the peer still has a lane here");
     assert_eq!(a.arrive(Body::Detach, 0), ["retire", "free lane"]);
     assert_eq!(a.machine.peer_entries(), 0);
-    assert!(a.machine.peer_state_bytes() + size_of::<super::PeerEntry>() as u64 <= kept);
+    assert!(a.machine.peer_state_bytes() + size_of::<PeerEntry>() as u64 <= kept);
     let mut watched = Vec::new();
     a.receive(1, 100, None);
     a.machine.depends_on(|peer| watched.push(peer));
@@ -1040,7 +1053,13 @@ fn senders_start_rendezvous_only_if_the_budget_cannot_reserve_for_all() {
     });
     receiver.event(Event::Attached { peer: Peer(3), quota_slots, start_slots: quota_slots, epoch: 0 });
     assert_eq!(
-        receiver.machine.peers.full_entries().map(|peer| peer.path.grants.unreserved).collect::<Vec<_>>(),
+        receiver
+            .machine
+            .paths
+            .peers
+            .full_entries()
+            .map(|peer| peer.path.grants.unreserved)
+            .collect::<Vec<_>>(),
         [false, true, false]
     );
 }
@@ -1097,17 +1116,17 @@ fn a_queued_injected_message_is_copied_once() {
 #[test]
 fn a_send_without_bounce_buffer_completes_when_the_receiver_has_it() {
     let mut sender = with_credits(8);
-    sender.machine.config.bounce_bytes = 0;
-    sender.machine.bounce_buffers = BounceBuffers::new(132); // one copy of up to 100 bytes
+    sender.machine.paths.config.bounce_bytes = 0;
+    sender.machine.payloads.bounce_buffers = BounceBuffers::new(132); // one copy of up to 100 bytes
     sender.arrive_with_rendezvous_only(true);
     assert_eq!(sender.send(0, 90), ["bounce 0", "transmit rendezvous 0", "done 0"]);
-    assert!(sender.machine.may_fit_later(PEER, 8));
-    assert!(sender.machine.announces_user_buffer(PEER, 8, SendLevel::Injected));
+    assert!(sender.may_fit_later(PEER, 8));
+    assert!(sender.announces_user_buffer(PEER, 8, SendLevel::Injected));
     assert_eq!(sender.send(1, 8), ["transmit rendezvous 0"]);
     let taken = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
     assert_eq!(sender.arrive_keeping_rendezvous_only(taken), ["done 1", "retire"]);
     assert_eq!(sender.finished(0, 1), ["free bounce 0", "retire"]);
-    assert!(!sender.machine.may_fit_later(PEER, 200)); // never fits
+    assert!(!sender.may_fit_later(PEER, 200)); // never fits
 }
 
 #[test]
@@ -1115,7 +1134,7 @@ fn a_delivered_send_to_a_receiver_without_memory_completes_when_the_receiver_has
     let taken = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
     let mut sender = with_credits(8);
     sender.arrive_with_rendezvous_only(true);
-    assert!(sender.machine.announces_user_buffer(PEER, 1000, SendLevel::Delivered));
+    assert!(sender.announces_user_buffer(PEER, 1000, SendLevel::Delivered));
     assert_eq!(sender.send_at(0, 1000, SendLevel::Delivered), ["transmit rendezvous 0"]);
     assert_eq!(sender.arrive_keeping_rendezvous_only(taken), ["done 0", "retire"]);
     // The same for a message that waits when the receiver reports that it has no memory.

@@ -2,8 +2,11 @@
 //!
 //! [`Endpoint::pairs`] visits every peer, so drivers call it rarely and not for every packet.
 
-use super::receiving::Inbound;
-use super::{Endpoint, Outbound, PeerEntry, PendingWork};
+use super::inbound::Inbound;
+use super::path::Outbound;
+use super::peer_entry::PeerEntry;
+use super::pending::PendingWork;
+use super::state::Endpoint;
 use crate::event::{Peer, Request};
 use crate::flow::{ReceiverView, SenderView};
 use crate::packet::Space;
@@ -35,7 +38,7 @@ impl Endpoint {
                 || stalled
                 || !matches!(state.path.outbound, Outbound::Absent)
         };
-        self.peers.entries().filter(move |(_, state)| known(state)).map(move |(peer, state)| {
+        self.paths.peers.entries().filter(move |(_, state)| known(state)).map(move |(peer, state)| {
             let stalls = |pending: &PendingWork| (pending.stalled_since, pending.stalled_ns);
             let (stalled_since, stalled_ns) = state.pending.as_deref().map_or((None, 0), stalls);
             PairView {
@@ -44,7 +47,12 @@ impl Endpoint {
                     Outbound::Connected(sender) => Some(sender.view()),
                     Outbound::Absent | Outbound::Connecting | Outbound::Lost(_) => None,
                 },
-                receiving: state.path.grants.receiver.as_ref().map(|receiver| receiver.view(&self.pool)),
+                receiving: state
+                    .path
+                    .grants
+                    .receiver
+                    .as_ref()
+                    .map(|receiver| receiver.view(&self.paths.pool)),
                 backlog: state.backlog_len() as u32,
                 stalled_since,
                 stalled_ns: stalled_ns + stalled_since.map_or(0, |since| now.since_ns(since)),
@@ -54,55 +62,55 @@ impl Endpoint {
 
     /// The grants to `peer` in its current lease. `None`: it has no lane here.
     pub fn receiving(&self, peer: Peer) -> Option<ReceiverView> {
-        let state = self.peers.get(peer.0 as usize)?;
-        state.path.grants.receiver.as_ref().map(|receiver| receiver.view(&self.pool))
+        let state = self.paths.peers.get(peer.0 as usize)?;
+        state.path.grants.receiver.as_ref().map(|receiver| receiver.view(&self.paths.pool))
     }
 
     /// Bytes that have arrived of a partly arrived eager message of `peer`. `None`: there is no such message.
     #[inline]
     pub fn half_arrived_bytes(&self, peer: Peer) -> Option<u64> {
-        let number = self.peers.full_entry(peer.0 as usize)?.inbound?;
-        self.inbounds.get(number.get()).map(Inbound::arrived_bytes)
+        let number = self.paths.peers.full_entry(peer.0 as usize)?.inbound?;
+        self.matching.inbounds.get(number.get()).map(Inbound::arrived_bytes)
     }
 
     /// Whether `peer` has no partly arrived message and nothing waits to be sent to it.
     #[inline]
     pub fn is_at_rest(&self, peer: Peer) -> bool {
-        let state = self.peers.full_entry(peer.0 as usize);
+        let state = self.paths.peers.full_entry(peer.0 as usize);
         state.is_none_or(|state| state.inbound.is_none() && state.has_nothing_to_send())
     }
 
     /// The posted receive at `place` of a space, the oldest first. `None` if the receives are in an index.
     #[inline]
     pub fn posted_receive(&self, space: Space, place: usize) -> Option<Request> {
-        self.posted.listed(space, place)
+        self.matching.posted.listed(space, place)
     }
 
     /// Payload bytes in the backlog of `peer`, without rendezvous payload. Cost: visits every message of the backlog.
     pub fn backlog_bytes(&self, peer: Peer) -> u64 {
-        let state = self.peers.full_entry(peer.0 as usize);
+        let state = self.paths.peers.full_entry(peer.0 as usize);
         state.map_or(0, |state| state.backlog().map(|entry| entry.bytes - entry.sent).sum())
     }
 
     /// Payload bytes that remain of each backlog entry of `peer`, in order. For links that model attempts by their size.
     pub fn backlog_payloads(&self, peer: Peer) -> impl Iterator<Item = u64> {
-        let state = self.peers.full_entry(peer.0 as usize);
+        let state = self.paths.peers.full_entry(peer.0 as usize);
         state.into_iter().flat_map(|state| state.backlog().map(|entry| entry.bytes - entry.sent))
     }
 
     /// Number of unexpected messages, and the payload bytes in unexpected buffers.
     pub fn unexpected(&self) -> (u32, u64) {
-        (self.unexpected.count(), self.unexpected.buffered_bytes())
+        (self.matching.unexpected.count(), self.matching.unexpected.buffered_bytes())
     }
 
     /// Memory for peer entries and backlogs. Unit: bytes, by capacity.
     pub fn peer_state_bytes(&self) -> u64 {
-        let apart = self.spare.bytes() + self.inbounds.bytes();
-        self.peers.bytes() + self.pool.bytes() + apart as u64
+        let apart = self.paths.spare.bytes() + self.matching.inbounds.bytes();
+        self.paths.peers.bytes() + self.paths.pool.bytes() + apart as u64
     }
 
     /// Stall time of messages to peers whose entry was removed. Unit: ns.
     pub fn removed_stalled_ns(&self) -> u64 {
-        self.peers.removed_stalled_ns
+        self.paths.peers.removed_stalled_ns
     }
 }

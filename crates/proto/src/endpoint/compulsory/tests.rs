@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
+use crate::Endpoint;
 use crate::action::Action;
 use crate::config::{AttachPolicy, Config, DataRegion, Scheme};
 use crate::driver::Recorder;

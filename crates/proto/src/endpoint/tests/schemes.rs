@@ -238,7 +238,7 @@ fn only_packets_from_the_backlog_are_marked() {
 #[test]
 fn a_marked_packet_raises_the_buffers_up_to_the_maximum() {
     let mut receiver = adaptive(1, 6);
-    receiver.machine.config.max_unexpected = 100;
+    receiver.machine.paths.config.max_unexpected = 100;
     assert_eq!(receiver.machine.counters().peak_quota_slots, 1);
     assert_eq!(receiver.eager(0, 0), ["retire", "credit total 1"]);
     receiver.credit_packets_read = 1;

@@ -65,6 +65,16 @@ pub(crate) struct Unexpected {
 }
 
 impl Unexpected {
+    /// A message that no peek has seen.
+    pub fn new(
+        space: Space,
+        envelope: Envelope,
+        payload: Payload,
+        acknowledge: Option<Transfer>,
+    ) -> Unexpected {
+        Unexpected { space, envelope, payload, acknowledge, claimed: false, seen: false }
+    }
+
     /// Payload bytes in its unexpected buffer.
     fn buffered_bytes(&self) -> u64 {
         match self.payload {

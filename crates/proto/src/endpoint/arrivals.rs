@@ -1,0 +1,98 @@
+//! Arrivals: packets that the common cases do not cover.
+//!
+//! This file knows all kinds of packets and calls the function of each. It decides nothing about messages.
+
+use super::path::Outbound;
+use super::paths::Paths;
+use super::state::Endpoint;
+use crate::driver::Driver;
+use crate::event::{Peer, PeerFault};
+use crate::packet::{Body, Packet};
+
+impl Endpoint {
+    /// A packet that the common cases do not cover has arrived. Its slots count as retrieved after [`Driver::retire`],
+    /// and only then can they be granted again.
+    pub(super) fn arrived_uncommon<D: Driver>(&mut self, from: Peer, packet: &Packet, driver: &mut D) {
+        self.paths.counters.packets_received += 1;
+        self.paths.peer(from);
+        let Paths { config, peers, pool, counters, .. } = &mut self.paths;
+        let state = &mut peers[from.0 as usize];
+        let slots = state.geometry(&config.geometry).packet_slots(packet);
+        if matches!(state.path.outbound, Outbound::Lost(_)) {
+            driver.retire();
+            return;
+        }
+        let granted = state.path.apply_credit_update(packet);
+        let read = state.path.grants.leases.credit_packets_read();
+        let credit = packet.body.is_credit();
+        if credit {
+            if let Some(receiver) = &mut state.path.grants.receiver {
+                receiver.credit_packets_read(read, pool);
+            }
+            state.path.grants.credit_packets_read = state.path.grants.credit_packets_read.wrapping_add(1);
+            counters.credit_packets_received += 1;
+        }
+        let accepted = granted && (packet.body.is_free() || self.accept(from, packet, driver));
+        driver.retire();
+        let well_formed =
+            accepted && (packet.body.is_free() || self.paths.retrieved(from, slots, read, packet));
+        if !well_formed {
+            self.lose(from, PeerFault::Malformed, driver);
+            return;
+        }
+        if packet.body == Body::Detach {
+            self.paths.peer_detached(from, driver);
+        }
+        self.paths.return_credits(from, driver);
+        self.paths.send_while_credited(from, &mut self.payloads, driver);
+        if packet.body == Body::Detach {
+            self.paths.remove_if_idle(from);
+        }
+    }
+
+    /// Handles the body of a packet. Returns whether it was valid.
+    fn accept<D: Driver>(&mut self, from: Peer, packet: &Packet, driver: &mut D) -> bool {
+        let bytes = u64::from(packet.payload_bytes);
+        match packet.body {
+            Body::Eager { space, tag, data, length, acknowledge } => {
+                self.eager_arrived(from, space, tag, data, length, acknowledge, bytes, driver)
+            }
+            Body::More { offset } => self.more_arrived(from, u64::from(offset), bytes, driver),
+            Body::Rendezvous { space, tag, data, length, address, transfer } => {
+                self.rendezvous_arrived(from, space, tag, data, length, address, transfer, driver)
+            }
+            Body::Credit | Body::Detach => true,
+            Body::Finished { transfer, count, refused } => {
+                self.finished_arrived(from, transfer, count, refused, driver)
+            }
+            Body::Fetch { transfer, reply, length } => {
+                self.fetch_arrived(from, transfer, reply, length, driver)
+            }
+            Body::Piece { transfer, offset, last } => {
+                self.piece_arrived(from, transfer, offset, last, bytes, driver)
+            }
+            Body::Write { transfer, key, offset, left, data } => {
+                self.write_arrived(from, transfer, key, offset, left, data, bytes, driver)
+            }
+            Body::Read { transfer, key, offset, length } => {
+                self.read_arrived(from, transfer, key, offset, length, driver)
+            }
+            Body::Locate { transfer, key, offset, length, write } => {
+                self.locate_arrived(from, transfer, key, offset, length, write, driver)
+            }
+            Body::Located { transfer, address, refused, .. } => {
+                self.located_arrived(from, transfer, address, refused, driver)
+            }
+            Body::Goodbye => self.goodbye_arrived(from, driver),
+            Body::ReturnRequest => self.paths.return_request_arrived(from, packet.epoch),
+            Body::ReturnResponse { .. } => {
+                let pending = self.paths.peer(from).pending.as_deref_mut();
+                pending.is_some_and(|pending| pending.compulsory.answered())
+            }
+            Body::Written { data, bytes } => {
+                driver.notify(from, data, bytes);
+                true
+            }
+        }
+    }
+}

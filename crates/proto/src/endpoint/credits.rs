@@ -1,0 +1,126 @@
+//! Credits of the senders to this endpoint: explicit returns, and compulsory returns that the pool decides.
+//!
+//! This file does not know which packets fill slots; it gets their number.
+
+use super::path::{Outbound, Path};
+use super::paths::Paths;
+use super::payloads::Payloads;
+use crate::action::Source;
+use crate::config::Scheme;
+use crate::driver::Driver;
+use crate::event::Peer;
+use crate::flow::Mutant;
+use crate::packet::{Body, Packet};
+
+impl Paths {
+    /// Returns credits to `to` explicitly, if they are due. Credit packets cost no credit and never wait behind data.
+    #[inline]
+    pub(super) fn return_credits<D: Driver>(&mut self, to: Peer, driver: &mut D) {
+        let Paths { config, peers, counters, pool, .. } = self;
+        let Some(state) = peers.get_mut(to.0 as usize) else { return };
+        let busy = state.is_link_busy();
+        let Path { outbound, grants, credit_slots, .. } = &mut state.path;
+        let Some(receiver) = &mut grants.receiver else { return };
+        match outbound {
+            Outbound::Connected(_) if busy => return, // a grant waits until the link is ready
+            Outbound::Connected(_) => {}
+            Outbound::Absent if config.scheme.grants() => {
+                // The first credits to a peer that we have nothing to send to: we need a lane to it.
+                *outbound = Outbound::Connecting;
+                driver.connect(to);
+                return;
+            }
+            _ => return,
+        }
+        #[cfg(feature = "explore")]
+        let credit_slots = if self.relies_on_thresholds { &u16::MAX } else { credit_slots };
+        let Some(credits) = receiver.grant((*credit_slots).into(), pool) else { return };
+        counters.explicit_credits_sent += u64::from(credits);
+        self.send_credit_packet(to, driver);
+    }
+
+    /// Sends a credit packet. Its credits count as granted.
+    #[inline]
+    pub(super) fn send_credit_packet<D: Driver>(&mut self, to: Peer, driver: &mut D) {
+        let Paths { peers, counters, pool, budget, .. } = self;
+        let grants = &mut peers[to.0 as usize].path.grants;
+        let packet = grants.free_packet(Body::Credit, budget.is_over_limit(), pool, counters);
+        if driver.transmit(to, &packet, Source::None).is_err() {
+            counters.uncount(&packet.body, 1);
+            self.note_busy(to).credit = true;
+            return;
+        }
+        grants.leases.credit_packet_sent();
+        counters.credit_packets_sent += 1;
+    }
+
+    /// The slots of a packet are free. Returns whether its sender had credits for them.
+    #[inline]
+    pub(super) fn retrieved(&mut self, from: Peer, slots: u32, read: u16, packet: &Packet) -> bool {
+        let Paths { peers, pool, .. } = self;
+        let Some(receiver) = &mut peers[from.0 as usize].path.grants.receiver else { return true };
+        let spent = receiver.retrieved(slots, read, pool);
+        let spent = match packet.body {
+            Body::ReturnRequest => spent.and_then(|()| receiver.control_retrieved(None, pool)),
+            Body::ReturnResponse { credits } => {
+                spent.and_then(|()| receiver.control_retrieved(Some(credits), pool))
+            }
+            _ => spent,
+        };
+        if spent.is_err() {
+            return false;
+        }
+        if packet.marks.backlogged
+            && let Some(quota_slots) = receiver.packet_was_backlogged()
+        {
+            self.note_quota(quota_slots);
+        }
+        true
+    }
+
+    /// Requests credits from senders whose quota was taken.
+    #[cold]
+    pub(super) fn ask_for_credits<D: Driver>(&mut self, payloads: &mut Payloads, driver: &mut D) {
+        while let Some(peer) = self.pool.next_request() {
+            self.peer(peer);
+            self.pending(peer).compulsory.request();
+            let state = &mut self.peers[peer.0 as usize];
+            if let Outbound::Absent = state.path.outbound {
+                state.path.outbound = Outbound::Connecting;
+                driver.connect(peer);
+            }
+            self.send_while_credited(peer, payloads, driver);
+        }
+    }
+
+    /// A request for the excess credits of our lease `epoch` has arrived. Returns whether it is valid. One request at a
+    /// time is valid, and only with dynamic credits. A request for an ended lease is ignored: its credits have been
+    /// returned.
+    pub(super) fn return_request_arrived(&mut self, from: Peer, epoch: u16) -> bool {
+        let dynamic = matches!(self.config.scheme, Scheme::Dynamic { .. });
+        let fixed = self.pool.breaks(Mutant::AmountIsFixedByTheRequest);
+        self.peer(from);
+        let Paths { peers, spare, .. } = self;
+        let state = &mut peers[from.0 as usize];
+        let excess = match &state.path.outbound {
+            Outbound::Connected(sender) if epoch == state.path.grants.leases.outgoing => {
+                sender.excess(state.path.credit_slots)
+            }
+            Outbound::Connecting => {
+                spare.begin(&mut state.pending).compulsory.note_early_request(epoch);
+                return dynamic;
+            }
+            _ => return dynamic,
+        };
+        let Some(excess) = excess else { return false };
+        spare.begin(&mut state.pending).compulsory.respond(fixed.then_some(excess))
+    }
+
+    /// Ends an event: credits that the pool has decided to take back are requested.
+    #[inline]
+    pub(super) fn send_return_requests<D: Driver>(&mut self, payloads: &mut Payloads, driver: &mut D) {
+        if self.pool.has_requests() {
+            self.ask_for_credits(payloads, driver);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The state of one peer.
+
+use alloc::boxed::Box;
+
+use super::backlog::BacklogEntry;
+use super::budget::Reservation;
+#[cfg(test)]
+use super::path::Outbound;
+use super::path::Path;
+use super::pending::PendingWork;
+#[cfg(test)]
+use crate::flow;
+use crate::packet::Geometry;
+use crate::table::Number;
+
+/// The state of one peer, from the first contact until both sides have detached. Thousands of peers may be idle, so
+/// this structure is small.
+#[derive(Clone, Debug)]
+pub(super) struct PeerEntry {
+    pub path: Path,
+    /// State that few peers have at a time.
+    pub pending: Option<Box<PendingWork>>,
+    /// Number of the next message. Restarts at 0 when the entry is removed, which requires that no message is pending.
+    pub next_number: u32,
+    /// The eager message that is partly arrived.
+    pub inbound: Option<Number>,
+    /// Its reservation in our budget.
+    pub reserved: Option<Reservation>,
+    /// Copies between the two processes work, as far as we know.
+    pub cross_memory: bool,
+    /// It has sent a goodbye and receives nothing more.
+    pub said_goodbye: bool,
+}
+
+impl PeerEntry {
+    /// The entry of a new peer.
+    pub fn new(cross_memory: bool) -> PeerEntry {
+        PeerEntry {
+            path: Path::new(),
+            pending: None,
+            next_number: 0,
+            inbound: None,
+            reserved: None,
+            cross_memory,
+            said_goodbye: false,
+        }
+    }
+
+    /// The backlog, in order.
+    pub fn backlog(&self) -> impl Iterator<Item = &BacklogEntry> {
+        self.pending.as_deref().into_iter().flat_map(|pending| pending.backlog.iter())
+    }
+
+    pub fn backlog_len(&self) -> usize {
+        self.pending.as_deref().map_or(0, |pending| pending.backlog.len())
+    }
+
+    #[inline]
+    pub fn has_backlog(&self) -> bool {
+        self.pending.as_deref().is_some_and(|pending| !pending.backlog.is_empty())
+    }
+
+    /// Whether a message to it must wait behind others or for the link.
+    #[inline]
+    pub fn must_queue(&self) -> bool {
+        self.pending.as_deref().is_some_and(PendingWork::must_queue)
+    }
+
+    /// See [`PendingWork::receives_on_common_path`].
+    #[inline]
+    pub fn receives_on_common_path(&self) -> bool {
+        self.pending.as_deref().is_none_or(PendingWork::receives_on_common_path)
+    }
+
+    /// See [`PendingWork::sends_on_common_path`].
+    #[inline]
+    pub fn sends_on_common_path(&self) -> bool {
+        self.pending.as_deref().is_none_or(PendingWork::sends_on_common_path)
+    }
+
+    /// The geometry of the path. `own`: that of the endpoint.
+    #[inline]
+    pub fn geometry(&self, own: &Geometry) -> Geometry {
+        self.pending.as_deref().and_then(|pending| pending.geometry).unwrap_or(*own)
+    }
+
+    /// Whether nothing waits to be sent to it, with or without credit.
+    #[inline]
+    pub fn has_nothing_to_send(&self) -> bool {
+        self.pending.as_deref().is_none_or(PendingWork::has_nothing_to_send)
+    }
+
+    /// Whether acknowledgements to it are due now.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.pending.as_deref().is_some_and(|pending| pending.acks.is_due())
+    }
+
+    /// Whether the link has refused a packet and is not ready yet.
+    #[inline]
+    pub fn is_link_busy(&self) -> bool {
+        self.pending.as_deref().is_some_and(|pending| pending.busy_link.busy)
+    }
+}
+
+#[cfg(test)]
+impl PeerEntry {
+    /// An idle entry with `number` messages sent, and `room` free slots if we have a lane there.
+    pub fn at_rest(number: u32, room: Option<u32>, attached: bool) -> PeerEntry {
+        let mut state = PeerEntry { next_number: number, ..PeerEntry::new(true) };
+        if let Some(room) = room {
+            state.path.outbound =
+                Outbound::Connected(flow::Sender::with_room(flow::RoomQuery::WhenFree, room));
+            state.path.credit_slots = 2;
+        }
+        state.path.grants.receiver = attached.then_some(flow::Receiver::Unlimited);
+        state
+    }
+}

@@ -1,0 +1,16 @@
+//! Refusals of commands.
+
+/// Why a posted command is refused. Nothing has changed then, and the command can be posted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The driver holds as many operations as it can ([`crate::Driver::can_hold`]).
+    Operations,
+    /// As many entries as allowed wait for credit at the peer ([`crate::Config::max_backlog`]).
+    Backlog,
+    /// As many remote reads and writes with the peer as allowed are outstanding ([`crate::MAX_REMOTE_OPERATIONS`]).
+    RemoteOperations,
+    /// An injected message does not fit into the bounce buffers ([`crate::Config::bounce_bytes`]).
+    BounceBuffers,
+    /// The driver acts early, and what the packet causes depends on the time ([`crate::Driver::acts_early`]).
+    Early,
+}

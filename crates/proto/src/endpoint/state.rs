@@ -1,0 +1,141 @@
+//! The endpoint machine: its three parts, and questions that a driver asks about them.
+//!
+//! What it does with events is in the files above: see [`crate::Endpoint::handle`].
+
+use super::matching::Matching;
+use super::paths::{Paths, Scratch};
+use super::payloads::Payloads;
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::event::{Peer, PeerFault};
+use crate::flow;
+use crate::packet::Geometry;
+
+/// The endpoint machine.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub(super) paths: Paths,
+    pub(super) payloads: Payloads,
+    pub(super) matching: Matching,
+}
+
+impl Endpoint {
+    /// An endpoint without peers.
+    ///
+    /// # Panics
+    /// If the configuration has no credit slots or a geometry in which a header does not fit into a slot.
+    pub fn new(config: Config) -> Endpoint {
+        Endpoint {
+            payloads: Payloads::new(config.bounce_bytes),
+            paths: Paths::new(config),
+            matching: Matching::default(),
+        }
+    }
+
+    /// Paths over other links have this geometry ([`crate::Event::PathGeometry`]). Call it before the first event: the
+    /// budget for unexpected messages must cover the largest slots.
+    pub fn expect_geometry(&mut self, geometry: &Geometry) {
+        let Paths { config, budget, .. } = &mut self.paths;
+        budget.cover(config, geometry);
+    }
+
+    /// Swaps the spare memory with that in `scratch`. Changes nothing else.
+    #[inline]
+    pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
+        scratch.exchange(&mut self.paths);
+    }
+
+    /// The settings it was made with.
+    #[inline]
+    pub fn config(&self) -> &Config {
+        &self.paths.config
+    }
+
+    /// Flow-control state of all senders, with dynamic credits.
+    pub fn pool(&self) -> &flow::Pool {
+        &self.paths.pool
+    }
+
+    /// Replaces a rule of flow control by a mutant.
+    #[cfg(any(test, feature = "mutants"))]
+    pub fn mutate(&mut self, mutant: flow::Mutant) {
+        self.paths.pool.mutate(mutant);
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &Counters {
+        &self.paths.counters
+    }
+
+    /// Whether a message of `bytes` bytes to `peer` might have to wait for credit now, or waits behind others. For
+    /// drivers that read the clock only when needed.
+    #[inline]
+    pub fn would_wait(&self, peer: Peer, bytes: u64) -> bool {
+        self.paths.would_wait(peer, bytes)
+    }
+
+    /// Number of bounce buffers with messages that `to` has not received.
+    #[inline]
+    pub fn bounce_buffers_for(&self, to: Peer) -> u32 {
+        self.paths.bounce_buffers_for(to)
+    }
+
+    /// Whether [`crate::Event::Idle`] would send acknowledgements.
+    #[inline]
+    pub fn has_pending_acks(&self) -> bool {
+        !self.paths.pending_acks.is_empty()
+    }
+
+    /// Number of backlog entries of all peers.
+    pub fn backlogged(&self) -> u32 {
+        self.paths.backlogged
+    }
+
+    /// Number of peer entries.
+    pub fn peer_entries(&self) -> u64 {
+        self.paths.peers.count() as u64
+    }
+
+    /// Whether there was contact with any peer, ourselves included.
+    pub fn has_contacts(&self) -> bool {
+        self.paths.peers.contacted().next().is_some()
+    }
+
+    /// Whether `peer` is lost, and why.
+    pub fn fault(&self, peer: Peer) -> Option<PeerFault> {
+        self.paths.fault(peer)
+    }
+
+    /// Memory for envelopes of unexpected messages, without the payload that the driver stores. Unit: bytes.
+    pub fn unexpected_bytes(&self) -> usize {
+        self.matching.unexpected.bytes()
+    }
+
+    /// Number of unexpected messages.
+    #[inline]
+    pub fn unexpected_count(&self) -> u32 {
+        self.matching.unexpected.count()
+    }
+
+    /// Whether there are unexpected messages.
+    #[inline]
+    pub fn has_unexpected(&self) -> bool {
+        self.matching.unexpected.count() > 0
+    }
+
+    /// Memory for posted receives. Unit: bytes.
+    pub fn posted_bytes(&self) -> usize {
+        self.matching.posted.bytes()
+    }
+
+    /// Number of multi-receive buffers that have not ended.
+    #[inline]
+    pub fn multi_receives(&self) -> usize {
+        self.matching.multi.count()
+    }
+
+    /// Whether a rendezvous of a peer is being received, so that its sender must not get a goodbye yet.
+    pub fn is_receiving(&self) -> bool {
+        self.payloads.transfers.is_receiving_payload()
+    }
+}

@@ -1,0 +1,243 @@
+//! Transmission: the backlog of each peer leaves as credits allow, and acknowledgements before it. Queued packets leave
+//! only here.
+//!
+//! This file does not know when credits return; [`crate::flow`] decides that.
+
+use super::backlog::{BacklogEntry, EntryKind};
+use super::path::{Outbound, RoomWait};
+use super::paths::Paths;
+use super::payloads::Payloads;
+use super::pending::PendingWork;
+use crate::action::{Outcome, Source};
+use crate::driver::Driver;
+use crate::event::{Peer, Transfer};
+use crate::flow::RoomQuery;
+use crate::packet::{Body, Marks};
+
+impl Paths {
+    /// Queues `entry` behind everything submitted before, and sends what the credits allow.
+    pub(super) fn submit<D: Driver>(
+        &mut self,
+        to: Peer,
+        entry: BacklogEntry,
+        payloads: &mut Payloads,
+        driver: &mut D,
+    ) {
+        let state = self.peer(to);
+        match state.path.outbound {
+            Outbound::Absent => {
+                state.path.outbound = Outbound::Connecting;
+                driver.connect(to);
+            }
+            Outbound::Lost(fault) => {
+                if let Some(request) = payloads.end_unsent(&entry) {
+                    driver.complete(request, Outcome::Lost { peer: Some(to), fault });
+                }
+                return;
+            }
+            Outbound::Connecting | Outbound::Connected(_) => {}
+        }
+        self.push_backlog(to, entry);
+        self.send_while_credited(to, payloads, driver);
+    }
+
+    /// Sends the backlog of `to` in order, until it is empty or the credits are used up.
+    #[inline]
+    pub(super) fn send_while_credited<D: Driver>(
+        &mut self,
+        to: Peer,
+        payloads: &mut Payloads,
+        driver: &mut D,
+    ) {
+        let Paths { config, peers, counters, pool, backlogged, spare, budget, .. } = self;
+        let Some(state) = peers.get_mut(to.0 as usize) else { return };
+        if let Some(pending) = state.pending.as_deref_mut()
+            && pending.compulsory.waits()
+            && !pending.busy_link.busy
+        {
+            let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
+            let geometry = pending.geometry.unwrap_or(config.geometry);
+            let sent = pending.compulsory.send(&mut state.path, to, &geometry, marks, pool, counters, driver);
+            pending.busy_link.busy = sent.is_err();
+        }
+        let Outbound::Connected(sender) = &mut state.path.outbound else { return };
+        let Some(pending) = state.pending.as_deref_mut() else {
+            state.path.backlog_waited = false;
+            return;
+        };
+        if pending.busy_link.busy {
+            return;
+        }
+        let geometry = pending.geometry.unwrap_or(config.geometry);
+        loop {
+            if pending.backlog.is_empty() && !pending.acks.is_due() {
+                state.path.backlog_waited = false;
+                spare.end(&mut state.pending);
+                return;
+            }
+            let credits = sender.credits();
+            if credits == 0 {
+                let room_query = sender.room_query();
+                // The answer shows whether an attempt is refused. Only then does the message wait.
+                let waits = room_query != Some(RoomQuery::Immediate);
+                state.path.backlog_waited |= waits;
+                if waits && pending.stalled_since.is_none() && !pending.backlog.is_empty() {
+                    pending.stalled_since = Some(driver.now());
+                    counters.stalls += 1;
+                }
+                if let Some(room_query) = room_query
+                    && state.path.room_wait == RoomWait::Nothing
+                {
+                    state.path.room_wait = RoomWait::Answer;
+                    driver.ask_room(to, room_query == RoomQuery::Immediate);
+                }
+                return;
+            }
+            if let Some(since) = pending.stalled_since.take() {
+                let stalled_ns = driver.now().since_ns(since);
+                counters.stalled_ns += stalled_ns;
+                pending.stalled_ns += stalled_ns;
+            }
+            let marks =
+                Marks { rendezvous_only: budget.is_over_limit(), backlogged: state.path.backlog_waited };
+            if pending.acks.is_due()
+                && let Some((transfer, count)) = pending.acks.first()
+            {
+                let body = Body::Finished { transfer, count, refused: false };
+                let grants = &mut state.path.grants;
+                let packet = grants.control_packet(&geometry, body, 0, marks, pool, counters);
+                if driver.transmit(to, &packet, Source::None).is_err() {
+                    counters.uncount(&body, 1);
+                    pending.busy_link.busy = true;
+                    return;
+                }
+                sender.spend(1);
+                pending.acks.remove_first();
+                continue;
+            }
+            let Some(entry) = pending.backlog.front_mut() else { return };
+            if let EntryKind::Eager { space, tag, data, acknowledge, delivered } = entry.kind
+                && state.path.rendezvous_only
+                && entry.sent == 0
+                && entry.bytes > 0
+                && !state.said_goodbye
+                && let Some((transfer, payload)) = payloads.announce(entry, acknowledge, delivered, to)
+            {
+                counters.forced_rendezvous += 1;
+                match (payload, entry.complete) {
+                    (Source::Bounce { .. }, Some(request)) => {
+                        pending.bounce_buffers += 1;
+                        counters.peak_bounce_bytes =
+                            counters.peak_bounce_bytes.max(payloads.bounce_buffers.used_bytes());
+                        driver.fill_bounce(transfer, request);
+                    }
+                    _ => entry.complete = None, // complete already, or when the receiver has it
+                }
+                let body = Body::Rendezvous { space, tag, data, length: entry.bytes, address: 0, transfer };
+                let (complete, number) = (entry.complete, entry.number);
+                *entry = BacklogEntry { payload, complete, number, ..BacklogEntry::control(body) };
+            }
+            if let Source::Region { key, offset } = entry.payload
+                && !payloads.allows(key, offset, entry.bytes, false)
+            {
+                // The region was deregistered during the read, or replaced: the reader gets a refusal.
+                if let EntryKind::Pieces { transfer, .. } = entry.kind {
+                    *entry = BacklogEntry::control(Body::Finished { transfer, count: 1, refused: true });
+                }
+            }
+            let (payload_bytes, slots, mut body) = entry.cut(&geometry, credits);
+            let payload = entry.unsent_payload();
+            match body {
+                Body::Rendezvous { transfer, length, .. } => {
+                    body.set_address(driver.announce(to, transfer, payload, length));
+                }
+                Body::Located { transfer, key, offset, refused: false, .. } => {
+                    let region = Source::Region { key, offset };
+                    body.set_address(driver.announce(to, transfer, region, 0));
+                }
+                _ => {}
+            }
+            let sent = entry.sent + u64::from(payload_bytes);
+            let finished = sent == entry.bytes;
+            counters.count_kind(&body);
+            let grants = &mut state.path.grants;
+            let used_bytes = geometry.header_bytes(&body) + payload_bytes;
+            let granted_total = grants.piggyback(&geometry, used_bytes, slots, finished, pool, counters);
+            let packet = grants.header(body, payload_bytes, entry.number, granted_total, marks);
+            if driver.transmit(to, &packet, payload).is_err() {
+                if let Body::Rendezvous { transfer, .. } = body {
+                    driver.announcements_ended(to, transfer, 1); // it is announced again
+                }
+                counters.uncount(&body, slots);
+                pending.busy_link.busy = true;
+                return;
+            }
+            sender.spend(slots);
+            entry.sent = sent;
+            if let Some(transfer) = entry.kind.own_transfer() {
+                payloads.transfers.packet_left(transfer, to, finished);
+            }
+            if finished {
+                if let Some(request) = entry.complete {
+                    driver.complete(request, Outcome::Done);
+                }
+                match (entry.kind, entry.payload) {
+                    (EntryKind::Eager { .. }, Source::Bounce { transfer, .. }) => {
+                        pending.bounce_buffers -= 1;
+                        payloads.bounce_buffers.end(transfer);
+                        driver.free_bounce(transfer);
+                    }
+                    (EntryKind::Pieces { .. }, Source::Bounce { transfer, .. }) => {
+                        payloads.bounce_buffers.pieces_left(transfer);
+                    }
+                    _ => {}
+                }
+                spare.pop(&mut pending.backlog);
+                *backlogged -= 1;
+            }
+        }
+    }
+
+    /// Acknowledges `transfer` of `to`, with `bytes` bytes of payload, which has ended well.
+    pub(super) fn acknowledge_transfer<D: Driver>(
+        &mut self,
+        to: Peer,
+        transfer: Transfer,
+        bytes: u64,
+        payloads: &mut Payloads,
+        driver: &mut D,
+    ) {
+        let state = self.peer(to);
+        match state.path.outbound {
+            Outbound::Absent => {
+                state.path.outbound = Outbound::Connecting;
+                driver.connect(to);
+            }
+            Outbound::Lost(_) => return,
+            Outbound::Connecting | Outbound::Connected(_) => {}
+        }
+        let acks = &mut self.pending(to).acks;
+        acks.add(transfer, bytes);
+        if acks.is_due() {
+            self.send_while_credited(to, payloads, driver);
+        } else if acks.list() {
+            self.pending_acks.push(to);
+        }
+    }
+
+    /// Sends all coalesced acknowledgements.
+    pub(super) fn flush_acks<D: Driver>(&mut self, payloads: &mut Payloads, driver: &mut D) {
+        for peer in core::mem::take(&mut self.pending_acks) {
+            let state = self.peer(peer);
+            if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
+                acks.unlist();
+            }
+            if state.is_due() && matches!(state.path.outbound, Outbound::Absent) {
+                state.path.outbound = Outbound::Connecting; // we have detached in the meantime
+                driver.connect(peer);
+            }
+            self.send_while_credited(peer, payloads, driver);
+            self.remove_if_idle(peer);
+        }
+    }
+}
