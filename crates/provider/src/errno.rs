@@ -2,7 +2,6 @@
 
 use std::ffi::c_int;
 use weir_engine::{OpenError, PostError};
-use weir_proto::PeerFault;
 
 /// The reason why a call fails: a positive error number. It is as wide as a count, so that a result of either is
 /// returned in two registers.
@@ -96,7 +95,9 @@ pub fn ssize_status(result: Result<usize, Error>) -> isize {
 
 /// Numbers in error entries of completion queues, which are positive.
 pub mod completion {
-    use super::{PeerFault, c_int};
+    use std::ffi::c_int;
+
+    use weir_proto::PeerFault;
 
     /// The message was longer than the buffer: `FI_ETRUNC`.
     pub const TRUNCATED: c_int = 265;

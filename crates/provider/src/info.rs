@@ -19,6 +19,7 @@ use crate::limits::{
     CAPS, DELIVERED_FLAGS, DOMAIN_CAPS, IOV_LIMIT, MESSAGE_MODIFIERS, MODIFIERS, PRIMARY, REMOTE_MODIFIERS,
     RMA_IOV_LIMIT, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
 };
+use crate::version::VERSION;
 use crate::{core_library, log, settings};
 
 /// Messages of a pair stay in order. MPICH also requests the orders of atomic operations, which hold because there
@@ -437,7 +438,7 @@ impl Answer {
                 allowed: Allowed::Only("an open fabric of weir"),
             });
         }
-        at_most("fabric_attr->prov_version", asked.prov_version as usize, crate::VERSION as usize)?;
+        at_most("fabric_attr->prov_version", asked.prov_version as usize, VERSION as usize)?;
         self.fabric.fabric = asked.fabric;
         Ok(())
     }

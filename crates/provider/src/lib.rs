@@ -36,6 +36,7 @@ pub mod rma;
 pub mod settings;
 pub mod state;
 pub mod tagged;
+pub mod version;
 
 #[cfg(test)]
 mod tests;
@@ -46,16 +47,7 @@ use std::sync::Once;
 
 use fabric::FabricHandle;
 use ffi::FiProvider;
-
-/// The provider's name. It must not begin like a provider that Open MPI excludes, nor like a utility provider.
-pub const NAME: &std::ffi::CStr = c"weir";
-
-/// The version of libfabric that the provider reports. The core skips providers that are older than what the program
-/// asks for, and MPICH asks for the core's own version.
-pub const API_VERSION: u32 = ffi::version(2, 6);
-
-/// The version of the provider itself.
-pub const VERSION: u32 = ffi::version(0, 1);
+use version::{API_VERSION, NAME, VERSION};
 
 struct Provider(UnsafeCell<FiProvider<FabricHandle>>);
 

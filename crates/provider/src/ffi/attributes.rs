@@ -4,14 +4,8 @@
 use libc::{c_char, c_int, c_void, iovec};
 use std::mem::{offset_of, size_of};
 
-/// The beginning of every object.
-#[repr(C)]
-pub struct Fid {
-    pub fclass: usize,
-    pub context: usize,
-    /// A [`super::FiOps`] of the object's kind.
-    pub ops: *const c_void,
-}
+use super::objects::Fid;
+use super::pointers::UserVector;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -262,23 +256,8 @@ pub struct FiCqErrEntry {
     pub src_addr: u64,
 }
 
-#[repr(C)]
-pub struct FiProvider<F: 'static> {
-    pub version: u32,
-    pub fi_version: u32,
-    /// The core writes here; zero at first.
-    pub context: [usize; 4],
-    pub name: *const c_char,
-    pub getinfo: super::GetInfo,
-    pub fabric: super::OpenFabric<F>,
-    pub cleanup: extern "C" fn(),
-}
-
-use super::UserVector;
-
 // Sizes and offsets that a C compiler printed for libfabric 1.17 and 2.5 on x86-64.
 const _: () = {
-    assert!(size_of::<Fid>() == 24);
     assert!(size_of::<FiTxAttr>() == 80);
     assert!(size_of::<FiRxAttr>() == 64);
     assert!(size_of::<FiEpAttr>() == 96);
@@ -303,7 +282,5 @@ const _: () = {
     assert!(size_of::<FiCqTaggedEntry>() == 48);
     assert!(size_of::<FiCqErrEntry>() == 88);
     assert!(offset_of!(FiCqErrEntry, err) == 56 && offset_of!(FiCqErrEntry, err_data_size) == 72);
-    assert!(size_of::<FiProvider<()>>() == 72);
-    assert!(offset_of!(FiProvider<()>, context) == 8 && offset_of!(FiProvider<()>, name) == 40);
     assert!(size_of::<iovec>() == 16);
 };

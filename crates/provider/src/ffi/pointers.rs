@@ -2,22 +2,14 @@
 //!
 //! Programs reach the functions in the tables only through objects, so every argument comes from a program that uses
 //! libfabric. libfabric's manual pages state what it promises. Each type here stands for one such promise. It has no
-//! public constructor from a bare pointer, so that safe Rust cannot forge it. Objects arrive as `&Handle`:
-//! [`hand_out`] made them, and they are not closed yet. In `fi_close` they arrive as `Box<Handle>`: the program
-//! returns them, and no other call is running. Optional structures arrive as `Option<&T>`, which is a C pointer that
+//! public constructor from a bare pointer, so that safe Rust cannot forge it. Optional structures arrive as `Option<&T>`, which is a C pointer that
 //! may be NULL.
 
-use super::{FiCqErrEntry, Fid};
 use libc::{c_char, c_void, iovec};
 use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use weir_link::memory::UserMemory;
-
-/// Gives an object to the program. C keeps the pointer until it returns it in `fi_close`.
-pub fn hand_out<H>(handle: H) -> *mut H {
-    Box::into_raw(Box::new(handle))
-}
 
 /// The caller's variable for one result. May be NULL; writing to it then does nothing.
 #[repr(transparent)]
@@ -127,53 +119,6 @@ impl<'a, T> From<&'a [T]> for InArray<'a, T> {
     }
 }
 
-/// The caller's variable for an error entry of a completion queue. Its length depends on the version of the API that
-/// the program uses, which it gave when it opened the fabric.
-#[repr(transparent)]
-pub struct CqErrorOut(*mut FiCqErrEntry);
-
-impl CqErrorOut {
-    /// Sets the members that a program of `api_version` has. There is no further error data: if the program offers a
-    /// buffer for it, its length is set to 0.
-    pub fn fill(&self, entry: &FiCqErrEntry, api_version: u32) {
-        let place = self.0;
-        if place.is_null() {
-            return;
-        }
-        // SAFETY: the program gave one entry of its API version's size. Each member is written through the pointer,
-        // without a reference to the whole structure, and only if this version has it.
-        unsafe {
-            (*place).op_context = entry.op_context;
-            (*place).flags = entry.flags;
-            (*place).len = entry.len;
-            (*place).buf = entry.buf;
-            (*place).data = entry.data;
-            (*place).tag = entry.tag;
-            (*place).olen = entry.olen;
-            (*place).err = entry.err;
-            (*place).prov_errno = entry.prov_errno;
-            if api_version >= super::version(1, 5) {
-                if (*place).err_data_size == 0 {
-                    (*place).err_data = std::ptr::null_mut();
-                }
-                (*place).err_data_size = 0;
-            } else {
-                (*place).err_data = std::ptr::null_mut();
-            }
-            if api_version >= super::version(1, 20) {
-                (*place).src_addr = entry.src_addr;
-            }
-        }
-    }
-}
-
-impl From<*mut FiCqErrEntry> for CqErrorOut {
-    /// For tests, which pass whole entries.
-    fn from(place: *mut FiCqErrEntry) -> CqErrorOut {
-        CqErrorOut(place)
-    }
-}
-
 /// The buffer of a data operation. The program keeps it valid until the operation completes.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
@@ -238,66 +183,6 @@ impl UserVector {
         UserVector(pieces)
     }
 }
-
-/// A kind of object of this provider, recognised by its [`Fid`].
-///
-/// # Safety
-/// The type is `repr(C)` and begins with a `Fid`. Every `Fid` with this class and [`Object::ops`] is the beginning of
-/// one.
-pub unsafe trait Object {
-    /// `fid.fclass` of all objects of this type.
-    const CLASS: usize;
-    /// The table that only objects of this type have.
-    fn ops() -> *const c_void;
-}
-
-/// An object of any kind that the program names by its `Fid`. It may belong to another provider. May be NULL.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-pub struct AnyObject<'a>(*const Fid, PhantomData<&'a Fid>);
-
-impl<'a> AnyObject<'a> {
-    /// Its kind.
-    pub fn class(self) -> Option<usize> {
-        // SAFETY: NULL, or an open object of the program, which begins with a Fid.
-        unsafe { self.0.as_ref() }.map(|fid| fid.fclass)
-    }
-
-    /// The whole object, if it is this provider's and of this kind.
-    pub fn of<T: Object>(self) -> Option<&'a T> {
-        // SAFETY: as in `class`.
-        let fid = unsafe { self.0.as_ref() }?;
-        if fid.fclass != T::CLASS || fid.ops != T::ops() {
-            return None;
-        }
-        // SAFETY: class and table prove that the Fid is the beginning of a T (promise of `Object`). `hand_out` made
-        // the pointer, which covers the whole T, and the program has not closed it.
-        Some(unsafe { &*self.0.cast::<T>() })
-    }
-}
-
-impl From<*const Fid> for AnyObject<'_> {
-    /// For pointers in the program's structures.
-    fn from(fid: *const Fid) -> Self {
-        AnyObject(fid, PhantomData)
-    }
-}
-
-/// Declares how objects of a type are recognised: `object!(Handle, class, table)`.
-macro_rules! object {
-    ($handle:ty, $class:expr, $table:expr) => {
-        // SAFETY: the handle is `repr(C)` with its `Fid` first. The table is private to the file that makes handles,
-        // so no other object has it.
-        unsafe impl crate::ffi::Object for $handle {
-            const CLASS: usize = $class;
-            fn ops() -> *const std::ffi::c_void {
-                (&raw const $table).cast()
-            }
-        }
-        const _: () = assert!(std::mem::offset_of!($handle, fid) == 0);
-    };
-}
-pub(crate) use object;
 
 /// A structure inside a structure of the caller (such as `fi_info.tx_attr`). May be NULL.
 ///

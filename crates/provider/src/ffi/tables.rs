@@ -2,9 +2,15 @@
 //! filled, because most of the core's inline wrappers call without checking for NULL.
 #![allow(missing_docs)]
 
-use super::*;
 use libc::{c_char, c_int, c_void, ssize_t};
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
+
+use super::attributes::*;
+use super::constants::FiAddr;
+use super::error_entry::CqErrorOut;
+use super::objects::AnyObject;
+use super::pointers::*;
+use crate::errno::Error;
 use weir_link::ADDRESS_BYTES;
 
 /// An operation that is not supported. The caller passes arguments, and nothing reads them. The C calling conventions
@@ -13,22 +19,22 @@ pub type Stub = extern "C" fn() -> ssize_t;
 
 /// `-FI_ENOSYS`.
 pub extern "C" fn not_implemented() -> ssize_t {
-    crate::errno::Error::NOT_IMPLEMENTED.code() as ssize_t
+    Error::NOT_IMPLEMENTED.code() as ssize_t
 }
 
 /// `-FI_EOPNOTSUPP`.
 pub extern "C" fn not_supported() -> ssize_t {
-    crate::errno::Error::NOT_SUPPORTED.code() as ssize_t
+    Error::NOT_SUPPORTED.code() as ssize_t
 }
 
 /// For objects to which nothing can be bound.
 pub extern "C" fn no_bind<H>(_handle: &H, _other: AnyObject, _flags: u64) -> c_int {
-    crate::errno::Error::NOT_IMPLEMENTED.code()
+    Error::NOT_IMPLEMENTED.code()
 }
 
 /// For objects without commands.
 pub extern "C" fn no_control<H>(_handle: &H, _command: c_int, _argument: *mut c_void) -> c_int {
-    crate::errno::Error::NOT_IMPLEMENTED.code()
+    Error::NOT_IMPLEMENTED.code()
 }
 
 /// 0: nothing needs to be done.
@@ -46,6 +52,25 @@ pub type GetInfo = for<'a> extern "C" fn(
 ) -> c_int;
 pub type OpenFabric<F> =
     for<'a> extern "C" fn(attr: Option<&'a FiFabricAttr>, fabric: Out<'a, *mut F>, context: usize) -> c_int;
+
+/// The structure that represents the provider in the core.
+#[repr(C)]
+pub struct FiProvider<F: 'static> {
+    pub version: u32,
+    pub fi_version: u32,
+    /// The core writes here; zero at first.
+    pub context: [usize; 4],
+    pub name: *const c_char,
+    pub getinfo: GetInfo,
+    pub fabric: OpenFabric<F>,
+    pub cleanup: extern "C" fn(),
+}
+
+// As a C compiler printed for libfabric 1.17 and 2.5 on x86-64.
+const _: () = {
+    assert!(size_of::<FiProvider<()>>() == 72);
+    assert!(offset_of!(FiProvider<()>, context) == 8 && offset_of!(FiProvider<()>, name) == 40);
+};
 
 /// The functions that all objects have. `H` is the object.
 #[repr(C)]
