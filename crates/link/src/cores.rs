@@ -26,6 +26,12 @@ pub fn allowed() -> io::Result<Vec<usize>> {
     Ok(cores.filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect())
 }
 
+/// Number of the core on which the calling thread runs. `None`: the kernel does not tell. It may change at any time.
+pub fn current() -> Option<u32> {
+    // SAFETY: sched_getcpu takes nothing and touches no memory of this process.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
 /// Number of cores in a list in the kernel's format, such as `0-3,8`. `None`: the text is not such a list.
 pub fn count(list: &str) -> Option<usize> {
     let ranges = list.trim().split(',').map(|range| {
@@ -131,6 +137,7 @@ mod tests {
             assert_eq!(super::available(), cores.len());
             super::pin(cores[0]).expect("an allowed core");
             assert_eq!(super::allowed().expect("an affinity"), [cores[0]]);
+            assert_eq!(super::current(), Some(cores[0] as u32));
             assert!(super::pin(usize::MAX).is_err());
         })
         .join()

@@ -4,7 +4,6 @@
 mod common;
 
 use common::*;
-use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use weir_link::shm::{Liveness, ShmLink, ShmOptions, cleanup, owners};
@@ -13,42 +12,6 @@ use weir_proto::{Peer, PeerFault};
 
 const HEADER_KIB: u64 = 8;
 const LANE_KIB: u64 = 8;
-
-/// A small tmpfs. Only root can mount one.
-struct SmallTmpfs(tempfile::TempDir);
-
-impl SmallTmpfs {
-    fn mount(kib: u64) -> Option<SmallTmpfs> {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = std::ffi::CString::new(dir.path().to_str().expect("a name")).expect("no NUL");
-        let size = std::ffi::CString::new(format!("size={kib}k")).expect("no NUL");
-        let (kind, data) = (c"tmpfs".as_ptr(), size.as_ptr().cast());
-        // SAFETY: NUL-terminated strings that live across the call.
-        if unsafe { libc::mount(kind, path.as_ptr(), kind, 0, data) } != 0 {
-            println!("skipped: cannot mount a small tmpfs: {}", std::io::Error::last_os_error());
-            return None;
-        }
-        Some(SmallTmpfs(dir))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Takes all free space, as another program may do at any time.
-    fn fill(&self) {
-        let mut file = std::fs::File::create(self.path().join("filler")).expect("a file");
-        while file.write_all(&[1; 4096]).is_ok() {}
-    }
-}
-
-impl Drop for SmallTmpfs {
-    fn drop(&mut self) {
-        let path = std::ffi::CString::new(self.path().to_str().expect("a name")).expect("no NUL");
-        // SAFETY: a NUL-terminated string that lives across the call.
-        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
-    }
-}
 
 fn open_with(dir: &Path, reserved_lanes: u32) -> ShmLink {
     ShmLink::open(&ShmOptions { reserved_lanes, ..options(dir) }).expect("a mailbox")

@@ -118,6 +118,20 @@ impl LockFile {
         let _ = set_lock(&self.file, libc::F_UNLCK, GATE, 1);
     }
 
+    /// Runs `act` while no other process joins or leaves, or runs such an act. After a timeout it runs nevertheless: so
+    /// `act` must stay correct if somebody else was stopped in the middle of his.
+    pub fn behind_gate<T>(&self, act: impl FnOnce() -> T) -> T {
+        pass_gate(&self.file);
+        let result = act();
+        let _ = set_lock(&self.file, libc::F_UNLCK, GATE, 1);
+        result
+    }
+
+    /// Whether another process holds a byte: its endpoint runs in this directory.
+    pub fn is_used_by_others(&self) -> bool {
+        holder(&self.file, 0, GATE).is_some()
+    }
+
     /// Whether another process holds the byte of the segment `id`: the segment's owner runs and has not closed it.
     /// True if the kernel cannot tell.
     pub fn is_held(&self, id: u64) -> bool {
@@ -133,6 +147,13 @@ pub fn remove_stale(dir: &Path) {
     if holder(&file, 0, GATE).is_none() && still_named(&path, inode) {
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// Opens the lock file of this user in `dir` without a lock, or `None` if there is none. This process may not have joined
+/// it: the locks would be lost when the value is dropped.
+pub fn look_at(dir: &Path) -> Option<LockFile> {
+    let (file, inode) = open_file(&path(dir, uid()), false).ok()?;
+    Some(LockFile { file, inode, uid: uid(), dir: dir.to_owned() })
 }
 
 /// As [`LockFile::report_once`], in a process that has not joined the file. Without such a file every rank reports.

@@ -69,6 +69,30 @@ impl Mapping {
     }
 }
 
+/// Values that other processes change too.
+///
+/// # Safety
+/// The type consists of atomics, for which every bit pattern is a value.
+pub unsafe trait Shared {}
+
+// SAFETY: an atomic.
+unsafe impl Shared for AtomicU64 {}
+
+impl Mapping {
+    /// The `count` values at `offset`. Their memory must be reserved.
+    ///
+    /// # Panics
+    /// If they are not inside the mapping, or not aligned.
+    pub fn shared<T: Shared>(&self, offset: usize, count: usize) -> &[T] {
+        let bytes = count.checked_mul(size_of::<T>()).expect("a range inside a mapping");
+        let first = self.at(offset, bytes).cast::<T>();
+        assert!(NATIVE && first.is_aligned(), "values at byte {offset} are not aligned");
+        // SAFETY: the range is inside the mapping and aligned, as just checked. It lives as long as `self`. The values are
+        // atomics, so others may change them.
+        unsafe { core::slice::from_raw_parts(first.as_ptr(), count) }
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: this mapping was made in `new`. Every view holds an `Arc` of it, so no view is left.

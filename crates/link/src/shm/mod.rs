@@ -19,7 +19,8 @@
 //! |---|---|
 //! | `transport`, `ring`, `outbox`, `inbox`, `doorbell`, `wake_up` | packets out and in, and sleep |
 //! | `attach`, `lane_queue`, `lanes`, `lane_reclamation` | who holds a lane |
-//! | `segment`, `segment_file`, `layout`, `mapping`, `options`, `open_files`, `lock_file` | the memory |
+//! | `segment`, `segment_file`, `layout`, `mapping`, `options`, `open_files`, `per_process`, `lock_file` | the memory |
+//! | `node_segment` | where the endpoints of a job on this node meet |
 //! | `liveness`, `diagnostics` | lost peers, messages to the user |
 //! | `remote_memory`, `cross_memory`, `pending_copy`, `cooperative_copy` | copies from and to peers |
 
@@ -42,10 +43,12 @@ mod layout;
 mod liveness;
 mod lock_file;
 mod mapping;
+pub mod node_segment;
 mod open_files;
 mod options;
 mod outbox;
 mod pending_copy;
+mod per_process;
 mod remote_memory;
 mod ring;
 mod segment;

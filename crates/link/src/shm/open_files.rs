@@ -7,18 +7,18 @@
 //! the name is removed. Two copies of this crate in one process would not know each other's segments, so there must be
 //! only one.
 //!
-//! **Forks.** A child has a copy of its parent's list, but owns nothing in it. The list holds the process id of its
-//! owner. In any other process it counts as empty, and nothing is unlinked or closed there.
+//! **Forks.** A child has a copy of its parent's list, but owns nothing in it. The list belongs to one process
+//! ([`PerProcess`]). In any other process it counts as empty, and nothing is unlinked or closed there.
 
 use super::lock_file::{self, LockFile};
+use super::per_process::PerProcess;
 use super::segment::OwnSegment;
 use super::segment_file::{SystemError, attempt, uid};
 use core::ops::Deref;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once};
+use std::sync::{Arc, MutexGuard, Once};
 
 /// The files that one process has open and must not open again.
 #[derive(Default)]
@@ -26,11 +26,6 @@ struct Opened {
     segments: Vec<Arc<OwnSegment>>,
     /// Lock files, with device and inode of their directories.
     lock_files: Vec<((u64, u64), Arc<LockFile>)>,
-}
-
-struct Registry {
-    pid: u32,
-    opened: Mutex<Opened>,
 }
 
 /// A lock file that this process has joined. It stays open as long as there is such a value.
@@ -97,33 +92,54 @@ pub fn remove_unused_lock_file(dir: &Path) {
     }
 }
 
-/// The registry of this process. In a forked child that has not used it yet: of its parent. It is small and never
-/// freed.
-static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(core::ptr::null_mut());
+/// Endpoints of this user that run, asked for behind the gate of a lock file.
+pub struct Running<'a> {
+    /// Numbers of the segments of this process.
+    own: Vec<u64>,
+    file: Option<&'a LockFile>,
+}
+
+impl Running<'_> {
+    /// Whether the owner of the segment `id` runs and has not closed it.
+    pub fn is_running(&self, id: u64) -> bool {
+        self.own.contains(&id) || self.file.is_some_and(|file| file.is_held(id))
+    }
+
+    /// Whether any endpoint runs.
+    pub fn is_any_running(&self) -> bool {
+        !self.own.is_empty() || self.file.is_some_and(LockFile::is_used_by_others)
+    }
+}
+
+/// Runs `act` while no endpoint joins or leaves the lock file `locks`, see [`LockFile::behind_gate`]. `act` may not use
+/// other functions of this module, nor drop a [`Locks`]: they would wait for this one.
+pub fn behind_gate<T>(locks: &Locks, act: impl FnOnce(&Running<'_>) -> T) -> T {
+    let opened = registry();
+    let own = opened.segments.iter().map(|own| own.facts().id).collect();
+    locks.behind_gate(|| act(&Running { own, file: Some(locks) }))
+}
+
+/// As [`behind_gate`], for the directory `dir`, whose lock file this process need not have joined.
+pub fn behind_gate_of<T>(dir: &Path, act: impl FnOnce(&Running<'_>) -> T) -> T {
+    let opened = registry();
+    let key = directory_key(dir).ok();
+    if let Some((_, file)) = opened.lock_files.iter().find(|(of, _)| Some(*of) == key) {
+        let is_there = |own: &&Arc<OwnSegment>| own.locks().inode() == file.inode();
+        let own = opened.segments.iter().filter(is_there).map(|own| own.facts().id).collect();
+        return file.behind_gate(|| act(&Running { own, file: Some(file) }));
+    }
+    // This process has no segment there.
+    match lock_file::look_at(dir) {
+        Some(file) => file.behind_gate(|| act(&Running { own: Vec::new(), file: Some(&file) })),
+        None => act(&Running { own: Vec::new(), file: None }),
+    }
+}
+
+static REGISTRY: PerProcess<Opened> = PerProcess::new();
 static AT_EXIT: Once = Once::new();
 
 fn registry() -> MutexGuard<'static, Opened> {
-    let pid = std::process::id();
-    let mut found = REGISTRY.load(Ordering::Acquire);
-    loop {
-        // SAFETY: null, or made by `Box::into_raw` below and never freed.
-        if let Some(registry) = unsafe { found.as_ref() }
-            && registry.pid == pid
-        {
-            return registry.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
-        // First use, or this is a forked child. The parent's list stays as it is: its segments are not this process's
-        // to close, and a thread that does not exist here may have held its lock.
-        let fresh = Box::into_raw(Box::new(Registry { pid, opened: Mutex::default() }));
-        match REGISTRY.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => found = fresh,
-            Err(now) => {
-                // SAFETY: made above, and no other thread has seen it.
-                drop(unsafe { Box::from_raw(fresh) });
-                found = now;
-            }
-        }
-    }
+    REGISTRY.lock()
 }
 
 /// The segment `id`, if this process owns it.
@@ -152,11 +168,7 @@ pub fn remove_names_when_the_process_ends() {
 /// Runs when a process ends without closing all segments. It removes the names but leaves the state open, so that
 /// peers report a death.
 extern "C" fn remove_names_at_exit() {
-    // SAFETY: null, or made by `Box::into_raw` in `registry` and never freed.
-    let Some(registry) = (unsafe { REGISTRY.load(Ordering::Acquire).as_ref() }) else { return };
-    if registry.pid == std::process::id()
-        && let Ok(opened) = registry.opened.try_lock()
-    {
+    if let Some(opened) = REGISTRY.try_lock() {
         for own in &opened.segments {
             let _ = std::fs::remove_file(own.path());
         }

@@ -423,7 +423,11 @@ fn claims_part(part: u32) -> (u64, u64) {
     (HEADER_BYTES as u64 + u64::from(part) * bytes, bytes)
 }
 
-fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+/// Fills `bytes` with random numbers.
+///
+/// # Errors
+/// The kernel has none.
+pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
         let rest = &mut bytes[done..];

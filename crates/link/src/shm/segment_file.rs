@@ -205,7 +205,7 @@ pub fn cleanup(dir: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Whether the process that made the segment has ended.
-fn is_stale(path: &Path, id: u64) -> bool {
+pub fn is_stale(path: &Path, id: u64) -> bool {
     match open_existing(path, uid(), false) {
         // A descriptor may have another meaning by now.
         Ok(file) if path.is_symlink() => {
@@ -228,7 +228,10 @@ pub fn owners(dir: &Path) -> io::Result<Vec<(PathBuf, u32)>> {
 }
 
 /// Files in `dir` that have the name of a segment of this user, finished or not, and that this process does not own.
-fn segments_of_others(dir: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn segments_of_others(dir: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
     let prefix = file_prefix(uid());
     let mut others = Vec::new();
     for entry in std::fs::read_dir(dir)? {

@@ -226,6 +226,42 @@ pub fn get(words: &[std::sync::atomic::AtomicU64; 64], at: usize) -> Address {
     address
 }
 
+/// A small tmpfs. Only root can mount one.
+pub struct SmallTmpfs(tempfile::TempDir);
+
+impl SmallTmpfs {
+    pub fn mount(kib: u64) -> Option<SmallTmpfs> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = std::ffi::CString::new(dir.path().to_str().expect("a name")).expect("no NUL");
+        let size = std::ffi::CString::new(format!("size={kib}k")).expect("no NUL");
+        let (kind, data) = (c"tmpfs".as_ptr(), size.as_ptr().cast());
+        // SAFETY: NUL-terminated strings that live across the call.
+        if unsafe { libc::mount(kind, path.as_ptr(), kind, 0, data) } != 0 {
+            println!("skipped: cannot mount a small tmpfs: {}", std::io::Error::last_os_error());
+            return None;
+        }
+        Some(SmallTmpfs(dir))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Takes all free space, as another program may do at any time.
+    pub fn fill(&self) {
+        let mut file = std::fs::File::create(self.path().join("filler")).expect("a file");
+        while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for SmallTmpfs {
+    fn drop(&mut self) {
+        let path = std::ffi::CString::new(self.path().to_str().expect("a name")).expect("no NUL");
+        // SAFETY: a NUL-terminated string that lives across the call.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
 /// The effective user of this process.
 pub fn uid() -> u32 {
     // SAFETY: geteuid touches nothing.
