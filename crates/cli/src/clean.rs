@@ -1,4 +1,4 @@
-//! `weir clean`: removes the mailboxes of crashed jobs.
+//! `weir clean`: removes the mailboxes and node segments of crashed jobs.
 
 use clap::Args;
 use std::path::PathBuf;
@@ -9,7 +9,8 @@ use weir_output::Failure;
 /// Options of `weir clean`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A mailbox is removed if its process has ended and it belongs to this user. Mailboxes in use remain.
+A mailbox is removed if its process has ended and it belongs to this user, a node segment if all processes that used it
+have ended. What is in use remains.
 
 Exit status: 0 on success, 1 if the directory cannot be read, 2 for a wrong option.")]
 pub struct CleanArguments {
@@ -18,7 +19,7 @@ pub struct CleanArguments {
     shm_dir: Option<PathBuf>,
 }
 
-/// Removes stale mailboxes of this user and prints their number. Mailboxes in use remain.
+/// Removes stale mailboxes and node segments of this user and prints their number. What is in use remains.
 ///
 /// # Errors
 /// [`Failure`]: the directory cannot be read.
@@ -29,9 +30,12 @@ pub fn run(arguments: &CleanArguments) -> Result<u8, Failure> {
     };
     let cannot_read = format!("cannot read the directory of mailboxes {}", directory.display());
     let removed = mailboxes::remove_stale(&directory).map_err(Failure::system(cannot_read))?;
-    for path in &removed {
+    for path in &removed.paths {
         println!("removed {}", path.display());
     }
-    println!("removed {} stale mailboxes from {}", removed.len(), directory.display());
+    println!("removed {} stale mailboxes from {}", removed.mailboxes, directory.display());
+    if removed.node_segments > 0 {
+        println!("removed {} stale node segments from {}", removed.node_segments, directory.display());
+    }
     Ok(0)
 }

@@ -255,8 +255,8 @@ pub fn remove_stale_mailboxes(
     let cannot_list = format!("cannot list the mailboxes in {}", directory.display());
     let (removed, in_use) =
         mailboxes::remove_after_run(directory, processes).map_err(Failure::system(cannot_list))?;
-    if !removed.is_empty() {
-        note(&format!("removed {} stale mailboxes from {}", removed.len(), directory.display()));
+    if removed > 0 {
+        note(&format!("removed {removed} stale mailboxes from {}", directory.display()));
     }
     for process in in_use {
         note(&format!(
