@@ -7,7 +7,9 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+use weir_engine::job::Job;
 use weir_engine::stats::{State, Writer};
+use weir_link::shm::node_segment::JobKey;
 use weir_proto::{Counters, Scheme};
 
 const SIGPIPE: i32 = 13;
@@ -282,7 +284,8 @@ fn rank_that_outlives_its_launcher() {
     let directory = root.join("shm").into_os_string().into_string().unwrap();
     let lookup = |variable: &str| (variable == "FI_WEIR_SHM_DIR").then(|| directory.clone());
     let settings = weir_engine::config::Settings::from_lookup(lookup).unwrap();
-    let engine = weir_engine::Engine::open(&settings, 1, false).unwrap();
+    let job = Job::from(1).with_key(JobKey::new(&"a job"));
+    let engine = weir_engine::Engine::open(&settings, job, false).unwrap();
     let _counters = Writer::create(&root.join("counters"), Scheme::Unlimited, 1).unwrap();
     std::fs::write(root.join("opened"), "").unwrap();
     while !root.join("launcher-ended").exists() {
@@ -294,7 +297,7 @@ fn rank_that_outlives_its_launcher() {
 }
 
 #[test]
-fn the_mailbox_of_a_rank_that_outlives_its_launcher_is_removed() {
+fn the_files_of_a_rank_that_outlives_its_launcher_are_removed() {
     let world = World::new("");
     std::fs::create_dir(world.at("counters")).unwrap();
     let mut rank = std::process::Command::new(std::env::current_exe().unwrap())
@@ -306,6 +309,12 @@ fn the_mailbox_of_a_rank_that_outlives_its_launcher_is_removed() {
     while !world.at("opened").exists() {
         std::thread::sleep(Duration::from_millis(5));
     }
+    let names = || std::fs::read_dir(world.at("shm")).unwrap().count();
+    assert_eq!(names(), 3, "the mailbox, the node segment and the lock file");
+    let shm = world.at("shm");
+    let clean = || output(&mut world.weir(&["clean", "--shm-dir", shm.to_str().unwrap()])).1;
+    assert_eq!(clean(), format!("removed 0 stale mailboxes from {}\n", shm.display()));
+    assert_eq!(names(), 3, "they are in use");
     let script = format!(
         "cp {}/* $FI_WEIR_STATS/; touch {}",
         world.at("counters").display(),

@@ -230,6 +230,7 @@ impl<L: Link> Engine<L> {
         if let Some(stats) = self.stats.take() {
             stats.close(self.machine.counters(), &state);
         }
+        self.node.leave();
         if given_up.is_empty() {
             self.io.link.close();
             return None;

@@ -17,6 +17,8 @@ mod closing;
 pub mod config;
 mod driver;
 mod expectation;
+pub mod job;
+mod launcher;
 pub mod node_memory;
 mod observe;
 mod operations;
@@ -42,12 +44,14 @@ pub use closing::{CloseStep, GivenUp};
 use config::Settings;
 use driver::{EventDriver, Io, POSTED, Posted};
 use expectation::Laps;
+use job::{Job, NodeView, Ranks};
 use operations::Outstanding;
 use peer_checks::PeerChecks;
 use read_spin::ReadSpin;
 use waiting::Waiting;
 use weir_link::memory::UserMemory;
 use weir_link::shm::ShmLink;
+use weir_link::shm::node_segment::NodeSegmentError;
 use weir_link::{Address, Link};
 use weir_proto::{
     Body, Command, Config, Counters, DataRegion, Endpoint, Event, MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED,
@@ -227,6 +231,8 @@ pub enum OpenError {
 
 /// One endpoint at work. Not thread-safe: its owner locks it, see [`weir_link::biased_lock`].
 pub struct Engine<L: Link = ShmLink> {
+    /// The ranks of this node and of the job. Dropped before the mailbox.
+    node: NodeView,
     machine: Endpoint,
     /// State on which the calls of the machine act.
     io: Io<L>,
@@ -242,6 +248,8 @@ pub struct Engine<L: Link = ShmLink> {
     /// Bytes of our mailbox that idle peers may retain.
     idle_bytes: u64,
     peak_mailbox_bytes: u64,
+    /// Why this endpoint has no node segment.
+    node_segment_error: Option<NodeSegmentError>,
     /// More ranks than cores.
     oversubscribed: bool,
     /// At least as many cores as ranks, as far as is known.
@@ -277,13 +285,17 @@ pub struct Engine<L: Link = ShmLink> {
 impl Engine<ShmLink> {
     /// Opens an endpoint with its mailbox in shared memory.
     ///
-    /// - `peers`: endpoints of the job, as far as is known (0: not known). More may come.
+    /// - `job`: its ranks, as far as is known; a number means ranks of one node (0: not known). More may come.
     /// - `several_threads`: limits sleeps inside [`Engine::pause`] to 50 us.
     ///
     /// # Errors
     /// [`OpenError`]; nothing is left behind.
-    pub fn open(settings: &Settings, peers: u32, several_threads: bool) -> Result<Engine, OpenError> {
-        Engine::open_over(settings, peers, several_threads, |link| link)
+    pub fn open(
+        settings: &Settings,
+        job: impl Into<Job>,
+        several_threads: bool,
+    ) -> Result<Engine, OpenError> {
+        Engine::open_over(settings, job, several_threads, |link| link)
     }
 }
 
@@ -311,19 +323,21 @@ impl<L: Link> Engine<L> {
     /// As for [`Engine::open`].
     pub fn open_over(
         settings: &Settings,
-        peers: u32,
+        job: impl Into<Job>,
         several_threads: bool,
         make: impl FnOnce(ShmLink) -> L,
     ) -> Result<Engine<L>, OpenError> {
+        let job = job.into();
+        let Ranks { node: node_ranks, job: job_ranks } = job.ranks();
         let space = weir_link::shm::file_system_space(&settings.shm_dir);
-        let (plan, place) = settings.placed(peers, space, weir_link::shm::has_unlimited_memory)?;
-        // Peers of a shared-memory link are all on this node.
-        let oversubscribed = oversubscription::is_oversubscribed_by(peers as usize);
+        // Only ranks of this node use the mailbox in shared memory.
+        let (plan, place) = settings.placed(node_ranks, space, weir_link::shm::has_unlimited_memory)?;
+        let oversubscribed = oversubscription::is_oversubscribed_by(node_ranks as usize);
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),
             in_memory: place.in_memory,
             reserved_lanes: place.reserved_lanes,
-            ranks: peers,
+            ranks: node_ranks,
             quota_data_slots: plan.base_slots,
             start_slots: plan.start_slots,
             quota_rest_lanes: plan.rest_lanes,
@@ -335,10 +349,20 @@ impl<L: Link> Engine<L> {
             conditional: !settings.scheme.grants(),
             scheme: weir_link::shm::SchemeName::new(config::flow_word(settings.scheme)),
         };
-        let link = make(ShmLink::open(&options)?);
+        let mailbox = ShmLink::open(&options)?;
+        let (node, node_segment_error) = NodeView::join(&mailbox, &job);
+        let link = make(mailbox);
         check_promises(&link)?;
-        let mut engine =
-            Engine::with_link_among(link, settings, &plan.region, peers, oversubscribed, several_threads);
+        let mut engine = Engine::with_link_among(
+            link,
+            settings,
+            &plan.region,
+            job.ranks(),
+            oversubscribed,
+            several_threads,
+        );
+        (engine.node, engine.node_segment_error) = (node, node_segment_error);
+        engine.more_ranks_have_come(); // some may run already
         if let Some(directory) = &settings.stats_dir {
             let identity = engine.address().identity();
             let stats = stats::Writer::create(directory, settings.scheme, identity)
@@ -349,7 +373,7 @@ impl<L: Link> Engine<L> {
         if let Some(directory) = &settings.trace_dir {
             let identity = engine.address().identity();
             let recorder =
-                trace::Recorder::create(directory, identity, peers).map_err(cannot_write(directory))?;
+                trace::Recorder::create(directory, identity, job_ranks).map_err(cannot_write(directory))?;
             engine.trace = Some(Box::new(recorder));
         }
         Ok(engine)
@@ -364,18 +388,20 @@ impl<L: Link> Engine<L> {
         several_threads: bool,
     ) -> Engine<L> {
         let oversubscribed = oversubscription::is_oversubscribed_by(peers as usize);
-        Engine::with_link_among(link, settings, region, peers, oversubscribed, several_threads)
+        let ranks = Job::from(peers).ranks();
+        Engine::with_link_among(link, settings, region, ranks, oversubscribed, several_threads)
     }
 
     fn with_link_among(
         link: L,
         settings: &Settings,
         region: &DataRegion,
-        peers: u32,
+        ranks: Ranks,
         oversubscribed: bool,
         several_threads: bool,
     ) -> Engine<L> {
         let mut link = link;
+        let Ranks { node: node_ranks, job: job_ranks } = ranks;
         assert!(
             settings.scheme.grants() || link.free_slots().is_some(),
             "a scheme without credits needs a link that counts free slots"
@@ -392,10 +418,10 @@ impl<L: Link> Engine<L> {
             max_backlog: MAX_BACKLOG,
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: settings.unexpected_budget_bytes,
-            bounce_bytes: settings.bounce_limit_bytes(peers),
-            planned_peers: peers,
+            bounce_bytes: settings.bounce_limit_bytes(node_ranks),
+            planned_peers: job_ranks,
             planned_quota_slots: settings
-                .quota(peers)
+                .quota(node_ranks)
                 .map_or(u32::MAX, |plan| plan.base_slots + u32::from(plan.rest_lanes > 0)),
         };
         let mut machine = Endpoint::new(config);
@@ -410,9 +436,11 @@ impl<L: Link> Engine<L> {
             idle_polls: 0,
             idle_bytes: u64::from(settings.idle_bytes),
             peak_mailbox_bytes: 0,
+            node: NodeView::without_segment(ranks),
+            node_segment_error: None,
             oversubscribed,
             skips_yields: settings.skip_yields,
-            core_per_rank: peers > 0 && !oversubscribed,
+            core_per_rank: node_ranks > 0 && !oversubscribed,
             single_threaded: !several_threads,
             skipped_yields: 0,
             waiting: Waiting::new(settings.spin, settings.sleep_us, oversubscribed, several_threads),
@@ -435,6 +463,28 @@ impl<L: Link> Engine<L> {
     /// Our address.
     pub fn address(&self) -> Address {
         self.io.link.address()
+    }
+
+    /// The ranks of this node and of the job, as far as is known.
+    pub fn ranks(&self) -> Ranks {
+        self.node.ranks
+    }
+
+    /// Why this endpoint of a known job has no node segment. It then knows only the ranks of which its launcher says that
+    /// they are on this node.
+    pub fn node_segment_error(&self) -> Option<&NodeSegmentError> {
+        self.node_segment_error.as_ref()
+    }
+
+    /// More ranks have come. With more ranks than cores now, this endpoint yields its core sooner from now on.
+    #[cold]
+    pub(crate) fn more_ranks_have_come(&mut self) {
+        if !self.oversubscribed && oversubscription::is_oversubscribed_by(self.node.ranks.node as usize) {
+            self.oversubscribed = true;
+            self.core_per_rank = false;
+            self.waiting.share_core();
+            self.read_spin.disable();
+        }
     }
 
     /// The link.

@@ -58,6 +58,7 @@ impl<L: Link> Engine<L> {
             unexpected_messages: u64::from(unexpected_messages),
             unexpected_bytes,
             peer_state_bytes: self.machine.peer_state_bytes(),
+            ranks: self.node.ranks,
             stalls,
             held_credits,
         }

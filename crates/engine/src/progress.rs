@@ -294,7 +294,11 @@ impl<L: Link> Engine<L> {
             None => at_most_ns,
         };
         match self.io.link.wake_up() {
-            Some(wake_up) if at_most_ns > 0 => wake_up.sleep(at_most_ns),
+            Some(wake_up) if at_most_ns > 0 => {
+                self.node.sleeps();
+                wake_up.sleep(at_most_ns);
+                self.node.wakes();
+            }
             Some(_) => {}
             None => weir_link::cores::yield_now(),
         }
@@ -439,6 +443,9 @@ impl<L: Link> Engine<L> {
             return;
         }
         self.peers_checked_at = now;
+        if self.node.look() {
+            self.more_ranks_have_come();
+        }
         self.write_counters();
         if let Some(lanes) = self.io.link.lane_reclamation() {
             lanes.maintain(self.idle_bytes);

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::job::Ranks;
 use crate::stalls::{HeldCredits, Stall};
 use weir_link::counter_page::{CounterPage, CounterSnapshot};
 use weir_proto::{Counters, Growth, Scheme};
@@ -46,8 +47,12 @@ mod word {
     pub const PEAK_MAILBOX_BYTES: usize = 8;
     /// Peers for whose credit something waits, including those that have no entry below.
     pub const STALLED_PEERS: usize = 9;
+    /// Ranks of the job on this node. 0: not known.
+    pub const NODE_RANKS: usize = 10;
+    /// Ranks of the job. 0: not known.
+    pub const JOB_RANKS: usize = 11;
     /// Entries of [`super::Stall`]; unused ones start with 0.
-    pub const STALLS: usize = 10;
+    pub const STALLS: usize = 12;
     /// Entries of [`super::HeldCredits`]; unused ones start with 0.
     pub const HELD_CREDITS: usize = STALLS + super::MAX_STALLS * super::Stall::WORDS;
     /// First of [`super::Counters::values`].
@@ -55,7 +60,7 @@ mod word {
 }
 
 /// Changes with the meaning or number of words.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Most stalls in a page; the oldest are stored.
 pub(crate) const MAX_STALLS: usize = 8;
 /// Most senders with held credits in a page; those with most are stored.
@@ -84,6 +89,8 @@ pub struct State {
     pub unexpected_bytes: u64,
     /// Memory of the state for peers. Unit: bytes.
     pub peer_state_bytes: u64,
+    /// Ranks of the job on this node, and in all, as far as the endpoint knows.
+    pub ranks: Ranks,
     /// Peers for whose credit something waits, the longest wait first.
     pub stalls: Vec<Stall>,
     /// Senders from whom credits are held back, the most first.
@@ -133,6 +140,8 @@ impl Writer {
         self.page.store(word::UNEXPECTED_MESSAGES, state.unexpected_messages);
         self.page.store(word::UNEXPECTED_BYTES, state.unexpected_bytes);
         self.page.store(word::PEER_STATE_BYTES, state.peer_state_bytes);
+        self.page.store(word::NODE_RANKS, state.ranks.node.into());
+        self.page.store(word::JOB_RANKS, state.ranks.job.into());
         self.page.store(word::STALLED_PEERS, state.stalls.len() as u64);
         let stalls = state.stalls.iter().map(Stall::words).chain(std::iter::repeat([0; Stall::WORDS]));
         let held_credits = state
@@ -196,6 +205,8 @@ pub struct EndpointReport {
     pub unexpected_bytes: u64,
     /// Memory of its state for peers. Unit: bytes.
     pub peer_state_bytes: u64,
+    /// Ranks of its job on its node, and in all, as far as it knew then.
+    pub ranks: Ranks,
     /// Peers for whose credit something waited then.
     pub stalled_peers: u64,
     /// The longest of those waits.
@@ -292,6 +303,7 @@ fn decode(path: &Path, page: &CounterSnapshot) -> Result<EndpointReport, String>
         unexpected_messages: words[word::UNEXPECTED_MESSAGES],
         unexpected_bytes: words[word::UNEXPECTED_BYTES],
         peer_state_bytes: words[word::PEER_STATE_BYTES],
+        ranks: Ranks { node: words[word::NODE_RANKS] as u32, job: words[word::JOB_RANKS] as u32 },
         stalled_peers: words[word::STALLED_PEERS],
         stalls: entries(&words[word::STALLS..word::HELD_CREDITS]).map(Stall::from_words).collect(),
         held_credits: entries(&words[word::HELD_CREDITS..word::COUNTERS])
@@ -395,6 +407,7 @@ pub(crate) mod tests {
             unexpected_messages: 12,
             unexpected_bytes: 13,
             peer_state_bytes: 14,
+            ranks: Ranks { node: 15, job: 16 },
             stalls: (1..=9).map(stall).collect(),
             held_credits: vec![HeldCredits::from_words([6, 5, 4, 3, 2])],
         }

@@ -63,6 +63,8 @@ pub(crate) enum Pause {
 /// Decides how to wait, by the time since the last event and by whether others want the core.
 #[derive(Debug)]
 pub(crate) struct Waiting {
+    /// The program has chosen `spins`.
+    spin_is_given: bool,
     spins: u32,
     spins_for_credit: u32,
     max_switches: u32,
@@ -83,6 +85,7 @@ impl Waiting {
     pub fn new(spin: u32, sleep_us: u32, oversubscribed: bool, several_threads: bool) -> Waiting {
         let default_polls = if oversubscribed { SPIN_POLLS_OVERSUBSCRIBED } else { SPIN_POLLS };
         let mut waiting = Waiting {
+            spin_is_given: spin > 0,
             spins: if spin > 0 { spin } else { default_polls },
             spins_for_credit: if spin > 0 { spin } else { SPIN_POLLS_FOR_CREDIT },
             max_switches: if oversubscribed { MAX_SWITCHES_OVERSUBSCRIBED } else { MAX_SWITCHES },
@@ -96,6 +99,15 @@ impl Waiting {
             waiting.limit_sleeps();
         }
         waiting
+    }
+
+    /// There are more ranks than cores from now on.
+    #[cold]
+    pub fn share_core(&mut self) {
+        if !self.spin_is_given {
+            self.spins = SPIN_POLLS_OVERSUBSCRIBED;
+        }
+        self.max_switches = MAX_SWITCHES_OVERSUBSCRIBED;
     }
 
     /// Limits sleeps, because several threads call and another may wait for the lock that this one holds.

@@ -33,22 +33,24 @@ fn endpoints_of_a_job_count_each_other_and_the_last_removes_the_segment() {
     let links = [open(dir.path()), open(dir.path())];
     let mut nodes = links.each_ref().map(join);
     assert_eq!(nodes[0].census(), census(2, 1, 0));
-    assert_eq!(nodes[0].changed_census(), None);
+    assert_eq!(nodes[0].census_beyond(0), Some(census(2, 1, 0)));
+    assert_eq!(nodes[0].census_beyond(0), None, "nothing has changed");
     let words = shared_words();
     let child = fork(|| {
         let link = open(dir.path());
-        let mut node = join(&link);
+        let node = join(&link);
         assert_eq!(node.census(), census(3, 2, 0));
         words[0].store(1, SeqCst);
         until("the end", || words[0].load(SeqCst) == 2);
     });
     until("the other process", || words[0].load(SeqCst) == 1);
-    assert_eq!(nodes[1].changed_census(), Some(census(3, 2, 0)));
+    assert_eq!(nodes[0].census_beyond(2), None, "no more than are known");
+    assert_eq!(nodes[1].census_beyond(1), Some(census(3, 2, 0)));
     let pids: Vec<u32> = nodes[0].members().iter().map(|(_, member)| member.pid).collect();
     assert_eq!(pids, [std::process::id(), std::process::id(), child as u32]);
     words[0].store(2, SeqCst);
     assert_eq!(reap(child), 0);
-    assert_eq!(nodes[0].changed_census(), Some(census(2, 1, 0)));
+    assert_eq!(nodes[0].census_beyond(0), Some(census(2, 1, 0)));
     drop(nodes);
     assert_eq!(node_names(dir.path()), [""; 0]);
 }
@@ -57,8 +59,8 @@ fn endpoints_of_a_job_count_each_other_and_the_last_removes_the_segment() {
 fn jobs_have_different_segments() {
     let dir = directory();
     let link = open(dir.path());
-    let mut ours = join(&link);
-    let mut theirs = NodeSegment::join(&link, JobKey::new(&("launcher", 4712))).expect("joined");
+    let ours = join(&link);
+    let theirs = NodeSegment::join(&link, JobKey::new(&("launcher", 4712))).expect("joined");
     assert_ne!(ours.id(), theirs.id());
     assert_eq!((ours.census(), theirs.census()), (census(1, 1, 0), census(1, 1, 0)));
     assert_eq!(node_names(dir.path()).len(), 2);
@@ -68,7 +70,7 @@ fn jobs_have_different_segments() {
 fn sleeping_endpoints_have_no_active_core() {
     let dir = directory();
     let links = [0; 3].map(|_| open(dir.path()));
-    let mut nodes = links.each_ref().map(join);
+    let nodes = links.each_ref().map(join);
     for (node, core) in nodes.iter().zip([Some(0), Some(0), Some(7)]) {
         node.set_core(core);
     }
@@ -81,7 +83,7 @@ fn sleeping_endpoints_have_no_active_core() {
 fn the_directory_grows_with_the_endpoints() {
     let dir = directory();
     let links: Vec<ShmLink> = (0..130).map(|_| open(dir.path())).collect();
-    let mut nodes: Vec<NodeSegment> = links.iter().map(join).collect();
+    let nodes: Vec<NodeSegment> = links.iter().map(join).collect();
     let mut indices: Vec<usize> = nodes.iter().map(NodeSegment::index).collect();
     indices.sort_unstable();
     assert_eq!(indices, (0..130).collect::<Vec<_>>());
@@ -152,9 +154,9 @@ fn a_full_directory_has_no_node_segment_but_one_that_exists_is_joined() {
 fn endpoints_that_join_after_the_name_was_removed_have_another_segment() {
     let dir = directory();
     let links = [open(dir.path()), open(dir.path())];
-    let mut first = join(&links[0]);
+    let first = join(&links[0]);
     std::fs::remove_file(first.path()).expect("removed");
-    let mut second = join(&links[1]);
+    let second = join(&links[1]);
     assert_ne!(first.id(), second.id());
     assert_eq!((first.census().endpoints, second.census().endpoints), (1, 1));
     drop(first);

@@ -7,6 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use weir_engine::job::Job;
 use weir_engine::{Engine, OpenError, Operation, Post};
 use weir_link::ADDRESS_BYTES;
 use weir_link::biased_lock::Guard;
@@ -516,7 +517,8 @@ impl EndpointHandle {
             return Err(Error::NO_QUEUE);
         }
         let peers = u32::try_from(vectors[vector].expected).unwrap_or(u32::MAX);
-        let opened = Engine::open(&self.domain.settings, peers, self.domain.mode == Mode::Shared);
+        let job = Job::of_launcher(peers);
+        let opened = Engine::open(&self.domain.settings, job, self.domain.mode == Mode::Shared);
         let mut engine = opened.map_err(|error| {
             // The link has reported a lack of memory, once for the whole job.
             if !matches!(&error, OpenError::Mailbox(reason) if reason.is_no_space()) {
@@ -524,6 +526,11 @@ impl EndpointHandle {
             }
             Error::from(&error)
         })?;
+        if let Some(error) = engine.node_segment_error() {
+            log::info(|| {
+                format!("{error}; this rank relies on the launcher for the number of ranks on this node")
+            });
+        }
         engine.on_stall(log::report);
         for (&key, region) in regions.iter() {
             engine.register_memory(key, region.memory.view(), region.readable, region.writable);

@@ -34,6 +34,10 @@ pub struct Rank {
     pub closed: bool,
     /// Number of peers that it contacted.
     pub peers: u64,
+    /// Ranks of the job on its node; 0: not known.
+    pub ranks_of_node: u32,
+    /// Ranks of the job; 0: not known.
+    pub ranks_of_job: u32,
     /// Its counters.
     #[serde(flatten)]
     pub share: Share,
@@ -68,12 +72,16 @@ impl Job {
                     rank.share.add(&share);
                     rank.closed &= endpoint.closed;
                     rank.peers = rank.peers.max(endpoint.peers);
+                    rank.ranks_of_node = rank.ranks_of_node.max(endpoint.ranks.node);
+                    rank.ranks_of_job = rank.ranks_of_job.max(endpoint.ranks.job);
                 }
                 _ => ranks.push(Rank {
                     rank: endpoint.rank,
                     pid: endpoint.pid,
                     closed: endpoint.closed,
                     peers: endpoint.peers,
+                    ranks_of_node: endpoint.ranks.node,
+                    ranks_of_job: endpoint.ranks.job,
                     share,
                 }),
             }
@@ -164,6 +172,7 @@ fn counters_by_name<S: serde::Serializer>(counters: &Counters, serializer: S) ->
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use weir_engine::job::Ranks;
     use weir_engine::stats::{EndpointReport, Skipped};
 
     pub(crate) fn endpoint(rank: u64, closed: bool, messages: u64, peak: u64) -> EndpointReport {
@@ -183,6 +192,7 @@ pub(crate) mod tests {
             unexpected_messages: 0,
             unexpected_bytes: 0,
             peer_state_bytes: 300,
+            ranks: Ranks { node: 2, job: 2 },
             stalled_peers: 0,
             stalls: vec![],
             held_credits: vec![],
@@ -232,6 +242,10 @@ pub(crate) mod tests {
         let reports = Reports { endpoints: vec![endpoint(0, true, 5, 3)], skipped: vec![] };
         let json = serde_json::to_value(Job::new(&reports)).unwrap();
         assert_eq!(json["ranks"][0]["rank"], 0);
+        assert_eq!(
+            (&json["ranks"][0]["ranks_of_node"], &json["ranks"][0]["ranks_of_job"]),
+            (&2.into(), &2.into())
+        );
         assert_eq!(json["ranks"][0]["counters"]["messages_sent"], 5);
         assert_eq!(json["ranks"][0]["counters"]["eager_packets_sent"], 6);
         assert_eq!(json["total"]["counters"]["stalled_ns"], 1_500_000);

@@ -42,17 +42,49 @@ pub fn render(job: &Job) -> String {
         column.set_padding((1, 0));
     }
     format!(
-        "{}\nunexpected: peak of the rank (all: maximum over the ranks). waited: time in which a message waited for \
+        "{}{}\nunexpected: peak of the rank (all: maximum over the ranks). waited: time in which a message waited for \
          credit, summed\nover peers. bytes: payload of messages. packets: all kinds, credit packets included.",
-        table::text(&table)
+        table::text(&table),
+        nodes(job)
     )
+}
+
+/// A line about the ranks of the nodes, if there is more than one node.
+fn nodes(job: &Job) -> String {
+    let of_nodes = || job.ranks.iter().map(|rank| rank.ranks_of_node).filter(|&ranks| ranks > 0);
+    let in_all = job.ranks.iter().map(|rank| rank.ranks_of_job).max().unwrap_or(0);
+    match (of_nodes().min(), of_nodes().max()) {
+        (Some(least), Some(most)) if least < in_all => {
+            let each = if least == most { count(most.into()) } else { format!("{least} to {most}") };
+            format!("\nranks: {} in the job, {each} on a node.", count(in_all.into()))
+        }
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::endpoint;
     use super::*;
-    use weir_engine::stats::Reports;
+    use weir_engine::job::Ranks;
+    use weir_engine::stats::{EndpointReport, Reports};
+
+    #[test]
+    fn ranks_of_nodes_are_named_if_they_are_not_all_ranks() {
+        let line = |nodes: [u32; 2], job| {
+            let ranks = nodes.map(|node| Ranks { node, job });
+            let endpoints =
+                [0, 1].map(|rank| EndpointReport { ranks: ranks[rank], ..endpoint(rank as u64, true, 1, 1) });
+            nodes_line(&render(&Job::new(&Reports { endpoints: endpoints.into(), skipped: vec![] })))
+        };
+        fn nodes_line(text: &str) -> Option<String> {
+            text.lines().find(|line| line.starts_with("ranks: ")).map(str::to_owned)
+        }
+        assert_eq!(line([2, 2], 2), None);
+        assert_eq!(line([0, 0], 0), None);
+        assert_eq!(line([2, 2], 4).unwrap(), "ranks: 4 in the job, 2 on a node.");
+        assert_eq!(line([1, 3], 4).unwrap(), "ranks: 4 in the job, 1 to 3 on a node.");
+    }
 
     #[test]
     fn the_table_lists_ranks_and_their_sum() {

@@ -41,6 +41,7 @@ use file::{
     COUNTS_OFFSET, DIRECTORY_OFFSET, ENTRIES_PER_PART, FIRST_BYTES, NodeFacts, create, is_unused,
     node_file_name, reserve_entries,
 };
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -293,7 +294,7 @@ pub struct NodeSegment {
     membership: Arc<Membership>,
     /// The process that has joined. A forked child does nothing with its copy.
     pid: u32,
-    /// `changes` at the last census.
+    /// `changes` at the last call of [`NodeSegment::census_beyond`].
     seen_changes: u32,
 }
 
@@ -360,37 +361,40 @@ impl NodeSegment {
         self.membership.index
     }
 
+    /// The endpoints that show themselves, with the numbers of their entries. Some may have died.
+    fn shown(&self) -> impl Iterator<Item = (usize, Member)> {
+        let entries = self.membership.entries().iter().enumerate();
+        entries.filter_map(|(index, entry)| Some((index, entry.read()?)))
+    }
+
     /// The endpoints that run, with the numbers of their entries. Asks the kernel once for each.
     pub fn members(&self) -> Vec<(usize, Member)> {
-        let shown = self.membership.entries().iter().enumerate();
-        let shown = shown.filter_map(|(index, entry)| Some((index, entry.read()?)));
-        shown
-            .filter(|(_, member)| segment::is_open_and_alive(&self.membership.locks, member.endpoint))
-            .collect()
+        let is_running =
+            |member: &Member| segment::is_open_and_alive(&self.membership.locks, member.endpoint);
+        self.shown().filter(|(_, member)| is_running(member)).collect()
     }
 
     /// Counts the endpoints that run.
-    pub fn census(&mut self) -> Census {
-        self.seen_changes = self.membership.counts().changes.0.load(Ordering::Acquire);
+    pub fn census(&self) -> Census {
         let members = self.members();
-        let count = |mut numbers: Vec<u64>| {
-            numbers.sort_unstable();
-            numbers.dedup();
-            numbers.len() as u32
-        };
         Census {
             endpoints: members.len() as u32,
-            processes: count(members.iter().map(|(_, member)| member.process).collect()),
-            active_cores: count(
-                members.iter().filter_map(|(_, member)| member.core.map(u64::from)).collect(),
-            ),
+            processes: different(members.iter().map(|(_, member)| member.process)),
+            active_cores: different(members.iter().filter_map(|(_, member)| member.core)),
         }
     }
 
-    /// The census, if endpoints have joined or left since the last one. Deaths do not count. Costs one load if not.
-    pub fn changed_census(&mut self) -> Option<Census> {
+    /// The census, if endpoints have joined or left since the last call, and may have more than `known` processes. Costs
+    /// one load if none has.
+    pub fn census_beyond(&mut self, known: u32) -> Option<Census> {
         let changes = self.membership.counts().changes.0.load(Ordering::Acquire);
-        (changes != self.seen_changes).then(|| self.census())
+        if changes == self.seen_changes {
+            return None;
+        }
+        self.seen_changes = changes;
+        // Most often the launcher has said how many there are, and nobody need ask the kernel.
+        let shown = different(self.shown().map(|(_, member)| member.process));
+        (shown > known).then(|| self.census())
     }
 
     /// Says on which core this endpoint is active. `None`: it sleeps.
@@ -433,6 +437,10 @@ impl NodeSegment {
             }
         });
     }
+}
+
+fn different<T: Ord>(numbers: impl Iterator<Item = T>) -> u32 {
+    numbers.collect::<BTreeSet<T>>().len() as u32
 }
 
 /// Steps of leaving at which an endpoint can be killed.

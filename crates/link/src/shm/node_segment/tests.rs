@@ -138,10 +138,10 @@ fn join_until(link: &ShmLink, last: JoinStep, end: impl FnOnce()) {
 fn assert_others_work(dir: &Path, step: &str) {
     let begun = Instant::now();
     let links = [open(dir), open(dir)];
-    let mut nodes = links.each_ref().map(|link| NodeSegment::join(link, key()).expect("joined"));
+    let nodes = links.each_ref().map(|link| NodeSegment::join(link, key()).expect("joined"));
     assert!(begun.elapsed() < Duration::from_millis(900), "{step}: the gate is free");
     assert_eq!(nodes[0].id(), nodes[1].id(), "{step}");
-    for node in &mut nodes {
+    for node in &nodes {
         let census = Census { endpoints: 2, processes: 1, active_cores: 0 };
         assert_eq!(node.census(), census, "{step}");
         assert!(node.index() < 2, "{step}: the entry of the dead is used again");
@@ -247,7 +247,7 @@ fn an_endpoint_stopped_behind_the_gate_delays_others_by_a_second_at_most() {
         let begun = Instant::now();
         // The bound holds for opening a mailbox too.
         let link = open(dir.path());
-        let mut node = NodeSegment::join(&link, key()).expect("joined");
+        let node = NodeSegment::join(&link, key()).expect("joined");
         assert!(begun.elapsed() < Duration::from_secs(4), "{last:?}: {:?}", begun.elapsed());
         // SAFETY: our own child.
         unsafe { libc::kill(child, libc::SIGCONT) };

@@ -1,0 +1,214 @@
+//! Node and job: how many ranks there are on this node and in the job, and where the ranks of this node meet.
+//!
+//! What ranks of a node share is divided by the ranks of the node: cores, memory, and the file system of the mailboxes. A
+//! receiver's budget is divided among the ranks of the job, since all of them may send to it.
+//!
+//! The launcher says how many ranks it has started on this node. More may come later, or under another name of the host.
+//! The node segment counts those too, so a count only rises.
+//! ```text
+//! mpiexec -hosts a,b -n 4     both names mean this node: each launcher process starts 2 ranks    node 2, job 4
+//! rank 0 joins                census: 1 process                                                   node 2
+//! rank 3 joins                census: 4 processes, at the next look                               node 4
+//! ```
+
+use crate::launcher::{self, Lookup};
+use weir_link::shm::ShmLink;
+use weir_link::shm::node_segment::{JobKey, NodeSegment, NodeSegmentError};
+
+/// Numbers of ranks. 0: not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ranks {
+    /// Ranks of the job on this node.
+    pub node: u32,
+    /// Ranks of the job.
+    pub job: u32,
+}
+
+/// The job of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    ranks: Ranks,
+    /// `None`: the endpoint has no node segment.
+    key: Option<JobKey>,
+}
+
+impl From<u32> for Job {
+    /// A job of `ranks` ranks (0: not known), all on this node, without a node segment.
+    fn from(ranks: u32) -> Job {
+        Job { ranks: Ranks { node: ranks, job: ranks }, key: None }
+    }
+}
+
+impl Job {
+    /// The job that the launcher of this process has started. The program expects `expected` endpoints (0: not known).
+    pub fn of_launcher(expected: u32) -> Job {
+        Job { ranks: ranks(expected, &launcher::environment), key: launcher::job_key() }
+    }
+
+    /// The same job, in a node segment with this key.
+    pub fn with_key(self, key: JobKey) -> Job {
+        Job { key: Some(key), ..self }
+    }
+
+    /// Its ranks.
+    pub fn ranks(&self) -> Ranks {
+        self.ranks
+    }
+}
+
+fn ranks(expected: u32, lookup: &impl Lookup) -> Ranks {
+    let announced = Some(expected).filter(|&expected| expected > 0);
+    let of_job = launcher::ranks_of_open_mpi_job(lookup).or(announced);
+    let job = of_job.or_else(|| launcher::ranks_of_job(lookup)).unwrap_or(0);
+    // A program that expects fewer endpoints than the launcher has started ranks shares its mailbox among those only.
+    let node = launcher::ranks_of_node(lookup).filter(|&node| job == 0 || node < job).unwrap_or(job);
+    Ranks { node, job }
+}
+
+/// The ranks of an endpoint's job, and its membership in their node segment.
+#[derive(Debug, Default)]
+pub(crate) struct NodeView {
+    pub ranks: Ranks,
+    segment: Option<NodeSegment>,
+    /// The core of the last look.
+    core: Option<u32>,
+}
+
+impl NodeView {
+    /// Ranks that need not meet.
+    pub fn without_segment(ranks: Ranks) -> NodeView {
+        NodeView { ranks, ..NodeView::default() }
+    }
+
+    /// Joins the node segment of `job`, in the directory of the mailbox of `link`. Without one, the launcher's counts
+    /// remain. The second value says why there is none.
+    pub fn join(link: &ShmLink, job: &Job) -> (NodeView, Option<NodeSegmentError>) {
+        let mut view = NodeView::without_segment(job.ranks);
+        let error = match job.key.map(|key| NodeSegment::join(link, key)) {
+            Some(Ok(segment)) => {
+                view.segment = Some(segment);
+                view.look();
+                None
+            }
+            Some(Err(error)) => Some(error),
+            None => None,
+        };
+        (view, error)
+    }
+
+    /// Notes the core, and counts the ranks if some have come or gone. Returns whether there are more than before.
+    pub fn look(&mut self) -> bool {
+        let Some(segment) = &mut self.segment else { return false };
+        self.core = weir_link::cores::current();
+        segment.set_core(self.core);
+        let before = self.ranks;
+        let Some(census) = segment.census_beyond(before.node) else { return false };
+        self.ranks.node = before.node.max(census.processes);
+        self.ranks.job = before.job.max(self.ranks.node);
+        self.ranks != before
+    }
+
+    /// The endpoint falls asleep.
+    pub fn sleeps(&self) {
+        if let Some(segment) = &self.segment {
+            segment.set_core(None);
+        }
+    }
+
+    /// The endpoint is awake again.
+    pub fn wakes(&self) {
+        if let Some(segment) = &self.segment {
+            segment.set_core(self.core);
+        }
+    }
+
+    /// Leaves the node segment. The mailbox must still be open.
+    pub fn leave(&mut self) {
+        self.segment = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Engine;
+    use crate::config::Settings;
+    use std::path::PathBuf;
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn launcher_and_program_together_give_the_ranks() {
+        let given = |expected, variables: &[(&str, &str)]| {
+            let Ranks { node, job } = ranks(expected, &|wanted: &str| {
+                variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
+            });
+            (node, job)
+        };
+        assert_eq!(given(0, &[]), (0, 0));
+        assert_eq!(given(8, &[]), (8, 8), "all ranks are on this node if nobody says otherwise");
+        let hydra = [("MPI_LOCALNRANKS", "2"), ("PMI_SIZE", "6")];
+        assert_eq!(given(6, &hydra), (2, 6));
+        assert_eq!(given(0, &hydra), (2, 6), "a program that announces no number");
+        assert_eq!(given(1, &hydra), (1, 1), "a program that expects fewer endpoints");
+        let open_mpi = [("OMPI_COMM_WORLD_LOCAL_SIZE", "8"), ("OMPI_COMM_WORLD_SIZE", "8")];
+        assert_eq!(given(2, &open_mpi), (8, 8), "Open MPI announces slots");
+    }
+
+    /// Where a process that this test has started opens its endpoint.
+    const DIRECTORY: &str = "TEST_NODE_DIRECTORY";
+
+    fn open(directory: PathBuf, ranks: u32) -> Engine {
+        let settings = Settings { shm_dir: directory, ..Settings::default() };
+        let job = Job::from(ranks).with_key(JobKey::new(&"a job"));
+        Engine::open(&settings, job, false).expect("an endpoint")
+    }
+
+    /// Another rank, in a process that runs this test too.
+    fn start_rank(directory: &std::path::Path) -> Child {
+        Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "job::tests::ranks_that_come_later_are_counted", "--nocapture"])
+            .env(DIRECTORY, directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("a process")
+    }
+
+    #[test]
+    fn ranks_that_come_later_are_counted() {
+        if let Some(directory) = std::env::var_os(DIRECTORY) {
+            let engine = open(directory.into(), 1);
+            let _ = std::io::stdin().read_line(&mut String::new()); // until the other process closes it
+            drop(engine);
+            return;
+        }
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let cores = weir_link::cores::available() as u32;
+        let mut engine = open(directory.path().to_owned(), 1);
+        assert_eq!(engine.ranks(), Ranks { node: 1, job: 1 });
+        assert!(!engine.oversubscribed && engine.core_per_rank);
+
+        let mut others: Vec<Child> = (0..cores).map(|_| start_rank(directory.path())).collect();
+        let end = Instant::now() + Duration::from_secs(60);
+        while engine.ranks().node <= cores {
+            assert!(Instant::now() < end, "{:?} after 60 s", engine.ranks());
+            engine.wait(10_000_000);
+        }
+        assert_eq!(engine.ranks(), Ranks { node: cores + 1, job: cores + 1 });
+        assert!(engine.oversubscribed && !engine.core_per_rank, "more ranks than cores");
+
+        // A rank that opens its endpoint now counts the others at once.
+        let late = open(directory.path().to_owned(), 1);
+        assert_eq!(late.ranks().node, cores + 1, "it is in this process");
+        assert!(late.oversubscribed);
+
+        for other in &mut others {
+            drop(other.stdin.take());
+            assert!(other.wait().expect("its status").success());
+        }
+        drop((engine, late));
+        let left = std::fs::read_dir(directory.path()).expect("a directory").count();
+        assert_eq!(left, 0, "the last endpoint removes the node segment");
+    }
+}
