@@ -87,6 +87,22 @@ impl Cost {
     }
 }
 
+/// Prices of the processor of a NIC, which all ranks of a host share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NicCost {
+    /// Sending one packet.
+    pub packet_send_ps: Picoseconds,
+    /// Receiving one packet.
+    pub packet_receive_ps: Picoseconds,
+    /// Ending a remote get of a rank of this host.
+    pub get_ps: Picoseconds,
+}
+
+impl NicCost {
+    /// All prices are 0.
+    pub const FREE: NicCost = NicCost { packet_send_ps: 0, packet_receive_ps: 0, get_ps: 0 };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -90,6 +90,7 @@ impl Traffic {
                         train: TrainId(rank * trains + number),
                         from: rank,
                         to: (rank + 1 + number * stride) % ranks,
+                        first: 0,
                         packets,
                         payload_bytes: u64::from(packets) * u64::from(packet_bytes),
                         spacing_ps,

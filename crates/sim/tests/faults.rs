@@ -206,8 +206,16 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         planned_quota_slots: quota_slots,
         region,
     };
-    let spec =
-        WorldSpec { ranks, config, quota_slots, start_slots, cost: COST, event_limit: 5_000_000, seed };
+    let spec = WorldSpec {
+        ranks,
+        config,
+        quota_slots,
+        start_slots,
+        cost: COST,
+        nic: None,
+        event_limit: 5_000_000,
+        seed,
+    };
     let repairs = network % 2 == 1; // EXTOLL, InfiniBand
     let mut per_million = |most: u32| if repairs && rng.bool() { rng.u32(..most) } else { 0 };
     let (loss, duplication, reordering) = (per_million(100_000), per_million(100_000), per_million(50_000));

@@ -3,7 +3,7 @@
 use super::markdown::{GENERATED, item, paragraph};
 use weir_sim::network::registry::Nodes;
 use weir_sim::plan::keys::{
-    COSTS, FAULTS, GOAL, KeyInfo, NETWORKS, Presence, SCHEMES, SWEEP, Section, TOP, WORKLOADS,
+    COSTS, FAULTS, GOAL, KeyInfo, NETWORKS, NIC, Presence, SCHEMES, SWEEP, Section, TOP, WORKLOADS,
 };
 
 pub fn page() -> String {
@@ -25,6 +25,7 @@ pub fn page() -> String {
     for (name, meaning) in SCHEMES {
         page += &item(&format!("`{name}`: {meaning}"));
     }
+    page += &part("## NIC processors", &NIC);
     page += &part("## Faults", &FAULTS);
     page += "\n## Workloads\n\n";
     page += &paragraph(

@@ -218,6 +218,7 @@ mod tests {
             start_skew_ns: 0,
             rnr_timer_ns: 0,
             start_slots: 0,
+            nic: None,
             faults: None,
             workload: json!({ "latency": { "message_bytes": bytes } }),
             seed: 1,

@@ -113,6 +113,9 @@ fn columns(records: &[&Record]) -> Vec<Column> {
             }
         }));
     }
+    columns.push(column("NIC", |it| {
+        it.nic.map_or_else(String::new, |nic| serde_json::to_string(&nic).unwrap_or_default())
+    }));
     columns.push(column("faults", |it| {
         it.faults
             .as_ref()

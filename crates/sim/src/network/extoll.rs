@@ -370,15 +370,20 @@ impl Network for Extoll {
         Geometry::EXTOLL
     }
 
+    fn ranks_per_host(&self) -> u32 {
+        self.parameters.ranks_per_node
+    }
+
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Event>) -> Hold {
-        let Injection { train, from, to, packets, spacing_ps, .. } = injection;
+        let Injection { train, from, to, first, packets, spacing_ps, .. } = injection;
         let Parameters { ranks_per_node, nic_packets, .. } = self.parameters;
         let sender = &mut self.senders[from as usize];
         let ready_at = now + spacing_ps; // a packet is there when it has been written
         if sender.waiting.is_empty() {
             self.sends_at[from as usize] = ready_at;
         }
-        sender.waiting.push_back(Waiting { train, to, next: 0, count: packets, ready_at, spacing_ps });
+        let count = first + packets;
+        sender.waiting.push_back(Waiting { train, to, next: first, count, ready_at, spacing_ps });
         sender.packets += packets;
         let done = now + u64::from(packets) * spacing_ps;
         let hold = if sender.packets > nic_packets {

@@ -198,6 +198,10 @@ impl<N: Network> Network for Faulty<N> {
         self.inner.geometry()
     }
 
+    fn ranks_per_host(&self) -> u32 {
+        self.inner.ranks_per_host()
+    }
+
     fn send_from(&self, from: u32) -> Picoseconds {
         self.inner.send_from(from)
     }

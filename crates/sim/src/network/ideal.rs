@@ -84,11 +84,11 @@ impl Network for Ideal {
 
     #[inline]
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<()>) -> Hold {
-        let Injection { train, from, to, packets, payload_bytes, spacing_ps, .. } = injection;
+        let Injection { train, from, to, first, packets, payload_bytes, spacing_ps } = injection;
         self.packets += u64::from(packets);
         let packet_ps = payload_bytes / u64::from(packets) * self.byte_ps;
         let spacing_ps = spacing_ps.max(packet_ps);
-        let part = TrainPart { train, to, first: 0, count: packets, spacing_ps };
+        let part = TrainPart { train, to, first, count: packets, spacing_ps };
         let mut at = now + self.latency_ps + packet_ps;
         if self.byte_ps > 0 {
             at = self.in_order(now, at, u64::from(packets - 1) * spacing_ps, (from, to));
@@ -132,7 +132,7 @@ mod tests {
         let mut outputs = Outputs::default();
         let mut inject = |now, train, to, packets, payload_bytes| {
             let train = TrainId(train);
-            let injection = Injection { train, from: 0, to, packets, payload_bytes, spacing_ps: 1 };
+            let injection = Injection { train, from: 0, to, first: 0, packets, payload_bytes, spacing_ps: 1 };
             ideal.inject(now, injection, &mut outputs);
         };
         inject(0, 0, 1, 2, 200); // packets of 1000 ps each, at 2000 and 3000 ps

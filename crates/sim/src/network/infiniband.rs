@@ -476,13 +476,13 @@ impl InfiniBand {
 
     /// The packets that an adapter fetches for an injection. Returns the host, its source, and the packets.
     fn outgoing(&self, now: Picoseconds, injection: Injection) -> (u32, u32, Outgoing) {
-        let Injection { train, from, to, packets, payload_bytes, spacing_ps } = injection;
+        let Injection { train, from, to, first, packets, payload_bytes, spacing_ps } = injection;
         let bytes = payload_bytes.div_ceil(u64::from(packets)) as u32 + MESSAGE_HEADER_BYTES;
         let outgoing = Outgoing {
             kind: PacketKind::Train { train, rank: to },
             to: self.parameters.node(to),
-            next: 0,
-            count: packets,
+            next: first,
+            count: first + packets,
             packet_bytes: bytes,
             last_bytes: bytes,
             ready_at: now + spacing_ps, // a packet is there when its descriptor has been written
@@ -505,6 +505,10 @@ impl Network for InfiniBand {
 
     fn geometry(&self) -> Geometry {
         GEOMETRY
+    }
+
+    fn ranks_per_host(&self) -> u32 {
+        self.parameters.ranks_per_node
     }
 
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Event>) -> Hold {

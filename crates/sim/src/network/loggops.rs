@@ -79,7 +79,7 @@ impl Network for LogGops {
 
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<()>) -> Hold {
         let Parameters { latency_ps, overhead_ps, gap_ps, gap_byte_ps, .. } = self.parameters;
-        let Injection { train, from, to, payload_bytes, .. } = injection;
+        let Injection { train, from, to, first, payload_bytes, .. } = injection;
         self.messages += 1;
         let bytes_ps = super::bytes_ps(payload_bytes.saturating_sub(1), gap_byte_ps);
         // The processor spent the overhead before now. In the model the message starts with it.
@@ -88,7 +88,7 @@ impl Network for LogGops {
         let inwards = &mut self.inwards[to as usize];
         let arrival = (start + overhead_ps + latency_ps).max(*inwards);
         *inwards = (arrival + gap_ps + bytes_ps).min(TIME_LIMIT);
-        let part = TrainPart { train, to, first: 0, count: 1, spacing_ps: 0 };
+        let part = TrainPart { train, to, first, count: 1, spacing_ps: 0 };
         outputs.push(arrival, Output::Arrived(part));
         Hold::Until(now)
     }

@@ -35,6 +35,8 @@ pub struct Injection {
     pub from: u32,
     /// Receiving rank.
     pub to: u32,
+    /// Index of the first packet within its train. Not 0 if the processor of a NIC separates them.
+    pub first: u32,
     /// Number of packets.
     pub packets: u32,
     /// Payload of all packets. Unit: bytes.
@@ -215,6 +217,11 @@ pub trait Network {
 
     /// Slots and headers of a packet on this network.
     fn geometry(&self) -> Geometry;
+
+    /// Ranks of a host, which share its NIC. Rank `r` is on host `r / ranks_per_host`. 1 where there are no nodes.
+    fn ranks_per_host(&self) -> u32 {
+        1
+    }
 
     /// Earliest time at which rank `from` may begin a send. A processor that wants to send earlier retrieves
     /// packets meanwhile.

@@ -6,7 +6,7 @@
 mod workload;
 
 pub use crate::keys::{KeyInfo, Presence, Section, Value};
-pub use crate::network::registry::{COSTS, NETWORKS};
+pub use crate::network::registry::{COSTS, NETWORKS, NIC};
 pub use workload::{GOAL, WORKLOADS};
 
 impl Section {
@@ -98,6 +98,13 @@ pub const SWEEP: &[KeyInfo] = &[
         "{ match_ns = 100.0 }",
         "as in the network's file",
         "Replaces keys of the file's `[cost]`.",
+    ),
+    KeyInfo::optional(
+        "nic",
+        Value::Words("a table"),
+        "{ packet_send_ns = 1000.0, packet_receive_ns = 1000.0, get_ns = 500.0 }",
+        "NICs have no processor of their own",
+        "Prices of a processor on each NIC; see below.",
     ),
     KeyInfo::required(
         "workload",

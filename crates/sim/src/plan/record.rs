@@ -190,6 +190,7 @@ mod tests {
             start_skew_ns: 0,
             rnr_timer_ns: 0,
             start_slots: 0,
+            nic: None,
             faults: None,
             workload: serde_json::json!({"alltoall": {"message_bytes": 8}}),
             seed: 1,

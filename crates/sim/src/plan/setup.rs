@@ -17,7 +17,7 @@ use super::faults::PlanFaults;
 use super::network::{self, PlanNetwork};
 use super::table::SpannedError;
 use crate::goal::Schedule;
-use crate::network::registry::{Nodes, names_of};
+use crate::network::registry::{NicKeys, Nodes, names_of};
 use crate::workload::Workload;
 use crate::world::WorldSpec;
 use crate::{MAX_BYTES, MAX_NS, MAX_RANKS};
@@ -78,6 +78,9 @@ pub struct Settings {
     pub rnr_timer_ns: u64,
     /// Buffers at the start with the scheme `adaptive`.
     pub start_slots: u32,
+    /// Prices of the processors of NICs; `None`: NICs have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nic: Option<NicKeys>,
     /// Faults of links and ranks; `None`: there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<PlanFaults>,
@@ -172,6 +175,7 @@ struct Keys {
     start_skew_ns: Option<u64>,
     rnr_timer_ns: Option<u64>,
     start_slots: Option<Spanned<u32>>,
+    nic: Option<NicKeys>,
     faults: Option<Spanned<PlanFaults>>,
 }
 
@@ -306,7 +310,8 @@ impl Setup {
             planned_quota_slots: quota_slots,
         };
         let (cost, seed) = (self.network.cost(), self.settings.seed);
-        WorldSpec { ranks, config, quota_slots, start_slots, cost, event_limit: 0, seed }
+        let nic = self.settings.nic.map(|nic| nic.cost());
+        WorldSpec { ranks, config, quota_slots, start_slots, cost, nic, event_limit: 0, seed }
     }
 }
 
@@ -349,6 +354,7 @@ impl Keys {
             start_skew_ns: self.start_skew_ns.unwrap_or(0),
             rnr_timer_ns: self.rnr_timer_ns.unwrap_or(RNR_TIMER_NS),
             start_slots: 0,
+            nic: self.nic,
             faults: None,
             workload,
             seed,

@@ -143,6 +143,28 @@ fn faults_of_a_plan_change_its_worlds() {
 }
 
 #[test]
+fn a_nic_processor_of_a_plan_delays_its_worlds() {
+    let with = |nic: &str| {
+        let plan =
+            read(&PLAN.replacen("ranks = 4, ", &format!("ranks = 4, {nic}"), 1), true).expect("a plan");
+        let record = run::run(&plan.worlds[1]).expect("ends");
+        (record, serde_json::to_string(&plan.worlds[1].settings).expect("text"))
+    };
+    let (whole, settings) = with("");
+    assert!(!settings.contains("nic"), "keys of other worlds stay the same");
+    let (late, settings) = with("nic = { packet_send_ns = 0.5, packet_receive_ns = 2000.0, get_ns = 1.0 }, ");
+    assert!(late.time_ns > 1.5 * whole.time_ns, "{} and {} ns", late.time_ns, whole.time_ns);
+    assert!(settings.contains(r#""nic":{"packet_send_ns":0.5,"packet_receive_ns":2000.0,"get_ns":1.0}"#));
+    let read_again: Settings = serde_json::from_str(&settings).expect("settings");
+    assert_eq!(read_again, late.settings);
+    let negative = "ranks = 8\nnic = { packet_send_ns = -1.0, packet_receive_ns = 0.0, get_ns = 0.0 }\n";
+    let what = refusal("ranks = 8\n", negative);
+    assert!(what.starts_with("9: the time is -1.0 ns; allowed: 0 to 1000000000"), "{what}");
+    let missing = refusal("ranks = 8\n", "ranks = 8\nnic = { packet_send_ns = 1.0 }\n");
+    assert!(missing.starts_with("9: missing field `packet_receive_ns`"), "{missing}");
+}
+
+#[test]
 fn impossible_faults_are_refused() {
     let refused = |faults: &str| refusal("ranks = 8\n", &format!("ranks = 8\nfaults = {{ {faults} }}\n"));
     assert_eq!(refused("loss_per_million = 500_001"), "9: loss_per_million is 500001; allowed: 0 to 500000");

@@ -13,6 +13,7 @@
 
 mod check;
 pub mod faults;
+pub mod host;
 mod lookahead;
 mod mailbox;
 mod peer_numbers;
@@ -27,7 +28,7 @@ use hdrhistogram::Histogram;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
 use weir_proto::{Config, Counters, DataRegion, Endpoint, Geometry, Instant, PeerFault, Scheme, Timer};
 
-use crate::cost::Cost;
+use crate::cost::{Cost, NicCost};
 use crate::network::infiniband;
 use crate::network::{Network, Output, Outputs, Reminder, ScheduledOutput, TrainId, TrainPart};
 use crate::program::{Program, Rank};
@@ -35,6 +36,7 @@ use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::{Picoseconds, TIME_LIMIT};
 use check::Checks;
+use host::Hosts;
 use mailbox::Chunks;
 pub use pool::PoolReading;
 use rank_state::RankState;
@@ -57,6 +59,8 @@ pub struct WorldSpec {
     pub start_slots: u32,
     /// Prices of the processors.
     pub cost: Cost,
+    /// Prices of the processors of NICs; `None`: NICs have none.
+    pub nic: Option<NicCost>,
     /// Number of events after which the world ends with an error; 0: no limit.
     pub event_limit: u64,
     /// The seed of all random draws of the world.
@@ -82,7 +86,16 @@ impl WorldSpec {
             planned_quota_slots: 1,
             region: DataRegion::default(),
         };
-        WorldSpec { ranks, config, quota_slots, start_slots: quota_slots, cost, event_limit: 0, seed: 0 }
+        WorldSpec {
+            ranks,
+            config,
+            quota_slots,
+            start_slots: quota_slots,
+            cost,
+            nic: None,
+            event_limit: 0,
+            seed: 0,
+        }
     }
 
     /// Credits that a sender has before the first grant.
@@ -186,6 +199,14 @@ enum Event<E> {
     Step(u32),
     /// A train leaves.
     Inject(TrainId),
+    /// A rank has written a packet of a train, which its NIC sends.
+    WrittenToNic { train: TrainId, index: u32 },
+    /// The processor of a NIC has sent a packet of a train.
+    LeaveNic { train: TrainId, index: u32 },
+    /// The first packet of the part with this index has reached a NIC.
+    AtNic(u32),
+    /// A remote get has ended at a NIC.
+    GetAtNic { to: u32, number: u32 },
     /// An event of the network.
     Network(E),
     /// The next packet of a train has arrived, in a world that does not track which packet it is.
@@ -216,6 +237,7 @@ pub struct World<N: Network> {
     spec: WorldSpec,
     network: N,
     rank_states: Vec<RankState>,
+    hosts: Hosts,
     trains: Trains,
     /// Packets in the mailboxes.
     chunks: Chunks,
@@ -229,6 +251,8 @@ pub struct World<N: Network> {
     sends_never_wait: bool,
     /// Machines may process packets before their virtual time.
     looks_ahead: bool,
+    /// An arrival of one packet needs neither its index nor a part.
+    has_plain_arrivals: bool,
     /// A sender may give up a living receiver.
     may_give_up: bool,
     /// Only with the scheme `hardware`.
@@ -265,10 +289,12 @@ impl<N: Network> World<N> {
         let sends_never_wait = !network.holds() && !spec.config.scheme.grants();
         let (mut queue, mut outputs) = (Queue::new(), Outputs::default());
         (0..spec.ranks).for_each(|rank| queue.push(0, outputs.draw(), Event::Step(rank)));
+        let hosts = Hosts::new(spec.ranks, network.ranks_per_host(), spec.nic);
         World {
             spec,
             network,
             rank_states,
+            hosts,
             trains: Trains::default(),
             chunks: Chunks::default(),
             parts: Vec::new(),
@@ -276,6 +302,7 @@ impl<N: Network> World<N> {
             deferred: rank_state::DeferredWork::default(),
             sends_never_wait,
             looks_ahead: lookahead::supports_lookahead(&spec.config),
+            has_plain_arrivals: false, // until the world runs
             may_give_up: spec.may_give_up(),
             posted_buffers,
             faults: spec.may_give_up().then(faults::State::default),
@@ -296,6 +323,7 @@ impl<N: Network> World<N> {
     /// # Errors
     /// [`WorldError`].
     pub fn run(mut self) -> Result<Report, WorldError> {
+        self.has_plain_arrivals = self.checks.is_none() && !self.tracks_packets() && !self.hosts.has_nics();
         while let Some((now, sequence, event)) = self.queue.pop() {
             check_time_limit(now)?;
             self.outputs.begin(sequence);
@@ -311,7 +339,12 @@ impl<N: Network> World<N> {
                     (0..count).for_each(|_| self.trains.discard(train));
                 }
                 Event::Inject(train) if self.is_void_attempt(now, train) => {}
+                Event::Inject(train) if self.hosts.has_nics() => self.pass_nic(now, train),
                 Event::Inject(train) => self.inject(now, train),
+                Event::WrittenToNic { train, index } => self.written_to_nic(now, train, index),
+                Event::LeaveNic { train, index } => self.leave_nic(now, train, index),
+                Event::AtNic(index) => self.at_nic(now, index),
+                Event::GetAtNic { to, number } => self.get_at_nic(now, to, number),
                 Event::Network(event) => {
                     self.network.handle(now, event, &mut self.outputs);
                     self.take_outputs();
@@ -320,8 +353,7 @@ impl<N: Network> World<N> {
                     self.arrived(now, TrainPart { train, to, first: 0, count: 1, spacing_ps: 0 });
                 }
                 Event::PartArrived(index) => {
-                    self.free_parts.push(index);
-                    let part = self.parts[index as usize];
+                    let part = self.take_part(index);
                     if !self.attempt_arrived(now, part.train) {
                         self.part_arrived(now, part);
                     }
@@ -504,7 +536,7 @@ impl<N: Network> World<N> {
     /// train before its packets are retrieved, except for external checks.
     #[inline]
     fn tracks_packets(&self) -> bool {
-        self.posted_buffers.is_some() || self.may_lose()
+        self.posted_buffers.is_some() || self.may_lose() || self.hosts.has_machines()
     }
 
     /// Whether ranks may crash or be given up.
@@ -530,6 +562,7 @@ impl<N: Network> World<N> {
             let event = match output {
                 Output::Arrived(part) => self.arrival(part),
                 Output::Released { rank } => Event::Released(rank),
+                Output::GetDone { to, number } if self.hosts.has_nics() => Event::GetAtNic { to, number },
                 Output::GetDone { to, number } => Event::GetDone { to, number },
             };
             self.queue.push(at, sequence, event);
@@ -540,15 +573,27 @@ impl<N: Network> World<N> {
     /// The event of an arrival.
     #[inline]
     fn arrival(&mut self, part: TrainPart) -> Event<N::Event> {
-        if part.count == 1 && self.checks.is_none() && !self.tracks_packets() {
+        if part.count == 1 && self.has_plain_arrivals {
             return Event::Arrived { train: part.train, to: part.to };
         }
+        let index = self.note_part(part);
+        if self.hosts.has_nics() { Event::AtNic(index) } else { Event::PartArrived(index) }
+    }
+
+    /// Stores a part for an event.
+    fn note_part(&mut self, part: TrainPart) -> u32 {
         let index = self.free_parts.pop().unwrap_or_else(|| {
             self.parts.push(part);
             self.parts.len() as u32 - 1
         });
         self.parts[index as usize] = part;
-        Event::PartArrived(index)
+        index
+    }
+
+    /// The part of an event, whose index becomes free.
+    fn take_part(&mut self, index: u32) -> TrainPart {
+        self.free_parts.push(index);
+        self.parts[index as usize]
     }
 
     /// One step of the processor of `rank`.
@@ -654,8 +699,9 @@ impl<N: Network> World<N> {
         self.deferred.attaches = attaches;
         if let Some(train) = already_arrived {
             let to = self.trains.destination(train);
-            let arrival = self.arrival(TrainPart { train, to, first: 0, count: 1, spacing_ps: 0 });
-            self.schedule(now, arrival);
+            // The attempt has passed the NIC.
+            let index = self.note_part(TrainPart { train, to, first: 0, count: 1, spacing_ps: 0 });
+            self.schedule(now, Event::PartArrived(index));
         }
         for (handle, peer) in self.deferred.readings.drain(..) {
             let slots = self.rank_states[peer as usize].slots_of(rank);

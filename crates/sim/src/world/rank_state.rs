@@ -805,6 +805,6 @@ fn drive(machine: &mut Endpoint, at: Picoseconds, event: Event<'_>, actions: &mu
         .expect("a simulated rank has no bounds of its own");
 }
 
-fn instant(at: Picoseconds) -> Instant {
+pub(super) fn instant(at: Picoseconds) -> Instant {
     Instant(at / 1000)
 }

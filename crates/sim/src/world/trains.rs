@@ -276,10 +276,16 @@ impl Trains {
             train: id,
             from: train.from,
             to: train.to,
+            first: 0,
             packets: train.count,
             payload_bytes: train.payload_bytes(),
             spacing_ps: train.spacing_ps,
         }
+    }
+
+    /// A packet of a train. It stays in the train.
+    pub fn packet(&self, id: TrainId, index: u32) -> Packet {
+        self.trains[id.0 as usize].packet(index)
     }
 
     pub fn source(&self, id: TrainId) -> u32 {

@@ -141,6 +141,10 @@ impl Network for EventPerPacket {
         GEOMETRY
     }
 
+    fn ranks_per_host(&self) -> u32 {
+        self.network.ranks_per_host()
+    }
+
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<EagerEvent>) -> Hold {
         let (host, place, outgoing) = self.network.outgoing(now, injection);
         self.network.sources.add(host, place, outgoing);

@@ -17,7 +17,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{AnyKeys, Kind, Nanoseconds, NetworkInfo, NetworkKeys, Shape, TIME, WithNetwork};
-use crate::cost::Cost;
+use crate::cost::{Cost, NicCost};
 use crate::keys::Section;
 
 #[derive(Debug, Deserialize)]
@@ -84,6 +84,33 @@ impl CostKeys {
             get_ps: self.get_ns.0,
             poll_ps: self.poll_ns.0,
             call_jitter_ps: self.call_jitter_ns.0,
+        }
+    }
+}
+
+keys! {
+    /// Keys of the table `nic` of a plan.
+    NicKeys {
+        packet_send_ns: Nanoseconds = TIME, "1000.0", "Sending one packet.";
+        packet_receive_ns: Nanoseconds = TIME, "1000.0", "Receiving one packet.";
+        get_ns: Nanoseconds = TIME, "500.0", "Ending a remote get of a rank of this host.";
+    }
+}
+
+/// Keys of `nic`: prices of the processor of a NIC.
+pub const NIC: Section = Section {
+    name: "nic",
+    about: "The time that the processor of a NIC spends. All ranks of a node share it, and it does one thing after the other.",
+    keys: NicKeys::KEYS,
+};
+
+impl NicKeys {
+    /// The prices.
+    pub fn cost(&self) -> NicCost {
+        NicCost {
+            packet_send_ps: self.packet_send_ns.0,
+            packet_receive_ps: self.packet_receive_ns.0,
+            get_ps: self.get_ns.0,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Declares the keys of a table of a network file: names, types, ranges, meanings.
 
-use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::Picoseconds;
 use crate::keys::Value;
@@ -23,6 +23,12 @@ impl<'de> Deserialize<'de> for Nanoseconds {
             return Err(D::Error::custom(format_args!("the time is {ns:?} ns; allowed: 0 to {LONGEST_NS}")));
         }
         Ok(Nanoseconds((ns * 1000.0).round() as Picoseconds))
+    }
+}
+
+impl Serialize for Nanoseconds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0 as f64 / 1000.0)
     }
 }
 
@@ -60,7 +66,7 @@ macro_rules! keys {
         }
     ) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
         #[serde(deny_unknown_fields)]
         pub struct $name {
             $(#[doc = $meaning] pub $key: $type,)*

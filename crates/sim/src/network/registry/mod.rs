@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use weir_proto::Geometry;
 
 pub use extoll::{ExtollKeys, ExtollWires};
-pub use file::{COSTS, CostKeys, FileError, Model, replace};
+pub use file::{COSTS, CostKeys, FileError, Model, NIC, NicKeys, replace};
 pub use ideal::IdealKeys;
 pub use infiniband::InfinibandKeys;
 pub use keys::{Nanoseconds, TIME};

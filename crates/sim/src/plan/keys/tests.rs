@@ -104,6 +104,15 @@ fn sweep_defaults_are_documented() {
 }
 
 #[test]
+fn keys_of_nic_processors_are_documented() {
+    let unknown = read(&plan(&[("nic", "{ no_such_key = 1 }")])).unwrap_err();
+    assert_same_names(names(NIC.keys), &unknown);
+    let example: Vec<String> = NIC.keys.iter().map(|key| format!("{} = {}", key.name, key.example)).collect();
+    let stated = worlds(&plan(&[("nic", &format!("{{ {} }}", example.join(", ")))]));
+    assert!(stated.iter().all(|setup| setup.settings.nic.is_some()));
+}
+
+#[test]
 fn keys_of_faults_are_documented() {
     let faults = |keys: &str| plan(&[("faults", &format!("{{ {keys} }}"))]);
     let unknown = read(&faults("no_such_key = 1")).unwrap_err();

@@ -1,0 +1,236 @@
+//! Hosts: what the ranks of a node share. Today that is a NIC.
+//!
+//! A network model has adapters of its own: queues, DMA, links. A NIC in addition has a processor if the world states its
+//! prices ([`NicCost`]), as Myrinet's LANai has. Every packet that leaves or enters the host occupies it, and so does the
+//! end of each remote get. It serves one after the other, for all ranks of the host. A NIC without prices and machines takes
+//! no time and costs no event.
+//!
+//! A NIC can run machines ([`NicMachine`]). They work while the processors of the ranks compute.
+//!
+//! ```text
+//! rank 4 --writes a packet, 100 ns--> NIC of host 1 --packet_send_ps--> network
+//! network --> NIC of host 2 --packet_receive_ps, asks its machines--> mailbox of rank 9
+//! ```
+//! The model leaves out the bound of the queue in front of the processor. A NIC never holds a rank for it.
+
+use std::fmt;
+use std::ops::Range;
+
+use weir_proto::{Instant, Packet};
+
+use super::rank_state::instant;
+use super::{Event, World};
+use crate::Picoseconds;
+use crate::cost::NicCost;
+use crate::network::{Hold, Injection, Network, TrainId, TrainPart};
+
+/// A packet that a NIC has received.
+#[derive(Clone, Copy, Debug)]
+pub struct NicArrival {
+    /// When the processor of the NIC has received it.
+    pub at: Instant,
+    /// Sending rank.
+    pub from: u32,
+    /// The rank of this host for which it is.
+    pub to: u32,
+    /// The packet. The simulator carries no payload.
+    pub packet: Packet,
+}
+
+/// A packet that a NIC sends by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NicTransmit {
+    /// The rank that receivers see as its sender. It has sent to each of them before.
+    pub from: u32,
+    /// Receiving ranks, each with the packet that it gets. There is at least one.
+    pub copies: Vec<(u32, Packet)>,
+}
+
+/// A machine that a NIC runs. It is asked about each packet that enters its host, before the mailbox. A rank reaches the
+/// machine of its own host by a packet to a rank of that host.
+pub trait NicMachine {
+    /// Handles a packet. Appends what the NIC then sends. Returns whether the machine keeps the packet, so that the
+    /// rank does not get it.
+    fn arrived(&mut self, arrival: &NicArrival, transmits: &mut Vec<NicTransmit>) -> bool;
+}
+
+/// The NIC of a host.
+#[derive(Default)]
+struct Nic {
+    /// The processor is busy until this time.
+    free_at: Picoseconds,
+    machines: Vec<Box<dyn NicMachine>>,
+}
+
+impl Nic {
+    /// The processor works for `ps`, as soon as it is free. Returns when that is done.
+    fn serve(&mut self, now: Picoseconds, ps: Picoseconds) -> Picoseconds {
+        self.free_at = self.free_at.max(now) + ps;
+        self.free_at
+    }
+}
+
+/// A node, which its ranks share.
+struct Host {
+    ranks: Range<u32>,
+    nic: Nic,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Host { ranks, nic: Nic { free_at, machines } } = self;
+        let count = machines.len();
+        write!(f, "ranks {ranks:?}, NIC free at {free_at} ps, {count} machines")
+    }
+}
+
+/// The hosts of a world.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    ranks: u32,
+    ranks_per_host: u32,
+    cost: NicCost,
+    /// Empty if no NIC has a processor or a machine: a large world need not store hosts that do nothing.
+    hosts: Vec<Host>,
+    has_machines: bool,
+}
+
+impl Hosts {
+    /// The hosts of `ranks` ranks. `cost`: prices of the processors of NICs, if NICs have processors.
+    pub fn new(ranks: u32, ranks_per_host: u32, cost: Option<NicCost>) -> Hosts {
+        let mut hosts = Hosts {
+            ranks,
+            ranks_per_host,
+            cost: cost.unwrap_or(NicCost::FREE),
+            hosts: Vec::new(),
+            has_machines: false,
+        };
+        if cost.is_some() {
+            hosts.add_nics();
+        }
+        hosts
+    }
+
+    fn add_nics(&mut self) {
+        if self.hosts.is_empty() {
+            let starts = (0..self.ranks).step_by(self.ranks_per_host as usize);
+            let end = |start: u32| start.saturating_add(self.ranks_per_host).min(self.ranks);
+            self.hosts = starts.map(|start| Host { ranks: start..end(start), nic: Nic::default() }).collect();
+        }
+    }
+
+    /// Whether packets pass NICs that take time or run machines.
+    #[inline]
+    pub fn has_nics(&self) -> bool {
+        !self.hosts.is_empty()
+    }
+
+    /// Whether NICs may keep packets.
+    pub fn has_machines(&self) -> bool {
+        self.has_machines
+    }
+
+    fn nic(&mut self, rank: u32) -> &mut Nic {
+        let Host { ranks, nic } = &mut self.hosts[(rank / self.ranks_per_host) as usize];
+        debug_assert!(ranks.contains(&rank));
+        nic
+    }
+}
+
+impl<N: Network> World<N> {
+    /// Adds a machine to the NIC of the host of `rank`. The external checks end with it: they do not know packets that a
+    /// NIC keeps or sends.
+    #[must_use]
+    pub fn with_nic_machine(mut self, rank: u32, machine: Box<dyn NicMachine>) -> World<N> {
+        self.hosts.add_nics();
+        self.hosts.has_machines = true;
+        self.hosts.nic(rank).machines.push(machine);
+        self.checked(false)
+    }
+
+    /// A train leaves its rank: the first packet is there when it has been written.
+    pub(super) fn pass_nic(&mut self, now: Picoseconds, train: TrainId) {
+        let Injection { spacing_ps, .. } = self.trains.injection(train);
+        self.schedule(now + spacing_ps, Event::WrittenToNic { train, index: 0 });
+    }
+
+    /// A rank has written a packet of a train. Its NIC sends it when the processor of the NIC has time.
+    pub(super) fn written_to_nic(&mut self, now: Picoseconds, train: TrainId, index: u32) {
+        let Injection { from, packets, spacing_ps, .. } = self.trains.injection(train);
+        let price_ps = self.hosts.cost.packet_send_ps;
+        // Packets that are written at the same time stay together, so that no later train comes between them.
+        let next = if spacing_ps == 0 { packets } else { index + 1 };
+        for index in index..next {
+            let at = self.hosts.nic(from).serve(now, price_ps);
+            self.schedule(at, Event::LeaveNic { train, index });
+        }
+        if next < packets {
+            self.schedule(now + spacing_ps, Event::WrittenToNic { train, index: next });
+        }
+    }
+
+    /// The processor of a NIC has sent a packet.
+    pub(super) fn leave_nic(&mut self, now: Picoseconds, train: TrainId, index: u32) {
+        let Injection { packets, payload_bytes, .. } = self.trains.injection(train);
+        let payload_bytes = payload_bytes.div_ceil(u64::from(packets));
+        let injection = Injection {
+            first: index,
+            packets: 1,
+            payload_bytes,
+            spacing_ps: 0,
+            ..self.trains.injection(train)
+        };
+        let hold = self.network.inject(now, injection, &mut self.outputs);
+        // The rank has handed the packet over. Only back-pressure of the network reaches it.
+        if hold == Hold::UntilReleased {
+            self.rank_states[injection.from as usize].hold(hold);
+        }
+        self.take_outputs();
+    }
+
+    /// Packets have reached a NIC. Its processor receives them, its machines keep them or let them pass.
+    pub(super) fn at_nic(&mut self, now: Picoseconds, index: u32) {
+        let part = self.take_part(index);
+        if part.count > 1 {
+            let rest = TrainPart { first: part.first + 1, count: part.count - 1, ..part };
+            let rest = self.note_part(rest);
+            self.schedule(now + part.spacing_ps, Event::AtNic(rest));
+        }
+        let part = TrainPart { count: 1, spacing_ps: 0, ..part };
+        let price_ps = self.hosts.cost.packet_receive_ps;
+        let done_at = self.hosts.nic(part.to).serve(now, price_ps);
+        if self.hosts.has_machines && self.nic_keeps(done_at, part) {
+            self.drop_packets(now, part);
+        } else {
+            let index = self.note_part(part);
+            self.schedule(done_at, Event::PartArrived(index));
+        }
+    }
+
+    /// Asks the machines of a NIC about a packet, and sends what they want sent. Returns whether one keeps it.
+    fn nic_keeps(&mut self, at: Picoseconds, part: TrainPart) -> bool {
+        let from = self.trains.source(part.train);
+        let packet = self.trains.packet(part.train, part.first);
+        let arrival = NicArrival { at: instant(at), from, to: part.to, packet };
+        let mut transmits = Vec::new();
+        let mut machines = std::mem::take(&mut self.hosts.nic(part.to).machines);
+        let keeps = machines.iter_mut().any(|machine| machine.arrived(&arrival, &mut transmits));
+        self.hosts.nic(part.to).machines = machines;
+        for NicTransmit { from, copies } in transmits {
+            for (to, packet) in copies {
+                let train = self.trains.begin(from, to, &packet, 0, at);
+                let price_ps = self.hosts.cost.packet_send_ps;
+                let leaves_at = self.hosts.nic(part.to).serve(at, price_ps);
+                self.schedule(leaves_at, Event::LeaveNic { train, index: 0 });
+            }
+        }
+        keeps
+    }
+
+    /// The last byte of a remote get has reached a NIC.
+    pub(super) fn get_at_nic(&mut self, now: Picoseconds, to: u32, number: u32) {
+        let price_ps = self.hosts.cost.get_ps;
+        let done_at = self.hosts.nic(to).serve(now, price_ps);
+        self.schedule(done_at, Event::GetDone { to, number });
+    }
+}
