@@ -37,6 +37,10 @@ pub struct Traffic {
 pub struct TrafficReport {
     /// Packets that arrived.
     pub packets: u64,
+    /// Packets that were dropped.
+    pub drops: u64,
+    /// Packets that arrived with a mark.
+    pub marks: u64,
     /// Packets that crossed a wire, summed over all wires.
     pub packet_hops: u64,
     /// Events handled.
@@ -119,6 +123,14 @@ impl Traffic {
             for ScheduledOutput { at, sequence, output } in scheduled.drain(..) {
                 let event = match output {
                     Output::Arrived(TrainPart { to, count, .. }) => Event::Arrived { to, count },
+                    Output::Marked(TrainPart { to, count, .. }) => {
+                        carried.marks += u64::from(count);
+                        Event::Arrived { to, count }
+                    }
+                    Output::Dropped(TrainPart { count, .. }) => {
+                        carried.drops += u64::from(count);
+                        continue;
+                    }
                     Output::Released { rank } => Event::Send(rank),
                     Output::GetDone { .. } => unreachable!("this traffic has no gets"),
                 };

@@ -14,7 +14,7 @@ use weir_proto::flow::hardware::WITHOUT_LIMIT;
 use weir_proto::flow::static_connection::ecm_slots;
 use weir_proto::{AttachPolicy, Config, DataRegion, Geometry, Growth, Scheme};
 use weir_sim::collective::Group;
-use weir_sim::cost::Cost;
+use weir_sim::cost::{Cost, NicCost};
 use weir_sim::network::extoll::{self, Extoll};
 use weir_sim::network::fat_tree::FatTree;
 use weir_sim::network::faulty::{Faulty, LinkFaultError, LinkFaults};
@@ -22,6 +22,7 @@ use weir_sim::network::ideal::{Ideal, WHOLE_MESSAGES};
 use weir_sim::network::infiniband::{self, InfiniBand};
 use weir_sim::network::loggops::{self, LogGops};
 use weir_sim::network::mesh::Mesh;
+use weir_sim::network::switched::{self, Switched};
 use weir_sim::network::{Network, ScheduledOutput};
 use weir_sim::program::{Program, Rank};
 use weir_sim::world::faults::{Crash, FaultError, Faults, Slow};
@@ -213,6 +214,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         start_slots,
         cost: COST,
         nic: None,
+        tolerates_loss: false,
         event_limit: 5_000_000,
         seed,
     };
@@ -237,7 +239,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
     };
     // Back-pressure only with credits. Without credits, full mailboxes can block each other.
     let lanes = ranks * (quota_slots + credit_slots + 1);
-    Drawn {
+    let mut drawn = Drawn {
         spec,
         network,
         mailbox_slots: (scheme.grants() && rng.bool()).then_some(lanes),
@@ -245,7 +247,16 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         links,
         faults,
         script: Rc::new(Script::draw(&mut rng, ranks, may_crash)),
+    };
+    if drawn.network == 0 && rng.bool() {
+        drawn.network = 4;
     }
+    if rng.u8(..3) == 0 {
+        let mut price_ps = || rng.u64(..3 * US);
+        let (packet_send_ps, packet_receive_ps, get_ps) = (price_ps(), price_ps(), price_ps());
+        drawn.spec.nic = Some(NicCost { packet_send_ps, packet_receive_ps, get_ps });
+    }
+    drawn
 }
 
 /// The report, and the number of errors that programs got.
@@ -296,6 +307,16 @@ fn run(drawn: &Drawn, mutant: Option<weir_proto::flow::Mutant>) -> RunResult {
             mailbox_slots: drawn.mailbox_slots,
             get_byte_ps: 1000,
             get_ps: 2000 * NS,
+        })),
+        4 => on!(Switched::new(switched::Parameters {
+            tree: FatTree { arity: 2, levels: 3 },
+            ranks_per_node: 2,
+            packet_header_bytes: 106,
+            link_byte_ps: 800,
+            hop_ps: 500 * NS,
+            ends_ps: 2 * US,
+            queue_packets: 0,
+            mark_packets: drawn.buffers,
         })),
         2 => on!(LogGops::new(loggops::Parameters::DEFAULT, ranks)),
         _ => on!(InfiniBand::new(infiniband::Parameters {
@@ -355,6 +376,7 @@ fn worlds(name: &str, kind: Ranks, default_worlds: u64) -> BTreeMap<&'static str
         }
         for (what, count) in [
             ("repairs", report.repairs),
+            ("marks", report.marks),
             ("stalls", sum(|c| c.stalls)),
             ("NAKs", sum(|c| c.rnr_naks)),
             ("return requests", sum(|c| c.return_requests_sent)),
@@ -384,7 +406,7 @@ const ALWAYS: [&str; 6] =
 fn worlds_without_rank_faults_end() {
     let seen = worlds("worlds_without_rank_faults_end", Ranks::NoFaults, 150);
     assert_seen(&seen, &ALWAYS);
-    assert_seen(&seen, &["repairs"]);
+    assert_seen(&seen, &["repairs", "marks"]);
 }
 
 #[test]

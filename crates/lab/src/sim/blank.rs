@@ -19,6 +19,8 @@ pub fn record(key: Key, settings: Settings, time_ns: f64) -> Record {
         stalls: 0,
         stalled_ns: 0,
         rnr_naks: 0,
+        drops: 0,
+        marks: 0,
         peak_quota_slots: 0,
         latency_p50_ns: 0,
         latency_p99_ns: 0,

@@ -147,12 +147,15 @@ impl<N: Network> Faulty<N> {
         let mut scheduled = outputs.take(before, std::mem::take(&mut self.scheduled));
         for ScheduledOutput { at, sequence, output } in scheduled.drain(..) {
             match output {
-                Output::Arrived(part) => self.arrived(at, sequence, part, outputs),
+                Output::Arrived(part) => self.arrived(at, sequence, part, Output::Arrived, outputs),
+                Output::Marked(part) => self.arrived(at, sequence, part, Output::Marked, outputs),
                 Output::GetDone { .. } => {
                     let late_ps = self.jitter_ps() + self.delay_ps();
                     outputs.push_with_sequence(at + late_ps, sequence, output);
                 }
-                Output::Released { .. } => outputs.push_with_sequence(at, sequence, output),
+                Output::Dropped(_) | Output::Released { .. } => {
+                    outputs.push_with_sequence(at, sequence, output)
+                }
             }
         }
         self.scheduled = scheduled;
@@ -164,6 +167,7 @@ impl<N: Network> Faulty<N> {
         at: Picoseconds,
         sequence: Sequence,
         part: TrainPart,
+        output: fn(TrainPart) -> Output,
         outputs: &mut Outputs<N::Event>,
     ) {
         let TrainPart { train, first, count, spacing_ps, .. } = part;
@@ -177,7 +181,7 @@ impl<N: Network> Faulty<N> {
             let delay_ps = self.delay_ps();
             if delay_ps > 0 {
                 if run.count > 0 {
-                    outputs.push_with_sequence(run_at, sequence, Output::Arrived(run));
+                    outputs.push_with_sequence(run_at, sequence, output(run));
                 }
                 run_at = next_at + delay_ps;
                 next_at = run_at;
@@ -186,7 +190,7 @@ impl<N: Network> Faulty<N> {
             run.count += 1;
             next_at += spacing_ps;
         }
-        outputs.push_with_sequence(run_at, sequence, Output::Arrived(run));
+        outputs.push_with_sequence(run_at, sequence, output(run));
         self.last.insert(pair, next_at - spacing_ps);
     }
 }
@@ -245,6 +249,18 @@ impl<N: Network> Network for Faulty<N> {
 
     fn repairs(&self) -> u64 {
         self.repairs
+    }
+
+    fn may_drop(&self) -> bool {
+        self.inner.may_drop()
+    }
+
+    fn drops(&self) -> u64 {
+        self.inner.drops()
+    }
+
+    fn marks(&self) -> u64 {
+        self.inner.marks()
     }
 
     fn packet_hops(&self) -> u64 {

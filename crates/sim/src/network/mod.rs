@@ -16,6 +16,7 @@ pub mod loggops;
 pub mod mesh;
 mod packet_queue;
 pub mod registry;
+pub mod switched;
 
 use weir_proto::Geometry;
 
@@ -66,6 +67,10 @@ pub struct TrainPart {
 pub enum Output {
     /// The first packet of a part stands in the mailbox.
     Arrived(TrainPart),
+    /// The same, and a queue on the way was long.
+    Marked(TrainPart),
+    /// These packets were dropped, because a queue was full.
+    Dropped(TrainPart),
     /// A sender that was held ([`Hold::UntilReleased`]) may resume.
     Released {
         /// Its rank.
@@ -268,6 +273,21 @@ pub trait Network {
 
     /// Number of retransmitted packets and discarded duplicates.
     fn repairs(&self) -> u64 {
+        0
+    }
+
+    /// Whether it may drop packets ([`Output::Dropped`]).
+    fn may_drop(&self) -> bool {
+        false
+    }
+
+    /// Number of packets that were dropped, because a queue was full.
+    fn drops(&self) -> u64 {
+        0
+    }
+
+    /// Number of packets that were delivered with a mark ([`Output::Marked`]).
+    fn marks(&self) -> u64 {
         0
     }
 

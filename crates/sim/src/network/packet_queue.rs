@@ -18,6 +18,20 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PacketIndex(u32);
 
+impl PacketIndex {
+    /// The place as a number, for small events.
+    #[inline]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The place with this number.
+    #[inline]
+    pub fn of_number(number: u32) -> PacketIndex {
+        PacketIndex(number)
+    }
+}
+
 /// Packets in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketQueue {

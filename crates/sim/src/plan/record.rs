@@ -67,6 +67,12 @@ pub struct Record {
     pub stalled_ns: u64,
     /// Packets that found no buffer (scheme `hardware`).
     pub rnr_naks: u64,
+    /// Packets that full queues dropped.
+    #[serde(default)]
+    pub drops: u64,
+    /// Packets that long queues marked.
+    #[serde(default)]
+    pub marks: u64,
     /// Most buffers of one sender (scheme `adaptive`).
     pub peak_quota_slots: u64,
     /// Median latency of a message. Unit: ns.
@@ -210,6 +216,8 @@ mod tests {
             stalls: 0,
             stalled_ns: 0,
             rnr_naks: 0,
+            drops: 0,
+            marks: 0,
             peak_quota_slots: 0,
             latency_p50_ns: 1,
             latency_p99_ns: 1,

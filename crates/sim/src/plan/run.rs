@@ -169,6 +169,8 @@ fn record(setup: &Setup, report: &Report, checked: bool, wall_s: f64) -> Record 
         stalls: total(|counters| counters.stalls),
         stalled_ns: total(|counters| counters.stalled_ns),
         rnr_naks: total(|counters| counters.rnr_naks),
+        drops: report.drops,
+        marks: report.marks,
         peak_quota_slots: report.counters.iter().map(|counters| counters.peak_quota_slots).max().unwrap_or(0),
         latency_p50_ns: report.latency_ns.value_at_quantile(0.5),
         latency_p99_ns: report.latency_ns.value_at_quantile(0.99),

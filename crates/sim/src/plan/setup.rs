@@ -311,7 +311,17 @@ impl Setup {
         };
         let (cost, seed) = (self.network.cost(), self.settings.seed);
         let nic = self.settings.nic.map(|nic| nic.cost());
-        WorldSpec { ranks, config, quota_slots, start_slots, cost, nic, event_limit: 0, seed }
+        WorldSpec {
+            ranks,
+            config,
+            quota_slots,
+            start_slots,
+            cost,
+            nic,
+            tolerates_loss: false,
+            event_limit: 0,
+            seed,
+        }
     }
 }
 

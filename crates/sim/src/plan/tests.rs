@@ -164,6 +164,40 @@ fn a_nic_processor_of_a_plan_delays_its_worlds() {
     assert!(missing.starts_with("9: missing field `packet_receive_ns`"), "{missing}");
 }
 
+const SWITCHED: &str = r#"
+title = "queues"
+experiment = "T2"
+source = "ours"
+seeds = [1]
+[[sweep]]
+network = { file = "switched", QUEUES }
+ranks = 8
+start_skew_ns = 5000
+scheme = "static"
+slots_per_peer = 4
+workload.alltoall = { algorithm = "linear", message_bytes = 2048, calls = 20 }
+"#;
+
+#[test]
+fn a_plan_states_finite_queues_and_a_dropped_packet_ends_its_world_with_an_error() {
+    let worlds = |queues: &str| read(&SWITCHED.replace("QUEUES", queues), false).expect("a plan").worlds;
+    let record = |queues: &str| run::run(&worlds(queues)[1]).expect("ends");
+    let (whole, marked) = (record("mark_packets = 0"), record("mark_packets = 1"));
+    assert_eq!((whole.drops, whole.marks, marked.drops), (0, 0, 0));
+    assert!(marked.marks > 0 && marked.marks < marked.packets, "{}", marked.marks);
+    assert_eq!(marked.trace, whole.trace, "a mark changes nothing else");
+    // Each of seven senders has at most two data packets and two credit packets under way.
+    let bounded = record("queue_packets = 28");
+    assert_eq!((bounded.trace, bounded.drops), (whole.trace, 0));
+    for world in worlds("queue_packets = 1") {
+        let why = run::run(&world).expect_err("nobody sends again").why;
+        assert!(why.starts_with("a full queue dropped a packet from rank "), "{why}");
+        assert!(why.ends_with("allowed: queue_packets for all that senders have under way, or 0"), "{why}");
+    }
+    let what = read(&SWITCHED.replace("QUEUES", "mark_packets = 4, queue_packets = 4"), false).unwrap_err();
+    assert!(what.contains("mark_packets is 4, and such a queue is full already"), "{what}");
+}
+
 #[test]
 fn impossible_faults_are_refused() {
     let refused = |faults: &str| refusal("ranks = 8\n", &format!("ranks = 8\nfaults = {{ {faults} }}\n"));

@@ -61,6 +61,8 @@ pub struct WorldSpec {
     pub cost: Cost,
     /// Prices of the processors of NICs; `None`: NICs have none.
     pub nic: Option<NicCost>,
+    /// Whether the world continues when a queue drops a packet. Only machines that send packets again can do without it.
+    pub tolerates_loss: bool,
     /// Number of events after which the world ends with an error; 0: no limit.
     pub event_limit: u64,
     /// The seed of all random draws of the world.
@@ -93,6 +95,7 @@ impl WorldSpec {
             start_slots: quota_slots,
             cost,
             nic: None,
+            tolerates_loss: false,
             event_limit: 0,
             seed: 0,
         }
@@ -143,6 +146,10 @@ pub struct Report {
     pub packet_hops: u64,
     /// Link faults that the links have repaired.
     pub repairs: u64,
+    /// Packets that were dropped, because a queue was full.
+    pub drops: u64,
+    /// Packets that were delivered with a mark, because a queue was long.
+    pub marks: u64,
     /// Counters of the machines, by rank.
     pub counters: Vec<Counters>,
     /// Numbers that programs recorded, in order of time.
@@ -177,6 +184,19 @@ pub enum WorldError {
         at_ns: u64,
         /// The violated invariant.
         what: String,
+    },
+    /// A queue was full, and no machine sends the packet again.
+    #[error(
+        "a full queue dropped a packet from rank {from} to rank {to} at {at_ns} ns, and no rank sends it again; allowed: queue_packets \
+         for all that senders have under way, or 0"
+    )]
+    Dropped {
+        /// Time.
+        at_ns: u64,
+        /// Sending rank.
+        from: u32,
+        /// Receiving rank.
+        to: u32,
     },
     /// Virtual time has reached its bound: computations of programs or times of the network are too long.
     #[error("virtual time is {at_s} s; allowed: less than {} s", TIME_LIMIT / 1_000_000_000_000)]
@@ -213,6 +233,8 @@ enum Event<E> {
     Arrived { train: TrainId, to: u32 },
     /// The first packet of the part with this index has arrived.
     PartArrived(u32),
+    /// A packet of a train was dropped.
+    Dropped(TrainId),
     /// The network releases a held rank.
     Released(u32),
     /// A remote get has ended.
@@ -306,7 +328,7 @@ impl<N: Network> World<N> {
             may_give_up: spec.may_give_up(),
             posted_buffers,
             faults: spec.may_give_up().then(faults::State::default),
-            checks: cfg!(debug_assertions).then(|| Checks::new(&spec)),
+            checks: (cfg!(debug_assertions) && !spec.tolerates_loss).then(|| Checks::new(&spec)),
             queue,
             outputs,
             scheduled: Vec::new(),
@@ -357,6 +379,11 @@ impl<N: Network> World<N> {
                     if !self.attempt_arrived(now, part.train) {
                         self.part_arrived(now, part);
                     }
+                }
+                Event::Dropped(train) if self.spec.tolerates_loss => self.trains.discard(train),
+                Event::Dropped(train) => {
+                    let (from, to) = (self.trains.source(train), self.trains.destination(train));
+                    return Err(WorldError::Dropped { at_ns: now / 1000, from, to });
                 }
                 Event::Released(rank) => {
                     let at = self.rank_states[rank as usize].release(now);
@@ -474,6 +501,8 @@ impl<N: Network> World<N> {
             events: self.events,
             packet_hops: self.network.packet_hops(),
             repairs: self.network.repairs(),
+            drops: self.network.drops(),
+            marks: self.network.marks(),
             peak_mailbox_slots: self
                 .rank_states
                 .iter()
@@ -536,7 +565,8 @@ impl<N: Network> World<N> {
     /// train before its packets are retrieved, except for external checks.
     #[inline]
     fn tracks_packets(&self) -> bool {
-        self.posted_buffers.is_some() || self.may_lose() || self.hosts.has_machines()
+        let has_holes = self.hosts.has_machines() || self.network.may_drop();
+        self.posted_buffers.is_some() || self.may_lose() || has_holes
     }
 
     /// Whether ranks may crash or be given up.
@@ -560,7 +590,8 @@ impl<N: Network> World<N> {
         let mut scheduled = self.outputs.take(0, std::mem::take(&mut self.scheduled));
         for ScheduledOutput { at, sequence, output } in scheduled.drain(..) {
             let event = match output {
-                Output::Arrived(part) => self.arrival(part),
+                Output::Arrived(part) | Output::Marked(part) => self.arrival(part),
+                Output::Dropped(part) => Event::Dropped(part.train),
                 Output::Released { rank } => Event::Released(rank),
                 Output::GetDone { to, number } if self.hosts.has_nics() => Event::GetAtNic { to, number },
                 Output::GetDone { to, number } => Event::GetDone { to, number },

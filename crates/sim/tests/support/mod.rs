@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod catalogue;
+pub mod drive;
 pub mod journal;
 pub mod real;
 

@@ -17,6 +17,7 @@ mod file;
 mod ideal;
 mod infiniband;
 mod loggops;
+mod switched;
 
 use std::fmt;
 
@@ -30,6 +31,7 @@ pub use ideal::IdealKeys;
 pub use infiniband::InfinibandKeys;
 pub use keys::{Nanoseconds, TIME};
 pub use loggops::LoggopsKeys;
+pub use switched::SwitchedKeys;
 
 use super::Network;
 use super::mesh::Mesh;
@@ -193,6 +195,7 @@ registry! {
     Ideal: IdealKeys,
     Infiniband: InfinibandKeys,
     Loggops: LoggopsKeys,
+    Switched: SwitchedKeys,
 }
 
 /// The names of the networks that `allows` allows, for messages: `extoll and infiniband`.
