@@ -94,13 +94,15 @@ pub struct NicCost {
     pub packet_send_ps: Picoseconds,
     /// Receiving one packet.
     pub packet_receive_ps: Picoseconds,
+    /// Replacing the header of a packet and sending it again, to another rank.
+    pub copy_send_ps: Picoseconds,
     /// Ending a remote get of a rank of this host.
     pub get_ps: Picoseconds,
 }
 
 impl NicCost {
     /// All prices are 0.
-    pub const FREE: NicCost = NicCost { packet_send_ps: 0, packet_receive_ps: 0, get_ps: 0 };
+    pub const FREE: NicCost = NicCost { packet_send_ps: 0, packet_receive_ps: 0, copy_send_ps: 0, get_ps: 0 };
 }
 
 #[cfg(test)]

@@ -254,7 +254,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
     if rng.u8(..3) == 0 {
         let mut price_ps = || rng.u64(..3 * US);
         let (packet_send_ps, packet_receive_ps, get_ps) = (price_ps(), price_ps(), price_ps());
-        drawn.spec.nic = Some(NicCost { packet_send_ps, packet_receive_ps, get_ps });
+        drawn.spec.nic = Some(NicCost { packet_send_ps, packet_receive_ps, copy_send_ps: 0, get_ps });
     }
     drawn
 }

@@ -46,6 +46,21 @@ pub struct Injection {
     pub spacing_ps: Picoseconds,
 }
 
+/// One packet for several ranks, handed to the network at once.
+#[derive(Clone, Copy, Debug)]
+pub struct CopiesInjection<'a> {
+    /// Sending rank.
+    pub from: u32,
+    /// Payload. Unit: bytes.
+    pub payload_bytes: u64,
+    /// Time until the packet is written, and its first copy can leave.
+    pub write_ps: Picoseconds,
+    /// Time that the NIC needs for the header of each further copy.
+    pub copy_ps: Picoseconds,
+    /// Trains of one packet, one for each receiving rank: each copy has a header of its own.
+    pub copies: &'a [(TrainId, u32)],
+}
+
 /// Packets of a train that arrive one after the other. The packets of a train, and of a pair of ranks, arrive
 /// in the order in which they left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,6 +258,29 @@ pub trait Network {
     /// Injects packets. The first leaves the processor now, the others follow at their spacing. Returns when
     /// the sender's processor is free again.
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Self::Event>) -> Hold;
+
+    /// Injects one packet for several ranks. It is written once; then its copies leave in this order. Returns when the
+    /// sender's processor is free again.
+    ///
+    /// A network without adapters has no time between the copies.
+    fn inject_copies(
+        &mut self,
+        now: Picoseconds,
+        injection: &CopiesInjection<'_>,
+        outputs: &mut Outputs<Self::Event>,
+    ) -> Hold {
+        let &CopiesInjection { from, payload_bytes, write_ps, copy_ps, copies } = injection;
+        let mut spacing_ps = write_ps;
+        let mut hold = Hold::Until(now + write_ps);
+        for &(train, to) in copies {
+            let copy = Injection { train, from, to, first: 0, packets: 1, payload_bytes, spacing_ps };
+            if self.inject(now, copy, outputs) == Hold::UntilReleased {
+                hold = Hold::UntilReleased;
+            }
+            spacing_ps += copy_ps;
+        }
+        hold
+    }
 
     /// Rank `rank` has retrieved a packet from its mailbox.
     fn retrieved(&mut self, _now: Picoseconds, _rank: u32, _outputs: &mut Outputs<Self::Event>) {}

@@ -102,7 +102,7 @@ pub const SWEEP: &[KeyInfo] = &[
     KeyInfo::optional(
         "nic",
         Value::Words("a table"),
-        "{ packet_send_ns = 1000.0, packet_receive_ns = 1000.0, get_ns = 500.0 }",
+        "{ packet_send_ns = 1000.0, packet_receive_ns = 1000.0, copy_send_ns = 300.0, get_ns = 500.0 }",
         "NICs have no processor of their own",
         "Prices of a processor on each NIC; see below.",
     ),

@@ -22,7 +22,7 @@ use super::rank_state::instant;
 use super::{Event, World};
 use crate::Picoseconds;
 use crate::cost::NicCost;
-use crate::network::{Hold, Injection, Network, TrainId, TrainPart};
+use crate::network::{CopiesInjection, Hold, Injection, Network, TrainId, TrainPart};
 
 /// A packet that a NIC has received.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub struct NicArrival {
     pub packet: Packet,
 }
 
-/// A packet that a NIC sends by itself.
+/// A packet that a NIC sends by itself, to one or several ranks: one injection, and a copy for each rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NicTransmit {
     /// The rank that receivers see as its sender. It has sent to each of them before.
@@ -93,6 +93,9 @@ pub(super) struct Hosts {
     /// Empty if no NIC has a processor or a machine: a large world need not store hosts that do nothing.
     hosts: Vec<Host>,
     has_machines: bool,
+    /// Copies that NICs will send. Events name them by index, because events must be small.
+    copies: Vec<Vec<(TrainId, u32)>>,
+    free_copies: Vec<u32>,
 }
 
 impl Hosts {
@@ -104,6 +107,8 @@ impl Hosts {
             cost: cost.unwrap_or(NicCost::FREE),
             hosts: Vec::new(),
             has_machines: false,
+            copies: Vec::new(),
+            free_copies: Vec::new(),
         };
         if cost.is_some() {
             hosts.add_nics();
@@ -217,14 +222,37 @@ impl<N: Network> World<N> {
         let keeps = machines.iter_mut().any(|machine| machine.arrived(&arrival, &mut transmits));
         self.hosts.nic(part.to).machines = machines;
         for NicTransmit { from, copies } in transmits {
-            for (to, packet) in copies {
-                let train = self.trains.begin(from, to, &packet, 0, at);
-                let price_ps = self.hosts.cost.packet_send_ps;
-                let leaves_at = self.hosts.nic(part.to).serve(at, price_ps);
-                self.schedule(leaves_at, Event::LeaveNic { train, index: 0 });
-            }
+            let copies: Vec<_> = copies
+                .iter()
+                .map(|(to, packet)| (self.trains.begin(from, *to, packet, 0, at), *to))
+                .collect();
+            let NicCost { packet_send_ps, copy_send_ps, .. } = self.hosts.cost;
+            let price_ps = packet_send_ps + copy_send_ps * (copies.len() as u64).saturating_sub(1);
+            let leaves_at = self.hosts.nic(part.to).serve(at, price_ps) - price_ps;
+            let index = match self.hosts.free_copies.pop() {
+                Some(index) => index,
+                None => {
+                    self.hosts.copies.push(Vec::new());
+                    self.hosts.copies.len() as u32 - 1
+                }
+            };
+            self.hosts.copies[index as usize] = copies;
+            self.schedule(leaves_at, Event::CopiesLeaveNic(index));
         }
         keeps
+    }
+
+    /// The processor of a NIC begins to send copies of a packet. No rank waits for them, also if the network holds
+    /// their sender back.
+    pub(super) fn copies_leave_nic(&mut self, now: Picoseconds, index: u32) {
+        let copies = std::mem::take(&mut self.hosts.copies[index as usize]);
+        self.hosts.free_copies.push(index);
+        let Some(&(train, _)) = copies.first() else { return };
+        let Injection { from, payload_bytes, .. } = self.trains.injection(train);
+        let NicCost { packet_send_ps: write_ps, copy_send_ps: copy_ps, .. } = self.hosts.cost;
+        let injection = CopiesInjection { from, payload_bytes, write_ps, copy_ps, copies: &copies };
+        self.network.inject_copies(now, &injection, &mut self.outputs);
+        self.take_outputs();
     }
 
     /// The last byte of a remote get has reached a NIC.

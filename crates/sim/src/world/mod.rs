@@ -223,6 +223,8 @@ enum Event<E> {
     WrittenToNic { train: TrainId, index: u32 },
     /// The processor of a NIC has sent a packet of a train.
     LeaveNic { train: TrainId, index: u32 },
+    /// The processor of a NIC begins to send the copies with this index.
+    CopiesLeaveNic(u32),
     /// The first packet of the part with this index has reached a NIC.
     AtNic(u32),
     /// A remote get has ended at a NIC.
@@ -365,6 +367,7 @@ impl<N: Network> World<N> {
                 Event::Inject(train) => self.inject(now, train),
                 Event::WrittenToNic { train, index } => self.written_to_nic(now, train, index),
                 Event::LeaveNic { train, index } => self.leave_nic(now, train, index),
+                Event::CopiesLeaveNic(index) => self.copies_leave_nic(now, index),
                 Event::AtNic(index) => self.at_nic(now, index),
                 Event::GetAtNic { to, number } => self.get_at_nic(now, to, number),
                 Event::Network(event) => {

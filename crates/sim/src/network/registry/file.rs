@@ -93,6 +93,8 @@ keys! {
     NicKeys {
         packet_send_ns: Nanoseconds = TIME, "1000.0", "Sending one packet.";
         packet_receive_ns: Nanoseconds = TIME, "1000.0", "Receiving one packet.";
+        copy_send_ns: Nanoseconds = TIME, "300.0",
+            "Replacing the header of a packet and sending it again, to another rank. Only machines on a NIC do that.";
         get_ns: Nanoseconds = TIME, "500.0", "Ending a remote get of a rank of this host.";
     }
 }
@@ -110,6 +112,7 @@ impl NicKeys {
         NicCost {
             packet_send_ps: self.packet_send_ns.0,
             packet_receive_ps: self.packet_receive_ns.0,
+            copy_send_ps: self.copy_send_ns.0,
             get_ps: self.get_ns.0,
         }
     }
