@@ -9,9 +9,10 @@ use std::time::Instant as Clock;
 
 use weir_link::memory::UserMemory;
 use weir_link::{COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Quota, RemoteCopy};
+use weir_proto::offload::{Offload, Offloaded};
 use weir_proto::{
-    CopyFault, Destination, Driver, Envelope, Event, Geometry, Instant, LinkBusy, MemoryCopy, MessageId,
-    Outcome, Packet, Peer, PeerFault, Request, Source, Space, Timer, TimerQueue, Transfer,
+    CopyFault, Destination, Driver, Envelope, Event, Geometry, Instant, LinkBusy, MachineEvent, MemoryCopy,
+    MessageId, Outcome, Packet, Peer, PeerFault, Request, Source, Space, Timer, TimerQueue, Transfer,
 };
 
 use crate::addresses::AddressTable;
@@ -38,6 +39,8 @@ fn bounce_buffer_number(transfer: Transfer) -> u32 {
 pub(crate) struct Io<L: Link> {
     pub link: L,
     pub operations: Operations,
+    /// The machines beside the endpoint's.
+    pub offload: Offload,
     /// Payload of unexpected messages.
     pub unexpected_buffers: UnexpectedBuffers,
     /// Copies of our messages for receivers without room.
@@ -81,6 +84,7 @@ impl<L: Link> Io<L> {
             geometry: link.properties().geometry,
             link,
             operations: Operations::default(),
+            offload: Offload::default(),
             unexpected_buffers: UnexpectedBuffers::default(),
             bounce_buffers: BounceBuffers::default(),
             read_ahead: ReadAhead::default(),
@@ -150,18 +154,7 @@ impl<L: Link> Io<L> {
     /// Reports the end of a held operation.
     #[inline(never)]
     fn complete_held(&mut self, request: Request, outcome: Outcome) {
-        let outstanding = self.operations.get(request).expect("completed operations are outstanding");
-        let buffer = match &outcome {
-            Outcome::Received { offset, .. } => {
-                outstanding.memory.contiguous_address().map_or(0, |start| start + *offset as usize)
-            }
-            _ => 0,
-        };
-        let Outstanding { post, operation, space, .. } = *outstanding;
-        self.completions.push_back(Completion { post, operation, space, outcome, buffer });
-        if !matches!(outcome, Outcome::Received { last: false, .. }) {
-            self.operations.end(request);
-        }
+        complete_held(&mut self.operations, &mut self.completions, request, outcome);
     }
 
     /// [`Link::transmit`] of a packet whose payload is not in the posted buffer.
@@ -183,6 +176,28 @@ impl<L: Link> Io<L> {
             Source::Region { key, offset } => regions.get(&key).map(|memory| (memory, offset)),
         };
         link.transmit(to, packet, from)
+    }
+}
+
+/// Reports the end of a held operation.
+#[inline(always)]
+pub(crate) fn complete_held(
+    operations: &mut Operations,
+    completions: &mut VecDeque<Completion>,
+    request: Request,
+    outcome: Outcome,
+) {
+    let outstanding = operations.get(request).expect("completed operations are outstanding");
+    let buffer = match &outcome {
+        Outcome::Received { offset, .. } => {
+            outstanding.memory.contiguous_address().map_or(0, |start| start + *offset as usize)
+        }
+        _ => 0,
+    };
+    let Outstanding { post, operation, space, .. } = *outstanding;
+    completions.push_back(Completion { post, operation, space, outcome, buffer });
+    if !matches!(outcome, Outcome::Received { last: false, .. }) {
+        operations.end(request);
     }
 }
 
@@ -342,6 +357,15 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     #[inline(always)]
     fn retire(&mut self) {
         self.io.link.retire();
+    }
+
+    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded) {
+        let arrived = MachineEvent::Arrived { from, number, packet: *packet };
+        self.io.offload(arrived).expect("arrivals are not refused");
+    }
+
+    fn peer_lost(&mut self, peer: Peer, fault: PeerFault) {
+        self.io.offload(MachineEvent::Lost { peer, fault }).expect("losses are not refused");
     }
 
     fn deliver(&mut self, message: MessageId, request: Request, offset: u64, bytes: u64) {

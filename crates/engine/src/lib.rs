@@ -16,14 +16,17 @@ mod bounce_limit;
 mod closing;
 pub mod config;
 mod driver;
+pub mod executor;
 mod expectation;
 pub mod job;
 mod launcher;
+mod machines;
 pub mod node_memory;
 mod observe;
 mod operations;
 pub mod oversubscription;
 mod peer_checks;
+mod posting;
 mod progress;
 mod read_ahead;
 mod read_spin;
@@ -45,6 +48,7 @@ use config::Settings;
 use driver::{EventDriver, Io, POSTED, Posted};
 use expectation::Laps;
 use job::{Job, NodeView, Ranks};
+pub use machines::AtomicArguments;
 use operations::Outstanding;
 use peer_checks::PeerChecks;
 use read_spin::ReadSpin;
@@ -55,8 +59,8 @@ use weir_link::shm::node_segment::NodeSegmentError;
 use weir_link::{Address, Link};
 use weir_proto::{
     Body, Command, Config, Counters, DataRegion, Endpoint, Event, MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED,
-    MessageId, Outcome, Packet, Pattern, PeekThen, Peer, ReceiveCommand, Refusal, RemoteCommand, Request,
-    SendCommand, SendLevel, Space,
+    MessageId, Outcome, Packet, Pattern, PeekThen, Peer, ReceiveCommand, Refusal, Request, SendCommand,
+    SendLevel, Space,
 };
 
 /// Bound: outstanding operations. Beyond it posting returns [`PostError::Again`].
@@ -93,6 +97,8 @@ pub enum Operation {
     Read,
     /// Remote write.
     Write,
+    /// Change of a word of a peer's memory.
+    Atomic,
     /// A peer wrote to our memory with completion data. `post` has no meaning; the outcome says what was received.
     RemoteWrite,
 }
@@ -646,34 +652,16 @@ impl<L: Link> Engine<L> {
     ///
     /// # Errors
     /// [`PostError::Again`].
-    pub fn read(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
-        let RemoteArguments { peer, key, offset, mut memory, .. } = arguments;
-        let read = RemoteCommand { request: POSTED, peer, key, offset, bytes: memory.bytes(), data: None };
-        let (operation, space) = (Operation::Read, Space::Untagged);
-        let posted = Posted { post, operation, space, memory: &mut memory, inject: false };
-        self.post_remote(Command::Read(read), peer, posted)
+    pub fn read(&mut self, post: Post, mut arguments: RemoteArguments) -> Result<(), PostError> {
+        self.post_read(post, &mut arguments)
     }
 
     /// Writes remote memory. Completes when the data is in place there.
     ///
     /// # Errors
     /// [`PostError::Again`].
-    pub fn write(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
-        let RemoteArguments { peer, key, offset, mut memory, data, inject } = arguments;
-        let write = RemoteCommand { request: POSTED, peer, key, offset, bytes: memory.bytes(), data };
-        let (operation, space) = (Operation::Write, Space::Untagged);
-        let posted = Posted { post, operation, space, memory: &mut memory, inject };
-        self.post_remote(Command::Write(write), peer, posted)
-    }
-
-    fn post_remote(&mut self, command: Command, peer: Peer, posted: Posted<'_>) -> Result<(), PostError> {
-        let driver = EventDriver { io: &mut self.io, sink: &mut NullSink, posted: Some(posted) };
-        let handled = self.machine.handle(Event::Posted(command), driver);
-        handled.map_err(|refusal| self.refused(refusal, peer))?;
-        if self.io.has_aftermath {
-            self.after_event();
-        }
-        Ok(())
+    pub fn write(&mut self, post: Post, mut arguments: RemoteArguments) -> Result<(), PostError> {
+        self.post_write(post, &mut arguments)
     }
 
     /// Registers memory under `key`, which must be free. Peers address it by its offset from the start.
@@ -681,11 +669,13 @@ impl<L: Link> Engine<L> {
         let bytes = memory.bytes();
         self.io.regions.insert(key, memory);
         self.post(Command::RegisterMemory { key, bytes, readable, writable });
+        self.expose_words(key, (readable && writable).then_some(bytes));
     }
 
     /// Deregisters the memory of `key`.
     pub fn deregister_memory(&mut self, key: u64) {
         self.post(Command::DeregisterMemory { key });
+        self.expose_words(key, None);
         self.io.regions.remove(&key);
     }
 

@@ -72,6 +72,11 @@ impl Operations {
         self.finish(request, |_| ());
     }
 
+    /// Removes an operation that was refused, and moves its buffer back to `memory`.
+    pub fn give_back(&mut self, request: Request, memory: &mut UserMemory) {
+        *memory = self.table.remove(request.0).expect("it has just begun").memory;
+    }
+
     /// Shows an operation to `last`, and removes it. It must be outstanding.
     #[inline(always)]
     pub fn finish<R>(&mut self, request: Request, last: impl FnOnce(&Outstanding) -> R) -> R {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant as Clock};
 
 use weir_link::sched_yield;
 use weir_link::{Arrival, LaneLease, Link, Polled, Quota};
-use weir_proto::{Command, Event, Peer};
+use weir_proto::{Command, Event, Machine, Peer};
 
 use crate::driver::{EventDriver, Io, connected};
 use crate::waiting::{MAX_GAP_TICKS, Pause};
@@ -454,7 +454,10 @@ impl<L: Link> Engine<L> {
         self.io.bounce_buffers.trim();
         self.watch_stalls();
         let Engine { machine, io, peer_checks, .. } = self;
-        let mut peers = peer_checks.next(|peers| machine.depends_on(|peer| peers.push(peer)));
+        let mut peers = peer_checks.next(|peers| {
+            machine.depends_on(|peer| peers.push(peer));
+            io.offload.depends_on(|peer| peers.push(peer));
+        });
         peers.sort_unstable();
         peers.dedup();
         for peer in peers {

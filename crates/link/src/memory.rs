@@ -2,6 +2,9 @@
 //!
 //! Making a view is `unsafe`, because the caller promises that the memory stays valid. Using a view is then safe.
 
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
 /// One contiguous piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
@@ -153,6 +156,39 @@ impl UserMemory {
         });
     }
 
+    /// Changes the word of `bytes` bytes at `offset` to what `change` makes of it, as one step for all threads and
+    /// processes that use atomic instructions. Returns the old word, in the lower bytes. `change` may be called repeatedly.
+    ///
+    /// `None`: the word has not 4 or 8 bytes, is not aligned to its length, or is not in one piece.
+    ///
+    /// # Panics
+    /// If the range is not inside the buffer.
+    pub fn update_word(&self, offset: u64, bytes: u32, mut change: impl FnMut(u64) -> u64) -> Option<u64> {
+        let mut whole = None;
+        self.for_each_stretch(offset, bytes.into(), |address, length| {
+            if length == bytes as usize && (address as usize).is_multiple_of(length) {
+                whole = Some(address);
+            }
+        });
+        let address = whole?;
+        match bytes {
+            4 => {
+                // SAFETY: aligned, and 4 bytes of one piece, which is readable and writable by the promise behind this
+                // value. Who else uses the word meanwhile uses atomic instructions too: the program promises that when
+                // it lets peers change words of its memory.
+                let word = unsafe { AtomicU32::from_ptr(address.cast()) };
+                let old = word.fetch_update(SeqCst, SeqCst, |old| Some(change(old.into()) as u32));
+                old.ok().map(u64::from)
+            }
+            8 => {
+                // SAFETY: as above, with 8 bytes.
+                let word = unsafe { AtomicU64::from_ptr(address.cast()) };
+                word.fetch_update(SeqCst, SeqCst, |old| Some(change(old))).ok()
+            }
+            _ => None,
+        }
+    }
+
     /// Copies from the buffer at `offset` into `into`.
     #[inline]
     pub fn read(&self, offset: u64, into: &mut [u8]) {
@@ -262,5 +298,47 @@ impl Drop for OwnedMemory {
     fn drop(&mut self) {
         // SAFETY: made by `Box::into_raw` in `new` with the same length, and dropped once.
         drop(unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(self.address, self.bytes)) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_change_only_where_they_are_aligned_and_whole() {
+        let memory = OwnedMemory::new(24);
+        let view = memory.view();
+        let start = view.contiguous_address().expect("one piece");
+        let first = start.next_multiple_of(8) - start;
+        assert_eq!(view.update_word(first as u64, 8, |old| old + (7 << 32) + 5), Some(0));
+        assert_eq!(view.update_word(first as u64, 4, |old| old + 1), Some(5), "its lower half");
+        assert_eq!(view.update_word(first as u64, 8, |old| old), Some((7 << 32) + 6));
+        for (offset, bytes) in [(1, 4), (4, 8), (2, 2)] {
+            assert_eq!(view.update_word((first + offset) as u64, bytes, |_| 0), None, "{bytes} at {offset}");
+        }
+        let two = UserMemory::joined([memory.part(first, 4), memory.part(first + 4, 4)]);
+        assert_eq!(two.update_word(0, 8, |_| 0), None, "two pieces");
+        assert_eq!(two.update_word(4, 4, |old| old), Some(7));
+    }
+
+    #[test]
+    fn no_change_of_a_word_is_lost() {
+        let memory = OwnedMemory::new(16);
+        let view = memory.view();
+        let start = view.contiguous_address().expect("one piece");
+        let offset = (start.next_multiple_of(8) - start) as u64;
+        const CHANGES: u64 = if cfg!(miri) { 20 } else { 10_000 };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let view = view.view();
+                scope.spawn(move || {
+                    for _ in 0..CHANGES {
+                        view.update_word(offset, 8, |old| old + 1);
+                    }
+                });
+            }
+        });
+        assert_eq!(view.update_word(offset, 8, |old| old), Some(2 * CHANGES));
     }
 }

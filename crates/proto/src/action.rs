@@ -3,6 +3,7 @@
 //! An action names payloads by request, transfer, message or region. It does not know addresses or memory.
 
 use crate::event::{MessageId, Peer, PeerFault, Request, Transfer};
+use crate::offload::Offloaded;
 use crate::packet::Packet;
 use crate::time::Instant;
 use crate::timers::Timer;
@@ -73,6 +74,15 @@ pub enum Action {
     /// The machine needs the arrived packet no more: its slots are free. This action comes exactly once after each
     /// `Arrived`, before any packet that returns credits for those slots.
     Retire,
+    /// The packet that has just arrived is one of another machine of this endpoint.
+    PassOn {
+        /// The sender.
+        from: Peer,
+        /// The number of the operation.
+        number: u32,
+        /// The packet.
+        packet: Offloaded,
+    },
     /// Copy the first `bytes` bytes of the unexpected buffer of `message` into the buffer of `request` at `offset`.
     Deliver {
         /// The message.
@@ -109,6 +119,13 @@ pub enum Action {
     DropPeer {
         /// The peer.
         peer: Peer,
+    },
+    /// The other machines of this endpoint end their operations with `peer`.
+    PeerLost {
+        /// The peer.
+        peer: Peer,
+        /// Why it is lost.
+        fault: PeerFault,
     },
     /// A peer has written to our memory and asks to notify the program.
     Notify {

@@ -98,7 +98,7 @@ counters! {
     finished_packets_sent,
     /// Packets sent with requested payload.
     piece_packets_sent,
-    /// Packets sent for remote reads and writes, without the payload of reads.
+    /// Packets sent for remote reads, writes and atomics, without the payload of reads.
     remote_packets_sent,
     /// Packets sent for all other purposes: payload requests, compulsory returns, goodbye, detach.
     control_packets_sent,
@@ -141,7 +141,8 @@ impl Counters {
             | Body::Read { .. }
             | Body::Locate { .. }
             | Body::Located { .. }
-            | Body::Written { .. } => &mut self.remote_packets_sent,
+            | Body::Written { .. }
+            | Body::Offloaded(_) => &mut self.remote_packets_sent,
             Body::Fetch { .. }
             | Body::Goodbye
             | Body::Detach

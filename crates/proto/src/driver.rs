@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 
 use crate::action::{Action, Destination, Envelope, MemoryCopy, Outcome, Source};
 use crate::event::{MessageId, Peer, PeerFault, Request, Transfer};
+use crate::offload::Offloaded;
 use crate::packet::Packet;
 use crate::time::Instant;
 use crate::timers::Timer;
@@ -103,6 +104,11 @@ pub trait Driver {
     /// Copy the first `bytes` payload bytes of the packet that has just arrived.
     fn place(&mut self, to: Destination, bytes: u64);
 
+    /// The packet that has just arrived is one of another machine of this endpoint: `packet` of the operation `number`. The
+    /// machine handles it now, as [`crate::MachineEvent::Arrived`]. The driver reports what it sends as
+    /// [`crate::Event::Outgoing`].
+    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded);
+
     /// The endpoint needs the arrived packet no more: its slots are free. This call comes exactly once after each
     /// `Arrived`, before any packet that returns credits for those slots.
     fn retire(&mut self);
@@ -147,6 +153,10 @@ pub trait Driver {
     /// `peer` is lost: read and write its lanes no more. Do not report pending copies with it, because their names may be
     /// in use again by then.
     fn drop_peer(&mut self, peer: Peer);
+
+    /// The other machines of this endpoint end their operations with `peer` ([`crate::MachineEvent::Lost`]). This call comes
+    /// when the peer is lost, and for each packet that a machine sends to it later.
+    fn peer_lost(&mut self, peer: Peer, fault: PeerFault);
 
     /// `from` has written `bytes` bytes to our memory and asks to notify the program, with its completion data.
     fn notify(&mut self, from: Peer, data: u64, bytes: u64);
@@ -211,6 +221,7 @@ impl<D: Driver + ?Sized> Driver for &mut D {
         cancel_timer(timer: Timer);
         allocate_unexpected(message: MessageId, bytes: u64);
         place(to: Destination, bytes: u64);
+        pass_on(from: Peer, number: u32, packet: &Offloaded);
         retire();
         defers_credits(peer: Peer) -> bool;
         deliver(message: MessageId, request: Request, offset: u64, bytes: u64);
@@ -220,6 +231,7 @@ impl<D: Driver + ?Sized> Driver for &mut D {
         copy(copy: MemoryCopy);
         messages_lost(peer: Peer, count: u32, fault: PeerFault);
         drop_peer(peer: Peer);
+        peer_lost(peer: Peer, fault: PeerFault);
         notify(from: Peer, data: u64, bytes: u64);
         complete(request: Request, outcome: Outcome);
         complete_posted(request: Request, outcome: Outcome);
@@ -328,6 +340,10 @@ impl Driver for Recorder<'_> {
         self.actions.push(Action::Place { to, bytes });
     }
 
+    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded) {
+        self.actions.push(Action::PassOn { from, number, packet: *packet });
+    }
+
     fn retire(&mut self) {
         self.actions.push(Action::Retire);
     }
@@ -354,6 +370,10 @@ impl Driver for Recorder<'_> {
 
     fn drop_peer(&mut self, peer: Peer) {
         self.actions.push(Action::DropPeer { peer });
+    }
+
+    fn peer_lost(&mut self, peer: Peer, fault: PeerFault) {
+        self.actions.push(Action::PeerLost { peer, fault });
     }
 
     fn notify(&mut self, from: Peer, data: u64, bytes: u64) {

@@ -2,6 +2,7 @@
 //!
 //! The types here are also the commands of the program. They do not know libfabric structures or addresses.
 
+use crate::offload::Offloaded;
 use crate::packet::{Geometry, Packet, Space};
 use crate::timers::Timer;
 
@@ -124,8 +125,21 @@ pub enum Event<'packet> {
     /// The time of a timer has passed ([`crate::Driver::set_timer`]). It is set no more. A late report delays only the
     /// messages that wait for it.
     TimerExpired(Timer),
+    /// Another machine of this endpoint sends a packet ([`crate::MachineDriver::send`]).
+    Outgoing(Outgoing),
     /// Nothing has happened for a while: coalesced acknowledgements may leave.
     Idle,
+}
+
+/// A packet that another machine sends over the paths of the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outgoing {
+    /// The destination.
+    pub to: Peer,
+    /// The number of the operation.
+    pub number: u32,
+    /// The packet.
+    pub packet: Offloaded,
 }
 
 /// Why a copy between processes failed.

@@ -2,7 +2,8 @@
 //!
 //! [`Endpoint`] is the machine. It takes one [`Event`] and calls the [`Driver`] that it is generic over: the engine, the
 //! simulator or a test. The machine names payloads and does not carry them. It knows that bytes 0..2048 of request 7 go
-//! to peer 3. It does not know what these bytes are or where they lie in memory.
+//! to peer 3. It does not know what these bytes are or where they lie in memory. Offloaded operations are machines beside
+//! it ([`Machine`], [`offload`]).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -15,8 +16,10 @@ mod driver;
 mod endpoint;
 mod event;
 pub mod flow;
+mod machine;
 pub mod mailbox;
 mod message;
+pub mod offload;
 mod packet;
 pub mod table;
 mod time;
@@ -36,9 +39,10 @@ pub use endpoint::budget::{unexpected_block_bytes, unexpected_cost_bytes};
 pub use endpoint::canonical;
 pub use endpoint::{Endpoint, PairView, Refusal, Scratch, Undelivered};
 pub use event::{
-    Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
-    Request, SendCommand, SendLevel, Transfer,
+    Command, CopyFault, Event, MessageId, Outgoing, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand,
+    RemoteCommand, Request, SendCommand, SendLevel, Transfer,
 };
+pub use machine::{Machine, MachineDriver, MachineEvent};
 pub use packet::{Body, Geometry, Marks, Packet, Space};
 pub use time::Instant;
 pub use timers::{Purpose, Timer, TimerQueue};

@@ -1,6 +1,7 @@
 //! A packet as a value. Every link carries these fields; this file does not know their bytes on a link.
 
 use crate::event::Transfer;
+use crate::offload::Offloaded;
 use crate::wire;
 
 /// The two matching spaces of libfabric: messages with tags and without.
@@ -25,7 +26,7 @@ pub struct Packet {
     /// Slots that the sender of this packet has spent in its lane lease at the destination, and those that it still
     /// wants, modulo 2^32. 0: its scheme does not state its demand.
     pub wanted_total: u32,
-    /// Message number of the pair, modulo 2^32. 0 in packets that belong to no message.
+    /// Message number of the pair, modulo 2^32. In packets of other machines: number of the operation. 0 in all others.
     pub number: u32,
     /// Payload bytes in this packet.
     pub payload_bytes: u32,
@@ -182,6 +183,8 @@ pub enum Body {
         /// Unit: bytes.
         bytes: u64,
     },
+    /// A packet of another machine than the endpoint.
+    Offloaded(Offloaded),
 }
 
 impl Packet {

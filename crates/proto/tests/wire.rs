@@ -1,7 +1,9 @@
 //! The wire format: packets survive encoding, and arbitrary bytes give a packet or a typed error.
 
 use proptest::prelude::*;
-use weir_proto::wire::layout::{BODY_BYTES, COMMON_BYTES, Common, Field, Kind};
+use weir_proto::offload::atomics::AtomicPacket;
+use weir_proto::offload::{Offloaded, WordOperation, WordType, WordUpdate};
+use weir_proto::wire::layout::{BODY_BYTES, COMMON_BYTES, Common, Field, KNOWN_KINDS, Kind};
 use weir_proto::wire::{self, EXTENSION_BYTES, LinkExtension, PacketError, SLOT_BYTES};
 use weir_proto::{Body, Marks, Packet, Space, Transfer};
 use zerocopy::IntoBytes;
@@ -70,7 +72,30 @@ fn body() -> impl Strategy<Value = Body> {
         Just(Body::ReturnRequest),
         any::<u32>().prop_map(|credits| Body::ReturnResponse { credits }),
         (any::<u64>(), any::<u64>()).prop_map(|(data, bytes)| Body::Written { data, bytes }),
+        (any::<u64>(), any::<u64>(), update()).prop_map(|(key, offset, update)| {
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Request { key, offset, update }))
+        }),
+        (any::<u64>(), any::<bool>()).prop_map(|(old, refused)| {
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old, refused }))
+        }),
     ]
+}
+
+fn update() -> impl Strategy<Value = WordUpdate> {
+    let operation = proptest::sample::select(WordOperation::ALL.to_vec());
+    let word_type = proptest::sample::select(WordType::ALL.to_vec());
+    (operation, word_type, any::<u64>(), any::<u64>())
+        .prop_map(|(operation, word_type, operand, compare)| WordUpdate {
+            operation,
+            word_type,
+            operand,
+            compare,
+        })
+        .prop_filter("floats have no bitwise operations", WordUpdate::is_valid)
+}
+
+fn kind_of(header: &[u8]) -> Kind {
+    Kind::of_number(header[5]).expect("a known kind")
 }
 
 /// Any packet that a machine can send on a link with [`MAX_PAYLOAD_BYTES`].
@@ -103,7 +128,7 @@ fn carries_payload(body: &Body) -> bool {
 /// The header of `packet` with its payload, as the bytes of a link whose packets are as long as they need to be.
 fn whole(packet: &Packet) -> Vec<u8> {
     let mut bytes = wire::encode(packet).to_vec();
-    let header_bytes = Kind::ALL[usize::from(bytes[5]) - 1].header_bytes(has_transfer(&packet.body));
+    let header_bytes = kind_of(&bytes).header_bytes(has_transfer(&packet.body));
     bytes.truncate(header_bytes);
     bytes.resize(header_bytes + packet.payload_bytes as usize, 0xee);
     bytes
@@ -136,7 +161,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_decode_or_are_rejected(
         mut slot in any::<[u8; SLOT_BYTES]>(),
-        kind in 0u8..20,
+        kind in 0u8..36,
         plausible in any::<bool>(),
     ) {
         (slot[4], slot[5]) = (wire::VERSION, kind);
@@ -201,7 +226,7 @@ proptest! {
 /// The bytes of a slot that the reader of `packet` looks at, without the word of the link.
 fn used_bytes(packet: &Packet) -> Vec<usize> {
     let slot = wire::encode(packet);
-    let kind = Kind::ALL[usize::from(slot[5]) - 1];
+    let kind = kind_of(&slot);
     let has_data = match packet.body {
         Body::Eager { data, .. } | Body::Rendezvous { data, .. } => data.is_some(),
         Body::Write { left, data, .. } => left > 0 || data.is_some(),
@@ -339,6 +364,27 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
         (Body::ReturnRequest, 0, "020e8000", ""),
         (Body::ReturnResponse { credits: 0x51525354 }, 0, "020f8000", "54535251"),
         (Body::Detach, 0, "02108000", ""),
+        (
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Request {
+                key: KEY,
+                offset: OFFSET,
+                update: WordUpdate {
+                    operation: WordOperation::CompareSwap,
+                    word_type: WordType::I64,
+                    operand: DATA,
+                    compare: TAG,
+                },
+            })),
+            0,
+            "02208000",
+            "d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1c8c7c6c5c4c3c2c1b8b7b6b5b4b3b2b10203",
+        ),
+        (
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old: DATA, refused: true })),
+            0,
+            "02219000",
+            "c8c7c6c5c4c3c2c1",
+        ),
     ];
     let mut kinds: Vec<u8> = Vec::new();
     for (body, payload_bytes, start, fields) in cases {
@@ -359,7 +405,8 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
         kinds.push(slot[5]);
     }
     kinds.dedup();
-    assert_eq!(kinds, Vec::from_iter(1..=Kind::ALL.len() as u8), "every kind");
+    assert_eq!(kinds, Vec::from_iter(Kind::ALL.iter().map(|kind| *kind as u8)), "every kind");
+    assert_eq!((1..=16).chain([32, 33]).collect::<Vec<u8>>(), kinds, "{KNOWN_KINDS}");
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -388,9 +435,9 @@ fn malformed_headers_are_rejected() {
     let mut slot = [0; SLOT_BYTES];
     assert_eq!(message(&slot), Err("packet version 0, allowed is 2".into()));
     slot[4] = wire::VERSION;
-    for kind in [0, 17, 255] {
+    for kind in [0, 17, 31, 34, 255] {
         slot[5] = kind;
-        assert_eq!(message(&slot), Err(format!("packet kind {kind}, known are 1 to 16")));
+        assert_eq!(message(&slot), Err(format!("packet kind {kind}, known are 1 to 16, 32 and 33")));
     }
     slot[5] = Kind::More as u8;
     slot[6] = 1;
@@ -413,6 +460,19 @@ fn malformed_headers_are_rejected() {
     assert!(message(&slot).is_ok());
     slot[6] = 2; // completion data in a packet that is not the last
     assert_eq!(message(&slot), Err("packet flags 0x0002, allowed are 0x00c8".into()));
+    (slot[5], slot[6]) = (Kind::Atomic as u8, 0);
+    let word = |operation, word_type| {
+        let mut slot = slot;
+        (slot[60], slot[61]) = (operation, word_type);
+        message(&slot).map(|_| ())
+    };
+    assert_eq!([word(8, 3), word(5, 5)], [Ok(()), Ok(())]);
+    for (operation, word_type) in [(9, 0), (0, 6), (6, 4), (8, 5)] {
+        let allowed = "allowed are operations 0 to 8 on types 0 to 5, and 6 to 8 on 0 to 3";
+        let error = format!("word operation {operation} on type {word_type}, {allowed}");
+        assert_eq!(word(operation, word_type), Err(error));
+    }
+    slot[5] = Kind::Write as u8;
     assert_eq!(
         wire::decode_bytes(&slot[..27], 100).map_err(|error| error.to_string()),
         Err("a packet of 27 bytes, needed are 28".into())

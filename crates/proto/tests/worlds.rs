@@ -3,6 +3,8 @@
 //! `WEIR_SEED=7f3a cargo test -p weir-proto --test worlds` repeats one world. `WEIR_WORLDS=100000` runs more worlds and
 //! reports progress.
 
+#[path = "worlds/atomics.rs"]
+mod atomics;
 mod world;
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use super::markdown::{GENERATED, escape, item, paragraph};
 use weir_proto::Geometry;
-use weir_proto::wire::layout::{COMMON_BYTES, Common, FLAGS, Field, Kind};
+use weir_proto::wire::layout::{COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind};
 use weir_proto::wire::{
     EAGER_HEADER_BYTES, EXTENSION_BYTES, LinkExtension, MORE_HEADER_BYTES, REMOTE_HEADER_BYTES, TAG_BYTES,
     VERSION,
@@ -143,10 +143,13 @@ fn errors() -> String {
     let mut part = String::from("\n## Errors\n\n");
     let conditions = [
         format!("version: byte 4 is not {VERSION}."),
-        format!("kind: byte 5 is not 1 to {}.", Kind::ALL.len()),
+        format!("kind: byte 5 is none of {KNOWN_KINDS}."),
         String::from("flags: the kind does not have the flag, or a `write` with `has data` is not the last."),
         String::from("payload: more than the link allows, or payload in a kind that has none."),
         String::from("length: an `eager` packet has more payload than its message is long."),
+        String::from(
+            "word: an `atomic` has an unknown operation or type, or a bitwise operation on a float.",
+        ),
         String::from("nothing left: a `write` without `last` says that 0 bytes follow."),
         String::from("truncated: a packet of a datagram ends before its payload does."),
     ];

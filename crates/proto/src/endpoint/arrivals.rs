@@ -89,6 +89,10 @@ impl Endpoint {
                 let pending = self.paths.peer(from).pending.as_deref_mut();
                 pending.is_some_and(|pending| pending.compulsory.answered())
             }
+            Body::Offloaded(ref offloaded) => {
+                driver.pass_on(from, packet.number, offloaded);
+                true
+            }
             Body::Written { data, bytes } => {
                 driver.notify(from, data, bytes);
                 true

@@ -73,6 +73,7 @@ impl BacklogEntry {
                 self.complete.is_none() && acknowledge.is_none() && !self.is_bounced()
             }
             EntryKind::Control(Body::Finished { .. }) => true,
+            EntryKind::Control(Body::Offloaded(packet)) => packet.is_answer(),
             // These belong to an incomplete operation of ours or to a bounce buffer, or are not needed after closing.
             EntryKind::Control(_) | EntryKind::Pieces { .. } | EntryKind::Write { .. } => false,
         }
@@ -92,6 +93,7 @@ impl BacklogEntry {
         match self.kind {
             EntryKind::Pieces { .. } => matches!(self.payload, Source::Region { .. }),
             EntryKind::Control(Body::Located { .. } | Body::Finished { .. }) => true,
+            EntryKind::Control(Body::Offloaded(packet)) => packet.is_answer(),
             _ => false,
         }
     }

@@ -55,6 +55,7 @@ impl Endpoint {
             driver.messages_lost(peer, undelivered, fault);
         }
         driver.drop_peer(peer);
+        driver.peer_lost(peer, fault);
         paths.unreserve(peer, payloads, driver);
 
         let lost = Outcome::Lost { peer: Some(peer), fault };

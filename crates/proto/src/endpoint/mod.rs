@@ -35,6 +35,7 @@ mod matching;
 mod multi_receive;
 #[cfg(feature = "explore")]
 mod origin;
+mod outgoing;
 mod path;
 mod paths;
 mod payloads;
@@ -107,6 +108,7 @@ impl Endpoint {
             Event::LinkReady { peer } => paths.link_ready(peer, payloads, driver),
             Event::Lost { peer, fault } => self.lose(peer, fault, driver),
             Event::TimerExpired(Timer { peer, purpose: Purpose::Rnr }) => paths.retry(peer, driver),
+            Event::Outgoing(outgoing) => self.send_outgoing(outgoing, driver),
             Event::Idle => paths.flush_acks(payloads, driver),
         }
         self.paths.send_return_requests(&mut self.payloads, driver);

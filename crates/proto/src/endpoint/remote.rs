@@ -18,6 +18,7 @@ use crate::action::{Destination, Direction, MemoryCopy, Outcome, Source};
 use crate::config::MAX_REMOTE_OPERATIONS;
 use crate::driver::Driver;
 use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Transfer};
+use crate::offload::atomics::MAX_ATOMICS;
 use crate::packet::Body;
 use crate::transfer::{PayloadPath, SendStage, State};
 
@@ -64,11 +65,11 @@ impl Endpoint {
         self.paths.check_bounds(peer, bytes, driver)
     }
 
-    /// Queues the answer to a remote read or write of `to`. Returns whether `to` keeps the bound.
-    fn answer<D: Driver>(&mut self, to: Peer, entry: BacklogEntry, driver: &mut D) -> bool {
+    /// Queues the answer to a remote read, write or atomic of `to`. Returns whether `to` keeps the bound.
+    pub(super) fn answer<D: Driver>(&mut self, to: Peer, entry: BacklogEntry, driver: &mut D) -> bool {
         let pending = self.paths.peer(to).pending.as_deref();
         let waiting = pending.map_or(0, |pending| pending.backlog.answers());
-        if waiting >= MAX_REMOTE_OPERATIONS {
+        if waiting >= MAX_REMOTE_OPERATIONS + MAX_ATOMICS {
             return false;
         }
         self.paths.submit(to, entry, &mut self.payloads, driver);

@@ -15,6 +15,7 @@ use crate::event::{
     MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
     SendLevel, Transfer,
 };
+use crate::offload::atomics::MAX_ATOMICS;
 use crate::packet::{Body, Geometry, Packet, Space};
 use crate::time::Instant;
 use crate::timers::TimerQueue;
@@ -29,6 +30,7 @@ struct Bench {
 }
 
 mod geometry;
+mod machines;
 mod schemes;
 
 const PEER: Peer = Peer(1);
@@ -97,6 +99,7 @@ fn short(action: &Action) -> String {
                 Body::Locate { .. } => "locate",
                 Body::Located { .. } => "located",
                 Body::Written { .. } => "written",
+                Body::Offloaded(_) => "offloaded",
                 Body::Goodbye => "goodbye",
                 Body::ReturnRequest => "return request",
                 Body::Detach => return "detach".into(),
@@ -140,6 +143,8 @@ fn short(action: &Action) -> String {
         Action::Copy(MemoryCopy { bytes, .. }) => format!("copy {bytes}"),
         Action::DropPeer { .. } => "drop peer".into(),
         Action::Notify { data, bytes, .. } => format!("notify {data} {bytes}"),
+        Action::PassOn { number, .. } => format!("pass on {number}"),
+        Action::PeerLost { .. } => "peer lost".into(),
     }
 }
 
@@ -169,7 +174,9 @@ impl Bench {
                 _ => {}
             }
         }
-        actions.iter().map(short).collect()
+        // The other machines hear of each loss.
+        let is_loss = |action: &&Action| matches!(action, Action::PeerLost { .. });
+        actions.iter().filter(|action| !is_loss(action)).map(short).collect()
     }
 
     /// Reports the timers that have expired.
@@ -632,7 +639,7 @@ fn a_reader_beyond_the_bound_is_malformed() {
     let locate =
         |transfer| Body::Locate { transfer: Transfer(transfer), key: 5, offset: 0, length: 8, write: true };
     let unknown = |transfer| Body::Read { transfer: Transfer(transfer), key: 6, offset: 0, length: 8 };
-    for transfer in 0..MAX_REMOTE_OPERATIONS {
+    for transfer in 0..MAX_REMOTE_OPERATIONS + MAX_ATOMICS {
         let body = [read(transfer), locate(transfer), unknown(transfer)][transfer as usize % 3];
         assert!(!target.arrive(body, 0).contains(&"drop peer".into()), "{transfer}");
     }

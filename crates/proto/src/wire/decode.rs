@@ -8,6 +8,8 @@ use super::layout::{
 };
 use super::{PacketError, SLOT_BYTES, Slot, VERSION};
 use crate::event::Transfer;
+use crate::offload::atomics::AtomicPacket;
+use crate::offload::{Offloaded, WordOperation, WordType, WordUpdate};
 use crate::packet::{Body, Marks, Packet, Space};
 use zerocopy::{TryFromBytes, transmute_ref};
 
@@ -85,8 +87,7 @@ fn check(common: &Common) -> Result<(Kind, u16), PacketError> {
     if common.version != VERSION {
         return Err(PacketError::Version { have: common.version });
     }
-    let kind =
-        Kind::try_read_from_bytes(&[common.kind]).map_err(|_| PacketError::Kind { have: common.kind })?;
+    let kind = Kind::of_number(common.kind).ok_or(PacketError::Kind { have: common.kind })?;
     let flags = common.flags.get();
     match flags & !kind.flags() {
         0 => Ok((kind, flags)),
@@ -227,5 +228,29 @@ fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body,
             Body::ReturnResponse { credits: fields.credits.get() }
         }
         Kind::Detach => Body::Detach,
+        Kind::Atomic => {
+            let fields: &layout::Atomic = transmute_ref!(bytes);
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Request {
+                key: fields.key.get(),
+                offset: fields.offset.get(),
+                update: decode_update(fields)?,
+            }))
+        }
+        Kind::AtomicResult => {
+            let fields: &layout::AtomicResult = transmute_ref!(bytes);
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old: fields.old.get(), refused }))
+        }
     })
+}
+
+fn decode_update(fields: &layout::Atomic) -> Result<WordUpdate, PacketError> {
+    let layout::Atomic { operation, word_type, .. } = *fields;
+    let known = WordOperation::try_read_from_bytes(&[operation])
+        .ok()
+        .zip(WordType::try_read_from_bytes(&[word_type]).ok());
+    let (operand, compare) = (fields.operand.get(), fields.compare.get());
+    known
+        .map(|(operation, word_type)| WordUpdate { operation, word_type, operand, compare })
+        .filter(WordUpdate::is_valid)
+        .ok_or(PacketError::Word { operation, word_type })
 }

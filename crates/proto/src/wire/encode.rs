@@ -6,6 +6,8 @@ use super::layout::{
 };
 use super::{Slot, VERSION};
 use crate::event::Transfer;
+use crate::offload::atomics::AtomicPacket;
+use crate::offload::{Offloaded, WordUpdate};
 use crate::packet::{Body, Marks, Packet, Space};
 use zerocopy::{FromZeros, transmute};
 
@@ -154,6 +156,23 @@ fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
             (Kind::ReturnResponse, 0, transmute!(fields))
         }
         Body::Detach => (Kind::Detach, 0, [0; _]),
+        Body::Offloaded(Offloaded::Atomic(AtomicPacket::Request { key, offset, update })) => {
+            let WordUpdate { operation, word_type, operand, compare } = update;
+            let fields = layout::Atomic {
+                key: key.into(),
+                offset: offset.into(),
+                operand: operand.into(),
+                compare: compare.into(),
+                operation: operation as u8,
+                word_type: word_type as u8,
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Atomic, 0, transmute!(fields))
+        }
+        Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old, refused })) => {
+            let fields = layout::AtomicResult { old: old.into(), ..FromZeros::new_zeroed() };
+            (Kind::AtomicResult, flag(refused, REFUSED), transmute!(fields))
+        }
     }
 }
 

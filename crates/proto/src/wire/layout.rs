@@ -87,7 +87,7 @@ structure! {
         granted_total: U32,
         /// Slots that the sender has spent or wants, modulo 2^32; 0 if its scheme does not say.
         wanted_total: U32,
-        /// Message number of the pair, modulo 2^32; 0 if the packet belongs to no message.
+        /// Message number of the pair, modulo 2^32; in kinds from 32 on: number of the operation; otherwise 0.
         number: U32,
         /// Payload in this packet, at most 65,535.
         payload_bytes: U32,
@@ -229,6 +229,32 @@ structure! {
     }
 }
 
+structure! {
+    /// The fields of `atomic`.
+    Atomic(COMMON_BYTES, BODY_BYTES) {
+        /// Key of the destination's memory region.
+        key: U64,
+        /// Offset of the word in the region, bytes.
+        offset: U64,
+        /// Operand, in the lower bytes.
+        operand: U64,
+        /// Value that the word must have for a compare and swap, in the lower bytes; otherwise 0.
+        compare: U64,
+        /// 0 read, 1 write, 2 compare and swap, 3 sum, 4 min, 5 max, 6 and, 7 or, 8 exclusive or.
+        operation: u8,
+        /// 0 u32, 1 i32, 2 u64, 3 i64, 4 binary32, 5 binary64; operations 6 to 8 only with 0 to 3.
+        word_type: u8,
+    }
+}
+
+structure! {
+    /// The fields of `atomic result`.
+    AtomicResult(COMMON_BYTES, BODY_BYTES) {
+        /// The word before the change, in the lower bytes; 0 if `refused`.
+        old: U64,
+    }
+}
+
 /// A flag of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlagInfo {
@@ -273,7 +299,10 @@ flags! {
 /// The flags of packets of every kind.
 pub(super) const MARKS: u16 = RENDEZVOUS_ONLY | BACKLOGGED;
 
-/// The kinds of packets, with name, fields and flags of each.
+/// The numbers of [`Kind`], for messages.
+pub const KNOWN_KINDS: &str = "1 to 16, 32 and 33";
+
+/// The kinds of packets, with name, fields and flags of each. From 32 on they belong to machines beside the endpoint.
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $kind:ident = $number:literal, $name:literal, $fields:ident, $flags:expr;)*) => {
         /// The kinds of packets.
@@ -348,6 +377,10 @@ kinds! {
     ReturnResponse = 15, "return response", ReturnResponse, 0;
     /// Last packet in this lane; the sender returns the lane and its credits.
     Detach = 16, "detach", Empty, 0;
+    /// Asks to change a word of a memory region, and for the old word.
+    Atomic = 32, "atomic", Atomic, 0;
+    /// Answer to `atomic`.
+    AtomicResult = 33, "atomic result", AtomicResult, REFUSED;
 }
 
 impl Kind {
@@ -361,6 +394,11 @@ impl Kind {
             Kind::Eager | Kind::Piece | Kind::Write => COMMON_BYTES + Write::FIELD_BYTES,
             _ => COMMON_BYTES + self.field_bytes(),
         }
+    }
+
+    /// The kind with this number.
+    pub fn of_number(number: u8) -> Option<Kind> {
+        Kind::try_read_from_bytes(&[number]).ok()
     }
 
     /// Whether packets of this kind can have payload.

@@ -15,7 +15,7 @@ pub mod layout;
 pub use decode::{decode, decode_bytes, decode_into};
 pub use encode::{encode, encode_eager};
 pub use extension::{EXTENSION_BYTES, LinkExtension, TAG_BYTES, split_extension};
-use layout::Kind;
+use layout::{KNOWN_KINDS, Kind};
 
 /// Version of the format. Attach refuses a mailbox of another version; `decode` rejects a packet of another version.
 pub const VERSION: u8 = 2;
@@ -48,7 +48,7 @@ pub enum PacketError {
         have: u8,
     },
     /// No such kind.
-    #[error("packet kind {have}, known are 1 to {}", Kind::ALL.len())]
+    #[error("packet kind {have}, known are {KNOWN_KINDS}")]
     Kind {
         /// The value in the header.
         have: u8,
@@ -60,6 +60,16 @@ pub enum PacketError {
         have: u16,
         /// All flags of this kind.
         allowed: u16,
+    },
+    /// No such operation on a word, no such type, or a bitwise operation on a float.
+    #[error(
+        "word operation {operation} on type {word_type}, allowed are operations 0 to 8 on types 0 to 5, and 6 to 8 on 0 to 3"
+    )]
+    Word {
+        /// The operation in the header.
+        operation: u8,
+        /// The type in the header.
+        word_type: u8,
     },
     /// More payload than a packet of this link may carry, or payload in a kind without payload.
     #[error("{have_bytes} payload bytes, allowed are 0 to {allowed_bytes}")]

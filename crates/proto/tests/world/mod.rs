@@ -3,13 +3,17 @@
 //! It performs actions as any driver must. It checks from outside that every packet finds a free slot (I1), that credit
 //! packets fit into their slots (I2), and that nothing is left at the end.
 
+mod machines;
+
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use weir_proto::offload::atomics::AtomicsCommand;
+use weir_proto::offload::{Offload, OffloadCommand};
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
-    Instant, MemoryCopy, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault, Recorder, Request,
-    Scheme, Source, TimerQueue, unexpected_cost_bytes,
+    Instant, Machine, MachineEvent, MemoryCopy, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault,
+    Recorder, Request, Scheme, Source, TimerQueue, unexpected_cost_bytes,
 };
 
 /// Settings of all endpoints of a world.
@@ -70,7 +74,8 @@ fn kind(body: &Body) -> &'static str {
         | Body::Read { .. }
         | Body::Locate { .. }
         | Body::Located { .. }
-        | Body::Written { .. } => "remote",
+        | Body::Written { .. }
+        | Body::Offloaded(_) => "remote",
         Body::Fetch { .. }
         | Body::Goodbye
         | Body::Detach
@@ -114,6 +119,8 @@ enum Candidate {
 #[derive(Debug)]
 pub struct TestRank {
     pub machine: Endpoint,
+    /// The machines beside it.
+    pub offload: Offload,
     buffers: Vec<Option<Vec<u8>>>,
     unexpected: BTreeMap<MessageId, Vec<u8>>,
     /// Maximum cost of the unexpected buffers. Unit: bytes.
@@ -175,6 +182,7 @@ impl World {
     pub fn new(plan: Plan) -> World {
         let rank = |_| TestRank {
             machine: Endpoint::new(plan.config()),
+            offload: Offload::default(),
             buffers: Vec::new(),
             unexpected: BTreeMap::new(),
             peak_unexpected_cost_bytes: 0,
@@ -223,6 +231,7 @@ impl World {
         let bytes = memory.len() as u64;
         self.ranks[rank as usize].regions.insert(key, memory);
         self.post(rank, Command::RegisterMemory { key, bytes, readable: true, writable: true });
+        self.post_offloaded(rank, OffloadCommand::Atomics(AtomicsCommand::Expose { key, bytes }));
     }
 
     pub fn region(&self, rank: u32, key: u64) -> &[u8] {
@@ -236,6 +245,10 @@ impl World {
     /// The endpoint of `rank` stops: its packets stay, and it handles no event any more.
     pub fn kill(&mut self, rank: u32) {
         self.ranks[rank as usize].dead = true;
+    }
+
+    pub fn is_dead(&self, rank: u32) -> bool {
+        self.ranks[rank as usize].dead
     }
 
     pub fn lose(&mut self, rank: u32, peer: u32) {
@@ -368,6 +381,7 @@ impl World {
     pub fn assert_at_rest(&self) {
         for (index, rank) in self.ranks.iter().enumerate().filter(|(_, rank)| !rank.dead) {
             assert!(rank.machine.is_quiescent(), "endpoint {index} is not at rest: {:?}", rank.machine);
+            assert!(rank.offload.is_quiescent(), "endpoint {index} is not at rest: {:?}", rank.offload);
             assert!(rank.timers.is_empty(), "endpoint {index} has set timers: {:?}", rank.timers);
             let left: Vec<_> = rank.buffers.iter().filter(|buffer| buffer.is_some()).collect();
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
@@ -464,7 +478,8 @@ impl World {
                 if let Some(record) = &mut self.record {
                     record.push((rank, action.clone()));
                 }
-                let placed_late = retired > 0 && matches!(action, Action::Place { .. });
+                let placed_late =
+                    retired > 0 && matches!(action, Action::Place { .. } | Action::PassOn { .. });
                 assert!(!placed_late, "a payload is placed after its slots were freed");
                 self.perform(rank, arrived_from, action);
             }
@@ -625,6 +640,10 @@ impl World {
                 self.grant_lanes(rank);
                 self.ranks[rank as usize].awaiting_room.retain(|awaiting_room| *awaiting_room != peer);
             }
+            Action::PassOn { from, number, packet } => {
+                self.offload(rank, MachineEvent::Arrived { from, number, packet });
+            }
+            Action::PeerLost { peer, fault } => self.offload(rank, MachineEvent::Lost { peer, fault }),
             Action::Notify { from, data, bytes } => {
                 self.ranks[rank as usize].notices.push((from, data, bytes));
             }

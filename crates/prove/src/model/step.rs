@@ -279,8 +279,9 @@ impl Setup {
                 "refused",
                 format!("endpoint {endpoint} rejects a packet of {} as malformed", peer.0),
             ),
-            // `tests/worlds.rs` checks bytes and requests.
+            // `tests/worlds.rs` checks bytes, requests, and machines beside the endpoint.
             Action::Place { .. }
+            | Action::PeerLost { .. }
             | Action::Complete { outcome: Outcome::Done | Outcome::Received { .. }, .. } => Ok(()),
             _ => violation("unexpected", format!("endpoint {endpoint} asks for {action:?}")),
         }

@@ -37,6 +37,7 @@ pub mod flags {
     pub const MSG: u64 = 1 << 1;
     pub const RMA: u64 = 1 << 2;
     pub const TAGGED: u64 = 1 << 3;
+    pub const ATOMIC: u64 = 1 << 4;
     pub const COLLECTIVE: u64 = 1 << 6;
     pub const READ: u64 = 1 << 8;
     pub const WRITE: u64 = 1 << 9;

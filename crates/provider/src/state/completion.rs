@@ -56,6 +56,7 @@ fn kind_flags(completion: &Completion) -> (Side, u64) {
         Operation::Send => (Side::Transmit, flags::SEND | space),
         Operation::Read => (Side::Transmit, flags::RMA | flags::READ),
         Operation::Write => (Side::Transmit, flags::RMA | flags::WRITE),
+        Operation::Atomic => (Side::Transmit, flags::ATOMIC | flags::READ),
         Operation::Receive | Operation::MultiReceive | Operation::Peek => {
             (Side::Receive, flags::RECV | space)
         }
@@ -69,7 +70,7 @@ fn counter_of(operation: Operation) -> Option<u64> {
     match operation {
         Operation::Send => Some(flags::SEND),
         Operation::Receive | Operation::MultiReceive => Some(flags::RECV),
-        Operation::Read => Some(flags::READ),
+        Operation::Read | Operation::Atomic => Some(flags::READ),
         Operation::Write => Some(flags::WRITE),
         Operation::Peek | Operation::RemoteWrite => None,
     }
@@ -176,6 +177,13 @@ mod tests {
         let report = report(&completion(Operation::Send, Outcome::Done, 0));
         assert!(!report.queued);
         assert_eq!(report.counter_flag, Some(flags::SEND));
+    }
+
+    #[test]
+    fn a_fetching_atomic_counts_as_a_read() {
+        let report = report(&completion(Operation::Atomic, Outcome::Done, WANTS_ENTRY));
+        assert_eq!((report.side, report.counter_flag), (Side::Transmit, Some(flags::READ)));
+        assert_eq!((report.queued, report.entry.flags), (true, flags::ATOMIC | flags::READ));
     }
 
     #[test]

@@ -717,11 +717,13 @@ impl RankState {
             Action::DropPeer { peer } if context.may_lose => {
                 context.deferred.severed.push(self.peers.rank(peer.0))
             }
+            Action::PeerLost { .. } => {} // there is no other machine
             Action::DropPeer { .. }
+            | Action::PassOn { .. }
             | Action::Notify { .. }
             | Action::Disconnect { .. }
             | Action::FreeLane { .. } => {
-                panic!("{action:?} in a world without lost peers, detaching and remote writes")
+                panic!("{action:?} in a world without lost peers, detaching, remote writes and atomics")
             }
         }
     }

@@ -1,0 +1,142 @@
+//! Machines beside the endpoint's: their driver, and the calls that post to them.
+//!
+//! [`Io::offload`] runs them. What they send becomes an event of the endpoint, which follows the current one. So they use
+//! its paths and credits. This file knows no packets.
+//! ```text
+//! poll: Atomic      endpoint -> EventDriver::pass_on -> Offload -> update_word, send -> Io::events
+//! after the event   endpoint handles Outgoing -> transmit
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+
+use weir_link::Link;
+use weir_link::memory::UserMemory;
+use weir_proto::offload::atomics::{AtomicsCommand, FetchCommand, MAX_ATOMICS};
+use weir_proto::offload::{OffloadCommand, Offloaded, WordUpdate};
+use weir_proto::{
+    Event, Machine, MachineDriver, MachineEvent, Outcome, Outgoing, Peer, PeerFault, Refusal, Request, Space,
+};
+
+use crate::driver::{Io, complete_held};
+use crate::operations::Operations;
+use crate::{Completion, Engine, Operation, Post, PostError};
+
+/// A change of a word of a peer's memory, which returns the old word.
+#[derive(Debug)]
+pub struct AtomicArguments {
+    /// The peer that owns the memory.
+    pub peer: Peer,
+    /// Key of the region there. It must be readable and writable.
+    pub key: u64,
+    /// Offset of the word in the region. The word must be aligned to its length. Unit: bytes.
+    pub offset: u64,
+    /// The change.
+    pub update: WordUpdate,
+    /// Receives the old word. At least as long as the word.
+    pub result: UserMemory,
+}
+
+/// The driver of the machines beside the endpoint's.
+struct MachineCalls<'io> {
+    operations: &'io mut Operations,
+    completions: &'io mut VecDeque<Completion>,
+    regions: &'io HashMap<u64, UserMemory>,
+    events: &'io mut VecDeque<Event<'static>>,
+    has_aftermath: &'io mut bool,
+}
+
+impl MachineCalls<'_> {
+    fn cause(&mut self, event: Event<'static>) {
+        self.events.push_back(event);
+        *self.has_aftermath = true;
+    }
+}
+
+impl MachineDriver for MachineCalls<'_> {
+    fn send(&mut self, to: Peer, number: u32, packet: Offloaded) {
+        self.cause(Event::Outgoing(Outgoing { to, number, packet }));
+    }
+
+    fn reject(&mut self, from: Peer) {
+        self.cause(Event::Lost { peer: from, fault: PeerFault::Malformed });
+    }
+
+    fn update_word(&mut self, key: u64, offset: u64, update: &WordUpdate) -> Option<u64> {
+        let region = self.regions.get(&key).expect("the machine checked the key");
+        region.update_word(offset, update.word_type.bytes(), |old| update.apply(old))
+    }
+
+    fn place_word(&mut self, request: Request, word: u64, bytes: u32) {
+        let outstanding = self.operations.get(request).expect("answered operations are outstanding");
+        match bytes {
+            4 => outstanding.memory.write(0, &(word as u32).to_ne_bytes()),
+            _ => outstanding.memory.write(0, &word.to_ne_bytes()),
+        }
+    }
+
+    fn complete(&mut self, request: Request, outcome: Outcome) {
+        complete_held(self.operations, self.completions, request, outcome);
+    }
+}
+
+impl<L: Link> Io<L> {
+    /// Passes an event to the machines beside the endpoint's.
+    ///
+    /// # Errors
+    /// [`Refusal`]: only a posted command.
+    #[inline(never)]
+    pub fn offload(&mut self, event: MachineEvent<OffloadCommand, Offloaded>) -> Result<(), Refusal> {
+        let Io { offload, operations, completions, regions, events, has_aftermath, .. } = self;
+        offload.handle(event, &mut MachineCalls { operations, completions, regions, events, has_aftermath })
+    }
+}
+
+impl<L: Link> Engine<L> {
+    /// Changes a word of a peer's memory, and returns the old one. Completes when the old word is in its buffer, or with
+    /// [`Outcome::Refused`]: no such region, bounds, rights or alignment.
+    ///
+    /// # Errors
+    /// [`PostError::Again`].
+    ///
+    /// # Panics
+    /// If the buffer is shorter than the word.
+    pub fn atomic(&mut self, post: Post, mut arguments: AtomicArguments) -> Result<(), PostError> {
+        self.post_atomic(post, &mut arguments)
+    }
+
+    /// [`Engine::atomic`] that leaves the buffer where it is if it is refused.
+    pub(crate) fn post_atomic(
+        &mut self,
+        post: Post,
+        arguments: &mut AtomicArguments,
+    ) -> Result<(), PostError> {
+        let AtomicArguments { peer, key, offset, update, ref mut result } = *arguments;
+        let (have_bytes, word_bytes) = (result.bytes(), update.word_type.bytes());
+        assert!(
+            have_bytes >= u64::from(word_bytes),
+            "a buffer of {have_bytes} bytes for a word of {word_bytes}"
+        );
+        let request = self.begin(post, Operation::Atomic, Space::Untagged, result.take())?;
+        let fetch = FetchCommand { request, peer, key, offset, update };
+        let command = OffloadCommand::Atomics(AtomicsCommand::Fetch(fetch));
+        if self.io.offload(MachineEvent::Posted(command)).is_err() {
+            self.io.operations.give_back(request, result);
+            return Err(PostError::Again { limit: MAX_ATOMICS });
+        }
+        if self.io.has_aftermath {
+            self.after_event();
+        }
+        Ok(())
+    }
+
+    /// Peers may change words of the region `key` (`Some`: of this length in bytes), or no more.
+    pub(crate) fn expose_words(&mut self, key: u64, bytes: Option<u64>) {
+        let command = match bytes {
+            Some(bytes) => AtomicsCommand::Expose { key, bytes },
+            None => AtomicsCommand::Withdraw { key },
+        };
+        self.io
+            .offload(MachineEvent::Posted(OffloadCommand::Atomics(command)))
+            .expect("only fetches are refused");
+    }
+}

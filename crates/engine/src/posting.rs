@@ -1,0 +1,70 @@
+//! Posting out of line: operations whose call costs little compared to the rest, and those that an executor posts.
+//!
+//! The buffer of an operation that the engine refuses stays in the arguments, so that they can be posted again. The calls
+//! that most programs make are in `lib.rs`, and are inlined there.
+
+use weir_link::Link;
+use weir_link::memory::UserMemory;
+use weir_proto::{Command, Event, Pattern, ReceiveCommand, Refusal, RemoteCommand, SendCommand, Space};
+
+use crate::driver::{EventDriver, POSTED, Posted};
+use crate::{Engine, MAX_OPERATIONS, NullSink, Operation, Post, PostError, RemoteArguments, SendArguments};
+
+impl<L: Link> Engine<L> {
+    /// [`Engine::send`], without back-pressure on the caller.
+    pub(crate) fn post_send(&mut self, post: Post, arguments: &mut SendArguments) -> Result<(), PostError> {
+        let level = arguments.effective_level();
+        let SendArguments { to, space, tag, data, inject, ref mut memory, .. } = *arguments;
+        let bytes = memory.bytes();
+        let send = SendCommand { request: POSTED, to, space, tag, data, bytes, level };
+        let posted = Posted { post, operation: Operation::Send, space, memory, inject };
+        self.post_out_of_line(Command::Send(send), posted).map_err(|refusal| self.refused(refusal, to))
+    }
+
+    /// [`Engine::receive`].
+    pub(crate) fn post_receive(
+        &mut self,
+        post: Post,
+        pattern: Pattern,
+        memory: &mut UserMemory,
+        multi: Option<u64>,
+    ) -> Result<(), PostError> {
+        let operation = if multi.is_some() { Operation::MultiReceive } else { Operation::Receive };
+        let capacity_bytes = memory.bytes();
+        let receive = ReceiveCommand { request: POSTED, pattern, capacity_bytes, multi };
+        let posted = Posted { post, operation, space: pattern.space, memory, inject: false };
+        self.post_out_of_line(Command::Receive(receive), posted)
+            .map_err(|_| PostError::Again { limit: MAX_OPERATIONS })
+    }
+
+    /// [`Engine::read`].
+    pub(crate) fn post_read(&mut self, post: Post, arguments: &mut RemoteArguments) -> Result<(), PostError> {
+        let RemoteArguments { peer, key, offset, ref mut memory, .. } = *arguments;
+        let read = RemoteCommand { request: POSTED, peer, key, offset, bytes: memory.bytes(), data: None };
+        let (operation, space) = (Operation::Read, Space::Untagged);
+        let posted = Posted { post, operation, space, memory, inject: false };
+        self.post_out_of_line(Command::Read(read), posted).map_err(|refusal| self.refused(refusal, peer))
+    }
+
+    /// [`Engine::write`].
+    pub(crate) fn post_write(
+        &mut self,
+        post: Post,
+        arguments: &mut RemoteArguments,
+    ) -> Result<(), PostError> {
+        let RemoteArguments { peer, key, offset, data, inject, ref mut memory } = *arguments;
+        let write = RemoteCommand { request: POSTED, peer, key, offset, bytes: memory.bytes(), data };
+        let (operation, space) = (Operation::Write, Space::Untagged);
+        let posted = Posted { post, operation, space, memory, inject };
+        self.post_out_of_line(Command::Write(write), posted).map_err(|refusal| self.refused(refusal, peer))
+    }
+
+    fn post_out_of_line(&mut self, command: Command, posted: Posted<'_>) -> Result<(), Refusal> {
+        let driver = EventDriver { io: &mut self.io, sink: &mut NullSink, posted: Some(posted) };
+        self.machine.handle(Event::Posted(command), driver)?;
+        if self.io.has_aftermath {
+            self.after_event();
+        }
+        Ok(())
+    }
+}

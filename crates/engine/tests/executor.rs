@@ -1,0 +1,207 @@
+//! Executors: a helper thread drives an engine over shared memory while the client only submits and reaps.
+
+use std::time::{Duration, Instant};
+
+use weir_engine::config::Settings;
+use weir_engine::executor::{Client, ExecutorEnded, Submission, SubmitError, pair};
+use weir_engine::{AtomicArguments, Completion, Engine, Operation, Post, RemoteArguments, SendArguments};
+use weir_link::memory::OwnedMemory;
+use weir_proto::offload::{WordOperation, WordType, WordUpdate};
+use weir_proto::{Outcome, Pattern, Peer, SendLevel, Space};
+
+const LONG: Duration = Duration::from_secs(30);
+const KEY: u64 = 5;
+
+fn engines() -> (tempfile::TempDir, [Engine; 2], [Peer; 2]) {
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    let settings = Settings { shm_dir: directory.path().to_owned(), ..Settings::default() };
+    let mut engines = [(); 2].map(|()| Engine::open(&settings, 2, true).expect("an endpoint"));
+    let addresses = engines.each_ref().map(Engine::address);
+    let peers = [engines[0].peer(&addresses[1]), engines[1].peer(&addresses[0])];
+    (directory, engines, peers)
+}
+
+fn send(to: Peer, number: usize, memory: &OwnedMemory) -> Submission {
+    let (space, level, memory) = (Space::Tagged, SendLevel::Buffered, memory.view());
+    let (tag, data, inject) = (7, Some(number as u64), false);
+    let post = Post { context: number, cookie: 0 };
+    Submission::Send(post, SendArguments { to, space, tag, data, level, memory, inject })
+}
+
+fn receive(number: usize, memory: &OwnedMemory) -> Submission {
+    let pattern = Pattern { space: Space::Tagged, from: None, tag: 7, ignore: 0 };
+    Submission::Receive {
+        post: Post { context: number, cookie: 0 },
+        pattern,
+        memory: memory.view(),
+        multi: None,
+    }
+}
+
+fn fetch_and_add(peer: Peer, result: &OwnedMemory) -> Submission {
+    let update =
+        WordUpdate { operation: WordOperation::Sum, word_type: WordType::U64, operand: 1, compare: 0 };
+    let arguments = AtomicArguments { peer, key: KEY, offset: 0, update, result: result.view() };
+    Submission::Atomic(Post::default(), arguments)
+}
+
+fn wait(client: &mut Client) -> Completion {
+    client.wait(LONG).expect("the executor runs").expect("something completes")
+}
+
+/// Submits, and reaps into `completions` while the ring is full.
+fn submit(client: &mut Client, mut submission: Submission, completions: &mut Vec<Completion>) {
+    loop {
+        match client.submit(submission) {
+            Ok(()) => return,
+            Err(SubmitError::Full { submission: again, capacity: 4 }) => submission = again,
+            Err(error) => panic!("{error}"),
+        }
+        completions.extend(client.wait(Duration::from_millis(1)).expect("the executor runs"));
+    }
+}
+
+#[test]
+fn helper_threads_carry_messages_in_order_while_the_clients_only_submit_and_reap() {
+    const MESSAGES: usize = 3000;
+    let (_directory, [sender, receiver], [to, _]) = engines();
+    let memory: Vec<OwnedMemory> = (0..MESSAGES).map(|number| OwnedMemory::new(number % 100)).collect();
+    let into: Vec<OwnedMemory> = (0..MESSAGES).map(|_| OwnedMemory::new(100)).collect();
+    let ((mut sends, sending), (mut receives, receiving)) = (pair(sender, 4), pair(receiver, 4));
+    let helpers = [sending, receiving].map(|executor| std::thread::spawn(|| executor.run()));
+    let (mut sent, mut received) = (Vec::new(), Vec::new());
+    for number in 0..MESSAGES {
+        submit(&mut sends, send(to, number, &memory[number]), &mut sent);
+        submit(&mut receives, receive(number, &into[number]), &mut received);
+    }
+    while sent.len() < MESSAGES {
+        sent.push(wait(&mut sends));
+    }
+    while received.len() < MESSAGES {
+        received.push(wait(&mut receives));
+    }
+    assert!(sent.iter().all(|completion| completion.outcome == Outcome::Done));
+    for (number, completion) in received.iter().enumerate() {
+        let Outcome::Received { envelope, bytes, .. } = completion.outcome else { panic!("{completion:?}") };
+        assert_eq!(completion.post.context, number);
+        assert_eq!((envelope.data, bytes), (Some(number as u64), number as u64 % 100));
+    }
+    assert_eq!((sends.reap().is_none(), receives.reap().is_none()), (true, true));
+    drop((sends, receives));
+    // Each may wait for the other to close.
+    std::thread::scope(|scope| {
+        for helper in helpers {
+            let mut engine = helper.join().expect("a helper");
+            scope.spawn(move || drop(engine.close()));
+        }
+    });
+}
+
+/// The point of an executor: the target's application computes, and its memory is read and changed meanwhile.
+#[test]
+fn a_target_answers_remote_accesses_while_its_application_is_away() {
+    const ATOMICS: u64 = 500;
+    let (_directory, [mut initiator, mut target], [to, _]) = engines();
+    let (memory, result) = (OwnedMemory::new(8), OwnedMemory::new(8));
+    target.register_memory(KEY, memory.view(), true, true);
+    let (client, executor) = pair(target, 1);
+    let helper = std::thread::spawn(|| executor.run());
+    let update =
+        WordUpdate { operation: WordOperation::Sum, word_type: WordType::U64, operand: 1, compare: 0 };
+    let began = Instant::now();
+    let complete = |initiator: &mut Engine| loop {
+        initiator.progress();
+        if let Some(completion) = initiator.next_completion() {
+            return completion.outcome;
+        }
+        assert!(began.elapsed() < LONG, "nothing completes");
+        initiator.wait(1_000_000);
+    };
+    for _ in 0..ATOMICS {
+        let arguments = AtomicArguments { peer: to, key: KEY, offset: 0, update, result: result.view() };
+        initiator.atomic(Post::default(), arguments).expect("taken");
+        assert_eq!(complete(&mut initiator), Outcome::Done);
+    }
+    let read =
+        RemoteArguments { peer: to, key: KEY, offset: 0, memory: result.view(), data: None, inject: false };
+    initiator.read(Post::default(), read).expect("taken");
+    assert_eq!(complete(&mut initiator), Outcome::Done);
+    let mut word = [0; 8];
+    result.view().read(0, &mut word);
+    assert_eq!(u64::from_ne_bytes(word), ATOMICS);
+    drop(client);
+    drop(helper.join().expect("the helper"));
+}
+
+#[test]
+fn an_executor_that_sleeps_wakes_for_a_submission_and_for_the_end_of_its_client() {
+    let (_directory, [engine, _other], _) = engines();
+    let (mut client, mut executor) = pair(engine, 1);
+    let myself = {
+        let address = executor.engine().address();
+        executor.engine().peer(&address)
+    };
+    let helper = std::thread::spawn(move || {
+        let mut sleeps = 0;
+        while !executor.client_is_gone() {
+            if executor.turn() == 0 {
+                executor.wait(60_000_000_000);
+                sleeps += 1;
+            }
+        }
+        sleeps
+    });
+    let began = Instant::now();
+    let (payload, into) = (OwnedMemory::new(8), OwnedMemory::new(8));
+    for number in 0..20 {
+        std::thread::sleep(Duration::from_millis(5));
+        client.submit(send(myself, number, &payload)).expect("the ring is empty");
+        assert_eq!(wait(&mut client).outcome, Outcome::Done);
+        client.submit(receive(number, &into)).expect("the ring is empty");
+        assert!(matches!(wait(&mut client).outcome, Outcome::Received { bytes: 8, .. }));
+    }
+    drop(client);
+    let sleeps = helper.join().expect("the helper");
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+    assert!((10..1000).contains(&sleeps), "{sleeps} sleeps");
+}
+
+/// Without a helper: the application turns the executor itself.
+#[test]
+fn full_rings_return_submissions_and_delay_completions_without_losing_any() {
+    const FETCHES: usize = 50;
+    let (_directory, [mut engine, _other], _) = engines();
+    let memory = OwnedMemory::new(8);
+    engine.register_memory(KEY, memory.view(), true, true);
+    let address = engine.address();
+    let myself = engine.peer(&address);
+    let results: Vec<OwnedMemory> = (0..FETCHES).map(|_| OwnedMemory::new(8)).collect();
+    let (mut client, mut executor) = pair(engine, 2);
+    let mut posted = 0;
+    while posted < FETCHES {
+        match client.submit(fetch_and_add(myself, &results[posted])) {
+            Ok(()) => posted += 1,
+            Err(SubmitError::Full { capacity: 2, submission: Submission::Atomic(_, arguments) }) => {
+                assert_eq!(arguments.result.bytes(), 8, "the buffer is returned");
+                executor.turn();
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    let mut reaped = 0;
+    for _ in 0..10_000 {
+        executor.turn();
+        reaped +=
+            usize::from(client.reap().is_some_and(|completion| completion.operation == Operation::Atomic));
+    }
+    assert_eq!(reaped, FETCHES);
+    let word = |memory: &OwnedMemory| {
+        let mut word = [0; 8];
+        memory.view().read(0, &mut word);
+        u64::from_ne_bytes(word)
+    };
+    assert!(results.iter().map(word).eq(0..FETCHES as u64));
+    drop(executor);
+    assert!(matches!(client.submit(fetch_and_add(myself, &results[0])), Err(SubmitError::Ended { .. })));
+    assert_eq!(client.wait(LONG).map(|_| ()), Err(ExecutorEnded));
+}

@@ -1,0 +1,26 @@
+//! Packets of other machines: they leave over the paths of the endpoint, behind everything that waits there.
+//!
+//! This file does not know what such a packet is for. [`crate::machine`] has a worked exchange.
+
+use super::backlog::BacklogEntry;
+use super::state::Endpoint;
+use crate::driver::Driver;
+use crate::event::{Outgoing, PeerFault};
+use crate::packet::Body;
+
+impl Endpoint {
+    /// Another machine sends a packet. If the peer is lost already, its operations with that peer end.
+    pub(super) fn send_outgoing<D: Driver>(&mut self, outgoing: Outgoing, driver: &mut D) {
+        let Outgoing { to, number, packet } = outgoing;
+        if let Some(fault) = self.fault(to) {
+            driver.peer_lost(to, fault);
+            return;
+        }
+        let entry = BacklogEntry { number, ..BacklogEntry::control(Body::Offloaded(packet)) };
+        if !packet.is_answer() {
+            self.paths.submit(to, entry, &mut self.payloads, driver);
+        } else if !self.answer(to, entry, driver) {
+            self.lose(to, PeerFault::Malformed, driver); // it has asked for more than it may
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Offloaded operations: machines that need no application, and the demultiplexer in front of them.
+//!
+//! Kinds 32 to 63 of packets belong to these machines. The endpoint passes their packets on without knowing them
+//! ([`crate::Driver::pass_on`]). A new machine is a variant of [`Offloaded`], a command, and a member of [`Offload`].
+
+pub mod atomics;
+mod word;
+
+use crate::endpoint::Refusal;
+use crate::event::Peer;
+use crate::machine::{Machine, MachineDriver, MachineEvent};
+use atomics::{AtomicPacket, Atomics, AtomicsCommand};
+pub use word::{WordOperation, WordType, WordUpdate};
+
+/// A packet of a machine beside the endpoint. [`crate::Packet::number`] is the number of its operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Offloaded {
+    /// Of the machine of remote atomics.
+    Atomic(AtomicPacket),
+}
+
+impl Offloaded {
+    /// Whether it answers an operation of its destination. The number of such operations is bounded.
+    pub fn is_answer(&self) -> bool {
+        match self {
+            Offloaded::Atomic(packet) => packet.is_answer(),
+        }
+    }
+}
+
+/// What the program asks of a machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum OffloadCommand {
+    /// Of the machine of remote atomics.
+    Atomics(AtomicsCommand),
+}
+
+/// The machines beside the endpoint, and the demultiplexer: each event goes to the machine of its kind, and the loss of a
+/// peer to all.
+#[derive(Clone, Debug, Default)]
+pub struct Offload {
+    atomics: Atomics,
+}
+
+impl Machine for Offload {
+    type Command = OffloadCommand;
+    type Packet = Offloaded;
+
+    fn handle<D: MachineDriver>(
+        &mut self,
+        event: MachineEvent<OffloadCommand, Offloaded>,
+        driver: &mut D,
+    ) -> Result<(), Refusal> {
+        match event {
+            MachineEvent::Posted(OffloadCommand::Atomics(command)) => {
+                self.atomics.handle(MachineEvent::Posted(command), driver)
+            }
+            MachineEvent::Arrived { from, number, packet: Offloaded::Atomic(packet) } => {
+                self.atomics.handle(MachineEvent::Arrived { from, number, packet }, driver)
+            }
+            MachineEvent::Lost { peer, fault } => {
+                self.atomics.handle(MachineEvent::Lost { peer, fault }, driver)
+            }
+        }
+    }
+
+    fn is_quiescent(&self) -> bool {
+        self.atomics.is_quiescent()
+    }
+
+    fn depends_on(&self, visit: impl FnMut(Peer)) {
+        self.atomics.depends_on(visit);
+    }
+}
