@@ -6,12 +6,14 @@ use std::sync::{Arc, Once};
 use crate::av::{self, VectorHandle};
 use crate::counter::{self, CounterHandle};
 use crate::cq::{self, QueueHandle};
-use crate::endpoint::{self, EndpointAttr, EndpointHandle};
+use crate::endpoint;
+use crate::endpoint_handle::EndpointHandle;
 use crate::errno::{Error, status};
 use crate::ffi::*;
 use crate::message::scattered;
 use crate::mr::{self, RegionHandle, Registration};
 use crate::state::domain_state::{Domain, Mode, skip_in_forked_child};
+use crate::state::endpoint::EndpointAttr;
 use crate::{limits, log, settings};
 
 /// The object that C holds; the first members are `fid_domain`.

@@ -5,7 +5,7 @@
 //! tables of functions. Each file here has one kind of object. [`state`] has what these objects share,
 //! [`errno`] has the error numbers, and [`ffi`] has C's structures.
 //!
-//! An example, a tagged send: `tagged::send` turns C's arguments into values. [`endpoint::EndpointHandle::prepare`]
+//! An example, a tagged send: `tagged::send` turns C's arguments into values. [`endpoint_handle::EndpointHandle::prepare`]
 //! finds the peer, and the engine takes the message. `fi_cq_read` enters the domain and lets the engines of the
 //! queue's endpoints make progress. It writes their completions to the queue ([`state::completion`], [`state::cq_writer`]) and
 //! returns entries in the caller's format ([`cq`]).
@@ -22,6 +22,7 @@ pub mod cq;
 mod deadline;
 pub mod domain;
 pub mod endpoint;
+pub mod endpoint_handle;
 pub mod eq;
 pub mod errno;
 pub mod error_text;

@@ -5,12 +5,13 @@ use weir_engine::SendArguments;
 use weir_link::memory::UserMemory;
 use weir_proto::{Pattern, PeekThen, Space};
 
-use crate::endpoint::{EndpointHandle, Flags, Posting};
+use crate::endpoint_handle::EndpointHandle;
 use crate::errno::{Error, ssize_status};
 use crate::ffi::*;
 use crate::limits::{IOV_LIMIT, RECEIVE_CALL_FLAGS, SEND_CALL_FLAGS};
 use crate::state::completion::{Side, UNTAGGED_CLAIM};
 use crate::state::domain_state::State;
+use crate::state::endpoint::{Flags, Posting};
 
 /// The arguments of a send, tagged or not.
 pub struct Send {

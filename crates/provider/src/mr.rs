@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_link::memory::UserMemory;
 
 use crate::counter::CounterHandle;
-use crate::endpoint::EndpointHandle;
+use crate::endpoint_handle::EndpointHandle;
 use crate::errno::{Error, status};
 use crate::ffi::*;
 use crate::state::domain_state::{Domain, Region, State, skip_in_forked_child};

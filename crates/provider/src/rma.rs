@@ -3,12 +3,13 @@
 use weir_engine::RemoteArguments;
 use weir_link::memory::UserMemory;
 
-use crate::endpoint::{EndpointHandle, Flags};
+use crate::endpoint_handle::EndpointHandle;
 use crate::errno::{Error, ssize_status};
 use crate::ffi::*;
 use crate::limits::SEND_CALL_FLAGS;
 use crate::message::{data_of, message_parts, scattered};
 use crate::state::completion::Side;
+use crate::state::endpoint::Flags;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {

@@ -3,10 +3,11 @@
 use weir_link::memory::UserMemory;
 use weir_proto::Space;
 
-use crate::endpoint::{EndpointHandle, Flags};
+use crate::endpoint_handle::EndpointHandle;
 use crate::ffi::*;
 use crate::limits::{RECEIVE_CALL_FLAGS, SEND_CALL_FLAGS};
 use crate::message::{Receive, Send, data_of, message_parts, scattered};
+use crate::state::endpoint::Flags;
 
 /// The table of each endpoint.
 pub static OPS: FiOpsTagged<EndpointHandle> = FiOpsTagged {

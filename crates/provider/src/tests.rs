@@ -6,7 +6,7 @@ use crate::av::VectorHandle;
 use crate::counter::CounterHandle;
 use crate::cq::QueueHandle;
 use crate::domain::DomainHandle;
-use crate::endpoint::EndpointHandle;
+use crate::endpoint_handle::EndpointHandle;
 use crate::fabric::FabricHandle;
 use crate::ffi::*;
 use crate::mr::RegionHandle;
@@ -707,7 +707,7 @@ fn run_in_child(child: impl FnOnce()) {
     // SAFETY: the child runs the closure and `_exit`s. The closure needs no other thread of the test harness.
     let process = unsafe { libc::fork() };
     if process == 0 {
-        crate::endpoint::OPEN_ENGINES.store(0, std::sync::atomic::Ordering::Relaxed);
+        crate::state::endpoint::OPEN_ENGINES.store(0, std::sync::atomic::Ordering::Relaxed);
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
         // SAFETY: the end of the child.
         unsafe { libc::_exit(i32::from(ended.is_err())) };

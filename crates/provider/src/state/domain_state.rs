@@ -20,8 +20,8 @@ use weir_link::memory::UserMemory;
 use super::address_vector::AddressVector;
 use super::completion_queue::CompletionQueue;
 use super::counter::Counter;
+use super::endpoint::Endpoint;
 use super::table::Table;
-use crate::endpoint::Endpoint;
 use crate::errno::Error;
 
 /// Number of threads that may call into a domain.

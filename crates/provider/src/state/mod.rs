@@ -8,6 +8,7 @@ pub mod completion_queue;
 pub mod counter;
 pub mod cq_writer;
 pub mod domain_state;
+pub mod endpoint;
 pub mod entry;
 pub mod entry_queue;
 pub mod table;
