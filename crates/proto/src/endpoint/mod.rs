@@ -4,9 +4,17 @@
 //! pointers, clocks, or the layout of a slot.
 //!
 //! The machine has three parts, which own all state: [`paths::Paths`] (peers, credits, backlogs), [`payloads::Payloads`]
-//! (what peers can name) and [`matching::Matching`] (receives and messages). [`state::Endpoint`] holds them. A file uses
-//! only files of lower layers, from bottom to top: values (from `leases` to `multi_receive`), the three parts, what paths
-//! do (from `transmit` to `rnr`), `state`, messages (from `sending` to `fast_path`), this file.
+//! (what peers can name) and [`matching::Matching`] (receives and messages). [`state::Endpoint`] holds them.
+//!
+//! A file uses only files of lower layers (`tools/file_circles.py`). From bottom to top:
+//! ```text
+//! values      leases, path, backlog, acks, compulsory, pending, budget, bounce, peer_entry, peers, inbound, multi_receive
+//! parts       payloads, paths, matching
+//! paths       transmit, credits, lane_lease, busy_link, rnr, receiver_memory
+//! machine     state
+//! messages    sending, receiving, loss, remote, arrivals, fast_path; view, undelivered, canonical
+//! router      this file
+//! ```
 //!
 //! Worked exchange, 4 credits, an 8 B message to a new peer:
 //! ```text

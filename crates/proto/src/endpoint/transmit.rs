@@ -9,6 +9,7 @@ use super::paths::Paths;
 use super::payloads::Payloads;
 use super::pending::PendingWork;
 use crate::action::{Outcome, Source};
+use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::{Peer, Transfer};
 use crate::flow::RoomQuery;
@@ -116,26 +117,8 @@ impl Paths {
                 continue;
             }
             let Some(entry) = pending.backlog.front_mut() else { return };
-            if let EntryKind::Eager { space, tag, data, acknowledge, delivered } = entry.kind
-                && state.path.rendezvous_only
-                && entry.sent == 0
-                && entry.bytes > 0
-                && !state.said_goodbye
-                && let Some((transfer, payload)) = payloads.announce(entry, acknowledge, delivered, to)
-            {
-                counters.forced_rendezvous += 1;
-                match (payload, entry.complete) {
-                    (Source::Bounce { .. }, Some(request)) => {
-                        pending.bounce_buffers += 1;
-                        counters.peak_bounce_bytes =
-                            counters.peak_bounce_bytes.max(payloads.bounce_buffers.used_bytes());
-                        driver.fill_bounce(transfer, request);
-                    }
-                    _ => entry.complete = None, // complete already, or when the receiver has it
-                }
-                let body = Body::Rendezvous { space, tag, data, length: entry.bytes, address: 0, transfer };
-                let (complete, number) = (entry.complete, entry.number);
-                *entry = BacklogEntry { payload, complete, number, ..BacklogEntry::control(body) };
+            if state.path.rendezvous_only && entry.sent == 0 && entry.bytes > 0 && !state.said_goodbye {
+                become_rendezvous(entry, to, &mut pending.bounce_buffers, payloads, counters, driver);
             }
             if let Source::Region { key, offset } = entry.payload
                 && !payloads.allows(key, offset, entry.bytes, false)
@@ -147,16 +130,7 @@ impl Paths {
             }
             let (payload_bytes, slots, mut body) = entry.cut(&geometry, credits);
             let payload = entry.unsent_payload();
-            match body {
-                Body::Rendezvous { transfer, length, .. } => {
-                    body.set_address(driver.announce(to, transfer, payload, length));
-                }
-                Body::Located { transfer, key, offset, refused: false, .. } => {
-                    let region = Source::Region { key, offset };
-                    body.set_address(driver.announce(to, transfer, region, 0));
-                }
-                _ => {}
-            }
+            announce_address(&mut body, to, payload, driver);
             let sent = entry.sent + u64::from(payload_bytes);
             let finished = sent == entry.bytes;
             counters.count_kind(&body);
@@ -178,20 +152,7 @@ impl Paths {
                 payloads.transfers.packet_left(transfer, to, finished);
             }
             if finished {
-                if let Some(request) = entry.complete {
-                    driver.complete(request, Outcome::Done);
-                }
-                match (entry.kind, entry.payload) {
-                    (EntryKind::Eager { .. }, Source::Bounce { transfer, .. }) => {
-                        pending.bounce_buffers -= 1;
-                        payloads.bounce_buffers.end(transfer);
-                        driver.free_bounce(transfer);
-                    }
-                    (EntryKind::Pieces { .. }, Source::Bounce { transfer, .. }) => {
-                        payloads.bounce_buffers.pieces_left(transfer);
-                    }
-                    _ => {}
-                }
+                last_packet_left(entry, &mut pending.bounce_buffers, payloads, driver);
                 spare.pop(&mut pending.backlog);
                 *backlogged -= 1;
             }
@@ -239,5 +200,68 @@ impl Paths {
             self.send_while_credited(peer, payloads, driver);
             self.remove_if_idle(peer);
         }
+    }
+}
+
+/// The receiver has no memory: an eager message becomes a rendezvous, if its payload can be announced. `bounce_count`:
+/// bounce buffers of the peer.
+fn become_rendezvous<D: Driver>(
+    entry: &mut BacklogEntry,
+    to: Peer,
+    bounce_count: &mut u32,
+    payloads: &mut Payloads,
+    counters: &mut Counters,
+    driver: &mut D,
+) {
+    let EntryKind::Eager { space, tag, data, acknowledge, delivered } = entry.kind else { return };
+    let Some((transfer, payload)) = payloads.announce(entry, acknowledge, delivered, to) else { return };
+    counters.forced_rendezvous += 1;
+    match (payload, entry.complete) {
+        (Source::Bounce { .. }, Some(request)) => {
+            *bounce_count += 1;
+            counters.peak_bounce_bytes = counters.peak_bounce_bytes.max(payloads.bounce_buffers.used_bytes());
+            driver.fill_bounce(transfer, request);
+        }
+        _ => entry.complete = None, // complete already, or when the receiver has it
+    }
+    let body = Body::Rendezvous { space, tag, data, length: entry.bytes, address: 0, transfer };
+    let (complete, number) = (entry.complete, entry.number);
+    *entry = BacklogEntry { payload, complete, number, ..BacklogEntry::control(body) };
+}
+
+/// Writes the address of announced memory into a packet that announces some.
+fn announce_address<D: Driver>(body: &mut Body, to: Peer, payload: Source, driver: &mut D) {
+    match *body {
+        Body::Rendezvous { transfer, length, .. } => {
+            body.set_address(driver.announce(to, transfer, payload, length));
+        }
+        Body::Located { transfer, key, offset, refused: false, .. } => {
+            let region = Source::Region { key, offset };
+            body.set_address(driver.announce(to, transfer, region, 0));
+        }
+        _ => {}
+    }
+}
+
+/// The last packet of an entry has left. `bounce_count`: bounce buffers of the peer.
+fn last_packet_left<D: Driver>(
+    entry: &BacklogEntry,
+    bounce_count: &mut u32,
+    payloads: &mut Payloads,
+    driver: &mut D,
+) {
+    if let Some(request) = entry.complete {
+        driver.complete(request, Outcome::Done);
+    }
+    match (entry.kind, entry.payload) {
+        (EntryKind::Eager { .. }, Source::Bounce { transfer, .. }) => {
+            *bounce_count -= 1;
+            payloads.bounce_buffers.end(transfer);
+            driver.free_bounce(transfer);
+        }
+        (EntryKind::Pieces { .. }, Source::Bounce { transfer, .. }) => {
+            payloads.bounce_buffers.pieces_left(transfer);
+        }
+        _ => {}
     }
 }
