@@ -2,15 +2,18 @@
 //!
 //! There is one answer: a reliable unconnected endpoint (`FI_EP_RDM`). Hints are compared with it as libfabric's
 //! `ofi_check_info` does; levels must be at least as strong as requested. Fields that the program may choose are
-//! returned as requested, as `ofi_alter_info` does. Each mismatch names the field, the requested value and the
-//! available value. `FI_LOG_LEVEL=info` shows it.
+//! returned as requested, as `ofi_alter_info` does. `FI_LOG_LEVEL=info` shows a mismatch.
 
 mod addresses;
+mod memory;
+mod mismatch;
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr::null_mut;
 
 use addresses::Addresses;
+use memory::{c_string, copy, empty_info, fill};
+use mismatch::{Allowed, Mismatch, at_most, bits_within, equal};
 use weir_link::ADDRESS_BYTES;
 
 use crate::errno::Error;
@@ -20,7 +23,7 @@ use crate::limits::{
     RMA_IOV_LIMIT, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
 };
 use crate::version::VERSION;
-use crate::{core_library, log, settings};
+use crate::{log, settings};
 
 /// Messages of a pair stay in order. MPICH also requests the orders of atomic operations, which hold because there
 /// are none.
@@ -60,68 +63,6 @@ const PROTOCOL: u32 = 0x8000_7765;
 
 const FABRIC_NAME: &CStr = c"weir";
 const DOMAIN_NAME: &CStr = c"weir";
-
-/// The values of a field that the provider accepts.
-#[derive(Debug, PartialEq, Eq)]
-enum Allowed {
-    /// These bits, or some of them.
-    Bits(u64),
-    /// This amount, or less.
-    AtMost(u64),
-    /// This value, or 0.
-    Value(u64),
-    /// The values that this text names.
-    Only(&'static str),
-}
-
-/// A hint that does not fit.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Mismatch {
-    field: &'static str,
-    /// `None`: the value is not a number.
-    asked: Option<u64>,
-    allowed: Allowed,
-}
-
-impl std::fmt::Display for Mismatch {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "the program's hints exclude weir: {} is ", self.field)?;
-        match self.asked {
-            Some(asked) => write!(formatter, "{asked:#x}")?,
-            None => write!(formatter, "of another provider")?,
-        }
-        match self.allowed {
-            Allowed::Bits(bits) => write!(formatter, "; allowed: bits of {bits:#x}"),
-            Allowed::AtMost(amount) => write!(formatter, "; allowed: at most {amount:#x}"),
-            Allowed::Value(value) => write!(formatter, "; allowed: {value:#x}, or 0 for any"),
-            Allowed::Only(text) => write!(formatter, "; allowed: {text}"),
-        }
-    }
-}
-
-/// All requested bits must be available.
-fn bits_within(field: &'static str, asked: u64, have: u64) -> Result<(), Mismatch> {
-    if asked & !have == 0 {
-        return Ok(());
-    }
-    Err(Mismatch { field, asked: Some(asked), allowed: Allowed::Bits(have) })
-}
-
-/// The requested amount must not exceed the available one.
-fn at_most(field: &'static str, asked: usize, have: usize) -> Result<(), Mismatch> {
-    if asked <= have {
-        return Ok(());
-    }
-    Err(Mismatch { field, asked: Some(asked as u64), allowed: Allowed::AtMost(have as u64) })
-}
-
-/// The requested value must be the available one. 0 requests nothing.
-fn equal(field: &'static str, asked: u64, have: u64) -> Result<(), Mismatch> {
-    if asked == 0 || asked == have {
-        return Ok(());
-    }
-    Err(Mismatch { field, asked: Some(asked), allowed: Allowed::Value(have) })
-}
 
 /// Hints or an answer: `fi_info` with its substructures, as values.
 #[derive(Clone, Copy)]
@@ -477,42 +418,6 @@ impl Answer {
         };
         fill(Some(empty), info)
     }
-}
-
-/// `fi_allocinfo` of the core: a `fi_info` with its substructures, all zero, in the sizes of the core's version. Null:
-/// this is no core, or no memory is left.
-fn empty_info() -> *mut FiInfo {
-    type DuplicateInfo = unsafe extern "C" fn(*const FiInfo) -> *mut FiInfo;
-    // SAFETY: the core exports this name with this type, unchanged since 1.0. Of NULL it makes an empty structure.
-    unsafe { core_library::function::<DuplicateInfo>(c"fi_dupinfo").map_or(null_mut(), |make| make(null())) }
-}
-
-/// Writes `value` to the beginning of `piece`, which the core allocated. Its structures may be larger than this
-/// crate's, or smaller. So the piece grows to the size of `T` if necessary. Without a piece it makes one. `None`: no
-/// memory is left.
-fn fill<T>(piece: Option<*mut T>, value: T) -> Option<*mut T> {
-    let piece = piece.unwrap_or(null_mut()).cast::<c_void>();
-    // SAFETY: the piece is null or a whole allocation of the C library, which only the answer names. The new one is
-    // large enough for a T, and aligned for all of C's types, of which T is made.
-    unsafe {
-        let bytes = libc::malloc_usable_size(piece).max(size_of::<T>());
-        let place = libc::realloc(piece, bytes).cast::<T>();
-        (!place.is_null()).then(|| {
-            place.write(value);
-            place
-        })
-    }
-}
-
-fn c_string(text: &CStr) -> Option<*mut c_char> {
-    // SAFETY: a CStr ends with NUL.
-    let copy = unsafe { libc::strdup(text.as_ptr()) };
-    (!copy.is_null()).then_some(copy)
-}
-
-/// A copy of an address in memory of the C library. `None`: no memory is left.
-fn copy(address: &[u8; ADDRESS_BYTES]) -> Option<*mut c_void> {
-    fill(None, *address).map(|place| place.cast())
 }
 
 /// `fi_getinfo`, called by the core.

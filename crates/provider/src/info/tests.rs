@@ -1,5 +1,7 @@
 //! Tests of the rules for hints, through the structure that `fi_prov_ini` returns, as the core calls them.
 
+use std::ptr::null;
+
 use super::*;
 
 /// Hints with all substructures, all zero.
