@@ -127,7 +127,7 @@ bench: build env
 	$(call say,half round trip by size beside the other transports)
 	out/bin/weir bench pingpong
 
-## lint: format, clippy and documentation warnings as errors
+## lint: format, clippy and documentation warnings as errors; circles of files
 .PHONY: lint
 lint:
 	$(call say,format)
@@ -136,6 +136,8 @@ lint:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(call say,documentation)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+	$(call say,circles of files)
+	$(PYTHON) tools/file_circles.py
 	@echo "lint: clean"
 
 ## licences: the licences and sources of all dependencies, by deny.toml
