@@ -12,7 +12,7 @@ pub(super) struct Leases {
     credit_packets_sent: u16,
     /// Of those, the ones that the peer has read.
     credit_packets_read: u16,
-    /// Added to the count of the current lease for a [`flow::Receiver`], which counts over its own lifetime.
+    /// Added to the count of the current lease for a [`crate::flow::Receiver`], which counts over its own lifetime.
     receiver_offset: u16,
 }
 
