@@ -226,6 +226,7 @@ impl<L: Link> Engine<L> {
         let waited = closing.taken_at.elapsed();
         self.sample(Clock::now());
         self.trace = None;
+        self.node.look();
         let state = self.state();
         if let Some(stats) = self.stats.take() {
             stats.close(self.machine.counters(), &state);

@@ -84,7 +84,7 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: SLOTS_PER_PEER,
         default: "16",
         allowed: "1 to 1024",
-        help: "Dynamic credits: data slots of the mailbox for each rank of the job; all senders share them.",
+        help: "Dynamic credits: data slots of the mailbox for each rank of this node; all senders share them.",
     },
     SettingInfo {
         variable: ATTACH,

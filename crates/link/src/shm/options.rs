@@ -53,7 +53,7 @@ pub struct ShmOptions {
     pub full_fences: bool,
     /// Both sides copy a large message, if both wait in the library. This suits ranks with a core each.
     pub cooperative_copy: bool,
-    /// No credits: senders count free slots ([`FreeSlots`]), and all slots of a lane are data slots.
+    /// No credits: senders count free slots ([`crate::FreeSlots`]), and all slots of a lane are data slots.
     pub conditional: bool,
     /// The scheme. Peers with another one are not connected.
     pub scheme: SchemeName,
