@@ -9,8 +9,8 @@ use weir_output::Failure;
 /// Options of `weir clean`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A mailbox is removed if its process has ended and it belongs to this user, a node segment if all processes that used it
-have ended. What is in use remains.
+A mailbox is removed if its process has ended and it belongs to this user. Mailboxes in use remain.
+A node segment is removed if all processes that used it have ended.
 
 Exit status: 0 on success, 1 if the directory cannot be read, 2 for a wrong option.")]
 pub struct CleanArguments {
