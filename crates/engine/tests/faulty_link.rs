@@ -1,4 +1,4 @@
-//! Engines over links that refuse packets and lose peers.
+//! Engines over links that refuse and delay packets and lose peers.
 
 #[path = "common/exchange.rs"]
 mod exchange;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use exchange::{AnyEngine, MESSAGES, exchange};
-use faults::{directory, refuse_often, settings};
+use faults::{delay_often, directory, refuse_often, settings};
 use weir_engine::{Engine, Operation, Post, SendArguments};
 use weir_link::faulty::{Fault, Faulty, Script};
 use weir_link::memory::OwnedMemory;
@@ -19,7 +19,8 @@ use weir_proto::{Outcome, Pattern, Peer, PeerFault, Scheme, SendLevel, Space};
 
 fn open(directory: &tempfile::TempDir, scheme: Scheme, script: Script) -> Engine<Faulty<ShmLink>> {
     let settings = settings(directory, scheme, 1 << 18);
-    Engine::open_over(&settings, 2, false, |link| Faulty::new(link, script)).expect("an endpoint")
+    let make = |link| Faulty::new(link, script).with_delays(delay_often(7));
+    Engine::open_over(&settings, 2, false, make).expect("an endpoint")
 }
 
 fn exchange_over_busy_links(scheme: Scheme) {

@@ -1,4 +1,4 @@
-//! Endpoints with several links: shared memory, and a link inside the process with other slots that refuses packets.
+//! Endpoints with several links: shared memory, and a link inside the process with other slots that refuses and delays packets.
 
 #[path = "common/exchange.rs"]
 mod exchange;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use exchange::{AnyEngine, MESSAGES, exchange};
-use faults::{directory, refuse_often, settings};
+use faults::{delay_often, directory, refuse_often, settings};
 use weir_engine::{Engine, Post, SendArguments};
 use weir_link::LinkKind;
-use weir_link::faulty::{Faulty, Script};
+use weir_link::faulty::{Delays, Faulty, Script};
 use weir_link::links::Links;
 use weir_link::local::LocalLink;
 use weir_link::memory::OwnedMemory;
@@ -25,16 +25,16 @@ const BUDGET_BYTES: u64 = 1 << 26;
 
 type TwoLinks = Engine<Links<ShmLink>>;
 
-fn open(directory: &tempfile::TempDir, scheme: Scheme, script: Script) -> TwoLinks {
+fn open(directory: &tempfile::TempDir, scheme: Scheme, script: Script, delays: Delays) -> TwoLinks {
     let make = |shm: ShmLink| {
         let local = LocalLink::open(&shm.address(), shm.quota());
-        Links::new(shm, vec![Box::new(Faulty::new(local, script))])
+        Links::new(shm, vec![Box::new(Faulty::new(local, script).with_delays(delays))])
     };
     Engine::open_over(&settings(directory, scheme, BUDGET_BYTES), 3, false, make).expect("an endpoint")
 }
 
-fn never() -> Script {
-    Box::new(|_, _| None)
+fn open_without_faults(directory: &tempfile::TempDir, scheme: Scheme) -> TwoLinks {
+    open(directory, scheme, Box::new(|_, _| None), Box::new(|_, _| 0))
 }
 
 /// Endpoints 0 and 1 have both links, endpoint 2 has shared memory only.
@@ -43,7 +43,8 @@ fn exchange_over_two_links(scheme: Scheme) {
     let refused = Arc::new(AtomicU64::new(0));
     let mut engines: Vec<Box<dyn AnyEngine>> = (1..=2)
         .map(|seed| {
-            let engine = open(&directory, scheme, refuse_often(seed, Arc::clone(&refused)));
+            let script = refuse_often(seed, Arc::clone(&refused));
+            let engine = open(&directory, scheme, script, delay_often(seed));
             Box::new(engine) as Box<dyn AnyEngine>
         })
         .collect();
@@ -78,7 +79,7 @@ fn send(engine: &mut TwoLinks, to: weir_proto::Peer, payload: &OwnedMemory) {
 fn a_message_over_the_second_link_ends_the_sleep_on_the_first() {
     let directory = directory();
     let scheme = Scheme::Dynamic { piggyback: true };
-    let (mut a, mut b) = (open(&directory, scheme, never()), open(&directory, scheme, never()));
+    let (mut a, mut b) = (open_without_faults(&directory, scheme), open_without_faults(&directory, scheme));
     let (to_b, to_a) = (a.peer(&b.address()), b.peer(&a.address()));
     let into = OwnedMemory::new(8);
     let pattern = Pattern { space: Space::Tagged, from: Some(to_b), tag: 0, ignore: 0 };
@@ -117,7 +118,7 @@ fn a_message_over_the_second_link_ends_the_sleep_on_the_first() {
 fn a_closed_endpoint_is_reported_over_the_second_link() {
     let directory = directory();
     let scheme = Scheme::Dynamic { piggyback: true };
-    let (mut a, mut b) = (open(&directory, scheme, never()), open(&directory, scheme, never()));
+    let (mut a, mut b) = (open_without_faults(&directory, scheme), open_without_faults(&directory, scheme));
     let to_b = a.peer(&b.address());
     let payload = OwnedMemory::new(8);
     send(&mut a, to_b, &payload);

@@ -1,10 +1,13 @@
-//! A link that refuses packets and loses peers by a script, around any other link, for tests.
+//! A link that refuses packets, delays arrivals and loses peers by a script, around any other link, for tests.
 //!
 //! ```text
 //! transmit(0, packet)      the script says Refuse { polls: 2 }: LinkBusy
 //! transmit(0, packet)      LinkBusy, without asking the script
 //! poll_into                what the inner link has; after two polls Ready { peer: 0 }
+//! poll_into                a packet; the delays say 3: the next three polls find nothing in the inner link
 //! ```
+//! Everything is counted in polls, not in time. So a test repeats exactly.
+//!
 //! Nothing is lost except packets to a peer that the script kills. So a reliable link stays reliable.
 
 use crate::links::FirstLink;
@@ -31,10 +34,16 @@ pub enum Fault {
 /// Decides about each packet that the inner link could take.
 pub type Script = Box<dyn FnMut(Peer, &Packet) -> Option<Fault> + Send>;
 
+/// Decides after each packet that arrives for how many polls nothing arrives then.
+pub type Delays = Box<dyn FnMut(Peer, &Packet) -> u32 + Send>;
+
 /// See the head of this file.
 pub struct Faulty<L> {
     link: L,
     script: Script,
+    delays: Option<Delays>,
+    /// Polls in which nothing arrives.
+    silent_polls: u32,
     /// Peers for which the link is busy, and for how many polls.
     busy: Vec<(Peer, u32)>,
     /// Peers that the script has killed, and whether that was reported.
@@ -46,7 +55,20 @@ pub struct Faulty<L> {
 impl<L: Link> Faulty<L> {
     /// Wraps `link`.
     pub fn new(link: L, script: Script) -> Faulty<L> {
-        Faulty { link, script, busy: Vec::new(), killed: Vec::new(), properties: None }
+        Faulty {
+            link,
+            script,
+            delays: None,
+            silent_polls: 0,
+            busy: Vec::new(),
+            killed: Vec::new(),
+            properties: None,
+        }
+    }
+
+    /// The same link, but arrivals are late. Their order stays.
+    pub fn with_delays(self, delays: Delays) -> Faulty<L> {
+        Faulty { delays: Some(delays), ..self }
     }
 
     /// The same link, but it promises `properties`.
@@ -60,6 +82,11 @@ impl<L: Link> Faulty<L> {
 
     fn has_loss_to_report(&self) -> bool {
         self.killed.iter().any(|(_, reported)| !reported)
+    }
+
+    /// Whether something follows only after further polls.
+    fn waits_for_polls(&self) -> bool {
+        !self.busy.is_empty() || self.silent_polls > 0 || self.has_loss_to_report()
     }
 
     /// A peer for which the link is not busy any more after this poll.
@@ -118,7 +145,14 @@ impl<L: Link> Link for Faulty<L> {
         if let Some(peer) = self.next_ready() {
             return Some(Polled::Other(Box::new(Arrival::Ready { peer })));
         }
+        if self.silent_polls > 0 {
+            self.silent_polls -= 1;
+            return None;
+        }
         if let Some(polled) = self.link.poll_into(packet) {
+            if let (Polled::Packet { from }, Some(delays)) = (&polled, &mut self.delays) {
+                self.silent_polls = delays(*from, packet);
+            }
             return Some(polled);
         }
         let peer = self.next_loss()?;
@@ -126,7 +160,7 @@ impl<L: Link> Link for Faulty<L> {
     }
 
     fn may_have_arrivals(&self) -> bool {
-        !self.busy.is_empty() || self.has_loss_to_report() || self.link.may_have_arrivals()
+        self.waits_for_polls() || self.link.may_have_arrivals()
     }
 
     fn accept(&mut self, lane: u32, peer: Peer) {
@@ -155,8 +189,7 @@ impl<L: Link> Link for Faulty<L> {
     }
 
     fn deadline(&self, now: Instant) -> Option<Instant> {
-        let own = (!self.busy.is_empty() || self.has_loss_to_report()).then_some(now);
-        own.or_else(|| self.link.deadline(now))
+        if self.waits_for_polls() { Some(now) } else { self.link.deadline(now) }
     }
 
     fn close(&mut self) {

@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use std::time::{Duration, Instant};
+use weir_link::faulty::Faulty;
 use weir_link::links::Links;
 use weir_link::local::LocalLink;
 use weir_link::shm::ShmLink;
@@ -15,6 +16,30 @@ fn two_links(dir: &std::path::Path) -> Links<ShmLink> {
     let shm = open(dir);
     let local = LocalLink::open(&shm.address(), shm.quota());
     Links::new(shm, vec![Box::new(local)])
+}
+
+#[test]
+fn delayed_packets_arrive_after_so_many_polls_and_in_order() {
+    let dir = directory();
+    let mut a = open(dir.path());
+    let mut delays = [3, 0, 1, 0].into_iter();
+    let delays = Box::new(move |_, _: &Packet| delays.next().expect("four packets"));
+    let mut b = Faulty::new(open(dir.path()), Box::new(|_, _| None)).with_delays(delays);
+    a.attach(Peer(0), &b.address()).expect("connected");
+    let Some(Arrival::Attached { lane, .. }) = b.poll() else { panic!("no attachment") };
+    b.accept(lane, Peer(0));
+    (0..4).for_each(|number| send(&mut a, Peer(0), number, b"late"));
+    let arrived: Vec<Option<u64>> = (0..9)
+        .map(|_| match b.poll()? {
+            Arrival::Packet { packet, .. } => {
+                assert!(b.deadline(Instant::now()).is_some() == matches!(tag(&packet), 0 | 2));
+                b.retire();
+                Some(tag(&packet))
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(arrived, [Some(0), None, None, None, Some(1), Some(2), None, Some(3), None]);
 }
 
 #[test]
