@@ -30,6 +30,25 @@ pub(crate) fn connected(peer: Peer, LaneLease { quota, epoch, .. }: LaneLease) -
     Event::Connected { peer, quota_slots: data_slots, start_slots, credit_slots, epoch }
 }
 
+/// Something about our lane at a peer, to be done when the arrivals so far are handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaneWork {
+    /// We wait for a lane: ask again.
+    Connect(Peer),
+    /// Credits are due, unless the peer has detached meanwhile.
+    ReturnCredits(Peer),
+    /// Others want the lane, and everything that can leave has left: detach.
+    Detach(Peer),
+}
+
+impl LaneWork {
+    fn peer(self) -> Peer {
+        match self {
+            LaneWork::Connect(peer) | LaneWork::ReturnCredits(peer) | LaneWork::Detach(peer) => peer,
+        }
+    }
+}
+
 /// The number of the bounce buffer that `transfer` names.
 fn bounce_buffer_number(transfer: Transfer) -> u32 {
     transfer.bounce_buffer().expect("the machine names bounce buffers")
@@ -60,8 +79,11 @@ pub(crate) struct Io<L: Link> {
     pub completions: VecDeque<Completion>,
     /// Peers in whose mailbox we wait for room.
     pub awaiting_room: Vec<Peer>,
-    /// Peers in whose mailbox we wait for a lane.
-    pub connecting: Vec<Peer>,
+    /// Work on lanes at peers. Between two calls of the library only lanes that we wait for are left.
+    pub lane_work: Vec<LaneWork>,
+    /// Some mailbox has more senders than lanes. A peer may detach with the next packet, and its credits are void then.
+    /// So credits wait until the arrivals are handled.
+    pub lanes_are_scarce: bool,
     /// Large announced messages of ours. Their receivers may copy them cooperatively with us.
     pub sent_rts: VecDeque<(Peer, Transfer)>,
     /// Cooperative copies in which the peer's part has not ended.
@@ -96,7 +118,8 @@ impl<L: Link> Io<L> {
             peers: AddressTable::default(),
             completions: VecDeque::new(),
             awaiting_room: Vec::new(),
-            connecting: Vec::new(),
+            lane_work: Vec::new(),
+            lanes_are_scarce: false,
             sent_rts: VecDeque::new(),
             copying: Vec::new(),
             events: VecDeque::new(),
@@ -116,7 +139,7 @@ impl<L: Link> Io<L> {
     #[inline]
     pub fn awaits_other_events(&self) -> bool {
         let copies = self.sent_rts.len() | self.copying.len();
-        (self.awaiting_room.len() | self.connecting.len() | copies) > 0
+        (self.awaiting_room.len() | self.lane_work.len() | copies) > 0
     }
 
     /// Slots at `to` that have become free since the last call.
@@ -275,9 +298,19 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
                     self.io.cause(Event::PathGeometry { peer: to, geometry: lease.geometry });
                 }
                 self.io.cause(connected(to, lease));
+                if lease.wanted {
+                    self.io.lane_work.push(LaneWork::Detach(to));
+                }
             }
-            None => self.io.connecting.push(to),
+            None => self.io.lane_work.push(LaneWork::Connect(to)),
         }
+    }
+
+    fn defers_credits(&mut self, peer: Peer) -> bool {
+        if self.io.lanes_are_scarce {
+            self.io.lane_work.push(LaneWork::ReturnCredits(peer));
+        }
+        self.io.lanes_are_scarce
     }
 
     #[inline(always)]
@@ -425,7 +458,7 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     fn drop_peer(&mut self, peer: Peer) {
         let io = &mut *self.io;
         io.awaiting_room.retain(|waiting| *waiting != peer);
-        io.connecting.retain(|connecting| *connecting != peer);
+        io.lane_work.retain(|work| work.peer() != peer);
         io.sent_rts.retain(|(receiver, _)| *receiver != peer);
         io.copying.retain(|(copying, _)| *copying != peer);
         io.read_ahead.forget(peer);

@@ -9,7 +9,7 @@ use weir_link::sched_yield;
 use weir_link::{Arrival, LaneLease, Link, Polled, Quota};
 use weir_proto::{Command, Event, Machine, Peer};
 
-use crate::driver::{EventDriver, Io, connected};
+use crate::driver::{EventDriver, Io, LaneWork, connected};
 use crate::waiting::{MAX_GAP_TICKS, Pause};
 use crate::{CompletionSink, Engine, NullSink};
 
@@ -109,8 +109,8 @@ impl<L: Link> Engine<L> {
         if !self.io.awaiting_room.is_empty() {
             found += self.poll_room();
         }
-        if !self.io.connecting.is_empty() {
-            found += self.poll_lanes();
+        if !self.io.lane_work.is_empty() {
+            found += self.do_lane_work();
         }
         if !self.io.sent_rts.is_empty() {
             found += self.help_cooperative_copies();
@@ -215,7 +215,7 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub fn pause(&mut self) {
         // A credit does not end a wait for a lane or for an RNR timer.
-        let wakes = self.io.connecting.is_empty() && self.io.timers.is_empty();
+        let wakes = self.io.lane_work.is_empty() && self.io.timers.is_empty();
         let pause = if self.oversubscribed && self.machine.backlogged() > 0 && wakes {
             self.waiting.pause_for_credit(sched_yield::has_just_yielded(MAX_GAP_TICKS), Clock::now)
         } else {
@@ -417,21 +417,40 @@ impl<L: Link> Engine<L> {
         found
     }
 
-    /// Polls the lanes that we wait for. Returns how many are ours now.
-    fn poll_lanes(&mut self) -> usize {
+    /// Does the work on lanes at peers. Returns how many lanes that we waited for are ours now.
+    fn do_lane_work(&mut self) -> usize {
         let mut found = 0;
-        for peer in std::mem::take(&mut self.io.connecting) {
-            let address = self.address_of(peer);
-            match self.io.link.connect(peer, &address) {
-                None => self.io.connecting.push(peer),
-                Some(lease) => {
-                    found += 1;
-                    self.begin_path(peer, &lease);
-                    self.handle(connected(peer, lease));
+        for work in std::mem::take(&mut self.io.lane_work) {
+            match work {
+                LaneWork::Connect(peer) => {
+                    let address = self.address_of(peer);
+                    match self.io.link.connect(peer, &address) {
+                        None => self.io.lane_work.push(work),
+                        Some(lease) => {
+                            found += 1;
+                            self.begin_path(peer, &lease);
+                            self.handle(connected(peer, lease));
+                            if lease.wanted {
+                                self.detach_for_others(peer);
+                            }
+                        }
+                    }
                 }
+                LaneWork::ReturnCredits(peer) => self.handle(Event::CreditsDue { peer }),
+                LaneWork::Detach(peer) => self.detach_for_others(peer),
             }
         }
         found
+    }
+
+    /// Detaches from a lane that others want, after everything that could leave. It also takes acknowledgements that
+    /// wait for company: otherwise they would need a turn of their own.
+    fn detach_for_others(&mut self, peer: Peer) {
+        self.io.lanes_are_scarce = true;
+        if self.machine.has_pending_acks() {
+            self.handle(Event::Idle);
+        }
+        self.handle(Event::DetachRequested { peer });
     }
 
     /// Does the periodic work: samples, counters, trimming of memory, stalls, checks of peers. Lost peers are arrivals.

@@ -25,7 +25,8 @@ fn settings(directory: &tempfile::TempDir, scheme: Scheme) -> Settings {
 }
 
 /// Every engine sends to every engine, itself included, and receives as much.
-fn all_to_all(engines: &mut [Engine], messages: usize, bytes: usize) {
+/// Returns how often each engine polled.
+fn all_to_all(engines: &mut [Engine], messages: usize, bytes: usize) -> usize {
     let addresses: Vec<_> = engines.iter().map(Engine::address).collect();
     let count = engines.len();
     let mut buffers = Vec::new();
@@ -59,7 +60,9 @@ fn all_to_all(engines: &mut [Engine], messages: usize, bytes: usize) {
     let done = |sent: &[usize], received: &[Vec<Option<_>>]| {
         sent.iter().all(|&sent| sent == messages * count) && received.iter().flatten().all(Option::is_some)
     };
+    let mut rounds = 0;
     while !done(&sent, &received) {
+        rounds += 1;
         assert!(Instant::now() < deadline, "sent {sent:?}, received {received:?}");
         for (at, engine) in engines.iter_mut().enumerate() {
             engine.progress();
@@ -84,6 +87,37 @@ fn all_to_all(engines: &mut [Engine], messages: usize, bytes: usize) {
             assert_eq!(tag, *next, "in order");
             *next += 1;
         }
+    }
+    rounds
+}
+
+/// A turn costs a round trip between the mailbox and the next sender. Nothing waits for a time.
+#[test]
+fn turns_on_one_lane_cost_a_bounded_number_of_polls() {
+    const ENGINES: usize = 8;
+    let piggyback = true;
+    // Leases for each message: the message and its acknowledgement. With credits the message is announced, because the
+    // receiver may have no memory for it, and a third lease fetches it.
+    let schemes =
+        [(Scheme::Dynamic { piggyback }, 3), (Scheme::Static { piggyback }, 3), (Scheme::Unlimited, 2)];
+    for (scheme, leases_per_message) in schemes {
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let settings = Settings { max_peers: 1, ..settings(&directory, scheme) };
+        let mut engines = engines(ENGINES as u32, &settings);
+        all_to_all(&mut engines, 1, 8); // the first contacts
+        let leases = |engines: &[Engine]| engines.iter().map(|e| e.counters().lanes_returned).sum::<u64>();
+        let (before, exchanges) = (leases(&engines), 20);
+        let rounds: usize = (0..exchanges).map(|_| all_to_all(&mut engines, 1, 8)).sum();
+        // Each engine has one turn with each other engine and with itself. A turn takes at most some polls.
+        let turns = exchanges * ENGINES;
+        assert!(rounds <= 6 * turns, "{scheme:?}: {rounds} polls for {turns} turns of each engine");
+        let leases = leases(&engines) - before;
+        let messages = (exchanges * ENGINES * ENGINES) as u64;
+        assert!(
+            leases <= leases_per_message * messages,
+            "{scheme:?}: {leases} leases for {messages} messages"
+        );
+        println!("{scheme:?}: {rounds} polls, {turns} turns, {leases} leases, {messages} messages");
     }
 }
 

@@ -203,7 +203,7 @@ impl Link for LocalLink {
             return None;
         };
         let epoch = self.next_epoch;
-        let lease = LaneLease { quota: mailbox.quota, epoch, geometry: GEOMETRY };
+        let lease = LaneLease { quota: mailbox.quota, epoch, geometry: GEOMETRY, wanted: false };
         let Some(lane) = mailbox.push(None, Item::Attach { address: self.address, epoch }) else {
             self.note_loss(peer, mailbox.ended().unwrap_or(PeerFault::Closed));
             return None;
@@ -239,7 +239,7 @@ impl Link for LocalLink {
             match item {
                 Item::Attach { address, epoch } => {
                     self.lanes.insert(lane, Lane::Attached);
-                    let lease = LaneLease { quota: self.own.quota, epoch, geometry: GEOMETRY };
+                    let lease = LaneLease { quota: self.own.quota, epoch, geometry: GEOMETRY, wanted: false };
                     let attached = Arrival::Attached { lane, address, lease };
                     return Some(Polled::Other(Box::new(attached)));
                 }

@@ -33,6 +33,8 @@ pub struct LaneLease {
     pub epoch: u16,
     /// The slot sizes of the path, in both directions.
     pub geometry: Geometry,
+    /// Others want the lane: the sender detaches as soon as everything that it can send now has left.
+    pub wanted: bool,
 }
 
 /// Promises of a link.

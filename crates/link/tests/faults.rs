@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::SeqCst;
 use weir_link::memory::UserMemory;
-use weir_link::shm::{Liveness, ShmLink, ShmOptions, cleanup, owners};
+use weir_link::shm::{ShmLink, ShmOptions, cleanup, owners};
 use weir_link::{Address, Arrival, Link, WakeUp};
 use weir_proto::wire::VERSION;
 use weir_proto::wire::layout::Kind;
@@ -30,15 +30,19 @@ fn a_killed_receiver_is_found_dead_and_its_segment_is_removed() {
     let address = get(words, 0);
     let (mut a, mut late) = (open(dir.path()), open(dir.path()));
     a.attach(Peer(0), &address).expect("connected");
-    assert_eq!(a.liveness(&address), Liveness::Alive);
+    assert_eq!(end_of(&mut a, Peer(0), &address), None);
     kill(child);
     reap(child);
     send(&mut a, Peer(0), 0, b"to a dead peer");
     assert_eq!(late.attach(Peer(0), &address), Err(PeerFault::Died));
-    assert_eq!(a.liveness(&address), Liveness::Dead);
+    assert_eq!(end_of(&mut a, Peer(0), &address), Some(PeerFault::Died));
     assert_eq!(late.attach(Peer(0), &address), Err(PeerFault::Unreachable), "the name is gone");
-    assert_eq!(late.liveness(&address), Liveness::Unknown, "it never mapped the segment");
-    assert_eq!(a.liveness(&address), Liveness::Dead, "it has mapped the segment");
+    assert_eq!(
+        end_of(&mut late, Peer(0), &address),
+        Some(PeerFault::Unreachable),
+        "it never mapped the segment"
+    );
+    assert_eq!(end_of(&mut a, Peer(0), &address), Some(PeerFault::Died), "it has mapped the segment");
     let mut bytes = [0; 8];
     let gone = copy(&mut a, Peer(0), Direction::Get, 4096, &memory(&mut bytes), 0, 8);
     assert_eq!(gone, Err(CopyFault::Gone));
@@ -94,7 +98,7 @@ fn a_peer_that_dies_before_its_lane_is_accepted_is_found_dead_after_a_cleanup() 
     reap(child);
     accept(&mut b, Peer(0));
     assert_eq!(cleanup(dir.path()).expect("a directory").len(), 1);
-    assert_eq!(b.liveness(&address), Liveness::Dead);
+    assert_eq!(end_of(&mut b, Peer(0), &address), Some(PeerFault::Died));
 }
 
 #[test]
@@ -141,11 +145,11 @@ fn cleanup_removes_only_files_of_dead_processes() {
     assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 6, "with the lock file in use");
     let mut probe = open(dir.path());
     assert_eq!(
-        probe.liveness(&living.address()),
-        Liveness::Alive,
+        end_of(&mut probe, Peer(0), &living.address()),
+        None,
         "the cleanup has not released the lock of this process"
     );
-    assert_eq!(probe.liveness(&get(words, 0)), Liveness::Alive);
+    assert_eq!(end_of(&mut probe, Peer(1), &get(words, 0)), None);
     kill(stranger);
     reap(stranger);
 }
@@ -157,15 +161,15 @@ fn the_liveness_lock_is_kept_when_a_process_uses_its_own_segments() {
     a.attach(Peer(0), &b.address()).expect("connected");
     let own = a.address();
     a.attach(Peer(1), &own).expect("connected");
-    a.liveness(&own);
-    a.liveness(&b.address());
-    b.liveness(&own);
+    a.check_peer(Peer(1), &own);
+    a.check_peer(Peer(0), &b.address());
+    b.check_peer(Peer(0), &own);
     cleanup(dir.path()).expect("a directory");
     let (a, b) = (a.address(), b.address());
     let child = fork(|| {
         // Another process sees the locks.
         let mut c = open(dir.path());
-        assert_eq!((c.liveness(&a), c.liveness(&b)), (Liveness::Alive, Liveness::Alive));
+        assert_eq!((end_of(&mut c, Peer(0), &a), end_of(&mut c, Peer(1), &b)), (None, None));
         c.attach(Peer(0), &a).expect("connected");
     });
     assert_eq!(reap(child), 0);
@@ -189,8 +193,8 @@ fn a_forked_child_does_not_close_or_unlink_its_parents_mailbox() {
     });
     assert_eq!(reap(child), 0);
     assert!(path.exists());
-    assert_eq!(a.liveness(&address), Liveness::Alive);
-    let child = fork(|| assert_eq!(open(dir.path()).liveness(&address), Liveness::Alive));
+    assert_eq!(end_of(&mut a, Peer(0), &address), None);
+    let child = fork(|| assert_eq!(end_of(&mut open(dir.path()), Peer(0), &address), None));
     assert_eq!(reap(child), 0, "the lock is still held");
 }
 
@@ -208,7 +212,7 @@ fn a_forked_child_does_not_make_its_dead_parent_look_alive() {
     until("the grandchild", || words[20].load(SeqCst) != 0);
     kill(parent);
     reap(parent);
-    assert_eq!(open(dir.path()).liveness(&address), Liveness::Dead);
+    assert_eq!(end_of(&mut open(dir.path()), Peer(0), &address), Some(PeerFault::Died));
     // SAFETY: a process forked by the child above. Only its parent could reap it.
     unsafe { libc::kill(words[20].load(SeqCst) as i32, libc::SIGKILL) };
 }
@@ -391,7 +395,10 @@ fn a_malformed_packet_closes_its_lane() {
                 assert!(matches!(wait(b), Arrival::Lost { peer: Peer(3), fault: PeerFault::Malformed }));
                 (0..100).for_each(|_| assert!(b.poll().is_none(), "its lane is not read any more"));
             },
-            |a, address| assert_eq!(a.liveness(address), Liveness::Refused, "its sender learns it"),
+            |a, address| {
+                let end = end_of(a, Peer(0), address);
+                assert_eq!(end, Some(PeerFault::Unreachable), "its sender learns it");
+            },
         );
     }
 }
@@ -428,7 +435,8 @@ fn an_overwritten_segment_header_is_rejected() {
         assert_eq!(a.attach(Peer(0), &address), Err(PeerFault::Unreachable), "byte {at}");
         // Versions and the scheme: a receive from this peer does not wait either.
         let is_other = matches!(at, 8 | 96 | 120);
-        assert_eq!(a.liveness(&address) == Liveness::Refused, is_other, "byte {at}");
+        let is_unreachable = end_of(&mut a, Peer(0), &address) == Some(PeerFault::Unreachable);
+        assert_eq!(is_unreachable, is_other, "byte {at}");
         words[20].store(1, SeqCst);
         assert_eq!(reap(child), 0);
     }

@@ -6,9 +6,9 @@ mod common;
 use common::*;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use weir_link::shm::{Liveness, ShmLink, ShmOptions};
+use weir_link::shm::{ShmLink, ShmOptions};
 use weir_link::{Address, Arrival, LaneReclamation, Link};
-use weir_proto::{CopyFault, Direction, Peer};
+use weir_proto::{CopyFault, Direction, Peer, PeerFault};
 
 /// A mailbox in another process, which ends with the value.
 struct Remote {
@@ -60,10 +60,10 @@ fn a_peer_lives_although_no_descriptor_is_free() {
         let mut a = open(dir.path());
         a.attach(Peer(0), &peer.address).expect("connected");
         let taken = exhaust_descriptors();
-        assert_eq!(a.liveness(&peer.address), Liveness::Alive);
+        assert_eq!(end_of(&mut a, Peer(0), &peer.address), None);
         peer.words[20].store(1, SeqCst);
         until("the death", || peer.words[21].load(SeqCst) == 1);
-        assert_eq!(a.liveness(&peer.address), Liveness::Dead);
+        assert_eq!(end_of(&mut a, Peer(0), &peer.address), Some(PeerFault::Died));
         drop(taken);
     });
     until("the first test", || peer.words[20].load(SeqCst) == 1 || ended(child));
@@ -101,7 +101,7 @@ fn a_large_message_from_a_living_peer_is_fetched_in_packets_while_no_descriptor_
         accept(&mut b, Peer(0));
         let result = copy(&mut b, Peer(0), Direction::Get, 4096, &memory(&mut [0; 8]), 0, 8);
         assert_eq!(result, Err(CopyFault::BadAddress), "the machine then asks for packets");
-        assert_eq!(b.liveness(&address), Liveness::Alive);
+        assert_eq!(end_of(&mut b, Peer(0), &address), None);
         drop(taken);
     });
     let mut a = open(dir.path());
@@ -122,7 +122,7 @@ fn a_peer_lives_although_this_process_has_changed_its_user() {
             println!("skipped: needs root");
             return;
         }
-        assert_eq!(a.liveness(&peer.address), Liveness::Alive);
+        assert_eq!(end_of(&mut a, Peer(0), &peer.address), None);
     });
     assert_eq!(reap(child), 0);
     peer.kill();
@@ -137,9 +137,9 @@ fn a_peer_lives_although_somebody_has_removed_all_names() {
     for entry in std::fs::read_dir(dir.path()).expect("a directory") {
         std::fs::remove_file(entry.expect("an entry").path()).expect("removed");
     }
-    assert_eq!(a.liveness(&peer.address), Liveness::Alive);
+    assert_eq!(end_of(&mut a, Peer(0), &peer.address), None);
     peer.kill();
-    assert_eq!(a.liveness(&peer.address), Liveness::Dead);
+    assert_eq!(end_of(&mut a, Peer(0), &peer.address), Some(PeerFault::Died));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use weir_link::shm::{Liveness, SchemeName, ShmLink, ShmOptions};
+use weir_link::shm::{SchemeName, ShmLink, ShmOptions};
 use weir_link::{Arrival, CopyStatus, FreeSlots, Inspect, LaneReclamation, Link, Quota};
 use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault};
 
@@ -33,7 +33,7 @@ fn an_endpoint_can_send_to_itself() {
     assert_eq!(accept(&mut a, Peer(3)), address);
     send(&mut a, Peer(3), 5, b"to myself");
     assert_eq!(receive(&mut a), (Peer(3), 5, b"to myself".to_vec()));
-    assert_eq!(a.liveness(&address), Liveness::Alive);
+    assert_eq!(end_of(&mut a, Peer(3), &address), None);
 }
 
 #[test]
@@ -217,6 +217,35 @@ fn more_senders_than_lanes_get_leases_in_order_of_arrival() {
 }
 
 #[test]
+fn leases_of_one_sender_are_read_in_their_order() {
+    let dir = directory();
+    let mut b = ShmLink::open(&ShmOptions { max_lanes: 3, ..options(dir.path()) }).expect("a mailbox");
+    let (mut other, mut a) = (open(dir.path()), open(dir.path()));
+    quota(other.attach(Peer(0), &b.address())); // lane 0
+    accept(&mut b, Peer(0));
+    detach(&mut other, Peer(0));
+    quota(a.attach(Peer(0), &b.address())); // lane 1
+    send(&mut a, Peer(0), 1, b"hello");
+    detach(&mut a, Peer(0));
+    accept(&mut b, Peer(1));
+    assert!(matches!(wait(&mut b), Arrival::Packet { from: Peer(0), .. }));
+    b.retire();
+    quota(a.attach(Peer(0), &b.address())); // lane 2
+    send(&mut a, Peer(0), 2, b"hello");
+    detach(&mut a, Peer(0));
+    b.release(Peer(0)); // lane 0 is free
+    quota(a.attach(Peer(0), &b.address()));
+    send(&mut a, Peer(0), 3, b"hello");
+    assert_eq!(receive(&mut b), (Peer(1), 1, b"hello".to_vec()));
+    assert_eq!(release(&mut b), Peer(1));
+    accept(&mut b, Peer(1));
+    assert_eq!(receive(&mut b), (Peer(1), 2, b"hello".to_vec()));
+    assert_eq!(release(&mut b), Peer(1));
+    accept(&mut b, Peer(1));
+    assert_eq!(receive(&mut b), (Peer(1), 3, b"hello".to_vec()));
+}
+
+#[test]
 fn a_lane_returns_its_memory_when_its_lease_ends() {
     let dir = directory();
     let mut b = open(dir.path());
@@ -375,7 +404,11 @@ fn endpoints_with_different_schemes_do_not_connect() {
     for other in [without_credits, other_credits] {
         let (mut a, mut b) = (open(dir.path()), ShmLink::open(&other).expect("a mailbox"));
         let (to_a, to_b) = (a.address(), b.address());
-        assert_eq!(a.liveness(&to_b), Liveness::Refused, "a receive from it does not wait");
+        assert_eq!(
+            end_of(&mut a, Peer(0), &to_b),
+            Some(PeerFault::Unreachable),
+            "a receive from it does not wait"
+        );
         assert_eq!(a.attach(Peer(0), &to_b), Err(PeerFault::Unreachable));
         assert_eq!(b.attach(Peer(0), &to_a), Err(PeerFault::Unreachable));
         assert!(a.poll().is_none() && b.poll().is_none(), "no lane was taken");
@@ -387,9 +420,9 @@ fn peers_see_a_closed_mailbox_and_may_still_send_to_it() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     a.attach(Peer(0), &b.address()).expect("connected");
-    assert_eq!(a.liveness(&b.address()), Liveness::Alive);
+    assert_eq!(end_of(&mut a, Peer(0), &b.address()), None);
     b.close();
-    assert_eq!(a.liveness(&b.address()), Liveness::Closed);
+    assert_eq!(end_of(&mut a, Peer(0), &b.address()), Some(PeerFault::Closed));
     send(&mut a, Peer(0), 0, b"to a closed mailbox");
     b.close();
     drop(b);
@@ -411,14 +444,14 @@ fn the_end_of_a_peer_that_only_attached_is_known() {
     a.attach(Peer(0), &b.address()).expect("connected");
     accept(&mut b, Peer(7));
     drop(a);
-    assert_eq!(b.liveness(&address), Liveness::Closed);
+    assert_eq!(end_of(&mut b, Peer(7), &address), Some(PeerFault::Closed));
     // Gone before b accepted its lane: b cannot know whether it closed or died.
     let mut a = open(dir.path());
     let address = a.address();
     a.attach(Peer(0), &b.address()).expect("connected");
     drop(a);
     accept(&mut b, Peer(8));
-    assert_eq!(b.liveness(&address), Liveness::Unknown);
+    assert_eq!(end_of(&mut b, Peer(8), &address), Some(PeerFault::Unreachable));
 }
 
 #[test]
@@ -502,10 +535,10 @@ fn a_forgotten_peer_is_neither_read_nor_written() {
     assert!(b.poll().is_none());
     assert!(a.poll().is_none());
     // A sender that is not read learns this, so that it does not wait for credit for ever.
-    assert_eq!(a.liveness(&b.address()), Liveness::Refused);
+    assert_eq!(end_of(&mut a, Peer(0), &b.address()), Some(PeerFault::Unreachable));
     let address = b.address();
     drop(b);
-    assert_eq!(a.liveness(&address), Liveness::Closed);
+    assert_eq!(end_of(&mut a, Peer(0), &address), Some(PeerFault::Closed));
 }
 
 #[test]
@@ -520,9 +553,9 @@ fn a_sender_that_forgets_its_receiver_is_reported_refused_and_copies_fail() {
     let memory = memory(&mut here);
     let address = there.as_ptr() as u64;
     assert_eq!(copy(&mut b, Peer(0), Direction::Get, address, &memory, 0, 100), Ok(CopyStatus::Done));
-    assert_eq!(b.liveness(&to_a), Liveness::Alive);
+    assert_eq!(end_of(&mut b, Peer(0), &to_a), None);
     a.forget(Peer(0));
     assert_eq!(copy(&mut b, Peer(0), Direction::Get, address, &memory, 0, 100), Err(CopyFault::Gone));
-    assert_eq!(b.liveness(&to_a), Liveness::Refused); // although b has never sent anything
+    assert_eq!(end_of(&mut b, Peer(0), &to_a), Some(PeerFault::Unreachable)); // although b has never sent anything
     assert_eq!(here, there);
 }

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
-use weir_link::shm::{Liveness, ShmLink, ShmOptions, cleanup, owners};
+use weir_link::shm::{ShmLink, ShmOptions, cleanup, owners};
 use weir_link::{Address, Arrival, LaneReclamation, Link};
 use weir_proto::{Peer, PeerFault};
 
@@ -30,12 +30,19 @@ fn exchange_by_turns(b: &mut ShmLink, senders: &mut [ShmLink], messages: u64) {
                 detach(sender, Peer(0));
                 connected[index] = false;
             }
-            if !connected[index] && sent[index] < messages {
-                connected[index] = sender.attach(Peer(0), &to_b).expect("the peer lives").is_some();
+            if sent[index] == messages {
+                continue;
             }
-            if connected[index] && sent[index] < messages {
-                send(sender, Peer(0), sent[index], &[index as u8; 100]);
-                sent[index] += 1;
+            let mut wanted = false;
+            if !connected[index] {
+                let Some(lease) = sender.attach(Peer(0), &to_b).expect("the peer lives") else { continue };
+                wanted = lease.wanted;
+            }
+            send(sender, Peer(0), sent[index], &[index as u8; 100]);
+            sent[index] += 1;
+            connected[index] = !wanted;
+            if wanted {
+                detach(sender, Peer(0));
             }
         }
         match b.poll() {
@@ -123,7 +130,7 @@ fn a_mailbox_is_in_unnamed_memory_if_its_directory_has_no_space() {
     a.attach(Peer(0), &address).expect("connected");
     send(&mut a, Peer(0), 0, b"through memory");
     until("the message", || words[20].load(SeqCst) == 1 || ended(child));
-    assert_eq!(a.liveness(&address), Liveness::Alive);
+    assert_eq!(end_of(&mut a, Peer(0), &address), None);
     let pids = || owners(dir.path()).expect("a directory").into_iter().map(|(_, pid)| pid as i32);
     assert_eq!(pids().collect::<Vec<_>>(), [child]);
     assert_eq!(cleanup(dir.path()).expect("a directory").len(), 0, "it is in use");
@@ -131,7 +138,7 @@ fn a_mailbox_is_in_unnamed_memory_if_its_directory_has_no_space() {
     reap(child);
     let late = open_with(dir.path(), 0).attach(Peer(0), &address);
     assert_eq!(late, Err(PeerFault::Died));
-    assert_eq!(a.liveness(&address), Liveness::Dead);
+    assert_eq!(end_of(&mut a, Peer(0), &address), Some(PeerFault::Died));
     drop(a);
     assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "nothing is left behind");
 }

@@ -1,4 +1,5 @@
 //! Settings and scripts for engines over faulty links.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -14,7 +14,8 @@ use weir_link::{
 use weir_proto::{DataRegion, Geometry, LinkBusy, Packet, Peer, PeerFault, Scheme};
 
 const QUOTA: Quota = Quota { data_slots: 4, start_slots: 4, credit_slots: 1 };
-const LEASE: LaneLease = LaneLease { quota: QUOTA, epoch: 1, geometry: Geometry::SHARED_MEMORY };
+const LEASE: LaneLease =
+    LaneLease { quota: QUOTA, epoch: 1, geometry: Geometry::SHARED_MEMORY, wanted: false };
 
 /// What the link has counted, and which peer has died.
 #[derive(Debug, Default)]

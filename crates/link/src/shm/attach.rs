@@ -203,9 +203,10 @@ impl ShmLink {
         memory.set_epoch(epoch);
         memory.set_state(lane_state::READY);
         let full_fences = facts.full_fences || !self.fences_registered;
+        let wanted = memory.take_detach_request();
         let mut outbox = Outbox::new(lane, memory, segment.header().clone(), full_fences);
         outbox.ring();
-        let lease = LaneLease { quota: facts.shape.quota(lane), epoch, geometry: GEOMETRY };
+        let lease = LaneLease { quota: facts.shape.quota(lane), epoch, geometry: GEOMETRY, wanted };
         let index = peer.0 as usize;
         if self.outboxes.len() <= index {
             self.outboxes.resize_with(index + 1, || None);

@@ -243,7 +243,7 @@ impl OneLane {
 
     fn serve(&self) {
         for waiter in self.lane_queue.waiters() {
-            if self.lane_queue.assign_lane(waiter, &self.claims, |_| true) {
+            if self.lane_queue.assign_lane(waiter, &self.claims, |_| true).is_some() {
                 self.doorbells[(waiter.segment - FIRST) as usize].call_about(call::AS_SENDER);
             }
         }

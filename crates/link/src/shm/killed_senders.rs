@@ -157,8 +157,8 @@ fn killed_after(dir: &Path, last: SendStep, bytes: u32, earlier: u8, read_before
         });
         assert_eq!((from, payload), (Peer(2), vec![mark; 100]));
     }
-    assert_eq!(reader.liveness(&victim), Liveness::Dead);
-    assert_eq!(reader.liveness(&other.address()), Liveness::Alive);
+    assert_eq!(reader.liveness_of(Some(Peer(1)), &victim), Liveness::Dead);
+    assert_eq!(reader.liveness_of(Some(Peer(2)), &other.address()), Liveness::Alive);
     let before = reader.mailbox_bytes();
     reader.forget(Peer(1));
     assert_eq!(reader.mailbox_bytes(), before - reader.shape.stride, "the lane returns its memory");

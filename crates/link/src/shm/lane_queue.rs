@@ -127,22 +127,22 @@ impl LaneQueue {
         waiters
     }
 
-    /// Assigns a free lane to a waiting newcomer. `false`: no lane is free, or `has_memory` says that the free one has
-    /// no memory.
+    /// Assigns a free lane to a waiting newcomer, and returns the lane. `prepare` makes it ready before the newcomer can
+    /// see it. `None`: no lane is free, or `prepare` says that the free one has no memory.
     pub fn assign_lane(
         &self,
         waiter: Waiter,
         claims: &[AtomicU64],
-        has_memory: impl FnOnce(u32) -> bool,
-    ) -> bool {
-        let Some(lane) = claim(claims, waiter.segment) else { return false };
-        if !has_memory(lane) {
+        prepare: impl FnOnce(u32) -> bool,
+    ) -> Option<u32> {
+        let lane = claim(claims, waiter.segment)?;
+        if !prepare(lane) {
             unclaim(claims, lane, waiter.segment);
-            return false;
+            return None;
         }
         let answer = waiter.ticket.number << LANE_BITS | u64::from(lane + 1);
         self.places[waiter.ticket.place].answer.store(answer, Ordering::Release);
-        true
+        Some(lane)
     }
 
     /// The places that are not free, with their owners.
@@ -193,11 +193,11 @@ mod tests {
         assert!(queue.has_waiters());
         let waiters = queue.waiters();
         assert_eq!(waiters.iter().map(|waiter| waiter.segment).collect::<Vec<_>>(), [8, 9]);
-        assert!(!queue.assign_lane(waiters[0], &claims, |_| true), "no lane is free");
+        assert_eq!(queue.assign_lane(waiters[0], &claims, |_| true), None, "no lane is free");
         claims[0].store(0, Ordering::Release);
-        assert!(!queue.assign_lane(waiters[0], &claims, |_| false), "no memory for the lane");
+        assert_eq!(queue.assign_lane(waiters[0], &claims, |_| false), None, "no memory for the lane");
         assert_eq!(claims[0].load(Ordering::Relaxed), 0);
-        assert!(queue.assign_lane(waiters[0], &claims, |_| true));
+        assert_eq!(queue.assign_lane(waiters[0], &claims, |_| true), Some(0));
         assert_eq!((queue.assigned_lane(first), queue.assigned_lane(second)), (Some(0), None));
         assert_eq!(claims[0].load(Ordering::Relaxed), 8);
         queue.leave(first);
@@ -212,7 +212,7 @@ mod tests {
         queue.leave(first);
         let second = queue.enter(9).expect("a place");
         assert_eq!(second.place, first.place);
-        assert!(queue.assign_lane(late, &claims, |_| true));
+        assert_eq!(queue.assign_lane(late, &claims, |_| true), Some(0));
         assert_eq!(queue.assigned_lane(second), None);
         assert!(queue.has_waiters(), "the second still waits");
     }

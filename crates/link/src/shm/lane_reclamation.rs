@@ -3,13 +3,22 @@
 //! `docs/explanation/mailbox.md`, "Lane leases", gives the reasons. [`super::lane_queue`] has the shared words; this
 //! file has the policy of the reader:
 //! ```text
-//! senders wait, no lane is free  -> ask as many holders as senders wait: first those with an empty lane, the longest
-//!                                   idle first, but not within MIN_LEASE of a lease without packets; then those that
-//!                                   have filled LEASE_SLOTS slots. None detaches within REQUEST_TIMEOUT: ask one more
-//! no sender waits                -> ask holders that were idle for IDLE_AFTER, while the mailbox is too large
+//! senders wait, several lanes, all held -> ask as many holders as senders wait: first those with an empty lane, the
+//!                                         longest idle first, but not within MIN_LEASE of a lease without packets; then
+//!                                         those that have filled LEASE_SLOTS slots
+//! senders wait, only one lane           -> ask its holder at once. If more wait, ask the next holder in advance
+//! none detaches within REQUEST_TIMEOUT  -> ask one more: the holder may compute
+//! no sender waits                       -> ask holders that were idle for IDLE_AFTER, while the mailbox is too large
 //! ```
-//! It reads a clock only while a sender waits, and in [`LaneReclamation::maintain`], which the driver calls a few times a
-//! second.
+//! Of several lanes one is idle soon, and the others are worth keeping. On a single lane all take turns. Its holder knows
+//! when its turn is over: as soon as everything that it can send has left. So a turn carries all that the holder has, and
+//! costs one round trip between the reader and the next holder:
+//! ```text
+//! A, which holds the lane: Detach              reader: frees the lane, assigns it to B as wanted, calls B
+//! B: attaches, sends its packets and Detach    reader: reads them, assigns the lane to C, calls C
+//! ```
+//! The reader reads a clock only while a sender waits, and in [`LaneReclamation::maintain`], which the driver calls a few
+//! times a second.
 
 use super::doorbell::call;
 use super::lane_queue::unclaim;
@@ -17,12 +26,13 @@ use super::layout::{SegmentAddress, lane_state};
 use super::sync::{AtomicU64, Ordering};
 use super::{Lane, Notice, ShmLink, segment};
 use crate::{Address, LaneReclamation, Link};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use weir_proto::Peer;
 
 /// A sender that has filled so many slots can be asked to detach, if others wait. Unit: slots.
 const LEASE_SLOTS: u64 = 256;
-/// A sender that has sent nothing yet keeps its lane for this time, even if others wait.
+/// A sender that has sent nothing yet keeps one of several lanes for this time, even if others wait.
 const MIN_LEASE: Duration = Duration::from_millis(1);
 /// Time after a request without an answer until the reader asks another sender.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(5);
@@ -40,7 +50,6 @@ const POLLS_PER_CHECK: u32 = 32;
 pub(super) struct OpenLane {
     pub peer: Peer,
     since: Instant,
-    detach_requested_at: Option<Instant>,
     /// Position at the last check, and the time when a check first found it.
     last_position: u64,
     idle_since: Instant,
@@ -49,7 +58,7 @@ pub(super) struct OpenLane {
 impl OpenLane {
     pub fn new(peer: Peer) -> OpenLane {
         let now = Instant::now();
-        OpenLane { peer, since: now, detach_requested_at: None, last_position: 0, idle_since: now }
+        OpenLane { peer, since: now, last_position: 0, idle_since: now }
     }
 }
 
@@ -59,6 +68,8 @@ pub(super) struct Reclamation {
     /// Number of senders that wait for a lane, at the last check.
     waiters: usize,
     polls: u32,
+    /// Lanes whose holders are asked to detach, and since when.
+    requests: HashMap<u32, Instant>,
 }
 
 impl Reclamation {
@@ -66,6 +77,11 @@ impl Reclamation {
     #[inline]
     pub fn has_no_waiters(&self) -> bool {
         self.waiters == 0
+    }
+
+    /// Requests that are younger than `age`.
+    fn younger_than(&self, age: Duration, now: Instant) -> usize {
+        self.requests.values().filter(|&&asked| now.duration_since(asked) < age).count()
     }
 }
 
@@ -110,8 +126,22 @@ impl ShmLink {
         let claims = header.claims(own.claimable_lanes(self.lanes.len() as u32));
         for waiter in waiters {
             // Without memory for another lane, newcomers wait for one that a sender returns.
-            if !header.lane_queue().assign_lane(waiter, claims, |lane| own.lane(lane).is_ok()) {
-                return;
+            let now = Instant::now();
+            let leaving = self.reclamation.younger_than(REQUEST_TIMEOUT, now);
+            let is_wanted = self.has_one_lane() && self.reclamation.waiters - 1 > leaving;
+            let prepare = |lane| {
+                let memory = own.lane(lane);
+                memory
+                    .map(|memory| {
+                        if is_wanted {
+                            memory.request_detach()
+                        }
+                    })
+                    .is_ok()
+            };
+            let Some(lane) = header.lane_queue().assign_lane(waiter, claims, prepare) else { return };
+            if is_wanted {
+                self.reclamation.requests.insert(lane, now);
             }
             self.reclamation.waiters -= 1;
             if let Some(theirs) = segment::open_header(&self.locks, waiter.segment) {
@@ -122,27 +152,25 @@ impl ShmLink {
 
     /// Asks as many senders to detach as others wait.
     #[cold]
-    fn reclaim_for_waiters(&mut self) {
+    pub(super) fn reclaim_for_waiters(&mut self) {
+        if self.reclamation.has_no_waiters() {
+            return;
+        }
         let now = Instant::now();
-        let asked = |open: &OpenLane| {
-            open.detach_requested_at.is_some_and(|asked| now.duration_since(asked) < REQUEST_TIMEOUT)
-        };
-        let leaving = self.open_lanes().filter(|(_, open)| asked(open)).count();
+        let leaving = self.reclamation.younger_than(REQUEST_TIMEOUT, now);
         let wanted = self.reclamation.waiters.saturating_sub(leaving);
         if wanted == 0 {
             return;
         }
-        // Only those not asked yet. Order: idle before busy, then the longest idle first, then the oldest lease
-        // first.
+        // Order: idle before busy, then the longest idle first, then the oldest lease first.
         let mut candidates: Vec<(bool, Instant, Instant, u32)> = self
-            .open_lanes()
-            .filter(|(_, open)| open.detach_requested_at.is_none())
+            .unasked_lanes()
             .filter_map(|(lane, open)| {
                 let reader = self.inbox.reader(lane)?;
                 let min_lease_over = reader.position() > 0 || now.duration_since(open.since) >= MIN_LEASE;
                 let idle = !reader.arrived() && min_lease_over;
                 let moved = reader.position() != open.last_position;
-                (idle || reader.position() >= LEASE_SLOTS).then_some((
+                (idle || reader.position() >= LEASE_SLOTS || self.has_one_lane()).then_some((
                     !idle,
                     if moved { now } else { open.idle_since },
                     open.since,
@@ -163,10 +191,20 @@ impl ShmLink {
         })
     }
 
+    /// Whether all senders have had to share one lane so far.
+    fn has_one_lane(&self) -> bool {
+        self.lanes.len() == 1
+    }
+
+    /// Open lanes whose holders are not asked to detach.
+    fn unasked_lanes(&self) -> impl Iterator<Item = (u32, &OpenLane)> {
+        self.open_lanes().filter(|(lane, _)| !self.reclamation.requests.contains_key(lane))
+    }
+
     fn request_detach(&mut self, lane: u32, now: Instant) {
-        let Some(Lane::Open(open)) = self.lanes.get_mut(lane as usize) else { return };
-        open.detach_requested_at = Some(now);
+        let Some(Lane::Open(open)) = self.lanes.get(lane as usize) else { return };
         let peer = open.peer;
+        self.reclamation.requests.insert(lane, now);
         let Some(reader) = self.inbox.reader(lane) else { return };
         reader.lane().request_detach();
         // A sender that cannot be called finds the request in the lane when something else calls it.
@@ -177,6 +215,7 @@ impl ShmLink {
 
     /// Frees `lane`, whose last owner writes there no more. `left`: it has detached, and all its packets are retired.
     pub(super) fn free_lane(&mut self, lane: u32, left: bool) {
+        self.reclamation.requests.remove(&lane);
         if let Some(state) = self.lanes.get_mut(lane as usize) {
             *state = Lane::Free;
         }
@@ -224,16 +263,14 @@ impl ShmLink {
 
     /// Asks idle senders to detach, the longest idle first, until `excess_bytes` will be released.
     fn reclaim_idle(&mut self, now: Instant, excess_bytes: u64) {
-        let leaving = self.open_lanes().filter(|(_, open)| open.detach_requested_at.is_some()).count() as u64;
+        let leaving = self.reclamation.requests.len() as u64;
         let wanted = excess_bytes.div_ceil(self.shape.stride).saturating_sub(leaving);
         if wanted == 0 {
             return;
         }
         let mut idle: Vec<(Instant, u32)> = self
-            .open_lanes()
-            .filter(|(_, open)| {
-                open.detach_requested_at.is_none() && now.duration_since(open.idle_since) >= IDLE_AFTER
-            })
+            .unasked_lanes()
+            .filter(|(_, open)| now.duration_since(open.idle_since) >= IDLE_AFTER)
             .map(|(lane, open)| (open.idle_since, lane))
             .collect();
         idle.sort_unstable();
@@ -291,11 +328,12 @@ impl ShmLink {
     /// Peers that were asked to detach long ago and have not answered.
     pub(super) fn peers_overdue_to_detach(&self) -> Vec<Peer> {
         let now = Instant::now();
-        let overdue = |open: &OpenLane| {
-            open.detach_requested_at.is_some_and(|asked| now.duration_since(asked) >= OVERDUE_AFTER)
+        let overdue = |lane: u32| {
+            let asked = self.reclamation.requests.get(&lane);
+            asked.is_some_and(|&asked| now.duration_since(asked) >= OVERDUE_AFTER)
         };
         self.open_lanes()
-            .filter(|(_, open)| overdue(open))
+            .filter(|&(lane, _)| overdue(lane))
             .map(|(_, open)| open.peer)
             .take(MAX_OVERDUE_PEERS)
             .collect()

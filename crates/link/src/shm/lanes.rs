@@ -52,25 +52,7 @@ impl ShmLink {
 
     /// Checks an announced lane that is not read yet.
     pub(super) fn check_announced_lane(&mut self, lane: u32) -> Option<Arrival> {
-        // The bit has no claim, or the lane is known: an error of the sender, or a late announcement.
-        if !matches!(self.lanes.get(lane as usize), None | Some(Lane::Free)) || lane >= self.shape.max_lanes {
-            return None;
-        }
-        let own = self.own.clone()?;
-        own.reserve_claims(lane + 1).ok()?;
-        let claimant = own.header().claims(lane + 1)[lane as usize].load(Ordering::Acquire);
-        if claimant == 0 {
-            return None;
-        }
-        // This also reserves the lane's memory. The sender should have done so; without memory a read is a SIGBUS.
-        let memory = own.lane(lane).ok()?;
-        let address = memory.owner(claimant);
-        // Packets that were sent before the owner abandoned the lane are valid.
-        if !matches!(memory.state(), lane_state::READY | lane_state::ABANDONED)
-            || SegmentAddress::parse(&address).is_none()
-        {
-            return None;
-        }
+        let (address, memory) = self.unread_lane(lane)?;
         match self.claimants.get(&address) {
             None => {}
             Some(Claimant::Refused) => {
@@ -85,11 +67,59 @@ impl ShmLink {
                 return None;
             }
         }
+        // A sender may have ended a lease already and begun another one. The announcements do not show their order.
+        let (first, memory) = self.first_lane_of(lane, memory);
+        if first != lane {
+            self.inbox.push_unaccepted_lane(lane);
+        }
+        let lane = first;
         self.claimants.insert(address, Claimant::Accepted);
         let epoch = memory.epoch();
         self.set_lane(lane, Lane::Attached(address, memory));
-        let lease = LaneLease { quota: self.shape.quota(lane), epoch, geometry: GEOMETRY };
+        let lease = LaneLease { quota: self.shape.quota(lane), epoch, geometry: GEOMETRY, wanted: false };
         Some(Arrival::Attached { lane, address, lease })
+    }
+
+    /// A lane that a sender has made ready and that this endpoint does not know yet, with its owner. `None`: it is not.
+    fn unread_lane(&self, lane: u32) -> Option<(Address, MappedLane)> {
+        // The bit has no claim, or the lane is known: an error of the sender, or a late announcement.
+        if !matches!(self.lanes.get(lane as usize), None | Some(Lane::Free)) || lane >= self.shape.max_lanes {
+            return None;
+        }
+        let own = self.own.as_ref()?;
+        own.reserve_claims(lane + 1).ok()?;
+        let claimant = own.header().claims(lane + 1)[lane as usize].load(Ordering::Acquire);
+        if claimant == 0 {
+            return None;
+        }
+        // This also reserves the lane's memory. The sender should have done so; without memory a read is a SIGBUS.
+        let memory = own.lane(lane).ok()?;
+        let address = memory.owner(claimant);
+        // Packets that were sent before the owner abandoned the lane are valid.
+        let is_ready = matches!(memory.state(), lane_state::READY | lane_state::ABANDONED)
+            && SegmentAddress::parse(&address).is_some();
+        is_ready.then_some((address, memory))
+    }
+
+    /// The unread lane with the earliest lease of the owner of `lane`.
+    fn first_lane_of(&self, lane: u32, memory: MappedLane) -> (u32, MappedLane) {
+        let mut first = (lane, memory);
+        let Some(own) = &self.own else { return first };
+        let header = own.header();
+        let claims = header.claims(own.claimable_lanes((self.lanes.len() as u32).max(lane + 1)));
+        let Some(owner) = claims.get(lane as usize).map(|claim| claim.load(Ordering::Acquire)) else {
+            return first;
+        };
+        for (other, claim) in (0..).zip(claims) {
+            if other != lane
+                && claim.load(Ordering::Acquire) == owner
+                && let Some((_, memory)) = self.unread_lane(other)
+                && (memory.epoch().wrapping_sub(first.1.epoch()) as i16) < 0
+            {
+                first = (other, memory);
+            }
+        }
+        first
     }
 
     /// Allows the parked lanes of `address` to be read: its first lane is not read any more.
@@ -138,6 +168,7 @@ impl ShmLink {
             if entry.segment.is_none() && !entry.forgotten {
                 entry.segment = segment;
             }
+            self.reclaim_for_waiters(); // others may have come before this lane could be asked for
         }
     }
 

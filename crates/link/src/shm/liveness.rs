@@ -16,7 +16,7 @@ use weir_proto::{Peer, PeerFault};
 
 /// Whether an endpoint still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Liveness {
+pub(super) enum Liveness {
     /// It runs.
     Alive,
     /// It closed its mailbox in good order.
@@ -95,12 +95,6 @@ impl ShmLink {
 
     pub(super) fn is_noted_as_lost(&self, peer: Peer) -> bool {
         self.notices.iter().any(|notice| matches!(*notice, Notice::Lost(lost, ..) if lost == peer))
-    }
-
-    /// Whether the endpoint at `address` runs. Costs one or two system calls.
-    pub fn liveness(&mut self, address: &Address) -> Liveness {
-        let known = self.peers.iter().find(|(_, entry)| entry.address.as_ref() == Some(address));
-        self.liveness_of(known.map(|(&peer, _)| peer), address)
     }
 
     /// Whether the endpoint at `address`, called `peer` if it has a number, runs. Costs one or two system calls.

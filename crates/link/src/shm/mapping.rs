@@ -177,7 +177,7 @@ pub struct LaneHeader {
     state: AtomicU32,
     owner: [AtomicU32; OWNER_WORDS],
     epoch: AtomicU32,
-    /// 1 after the reader has asked the owner to detach.
+    /// 1 after the reader has asked the owner to detach, or if others want the lane already when it is assigned.
     detach_requested: AtomicU32,
     control: CacheLine<LaneControl>,
 }
@@ -251,7 +251,7 @@ impl MappedLane {
         self.header().epoch.store(epoch.into(), Ordering::Relaxed);
     }
 
-    /// Asks the owner to detach.
+    /// Asks the owner to detach. Before a lane is assigned: says that its next owner is to detach soon.
     pub fn request_detach(&self) {
         self.header().detach_requested.store(1, Ordering::Release);
     }

@@ -114,6 +114,16 @@ pub fn copy(
     link.copy(&RemoteCopy { transfer, peer, direction, address, offset, bytes }, memory)
 }
 
+/// How the endpoint at `address` has ended, as `link` reports it for `peer`. `None`: it runs and reads.
+pub fn end_of(link: &mut ShmLink, peer: Peer, address: &Address) -> Option<PeerFault> {
+    link.check_peer(peer, address);
+    match link.poll() {
+        None => None,
+        Some(Arrival::Lost { peer: lost, fault }) if lost == peer => Some(fault),
+        other => panic!("expected at most a loss: {other:?}"),
+    }
+}
+
 /// Sends `Detach` and ends the lease.
 pub fn detach(link: &mut ShmLink, to: Peer) {
     link.transmit(to, &Packet::new(Body::Detach, 0), None).expect("never busy");

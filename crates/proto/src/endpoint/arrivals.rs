@@ -43,7 +43,9 @@ impl Endpoint {
         if packet.body == Body::Detach {
             self.paths.peer_detached(from, driver);
         }
-        self.paths.return_credits(from, driver);
+        if !driver.defers_credits(from) {
+            self.paths.return_credits(from, driver);
+        }
         self.paths.send_while_credited(from, &mut self.payloads, driver);
         if packet.body == Body::Detach {
             self.paths.remove_if_idle(from);

@@ -25,10 +25,8 @@ impl Paths {
             Outbound::Connected(_) if busy => return, // a grant waits until the link is ready
             Outbound::Connected(_) => {}
             Outbound::Absent if config.scheme.grants() => {
-                // The first credits to a peer that we have nothing to send to: we need a lane to it.
-                *outbound = Outbound::Connecting;
-                driver.connect(to);
-                return;
+                let is_due = receiver.is_due(pool);
+                return self.connect_for_credits(to, is_due, driver);
             }
             _ => return,
         }
@@ -37,6 +35,16 @@ impl Paths {
         let Some(credits) = receiver.grant((*credit_slots).into(), pool) else { return };
         counters.explicit_credits_sent += u64::from(credits);
         self.send_credit_packet(to, driver);
+    }
+
+    /// Asks for a lane at a peer to which we have only credits to send. `is_due`: they are due. At the first contact we ask
+    /// before that, so that the lane is there in time. Later the lane may be one that others wait for.
+    #[cold]
+    fn connect_for_credits<D: Driver>(&mut self, to: Peer, is_due: bool, driver: &mut D) {
+        if is_due || !self.peers.has_leased(to) {
+            self.peers[to.0 as usize].path.outbound = Outbound::Connecting;
+            driver.connect(to);
+        }
     }
 
     /// Sends a credit packet. Its credits count as granted.

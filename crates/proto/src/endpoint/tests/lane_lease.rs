@@ -75,10 +75,30 @@ fn unread_credit_packets_of_an_earlier_lease_cause_a_lane_change() {
     assert_eq!(b.arrive(Body::Detach, 0), ["retire", "free lane"]);
     let attached = Event::Attached { peer: PEER, quota_slots: 2, start_slots: 2, epoch: 1 };
     assert_eq!(b.event(attached), ["detach", "disconnect"]);
-    // The first credits of the new lease need a lane back to the sender again.
+    // The first credits of the new lease need a lane back to the sender again. It is asked for when they are due.
+    assert!(!b.event(arrived()).contains(&"connect".into()));
     assert!(b.event(arrived()).contains(&"connect".into()));
-    b.event(arrived());
     let connected =
         Event::Connected { peer: PEER, quota_slots: 2, start_slots: 2, credit_slots: 1, epoch: 5 };
     assert_eq!(b.event(connected), ["credit total 2"]);
+}
+
+#[test]
+fn a_lane_for_credits_is_asked_for_at_the_first_contact_and_later_when_they_are_due() {
+    let scheme = Scheme::Static { piggyback: false };
+    let mut b = bench(scheme, 4);
+    b.machine = Endpoint::new(*b.machine.config()); // without lanes
+    let packet = Packet::new(
+        Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge: None },
+        0,
+    );
+    let asks = |b: &mut Bench| {
+        let event = Event::Arrived { from: PEER, packet: &packet };
+        b.event(event).contains(&"connect".into())
+    };
+    b.event(Event::Attached { peer: PEER, quota_slots: 4, start_slots: 4, epoch: 0 });
+    assert!(asks(&mut b), "in advance");
+    b.event(Event::Connected { peer: PEER, quota_slots: 4, start_slots: 4, credit_slots: 1, epoch: 0 });
+    assert_eq!(b.event(Event::DetachRequested { peer: PEER }), ["detach", "disconnect"]);
+    assert_eq!([asks(&mut b), asks(&mut b)], [false, true], "credits return after three packets");
 }
