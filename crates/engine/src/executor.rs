@@ -16,6 +16,7 @@
 //! process: an executor of another process needs a ring in shared memory that survives the death of either side.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -92,6 +93,7 @@ pub struct Client {
     submissions: Option<SyncSender<Submission>>,
     completions: Receiver<Completion>,
     bell: Option<Arc<dyn Bell>>,
+    gone: Arc<AtomicBool>,
     capacity: usize,
 }
 
@@ -104,6 +106,8 @@ pub struct Executor<L: Link> {
     head: Option<Submission>,
     /// A completion that does not fit into the ring.
     waiting: Option<Completion>,
+    /// The client is dropped. The ring shows it too, but only once it is empty.
+    gone: Arc<AtomicBool>,
     client_is_gone: bool,
 }
 
@@ -113,9 +117,10 @@ pub fn pair<L: Link>(mut engine: Engine<L>, capacity: usize) -> (Client, Executo
     let bell = engine.io.link.wake_up().map(|wake_up| wake_up.bell());
     let (submit, submissions) = sync_channel(capacity);
     let (complete, completions) = sync_channel(capacity);
-    let client = Client { submissions: Some(submit), completions, bell, capacity };
+    let gone = Arc::new(AtomicBool::new(false));
+    let client = Client { submissions: Some(submit), completions, bell, gone: gone.clone(), capacity };
     let (head, waiting, client_is_gone) = (None, None, false);
-    (client, Executor { engine, submissions, completions: complete, head, waiting, client_is_gone })
+    (client, Executor { engine, submissions, completions: complete, head, waiting, gone, client_is_gone })
 }
 
 impl Client {
@@ -123,7 +128,13 @@ impl Client {
     ///
     /// # Errors
     /// [`SubmitError`]; the executor does not get the operation then.
+    ///
+    /// # Panics
+    /// If the buffer of an atomic is shorter than its word.
     pub fn submit(&mut self, submission: Submission) -> Result<(), SubmitError> {
+        if let Submission::Atomic(_, arguments) = &submission {
+            arguments.check(); // here, and not in the thread of the executor
+        }
         let Client { submissions, capacity, .. } = self;
         let submissions = submissions.as_ref().expect("it is not dropped");
         submissions.try_send(submission).map_err(|error| match error {
@@ -162,6 +173,7 @@ impl Drop for Client {
     /// The executor finds that the client is gone.
     fn drop(&mut self) {
         self.submissions = None; // before the bell, as for a submission
+        self.gone.store(true, Ordering::Release);
         self.ring();
     }
 }
@@ -187,7 +199,7 @@ impl<L: Link> Executor<L> {
     }
 
     /// Drives the engine until the client is dropped. Returns the engine, for closing. Operations that have not completed
-    /// still use their buffers.
+    /// still use their buffers. Submissions that the engine has not taken by then are dropped.
     pub fn run(mut self) -> Engine<L> {
         while !self.client_is_gone {
             if self.turn() == 0 {
@@ -197,7 +209,7 @@ impl<L: Link> Executor<L> {
         self.engine
     }
 
-    /// Whether the client was dropped, and everything that it has submitted is taken.
+    /// Whether the client was dropped, and the engine has taken or refused all that it had submitted.
     pub fn client_is_gone(&self) -> bool {
         self.client_is_gone
     }
@@ -219,12 +231,18 @@ impl<L: Link> Executor<L> {
     }
 
     fn take_submissions(&mut self) -> usize {
+        // A client that does not reap gets no more completions than the ring holds.
+        if self.waiting.is_some() {
+            return 0;
+        }
         for taken in 0..BATCH {
             let Some(mut submission) = self.head.take().or_else(|| self.next_submission()) else {
                 return taken;
             };
             if self.post(&mut submission).is_err() {
-                self.head = Some(submission); // progress makes room
+                // Progress makes room. But nobody waits for that if the client is gone.
+                self.head = Some(submission);
+                self.client_is_gone = self.gone.load(Ordering::Acquire);
                 return taken;
             }
         }

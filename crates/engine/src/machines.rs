@@ -19,7 +19,7 @@ use weir_proto::{
 
 use crate::driver::{Io, complete_held};
 use crate::operations::Operations;
-use crate::{Completion, Engine, Operation, Post, PostError};
+use crate::{Completion, Engine, MAX_OPERATIONS, Operation, Post, PostError};
 
 /// A change of a word of a peer's memory, which returns the old word.
 #[derive(Debug)]
@@ -34,6 +34,18 @@ pub struct AtomicArguments {
     pub update: WordUpdate,
     /// Receives the old word. At least as long as the word.
     pub result: UserMemory,
+}
+
+impl AtomicArguments {
+    /// # Panics
+    /// If the buffer is shorter than the word.
+    pub(crate) fn check(&self) {
+        let (have_bytes, word_bytes) = (self.result.bytes(), self.update.word_type.bytes());
+        assert!(
+            have_bytes >= u64::from(word_bytes),
+            "a buffer of {have_bytes} bytes for a word of {word_bytes}"
+        );
+    }
 }
 
 /// The driver of the machines beside the endpoint's.
@@ -110,12 +122,11 @@ impl<L: Link> Engine<L> {
         post: Post,
         arguments: &mut AtomicArguments,
     ) -> Result<(), PostError> {
+        arguments.check();
         let AtomicArguments { peer, key, offset, update, ref mut result } = *arguments;
-        let (have_bytes, word_bytes) = (result.bytes(), update.word_type.bytes());
-        assert!(
-            have_bytes >= u64::from(word_bytes),
-            "a buffer of {have_bytes} bytes for a word of {word_bytes}"
-        );
+        if self.io.operations.count() >= MAX_OPERATIONS as usize {
+            return Err(PostError::Again { limit: MAX_OPERATIONS }); // before `begin` takes the buffer
+        }
         let request = self.begin(post, Operation::Atomic, Space::Untagged, result.take())?;
         let fetch = FetchCommand { request, peer, key, offset, update };
         let command = OffloadCommand::Atomics(AtomicsCommand::Fetch(fetch));

@@ -6,6 +6,7 @@ use weir_engine::config::Settings;
 use weir_engine::executor::{Client, ExecutorEnded, Submission, SubmitError, pair};
 use weir_engine::{AtomicArguments, Completion, Engine, Operation, Post, RemoteArguments, SendArguments};
 use weir_link::memory::OwnedMemory;
+use weir_proto::offload::atomics::MAX_ATOMICS;
 use weir_proto::offload::{WordOperation, WordType, WordUpdate};
 use weir_proto::{Outcome, Pattern, Peer, SendLevel, Space};
 
@@ -177,18 +178,22 @@ fn full_rings_return_submissions_and_delay_completions_without_losing_any() {
     let myself = engine.peer(&address);
     let results: Vec<OwnedMemory> = (0..FETCHES).map(|_| OwnedMemory::new(8)).collect();
     let (mut client, mut executor) = pair(engine, 2);
-    let mut posted = 0;
+    let (mut posted, mut reaped, mut refusals) = (0, 0, 0);
     while posted < FETCHES {
         match client.submit(fetch_and_add(myself, &results[posted])) {
             Ok(()) => posted += 1,
             Err(SubmitError::Full { capacity: 2, submission: Submission::Atomic(_, arguments) }) => {
                 assert_eq!(arguments.result.bytes(), 8, "the buffer is returned");
                 executor.turn();
+                refusals += 1;
+                if refusals % 100 == 0 {
+                    assert!(posted < reaped + 10, "{posted} taken, {reaped} reaped");
+                    reaped += usize::from(client.reap().is_some());
+                }
             }
             Err(error) => panic!("{error:?}"),
         }
     }
-    let mut reaped = 0;
     for _ in 0..10_000 {
         executor.turn();
         reaped +=
@@ -204,4 +209,32 @@ fn full_rings_return_submissions_and_delay_completions_without_losing_any() {
     drop(executor);
     assert!(matches!(client.submit(fetch_and_add(myself, &results[0])), Err(SubmitError::Ended { .. })));
     assert_eq!(client.wait(LONG).map(|_| ()), Err(ExecutorEnded));
+}
+
+/// The peer is alive and answers nothing, so the engine refuses the last of these operations for ever.
+#[test]
+fn an_executor_ends_with_its_client_although_a_submission_is_refused() {
+    let (_directory, [engine, _silent], [to, _]) = engines();
+    let result = OwnedMemory::new(8);
+    let (mut client, executor) = pair(engine, 2 * MAX_ATOMICS as usize);
+    for _ in 0..=MAX_ATOMICS {
+        client.submit(fetch_and_add(to, &result)).expect("the ring has room");
+    }
+    let helper = std::thread::spawn(move || executor.run());
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!helper.is_finished(), "the client is there");
+    drop(client);
+    let began = Instant::now();
+    while !helper.is_finished() {
+        assert!(began.elapsed() < LONG, "the executor waits for the peer");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+#[should_panic(expected = "a buffer of 4 bytes for a word of 8")]
+fn a_short_buffer_is_the_mistake_of_the_client() {
+    let (_directory, [engine, _other], [to, _]) = engines();
+    let (mut client, _executor) = pair(engine, 1);
+    let _ = client.submit(fetch_and_add(to, &OwnedMemory::new(4)));
 }

@@ -124,7 +124,6 @@ impl Spare {
     }
 
     /// Adds an entry to a backlog.
-    /// Adds an entry to a backlog.
     #[inline]
     pub fn push(&mut self, backlog: &mut Backlog, entry: BacklogEntry) {
         backlog.push(entry, &mut self.entries);
