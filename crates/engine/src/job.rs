@@ -58,8 +58,14 @@ impl Job {
 
 fn ranks(expected: u32, lookup: &impl Lookup) -> Ranks {
     let announced = Some(expected).filter(|&expected| expected > 0);
-    let of_job = launcher::ranks_of_open_mpi_job(lookup).or(announced);
-    let job = of_job.or_else(|| launcher::ranks_of_job(lookup)).unwrap_or(0);
+    // A job that a rank of another launcher has started may inherit that launcher's variables. What the program announces
+    // shows whose variables are meant.
+    let is_hydra = announced.is_some() && launcher::ranks_of_hydra_job(lookup) == announced;
+    if let Some(job) = launcher::ranks_of_open_mpi_job(lookup).filter(|_| !is_hydra) {
+        let node = launcher::ranks_of_open_mpi_node(lookup).filter(|&node| node < job).unwrap_or(job);
+        return Ranks { node, job };
+    }
+    let job = announced.or_else(|| launcher::ranks_of_job(lookup)).unwrap_or(0);
     // A program that expects fewer endpoints than the launcher has started ranks shares its mailbox among those only.
     let node = launcher::ranks_of_node(lookup).filter(|&node| job == 0 || node < job).unwrap_or(job);
     Ranks { node, job }
@@ -153,6 +159,20 @@ mod tests {
         assert_eq!(given(1, &hydra), (1, 1), "a program that expects fewer endpoints");
         let open_mpi = [("OMPI_COMM_WORLD_LOCAL_SIZE", "8"), ("OMPI_COMM_WORLD_SIZE", "8")];
         assert_eq!(given(2, &open_mpi), (8, 8), "Open MPI announces slots");
+        let hydra_in_open_mpi = [
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "1"),
+            ("MPI_LOCALNRANKS", "8"),
+            ("PMI_SIZE", "8"),
+        ];
+        assert_eq!(given(8, &hydra_in_open_mpi), (8, 8), "the outer launcher is Open MPI's");
+        let open_mpi_in_hydra = [
+            ("MPI_LOCALNRANKS", "1"),
+            ("PMI_SIZE", "1"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "8"),
+            ("OMPI_COMM_WORLD_SIZE", "8"),
+        ];
+        assert_eq!(given(2, &open_mpi_in_hydra), (8, 8), "the outer launcher is MPICH's");
     }
 
     /// Where a process that this test has started opens its endpoint.

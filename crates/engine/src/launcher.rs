@@ -16,25 +16,29 @@ use weir_link::shm::node_segment::JobKey;
 const RANK_VARIABLES: [&str; 6] =
     ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID", "MV2_COMM_WORLD_RANK"];
 /// Variables that hold the number of ranks on this node: MPICH and Intel MPI, Open MPI, MVAPICH2.
-const NODE_RANKS_VARIABLES: [&str; 3] =
-    ["MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"];
+const NODE_RANKS_VARIABLES: [&str; 3] = ["MPI_LOCALNRANKS", OPEN_MPI_NODE_RANKS, "MV2_COMM_WORLD_LOCAL_SIZE"];
 /// Variables that hold the number of ranks of the job: MPICH and Intel MPI, Open MPI, Slurm, MVAPICH2.
 const JOB_RANKS_VARIABLES: [&str; 4] =
-    ["PMI_SIZE", OPEN_MPI_JOB_RANKS, "SLURM_STEP_NUM_TASKS", "MV2_COMM_WORLD_SIZE"];
-/// Of these, that of Open MPI.
+    [HYDRA_JOB_RANKS, OPEN_MPI_JOB_RANKS, "SLURM_STEP_NUM_TASKS", "MV2_COMM_WORLD_SIZE"];
+/// Of these, that of MPICH and Intel MPI, and those of Open MPI.
+const HYDRA_JOB_RANKS: &str = "PMI_SIZE";
 const OPEN_MPI_JOB_RANKS: &str = "OMPI_COMM_WORLD_SIZE";
+const OPEN_MPI_NODE_RANKS: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
 /// Variables that name a job. Together with the launcher's process they identify it. Jobs of one PMIx server differ in
 /// the namespace only.
 const JOB_NAME_VARIABLES: [&str; 1] = ["PMIX_NAMESPACE"];
 /// Variables that name a job, for ranks that cannot see their launcher. Where they can see it, it is better: several
 /// launchers may run in one allocation.
-const ALLOCATION_VARIABLES: [&str; 4] = ["PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PALS_APID"];
+const ALLOCATION_VARIABLES: [&str; 4] = ["PMI_JOBID", "SLURM_STEP_ID", "PALS_APID", "SLURM_JOB_ID"];
+/// So many of these name one launch. The rest is only part of a name.
+const LAUNCH_VARIABLES: usize = 3;
 /// Most ancestors that are searched.
 const MAX_ANCESTORS: usize = 16;
-/// The process of MPICH's launcher that starts the ranks of a node, as `Name` shows it, and the beginning of the name of
-/// its parent, if that is on this node too.
+/// The process of the launcher of MPICH and Intel MPI that starts the ranks of a node, as `Name` shows it. Then the
+/// beginnings of the names of those above it, if they are on this node too: others of its kind, and the launcher itself.
 const HYDRA_PROXY: &str = "hydra_pmi_proxy";
-const HYDRA: &str = "mpiexec";
+const HYDRA_HELPER: &str = "hydra_";
+const HYDRA: [&str; 2] = ["mpiexec", "mpirun"];
 
 /// Looks up an environment variable.
 pub trait Lookup: Fn(&str) -> Option<String> {}
@@ -46,7 +50,7 @@ pub fn environment(variable: &str) -> Option<String> {
 }
 
 fn first_number(variables: &[&str], lookup: &impl Lookup) -> Option<u32> {
-    variables.iter().find_map(|name| lookup(name)?.parse().ok()).filter(|&number| number > 0)
+    variables.iter().find_map(|name| lookup(name)?.parse().ok().filter(|&number| number > 0))
 }
 
 /// Ranks of the job on this node, if the launcher says so.
@@ -57,6 +61,16 @@ pub fn ranks_of_node(lookup: &impl Lookup) -> Option<u32> {
 /// Ranks of the job, if the launcher says so.
 pub fn ranks_of_job(lookup: &impl Lookup) -> Option<u32> {
     first_number(&JOB_RANKS_VARIABLES, lookup)
+}
+
+/// Ranks of the job, if the launcher is that of MPICH or Intel MPI.
+pub fn ranks_of_hydra_job(lookup: &impl Lookup) -> Option<u32> {
+    first_number(&[HYDRA_JOB_RANKS], lookup)
+}
+
+/// Ranks of the job on this node, if the launcher is Open MPI's.
+pub fn ranks_of_open_mpi_node(lookup: &impl Lookup) -> Option<u32> {
+    first_number(&[OPEN_MPI_NODE_RANKS], lookup)
 }
 
 /// Ranks of the job, if the launcher is Open MPI's. Its programs announce the slots of their allocation to libfabric, not
@@ -104,7 +118,10 @@ fn node_daemon(processes: &Path, mut pid: u32, rank: &str) -> Option<Process> {
         // A process that we may not read belongs to another user, for example a daemon of Slurm. It is no script of
         // ours.
         let environment = std::fs::read(processes.join(pid.to_string()).join("environ")).unwrap_or_default();
-        if !environment.split(|&byte| byte == 0).any(|variable| variable == rank.as_bytes()) {
+        // The launcher of a job inside a job may have our rank in its environment, as a rank of the outer job.
+        if process.name == HYDRA_PROXY
+            || !environment.split(|&byte| byte == 0).any(|variable| variable == rank.as_bytes())
+        {
             return Some(process);
         }
         pid = process.parent;
@@ -129,12 +146,27 @@ pub(crate) fn job_key() -> Option<JobKey> {
     job_key_below(Path::new("/proc"), std::os::unix::process::parent_id(), &environment)
 }
 
+/// The launcher process of all ranks, if `daemon` is a proxy of MPICH's or Intel MPI's launcher on this node. A launcher
+/// starts one proxy for each host name and for each group of spawned ranks.
+fn hydra_of(processes: &Path, daemon: Process) -> Process {
+    let mut highest = daemon;
+    while highest.name.starts_with(HYDRA_HELPER) {
+        let above = Process::read(processes, highest.parent);
+        let is_hydra = |above: &Process| {
+            above.name.starts_with(HYDRA_HELPER) || HYDRA.iter().any(|name| above.name.starts_with(name))
+        };
+        match above.filter(|above| is_hydra(above) && above.pid != highest.pid) {
+            Some(above) => highest = above,
+            None => break,
+        }
+    }
+    highest
+}
+
 fn job_key_below(processes: &Path, parent: u32, lookup: &impl Lookup) -> Option<JobKey> {
     let rank = own_rank(lookup)?;
     let launcher = node_daemon(processes, parent, &rank).and_then(|daemon| {
-        // A launcher starts one proxy for each host name and for each group of spawned ranks.
-        let above = Process::read(processes, daemon.parent).filter(|above| above.name.starts_with(HYDRA));
-        let launcher = above.filter(|_| daemon.name == HYDRA_PROXY).unwrap_or(daemon);
+        let launcher = hydra_of(processes, daemon);
         Some((launcher.pid, launcher.started(processes)?))
     });
     let named =
@@ -146,7 +178,7 @@ fn job_key_below(processes: &Path, parent: u32, lookup: &impl Lookup) -> Option<
         return Some(JobKey::new(&(launcher.map(|launcher| (launcher, pid_namespace)), names)));
     }
     let allocation = named(&ALLOCATION_VARIABLES);
-    allocation.iter().any(Option::is_some).then(|| JobKey::new(&allocation))
+    allocation[..LAUNCH_VARIABLES].iter().any(Option::is_some).then(|| JobKey::new(&allocation))
 }
 
 #[cfg(test)]
@@ -193,6 +225,8 @@ mod tests {
         assert_eq!(cores_found(&[other], 10), Some(2));
         let (inner, outer) = ((10, 8, "x", "PMI_RANK=1 ", "0"), (8, 7, "x", "HOME=/ ", "0-3"));
         assert_eq!(cores_found(&[inner, outer], 10), Some(4));
+        // A rank of the outer job with the same number has started this proxy.
+        assert_eq!(cores_found(&[(10, 8, HYDRA_PROXY, "PMI_RANK=1 ", "0"), outer], 10), Some(1));
     }
 
     #[test]
@@ -224,6 +258,19 @@ mod tests {
         let remote = [(9, 1, "sshd", "", "0"), PROXY];
         assert_ne!(key(&remote, 10, &rank("0")), Some(of(10, "0")));
         assert_eq!(key(&remote, 10, &rank("0")), key(&remote, 10, &rank("1")));
+        // MPICH's mpirun, and the processes of Intel MPI.
+        let [under_mpirun, of_intel] = [("mpirun", "hydra_pmi_proxy"), ("mpiexec.hydra", "hydra_bstrap_pr")]
+            .map(|(top, middle)| {
+                [
+                    (7, 1, top, "", "0"),
+                    (8, 7, middle, "", "0"),
+                    (10, 8, HYDRA_PROXY, "", "0"),
+                    (20, 8, HYDRA_PROXY, "", "0"),
+                ]
+            });
+        for tree in [under_mpirun, of_intel] {
+            assert_eq!(key(&tree, 10, &rank("0")), key(&tree, 20, &rank("1")));
+        }
         let other = [(30, 1, "prterun", "HOME=/ ", "0-3")];
         assert_ne!(key(&other, 30, &rank("0")), Some(of(10, "0")));
     }
@@ -242,6 +289,8 @@ mod tests {
         assert_eq!(key(&[], 9, &step("0")), key(&[], 8, &step("0")));
         assert_ne!(key(&[], 9, &step("0")), key(&[], 9, &step("1")));
         assert_eq!(key(&[], 9, &[("PMI_RANK", "0")]), None, "nothing identifies the job");
+        let allocation = [("PMI_RANK", "0"), ("SLURM_JOB_ID", "17")];
+        assert_eq!(key(&[], 9, &allocation), None, "several launchers may run in the allocation");
         assert_eq!(key(&[PROXY], 10, &step("0")[1..]), None, "no launcher has started this process");
     }
 
@@ -258,5 +307,6 @@ mod tests {
         let leaked: &'static [(&str, &str)] = Box::leak(Box::new(open_mpi));
         assert_eq!(counts(leaked), (Some(3), Some(6), Some(6)));
         assert_eq!(counts(&[("PMI_SIZE", "many"), ("MPI_LOCALNRANKS", "0")]), (None, None, None));
+        assert_eq!(counts(&[("MPI_LOCALNRANKS", "0"), ("MV2_COMM_WORLD_LOCAL_SIZE", "3")]).0, Some(3));
     }
 }

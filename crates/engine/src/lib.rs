@@ -258,6 +258,8 @@ pub struct Engine<L: Link = ShmLink> {
     node_segment_error: Option<NodeSegmentError>,
     /// More ranks than cores.
     oversubscribed: bool,
+    /// Cores that the ranks of this node share.
+    cores: usize,
     /// At least as many cores as ranks, as far as is known.
     core_per_rank: bool,
     /// Redundant yields of the program may be skipped.
@@ -334,16 +336,19 @@ impl<L: Link> Engine<L> {
         make: impl FnOnce(ShmLink) -> L,
     ) -> Result<Engine<L>, OpenError> {
         let job = job.into();
-        let Ranks { node: node_ranks, job: job_ranks } = job.ranks();
+        // Any rank of the job can reach the mailbox in shared memory: a node that the launcher knows under several names
+        // counts as several. So the plan is for all of them, until an endpoint has a link to other nodes.
+        let Ranks { node, job: job_ranks } = job.ranks();
+        let near_ranks = node.max(job_ranks);
+        let cores = oversubscription::cores();
         let space = weir_link::shm::file_system_space(&settings.shm_dir);
-        // Only ranks of this node use the mailbox in shared memory.
-        let (plan, place) = settings.placed(node_ranks, space, weir_link::shm::has_unlimited_memory)?;
-        let oversubscribed = oversubscription::is_oversubscribed_by(node_ranks as usize);
+        let (plan, place) = settings.placed(near_ranks, space, weir_link::shm::has_unlimited_memory)?;
+        let oversubscribed = near_ranks as usize > cores;
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),
             in_memory: place.in_memory,
             reserved_lanes: place.reserved_lanes,
-            ranks: node_ranks,
+            ranks: near_ranks,
             quota_data_slots: plan.base_slots,
             start_slots: plan.start_slots,
             quota_rest_lanes: plan.rest_lanes,
@@ -359,14 +364,8 @@ impl<L: Link> Engine<L> {
         let (node, node_segment_error) = NodeView::join(&mailbox, &job);
         let link = make(mailbox);
         check_promises(&link)?;
-        let mut engine = Engine::with_link_among(
-            link,
-            settings,
-            &plan.region,
-            job.ranks(),
-            oversubscribed,
-            several_threads,
-        );
+        let mut engine =
+            Engine::with_link_among(link, settings, &plan.region, job.ranks(), cores, several_threads);
         (engine.node, engine.node_segment_error) = (node, node_segment_error);
         engine.more_ranks_have_come(); // some may run already
         if let Some(directory) = &settings.stats_dir {
@@ -393,9 +392,8 @@ impl<L: Link> Engine<L> {
         peers: u32,
         several_threads: bool,
     ) -> Engine<L> {
-        let oversubscribed = oversubscription::is_oversubscribed_by(peers as usize);
         let ranks = Job::from(peers).ranks();
-        Engine::with_link_among(link, settings, region, ranks, oversubscribed, several_threads)
+        Engine::with_link_among(link, settings, region, ranks, oversubscription::cores(), several_threads)
     }
 
     fn with_link_among(
@@ -403,11 +401,13 @@ impl<L: Link> Engine<L> {
         settings: &Settings,
         region: &DataRegion,
         ranks: Ranks,
-        oversubscribed: bool,
+        cores: usize,
         several_threads: bool,
     ) -> Engine<L> {
         let mut link = link;
-        let Ranks { node: node_ranks, job: job_ranks } = ranks;
+        let job_ranks = ranks.job;
+        let near_ranks = ranks.node.max(job_ranks);
+        let oversubscribed = near_ranks as usize > cores;
         assert!(
             settings.scheme.grants() || link.free_slots().is_some(),
             "a scheme without credits needs a link that counts free slots"
@@ -424,10 +424,10 @@ impl<L: Link> Engine<L> {
             max_backlog: MAX_BACKLOG,
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: settings.unexpected_budget_bytes,
-            bounce_bytes: settings.bounce_limit_bytes(node_ranks),
+            bounce_bytes: settings.bounce_limit_bytes(near_ranks),
             planned_peers: job_ranks,
             planned_quota_slots: settings
-                .quota(node_ranks)
+                .quota(near_ranks)
                 .map_or(u32::MAX, |plan| plan.base_slots + u32::from(plan.rest_lanes > 0)),
         };
         let mut machine = Endpoint::new(config);
@@ -445,8 +445,9 @@ impl<L: Link> Engine<L> {
             node: NodeView::without_segment(ranks),
             node_segment_error: None,
             oversubscribed,
+            cores,
             skips_yields: settings.skip_yields,
-            core_per_rank: node_ranks > 0 && !oversubscribed,
+            core_per_rank: near_ranks > 0 && !oversubscribed,
             single_threaded: !several_threads,
             skipped_yields: 0,
             waiting: Waiting::new(settings.spin, settings.sleep_us, oversubscribed, several_threads),
@@ -485,7 +486,7 @@ impl<L: Link> Engine<L> {
     /// More ranks have come. With more ranks than cores now, this endpoint yields its core sooner from now on.
     #[cold]
     pub(crate) fn more_ranks_have_come(&mut self) {
-        if !self.oversubscribed && oversubscription::is_oversubscribed_by(self.node.ranks.node as usize) {
+        if !self.oversubscribed && self.node.ranks.node as usize > self.cores {
             self.oversubscribed = true;
             self.core_per_rank = false;
             self.waiting.share_core();

@@ -10,13 +10,13 @@ use crate::launcher;
 pub fn is_oversubscribed() -> bool {
     let lookup = launcher::environment;
     let ranks = launcher::ranks_of_node(&lookup).or_else(|| launcher::ranks_of_job(&lookup));
-    ranks.is_some_and(|ranks| is_oversubscribed_by(ranks as usize))
+    ranks.is_some_and(|ranks| ranks as usize > cores())
 }
 
-/// Whether `ranks` ranks of this node share fewer cores.
-pub fn is_oversubscribed_by(ranks: usize) -> bool {
+/// The cores that the ranks of this node share, as far as is known. Reads files of other processes, so it is asked once.
+pub fn cores() -> usize {
     let own = weir_link::cores::available();
-    ranks > own && ranks > launcher::shared_cores().unwrap_or(own)
+    launcher::shared_cores().map_or(own, |shared| shared.max(own))
 }
 
 #[cfg(test)]
@@ -24,8 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_ranks_as_cores_are_not_oversubscribed() {
-        assert!(!is_oversubscribed_by(weir_link::cores::available()));
-        assert!(is_oversubscribed_by(1 << 20));
+    fn as_many_ranks_as_own_cores_have_a_core_each() {
+        assert!((weir_link::cores::available()..1 << 20).contains(&cores()));
     }
 }

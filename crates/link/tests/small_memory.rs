@@ -181,3 +181,26 @@ fn too_little_memory_is_reported_once_in_a_job() {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.starts_with("weir: cannot start: 3 ranks of this node need at least 48 KiB in "), "{said}");
 }
+
+#[test]
+fn cleanup_keeps_unnamed_memory_of_a_process_that_it_cannot_see() {
+    let dir = directory();
+    let words = shared_words();
+    let child = fork(|| {
+        let in_memory = ShmOptions { in_memory: true, ..options(dir.path()) };
+        let _mailbox = ShmLink::open(&in_memory).expect("a mailbox");
+        words[0].store(1, SeqCst);
+        std::thread::sleep(std::time::Duration::from_secs(60));
+    });
+    until("the mailbox", || words[0].load(SeqCst) == 1 || ended(child));
+    let entries = std::fs::read_dir(dir.path()).expect("a directory");
+    let mut paths = entries.map(|entry| entry.expect("an entry").path());
+    let name = paths.find(|path| path.is_symlink()).expect("the name of unnamed memory");
+    // As another container sees it: no process has this number there.
+    std::fs::remove_file(&name).expect("removed");
+    std::os::unix::fs::symlink("/proc/4194305/fd/3", &name).expect("a link");
+    assert_eq!(cleanup(dir.path()).expect("a directory").len(), 0, "its owner holds a lock");
+    kill(child);
+    reap(child);
+    assert_eq!(cleanup(dir.path()).expect("a directory"), [name]);
+}

@@ -195,11 +195,18 @@ pub fn read_facts(file: &File) -> Result<Facts, LayoutError> {
 /// Removes segments in `dir` that ended processes of this user have left, also unfinished ones, and the lock file if
 /// nobody uses it. Returns the paths of the segments.
 ///
+/// The lock file decides first. A process of another container with the same directory may hold a segment in memory that
+/// this one cannot see, because process numbers mean others here.
+///
 /// # Errors
 /// The directory cannot be read.
 pub fn cleanup(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut removed = segments_of_others(dir)?;
-    removed.retain(|(path, id)| is_stale(path, *id) && std::fs::remove_file(path).is_ok());
+    super::open_files::behind_gate_of(dir, |running| {
+        removed.retain(|(path, id)| {
+            !running.is_running(*id) && is_stale(path, *id) && std::fs::remove_file(path).is_ok()
+        });
+    });
     super::open_files::remove_unused_lock_file(dir);
     Ok(removed.into_iter().map(|(path, _)| path).collect())
 }
