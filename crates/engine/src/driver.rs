@@ -79,7 +79,7 @@ pub(crate) struct Io<L: Link> {
     pub completions: VecDeque<Completion>,
     /// Peers in whose mailbox we wait for room.
     pub awaiting_room: Vec<Peer>,
-    /// Work on lanes at peers. Between two calls of the library only lanes that we wait for are left.
+    /// Work on lanes at peers, for the end of the call or for the next one.
     pub lane_work: Vec<LaneWork>,
     /// Some mailbox has more senders than lanes. A peer may detach with the next packet, and its credits are void then.
     /// So credits wait until the arrivals are handled.

@@ -1,10 +1,7 @@
 //! Node and job: how many ranks there are on this node and in the job, and where the ranks of this node meet.
 //!
-//! What ranks of a node share is divided by the ranks of the node: cores, memory, and the file system of the mailboxes. A
-//! receiver's budget is divided among the ranks of the job, since all of them may send to it.
-//!
 //! The launcher says how many ranks it has started on this node. More may come later, or under another name of the host.
-//! The node segment counts those too, so a count only rises.
+//! The node segment counts those too, so a count only rises. Plans are made before, for [`Ranks::near`].
 //! ```text
 //! mpiexec -hosts a,b -n 4     both names mean this node: each launcher process starts 2 ranks    node 2, job 4
 //! rank 0 joins                census: 1 process                                                   node 2
@@ -22,6 +19,14 @@ pub struct Ranks {
     pub node: u32,
     /// Ranks of the job.
     pub job: u32,
+}
+
+impl Ranks {
+    /// Ranks that may share this node's cores and memory, and the mailbox. The launcher may know this node under several
+    /// names, so they are all ranks of the job, as long as an endpoint has no link to other nodes.
+    pub fn near(self) -> u32 {
+        self.node.max(self.job)
+    }
 }
 
 /// The job of an endpoint.
@@ -155,6 +160,7 @@ mod tests {
         assert_eq!(given(8, &[]), (8, 8), "all ranks are on this node if nobody says otherwise");
         let hydra = [("MPI_LOCALNRANKS", "2"), ("PMI_SIZE", "6")];
         assert_eq!(given(6, &hydra), (2, 6));
+        assert_eq!(Ranks { node: 2, job: 6 }.near(), 6, "the other names may mean this node");
         assert_eq!(given(0, &hydra), (2, 6), "a program that announces no number");
         assert_eq!(given(1, &hydra), (1, 1), "a program that expects fewer endpoints");
         let open_mpi = [("OMPI_COMM_WORLD_LOCAL_SIZE", "8"), ("OMPI_COMM_WORLD_SIZE", "8")];

@@ -336,10 +336,7 @@ impl<L: Link> Engine<L> {
         make: impl FnOnce(ShmLink) -> L,
     ) -> Result<Engine<L>, OpenError> {
         let job = job.into();
-        // Any rank of the job can reach the mailbox in shared memory: a node that the launcher knows under several names
-        // counts as several. So the plan is for all of them, until an endpoint has a link to other nodes.
-        let Ranks { node, job: job_ranks } = job.ranks();
-        let near_ranks = node.max(job_ranks);
+        let (near_ranks, job_ranks) = (job.ranks().near(), job.ranks().job);
         let cores = oversubscription::cores();
         let space = weir_link::shm::file_system_space(&settings.shm_dir);
         let (plan, place) = settings.placed(near_ranks, space, weir_link::shm::has_unlimited_memory)?;
@@ -405,8 +402,7 @@ impl<L: Link> Engine<L> {
         several_threads: bool,
     ) -> Engine<L> {
         let mut link = link;
-        let job_ranks = ranks.job;
-        let near_ranks = ranks.node.max(job_ranks);
+        let near_ranks = ranks.near();
         let oversubscribed = near_ranks as usize > cores;
         assert!(
             settings.scheme.grants() || link.free_slots().is_some(),
@@ -425,7 +421,7 @@ impl<L: Link> Engine<L> {
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: settings.unexpected_budget_bytes,
             bounce_bytes: settings.bounce_limit_bytes(near_ranks),
-            planned_peers: job_ranks,
+            planned_peers: ranks.job,
             planned_quota_slots: settings
                 .quota(near_ranks)
                 .map_or(u32::MAX, |plan| plan.base_slots + u32::from(plan.rest_lanes > 0)),
