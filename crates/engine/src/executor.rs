@@ -2,15 +2,15 @@
 //!
 //! [`pair`] splits an engine into a [`Client`] and an [`Executor`], with a bounded ring for submissions and one for
 //! completions. Whoever calls [`Executor::turn`] runs the machines: a helper thread that calls [`Executor::run`], or the
-//! application itself. So an endpoint answers remote accesses and atomics while its application computes. The client gets
-//! completions in order. A submission that the engine refuses stays at the head of its ring, and nothing overtakes it.
+//! application itself. With a helper thread, the endpoint answers remote accesses and atomics while the application computes.
+//! The client gets completions in order. If the engine has no room yet, the submission stays first and is tried again.
 //!
 //! ```text
 //! client     push the submission, ring the bell of the link
 //! executor   poll the link, look at the ring, sleep
 //! ```
-//! A bell ends the next sleep unless the link was polled in between. In that case the executor looks at the ring after that
-//! poll, and the submission was pushed before the bell. So no submission waits for a sleep.
+//! A poll can take the bell before the sleep. So the executor looks at the ring once more after the poll. The client pushes
+//! before it rings, so that look finds the submission.
 //!
 //! The rings are channels of the standard library, so a client can block until a completion comes. They are inside one
 //! process: an executor of another process needs a ring in shared memory that survives the death of either side.

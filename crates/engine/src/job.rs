@@ -1,7 +1,7 @@
-//! Node and job: how many ranks there are on this node and in the job, and where the ranks of this node meet.
+//! Node and job: counts the ranks on this node and in the job, and joins the node segment. Others divide by these counts.
 //!
 //! The launcher says how many ranks it has started on this node. More may come later, or under another name of the host.
-//! The node segment counts those too, so a count only rises. Plans are made before, for [`Ranks::near`].
+//! The node segment counts those too. The larger count is kept, also when ranks leave. Plans are made before, for [`Ranks::near`].
 //! ```text
 //! mpiexec -hosts a,b -n 4     both names mean this node: each launcher process starts 2 ranks    node 2, job 4
 //! rank 0 joins                census: 1 process                                                   node 2

@@ -1,7 +1,7 @@
-//! Machines beside the endpoint's: their driver, and the calls that post to them.
+//! The driver of the offloaded machines, and [`Engine::atomic`].
 //!
-//! [`Io::offload`] runs them. What they send becomes an event of the endpoint, which follows the current one. So they use
-//! its paths and credits. This file knows no packets.
+//! [`Io::offload`] passes an event to them. A packet that they send is queued, and the endpoint sends it after the current
+//! event, over its paths and with its credits. This file does not look into packets.
 //! ```text
 //! poll: Atomic      endpoint -> EventDriver::pass_on -> Offload -> update_word, send -> Io::events
 //! after the event   endpoint handles Outgoing -> transmit

@@ -12,8 +12,9 @@
 //! machine of rank 1   handle(Arrived { from 0, number 0, Atomic })    driver.update_word, send(0, number 0, AtomicResult)
 //! endpoint of rank 1  handle(Outgoing { to 0, AtomicResult })         driver.transmit(0, AtomicResult)
 //! ```
-//! A driver runs the machine inside `pass_on`, while the payload is in its slots. It passes what the machine sends to the
-//! endpoint after the current event, as [`crate::Event::Outgoing`]. So the packets of a pair keep one order.
+//! The answer goes the same way: `pass_on` at rank 0, then `place_word` and `complete`. A driver runs the machine inside
+//! `pass_on`, while the payload is still in the slots of the lane. It queues each packet that the machine sends. After the
+//! current event, it gives the packet to the endpoint as [`crate::Event::Outgoing`]. So the packets of a pair keep one order.
 
 use crate::action::Outcome;
 use crate::endpoint::Refusal;

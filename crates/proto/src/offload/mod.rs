@@ -1,7 +1,8 @@
-//! Offloaded operations: machines that need no application, and the demultiplexer in front of them.
+//! Offloaded operations: the target answers them without its application. [`Offload`] gives each event to its machine.
 //!
-//! Kinds 32 to 63 of packets belong to these machines. The endpoint passes their packets on without knowing them
-//! ([`crate::Driver::pass_on`]). A new machine is a variant of [`Offloaded`], a command, and a member of [`Offload`].
+//! Packets of kinds 32 to 63 belong to these machines (`wire/layout.rs` has the kinds). The endpoint passes them on unread
+//! ([`crate::Driver::pass_on`]). A new machine needs a variant of [`Offloaded`], one of [`OffloadCommand`], and a field of
+//! [`Offload`].
 
 pub mod atomics;
 mod word;

@@ -1,5 +1,5 @@
-//! The state of a domain: what one lock guards. The objects that C holds have a domain and a number, and find their part
-//! here. No file here knows those objects.
+//! The state of a libfabric domain: endpoints, queues, counters and address vectors, behind one lock. An object that a C
+//! program holds has the domain and an index into its tables. The files here do not use those objects.
 
 pub mod address_vector;
 pub mod claims;

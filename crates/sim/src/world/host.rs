@@ -1,17 +1,17 @@
-//! Hosts: what the ranks of a node share. Today that is a NIC.
+//! Hosts: the ranks of a node share a NIC.
 //!
-//! A network model has adapters of its own: queues, DMA, links. A NIC in addition has a processor if the world states its
-//! prices ([`NicCost`]), as Myrinet's LANai has. Every packet that leaves or enters the host occupies it, and so does the
-//! end of each remote get. It serves one after the other, for all ranks of the host. A NIC without prices and machines takes
-//! no time and costs no event.
+//! The network model has the queues, DMA and links of the NIC. This file adds a processor to it, as Myrinet's LANai has, if
+//! the world sets its prices ([`NicCost`]). The processor handles one packet or end of a remote get at a time, for all ranks
+//! of the host. Without prices and machines, a NIC takes no time and costs no event.
 //!
-//! A NIC can run machines ([`NicMachine`]). They work while the processors of the ranks compute.
+//! A NIC can run machines ([`NicMachine`]) while the processors of the ranks compute. A machine keeps a packet, lets it pass,
+//! or sends copies to several ranks.
 //!
 //! ```text
 //! rank 4 --writes a packet, 100 ns--> NIC of host 1 --packet_send_ps--> network
 //! network --> NIC of host 2 --packet_receive_ps, asks its machines--> mailbox of rank 9
 //! ```
-//! The model leaves out the bound of the queue in front of the processor. A NIC never holds a rank for it.
+//! The queue in front of the processor has no limit. So only the network can hold a rank back.
 
 use std::fmt;
 use std::ops::Range;
