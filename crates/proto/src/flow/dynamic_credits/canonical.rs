@@ -3,8 +3,9 @@
 
 use alloc::vec::Vec;
 
-use super::{Account, Level, Pool, Sender};
+use super::{Account, Pool, Sender};
 use crate::event::Peer;
+use crate::flow::activity::Level;
 use crate::flow::{Base, ReceiverTotals};
 
 impl Sender {

@@ -11,6 +11,8 @@ use alloc::string::String;
 use alloc::vec;
 
 use super::*;
+use crate::flow::SpendError;
+use crate::flow::activity::Level;
 
 /// One sender, its lane, and the lane back to it.
 struct Side {
