@@ -1,0 +1,95 @@
+//! What a step of a rank uses besides the rank, and what it leaves for the world.
+
+use std::collections::VecDeque;
+
+use hdrhistogram::Histogram;
+use weir_proto::{Action, Event, Packet, Peer, Scratch};
+
+use super::super::check::Checks;
+use super::super::mailbox::Chunks;
+use super::super::rnr::PostedBuffers;
+use super::super::trains::Trains;
+use super::super::{Record, WorldSpec};
+use crate::Picoseconds;
+use crate::cost::Cost;
+use crate::network::TrainId;
+use crate::program::Handle;
+use crate::trace::Trace;
+
+/// Everything that a step uses besides the rank, and the work that it leaves for the world.
+pub struct StepContext<'a> {
+    pub spec: &'a WorldSpec,
+    /// Prices of this rank.
+    pub cost: &'a Cost,
+    /// Time of everything in percent of the normal one.
+    pub percent: u32,
+    pub checks: Option<&'a mut Checks>,
+    /// Ranks may crash or be given up.
+    pub may_lose: bool,
+    pub trains: &'a mut Trains,
+    pub chunks: &'a mut Chunks,
+    pub trace: &'a mut Trace,
+    pub records: &'a mut Vec<Record>,
+    pub latency_ns: &'a mut Histogram<u64>,
+    /// Only with the scheme `hardware`.
+    pub posted_buffers: Option<&'a mut PostedBuffers>,
+    pub deferred: &'a mut DeferredWork,
+    /// The network accepts no send of ours before this time.
+    pub send_from: Picoseconds,
+    /// No other rank influences what a sender does next.
+    pub sends_never_wait: bool,
+    /// The machine may process packets before their virtual time.
+    pub looks_ahead: bool,
+    /// The step has retrieved a packet.
+    pub retrieved: bool,
+    /// A train that has arrived already.
+    pub already_arrived: Option<TrainId>,
+}
+
+/// Work that a rank leaves for the world, and buffers that all ranks share.
+#[derive(Default)]
+pub struct DeferredWork {
+    /// Trains that leave, with their times.
+    pub injections: Vec<(Picoseconds, TrainId)>,
+    pub gets: Vec<Get>,
+    /// Ranks to which we begin to send, with our number of them.
+    pub attaches: Vec<(u32, Peer)>,
+    /// Peers whose slots the program reads.
+    pub readings: Vec<(Handle, u32)>,
+    /// Peers that the rank has lost or given up.
+    pub severed: Vec<u32>,
+    /// Memory that the machines lend each other; only one works at a time.
+    pub scratch: Scratch,
+    /// Actions that the machine requests, and the events that follow from them.
+    pub(super) actions: Vec<Action>,
+    pub(super) events: VecDeque<Event<'static>>,
+    /// The packet that is being processed, and its sender.
+    pub(super) arrived: Option<(u32, Packet)>,
+}
+
+impl DeferredWork {
+    /// Most steps leave no work.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        let DeferredWork { injections, gets, attaches, readings, severed, .. } = self;
+        injections.len() | gets.len() | attaches.len() | readings.len() | severed.len() == 0
+    }
+}
+
+/// A remote get that begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Get {
+    pub at: Picoseconds,
+    pub from: u32,
+    pub bytes: u64,
+    pub number: u32,
+}
+
+/// Result of a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StepResult {
+    /// Time of the next step.
+    pub step_at: Option<Picoseconds>,
+    /// The program has ended in this step.
+    pub ended: bool,
+}
