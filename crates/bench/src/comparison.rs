@@ -1,4 +1,5 @@
-//! A transport compared with weir: the text of a table cell, and the notes below a table of interleaved rounds.
+//! A transport compared with weir, for the tables of several benchmarks: the text of a table cell, and the notes
+//! below a table of interleaved rounds.
 
 use crate::machine::Machine;
 use crate::statistics::Spread;

@@ -1,4 +1,6 @@
-//! The memory that is left on the host, so that a flood ends before the host runs out of memory.
+//! Measures the memory that processes on this host may still use, by the kernel and by the limits of cgroups.
+//! Benchmarks skip or end a job before the host runs out of memory; `weir sim` chooses by it how many worlds run at
+//! a time.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

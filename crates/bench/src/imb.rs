@@ -1,5 +1,5 @@
-//! Intel's MPI benchmarks: the file of their message lengths, and their output, which is rows of numbers below a heading
-//! that names the columns.
+//! Intel's MPI benchmarks (IMB): writes the file of message lengths that they read, and parses their output, which
+//! is rows of numbers below a heading that names the columns.
 
 use std::path::Path;
 use weir_output::Failure;

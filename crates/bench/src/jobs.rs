@@ -1,4 +1,5 @@
-//! Runs the jobs of all benchmarks: their time limit, how they end, and the progress bar.
+//! Runs the MPI jobs of all benchmarks, with a time limit and a progress bar, and names the reason if a job has no
+//! result.
 
 use super::transport::Transport;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};

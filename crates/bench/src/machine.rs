@@ -1,4 +1,5 @@
-//! The machine that a benchmark runs on, as far as it explains the numbers.
+//! The host that a benchmark runs on: processor, cores, kernel and load. Records and notes state them, because they
+//! explain the numbers. Elsewhere in weir, a machine is a part of the protocol.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! Options that several benchmarks have, and what they stand for.
+//! Command-line options that several benchmarks share, and the values that they stand for: an MPI, a program, a
+//! time limit, a file for the record.
 
 use crate::jobs;
 use crate::record::Record;

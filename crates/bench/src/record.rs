@@ -1,4 +1,5 @@
-//! The head of the JSON records of all benchmarks.
+//! The JSON record that each benchmark writes with `--json`: the name of its format, weir's version and the time,
+//! then the results.
 
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};

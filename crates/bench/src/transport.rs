@@ -1,4 +1,5 @@
-//! The transports that run under one MPICH. Other MPIs are in `contender`.
+//! The transports that a comparison runs under one MPICH: weir, MPICH's shared memory, providers of libfabric, UCX.
+//! `contender.rs` adds other MPIs.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

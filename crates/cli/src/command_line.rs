@@ -1,4 +1,4 @@
-//! The command line: which commands there are, and which function performs each.
+//! The command line of `weir`: all commands, and the function that performs each.
 //!
 //! The command tree is also read by `weir reference` and by the tests that check the documents.
 

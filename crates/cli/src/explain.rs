@@ -1,4 +1,4 @@
-//! `weir explain`: which sender waits for credit from which receiver now, and which receivers cause the waits.
+//! `weir explain`: lists the senders that wait for credit now, and names the receivers that cause the waits.
 //!
 //! The command reads the counter files of running endpoints (`FI_WEIR_STATS`; `weir run` creates a directory for them). It
 //! sends nothing to the ranks, so it works while they are stuck. An endpoint updates its file every 200 ms while the program

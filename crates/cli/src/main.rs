@@ -1,4 +1,4 @@
-//! The `weir` command. Everything is in the library, except the allocator.
+//! The program `weir`: calls the library, with a heap that counts memory for `weir bench memory`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The table of settings, for `weir settings` and for the help texts.
+//! The list of all settings as text, for `weir settings` and for the help texts.
 
 use std::fmt::Write;
 use weir_engine::config::SETTINGS;

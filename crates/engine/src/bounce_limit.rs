@@ -1,10 +1,11 @@
-//! The limit on bounce buffers (`FI_WEIR_BOUNCE_BYTES`): what an injected send does when they take all the memory that
-//! they may.
+//! The limit on bounce buffers (`FI_WEIR_BOUNCE_BYTES`): injected sends wait when bounce buffers take all the
+//! memory that they may, and at last exceed the limit.
 //!
-//! It returns [`PostError::Full`] as long as receivers free bounce buffers. If none was freed for [`MAX_WAIT`], the
-//! receiver may wait for this very message, so the send exceeds the limit. After the next such time two sends may, then
-//! four, up to [`MAX_OVER_LIMIT`]. So a program that needs many messages through is not delayed by each, and a program
-//! that floods a receiver fills memory slowly. A long wait is reported, like a stall for credit.
+//! Such a send returns [`PostError::Full`] as long as receivers free bounce buffers. If none was freed for
+//! [`MAX_WAIT`], the receiver may wait for this very message, so the send exceeds the limit. After the next such time
+//! two sends may, then four, up to [`MAX_OVER_LIMIT`]. So a program that needs many messages through is not delayed
+//! by each, and a program that floods a receiver fills memory slowly. A long wait is reported, like a stall for
+//! credit.
 
 use std::time::{Duration, Instant as Clock};
 

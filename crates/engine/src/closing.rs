@@ -1,4 +1,4 @@
-//! Closing: what an endpoint owes to its peers before its mailbox ends, and for how long it waits.
+//! Closing: before its mailbox ends, an endpoint waits for a bounded time until peers have what it owes them.
 //!
 //! It goes in steps, so that a caller can close several endpoints of a process together. Each step polls, so an
 //! endpoint that closes still takes the messages of others. This file does not know matching, credits or libfabric.

@@ -1,4 +1,4 @@
-//! The driver of the machine: it acts at once, on the link and on the buffers of operations.
+//! The engine's driver of the endpoint machine: it acts at once, on the link and on the buffers of operations.
 //!
 //! [`Io`] holds what the machine's calls act on. An [`EventDriver`] exists for one event. It knows the operation that
 //! the event posts, so an operation that ends within its event needs no entry in the table of operations. This file

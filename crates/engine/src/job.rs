@@ -1,4 +1,5 @@
-//! Node and job: counts the ranks on this node and in the job, and joins the node segment. Others divide by these counts.
+//! Node and job: counts the ranks on this node and in the job, and joins the node segment. Shares of cores and
+//! memory follow from these counts.
 //!
 //! The launcher says how many ranks it has started on this node. More may come later, or under another name of the host.
 //! The node segment counts those too. The larger count is kept, also when ranks leave. Plans are made before, for [`Ranks::near`].

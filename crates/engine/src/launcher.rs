@@ -1,4 +1,5 @@
-//! The launcher of this process: how many ranks it has started, which cores they share, and which job they are.
+//! Reads what the launcher of this process has started: the number of ranks, the cores that they share, and the job
+//! to which they belong.
 //!
 //! Launchers say some of this in environment variables of their ranks. The rest is known of the launcher's process, our
 //! first ancestor without our rank in its environment. Scripts around the program have the rank.

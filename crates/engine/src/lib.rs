@@ -1,8 +1,9 @@
-//! The engine runs the machines of one endpoint over its link, in real time.
+//! The engine runs the protocol of one endpoint over its link, in real time: the endpoint machine of `weir-proto`
+//! and the offloaded machines beside it.
 //!
-//! It performs what the machine decides: it puts packets on the link, copies payloads and reports completions. It also
-//! decides how to wait. It knows no matching, no credits and no libfabric. Nothing happens in the background: data moves
-//! when somebody calls [`Engine::progress`]. [`executor`] lets a thread do that.
+//! It performs what the endpoint machine decides: it puts packets on the link, copies payloads and reports
+//! completions. It also decides how to wait. It knows no matching, no credits and no libfabric. Nothing happens in
+//! the background: data moves when somebody calls [`Engine::progress`]. [`executor`] lets a thread do that.
 //!
 //! Worked exchange: `send` posts a command. The machine calls `transmit` of the driver, and the link writes a slot. At
 //! the other end `progress` polls the slot, and the machine calls `deliver_packet` and `retire`. The driver copies the

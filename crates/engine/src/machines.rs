@@ -1,4 +1,5 @@
-//! The driver of the offloaded machines, and [`Engine::atomic`].
+//! The driver of the offloaded machines, which are remote atomics today, and [`Engine::atomic`], which posts to
+//! them.
 //!
 //! [`Io::offload`] passes an event to them. A packet that they send is queued, and the endpoint sends it after the current
 //! event, over its paths and with its credits. This file does not look into packets.

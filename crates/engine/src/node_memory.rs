@@ -1,4 +1,5 @@
-//! The memory of this node that a job may use: the machine's memory, or less if control groups (cgroups) limit it.
+//! The memory of this node that a job may use: the memory of the host, or less if control groups (cgroups) limit
+//! it.
 //!
 //! Groups are nested and each may have a limit, so the path is walked up to the root. In a container
 //! `/proc/self/cgroup` may name a path that is not mounted; then only the limits further up are visible. Both versions

@@ -1,4 +1,4 @@
-//! Which peers the next check looks at: a bounded number, in turn.
+//! Chooses the peers whose liveness is checked next: a bounded number, in turn.
 //!
 //! A check of one peer costs some system calls. A receive from any source depends on every peer with any contact, so
 //! a check of all would cost more with each idle peer. The peers of one round are collected once and checked over

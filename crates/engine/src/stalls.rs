@@ -1,5 +1,5 @@
-//! Stalls: which send waits for credit, for how long, and where the credits are. For the provider's log and `weir
-//! explain`.
+//! Stalls: sends that wait for credit, for how long, and where the credits are. The provider's log and `weir
+//! explain` print them.
 //!
 //! A sender knows what it has spent and what it was granted. Only the receiver knows what became of the rest. Both
 //! write what they know into their pages ([`crate::stats`]), and [`stall_line`] combines the two.

@@ -1,4 +1,4 @@
-//! Timers: reports those that have expired to the machine.
+//! Timers: reports expired timers to the endpoint machine.
 //!
 //! Only a call of the engine reports a timer, so a report may be late. A sleep ends in time for the first one. This file
 //! does not know what a timer is for.

@@ -8,9 +8,10 @@
 //! most chains are contiguous. Empty chunks go back to the kernel. Some of each kind are spared for the next messages,
 //! until no buffer is in use.
 //!
-//! A [`MessageId`] is the lowest free place in the machine's queue, so the chains form a table by identifier, in pages
-//! that are freed when they are empty. Messages whose payload is with the sender have identifiers too, but no chain. In
-//! the worst case they fill all but one place of each page, and each costs 8 bytes in the table.
+//! A [`MessageId`] is the lowest free place in the endpoint machine's queue, so the chains form a table by
+//! identifier, in pages that are freed when they are empty. Messages whose payload is with the sender have
+//! identifiers too, but no chain. In the worst case they fill all but one place of each page, and each costs 8 bytes
+//! in the table.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::{MessageId, unexpected_block_bytes};

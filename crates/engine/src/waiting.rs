@@ -1,4 +1,4 @@
-//! Waiting: what an endpoint does when it finds nothing. It spins briefly, yields, then sleeps on its doorbell.
+//! Waiting: an endpoint that finds nothing spins briefly, yields, then sleeps on its doorbell.
 //!
 //! With more ranks than cores a rank must yield the core: what it waits for happens only when another rank runs. A rank
 //! whose core nobody wants loses by sleeping: its wake-up costs each side a system call. The duration of a yield

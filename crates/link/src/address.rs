@@ -1,4 +1,5 @@
-//! Addresses: which endpoint, its key, and how each of its links reaches it.
+//! The address of an endpoint: 64 bytes that MPI libraries exchange when a job starts. It identifies the endpoint,
+//! proves with a key that its owner belongs to the job, and has a part for each link that reaches the endpoint.
 //!
 //! ```text
 //! 0    version      1 B

@@ -1,4 +1,5 @@
-//! Capabilities: what only some links can do.
+//! Capabilities: traits for what only some links can do. These are copies between two processes, sleep and wake-up,
+//! lane reclamation, and a count of free slots. The engine asks a link for each ([`Capabilities`]).
 
 use crate::memory::UserMemory;
 use std::sync::Arc;

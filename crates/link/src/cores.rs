@@ -1,7 +1,7 @@
 //! Cores: how many this process may use, how a thread yields its core, and how it stays on one.
 //!
-//! How long an endpoint may spin depends on whether every rank of the node has a core. Where the launcher binds
-//! ranks, one rank does not see all cores here. `oversubscription.rs` of the engine handles this.
+//! The time for which an endpoint may spin depends on whether every rank of the node has a core. Where the launcher
+//! binds ranks, one rank does not see all cores here. `oversubscription.rs` of the engine handles this.
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! Links: they carry packets between endpoints. All code for shared memory and foreign calls is here.
 //!
 //! A link knows slots, lanes, doorbells and addresses. It does not know credits, matching or requests. It writes a
-//! packet where the machine says that there is space. It checks what arrives and hands it up.
+//! packet where the endpoint machine says that there is space. It checks what arrives and hands it up.
 //!
 //! [`Link`] is what every link does: the transport. What only some links can do is a trait of its own, which a link
 //! returns by an accessor: [`RemoteMemory`], [`WakeUp`], [`LaneReclamation`], [`FreeSlots`]. [`links`] makes one link of several.

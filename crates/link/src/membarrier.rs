@@ -1,4 +1,4 @@
-//! Whether the kernel offers `membarrier`, for `weir doctor`.
+//! Checks that the kernel offers `membarrier`, for `weir doctor`.
 
 /// Whether the kernel offers the form of `membarrier` that an endpoint uses before it sleeps (global expedited).
 /// Without it, senders execute a fence for every packet.

@@ -1,4 +1,4 @@
-//! The transport: what every link does.
+//! The transport: the calls that every link has ([`Link`]), and the arrivals that a poll returns.
 //!
 //! ```text
 //! A: connect(0, address of B)    None: not yet; call again    Some(lease): packets may leave

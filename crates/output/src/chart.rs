@@ -1,4 +1,5 @@
-//! Charts: curves, the spread of their points, and published values and marks beside them. This file knows no meanings.
+//! Charts for pages and figure files: curves, the spread of their points, and published values and marks beside
+//! them. This file does not know what the values mean.
 
 use super::figures::{COLOURS, FONT, hex, short};
 use plotters::coord::Shift;

@@ -1,4 +1,4 @@
-//! Tables for terminals.
+//! Tables for terminals: their lines, and the alignment of cells.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 

@@ -1,4 +1,4 @@
-//! The driver: what the endpoint calls while it handles an event.
+//! The driver: the calls that the endpoint machine makes while it handles an event.
 //!
 //! The endpoint decides, and the driver acts at once: it puts packets on links, copies payload, and reports completions.
 //! The engine drives real links. The simulator, the search and the tests use a [`Recorder`], which notes the calls as

@@ -1,6 +1,6 @@
-//! Events: what a driver tells the endpoint.
+//! Events: everything that a driver reports to the endpoint machine, with the commands of the program.
 //!
-//! The types here are also the commands of the program. They do not know libfabric structures or addresses.
+//! The types here do not know libfabric structures or addresses.
 
 use crate::offload::Offloaded;
 use crate::packet::{Geometry, Packet, Space};

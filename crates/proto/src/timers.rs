@@ -1,4 +1,4 @@
-//! Timers: when a machine wants an event for a peer, and why.
+//! Timers: times at which an endpoint machine wants an event for a peer, each with its purpose.
 //!
 //! The machine asks for a timer ([`crate::Driver::set_timer`]) and gets [`crate::Event::TimerExpired`]. The driver keeps
 //! the timers of all its machines in a [`TimerQueue`]. This file does not read a clock.

@@ -1,10 +1,16 @@
-//! The explored world: real endpoints, packets in flight between them, and all possible next moves.
+//! The world that a search explores: its states, the moves that are possible in each, and the setup that decides both.
+//! [`crate::explore`] visits all states of a setup; [`crate::worlds`] makes random moves.
 //!
-//! A [`State`] holds clones of [`Endpoint`], the shipped machine, and the packets of each ordered pair in first-in
-//! first-out order. A [`Move`] is one step of the environment. A receiver retrieves the packet at the head of a lane, a
-//! program posts a message, or a sender finds free slots. Senders never finish: whenever no message of a pair waits,
-//! the program may post another one. Every receive is posted just before its message is retrieved, so no message is
-//! unexpected. Other tests cover matching.
+//! A [`State`] holds clones of [`Endpoint`], the endpoint machine that ships, and the packets of each ordered pair in
+//! first-in first-out order. A [`Move`] is one thing that can happen next:
+//!
+//! - A receiver retrieves the packet at the head of a lane, or a program posts a message.
+//! - A sender learns that slots are free (schemes without credits), gets its lane, or gets a request to detach.
+//! - A timer expires, an endpoint crashes, or an endpoint learns that a peer is lost.
+//! - A sender without an endpoint takes quota (dynamic credits).
+//!
+//! Senders never finish: whenever no message of a pair waits, the program may post another one. Every receive is posted
+//! just before its message is retrieved, so no message is unexpected. Other tests cover matching.
 //!
 //! A sender that asks for a lane gets it at once. While an earlier lane of it is read, it waits until at most
 //! [`Setup::overlap`] earlier leases remain. Its `Connected` and the receiver's `Attached` are two moves, in any order.

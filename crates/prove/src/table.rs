@@ -1,4 +1,4 @@
-//! Runs the suite and prints one line per search.
+//! Runs the suite of `make prove` and prints one line per search.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Address vectors, as objects that C holds.
+//! Address vectors: the calls that insert, remove and look up addresses, on the object that C holds.
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Timeouts of blocking calls.
+//! Deadlines of blocking calls, from their timeouts in milliseconds.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The capabilities of the provider, and whether they satisfy a program's hints.
+//! `fi_getinfo`: offers the capabilities of the provider, if they satisfy a program's hints.
 //!
 //! There is one answer: a reliable unconnected endpoint (`FI_EP_RDM`). Hints are compared with it as libfabric's
 //! `ofi_check_info` does; levels must be at least as strong as requested. Fields that the program may choose are

@@ -1,4 +1,5 @@
-//! Descriptions of the keys of files: what the reference page prints, and what a reader checks.
+//! Descriptions of the keys of plans and network files, for the reference page and for the readers that check
+//! values.
 
 use std::fmt;
 

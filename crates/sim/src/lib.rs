@@ -1,4 +1,4 @@
-//! The simulated cluster: the unchanged machines of `weir-proto` on modelled networks, in virtual time.
+//! The simulated cluster: the endpoint machines of `weir-proto`, unchanged, on modelled networks in virtual time.
 //!
 //! A [`world::World`] runs on one thread and depends on its [`world::WorldSpec`] only. It reads no clock, has no global
 //! state and draws all random numbers from its seed. The same world gives the same [`world::Report::trace`] on every

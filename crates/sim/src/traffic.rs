@@ -1,7 +1,7 @@
 //! Traffic without a protocol: measures what a network model costs by itself.
 //!
 //! Every rank sends trains to other ranks as fast as the network takes them. The receiver retrieves each packet at
-//! once. There are no machines, programs or credits: only the network and the event queue work. `weir bench sim` and
+//! once. There are no endpoints, programs or credits: only the network and the event queue work. `weir bench sim` and
 //! tests of networks use this module.
 //!
 //! ```text

@@ -1,4 +1,5 @@
-//! The measures of `weir bench`, and the jobs that provide them.
+//! The measures of `weir bench`: groups, quantities and units, the jobs that yield them, and the parser of a job's
+//! output.
 
 use super::super::flood::{self, Case, Mode};
 use super::super::program::{FLOOD, MEASURE, Source};

@@ -1,4 +1,4 @@
-//! The page of a run: one self-contained HTML file.
+//! The page of `weir bench` (`bench.html`): charts and tables of a run, in one HTML file that needs no other file.
 
 use super::measure::{Measure, Quantity};
 use super::results::{Results, SenderShares};

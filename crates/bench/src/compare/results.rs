@@ -1,4 +1,5 @@
-//! The results of a run, by measure and contender.
+//! The results of a run of `weir bench` in memory, by measure and contender: samples of each round, spreads, failed
+//! jobs. The tables, the page and the verdicts are made from them.
 
 use super::measure::{Group, Job, Measure, Quantity};
 use super::store::{FinishedJob, Outcome};

@@ -1,4 +1,4 @@
-//! The file of finished jobs, one line of JSON each, so that an interrupted run can be resumed.
+//! The file of finished jobs of `weir bench`, one line of JSON each, so that an interrupted run can be resumed.
 //!
 //! A run has a key, a hash of everything that determines its results. Its jobs are the lines with this key after the
 //! last line that says that the run is complete. So the same command starts anew after a complete run. The file only

@@ -1,4 +1,4 @@
-//! The tables of a run for a terminal: contenders by sizes, ranks or senders.
+//! The tables of a run of `weir bench` for a terminal: contenders by sizes, ranks or senders.
 
 use super::measure::{Measure, Quantity};
 use super::results::{Results, WEIR};

@@ -1,4 +1,4 @@
-//! The time of a cache line from one core to another: the lower bound for a message between two processes.
+//! Measures the time of a cache line from one core to another: the lower bound for a message between two processes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! The time of copies on one core: the lower bound for transports of long messages.
+//! Measures copies on one core, by `memcpy` and by cross-memory attach: the lower bound for transports of long
+//! messages.
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;

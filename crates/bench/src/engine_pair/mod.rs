@@ -1,4 +1,5 @@
-//! weir's engine without MPI and libfabric: two processes with an endpoint each.
+//! Two processes with an endpoint each, on weir's engine without MPI and libfabric. `weir bench native` and `weir
+//! tune` time messages between them.
 //!
 //! The second process is this command again, as a helper. The two exchange their addresses through a pipe. All further
 //! communication, including the commands to the helper, uses weir itself. Each process is bound to a core of its own.

@@ -1,4 +1,5 @@
-//! The cases of the flood benchmark, and the result line of its program.
+//! The cases of `weir bench flood` (senders, messages, message length, kind of send), their names on the command
+//! line, and the parser of the line in which the flood program prints its result.
 
 use crate::result_line::ResultLine;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! The output of `weir bench overhead`: instructions, times, verdicts.
+//! The output of `weir bench overhead`: tables of instructions and times, and the verdict on each limit.
 
 use super::super::statistics::{Ratio, Verdict};
 use super::pairs::{PairsResult, Point};

@@ -1,4 +1,4 @@
-//! The worlds that `weir bench sim` measures.
+//! The worlds that `weir bench sim` measures: for each case a network, a number of ranks and their traffic.
 
 use serde::{Deserialize, Serialize};
 use weir_proto::{Config, Geometry, Scheme};

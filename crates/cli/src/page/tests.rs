@@ -1,3 +1,6 @@
+//! Tests of the page of `weir run --report`: it is well formed and self-contained, and shows the numbers of the
+//! counters.
+
 use super::timeline::tests::{sample, trace};
 use super::*;
 use crate::report::tests::endpoint;

@@ -1,4 +1,5 @@
-//! The data of the page: traces of all endpoints on one time axis, reduced to what a figure can show.
+//! The data of the page of `weir run --report`: traces of all endpoints on one time axis, reduced to what a figure
+//! can show.
 //!
 //! The run is divided into [`Timeline::bins`] bins of equal length, and a series has one value for each bin. A bin without a
 //! sample has the value of the bin before it. Bins before the first and after the last sample of an endpoint are `NaN`.

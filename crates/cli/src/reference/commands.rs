@@ -1,4 +1,4 @@
-//! The page of commands.
+//! The reference page of commands and their options, generated from the command line.
 
 use super::markdown::{GENERATED, escape, item, paragraph};
 use clap::{Arg, Command};

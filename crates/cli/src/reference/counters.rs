@@ -1,4 +1,4 @@
-//! The page of counters.
+//! The reference page of counters, generated from the documentation of `weir_proto::Counters`.
 
 use super::markdown::{GENERATED, escape, item, paragraph};
 use weir_proto::{Counters, PACKET_KINDS};

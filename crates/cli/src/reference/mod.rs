@@ -1,4 +1,5 @@
-//! `weir reference`: writes what is generated from the code, so that it cannot differ from it.
+//! `weir reference`: generates reference pages, man pages and shell completions from the code, so that they cannot
+//! differ from it.
 //!
 //! Pages of the documentation site (`make reference`), and for `make install` man pages and shell completions.
 

@@ -1,4 +1,4 @@
-//! The page of the packet format.
+//! The reference page of the packet format, generated from the documentation in `weir_proto::wire::layout`.
 
 use super::markdown::{GENERATED, escape, item, paragraph};
 use weir_proto::Geometry;

@@ -1,4 +1,4 @@
-//! The page of plan keys.
+//! The reference page of plan keys, generated from the tables in `weir_sim::plan::keys`.
 
 use super::markdown::{GENERATED, item, paragraph};
 use weir_sim::network::registry::Nodes;

@@ -1,4 +1,4 @@
-//! The page of settings.
+//! The reference page of settings, generated from `weir_engine::config::SETTINGS`.
 
 use super::markdown::{GENERATED, escape, item, paragraph};
 use weir_engine::config::SETTINGS;

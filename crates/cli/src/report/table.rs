@@ -1,4 +1,4 @@
-//! The report of `weir run` as a table.
+//! The report of `weir run` as a table for a terminal: counters of each rank, and their sum.
 
 use super::{Job, Share};
 use comfy_table::Cell;

@@ -1,4 +1,5 @@
-//! What `weir run` does after the program has ended: removes stale mailboxes, prints the table, writes JSON and the page.
+//! The steps of `weir run` after the program has ended: remove stale mailboxes, print the table, write JSON and the
+//! page.
 //!
 //! Every step is tried. A step that fails prints its error and does not stop the steps after it. The exit status remains the
 //! program's; if the program succeeded, it is 1.

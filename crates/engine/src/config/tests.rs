@@ -1,4 +1,4 @@
-//! Settings: reading and writing all of them, rejected values, mailbox plans.
+//! Tests of settings: reading and writing all of them, rejected values, mailbox plans.
 
 use super::list::*;
 use super::plan::MailboxPlan;

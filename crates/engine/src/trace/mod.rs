@@ -1,4 +1,5 @@
-//! Traces: what an endpoint holds over time, in a bounded file of its own, for the page of `weir run --report`.
+//! Traces: samples of the credits, stalls and memory of an endpoint over time, in a bounded file of its own, for
+//! the page of `weir run --report`.
 //!
 //! The endpoint takes samples while it makes progress ([`Recorder`]), at most one in each interval. Whenever the file
 //! is full, every second sample is removed and the interval doubles. So a run of a second has a sample each

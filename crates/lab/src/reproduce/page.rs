@@ -1,4 +1,5 @@
-//! The page of `weir reproduce`: one HTML file that needs nothing else.
+//! The page of `weir reproduce`: points, verdicts and figures of each experiment, in one HTML file that needs no
+//! other file.
 
 use super::Reproduced;
 use super::points::Verdict;

@@ -1,4 +1,4 @@
-//! For tests: records of worlds that did not run.
+//! Makes records of worlds that did not run, for the tests of points and pages.
 
 use weir_sim::plan::{Key, Record, Settings};
 

@@ -1,5 +1,5 @@
-//! Runs the worlds of plans that have no record yet. Prints an estimate first, then shows a progress bar, and
-//! writes a record for each world.
+//! Runs the worlds of plans that have no record yet, for `weir sim` and `weir reproduce`. Prints an estimate first,
+//! then shows a progress bar, and writes a record for each world.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::HashMap;

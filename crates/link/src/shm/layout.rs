@@ -1,4 +1,5 @@
-//! The layout of a segment, and the contents of an address. Only arithmetic and checks; no memory is touched here.
+//! The layout of a segment, and the part of an address that names it. Only arithmetic and checks; no memory is
+//! touched here.
 //!
 //! ```text
 //! 0        facts      128 B   written before the segment has a name, then constant

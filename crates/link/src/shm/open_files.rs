@@ -1,4 +1,5 @@
-//! The files that this process has open and must not open again: its segments, and the lock files that it has joined.
+//! The files that this process has open and must not open again: its mailbox segments, and the lock files of their
+//! directories.
 //!
 //! **Locks.** [`super::lock_file`] decides liveness. A second lock, on the segment's own file, serves `weir clean`, which
 //! has not joined a lock file. Both are POSIX record locks: closing *any* descriptor of the file in the owning process

@@ -1,4 +1,5 @@
-//! Options of a mailbox, and how it is made where there is space for it.
+//! Options of a mailbox, such as its lanes, their slots and its directory. The mailbox is created where there is
+//! memory for it.
 
 use super::layout::{LayoutError, MAX_LANE_SLOTS, RESERVED_HEADER_BYTES, SchemeName, Shape};
 use super::segment::OwnSegment;

@@ -1,4 +1,5 @@
-//! The transport of shared memory: packets out and in.
+//! The transport of shared memory: connects to the mailboxes of peers, writes packets to them, and polls the own
+//! mailbox ([`Link`]).
 
 use super::attach::{ATTACH_POLL_INTERVAL, PendingAttach};
 use super::lane_reclamation::OpenLane;

@@ -1,4 +1,4 @@
-//! Sleep of an endpoint at the doorbell of its mailbox.
+//! Sleep and wake-up of an endpoint at the doorbell of its mailbox ([`WakeUp`]).
 
 use super::ShmLink;
 use super::doorbell::call;

@@ -1,4 +1,5 @@
-//! Coalesced acknowledgements.
+//! Coalesced acknowledgements to one peer: transfers that have ended here and that it does not know of. One packet
+//! acknowledges several of them.
 
 use alloc::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Arrivals: packets that the common cases do not cover.
+//! Arrivals: passes packets that the common cases (`fast_path.rs`) do not cover to the functions that handle them.
 //!
 //! This file knows all kinds of packets and calls the function of each. It decides nothing about messages.
 

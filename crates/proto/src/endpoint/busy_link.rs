@@ -1,4 +1,4 @@
-//! Busy links: what happens to a packet that the link refuses.
+//! Busy links: a packet that the link refuses waits in its path until the link is ready.
 //!
 //! A refused packet leaves no trace: its credits are unspent and its message stays at the head of the backlog. So the
 //! packet waits in the path, within the bound of the backlog, and nothing can overtake it. Totals that count as granted

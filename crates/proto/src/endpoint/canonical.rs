@@ -1,4 +1,5 @@
-//! The canonical form of the machine's state: a bounded row of numbers, for exhaustive exploration (feature `explore`).
+//! The canonical form of the endpoint machine's state: a bounded row of numbers, for exhaustive exploration
+//! (feature `explore`).
 //!
 //! Totals and message numbers grow for ever, so equivalent states would never compare equal. Only the distance of a
 //! total from what the other side of the pair knows matters. So the sender of a pair is the origin ([`Origin`]). The

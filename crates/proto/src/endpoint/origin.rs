@@ -1,4 +1,5 @@
-//! What an endpoint knows as the sender of a pair: the reference point of the canonical form (feature `explore`).
+//! The totals that an endpoint knows as the sender of a pair: the reference point of the canonical form (feature
+//! `explore`).
 
 /// The knowledge of an endpoint as the sender of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Packets of other machines: they leave over the paths of the endpoint, behind everything that waits there.
+//! Packets of offloaded machines: they leave over the paths of the endpoint, behind everything that waits there.
 //!
 //! This file does not know what such a packet is for. [`crate::machine`] has a worked exchange.
 

@@ -1,4 +1,4 @@
-//! What peers can name: transfers, bounce buffers and registered regions.
+//! The state behind the names that peers use in packets: transfers, bounce buffers and registered regions.
 //!
 //! Packets carry these names, and the peer answers to them. This file knows how far each one is. It does not know paths
 //! or credits.

@@ -1,4 +1,4 @@
-//! The state of one peer.
+//! The peer entry: everything that an endpoint stores about one peer with contact.
 
 use alloc::boxed::Box;
 

@@ -1,4 +1,4 @@
-//! Refusals of commands.
+//! The reasons why an endpoint refuses a command of the program: a bound would be exceeded.
 
 /// Why a posted command is refused. Nothing has changed then, and the command can be posted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

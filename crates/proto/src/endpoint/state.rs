@@ -1,6 +1,6 @@
 //! The endpoint machine: its three parts, and questions that a driver asks about them.
 //!
-//! What it does with events is in the files above: see [`crate::Endpoint::handle`].
+//! Other files of this directory handle its events: see [`crate::Endpoint::handle`].
 
 use super::matching::Matching;
 use super::paths::{Paths, Scratch};

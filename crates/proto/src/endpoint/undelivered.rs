@@ -1,4 +1,4 @@
-//! What closing an endpoint would lose, and what it waits for. Nothing here affects a decision.
+//! Messages that closing an endpoint would lose, and operations that it waits for. Nothing here affects a decision.
 //!
 //! These functions visit backlogs and peers, so drivers call them rarely and not for every packet.
 

@@ -1,5 +1,5 @@
-//! The canonical form of flow-control state, for exhaustive exploration (feature `explore`). `endpoint/canonical.rs`
-//! defines which totals are written as distances.
+//! The canonical form of flow-control state, for exhaustive exploration (feature `explore`).
+//! `endpoint/canonical.rs` defines which totals are written as distances.
 
 use alloc::vec::Vec;
 

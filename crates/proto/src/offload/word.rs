@@ -1,4 +1,4 @@
-//! Words of memory: what an operation makes of a word of 4 or 8 bytes.
+//! Atomic operations on one word of 4 or 8 bytes: computes the new word from the old one and the operands.
 //!
 //! A word is given by its bits, in the lower bytes of a `u64`. This file does not know where a word lies, or how it is
 //! changed while others use it.

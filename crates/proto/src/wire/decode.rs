@@ -1,4 +1,4 @@
-//! Packets from headers that another process wrote.
+//! Decodes packets from headers that another process wrote.
 //!
 //! Every byte is input. The types make sure that no read leaves the slot and that every kind is a known one.
 

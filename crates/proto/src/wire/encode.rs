@@ -1,4 +1,4 @@
-//! Headers from packets.
+//! Encodes packets as headers, in the layout of `layout.rs`.
 
 use super::layout::{
     self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, Common, FOR_WRITING, HAS_DATA, Header, Kind, LAST, REFUSED,

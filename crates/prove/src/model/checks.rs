@@ -1,4 +1,5 @@
-//! The checks after each move.
+//! The checks after each move of a search: the invariants of flow control, and that no sender waits in a state at
+//! rest.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

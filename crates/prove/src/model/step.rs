@@ -1,4 +1,5 @@
-//! Performs a move: passes an event to a machine and performs its actions, as any driver must.
+//! Performs a move of the search: passes an event to an endpoint machine and performs its actions, as any driver
+//! must.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Structures with attributes. Field names are libfabric's.
+//! libfabric's structures of attributes (`fi_info` and below), messages and completion entries. Field names are
+//! libfabric's.
 #![allow(missing_docs)]
 
 use libc::{c_char, c_int, c_void, iovec};

@@ -1,4 +1,4 @@
-//! Constants: versions, capabilities, flags, classes and the values of attributes.
+//! libfabric's constants: versions, capabilities, flags, classes and the values of attributes.
 
 /// `FI_VERSION(major, minor)`.
 pub const fn version(major: u32, minor: u32) -> u32 {

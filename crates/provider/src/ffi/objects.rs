@@ -1,4 +1,4 @@
-//! Objects that C holds.
+//! libfabric's objects that C holds (`struct fid`): handing them out, and getting them back as arguments.
 //!
 //! Objects arrive as `&Handle`: [`hand_out`] made them, and they are not closed yet. In `fi_close` they arrive as
 //! `Box<Handle>`: the program returns them, and no other call is running. A call that takes objects of several kinds gets

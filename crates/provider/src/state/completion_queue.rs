@@ -1,4 +1,5 @@
-//! The part of a completion queue that belongs to the domain.
+//! The part of a completion queue that belongs to the domain: its entries, and the endpoints that write them.
+//! `cq.rs` of the crate has the calls.
 
 use super::entry_queue::EntryQueue;
 

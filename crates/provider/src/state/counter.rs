@@ -1,4 +1,5 @@
-//! The part of a counter that belongs to the domain.
+//! The part of a counter that belongs to the domain: its values, and the endpoints that count. `counter.rs` of the
+//! crate has the calls.
 
 /// The domain's part of a counter.
 #[derive(Default)]

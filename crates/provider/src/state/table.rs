@@ -1,4 +1,4 @@
-//! Tables of a domain's objects of one kind.
+//! A table of the objects of one kind in a domain, such as its endpoints, by number.
 
 use std::ops::{Index, IndexMut};
 

@@ -1,5 +1,5 @@
-//! Closing endpoints, at exit too, and sends to receivers without memory. Each test has a process of its own, because
-//! settings and the exit handler concern a process.
+//! Tests of closing endpoints, at exit too, and of sends to receivers without memory. Each test has a process of
+//! its own, because settings and the exit handler concern a process.
 
 use std::io::{Read, Seek, Write};
 use std::os::fd::FromRawFd;

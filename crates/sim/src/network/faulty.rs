@@ -1,6 +1,6 @@
 //! Wraps a network and adds link faults: variable delay, lost, duplicated and reordered packets.
 //!
-//! The machines of `weir-proto` require links that keep the order of a pair and lose nothing. So this module models
+//! Endpoint machines require links that keep the order of a pair and lose nothing. So this module models
 //! faults that the links repair themselves ([`Network::repair_ps`]). A lost or reordered packet arrives later, and the
 //! packets behind it wait. A duplicate is discarded. A network whose links do not retransmit rejects such faults. EXTOLL
 //! repairs on each hop, InfiniBand from end to end (sequence numbers and timeout).

@@ -1,4 +1,4 @@
-//! Network models: what happens between the processor that sends a packet and the mailbox that receives it.
+//! Network models: they say when a packet reaches the mailbox of its receiver, and when its sender may resume.
 //!
 //! A network knows nodes, wires and times. It does not know messages, credits or the content of packets. The
 //! world calls it in order of time; the network answers with future events.

@@ -1,4 +1,4 @@
-//! Plans expand to worlds, run, and give errors with lines.
+//! Tests of plans: they expand to worlds, run, and give errors with lines.
 
 use super::record::SAMPLE;
 use super::*;

@@ -1,4 +1,4 @@
-//! Neighbours on a grid exchange faces, as stencil codes do.
+//! A workload in which neighbours on a grid exchange faces, as stencil codes do.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! Ping-pong and bandwidth between pairs of ranks.
+//! Workloads of two ranks or of pairs of ranks: ping-pong, latency and bandwidth.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! Scatterv with a root that changes.
+//! A workload of Scatterv calls whose root changes (experiment E1.9).
 
 use serde::Deserialize;
 

@@ -3,7 +3,7 @@
 //! A crashed rank does nothing. Packets in its mailbox and later ones are dropped, and its memory cannot be read. Packets
 //! that it has handed to the network still arrive. The other ranks learn of the crash later (`Lost`), after all packets
 //! that have reached them by then. The delay stands for the timeouts and liveness checks of a real system. Then their
-//! machines must end all operations that depend on the crashed rank, with errors, so that no program hangs.
+//! endpoint machines must end all operations that depend on the crashed rank, with errors, so that no program hangs.
 //!
 //! A rank may also give up another one: a receiver was not ready for longer than the retries allow. The other rank
 //! learns of it in the same way.

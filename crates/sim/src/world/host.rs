@@ -2,14 +2,14 @@
 //!
 //! The network model has the queues, DMA and links of the NIC. This file adds a processor to it, as Myrinet's LANai has, if
 //! the world sets its prices ([`NicCost`]). The processor handles one packet or end of a remote get at a time, for all ranks
-//! of the host. Without prices and machines, a NIC takes no time and costs no event.
+//! of the host. Without prices and such machines, a NIC takes no time and costs no event.
 //!
-//! A NIC can run machines ([`NicMachine`]) while the processors of the ranks compute. A machine keeps a packet, lets it pass,
-//! or sends copies to several ranks.
+//! A NIC can also run NIC machines ([`NicMachine`]) while the processors of the ranks compute. A NIC machine keeps a
+//! packet, lets it pass, or sends copies to several ranks.
 //!
 //! ```text
 //! rank 4 --writes a packet, 100 ns--> NIC of host 1 --packet_send_ps--> network
-//! network --> NIC of host 2 --packet_receive_ps, asks its machines--> mailbox of rank 9
+//! network --> NIC of host 2 --packet_receive_ps, asks its NIC machines--> mailbox of rank 9
 //! ```
 //! The queue in front of the processor has no limit. So only the network can hold a rank back.
 

@@ -1,4 +1,4 @@
-//! Packets that a machine has processed before their virtual time. This makes large worlds faster.
+//! Packets that an endpoint machine has processed before their virtual time. This makes large worlds faster.
 //!
 //! In an all-to-all thousands of packets can stand in a mailbox. Each is retrieved in a step of its own, and all other
 //! ranks act between two steps of a rank. So the tables of a rank are never in the caches when it acts. No other rank can

@@ -5,7 +5,7 @@
 //! ([`Cost`]) and moves its `free_at`. A later action is an event, so that the network is called in order of time.
 //!
 //! ```text
-//! Step(3)      rank 3 performs a call: isend. Its machine answers Transmit x 37
+//! Step(3)      rank 3 performs a call: isend. Its endpoint machine answers Transmit x 37
 //! Inject(t)    the train leaves; the network says that it arrives 1.2 us later
 //! Arrived(t)   it stands in the mailbox of rank 5, whose processor is idle
 //! Step(5)      rank 5 retrieves packet 0; its machine answers Place, Retire; the next Step(5) follows after their price

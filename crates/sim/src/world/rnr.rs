@@ -1,11 +1,11 @@
 //! Receivers that are not ready (RNR): posted buffers of each connection, attempts, refusals and the RNR timer.
 //!
-//! With the scheme `hardware` a sender asks for room, and this module answers as the hardware of a reliable connection
-//! would. A connection has as many buffers posted at its receiver as the quota. The sender gets all buffers at once
-//! that no packet on the way will fill, and its packets find them. If there is none, the packet itself is an attempt. It
-//! crosses the network and finds a posted buffer on arrival, or not. If it does, the packet is accepted. Otherwise the
-//! packet is dropped, and the NAK reaches the sender after [`Network::one_way_ps`]. Then the machine decides (RNR timer,
-//! retries).
+//! With the scheme `hardware` a sender asks for room, and this module answers as the hardware of a reliable
+//! connection would. A connection has as many buffers posted at its receiver as the quota. The sender gets all
+//! buffers at once that no packet on the way will fill, and its packets find them. If there is none, the packet
+//! itself is an attempt. It crosses the network and finds a posted buffer on arrival, or not. If it does, the packet
+//! is accepted. Otherwise the packet is dropped, and the NAK reaches the sender after [`Network::one_way_ps`]. Then
+//! the sender's endpoint machine decides (RNR timer, retries).
 //!
 //! A sender does not wait for the answer: the packets behind an attempt leave right behind it, as attempts of their own.
 //! Each finds a buffer on arrival, or not. Behind a refused packet the receiver drops all packets, since they are out of

@@ -1,4 +1,5 @@
-//! E1.1: static credits, ping-pong of 16 pairs between two nodes at a distance of 1 to 14 hops.
+//! The points and figures of experiment E1.1: static credits, ping-pong of 16 pairs between two nodes at a distance
+//! of 1 to 14 hops.
 
 use super::{Experiment, Point, VISIBLE, Verdict, WEIR, percent, static_name};
 use crate::reproduce::chart::{Chart, Mark};

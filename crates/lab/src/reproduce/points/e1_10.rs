@@ -1,4 +1,5 @@
-//! E1.10: memory per receiver: the published formulae, and the measured memory of weir's endpoint.
+//! The points and figures of experiment E1.10: memory per receiver, by the published formulae and measured at
+//! weir's endpoint.
 
 use super::{Experiment, Point};
 use crate::reproduce::chart::Chart;

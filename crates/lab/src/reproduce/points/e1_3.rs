@@ -1,5 +1,5 @@
-//! E1.3: piggybacked credits, all-to-all of 2044 B, which leaves room for credits, and of 2048 B, which does
-//! not.
+//! The points and figures of experiment E1.3: piggybacked credits, all-to-all of 2044 B, which leaves room for
+//! credits, and of 2048 B, which does not.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,4 +1,4 @@
-//! E1.4: static and dynamic credits where only a part of the ranks is active.
+//! The points and figures of experiment E1.4: static and dynamic credits where only a part of the ranks is active.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent, weir_slots};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,4 +1,5 @@
-//! E1.5: which part of the overhead is computation, and which is waiting and traffic.
+//! The points and figures of experiment E1.5: the part of the overhead that is computation, and the part that is
+//! waiting and traffic.
 //!
 //! The same worlds run again with processors that handle credit packets at no cost. The remaining overhead is
 //! stalls and traffic; the rest is computation. The thesis does not say how it separated them.

@@ -1,5 +1,5 @@
-//! E1.6: dynamic against static credits when some peers are on the same node and need no credits. Published: dynamic credits
-//! cost less from 25 % local peers on.
+//! The points and figures of experiment E1.6: dynamic against static credits when some peers are on the same node
+//! and need no credits. Published: dynamic credits cost less from 25 % local peers on.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};

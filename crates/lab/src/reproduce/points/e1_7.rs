@@ -1,5 +1,5 @@
-//! E1.7: seven phases of all-to-alls among different numbers of ranks, and the credits of rank 0 towards
-//! three groups of them.
+//! The points and figures of experiment E1.7: seven phases of all-to-alls among different numbers of ranks, and the
+//! credits of rank 0 towards three groups of them.
 
 use super::{Experiment, Point, WEIR};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,4 +1,4 @@
-//! E1.8: the Intel MPI Benchmarks with 8, 16, 32 and 64 slots for each sender.
+//! The points and figures of experiment E1.8: the Intel MPI Benchmarks with 8, 16, 32 and 64 slots for each sender.
 
 use super::{Experiment, Point, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};

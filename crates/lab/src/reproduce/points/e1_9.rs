@@ -1,4 +1,4 @@
-//! E1.9: Scatterv with a root that changes every 1 to 50 calls.
+//! The points and figures of experiment E1.9: Scatterv with a root that changes every 1 to 50 calls.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,4 +1,5 @@
-//! E2.1 to E2.4: latency and bandwidth between two nodes on InfiniBand, with enough buffers and with few.
+//! The points and figures of experiments E2.1 to E2.4: latency and bandwidth between two nodes on InfiniBand, with
+//! enough buffers and with few.
 
 use super::{Experiment, Point, WEIR};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,5 +1,5 @@
-//! E2.5 and E2.6: NAS kernels on InfiniBand with many buffers and with one: times, explicit credit messages
-//! and buffers.
+//! The points and figures of experiments E2.5 and E2.6: NAS kernels on InfiniBand with many buffers and with one:
+//! times, explicit credit messages and buffers.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};

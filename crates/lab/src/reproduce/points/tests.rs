@@ -1,5 +1,5 @@
-//! Every experiment has its plans, and its rules judge correctly. With records as a paper describes them each
-//! point holds. With records that deviate in one respect, the points about it do not hold.
+//! Tests of all experiments: each has its plans, and its rules judge correctly. With records as a paper describes
+//! them each point holds. With records that deviate in one respect, the points about it do not hold.
 
 use super::*;
 use crate::reproduce::sensitivity;

@@ -1,4 +1,4 @@
-//! The directory of a node segment: who takes part, one entry for each endpoint.
+//! The directory of a node segment: one entry for each endpoint of the job on this node.
 //!
 //! It does not know files. An entry has a *holder* word, which says who took it, and an *endpoint* word, which says whose
 //! values it has. Both are numbers of mailbox segments, whose locks show whether their owners run.

@@ -1,13 +1,18 @@
-//! The node segment: one shared file for each job and node, where the endpoints of the job on this node meet.
+//! The node segment: one shared file for each job and node, where the endpoints of the job on this node meet. The
+//! engine counts ranks and active cores in it.
 //!
 //! It does not know messages, tokens or collective operations. It has a directory of the endpoints with their liveness
 //! and their cores, and room for what they share later. A process that has no node segment works as well: it then knows
 //! only what its launcher says.
+//!
+//! One endpoint at a time joins or leaves. It holds the *gate* for that, a lock on one byte of the directory's lock
+//! file (`lock_file.rs`). To publish an entry is to write the endpoint's values and then its number, so that others
+//! count it.
 //! ```text
-//! first endpoint of the job:  behind the gate: unnamed file, facts, name; takes an entry, shows itself
-//! others:                     behind the gate: open the name, check the facts; take an entry, show themselves
+//! first endpoint of the job:  with the gate: makes a file without a name, writes the facts, names it; publishes an entry
+//! others:                     with the gate: open the name, check the facts; publish an entry
 //! anybody:                    counts entries whose endpoints run
-//! last endpoint:              behind the gate: hides itself, returns its entry; nobody else runs: removes the name
+//! last endpoint:              with the gate: clears its entry; no other endpoint runs: removes the name
 //! ```
 //! **Liveness** is that of mailboxes: the lock of the endpoint's mailbox in the lock file of the directory. So a member
 //! holds no descriptor and no further lock.

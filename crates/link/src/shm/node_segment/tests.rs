@@ -1,4 +1,5 @@
-//! Endpoints that are killed or stopped at any step of joining and leaving a node segment.
+//! Tests of endpoints that are killed or stopped at any step of joining and leaving a node segment, with forked
+//! processes and real files.
 
 use super::super::layout::SchemeName;
 use super::super::{ShmLink, ShmOptions};

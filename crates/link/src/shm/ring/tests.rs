@@ -1,3 +1,6 @@
+//! Tests of the ring of one lane in one thread, on the heap: runs that wrap around, early wraps, reuse of slots,
+//! malformed packets.
+
 use super::*;
 use crate::shm::heap_lane::{HeapLane, credit, eager};
 use crate::shm::sync::Arc;

@@ -1,4 +1,4 @@
-//! Tests of the exact actions of compulsory returns, also of two machines that request from each other at the same
+//! Tests of the exact actions of compulsory returns, also of two endpoints that request from each other at the same
 //! time.
 
 use alloc::vec;

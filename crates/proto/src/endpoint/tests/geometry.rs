@@ -1,4 +1,4 @@
-//! Paths with slots of their own.
+//! Tests of the exact actions: paths whose link has slots of another size.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Packets of other machines: they use the paths and credits of the endpoint.
+//! Tests of the exact actions: packets of offloaded machines, which use the paths and credits of the endpoint.
 
 use super::*;
 use crate::event::Outgoing;

@@ -1,5 +1,5 @@
-//! The canonical form of dynamic credits (see `flow/canonical.rs`), and the stealing environment: a sender without an
-//! endpoint.
+//! The canonical form of dynamic credits for exhaustive exploration (see `flow/canonical.rs`), and an absent
+//! sender: it has an account but no endpoint, and takes quota from others.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! The canonical form of static credits. See `flow/canonical.rs`.
+//! The canonical form of static credits, for exhaustive exploration (feature `explore`). See `flow/canonical.rs`.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Tests of the exact calls of one machine of remote atomics.
+//! Tests of the exact calls of one machine of remote atomics, without an endpoint.
 
 use alloc::format;
 use alloc::string::String;

@@ -1,4 +1,4 @@
-//! The keys of an EXTOLL network.
+//! The keys of an EXTOLL network in network files, and the model that they describe.
 
 use weir_proto::Geometry;
 

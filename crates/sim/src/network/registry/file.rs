@@ -1,6 +1,6 @@
 //! Reads networks from files. The names of the keys end with their units.
 //!
-//! A file describes a machine (`kind`, `[network]`, `[cost]`). The plan decides how many nodes there are, how many ranks
+//! A file describes hardware (`kind`, `[network]`, `[cost]`). The plan decides how many nodes there are, how many ranks
 //! a node has and how large mailboxes are ([`Shape`]). An unknown key, a missing key or a value outside its range is an
 //! error that names file and line.
 //!

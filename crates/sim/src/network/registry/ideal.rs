@@ -1,4 +1,4 @@
-//! The keys of an ideal network.
+//! The keys of an ideal network in network files, and the model that they describe.
 
 use super::{Nanoseconds, NetworkInfo, NetworkKeys, Nodes, Shape, TIME};
 use crate::network::ideal::Ideal;

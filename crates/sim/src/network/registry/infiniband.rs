@@ -1,4 +1,4 @@
-//! The keys of an InfiniBand network.
+//! The keys of an InfiniBand network in network files, and the model that they describe.
 
 use super::{Nanoseconds, NetworkInfo, NetworkKeys, Nodes, Shape, TIME};
 use crate::keys::Value;

@@ -1,4 +1,5 @@
-//! The keys of a LogGOPS network. Its file has no `[cost]`: the model's `o` is the price of the processor.
+//! The keys of a LogGOPS network in network files, and the model that they describe. A file has no `[cost]`: the
+//! model's `o` is the price of the processor.
 
 use super::{Nanoseconds, NetworkInfo, NetworkKeys, Nodes, Shape, TIME};
 use crate::cost::Cost;

@@ -1,4 +1,4 @@
-//! The keys of a switched Ethernet.
+//! The keys of a switched Ethernet in network files, and the model that they describe.
 
 use super::infiniband::check_tree;
 use super::{Nanoseconds, NetworkInfo, NetworkKeys, Nodes, Shape, TIME};

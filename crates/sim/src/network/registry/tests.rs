@@ -1,3 +1,5 @@
+//! Tests of the registry of networks: the shipped network files, the shape that a plan decides, errors with lines.
+
 use std::path::Path;
 
 use super::*;

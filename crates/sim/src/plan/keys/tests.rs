@@ -1,4 +1,4 @@
-//! Compares the key tables with the structs that read the files.
+//! Tests that compare the key tables with the structs that read the files.
 
 use super::*;
 use crate::network::registry::Model;

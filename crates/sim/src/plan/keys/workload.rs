@@ -1,4 +1,4 @@
-//! Workloads and their keys in plans.
+//! The workloads of plans and their keys, as the reference page lists them.
 
 use super::{BYTES, KeyInfo, NANOSECONDS, SWITCH, Section, TEXT, Value};
 

@@ -1,4 +1,5 @@
-//! Handles what reaches a rank: packets, ends of remote gets, and losses of peers.
+//! Handles what reaches a rank: retrieves packets from its mailbox, and reports ends of remote gets and losses of
+//! peers.
 
 use std::hint::black_box;
 
