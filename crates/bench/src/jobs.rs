@@ -11,7 +11,7 @@ use weir_mpi::launch::Launch;
 use weir_mpi::mailboxes;
 use weir_output::Failure;
 
-/// Why a job has no result.
+/// The reason why a job has no result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "kebab-case")]
 pub enum Unfinished {
@@ -116,7 +116,7 @@ pub fn rotated<T>(items: &[T], round: usize) -> impl Iterator<Item = &T> {
     items[first..].iter().chain(&items[..first])
 }
 
-/// How a job uses `transport`. A missing plug-in has no directory; its transport is never run.
+/// `transport`, as a job uses it. A missing plug-in has no directory; its transport is never run.
 pub fn job_transport(
     transport: Transport,
     provider: &Result<PathBuf, String>,

@@ -74,7 +74,7 @@ pub struct Row {
     pub published_dynamic_bytes: u64,
 }
 
-/// What `--json` writes below its head.
+/// The part of the `--json` record below its head.
 #[derive(Serialize)]
 struct Results<'a> {
     active: usize,

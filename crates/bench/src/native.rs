@@ -57,7 +57,7 @@ pub struct NativeArguments {
     output: OutputOptions,
 }
 
-/// What `--json` writes below its head. All times in nanoseconds.
+/// The part of the `--json` record below its head. All times in nanoseconds.
 #[derive(Serialize)]
 struct Results {
     machine: Machine,

@@ -133,7 +133,7 @@ struct Row<'a> {
     values: Vec<Samples>,
 }
 
-/// What `--json` writes below its head.
+/// The part of the `--json` record below its head.
 #[derive(Serialize)]
 struct RecordContent<'a> {
     machine: &'a Machine,

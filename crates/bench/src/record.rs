@@ -4,7 +4,7 @@
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What `--json` writes: a head, and the results of one benchmark.
+/// The record of `--json`: a head, and the results of one benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record<R> {
     /// Name and version of the format.

@@ -45,7 +45,7 @@ impl Transport {
         }
     }
 
-    /// How a job uses it. `provider`: directory of weir's plug-in.
+    /// The same transport, as a job uses it. `provider`: directory of weir's plug-in.
     pub fn job_transport(self, provider: &Path) -> JobTransport<'_> {
         match self {
             Transport::Weir => JobTransport::Weir(provider),

@@ -69,7 +69,7 @@ pub struct TuneArguments {
     output: OutputOptions,
 }
 
-/// What `--json` writes below its head. Unit of all times: ns.
+/// The part of the `--json` record below its head. Unit of all times: ns.
 #[derive(Serialize)]
 struct Results {
     machine: Machine,

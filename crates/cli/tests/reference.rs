@@ -104,7 +104,7 @@ fn completions_of_all_shells_offer_every_command() {
     assert!(Command::new("bash").arg("-n").arg(bash).status().unwrap().success());
 }
 
-/// What `make install` writes into `PREFIX/share`.
+/// A directory with the files that `make install` writes into `PREFIX/share`.
 fn share() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     assert!(weir(&["reference", "share"], directory.path()).success());

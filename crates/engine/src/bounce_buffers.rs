@@ -19,7 +19,7 @@ const BURST_CHUNKS: usize = 8;
 /// Places in a page of the directory.
 const PAGE: usize = 4096;
 
-/// Where a bounce buffer is; `chunk` is that of [`NO_PLACE`] if there is none.
+/// The place of a bounce buffer; `chunk` is that of [`NO_PLACE`] if there is none.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     chunk: u32,

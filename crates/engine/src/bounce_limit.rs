@@ -15,7 +15,7 @@ use weir_proto::Peer;
 use crate::observe::own_name;
 use crate::{Engine, PostError, stalls};
 
-/// How long injected sends wait while no bounce buffer is freed.
+/// Time for which injected sends wait while no bounce buffer is freed.
 const MAX_WAIT: Duration = Duration::from_millis(10);
 /// Most injected sends that exceed the limit together.
 const MAX_OVER_LIMIT: u32 = 64;
@@ -29,9 +29,9 @@ pub(crate) struct BounceLimitWait {
     since: Clock,
     /// Bounce buffers freed when the wait began, since the start of the endpoint.
     freed: u64,
-    /// How many more sends may exceed the limit now.
+    /// Number of further sends that may exceed the limit now.
     allowed: u32,
-    /// How many were allowed last time.
+    /// Number that was allowed last time.
     last: u32,
     reported: Option<Clock>,
 }

@@ -74,7 +74,7 @@ pub struct CloseStep {
 pub struct GivenUp {
     /// The endpoint: `rank 3`, or its process.
     pub endpoint: String,
-    /// How long no receiver has taken anything.
+    /// Time for which no receiver has taken anything.
     pub waited: Duration,
     /// The peers by name, and what each has not taken.
     pub peers: Vec<(String, Undelivered)>,

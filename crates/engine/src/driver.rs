@@ -154,7 +154,7 @@ impl<L: Link> Io<L> {
         self.has_aftermath = true;
     }
 
-    /// Where a peer may read or write the memory that `payload` names; 0: nowhere, for example if it is scattered.
+    /// The address at which a peer may read or write the memory of `payload`; 0: none, for example if it is scattered.
     fn address_of(&self, payload: Source) -> u64 {
         let (start, offset) = match payload {
             // The machine has checked the bounds.

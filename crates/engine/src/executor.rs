@@ -34,7 +34,7 @@ const RETRY_NS: u64 = 100_000;
 /// Longest sleep of [`Executor::run`]. It ends sleeps that no bell can end, for example to check peers. Unit: ns.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
 
-/// What a client asks of the engine. Each ends in one completion, except [`Submission::Cancel`] and multi-receives.
+/// An operation that a client submits. Each ends in one completion, except [`Submission::Cancel`] and multi-receives.
 #[derive(Debug)]
 pub enum Submission {
     /// [`Engine::send`].
@@ -43,7 +43,7 @@ pub enum Submission {
     Receive {
         /// The program's values.
         post: Post,
-        /// What it accepts.
+        /// The messages that it accepts.
         pattern: Pattern,
         /// The buffer.
         memory: UserMemory,
@@ -63,7 +63,7 @@ pub enum Submission {
     },
 }
 
-/// Why a submission was not taken. It is returned.
+/// The reason why a submission was not taken. It is returned.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
     /// The ring is full.
@@ -71,13 +71,13 @@ pub enum SubmitError {
     Full {
         /// The capacity.
         capacity: usize,
-        /// What was submitted.
+        /// The submission.
         submission: Submission,
     },
     /// The executor has ended.
     #[error("the executor has ended, so nothing drives the endpoint")]
     Ended {
-        /// What was submitted.
+        /// The submission.
         submission: Submission,
     },
 }

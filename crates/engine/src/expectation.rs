@@ -33,7 +33,7 @@ const MAX_LAP_TICKS: u64 = 4000;
 /// Calls of `progress` within which a look for a message counts. The program repeats the look while it waits.
 const PEEK_CALLS: u32 = 64;
 
-/// How much the caller can expect from this endpoint.
+/// The events that the caller can expect from this endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expectation {
     /// An operation is outstanding.

@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(given(2, &open_mpi_in_hydra), (8, 8), "the outer launcher is MPICH's");
     }
 
-    /// Where a process that this test has started opens its endpoint.
+    /// Variable with the directory in which a process that this test has started opens its endpoint.
     const DIRECTORY: &str = "TEST_NODE_DIRECTORY";
 
     fn open(directory: PathBuf, ranks: u32) -> Engine {

@@ -113,7 +113,7 @@ pub struct Completion {
     pub operation: Operation,
     /// Tagged or untagged (sends, receives, peeks).
     pub space: Space,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Address of the received data (receives into a contiguous buffer), else 0.
     pub buffer: usize,
@@ -190,7 +190,7 @@ pub struct RemoteArguments {
     pub inject: bool,
 }
 
-/// Why the engine rejected an operation. Nothing has changed then.
+/// The reason why the engine rejected an operation. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// The number of outstanding operations is at its limit. Progress makes room.
@@ -209,7 +209,7 @@ pub enum PostError {
     },
 }
 
-/// Why an endpoint could not be opened.
+/// The reason why an endpoint could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A setting does not fit the number of peers.
@@ -223,15 +223,15 @@ pub enum OpenError {
     Link {
         /// The link.
         link: weir_link::LinkKind,
-        /// What the link does not promise.
+        /// The promise that the link does not make.
         missing: &'static str,
     },
     /// The operating system returned an error.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// Why it failed.
+        /// The reason.
         source: std::io::Error,
     },
 }
@@ -255,7 +255,7 @@ pub struct Engine<L: Link = ShmLink> {
     /// Bytes of our mailbox that idle peers may retain.
     idle_bytes: u64,
     peak_mailbox_bytes: u64,
-    /// Why this endpoint has no node segment.
+    /// The reason why this endpoint has no node segment.
     node_segment_error: Option<NodeSegmentError>,
     /// More ranks than cores.
     oversubscribed: bool,
@@ -474,8 +474,8 @@ impl<L: Link> Engine<L> {
         self.node.ranks
     }
 
-    /// Why this endpoint of a known job has no node segment. It then knows only the ranks of which its launcher says that
-    /// they are on this node.
+    /// The reason why this endpoint of a known job has no node segment. It then knows only the ranks of which its
+    /// launcher says that they are on this node.
     pub fn node_segment_error(&self) -> Option<&NodeSegmentError> {
         self.node_segment_error.as_ref()
     }
@@ -540,14 +540,15 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// What follows from a send to `to`. A sender far ahead of its receiver waits a moment.
+    /// Ends a send to `to`. A sender far ahead of its receiver waits a moment.
     #[inline(never)]
     fn after_send(&mut self, to: Peer) {
         self.after_event();
         self.apply_back_pressure(to);
     }
 
-    /// Why the machine has refused an operation with `to`. Where waiting does not help, the next attempt is not refused.
+    /// The error for an operation with `to` that the endpoint machine has refused. If waiting does not help, the next
+    /// attempt is not refused.
     #[cold]
     fn refused(&mut self, refusal: Refusal, to: Peer) -> PostError {
         match refusal {

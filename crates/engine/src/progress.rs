@@ -15,8 +15,8 @@ use crate::{CompletionSink, Engine, NullSink};
 
 /// Most arrivals that one call handles. The bound keeps completions from waiting.
 const BATCH: usize = 64;
-/// How often the engine checks that peers it depends on are alive. It reports a dead peer within a second, unless it
-/// depends on more than 256 peers (`peer_checks.rs`).
+/// Interval at which the engine checks that peers it depends on are alive. It reports a dead peer within a second,
+/// unless it depends on more than 256 peers (`peer_checks.rs`).
 const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Calls of `progress` between two reads of the clock, for programs that never wait. Such programs may call only a
 /// thousand times a second, so the number is small. A read of the clock costs some 25 ns.

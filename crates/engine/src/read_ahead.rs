@@ -104,7 +104,7 @@ pub(crate) struct ReadAhead {
     next: Option<(Peer, u64)>,
 }
 
-/// Where a message is taken from.
+/// The place from which a message is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadSource {
     /// From the buffer.

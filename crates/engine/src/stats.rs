@@ -222,7 +222,7 @@ pub struct EndpointReport {
 pub struct Skipped {
     /// The file.
     pub path: PathBuf,
-    /// Why it was not read.
+    /// The reason why it was not read.
     pub why: String,
 }
 

@@ -29,7 +29,7 @@ const MAX_SWITCHES: u32 = 20;
 const MAX_SWITCHES_OVERSUBSCRIBED: u32 = 1;
 /// During a longer yield another process has run.
 const SWITCH_TIME: Duration = Duration::from_micros(2);
-/// How long to stay awake on a core that nobody wants.
+/// Time to stay awake on a core that nobody wants.
 const AWAKE_TIME: Duration = Duration::from_micros(100);
 /// A caller that returns later than this has done something else in between.
 const MAX_GAP: Duration = Duration::from_micros(10);

@@ -1,4 +1,5 @@
-//! Which yields of the MPI library the engine skips after each read. One test only: the process has one mark for it.
+//! Tests which yields of the MPI library the engine skips after each read. One test only: the process has one mark
+//! for it.
 
 use weir_engine::Engine;
 use weir_engine::config::Settings;

@@ -64,7 +64,7 @@ struct Fitted {
     status: Status,
 }
 
-/// Where the value of a parameter comes from.
+/// The origin of a parameter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Status {
@@ -85,7 +85,7 @@ struct Row {
     fitted: bool,
 }
 
-/// What `--json` writes below its head.
+/// The part of the `--json` record below its head.
 #[derive(Debug, Serialize)]
 struct Results {
     file: String,

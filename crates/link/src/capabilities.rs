@@ -49,9 +49,9 @@ pub struct RemoteCopy {
     pub peer: Peer,
     /// From the peer or to it.
     pub direction: Direction,
-    /// Where the bytes are in the peer's process.
+    /// Address of the bytes in the peer's process.
     pub address: u64,
-    /// Where they are in our memory.
+    /// Their offset in our memory.
     pub offset: u64,
     /// Unit: bytes.
     pub bytes: u64,

@@ -48,7 +48,7 @@ pub struct Faulty<L> {
     busy: Vec<(Peer, u32)>,
     /// Peers that the script has killed, and whether that was reported.
     killed: Vec<(Peer, bool)>,
-    /// What the link promises instead of what the inner link promises.
+    /// The properties of this link, if they differ from those of the inner link.
     properties: Option<Properties>,
 }
 

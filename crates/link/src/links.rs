@@ -26,7 +26,7 @@ const POLLS_OF_FIRST: u32 = 64;
 /// The lane numbers of link `n` of the others begin at `n + 1` times this.
 const LANES_OF_LINK: u32 = 1 << 24;
 
-/// What [`Links`] asks its first link, to find out whether another one is meant.
+/// Questions of [`Links`] to its first link. By the answers it finds out whether another link is meant.
 pub trait FirstLink: Link {
     /// Whether this endpoint has a lane at `peer` over this link.
     fn has_lane(&self, peer: Peer) -> bool;

@@ -102,7 +102,7 @@ pub enum Polled {
     Other(Box<Arrival>),
 }
 
-/// How peers name this endpoint, and which of them a link reaches.
+/// The name of an endpoint for its peers, and the question whether a link reaches a peer.
 pub trait Addressing {
     /// The kind of this link. If it consists of several: that of the first.
     fn kind(&self) -> LinkKind;

@@ -62,9 +62,9 @@ pub struct Mpi {
     pub version: String,
     /// Its launcher.
     pub mpiexec: PathBuf,
-    /// Where it was found, in words.
+    /// The place where it was found, in words.
     pub found: String,
-    /// Why it cannot use libfabric, if that is known.
+    /// The reason why it cannot use libfabric, if that is known.
     pub unusable: Option<String>,
 }
 
@@ -302,7 +302,7 @@ fn parse_version(text: &str) -> Option<(Kind, String)> {
     }
 }
 
-/// Why an MPICH cannot use libfabric, according to the configure options that its launcher prints.
+/// The reason why an MPICH cannot use libfabric, according to the configure options that its launcher prints.
 fn lacks_libfabric(version_text: &str) -> Option<String> {
     let device = version_text
         .split(|c: char| c.is_whitespace() || c == '\'')

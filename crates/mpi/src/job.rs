@@ -91,7 +91,7 @@ pub fn run_in_foreground(command: &mut Command) -> io::Result<ExitStatus> {
 /// The result of a child with a time limit.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// How it ended.
+    /// Its outcome.
     pub end: End,
     /// Its standard output. Bytes that are not UTF-8 are replaced.
     pub stdout: String,
@@ -99,7 +99,7 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// How a child with a time limit ended.
+/// The end of a child with a time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// It ended itself.
@@ -117,7 +117,7 @@ impl Output {
     }
 }
 
-/// Why there is no result of a child with a time limit.
+/// The reason why there is no result of a child with a time limit.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// It could not be started, or its output could not be read.

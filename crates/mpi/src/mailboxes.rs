@@ -4,12 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the processes of a run may take to end after their launcher has ended.
+/// Time that the processes of a run may take to end after their launcher has ended.
 const MAX_LINGER: Duration = Duration::from_secs(1);
 /// Interval between checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What was removed.
+/// The files that were removed.
 #[derive(Debug, Default)]
 pub struct Removed {
     /// Mailboxes.

@@ -44,9 +44,9 @@ pub enum Failure {
     /// The operating system returned an error.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// Why it failed.
+        /// The reason.
         source: std::io::Error,
     },
 }

@@ -25,7 +25,7 @@ pub enum Action {
         to: Peer,
         /// The packet.
         packet: Packet,
-        /// Where its payload comes from.
+        /// The source of its payload.
         payload: Source,
     },
     /// The packet before this action was `Detach`: write no more into our lane at `to`.
@@ -66,9 +66,9 @@ pub enum Action {
     },
     /// Copy the first `bytes` payload bytes of the packet that has just arrived.
     Place {
-        /// Where to.
+        /// The destination.
         to: Destination,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// The machine needs the arrived packet no more: its slots are free. This action comes exactly once after each
@@ -91,7 +91,7 @@ pub enum Action {
         request: Request,
         /// Offset in the receive buffer.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// Free the unexpected buffer of `message`.
@@ -124,7 +124,7 @@ pub enum Action {
     PeerLost {
         /// The peer.
         peer: Peer,
-        /// Why it is lost.
+        /// The reason why it is lost.
         fault: PeerFault,
     },
     /// A peer has written to our memory and asks to notify the program.
@@ -141,7 +141,7 @@ pub enum Action {
     Complete {
         /// The request.
         request: Request,
-        /// How it ended.
+        /// Its outcome.
         outcome: Outcome,
     },
 }
@@ -149,7 +149,7 @@ pub enum Action {
 /// A copy between the buffer of `request` and the memory of the peer's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryCopy {
-    /// What `CopyDone` refers to.
+    /// The transfer to which `CopyDone` refers.
     pub transfer: Transfer,
     /// Whose buffer.
     pub request: Request,
@@ -161,7 +161,7 @@ pub struct MemoryCopy {
     pub address: u64,
     /// Offset in the request's buffer. Unit: bytes.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
@@ -174,7 +174,7 @@ pub enum Direction {
     Put,
 }
 
-/// Where the payload of an outgoing packet lies.
+/// The memory in which the payload of an outgoing packet lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The packet has no payload.
@@ -202,7 +202,7 @@ pub enum Source {
     },
 }
 
-/// Where the payload of an arrived packet goes.
+/// The memory to which the payload of an arrived packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Into the buffer of one of our requests.
@@ -241,7 +241,7 @@ pub struct Envelope {
     pub length: u64,
 }
 
-/// How an operation ended.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A send or write has reached its completion level, or a read has its data.
@@ -252,7 +252,7 @@ pub enum Outcome {
         envelope: Envelope,
         /// Bytes delivered.
         bytes: u64,
-        /// Where they start in the receive buffer (multi-receive; otherwise 0).
+        /// Offset of their start in the receive buffer (multi-receive; otherwise 0).
         offset: u64,
         /// The program owns the receive buffer again.
         last: bool,

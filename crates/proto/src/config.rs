@@ -6,7 +6,7 @@ use core::num::NonZeroU32;
 
 use crate::packet::Geometry;
 
-/// How a receiver bounds the memory that it spends on incoming messages. The scheme is chosen at run time, so that one
+/// A method by which a receiver bounds its memory for incoming messages. The scheme is chosen at run time, so that one
 /// binary can compare all schemes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
@@ -14,7 +14,7 @@ pub enum Scheme {
     Unlimited,
     /// Receiver not ready (RNR): no credits. A refused packet is sent again after a while. Source: Liu & Panda.
     Hardware {
-        /// How long a sender waits after a refusal (RNR timer).
+        /// Time for which a sender waits after a refusal (RNR timer).
         rnr_timer_ns: u64,
         /// Attempts after the first. [`crate::flow::hardware::WITHOUT_LIMIT`] (7) means no limit.
         rnr_retries: u8,
@@ -31,7 +31,7 @@ pub enum Scheme {
     },
     /// As `StaticConnection`, but the buffers grow when senders had to wait. Source: Liu & Panda, "user-level dynamic".
     AdaptiveBacklog {
-        /// How they grow.
+        /// Their growth.
         growth: Growth,
         /// As in `StaticConnection`, for the current number of buffers.
         ecm_threshold: Option<NonZeroU32>,
@@ -52,7 +52,7 @@ impl Scheme {
     }
 }
 
-/// How adaptive backlog raises the buffers of a connection.
+/// The rule by which adaptive backlog raises the buffers of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// By a fixed number.
@@ -86,7 +86,7 @@ pub struct DataRegion {
     pub start_slots: u32,
     /// When senders get their shares.
     pub attach_policy: AttachPolicy,
-    /// How many times a sender that has just gained quota is not chosen as a victim. 0: as published.
+    /// Number of times that a sender that has just gained quota is not chosen as a victim. 0: as published.
     pub grace_points: u8,
 }
 

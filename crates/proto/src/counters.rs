@@ -13,7 +13,8 @@ macro_rules! counters {
         impl Counters {
             /// Names of the counters, in the order of [`Counters::values`].
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),+];
-            /// What each counter means, in the order of [`Counters::NAMES`]: its documentation, for the reference page.
+            /// The meaning of each counter, in the order of [`Counters::NAMES`]: its documentation, for the reference
+            /// page.
             pub const MEANINGS: &'static [&'static str] = &[$(concat!($($doc),*)),+];
             /// The totals, in the order of [`Counters::NAMES`].
             pub fn values(&self) -> [u64; Counters::NAMES.len()] { [$(self.$name),+] }
@@ -59,11 +60,11 @@ counters! {
     credits_given_back,
     /// Time in which a message waited for credit, summed over peers. Unit: ns.
     stalled_ns,
-    /// How often a peer's queue began to wait for credit.
+    /// Number of times that a peer's queue began to wait for credit.
     stalls,
-    /// How often a receiver had no buffer for a packet (hardware scheme: RNR NAK).
+    /// Number of times that a receiver had no buffer for a packet (hardware scheme: RNR NAK).
     rnr_naks,
-    /// How often a packet was sent again after the RNR timer.
+    /// Number of packets that were sent again after the RNR timer.
     rnr_retries,
     /// Maximum of data slots that one sender owned here. Adaptive backlog raises them. With dynamic credits these are
     /// the starting credits, without quota that moved later.

@@ -40,7 +40,7 @@ impl Transfer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(pub u32);
 
-/// What happened. The driver reports it; the endpoint does not poll.
+/// An event. The driver reports it; the endpoint does not poll.
 #[derive(Clone, Debug)]
 pub enum Event<'packet> {
     /// The program asks for something.
@@ -102,7 +102,7 @@ pub enum Event<'packet> {
     CopyDone {
         /// The transfer that the copy serves.
         transfer: Transfer,
-        /// How it ended.
+        /// Its outcome.
         result: Result<(), CopyFault>,
     },
     /// The driver has deferred credits for `peer` ([`crate::Driver::defers_credits`]). They may leave now.
@@ -142,7 +142,7 @@ pub struct Outgoing {
     pub packet: Offloaded,
 }
 
-/// Why a copy between processes failed.
+/// The reason why a copy between processes failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyFault {
     /// The kernel forbids it (no cross-memory attach). The machine uses packets instead.
@@ -155,7 +155,7 @@ pub enum CopyFault {
     BadAddress,
 }
 
-/// Why a peer is lost.
+/// The reason why a peer is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFault {
     /// Its process ended without closing the endpoint.
@@ -293,7 +293,7 @@ impl Pattern {
 pub struct ReceiveCommand {
     /// The request to complete.
     pub request: Request,
-    /// What it accepts.
+    /// The messages that it accepts.
     pub pattern: Pattern,
     /// Size of the buffer. Unit: bytes.
     pub capacity_bytes: u64,

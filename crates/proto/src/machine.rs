@@ -21,7 +21,7 @@ use crate::endpoint::Refusal;
 use crate::event::{Peer, PeerFault, Request};
 use crate::offload::{Offloaded, WordUpdate};
 
-/// What happened to a machine.
+/// An event of an offloaded machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MachineEvent<Command, Packet> {
     /// The program asks for something.
@@ -47,7 +47,7 @@ pub enum MachineEvent<Command, Packet> {
 
 /// A machine beside the endpoint.
 pub trait Machine {
-    /// What the program asks of it.
+    /// The operation that the program asks of it.
     type Command;
     /// Its packets.
     type Packet;

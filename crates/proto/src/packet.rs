@@ -134,7 +134,7 @@ pub enum Body {
         key: u64,
         /// Offset in it.
         offset: u64,
-        /// How much. Unit: bytes.
+        /// Number of bytes.
         length: u64,
     },
     /// A request to check these bounds and to return the address. The sender of this packet then copies by itself.
@@ -145,7 +145,7 @@ pub enum Body {
         key: u64,
         /// Offset in it.
         offset: u64,
-        /// How much. Unit: bytes.
+        /// Number of bytes.
         length: u64,
         /// The copy is a write (else a read).
         write: bool,

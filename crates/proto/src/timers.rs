@@ -13,7 +13,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use crate::event::Peer;
 use crate::time::Instant;
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
     /// The peer was not ready (RNR). The refused packet is tried again.
@@ -25,7 +25,7 @@ pub enum Purpose {
 pub struct Timer {
     /// The peer that it concerns.
     pub peer: Peer,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
 }
 

@@ -39,7 +39,7 @@ impl State {
     }
 }
 
-/// How far a send is. It determines which packets are valid next.
+/// The stage of a send. It determines which packets are valid next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendStage {
     /// Its first packet waits in the backlog.
@@ -52,7 +52,7 @@ pub(crate) enum SendStage {
     Fetched,
 }
 
-/// How the payload of a transfer travels. It determines which packets are valid next.
+/// The way of a transfer's payload. It determines which packets are valid next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PayloadPath {
     /// In packets. Those of a write have not all left.

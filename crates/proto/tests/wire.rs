@@ -157,7 +157,7 @@ proptest! {
         prop_assert_eq!(wire::decode(&slot, MAX_PAYLOAD_BYTES), Ok(packet));
     }
 
-    /// What decodes has a single encoding, apart from unused bytes.
+    /// A header that can be decoded has a single encoding, apart from unused bytes.
     #[test]
     fn arbitrary_bytes_decode_or_are_rejected(
         mut slot in any::<[u8; SLOT_BYTES]>(),

@@ -66,7 +66,7 @@ pub struct Setup {
     pub detaching: Vec<(u32, u32)>,
     /// Maximum number of these moves, if bounded.
     pub max_detaches: Option<u8>,
-    /// How many earlier leases of a sender may be unread when it gets a new lane.
+    /// Number of earlier leases of a sender that may be unread when it gets a new lane.
     pub overlap: u8,
     /// Checks that control packets are no activity. This needs a count in the state, so there are more states.
     pub watch_activity: bool,

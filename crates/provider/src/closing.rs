@@ -117,7 +117,7 @@ fn close_together(mut engines: Vec<Engine>) {
     }
 }
 
-/// How long the exit handler waits for the end of a call of another thread. Calls end within 100 ms, unless they copy
+/// Time for which the exit handler waits for a call of another thread to end. Calls end within 100 ms, unless they copy
 /// gigabytes.
 const EXIT_WAIT: Duration = Duration::from_secs(1);
 

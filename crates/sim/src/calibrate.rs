@@ -141,7 +141,7 @@ impl Reference {
     }
 }
 
-/// Why a calibration ends without a result.
+/// The reason why a calibration ends without a result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Failure {
     /// The file describes another network.

@@ -35,7 +35,7 @@ pub struct Status {
     pub tag: u64,
     /// Its length. Unit: bytes.
     pub bytes: u64,
-    /// Why the operation failed: the peer is lost, or a peer whose message the receive could have matched.
+    /// The reason why the operation failed: the peer is lost, or a peer whose message the receive could have matched.
     pub fault: Option<PeerFault>,
 }
 

@@ -64,7 +64,7 @@ pub struct Queue<E> {
     last_sequence: Sequence,
     /// Some event was pushed behind events with later sequence numbers.
     unsorted: bool,
-    /// Which levels, and which buckets of a level, hold events.
+    /// One bit for each level that holds events. `occupied` has one for each bucket of a level.
     levels: u32,
     occupied: [u64; LEVELS],
     buckets: Vec<Vec<Entry<E>>>,

@@ -17,7 +17,7 @@ use crate::network::{
 use crate::queue::Queue;
 use crate::trace::Trace;
 
-/// How much each rank sends.
+/// The traffic of each rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
     /// Ranks.

@@ -40,7 +40,7 @@ fn rounds(n: u32) -> u64 {
     u64::from(n.next_power_of_two().ilog2())
 }
 
-/// How often blocks `0..n` travel along a binomial tree from or to block 0.
+/// Number of hops of blocks `0..n` along a binomial tree from or to block 0.
 fn hops(n: u32) -> u64 {
     (0..n).map(|block| u64::from(block.count_ones())).sum()
 }

@@ -174,7 +174,7 @@ pub struct Sample {
 /// One job: an MPI program that measures one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Job {
-    /// What it measures.
+    /// The group of its measures.
     pub group: Group,
     /// Number of ranks.
     pub ranks: u32,

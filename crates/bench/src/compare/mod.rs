@@ -83,7 +83,7 @@ pub struct CompareArguments {
     output: OutputOptions,
 }
 
-/// What `--json` writes below its head, and the page holds.
+/// The part of the `--json` record below its head, which the page also holds.
 #[derive(Serialize)]
 struct RecordContent<'a> {
     /// Key of the run.

@@ -120,7 +120,7 @@ impl Results {
         Spread::of(&self.samples(measure, contender))
     }
 
-    /// Why the contender failed in the job of this measure, if it did.
+    /// The reason why the contender failed in the job of this measure, if it did.
     pub fn failure(&self, measure: Measure, contender: Contender) -> Option<&str> {
         let ranks = |at| u32::try_from(at).unwrap_or(u32::MAX);
         let ranks = match measure.what.group() {

@@ -47,7 +47,7 @@ pub struct FinishedJob {
 pub enum Outcome {
     /// The measured values.
     Measured(Sample),
-    /// Why there are none, in one line.
+    /// The reason why there are none, in one line.
     Failed(String),
 }
 

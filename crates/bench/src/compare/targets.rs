@@ -77,7 +77,7 @@ impl Verdict {
 /// A target with its verdict.
 #[derive(Clone, Debug, Serialize)]
 pub struct JudgedTarget {
-    /// What is compared.
+    /// The measure, and the transports with which weir is compared.
     pub text: String,
     /// `at most 0.85`.
     pub limit: String,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::str::FromStr;
 use weir_output::quantity::{count, exact_bytes};
 
-/// How messages are sent.
+/// The kind of send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -37,7 +37,7 @@ pub struct Case {
     pub messages: u64,
     /// Bytes of each message.
     pub bytes: u64,
-    /// How messages are sent.
+    /// The kind of send.
     pub mode: Mode,
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use weir_output::chart::{Chart, Curve};
 use weir_output::quantity::{bytes, time_ns};
 
-/// How often the flooded rank samples its memory. Unit: ms.
+/// Interval at which the flooded rank samples its memory. Unit: ms.
 pub const SAMPLE_INTERVAL_MS: u64 = 10;
 /// Most points of a curve; a longer curve shows the largest sample of each part.
 const MAX_POINTS: usize = 240;

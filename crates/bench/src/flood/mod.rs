@@ -135,7 +135,7 @@ struct Bench {
     missing: Vec<String>,
 }
 
-/// What `--json` writes below its head.
+/// The part of the `--json` record below its head.
 #[derive(Serialize)]
 struct RecordContent<'a> {
     machine: &'a Machine,

@@ -19,7 +19,7 @@ const ENVELOPE_BYTES: u64 = 64;
 /// weir may take at most this many times as long as the fastest of MPICH's other transports.
 const LIMIT: f64 = 1.1;
 
-/// How one job ended.
+/// The end of one job.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// It finished with a result.
@@ -40,7 +40,7 @@ pub enum Outcome {
 pub struct Row {
     /// By repetition.
     samples: Vec<Sample>,
-    /// Why it is not tried again.
+    /// The reason why it is not tried again, if so.
     #[serde(rename = "ended")]
     given_up: Option<GivenUp>,
     /// Memory of the flooded rank over time in the first repetition, if it was sampled.
@@ -59,7 +59,7 @@ pub struct MemoryRow<'a> {
     pub samples: &'a [MemorySample],
 }
 
-/// Why a contender is not tried again.
+/// A contender that is not tried again, and the reason.
 #[derive(Clone, Debug, Serialize)]
 struct GivenUp {
     /// The text in its table cell.

@@ -88,7 +88,7 @@ impl OneSidedArguments {
     }
 }
 
-/// What `--json` writes below its head.
+/// The part of the `--json` record below its head.
 #[derive(Serialize)]
 struct RecordContent<'a> {
     machine: &'a Machine,

@@ -129,7 +129,7 @@ pub struct Results {
     missing: Vec<String>,
 }
 
-/// What `--json` writes below its head.
+/// The part of the `--json` record below its head.
 #[derive(Serialize)]
 struct RecordContent<'a> {
     machine: &'a Machine,

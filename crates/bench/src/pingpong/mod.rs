@@ -129,7 +129,7 @@ pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
     Ok(u8::from(!results.is_complete()))
 }
 
-/// What `--json` writes below its head.
+/// The part of the `--json` record below its head.
 #[derive(Serialize)]
 struct RecordContent<'a> {
     machine: &'a Machine,

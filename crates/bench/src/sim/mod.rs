@@ -71,7 +71,7 @@ impl Measured {
     }
 }
 
-/// What `--json` writes below its head.
+/// The part of the `--json` record below its head.
 #[derive(Serialize)]
 struct Results<'a> {
     machine: &'a Machine,

@@ -95,7 +95,7 @@ impl Case {
     /// Runs the world of the case to its end.
     ///
     /// # Errors
-    /// Why the world stopped.
+    /// The reason why the world stopped.
     pub fn run(self, quick: bool) -> Result<WorldResult, String> {
         let ranks = self.ranks(quick);
         match self {

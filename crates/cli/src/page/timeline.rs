@@ -29,7 +29,7 @@ pub struct TimelineEndpoint {
     pub counters: Counters,
     /// Its samples; empty if it left neither a trace nor counters.
     trace: Trace,
-    /// How many peers it waits for, on average over each bin.
+    /// Number of peers that it waits for, on average over each bin.
     pub waiting: Series,
     /// One series for each entry of [`MEMORY`]: the maximum of each bin.
     pub memory: [Series; MEMORY.len()],
@@ -54,7 +54,7 @@ pub struct Pair {
     pub from: usize,
     /// Index of the receiver.
     pub to: usize,
-    /// How long the sender waited for credit. Unit: ns.
+    /// Time for which the sender waited for credit. Unit: ns.
     pub stalled_ns: u64,
     /// Slots that the sender filled, modulo 2^32; 0 with schemes that do not count them.
     pub slots: u64,

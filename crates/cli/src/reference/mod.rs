@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use weir_lab::reproduce::fidelity::Fidelity;
 use weir_output::Failure;
 
-/// What `weir reference` writes.
+/// Options of `weir reference`.
 #[derive(Args, Debug)]
 pub struct ReferenceArguments {
     #[command(subcommand)]
@@ -34,7 +34,7 @@ enum What {
     },
     /// Write the page about fidelity, and the table of points in the page of each experiment.
     Fidelity {
-        /// What `weir reproduce` wrote: experiments/results.json in the source tree, a copy of points.json.
+        /// The results of `weir reproduce`: experiments/results.json in the source tree, a copy of points.json.
         #[arg(value_name = "RESULTS")]
         results: PathBuf,
         /// The directory of fidelity.md and fidelity/, docs/explanation in the source tree.

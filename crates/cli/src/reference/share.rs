@@ -6,7 +6,7 @@ use clap_complete::{Shell, generate};
 use std::path::Path;
 use weir_output::Failure;
 
-/// Where each shell looks for the completion of `weir`.
+/// The file in which each shell looks for the completion of `weir`.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions/weir"),
     (Shell::Zsh, "zsh/site-functions/_weir"),

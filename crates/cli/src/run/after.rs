@@ -39,7 +39,7 @@ impl Directory {
         Directory { path, before }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -69,9 +69,9 @@ pub struct Ended<'a> {
     pub checked: &'a Checked,
     /// The launcher's command line.
     pub launch: &'a Launch,
-    /// How the launcher ended.
+    /// Exit status of the launcher.
     pub status: ExitStatus,
-    /// How long it ran.
+    /// Time for which it ran.
     pub elapsed: Duration,
     /// Counters of the endpoints.
     pub counters: Directory,

@@ -50,7 +50,7 @@ const MIN_LANE_BYTES: u64 = 4096;
 /// Slots of a lane with the scheme `unlimited`: enough that a sender rarely checks for room.
 const UNLIMITED_SLOTS: u32 = 1024;
 
-/// Where a mailbox is.
+/// The place of a mailbox, and its reserved memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// In memory that the size of a file system does not limit.
@@ -61,7 +61,7 @@ pub struct Placement {
     pub job_bytes: u64,
 }
 
-/// How the slots of one mailbox are shared among its senders.
+/// The shares of the senders in the slots of one mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailboxPlan {
     /// Data slots of every lane.

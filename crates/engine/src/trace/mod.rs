@@ -29,7 +29,7 @@ const HEADER_WORDS: usize = 7;
 const UNKNOWN: u64 = u64::MAX;
 /// The first interval between samples.
 const FIRST_INTERVAL: Duration = Duration::from_millis(1);
-/// How often the process's memory is read, which costs some 20 us.
+/// Interval at which the process's memory is read, which costs some 20 us.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(5);
 /// Most samples in a file.
 const MAX_SAMPLES: usize = 2000;

@@ -17,7 +17,7 @@ const QUOTA: Quota = Quota { data_slots: 4, start_slots: 4, credit_slots: 1 };
 const LEASE: LaneLease =
     LaneLease { quota: QUOTA, epoch: 1, geometry: Geometry::SHARED_MEMORY, wanted: false };
 
-/// What the link has counted, and which peer has died.
+/// The calls that the link has counted, and the peer that has died.
 #[derive(Debug, Default)]
 pub struct Calls {
     /// Calls of [`Link::check_peer`].

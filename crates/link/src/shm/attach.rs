@@ -15,7 +15,7 @@ use crate::{Address, LaneLease};
 use std::time::Duration;
 use weir_proto::{Peer, PeerFault};
 
-/// How long a wait for a place in a full queue, or for a lane, lasts at most between two looks.
+/// Longest time between two looks while an endpoint waits for a place in a full queue, or for a lane.
 pub(super) const ATTACH_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A lane in a peer's mailbox that this endpoint waits for.
@@ -88,7 +88,7 @@ impl ShmLink {
                 diagnostics::report_other_version(&error);
                 return false;
             }
-            // What else is wrong shows when we connect.
+            // Other faults show when we connect.
             Ok(_) | Err(_) => {}
         }
         self.compatible.insert(target.id);

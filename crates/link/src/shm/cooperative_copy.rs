@@ -59,7 +59,7 @@ impl Progress {
         Progress { copy: (word >> 32) as u32, pieces: (word >> 16) as u16, taken: word as u16 }
     }
 
-    /// How many pieces to take. Fewer towards the end, so that neither side waits long for the other.
+    /// Number of pieces to take. Fewer towards the end, so that neither side waits long for the other.
     fn share(self) -> u16 {
         ((self.pieces - self.taken) / 4).max(1)
     }

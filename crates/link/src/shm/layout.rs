@@ -25,7 +25,7 @@ pub const LAYOUT_VERSION: u32 = 9;
 const MAGIC: [u8; 8] = *b"weir-shm";
 /// Length of the constant part. Unit: bytes.
 pub const FACTS_BYTES: usize = 128;
-/// Where the lanes begin: a multiple of the page size of every supported machine. Unit: bytes.
+/// Offset of the first lane: a multiple of the page size of every supported processor. Unit: bytes.
 pub const LANES_OFFSET: u64 = 65536;
 /// Length of the first part of the header. Unit: bytes.
 pub const HEADER_BYTES: usize = 4096;
@@ -72,7 +72,7 @@ pub mod lane_state {
     pub const ABANDONED: u32 = 3;
 }
 
-/// Why bytes are not a valid segment or address.
+/// The reason why bytes are not a valid segment or address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// Not a segment.
@@ -229,7 +229,7 @@ impl Shape {
         Quota { data_slots, start_slots, credit_slots: self.credit_slots }
     }
 
-    /// Where `lane` begins. Unit: bytes.
+    /// Offset of `lane`. Unit: bytes.
     pub fn lane_offset(&self, lane: u32) -> u64 {
         LANES_OFFSET + u64::from(lane) * self.stride
     }
@@ -353,7 +353,7 @@ impl Facts {
     }
 }
 
-/// What this link needs of an address: the part of this link is empty.
+/// The fields of an address that this link needs. The part of this link is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentAddress {
     /// The segment's number: the identity of its endpoint.

@@ -31,7 +31,7 @@ pub(super) enum Liveness {
 }
 
 impl Liveness {
-    /// Why the endpoint is lost. `None`: it is not.
+    /// The reason why the endpoint is lost. `None`: it is not.
     pub(super) fn fault(self) -> Option<PeerFault> {
         match self {
             Liveness::Alive => None,

@@ -117,7 +117,7 @@ pub struct ShmLink {
     pending_attaches: HashMap<Peer, PendingAttach>,
     /// Places in queues of peers that were forgotten since.
     unneeded_tickets: Vec<(PeerSegment, Ticket)>,
-    /// What polls return beside the contents of lanes.
+    /// Notices that polls return beside the contents of lanes.
     notices: VecDeque<Notice>,
     /// Number of this endpoint's next lease at any peer.
     next_epoch: u16,

@@ -391,7 +391,7 @@ pub struct Found {
     slots: u32,
 }
 
-/// What is wrong with the header in `head`. `None`: the header is valid, so its sequence or its length is wrong.
+/// The fault of the header in `head`. `None`: the header is valid, so its sequence or its length is wrong.
 #[cold]
 pub fn header_fault(head: &Head) -> Option<PacketError> {
     wire::decode(head, MAX_PAYLOAD_BYTES).err()

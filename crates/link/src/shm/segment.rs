@@ -232,7 +232,7 @@ pub struct PeerSegment {
     uid: u32,
 }
 
-/// Why a peer's segment cannot be used.
+/// The reason why a peer's segment cannot be used.
 #[derive(Debug)]
 pub enum Unavailable {
     /// There is no such file, and nobody has its lock.

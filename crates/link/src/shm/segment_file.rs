@@ -66,7 +66,7 @@ pub fn is_not_now(error: &io::Error) -> bool {
 
 const TEMPORARY: &str = ".new";
 
-/// How a new file, which peers cannot find yet, gets its name.
+/// The way in which a new file, which peers cannot find yet, gets its name.
 pub enum Naming {
     /// A hard link to a file that has no name.
     HardLink,
@@ -176,7 +176,7 @@ pub fn open_existing(path: &Path, uid: u32, write: bool) -> io::Result<File> {
     }
 }
 
-/// Where the symbolic link `path` of the user `uid` points, if that is a descriptor of a process.
+/// The target of the symbolic link `path` of the user `uid`, if that is a descriptor of a process.
 fn memory_behind(path: &Path, uid: u32) -> Option<PathBuf> {
     let target = std::fs::read_link(path).ok()?;
     let (pid, descriptor) = target.to_str()?.strip_prefix("/proc/")?.split_once("/fd/")?;

@@ -114,7 +114,7 @@ pub fn copy(
     link.copy(&RemoteCopy { transfer, peer, direction, address, offset, bytes }, memory)
 }
 
-/// How the endpoint at `address` has ended, as `link` reports it for `peer`. `None`: it runs and reads.
+/// The end of the endpoint at `address`, as `link` reports it for `peer`. `None`: it runs and reads.
 pub fn end_of(link: &mut ShmLink, peer: Peer, address: &Address) -> Option<PeerFault> {
     link.check_peer(peer, address);
     match link.poll() {

@@ -106,7 +106,7 @@ impl BacklogEntry {
         }
     }
 
-    /// Where the payload that has not left begins.
+    /// The start of the payload that has not left.
     #[inline]
     pub(super) fn unsent_payload(&self) -> Source {
         match self.payload {

@@ -92,7 +92,7 @@ impl Inbound {
     }
 }
 
-/// Where the bytes of a message go.
+/// The buffer to which the bytes of a message go.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     /// To the receive that it has matched.
@@ -111,7 +111,7 @@ pub(super) struct BufferRange {
 }
 
 impl BufferRange {
-    /// Where `bytes` bytes at `offset` of the message go, and how many of them fit.
+    /// The destination of `bytes` bytes at `offset` of the message, and the number of them that fit.
     #[inline]
     fn part(&self, offset: u64, bytes: u64) -> (Destination, u64) {
         let to = Destination::Request { request: self.request, offset: self.offset + offset };

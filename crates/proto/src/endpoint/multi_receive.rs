@@ -4,7 +4,7 @@
 
 use alloc::vec::Vec;
 
-/// What a message that matches a buffer gets of it.
+/// The part of a buffer that a matching message gets.
 pub(super) struct Reserved {
     /// Offset and bytes of its range. `None`: it does not fit, and the next receive may match it.
     pub range: Option<(u64, u64)>,

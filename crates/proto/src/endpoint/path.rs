@@ -24,7 +24,7 @@ pub(super) enum Outbound {
     Lost(PeerFault),
 }
 
-/// What a path without known free slots waits for, in schemes without credits.
+/// The event for which a path without known free slots waits, in schemes without credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoomWait {
     /// Nothing: the link was not asked.
@@ -35,7 +35,7 @@ pub(super) enum RoomWait {
     Timer,
 }
 
-/// What we grant to the peer, and report to it in every header.
+/// The totals that we grant to the peer and report to it in every header.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grants {
     /// The receiver half, while the peer is attached.

@@ -30,7 +30,7 @@ pub(super) struct Paths {
     pub pool: flow::Pool,
     /// The longest eager message that fits into one packet. Unit: bytes.
     pub one_packet_bytes: u64,
-    /// What we can still take of unexpected payload, which every header reports.
+    /// The unexpected payload that we can still take, which every header reports.
     pub budget: Budget,
     /// Peers with coalesced acknowledgements, which leave with the next one or when the endpoint is idle.
     pub pending_acks: Vec<Peer>,
@@ -186,7 +186,7 @@ impl Paths {
         *backlogged += 1;
     }
 
-    /// What waits for the link to `peer`, which has just refused a packet.
+    /// The packets that wait for the link to `peer`, which has just refused a packet.
     pub fn note_busy(&mut self, peer: Peer) -> &mut BusyLink {
         let busy_link = &mut self.pending(peer).busy_link;
         busy_link.busy = true;

@@ -20,7 +20,7 @@ struct Region {
     writable: bool,
 }
 
-/// What peers can name.
+/// Transfers, bounce buffers and regions, by the names that peers use in packets.
 #[derive(Clone, Debug)]
 pub(super) struct Payloads {
     pub transfers: Transfers,

@@ -91,7 +91,7 @@ impl Recent {
     }
 }
 
-/// How often compaction was useful and how often not.
+/// Counts of useful and of useless compactions.
 #[derive(Clone, Copy, Debug, Default)]
 struct CompactionUse {
     created: u32,

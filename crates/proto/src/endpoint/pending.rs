@@ -13,7 +13,7 @@ use super::compulsory::Compulsory;
 use crate::packet::Geometry;
 use crate::time::Instant;
 
-/// What waits for the link of one peer.
+/// The packets that wait for the link of one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BusyLink {
     /// The link has refused a packet and is not ready yet.
@@ -31,7 +31,7 @@ pub(super) struct PendingWork {
     pub backlog: Backlog,
     /// The geometry of the path, if it differs from that of the endpoint.
     pub geometry: Option<Geometry>,
-    /// What waits for a busy link.
+    /// The packets that wait for a busy link.
     pub busy_link: BusyLink,
     /// Compulsory returns, which leave before the backlog.
     pub compulsory: Compulsory,

@@ -1,6 +1,6 @@
 //! The reasons why an endpoint refuses a command of the program: a bound would be exceeded.
 
-/// Why a posted command is refused. Nothing has changed then, and the command can be posted again.
+/// The reason why a posted command is refused. Nothing has changed then, and the command can be posted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The driver holds as many operations as it can ([`crate::Driver::can_hold`]).

@@ -11,7 +11,7 @@ use super::state::Endpoint;
 use crate::event::Peer;
 use crate::packet::Body;
 
-/// What completed operations have left behind for one peer. Closing now would lose it.
+/// Messages and acknowledgements of completed operations that one peer does not have yet. Closing now would lose them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undelivered {
     /// The peer.
@@ -34,7 +34,7 @@ impl Endpoint {
             || self.paths.peers.full_entries().any(|peer| peer.backlog().any(owed) || peer.is_due())
     }
 
-    /// What closing now would lose although an operation was reported complete, by peer in no order: messages that have
+    /// The losses if the endpoint closed now, of operations reported complete, by peer in no order: messages that have
     /// not left or whose bounce buffers wait, and acknowledgements that are due. Cost: visits every backlog entry and
     /// every bounce buffer.
     pub fn undelivered(&self) -> Vec<Undelivered> {

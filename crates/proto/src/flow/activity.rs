@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-/// How active a sender is.
+/// The activity of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
     /// It has reached a monitoring point recently.

@@ -62,7 +62,7 @@ struct Account {
     packets_read: u16,
     /// A compulsory return request is queued or pending.
     blocked: bool,
-    /// How many times it is not chosen as a victim.
+    /// Number of times that it is not chosen as a victim.
     grace: u8,
     /// It was active since it was last considered as a victim.
     recently_active: bool,

@@ -223,7 +223,7 @@ impl Sender {
         sender
     }
 
-    /// How the half asks for free slots, in schemes without credits.
+    /// The way in which the half asks for free slots, in schemes without credits.
     #[inline]
     pub fn room_query(&self) -> Option<RoomQuery> {
         match self {
@@ -237,7 +237,7 @@ impl Sender {
     }
 }
 
-/// How a sender without credits asks its link for free slots.
+/// The question of a sender without credits to its link about free slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoomQuery {
     /// The link answers when a slot is free.

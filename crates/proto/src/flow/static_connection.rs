@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// How an ECM is treated by the credit rules.
+    /// The treatment of an ECM by the credit rules.
     #[derive(Clone, Copy, PartialEq)]
     enum Rule {
         /// Our rule: it costs no credit and passes queued data.

@@ -48,7 +48,7 @@ impl AtomicPacket {
     }
 }
 
-/// What the program asks of this machine.
+/// The operation that the program asks of this machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AtomicsCommand {
     /// Change a word of a peer's memory. The old word goes into the request's buffer.

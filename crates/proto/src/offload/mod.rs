@@ -30,7 +30,7 @@ impl Offloaded {
     }
 }
 
-/// What the program asks of a machine.
+/// The operation that the program asks of an offloaded machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OffloadCommand {
     /// Of the machine of remote atomics.

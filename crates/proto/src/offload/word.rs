@@ -41,7 +41,7 @@ impl WordType {
     }
 }
 
-/// What an operation does to a word. The numbers are those of the packet.
+/// An operation on a word. The numbers are those of the packet.
 #[derive(TryFromBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WordOperation {
@@ -83,7 +83,7 @@ impl WordOperation {
 /// A change of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WordUpdate {
-    /// What to do.
+    /// The operation.
     pub operation: WordOperation,
     /// The type of the word.
     pub word_type: WordType,

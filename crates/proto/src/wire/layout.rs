@@ -13,11 +13,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unali
 pub struct Field {
     /// Its name in the code.
     pub name: &'static str,
-    /// Where it begins in the packet, or in the extension. Unit: bytes.
+    /// Its offset in the packet, or in the extension. Unit: bytes.
     pub offset: usize,
     /// Its length. Unit: bytes.
     pub bytes: usize,
-    /// What it means.
+    /// Its meaning.
     pub meaning: &'static str,
 }
 
@@ -53,7 +53,7 @@ macro_rules! structure {
 
 pub(super) use structure;
 
-/// Where the fields of a kind begin: the length of [`Common`]. Unit: bytes.
+/// Offset of the fields of a kind: the length of [`Common`]. Unit: bytes.
 pub const COMMON_BYTES: usize = Common::FIELD_BYTES;
 /// Most bytes of the fields of a kind.
 pub const BODY_BYTES: usize = SLOT_BYTES - COMMON_BYTES;
@@ -262,7 +262,7 @@ pub struct FlagInfo {
     pub bit: u32,
     /// Its name.
     pub name: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub meaning: &'static str,
 }
 
@@ -321,7 +321,7 @@ macro_rules! kinds {
                 match self { $(Kind::$kind => $name,)* }
             }
 
-            /// What it means.
+            /// Its meaning.
             pub fn meaning(self) -> &'static str {
                 match self { $(Kind::$kind => concat!($($doc),*),)* }
             }

@@ -30,7 +30,7 @@ pub const MORE_HEADER_BYTES: usize = Kind::More.header_bytes(false);
 /// Header of a packet of another kind with payload. Unit: bytes.
 pub const REMOTE_HEADER_BYTES: usize = Kind::Write.header_bytes(false);
 
-/// Why a header is malformed.
+/// The reason why a header is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// Fewer bytes than the header and the payload have.

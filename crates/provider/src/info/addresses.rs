@@ -28,7 +28,7 @@ pub struct Addresses {
     pub destination: Option<AddressBytes>,
 }
 
-/// Why there are no addresses for a request.
+/// The reason why there are no addresses for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unresolved {
     /// Node or service name a destination.

@@ -21,7 +21,7 @@ pub struct Mismatch {
     pub field: &'static str,
     /// The value in the hints. `None`: it is not a number.
     pub asked: Option<u64>,
-    /// What it can be.
+    /// The values that are allowed.
     pub allowed: Allowed,
 }
 

@@ -58,7 +58,7 @@ pub struct Parameters {
     pub receive_ps: Picoseconds,
     /// Time from the arrival of a read request to the start of the answer.
     pub read_ps: Picoseconds,
-    /// How long a connection waits for an acknowledgement before it retransmits (local ACK timeout). Only
+    /// Time for which a connection waits for an acknowledgement before it retransmits (local ACK timeout). Only
     /// faults use it.
     pub ack_timeout_ps: Picoseconds,
 }

@@ -100,7 +100,7 @@ pub enum Output {
     },
 }
 
-/// How long the sender's processor is busy with an injection.
+/// The time for which the sender's processor is busy with an injection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// Until this time.

@@ -25,7 +25,7 @@ pub enum Assumed {
     CallJitter,
     /// Time that ranks of a NAS kernel compute in an iteration, as a multiple of the plan's.
     ComputeTime,
-    /// How much the work of a rank of a NAS kernel differs from the mean at most. Unit: percent.
+    /// Largest difference between the work of a rank of a NAS kernel and the mean. Unit: percent.
     WorkImbalance,
 }
 

@@ -66,7 +66,7 @@ impl PlanFaults {
     /// Whether they are possible in a world of `ranks` ranks whose links repair packets, or do not.
     ///
     /// # Errors
-    /// What is wrong, and what is allowed.
+    /// A text that names the fault and the values that are allowed.
     pub fn check(&self, ranks: u32, links_repair: bool) -> Result<(), String> {
         let PlanFaults { loss_per_million, duplication_per_million, reordering_per_million, .. } = *self;
         for (key, value) in [

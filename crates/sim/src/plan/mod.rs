@@ -48,7 +48,7 @@ pub struct Plan {
     pub title: String,
     /// The experiment to which its records belong, for example `E1.2`.
     pub experiment: String,
-    /// Where the experiment was published.
+    /// The publication of the experiment.
     pub source: String,
     /// The worlds, each once, with their references unless the plan leaves them out.
     pub worlds: Vec<Setup>,
@@ -58,7 +58,7 @@ pub struct Plan {
     pub is_quick: bool,
 }
 
-/// Why a plan is not valid.
+/// The reason why a plan is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The file cannot be read.

@@ -61,7 +61,7 @@ pub struct Record {
     pub credit_packets: u64,
     /// Messages sent.
     pub messages: u64,
-    /// How often a message began to wait for credit.
+    /// Number of times that a message began to wait for credit.
     pub stalls: u64,
     /// Waiting time, summed over pairs. Unit: ns.
     pub stalled_ns: u64,

@@ -1,4 +1,5 @@
-//! What the network schedules becomes events of the world. Parts of trains stay in a table, because events must be small.
+//! Turns the outputs of the network into events of the world. Parts of trains stay in a table, because events must be
+//! small.
 
 use super::{Event, World};
 use crate::network::{Network, Output, Reminder, ScheduledOutput, TrainPart};

@@ -50,7 +50,7 @@ impl Numbers {
         }
     }
 
-    /// How many numbers fit.
+    /// Number of peer numbers that fit.
     fn room(&self) -> usize {
         if let Numbers::ByRank(numbers) = self { numbers.len() } else { self.places() / 4 * 3 }
     }

@@ -1,4 +1,4 @@
-//! How a world ends: what it reports, why it does not end, and the checks of what it leaves.
+//! The end of a world: its report, the reasons why it does not end, and the checks that nothing is left.
 
 use hdrhistogram::Histogram;
 use weir_proto::{Counters, Scheme};
@@ -54,7 +54,7 @@ pub struct Report {
     pub peak_mailbox_slots: u32,
 }
 
-/// Why a world did not end.
+/// The reason why a world did not end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorldError {
     /// No event is left, and programs wait.

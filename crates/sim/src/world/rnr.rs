@@ -168,7 +168,7 @@ impl<N: Network> World<N> {
             let payload_bytes = self.waiting_packet(rank, to, 0).unwrap_or(0);
             self.attempt(at, rank, to, payload_bytes);
         }
-        // What the program has sent in this step leaves when the call has ended.
+        // Packets that the program has sent in this step leave when the call has ended.
         let at = now.max(self.rank_states[rank as usize].sent_at());
         for to in connections {
             self.attempt_next(at, rank, to);
@@ -188,7 +188,7 @@ impl<N: Network> World<N> {
     fn attempt_next(&mut self, at: Picoseconds, from: u32, to: u32) {
         let Some(posted_buffers) = &self.posted_buffers else { return };
         let window = posted_buffers.windows.get(&(from, to)).copied().unwrap_or_default();
-        // Where a packet fills several slots, the machine may send several packets for one that is accepted, of which only
+        // If a packet fills several slots, the endpoint machine may send several for one that is accepted, of which only
         // the first is there already: none of the next attempt may overtake them.
         let follows = self.spec.config.geometry.max_packet_slots == 1;
         // A network that holds the processor would hold it for ever if attempts took each free place.
@@ -250,7 +250,7 @@ impl<N: Network> World<N> {
         let is_dead = self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to));
         let window = posted_buffers.windows.entry((from, to)).or_default();
         let is_dropped = is_dead || window.refuses || window.naks != naks;
-        // What was attempted may have left with an earlier packet.
+        // The attempted packet may have left with an earlier one.
         let is_wanted = window.asked && !is_dropped;
         let geometry = &self.spec.config.geometry;
         let most = if geometry.max_packet_slots == 1 { 1 } else { u32::MAX };

@@ -1,4 +1,4 @@
-//! What a world is made of, without its network and its program.
+//! The specification of a world, without its network and its program.
 
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
 use weir_proto::{Config, DataRegion, Geometry, Scheme};

@@ -3,7 +3,7 @@
 use weir_sim::network::{Injection, Network, Output, Outputs, Reminder, ScheduledOutput, TrainId};
 use weir_sim::queue::Queue;
 
-/// What a network does before its events are handled, and everything that it announces then, in order of time.
+/// Calls `begin`, handles the events of the network, and returns the outputs in order of time with `begin`'s result.
 pub fn drive<N: Network, R>(
     network: &mut N,
     begin: impl FnOnce(&mut N, &mut Outputs<N::Event>) -> R,

@@ -32,7 +32,7 @@ fn credit_packets(record: &Record) -> Option<f64> {
     Some(record.credit_packets as f64)
 }
 
-/// How much smaller `with` is than `without`, by slots. Unit: percent.
+/// The amount by which `with` is smaller than `without`, by slots. Unit: percent.
 fn less(with: &Curve, without: &Curve) -> Curve {
     let both = with.0.iter().filter_map(|&(x, with)| Some((x, with, without.at(x)?)));
     Curve(both.map(|(x, with, without)| (x, 100.0 * (1.0 - with / without))).collect())

@@ -76,7 +76,7 @@ pub struct Point {
     pub ours: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// How the verdict depends on each assumed parameter; empty if nothing was swept.
+    /// The dependence of the verdict on each assumed parameter; empty if nothing was swept.
     pub sensitivity: Vec<VerdictRange>,
     /// Number of seeds with the same verdict, and number of seeds; `None` with one seed.
     pub seeds: Option<(usize, usize)>,
@@ -201,7 +201,7 @@ pub struct Experiment {
     pub id: &'static str,
     /// Title.
     pub title: &'static str,
-    /// Where it was published.
+    /// The publication, with the place in it.
     pub source: &'static str,
     /// Its plans, by the names of their files.
     pub plans: &'static [&'static str],

@@ -64,7 +64,7 @@ pub fn claim(entries: &[Entry], endpoint: u64, is_running: impl Fn(u64) -> bool)
 }
 
 impl Entry {
-    /// Who took this entry, whether or not it has written its values. 0: nobody.
+    /// The endpoint that took this entry, whether or not it has written its values. 0: none.
     pub fn holder(&self) -> u64 {
         self.holder.load(Ordering::Acquire)
     }
@@ -100,7 +100,7 @@ impl Entry {
         self.core.store(core.map_or(0, |core| core + 1), Ordering::Relaxed);
     }
 
-    /// What the entry shows. It may belong to an endpoint that has ended without leaving.
+    /// The values of the entry. It may belong to an endpoint that has ended without leaving.
     pub fn read(&self) -> Option<Member> {
         let endpoint = self.endpoint.load(Ordering::Acquire);
         let member = Member {

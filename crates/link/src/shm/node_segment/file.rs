@@ -28,9 +28,9 @@ pub const NODE_SEGMENT_VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"weirnode";
 /// Length of the constant part. Unit: bytes.
 const FACTS_BYTES: usize = 128;
-/// Where the counts are. Unit: bytes.
+/// Offset of the counts. Unit: bytes.
 pub const COUNTS_OFFSET: usize = 128;
-/// Where the directory begins. Unit: bytes.
+/// Offset of the directory. Unit: bytes.
 pub const DIRECTORY_OFFSET: usize = 4096;
 /// Most endpoints of a node and job.
 pub const MAX_ENTRIES: u32 = 4096;
@@ -67,7 +67,7 @@ impl Area {
     }
 }
 
-/// Where an area is. Unit: bytes.
+/// The place of an area in the file. Unit: bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// Its first byte.
@@ -87,11 +87,11 @@ pub struct NodeFacts {
     pub lock_file: u64,
     /// Entries of the directory.
     pub entries: u32,
-    /// Where the areas are, in the order of [`Area::ALL`].
+    /// The places of the areas, in the order of [`Area::ALL`].
     pub areas: [Extent; Area::ALL.len()],
 }
 
-/// Why a file is no node segment of this version.
+/// The reason why a file is no node segment of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeLayoutError {
     /// Something else.

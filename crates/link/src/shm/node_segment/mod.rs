@@ -74,7 +74,7 @@ impl JobKey {
     }
 }
 
-/// Why an endpoint has no node segment.
+/// The reason why an endpoint has no node segment.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeSegmentError {
     /// A system call failed.
@@ -85,9 +85,9 @@ pub enum NodeSegmentError {
     NoSpace {
         /// The directory.
         path: PathBuf,
-        /// What is free there.
+        /// Bytes that are free there.
         free_bytes: u64,
-        /// What must be free.
+        /// Bytes that must be free.
         least_bytes: u64,
     },
     /// The file is no node segment of this version.
@@ -95,7 +95,7 @@ pub enum NodeSegmentError {
     Layout {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault that was found in it.
         reason: NodeLayoutError,
     },
     /// The members use another lock file.
@@ -147,7 +147,7 @@ struct Counts {
 // SAFETY: a structure of atomics.
 unsafe impl Shared for Counts {}
 
-/// What a process needs to leave.
+/// Everything that a process needs to leave.
 #[derive(Debug)]
 struct Membership {
     mapping: Mapping,
@@ -208,7 +208,7 @@ impl Membership {
         &self.entries()[self.index]
     }
 
-    /// Who holds an entry, whether or not it runs.
+    /// The endpoints that hold an entry, whether or not they run.
     fn holders(&self) -> impl Iterator<Item = u64> {
         self.entries().iter().map(Entry::holder).filter(|&holder| holder != 0)
     }

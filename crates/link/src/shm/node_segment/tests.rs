@@ -176,7 +176,7 @@ fn an_endpoint_killed_at_any_step_of_joining_delays_and_disturbs_nobody() {
 
 #[test]
 fn an_unfinished_file_of_a_killed_creator_hinders_nobody() {
-    // Where files without a name are not supported, the next creator finds the temporary name.
+    // If files without a name are not supported, the next creator finds the temporary name.
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let link = open(dir.path());
     join_until(&link, JoinStep::Begun, || {});

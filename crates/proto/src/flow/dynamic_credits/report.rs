@@ -1,4 +1,4 @@
-//! What a pool tells: counts of rare events, views of its accounts, and its invariants.
+//! Reports of a pool: counts of rare events, views of its accounts, and its invariants.
 
 use super::{Account, Pool};
 use crate::event::Peer;

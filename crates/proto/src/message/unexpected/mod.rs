@@ -39,7 +39,7 @@ const MIN_INDEXED: u32 = 8;
 /// Visits per queued message, for want of an index, that justify a replacement.
 const WALKED_BEFORE_EXCHANGE: u64 = 4;
 
-/// Where the payload is.
+/// The place of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
     /// The unexpected buffer has all of it.

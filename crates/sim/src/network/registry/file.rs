@@ -118,7 +118,7 @@ impl NicKeys {
     }
 }
 
-/// Why a file is not a valid network.
+/// The reason why a file is not a valid network.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file cannot be read.

@@ -38,18 +38,18 @@ use super::mesh::Mesh;
 use crate::cost::Cost;
 use crate::keys::KeyInfo;
 
-/// What a plan and the documentation have to know about a kind of network.
+/// The facts about a kind of network that plans and the documentation use.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkInfo {
     /// Name, as files state it.
     pub name: &'static str,
-    /// What it models, in one sentence.
+    /// The network that it models, in one sentence.
     pub about: &'static str,
     /// The page that describes it, below `docs`.
     pub page: &'static str,
     /// The keys of `[network]`.
     pub keys: &'static [KeyInfo],
-    /// Where ranks are.
+    /// The places of ranks.
     pub nodes: Nodes,
     /// Slots of mailboxes; `None`: a packet is a whole message.
     pub geometry: Option<Geometry>,
@@ -61,7 +61,7 @@ pub struct NetworkInfo {
     pub assumes_receive_call: bool,
 }
 
-/// Where the ranks of a network are.
+/// The places of a network's ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nodes {
     /// There are no nodes: all ranks are at the same distance.

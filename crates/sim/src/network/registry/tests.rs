@@ -21,7 +21,7 @@ fn refusal(text: &str) -> String {
     Model::parse(text, "x.toml").expect_err("refused").to_string()
 }
 
-/// What a network itself says about what its entry states.
+/// The answers of a network itself, to compare them with its entry.
 struct Facts;
 
 impl WithNetwork for Facts {

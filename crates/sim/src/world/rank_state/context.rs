@@ -1,4 +1,4 @@
-//! What a step of a rank uses besides the rank, and what it leaves for the world.
+//! The arguments of a step of a rank besides the rank itself, and the work that the step leaves for the world.
 
 use std::collections::VecDeque;
 
