@@ -23,9 +23,9 @@ const MAX_OVER_LIMIT: u32 = 64;
 /// The state of injected sends that wait for a bounce buffer.
 #[derive(Debug)]
 pub(crate) struct BounceLimitWait {
-    /// When the wait began; no bounce buffer was freed since.
+    /// The time when the wait began; no bounce buffer was freed since.
     began: Clock,
-    /// When the wait for the next excess began.
+    /// The time when the wait for the next excess began.
     since: Clock,
     /// Bounce buffers freed when the wait began, since the start of the endpoint.
     freed: u64,

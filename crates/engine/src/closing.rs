@@ -53,7 +53,7 @@ pub(crate) struct Closing {
     looked_at: Option<Clock>,
     /// The least that was undelivered so far: messages and acknowledgements, and bytes.
     least: (u64, u64),
-    /// When it became less.
+    /// The time when it became less.
     taken_at: Clock,
     /// The user knows that this endpoint waits.
     reported: bool,

@@ -92,7 +92,7 @@ pub(crate) struct Io<L: Link> {
     pub events: VecDeque<Event<'static>>,
     /// Messages of complete sends that a loss has destroyed, to be reported: the peer, its process, their number, why.
     pub lost_messages: Vec<(Peer, Option<u32>, u32, PeerFault)>,
-    /// When the machine wants `TimerExpired`.
+    /// The time when the machine wants `TimerExpired`.
     pub timers: TimerQueue,
     pub cross_memory: bool,
     /// The geometry of most paths.

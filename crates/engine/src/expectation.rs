@@ -47,7 +47,7 @@ enum Expectation {
 /// Counts the quick laps of a caller.
 #[derive(Debug)]
 pub(crate) struct Laps {
-    /// When the last empty read ended. Unit: ticks.
+    /// The time when the last empty read ended. Unit: ticks.
     read_ended_at: u64,
     quick_in_a_row: u32,
     /// Quick laps in a row after which the caller waits.

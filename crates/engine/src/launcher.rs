@@ -103,7 +103,7 @@ impl Process {
         })
     }
 
-    /// When it started. Unit: ticks since the machine started. Process ids are used again.
+    /// The time when it started. Unit: ticks since the host started. Process ids are used again.
     fn started(&self, processes: &Path) -> Option<u64> {
         let stat = std::fs::read_to_string(processes.join(self.pid.to_string()).join("stat")).ok()?;
         // The name, in parentheses, may contain anything. The start is the 22nd field, the 20th behind the name.

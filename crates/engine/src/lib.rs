@@ -153,7 +153,7 @@ pub struct SendArguments {
     pub tag: u64,
     /// Remote completion data.
     pub data: Option<u64>,
-    /// When the send completes.
+    /// The completion level of the send.
     pub level: SendLevel,
     /// The payload.
     pub memory: UserMemory,
@@ -162,8 +162,8 @@ pub struct SendArguments {
 }
 
 impl SendArguments {
-    /// When the send completes. An injected message completes as soon as the engine has it, unless its level demands
-    /// more.
+    /// The completion level of the send. An injected message completes as soon as the engine has it, unless its level
+    /// demands more.
     #[inline(always)]
     fn effective_level(&self) -> SendLevel {
         match (self.inject, self.level) {

@@ -24,9 +24,9 @@ const SPINS_PER_ARRIVAL: u32 = 20;
 #[derive(Debug)]
 pub(crate) struct ReadSpin {
     allowed: bool,
-    /// When the last empty read ended.
+    /// The time when the last empty read ended.
     read_ended_at: u64,
-    /// When this spin ends.
+    /// The time when this spin ends.
     until: u64,
     spins_left: u32,
 }

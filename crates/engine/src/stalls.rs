@@ -27,7 +27,7 @@ const NOT_POLLING_NS: u64 = 600_000_000;
 pub struct Stall {
     /// The receiver: see [`weir_link::Address::identity`].
     pub to: u64,
-    /// When the stall began. Unit: ns since 1970.
+    /// The time when the stall began. Unit: ns since 1970.
     pub since_ns: u64,
     /// Credits left; fewer than the next packet needs.
     pub credits: u64,
@@ -245,9 +245,9 @@ pub(crate) struct StallWatch {
 
 #[derive(Clone, Copy, Debug)]
 struct KnownStall {
-    /// When the stall began; tells stalls of one pair apart.
+    /// The time when the stall began; tells stalls of one pair apart.
     since: Instant,
-    /// When the watch first saw it.
+    /// The time when the watch first saw it.
     seen: Instant,
     reported: Option<Instant>,
 }

@@ -23,7 +23,7 @@ mod metadata {
     /// Rank, or [`super::UNKNOWN`].
     pub const RANK: usize = 0;
     pub const PID: usize = 1;
-    /// When the endpoint was opened. Unit: ns since 1970.
+    /// The time when the endpoint was opened. Unit: ns since 1970.
     pub const STARTED: usize = 2;
     /// See [`super::scheme_id`].
     pub const SCHEME: usize = 3;
@@ -38,7 +38,7 @@ mod word {
     pub const CLOSED: usize = 0;
     pub const MAILBOX_BYTES: usize = 1;
     pub const PEERS: usize = 2;
-    /// When the endpoint last updated the page. Unit: ns since 1970.
+    /// The time when the endpoint last updated the page. Unit: ns since 1970.
     pub const POLLED: usize = 3;
     pub const BACKLOG: usize = 4;
     pub const UNEXPECTED_MESSAGES: usize = 5;
@@ -181,7 +181,7 @@ pub struct EndpointReport {
     pub rank: Option<u64>,
     /// Its process.
     pub pid: u64,
-    /// When it was opened. Unit: ns since 1970.
+    /// The time when it was opened. Unit: ns since 1970.
     pub started_ns: u64,
     /// Whether it was closed in good order.
     pub closed: bool,
@@ -195,7 +195,7 @@ pub struct EndpointReport {
     pub peers: u64,
     /// Its identity: see [`weir_link::Address::identity`].
     pub identity: u64,
-    /// When it last updated the page. Unit: ns since 1970.
+    /// The time when it last updated the page. Unit: ns since 1970.
     pub polled_ns: u64,
     /// Messages and packets that waited to be sent then.
     pub backlog: u64,

@@ -73,9 +73,9 @@ pub(crate) struct Waiting {
     empty_polls: u32,
     /// Yields since the last event during which another process ran.
     switches: u32,
-    /// When the spin after the last event ended.
+    /// The time when the spin after the last event ended.
     since: Option<Instant>,
-    /// When the last pause that read the clock ended.
+    /// The time when the last pause that read the clock ended.
     last: Option<Instant>,
 }
 

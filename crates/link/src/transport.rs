@@ -85,7 +85,7 @@ pub enum Arrival {
     Lost {
         /// The peer.
         peer: Peer,
-        /// Why.
+        /// The reason.
         fault: PeerFault,
     },
 }
@@ -193,7 +193,7 @@ pub trait Link: Addressing + Capabilities + Inspect + Send {
     /// Forgets a lost peer. Its lane is not read any more, and nothing is written to it.
     fn forget(&mut self, peer: Peer);
 
-    /// When the link must be polled, even if nothing wakes the endpoint before. It is `now`.
+    /// The time when the link must be polled, even if nothing wakes the endpoint before. It is `now`.
     fn deadline(&self, now: Instant) -> Option<Instant> {
         let _ = now;
         None

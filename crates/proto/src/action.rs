@@ -274,7 +274,7 @@ pub enum Outcome {
     Lost {
         /// The peer. `None` for a receive from any source.
         peer: Option<Peer>,
-        /// Why.
+        /// The reason.
         fault: PeerFault,
     },
     /// The peer refused a remote read or write: no such key, bounds or rights.

@@ -64,7 +64,7 @@ pub enum Growth {
     Exponential,
 }
 
-/// When a sender gets its share of the data region.
+/// The moment when a sender gets its share of the data region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttachPolicy {
     /// When it attaches. Its starting credits are reserved for it. Attached senders share all other slots.
@@ -84,7 +84,7 @@ pub struct DataRegion {
     pub peers: u32,
     /// Credits of a sender before the first grant, at least `credit_slots`. The link tells senders this number.
     pub start_slots: u32,
-    /// When senders get their shares.
+    /// The moment when senders get their shares.
     pub attach_policy: AttachPolicy,
     /// Number of times that a sender that has just gained quota is not chosen as a victim. 0: as published.
     pub grace_points: u8,

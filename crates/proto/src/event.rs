@@ -119,7 +119,7 @@ pub enum Event<'packet> {
     Lost {
         /// The peer.
         peer: Peer,
-        /// Why.
+        /// The reason.
         fault: PeerFault,
     },
     /// The time of a timer has passed ([`crate::Driver::set_timer`]). It is set no more. A late report delays only the
@@ -170,7 +170,7 @@ pub enum PeerFault {
     NotReady,
 }
 
-/// When a send completes, from weakest to strongest. Each level names that of libfabric.
+/// The completion levels of a send, from weakest to strongest. Each level names that of libfabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SendLevel {
     /// As `Buffered`, and the program may reuse the buffer when the post returns. The machine copies what cannot leave
@@ -263,7 +263,7 @@ pub struct SendCommand {
     pub data: Option<u64>,
     /// Length of the message. Unit: bytes.
     pub bytes: u64,
-    /// When it completes.
+    /// Its completion level.
     pub level: SendLevel,
 }
 

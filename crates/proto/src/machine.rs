@@ -40,7 +40,7 @@ pub enum MachineEvent<Command, Packet> {
     Lost {
         /// The peer.
         peer: Peer,
-        /// Why.
+        /// The reason.
         fault: PeerFault,
     },
 }

@@ -156,14 +156,14 @@ pub enum Move {
     },
     /// `who` learns that `of` has dropped it, after `who` has read all packets of `of`.
     LearnLoss {
-        /// Who.
+        /// The endpoint.
         who: u32,
         /// The endpoint that has dropped it.
         of: u32,
     },
     /// This endpoint crashes, and all others get `Lost`.
     Crash {
-        /// Who.
+        /// The endpoint.
         who: u32,
     },
 }

@@ -68,7 +68,7 @@ impl Cost {
         }
     }
 
-    /// When a processor that has waited since `free_at` sees an arrival at `at`: at its next poll, not before
+    /// The time when a processor that has waited since `free_at` sees an arrival at `at`: at its next poll, not before
     /// `free_at`.
     #[inline]
     pub fn seen_ps(&self, free_at: Picoseconds, at: Picoseconds) -> Picoseconds {

@@ -304,7 +304,7 @@ impl Shared {
         self.state.borrow().wait_any.is_some()
     }
 
-    /// Since when the program could make the call that was taken last. `None` for programs without
+    /// The time since which the program could make the call that was taken last. `None` for programs without
     /// [`Rank::wait_any`].
     #[inline]
     pub fn ready_since(&self) -> Option<Picoseconds> {

@@ -45,7 +45,7 @@ pub struct TracedEndpoint {
     pub rank: Option<u64>,
     /// Its process.
     pub pid: u64,
-    /// When the endpoint was opened. Unit: ns since 1970.
+    /// The time when the endpoint was opened. Unit: ns since 1970.
     pub started_ns: u64,
     /// Its identity: see [`weir_link::Address::identity`].
     pub identity: u64,

@@ -35,7 +35,7 @@ pub(super) struct PendingWork {
     pub busy_link: BusyLink,
     /// Compulsory returns, which leave before the backlog.
     pub compulsory: Compulsory,
-    /// Since when the head of the backlog waits for credit.
+    /// The time since which the head of the backlog waits for credit.
     pub stalled_since: Option<Instant>,
     /// Time of past stalls. Unit: ns.
     pub stalled_ns: u64,

@@ -15,7 +15,7 @@ use crate::time::Instant;
 /// One peer, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairView {
-    /// Who.
+    /// The peer.
     pub peer: Peer,
     /// Our credits there and the totals of our current lease. `None`: we have no lane there.
     pub sending: Option<SenderView>,
@@ -23,7 +23,7 @@ pub struct PairView {
     pub receiving: Option<ReceiverView>,
     /// Messages and packets that wait to be sent.
     pub backlog: u32,
-    /// Since when the head of the backlog waits for credit.
+    /// The time since which the head of the backlog waits for credit.
     pub stalled_since: Option<Instant>,
     /// Stall time up to now, with the current stall. Unit: ns.
     pub stalled_ns: u64,

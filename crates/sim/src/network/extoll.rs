@@ -63,13 +63,13 @@ struct Channel {
     /// Packets in the router before the channel or on the way there, by the time at which they can leave.
     /// Injection channels do not use it.
     packet_queue: PacketQueue,
-    /// When the last of them can leave.
+    /// The time when the last of them can leave.
     last_ready_at: Picoseconds,
-    /// When the next packet can leave; [`NEVER`]: there is none, or its mailbox is full.
+    /// The time when the next packet can leave; [`NEVER`]: there is none, or its mailbox is full.
     ready_at: Picoseconds,
     /// The channel is busy until this time.
     free_at: Picoseconds,
-    /// When the channel starts its next packet; [`NEVER`]: there is none, or no room behind the channel.
+    /// The time when the channel starts its next packet; [`NEVER`]: there is none, or no room behind the channel.
     start_at: Picoseconds,
     /// Free buffers behind the channel.
     room: u32,
@@ -84,7 +84,7 @@ const NEVER: Picoseconds = Picoseconds::MAX;
 /// A packet in the network.
 #[derive(Clone, Copy, Debug)]
 struct TransitPacket {
-    /// When the packet can leave its current router, or the router to which it travels.
+    /// The time when the packet can leave its current router, or the router to which it travels.
     ready_at: Picoseconds,
     train: TrainId,
     index: u32,
@@ -194,14 +194,14 @@ impl Extoll {
         rank / self.parameters.ranks_per_node
     }
 
-    /// When a channel can start its next packet, as far as known at `now`.
+    /// The time when a channel can start its next packet, as far as known at `now`.
     #[inline]
     fn next_start(&self, now: Picoseconds, channel: u32) -> Picoseconds {
         let &Channel { ready_at, free_at, room, .. } = &self.channels[channel as usize];
         if room == 0 { NEVER } else { ready_at.max(free_at).max(now) }
     }
 
-    /// When the next packet of a channel can leave.
+    /// The time when the next packet of a channel can leave.
     #[inline]
     fn first_ready(&self, channel: u32) -> Picoseconds {
         let Channel { packet_queue, .. } = &self.channels[channel as usize];
@@ -222,7 +222,7 @@ impl Extoll {
         node as usize * count..(node as usize + 1) * count
     }
 
-    /// When the first packet of the NIC of a node is written.
+    /// The time when the first packet of the NIC of a node is written.
     fn injection_ready_at(&self, node: u32) -> Picoseconds {
         self.sends_at[self.ranks_of(node)].iter().copied().min().unwrap_or(NEVER)
     }

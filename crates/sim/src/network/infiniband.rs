@@ -177,7 +177,7 @@ struct TransitPacket {
     bytes: u32,
     /// The channel behind which the packet occupies a buffer.
     buffer_behind: u32,
-    /// When the packet is ready for the channel in whose queue it stands.
+    /// The time when the packet is ready for the channel in whose queue it stands.
     there: Moment,
 }
 
@@ -396,7 +396,7 @@ impl InfiniBand {
         }
     }
 
-    /// When the first packet of a queue becomes ready that is not ready before `at`.
+    /// The time when the first packet of a queue that is not ready before `at` becomes ready.
     #[cold]
     fn first_since(&self, packet_queue: PacketQueue, at: Picoseconds) -> Option<Moment> {
         self.packets.after(packet_queue).map(|packet| packet.there).find(|there| there.at >= at)

@@ -52,7 +52,7 @@ impl Parameters {
 #[derive(Clone, Debug)]
 pub struct LogGops {
     parameters: Parameters,
-    /// When the NIC of a process can take the next message, in each direction.
+    /// The time when the NIC of a process can take the next message, in each direction.
     outwards: Vec<Picoseconds>,
     inwards: Vec<Picoseconds>,
     messages: u64,

@@ -59,9 +59,9 @@ pub const GEOMETRY: Geometry = Geometry {
 /// The output queue of a link, with the packet on the link.
 #[derive(Clone, Debug, Default)]
 struct Queue {
-    /// When the link has carried all packets of the queue.
+    /// The time when the link has carried all packets of the queue.
     free_at: Picoseconds,
-    /// When it has carried each, if the length of the queue matters.
+    /// The time when it has carried each, if the length of the queue matters.
     departures: VecDeque<Picoseconds>,
 }
 

@@ -21,7 +21,7 @@ pub enum Algorithm {
     Bruck,
 }
 
-/// When receives are posted.
+/// The order in which receives and sends are posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -132,7 +132,7 @@ pub struct AlltoallGroups {
     /// Pending sends of a rank; 0: all at once.
     #[serde(default)]
     pub window_messages: u32,
-    /// When receives are posted.
+    /// The order in which receives and sends are posted.
     #[serde(default)]
     pub order: Order,
     /// Calls before the timed ones.
@@ -199,7 +199,7 @@ pub struct AlltoallPhases {
     /// Pending sends of a rank; 0: all at once.
     #[serde(default)]
     pub window_messages: u32,
-    /// When receives are posted.
+    /// The order in which receives and sends are posted.
     #[serde(default)]
     pub order: Order,
     /// The barrier between phases.
@@ -302,7 +302,7 @@ pub struct AlltoallLocal {
     /// Pending sends to other nodes; 0: all at once.
     #[serde(default)]
     pub window_messages: u32,
-    /// When receives are posted.
+    /// The order in which receives and sends are posted.
     #[serde(default)]
     pub order: Order,
     /// Calls before the timed ones.

@@ -27,7 +27,7 @@ use crate::network::{CopiesInjection, Hold, Injection, Network, TrainId, TrainPa
 /// A packet that a NIC has received.
 #[derive(Clone, Copy, Debug)]
 pub struct NicArrival {
-    /// When the processor of the NIC has received it.
+    /// The time when the processor of the NIC has received it.
     pub at: Instant,
     /// Sending rank.
     pub from: u32,

@@ -356,7 +356,7 @@ impl Mailbox {
         self.slots -= 1;
     }
 
-    /// When the next packet arrives; 0: it has arrived.
+    /// The time when the next packet arrives; 0: it has arrived.
     #[inline]
     pub fn next_at(&self) -> Option<Picoseconds> {
         if !self.arrived.is_empty() {

@@ -288,7 +288,7 @@ impl RankState {
         self.wake_running()
     }
 
-    /// When to step if the program can run, unless an earlier step is due.
+    /// The time of the next step if the program can run, unless an earlier step is due.
     fn wake_running(&mut self) -> Option<Picoseconds> {
         let due = self.step_at.is_some_and(|due| due <= self.free_at);
         if self.held || self.phase != Phase::Running || due {
@@ -329,7 +329,7 @@ impl RankState {
         self.timers.set(timer, at);
     }
 
-    /// When the first timer of the machine expires.
+    /// The time when the first timer of the machine expires.
     #[inline]
     pub fn first_timer(&self) -> Option<Picoseconds> {
         let earliest = self.timers.earliest().filter(|_| !self.crashed);
@@ -353,7 +353,7 @@ impl RankState {
         matches!(self.machine.config().scheme, Scheme::Hardware { .. })
     }
 
-    /// When the processor has to handle a timer.
+    /// The time when the processor has to handle a timer.
     #[inline]
     fn processor_timer(&self) -> Option<Picoseconds> {
         self.first_timer().filter(|_| !self.nic_runs_timers())

@@ -26,9 +26,9 @@ pub struct Record {
 /// Result of a world.
 #[derive(Debug)]
 pub struct Report {
-    /// When the last program ended.
+    /// The time when the last program ended.
     pub finished_at: Picoseconds,
-    /// When each program ended, by rank.
+    /// The time when each program ended, by rank.
     pub finished: Vec<Picoseconds>,
     /// Hash of all events, in order.
     pub trace: u64,

@@ -91,7 +91,7 @@ pub(super) struct PostedBuffers {
     active: BTreeSet<(u32, u32)>,
     /// Trains that are attempts, and the NAKs of their connection when they began.
     attempts: BTreeMap<u32, u32>,
-    /// When the next timer of each machine expires, as far as an event is scheduled for it.
+    /// The time when the next timer of each machine expires, as far as an event is scheduled for it.
     timers: BTreeMap<u32, Picoseconds>,
     /// First attempts that the machine requested in this step.
     pub begun: Vec<Attempt>,

@@ -1,4 +1,4 @@
-//! Activity control: which senders gain intended quota, and which ones lose it.
+//! Activity control: moves intended quota from the least active senders to the most active ones.
 
 use super::Pool;
 use crate::flow::activity::Level;

@@ -27,7 +27,7 @@ pub struct Tally {
 /// A view of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountView<'pool> {
-    /// Who.
+    /// The sender.
     pub owner: Peer,
     /// Slots that the sender holds: its credits, credits in flight, and filled slots.
     pub current: u32,

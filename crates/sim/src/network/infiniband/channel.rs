@@ -63,10 +63,10 @@ pub(super) struct Channel {
     /// Packets that wait for the channel or travel to it, in order of time. Unused from memory to adapter,
     /// where packets wait in the sources.
     pub packet_queue: PacketQueue,
-    /// When the last of them is ready.
+    /// The time when the last of them is ready.
     pub last_there_at: Picoseconds,
     pub free_at: Picoseconds,
-    /// When the channel looks for packets again by itself; [`Moment::NEVER`]: it does not.
+    /// The time when the channel looks for packets again by itself; [`Moment::NEVER`]: it does not.
     pub look: Moment,
     /// The event for which the channel waits. It ignores all others. Unused from memory to adapter.
     pub due: Moment,

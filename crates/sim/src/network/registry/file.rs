@@ -126,7 +126,7 @@ pub enum FileError {
     Read {
         /// Its path.
         path: String,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// A key or value is not allowed, or a key is missing.

@@ -1,4 +1,4 @@
-//! Performs and prices what the machine of a rank wants done.
+//! Performs the actions of a rank's endpoint machine, and charges their prices to the rank's processor.
 
 use weir_proto::{Action, Body, Event, MemoryCopy, Outcome, Packet, Peer, Request, Source};
 

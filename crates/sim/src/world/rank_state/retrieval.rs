@@ -296,7 +296,7 @@ impl RankState {
         Some(StepResult { step_at: self.step_at, ended: false })
     }
 
-    /// When a waiting program has something to handle, as far as known.
+    /// The time when a waiting program has something to handle, as far as known.
     #[inline]
     pub(super) fn serves_at(&self, cost: &Cost) -> Option<Picoseconds> {
         let seen_at = match self.next_at() {
@@ -308,7 +308,7 @@ impl RankState {
         Some(seen_at.map_or(timer_at, |at| at.min(timer_at)))
     }
 
-    /// When the next packet arrives; 0: it has arrived.
+    /// The time when the next packet arrives; 0: it has arrived.
     #[inline]
     pub(super) fn next_at(&self) -> Option<Picoseconds> {
         if self.lookahead.is_empty() { self.mailbox.next_at() } else { Some(0) }
