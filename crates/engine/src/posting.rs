@@ -1,7 +1,7 @@
 //! Posting out of line: operations whose call costs little compared to the rest, and those that an executor posts.
 //!
 //! The buffer of an operation that the engine refuses stays in the arguments, so that they can be posted again. The calls
-//! that most programs make are in `lib.rs`, and are inlined there.
+//! that most programs make are in `calls.rs`, and are inlined there.
 
 use weir_link::Link;
 use weir_link::memory::UserMemory;

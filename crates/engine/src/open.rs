@@ -1,0 +1,218 @@
+//! Opening an endpoint: its mailbox, its link, its machine and its files.
+
+use std::time::Instant as Clock;
+
+use weir_link::Link;
+use weir_link::shm::ShmLink;
+use weir_proto::{Body, Config, DataRegion, Endpoint, MAX_UNEXPECTED, Packet};
+
+use crate::back_pressure::BackPressure;
+use crate::config::{self, Settings};
+use crate::driver::Io;
+use crate::expectation::Laps;
+use crate::job::{Job, NodeView, Ranks};
+use crate::peer_checks::PeerChecks;
+use crate::read_spin::ReadSpin;
+use crate::waiting::Waiting;
+use crate::{Engine, MAX_BACKLOG, REMOTE_INLINE_BYTES, oversubscription, stalls, stats, trace};
+
+/// The reason why an endpoint could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A setting does not fit the number of peers.
+    #[error(transparent)]
+    Setting(#[from] config::SettingError),
+    /// The mailbox could not be created.
+    #[error(transparent)]
+    Mailbox(#[from] weir_link::shm::ShmError),
+    /// The machine has no reorder queue and no retransmission, and a link needs one of them.
+    #[error("the link {link:?} is not {missing}; allowed: links that are ordered and reliable")]
+    Link {
+        /// The link.
+        link: weir_link::LinkKind,
+        /// The promise that the link does not make.
+        missing: &'static str,
+    },
+    /// The operating system returned an error.
+    #[error("{what}: {source}")]
+    System {
+        /// The action that failed.
+        what: String,
+        /// The reason.
+        source: std::io::Error,
+    },
+}
+
+impl Engine<ShmLink> {
+    /// Opens an endpoint with its mailbox in shared memory.
+    ///
+    /// - `job`: its ranks, as far as is known; a number means ranks of one node (0: not known). More may come.
+    /// - `several_threads`: limits sleeps inside [`Engine::pause`] to 50 us.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing is left behind.
+    pub fn open(
+        settings: &Settings,
+        job: impl Into<Job>,
+        several_threads: bool,
+    ) -> Result<Engine, OpenError> {
+        Engine::open_over(settings, job, several_threads, |link| link)
+    }
+}
+
+/// Checks that the machine can use `link`.
+fn check_promises(link: &impl Link) -> Result<(), OpenError> {
+    let properties = link.properties();
+    let missing = if !properties.ordered {
+        "ordered"
+    } else if !properties.reliable {
+        "reliable"
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::Link { link: link.kind(), missing })
+}
+
+fn cannot_write(directory: &std::path::Path) -> impl Fn(std::io::Error) -> OpenError {
+    move |source| OpenError::System { what: format!("cannot write to {}", directory.display()), source }
+}
+
+impl<L: Link> Engine<L> {
+    /// [`Engine::open`] over the link that `make` makes of the mailbox in shared memory.
+    ///
+    /// # Errors
+    /// As for [`Engine::open`].
+    pub fn open_over(
+        settings: &Settings,
+        job: impl Into<Job>,
+        several_threads: bool,
+        make: impl FnOnce(ShmLink) -> L,
+    ) -> Result<Engine<L>, OpenError> {
+        let job = job.into();
+        let (near_ranks, job_ranks) = (job.ranks().near(), job.ranks().job);
+        let cores = oversubscription::cores();
+        let space = weir_link::shm::file_system_space(&settings.shm_dir);
+        let (plan, place) = settings.placed(near_ranks, space, weir_link::shm::has_unlimited_memory)?;
+        let oversubscribed = near_ranks as usize > cores;
+        let options = weir_link::shm::ShmOptions {
+            dir: settings.shm_dir.clone(),
+            in_memory: place.in_memory,
+            reserved_lanes: place.reserved_lanes,
+            ranks: near_ranks,
+            quota_data_slots: plan.base_slots,
+            start_slots: plan.start_slots,
+            quota_rest_lanes: plan.rest_lanes,
+            credit_slots: plan.credit_slots,
+            max_lanes: settings.max_peers,
+            cross_memory: settings.cross_memory,
+            full_fences: oversubscribed,
+            cooperative_copy: !oversubscribed,
+            conditional: !settings.scheme.grants(),
+            scheme: weir_link::shm::SchemeName::new(config::flow_word(settings.scheme)),
+        };
+        let mailbox = ShmLink::open(&options)?;
+        let (node, node_segment_error) = NodeView::join(&mailbox, &job);
+        let link = make(mailbox);
+        check_promises(&link)?;
+        let mut engine =
+            Engine::with_link_among(link, settings, &plan.region, job.ranks(), cores, several_threads);
+        (engine.node, engine.node_segment_error) = (node, node_segment_error);
+        engine.more_ranks_have_come(); // some may run already
+        if let Some(directory) = &settings.stats_dir {
+            let identity = engine.address().identity();
+            let stats = stats::Writer::create(directory, settings.scheme, identity)
+                .map_err(cannot_write(directory))?;
+            engine.stats = Some(stats);
+            engine.write_counters();
+        }
+        if let Some(directory) = &settings.trace_dir {
+            let identity = engine.address().identity();
+            let recorder =
+                trace::Recorder::create(directory, identity, job_ranks).map_err(cannot_write(directory))?;
+            engine.trace = Some(Box::new(recorder));
+        }
+        Ok(engine)
+    }
+
+    /// Opens an endpoint over any link, whose lanes fit `region`. Other arguments as for [`Engine::open`].
+    pub fn with_link(
+        link: L,
+        settings: &Settings,
+        region: &DataRegion,
+        peers: u32,
+        several_threads: bool,
+    ) -> Engine<L> {
+        let ranks = Job::from(peers).ranks();
+        Engine::with_link_among(link, settings, region, ranks, oversubscription::cores(), several_threads)
+    }
+
+    fn with_link_among(
+        link: L,
+        settings: &Settings,
+        region: &DataRegion,
+        ranks: Ranks,
+        cores: usize,
+        several_threads: bool,
+    ) -> Engine<L> {
+        let mut link = link;
+        let near_ranks = ranks.near();
+        let oversubscribed = near_ranks as usize > cores;
+        assert!(
+            settings.scheme.grants() || link.free_slots().is_some(),
+            "a scheme without credits needs a link that counts free slots"
+        );
+        let properties = link.properties();
+        let config = Config {
+            scheme: settings.scheme,
+            geometry: properties.geometry,
+            credit_slots: settings.credit_slots,
+            region: *region,
+            eager_bytes: u64::from(settings.eager_bytes),
+            cross_memory: settings.cross_memory,
+            remote_inline_bytes: REMOTE_INLINE_BYTES,
+            max_backlog: MAX_BACKLOG,
+            max_unexpected: MAX_UNEXPECTED,
+            unexpected_budget_bytes: settings.unexpected_budget_bytes,
+            bounce_bytes: settings.bounce_limit_bytes(near_ranks),
+            planned_peers: ranks.job,
+            planned_quota_slots: settings
+                .quota(near_ranks)
+                .map_or(u32::MAX, |plan| plan.base_slots + u32::from(plan.rest_lanes > 0)),
+        };
+        let mut machine = Endpoint::new(config);
+        properties.other_geometries.iter().for_each(|geometry| machine.expect_geometry(geometry));
+        Engine {
+            machine,
+            packet: Packet::new(Body::Credit, 0),
+            io: Io::new(link, settings.cross_memory),
+            bounce_limit_wait: None,
+            back_pressure: BackPressure::default(),
+            new_arrivals: false,
+            idle_polls: 0,
+            idle_bytes: u64::from(settings.idle_bytes),
+            peak_mailbox_bytes: 0,
+            node: NodeView::without_segment(ranks),
+            node_segment_error: None,
+            oversubscribed,
+            cores,
+            skips_yields: settings.skip_yields,
+            core_per_rank: near_ranks > 0 && !oversubscribed,
+            single_threaded: !several_threads,
+            skipped_yields: 0,
+            waiting: Waiting::new(settings.spin, settings.sleep_us, oversubscribed, several_threads),
+            read_spin: ReadSpin::new(weir_link::cores::TICKS && !oversubscribed && !several_threads),
+            progress_calls: 0,
+            peeked_at: None,
+            laps: Laps::default(),
+            peers_checked_at: Clock::now(),
+            peer_checks: PeerChecks::default(),
+            close_ms: settings.close_ms,
+            linger: settings.linger,
+            closing: None,
+            stats: None,
+            trace: None,
+            stall_watch: stalls::StallWatch::new(settings.stall_ms),
+            warn: None,
+        }
+    }
+}
