@@ -1,6 +1,7 @@
-//! `weir bench`: compares weir with the other transports on this host, and its flow-control schemes with each other.
+//! `weir bench` and its parts: benchmarks that compare weir with other transports and MPIs on this host, its
+//! flow-control schemes with each other, and its engine, memory and simulator with their targets.
 //!
-//! All transports run under the same MPICH with the same program, so that only the transport differs. Measurements are
+//! Transports run under the same MPICH with the same program, so that only the transport differs. Measurements are
 //! interleaved. Where a limit is judged, they are paired.
 #![forbid(unsafe_code)]
 

@@ -19,7 +19,7 @@ pub struct CleanArguments {
     shm_dir: Option<PathBuf>,
 }
 
-/// Removes stale mailboxes and node segments of this user and prints their number. What is in use remains.
+/// Removes stale mailboxes and node segments of this user and prints their number. Files in use remain.
 ///
 /// # Errors
 /// [`Failure`]: the directory cannot be read.

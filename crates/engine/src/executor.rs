@@ -1,9 +1,10 @@
 //! Executors: a thread that drives an engine while another one only submits and reaps.
 //!
 //! [`pair`] splits an engine into a [`Client`] and an [`Executor`], with a bounded ring for submissions and one for
-//! completions. Whoever calls [`Executor::turn`] runs the machines: a helper thread that calls [`Executor::run`], or the
-//! application itself. With a helper thread, the endpoint answers remote accesses and atomics while the application computes.
-//! The client gets completions in order. If the engine has no room yet, the submission stays first and is tried again.
+//! completions. The caller of [`Executor::turn`] runs the machines: a helper thread that calls [`Executor::run`], or
+//! the application itself. With a helper thread, the endpoint answers remote accesses and atomics while the
+//! application computes. The client gets completions in order. If the engine has no room yet, the submission stays
+//! first and is tried again.
 //!
 //! ```text
 //! client     push the submission, ring the bell of the link

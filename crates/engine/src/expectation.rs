@@ -1,4 +1,4 @@
-//! Expectation: whether the caller of an empty read can be waiting for this endpoint.
+//! Expectation: decides whether the caller of an empty read may wait for this endpoint, so that it can be put to sleep.
 //!
 //! An MPI library reads the completion queue also while it works on other things: messages of a rank to itself, or
 //! another device. Each sleep then delays that work until the sleep's time-out. So only a caller that expects
@@ -10,9 +10,9 @@
 //! | multi-receive buffers or registered memory only, and there are peers | perhaps | sleep after [`QUICK_LAPS`] quick laps |
 //! | nothing, or only what nobody can fill | nothing | return at once; with more ranks than cores, yield |
 //!
-//! MPI libraries keep multi-receive buffers posted all the time. Their one-sided operations wait for messages in these
-//! buffers only. Such a caller comes back within a microsecond, time after time. A caller that copies a few kilobytes
-//! between two reads takes longer.
+//! MPI libraries keep multi-receive buffers posted all the time. Their one-sided operations wait for messages in
+//! these buffers only. Such a caller comes back within a microsecond, time after time: its *laps* from one read to
+//! the next are quick. A caller that copies a few kilobytes between two reads takes longer.
 //!
 //! A caller that works with itself alone (one-sided operations to its own window) has only quick laps, and never waits.
 //! So with a core for every rank, each sleep or yield that brings no packet doubles the number of quick laps before the

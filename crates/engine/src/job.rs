@@ -64,8 +64,8 @@ impl Job {
 
 fn ranks(expected: u32, lookup: &impl Lookup) -> Ranks {
     let announced = Some(expected).filter(|&expected| expected > 0);
-    // A job that a rank of another launcher has started may inherit that launcher's variables. What the program announces
-    // shows whose variables are meant.
+    // A job that a rank of another launcher has started may inherit that launcher's variables. The number that
+    // the program announces shows whose variables are meant.
     let is_hydra = announced.is_some() && launcher::ranks_of_hydra_job(lookup) == announced;
     if let Some(job) = launcher::ranks_of_open_mpi_job(lookup).filter(|_| !is_hydra) {
         let node = launcher::ranks_of_open_mpi_node(lookup).filter(|&node| node < job).unwrap_or(job);

@@ -3,8 +3,9 @@
 //! A link knows slots, lanes, doorbells and addresses. It does not know credits, matching or requests. It writes a
 //! packet where the endpoint machine says that there is space. It checks what arrives and hands it up.
 //!
-//! [`Link`] is what every link does: the transport. What only some links can do is a trait of its own, which a link
-//! returns by an accessor: [`RemoteMemory`], [`WakeUp`], [`LaneReclamation`], [`FreeSlots`]. [`links`] makes one link of several.
+//! [`Link`] is the transport, which every link has. Each ability that only some links have is a trait of its own,
+//! which a link returns by an accessor: [`RemoteMemory`], [`WakeUp`], [`LaneReclamation`], [`FreeSlots`]. [`links`]
+//! makes one link of several.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod biased_lock;

@@ -174,8 +174,8 @@ impl UserMemory {
         match bytes {
             4 => {
                 // SAFETY: aligned, and 4 bytes of one piece, which is readable and writable by the promise behind this
-                // value. Who else uses the word meanwhile uses atomic instructions too: the program promises that when
-                // it lets peers change words of its memory.
+                // value. Everybody else who uses the word meanwhile uses atomic instructions too: the program promises
+                // that when it lets peers change words of its memory.
                 let word = unsafe { AtomicU32::from_ptr(address.cast()) };
                 let old = word.fetch_update(SeqCst, SeqCst, |old| Some(change(old.into()) as u32));
                 old.ok().map(u64::from)

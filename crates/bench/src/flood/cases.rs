@@ -1,5 +1,5 @@
-//! The cases of `weir bench flood` (senders, messages, message length, kind of send), their names on the command
-//! line, and the parser of the line in which the flood program prints its result.
+//! The cases of `weir bench flood` (senders, messages, message length, kind of send) and their names on the command
+//! line. Also parses the line in which the flood program prints its result.
 
 use crate::result_line::ResultLine;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Copies between this process and a peer that the peer may help with ([`super::cooperative_copy`]).
+//! Copies of large messages from the memory of a peer that may help with them ([`super::cooperative_copy`]).
 //!
 //! A copy stays pending only while the helper copies its last pieces. The helper is about as fast as the receiver
 //! unless something stops it. So the receiver polls for a while, and then leaves the copy to the engine.

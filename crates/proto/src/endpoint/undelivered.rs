@@ -34,9 +34,9 @@ impl Endpoint {
             || self.paths.peers.full_entries().any(|peer| peer.backlog().any(owed) || peer.is_due())
     }
 
-    /// The losses if the endpoint closed now, of operations reported complete, by peer in no order: messages that have
-    /// not left or whose bounce buffers wait, and acknowledgements that are due. Cost: visits every backlog entry and
-    /// every bounce buffer.
+    /// The losses if the endpoint closed now, by peer in no order. These are messages that were reported complete and
+    /// have not left or whose bounce buffers wait, and acknowledgements that are due. Cost: visits every backlog
+    /// entry and every bounce buffer.
     pub fn undelivered(&self) -> Vec<Undelivered> {
         let mut of_peers: BTreeMap<Peer, Undelivered> = BTreeMap::new();
         let nothing = |peer| Undelivered { peer, messages: 0, bytes: 0, acknowledgements: 0 };

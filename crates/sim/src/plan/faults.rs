@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::network::faulty::{LinkFaults, MAX_PER_MILLION};
 use crate::world::faults::{Crash, FaultError, Faults, MAX_PERCENT, Pause, Slow};
 
-/// The table `faults` of a plan. What is left out does not happen.
+/// The table `faults` of a plan. A fault that is left out does not happen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlanFaults {

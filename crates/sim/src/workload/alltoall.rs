@@ -25,11 +25,11 @@ pub enum Algorithm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Before the sends, as libraries do.
+    /// Receives are posted before the sends, as libraries do.
     #[default]
     ReceivesFirst,
-    /// After all sends have completed (Prades, section 5.3). Packets that a rank retrieves while a send waits
-    /// for credits are unexpected. Their copies have the price `unexpected_copy_ns_per_kib`.
+    /// Receives are posted after all sends have completed (Prades, section 5.3). Packets that a rank retrieves while
+    /// a send waits for credits are unexpected. Their copies have the price `unexpected_copy_ns_per_kib`.
     SendsFirst,
 }
 

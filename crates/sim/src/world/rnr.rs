@@ -188,8 +188,8 @@ impl<N: Network> World<N> {
     fn attempt_next(&mut self, at: Picoseconds, from: u32, to: u32) {
         let Some(posted_buffers) = &self.posted_buffers else { return };
         let window = posted_buffers.windows.get(&(from, to)).copied().unwrap_or_default();
-        // If a packet fills several slots, the endpoint machine may send several for one that is accepted, of which only
-        // the first is there already: none of the next attempt may overtake them.
+        // If a packet fills several slots, the endpoint machine may send several packets for one that is accepted. Only the
+        // first of them is there already, and none of the next attempt may overtake them.
         let follows = self.spec.config.geometry.max_packet_slots == 1;
         // A network that holds the processor would hold it for ever if attempts took each free place.
         let is_held = self.rank_states[from as usize].is_held();

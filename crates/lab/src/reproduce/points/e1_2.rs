@@ -1,5 +1,5 @@
-//! The points and figures of experiment E1.2: static credits, all-to-all of 2 KB: the buffer size at which the
-//! overhead begins to fall, and the one from which it is stable.
+//! The points and figures of experiment E1.2: static credits, all-to-all of 2 KB. They are about the buffer size at
+//! which the overhead begins to fall, and the one from which it is stable.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent, static_name, weir_slots};
 use crate::reproduce::chart::{Chart, Mark};

@@ -131,8 +131,8 @@ impl RankState {
         if !self.lookahead.is_empty() {
             return true;
         }
-        // The next action of the program, and the end of a get, are unknown before their time. What a timer causes
-        // depends on the packets before it.
+        // The next action of the program, and the end of a get, are unknown before their time. The effect of a
+        // timer depends on the packets before it.
         let is_foreseen = self.gets == 0 && self.phase != Phase::Running && self.processor_timer().is_none();
         if context.looks_ahead && is_foreseen {
             if !self.mailbox.has_packets_in_order() {
