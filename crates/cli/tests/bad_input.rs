@@ -1,4 +1,5 @@
-//! Each wrong input is reported before anything starts: one line that names it, and an exit status other than 0.
+//! Tests of the command: each wrong input is reported before anything starts, by one line that names it and an exit
+//! status other than 0.
 #![allow(missing_docs, reason = "test code")]
 
 mod common;

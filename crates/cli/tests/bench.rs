@@ -1,4 +1,5 @@
-//! `weir bench` with a shell script as MPI: the jobs that it runs, the records that it keeps, its messages.
+//! Tests of `weir bench` with a shell script as MPI: the jobs that it runs, the records that it writes, its
+//! messages.
 #![allow(missing_docs, reason = "test code")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Every command, path, make target and setting that a document names exists.
+//! Tests of the documents: every command, path, make target and setting that they name exists.
 //!
 //! Documents are README.md, CONTRIBUTING.md and the pages of docs/, lab notes excepted. Commands that take seconds run in
 //! tests/mpi/test_documents.py; here they are only parsed.

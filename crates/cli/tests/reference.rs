@@ -1,4 +1,5 @@
-//! The generated pages are what the code says, and man pages and completions cover every command.
+//! Tests of generated files: the committed reference pages are what the code says, and man pages and completions
+//! cover every command.
 #![allow(missing_docs, reason = "test code")]
 
 use clap::CommandFactory;

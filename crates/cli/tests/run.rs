@@ -1,4 +1,4 @@
-//! `weir run` with a shell script as MPI: the command line and environment that it gets, and what `weir run` reports.
+//! Tests of `weir run` with a shell script as MPI: the command line and environment that it gets, and the report.
 #![allow(missing_docs, reason = "test code")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! `weir sim` and `weir reproduce` with small plans: recorded worlds do not run again, errors name their line, the page
-//! is self-contained.
+//! Tests of `weir sim` and `weir reproduce` with small plans: recorded worlds do not run again, errors name their
+//! line, the page is self-contained.
 #![allow(missing_docs, reason = "test code")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! With more ranks than cores, a sender that waits for credit sleeps soon, and a credit wakes it.
+//! Test of an engine: with more ranks than cores, a sender that waits for credit sleeps soon, and a credit wakes
+//! it.
 
 mod common;
 

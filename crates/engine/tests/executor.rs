@@ -1,4 +1,4 @@
-//! Executors: a helper thread drives an engine over shared memory while the client only submits and reaps.
+//! Tests of executors: a helper thread drives an engine over shared memory while the client only submits and reaps.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Engines over links that refuse and delay packets and lose peers.
+//! Tests of engines over links that refuse and delay packets and lose peers.
 
 #[path = "common/exchange.rs"]
 mod exchange;

@@ -1,4 +1,5 @@
-//! Lane reclamation: with more engines than lanes all-to-all messages arrive in order, and idle peers return their lanes.
+//! Tests of lane reclamation: with more engines than lanes all-to-all messages arrive in order, and idle peers
+//! return their lanes.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Remote atomics, a second machine beside the endpoint's, over shared memory and over a link that refuses packets.
+//! Tests of remote atomics, an offloaded machine beside the endpoint machine: over shared memory, and over a link
+//! that refuses packets.
 
 #[path = "common/faults.rs"]
 mod faults;

@@ -1,4 +1,5 @@
-//! An empty read does not delay a caller that can expect nothing from the endpoint, and puts one to sleep that waits.
+//! Tests of empty reads: they do not delay a caller that can expect nothing from the endpoint, and put one to sleep
+//! that waits.
 
 #[path = "common/stub_link.rs"]
 mod stub_link;

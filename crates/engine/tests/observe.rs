@@ -1,4 +1,4 @@
-//! The log, counter page and trace of an endpoint, while it works and while it waits.
+//! Tests of the log, counter page and trace of an endpoint, while it works and while it waits.
 
 mod common;
 

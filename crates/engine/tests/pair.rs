@@ -1,4 +1,5 @@
-//! Two engines over shared memory in one process: payload, waiting and closing, which the machine's own tests cannot show.
+//! Tests of two engines over shared memory in one process: payload, waiting and closing, which tests of the
+//! endpoint machine alone cannot show.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

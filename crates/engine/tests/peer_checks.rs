@@ -1,4 +1,5 @@
-//! Checks of peers: what they cost does not grow with the number of idle peers, and a death is noticed in time.
+//! Tests of checks of peers: their cost does not grow with the number of idle peers, and a death is noticed in
+//! time.
 
 #[path = "common/stub_link.rs"]
 mod stub_link;

@@ -1,4 +1,5 @@
-//! Endpoints with several links: shared memory, and a link inside the process with other slots that refuses and delays packets.
+//! Tests of endpoints with several links: shared memory, and a link inside the process with other slots that
+//! refuses and delays packets.
 
 #[path = "common/exchange.rs"]
 mod exchange;

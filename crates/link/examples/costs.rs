@@ -1,4 +1,4 @@
-//! Measures what the mailbox costs on this machine: `cargo run --release -p weir-link --example costs`.
+//! Measures the costs of the mailbox on this host: `cargo run --release -p weir-link --example costs`.
 //!
 //! Expect this: sending and receiving a message of 8 bytes takes some 10 ns each on one core. A round trip between
 //! two cores takes a few cache misses. A `membarrier` costs a system call if no other process of weir runs. Otherwise

@@ -1,4 +1,4 @@
-//! One lane and eight senders: taking turns costs a few polls for each turn, and no time-out.
+//! Test of one lane and eight senders: taking turns costs a few polls for each turn, and no time-out.
 #![allow(missing_docs)]
 
 use weir_link::shm::{ShmLink, ShmOptions};

@@ -1,4 +1,4 @@
-//! Matching against a naive oracle: two lists, searched from the front, as MPI specifies.
+//! Tests of matching against a naive oracle: two lists, searched from the front, as MPI specifies.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;

@@ -1,4 +1,4 @@
-//! The timer queue against a naive model: a list of timers that is searched.
+//! Tests of the timer queue against a naive model: a list of timers that is searched.
 
 use proptest::prelude::*;
 use weir_proto::{Instant, TimerQueue};

@@ -1,4 +1,4 @@
-//! The wire format: packets survive encoding, and arbitrary bytes give a packet or a typed error.
+//! Tests of the wire format: packets survive encoding, and arbitrary bytes give a packet or a typed error.
 
 use proptest::prelude::*;
 use weir_proto::offload::atomics::AtomicPacket;

@@ -1,4 +1,4 @@
-//! Random worlds by seed: legal programs complete with correct bytes, and mailboxes keep their bounds.
+//! Tests of random worlds by seed: legal programs complete with correct bytes, and mailboxes keep their bounds.
 //!
 //! `WEIR_SEED=7f3a cargo test -p weir-proto --test worlds` repeats one world. `WEIR_WORLDS=100000` runs more worlds and
 //! reports progress.

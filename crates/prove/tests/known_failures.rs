@@ -1,5 +1,5 @@
-//! Known failures of other credit schemes that a search of a small world can exclude. `docs/explanation/proof.md` has
-//! the whole list and the tests of the others.
+//! Tests of known failures of other credit schemes, as far as a search of a small world can exclude them.
+//! `docs/explanation/proof.md` has the whole list and the tests of the others.
 
 use weir_prove::explore::explore;
 use weir_prove::{suite, table};

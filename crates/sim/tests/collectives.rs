@@ -1,5 +1,5 @@
-//! Collective algorithms send the messages and bytes that their sources state. Libraries choose the right
-//! algorithm.
+//! Tests of collective algorithms: they send the messages and bytes that their sources state, and libraries choose
+//! the right algorithm.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! One packet for several ranks: one injection, and one copy for each.
+//! Tests of one packet for several ranks: one injection, and one copy for each.
 
 mod support;
 

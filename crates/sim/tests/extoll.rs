@@ -1,4 +1,5 @@
-//! The EXTOLL model: times add up, links are shared, a full mailbox stops its senders, and no packet is lost.
+//! Tests of the EXTOLL model: times add up, links are shared, a full mailbox stops its senders, and no packet is
+//! lost.
 
 use std::num::NonZeroU32;
 

@@ -1,4 +1,4 @@
-//! Random worlds by seed: all networks, all schemes, random programs, faults of links and of ranks.
+//! Tests of random worlds by seed: all networks, all schemes, random programs, faults of links and of ranks.
 //!
 //! `WEIR_SEED=7f3a cargo test -p weir-sim --test faults NAME` repeats one world; `WEIR_WORLDS=10000` runs more.
 

@@ -1,4 +1,4 @@
-//! GOAL schedules finish at the times of LogGOPSim, and invalid ones are rejected.
+//! Tests of GOAL schedules: they finish at the times of LogGOPSim, and invalid ones are rejected.
 
 use weir_proto::Scheme;
 use weir_sim::goal::Schedule;

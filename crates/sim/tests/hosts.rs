@@ -1,4 +1,4 @@
-//! Hosts: ranks of a host share its NIC, whose processor takes time and runs machines.
+//! Tests of hosts: ranks of a host share its NIC, whose processor takes time and runs NIC machines.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! The InfiniBand model: times add up, links are shared, remote reads need no processor of the owner, and a
-//! receiver that is not ready answers with a NAK.
+//! Tests of the InfiniBand model: times add up, links are shared, remote reads need no processor of the owner, and
+//! a receiver that is not ready answers with a NAK.
 
 use weir_proto::Scheme;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;

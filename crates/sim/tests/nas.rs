@@ -1,4 +1,5 @@
-//! NAS kernels send the messages and bytes of the benchmarks' sources, and the message counts of Liu & Panda.
+//! Tests of NAS kernels: they send the messages and bytes of the benchmarks' sources, and the message counts of Liu
+//! & Panda.
 
 mod support;
 

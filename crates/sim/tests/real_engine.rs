@@ -1,4 +1,4 @@
-//! Programs send and receive the same messages in the simulator and on the real engine, and end in both.
+//! Tests that programs send and receive the same messages in the simulator and on the real engine, and end in both.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Switched Ethernet: times of packets, queues that hold what they should, drops and marks that are counted.
+//! Tests of switched Ethernet: times of packets, bounds of queues, and counts of drops and marks.
 
 mod support;
 

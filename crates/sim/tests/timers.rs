@@ -1,4 +1,4 @@
-//! Timers of machines in the simulator, under every scheme.
+//! Tests of the timers of endpoint machines in the simulator, under every scheme.
 
 mod support;
 

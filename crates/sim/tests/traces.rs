@@ -1,5 +1,5 @@
-//! Compares the trace hashes of small worlds with a file. A change that does not affect the model changes no
-//! hash.
+//! Test that compares the trace hashes of small worlds with a file. A change that does not affect the model changes
+//! no hash.
 //!
 //! This command writes the file again after an intended change of the model:
 //! `WEIR_WRITE_TRACES=1 cargo test -p weir-sim --test traces`.

@@ -1,5 +1,5 @@
-//! Workloads send the messages and bytes of their sources, end under every scheme, and reject invalid
-//! parameters.
+//! Tests of workloads: they send the messages and bytes of their sources, end under every scheme, and reject
+//! invalid parameters.
 
 mod support;
 

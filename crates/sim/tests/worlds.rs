@@ -1,4 +1,4 @@
-//! Worlds: programs run to their end, the same world gives the same run, and no message is lost.
+//! Tests of worlds: programs run to their end, the same world gives the same run, and no message is lost.
 
 use std::rc::Rc;
 

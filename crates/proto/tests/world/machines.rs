@@ -1,4 +1,5 @@
-//! The machines beside the endpoints of a world. Their driver acts at once; what they send follows as an event.
+//! The offloaded machines of a test world, beside its endpoints. Their driver acts at once; the packets that they
+//! send follow as events.
 
 use weir_proto::offload::{Offload, OffloadCommand, Offloaded, WordUpdate};
 use weir_proto::{Event, Machine, MachineDriver, MachineEvent, Outcome, Outgoing, Peer, PeerFault, Request};

@@ -1,4 +1,4 @@
-//! Random worlds with a second machine: remote atomics beside messages, on the same paths and credits.
+//! Tests of random worlds with an offloaded machine: remote atomics beside messages, on the same paths and credits.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Drives a network without a world.
+//! Drives a network model without a world, for tests of network models.
 
 use weir_sim::network::{Injection, Network, Output, Outputs, Reminder, ScheduledOutput, TrainId};
 use weir_sim::queue::Queue;
