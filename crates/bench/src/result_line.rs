@@ -1,4 +1,4 @@
-//! The lines `word key=value ...` in which our MPI programs print their results.
+//! Parses the lines `word key=value ...` in which our MPI programs print their results.
 
 /// One result line.
 #[derive(Clone, Copy, Debug)]

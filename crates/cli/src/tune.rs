@@ -1,4 +1,4 @@
-//! `weir tune`: measures which value of `FI_WEIR_EAGER_BYTES` is best on this host.
+//! `weir tune`: measures the value of `FI_WEIR_EAGER_BYTES` that is best on this host.
 //!
 //! A message can travel in two ways. Eager: the whole message goes through the mailbox, with one copy on each side.
 //! Rendezvous: the sender announces the message, and the receiver copies it once, which takes a system call and an answer.

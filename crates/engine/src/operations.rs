@@ -1,4 +1,5 @@
-//! The table of outstanding operations: their buffers, their contexts, and copies that outlive the call.
+//! The table of an engine's outstanding operations: their buffers, their contexts, and copies that outlive the
+//! call.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Posting out of line: operations whose call costs little compared to the rest, and those that an executor posts.
+//! Posting without inlining, for executors and for operations whose call costs little compared to the rest.
 //!
 //! The buffer of an operation that the engine refuses stays in the arguments, so that they can be posted again. The calls
 //! that most programs make are in `calls.rs`, and are inlined there.

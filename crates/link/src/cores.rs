@@ -1,4 +1,5 @@
-//! Cores: how many this process may use, how a thread yields its core, and how it stays on one.
+//! Cores and threads: counts the cores of this process, binds a thread to one, yields it, reads its tick counter,
+//! and identifies the calling thread.
 //!
 //! The time for which an endpoint may spin depends on whether every rank of the node has a core. Where the launcher
 //! binds ranks, one rank does not see all cores here. `oversubscription.rs` of the engine handles this.

@@ -1,4 +1,4 @@
-//! An allocator that gets large blocks directly from the kernel and returns them to it.
+//! The allocator of the provider plug-in: it gets large blocks directly from the kernel and returns them to it.
 //!
 //! A C library's heap keeps freed memory between blocks in use. It also raises its own limit for returning memory
 //! with every large block that is freed. The memory of weir's bursts (tables, unexpected buffers, bounce buffers)

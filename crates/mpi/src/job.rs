@@ -1,4 +1,5 @@
-//! Child processes: in the foreground with our signals passed on, or in the background with a time limit.
+//! Runs child processes: a job in the foreground with our signals passed on, or a program in the background with a
+//! time limit and its output captured.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};

@@ -1,4 +1,5 @@
-//! Figures as SVG: lines, bands, heat maps, bars. This file knows numbers and names, not their meaning.
+//! Figures as SVG for the page of `weir run --report`: lines, bands, heat maps, bars. This file knows numbers and
+//! names, not their meaning.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

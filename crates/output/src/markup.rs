@@ -1,4 +1,4 @@
-//! HTML pages: blocks that are added one after the other. The crate maud escapes all text.
+//! HTML pages of `weir`, built of blocks that are added one after the other. The crate maud escapes all text.
 
 use crate::chart::Chart;
 use crate::figures;

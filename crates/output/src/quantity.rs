@@ -1,4 +1,4 @@
-//! Numbers with units for texts. Files get plain numbers.
+//! Numbers with units for texts (`16.5 KiB`, `1.2 us`). Records get plain numbers.
 
 use indicatif::HumanCount;
 use unit_prefix::NumberPrefix;

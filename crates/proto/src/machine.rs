@@ -1,4 +1,4 @@
-//! Machines beside the endpoint: offloaded operations that use its paths and credits.
+//! Offloaded machines: they run beside the endpoint machine and use its paths and credits.
 //!
 //! A machine handles one event by calling the [`MachineDriver`] that it is generic over, like the endpoint. It knows
 //! peers and numbers of operations. It does not know credits, lanes, headers or links: those are the endpoint's.

@@ -1,4 +1,4 @@
-//! Liveness: whether each sender can send again from every state, by a backward search over the explored graph.
+//! Liveness: checks that each sender can send again from every state, by a backward search over the explored graph.
 //!
 //! Each pair has two questions. *Can it ever send again?* Here all edges count. *Can it send again alone?* Here only
 //! retrievals and other automatic moves ([`Move::is_automatic`]) and posts of the pair itself count. Programs rely on

@@ -1,4 +1,5 @@
-//! The suite: the setups of the proof, what each search must have seen, and the mutants that must be detected.
+//! The suite of the proof: its setups, the events that each search must have seen, and the mutants that must be
+//! detected.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

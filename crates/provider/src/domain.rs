@@ -1,4 +1,5 @@
-//! Domains: programs open endpoints, queues, counters, address vectors and regions here.
+//! Domains: the calls that open and close one, and those by which programs open endpoints, queues, counters,
+//! address vectors and regions in it.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Once};

@@ -1,5 +1,4 @@
-//! Messages without tags, and the common part of both kinds of messages: how a call becomes an operation of the
-//! engine.
+//! Messages without tags, and the common part of all messages, which turns a call into an operation of the engine.
 
 use weir_engine::SendArguments;
 use weir_link::memory::UserMemory;

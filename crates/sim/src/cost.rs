@@ -1,4 +1,4 @@
-//! The price list of a processor: how long each step of a rank and its library takes.
+//! The price list of a processor: the time that each step of a rank and its library takes.
 
 use crate::Picoseconds;
 

@@ -1,5 +1,5 @@
-//! The share of the cores that other work took while a job ran. It shows whether numbers are usable; a load average
-//! reports that late and covers the last minute.
+//! Measures the share of the cores that other work takes while a job runs. It shows whether numbers are usable; a
+//! load average reports that late and covers the last minute.
 //!
 //! It is the time that the kernel counts as not idle, less the time of our own descendants that have ended. The kernel
 //! counts in ticks of 10 ms, so a few percent mean nothing.

@@ -1,4 +1,5 @@
-//! `weir bench flood`: what a flood of unexpected messages does to the memory of its receiver, over each transport.
+//! `weir bench flood`: measures the memory that a receiver needs in a flood of unexpected messages, over each
+//! transport.
 //!
 //! The receiver waits for a tag that is sent last, so all other messages are unexpected. The program measures memory
 //! and time itself. Repetitions are interleaved: each runs all cases, and each case runs over all contenders. Each

@@ -1,4 +1,5 @@
-//! Counts the instructions of a message: runs this command under callgrind, once for each scheme, size and side.
+//! Counts the instructions of a message for `weir bench overhead`: runs this command under callgrind, once for each
+//! scheme, size and side.
 
 use super::workload::{RECEIVER_FUNCTION, SENDER_FUNCTION, Traffic};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! The time of one scheme over another, in pairs of runs of Intel's MPI benchmarks.
+//! Compares the times of two schemes for `weir bench overhead`, in pairs of runs of Intel's MPI benchmarks.
 
 use super::super::imb;
 use super::super::jobs::{self, Jobs};

@@ -1,4 +1,4 @@
-//! Checks of the host: shared memory, locked memory, cores, membarrier.
+//! Checks of `weir doctor` on the host: shared memory, locked memory, cores, membarrier.
 
 use super::{Finding, Level};
 use nix::sys::resource::{Resource, getrlimit};

@@ -1,4 +1,4 @@
-//! Check of cross-memory attach: whether one process may copy from the memory of another.
+//! Check of `weir doctor` on cross-memory attach: one process copies from the memory of another.
 //!
 //! The check uses two child processes of this command, because ranks are siblings too. The Linux security module Yama may
 //! permit a copy from a child and forbid it between siblings, so a copy from our own child proves nothing.

@@ -1,4 +1,5 @@
-//! Checks of the plug-in and of the MPIs: a libfabric loads the plug-in, and two ranks of each MPI run over it.
+//! Checks of `weir doctor` on the plug-in and the MPIs: a libfabric loads the plug-in, and two ranks of each MPI
+//! run over it.
 
 use super::Finding;
 use std::ffi::OsString;

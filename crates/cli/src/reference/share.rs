@@ -1,4 +1,4 @@
-//! Man pages and shell completions, where systems look for them below `PREFIX/share`.
+//! Writes man pages and shell completions for `make install`, where systems look for them below `PREFIX/share`.
 
 use super::write;
 use clap::Command;

@@ -1,4 +1,4 @@
-//! Noise: how the numbers and the verdict of a point differ between seeds.
+//! Noise: the differences of a point's numbers and verdict between seeds.
 //!
 //! A point judges medians over seeds. Here each seed is judged alone, by the same rule.
 

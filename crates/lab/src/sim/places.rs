@@ -1,4 +1,4 @@
-//! Finds experiments: the plans of weir, their networks, and the directory of records.
+//! Finds the directories of experiments: weir's plans, their networks, and the records.
 
 use std::path::{Path, PathBuf};
 use weir_output::Failure;

@@ -1,4 +1,4 @@
-//! Diagnostics of failed connections: messages on standard error.
+//! Diagnostics of failed connections between mailboxes: prints the reason on standard error.
 //!
 //! A failed connection gives the caller only a [`weir_proto::PeerFault`], which is a number. This module prints the
 //! reason. Each message appears once in a process, because every rank of a job would repeat it for every peer. Messages

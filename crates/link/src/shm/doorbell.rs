@@ -1,4 +1,4 @@
-//! The doorbell of a mailbox: how senders announce packets, and how the reader sleeps without missing one.
+//! The doorbell of a mailbox: senders announce packets with it, and the reader sleeps at it without missing one.
 //!
 //! It knows lanes by number and nothing about their contents. It has four parts, all in the header of the segment:
 //! - a bitmap with one bit per lane, and a summary with one bit per bitmap word. A sender sets its two bits only when

@@ -1,4 +1,4 @@
-//! The reader's side of a mailbox: which lanes it polls, in which order.
+//! The reader's side of a mailbox: selects the lanes that it polls, and their order.
 //!
 //! It does not know who holds the lanes. Polling every lane would cost as much as there are peers. If every sender
 //! announced every packet, each packet would cost two locked instructions on shared words. So there are two kinds of

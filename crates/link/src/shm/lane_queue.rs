@@ -1,5 +1,5 @@
-//! The queue for lanes of a mailbox: who holds which lane, and who waits for one. [`super::lane_reclamation`] decides
-//! who detaches when.
+//! The queue for lanes of a mailbox: words that name the holder of each lane and the newcomers that wait for one.
+//! [`super::lane_reclamation`] decides who detaches when.
 //!
 //! Each lane has a *claim word*: 0, or the number of the claimant's segment. Newcomers set it. Only the mailbox's
 //! owner clears it, except that a claimant may return a claim that it never used. Each *place* in the queue has an

@@ -1,4 +1,4 @@
-//! Lane reclamation: which senders the reader asks to detach, when, and how it assigns free lanes.
+//! Lane reclamation: the reader asks senders to detach, and assigns free lanes to those that wait.
 //!
 //! `docs/explanation/mailbox.md`, "Lane leases", gives the reasons. [`super::lane_queue`] has the shared words; this
 //! file has the policy of the reader:

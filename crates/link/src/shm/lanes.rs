@@ -1,4 +1,4 @@
-//! The lanes of this mailbox: which ones are read, and for whom.
+//! The lanes of this mailbox that are read, and the address that holds each.
 //!
 //! An address has at most one lane that is read. A sender that attaches again before its previous lane is read to its end
 //! waits with the new one:

@@ -1,4 +1,4 @@
-//! Lost peers: whether a peer still runs and reads, and when its loss is reported.
+//! Lost peers: checks that a peer still runs and reads, and reports its loss.
 //!
 //! [`super::segment`] tells whether the owner of a segment runs. A peer that runs can still be lost: it has given this
 //! endpoint up, or it has another version or scheme. A loss is reported last, because what the peer sent before is valid:

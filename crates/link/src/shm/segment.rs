@@ -1,4 +1,4 @@
-//! Segments: making one, finding a peer's, and telling whether its owner runs.
+//! Segments: creates that of this mailbox, finds those of peers, and checks that their owners run.
 //!
 //! It does not know packets or the contents of lanes. The life of a segment:
 //! ```text

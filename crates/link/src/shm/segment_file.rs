@@ -1,4 +1,4 @@
-//! Files of segments: making one, opening a peer's, reserving memory, and removing what dead processes have left.
+//! Files of segments: creates one, opens a peer's, reserves memory, and removes those of dead processes.
 //!
 //! It does not know headers or lanes, except that a file begins with checked facts. A segment is in one of two places:
 //! ```text

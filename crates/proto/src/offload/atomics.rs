@@ -1,4 +1,4 @@
-//! Remote atomics: a machine that fetches and changes words of a peer's registered memory.
+//! Remote atomics: an offloaded machine that fetches and changes words of a peer's registered memory.
 //!
 //! A request names the word and the change. Its answer is the old word, or a refusal. The target needs no application:
 //! whoever runs its machine answers. Several initiators are served in the order of arrival, one word at a time. Links are

@@ -1,4 +1,4 @@
-//! The wire format of packet headers.
+//! The wire format of packet headers: layout, encoding and decoding.
 //!
 //! [`layout`] has the bytes, as structures. [`encode()`] makes them from packets. [`decode()`] makes packets from bytes
 //! that another process wrote. Neither reads or writes the word of the link, or knows payloads.

@@ -1,4 +1,4 @@
-//! Counted events and conditions. They show that a search has reached what it is meant to check.
+//! Events and conditions that a search counts, to show that it has reached what it is meant to check.
 
 /// The counted effects of a move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Memory for the answer: structures that the core frees piece by piece with `free`.
+//! Memory of an answer of `fi_getinfo`: structures that the core frees piece by piece with `free`.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};

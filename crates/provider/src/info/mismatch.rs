@@ -1,5 +1,5 @@
-//! Hints that do not fit, and the rules for numbers: each mismatch names the field, the requested value and what is
-//! allowed.
+//! Hints of `fi_getinfo` that do not fit, and the rules for numbers: each mismatch names the field, the requested
+//! value and what is allowed.
 
 /// The values of a field that the provider accepts.
 #[derive(Debug, PartialEq, Eq)]

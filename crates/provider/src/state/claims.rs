@@ -1,4 +1,4 @@
-//! Claimed messages: what `FI_PEEK | FI_CLAIM` has taken out of the queue, by the context of the peek.
+//! Claimed messages: those that `FI_PEEK | FI_CLAIM` has taken out of the queue, by the context of the peek.
 //!
 //! A call with `FI_CLAIM` names only a context. It receives or discards the message that was claimed first with that
 //! context. This file does not know what becomes of a message.

@@ -1,4 +1,4 @@
-//! Writes completions: to which queue and counter of an endpoint each completion goes, and its source address.
+//! Writes completions: finds the queue and the counter of an endpoint for each, and its source address.
 //!
 //! It is separate from the engine's endpoint, so that the engine can pass completions to it during progress. An entry
 //! is then written once, without an intermediate copy. It does not know address vectors; the caller provides the

@@ -1,4 +1,4 @@
-//! A mesh of nodes: coordinates and dimension-order routing.
+//! A mesh of nodes for the EXTOLL model: coordinates and dimension-order routing.
 
 /// A mesh of up to three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

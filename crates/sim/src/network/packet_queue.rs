@@ -1,4 +1,4 @@
-//! Packets inside a network, and the queues in which they wait.
+//! Packets inside a network model, and the queues in which they wait.
 //!
 //! One array holds all packets of a network. It reuses the place that became free last, so that the packets in the
 //! network stay together in the processor's caches, for any number and length of queues. A queue is two numbers.

@@ -1,5 +1,5 @@
-//! Assumed parameters: prices and times of work that no published time determines, and how a sweep changes one
-//! of them in a world.
+//! Assumed parameters: prices and times of work that no published time determines. A sweep changes one of them in a
+//! world.
 //!
 //! This module does not know points or verdicts. A caller takes the worlds of a plan, changes one parameter
 //! in each, runs them, and evaluates the same rules again.

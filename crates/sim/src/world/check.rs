@@ -1,5 +1,5 @@
-//! External checks: they compare what programs ask for, what packets say and what programs get with the
-//! invariants of the protocol. They are on in debug builds, which include tests, and by
+//! External checks of a world: they compare the calls of programs, the packets and the results with the invariants
+//! of the protocol. They are on in debug builds, which include tests, and by
 //! [`World::checked`](super::World::checked).
 //!
 //! - Packets of a pair are retrieved in the order in which they were sent, each once. No network may lose,

@@ -1,4 +1,4 @@
-//! Tests of the exact packets over a link that refuses.
+//! Tests of the exact packets of one endpoint machine over a link that refuses packets.
 
 use alloc::format;
 use alloc::string::String;

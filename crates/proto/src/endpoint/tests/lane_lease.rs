@@ -1,4 +1,4 @@
-//! Tests of the exact actions: lanes that are given up and attached again.
+//! Tests of the exact actions: lanes that are returned and attached again.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! A channel carries one packet at a time. This module decides for which events a channel asks.
+//! A channel of the InfiniBand model, which carries one packet at a time. This module decides for which events a
+//! channel asks.
 //!
 //! An event for each packet that becomes ready, and for each moment at which a channel becomes free, would be simple. Half
 //! of these events would find the channel busy, without room behind it, or without packets. So a channel knows which

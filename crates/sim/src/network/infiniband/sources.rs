@@ -1,4 +1,4 @@
-//! Packets that adapters have to send and have not fetched from memory yet.
+//! Packets that adapters of the InfiniBand model have to send and have not fetched from memory yet.
 //!
 //! A host has a source for each of its ranks, and one for the adapter itself. The sources send in turn,
 //! packet by packet.

@@ -1,4 +1,4 @@
-//! CG: sums along the rows of a grid of ranks, and an exchange with the transposed rank.
+//! The NAS kernel CG: sums along the rows of a grid of ranks, and an exchange with the transposed rank.
 
 use super::{DOUBLE, Running, TAG};
 

@@ -1,4 +1,5 @@
-//! MG: V-cycles over grids of halving size, with an exchange of all faces after nearly every operation.
+//! The NAS kernel MG: V-cycles over grids of halving size, with an exchange of all faces after nearly every
+//! operation.
 
 use super::{DOUBLE, Running, TAG};
 

@@ -1,5 +1,5 @@
-//! BT and SP: each rank has a diagonal of cells, so that all ranks work at every stage of a sweep along any
-//! axis.
+//! The NAS kernels BT and SP: each rank has a diagonal of cells, so that all ranks work at every stage of a sweep
+//! along any axis.
 
 use super::{DOUBLE, Running, TAG};
 

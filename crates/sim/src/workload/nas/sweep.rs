@@ -1,4 +1,4 @@
-//! LU: two sweeps over the planes of a grid that is divided into columns. Each plane waits for two
+//! The NAS kernel LU: two sweeps over the planes of a grid that is divided into columns. Each plane waits for two
 //! neighbours.
 
 use super::{DOUBLE, Running, TAG, share};

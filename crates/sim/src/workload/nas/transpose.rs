@@ -1,4 +1,4 @@
-//! IS and FT: all-to-all with long blocks.
+//! The NAS kernels IS and FT: all-to-all with long blocks.
 
 use super::{DOUBLE, Running};
 
