@@ -6,7 +6,7 @@ use serde::Serialize;
 /// From this load on, other processes took part of the cores before the benchmark began. Unit: processes.
 const BUSY_LOAD: f64 = 0.5;
 
-/// A machine.
+/// A host.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// Name of the processor, as the kernel reports it.
@@ -20,7 +20,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads the values of this machine.
+    /// Reads the values of this host.
     pub fn of_this() -> Machine {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
@@ -37,7 +37,7 @@ impl Machine {
         }
     }
 
-    /// Whether other processes used the machine before the benchmark began.
+    /// Whether other processes used the host before the benchmark began.
     pub fn is_busy(&self) -> bool {
         self.load > BUSY_LOAD
     }

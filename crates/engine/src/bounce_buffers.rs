@@ -41,7 +41,7 @@ struct Chunk {
     copies: u32,
 }
 
-/// All bounce buffers of an endpoint, by the machine's numbers, which are dense.
+/// All bounce buffers of an endpoint, by the endpoint machine's numbers, which are dense.
 #[derive(Debug, Default)]
 pub(crate) struct BounceBuffers {
     pages: Vec<Option<Page>>,

@@ -54,11 +54,11 @@ fn bounce_buffer_number(transfer: Transfer) -> u32 {
     transfer.bounce_buffer().expect("the machine names bounce buffers")
 }
 
-/// State on which the calls of the machine act.
+/// State on which the calls of the endpoint machine act.
 pub(crate) struct Io<L: Link> {
     pub link: L,
     pub operations: Operations,
-    /// The machines beside the endpoint's.
+    /// The offloaded machines.
     pub offload: Offload,
     /// Payload of unexpected messages.
     pub unexpected_buffers: UnexpectedBuffers,
@@ -88,11 +88,11 @@ pub(crate) struct Io<L: Link> {
     pub sent_rts: VecDeque<(Peer, Transfer)>,
     /// Cooperative copies in which the peer's part has not ended.
     pub copying: Vec<(Peer, Transfer)>,
-    /// Events that calls of the machine have caused, to be handled next.
+    /// Events that calls of the endpoint machine have caused, to be handled next.
     pub events: VecDeque<Event<'static>>,
     /// Messages of complete sends that a loss has destroyed, to be reported: the peer, its process, their number, why.
     pub lost_messages: Vec<(Peer, Option<u32>, u32, PeerFault)>,
-    /// The time when the machine wants `TimerExpired`.
+    /// The time when the endpoint machine wants `TimerExpired`.
     pub timers: TimerQueue,
     pub cross_memory: bool,
     /// The geometry of most paths.
@@ -148,7 +148,7 @@ impl<L: Link> Io<L> {
         self.link.free_slots().map_or(0, |slots| slots.newly_free_slots(to))
     }
 
-    /// A call of the machine has this result. The machine gets it after the current event.
+    /// A call of the endpoint machine has this result. The machine gets it after the current event.
     fn cause(&mut self, event: Event<'static>) {
         self.events.push_back(event);
         self.has_aftermath = true;

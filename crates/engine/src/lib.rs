@@ -79,7 +79,7 @@ pub struct Engine<L: Link = ShmLink> {
     /// The ranks of this node and of the job. Dropped before the mailbox.
     node: NodeView,
     machine: Endpoint,
-    /// State on which the calls of the machine act.
+    /// State on which the calls of the endpoint machine act.
     io: Io<L>,
     /// The header of the packet that was polled last.
     packet: Packet,

@@ -49,7 +49,7 @@ impl AtomicArguments {
     }
 }
 
-/// The driver of the machines beside the endpoint's.
+/// The driver of the offloaded machines.
 struct MachineCalls<'io> {
     operations: &'io mut Operations,
     completions: &'io mut VecDeque<Completion>,
@@ -93,7 +93,7 @@ impl MachineDriver for MachineCalls<'_> {
 }
 
 impl<L: Link> Io<L> {
-    /// Passes an event to the machines beside the endpoint's.
+    /// Passes an event to the offloaded machines.
     ///
     /// # Errors
     /// [`Refusal`]: only a posted command.

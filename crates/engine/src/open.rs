@@ -1,4 +1,4 @@
-//! Opening an endpoint: its mailbox, its link, its machine and its files.
+//! Opening an endpoint: its mailbox, its link, its endpoint machine and its files.
 
 use std::time::Instant as Clock;
 
@@ -25,7 +25,7 @@ pub enum OpenError {
     /// The mailbox could not be created.
     #[error(transparent)]
     Mailbox(#[from] weir_link::shm::ShmError),
-    /// The machine has no reorder queue and no retransmission, and a link needs one of them.
+    /// The endpoint machine has no reorder queue and no retransmission, and a link needs one of them.
     #[error("the link {link:?} is not {missing}; allowed: links that are ordered and reliable")]
     Link {
         /// The link.
@@ -60,7 +60,7 @@ impl Engine<ShmLink> {
     }
 }
 
-/// Checks that the machine can use `link`.
+/// Checks that the endpoint machine can use `link`.
 fn check_promises(link: &impl Link) -> Result<(), OpenError> {
     let properties = link.properties();
     let missing = if !properties.ordered {

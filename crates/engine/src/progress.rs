@@ -25,8 +25,8 @@ const POLLS_PER_CLOCK_READ: u32 = 1 << 8;
 const MAX_SKIPPED_YIELDS: u32 = 256;
 /// Most large sends that one call checks for a cooperative copy.
 const MAX_COOPERATIVE_COPY_POLLS: usize = 4;
-/// Calls of `progress` in a row that find nothing before the machine gets [`Event::Idle`]. A program makes fewer
-/// between two receives.
+/// Calls of `progress` in a row that find nothing before the endpoint machine gets [`Event::Idle`]. A program makes
+/// fewer between two receives.
 const IDLE_POLLS: u32 = 16;
 
 impl<L: Link> Engine<L> {
@@ -331,7 +331,7 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Tells the machine the slots of the path to `peer`, before a lease begins there.
+    /// Tells the endpoint machine the slots of the path to `peer`, before a lease begins there.
     fn begin_path(&mut self, peer: Peer, lease: &LaneLease) {
         if lease.geometry != self.io.geometry {
             self.handle(Event::PathGeometry { peer, geometry: lease.geometry });
@@ -351,15 +351,15 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Passes an event other than a packet or an operation to the machine.
+    /// Passes an event other than a packet or an operation to the endpoint machine.
     #[inline(never)]
     fn drive(&mut self, event: Event<'_>) {
         let driver = EventDriver { io: &mut self.io, sink: &mut NullSink, posted: None };
         self.machine.handle(event, driver).expect("only operations are refused");
     }
 
-    /// Handles the events that calls of the machine have caused, and those that they cause. An injected operation that is
-    /// still outstanding then gets a buffer of its own.
+    /// Handles the events that calls of the endpoint machine have caused, and those that they cause. An injected
+    /// operation that is still outstanding then gets a buffer of its own.
     #[inline(never)]
     pub(crate) fn after_event(&mut self) {
         while let Some(event) = self.io.events.pop_front() {

@@ -9,8 +9,8 @@ use weir_proto::{Event, Instant};
 use crate::Engine;
 
 impl<L: Link> Engine<L> {
-    /// Reports the timers that have expired to the machine; the first one is set to `earliest`. Returns 1 if that changed
-    /// something. A peer that is still not ready is no reason to stay awake.
+    /// Reports the timers that have expired to the endpoint machine; the first one is set to `earliest`. Returns 1 if
+    /// that changed something. A peer that is still not ready is no reason to stay awake.
     #[cold]
     pub(crate) fn handle_timers(&mut self, earliest: Instant) -> usize {
         // One time for all, so that a timer that is set again does not expire in the same call.
@@ -25,7 +25,7 @@ impl<L: Link> Engine<L> {
         usize::from(self.machine.counters().rnr_naks == refused || self.io.timers.is_empty())
     }
 
-    /// Whether the machine waits for a timer, or for idleness to send coalesced acknowledgements.
+    /// Whether the endpoint machine waits for a timer, or for idleness to send coalesced acknowledgements.
     #[inline(always)]
     pub(crate) fn waits_for_time(&self) -> bool {
         !self.io.timers.is_empty() || self.machine.has_pending_acks()

@@ -74,7 +74,7 @@ pub enum Action {
     /// The machine needs the arrived packet no more: its slots are free. This action comes exactly once after each
     /// `Arrived`, before any packet that returns credits for those slots.
     Retire,
-    /// The packet that has just arrived is one of another machine of this endpoint.
+    /// The packet that has just arrived is one of an offloaded machine of this endpoint.
     PassOn {
         /// The sender.
         from: Peer,
@@ -120,7 +120,7 @@ pub enum Action {
         /// The peer.
         peer: Peer,
     },
-    /// The other machines of this endpoint end their operations with `peer`.
+    /// The offloaded machines of this endpoint end their operations with `peer`.
     PeerLost {
         /// The peer.
         peer: Peer,

@@ -139,7 +139,7 @@ pub const ENVELOPE_BYTES: u64 = 64;
 /// Bound on the number of unexpected messages. Their slots have numbers of three bytes.
 pub const MAX_UNEXPECTED: u32 = crate::message::slab::MAX_SLOTS;
 
-/// All settings of a machine.
+/// All settings of an endpoint machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The scheme.

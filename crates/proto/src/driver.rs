@@ -104,8 +104,8 @@ pub trait Driver {
     /// Copy the first `bytes` payload bytes of the packet that has just arrived.
     fn place(&mut self, to: Destination, bytes: u64);
 
-    /// The packet that has just arrived is one of another machine of this endpoint: `packet` of the operation `number`. The
-    /// machine handles it now, as [`crate::MachineEvent::Arrived`]. The driver reports what it sends as
+    /// The packet that has just arrived is one of an offloaded machine of this endpoint: `packet` of the operation
+    /// `number`. The machine handles it now, as [`crate::MachineEvent::Arrived`]. The driver reports what it sends as
     /// [`crate::Event::Outgoing`].
     fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded);
 
@@ -154,8 +154,8 @@ pub trait Driver {
     /// in use again by then.
     fn drop_peer(&mut self, peer: Peer);
 
-    /// The other machines of this endpoint end their operations with `peer` ([`crate::MachineEvent::Lost`]). This call comes
-    /// when the peer is lost, and for each packet that a machine sends to it later.
+    /// The offloaded machines of this endpoint end their operations with `peer` ([`crate::MachineEvent::Lost`]). This
+    /// call comes when the peer is lost, and for each packet that a machine sends to it later.
     fn peer_lost(&mut self, peer: Peer, fault: PeerFault);
 
     /// `from` has written `bytes` bytes to our memory and asks to notify the program, with its completion data.

@@ -131,7 +131,7 @@ pub enum Event<'packet> {
     Idle,
 }
 
-/// A packet that another machine sends over the paths of the endpoint.
+/// A packet that an offloaded machine sends over the paths of the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outgoing {
     /// The destination.

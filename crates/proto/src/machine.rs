@@ -45,7 +45,7 @@ pub enum MachineEvent<Command, Packet> {
     },
 }
 
-/// A machine beside the endpoint.
+/// An offloaded machine, beside the endpoint machine.
 pub trait Machine {
     /// The operation that the program asks of it.
     type Command;

@@ -324,7 +324,7 @@ impl Bench<'_> {
         warnings
     }
 
-    /// The machine, with the highest load before any of the commands that measured.
+    /// The host, with the highest load before any of the commands that measured.
     fn machine_with_highest_load(&self, results: &Results) -> Machine {
         let load = results.loads.iter().copied().fold(0.0, f64::max);
         Machine { load, ..self.machine.clone() }

@@ -15,7 +15,7 @@ pub const MAX_OTHER_LOAD: f64 = 0.1;
 /// The processor time before a job.
 pub struct OtherLoad {
     began: Instant,
-    /// Of all processes, since the start of the machine. Unit: s.
+    /// Of all processes, since the start of the host. Unit: s.
     all_s: Option<f64>,
     /// Of our descendants. Unit: s.
     ours_s: f64,

@@ -43,7 +43,7 @@ pub struct Results {
     by_sender: BTreeMap<u64, BTreeMap<Contender, Vec<Vec<u64>>>>,
     /// Jobs that failed or did not end.
     pub failures: Vec<FailedJob>,
-    /// Loads of the machine before the commands that measured.
+    /// Loads of the host before the commands that measured.
     pub loads: Vec<f64>,
     /// Shares of the cores that other work took during successful jobs.
     other_loads: Vec<f64>,

@@ -32,7 +32,7 @@ pub struct FinishedJob {
     pub job: String,
     /// Its round, from 1.
     pub round: u32,
-    /// Load of the machine before the command that ran it.
+    /// Load of the host before the command that ran it.
     pub load: f64,
     /// Share of the cores that other work took meanwhile, if known.
     #[serde(default, alias = "others")]

@@ -19,7 +19,7 @@ const BENCHMARKS: [(&str, &str); 3] =
 pub const BLOCKS: usize = 6;
 /// Repetitions in a block: several periods of credits (one in some 90 packets of a slot), 10 ms for 64 KiB.
 const REPETITIONS: &str = "500";
-/// Time limit of a block: on a busy machine it has fewer repetitions. Unit: seconds.
+/// Time limit of a block: on a busy host it has fewer repetitions. Unit: seconds.
 const BLOCK_S: &str = "0.1";
 
 /// The inputs of all pairs.

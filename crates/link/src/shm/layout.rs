@@ -277,7 +277,7 @@ fn take_u64(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Facts {
-    /// The facts as bytes, in native byte order, because shared memory stays within one machine.
+    /// The facts as bytes, in native byte order, because shared memory stays within one host.
     pub fn bytes(&self) -> [u8; FACTS_BYTES] {
         let mut bytes = [0; FACTS_BYTES];
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);

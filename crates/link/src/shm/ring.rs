@@ -228,7 +228,7 @@ impl<L: LaneMemory> Writer<L> {
     /// it fills.
     ///
     /// # Panics
-    /// If the packet does not fit in the lane, or its payload is missing. Both are bugs of the machine.
+    /// If the packet does not fit in the lane, or its payload is missing. Both are bugs of the endpoint machine.
     #[inline(always)]
     pub fn fill(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>) -> u32 {
         let (slots, in_head) = self.begin(packet);

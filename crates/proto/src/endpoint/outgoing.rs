@@ -9,7 +9,7 @@ use crate::event::{Outgoing, PeerFault};
 use crate::packet::Body;
 
 impl Endpoint {
-    /// Another machine sends a packet. If the peer is lost already, its operations with that peer end.
+    /// An offloaded machine sends a packet. If the peer is lost already, its operations with that peer end.
     pub(super) fn send_outgoing<D: Driver>(&mut self, outgoing: Outgoing, driver: &mut D) {
         let Outgoing { to, number, packet } = outgoing;
         if let Some(fault) = self.fault(to) {

@@ -180,7 +180,7 @@ impl Bench {
                 _ => {}
             }
         }
-        // The other machines hear of each loss.
+        // The offloaded machines hear of each loss.
         let is_loss = |action: &&Action| matches!(action, Action::PeerLost { .. });
         actions.iter().filter(|action| !is_loss(action)).map(short).collect()
     }

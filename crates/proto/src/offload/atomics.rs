@@ -90,7 +90,7 @@ struct Pending {
     word_bytes: u32,
 }
 
-/// The machine.
+/// The machine of remote atomics.
 #[derive(Clone, Debug, Default)]
 pub struct Atomics {
     /// Length of each region whose words peers may change, by key. Unit: bytes.

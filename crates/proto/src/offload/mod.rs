@@ -14,7 +14,7 @@ use crate::machine::{Machine, MachineDriver, MachineEvent};
 use atomics::{AtomicPacket, Atomics, AtomicsCommand};
 pub use word::{WordOperation, WordType, WordUpdate};
 
-/// A packet of a machine beside the endpoint. [`crate::Packet::number`] is the number of its operation.
+/// A packet of an offloaded machine. [`crate::Packet::number`] is the number of its operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Offloaded {
     /// Of the machine of remote atomics.
@@ -37,7 +37,7 @@ pub enum OffloadCommand {
     Atomics(AtomicsCommand),
 }
 
-/// The machines beside the endpoint, and the demultiplexer: each event goes to the machine of its kind, and the loss of a
+/// The offloaded machines, and the demultiplexer: each event goes to the machine of its kind, and the loss of a
 /// peer to all.
 #[derive(Clone, Debug, Default)]
 pub struct Offload {

@@ -23,7 +23,7 @@ const GROUPS: [&str; 3] = ["active in all phases", "in phases of a half and of a
 /// Meaning of "suddenly gain": at least this from one call to the next, as mean over the group. Unit: slots.
 const SUDDEN: f64 = 1.0;
 
-/// The barrier between phases. Which one the machine used was not published.
+/// The barrier between phases. It was not published which one the cluster of the thesis used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Barrier {
     Dissemination,

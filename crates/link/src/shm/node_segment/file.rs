@@ -133,7 +133,7 @@ impl NodeFacts {
         self.areas.iter().map(|area| area.offset + area.bytes).fold(directory_end, u64::max)
     }
 
-    /// The facts as bytes, in native byte order, because shared memory stays within one machine.
+    /// The facts as bytes, in native byte order, because shared memory stays within one host.
     fn bytes(&self) -> [u8; FACTS_BYTES] {
         let mut bytes = [0; FACTS_BYTES];
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);

@@ -14,7 +14,7 @@ use crate::{Counters, Endpoint};
 
 const PEER: Peer = Peer(1);
 
-/// A machine with a connected peer that has attached, both with a quota of 4.
+/// An endpoint machine with a connected peer that has attached, both with a quota of 4.
 struct Bench {
     machine: Endpoint,
     credit_packets_read: u16,

@@ -15,7 +15,7 @@ use crate::time::Instant;
 
 const ONE_CREDIT_SLOT: u32 = 1;
 
-/// A machine with peers 1 and 2, one credit each way, and a region of 12 slots.
+/// An endpoint machine with peers 1 and 2, one credit each way, and a region of 12 slots.
 struct Bench {
     machine: Endpoint,
     granted: [u32; 3],

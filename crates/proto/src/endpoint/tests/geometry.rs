@@ -12,7 +12,7 @@ const LARGE_SLOTS: Geometry = Geometry {
     piggyback_bytes: 0,
 };
 
-/// A machine with two peers, each with a quota of 8: [`PEER`] on the common path, [`OTHER`] with large slots.
+/// An endpoint machine with two peers, each with a quota of 8: [`PEER`] on the common path, [`OTHER`] with large slots.
 fn machine() -> Endpoint {
     let config = *with_credits(1).machine.config();
     let mut machine = Endpoint::new(config);
