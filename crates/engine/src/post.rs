@@ -50,8 +50,8 @@ pub struct Completion {
 
 /// Receives completions as they happen and stores them in a form of its own, so that each is written once.
 pub trait CompletionSink {
-    /// Takes a completion, in order. `false`: rejected. [`Engine::next_completion`] returns a rejected completion, and
-    /// the engine does not call the sink again while one waits there.
+    /// Takes a completion, in order. `false`: rejected. [`crate::Engine::next_completion`] returns a rejected
+    /// completion, and the engine does not call the sink again while one waits there.
     fn accept(&mut self, completion: &Completion) -> bool;
 
     /// Whether the program has unread completions of receives. It then posts further receives soon, so the engine
