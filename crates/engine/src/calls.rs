@@ -1,4 +1,5 @@
-//! The calls that most programs make, inlined into their callers. `posting.rs` has the same out of line.
+//! The calls of an engine that most programs make: send, receive, peek, read, write, memory regions. They are
+//! inlined into their callers; `posting.rs` has those that are not.
 
 use weir_link::Link;
 use weir_link::memory::UserMemory;

@@ -1,4 +1,5 @@
-//! What a caller posts, and what it gets back.
+//! Values that pass between a caller and the engine: arguments of operations, refusals, completions, and the sink
+//! that takes completions as they happen.
 
 use weir_link::memory::UserMemory;
 use weir_proto::{Outcome, Peer, SendLevel, Space};

@@ -1,5 +1,5 @@
-//! Remote atomic operations, which are not supported and not advertised. Callers do not check entries for NULL, so
-//! each is filled.
+//! The table of libfabric's remote atomic operations. weir does not advertise them: each entry returns an error,
+//! since callers do not check entries for NULL.
 
 use crate::ffi::{FiOpsAtomic, not_implemented, not_supported};
 

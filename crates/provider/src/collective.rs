@@ -1,4 +1,5 @@
-//! libfabric's collective operations, which are not supported and not advertised. Each entry is filled.
+//! The table of libfabric's collective operations. weir does not support or advertise them: each entry returns an
+//! error.
 
 use crate::ffi::{FiOpsCollective, not_implemented};
 

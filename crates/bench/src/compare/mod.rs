@@ -1,4 +1,4 @@
-//! `weir bench`: compares weir with all other transports on this host.
+//! `weir bench` without a benchmark's name: compares weir with all other transports and MPIs on this host.
 //!
 //! A round runs each job for every contender. The first contender changes from job to job, so that a slow phase of the
 //! host affects all of them. Tables show the median over the rounds with its spread. Each finished job is a line in a
