@@ -19,7 +19,7 @@ use weir_engine::config::Settings;
 use weir_engine::{Engine, Post, SendArguments};
 use weir_link::counted_heap::in_use_bytes;
 use weir_link::memory::OwnedMemory;
-use weir_link::{ADDRESS_BYTES, ADDRESS_VERSION, Address, LinkKind};
+use weir_link::{Address, LinkKind};
 use weir_output::Failure;
 use weir_output::table;
 use weir_proto::{Outcome, Pattern, Peer, SendLevel, Space};
@@ -109,13 +109,13 @@ fn open(settings: &Settings, peers: u32) -> Result<Engine, Failure> {
     Engine::open(settings, peers, false).map_err(|error| Failure::Measurement(error.to_string()))
 }
 
-/// An address without an endpoint: as random as real ones, and the same in every run.
-fn unused_address(number: u32) -> Address {
-    let mut bytes = [0; ADDRESS_BYTES];
-    (bytes[0], bytes[1]) = (ADDRESS_VERSION, 1);
-    fastrand::Rng::with_seed(u64::from(number)).fill(&mut bytes[8..32]);
-    bytes[32] = LinkKind::SharedMemory as u8;
-    Address(bytes)
+/// An address without an endpoint at the place of `active`: as random as real ones.
+fn unused_address(number: u32, active: &Address) -> Address {
+    let mut rng = fastrand::Rng::with_seed(u64::from(number));
+    let mut key = [0; 16];
+    rng.fill(&mut key);
+    let place = active.part(LinkKind::SharedMemory).expect("it has shared memory");
+    Address::new(rng.u64(..), key).with_part(LinkKind::SharedMemory, place).expect("room for the first part")
 }
 
 fn measure(peers: u32, settings: &Settings) -> Result<Row, Failure> {
@@ -132,7 +132,7 @@ fn measure(peers: u32, settings: &Settings) -> Result<Row, Failure> {
     for number in 0..peers {
         let at = number as usize;
         let real = (at.is_multiple_of(step)).then(|| addresses.get(at / step)).flatten();
-        vector.insert(real.copied().unwrap_or_else(|| unused_address(number)));
+        vector.insert(real.copied().unwrap_or_else(|| unused_address(number, &addresses[0])));
     }
     let uses = vec![1_u32; peers as usize]; // the provider's address vector counts the insertions of each address
     let mut engine = open(settings, peers)?;

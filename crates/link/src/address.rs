@@ -12,12 +12,15 @@
 //! Identity and key belong to the endpoint, not to a link. A part says what one link needs to reach it, beside those.
 //! An endpoint ignores parts of kinds that it does not know.
 //!
-//! MPI libraries exchange addresses as bytes. MPICH takes at most 64 bytes (`FI_NAME_MAX` of libfabric).
+//! MPI libraries exchange addresses as bytes. MPICH takes at most 64 bytes (`FI_NAME_MAX` of libfabric). Beside shared
+//! memory, 22 bytes are left for the part of another link: an IPv6 address with its port takes 20.
+
+use core::fmt;
 
 /// Length of an address. Unit: bytes.
 pub const ADDRESS_BYTES: usize = 64;
 /// Version of this layout.
-pub const ADDRESS_VERSION: u8 = 2;
+pub const ADDRESS_VERSION: u8 = 3;
 
 const PARTS_OFFSET: usize = 32;
 const PART_HEADER_BYTES: usize = 2;
@@ -28,8 +31,11 @@ const PART_HEADER_BYTES: usize = 2;
 pub enum LinkKind {
     /// One process ([`crate::local`]). The part names the process.
     Local = 1,
-    /// Shared memory of one node ([`crate::shm`]). The part is empty: the identity is the number of the segment.
+    /// Shared memory of one node ([`crate::shm`]). The part says where its mailboxes meet; the identity is the number of
+    /// the segment.
     SharedMemory = 2,
+    /// A link of tests that carries packets only to peers that no other link reaches ([`crate::faulty`]).
+    LastChoice = 255,
 }
 
 /// Names an endpoint, and holds the key that proves that the owner of the address belongs to the job.
@@ -104,12 +110,53 @@ impl Address {
     }
 }
 
+impl fmt::Display for Address {
+    /// Identity and parts. The key is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x} (", self.identity())?;
+        match self.parts() {
+            None => write!(f, "address version {}", self.0[0])?,
+            Some(mut parts) => match parts.next() {
+                None => f.write_str("no links")?,
+                Some(first) => {
+                    write_part(f, first)?;
+                    parts.try_for_each(|part| {
+                        f.write_str(", ")?;
+                        write_part(f, part)
+                    })?;
+                }
+            },
+        }
+        f.write_str(")")
+    }
+}
+
+fn write_part(f: &mut fmt::Formatter<'_>, (kind, contents): (u8, &[u8])) -> fmt::Result {
+    match kind {
+        kind if kind == LinkKind::SharedMemory as u8 => f.write_str("shared memory ")?,
+        kind if kind == LinkKind::Local as u8 => f.write_str("process ")?,
+        kind => write!(f, "link {kind} ")?,
+    }
+    contents.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn address() -> Address {
         Address::new(0xfeed, [9; 16])
+    }
+
+    #[test]
+    fn the_text_of_an_address_has_its_identity_and_parts_but_not_its_key() {
+        assert_eq!(address().to_string(), "000000000000feed (no links)");
+        let with = address().with_part(LinkKind::SharedMemory, &[1, 0xab]).expect("room");
+        let with = with.with_part(LinkKind::LastChoice, &[7]).expect("room");
+        assert_eq!(with.to_string(), "000000000000feed (shared memory 01ab, link 255 07)");
+        let mut older = address();
+        older.0[0] = 2;
+        assert_eq!(older.to_string(), "000000000000feed (address version 2)");
     }
 
     #[test]

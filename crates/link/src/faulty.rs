@@ -50,6 +50,8 @@ pub struct Faulty<L> {
     killed: Vec<(Peer, bool)>,
     /// The properties of this link, if they differ from those of the inner link.
     properties: Option<Properties>,
+    /// What the link says that it is.
+    kind: Option<LinkKind>,
 }
 
 impl<L: Link> Faulty<L> {
@@ -63,6 +65,7 @@ impl<L: Link> Faulty<L> {
             busy: Vec::new(),
             killed: Vec::new(),
             properties: None,
+            kind: None,
         }
     }
 
@@ -74,6 +77,11 @@ impl<L: Link> Faulty<L> {
     /// The same link, but it promises `properties`.
     pub fn with_properties(self, properties: Properties) -> Faulty<L> {
         Faulty { properties: Some(properties), ..self }
+    }
+
+    /// The same link, but [`crate::links`] treats it as a link of this kind.
+    pub fn with_kind(self, kind: LinkKind) -> Faulty<L> {
+        Faulty { kind: Some(kind), ..self }
     }
 
     fn is_killed(&self, peer: Peer) -> bool {
@@ -203,7 +211,7 @@ impl<L: Link> Link for Faulty<L> {
 
 impl<L: Link> Addressing for Faulty<L> {
     fn kind(&self) -> LinkKind {
-        self.link.kind()
+        self.kind.unwrap_or_else(|| self.link.kind())
     }
 
     fn address(&self) -> Address {

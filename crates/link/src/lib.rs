@@ -24,6 +24,7 @@ pub mod shm;
 mod address;
 mod capabilities;
 mod transport;
+mod unreachable;
 
 pub use address::{ADDRESS_BYTES, ADDRESS_VERSION, Address, LinkKind};
 pub use capabilities::{

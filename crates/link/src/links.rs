@@ -15,7 +15,7 @@
 use crate::memory::UserMemory;
 use crate::{
     Address, Addressing, Arrival, Capabilities, CopyStatus, FreeSlots, Inspect, LaneLease, LaneReclamation,
-    Link, LinkKind, Polled, Properties, RemoteCopy, RemoteMemory, WakeUp,
+    Link, LinkKind, Polled, Properties, RemoteCopy, RemoteMemory, WakeUp, unreachable,
 };
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -91,14 +91,18 @@ impl<L: FirstLink> Links<L> {
         }
     }
 
-    /// Chooses the link to `peer` at the first contact. `None`: none reaches it.
+    /// Chooses the link to `peer` at the first contact. `None`: none reaches it, and it is reported as lost.
     fn choose(&mut self, peer: Peer, address: &Address) -> Option<&mut dyn Link> {
         if !self.routes.contains_key(&peer) {
             let first = self.first.reaches(address).then(|| (self.first.kind(), None));
             let others = self.others.iter().enumerate();
             let others = others.filter(|(_, link)| link.reaches(address));
             let reaching = others.map(|(index, link)| (link.kind(), Some(index)));
-            let (_, route) = first.into_iter().chain(reaching).min_by_key(|(kind, _)| *kind)?;
+            let Some((_, route)) = first.into_iter().chain(reaching).min_by_key(|(kind, _)| *kind) else {
+                unreachable::report(&self.first.address(), address);
+                self.note_unreachable(peer);
+                return None;
+            };
             self.routes.insert(peer, route);
         }
         Some(self.link_of(peer))
@@ -185,13 +189,7 @@ impl<L: FirstLink> Link for Links<L> {
     }
 
     fn connect(&mut self, peer: Peer, address: &Address) -> Option<LaneLease> {
-        match self.choose(peer, address) {
-            Some(link) => link.connect(peer, address),
-            None => {
-                self.note_unreachable(peer);
-                None
-            }
-        }
+        self.choose(peer, address)?.connect(peer, address)
     }
 
     fn disconnect(&mut self, to: Peer) {
@@ -268,9 +266,8 @@ impl<L: FirstLink> Link for Links<L> {
     }
 
     fn check_peer(&mut self, peer: Peer, address: &Address) {
-        match self.choose(peer, address) {
-            Some(link) => link.check_peer(peer, address),
-            None => self.note_unreachable(peer),
+        if let Some(link) = self.choose(peer, address) {
+            link.check_peer(peer, address);
         }
     }
 

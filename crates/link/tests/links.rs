@@ -150,3 +150,50 @@ fn a_detached_sender_of_the_local_link_attaches_again() {
         .collect();
     assert_eq!(epochs, [0, 1, 2]);
 }
+
+/// Shared memory, and a link that reaches also the endpoints of another "host", whose mailboxes have another directory.
+fn with_distant_link(dir: &std::path::Path) -> Links<ShmLink> {
+    let shm = open(dir);
+    let distant = LocalLink::open(&shm.address(), shm.quota());
+    let distant = Faulty::new(distant, Box::new(|_, _| None)).with_kind(LinkKind::LastChoice);
+    Links::new(shm, vec![Box::new(distant)])
+}
+
+#[test]
+fn an_endpoint_of_another_host_is_reached_over_another_link_than_shared_memory() {
+    let (here, there) = (directory(), directory());
+    let (mut a, mut near) = (with_distant_link(here.path()), with_distant_link(here.path()));
+    let mut far = with_distant_link(there.path());
+    let (a_address, near_address, far_address) = (a.address(), near.address(), far.address());
+    a.connect(Peer(0), &near_address).expect("a lane");
+    assert_eq!(a.other_link_of(Peer(0)), None, "shared memory");
+    a.connect(Peer(1), &far_address).expect("a lane");
+    assert_eq!(a.other_link_of(Peer(1)), Some(0), "the link between hosts");
+    a.transmit(Peer(1), &eager(0, 3), None).expect("not busy");
+    for (link, expected) in [(&mut near, None), (&mut far, Some(0))] {
+        let Some(Arrival::Attached { lane, address, .. }) = link.poll() else { panic!("no attachment") };
+        assert_eq!(address, a_address);
+        link.accept(lane, Peer(5));
+        link.connect(Peer(5), &a_address).expect("a lane");
+        assert_eq!(link.other_link_of(Peer(5)), expected, "the same link in the other direction");
+    }
+    let Some(Arrival::Packet { from: Peer(5), packet }) = far.poll() else { panic!("no packet") };
+    assert_eq!(tag(&packet), 3);
+    far.retire();
+    a.check_peer(Peer(1), &far_address);
+    drop(far);
+    a.check_peer(Peer(1), &far_address);
+    let lost = std::iter::from_fn(|| a.poll()).find(|arrival| matches!(arrival, Arrival::Lost { .. }));
+    assert!(matches!(lost, Some(Arrival::Lost { peer: Peer(1), fault: PeerFault::Closed })), "{lost:?}");
+}
+
+#[test]
+fn an_endpoint_with_another_directory_is_unreachable_over_shared_memory() {
+    let (here, there) = (directory(), directory());
+    let (mut a, b) = (open(here.path()), open(there.path()));
+    assert!(!a.reaches(&b.address()) && a.reaches(&open(here.path()).address()));
+    assert!(Link::connect(&mut a, Peer(0), &b.address()).is_none());
+    assert!(matches!(a.poll(), Some(Arrival::Lost { peer: Peer(0), fault: PeerFault::Unreachable })));
+    a.check_peer(Peer(1), &b.address());
+    assert!(matches!(a.poll(), Some(Arrival::Lost { peer: Peer(1), fault: PeerFault::Unreachable })));
+}

@@ -11,7 +11,7 @@ use super::ring::GEOMETRY;
 use super::segment::{self, PeerSegment, Unavailable};
 use super::segment_file::{is_no_space, is_not_now};
 use super::{PeerEntry, ShmLink, diagnostics};
-use crate::{Address, LaneLease};
+use crate::{Address, LaneLease, unreachable};
 use std::time::Duration;
 use weir_proto::{Peer, PeerFault};
 
@@ -44,7 +44,10 @@ impl ShmLink {
 
     /// `None`: the peer runs, but this process cannot open its segment for the moment, or waits in its queue.
     fn try_attach(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
-        let target = SegmentAddress::parse(address).ok_or(PeerFault::Unreachable)?;
+        let Some(target) = self.target(address) else {
+            unreachable::report(&self.address, address);
+            return Err(PeerFault::Unreachable);
+        };
         let segment = match PeerSegment::open(&self.locks, &target) {
             Ok(segment) => segment,
             Err(Unavailable::Missing | Unavailable::Foreign) => return Err(PeerFault::Unreachable),

@@ -97,7 +97,7 @@ impl ShmLink {
         let address = memory.owner(claimant);
         // Packets that were sent before the owner abandoned the lane are valid.
         let is_ready = matches!(memory.state(), lane_state::READY | lane_state::ABANDONED)
-            && SegmentAddress::parse(&address).is_some();
+            && self.target(&address).is_some();
         is_ready.then_some((address, memory))
     }
 

@@ -16,6 +16,7 @@
 //! that it reads here ([`Facts::parse`]). So a peer that writes wrong values harms only its own connections.
 
 use super::doorbell::MAX_LANES;
+use super::meeting_place::MeetingPlace;
 use crate::{Address, LinkKind, Quota};
 use core::fmt::{self, Write};
 use weir_proto::wire::{self, SLOT_BYTES};
@@ -353,26 +354,28 @@ impl Facts {
     }
 }
 
-/// The fields of an address that this link needs. The part of this link is empty.
+/// The fields of an address that this link needs. The part of this link is the meeting place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentAddress {
     /// The segment's number: the identity of its endpoint.
     pub id: u64,
     /// Its key.
     pub key: [u8; 16],
+    /// Where it meets others.
+    pub place: MeetingPlace,
 }
 
 impl SegmentAddress {
     /// The address of an endpoint that has only this link.
     pub fn address(&self) -> Address {
         let address = Address::new(self.id, self.key);
-        address.with_part(LinkKind::SharedMemory, &[]).expect("the first part has room")
+        address.with_part(LinkKind::SharedMemory, &self.place.0).expect("the first part has room")
     }
 
     /// Parses an address. `None`: its endpoint has no link of this kind, or it is of another version.
     pub fn parse(address: &Address) -> Option<SegmentAddress> {
-        let found = SegmentAddress { id: address.identity_word(), key: address.key() };
-        address.part(LinkKind::SharedMemory).filter(|part| part.is_empty()).map(|_| found)
+        let place = MeetingPlace(address.part(LinkKind::SharedMemory)?.try_into().ok()?);
+        Some(SegmentAddress { id: address.identity_word(), key: address.key(), place })
     }
 }
 
@@ -448,9 +451,11 @@ mod tests {
 
     #[test]
     fn addresses_are_unchanged_after_encoding_and_parsing() {
-        let address = SegmentAddress { id: 0xfeed, key: [9; 16] };
+        let address = SegmentAddress { id: 0xfeed, key: [9; 16], place: MeetingPlace([7; 8]) };
         assert_eq!(SegmentAddress::parse(&address.address()), Some(address));
         let without_this_link = Address::new(address.id, address.key);
         assert_eq!(SegmentAddress::parse(&without_this_link), None);
+        let without_place = without_this_link.with_part(LinkKind::SharedMemory, &[7; 7]).expect("room");
+        assert_eq!(SegmentAddress::parse(&without_place), None);
     }
 }

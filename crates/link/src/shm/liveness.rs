@@ -9,7 +9,7 @@
 //! ```
 
 use super::ShmLink;
-use super::layout::{SegmentAddress, lane_state};
+use super::layout::lane_state;
 use super::segment::{self, PeerSegment};
 use crate::{Address, Arrival};
 use weir_proto::{Peer, PeerFault};
@@ -99,7 +99,7 @@ impl ShmLink {
 
     /// Whether the endpoint at `address`, called `peer` if it has a number, runs. Costs one or two system calls.
     pub(super) fn liveness_of(&mut self, peer: Option<Peer>, address: &Address) -> Liveness {
-        let Some(target) = SegmentAddress::parse(address) else { return Liveness::Unknown };
+        let Some(target) = self.target(address) else { return Liveness::Unknown };
         let entry = peer.and_then(|peer| self.peers.get(&peer));
         let header = entry.and_then(|entry| entry.segment.as_ref()).map(PeerSegment::header);
         // A peer that has attached has made the same check of its version and scheme.

@@ -21,7 +21,7 @@
 //! | `attach`, `lane_queue`, `lanes`, `lane_reclamation` | who holds a lane |
 //! | `segment`, `segment_file`, `layout`, `mapping`, `options`, `open_files`, `per_process`, `lock_file` | the memory |
 //! | `node_segment` | where the endpoints of a job on this node meet |
-//! | `liveness`, `diagnostics` | lost peers, messages to the user |
+//! | `meeting_place`, `liveness`, `diagnostics` | peers out of reach, lost peers, messages to the user |
 //! | `remote_memory`, `cross_memory`, `pending_copy`, `cooperative_copy` | copies from and to peers |
 
 mod attach;
@@ -43,6 +43,7 @@ mod layout;
 mod liveness;
 mod lock_file;
 mod mapping;
+mod meeting_place;
 pub mod node_segment;
 mod open_files;
 mod options;
@@ -161,7 +162,8 @@ impl ShmLink {
         }
         let own = options::create_segment(options, shape, full_fences)?;
         let (facts, locks) = (*own.facts(), own.locks().clone());
-        let own_address = SegmentAddress { id: facts.id, key: facts.key };
+        let place = meeting_place::of(locks.dir(), locks.uid()).inspect_err(|_| own.abandon())?;
+        let own_address = SegmentAddress { id: facts.id, key: facts.key, place };
         Ok(ShmLink {
             outboxes: Vec::new(),
             inbox: Inbox::new(PollLimits { full_fences, ..PollLimits::default() }),
@@ -210,6 +212,11 @@ impl ShmLink {
     /// Number of polled lanes, for statistics.
     pub fn polled_lanes(&self) -> usize {
         self.inbox.active_lanes()
+    }
+
+    /// What `address` says about shared memory, if its endpoint meets this one there.
+    fn target(&self, address: &Address) -> Option<SegmentAddress> {
+        SegmentAddress::parse(address).filter(|target| target.place == self.own_address.place)
     }
 
     fn peer_entry(&mut self, peer: Peer) -> &mut PeerEntry {

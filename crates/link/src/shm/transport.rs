@@ -4,7 +4,7 @@
 use super::attach::{ATTACH_POLL_INTERVAL, PendingAttach};
 use super::lane_reclamation::OpenLane;
 use super::lanes::{Claimant, Lane};
-use super::layout::{SegmentAddress, lane_state};
+use super::layout::lane_state;
 use super::liveness::Notice;
 use super::ring::{self, Found, GEOMETRY};
 use super::segment::OwnSegment;
@@ -220,7 +220,7 @@ impl Addressing for ShmLink {
     }
 
     fn reaches(&self, address: &Address) -> bool {
-        SegmentAddress::parse(address).is_some()
+        self.target(address).is_some()
     }
 }
 
