@@ -1,5 +1,5 @@
-//! `weir bench` and its parts: benchmarks that compare weir with other transports and MPIs on this host, its
-//! flow-control schemes with each other, and its engine, memory and simulator with their targets.
+//! `weir bench` and its parts. Benchmarks compare weir with other transports and MPIs on this host, and its
+//! flow-control schemes with each other. Others compare its engine, memory and simulator with their targets.
 //!
 //! Transports run under the same MPICH with the same program, so that only the transport differs. Measurements are
 //! interleaved. Where a limit is judged, they are paired.

@@ -1,4 +1,5 @@
-//! Closing: before its mailbox ends, an endpoint waits for a bounded time until peers have what it owes them.
+//! Closing: before its mailbox ends, an endpoint waits for a bounded time until peers have taken the messages of
+//! its completed operations.
 //!
 //! It goes in steps, so that a caller can close several endpoints of a process together. Each step polls, so an
 //! endpoint that closes still takes the messages of others. This file does not know matching, credits or libfabric.
@@ -149,7 +150,7 @@ impl<L: Link> Engine<L> {
     }
 
     /// The next step of closing. Never sleeps. Repeat it until it is done, and further while other endpoints of the
-    /// process close: they may owe something to this one.
+    /// process close: they may have something to deliver to this one.
     ///
     /// `idle_peers`: peers whose program cannot act while the caller closes. For messages that only they could take the
     /// endpoint waits no longer than progress needs.

@@ -202,7 +202,7 @@ pub trait Link: Addressing + Capabilities + Inspect + Send {
     /// Closes the mailbox and removes its name. Peers then find that this endpoint is closed.
     fn close(&mut self);
 
-    /// As [`Link::close`], but peers find that this endpoint has died. For an endpoint that owes messages to a peer: that
-    /// peer must not wait for them.
+    /// As [`Link::close`], but peers find that this endpoint has died. For an endpoint with undelivered messages for
+    /// a peer: that peer must not wait for them.
     fn abandon(&mut self);
 }

@@ -11,8 +11,8 @@ use common::{detach, directory, open, options, send};
 const SENDERS: usize = 8;
 const READER: Peer = Peer(0);
 
-/// A sender as the engine drives it: it asks for a lane while it has messages, sends them all, and detaches behind them
-/// if others wait for the lane, or when it is asked to.
+/// A sender as the engine drives it: it asks for a lane while it has messages, and sends them all. It detaches behind
+/// them if others wait for the lane, or when it is asked to.
 struct Sender {
     link: ShmLink,
     backlog: u64,

@@ -180,7 +180,7 @@ impl Bench {
                 _ => {}
             }
         }
-        // The offloaded machines hear of each loss.
+        // The offloaded machines learn of each loss.
         let is_loss = |action: &&Action| matches!(action, Action::PeerLost { .. });
         actions.iter().filter(|action| !is_loss(action)).map(short).collect()
     }

@@ -48,7 +48,7 @@ impl MachineDriver for Driver<'_> {
 }
 
 impl World {
-    /// Passes an event to the machines beside the endpoint of `rank`. What they send waits in the rank's events.
+    /// Passes an event to the offloaded machines of `rank`. Packets that they send wait in the rank's events.
     pub(super) fn offload(&mut self, rank: u32, event: MachineEvent<OffloadCommand, Offloaded>) {
         let rank = &mut self.ranks[rank as usize];
         let mut offload: Offload = std::mem::take(&mut rank.offload);
