@@ -1,6 +1,7 @@
-//! What the user reads when no link of an endpoint reaches a peer.
+//! Prints one line on standard error when no link of an endpoint reaches a peer.
 //!
-//! The caller gets [`weir_proto::PeerFault::Unreachable`], which is a number. This line says which links both have.
+//! The caller gets [`weir_proto::PeerFault::Unreachable`], which is a number. The line names the links of both, and
+//! says what to change.
 
 use crate::{ADDRESS_VERSION, Address};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! The layout of a segment, and the part of an address that names it. Only arithmetic and checks; no memory is
+//! The layout of a segment, and the fields of an address that lead to it. Only arithmetic and checks; no memory is
 //! touched here.
 //!
 //! ```text

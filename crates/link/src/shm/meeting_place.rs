@@ -1,4 +1,5 @@
-//! The meeting place of mailboxes: which directory of which running system, as a short number for addresses.
+//! The meeting place of mailboxes: the directory and the running system in which peers find them, as a short number
+//! for addresses.
 //!
 //! Two endpoints find each other's mailboxes only if they see the same directory and have the same user, because the
 //! user is part of each file's name. So the number is a hash of what identifies both:
