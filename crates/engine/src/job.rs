@@ -11,7 +11,7 @@
 
 use crate::launcher::{self, Lookup};
 use weir_link::shm::ShmLink;
-use weir_link::shm::node_segment::{JobKey, NodeSegment, NodeSegmentError};
+use weir_link::shm::node_segment::{JobKey, NodeHandle, NodeSegment, NodeSegmentError};
 
 /// Numbers of ranks. 0: not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +106,11 @@ impl NodeView {
             None => None,
         };
         (view, error)
+    }
+
+    /// The node segment, for links.
+    pub fn handle(&self) -> Option<NodeHandle> {
+        self.segment.as_ref().map(NodeSegment::handle)
     }
 
     /// Notes the core, and counts the ranks if some have come or gone. Returns whether there are more than before.

@@ -4,6 +4,7 @@ use std::time::Instant as Clock;
 
 use weir_link::Link;
 use weir_link::shm::ShmLink;
+use weir_link::shm::node_segment::NodeHandle;
 use weir_proto::{Body, Config, DataRegion, Endpoint, MAX_UNEXPECTED, Packet};
 
 use crate::back_pressure::BackPressure;
@@ -56,7 +57,7 @@ impl Engine<ShmLink> {
         job: impl Into<Job>,
         several_threads: bool,
     ) -> Result<Engine, OpenError> {
-        Engine::open_over(settings, job, several_threads, |link| link)
+        Engine::open_over(settings, job, several_threads, |link, _| link)
     }
 }
 
@@ -78,7 +79,8 @@ fn cannot_write(directory: &std::path::Path) -> impl Fn(std::io::Error) -> OpenE
 }
 
 impl<L: Link> Engine<L> {
-    /// [`Engine::open`] over the link that `make` makes of the mailbox in shared memory.
+    /// [`Engine::open`] over the link that `make` makes of the mailbox in shared memory and of the node segment, if the
+    /// endpoint has one.
     ///
     /// # Errors
     /// As for [`Engine::open`].
@@ -86,7 +88,7 @@ impl<L: Link> Engine<L> {
         settings: &Settings,
         job: impl Into<Job>,
         several_threads: bool,
-        make: impl FnOnce(ShmLink) -> L,
+        make: impl FnOnce(ShmLink, Option<NodeHandle>) -> L,
     ) -> Result<Engine<L>, OpenError> {
         let job = job.into();
         let (near_ranks, job_ranks) = (job.ranks().near(), job.ranks().job);
@@ -112,7 +114,7 @@ impl<L: Link> Engine<L> {
         };
         let mailbox = ShmLink::open(&options)?;
         let (node, node_segment_error) = NodeView::join(&mailbox, &job);
-        let link = make(mailbox);
+        let link = make(mailbox, node.handle());
         check_promises(&link)?;
         let mut engine =
             Engine::with_link_among(link, settings, &plan.region, job.ranks(), cores, several_threads);

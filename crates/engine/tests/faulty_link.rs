@@ -19,7 +19,7 @@ use weir_proto::{Outcome, Pattern, Peer, PeerFault, Scheme, SendLevel, Space};
 
 fn open(directory: &tempfile::TempDir, scheme: Scheme, script: Script) -> Engine<Faulty<ShmLink>> {
     let settings = settings(directory, scheme, 1 << 18);
-    let make = |link| Faulty::new(link, script).with_delays(delay_often(7));
+    let make = |link, _| Faulty::new(link, script).with_delays(delay_often(7));
     Engine::open_over(&settings, 2, false, make).expect("an endpoint")
 }
 
@@ -54,7 +54,7 @@ fn a_link_without_order_or_reliability_is_rejected() {
     let directory = directory();
     let settings = settings(&directory, Scheme::Static { piggyback: true }, 1 << 18);
     for (ordered, reliable, missing) in [(false, true, "ordered"), (true, false, "reliable")] {
-        let make = |link: ShmLink| {
+        let make = |link: ShmLink, _| {
             let properties = Properties { ordered, reliable, ..link.properties() };
             Faulty::new(link, Box::new(|_, _| None)).with_properties(properties)
         };

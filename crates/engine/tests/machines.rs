@@ -115,7 +115,7 @@ fn atomics_and_messages_share_a_link_that_refuses_packets() {
     let refused = Arc::new(AtomicU64::new(0));
     let settings = settings(&directory, DYNAMIC, BUDGET_BYTES);
     let mut engines = [1, 2].map(|seed| {
-        let make = |link| Faulty::new(link, refuse_often(seed, Arc::clone(&refused)));
+        let make = |link, _| Faulty::new(link, refuse_often(seed, Arc::clone(&refused)));
         Engine::open_over(&settings, 2, false, make).expect("an endpoint")
     });
     let target = engines[0].peer(&engines[1].address());

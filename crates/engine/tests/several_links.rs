@@ -27,7 +27,7 @@ const BUDGET_BYTES: u64 = 1 << 26;
 type TwoLinks = Engine<Links<ShmLink>>;
 
 fn open(directory: &tempfile::TempDir, scheme: Scheme, script: Script, delays: Delays) -> TwoLinks {
-    let make = |shm: ShmLink| {
+    let make = |shm: ShmLink, _| {
         let local = LocalLink::open(&shm.address(), shm.quota());
         Links::new(shm, vec![Box::new(Faulty::new(local, script).with_delays(delays))])
     };

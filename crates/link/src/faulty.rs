@@ -6,7 +6,8 @@
 //! poll_into                what the inner link has; after two polls Ready { peer: 0 }
 //! poll_into                a packet; the delays say 3: the next three polls find nothing in the inner link
 //! ```
-//! Everything is counted in polls, not in time. So a test repeats exactly.
+//! A script counts in polls, not in time. So a test repeats exactly. A [`Gate`] decides by something outside of the link,
+//! such as tokens in the node segment. It says itself when a peer is ready again, so the endpoint may sleep meanwhile.
 //!
 //! Nothing is lost except packets to a peer that the script kills. So a reliable link stays reliable.
 
@@ -37,11 +38,23 @@ pub type Script = Box<dyn FnMut(Peer, &Packet) -> Option<Fault> + Send>;
 /// Decides after each packet that arrives for how many polls nothing arrives then.
 pub type Delays = Box<dyn FnMut(Peer, &Packet) -> u32 + Send>;
 
+/// Decides whether packets may leave, before the script does.
+pub trait Gate: Send {
+    /// Whether `packet` may leave for `to` now.
+    fn admits(&mut self, to: Peer, packet: &Packet) -> bool;
+
+    /// Whether the gate may admit the packets of a refused peer now.
+    fn is_open(&self, to: Peer) -> bool;
+}
+
 /// See the head of this file.
 pub struct Faulty<L> {
     link: L,
     script: Script,
     delays: Option<Delays>,
+    gate: Option<Box<dyn Gate>>,
+    /// Peers that the gate has refused.
+    refused: Vec<Peer>,
     /// Polls in which nothing arrives.
     silent_polls: u32,
     /// Peers for which the link is busy, and for how many polls.
@@ -61,6 +74,8 @@ impl<L: Link> Faulty<L> {
             link,
             script,
             delays: None,
+            gate: None,
+            refused: Vec::new(),
             silent_polls: 0,
             busy: Vec::new(),
             killed: Vec::new(),
@@ -72,6 +87,11 @@ impl<L: Link> Faulty<L> {
     /// The same link, but arrivals are late. Their order stays.
     pub fn with_delays(self, delays: Delays) -> Faulty<L> {
         Faulty { delays: Some(delays), ..self }
+    }
+
+    /// The same link, but packets leave only through `gate`.
+    pub fn with_gate(self, gate: Box<dyn Gate>) -> Faulty<L> {
+        Faulty { gate: Some(gate), ..self }
     }
 
     /// The same link, but it promises `properties`.
@@ -97,8 +117,17 @@ impl<L: Link> Faulty<L> {
         !self.busy.is_empty() || self.silent_polls > 0 || self.has_loss_to_report()
     }
 
+    /// The first peer that the gate has refused and may admit now.
+    fn next_admissible(&self) -> Option<usize> {
+        let gate = self.gate.as_ref()?;
+        self.refused.iter().position(|&peer| gate.is_open(peer))
+    }
+
     /// A peer for which the link is not busy any more after this poll.
     fn next_ready(&mut self) -> Option<Peer> {
+        if let Some(index) = self.next_admissible() {
+            return Some(self.refused.remove(index));
+        }
         self.busy.iter_mut().for_each(|(_, polls)| *polls = polls.saturating_sub(1));
         let index = self.busy.iter().position(|(_, polls)| *polls == 0)?;
         Some(self.busy.remove(index).0)
@@ -133,7 +162,11 @@ impl<L: Link> Link for Faulty<L> {
         if self.is_killed(to) {
             return Ok(());
         }
-        if self.busy.iter().any(|(busy, _)| *busy == to) {
+        if self.refused.contains(&to) || self.busy.iter().any(|(busy, _)| *busy == to) {
+            return Err(LinkBusy);
+        }
+        if self.gate.as_mut().is_some_and(|gate| !gate.admits(to, packet)) {
+            self.refused.push(to);
             return Err(LinkBusy);
         }
         match (self.script)(to, packet) {
@@ -168,7 +201,7 @@ impl<L: Link> Link for Faulty<L> {
     }
 
     fn may_have_arrivals(&self) -> bool {
-        self.waits_for_polls() || self.link.may_have_arrivals()
+        self.waits_for_polls() || self.next_admissible().is_some() || self.link.may_have_arrivals()
     }
 
     fn accept(&mut self, lane: u32, peer: Peer) {
@@ -193,6 +226,7 @@ impl<L: Link> Link for Faulty<L> {
 
     fn forget(&mut self, peer: Peer) {
         self.busy.retain(|(busy, _)| *busy != peer);
+        self.refused.retain(|refused| *refused != peer);
         self.link.forget(peer);
     }
 

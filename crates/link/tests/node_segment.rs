@@ -6,6 +6,8 @@ mod common;
 use common::*;
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+use weir_link::Capabilities;
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::{Area, Census, JobKey, NodeSegment, NodeSegmentError, remove_stale};
 
@@ -112,6 +114,39 @@ fn the_words_of_an_area_are_shared_between_processes() {
     });
     assert_eq!(reap(child), 0);
     assert!(Area::ALL.iter().all(|&area| node.area(area).expect("memory")[0].load(SeqCst) == 10));
+}
+
+#[test]
+fn an_endpoint_rings_the_bell_of_a_sleeping_one_in_another_process() {
+    let dir = directory();
+    let link = open(dir.path());
+    let node = join(&link).handle();
+    let words = shared_words();
+    let child = fork(|| {
+        let mut link = open(dir.path());
+        words[0].store(join(&link).handle().endpoint(), SeqCst);
+        let began = Instant::now();
+        link.wake_up().expect("a doorbell").sleep(60_000_000_000);
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    });
+    until("the other process", || words[0].load(SeqCst) != 0);
+    let sleeper = words[0].load(SeqCst);
+    std::thread::sleep(Duration::from_millis(50));
+    node.bell_of(sleeper).expect("it runs").ring();
+    assert_eq!(reap(child), 0);
+    assert!(node.bell_of(sleeper).is_none(), "it has ended");
+}
+
+#[test]
+fn the_words_of_an_area_stay_after_the_endpoint_has_left() {
+    let dir = directory();
+    let link = open(dir.path());
+    let node = join(&link);
+    let area = node.handle().area(Area::TokenPools).expect("memory");
+    area[0].store(5, SeqCst);
+    assert_eq!(node.area(Area::TokenPools).expect("memory")[0].load(SeqCst), 5);
+    drop(node);
+    assert_eq!((area[0].load(SeqCst), node_names(dir.path()).len()), (5, 0));
 }
 
 #[test]

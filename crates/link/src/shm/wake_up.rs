@@ -19,7 +19,7 @@ impl WakeUp for ShmLink {
 }
 
 /// The doorbell of a mailbox, for other links and threads.
-struct DoorbellOfMailbox(MappedHeader);
+pub(super) struct DoorbellOfMailbox(pub(super) MappedHeader);
 
 impl Bell for DoorbellOfMailbox {
     fn ring(&self) {

@@ -27,11 +27,13 @@
 
 mod directory;
 mod file;
+mod handle;
 #[cfg(test)]
 mod tests;
 
 pub use directory::Member;
 pub use file::{Area, NODE_SEGMENT_VERSION, NodeLayoutError, remove_stale};
+pub use handle::{NodeHandle, SharedArea};
 
 use super::ShmLink;
 use super::mapping::{Mapping, Shared};
@@ -43,7 +45,7 @@ use super::segment_file::{SystemError, allocate, attempt, file_system_space, ope
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use directory::Entry;
 use file::{
-    COUNTS_OFFSET, DIRECTORY_OFFSET, ENTRIES_PER_PART, FIRST_BYTES, NodeFacts, create, is_unused,
+    COUNTS_OFFSET, DIRECTORY_OFFSET, ENTRIES_PER_PART, Extent, FIRST_BYTES, NodeFacts, create, is_unused,
     node_file_name, reserve_entries,
 };
 use std::collections::BTreeSet;
@@ -223,6 +225,35 @@ impl Membership {
         }
     }
 
+    /// The endpoints that show themselves, with the numbers of their entries. Some may have died.
+    fn shown(&self) -> impl Iterator<Item = (usize, Member)> {
+        let entries = self.entries().iter().enumerate();
+        entries.filter_map(|(index, entry)| Some((index, entry.read()?)))
+    }
+
+    /// Those of them that run.
+    fn members(&self) -> Vec<(usize, Member)> {
+        let is_running = |member: &Member| segment::is_open_and_alive(&self.locks, member.endpoint);
+        self.shown().filter(|(_, member)| is_running(member)).collect()
+    }
+
+    /// Reserves the memory of an area.
+    fn reserve(&self, area: Area) -> Result<Extent, SystemError> {
+        let what = || format!("reserve memory in the node segment {}", self.path.display());
+        let extent = self.facts.areas[area as usize];
+        let file = attempt(what, open_existing(&self.path, self.locks.uid(), true))?;
+        if attempt(what, file.metadata())?.ino() != self.inode {
+            return attempt(what, Err(io::Error::from(io::ErrorKind::NotFound)));
+        }
+        attempt(what, allocate(file.as_fd(), extent.offset, extent.bytes))?;
+        Ok(extent)
+    }
+
+    /// The words of a reserved part.
+    fn words(&self, extent: Extent) -> &[AtomicU64] {
+        self.mapping.shared(extent.offset as usize, extent.bytes as usize / size_of::<AtomicU64>())
+    }
+
     fn note_change(&self) {
         self.counts().changes.0.fetch_add(1, Ordering::Release);
     }
@@ -366,17 +397,9 @@ impl NodeSegment {
         self.membership.index
     }
 
-    /// The endpoints that show themselves, with the numbers of their entries. Some may have died.
-    fn shown(&self) -> impl Iterator<Item = (usize, Member)> {
-        let entries = self.membership.entries().iter().enumerate();
-        entries.filter_map(|(index, entry)| Some((index, entry.read()?)))
-    }
-
     /// The endpoints that run, with the numbers of their entries. Asks the kernel once for each.
     pub fn members(&self) -> Vec<(usize, Member)> {
-        let is_running =
-            |member: &Member| segment::is_open_and_alive(&self.membership.locks, member.endpoint);
-        self.shown().filter(|(_, member)| is_running(member)).collect()
+        self.membership.members()
     }
 
     /// Counts the endpoints that run.
@@ -398,7 +421,7 @@ impl NodeSegment {
         }
         self.seen_changes = changes;
         // Most often the launcher has said how many there are, and nobody need ask the kernel.
-        let shown = different(self.shown().map(|(_, member)| member.process));
+        let shown = different(self.membership.shown().map(|(_, member)| member.process));
         (shown > known).then(|| self.census())
     }
 
@@ -412,15 +435,12 @@ impl NodeSegment {
     /// # Errors
     /// No space left, or the name is gone.
     pub fn area(&self, area: Area) -> Result<&[AtomicU64], SystemError> {
-        let Membership { mapping, facts, path, inode, locks, .. } = &*self.membership;
-        let what = || format!("reserve memory in the node segment {}", path.display());
-        let extent = facts.areas[area as usize];
-        let file = attempt(what, open_existing(path, locks.uid(), true))?;
-        if attempt(what, file.metadata())?.ino() != *inode {
-            return attempt(what, Err(io::Error::from(io::ErrorKind::NotFound)));
-        }
-        attempt(what, allocate(file.as_fd(), extent.offset, extent.bytes))?;
-        Ok(mapping.shared(extent.offset as usize, extent.bytes as usize / size_of::<AtomicU64>()))
+        self.membership.reserve(area).map(|extent| self.membership.words(extent))
+    }
+
+    /// The use of this segment by a link of the endpoint.
+    pub fn handle(&self) -> NodeHandle {
+        NodeHandle(Arc::clone(&self.membership))
     }
 
     /// Leaves, up to a step (tests).

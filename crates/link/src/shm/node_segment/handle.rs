@@ -1,0 +1,72 @@
+//! The node segment as a link uses it: areas, the endpoints that run, and their bells.
+//!
+//! A link that shares something with the other endpoints of the node gets a handle when it is made, and keeps it. The
+//! handle does not join and does not leave. Worked exchange, for a pool with one token:
+//! ```text
+//! A: transmit        takes the token: writes its endpoint number into the ticket word of the area
+//! B: transmit        none is left: writes its number as that of a waiter, looks again, refuses the packet
+//! A: poll_into       the receiver has acknowledged: clears the ticket, rings the bell of B
+//! B: poll_into       looks at the area: Ready
+//! A dies:            B is refused, asks `members`, does not find the number of the ticket there, and clears the ticket
+//! ```
+//! A ticket names an endpoint by its number, not by its entry: the next endpoint can get the entry of a dead one.
+
+use super::{Area, Extent, Member, Membership};
+use crate::Bell;
+use crate::shm::segment;
+use crate::shm::segment_file::SystemError;
+use crate::shm::sync::AtomicU64;
+use crate::shm::wake_up::DoorbellOfMailbox;
+use core::ops::Deref;
+use std::sync::Arc;
+
+/// The use of a node segment by a link of an endpoint that has joined it.
+#[derive(Clone, Debug)]
+pub struct NodeHandle(pub(super) Arc<Membership>);
+
+impl NodeHandle {
+    /// See [`super::NodeSegment::id`].
+    pub fn id(&self) -> u64 {
+        self.0.facts.id
+    }
+
+    /// The number of this endpoint in the directory: [`Member::endpoint`]. Never 0, and no later endpoint has it.
+    pub fn endpoint(&self) -> u64 {
+        self.0.endpoint
+    }
+
+    /// The endpoints that run, with the numbers of their entries. Asks the kernel once for each.
+    pub fn members(&self) -> Vec<(usize, Member)> {
+        self.0.members()
+    }
+
+    /// An area, whose words are 0 at first. Reserves its memory, so use the result again.
+    ///
+    /// # Errors
+    /// No space left, or the name is gone.
+    pub fn area(&self, area: Area) -> Result<SharedArea, SystemError> {
+        let extent = self.0.reserve(area)?;
+        Ok(SharedArea { membership: Arc::clone(&self.0), extent })
+    }
+
+    /// The bell of another endpoint of the node. It costs some system calls, so keep it. `None`: the endpoint has ended.
+    pub fn bell_of(&self, endpoint: u64) -> Option<Arc<dyn Bell>> {
+        let header = segment::open_header(&self.0.locks, endpoint)?;
+        Some(Arc::new(DoorbellOfMailbox(header)))
+    }
+}
+
+/// The words of an area. They stay mapped after the endpoint has left.
+#[derive(Clone, Debug)]
+pub struct SharedArea {
+    membership: Arc<Membership>,
+    extent: Extent,
+}
+
+impl Deref for SharedArea {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        self.membership.words(self.extent)
+    }
+}
