@@ -53,17 +53,11 @@ impl LockFile {
     /// # Errors
     /// The file cannot be opened or locked.
     pub fn open(dir: &Path, id: u64) -> io::Result<LockFile> {
-        let (uid, path) = (uid(), path(dir, uid()));
-        for _ in 0..ATTEMPTS {
-            let (file, inode) = open_file(&path, true)?;
-            pass_gate(&file);
-            if still_named(&path, inode) {
-                set_lock(&file, libc::F_WRLCK, byte(id), 1)?;
-                set_lock(&file, libc::F_UNLCK, GATE, 1)?;
-                return Ok(LockFile { file, inode, uid, dir: dir.to_owned() });
-            }
-        }
-        Err(io::Error::other("others remove it again and again"))
+        let uid = uid();
+        let (file, inode) = open_behind_gate(&path(dir, uid), || ())?;
+        set_lock(&file, libc::F_WRLCK, byte(id), 1)?;
+        set_lock(&file, libc::F_UNLCK, GATE, 1)?;
+        Ok(LockFile { file, inode, uid, dir: dir.to_owned() })
     }
 
     /// The directory.
@@ -158,9 +152,30 @@ pub fn look_at(dir: &Path) -> Option<LockFile> {
 
 /// As [`LockFile::report_once`], in a process that has not joined the file. Without such a file every rank reports.
 pub fn report_once(dir: &Path, report: impl FnOnce()) {
-    let Ok((file, _)) = open_file(&path(dir, uid()), true) else { return report() };
-    pass_gate(&file);
-    mark_report(&file, report);
+    report_once_and(dir, report, || ());
+}
+
+/// [`report_once`], which calls `opened` between opening the file and locking its gate.
+fn report_once_and(dir: &Path, report: impl FnOnce(), opened: impl FnMut()) {
+    match open_behind_gate(&path(dir, uid()), opened) {
+        Ok((file, _)) => mark_report(&file, report),
+        Err(_) => report(),
+    }
+}
+
+/// The file that `path` names, with its gate locked. The last user of a file may remove its name before the gate is
+/// locked. Then the name means another file, or none, and this function opens that one. It calls `opened` after each
+/// opening.
+fn open_behind_gate(path: &Path, mut opened: impl FnMut()) -> io::Result<(File, u64)> {
+    for _ in 0..ATTEMPTS {
+        let (file, inode) = open_file(path, true)?;
+        opened();
+        pass_gate(&file);
+        if still_named(path, inode) {
+            return Ok((file, inode));
+        }
+    }
+    Err(io::Error::other("others remove it again and again"))
 }
 
 /// The file at `path` of this user, and its inode.
@@ -252,4 +267,27 @@ fn holder(file: &File, start: i64, bytes: i64) -> Option<libc::pid_t> {
         return Some(0);
     }
     (lock.l_type != libc::F_UNLCK as libc::c_short).then_some(lock.l_pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rank that leaves last removes the name while the next one has opened the file already.
+    #[test]
+    fn a_report_marks_the_file_that_has_the_name() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut first, mut second, mut is_removed) = (false, false, false);
+        report_once_and(
+            dir.path(),
+            || first = true,
+            || {
+                if !std::mem::replace(&mut is_removed, true) {
+                    std::fs::remove_file(path(dir.path(), uid())).expect("removed");
+                }
+            },
+        );
+        report_once(dir.path(), || second = true);
+        assert_eq!((first, second), (true, false), "the second rank finds the report of the first");
+    }
 }
