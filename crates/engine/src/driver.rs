@@ -81,8 +81,8 @@ pub(crate) struct Io<L: Link> {
     pub awaiting_room: Vec<Peer>,
     /// Work on lanes at peers, for the end of the call or for the next one.
     pub lane_work: Vec<LaneWork>,
-    /// Some mailbox has more senders than lanes. A peer may detach with the next packet, and its credits are void then.
-    /// So credits wait until the arrivals are handled.
+    /// Our mailbox has had more senders than lanes. A sender may detach with its next packet, and its credits are void
+    /// then. So credits wait until the arrivals are handled.
     pub lanes_are_scarce: bool,
     /// Large announced messages of ours. Their receivers may copy them cooperatively with us.
     pub sent_rts: VecDeque<(Peer, Transfer)>,

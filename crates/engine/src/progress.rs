@@ -320,12 +320,13 @@ impl<L: Link> Engine<L> {
             Arrival::Attached { lane, address, lease } => {
                 let peer = self.peer(&address);
                 self.io.link.accept(lane, peer);
+                self.io.lanes_are_scarce |= lease.wanted;
                 self.begin_path(peer, &lease);
                 let LaneLease { quota, epoch, .. } = lease;
                 let Quota { data_slots: quota_slots, start_slots, .. } = quota;
                 self.handle(Event::Attached { peer, quota_slots, start_slots, epoch });
             }
-            Arrival::DetachRequested { by } => self.handle(Event::DetachRequested { peer: by }),
+            Arrival::DetachRequested { by } => self.io.lane_work.push(LaneWork::Detach(by)),
             Arrival::Ready { peer } => self.handle(Event::LinkReady { peer }),
             Arrival::Lost { peer, fault } => self.handle(Event::Lost { peer, fault }),
         }
@@ -420,7 +421,10 @@ impl<L: Link> Engine<L> {
     /// Does the work on lanes at peers. Returns how many lanes that we waited for are ours now.
     fn do_lane_work(&mut self) -> usize {
         let mut found = 0;
-        for work in std::mem::take(&mut self.io.lane_work) {
+        let mut lane_work = std::mem::take(&mut self.io.lane_work);
+        // Credits that leave behind a `Detach` would need another lease.
+        lane_work.sort_by_key(|work| matches!(work, LaneWork::Detach(_)));
+        for work in lane_work {
             match work {
                 LaneWork::Connect(peer) => {
                     let address = self.address_of(peer);
@@ -446,7 +450,6 @@ impl<L: Link> Engine<L> {
     /// Detaches from a lane that others want, after everything that could leave. It also takes acknowledgements that
     /// wait for company: otherwise they would need a turn of their own.
     fn detach_for_others(&mut self, peer: Peer) {
-        self.io.lanes_are_scarce = true;
         if self.machine.has_pending_acks() {
             self.handle(Event::Idle);
         }

@@ -1,12 +1,19 @@
 //! Tests of lane reclamation: with more engines than lanes all-to-all messages arrive in order, and idle peers
 //! return their lanes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use weir_engine::config::Settings;
 use weir_engine::{Engine, Operation, Post, SendArguments};
+use weir_link::Link;
 use weir_link::memory::OwnedMemory;
 use weir_proto::{Outcome, Pattern, Scheme, SendLevel, Space};
+
+#[path = "common/sleeper.rs"]
+mod sleeper;
+use sleeper::Sleeper;
 
 const ANY: Pattern = Pattern { space: Space::Tagged, from: None, tag: 0, ignore: u64::MAX };
 
@@ -28,6 +35,18 @@ fn settings(directory: &tempfile::TempDir, scheme: Scheme) -> Settings {
 /// Every engine sends to every engine, itself included, and receives as much.
 /// Returns how often each engine polled.
 fn all_to_all(engines: &mut [Engine], messages: usize, bytes: usize) -> usize {
+    all_to_all_driven_by(engines, messages, bytes, |_, engine| {
+        engine.progress();
+    })
+}
+
+/// [`all_to_all`]. `step` drives the engine with this number. Returns how often it was called for each engine.
+fn all_to_all_driven_by<L: Link>(
+    engines: &mut [Engine<L>],
+    messages: usize,
+    bytes: usize,
+    mut step: impl FnMut(usize, &mut Engine<L>),
+) -> usize {
     let addresses: Vec<_> = engines.iter().map(Engine::address).collect();
     let count = engines.len();
     let mut buffers = Vec::new();
@@ -66,7 +85,7 @@ fn all_to_all(engines: &mut [Engine], messages: usize, bytes: usize) -> usize {
         rounds += 1;
         assert!(Instant::now() < deadline, "sent {sent:?}, received {received:?}");
         for (at, engine) in engines.iter_mut().enumerate() {
-            engine.progress();
+            step(at, engine);
             while let Some(completion) = engine.next_completion() {
                 match (completion.operation, completion.outcome) {
                     (Operation::Send, Outcome::Done) => sent[at] += 1,
@@ -119,6 +138,50 @@ fn turns_on_one_lane_cost_a_bounded_number_of_polls() {
             "{scheme:?}: {leases} leases for {messages} messages"
         );
         println!("{scheme:?}: {rounds} polls, {turns} turns, {leases} leases, {messages} messages");
+    }
+}
+
+/// An engine that finds nothing sleeps, and no time passes for it: only an arrival or a call of a peer wakes it.
+#[test]
+fn no_turn_waits_for_a_time() {
+    const ENGINES: usize = 8;
+    let piggyback = true;
+    for scheme in [Scheme::Dynamic { piggyback }, Scheme::Static { piggyback }] {
+        for max_peers in [1, 2, 3, 7] {
+            let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+            let settings = Settings { max_peers, ..settings(&directory, scheme) };
+            let sleeps: Vec<_> = (0..ENGINES).map(|_| Arc::new(AtomicU64::new(0))).collect();
+            let open = |sleeps: &Arc<AtomicU64>| {
+                let sleeper = |link| Sleeper::new(link, Arc::clone(sleeps));
+                Engine::open_over(&settings, ENGINES as u32, false, sleeper).expect("a mailbox")
+            };
+            let mut engines: Vec<_> = sleeps.iter().map(open).collect();
+            let mut polls = 0;
+            for exchange in 0..20 {
+                let (mut asleep, mut skipped_in_a_row) = ([false; ENGINES], 0);
+                all_to_all_driven_by(&mut engines, 1, 8, |number, engine| {
+                    if asleep[number] && !engine.link().may_have_arrivals() {
+                        skipped_in_a_row += 1;
+                        assert!(
+                            skipped_in_a_row <= ENGINES,
+                            "{scheme:?}, {max_peers} lanes, exchange {exchange}: all engines sleep"
+                        );
+                        return;
+                    }
+                    (asleep[number], skipped_in_a_row) = (false, 0);
+                    polls += 1;
+                    if engine.progress() == 0 && !engine.has_completions() {
+                        let before = sleeps[number].load(Relaxed);
+                        engine.wait(u64::MAX);
+                        asleep[number] = sleeps[number].load(Relaxed) > before;
+                    }
+                });
+            }
+            // In an exchange each engine has one turn with each engine.
+            let turns = 20 * ENGINES * ENGINES;
+            assert!(polls <= 6 * turns, "{scheme:?}, {max_peers} lanes: {polls} polls for {turns} turns");
+            println!("{scheme:?}, {max_peers} lanes: {polls} polls for {turns} turns");
+        }
     }
 }
 

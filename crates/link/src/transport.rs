@@ -33,7 +33,8 @@ pub struct LaneLease {
     pub epoch: u16,
     /// The slot sizes of the path, in both directions.
     pub geometry: Geometry,
-    /// Others want the lane: the sender detaches as soon as everything that it can send now has left.
+    /// Others want the lane: the sender detaches as soon as everything that it can send now has left. In
+    /// [`Arrival::Attached`]: others want a lane of this mailbox, so the sender may detach behind its next packet.
     pub wanted: bool,
 }
 

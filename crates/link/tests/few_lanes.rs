@@ -41,12 +41,14 @@ impl Sender {
     }
 }
 
-/// Handles everything that has arrived. Returns the number of messages and of ended leases.
-fn read(reader: &mut ShmLink, peers: &[Address]) -> (u64, u64) {
-    let (mut messages, mut leases) = (0, 0);
+/// Handles everything that has arrived. Returns the number of messages, of ended leases, and of leases that began while
+/// others waited.
+fn read(reader: &mut ShmLink, peers: &[Address]) -> (u64, u64, u64) {
+    let (mut messages, mut leases, mut wanted) = (0, 0, 0);
     while let Some(arrival) = reader.poll() {
         match arrival {
-            Arrival::Attached { lane, address, .. } => {
+            Arrival::Attached { lane, address, lease } => {
+                wanted += u64::from(lease.wanted);
                 let number = peers.iter().position(|peer| *peer == address).expect("one of the senders");
                 reader.accept(lane, Peer(number as u32));
             }
@@ -62,7 +64,7 @@ fn read(reader: &mut ShmLink, peers: &[Address]) -> (u64, u64) {
             other => panic!("{other:?}"),
         }
     }
-    (messages, leases)
+    (messages, leases, wanted)
 }
 
 #[test]
@@ -75,7 +77,7 @@ fn turns_on_one_lane_cost_few_polls_and_no_time_out() {
             (0..SENDERS).map(|_| Sender { link: open(dir.path()), backlog: 0, has_lane: false }).collect();
         let address = reader.address();
         let peers: Vec<Address> = senders.iter().map(|sender| sender.link.address()).collect();
-        let (mut rounds, mut leases) = (0, 0);
+        let (mut rounds, mut leases, mut wanted) = (0, 0, 0);
         for _ in 0..50 {
             senders.iter_mut().for_each(|sender| sender.backlog = burst);
             let mut missing = burst * SENDERS as u64;
@@ -85,6 +87,7 @@ fn turns_on_one_lane_cost_few_polls_and_no_time_out() {
                 let read = read(&mut reader, &peers);
                 missing -= read.0;
                 leases += read.1;
+                wanted += read.2;
                 rounds += 1;
                 assert!(rounds < 50 * 30, "{rounds} rounds, {leases} leases, {missing} messages missing");
             }
@@ -92,5 +95,7 @@ fn turns_on_one_lane_cost_few_polls_and_no_time_out() {
         // One round for each sender, and some more for the one that has the lane when the others come.
         assert!(rounds <= 50 * (SENDERS as u64 + 4), "{rounds} rounds");
         assert!(leases <= 50 * SENDERS as u64, "{leases} leases for {} bursts", 50 * SENDERS);
+        // The reader knows that others waited: all but the last sender of an exchange begin so.
+        assert!(wanted >= 50 * (SENDERS as u64 - 2), "{wanted} of {leases} leases began while others waited");
     }
 }

@@ -1,4 +1,5 @@
 //! A link without peers' memory: senders attach, packets go nowhere, and calls are counted.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -11,10 +12,10 @@ use weir_link::{
     ADDRESS_BYTES, Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind,
     Polled, Properties, Quota, WakeUp,
 };
-use weir_proto::{DataRegion, Geometry, LinkBusy, Packet, Peer, PeerFault, Scheme};
+use weir_proto::{Body, DataRegion, Geometry, LinkBusy, Packet, Peer, PeerFault, Scheme};
 
 const QUOTA: Quota = Quota { data_slots: 4, start_slots: 4, credit_slots: 1 };
-const LEASE: LaneLease =
+pub const LEASE: LaneLease =
     LaneLease { quota: QUOTA, epoch: 1, geometry: Geometry::SHARED_MEMORY, wanted: false };
 
 /// The calls that the link has counted, and the peer that has died.
@@ -28,6 +29,8 @@ pub struct Calls {
     pub dead: AtomicU32,
     /// Checked peers, in order.
     pub checked: Mutex<Vec<u64>>,
+    /// Bodies of the packets that were sent, in order.
+    pub sent: Mutex<Vec<Body>>,
 }
 
 /// See the head of this file.
@@ -45,13 +48,18 @@ pub fn address(number: u32) -> Address {
 
 /// An engine with a core for itself, to which `attached` senders have attached, and what its link counts.
 pub fn engine(attached: u32) -> (Engine<StubLink>, Arc<Calls>) {
-    let calls = Arc::new(Calls::default());
     let arrival = |number| Arrival::Attached { lane: number, address: address(number), lease: LEASE };
-    let link = StubLink { arrivals: (1..=attached).map(arrival).collect(), calls: Arc::clone(&calls) };
-    let settings = Settings { scheme: Scheme::Static { piggyback: true }, ..Settings::default() };
-    let mut engine = Engine::with_link(link, &settings, &DataRegion::default(), 1, false);
+    let (mut engine, calls) = engine_before((1..=attached).map(arrival).collect());
     while engine.progress() > 0 {}
     (engine, calls)
+}
+
+/// The same, before it polls these arrivals.
+pub fn engine_before(arrivals: VecDeque<Arrival>) -> (Engine<StubLink>, Arc<Calls>) {
+    let calls = Arc::new(Calls::default());
+    let link = StubLink { arrivals, calls: Arc::clone(&calls) };
+    let settings = Settings { scheme: Scheme::Static { piggyback: true }, ..Settings::default() };
+    (Engine::with_link(link, &settings, &DataRegion::default(), 1, false), calls)
 }
 
 impl Link for StubLink {
@@ -63,11 +71,18 @@ impl Link for StubLink {
         Some(LEASE)
     }
     fn disconnect(&mut self, _: Peer) {}
-    fn transmit(&mut self, _: Peer, _: &Packet, _: Option<(&UserMemory, u64)>) -> Result<(), LinkBusy> {
+    fn transmit(&mut self, _: Peer, packet: &Packet, _: Option<(&UserMemory, u64)>) -> Result<(), LinkBusy> {
+        self.calls.sent.lock().expect("no panic while sending").push(packet.body);
         Ok(())
     }
-    fn poll_into(&mut self, _: &mut Packet) -> Option<Polled> {
-        self.arrivals.pop_front().map(|arrival| Polled::Other(Box::new(arrival)))
+    fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
+        Some(match self.arrivals.pop_front()? {
+            Arrival::Packet { from, packet: arrived } => {
+                *packet = arrived;
+                Polled::Packet { from }
+            }
+            arrival => Polled::Other(Box::new(arrival)),
+        })
     }
     fn may_have_arrivals(&self) -> bool {
         !self.arrivals.is_empty()

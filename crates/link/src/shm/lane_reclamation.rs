@@ -4,8 +4,9 @@
 //! file has the policy of the reader:
 //! ```text
 //! senders wait, several lanes, all held -> ask as many holders as senders wait: first those with an empty lane, the
-//!                                         longest idle first, but not within MIN_LEASE of a lease without packets; then
-//!                                         those that have filled LEASE_SLOTS slots
+//!                                         longest idle first, but none without packets in MIN_LEASE_POLLS; then those
+//!                                         that have filled LEASE_SLOTS slots
+//! the reader is about to sleep          -> the same, but any holder with an empty lane
 //! senders wait, only one lane           -> ask its holder at once. If more wait, ask the next holder in advance
 //! none detaches within REQUEST_TIMEOUT  -> ask one more: the holder may compute
 //! no sender waits                       -> ask holders that were idle for IDLE_AFTER, while the mailbox is too large
@@ -32,8 +33,9 @@ use weir_proto::Peer;
 
 /// A sender that has filled so many slots can be asked to detach, if others wait. Unit: slots.
 const LEASE_SLOTS: u64 = 256;
-/// A sender that has sent nothing yet keeps one of several lanes for this time, even if others wait.
-const MIN_LEASE: Duration = Duration::from_millis(1);
+/// A sender that has sent nothing yet keeps one of several lanes for so many polls of the reader, even if others wait. A
+/// reader that is about to sleep has nothing to read, so the sender then keeps it no longer.
+const MIN_LEASE_POLLS: u32 = 256;
 /// Time after a request without an answer until the reader asks another sender.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(5);
 /// Time without packets after which a lane is idle.
@@ -50,6 +52,8 @@ const POLLS_PER_CHECK: u32 = 32;
 pub(super) struct OpenLane {
     pub peer: Peer,
     since: Instant,
+    /// Polls in which a sender waited for a lane, since this one is open.
+    contended_polls: u32,
     /// Position at the last check, and the time when a check first found it.
     last_position: u64,
     idle_since: Instant,
@@ -58,7 +62,7 @@ pub(super) struct OpenLane {
 impl OpenLane {
     pub fn new(peer: Peer) -> OpenLane {
         let now = Instant::now();
-        OpenLane { peer, since: now, last_position: 0, idle_since: now }
+        OpenLane { peer, since: now, contended_polls: 0, last_position: 0, idle_since: now }
     }
 }
 
@@ -109,9 +113,20 @@ impl ShmLink {
         if self.reclamation.waiters > 0 {
             self.reclamation.polls += 1;
             if self.reclamation.polls.is_multiple_of(POLLS_PER_CHECK) {
+                for lane in &mut self.lanes {
+                    if let Lane::Open(open) = lane {
+                        open.contended_polls = open.contended_polls.saturating_add(POLLS_PER_CHECK);
+                    }
+                }
                 self.reclaim_for_waiters();
             }
         }
+    }
+
+    /// Asks holders of empty lanes to detach, if others wait. The reader is about to sleep, so nothing else would ask
+    /// them until its sleep is over.
+    pub(super) fn reclaim_before_sleep(&mut self) {
+        self.reclaim_from_holders(0);
     }
 
     /// Assigns free lanes to waiting senders.
@@ -153,6 +168,11 @@ impl ShmLink {
     /// Asks as many senders to detach as others wait.
     #[cold]
     pub(super) fn reclaim_for_waiters(&mut self) {
+        self.reclaim_from_holders(MIN_LEASE_POLLS);
+    }
+
+    /// Asks as many senders to detach as others wait. A sender that has sent nothing is asked after `min_polls`.
+    fn reclaim_from_holders(&mut self, min_polls: u32) {
         if self.reclamation.has_no_waiters() {
             return;
         }
@@ -167,7 +187,7 @@ impl ShmLink {
             .unasked_lanes()
             .filter_map(|(lane, open)| {
                 let reader = self.inbox.reader(lane)?;
-                let min_lease_over = reader.position() > 0 || now.duration_since(open.since) >= MIN_LEASE;
+                let min_lease_over = reader.position() > 0 || open.contended_polls >= min_polls;
                 let idle = !reader.arrived() && min_lease_over;
                 let moved = reader.position() != open.last_position;
                 (idle || reader.position() >= LEASE_SLOTS || self.has_one_lane()).then_some((
@@ -189,6 +209,11 @@ impl ShmLink {
             Lane::Open(open) => Some((lane, open)),
             _ => None,
         })
+    }
+
+    /// Whether others wait for lanes of this mailbox, or have waited when `lane` was assigned.
+    pub(super) fn is_wanted(&self, lane: u32) -> bool {
+        self.reclamation.waiters > 0 || self.reclamation.requests.contains_key(&lane)
     }
 
     /// Whether all senders have had to share one lane so far.

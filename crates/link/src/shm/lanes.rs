@@ -76,7 +76,8 @@ impl ShmLink {
         self.claimants.insert(address, Claimant::Accepted);
         let epoch = memory.epoch();
         self.set_lane(lane, Lane::Attached(address, memory));
-        let lease = LaneLease { quota: self.shape.quota(lane), epoch, geometry: GEOMETRY, wanted: false };
+        let wanted = self.is_wanted(lane);
+        let lease = LaneLease { quota: self.shape.quota(lane), epoch, geometry: GEOMETRY, wanted };
         Some(Arrival::Attached { lane, address, lease })
     }
 

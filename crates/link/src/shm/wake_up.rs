@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 impl WakeUp for ShmLink {
     fn sleep(&mut self, at_most_ns: u64) {
+        self.reclaim_before_sleep();
         if self.notices.is_empty() {
             self.inbox.sleep(&self.doorbell, at_most_ns);
         }
