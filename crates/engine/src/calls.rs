@@ -67,7 +67,9 @@ impl<L: Link> Engine<L> {
             Refusal::Backlog => PostError::Again { limit: MAX_BACKLOG },
             Refusal::RemoteOperations => PostError::Again { limit: MAX_REMOTE_OPERATIONS },
             Refusal::BounceBuffers => self.wait_for_bounce_buffer(to),
-            Refusal::Early => unreachable!("the engine acts in time"),
+            Refusal::Groups | Refusal::Early => {
+                unreachable!("of no command that the endpoint gets: {refusal:?}")
+            }
         }
     }
 

@@ -12,11 +12,13 @@ use weir_link::{COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Quota, Remo
 use weir_proto::offload::{Offload, Offloaded};
 use weir_proto::{
     CopyFault, Destination, Driver, Envelope, Event, Geometry, Instant, LinkBusy, MachineEvent, MemoryCopy,
-    MessageId, Outcome, Packet, Peer, PeerFault, Request, Source, Space, Timer, TimerQueue, Transfer,
+    MessageId, Outcome, Packet, Peer, PeerFault, Request, Source, Space, Timer, TimerKey, TimerQueue,
+    Transfer,
 };
 
 use crate::addresses::AddressTable;
 use crate::bounce_buffers::BounceBuffers;
+use crate::machine_buffers::MachineBuffers;
 use crate::operations::{Operations, Outstanding};
 use crate::read_ahead::ReadAhead;
 use crate::unexpected_buffers::UnexpectedBuffers;
@@ -60,6 +62,8 @@ pub(crate) struct Io<L: Link> {
     pub operations: Operations,
     /// The offloaded machines.
     pub offload: Offload,
+    /// Their buffers.
+    pub machine_buffers: MachineBuffers,
     /// Payload of unexpected messages.
     pub unexpected_buffers: UnexpectedBuffers,
     /// Copies of our messages for receivers without room.
@@ -92,8 +96,8 @@ pub(crate) struct Io<L: Link> {
     pub events: VecDeque<Event<'static>>,
     /// Messages of complete sends that a loss has destroyed, to be reported: the peer, its process, their number, why.
     pub lost_messages: Vec<(Peer, Option<u32>, u32, PeerFault)>,
-    /// The time when the endpoint machine wants `TimerExpired`.
-    pub timers: TimerQueue,
+    /// The time when a machine wants `TimerExpired`.
+    pub timers: TimerQueue<TimerKey>,
     pub cross_memory: bool,
     /// The geometry of most paths.
     pub geometry: Geometry,
@@ -107,6 +111,7 @@ impl<L: Link> Io<L> {
             link,
             operations: Operations::default(),
             offload: Offload::default(),
+            machine_buffers: MachineBuffers::default(),
             unexpected_buffers: UnexpectedBuffers::default(),
             bounce_buffers: BounceBuffers::default(),
             read_ahead: ReadAhead::default(),
@@ -169,7 +174,7 @@ impl<L: Link> Io<L> {
             Source::Bounce { transfer, .. } => {
                 (self.bounce_buffers.memory(bounce_buffer_number(transfer)).contiguous_address(), 0)
             }
-            Source::None => return 0,
+            Source::None | Source::Buffer { .. } => return 0,
         };
         start.map_or(0, |start| (start as u64).wrapping_add(offset))
     }
@@ -189,10 +194,11 @@ impl<L: Link> Io<L> {
             let bounce_buffer = self.bounce_buffers.memory(bounce_buffer_number(transfer));
             return self.link.transmit(to, packet, Some((&bounce_buffer, offset)));
         }
-        let Io { link, operations, regions, .. } = self;
+        let Io { link, operations, regions, machine_buffers, .. } = self;
         let from = match payload {
             _ if packet.payload_bytes == 0 => None,
             Source::None | Source::Bounce { .. } => None,
+            Source::Buffer { buffer, offset } => Some((machine_buffers.memory(buffer), offset)),
             Source::Request { request, offset } => {
                 operations.get(request).map(|outstanding| (&outstanding.memory, offset))
             }
@@ -359,11 +365,11 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     }
 
     fn set_timer(&mut self, timer: Timer, at: Instant) {
-        self.io.timers.set(timer, at);
+        self.io.timers.set(timer.into(), at);
     }
 
     fn cancel_timer(&mut self, timer: Timer) {
-        self.io.timers.cancel(timer);
+        self.io.timers.cancel(timer.into());
     }
 
     fn allocate_unexpected(&mut self, message: MessageId, bytes: u64) {
@@ -392,8 +398,8 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
         self.io.link.retire();
     }
 
-    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded) {
-        let arrived = MachineEvent::Arrived { from, number, packet: *packet };
+    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32) {
+        let arrived = MachineEvent::Arrived { from, number, packet: *packet, payload_bytes };
         self.io.offload(arrived).expect("arrivals are not refused");
     }
 

@@ -9,16 +9,19 @@
 //! ```
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Instant as Clock;
 
 use weir_link::Link;
-use weir_link::memory::UserMemory;
+use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::offload::atomics::{AtomicsCommand, FetchCommand, MAX_ATOMICS};
-use weir_proto::offload::{OffloadCommand, Offloaded, WordUpdate};
+use weir_proto::offload::{Combination, OffloadCommand, Offloaded, WordUpdate};
 use weir_proto::{
-    Event, Machine, MachineDriver, MachineEvent, Outcome, Outgoing, Peer, PeerFault, Refusal, Request, Space,
+    BufferId, Event, Instant, Machine, MachineDriver, MachineEvent, MachineTimer, Memory, Operand, Outcome,
+    Outgoing, Payload, Peer, PeerFault, Refusal, Request, Space, TimerKey, TimerQueue,
 };
 
 use crate::driver::{Io, complete_held};
+use crate::machine_buffers::{MachineBuffers, combine};
 use crate::operations::Operations;
 use crate::{Completion, Engine, MAX_OPERATIONS, Operation, Post, PostError};
 
@@ -50,7 +53,11 @@ impl AtomicArguments {
 }
 
 /// The driver of the offloaded machines.
-struct MachineCalls<'io> {
+struct MachineCalls<'io, L> {
+    link: &'io L,
+    origin: Clock,
+    buffers: &'io mut MachineBuffers,
+    timers: &'io mut TimerQueue<TimerKey>,
     operations: &'io mut Operations,
     completions: &'io mut VecDeque<Completion>,
     regions: &'io HashMap<u64, UserMemory>,
@@ -58,16 +65,42 @@ struct MachineCalls<'io> {
     has_aftermath: &'io mut bool,
 }
 
-impl MachineCalls<'_> {
+impl<L: Link> MachineCalls<'_, L> {
     fn cause(&mut self, event: Event<'static>) {
         self.events.push_back(event);
         *self.has_aftermath = true;
     }
+
+    /// The memory that a machine names, and the offset in it.
+    fn memory(&self, memory: Memory) -> (&UserMemory, u64) {
+        match memory {
+            Memory::Request { request, offset } => {
+                let outstanding = self.operations.get(request).expect("requests of machines are outstanding");
+                (&outstanding.memory, offset)
+            }
+            Memory::Region { key, offset } => {
+                (self.regions.get(&key).expect("the machine checked the key"), offset)
+            }
+            Memory::Buffer { buffer, offset } => (self.buffers.memory(buffer), offset),
+        }
+    }
 }
 
-impl MachineDriver for MachineCalls<'_> {
-    fn send(&mut self, to: Peer, number: u32, packet: Offloaded) {
-        self.cause(Event::Outgoing(Outgoing { to, number, packet }));
+impl<L: Link> MachineDriver for MachineCalls<'_, L> {
+    fn now(&mut self) -> Instant {
+        Instant(self.origin.elapsed().as_nanos() as u64)
+    }
+
+    fn set_timer(&mut self, timer: MachineTimer, at: Instant) {
+        self.timers.set(timer.into(), at);
+    }
+
+    fn cancel_timer(&mut self, timer: MachineTimer) {
+        self.timers.cancel(timer.into());
+    }
+
+    fn send(&mut self, to: Peer, number: u32, packet: Offloaded, payload: Option<Payload>) {
+        self.cause(Event::Outgoing(Outgoing { to, number, packet, payload }));
     }
 
     fn reject(&mut self, from: Peer) {
@@ -87,6 +120,37 @@ impl MachineDriver for MachineCalls<'_> {
         }
     }
 
+    fn allocate(&mut self, bytes: u32) -> BufferId {
+        self.buffers.allocate(bytes)
+    }
+
+    fn free(&mut self, buffer: BufferId) {
+        self.buffers.free(buffer);
+    }
+
+    fn copy(&mut self, from: Operand, into: Memory, bytes: u32) {
+        let (into, offset) = self.memory(into);
+        match from {
+            Operand::Arrived => self.link.copy_payload(into, offset, u64::from(bytes)),
+            Operand::Memory(from) => {
+                let (from, from_offset) = self.memory(from);
+                from.copy_to(from_offset, u64::from(bytes), into, offset);
+            }
+        }
+    }
+
+    fn combine(&mut self, from: Operand, into: Memory, combination: Combination, bytes: u32) {
+        let into = self.memory(into);
+        match from {
+            Operand::Arrived => {
+                let arrived = OwnedMemory::new(bytes as usize);
+                self.link.copy_payload(&arrived.view(), 0, u64::from(bytes));
+                combine(combination, (&arrived.view(), 0), into, bytes);
+            }
+            Operand::Memory(from) => combine(combination, self.memory(from), into, bytes),
+        }
+    }
+
     fn complete(&mut self, request: Request, outcome: Outcome) {
         complete_held(self.operations, self.completions, request, outcome);
     }
@@ -99,12 +163,52 @@ impl<L: Link> Io<L> {
     /// [`Refusal`]: only a posted command.
     #[inline(never)]
     pub fn offload(&mut self, event: MachineEvent<OffloadCommand, Offloaded>) -> Result<(), Refusal> {
-        let Io { offload, operations, completions, regions, events, has_aftermath, .. } = self;
-        offload.handle(event, &mut MachineCalls { operations, completions, regions, events, has_aftermath })
+        let Io {
+            offload,
+            link,
+            origin,
+            machine_buffers: buffers,
+            timers,
+            operations,
+            completions,
+            regions,
+            events,
+            has_aftermath,
+            ..
+        } = self;
+        let origin = *origin;
+        let mut driver = MachineCalls {
+            link,
+            origin,
+            buffers,
+            timers,
+            operations,
+            completions,
+            regions,
+            events,
+            has_aftermath,
+        };
+        offload.handle(event, &mut driver)
     }
 }
 
 impl<L: Link> Engine<L> {
+    /// Passes a command of the program to an offloaded machine, and sends what it sends.
+    pub(crate) fn post_offloaded(&mut self, command: OffloadCommand) -> Result<(), Refusal> {
+        self.io.offload(MachineEvent::Posted(command))?;
+        if self.io.has_aftermath {
+            self.after_event();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn machine_timer_expired(&mut self, timer: MachineTimer) {
+        self.io.offload(MachineEvent::TimerExpired(timer)).expect("only commands are refused");
+        if self.io.has_aftermath {
+            self.after_event();
+        }
+    }
+
     /// Changes a word of a peer's memory, and returns the old one. Completes when the old word is in its buffer, or with
     /// [`Outcome::Refused`]: no such region, bounds, rights or alignment.
     ///
@@ -131,14 +235,10 @@ impl<L: Link> Engine<L> {
         let request = self.begin(post, Operation::Atomic, Space::Untagged, result.take())?;
         let fetch = FetchCommand { request, peer, key, offset, update };
         let command = OffloadCommand::Atomics(AtomicsCommand::Fetch(fetch));
-        if self.io.offload(MachineEvent::Posted(command)).is_err() {
+        self.post_offloaded(command).map_err(|_| {
             self.io.operations.give_back(request, result);
-            return Err(PostError::Again { limit: MAX_ATOMICS });
-        }
-        if self.io.has_aftermath {
-            self.after_event();
-        }
-        Ok(())
+            PostError::Again { limit: MAX_ATOMICS }
+        })
     }
 
     /// Peers may change words of the region `key` (`Some`: of this length in bytes), or no more.

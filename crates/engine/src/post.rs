@@ -30,6 +30,8 @@ pub enum Operation {
     Write,
     /// Change of a word of a peer's memory.
     Atomic,
+    /// Part of a reduction of a group.
+    Reduce,
     /// A peer wrote to our memory with completion data. `post` has no meaning; the outcome says what was received.
     RemoteWrite,
 }

@@ -1,10 +1,10 @@
-//! Timers: reports expired timers to the endpoint machine.
+//! Timers: reports expired timers to their machines.
 //!
 //! Only a call of the engine reports a timer, so a report may be late. A sleep ends in time for the first one. This file
 //! does not know what a timer is for.
 
 use weir_link::Link;
-use weir_proto::{Event, Instant};
+use weir_proto::{Event, Instant, TimerKey};
 
 use crate::Engine;
 
@@ -19,10 +19,17 @@ impl<L: Link> Engine<L> {
             return 0;
         }
         let refused = self.machine.counters().rnr_naks;
+        let mut of_machines = false;
         while let Some(timer) = self.io.timers.take_expired(now) {
-            self.handle(Event::TimerExpired(timer));
+            match timer {
+                TimerKey::Endpoint(timer) => self.handle(Event::TimerExpired(timer)),
+                TimerKey::Machine(timer) => {
+                    self.machine_timer_expired(timer);
+                    of_machines = true;
+                }
+            }
         }
-        usize::from(self.machine.counters().rnr_naks == refused || self.io.timers.is_empty())
+        usize::from(of_machines || self.machine.counters().rnr_naks == refused || self.io.timers.is_empty())
     }
 
     /// Whether the endpoint machine waits for a timer, or for idleness to send coalesced acknowledgements.
@@ -61,7 +68,7 @@ mod tests {
             // A machine ignores a timer that it does not wait for.
             for peer in 0..3 {
                 let at = engine.io.clock().plus_ns(TIMER.as_nanos() as u64);
-                engine.io.timers.set(Timer { peer: Peer(peer), purpose: Purpose::Rnr }, at);
+                engine.io.timers.set(Timer { peer: Peer(peer), purpose: Purpose::Rnr }.into(), at);
             }
             while !engine.io.timers.is_empty() {
                 engine.wait(20_000_000_000);

@@ -2,7 +2,7 @@
 //!
 //! An action names payloads by request, transfer, message or region. It does not know addresses or memory.
 
-use crate::event::{MessageId, Peer, PeerFault, Request, Transfer};
+use crate::event::{BufferId, MessageId, Peer, PeerFault, Request, Transfer};
 use crate::offload::Offloaded;
 use crate::packet::Packet;
 use crate::time::Instant;
@@ -82,6 +82,8 @@ pub enum Action {
         number: u32,
         /// The packet.
         packet: Offloaded,
+        /// Its payload, which lies in the slots. Unit: bytes.
+        payload_bytes: u32,
     },
     /// Copy the first `bytes` bytes of the unexpected buffer of `message` into the buffer of `request` at `offset`.
     Deliver {
@@ -197,6 +199,13 @@ pub enum Source {
     Bounce {
         /// Its name.
         transfer: Transfer,
+        /// Offset in it.
+        offset: u64,
+    },
+    /// In a buffer of an offloaded machine ([`crate::MachineDriver::allocate`]).
+    Buffer {
+        /// Its name.
+        buffer: BufferId,
         /// Offset in it.
         offset: u64,
     },

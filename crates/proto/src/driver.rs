@@ -105,9 +105,9 @@ pub trait Driver {
     fn place(&mut self, to: Destination, bytes: u64);
 
     /// The packet that has just arrived is one of an offloaded machine of this endpoint: `packet` of the operation
-    /// `number`. The machine handles it now, as [`crate::MachineEvent::Arrived`]. The driver reports what it sends as
+    /// `number`, with `payload_bytes` bytes in the slots. The machine handles it now, as [`crate::MachineEvent::Arrived`]. The driver reports what it sends as
     /// [`crate::Event::Outgoing`].
-    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded);
+    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32);
 
     /// The endpoint needs the arrived packet no more: its slots are free. This call comes exactly once after each
     /// `Arrived`, before any packet that returns credits for those slots.
@@ -221,7 +221,7 @@ impl<D: Driver + ?Sized> Driver for &mut D {
         cancel_timer(timer: Timer);
         allocate_unexpected(message: MessageId, bytes: u64);
         place(to: Destination, bytes: u64);
-        pass_on(from: Peer, number: u32, packet: &Offloaded);
+        pass_on(from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32);
         retire();
         defers_credits(peer: Peer) -> bool;
         deliver(message: MessageId, request: Request, offset: u64, bytes: u64);
@@ -340,8 +340,8 @@ impl Driver for Recorder<'_> {
         self.actions.push(Action::Place { to, bytes });
     }
 
-    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded) {
-        self.actions.push(Action::PassOn { from, number, packet: *packet });
+    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32) {
+        self.actions.push(Action::PassOn { from, number, packet: *packet, payload_bytes });
     }
 
     fn retire(&mut self) {

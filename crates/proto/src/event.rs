@@ -2,9 +2,11 @@
 //!
 //! The types here do not know libfabric structures or addresses.
 
+use crate::machine::Payload;
 use crate::offload::Offloaded;
 use crate::packet::{Geometry, Packet, Space};
 use crate::timers::Timer;
+use zerocopy::{Immutable, KnownLayout, TryFromBytes};
 
 /// Another endpoint, by the number that this endpoint uses. Dense from 0. The driver maps addresses to peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +41,10 @@ impl Transfer {
 /// An unexpected message whose payload the driver stores, or that a peek has claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(pub u32);
+
+/// A buffer that the driver has allocated for an offloaded machine ([`crate::MachineDriver::allocate`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub u32);
 
 /// An event. The driver reports it; the endpoint does not poll.
 #[derive(Clone, Debug)]
@@ -138,8 +144,10 @@ pub struct Outgoing {
     pub to: Peer,
     /// The number of the operation.
     pub number: u32,
-    /// The packet.
+    /// The packet. If the payload needs several packets, each says its offset ([`Offloaded::at_offset`]).
     pub packet: Offloaded,
+    /// What it carries.
+    pub payload: Option<Payload>,
 }
 
 /// The reason why a copy between processes failed.
@@ -155,19 +163,20 @@ pub enum CopyFault {
     BadAddress,
 }
 
-/// The reason why a peer is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reason why a peer is lost. The numbers are those of packets.
+#[derive(TryFromBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum PeerFault {
     /// Its process ended without closing the endpoint.
-    Died,
+    Died = 0,
     /// It could not be reached: no such mailbox, another version, or no free lane.
-    Unreachable,
+    Unreachable = 1,
     /// It sent a malformed packet. Its lane is no longer read.
-    Malformed,
+    Malformed = 2,
     /// It closed its endpoint in good order while we still had something to send to it.
-    Closed,
+    Closed = 3,
     /// It was not ready for longer than the retries allow (hardware scheme).
-    NotReady,
+    NotReady = 4,
 }
 
 /// The completion levels of a send, from weakest to strongest. Each level names that of libfabric.

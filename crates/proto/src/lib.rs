@@ -39,10 +39,10 @@ pub use endpoint::budget::{unexpected_block_bytes, unexpected_cost_bytes};
 pub use endpoint::canonical;
 pub use endpoint::{Endpoint, PairView, Refusal, Scratch, Undelivered};
 pub use event::{
-    Command, CopyFault, Event, MessageId, Outgoing, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand,
-    RemoteCommand, Request, SendCommand, SendLevel, Transfer,
+    BufferId, Command, CopyFault, Event, MessageId, Outgoing, Pattern, PeekThen, Peer, PeerFault,
+    ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Transfer,
 };
-pub use machine::{Machine, MachineDriver, MachineEvent};
+pub use machine::{Machine, MachineDriver, MachineEvent, Memory, Operand, Payload};
 pub use packet::{Body, Geometry, Marks, Packet, Space};
 pub use time::Instant;
-pub use timers::{Purpose, Timer, TimerQueue};
+pub use timers::{MachineTimer, Purpose, Timer, TimerKey, TimerQueue};

@@ -29,7 +29,39 @@ pub struct Timer {
     pub purpose: Purpose,
 }
 
-/// The timers that are set, in order of time. Bound: one entry for each peer and purpose. An empty queue owns no memory.
+/// A timer of an offloaded machine: the machine, what it concerns, and the purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MachineTimer {
+    /// Reductions: the oldest one of this group has waited as long as the group allows.
+    Reduction {
+        /// The group.
+        group: u32,
+    },
+}
+
+/// A timer of any machine on a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TimerKey {
+    /// Of the endpoint. The driver reports [`crate::Event::TimerExpired`].
+    Endpoint(Timer),
+    /// Of an offloaded machine. The driver reports [`crate::MachineEvent::TimerExpired`].
+    Machine(MachineTimer),
+}
+
+impl From<Timer> for TimerKey {
+    fn from(timer: Timer) -> TimerKey {
+        TimerKey::Endpoint(timer)
+    }
+}
+
+impl From<MachineTimer> for TimerKey {
+    fn from(timer: MachineTimer) -> TimerKey {
+        TimerKey::Machine(timer)
+    }
+}
+
+/// The timers that are set, in order of time. Bound: one entry for each key, so one for each peer and purpose, and one for
+/// each group of a machine. An empty queue owns no memory.
 ///
 /// Cost: setting and cancelling are logarithmic in the number of timers; the earliest time is the first entry.
 #[derive(Clone, Debug)]

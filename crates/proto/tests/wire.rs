@@ -2,11 +2,15 @@
 
 use proptest::prelude::*;
 use weir_proto::offload::atomics::AtomicPacket;
-use weir_proto::offload::{Offloaded, WordOperation, WordType, WordUpdate};
+use weir_proto::offload::reduce::{ReducePacket, Vector};
+use weir_proto::offload::{Combination, Offloaded, WordOperation, WordType, WordUpdate};
 use weir_proto::wire::layout::{BODY_BYTES, COMMON_BYTES, Common, Field, KNOWN_KINDS, Kind};
 use weir_proto::wire::{self, EXTENSION_BYTES, LinkExtension, PacketError, SLOT_BYTES};
-use weir_proto::{Body, Marks, Packet, Space, Transfer};
+use weir_proto::{Body, Marks, Packet, PeerFault, Space, Transfer};
 use zerocopy::IntoBytes;
+
+const FAULTS: [PeerFault; 5] =
+    [PeerFault::Died, PeerFault::Unreachable, PeerFault::Malformed, PeerFault::Closed, PeerFault::NotReady];
 
 /// The most payload of a packet in these tests.
 const MAX_PAYLOAD_BYTES: u32 = 100;
@@ -78,7 +82,33 @@ fn body() -> impl Strategy<Value = Body> {
         (any::<u64>(), any::<bool>()).prop_map(|(old, refused)| {
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old, refused }))
         }),
+        reduce_packet().prop_map(|packet| Body::Offloaded(Offloaded::Reduce(packet))),
     ]
+}
+
+fn reduce_packet() -> impl Strategy<Value = ReducePacket> {
+    let combination = combination().prop_filter("combinations", |combination| combination.is_valid());
+    let fault = proptest::sample::select(FAULTS.to_vec());
+    prop_oneof![
+        any::<u32>().prop_map(|group| ReducePacket::Joined { group }),
+        (any::<u32>(), any::<u32>(), combination, any::<u32>()).prop_map(
+            |(group, bytes, combination, offset)| {
+                ReducePacket::Contribution { group, vector: Vector { bytes, combination }, offset }
+            }
+        ),
+        (any::<u32>(), any::<bool>()).prop_map(|(group, refused)| ReducePacket::Taken { group, refused }),
+        (any::<u32>(), any::<u32>(), fault).prop_map(|(group, member, fault)| ReducePacket::Failed {
+            group,
+            member,
+            fault
+        }),
+    ]
+}
+
+fn combination() -> impl Strategy<Value = Combination> {
+    let operation = proptest::sample::select(WordOperation::ALL.to_vec());
+    let word_type = proptest::sample::select(WordType::ALL.to_vec());
+    (operation, word_type).prop_map(|(operation, word_type)| Combination { operation, word_type })
 }
 
 fn update() -> impl Strategy<Value = WordUpdate> {
@@ -122,7 +152,11 @@ fn packet() -> impl Strategy<Value = Packet> {
 }
 
 fn carries_payload(body: &Body) -> bool {
-    matches!(body, Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. })
+    match body {
+        Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. } => true,
+        Body::Offloaded(Offloaded::Reduce(packet)) => matches!(packet, ReducePacket::Contribution { .. }),
+        _ => false,
+    }
 }
 
 /// The header of `packet` with its payload, as the bytes of a link whose packets are as long as they need to be.
@@ -385,6 +419,31 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
             "02219000",
             "c8c7c6c5c4c3c2c1",
         ),
+        (reduce(ReducePacket::Joined { group: 0x51525354 }), 0, "02228000", "54535251"),
+        (
+            reduce(ReducePacket::Contribution {
+                group: 0x51525354,
+                vector: Vector {
+                    bytes: 0x61626364,
+                    combination: Combination { operation: WordOperation::Product, word_type: WordType::F64 },
+                },
+                offset: 0x71727374,
+            }),
+            8,
+            "02238000",
+            "5453525164636261747372710905",
+        ),
+        (reduce(ReducePacket::Taken { group: 0x51525354, refused: true }), 0, "02249000", "54535251"),
+        (
+            reduce(ReducePacket::Failed {
+                group: 0x51525354,
+                member: 0x61626364,
+                fault: PeerFault::NotReady,
+            }),
+            0,
+            "02258000",
+            "545352516463626104",
+        ),
     ];
     let mut kinds: Vec<u8> = Vec::new();
     for (body, payload_bytes, start, fields) in cases {
@@ -406,7 +465,11 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
     }
     kinds.dedup();
     assert_eq!(kinds, Vec::from_iter(Kind::ALL.iter().map(|kind| *kind as u8)), "every kind");
-    assert_eq!((1..=16).chain([32, 33]).collect::<Vec<u8>>(), kinds, "{KNOWN_KINDS}");
+    assert_eq!((1..=16).chain(32..=37).collect::<Vec<u8>>(), kinds, "{KNOWN_KINDS}");
+}
+
+fn reduce(packet: ReducePacket) -> Body {
+    Body::Offloaded(Offloaded::Reduce(packet))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -435,9 +498,9 @@ fn malformed_headers_are_rejected() {
     let mut slot = [0; SLOT_BYTES];
     assert_eq!(message(&slot), Err("packet version 0, allowed is 2".into()));
     slot[4] = wire::VERSION;
-    for kind in [0, 17, 31, 34, 255] {
+    for kind in [0, 17, 31, 38, 255] {
         slot[5] = kind;
-        assert_eq!(message(&slot), Err(format!("packet kind {kind}, known are 1 to 16, 32 and 33")));
+        assert_eq!(message(&slot), Err(format!("packet kind {kind}, known are 1 to 16 and 32 to 37")));
     }
     slot[5] = Kind::More as u8;
     slot[6] = 1;
@@ -467,11 +530,20 @@ fn malformed_headers_are_rejected() {
         message(&slot).map(|_| ())
     };
     assert_eq!([word(8, 3), word(5, 5)], [Ok(()), Ok(())]);
-    for (operation, word_type) in [(9, 0), (0, 6), (6, 4), (8, 5)] {
-        let allowed = "allowed are operations 0 to 8 on types 0 to 5, and 6 to 8 on 0 to 3";
+    for (operation, word_type) in [(10, 0), (0, 6), (6, 4), (8, 5)] {
+        let allowed = "allowed are operations 0 to 9 on types 0 to 5, but 6 to 8 only on 0 to 3, and 0 to 2 only in `atomic`";
         let error = format!("word operation {operation} on type {word_type}, {allowed}");
         assert_eq!(word(operation, word_type), Err(error));
     }
+    slot[5] = Kind::Contribution as u8;
+    let combination = |operation| {
+        let mut slot = slot;
+        (slot[28 + 12], slot[28 + 13]) = (operation, 0);
+        message(&slot).is_ok()
+    };
+    assert_eq!([2, 3, 9, 10].map(combination), [false, true, true, false]);
+    (slot[5], slot[28 + 8]) = (Kind::GroupFailed as u8, 5);
+    assert_eq!(message(&slot), Err("fault 5 of a group, allowed are 0 to 4".into()));
     slot[5] = Kind::Write as u8;
     assert_eq!(
         wire::decode_bytes(&slot[..27], 100).map_err(|error| error.to_string()),

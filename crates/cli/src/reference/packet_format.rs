@@ -46,7 +46,7 @@ fn slots() -> String {
         ("`eager` without `acknowledge`", EAGER_HEADER_BYTES),
         ("`eager` with `acknowledge`", Kind::Eager.header_bytes(true)),
         ("`more`", MORE_HEADER_BYTES),
-        ("`piece`, `write`", REMOTE_HEADER_BYTES),
+        ("`piece`, `write`, `contribution`", REMOTE_HEADER_BYTES),
     ];
     for (packet, header_bytes) in rows {
         part += &format!("| {packet} | {header_bytes} | {} |\n", most_payload(header_bytes));
@@ -148,8 +148,10 @@ fn errors() -> String {
         String::from("payload: more than the link allows, or payload in a kind that has none."),
         String::from("length: an `eager` packet has more payload than its message is long."),
         String::from(
-            "word: an `atomic` has an unknown operation or type, or a bitwise operation on a float.",
+            "word: an `atomic` or a `contribution` has an unknown operation or type, or a bitwise operation on a float; or \
+             the operation of a `contribution` does not combine vectors.",
         ),
+        String::from("fault: a `group failed` has none of the listed reasons."),
         String::from("nothing left: a `write` without `last` says that 0 bytes follow."),
         String::from("truncated: a packet of a datagram ends before its payload does."),
     ];

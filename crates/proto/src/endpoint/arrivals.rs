@@ -92,7 +92,7 @@ impl Endpoint {
                 pending.is_some_and(|pending| pending.compulsory.answered())
             }
             Body::Offloaded(ref offloaded) => {
-                driver.pass_on(from, packet.number, offloaded);
+                driver.pass_on(from, packet.number, offloaded, packet.payload_bytes);
                 true
             }
             Body::Written { data, bytes } => {

@@ -6,6 +6,7 @@ use alloc::collections::VecDeque;
 
 use crate::action::Source;
 use crate::event::{Request, Transfer};
+use crate::offload::{Offloaded, WORD_BYTES};
 use crate::packet::{Body, Geometry, Space};
 
 /// Capacity of the empty backlog that is kept for reuse, for all peers together.
@@ -32,6 +33,8 @@ pub(super) enum EntryKind {
     Eager { space: Space, tag: u64, data: Option<u64>, acknowledge: Option<Transfer>, delivered: bool },
     /// One packet without payload.
     Control(Body),
+    /// Of an offloaded machine: one packet, or as many as the payload needs.
+    Offloaded(Offloaded),
     /// The response to a fetch or read of the peer's `transfer`. `ours`: the send that is fetched, if it has no bounce
     /// buffer.
     Pieces { transfer: Transfer, ours: Option<Transfer> },
@@ -48,7 +51,7 @@ impl EntryKind {
                 Some(transfer)
             }
             EntryKind::Pieces { ours, .. } => ours,
-            EntryKind::Control(_) => None,
+            EntryKind::Control(_) | EntryKind::Offloaded(_) => None,
         }
     }
 }
@@ -73,7 +76,7 @@ impl BacklogEntry {
                 self.complete.is_none() && acknowledge.is_none() && !self.is_bounced()
             }
             EntryKind::Control(Body::Finished { .. }) => true,
-            EntryKind::Control(Body::Offloaded(packet)) => packet.is_answer(),
+            EntryKind::Offloaded(packet) => packet.is_answer(),
             // These belong to an incomplete operation of ours or to a bounce buffer, or are not needed after closing.
             EntryKind::Control(_) | EntryKind::Pieces { .. } | EntryKind::Write { .. } => false,
         }
@@ -93,7 +96,7 @@ impl BacklogEntry {
         match self.kind {
             EntryKind::Pieces { .. } => matches!(self.payload, Source::Region { .. }),
             EntryKind::Control(Body::Located { .. } | Body::Finished { .. }) => true,
-            EntryKind::Control(Body::Offloaded(packet)) => packet.is_answer(),
+            EntryKind::Offloaded(packet) => packet.is_answer(),
             _ => false,
         }
     }
@@ -113,6 +116,7 @@ impl BacklogEntry {
             Source::Request { request, offset } => Source::Request { request, offset: offset + self.sent },
             Source::Region { key, offset } => Source::Region { key, offset: offset + self.sent },
             Source::Bounce { transfer, offset } => Source::Bounce { transfer, offset: offset + self.sent },
+            Source::Buffer { buffer, offset } => Source::Buffer { buffer, offset: offset + self.sent },
             Source::None => Source::None,
         }
     }
@@ -126,6 +130,7 @@ impl BacklogEntry {
             }
             EntryKind::Eager { .. } => Body::More { offset: self.sent as u32 },
             EntryKind::Control(body) => body,
+            EntryKind::Offloaded(packet) => Body::Offloaded(packet.at_offset(self.sent as u32)),
             EntryKind::Pieces { transfer, .. } => Body::Piece { transfer, offset: self.sent, last },
             EntryKind::Write { transfer, key, offset, data } => {
                 let left = self.bytes - self.sent - payload_bytes;
@@ -144,7 +149,10 @@ impl BacklogEntry {
             return (0, 1, self.body(0));
         }
         let most_slots = credits.min(geometry.max_packet_slots);
-        let most_bytes = geometry.payload_bytes(header_bytes, most_slots);
+        let mut most_bytes = geometry.payload_bytes(header_bytes, most_slots);
+        if let EntryKind::Offloaded(_) = self.kind {
+            most_bytes -= most_bytes % WORD_BYTES; // a machine combines whole elements
+        }
         if u64::from(most_bytes) >= left {
             let bytes = left as u32;
             return (bytes, geometry.slots(header_bytes, bytes), self.body(left));

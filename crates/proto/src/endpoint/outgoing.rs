@@ -2,21 +2,24 @@
 //!
 //! This file does not know what such a packet is for. [`crate::machine`] has a worked exchange.
 
-use super::backlog::BacklogEntry;
+use super::backlog::{BacklogEntry, EntryKind};
 use super::state::Endpoint;
+use crate::action::Source;
 use crate::driver::Driver;
 use crate::event::{Outgoing, PeerFault};
-use crate::packet::Body;
 
 impl Endpoint {
     /// An offloaded machine sends a packet. If the peer is lost already, its operations with that peer end.
     pub(super) fn send_outgoing<D: Driver>(&mut self, outgoing: Outgoing, driver: &mut D) {
-        let Outgoing { to, number, packet } = outgoing;
+        let Outgoing { to, number, packet, payload } = outgoing;
         if let Some(fault) = self.fault(to) {
             driver.peer_lost(to, fault);
             return;
         }
-        let entry = BacklogEntry { number, ..BacklogEntry::control(Body::Offloaded(packet)) };
+        let (bytes, from) =
+            payload.map_or((0, Source::None), |payload| (u64::from(payload.bytes), payload.memory.into()));
+        let entry =
+            BacklogEntry { number, ..BacklogEntry::payload(EntryKind::Offloaded(packet), bytes, from) };
         if !packet.is_answer() {
             self.paths.submit(to, entry, &mut self.payloads, driver);
         } else if !self.answer(to, entry, driver) {

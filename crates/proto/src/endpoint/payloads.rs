@@ -75,7 +75,7 @@ impl Payloads {
                 | Body::Locate { transfer, .. },
             ) => Some(transfer),
             // These carry names of the peer's transfers, or none.
-            EntryKind::Control(_) | EntryKind::Pieces { .. } => None,
+            EntryKind::Control(_) | EntryKind::Offloaded(_) | EntryKind::Pieces { .. } => None,
         };
         let of_transfer =
             transfer.and_then(|transfer| self.transfers.end(transfer)).map(|entry| match entry.state {
@@ -102,7 +102,7 @@ impl Payloads {
                 self.bounce_buffers.announce(transfer); // it was copied while it waited for credit
                 return Some((transfer, entry.payload));
             }
-            Source::None | Source::Region { .. } => return None,
+            Source::None | Source::Region { .. } | Source::Buffer { .. } => return None,
         };
         if let Some(transfer) = acknowledge {
             // The send waits for the match in any case, so the payload can stay in the program's buffer.

@@ -18,7 +18,7 @@ use crate::action::{Destination, Direction, MemoryCopy, Outcome, Source};
 use crate::config::MAX_REMOTE_OPERATIONS;
 use crate::driver::Driver;
 use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Transfer};
-use crate::offload::atomics::MAX_ATOMICS;
+use crate::offload::MAX_ANSWERS;
 use crate::packet::Body;
 use crate::transfer::{PayloadPath, SendStage, State};
 
@@ -69,7 +69,7 @@ impl Endpoint {
     pub(super) fn answer<D: Driver>(&mut self, to: Peer, entry: BacklogEntry, driver: &mut D) -> bool {
         let pending = self.paths.peer(to).pending.as_deref();
         let waiting = pending.map_or(0, |pending| pending.backlog.answers());
-        if waiting >= MAX_REMOTE_OPERATIONS + MAX_ATOMICS {
+        if waiting >= MAX_REMOTE_OPERATIONS + MAX_ANSWERS {
             return false;
         }
         self.paths.submit(to, entry, &mut self.payloads, driver);

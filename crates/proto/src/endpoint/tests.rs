@@ -16,7 +16,7 @@ use crate::event::{
     MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
     SendLevel, Transfer,
 };
-use crate::offload::atomics::MAX_ATOMICS;
+use crate::offload::MAX_ANSWERS;
 use crate::packet::{Body, Geometry, Packet, Space};
 use crate::time::Instant;
 use crate::timers::TimerQueue;

@@ -51,7 +51,7 @@ impl Endpoint {
             found.acknowledgements += pending.acks.awaited();
             for entry in pending.backlog.iter().filter(|entry| entry.is_completed()) {
                 match entry.kind {
-                    EntryKind::Control(_) => found.acknowledgements += 1,
+                    EntryKind::Control(_) | EntryKind::Offloaded(_) => found.acknowledgements += 1,
                     _ => (found.messages, found.bytes) = (found.messages + 1, found.bytes + entry.bytes),
                 }
             }

@@ -114,7 +114,7 @@ impl Atomics {
         }
         *count += 1;
         let number = self.pending.insert(Pending { request, peer, word_bytes: update.word_type.bytes() });
-        driver.send(peer, number, Offloaded::Atomic(AtomicPacket::Request { key, offset, update }));
+        driver.send(peer, number, Offloaded::Atomic(AtomicPacket::Request { key, offset, update }), None);
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Atomics {
         let allowed = end.zip(self.regions.get(&key)).is_some_and(|(end, bytes)| end <= *bytes);
         let old = if allowed { driver.update_word(key, offset, &update) } else { None };
         let result = AtomicPacket::Result { old: old.unwrap_or(0), refused: old.is_none() };
-        driver.send(from, number, Offloaded::Atomic(result));
+        driver.send(from, number, Offloaded::Atomic(result), None);
     }
 
     fn answered<D: MachineDriver>(&mut self, from: Peer, number: u32, old: Option<u64>, driver: &mut D) {
@@ -192,12 +192,18 @@ impl Machine for Atomics {
             MachineEvent::Posted(AtomicsCommand::Withdraw { key }) => {
                 self.regions.remove(&key);
             }
-            MachineEvent::Arrived { from, number, packet: AtomicPacket::Request { key, offset, update } } => {
+            MachineEvent::Arrived {
+                from,
+                number,
+                packet: AtomicPacket::Request { key, offset, update },
+                ..
+            } => {
                 self.requested(from, number, (key, offset, update), driver);
             }
-            MachineEvent::Arrived { from, number, packet: AtomicPacket::Result { old, refused } } => {
+            MachineEvent::Arrived { from, number, packet: AtomicPacket::Result { old, refused }, .. } => {
                 self.answered(from, number, (!refused).then_some(old), driver);
             }
+            MachineEvent::TimerExpired(_) => {} // it sets none
             MachineEvent::Lost { peer, fault } => self.lose(peer, fault, driver),
         }
         Ok(())

@@ -6,19 +6,30 @@
 //! [`Offload`].
 
 pub mod atomics;
+pub mod reduce;
+mod tree;
+mod vector;
 mod word;
 
 use crate::endpoint::Refusal;
 use crate::event::Peer;
 use crate::machine::{Machine, MachineDriver, MachineEvent};
-use atomics::{AtomicPacket, Atomics, AtomicsCommand};
+use crate::timers::MachineTimer;
+use atomics::{AtomicPacket, Atomics, AtomicsCommand, MAX_ATOMICS};
+use reduce::{MAX_GROUPS, MAX_REDUCTIONS, ReduceCommand, ReducePacket, Reductions};
+pub use vector::{Combination, WORD_BYTES};
 pub use word::{WordOperation, WordType, WordUpdate};
+
+/// Bound: answers of all machines that can wait for credit to one peer.
+pub const MAX_ANSWERS: u32 = MAX_ATOMICS + MAX_GROUPS as u32 * MAX_REDUCTIONS;
 
 /// A packet of an offloaded machine. [`crate::Packet::number`] is the number of its operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Offloaded {
     /// Of the machine of remote atomics.
     Atomic(AtomicPacket),
+    /// Of the machine of reductions.
+    Reduce(ReducePacket),
 }
 
 impl Offloaded {
@@ -26,15 +37,26 @@ impl Offloaded {
     pub fn is_answer(&self) -> bool {
         match self {
             Offloaded::Atomic(packet) => packet.is_answer(),
+            Offloaded::Reduce(packet) => packet.is_answer(),
+        }
+    }
+
+    /// The same packet with the payload that begins at `offset`. Unit: bytes.
+    pub(crate) fn at_offset(self, offset: u32) -> Offloaded {
+        match self {
+            Offloaded::Atomic(_) => self,
+            Offloaded::Reduce(packet) => Offloaded::Reduce(packet.at_offset(offset)),
         }
     }
 }
 
 /// The operation that the program asks of an offloaded machine.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum OffloadCommand {
     /// Of the machine of remote atomics.
     Atomics(AtomicsCommand),
+    /// Of the machine of reductions.
+    Reduce(ReduceCommand),
 }
 
 /// The offloaded machines, and the demultiplexer: each event goes to the machine of its kind, and the loss of a
@@ -42,6 +64,7 @@ pub enum OffloadCommand {
 #[derive(Clone, Debug, Default)]
 pub struct Offload {
     atomics: Atomics,
+    reductions: Reductions,
 }
 
 impl Machine for Offload {
@@ -53,24 +76,36 @@ impl Machine for Offload {
         event: MachineEvent<OffloadCommand, Offloaded>,
         driver: &mut D,
     ) -> Result<(), Refusal> {
+        let Offload { atomics, reductions } = self;
         match event {
             MachineEvent::Posted(OffloadCommand::Atomics(command)) => {
-                self.atomics.handle(MachineEvent::Posted(command), driver)
+                atomics.handle(MachineEvent::Posted(command), driver)
             }
-            MachineEvent::Arrived { from, number, packet: Offloaded::Atomic(packet) } => {
-                self.atomics.handle(MachineEvent::Arrived { from, number, packet }, driver)
+            MachineEvent::Posted(OffloadCommand::Reduce(command)) => {
+                reductions.handle(MachineEvent::Posted(command), driver)
+            }
+            MachineEvent::Arrived { from, number, packet: Offloaded::Atomic(packet), payload_bytes } => {
+                atomics.handle(MachineEvent::Arrived { from, number, packet, payload_bytes }, driver)
+            }
+            MachineEvent::Arrived { from, number, packet: Offloaded::Reduce(packet), payload_bytes } => {
+                reductions.handle(MachineEvent::Arrived { from, number, packet, payload_bytes }, driver)
+            }
+            MachineEvent::TimerExpired(timer @ MachineTimer::Reduction { .. }) => {
+                reductions.handle(MachineEvent::TimerExpired(timer), driver)
             }
             MachineEvent::Lost { peer, fault } => {
-                self.atomics.handle(MachineEvent::Lost { peer, fault }, driver)
+                atomics.handle(MachineEvent::Lost { peer, fault }, driver)?;
+                reductions.handle(MachineEvent::Lost { peer, fault }, driver)
             }
         }
     }
 
     fn is_quiescent(&self) -> bool {
-        self.atomics.is_quiescent()
+        self.atomics.is_quiescent() && self.reductions.is_quiescent()
     }
 
-    fn depends_on(&self, visit: impl FnMut(Peer)) {
-        self.atomics.depends_on(visit);
+    fn depends_on(&self, mut visit: impl FnMut(Peer)) {
+        self.atomics.depends_on(&mut visit);
+        self.reductions.depends_on(visit);
     }
 }

@@ -53,9 +53,9 @@ pub enum WordOperation {
     CompareSwap = 2,
     /// Adds the operand. Integers wrap.
     Sum = 3,
-    /// Takes the smaller one.
+    /// Takes the smaller one. Of a float that is not a number (NaN) and a number, the number.
     Min = 4,
-    /// Takes the larger one.
+    /// Takes the larger one, as `Min`.
     Max = 5,
     /// Bitwise and; integers only.
     And = 6,
@@ -63,11 +63,13 @@ pub enum WordOperation {
     Or = 7,
     /// Bitwise exclusive or; integers only.
     Xor = 8,
+    /// Multiplies by the operand. Integers wrap.
+    Product = 9,
 }
 
 impl WordOperation {
     /// All operations, by number.
-    pub const ALL: [WordOperation; 9] = [
+    pub const ALL: [WordOperation; 10] = [
         WordOperation::Read,
         WordOperation::Write,
         WordOperation::CompareSwap,
@@ -77,7 +79,19 @@ impl WordOperation {
         WordOperation::And,
         WordOperation::Or,
         WordOperation::Xor,
+        WordOperation::Product,
     ];
+
+    /// Whether it works on words of `word_type`: bitwise operations are for integers.
+    pub fn has_type(self, word_type: WordType) -> bool {
+        let bitwise = matches!(self, WordOperation::And | WordOperation::Or | WordOperation::Xor);
+        !bitwise || word_type.is_integer()
+    }
+
+    /// Whether it makes one value of two of the same kind, so that it can combine vectors.
+    pub fn combines(self) -> bool {
+        !matches!(self, WordOperation::Read | WordOperation::Write | WordOperation::CompareSwap)
+    }
 }
 
 /// A change of a word.
@@ -93,17 +107,14 @@ pub struct WordUpdate {
     pub compare: u64,
 }
 
-/// The result of an operation that all types have. The others are `$rest`.
+/// The result of an operation without arithmetic. The others are `$rest`.
 macro_rules! result {
-    ($update:ident, $old:ident, $operand:ident, $compare:ident, $sum:expr, { $($rest:tt)* }) => {
+    ($update:ident, $old:ident, $operand:ident, $compare:ident, { $($rest:tt)* }) => {
         match $update.operation {
             WordOperation::Read => $old,
             WordOperation::Write => $operand,
             WordOperation::CompareSwap if $old == $compare => $operand,
             WordOperation::CompareSwap => $old,
-            WordOperation::Sum => $sum,
-            WordOperation::Min => $old.min($operand),
-            WordOperation::Max => $old.max($operand),
             $($rest)*
         }
     };
@@ -112,7 +123,11 @@ macro_rules! result {
 macro_rules! integer {
     ($update:ident, $old:ident, $type:ty, $bits:ty) => {{
         let [old, operand, compare] = [$old, $update.operand, $update.compare].map(|bits| bits as $type);
-        let new = result!($update, old, operand, compare, old.wrapping_add(operand), {
+        let new = result!($update, old, operand, compare, {
+            WordOperation::Sum => old.wrapping_add(operand),
+            WordOperation::Product => old.wrapping_mul(operand),
+            WordOperation::Min => old.min(operand),
+            WordOperation::Max => old.max(operand),
             WordOperation::And => old & operand,
             WordOperation::Or => old | operand,
             WordOperation::Xor => old ^ operand,
@@ -125,7 +140,13 @@ macro_rules! float {
     ($update:ident, $old:ident, $type:ty, $bits:ty) => {{
         let [old, operand, compare] =
             [$old, $update.operand, $update.compare].map(|bits| <$type>::from_bits(bits as $bits));
-        let new = result!($update, old, operand, compare, old + operand, {
+        let new = result!($update, old, operand, compare, {
+            WordOperation::Sum => old + operand,
+            WordOperation::Product => old * operand,
+            // Not `min` and `max`: of two zeros these may return either.
+            WordOperation::Min if operand < old || old.is_nan() => operand,
+            WordOperation::Max if operand > old || old.is_nan() => operand,
+            WordOperation::Min | WordOperation::Max => old,
             WordOperation::And | WordOperation::Or | WordOperation::Xor => old,
         });
         u64::from(new.to_bits())
@@ -133,10 +154,9 @@ macro_rules! float {
 }
 
 impl WordUpdate {
-    /// Whether the type has the operation: bitwise operations are for integers.
+    /// Whether the type has the operation.
     pub fn is_valid(&self) -> bool {
-        let bitwise = matches!(self.operation, WordOperation::And | WordOperation::Or | WordOperation::Xor);
-        !bitwise || self.word_type.is_integer()
+        self.operation.has_type(self.word_type)
     }
 
     /// The new word of the `old` one. An invalid update changes nothing.
@@ -200,7 +220,7 @@ mod tests {
         for operation in WordOperation::ALL {
             for word_type in WordType::ALL {
                 let update = WordUpdate { operation, word_type, operand: 6, compare: 0 };
-                let bitwise = operation as u8 >= WordOperation::And as u8;
+                let bitwise = (6..=8).contains(&(operation as u8));
                 assert_eq!(update.is_valid(), !bitwise || word_type.is_integer(), "{update:?}");
                 assert!(update.is_valid() || update.apply(3) == 3, "{update:?}");
             }

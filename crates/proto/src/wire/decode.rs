@@ -7,9 +7,10 @@ use super::layout::{
     LAST, MARKS, REFUSED, RENDEZVOUS_ONLY, TAGGED,
 };
 use super::{PacketError, SLOT_BYTES, Slot, VERSION};
-use crate::event::Transfer;
+use crate::event::{PeerFault, Transfer};
 use crate::offload::atomics::AtomicPacket;
-use crate::offload::{Offloaded, WordOperation, WordType, WordUpdate};
+use crate::offload::reduce::{ReducePacket, Vector};
+use crate::offload::{Combination, Offloaded, WordOperation, WordType, WordUpdate};
 use crate::packet::{Body, Marks, Packet, Space};
 use zerocopy::{TryFromBytes, transmute_ref};
 
@@ -240,16 +241,49 @@ fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body,
             let fields: &layout::AtomicResult = transmute_ref!(bytes);
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old: fields.old.get(), refused }))
         }
+        Kind::GroupJoined | Kind::Contribution | Kind::ContributionTaken | Kind::GroupFailed => {
+            Body::Offloaded(Offloaded::Reduce(decode_reduce(bytes, kind, refused)?))
+        }
     })
+}
+
+fn decode_reduce(bytes: &[u8; BODY_BYTES], kind: Kind, refused: bool) -> Result<ReducePacket, PacketError> {
+    let joined: &layout::GroupJoined = transmute_ref!(bytes);
+    let group = joined.group.get(); // every kind begins with it
+    Ok(match kind {
+        Kind::Contribution => {
+            let fields: &layout::Contribution = transmute_ref!(bytes);
+            let combination = decode_combination(fields.operation, fields.word_type)?;
+            let vector = Vector { bytes: fields.length.get(), combination };
+            ReducePacket::Contribution { group, vector, offset: fields.offset.get() }
+        }
+        Kind::ContributionTaken => ReducePacket::Taken { group, refused },
+        Kind::GroupFailed => {
+            let fields: &layout::GroupFailed = transmute_ref!(bytes);
+            let fault = PeerFault::try_read_from_bytes(&[fields.fault])
+                .map_err(|_| PacketError::Fault { have: fields.fault })?;
+            ReducePacket::Failed { group, member: fields.member.get(), fault }
+        }
+        _ => ReducePacket::Joined { group },
+    })
+}
+
+fn decode_combination(operation: u8, word_type: u8) -> Result<Combination, PacketError> {
+    decode_operation(operation, word_type)
+        .map(|(operation, word_type)| Combination { operation, word_type })
+        .filter(|combination| combination.is_valid())
+        .ok_or(PacketError::Word { operation, word_type })
+}
+
+fn decode_operation(operation: u8, word_type: u8) -> Option<(WordOperation, WordType)> {
+    let operation = WordOperation::try_read_from_bytes(&[operation]).ok();
+    operation.zip(WordType::try_read_from_bytes(&[word_type]).ok())
 }
 
 fn decode_update(fields: &layout::Atomic) -> Result<WordUpdate, PacketError> {
     let layout::Atomic { operation, word_type, .. } = *fields;
-    let known = WordOperation::try_read_from_bytes(&[operation])
-        .ok()
-        .zip(WordType::try_read_from_bytes(&[word_type]).ok());
     let (operand, compare) = (fields.operand.get(), fields.compare.get());
-    known
+    decode_operation(operation, word_type)
         .map(|(operation, word_type)| WordUpdate { operation, word_type, operand, compare })
         .filter(WordUpdate::is_valid)
         .ok_or(PacketError::Word { operation, word_type })

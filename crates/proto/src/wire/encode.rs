@@ -7,6 +7,7 @@ use super::layout::{
 use super::{Slot, VERSION};
 use crate::event::Transfer;
 use crate::offload::atomics::AtomicPacket;
+use crate::offload::reduce::{ReducePacket, Vector};
 use crate::offload::{Offloaded, WordUpdate};
 use crate::packet::{Body, Marks, Packet, Space};
 use zerocopy::{FromZeros, transmute};
@@ -172,6 +173,40 @@ fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
         Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old, refused })) => {
             let fields = layout::AtomicResult { old: old.into(), ..FromZeros::new_zeroed() };
             (Kind::AtomicResult, flag(refused, REFUSED), transmute!(fields))
+        }
+        Body::Offloaded(Offloaded::Reduce(packet)) => encode_reduce(packet),
+    }
+}
+
+fn encode_reduce(packet: ReducePacket) -> (Kind, u16, [u8; BODY_BYTES]) {
+    match packet {
+        ReducePacket::Joined { group } => {
+            let fields = layout::GroupJoined { group: group.into(), ..FromZeros::new_zeroed() };
+            (Kind::GroupJoined, 0, transmute!(fields))
+        }
+        ReducePacket::Contribution { group, vector: Vector { bytes, combination }, offset } => {
+            let fields = layout::Contribution {
+                group: group.into(),
+                length: bytes.into(),
+                offset: offset.into(),
+                operation: combination.operation as u8,
+                word_type: combination.word_type as u8,
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::Contribution, 0, transmute!(fields))
+        }
+        ReducePacket::Taken { group, refused } => {
+            let fields = layout::ContributionTaken { group: group.into(), ..FromZeros::new_zeroed() };
+            (Kind::ContributionTaken, flag(refused, REFUSED), transmute!(fields))
+        }
+        ReducePacket::Failed { group, member, fault } => {
+            let fields = layout::GroupFailed {
+                group: group.into(),
+                member: member.into(),
+                fault: fault as u8,
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::GroupFailed, 0, transmute!(fields))
         }
     }
 }

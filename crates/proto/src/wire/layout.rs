@@ -240,7 +240,7 @@ structure! {
         operand: U64,
         /// Value that the word must have for a compare and swap, in the lower bytes; otherwise 0.
         compare: U64,
-        /// 0 read, 1 write, 2 compare and swap, 3 sum, 4 min, 5 max, 6 and, 7 or, 8 exclusive or.
+        /// 0 read, 1 write, 2 compare and swap, 3 sum, 4 min, 5 max, 6 and, 7 or, 8 exclusive or, 9 product.
         operation: u8,
         /// 0 u32, 1 i32, 2 u64, 3 i64, 4 binary32, 5 binary64; operations 6 to 8 only with 0 to 3.
         word_type: u8,
@@ -252,6 +252,50 @@ structure! {
     AtomicResult(COMMON_BYTES, BODY_BYTES) {
         /// The word before the change, in the lower bytes; 0 if `refused`.
         old: U64,
+    }
+}
+
+structure! {
+    /// The fields of `group joined`.
+    GroupJoined(COMMON_BYTES, BODY_BYTES) {
+        /// Number of the group, which its members agree on.
+        group: U32,
+    }
+}
+
+structure! {
+    /// The fields of `contribution`.
+    Contribution(COMMON_BYTES, BODY_BYTES) {
+        /// Number of the group.
+        group: U32,
+        /// Length of the whole vector, bytes; at most 4,096.
+        length: U32,
+        /// Offset of the payload in the vector, bytes.
+        offset: U32,
+        /// 3 to 9 as in `atomic`.
+        operation: u8,
+        /// Type of an element, as in `atomic`.
+        word_type: u8,
+    }
+}
+
+structure! {
+    /// The fields of `contribution taken`.
+    ContributionTaken(COMMON_BYTES, BODY_BYTES) {
+        /// Number of the group.
+        group: U32,
+    }
+}
+
+structure! {
+    /// The fields of `group failed`.
+    GroupFailed(COMMON_BYTES, BODY_BYTES) {
+        /// Number of the group.
+        group: U32,
+        /// Rank of the lost member in the group.
+        member: U32,
+        /// 0 died, 1 unreachable, 2 malformed packet, 3 closed or left, 4 not ready.
+        fault: u8,
     }
 }
 
@@ -286,7 +330,7 @@ flags! {
     ACKNOWLEDGE = 2, "acknowledge";
     /// No further packet of this transfer follows.
     LAST = 3, "last";
-    /// Bounds or access rights do not allow the operation.
+    /// Bounds or access rights do not allow the operation, or the group has failed.
     REFUSED = 4, "refused";
     /// The initiator writes; otherwise it reads.
     FOR_WRITING = 5, "for writing";
@@ -300,7 +344,7 @@ flags! {
 pub(super) const MARKS: u16 = RENDEZVOUS_ONLY | BACKLOGGED;
 
 /// The numbers of [`Kind`], for messages.
-pub const KNOWN_KINDS: &str = "1 to 16, 32 and 33";
+pub const KNOWN_KINDS: &str = "1 to 16 and 32 to 37";
 
 /// The kinds of packets, with name, fields and flags of each. From 32 on they belong to machines beside the endpoint.
 macro_rules! kinds {
@@ -381,6 +425,14 @@ kinds! {
     Atomic = 32, "atomic", Atomic, 0;
     /// Answer to `atomic`.
     AtomicResult = 33, "atomic result", AtomicResult, REFUSED;
+    /// The sender takes part in a group of reductions.
+    GroupJoined = 34, "group joined", GroupJoined, 0;
+    /// Vectors of the sender and of the members below it in the tree of a group, combined.
+    Contribution = 35, "contribution", Contribution, 0;
+    /// Answer to the last packet of a `contribution`.
+    ContributionTaken = 36, "contribution taken", ContributionTaken, REFUSED;
+    /// A member of a group is lost: all its reductions end.
+    GroupFailed = 37, "group failed", GroupFailed, 0;
 }
 
 impl Kind {
@@ -391,7 +443,7 @@ impl Kind {
         match self {
             Kind::Eager if !acknowledged => COMMON_BYTES + offset_of!(Eager, transfer),
             // One length for all of them, that of the longest.
-            Kind::Eager | Kind::Piece | Kind::Write => COMMON_BYTES + Write::FIELD_BYTES,
+            Kind::Eager | Kind::Piece | Kind::Write | Kind::Contribution => COMMON_BYTES + Write::FIELD_BYTES,
             _ => COMMON_BYTES + self.field_bytes(),
         }
     }
@@ -403,7 +455,7 @@ impl Kind {
 
     /// Whether packets of this kind can have payload.
     pub const fn carries_payload(self) -> bool {
-        matches!(self, Kind::Eager | Kind::More | Kind::Piece | Kind::Write)
+        matches!(self, Kind::Eager | Kind::More | Kind::Piece | Kind::Write | Kind::Contribution)
     }
 }
 
@@ -413,4 +465,5 @@ const _: () = {
     assert!(Kind::Eager.header_bytes(false) + 16 == SLOT_BYTES);
     assert!(Kind::Eager.header_bytes(true) + 8 == SLOT_BYTES);
     assert!(Eager::FIELD_BYTES <= Write::FIELD_BYTES && Piece::FIELD_BYTES <= Write::FIELD_BYTES);
+    assert!(Contribution::FIELD_BYTES <= Write::FIELD_BYTES);
 };

@@ -61,15 +61,21 @@ pub enum PacketError {
         /// All flags of this kind.
         allowed: u16,
     },
-    /// No such operation on a word, no such type, or a bitwise operation on a float.
+    /// No such operation on a word, no such type, a bitwise operation on a float, or one that does not combine vectors.
     #[error(
-        "word operation {operation} on type {word_type}, allowed are operations 0 to 8 on types 0 to 5, and 6 to 8 on 0 to 3"
+        "word operation {operation} on type {word_type}, allowed are operations 0 to 9 on types 0 to 5, but 6 to 8 only on 0 to 3, and 0 to 2 only in `atomic`"
     )]
     Word {
         /// The operation in the header.
         operation: u8,
         /// The type in the header.
         word_type: u8,
+    },
+    /// No such reason for the failure of a group.
+    #[error("fault {have} of a group, allowed are 0 to 4")]
+    Fault {
+        /// The value in the header.
+        have: u8,
     },
     /// More payload than a packet of this link may carry, or payload in a kind without payload.
     #[error("{have_bytes} payload bytes, allowed are 0 to {allowed_bytes}")]

@@ -1,8 +1,11 @@
 //! The offloaded machines of a test world, beside its endpoints. Their driver acts at once; the packets that they
 //! send follow as events.
 
-use weir_proto::offload::{Offload, OffloadCommand, Offloaded, WordUpdate};
-use weir_proto::{Event, Machine, MachineDriver, MachineEvent, Outcome, Outgoing, Peer, PeerFault, Request};
+use weir_proto::offload::{Combination, Offload, OffloadCommand, Offloaded, WordUpdate};
+use weir_proto::{
+    BufferId, Event, Instant, Machine, MachineDriver, MachineEvent, MachineTimer, Memory, Operand, Outcome,
+    Outgoing, Payload, Peer, PeerFault, Request,
+};
 
 use super::{TestRank, World};
 
@@ -10,11 +13,49 @@ use super::{TestRank, World};
 struct Driver<'rank> {
     rank: &'rank mut TestRank,
     rejected: Vec<Peer>,
+    now: Instant,
+    /// The payload of the arrived packet.
+    arrived: Vec<u8>,
+}
+
+impl Driver<'_> {
+    fn memory(&mut self, memory: Memory, bytes: u32) -> &mut [u8] {
+        let rank = &mut *self.rank;
+        let (memory, offset) = match memory {
+            Memory::Request { request, offset } => {
+                (rank.buffers[request.0 as usize].as_mut().expect("outstanding"), offset)
+            }
+            Memory::Region { key, offset } => (rank.regions.get_mut(&key).expect("registered"), offset),
+            Memory::Buffer { buffer, offset } => {
+                (rank.machine_buffers.get_mut(&buffer.0).expect("allocated"), offset)
+            }
+        };
+        &mut memory[offset as usize..][..bytes as usize]
+    }
+
+    fn operand(&mut self, operand: Operand, bytes: u32) -> Vec<u8> {
+        match operand {
+            Operand::Arrived => self.arrived[..bytes as usize].to_vec(),
+            Operand::Memory(memory) => self.memory(memory, bytes).to_vec(),
+        }
+    }
 }
 
 impl MachineDriver for Driver<'_> {
-    fn send(&mut self, to: Peer, number: u32, packet: Offloaded) {
-        self.rank.events.push_back(Event::Outgoing(Outgoing { to, number, packet }));
+    fn now(&mut self) -> Instant {
+        self.now
+    }
+
+    fn set_timer(&mut self, timer: MachineTimer, at: Instant) {
+        self.rank.timers.set(timer.into(), at);
+    }
+
+    fn cancel_timer(&mut self, timer: MachineTimer) {
+        self.rank.timers.cancel(timer.into());
+    }
+
+    fn send(&mut self, to: Peer, number: u32, packet: Offloaded, payload: Option<Payload>) {
+        self.rank.events.push_back(Event::Outgoing(Outgoing { to, number, packet, payload }));
     }
 
     fn reject(&mut self, from: Peer) {
@@ -41,6 +82,27 @@ impl MachineDriver for Driver<'_> {
         buffer[..bytes as usize].copy_from_slice(&word.to_le_bytes()[..bytes as usize]);
     }
 
+    fn allocate(&mut self, bytes: u32) -> BufferId {
+        let buffers = &mut self.rank.machine_buffers;
+        let name = (0..).find(|name| !buffers.contains_key(name)).expect("a free name");
+        buffers.insert(name, vec![0; bytes as usize]);
+        BufferId(name)
+    }
+
+    fn free(&mut self, buffer: BufferId) {
+        assert!(self.rank.machine_buffers.remove(&buffer.0).is_some(), "{buffer:?} is freed twice");
+    }
+
+    fn copy(&mut self, from: Operand, into: Memory, bytes: u32) {
+        let from = self.operand(from, bytes);
+        self.memory(into, bytes).copy_from_slice(&from);
+    }
+
+    fn combine(&mut self, from: Operand, into: Memory, combination: Combination, bytes: u32) {
+        let from = self.operand(from, bytes);
+        combination.combine(self.memory(into, bytes), &from);
+    }
+
     fn complete(&mut self, request: Request, outcome: Outcome) {
         let buffer = self.rank.buffers[request.0 as usize].take().expect("completed once");
         self.rank.completions.push_back((request, outcome, buffer));
@@ -50,9 +112,17 @@ impl MachineDriver for Driver<'_> {
 impl World {
     /// Passes an event to the offloaded machines of `rank`. Packets that they send wait in the rank's events.
     pub(super) fn offload(&mut self, rank: u32, event: MachineEvent<OffloadCommand, Offloaded>) {
+        let arrived = match &event {
+            MachineEvent::Arrived { from, .. } => {
+                let lane = &self.lanes[&(from.0, rank)][0];
+                lane.packets.front().expect("not retired").1.clone()
+            }
+            _ => Vec::new(),
+        };
+        let now = self.now;
         let rank = &mut self.ranks[rank as usize];
         let mut offload: Offload = std::mem::take(&mut rank.offload);
-        let mut driver = Driver { rank, rejected: Vec::new() };
+        let mut driver = Driver { rank, rejected: Vec::new(), now, arrived };
         offload.handle(event, &mut driver).expect("within the bounds");
         assert_eq!(driver.rejected, [], "the machines of a world send only packets that make sense");
         rank.offload = offload;
@@ -61,6 +131,11 @@ impl World {
     /// The program of `rank` asks one of the machines for something.
     pub fn post_offloaded(&mut self, rank: u32, command: OffloadCommand) {
         self.offload(rank, MachineEvent::Posted(command));
+        self.handle_caused(rank);
+    }
+
+    /// Handles what a machine has sent outside of an event of the endpoint.
+    pub(super) fn handle_caused(&mut self, rank: u32) {
         if let Some(event) = self.ranks[rank as usize].events.pop_front() {
             self.handle(rank, event);
         }

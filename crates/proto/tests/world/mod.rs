@@ -13,7 +13,7 @@ use weir_proto::offload::{Offload, OffloadCommand};
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
     Instant, Machine, MachineEvent, MemoryCopy, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault,
-    Recorder, Request, Scheme, Source, TimerQueue, unexpected_cost_bytes,
+    Recorder, Request, Scheme, Source, TimerKey, TimerQueue, unexpected_cost_bytes,
 };
 
 /// Settings of all endpoints of a world.
@@ -131,7 +131,9 @@ pub struct TestRank {
     regions: BTreeMap<u64, Vec<u8>>,
     events: VecDeque<Event<'static>>,
     awaiting_room: Vec<Peer>,
-    timers: TimerQueue,
+    timers: TimerQueue<TimerKey>,
+    /// Buffers of the offloaded machines.
+    machine_buffers: BTreeMap<u32, Vec<u8>>,
     next_epoch: u16,
     /// Endpoints that wait for a lane of this mailbox.
     waiting: VecDeque<u32>,
@@ -192,6 +194,7 @@ impl World {
             events: VecDeque::new(),
             awaiting_room: Vec::new(),
             timers: TimerQueue::default(),
+            machine_buffers: BTreeMap::new(),
             next_epoch: 0,
             waiting: VecDeque::new(),
             completions: VecDeque::new(),
@@ -310,7 +313,13 @@ impl World {
                 let timers = &mut self.ranks[from as usize].timers;
                 self.now = self.now.max(timers.earliest().expect("it waits"));
                 let timer = timers.take_expired(self.now).expect("its time has come");
-                self.handle(from, Event::TimerExpired(timer));
+                match timer {
+                    TimerKey::Endpoint(timer) => self.handle(from, Event::TimerExpired(timer)),
+                    TimerKey::Machine(timer) => {
+                        self.offload(from, MachineEvent::TimerExpired(timer));
+                        self.handle_caused(from);
+                    }
+                }
             }
             Candidate::Arrival => {
                 let packet = lanes[0].packets[0].0;
@@ -383,6 +392,7 @@ impl World {
             assert!(rank.machine.is_quiescent(), "endpoint {index} is not at rest: {:?}", rank.machine);
             assert!(rank.offload.is_quiescent(), "endpoint {index} is not at rest: {:?}", rank.offload);
             assert!(rank.timers.is_empty(), "endpoint {index} has set timers: {:?}", rank.timers);
+            assert!(rank.machine_buffers.is_empty(), "endpoint {index} has buffers of machines: {rank:?}");
             let left: Vec<_> = rank.buffers.iter().filter(|buffer| buffer.is_some()).collect();
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
             assert!(
@@ -536,8 +546,8 @@ impl World {
                 self.grant_lanes(rank);
             }
             Action::Transmit { to, packet, payload } => self.transmit(rank, to, packet, payload),
-            Action::SetTimer { timer, at } => self.ranks[rank as usize].timers.set(timer, at),
-            Action::CancelTimer { timer } => self.ranks[rank as usize].timers.cancel(timer),
+            Action::SetTimer { timer, at } => self.ranks[rank as usize].timers.set(timer.into(), at),
+            Action::CancelTimer { timer } => self.ranks[rank as usize].timers.cancel(timer.into()),
             Action::AskRoom { to, at_once: false } => self.ranks[rank as usize].awaiting_room.push(to),
             Action::AskRoom { to, at_once: true } => {
                 let lane = self.lanes.get(&(rank, to.0)).and_then(VecDeque::back).expect("a lane");
@@ -640,8 +650,8 @@ impl World {
                 self.grant_lanes(rank);
                 self.ranks[rank as usize].awaiting_room.retain(|awaiting_room| *awaiting_room != peer);
             }
-            Action::PassOn { from, number, packet } => {
-                self.offload(rank, MachineEvent::Arrived { from, number, packet });
+            Action::PassOn { from, number, packet, payload_bytes } => {
+                self.offload(rank, MachineEvent::Arrived { from, number, packet, payload_bytes });
             }
             Action::PeerLost { peer, fault } => self.offload(rank, MachineEvent::Lost { peer, fault }),
             Action::Notify { from, data, bytes } => {
@@ -689,6 +699,9 @@ impl World {
                 [&transfer.bounce_buffer().expect("a bounce buffer")][offset as usize..][..bytes]
                 .to_vec(),
             Source::Region { key, offset } => from.regions[&key][offset as usize..][..bytes].to_vec(),
+            Source::Buffer { buffer, offset } => {
+                from.machine_buffers[&buffer.0][offset as usize..][..bytes].to_vec()
+            }
         };
         let slots = self.plan.geometry.packet_slots(&packet);
         assert!(slots <= self.plan.geometry.max_packet_slots, "{slots} slots in one packet");

@@ -57,6 +57,7 @@ fn kind_flags(completion: &Completion) -> (Side, u64) {
         Operation::Read => (Side::Transmit, flags::RMA | flags::READ),
         Operation::Write => (Side::Transmit, flags::RMA | flags::WRITE),
         Operation::Atomic => (Side::Transmit, flags::ATOMIC | flags::READ),
+        Operation::Reduce => (Side::Transmit, flags::COLLECTIVE),
         Operation::Receive | Operation::MultiReceive | Operation::Peek => {
             (Side::Receive, flags::RECV | space)
         }
@@ -72,7 +73,7 @@ fn counter_of(operation: Operation) -> Option<u64> {
         Operation::Receive | Operation::MultiReceive => Some(flags::RECV),
         Operation::Read | Operation::Atomic => Some(flags::READ),
         Operation::Write => Some(flags::WRITE),
-        Operation::Peek | Operation::RemoteWrite => None,
+        Operation::Peek | Operation::Reduce | Operation::RemoteWrite => None,
     }
 }
 

@@ -98,7 +98,7 @@ fn a_reader_beyond_the_bound_is_malformed() {
     let locate =
         |transfer| Body::Locate { transfer: Transfer(transfer), key: 5, offset: 0, length: 8, write: true };
     let unknown = |transfer| Body::Read { transfer: Transfer(transfer), key: 6, offset: 0, length: 8 };
-    for transfer in 0..MAX_REMOTE_OPERATIONS + MAX_ATOMICS {
+    for transfer in 0..MAX_REMOTE_OPERATIONS + MAX_ANSWERS {
         let body = [read(transfer), locate(transfer), unknown(transfer)][transfer as usize % 3];
         assert!(!target.arrive(body, 0).contains(&"drop peer".into()), "{transfer}");
     }

@@ -4,7 +4,11 @@ use alloc::format;
 use alloc::string::String;
 
 use super::*;
-use crate::offload::{Offload, OffloadCommand, WordOperation, WordType};
+use crate::event::BufferId;
+use crate::machine::{Memory, Operand, Payload};
+use crate::offload::{Combination, Offload, OffloadCommand, WordOperation, WordType};
+use crate::time::Instant;
+use crate::timers::MachineTimer;
 
 const PEER: Peer = Peer(1);
 
@@ -13,8 +17,9 @@ const PEER: Peer = Peer(1);
 struct Calls(Vec<String>);
 
 impl MachineDriver for Calls {
-    fn send(&mut self, to: Peer, number: u32, packet: Offloaded) {
-        let Offloaded::Atomic(packet) = packet;
+    fn send(&mut self, to: Peer, number: u32, packet: Offloaded, payload: Option<Payload>) {
+        let Offloaded::Atomic(packet) = packet else { panic!("{packet:?}") };
+        assert_eq!(payload, None);
         self.0.push(match packet {
             AtomicPacket::Request { key, offset, .. } => format!("ask {} {number}: {key}+{offset}", to.0),
             AtomicPacket::Result { old, refused: false } => format!("answer {} {number}: {old}", to.0),
@@ -35,6 +40,34 @@ impl MachineDriver for Calls {
         self.0.push(format!("place {word} in {} bytes of {}", bytes, request.0));
     }
 
+    fn now(&mut self) -> Instant {
+        unimplemented!("atomics have no timers")
+    }
+
+    fn set_timer(&mut self, timer: MachineTimer, _at: Instant) {
+        unimplemented!("{timer:?}")
+    }
+
+    fn cancel_timer(&mut self, timer: MachineTimer) {
+        unimplemented!("{timer:?}")
+    }
+
+    fn allocate(&mut self, bytes: u32) -> BufferId {
+        unimplemented!("{bytes} bytes")
+    }
+
+    fn free(&mut self, buffer: BufferId) {
+        unimplemented!("{buffer:?}")
+    }
+
+    fn copy(&mut self, from: Operand, into: Memory, _bytes: u32) {
+        unimplemented!("{from:?} to {into:?}")
+    }
+
+    fn combine(&mut self, from: Operand, into: Memory, _combination: Combination, _bytes: u32) {
+        unimplemented!("{from:?} with {into:?}")
+    }
+
     fn complete(&mut self, request: Request, outcome: Outcome) {
         self.0.push(format!("{outcome:?} {}", request.0));
     }
@@ -45,9 +78,10 @@ fn calls(machine: &mut Offload, event: MachineEvent<AtomicsCommand, AtomicPacket
     let mut calls = Calls::default();
     let event = match event {
         MachineEvent::Posted(command) => MachineEvent::Posted(OffloadCommand::Atomics(command)),
-        MachineEvent::Arrived { from, number, packet } => {
-            MachineEvent::Arrived { from, number, packet: Offloaded::Atomic(packet) }
+        MachineEvent::Arrived { from, number, packet, payload_bytes } => {
+            MachineEvent::Arrived { from, number, packet: Offloaded::Atomic(packet), payload_bytes }
         }
+        MachineEvent::TimerExpired(timer) => MachineEvent::TimerExpired(timer),
         MachineEvent::Lost { peer, fault } => MachineEvent::Lost { peer, fault },
     };
     machine.handle(event, &mut calls).expect("within the bounds");
@@ -64,7 +98,7 @@ fn fetch(request: u32, peer: Peer, update: WordUpdate) -> MachineEvent<AtomicsCo
 }
 
 fn arrived(number: u32, packet: AtomicPacket) -> MachineEvent<AtomicsCommand, AtomicPacket> {
-    MachineEvent::Arrived { from: PEER, number, packet }
+    MachineEvent::Arrived { from: PEER, number, packet, payload_bytes: 0 }
 }
 
 fn answer(number: u32, old: u64) -> MachineEvent<AtomicsCommand, AtomicPacket> {
