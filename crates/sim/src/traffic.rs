@@ -14,7 +14,7 @@ use crate::Picoseconds;
 use crate::network::{
     Hold, Injection, Network, Output, Outputs, Reminder, ScheduledOutput, TrainId, TrainPart,
 };
-use crate::queue::Queue;
+use crate::queue::{Queue, Source};
 use crate::trace::Trace;
 
 /// The traffic of each rank.
@@ -78,14 +78,24 @@ impl Traffic {
         let mut scheduled = Vec::new();
         let (mut sent, mut carried, mut trace) =
             (vec![0; ranks as usize], TrafficReport::default(), Trace::default());
-        (0..ranks).for_each(|rank| queue.push(0, outputs.draw(), Event::Send(rank)));
+        (0..ranks).for_each(|rank| {
+            outputs.act_as(Source::rank(rank));
+            queue.push(0, outputs.draw(0), Event::Send(rank));
+        });
         while let Some((now, sequence, event)) = queue.pop() {
-            outputs.begin(sequence);
+            outputs.begin(now, sequence);
+            match event {
+                Event::Send(rank) | Event::Arrived { to: rank, .. } => {
+                    outputs.act_as(Source::rank(rank));
+                }
+                Event::Network(_) => {} // the network acts as its element
+            }
             carried.events += 1;
             match event {
                 Event::Send(rank) if sent[rank as usize] == trains => {}
                 Event::Send(rank) if network.send_from(rank) > now => {
-                    queue.push(network.send_from(rank), outputs.draw(), Event::Send(rank));
+                    let at = network.send_from(rank);
+                    queue.push(at, outputs.draw(at), Event::Send(rank));
                 }
                 Event::Send(rank) => {
                     let number = sent[rank as usize];
@@ -99,9 +109,8 @@ impl Traffic {
                         payload_bytes: u64::from(packets) * u64::from(packet_bytes),
                         spacing_ps,
                     };
-                    let sequence = outputs.draw();
                     if let Hold::Until(free_at) = network.inject(now, injection, &mut outputs) {
-                        queue.push(free_at, sequence, Event::Send(rank));
+                        queue.push(free_at, outputs.draw(free_at), Event::Send(rank));
                     }
                 }
                 Event::Network(event) => network.handle(now, event, &mut outputs),

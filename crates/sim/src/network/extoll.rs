@@ -20,6 +20,7 @@ use super::mesh::{DIRECTIONS, Mesh, PackedRouting};
 use super::packet_queue::{PacketIndex, PacketQueue, Packets};
 use super::{Hold, Injection, Network, Output, Outputs, TrainId, TrainPart};
 use crate::Picoseconds;
+use crate::queue::Source;
 
 /// Parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -427,6 +428,7 @@ impl Network for Extoll {
     }
 
     fn handle(&mut self, now: Picoseconds, Event { channel }: Event, outputs: &mut Outputs<Event>) {
+        outputs.act_as(Source::element(channel));
         if self.channels[channel as usize].start_at != now {
             return;
         }

@@ -26,6 +26,7 @@ use super::packet_queue::{PacketIndex, PacketQueue, Packets};
 use super::{Hold, Injection, Network, Output, Outputs, TrainId, TrainPart};
 use crate::Picoseconds;
 use crate::cost::Cost;
+use crate::queue::Source;
 use channel::{Channel, LeadsTo, Moment};
 use sources::{Fetched, Outgoing, Sources};
 
@@ -316,7 +317,7 @@ impl InfiniBand {
         if let Some(at) = look_at
             && look.at > at
         {
-            let sequence = outputs.draw();
+            let sequence = outputs.draw(at);
             *look = Moment { at, sequence };
             outputs.remind_with_sequence(at, sequence, Event::Fetch(channel));
         }
@@ -355,18 +356,16 @@ impl InfiniBand {
     /// it is free. If there is no room behind the channel, a freed buffer starts it.
     #[inline]
     fn schedule_start(&mut self, channel: u32, outputs: &mut Outputs<Event>) {
-        let Channel { packet_queue, last_there_at, free_at, look, room, .. } =
-            self.channels[channel as usize];
+        let Channel { packet_queue, last_there, free_at, look, room, .. } = self.channels[channel as usize];
         let first = packet_queue.first().map_or(Moment::NEVER, |place| self.packets[place].there);
         let planned = if room == 0 {
             Moment::NEVER
         } else if free_at > look.at {
             look // it has started something at that time, by another event
-        } else if look == Moment::NEVER || look.is_before(first) {
+        } else if look.is_never() || look.is_before(first) {
             first
-        } else if last_there_at >= look.at {
-            // A packet that becomes ready at that very time, with an earlier sequence number, starts the
-            // channel.
+        } else if last_there.at >= look.at {
+            // A packet that becomes ready at that very time, with an earlier sequence, starts the channel.
             self.first_since(packet_queue, look.at).filter(|there| there.is_before(look)).unwrap_or(look)
         } else {
             look
@@ -378,7 +377,8 @@ impl InfiniBand {
     #[inline]
     fn schedule_arrival(&mut self, channel: u32, there: Moment, outputs: &mut Outputs<Event>) {
         let Channel { look, due, room, .. } = self.channels[channel as usize];
-        let planned = if there.is_before(look) && look != Moment::NEVER { look } else { there };
+        // A packet that is ready when the channel looks may start it before, if its sequence is an earlier one.
+        let planned = if there.at < look.at && !look.is_never() { look } else { there };
         if room > 0 && planned.is_before(due) {
             self.wait_for(channel, planned, outputs);
         }
@@ -389,7 +389,7 @@ impl InfiniBand {
         let due = &mut self.channels[channel as usize].due;
         if *due != planned {
             *due = planned;
-            if planned != Moment::NEVER {
+            if !planned.is_never() {
                 let Moment { at, sequence } = planned;
                 outputs.remind_with_sequence(at, sequence, Event::Look(channel));
             }
@@ -434,15 +434,15 @@ impl InfiniBand {
             _ => now.at + parameters.hop_ps,
         };
         self.channels[channel as usize].room -= 1;
-        let there = Moment { at: there_at, sequence: outputs.draw() };
+        let there = Moment { at: there_at, sequence: outputs.draw(there_at) };
         self.packets[place].buffer_behind = channel;
         self.packets[place].there = there;
         let state = &mut self.channels[next as usize];
-        if state.packet_queue.is_empty() || state.last_there_at <= there_at {
-            state.last_there_at = there_at;
+        if state.packet_queue.is_empty() || state.last_there.is_before(there) {
+            state.last_there = there;
             self.packets.append(&mut state.packet_queue, place);
         } else {
-            self.packets.insert(&mut state.packet_queue, place, |other| other.there.at > there_at);
+            self.packets.insert(&mut state.packet_queue, place, |other| there.is_before(other.there));
         }
         state.forget_look(now);
         self.schedule_arrival(next, there, outputs);
@@ -452,23 +452,16 @@ impl InfiniBand {
     /// A packet reached memory at `at`, or the adapter if the adapter itself handles it.
     fn deliver(&mut self, at: Picoseconds, packet: TransitPacket, outputs: &mut Outputs<Event>) {
         let Parameters { send_ps, receive_ps, read_ps, .. } = self.parameters;
-        let sequence = outputs.draw();
         match packet.kind {
             PacketKind::Train { train, rank } => {
                 let part = TrainPart { train, to: rank, first: packet.index, count: 1, spacing_ps: 0 };
-                outputs.push_with_sequence(at + send_ps + receive_ps, sequence, Output::Arrived(part));
+                outputs.push(at + send_ps + receive_ps, Output::Arrived(part));
             }
-            PacketKind::Request { get } => {
-                outputs.remind_with_sequence(at + read_ps, sequence, Event::Answer(get));
-            }
+            PacketKind::Request { get } => outputs.remind(at + read_ps, Event::Answer(get)),
             PacketKind::Answer { get } if packet.last => {
                 let Get { to, number, .. } = self.gets[get as usize];
                 self.free_gets.push(get);
-                outputs.push_with_sequence(
-                    at + send_ps + receive_ps,
-                    sequence,
-                    Output::GetDone { to, number },
-                );
+                outputs.push(at + send_ps + receive_ps, Output::GetDone { to, number });
             }
             PacketKind::Answer { .. } => {}
         }
@@ -546,6 +539,7 @@ impl Network for InfiniBand {
     fn handle(&mut self, now: Picoseconds, event: Event, outputs: &mut Outputs<Event>) {
         match event {
             Event::Fetch(channel) => {
+                outputs.act_as(Source::element(channel));
                 let now = Moment { at: now, sequence: outputs.present() };
                 let look = &mut self.channels[channel as usize].look;
                 if look.at == now.at {
@@ -554,6 +548,7 @@ impl Network for InfiniBand {
                 self.start_fetch(now, channel, outputs);
             }
             Event::Look(channel) => {
+                outputs.act_as(Source::element(channel));
                 let now = Moment { at: now, sequence: outputs.present() };
                 let due = &mut self.channels[channel as usize].due;
                 if *due == now {
@@ -564,6 +559,7 @@ impl Network for InfiniBand {
             Event::Begin(get) => {
                 let Get { to, from, .. } = self.gets[get as usize];
                 let (host, owner) = (self.parameters.node(to), self.parameters.node(from));
+                outputs.act_as(Source::element(host * HOST_CHANNELS + FETCH));
                 let request = Outgoing {
                     kind: PacketKind::Request { get },
                     to: owner,
@@ -579,6 +575,7 @@ impl Network for InfiniBand {
             Event::Answer(get) => {
                 let Get { to, from, bytes, .. } = self.gets[get as usize];
                 let (host, owner) = (self.parameters.node(to), self.parameters.node(from));
+                outputs.act_as(Source::element(owner * HOST_CHANNELS + FETCH));
                 let mtu_bytes = u64::from(self.parameters.mtu_bytes);
                 let count = bytes.div_ceil(mtu_bytes).max(1);
                 let last_bytes = (bytes - (count - 1) * mtu_bytes) as u32;

@@ -20,7 +20,7 @@ pub mod switched;
 
 use weir_proto::Geometry;
 
-use crate::queue::{Sequence, SequenceCounter};
+use crate::queue::{Sequence, SequenceCounter, Source};
 use crate::{Picoseconds, TIME_LIMIT};
 
 /// The world's number of a train that is in the network.
@@ -136,16 +136,13 @@ pub struct Reminder<E> {
 pub struct Outputs<E> {
     scheduled: Vec<ScheduledOutput>,
     reminders: Vec<Reminder<E>>,
-    /// Draws the sequence numbers of all events of a world.
+    /// Draws the sequences of all events of a world.
     sequences: SequenceCounter,
-    /// Sequence number of the current event.
-    present: Sequence,
 }
 
 impl<E> Default for Outputs<E> {
     fn default() -> Outputs<E> {
-        let mut sequences = SequenceCounter::default();
-        Outputs { scheduled: Vec::new(), reminders: Vec::new(), present: sequences.draw(), sequences }
+        Outputs { scheduled: Vec::new(), reminders: Vec::new(), sequences: SequenceCounter::default() }
     }
 }
 
@@ -153,11 +150,11 @@ impl<E> Outputs<E> {
     /// Schedules an output.
     #[inline]
     pub fn push(&mut self, at: Picoseconds, output: Output) {
-        let sequence = self.draw();
+        let sequence = self.draw(at);
         self.push_with_sequence(at, sequence, output);
     }
 
-    /// The same with a sequence number that was drawn earlier.
+    /// The same with a sequence that was drawn earlier, for this time.
     #[inline]
     pub fn push_with_sequence(&mut self, at: Picoseconds, sequence: Sequence, output: Output) {
         self.scheduled.push(ScheduledOutput { at, sequence, output });
@@ -166,11 +163,11 @@ impl<E> Outputs<E> {
     /// Schedules an event of the network.
     #[inline]
     pub fn remind(&mut self, at: Picoseconds, event: E) {
-        let sequence = self.draw();
+        let sequence = self.draw(at);
         self.remind_with_sequence(at, sequence, event);
     }
 
-    /// The same with a sequence number that was drawn earlier.
+    /// The same with a sequence that was drawn earlier, for this time.
     #[inline]
     pub fn remind_with_sequence(&mut self, at: Picoseconds, sequence: Sequence, event: E) {
         self.reminders.push(Reminder { at, sequence, event });
@@ -188,22 +185,28 @@ impl<E> Outputs<E> {
         self.reminders.drain(..)
     }
 
-    /// Draws the sequence number of a future event. The event need not be scheduled.
+    /// Draws the sequence of an event at `at`. The event need not be scheduled.
     #[inline]
-    pub fn draw(&mut self) -> Sequence {
-        self.sequences.draw()
+    pub fn draw(&mut self, at: Picoseconds) -> Sequence {
+        self.sequences.draw(at)
     }
 
-    /// The sequence number of the current event.
+    /// Draws for another source from now on: for the rank or element that handles the current event. Returns the one before.
+    #[inline]
+    pub fn act_as(&mut self, source: Source) -> Source {
+        self.sequences.act_as(source)
+    }
+
+    /// The sequence of the current event.
     #[inline]
     pub fn present(&self) -> Sequence {
-        self.present
+        self.sequences.present()
     }
 
-    /// Starts the event with this sequence number.
+    /// Starts the event with this time and sequence.
     #[inline]
-    pub fn begin(&mut self, sequence: Sequence) {
-        self.present = sequence;
+    pub fn begin(&mut self, now: Picoseconds, sequence: Sequence) {
+        self.sequences.begin(now, sequence);
     }
 
     /// Number of scheduled outputs.
@@ -296,7 +299,7 @@ pub trait Network {
         outputs: &mut Outputs<Self::Event>,
     );
 
-    /// Handles an event that the network has scheduled for itself.
+    /// Handles an event that the network has scheduled for itself, as the source that it belongs to ([`Outputs::act_as`]).
     fn handle(&mut self, now: Picoseconds, event: Self::Event, outputs: &mut Outputs<Self::Event>);
 
     /// Time from the NIC of rank `from` to that of `to` through an idle network, without payload and

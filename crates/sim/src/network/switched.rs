@@ -23,6 +23,7 @@ use super::fat_tree::{End, FatTree};
 use super::packet_queue::{PacketIndex, Packets};
 use super::{Hold, Injection, Network, Output, Outputs, TrainId, TrainPart};
 use crate::Picoseconds;
+use crate::queue::Source;
 
 /// Parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -162,6 +163,7 @@ impl Switched {
     /// The next packet of a train enters the queue of its host. Packets that are written at the same time stay together, so
     /// that no later train comes between them.
     fn written(&mut self, now: Picoseconds, index: u32, outputs: &mut Outputs<Event>) {
+        outputs.act_as(Source::rank(self.written[index as usize].from));
         loop {
             let Written { next, count, spacing_ps, .. } = self.written[index as usize];
             self.written[index as usize].next += 1;
@@ -193,6 +195,7 @@ impl Switched {
     fn forward(&mut self, now: Picoseconds, place: PacketIndex, outputs: &mut Outputs<Event>) {
         let Parameters { tree, hop_ps, queue_packets, mark_packets, .. } = self.parameters;
         let TransitPacket { train, index, to, packet_ps, switch, .. } = self.packets[place];
+        outputs.act_as(Source::element(switch));
         let port = tree.port(switch, self.node(to));
         let queue = &mut self.port_queues[(switch * tree.ports() + port) as usize];
         let counts = queue_packets > 0 || mark_packets > 0;

@@ -22,6 +22,7 @@ use super::World;
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::Network;
+use crate::queue::Source;
 
 /// A rank with a slow processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,12 +198,14 @@ impl<N: Network> World<N> {
             }
             state.slow.insert(rank, (self.spec.cost.times(percent), percent));
         }
-        for (number, &Pause { at, .. }) in (state.pauses.len() as u32..).zip(pauses) {
+        for (number, &Pause { rank, at, .. }) in (state.pauses.len() as u32..).zip(pauses) {
+            self.outputs.act_as(Source::rank(rank));
             self.schedule(at, super::Event::Fault(Event::Pause(number)));
         }
         state.pauses.extend(pauses);
         self.faults = Some(state);
         for &Crash { rank, at } in crashes {
+            self.outputs.act_as(Source::rank(rank));
             self.schedule(at, super::Event::Fault(Event::Crash { rank }));
         }
         Ok(self)
@@ -221,11 +224,13 @@ impl<N: Network> World<N> {
 
     /// `rank` learns that it has lost `peer`.
     pub(super) fn lost(&mut self, now: Picoseconds, rank: u32, peer: u32, fault: PeerFault) {
+        self.act_as(rank);
         self.rank_states[rank as usize].lost(now, peer, fault);
         self.wake(now, rank);
     }
 
     fn crash(&mut self, now: Picoseconds, rank: u32) {
+        self.act_as(rank);
         let Some(state) = &mut self.faults else { return };
         if !state.crashed.insert(rank) {
             return;

@@ -93,8 +93,9 @@ pub(super) struct Hosts {
     /// Empty if no NIC has a processor or a machine: a large world need not store hosts that do nothing.
     hosts: Vec<Host>,
     has_machines: bool,
-    /// Copies that NICs will send. Events name them by index, because events must be small.
-    copies: Vec<Vec<(TrainId, u32)>>,
+    /// Copies that NICs will send, each with the rank of the host that acts. Events name them by index, because events must
+    /// be small.
+    copies: Vec<(u32, Vec<(TrainId, u32)>)>,
     free_copies: Vec<u32>,
 }
 
@@ -162,6 +163,7 @@ impl<N: Network> World<N> {
     /// A rank has written a packet of a train. Its NIC sends it when the processor of the NIC has time.
     pub(super) fn written_to_nic(&mut self, now: Picoseconds, train: TrainId, index: u32) {
         let Injection { from, packets, spacing_ps, .. } = self.trains.injection(train);
+        self.act_as(from);
         let price_ps = self.hosts.cost.packet_send_ps;
         // Packets that are written at the same time stay together, so that no later train comes between them.
         let next = if spacing_ps == 0 { packets } else { index + 1 };
@@ -176,7 +178,8 @@ impl<N: Network> World<N> {
 
     /// The processor of a NIC has sent a packet.
     pub(super) fn leave_nic(&mut self, now: Picoseconds, train: TrainId, index: u32) {
-        let Injection { packets, payload_bytes, .. } = self.trains.injection(train);
+        let Injection { from, packets, payload_bytes, .. } = self.trains.injection(train);
+        self.act_as(from);
         let payload_bytes = payload_bytes.div_ceil(u64::from(packets));
         let injection = Injection {
             first: index,
@@ -188,7 +191,7 @@ impl<N: Network> World<N> {
         let hold = self.network.inject(now, injection, &mut self.outputs);
         // The rank has handed the packet over. Only back-pressure of the network reaches it.
         if hold == Hold::UntilReleased {
-            self.rank_states[injection.from as usize].hold(hold);
+            self.rank_states[from as usize].hold(hold);
         }
         self.take_outputs();
     }
@@ -196,6 +199,7 @@ impl<N: Network> World<N> {
     /// Packets have reached a NIC. Its processor receives them, its machines keep them or let them pass.
     pub(super) fn at_nic(&mut self, now: Picoseconds, index: u32) {
         let part = self.take_part(index);
+        self.act_as(part.to);
         if part.count > 1 {
             let rest = TrainPart { first: part.first + 1, count: part.count - 1, ..part };
             let rest = self.note_part(rest);
@@ -232,11 +236,11 @@ impl<N: Network> World<N> {
             let index = match self.hosts.free_copies.pop() {
                 Some(index) => index,
                 None => {
-                    self.hosts.copies.push(Vec::new());
+                    self.hosts.copies.push((0, Vec::new()));
                     self.hosts.copies.len() as u32 - 1
                 }
             };
-            self.hosts.copies[index as usize] = copies;
+            self.hosts.copies[index as usize] = (part.to, copies);
             self.schedule(leaves_at, Event::CopiesLeaveNic(index));
         }
         keeps
@@ -245,7 +249,8 @@ impl<N: Network> World<N> {
     /// The processor of a NIC begins to send copies of a packet. No rank waits for them, also if the network holds
     /// their sender back.
     pub(super) fn copies_leave_nic(&mut self, now: Picoseconds, index: u32) {
-        let copies = std::mem::take(&mut self.hosts.copies[index as usize]);
+        let (host_rank, copies) = std::mem::take(&mut self.hosts.copies[index as usize]);
+        self.act_as(host_rank);
         self.hosts.free_copies.push(index);
         let Some(&(train, _)) = copies.first() else { return };
         let Injection { from, payload_bytes, .. } = self.trains.injection(train);
@@ -257,6 +262,7 @@ impl<N: Network> World<N> {
 
     /// The last byte of a remote get has reached a NIC.
     pub(super) fn get_at_nic(&mut self, now: Picoseconds, to: u32, number: u32) {
+        self.act_as(to);
         let price_ps = self.hosts.cost.get_ps;
         let done_at = self.hosts.nic(to).serve(now, price_ps);
         self.schedule(done_at, Event::GetDone { to, number });

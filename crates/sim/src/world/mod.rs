@@ -33,9 +33,9 @@ use weir_proto::{Endpoint, Instant, PeerFault, Scheme, Timer};
 
 use crate::cost::Cost;
 use crate::network::infiniband;
-use crate::network::{Network, Outputs, ScheduledOutput, TrainId, TrainPart};
+use crate::network::{Injection, Network, Outputs, ScheduledOutput, TrainId, TrainPart};
 use crate::program::{Program, Rank};
-use crate::queue::Queue;
+use crate::queue::{Queue, Source};
 use crate::trace::Trace;
 use crate::{Picoseconds, TIME_LIMIT};
 use check::Checks;
@@ -92,7 +92,7 @@ enum Event<E> {
     Lost { rank: u32, peer: u32, fault: PeerFault },
 }
 
-/// An entry of the queue takes 24 bytes, with its time and its sequence number.
+/// An entry of the queue takes 32 bytes, with its time and its sequence.
 const _: () = assert!(size_of::<Event<infiniband::Event>>() == 12);
 
 /// Ranks on a network.
@@ -151,7 +151,10 @@ impl<N: Network> World<N> {
         let posted_buffers = hardware.then(|| PostedBuffers::new(spec.quota_slots));
         let sends_never_wait = !network.holds() && !spec.config.scheme.grants();
         let (mut queue, mut outputs) = (Queue::new(), Outputs::default());
-        (0..spec.ranks).for_each(|rank| queue.push(0, outputs.draw(), Event::Step(rank)));
+        (0..spec.ranks).for_each(|rank| {
+            outputs.act_as(Source::rank(rank));
+            queue.push(0, outputs.draw(0), Event::Step(rank));
+        });
         let hosts = Hosts::new(spec.ranks, network.ranks_per_host(), spec.nic);
         World {
             spec,
@@ -189,35 +192,30 @@ impl<N: Network> World<N> {
         self.has_plain_arrivals = self.checks.is_none() && !self.tracks_packets() && !self.hosts.has_nics();
         while let Some((now, sequence, event)) = self.queue.pop() {
             check_time_limit(now)?;
-            self.outputs.begin(sequence);
+            self.outputs.begin(now, sequence);
             self.events += 1;
             if self.events == self.spec.event_limit {
                 return Err(WorldError::EventLimit { limit: self.spec.event_limit });
             }
             match event {
                 Event::Step(rank) => self.step(now, rank),
-                Event::Inject(train) if self.has_crashed(self.trains.injection(train).from) => {
-                    let count = self.trains.injection(train).packets;
-                    self.take_attempt(train); // the train number becomes free
-                    (0..count).for_each(|_| self.trains.discard(train));
-                }
-                Event::Inject(train) if self.is_void_attempt(now, train) => {}
-                Event::Inject(train) if self.hosts.has_nics() => self.pass_nic(now, train),
-                Event::Inject(train) => self.inject(now, train),
+                Event::Inject(train) => self.leave(now, train),
                 Event::WrittenToNic { train, index } => self.written_to_nic(now, train, index),
                 Event::LeaveNic { train, index } => self.leave_nic(now, train, index),
                 Event::CopiesLeaveNic(index) => self.copies_leave_nic(now, index),
                 Event::AtNic(index) => self.at_nic(now, index),
                 Event::GetAtNic { to, number } => self.get_at_nic(now, to, number),
                 Event::Network(event) => {
-                    self.network.handle(now, event, &mut self.outputs);
+                    self.network.handle(now, event, &mut self.outputs); // the network says which element acts
                     self.take_outputs();
                 }
                 Event::Arrived { train, to } => {
+                    self.act_as(to);
                     self.arrived(now, TrainPart { train, to, first: 0, count: 1, spacing_ps: 0 });
                 }
                 Event::PartArrived(index) => {
                     let part = self.take_part(index);
+                    self.act_as(part.to);
                     if !self.attempt_arrived(now, part.train) {
                         self.part_arrived(now, part);
                     }
@@ -228,10 +226,12 @@ impl<N: Network> World<N> {
                     return Err(WorldError::Dropped { at_ns: now / 1000, from, to });
                 }
                 Event::Released(rank) => {
+                    self.act_as(rank);
                     let at = self.rank_states[rank as usize].release(now);
                     self.schedule(at, Event::Step(rank));
                 }
                 Event::GetDone { to, number } => {
+                    self.act_as(to);
                     let ended = match &mut self.faults {
                         Some(faults) => faults.get_ends(number),
                         None => Some((number, true)),
@@ -292,10 +292,10 @@ impl<N: Network> World<N> {
         self
     }
 
-    /// Schedules an event at `at`, after all events of that time so far.
+    /// Schedules an event at `at`, for the rank or element that acts.
     #[inline]
     fn schedule(&mut self, at: Picoseconds, event: Event<N::Event>) {
-        self.queue.push(at, self.outputs.draw(), event);
+        self.queue.push(at, self.outputs.draw(at), event);
     }
 
     /// Schedules a step of `rank` for when its processor is free.
@@ -303,6 +303,24 @@ impl<N: Network> World<N> {
         let (cost, _) = cost_of(rank, &self.spec, self.faults.as_ref());
         if let Some(at) = self.rank_states[rank as usize].wake_at(now, cost) {
             self.schedule(at, Event::Step(rank));
+        }
+    }
+
+    /// A rank draws from now on: the one that handles the current event.
+    #[inline]
+    fn act_as(&mut self, rank: u32) {
+        self.outputs.act_as(Source::rank(rank));
+    }
+
+    /// A train leaves its rank.
+    fn leave(&mut self, now: Picoseconds, train: TrainId) {
+        let Injection { from, packets, .. } = self.trains.injection(train);
+        self.act_as(from);
+        if self.has_crashed(from) {
+            self.take_attempt(train); // the train number becomes free
+            (0..packets).for_each(|_| self.trains.discard(train));
+        } else if !self.is_void_attempt(now, train) {
+            if self.hosts.has_nics() { self.pass_nic(now, train) } else { self.inject(now, train) }
         }
     }
 

@@ -5,11 +5,13 @@ use super::rnr::HardwareEvent;
 use super::{Event, World, cost_of};
 use crate::Picoseconds;
 use crate::network::{Network, TrainId, TrainPart};
+use crate::queue::Source;
 
 impl<N: Network> World<N> {
     /// One step of the processor of `rank`.
     #[inline]
     pub(super) fn step(&mut self, now: Picoseconds, rank: u32) {
+        self.act_as(rank);
         let foreseen = self.rank_states[rank as usize].retrieve_early(now, &self.spec.cost, &mut self.trace);
         let next = match foreseen {
             Some(next) => {
@@ -27,14 +29,16 @@ impl<N: Network> World<N> {
 
     /// The hardware of `rank` reports an event to its machine, whatever the processor does.
     pub(super) fn handle_hardware_event(&mut self, now: Picoseconds, rank: u32, event: HardwareEvent) {
+        let before = self.outputs.act_as(Source::rank(rank));
         let step_at =
             self.at_rank(now, rank, |rank_state, context| rank_state.hardware_event(now, event, context));
         if let Some(at) = step_at {
             self.schedule(at, Event::Step(rank));
         }
+        self.outputs.act_as(before);
     }
 
-    /// Runs something at a rank, then does the work that it leaves.
+    /// Runs something at a rank, which acts, then does the work that it leaves.
     pub(super) fn at_rank<R>(
         &mut self,
         now: Picoseconds,
@@ -119,9 +123,9 @@ impl<N: Network> World<N> {
             self.rank_states[rank as usize].read(handle, slots);
         }
         for (at, train) in self.deferred.injections.drain(..) {
-            self.queue.push(at, self.outputs.draw(), Event::Inject(train));
+            self.queue.push(at, self.outputs.draw(at), Event::Inject(train));
         }
-        // The network draws its sequence numbers here: after departing trains, before remote gets.
+        // The network draws its sequences here: after departing trains, before remote gets.
         if retrieved {
             self.network.retrieved(now, rank, &mut self.outputs);
         }

@@ -150,14 +150,15 @@ impl<N: Network> World<N> {
         for Reposted { at, from, slots } in posted_buffers.reposted.drain(..) {
             let slots = u16::try_from(slots).expect("a packet fills few slots");
             let event = Event::Reposted { from, to: rank, slots };
-            self.queue.push(at, self.outputs.draw(), event);
+            self.queue.push(at, self.outputs.draw(at), event);
         }
         if let Some(at) = self.rank_states[rank as usize].first_timer() {
             let due = posted_buffers.timers.entry(rank).or_insert(Picoseconds::MAX);
             if at < *due {
                 *due = at;
                 let event = Event::TimerExpired { rank };
-                self.queue.push(at.max(now), self.outputs.draw(), event);
+                let at = at.max(now);
+                self.queue.push(at, self.outputs.draw(at), event);
             }
         }
         let mut begun = std::mem::take(&mut posted_buffers.begun);
@@ -214,7 +215,7 @@ impl<N: Network> World<N> {
         let train = self.trains.begin(from, to, &packet, 0, at);
         posted_buffers.attempts.insert(train.0, window.naks);
         posted_buffers.active.insert((from, to));
-        self.queue.push(at, self.outputs.draw(), Event::Inject(train));
+        self.queue.push(at, self.outputs.draw(at), Event::Inject(train));
     }
 
     /// Whether the train is an attempt; if so, it no longer is one.

@@ -18,7 +18,7 @@ pub fn drive<N: Network, R>(
         let scheduled = outputs.take(0, Vec::new()).into_iter();
         announced.extend(scheduled.map(|ScheduledOutput { at, output, .. }| (at, output)));
         let Some((now, sequence, event)) = queue.pop() else { break };
-        outputs.begin(sequence);
+        outputs.begin(now, sequence);
         network.handle(now, event, &mut outputs);
     }
     announced.sort_by_key(|&(at, _)| at);

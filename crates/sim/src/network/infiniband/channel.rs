@@ -36,7 +36,7 @@ pub(super) enum LeadsTo {
     Next(End),
 }
 
-/// A time, and the sequence number among events of that time.
+/// A time, and the sequence among events of that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     pub at: Picoseconds,
@@ -46,6 +46,12 @@ pub(super) struct Moment {
 impl Moment {
     /// Later than everything.
     pub const NEVER: Moment = Moment { at: NEVER, sequence: Sequence::FIRST };
+
+    /// Whether it is [`Moment::NEVER`].
+    #[inline]
+    pub fn is_never(self) -> bool {
+        self.at == NEVER
+    }
 
     #[inline]
     pub fn is_before(self, other: Moment) -> bool {
@@ -64,8 +70,8 @@ pub(super) struct Channel {
     /// Packets that wait for the channel or travel to it, in order of time. Unused from memory to adapter,
     /// where packets wait in the sources.
     pub packet_queue: PacketQueue,
-    /// The time when the last of them is ready.
-    pub last_there_at: Picoseconds,
+    /// The time when the last of them is ready, with its sequence.
+    pub last_there: Moment,
     pub free_at: Picoseconds,
     /// The time when the channel looks for packets again by itself; [`Moment::NEVER`]: it does not.
     pub look: Moment,
@@ -81,7 +87,7 @@ impl Channel {
         Channel {
             leads,
             packet_queue: PacketQueue::EMPTY,
-            last_there_at: 0,
+            last_there: Moment::NEVER,
             free_at: 0,
             look: Moment::NEVER,
             due: Moment::NEVER,
@@ -92,8 +98,8 @@ impl Channel {
     /// The channel looks again as soon as it is free, unless it does so already.
     #[inline]
     pub fn look_when_free(&mut self, outputs: &mut Outputs<Event>) {
-        if self.look == Moment::NEVER {
-            self.look = Moment { at: self.free_at, sequence: outputs.draw() };
+        if self.look.is_never() {
+            self.look = Moment { at: self.free_at, sequence: outputs.draw(self.free_at) };
         }
     }
 

@@ -159,6 +159,7 @@ impl Network for EventPerPacket {
     fn handle(&mut self, now: Picoseconds, event: EagerEvent, outputs: &mut Outputs<EagerEvent>) {
         match event {
             EagerEvent::Look(channel) => {
+                outputs.act_as(Source::element(channel));
                 self.waiting[channel as usize].look_at.take_if(|at| *at == now);
                 self.start(now, channel, outputs);
             }
@@ -167,6 +168,7 @@ impl Network for EventPerPacket {
                     self.waiting[channel as usize].crossing.pop_front().expect("they keep their order");
                 let leads = self.network.channels[channel as usize].leads;
                 let next = self.network.next_channel(leads, self.network.packets[place].to);
+                outputs.act_as(Source::element(next));
                 self.waiting[next as usize].queue.push_back(place);
                 self.start(now, next, outputs);
             }
