@@ -152,7 +152,7 @@ fn no_turn_waits_for_a_time() {
             let settings = Settings { max_peers, ..settings(&directory, scheme) };
             let sleeps: Vec<_> = (0..ENGINES).map(|_| Arc::new(AtomicU64::new(0))).collect();
             let open = |sleeps: &Arc<AtomicU64>| {
-                let sleeper = |link| Sleeper::new(link, Arc::clone(sleeps));
+                let sleeper = |link, _| Sleeper::new(link, Arc::clone(sleeps));
                 Engine::open_over(&settings, ENGINES as u32, false, sleeper).expect("a mailbox")
             };
             let mut engines: Vec<_> = sleeps.iter().map(open).collect();
