@@ -1,13 +1,13 @@
-//! `weir bench memory`: the memory of a receiver for its peers, measured and compared with the published formulae.
+//! `weir bench memory`, also used by `weir sim` and `weir reproduce`: the memory that a receiver needs for n peers,
+//! compared with the formulae of Prades' thesis.
 //!
-//! One endpoint stores the addresses of n peers, as an MPI library inserts them. Then 64 of them, or none, become
-//! active: each sends to the endpoint and gets an answer. The benchmark counts two things: heap that the endpoint's
-//! thread has allocated since before the first address, and shared memory of its mailbox. The active peers run in
-//! another thread. It counts again when idle peers have returned their lanes.
+//! The benchmark uses weir's engine without MPI and libfabric, and imitates the provider's tables. It counts heap of
+//! the receiver's thread and shared memory of its mailbox, three times: while all peers are idle, with 64 active peers,
+//! and after these have returned their lanes. The active peers run in another thread.
 //!
-//! Expected for each idle peer: its address (64 B), 1 to 2 B to count its insertions (4 B), 5 to 12 B to find it.
-//! Expected for each active peer: a lane (68 KiB with 1024 slots, 20 KiB with 256) and less than 4 KiB of heap. Five
-//! sizes take some 20 s.
+//! Expected for each idle peer: its address (64 B), 1 to 2 B for its number of insertions in the address vector, 5 to
+//! 12 B to find it. Expected for each active peer: a lane (68 KiB with 1024 slots, 20 KiB with 256) and less than 4 KiB
+//! of heap. Five sizes take some 20 s.
 
 use crate::options::RecordOption;
 use clap::Args;

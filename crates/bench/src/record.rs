@@ -1,5 +1,5 @@
-//! The JSON record that each benchmark writes with `--json`: the name of its format, weir's version and the time,
-//! then the results.
+//! The JSON record that benchmarks, `weir tune` and `weir calibrate` write (`--json`, see `options.rs`): the name of
+//! its format, weir's version and the time, then the results.
 
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,7 +1,8 @@
-//! The `weir` command: run, doctor, explain, settings, tune, clean, and the command line of all others. Benchmarks are in
-//! `weir-bench`, the simulator commands in `weir-lab`.
+//! The `weir` command: its command line, and the commands run, doctor, explain, settings, tune, clean and reference
+//! (pages, man pages and completions made from the code). Benchmarks are in `weir-bench`, the simulator commands in
+//! `weir-lab`.
 //!
-//! A library, so that tests can ask the command line what it accepts; `main.rs` is the command.
+//! It is a library so that tests can read the command line and the reference pages. `main.rs` is the program.
 #![forbid(unsafe_code)]
 
 mod clean;

@@ -1,5 +1,5 @@
-//! The suite of the proof: its setups, the events that each search must have seen, and the mutants that must be
-//! detected.
+//! The suite of the proof: the setups that are searched exhaustively, the events that each search must have seen, and
+//! the mutants that must be detected. `quick` is part of `make test`, `full` is `make prove`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

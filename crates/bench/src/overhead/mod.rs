@@ -2,7 +2,8 @@
 //! default dynamic credits compared with no flow control.
 //!
 //! It has two methods. The number of instructions is exact, but says nothing about time. Time is noisy, so it is
-//! measured in pairs of consecutive runs and reported with an interval.
+//! measured in pairs of consecutive runs and reported with an interval. Both are compared with limits, which decide the
+//! exit status.
 //!
 //! Expected: with credits a sender counts and compares where a sender without credits looks at the lane, and a receiver
 //! returns credits every few messages. That costs some 70 of some 1,600 instructions for 8 B, both sides together. 30

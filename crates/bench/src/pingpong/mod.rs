@@ -3,8 +3,8 @@
 //! The program is Intel's MPI benchmarks. Rounds are interleaved: each runs all transports once and begins with another
 //! one, so that a slow phase of the host affects all of them.
 //!
-//! Expected on 2 cores: a round has 15 short jobs and takes 6 s, of which MPICH's own barrier with more ranks than
-//! cores takes 2 s. Five rounds take half a minute.
+//! Expected on 2 cores: a round has 15 short jobs and takes 6 s, of which the barrier over MPICH's shared memory takes
+//! 2 s with more ranks than cores. Five rounds take half a minute.
 
 mod benchmark;
 mod table;

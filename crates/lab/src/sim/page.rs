@@ -1,5 +1,5 @@
-//! The page of `weir sim`: charts of time and overhead over the quantity that varies most, and a table of all
-//! worlds.
+//! The HTML page of `weir sim`: charts of time, and of overhead relative to the same world without flow control, over
+//! the quantity that varies most; and a table of all simulated worlds.
 
 use super::table::{self, Column};
 use serde_json::json;

@@ -1,5 +1,8 @@
-//! Handles what reaches a rank: retrieves packets from its mailbox, and reports ends of remote gets and losses of
-//! peers.
+//! Processes the next input of a simulated rank: a packet in its mailbox, the end of its copy from another rank's
+//! memory, the loss of a peer, or an expired timer. The rank passes each to its endpoint machine.
+//!
+//! A packet whose result cannot depend on the time is processed early (look-ahead, `world/lookahead.rs`), and only
+//! retrieved at its time.
 
 use std::hint::black_box;
 
