@@ -95,27 +95,29 @@ faults: build env-mpich env-tools
 	$(call say,killed ranks and bad input)
 	$(PYTEST) -v tests/mpi/test_faults.py tests/mpi/test_bad_input.py
 
+IMB := IMB-MPI1,IMB-RMA,IMB-NBC
+
 ## imb: Intel's MPI benchmarks with all their default sizes, under MPICH and Intel MPI
 .PHONY: imb
 imb: build env-mpich env-intel
-	$(call say,IMB-MPI1 with its default sizes)
-	$(PYTHON) tools/imb.py
+	$(call say,$(IMB) with their default sizes)
+	$(PYTHON) tools/imb.py --programs $(IMB)
 
 SCHEMES := unlimited,hardware,static,static-connection,adaptive,dynamic
 
 ## schemes: stress, IMB (2 s for a size) and mpi4py's suite under every flow-control scheme, with 2, 4 and 8 ranks; hours
 .PHONY: schemes
-schemes: build env-mpich env-intel
+schemes: build env-mpich env-intel env-openmpi
 	$(call say,data-checking stress under every scheme)
 	$(PYTHON) tools/stress.py --ranks 2,4,8 --rounds 20
-	$(call say,IMB-MPI1 under every scheme)
-	$(PYTHON) tools/imb.py --flow $(SCHEMES) --time 2 --mpi mpich
+	$(call say,$(IMB) under every scheme)
+	$(PYTHON) tools/imb.py --programs $(IMB) --flow $(SCHEMES) --time 2
 	$(call say,mpi4py's test suite under every scheme)
-	$(PYTHON) tools/mpi4py_compare.py --mpi mpich --ranks 2,4,8 --flow $(SCHEMES)
+	$(PYTHON) tools/mpi4py_compare.py --ranks 2,4,8 --flow $(SCHEMES)
 
 ## compare-mpi4py: mpi4py's own test suite without and with weir; prints what differs
 .PHONY: compare-mpi4py
-compare-mpi4py: build env-mpich env-openmpi
+compare-mpi4py: build env-mpich env-intel env-openmpi
 	$(call say,mpi4py's test suite without and with weir)
 	$(PYTHON) tools/mpi4py_compare.py $(ARGS)
 

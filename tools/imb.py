@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Runs Intel's MPI benchmarks (IMB-MPI1) over weir with all their default sizes, and checks that each completes."""
+"""Runs Intel's MPI benchmarks over weir with all their default sizes, and checks that each completes.
+
+The programs are IMB-MPI1, IMB-RMA (one-sided) and IMB-NBC (non-blocking collectives).
+"""
 
 import argparse
 import re
@@ -7,14 +10,26 @@ import sys
 
 import launch
 
-MPICH = ("PingPong PingPing Sendrecv Exchange Allreduce Reduce Reduce_scatter Allgather Allgatherv Gather Scatter "
-         "Alltoall Alltoallv Bcast Barrier").split()
+BENCHMARKS = {
+    "IMB-MPI1": ("PingPong PingPing Sendrecv Exchange Allreduce Reduce Reduce_scatter Allgather Allgatherv Gather Scatter "
+                 "Alltoall Alltoallv Bcast Barrier").split(),
+    "IMB-RMA": ("Accumulate All_get_all All_put_all Bidir_get Bidir_put Compare_and_swap Exchange_get Exchange_put "
+                "Fetch_and_op Get_accumulate One_get_all One_put_all Put_all_local Put_local Truly_passive_put "
+                "Unidir_get Unidir_put").split(),
+    "IMB-NBC": ("Iallgather Iallgatherv Iallreduce Ialltoall Ialltoallv Ibarrier Ibcast Igather Igatherv Ireduce "
+                "Ireduce_scatter Iscatter Iscatterv").split(),
+}
+# Intel MPI runs these of IMB-MPI1, and all of the other programs.
 INTEL = "PingPong Exchange Alltoall Barrier".split()
 
 
-def program(ranks, benchmarks, *options):
+def benchmarks_of(mpi, name):
+    return INTEL if (mpi, name) == ("intel", "IMB-MPI1") else BENCHMARKS[name]
+
+
+def program(name, ranks, benchmarks, *options):
     """The command of a run on exactly this number of ranks."""
-    return [launch.imb(), "-npmin", str(ranks), *options, *benchmarks]
+    return [launch.imb(name), "-npmin", str(ranks), *options, *benchmarks]
 
 
 def complete(output, benchmarks):
@@ -33,21 +48,25 @@ def main():
     parser.add_argument("--time", default="100", help="time limit of a size in seconds (default: %(default)s)")
     parser.add_argument("--iterations", help="most repetitions of a size (default: that of IMB, 1000 and fewer for long messages)")
     parser.add_argument("--mpi", default="mpich,intel", help="MPIs, separated by commas; Intel MPI runs with 2 and 4 ranks (default: %(default)s)")
+    parser.add_argument("--programs", default="IMB-MPI1", help=f"programs, separated by commas; allowed: {', '.join(BENCHMARKS)} (default: %(default)s)")
     options = parser.parse_args()
-    launch.require(launch.WEIR, launch.PROVIDER, launch.imb())
+    programs = options.programs.split(",")
+    if unknown := [name for name in programs if name not in BENCHMARKS]:
+        parser.error(f"--programs {unknown[0]}; allowed: {', '.join(BENCHMARKS)}")
+    launch.require(launch.WEIR, launch.PROVIDER, *map(launch.imb, programs))
     failed = 0
     limits = ["-time", options.time] + (["-iter", options.iterations] if options.iterations else [])
-    runs = {"mpich": [("mpich", int(ranks), MPICH) for ranks in options.ranks.split(",")],
-            "intel": [("intel", ranks, INTEL) for ranks in (2, 4)]}
+    ranks_of = {"mpich": list(map(int, options.ranks.split(","))), "intel": [2, 4]}
+    runs = [(mpi, ranks, name) for mpi in options.mpi.split(",") for ranks in ranks_of[mpi] for name in programs]
     for flow in options.flow.split(","):
-        for mpi, ranks, benchmarks in [run for mpi in options.mpi.split(",") for run in runs[mpi]]:
-            for benchmark in benchmarks:
-                words = launch.weir_run(ranks, program(ranks, [benchmark], *limits), mpi=mpi,
+        for mpi, ranks, name in runs:
+            for benchmark in benchmarks_of(mpi, name):
+                words = launch.weir_run(ranks, program(name, ranks, [benchmark], *limits), mpi=mpi,
                                         flags=["--quiet", "--flow", flow])
                 result = launch.run(words, timeout=options.timeout)
                 good = result.ok and complete(result.output, [benchmark])
                 failed += not good
-                print(f"{flow:17} {mpi:6} {ranks} ranks  {benchmark:15} {'ok' if good else 'FAILED':6} {result.seconds:7.1f} s", flush=True)
+                print(f"{flow:17} {mpi:6} {ranks} ranks  {benchmark:17} {'ok' if good else 'FAILED':6} {result.seconds:7.1f} s", flush=True)
                 if not good:
                     print(result)
     print(f"{failed} benchmarks failed" if failed else "all benchmarks completed")

@@ -24,8 +24,8 @@ SUITE = WORK / "mpi4py-4.1.2"
 RANK_SCRIPT = launch.ROOT / "tests" / "mpi" / "mpi4py_rank.py"
 PASSED = {"ok", "skipped", "expected"}
 
-# Test files of each MPI: all under MPICH, point-to-point and collectives under Open MPI.
-FILES = {"mpich": "test_", "openmpi": r"test_p2p_ test_cco_ test_msg test_request test_pack.py test_util_pkl5".split()}
+# Test files of each MPI: all under MPICH and Intel MPI, point-to-point and collectives under Open MPI.
+FILES = {"mpich": "test_", "intel": "test_", "openmpi": r"test_p2p_ test_cco_ test_msg test_request test_pack.py test_util_pkl5".split()}
 QUICK = ["test_p2p_buf.py", "test_p2p_obj_matched.py", "test_cco_buf.py", "test_cco_nb_buf.py", "test_request.py"]
 
 
@@ -154,7 +154,7 @@ def compare(mpi, ranks, names, limit, transport, flow):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="1,2,4", help="numbers of ranks, separated by commas (default: %(default)s)")
-    parser.add_argument("--mpi", default="mpich,openmpi", help="MPIs, separated by commas (default: %(default)s)")
+    parser.add_argument("--mpi", default="mpich,intel,openmpi", help="MPIs, separated by commas (default: %(default)s)")
     parser.add_argument("--flow", default="dynamic", help="schemes, separated by commas (default: %(default)s)")
     parser.add_argument("--only", action="append", metavar="PART", help="run only test files whose name contains PART")
     parser.add_argument("--quick", action="store_true", help="run the subset of `make test`")
