@@ -14,7 +14,8 @@
 //!
 //! A sender that asks for a lane gets it at once. While an earlier lane of it is read, it waits until at most
 //! [`Setup::overlap`] earlier leases remain. Its `Connected` and the receiver's `Attached` are two moves, in any order.
-//! There is no clock: each timer may expire at any moment.
+//! There is no clock: each timer may expire at any moment. With [`Setup::busy_links`] a link may refuse packets at any
+//! moment, and is ready at any later one.
 //!
 //! After each move [`Setup::apply`] checks the invariants, from outside and in the machines' totals (`checks.rs`).
 //! `step.rs` performs moves. Neither knows how states are searched.
@@ -72,6 +73,8 @@ pub struct Setup {
     pub watch_activity: bool,
     /// Also uses the machine's own checks of I1, I3 and I6; else only checks from outside.
     pub inner_checks: bool,
+    /// Every link may become busy at any moment. Only worlds of two endpoints.
+    pub busy_links: bool,
     /// This endpoint may crash at any moment.
     pub may_crash: Option<u32>,
     /// Possible message lengths. Unit: bytes.
@@ -147,6 +150,24 @@ pub enum Move {
         /// The receiver.
         to: u32,
     },
+    /// The link from `from` to `to` becomes busy: it takes so many more packets.
+    Congest {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+        /// 0 or 1.
+        packets: u32,
+    },
+    /// The link has refused a packet of `from` and is ready again. It stays busy after the next packet if `once`.
+    Ready {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+        /// It takes one packet only.
+        once: bool,
+    },
     /// A timer of `who` expires.
     Expire {
         /// The endpoint.
@@ -177,7 +198,12 @@ impl Move {
             | Move::Notify { .. }
             | Move::Expire { .. }
             | Move::LearnLoss { .. } => true,
-            Move::Post { .. } | Move::Steal { .. } | Move::Detach { .. } | Move::Crash { .. } => false,
+            Move::Ready { once, .. } => !once,
+            Move::Congest { .. }
+            | Move::Post { .. }
+            | Move::Steal { .. }
+            | Move::Detach { .. }
+            | Move::Crash { .. } => false,
         }
     }
 }
@@ -217,6 +243,11 @@ pub struct State {
     unnotified: Bits,
     /// The sender has dropped the receiver.
     dropped: Bits,
+    /// The link of the lane is busy: it takes no packet, or one more if the bit in `takes_one` is set too.
+    congested: Bits,
+    takes_one: Bits,
+    /// The link has refused a packet of the lane, and its sender waits for it to be ready.
+    refused: Bits,
     /// The timers that are set, with their endpoints.
     timers: Arc<BTreeSet<(u32, Timer)>>,
     /// One bit per endpoint: it has crashed.
@@ -248,6 +279,9 @@ impl Setup {
             attaching: 0,
             unnotified: 0,
             dropped: 0,
+            congested: 0,
+            takes_one: 0,
+            refused: 0,
             timers: Arc::default(),
             dead: 0,
             steals: 0,
@@ -395,13 +429,22 @@ impl Setup {
                 }
             }
         }
+        for (from, to) in [(0, 1), (1, 0)].into_iter().filter(|_| self.busy_links) {
+            let bit = 1 << self.lane(from, to);
+            if state.congested & bit == 0 {
+                moves.extend([0, 1].map(|packets| Move::Congest { from, to, packets }));
+            }
+            if state.refused & bit != 0 {
+                moves.push(Move::Ready { from, to, once: true });
+            }
+        }
         moves.extend(self.may_crash.filter(|&who| !self.dead(state, who)).map(|who| Move::Crash { who }));
     }
 
     /// All possible automatic moves ([`Move::is_automatic`]), in a fixed order.
     pub fn automatic_moves(&self, state: &State, moves: &mut Vec<Move>) {
         moves.clear();
-        let mut lanes = state.busy | state.asking | state.unnotified | state.dropped;
+        let mut lanes = state.busy | state.asking | state.unnotified | state.dropped | state.refused;
         while lanes != 0 {
             let lane = lanes.trailing_zeros();
             lanes &= lanes - 1;
@@ -418,6 +461,9 @@ impl Setup {
             }
             if state.unnotified & 1 << lane != 0 {
                 moves.push(Move::Notify { from, to });
+            }
+            if state.refused & 1 << lane != 0 {
+                moves.push(Move::Ready { from, to, once: false });
             }
         }
         moves.extend(state.timers.iter().map(|&(who, timer)| Move::Expire { who, timer }));
@@ -463,7 +509,7 @@ impl Setup {
     }
 
     /// The bits of [`Happened`] that describe the state.
-    pub fn state_events(&self, state: &State) -> u16 {
+    pub fn state_events(&self, state: &State) -> u32 {
         let mut bits = 0;
         if (0..self.pairs.len()).any(|pair| self.waiting(state, pair)) {
             bits |= Happened::Waiting.bit();
@@ -508,13 +554,14 @@ impl Setup {
             for to in 0..self.processes {
                 let lane = self.lane(from, to);
                 let lease = state.leases[lane];
-                let bits = [state.asking, state.attaching, state.unnotified, state.dropped];
-                let flags = bits.iter().fold(0, |flags, bits| flags << 1 | (bits >> lane & 1) as u32);
+                let waits = [state.asking, state.attaching, state.unnotified, state.dropped];
+                let bits = waits.into_iter().chain([state.congested, state.takes_one, state.refused]);
+                let flags = bits.fold(0, |flags, bits| flags << 1 | (bits >> lane & 1) as u32);
                 let data_since_promotion = u32::from(state.data_since_promotion[lane]);
                 words.push(
                     state.lanes[lane].len() as u32
                         | flags << 16
-                        | u32::from(lease.is_active) << 20
+                        | u32::from(lease.is_active) << 23
                         | data_since_promotion << 24,
                 );
                 if state.lanes[lane].is_empty() {

@@ -153,6 +153,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         overlap: 0,
         watch_activity: false,
         inner_checks: true,
+        busy_links: false,
         may_crash: None,
         message_bytes: message_bytes.to_vec(),
     }
@@ -200,6 +201,14 @@ pub fn quick() -> Vec<Case> {
         add(detaching(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]), &[(1, 0)], overlap), &detach_events);
     }
     add(detaching(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0), (0, 1)], 0), &detach_events);
+    add(
+        busy_links(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT, TWO_SLOTS])),
+        &[Waiting, CreditPacket, Refused],
+    );
+    add(busy_links(setup(Shape::Both, STATIC, 2, 1, &[SHORT])), &[Waiting, CreditPacket, Piggyback, Refused]);
+    add(busy_links(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT])), &[Waiting, CreditPacket, Refused]);
+    let detaching = detaching(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0)], 0);
+    add(busy_links(detaching), &[Waiting, CreditPacket, Detached, Refused]);
     cases
 }
 
@@ -242,6 +251,7 @@ pub fn full() -> Vec<Case> {
     add(stealing(dynamic(Shape::Both, 1)), &[Waiting, CreditPacket], None);
     add(dynamic(Shape::Both, 4), &[Piggyback, ShortGrant, Excess, Deficit], None);
     add(stealing(dynamic(Shape::Both, 2)), &SINGLE_SENDER_EVENTS, Some(500_000));
+    add(busy_links(dynamic(Shape::Both, 2)), &[Piggyback, ShortGrant, Deficit, Refused], None);
     // (c) Three processes, all to all.
     add(dynamic(Shape::AllToAll, 1), &[Waiting, CreditPacket], Some(500_000));
     // Further: messages back to one of two senders, so that piggybacking meets short grants.
@@ -315,6 +325,11 @@ fn stealing(setup: Setup) -> Setup {
     Setup { stealing: true, name: setup.name.clone() + ", stealing", ..setup }
 }
 
+/// `setup` with links that become busy.
+fn busy_links(setup: Setup) -> Setup {
+    Setup { busy_links: true, name: setup.name.clone() + ", busy links", ..setup }
+}
+
 fn may_crash(setup: Setup) -> Setup {
     Setup { may_crash: Some(1), name: setup.name.clone() + ", crash", ..setup }
 }
@@ -363,5 +378,8 @@ pub fn mutants() -> Vec<Mutant> {
         "assertion",
         Some("I4"),
     );
+    let busy = || busy_links(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]));
+    dynamic(RefusedPacketSpendsItsCredit, "a refused packet spends its credit", busy(), "I1", Some("I1"));
+    dynamic(RefusedCreditsAreForgotten, "refused credits are forgotten", busy(), "I4", Some("I4"));
     mutants
 }

@@ -81,6 +81,7 @@ pub fn setup(seed: u64) -> Setup {
         overlap: rng.u8(..2),
         watch_activity: true,
         inner_checks: true,
+        busy_links: false,
         may_crash: None,
         message_bytes,
     }

@@ -21,7 +21,7 @@ pub use super::origin::{Lease, Origin};
 use super::path::{Grants, Outbound, Path, RoomWait};
 use super::paths::Paths;
 use super::peer_entry::PeerEntry;
-use super::pending::PendingWork;
+use super::pending::{BusyLink, PendingWork};
 use super::state::Endpoint;
 use crate::config::Scheme;
 use crate::driver::Driver;
@@ -236,10 +236,7 @@ impl PeerEntry {
             bounce_buffers,
             acks,
         } = pending.as_deref().unwrap_or(&nothing);
-        assert!(
-            *bounce_buffers == 0 && acks.is_empty() && !busy_link.busy,
-            "exploration has no canonical form for {self:?}"
-        );
+        assert!(*bounce_buffers == 0 && acks.is_empty(), "exploration has no canonical form for {self:?}");
         match outbound {
             Outbound::Absent => words.push(0),
             Outbound::Connecting => words.push(1),
@@ -253,7 +250,14 @@ impl PeerEntry {
         let (asks, waits) = (*room_wait == RoomWait::Answer, *room_wait == RoomWait::Timer);
         let flags = [asks, waits, *write_refused, *cross_memory, *said_goodbye];
         let more = [*backlog_waited && waiting_counts, *rendezvous_only, *unreserved];
-        words.push(flags.iter().chain(&more).fold(0, |word, flag| word << 1 | u32::from(*flag)));
+        let BusyLink { busy, credit, detach } = *busy_link;
+        words.push(
+            flags
+                .iter()
+                .chain(&more)
+                .chain(&[busy, credit, detach])
+                .fold(0, |word, flag| word << 1 | u32::from(*flag)),
+        );
         words.extend(compulsory.canonical(origin.incoming));
         let connected = matches!(outbound, Outbound::Connected(_));
         assert!(

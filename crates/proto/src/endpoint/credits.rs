@@ -55,7 +55,7 @@ impl Paths {
         let packet = grants.free_packet(Body::Credit, budget.is_over_limit(), pool, counters);
         if driver.transmit(to, &packet, Source::None).is_err() {
             counters.uncount(&packet.body, 1);
-            self.note_busy(to).credit = true;
+            self.note_busy(to).credit = !self.pool.breaks(Mutant::RefusedCreditsAreForgotten);
             return;
         }
         grants.leases.credit_packet_sent();

@@ -17,7 +17,7 @@ use crate::config::{Config, MAX_UNEXPECTED, Scheme};
 use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::{Peer, PeerFault};
-use crate::flow;
+use crate::flow::{self, Mutant};
 use crate::packet::{Geometry, Packet};
 
 /// All paths.
@@ -196,7 +196,9 @@ impl Paths {
     /// The packet `packet` of `slots` slots has not left.
     pub fn take_back(&mut self, to: Peer, packet: &Packet, slots: u32) {
         self.counters.uncount(&packet.body, slots);
-        if let Outbound::Connected(sender) = &mut self.peers[to.0 as usize].path.outbound {
+        if let Outbound::Connected(sender) = &mut self.peers[to.0 as usize].path.outbound
+            && !self.pool.breaks(Mutant::RefusedPacketSpendsItsCredit)
+        {
             sender.refund(slots);
         }
         self.note_busy(to);

@@ -2,7 +2,7 @@
 //!
 //! Only tests and proofs can select a mutant.
 
-/// One wrong rule of dynamic credits. The gap numbers are those of `docs/explanation/flow-control.md`.
+/// One wrong rule, most of them of dynamic credits. The gap numbers are those of `docs/explanation/flow-control.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mutant {
     /// Gap 1: a short grant pushes the whole new threshold.
@@ -36,11 +36,15 @@ pub enum Mutant {
     CreditIsLost,
     /// Not published: a credit packet returns its credits twice.
     CreditsReturnTwice,
+    /// Not published: a packet that the link refuses spends its credit.
+    RefusedPacketSpendsItsCredit,
+    /// Not published: credits of a credit packet that the link refuses wait for the next packet with data.
+    RefusedCreditsAreForgotten,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Mutant; 15] = [
+    pub const ALL: [Mutant; 17] = [
         Mutant::ShortGrantPushesTheThreshold,
         Mutant::ReturnLeavesThresholds,
         Mutant::BlockedCrossingIsLost,
@@ -56,5 +60,7 @@ impl Mutant {
         Mutant::PiggybackIgnoresTheQuota,
         Mutant::CreditIsLost,
         Mutant::CreditsReturnTwice,
+        Mutant::RefusedPacketSpendsItsCredit,
+        Mutant::RefusedCreditsAreForgotten,
     ];
 }

@@ -36,7 +36,7 @@ impl Setup {
     /// I4: in a state without automatic moves, no sender waits, and no sender that got a return request is blocked.
     /// Every sequence of retrievals alone ends in such a state.
     pub(super) fn check_at_rest(&self, state: &State) -> Result<(), Violation> {
-        if state.busy | state.asking | state.unnotified != 0
+        if state.busy | state.asking | state.unnotified | state.refused != 0
             || !state.timers.is_empty()
             || self.any_unknown_loss(state)
         {

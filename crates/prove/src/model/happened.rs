@@ -6,7 +6,7 @@ pub struct Effect {
     /// The pair that sent a data packet, by index in [`super::Setup::pairs`]. A move lets at most one pair send.
     pub sent: Option<usize>,
     /// Bits of [`Happened`].
-    pub happened: u16,
+    pub happened: u32,
 }
 
 /// The counted kinds, each a bit of [`Effect::happened`] and [`super::Setup::state_events`]. A check that never sees a
@@ -45,11 +45,13 @@ pub enum Happened {
     EarlyRequest,
     /// An endpoint crashed.
     Crashed,
+    /// The link refused a packet.
+    Refused,
 }
 
 impl Happened {
     /// All kinds, in the order of the table.
-    pub const ALL: [Happened; 16] = [
+    pub const ALL: [Happened; 17] = [
         Happened::Waiting,
         Happened::CreditPacket,
         Happened::Piggyback,
@@ -66,6 +68,7 @@ impl Happened {
         Happened::StaleGrant,
         Happened::EarlyRequest,
         Happened::Crashed,
+        Happened::Refused,
     ];
 
     /// Name in the table.
@@ -87,11 +90,12 @@ impl Happened {
             Happened::StaleGrant => "stale grant",
             Happened::EarlyRequest => "early request",
             Happened::Crashed => "crashed",
+            Happened::Refused => "refused",
         }
     }
 
     /// Its bit.
-    pub fn bit(self) -> u16 {
-        1 << self as u16
+    pub fn bit(self) -> u32 {
+        1 << self as u32
     }
 }

@@ -102,6 +102,20 @@ impl Setup {
                 self.handle(next, from, None, Event::DetachRequested { peer: Peer(to) }, &mut effect)?;
                 from
             }
+            Move::Congest { from, to, packets } => {
+                let lane = self.lane(from, to);
+                next.congested |= 1 << lane;
+                next.takes_one |= u64::from(packets) << lane;
+                return Ok(effect);
+            }
+            Move::Ready { from, to, once } => {
+                let lane = self.lane(from, to);
+                next.refused &= !(1 << lane);
+                next.congested &= !(u64::from(!once) << lane);
+                next.takes_one |= u64::from(once) << lane;
+                self.handle(next, from, None, Event::LinkReady { peer: Peer(to) }, &mut effect)?;
+                from
+            }
             Move::Expire { who, timer } => {
                 Arc::make_mut(&mut next.timers).remove(&(who, timer));
                 self.handle(next, who, None, Event::TimerExpired(timer), &mut effect)?;
@@ -158,9 +172,20 @@ impl Setup {
         let received = machine.counters().messages_received;
         let watched = arrived_from.filter(|_| self.watch_activity);
         let before = watched.and_then(|from| self.activity(state, from, endpoint));
+        let congested = self.congested_lane(state, endpoint);
+        let mut refused = false;
         self.act(state, endpoint, arrived_from, effect, |machine, actions| {
-            machine.handle(event, Recorder::new(Instant(0), actions)).expect("within the bounds");
+            let mut recorder = match congested {
+                Some((_, packets)) => Recorder::with_busy_link(Instant(0), actions, packets),
+                None => Recorder::new(Instant(0), actions),
+            };
+            machine.handle(event, &mut recorder).expect("within the bounds");
+            refused = !recorder.refused.is_empty();
         })?;
+        if let Some((lane, _)) = congested.filter(|_| refused) {
+            state.refused |= 1 << lane;
+            effect.happened |= Happened::Refused.bit();
+        }
         let Some((packet, from)) = arrived.zip(arrived_from) else { return Ok(()) };
         // I5: a packet that ends a message delivers exactly one, others none.
         let ends = match packet.body {
@@ -177,6 +202,12 @@ impl Setup {
             Some(before) => self.check_activity(state, from, endpoint, &packet, before),
             None => Ok(()),
         }
+    }
+
+    /// The lane of `endpoint` whose link is busy, and how many packets it takes.
+    fn congested_lane(&self, state: &State, endpoint: u32) -> Option<(usize, u32)> {
+        let lane = self.lane(endpoint, self.neighbours(endpoint).next()?);
+        (state.congested & 1 << lane != 0).then(|| (lane, (state.takes_one >> lane & 1) as u32))
     }
 
     /// Lets the machine of `endpoint` act, and performs its actions.
@@ -316,6 +347,7 @@ impl Setup {
             effect.sent = Some(pair);
         }
         self.push(state, lane, Item::Packet(packet));
+        state.takes_one &= !(1 << lane);
         if packet.body == Body::Detach {
             Arc::make_mut(&mut state.leases)[lane].is_active = false;
             return Ok(());
