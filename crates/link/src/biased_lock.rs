@@ -338,6 +338,37 @@ mod tests {
         });
     }
 
+    /// A thread calls again and again until an exit handler stops it. Loom reports a race if a call is under way while
+    /// the handler has the value, and an endless run if the handler waits for a thread that cannot arrive.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri reports threads that never end")]
+    fn loom_an_exit_handler_has_the_value_alone() {
+        type Lock = BiasedLock<crate::shm::sync::Watched<u32>>;
+        // SAFETY: there is one guard at a time. Loom reports a race.
+        let add = |lock: &Lock| lock.enter().with_mut(|value| unsafe { *value += 1 });
+        for handler_has_entered in [false, true] {
+            explore(3, move || {
+                let value = crate::shm::sync::Watched::new(0_u32);
+                // SAFETY: the handler's thread enters only before it starts the other one.
+                let lock = Arc::new(unsafe { BiasedLock::serialised(value, |_| ()) });
+                if handler_has_entered {
+                    add(&lock);
+                }
+                let caller = {
+                    let lock = Arc::clone(&lock);
+                    move || loop {
+                        add(&lock);
+                        yield_now();
+                    }
+                };
+                thread::spawn(move || crate::shm::sync::until_parked(caller));
+                let guard = lock.interrupt(Duration::MAX, false).expect("the call ends");
+                // SAFETY: as above.
+                guard.with_mut(|value| unsafe { *value += 1 });
+            });
+        }
+    }
+
     #[test]
     fn four_threads_lose_no_update() {
         let lock = BiasedLock::shared(0_u64);

@@ -11,8 +11,9 @@ use super::inbox::{Inbox, PollLimits};
 use super::lane_queue::{self, LaneQueue};
 use super::outbox::{Outbox, SendStep};
 use super::ring::{LaneMemory, Reader, Writer};
-use super::sync::{Arc, AtomicU64, Ordering, Watched, explore, thread, yield_now};
+use super::sync::{Arc, AtomicU64, Mutex, Ordering, Watched, explore, lock, thread, yield_now};
 use crate::memory::UserMemory;
+use std::collections::VecDeque;
 
 type Sender = Outbox<Arc<HeapLane>, Arc<Doorbell>>;
 
@@ -155,6 +156,47 @@ fn loom_one_sender_is_received_through_demotions_and_sleeps() {
 #[test]
 fn loom_a_full_active_set_loses_no_packet() {
     two_senders(2, ONE_POLLED, [2, 1]);
+}
+
+/// The wake-up of an executor of the engine. A client pushes each submission to a ring, and then rings the bell. The
+/// executor looks at the ring, polls the link, looks at the ring once more and sleeps. Meanwhile a sender rings too.
+#[test]
+fn loom_a_submission_ends_the_sleep_of_an_executor() {
+    explore(3, || {
+        let (doorbell, mut inbox, [mut sender, _]) = mailbox(EAGER_TO_DEMOTE);
+        let ring = Arc::new(Mutex::new(VecDeque::new()));
+        let client = {
+            let (doorbell, ring) = (Arc::clone(&doorbell), Arc::clone(&ring));
+            thread::spawn(move || {
+                for submission in 1..=2 {
+                    lock(&ring).push_back(submission);
+                    doorbell.call_about(call::BELL);
+                }
+            })
+        };
+        let sender = thread::spawn(move || post(&mut sender, 1, 4));
+        let (mut submissions, mut packets) = (Vec::new(), 0);
+        while submissions.len() < 2 || packets < 1 {
+            let submission = lock(&ring).pop_front();
+            submissions.extend(submission);
+            doorbell.take_calls(); // a poll of the link takes the bell, and reports nothing for it
+            let polled = inbox.next(&doorbell);
+            if let Some(lane) = polled {
+                assert_eq!(collect(&mut inbox, lane), [1; 4]);
+                packets += 1;
+            }
+            if submission.is_none() && polled.is_none() {
+                let submission = lock(&ring).pop_front();
+                if submission.is_none() {
+                    inbox.sleep(&doorbell, FOR_EVER_NS);
+                }
+                submissions.extend(submission);
+            }
+        }
+        assert_eq!(submissions, [1, 2]);
+        client.join().unwrap();
+        sender.join().unwrap();
+    });
 }
 
 /// One sender stops for good after each step. The reader receives from the other one in any case.

@@ -192,6 +192,12 @@ mod native {
         }
     }
 
+    /// Calls `call`, which parks its thread for good.
+    #[cfg(test)]
+    pub fn until_parked(call: impl FnOnce()) {
+        call();
+    }
+
     /// Runs a concurrent test often. Under `--cfg loom` the model checker runs it instead.
     #[cfg(test)]
     pub fn explore(_preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
@@ -287,8 +293,19 @@ mod modelled {
     pub fn sleep(_time: core::time::Duration) {
         loom::thread::yield_now();
     }
+    /// A thread that parks here stays parked. In the model it ends, because a model ends when all its threads do.
     pub fn park() {
-        loom::thread::yield_now();
+        std::panic::resume_unwind(Box::new(Parked));
+    }
+    struct Parked;
+
+    #[cfg(test)]
+    pub fn until_parked(call: impl FnOnce()) {
+        if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
+            && !panic.is::<Parked>()
+        {
+            std::panic::resume_unwind(panic);
+        }
     }
 
     #[cfg(test)]
