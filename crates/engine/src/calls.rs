@@ -1,8 +1,8 @@
 //! The calls of an engine that most programs make: send, receive, peek, read, write, memory regions. They are
 //! inlined into their callers; `posting.rs` has those that are not.
 
-use weir_link::Link;
 use weir_link::memory::UserMemory;
+use weir_link::{Link, PeerAccess};
 
 use weir_proto::{
     Command, Event, MAX_REMOTE_OPERATIONS, MessageId, Pattern, PeekThen, Peer, ReceiveCommand, Refusal,
@@ -11,6 +11,7 @@ use weir_proto::{
 
 use crate::driver::{EventDriver, POSTED, Posted};
 use crate::operations::Outstanding;
+use crate::remote_memory::Region;
 use crate::{
     CompletionSink, Engine, MAX_BACKLOG, MAX_OPERATIONS, NullSink, Operation, Post, PostError,
     RemoteArguments, SendArguments,
@@ -179,7 +180,8 @@ impl<L: Link> Engine<L> {
     /// Registers memory under `key`, which must be free. Peers address it by its offset from the start.
     pub fn register_memory(&mut self, key: u64, memory: UserMemory, readable: bool, writable: bool) {
         let bytes = memory.bytes();
-        self.io.regions.insert(key, memory);
+        let access = PeerAccess { read: readable, write: writable };
+        self.io.regions.insert(key, Region::new(memory, access));
         self.post(Command::RegisterMemory { key, bytes, readable, writable });
         self.expose_words(key, (readable && writable).then_some(bytes));
     }
@@ -188,7 +190,7 @@ impl<L: Link> Engine<L> {
     pub fn deregister_memory(&mut self, key: u64) {
         self.post(Command::DeregisterMemory { key });
         self.expose_words(key, None);
-        self.io.regions.remove(&key);
+        self.io.remove_region(key);
     }
 
     #[inline(always)]

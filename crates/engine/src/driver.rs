@@ -8,11 +8,11 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Instant as Clock;
 
 use weir_link::memory::UserMemory;
-use weir_link::{COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Quota, RemoteCopy};
+use weir_link::{COOPERATIVE_COPY_BYTES, LaneLease, Link, Quota};
 use weir_proto::offload::{Offload, Offloaded};
 use weir_proto::{
-    CopyFault, Destination, Driver, Envelope, Event, Geometry, Instant, LinkBusy, MachineEvent, MemoryCopy,
-    MessageId, Outcome, Packet, Peer, PeerFault, Request, Source, Space, Timer, TimerKey, TimerQueue,
+    Destination, Driver, Envelope, Event, Geometry, Instant, LinkBusy, MachineEvent, MemoryCopy, MessageId,
+    Outcome, Packet, Peer, PeerFault, RemoteAddress, Request, Source, Space, Timer, TimerKey, TimerQueue,
     Transfer,
 };
 
@@ -21,6 +21,7 @@ use crate::bounce_buffers::BounceBuffers;
 use crate::machine_buffers::MachineBuffers;
 use crate::operations::{Operations, Outstanding};
 use crate::read_ahead::ReadAhead;
+use crate::remote_memory::{Copies, Region};
 use crate::unexpected_buffers::UnexpectedBuffers;
 use crate::{Completion, CompletionSink, MAX_OPERATIONS, Operation, Post, read_ahead};
 
@@ -52,7 +53,7 @@ impl LaneWork {
 }
 
 /// The number of the bounce buffer that `transfer` names.
-fn bounce_buffer_number(transfer: Transfer) -> u32 {
+pub(crate) fn bounce_buffer_number(transfer: Transfer) -> u32 {
     transfer.bounce_buffer().expect("the machine names bounce buffers")
 }
 
@@ -78,7 +79,7 @@ pub(crate) struct Io<L: Link> {
     pub held_injected: Option<Request>,
     /// There is work after the event: caused events, a held injected operation, or a check of sender back-pressure.
     pub has_aftermath: bool,
-    pub regions: HashMap<u64, UserMemory>,
+    pub regions: HashMap<u64, Region>,
     pub peers: AddressTable,
     pub completions: VecDeque<Completion>,
     /// Peers in whose mailbox we wait for room.
@@ -90,8 +91,8 @@ pub(crate) struct Io<L: Link> {
     pub lanes_are_scarce: bool,
     /// Large announced messages of ours. Their receivers may copy them cooperatively with us.
     pub sent_rts: VecDeque<(Peer, Transfer)>,
-    /// Cooperative copies in which the peer's part has not ended.
-    pub copying: Vec<(Peer, Transfer)>,
+    /// Copies that have not ended.
+    pub copies: Copies,
     /// Events that calls of the endpoint machine have caused, to be handled next.
     pub events: VecDeque<Event<'static>>,
     /// Messages of complete sends that a loss has destroyed, to be reported: the peer, its process, their number, why.
@@ -126,7 +127,7 @@ impl<L: Link> Io<L> {
             lane_work: Vec::new(),
             lanes_are_scarce: false,
             sent_rts: VecDeque::new(),
-            copying: Vec::new(),
+            copies: Copies::default(),
             events: VecDeque::new(),
             lost_messages: Vec::new(),
             timers: TimerQueue::default(),
@@ -143,7 +144,7 @@ impl<L: Link> Io<L> {
     /// Whether an event may come that does not show in our mailbox.
     #[inline]
     pub fn awaits_other_events(&self) -> bool {
-        let copies = self.sent_rts.len() | self.copying.len();
+        let copies = self.sent_rts.len() | self.copies.outstanding();
         (self.awaiting_room.len() | self.lane_work.len() | copies) > 0
     }
 
@@ -159,29 +160,10 @@ impl<L: Link> Io<L> {
         self.has_aftermath = true;
     }
 
-    /// The address at which a peer may read or write the memory of `payload`; 0: none, for example if it is scattered.
-    fn address_of(&self, payload: Source) -> u64 {
-        let (start, offset) = match payload {
-            // The machine has checked the bounds.
-            Source::Region { key, offset } => {
-                (self.regions.get(&key).and_then(UserMemory::contiguous_address), offset)
-            }
-            _ if !self.cross_memory => return 0,
-            Source::Request { request, .. } => {
-                let outstanding = self.operations.get(request);
-                (outstanding.and_then(|outstanding| outstanding.memory.contiguous_address()), 0)
-            }
-            Source::Bounce { transfer, .. } => {
-                (self.bounce_buffers.memory(bounce_buffer_number(transfer)).contiguous_address(), 0)
-            }
-            Source::None | Source::Buffer { .. } => return 0,
-        };
-        start.map_or(0, |start| (start as u64).wrapping_add(offset))
-    }
-
     /// Reports the end of a held operation.
     #[inline(never)]
     fn complete_held(&mut self, request: Request, outcome: Outcome) {
+        self.end_announcement_of_request(request);
         complete_held(&mut self.operations, &mut self.completions, request, outcome);
     }
 
@@ -202,7 +184,7 @@ impl<L: Link> Io<L> {
             Source::Request { request, offset } => {
                 operations.get(request).map(|outstanding| (&outstanding.memory, offset))
             }
-            Source::Region { key, offset } => regions.get(&key).map(|memory| (memory, offset)),
+            Source::Region { key, offset } => regions.get(&key).map(|region| (&region.memory, offset)),
         };
         link.transmit(to, packet, from)
     }
@@ -331,16 +313,19 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
         }
     }
 
-    fn announce(&mut self, to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> u64 {
-        let address = self.io.address_of(payload);
-        if bytes >= COOPERATIVE_COPY_BYTES && address > 0 && !matches!(payload, Source::Region { .. }) {
+    fn announce(&mut self, to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> RemoteAddress {
+        let address = self.io.announced_address(to, payload);
+        let both_can_copy = address.key == 0 && !address.is_none();
+        if bytes >= COOPERATIVE_COPY_BYTES && both_can_copy && !matches!(payload, Source::Region { .. }) {
             self.io.sent_rts.push_back((to, transfer));
         }
         address
     }
 
-    fn announcement_arrived(&mut self, from: Peer, address: u64, bytes: u64) {
-        self.io.read_ahead.rts_arrived(from, address, bytes);
+    fn announcement_arrived(&mut self, from: Peer, address: RemoteAddress, bytes: u64) {
+        if address.key == 0 {
+            self.io.read_ahead.rts_arrived(from, address.address, bytes);
+        }
     }
 
     fn announcements_ended(&mut self, peer: Peer, first: Transfer, count: u32) {
@@ -388,7 +373,8 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
                 link.copy_payload(&unexpected_buffers.memory(message), offset, bytes);
             }
             Destination::Region { key, offset } => {
-                link.copy_payload(regions.get(&key).expect("the machine checked the key"), offset, bytes);
+                let region = regions.get(&key).expect("the machine checked the key");
+                link.copy_payload(&region.memory, offset, bytes);
             }
         }
     }
@@ -430,29 +416,21 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
 
     fn free_bounce(&mut self, transfer: Transfer) {
         self.io.bounce_buffers_freed += 1;
+        self.io.end_announcement_of_bounce(bounce_buffer_number(transfer));
         self.io.bounce_buffers.free(bounce_buffer_number(transfer));
     }
 
     fn copy(&mut self, copy: MemoryCopy) {
-        let MemoryCopy { transfer, request, peer, direction, address, offset, bytes } = copy;
+        let MemoryCopy { transfer, request, peer, address, offset, bytes, .. } = copy;
         let Io { link, read_ahead, operations, .. } = &mut *self.io;
         let outstanding = operations.get(request).expect("copies serve outstanding operations");
-        let receives = matches!(outstanding.operation, Operation::Receive) && offset == 0;
+        let receives = matches!(outstanding.operation, Operation::Receive) && offset == 0 && address.key == 0;
         let was_read =
             receives && read_ahead::read_rendezvous(link, read_ahead, peer, address, outstanding, bytes);
-        let result = if was_read {
-            Ok(())
-        } else if let Some(remote) = link.remote_memory() {
-            let copy = RemoteCopy { transfer: Some(transfer), peer, direction, address, offset, bytes };
-            match remote.copy(&copy, &outstanding.memory) {
-                Ok(CopyStatus::Pending) => return self.io.copying.push((peer, transfer)),
-                Ok(CopyStatus::Done) => Ok(()),
-                Err(fault) => Err(fault),
-            }
-        } else {
-            Err(CopyFault::Forbidden) // packets can carry it
-        };
-        self.io.cause(Event::CopyDone { transfer, result });
+        let result = if was_read { Some(Ok(())) } else { self.io.copy(&copy) };
+        if let Some(result) = result {
+            self.io.cause(Event::CopyDone { transfer, result });
+        }
     }
 
     fn messages_lost(&mut self, peer: Peer, count: u32, fault: PeerFault) {
@@ -466,9 +444,9 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
         io.awaiting_room.retain(|waiting| *waiting != peer);
         io.lane_work.retain(|work| work.peer() != peer);
         io.sent_rts.retain(|(receiver, _)| *receiver != peer);
-        io.copying.retain(|(copying, _)| *copying != peer);
         io.read_ahead.forget(peer);
         io.link.forget(peer);
+        io.forget_copies(peer);
     }
 
     fn notify(&mut self, from: Peer, data: u64, bytes: u64) {

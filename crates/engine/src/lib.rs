@@ -36,6 +36,7 @@ mod posting;
 mod progress;
 mod read_ahead;
 mod read_spin;
+mod remote_memory;
 pub mod stalls;
 pub mod stats;
 mod timers;

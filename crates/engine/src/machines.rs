@@ -23,6 +23,7 @@ use weir_proto::{
 use crate::driver::{Io, complete_held};
 use crate::machine_buffers::{MachineBuffers, combine};
 use crate::operations::Operations;
+use crate::remote_memory::Region;
 use crate::{Completion, Engine, MAX_OPERATIONS, Operation, Post, PostError};
 
 /// A change of a word of a peer's memory, which returns the old word.
@@ -60,7 +61,7 @@ struct MachineCalls<'io, L> {
     timers: &'io mut TimerQueue<TimerKey>,
     operations: &'io mut Operations,
     completions: &'io mut VecDeque<Completion>,
-    regions: &'io HashMap<u64, UserMemory>,
+    regions: &'io HashMap<u64, Region>,
     events: &'io mut VecDeque<Event<'static>>,
     has_aftermath: &'io mut bool,
 }
@@ -79,7 +80,7 @@ impl<L: Link> MachineCalls<'_, L> {
                 (&outstanding.memory, offset)
             }
             Memory::Region { key, offset } => {
-                (self.regions.get(&key).expect("the machine checked the key"), offset)
+                (&self.regions.get(&key).expect("the machine checked the key").memory, offset)
             }
             Memory::Buffer { buffer, offset } => (self.buffers.memory(buffer), offset),
         }
@@ -109,7 +110,7 @@ impl<L: Link> MachineDriver for MachineCalls<'_, L> {
 
     fn update_word(&mut self, key: u64, offset: u64, update: &WordUpdate) -> Option<u64> {
         let region = self.regions.get(&key).expect("the machine checked the key");
-        region.update_word(offset, update.word_type.bytes(), |old| update.apply(old))
+        region.memory.update_word(offset, update.word_type.bytes(), |old| update.apply(old))
     }
 
     fn place_word(&mut self, request: Request, word: u64, bytes: u32) {

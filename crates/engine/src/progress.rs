@@ -115,7 +115,7 @@ impl<L: Link> Engine<L> {
         if !self.io.sent_rts.is_empty() {
             found += self.help_cooperative_copies();
         }
-        if !self.io.copying.is_empty() {
+        if self.io.copies.outstanding() > 0 {
             found += self.poll_copies();
         }
         if let Some(earliest) = self.io.timers.earliest() {
@@ -269,7 +269,7 @@ impl<L: Link> Engine<L> {
 
     /// Whether we wait for a change in a peer's memory. No packet shows it, so nothing would wake us.
     fn must_poll(&self) -> bool {
-        !self.io.awaiting_room.is_empty() || !self.io.copying.is_empty()
+        !self.io.awaiting_room.is_empty() || self.io.copies.outstanding() > 0
     }
 
     /// Yields the core, for callers that wait in their own way.
@@ -389,19 +389,6 @@ impl<L: Link> Engine<L> {
             sent_rts.push_back(rendezvous);
         }
         helped
-    }
-
-    /// Polls the copies that have not ended. Returns how many have ended.
-    fn poll_copies(&mut self) -> usize {
-        let mut found = 0;
-        while let Some((transfer, result)) =
-            self.io.link.remote_memory().and_then(|remote| remote.next_result())
-        {
-            found += 1;
-            self.io.copying.retain(|&(_, ended)| ended != transfer);
-            self.handle(Event::CopyDone { transfer, result });
-        }
-        found
     }
 
     fn poll_room(&mut self) -> usize {

@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use weir_link::memory::OwnedMemory;
-use weir_link::{CopyStatus, Link, RemoteCopy};
-use weir_proto::{Direction, Peer};
+use weir_link::{Link, RemoteCopy};
+use weir_proto::{Direction, Peer, RemoteAddress};
 
 use crate::operations::Outstanding;
 
@@ -192,10 +192,11 @@ pub(crate) fn read_rendezvous<L: Link>(
     link: &mut L,
     ahead: &mut ReadAhead,
     peer: Peer,
-    address: u64,
+    remote: RemoteAddress,
     outstanding: &Outstanding,
     bytes: u64,
 ) -> bool {
+    let address = remote.address;
     // The address comes from the peer.
     if bytes == 0 || bytes > MAX_MESSAGE_BYTES || address.checked_add(bytes + ALIGNMENT).is_none() {
         return false;
@@ -203,12 +204,12 @@ pub(crate) fn read_rendezvous<L: Link>(
     let source = ahead.choose_source(peer, address, bytes);
     if let ReadSource::Read(span) = source {
         let buffer = ahead.buffer.get_or_insert_with(|| OwnedMemory::new(BUFFER_BYTES as usize));
-        let copy =
-            RemoteCopy { transfer: None, peer, direction: Direction::Get, address, offset: 0, bytes: span };
-        let read = link.remote_memory().map(|remote| remote.copy(&copy, &buffer.view()));
+        let direction = Direction::Get;
+        let copy = RemoteCopy { context: 0, peer, direction, remote, offset: 0, bytes: span };
+        let read = link.remote_memory().map(|link| link.read_at_once(&copy, &buffer.view()));
         ahead.buffered = None;
         // If the read fails, the message itself may still be there. If not, its own copy reports that.
-        if read == Some(Ok(CopyStatus::Done)) {
+        if read == Some(Ok(())) {
             ahead.buffered = Some((peer, Run { start: address, end: address + span }));
             ahead.buffer_start = address;
         }

@@ -3,7 +3,7 @@
 
 use crate::memory::UserMemory;
 use std::sync::Arc;
-use weir_proto::{CopyFault, Direction, Peer, Transfer};
+use weir_proto::{CopyFault, Direction, Peer, RemoteAddress};
 
 /// The capabilities of a link beside the transport. By default: nothing.
 pub trait Capabilities {
@@ -28,50 +28,131 @@ pub trait Capabilities {
     }
 }
 
-/// The state of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyStatus {
-    /// All bytes are copied.
-    Done,
-    /// The link or the peer still copies. Ask [`RemoteMemory::next_result`].
-    Pending,
-}
-
 /// Copies of fewer bytes are made by one side alone. Unit: bytes.
 pub const COOPERATIVE_COPY_BYTES: u64 = 128 << 10;
 
-/// A copy between memory of this endpoint and memory of a peer's process.
+/// How a link accesses the memory of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryAttributes {
+    /// Registered memory serves all peers with the same number.
+    pub domain: u32,
+    /// Both ends of a copy must be registered. If not, a handle is `None` and a remote address has no key.
+    pub registers: bool,
+    /// Bound on the copies under way with one peer.
+    pub copies_per_peer: u32,
+}
+
+/// The rights of peers to registered memory. This endpoint may always copy from it and to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerAccess {
+    /// They may read it.
+    pub read: bool,
+    /// They may write it.
+    pub write: bool,
+}
+
+/// The name of registered memory inside this endpoint (`fi_mr_desc`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LocalHandle(pub u64);
+
+/// Registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// See [`MemoryAttributes::domain`].
+    pub domain: u32,
+    /// For copies of this endpoint. `None`: the link needs none, and there is nothing to deregister.
+    pub handle: Option<LocalHandle>,
+    /// Where peers find its first byte (`fi_mr_key` and the address).
+    pub remote: RemoteAddress,
+}
+
+/// A copy between memory of this endpoint and memory of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteCopy {
-    /// Names the copy in its result. `None`: the copy must end in the call.
-    pub transfer: Option<Transfer>,
+    /// Names the copy in its result. Unique among the copies under way.
+    pub context: u64,
     /// The peer.
     pub peer: Peer,
     /// From the peer or to it.
     pub direction: Direction,
-    /// Address of the bytes in the peer's process.
-    pub address: u64,
+    /// Place of the bytes at the peer.
+    pub remote: RemoteAddress,
     /// Their offset in our memory.
     pub offset: u64,
     /// Unit: bytes.
     pub bytes: u64,
 }
 
-/// Access to the memory of peers. Several copies with a peer can be pending.
+/// The state of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyStatus {
+    /// All bytes are copied. There is no further result.
+    Done,
+    /// The copy is under way. [`RemoteMemory::next_result`] returns its result.
+    Pending,
+    /// The link takes no further copy with this peer now, and has kept nothing. Try again when a result has come.
+    Busy,
+}
+
+/// Access to the memory of peers.
+///
+/// ```text
+/// B: register(memory)         handle 4, remote address { 0, key 0x9a }; a packet carries the remote address to A
+/// A: register(memory)         handle 7
+/// A: start(get, context 1)    Pending
+/// A: start(get, context 2)    Pending
+/// A: next_result              (2, Ok)    in any order
+/// A: next_result              (1, Ok)
+/// B: deregister(handle 4)     further copies from there fail
+/// ```
 pub trait RemoteMemory {
-    /// Copies between `memory` and the memory of the peer's process. The peer may copy a part
-    /// ([`RemoteMemory::help_copy`]).
+    /// How copies with `peer`, which was contacted, work. `None`: its link has no remote memory.
+    fn attributes(&mut self, peer: Peer) -> Option<MemoryAttributes>;
+
+    /// Registers `memory`. It must remain valid until [`RemoteMemory::deregister`], or until the link is closed.
+    ///
+    /// # Errors
+    /// [`CopyFault`]: the link cannot access this memory, so packets carry its contents.
+    fn register(
+        &mut self,
+        domain: u32,
+        memory: &UserMemory,
+        access: PeerAccess,
+    ) -> Result<Registration, CopyFault>;
+
+    /// Ends a registration that no copy of this endpoint uses. When it returns, no peer accesses the memory any more.
+    fn deregister(&mut self, registration: &Registration);
+
+    /// Starts a copy between the memory of the peer and `memory`, which is registered as `handle`. Never waits for a peer.
+    ///
+    /// # Errors
+    /// [`CopyFault`]. There is no further result then.
+    fn start(
+        &mut self,
+        copy: &RemoteCopy,
+        memory: &UserMemory,
+        handle: Option<LocalHandle>,
+    ) -> Result<CopyStatus, CopyFault>;
+
+    /// The context and the result of a pending copy that has ended. Each is returned once. Copies with peers that were
+    /// forgotten have none, and write to our memory no more.
+    fn next_result(&mut self) -> Option<(u64, Result<(), CopyFault>)>;
+
+    /// Copies from any address of the peer's process in the call, as only links without keys can.
     ///
     /// # Errors
     /// [`CopyFault`].
-    fn copy(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<CopyStatus, CopyFault>;
+    fn read_at_once(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<(), CopyFault> {
+        let _ = (copy, memory);
+        Err(CopyFault::Forbidden)
+    }
 
-    /// The result of a pending copy that has ended. Each is returned once. Copies with peers that were forgotten have
-    /// none.
-    fn next_result(&mut self) -> Option<(Transfer, Result<(), CopyFault>)>;
-
-    /// Copies a part of what `peer` copies from this endpoint, if it does. Returns whether it does.
-    fn help_copy(&mut self, peer: Peer) -> bool;
+    /// Copies a part of what `peer` copies from this endpoint, if it does and if both sides can copy. Returns whether it
+    /// does.
+    fn help_copy(&mut self, peer: Peer) -> bool {
+        let _ = peer;
+        false
+    }
 }
 
 /// Something to sleep on.

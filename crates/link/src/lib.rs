@@ -28,7 +28,7 @@ mod unreachable;
 
 pub use address::{ADDRESS_BYTES, ADDRESS_VERSION, Address, LinkKind};
 pub use capabilities::{
-    Bell, COOPERATIVE_COPY_BYTES, Capabilities, CopyStatus, FreeSlots, LaneReclamation, RemoteCopy,
-    RemoteMemory, WakeUp,
+    Bell, COOPERATIVE_COPY_BYTES, Capabilities, CopyStatus, FreeSlots, LaneReclamation, LocalHandle,
+    MemoryAttributes, PeerAccess, Registration, RemoteCopy, RemoteMemory, WakeUp,
 };
 pub use transport::{Addressing, Arrival, Inspect, LaneLease, Link, Polled, Properties, Quota};

@@ -15,11 +15,12 @@
 use crate::memory::UserMemory;
 use crate::{
     Address, Addressing, Arrival, Capabilities, CopyStatus, FreeSlots, Inspect, LaneLease, LaneReclamation,
-    Link, LinkKind, Polled, Properties, RemoteCopy, RemoteMemory, WakeUp, unreachable,
+    Link, LinkKind, LocalHandle, MemoryAttributes, PeerAccess, Polled, Properties, Registration, RemoteCopy,
+    RemoteMemory, WakeUp, unreachable,
 };
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
-use weir_proto::{CopyFault, LinkBusy, Packet, Peer, PeerFault, Transfer};
+use weir_proto::{CopyFault, LinkBusy, Packet, Peer, PeerFault};
 
 /// Polls in a row that find something in the first link before the others are polled too.
 const POLLS_OF_FIRST: u32 = 64;
@@ -87,6 +88,14 @@ impl<L: FirstLink> Links<L> {
     fn link_of(&mut self, peer: Peer) -> &mut dyn Link {
         match self.other_link_of(peer) {
             Some(index) => &mut *self.others[index],
+            None => &mut self.first,
+        }
+    }
+
+    /// The link in whose domain memory is registered.
+    fn link_of_domain(&mut self, domain: u32) -> &mut dyn Link {
+        match domain.checked_sub(1) {
+            Some(index) => &mut *self.others[index as usize],
             None => &mut self.first,
         }
     }
@@ -335,16 +344,46 @@ impl<L: FirstLink> Capabilities for Links<L> {
     }
 }
 
+/// The domain of the first link is 0, that of link `n` of the others is `n + 1`.
 impl<L: FirstLink> RemoteMemory for Links<L> {
-    fn copy(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<CopyStatus, CopyFault> {
-        match self.link_of(copy.peer).remote_memory() {
-            Some(remote) => remote.copy(copy, memory),
-            None => Err(CopyFault::Forbidden),
+    fn attributes(&mut self, peer: Peer) -> Option<MemoryAttributes> {
+        let domain = self.other_link_of(peer).map_or(0, |index| index as u32 + 1);
+        Some(MemoryAttributes { domain, ..self.link_of(peer).remote_memory()?.attributes(peer)? })
+    }
+
+    fn register(
+        &mut self,
+        domain: u32,
+        memory: &UserMemory,
+        access: PeerAccess,
+    ) -> Result<Registration, CopyFault> {
+        let remote = self.link_of_domain(domain).remote_memory().ok_or(CopyFault::Forbidden)?;
+        Ok(Registration { domain, ..remote.register(0, memory, access)? })
+    }
+
+    fn deregister(&mut self, registration: &Registration) {
+        if let Some(remote) = self.link_of_domain(registration.domain).remote_memory() {
+            remote.deregister(&Registration { domain: 0, ..*registration });
         }
     }
 
-    fn next_result(&mut self) -> Option<(Transfer, Result<(), CopyFault>)> {
+    fn start(
+        &mut self,
+        copy: &RemoteCopy,
+        memory: &UserMemory,
+        handle: Option<LocalHandle>,
+    ) -> Result<CopyStatus, CopyFault> {
+        let remote = self.link_of(copy.peer).remote_memory().ok_or(CopyFault::Forbidden)?;
+        remote.start(copy, memory, handle)
+    }
+
+    fn next_result(&mut self) -> Option<(u64, Result<(), CopyFault>)> {
         self.all_mut().find_map(|link| link.remote_memory()?.next_result())
+    }
+
+    fn read_at_once(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<(), CopyFault> {
+        let remote = self.link_of(copy.peer).remote_memory().ok_or(CopyFault::Forbidden)?;
+        remote.read_at_once(copy, memory)
     }
 
     fn help_copy(&mut self, peer: Peer) -> bool {

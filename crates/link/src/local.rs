@@ -1,7 +1,7 @@
 //! A link between endpoints of one process: a queue in the heap for each endpoint.
 //!
-//! It exists to prove that links are exchangeable: it has other slots than shared memory, no access to remote memory and
-//! no lanes that are taken back. Tests put it beside shared memory in one endpoint ([`crate::links`]).
+//! It exists to prove that links are exchangeable: it has other slots than shared memory, remote memory with keys
+//! ([`memory`]), and no lanes that are taken back. Tests put it beside shared memory in one endpoint ([`crate::links`]).
 //!
 //! ```text
 //! A: connect(0, address of B)     finds the mailbox of B by the part of its address, appends `Attach`
@@ -11,10 +11,13 @@
 //! ```
 //! A queue is bounded by the credits of its senders.
 
+pub mod memory;
+
+use self::memory::{LocalCopy, RegisteredMemory};
 use crate::memory::UserMemory;
 use crate::{
     Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind, Polled, Properties,
-    Quota, WakeUp,
+    Quota, RemoteMemory, WakeUp,
 };
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -69,6 +72,7 @@ struct Mailbox {
     quota: Quota,
     queue: Mutex<Queue>,
     arrival: Condvar,
+    registered: RegisteredMemory,
 }
 
 impl Mailbox {
@@ -107,8 +111,8 @@ struct Outbox {
 
 /// A lane of our mailbox.
 enum Lane {
-    /// Reported as attached.
-    Attached,
+    /// Reported as attached. The mailbox of its sender, unless that is closed.
+    Attached(Option<Arc<Mailbox>>),
     Open(Peer),
     /// Not read any more.
     Refused,
@@ -120,6 +124,10 @@ pub struct LocalLink {
     /// The whole address of the endpoint.
     address: Address,
     outboxes: HashMap<Peer, Outbox>,
+    /// The mailboxes of contacted peers.
+    mailboxes: HashMap<Peer, Arc<Mailbox>>,
+    copies: Vec<LocalCopy>,
+    copies_started: usize,
     lanes: HashMap<u32, Lane>,
     /// The payload of the last polled packet.
     current: Option<Vec<u8>>,
@@ -135,13 +143,21 @@ impl LocalLink {
     pub fn open(base: &Address, quota: Quota) -> LocalLink {
         let address =
             base.with_part(LinkKind::Local, &this_process()).expect("room for one part of this kind");
-        let own =
-            Arc::new(Mailbox { key: base.key(), quota, queue: Mutex::default(), arrival: Condvar::new() });
+        let own = Arc::new(Mailbox {
+            key: base.key(),
+            quota,
+            queue: Mutex::default(),
+            arrival: Condvar::new(),
+            registered: RegisteredMemory::default(),
+        });
         lock(&MAILBOXES).insert(base.identity(), Arc::clone(&own));
         LocalLink {
             own,
             address,
             outboxes: HashMap::new(),
+            mailboxes: HashMap::new(),
+            copies: Vec::new(),
+            copies_started: 0,
             lanes: HashMap::new(),
             current: None,
             losses: VecDeque::new(),
@@ -169,6 +185,8 @@ impl LocalLink {
         queue.items = VecDeque::new();
         queue.bell = None;
         drop(queue);
+        self.copies.clear();
+        self.own.registered.clear();
         let identity = self.address.identity();
         let mut mailboxes = lock(&MAILBOXES);
         let is_own = mailboxes.get(&identity).is_some_and(|mailbox| Arc::ptr_eq(mailbox, &self.own));
@@ -183,7 +201,7 @@ impl LocalLink {
         let mut queue = lock(&self.own.queue);
         queue.rung = false;
         let waits = queue.items.front().is_some_and(|(lane, item)| {
-            matches!(item, Item::Packet { .. }) && matches!(self.lanes.get(lane), Some(Lane::Attached))
+            matches!(item, Item::Packet { .. }) && matches!(self.lanes.get(lane), Some(Lane::Attached(_)))
         });
         if waits { None } else { queue.items.pop_front() }
     }
@@ -209,6 +227,7 @@ impl Link for LocalLink {
             return None;
         };
         self.next_epoch = self.next_epoch.wrapping_add(1);
+        self.mailboxes.insert(peer, Arc::clone(&mailbox));
         self.outboxes.insert(peer, Outbox { mailbox, lane, lease });
         Some(lease)
     }
@@ -238,7 +257,7 @@ impl Link for LocalLink {
         while let Some((lane, item)) = self.next_item() {
             match item {
                 Item::Attach { address, epoch } => {
-                    self.lanes.insert(lane, Lane::Attached);
+                    self.lanes.insert(lane, Lane::Attached(LocalLink::mailbox_of(&address)));
                     let lease = LaneLease { quota: self.own.quota, epoch, geometry: GEOMETRY, wanted: false };
                     let attached = Arrival::Attached { lane, address, lease };
                     return Some(Polled::Other(Box::new(attached)));
@@ -261,7 +280,9 @@ impl Link for LocalLink {
     }
 
     fn accept(&mut self, lane: u32, peer: Peer) {
-        self.lanes.insert(lane, Lane::Open(peer));
+        if let Some(Lane::Attached(Some(mailbox))) = self.lanes.insert(lane, Lane::Open(peer)) {
+            self.mailboxes.insert(peer, mailbox);
+        }
     }
 
     fn release(&mut self, peer: Peer) {
@@ -291,6 +312,8 @@ impl Link for LocalLink {
 
     fn forget(&mut self, peer: Peer) {
         self.outboxes.remove(&peer);
+        self.mailboxes.remove(&peer);
+        self.copies.retain(|copy| copy.peer() != peer);
         self.losses.retain(|(lost, _)| *lost != peer);
         for lane in self.lanes.values_mut() {
             if matches!(lane, Lane::Open(owner) if *owner == peer) {
@@ -338,6 +361,10 @@ impl Inspect for LocalLink {
 }
 
 impl Capabilities for LocalLink {
+    fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {
+        Some(self)
+    }
+
     fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
         Some(self)
     }

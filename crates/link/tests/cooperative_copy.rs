@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use weir_link::shm::ShmLink;
 use weir_link::{ADDRESS_BYTES, Address, CopyStatus, Link, RemoteMemory};
-use weir_proto::{CopyFault, Direction, Peer, Transfer};
+use weir_proto::{CopyFault, Direction, Peer};
 
 const BYTES: usize = 4 << 20;
 /// Words that the processes share: 0 to 4 are the receiver's address.
@@ -70,10 +70,11 @@ fn finish(receiver: &mut ShmLink, copied: Result<CopyStatus, CopyFault>) -> Resu
                 result = receiver.next_result();
                 result.is_some()
             });
-            let (transfer, result) = result.expect("ended");
-            assert_eq!(transfer, Transfer(7), "the result names the copy");
+            let (context, result) = result.expect("ended");
+            assert_eq!(context, 7, "the result names the copy");
             result
         }
+        CopyStatus::Busy => panic!("shared memory is never busy"),
     }
 }
 
@@ -169,6 +170,7 @@ fn the_copy_ends_when_the_helper_dies_or_is_forgotten() {
             // The sender died with pieces. The engine would notice this and forget the peer.
             Ok(CopyStatus::Pending) if round >= copies / 2 => break,
             Ok(CopyStatus::Pending) => assert_eq!(finish(&mut receiver, Ok(CopyStatus::Pending)), Ok(())),
+            Ok(CopyStatus::Busy) => panic!("shared memory is never busy"),
             Err(fault) => {
                 assert!(round >= copies / 2 && fault == CopyFault::Gone, "{fault:?}");
                 break;

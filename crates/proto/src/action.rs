@@ -4,7 +4,7 @@
 
 use crate::event::{BufferId, MessageId, Peer, PeerFault, Request, Transfer};
 use crate::offload::Offloaded;
-use crate::packet::Packet;
+use crate::packet::{Packet, RemoteAddress};
 use crate::time::Instant;
 use crate::timers::Timer;
 
@@ -159,8 +159,8 @@ pub struct MemoryCopy {
     pub peer: Peer,
     /// From the peer to us, or from us to it.
     pub direction: Direction,
-    /// Address in the peer's process.
-    pub address: u64,
+    /// Where the peer's memory is.
+    pub address: RemoteAddress,
     /// Offset in the request's buffer. Unit: bytes.
     pub offset: u64,
     /// Number of bytes.

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use crate::action::{Action, Destination, Envelope, MemoryCopy, Outcome, Source};
 use crate::event::{MessageId, Peer, PeerFault, Request, Transfer};
 use crate::offload::Offloaded;
-use crate::packet::Packet;
+use crate::packet::{Packet, RemoteAddress};
 use crate::time::Instant;
 use crate::timers::Timer;
 
@@ -62,17 +62,17 @@ pub trait Driver {
     /// [`LinkBusy`]: the link takes nothing for `to` now. The driver reports `LinkReady` when it does.
     fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) -> Result<(), LinkBusy>;
 
-    /// The next packet to `to` announces the `bytes` bytes that `payload` names, as `transfer`. Returns the address at
-    /// which the peer may read or write them; 0: it cannot, and packets carry them.
+    /// The next packet to `to` announces the `bytes` bytes that `payload` names, as `transfer`. Returns where
+    /// the peer may read or write them.
     #[inline(always)]
-    fn announce(&mut self, to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> u64 {
+    fn announce(&mut self, to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> RemoteAddress {
         let _ = (to, transfer, payload, bytes);
-        0
+        RemoteAddress::NONE
     }
 
     /// `from` has announced a message of `bytes` bytes at `address` of its memory.
     #[inline(always)]
-    fn announcement_arrived(&mut self, from: Peer, address: u64, bytes: u64) {
+    fn announcement_arrived(&mut self, from: Peer, address: RemoteAddress, bytes: u64) {
         let _ = (from, address, bytes);
     }
 
@@ -211,8 +211,8 @@ impl<D: Driver + ?Sized> Driver for &mut D {
         may_exceed_bounce_limit(to: Peer, held: u32) -> bool;
         connect(to: Peer);
         transmit(to: Peer, packet: &Packet, payload: Source) -> Result<(), LinkBusy>;
-        announce(to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> u64;
-        announcement_arrived(from: Peer, address: u64, bytes: u64);
+        announce(to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> RemoteAddress;
+        announcement_arrived(from: Peer, address: RemoteAddress, bytes: u64);
         announcements_ended(peer: Peer, first: Transfer, count: u32);
         disconnect(to: Peer);
         free_lane(peer: Peer);

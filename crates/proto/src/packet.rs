@@ -47,6 +47,53 @@ pub struct Marks {
     pub backlogged: bool,
 }
 
+/// Where an endpoint can access memory of a peer. The link to that peer chooses the values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteAddress {
+    /// Address in the peer's process, or offset in the registered memory.
+    pub address: u64,
+    /// Remote key of the registered memory. 0: the link needs none.
+    pub key: u64,
+}
+
+impl RemoteAddress {
+    /// The memory cannot be accessed, so packets carry its contents.
+    pub const NONE: RemoteAddress = RemoteAddress { address: 0, key: 0 };
+
+    /// An address of a link that needs no keys. 0: none.
+    pub const fn without_key(address: u64) -> RemoteAddress {
+        RemoteAddress { address, key: 0 }
+    }
+
+    /// Whether it is [`RemoteAddress::NONE`].
+    #[inline]
+    pub fn is_none(self) -> bool {
+        self == RemoteAddress::NONE
+    }
+}
+
+/// An `Option<u64>` in 9 bytes without alignment. It keeps [`Body`] small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed)]
+pub struct PackedData {
+    is_some: bool,
+    value: u64,
+}
+
+impl From<Option<u64>> for PackedData {
+    #[inline]
+    fn from(data: Option<u64>) -> PackedData {
+        PackedData { is_some: data.is_some(), value: data.unwrap_or(0) }
+    }
+}
+
+impl From<PackedData> for Option<u64> {
+    #[inline]
+    fn from(data: PackedData) -> Option<u64> {
+        data.is_some.then_some(data.value)
+    }
+}
+
 /// The kind of a packet, and the fields of this kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Body {
@@ -75,11 +122,11 @@ pub enum Body {
         /// 64-bit tag.
         tag: u64,
         /// Remote completion data.
-        data: Option<u64>,
+        data: PackedData,
         /// Length of the message. Unit: bytes.
         length: u64,
-        /// Address of the payload in the sender's process. 0: the receiver must not read it there.
-        address: u64,
+        /// Where the receiver can read the payload.
+        address: RemoteAddress,
         /// The sender's transfer.
         transfer: Transfer,
     },
@@ -159,8 +206,8 @@ pub enum Body {
         key: u64,
         /// Offset in it.
         offset: u64,
-        /// Address in the process of this packet's sender; its driver fills it in. 0 if refused.
-        address: u64,
+        /// Where the destination can access the region, from `offset` on; its sender's driver fills it in.
+        address: RemoteAddress,
         /// The bounds or the access rights do not allow it.
         refused: bool,
     },
@@ -218,7 +265,7 @@ impl Body {
     }
 
     /// Sets the address of announced memory, in the kinds of packets that have one.
-    pub(crate) fn set_address(&mut self, at: u64) {
+    pub(crate) fn set_address(&mut self, at: RemoteAddress) {
         if let Body::Rendezvous { address, .. } | Body::Located { address, .. } = self {
             *address = at;
         }

@@ -216,7 +216,8 @@ fn packet(space: Space, tag: u64, data: u64, rendezvous: bool) -> Packet {
     let transfer = weir_proto::Transfer(data as u32);
     let data = Some(data_of(data));
     let body = if rendezvous {
-        Body::Rendezvous { space, tag, data, length: 8, address: 1, transfer }
+        let address = weir_proto::RemoteAddress::without_key(1);
+        Body::Rendezvous { space, tag, data: data.into(), length: 8, address, transfer }
     } else {
         Body::Eager { space, tag, data, length: 8, acknowledge: None }
     };

@@ -6,7 +6,7 @@ use weir_proto::offload::reduce::{ReducePacket, Vector};
 use weir_proto::offload::{Combination, Offloaded, WordOperation, WordType, WordUpdate};
 use weir_proto::wire::layout::{BODY_BYTES, COMMON_BYTES, Common, Field, KNOWN_KINDS, Kind};
 use weir_proto::wire::{self, EXTENSION_BYTES, LinkExtension, PacketError, SLOT_BYTES};
-use weir_proto::{Body, Marks, Packet, PeerFault, Space, Transfer};
+use weir_proto::{Body, Marks, Packet, PeerFault, RemoteAddress, Space, Transfer};
 use zerocopy::IntoBytes;
 
 const FAULTS: [PeerFault; 5] =
@@ -33,7 +33,8 @@ fn body() -> impl Strategy<Value = Body> {
         any::<u32>().prop_map(|offset| Body::More { offset }),
         (space(), any::<u64>(), any::<Option<u64>>(), any::<u64>(), any::<u64>(), transfer()).prop_map(
             |(space, tag, data, length, address, transfer)| {
-                Body::Rendezvous { space, tag, data, length, address, transfer }
+                let address = RemoteAddress::without_key(address);
+                Body::Rendezvous { space, tag, data: data.into(), length, address, transfer }
             }
         ),
         Just(Body::Credit),
@@ -65,12 +66,9 @@ fn body() -> impl Strategy<Value = Body> {
             |(transfer, key, offset, length, write)| Body::Locate { transfer, key, offset, length, write }
         ),
         (transfer(), any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
-            |(transfer, key, offset, address, refused)| Body::Located {
-                transfer,
-                key,
-                offset,
-                address,
-                refused
+            |(transfer, key, offset, address, refused)| {
+                let address = RemoteAddress::without_key(address);
+                Body::Located { transfer, key, offset, address, refused }
             }
         ),
         Just(Body::ReturnRequest),
@@ -262,7 +260,8 @@ fn used_bytes(packet: &Packet) -> Vec<usize> {
     let slot = wire::encode(packet);
     let kind = kind_of(&slot);
     let has_data = match packet.body {
-        Body::Eager { data, .. } | Body::Rendezvous { data, .. } => data.is_some(),
+        Body::Eager { data, .. } => data.is_some(),
+        Body::Rendezvous { data, .. } => Option::<u64>::from(data).is_some(),
         Body::Write { left, data, .. } => left > 0 || data.is_some(),
         _ => true,
     };
@@ -340,9 +339,9 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
             Body::Rendezvous {
                 space: Space::Tagged,
                 tag: TAG,
-                data: Some(DATA),
+                data: Some(DATA).into(),
                 length: LENGTH,
-                address: ADDRESS,
+                address: RemoteAddress::without_key(ADDRESS),
                 transfer: TRANSFER,
             },
             0,
@@ -388,7 +387,13 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
-            Body::Located { transfer: TRANSFER, key: KEY, offset: OFFSET, address: ADDRESS, refused: true },
+            Body::Located {
+                transfer: TRANSFER,
+                key: KEY,
+                offset: OFFSET,
+                address: RemoteAddress::without_key(ADDRESS),
+                refused: true,
+            },
             0,
             "020b9000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e17675747372710000",

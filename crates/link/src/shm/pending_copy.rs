@@ -11,7 +11,7 @@ use super::{ShmLink, cross_memory, sync};
 use crate::memory::UserMemory;
 use crate::{CopyStatus, RemoteCopy};
 use std::time::{Duration, Instant};
-use weir_proto::{CopyFault, Direction, Peer, Transfer};
+use weir_proto::{CopyFault, Direction, Peer};
 
 /// Polls for the helper's last pieces before the copy becomes pending: some 20 us.
 const POLLS: u32 = 500;
@@ -21,7 +21,7 @@ const HELPER_TIMEOUT: Duration = Duration::from_millis(100);
 /// The rest of a copy that the receiver makes together with the peer.
 #[derive(Debug)]
 pub(super) struct PendingCopy {
-    transfer: Transfer,
+    context: u64,
     lane: MappedLane,
     offer: Offer,
     pid: u32,
@@ -43,8 +43,8 @@ impl PendingCopy {
     }
 
     /// Its name.
-    pub fn transfer(&self) -> Transfer {
-        self.transfer
+    pub fn context(&self) -> u64 {
+        self.context
     }
 
     /// The result, once nothing is copied any more. `None`: the helper still copies.
@@ -79,12 +79,12 @@ impl ShmLink {
     /// Gets from process `pid`. The peer may take pieces of the copy.
     pub(super) fn copy_cooperatively(
         &mut self,
-        transfer: Transfer,
         pid: u32,
         copy: &RemoteCopy,
         memory: &UserMemory,
     ) -> Result<CopyStatus, CopyFault> {
-        let RemoteCopy { peer, address, offset, bytes, .. } = *copy;
+        let RemoteCopy { context, peer, remote, offset, bytes, .. } = *copy;
+        let address = remote.address;
         let lane = self.peers.get(&peer).and_then(|entry| entry.lane);
         let reader = lane.and_then(|lane| self.inbox.reader(lane));
         let start = memory.contiguous_address();
@@ -98,7 +98,7 @@ impl ShmLink {
         let offer = lane.control().copy.0.offer(address, start as u64 + offset, bytes);
         let memory = memory.view();
         let mut copy =
-            PendingCopy { transfer, lane, offer, pid, address, memory, offset, result: Ok(()), ended: false };
+            PendingCopy { context, lane, offer, pid, address, memory, offset, result: Ok(()), ended: false };
         while let Some(part) = copy.lane.control().copy.0.take(&mut copy.offer) {
             copy.read(part);
         }

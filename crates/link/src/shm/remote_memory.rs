@@ -8,8 +8,11 @@ use super::pending_copy::PendingCopy;
 use super::ring::LaneMemory;
 use super::segment::{PeerSegment, Unavailable};
 use crate::memory::UserMemory;
-use crate::{COOPERATIVE_COPY_BYTES, CopyStatus, RemoteCopy, RemoteMemory};
-use weir_proto::{CopyFault, Direction, Peer, Transfer};
+use crate::{
+    COOPERATIVE_COPY_BYTES, CopyStatus, LocalHandle, MemoryAttributes, PeerAccess, Registration, RemoteCopy,
+    RemoteMemory,
+};
+use weir_proto::{CopyFault, Direction, Peer, RemoteAddress};
 
 impl ShmLink {
     /// The segment of a peer, opened if the peer has only attached to this endpoint so far.
@@ -34,9 +37,15 @@ impl ShmLink {
         entry.segment.as_ref().ok_or(CopyFault::Gone)
     }
 
-    /// Copies, or starts a cooperative copy.
-    fn start_copy(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<CopyStatus, CopyFault> {
-        let RemoteCopy { transfer, peer, direction, address, offset, bytes } = *copy;
+    /// Copies, or starts a cooperative copy if it `may_pend`.
+    fn start_copy(
+        &mut self,
+        copy: &RemoteCopy,
+        memory: &UserMemory,
+        may_pend: bool,
+    ) -> Result<CopyStatus, CopyFault> {
+        let RemoteCopy { peer, direction, remote, offset, bytes, .. } = *copy;
+        let address = remote.address;
         let (cross_memory, pid, namespace) = (self.cross_memory, self.pid, self.pid_namespace);
         let facts = *self.segment_of(peer)?.facts();
         if facts.pid_namespace != namespace || !cross_memory {
@@ -44,12 +53,12 @@ impl ShmLink {
         }
         if facts.pid == pid {
             cross_memory::copy_inside(direction, address, memory, offset, bytes)?;
-        } else if let Some(transfer) = transfer
+        } else if may_pend
             && self.cooperative_copy
             && bytes >= COOPERATIVE_COPY_BYTES
             && direction == Direction::Get
         {
-            return self.copy_cooperatively(transfer, facts.pid, copy, memory);
+            return self.copy_cooperatively(facts.pid, copy, memory);
         } else {
             cross_memory::copy_across(facts.pid, direction, address, memory, offset, bytes)?;
         }
@@ -58,19 +67,49 @@ impl ShmLink {
 }
 
 impl RemoteMemory for ShmLink {
-    fn copy(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<CopyStatus, CopyFault> {
-        match self.start_copy(copy, memory) {
+    /// At most one copy with a peer is pending. Further ones end in the call.
+    #[inline]
+    fn attributes(&mut self, _peer: Peer) -> Option<MemoryAttributes> {
+        Some(MemoryAttributes { domain: 0, registers: false, copies_per_peer: u32::MAX })
+    }
+
+    /// Peers access any address of this process, but only one piece.
+    #[inline]
+    fn register(
+        &mut self,
+        domain: u32,
+        memory: &UserMemory,
+        _access: PeerAccess,
+    ) -> Result<Registration, CopyFault> {
+        let start = memory.contiguous_address().ok_or(CopyFault::BadAddress)?;
+        Ok(Registration { domain, handle: None, remote: RemoteAddress::without_key(start as u64) })
+    }
+
+    fn deregister(&mut self, _registration: &Registration) {}
+
+    fn start(
+        &mut self,
+        copy: &RemoteCopy,
+        memory: &UserMemory,
+        _handle: Option<LocalHandle>,
+    ) -> Result<CopyStatus, CopyFault> {
+        match self.start_copy(copy, memory, true) {
             Ok(CopyStatus::Pending) => Ok(CopyStatus::Pending),
             result => self.check_open(copy.peer, result),
         }
     }
 
-    fn next_result(&mut self) -> Option<(Transfer, Result<(), CopyFault>)> {
-        let ended = |(&peer, copy): (&Peer, &mut PendingCopy)| Some((peer, copy.transfer(), copy.result()?));
-        let (peer, transfer, result) = self.pending_copies.iter_mut().find_map(ended)?;
+    fn read_at_once(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<(), CopyFault> {
+        let copied = self.start_copy(copy, memory, false).map(|_| ());
+        self.check_open(copy.peer, copied)
+    }
+
+    fn next_result(&mut self) -> Option<(u64, Result<(), CopyFault>)> {
+        let ended = |(&peer, copy): (&Peer, &mut PendingCopy)| Some((peer, copy.context(), copy.result()?));
+        let (peer, context, result) = self.pending_copies.iter_mut().find_map(ended)?;
         self.pending_copies.remove(&peer);
         let result = result.and_then(|()| self.check_source_valid(peer));
-        Some((transfer, self.check_open(peer, result)))
+        Some((context, self.check_open(peer, result)))
     }
 
     #[inline]

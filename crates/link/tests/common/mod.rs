@@ -7,7 +7,7 @@ use weir_link::shm::{SchemeName, ShmLink, ShmOptions};
 use weir_link::{
     ADDRESS_BYTES, Address, Arrival, CopyStatus, LaneLease, Link, Quota, RemoteCopy, RemoteMemory,
 };
-use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault, Space, Transfer};
+use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault, RemoteAddress, Space};
 
 pub fn options(dir: &Path) -> ShmOptions {
     ShmOptions {
@@ -110,8 +110,8 @@ pub fn copy(
     offset: u64,
     bytes: u64,
 ) -> Result<CopyStatus, CopyFault> {
-    let transfer = Some(Transfer(7));
-    link.copy(&RemoteCopy { transfer, peer, direction, address, offset, bytes }, memory)
+    let remote = RemoteAddress::without_key(address);
+    link.start(&RemoteCopy { context: 7, peer, direction, remote, offset, bytes }, memory, None)
 }
 
 /// The end of the endpoint at `address`, as `link` reports it for `peer`. `None`: it runs and reads.

@@ -61,7 +61,7 @@ impl Endpoint {
             }
             Body::More { offset } => self.more_arrived(from, u64::from(offset), bytes, driver),
             Body::Rendezvous { space, tag, data, length, address, transfer } => {
-                self.rendezvous_arrived(from, space, tag, data, length, address, transfer, driver)
+                self.rendezvous_arrived(from, space, tag, data.into(), length, address, transfer, driver)
             }
             Body::Credit | Body::Detach => true,
             Body::Finished { transfer, count, refused } => {

@@ -11,7 +11,7 @@ use crate::config::MAX_EAGER_BYTES;
 use crate::driver::Driver;
 use crate::event::{MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, Request, Transfer};
 use crate::message::unexpected::{Payload, Unexpected};
-use crate::packet::{Body, Space};
+use crate::packet::{Body, RemoteAddress, Space};
 use crate::table::Number;
 use crate::transfer::{PayloadPath, State};
 
@@ -211,7 +211,7 @@ impl Endpoint {
         tag: u64,
         data: Option<u64>,
         length: u64,
-        address: u64,
+        address: RemoteAddress,
         transfer: Transfer,
         driver: &mut D,
     ) -> bool {
@@ -315,7 +315,7 @@ impl Endpoint {
         range: BufferRange,
         envelope: Envelope,
         sender: Transfer,
-        address: u64,
+        address: RemoteAddress,
         driver: &mut D,
     ) {
         let from = envelope.from;
@@ -328,7 +328,7 @@ impl Endpoint {
             return;
         }
         let BufferRange { request, multi, offset, bytes } = range;
-        let can_copy = address != 0 && self.paths.peer(from).cross_memory;
+        let can_copy = !address.is_none() && self.paths.peer(from).cross_memory;
         let path = if can_copy { PayloadPath::Copying } else { PayloadPath::Packets };
         let state = State::Receive { request, multi, sender, envelope, offset, bytes, left: bytes, path };
         let transfer = self.payloads.transfers.begin(from, state);

@@ -19,7 +19,7 @@ use crate::config::MAX_REMOTE_OPERATIONS;
 use crate::driver::Driver;
 use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Transfer};
 use crate::offload::MAX_ANSWERS;
-use crate::packet::Body;
+use crate::packet::{Body, RemoteAddress};
 use crate::transfer::{PayloadPath, SendStage, State};
 
 impl Endpoint {
@@ -294,7 +294,7 @@ impl Endpoint {
         driver: &mut D,
     ) -> bool {
         let refused = !self.payloads.allows(key, offset, length, write);
-        let located = Body::Located { transfer, key, offset, address: 0, refused };
+        let located = Body::Located { transfer, key, offset, address: RemoteAddress::NONE, refused };
         self.answer(from, BacklogEntry::control(located), driver)
     }
 
@@ -302,7 +302,7 @@ impl Endpoint {
         &mut self,
         from: Peer,
         transfer: Transfer,
-        address: u64,
+        address: RemoteAddress,
         refused: bool,
         driver: &mut D,
     ) -> bool {

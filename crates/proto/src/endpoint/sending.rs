@@ -14,7 +14,7 @@ use super::state::Endpoint;
 use crate::action::{Outcome, Source};
 use crate::driver::Driver;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
-use crate::packet::{Body, Marks, Packet, Space};
+use crate::packet::{Body, Marks, Packet, RemoteAddress, Space};
 use crate::transfer::{SendStage, State};
 
 impl Endpoint {
@@ -87,7 +87,14 @@ impl Endpoint {
             paths.counters.rendezvous_sent += 1;
             let stage = SendStage::Queued;
             let transfer = payloads.transfers.begin(to, State::Send { request, length: bytes, stage });
-            let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
+            let body = Body::Rendezvous {
+                space,
+                tag,
+                data: data.into(),
+                length: bytes,
+                address: RemoteAddress::NONE,
+                transfer,
+            };
             // The payload names what the packet announces. The packet carries none of it.
             BacklogEntry { payload: Source::Request { request, offset: 0 }, ..BacklogEntry::control(body) }
         };
@@ -198,7 +205,14 @@ impl Endpoint {
         sender.spend(1);
         let transfer = bounce_buffers.begin(to, bytes, Stage::Announced);
         spare.begin(&mut state.pending).bounce_buffers += 1;
-        let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
+        let body = Body::Rendezvous {
+            space,
+            tag,
+            data: data.into(),
+            length: bytes,
+            address: RemoteAddress::NONE,
+            transfer,
+        };
         let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
         let geometry = state.geometry(&config.geometry);
         let (grants, number) = (&mut state.path.grants, state.next_number);

@@ -17,7 +17,7 @@ use crate::event::{
     SendLevel, Transfer,
 };
 use crate::offload::MAX_ANSWERS;
-use crate::packet::{Body, Geometry, Packet, Space};
+use crate::packet::{Body, Geometry, Packet, RemoteAddress, Space};
 use crate::time::Instant;
 use crate::timers::TimerQueue;
 
@@ -235,7 +235,8 @@ impl Bench {
 
     fn rendezvous(&mut self, length: u64, address: u64) -> Vec<String> {
         let (space, transfer) = (Space::Tagged, Transfer(7));
-        self.arrive(Body::Rendezvous { space, tag: 0, data: None, length, address, transfer }, 0)
+        let address = RemoteAddress::without_key(address);
+        self.arrive(Body::Rendezvous { space, tag: 0, data: None.into(), length, address, transfer }, 0)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::{Peer, Transfer};
 use crate::flow::RoomQuery;
-use crate::packet::{Body, Marks};
+use crate::packet::{Body, Marks, RemoteAddress};
 
 impl Paths {
     /// Queues `entry` behind everything submitted before, and sends what the credits allow.
@@ -224,7 +224,14 @@ fn become_rendezvous<D: Driver>(
         }
         _ => entry.complete = None, // complete already, or when the receiver has it
     }
-    let body = Body::Rendezvous { space, tag, data, length: entry.bytes, address: 0, transfer };
+    let body = Body::Rendezvous {
+        space,
+        tag,
+        data: data.into(),
+        length: entry.bytes,
+        address: RemoteAddress::NONE,
+        transfer,
+    };
     let (complete, number) = (entry.complete, entry.number);
     *entry = BacklogEntry { payload, complete, number, ..BacklogEntry::control(body) };
 }

@@ -11,7 +11,7 @@ use crate::event::{PeerFault, Transfer};
 use crate::offload::atomics::AtomicPacket;
 use crate::offload::reduce::{ReducePacket, Vector};
 use crate::offload::{Combination, Offloaded, WordOperation, WordType, WordUpdate};
-use crate::packet::{Body, Marks, Packet, Space};
+use crate::packet::{Body, Marks, Packet, RemoteAddress, Space};
 use zerocopy::{TryFromBytes, transmute_ref};
 
 /// Decodes and checks a header. `max_payload_bytes` is the maximum for a packet of this link.
@@ -149,9 +149,9 @@ fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body,
             Body::Rendezvous {
                 space: decode_space(flags),
                 tag: fields.tag.get(),
-                data: has_data.then(|| fields.data.get()),
+                data: has_data.then(|| fields.data.get()).into(),
                 length: fields.length.get(),
-                address: fields.address.get(),
+                address: RemoteAddress::without_key(fields.address.get()),
                 transfer: Transfer(fields.transfer.get()),
             }
         }
@@ -214,7 +214,7 @@ fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body,
                 transfer: Transfer(fields.transfer.get()),
                 key: fields.key.get(),
                 offset: fields.offset.get(),
-                address: fields.address.get(),
+                address: RemoteAddress::without_key(fields.address.get()),
                 refused,
             }
         }

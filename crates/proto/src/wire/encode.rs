@@ -9,7 +9,7 @@ use crate::event::Transfer;
 use crate::offload::atomics::AtomicPacket;
 use crate::offload::reduce::{ReducePacket, Vector};
 use crate::offload::{Offloaded, WordUpdate};
-use crate::packet::{Body, Marks, Packet, Space};
+use crate::packet::{Body, Marks, Packet, RemoteAddress, Space};
 use zerocopy::{FromZeros, transmute};
 
 /// The header of `packet`, with 0 as the word of the link. Payload follows at [`crate::Geometry::header_bytes`] of
@@ -69,6 +69,12 @@ fn encode_eager_body(
     (flags, transmute!(fields))
 }
 
+/// The address of announced memory. A link with keys has its own place for them.
+fn plain_address(address: RemoteAddress) -> u64 {
+    assert!(address.key == 0, "packets of links without keys have no room for key {:#x}", address.key);
+    address.address
+}
+
 /// Kind, flags and fields of a packet with this body.
 fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
     match *body {
@@ -81,12 +87,13 @@ fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
             (Kind::More, 0, transmute!(fields))
         }
         Body::Rendezvous { space, tag, data, length, address, transfer } => {
+            let data: Option<u64> = data.into();
             let fields = layout::Rendezvous {
                 transfer: transfer.0.into(),
                 tag: tag.into(),
                 data: data.unwrap_or(0).into(),
                 length: length.into(),
-                address: address.into(),
+                address: plain_address(address).into(),
                 ..FromZeros::new_zeroed()
             };
             (Kind::Rendezvous, space_flag(space) | data_flag(data), transmute!(fields))
@@ -140,7 +147,7 @@ fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
                 transfer: transfer.0.into(),
                 key: key.into(),
                 offset: offset.into(),
-                address: address.into(),
+                address: plain_address(address).into(),
                 ..FromZeros::new_zeroed()
             };
             (Kind::Located, flag(refused, REFUSED), transmute!(fields))

@@ -13,7 +13,7 @@ use weir_proto::offload::{Offload, OffloadCommand};
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
     Instant, Machine, MachineEvent, MemoryCopy, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault,
-    Recorder, Request, Scheme, Source, TimerKey, TimerQueue, unexpected_cost_bytes,
+    Recorder, RemoteAddress, Request, Scheme, Source, TimerKey, TimerQueue, unexpected_cost_bytes,
 };
 
 /// Settings of all endpoints of a world.
@@ -629,7 +629,7 @@ impl World {
                 } else if self.dropped.contains(&(peer.0, rank)) {
                     Err(CopyFault::Gone)
                 } else {
-                    self.copy(rank, request, peer, direction, address, offset, bytes);
+                    self.copy(rank, request, peer, direction, address.address, offset, bytes);
                     Ok(())
                 };
                 self.ranks[rank as usize].events.push_back(Event::CopyDone { transfer, result });
@@ -677,13 +677,14 @@ impl World {
         let from = &self.ranks[rank as usize];
         match (&mut packet.body, payload) {
             (Body::Rendezvous { address, .. }, Source::Request { request, .. }) if self.plan.cross_memory => {
-                *address = (u64::from(request.0) + 1) << 32;
+                *address = RemoteAddress::without_key((u64::from(request.0) + 1) << 32);
             }
             (Body::Rendezvous { address, .. }, Source::Bounce { transfer, .. }) if self.plan.cross_memory => {
-                *address = u64::from(transfer.bounce_buffer().expect("a bounce buffer")) + 1;
+                let number = u64::from(transfer.bounce_buffer().expect("a bounce buffer"));
+                *address = RemoteAddress::without_key(number + 1);
             }
             (Body::Located { key, offset, address, refused: false, .. }, _) => {
-                *address = (*key << 48) | *offset
+                *address = RemoteAddress::without_key((*key << 48) | *offset);
             }
             _ => {}
         }

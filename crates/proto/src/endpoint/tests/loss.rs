@@ -9,7 +9,13 @@ fn a_malformed_packet_loses_its_sender() {
         Body::Finished { transfer: Transfer(3), count: 1, refused: false },
         Body::Fetch { transfer: Transfer(0), reply: Transfer(0), length: 8 },
         Body::Piece { transfer: Transfer(0), offset: 0, last: true },
-        Body::Located { transfer: Transfer(0), key: 0, offset: 0, address: 0, refused: false },
+        Body::Located {
+            transfer: Transfer(0),
+            key: 0,
+            offset: 0,
+            address: RemoteAddress::without_key(0),
+            refused: false,
+        },
     ];
     for body in nonsense {
         let mut receiver = with_credits(8);

@@ -296,7 +296,14 @@ fn bounce_buffer_acknowledgements_are_coalesced_until_full_idle_or_goodbye() {
     let mut receiver = with_credits(64);
     let announce = |number| {
         let transfer = Transfer::of_bounce_buffer(number);
-        Body::Rendezvous { space: Space::Tagged, tag: 0, data: None, length: 8, address: 1, transfer }
+        Body::Rendezvous {
+            space: Space::Tagged,
+            tag: 0,
+            data: None.into(),
+            length: 8,
+            address: RemoteAddress::without_key(1),
+            transfer,
+        }
     };
     let take = |receiver: &mut Bench, number| {
         receiver.receive(number, 8, None);

@@ -8,7 +8,13 @@ fn a_large_remote_write_is_copied_by_its_initiator() {
     let (request, peer, key) = (Request(0), PEER, 5);
     let write = RemoteCommand { request, peer, key, offset: 0, bytes: 5000, data: Some(3) };
     assert_eq!(initiator.post(Command::Write(write)), ["transmit locate 0"]);
-    let located = Body::Located { transfer: Transfer(0), key, offset: 0, address: 4096, refused: false };
+    let located = Body::Located {
+        transfer: Transfer(0),
+        key,
+        offset: 0,
+        address: RemoteAddress::without_key(4096),
+        refused: false,
+    };
     assert_eq!(initiator.arrive(located, 0), ["copy 5000", "retire"]);
     let done = Event::CopyDone { transfer: Transfer(0), result: Ok(()) };
     assert_eq!(initiator.event(done), ["transmit written 0", "done 0"]);
@@ -21,7 +27,13 @@ fn a_remote_write_with_data_completes_when_its_notification_has_left() {
     let write = RemoteCommand { request, peer, key, offset: 0, bytes: 5000, data: Some(9) };
     initiator.post(Command::Write(write));
     initiator.send(1, 8); // spends the last credit
-    let located = Body::Located { transfer: Transfer(0), key, offset: 0, address: 4096, refused: false };
+    let located = Body::Located {
+        transfer: Transfer(0),
+        key,
+        offset: 0,
+        address: RemoteAddress::without_key(4096),
+        refused: false,
+    };
     initiator.arrive(located, 0);
     let done = Event::CopyDone { transfer: Transfer(0), result: Ok(()) };
     assert_eq!(initiator.event(done), [""; 0]);
@@ -37,7 +49,13 @@ fn an_unrequested_located_reply_does_not_complete_a_queued_write() {
     let (request, peer, key) = (Request(0), PEER, 5);
     let write = RemoteCommand { request, peer, key, offset: 0, bytes: 50, data: None };
     assert_eq!(initiator.post(Command::Write(write)), [""; 0]);
-    let located = Body::Located { transfer: Transfer(0), key, offset: 0, address: 0, refused: true };
+    let located = Body::Located {
+        transfer: Transfer(0),
+        key,
+        offset: 0,
+        address: RemoteAddress::without_key(0),
+        refused: true,
+    };
     assert_eq!(initiator.arrive(located, 0), ["retire", "drop peer", "lost 0"]);
 }
 

@@ -1,7 +1,7 @@
 //! An unexpected message in 36 bytes, with its links in the order of arrival.
 //!
-//! The messages of MPI libraries fit: lengths below 4 GiB, completion data of 32 bits (a rank), addresses of 48 bits,
-//! and 2^24 senders. A message with larger values is *wide*. A side map stores it as it is, and its entry holds only
+//! The messages of MPI libraries fit: lengths below 4 GiB, completion data of 32 bits (a rank), addresses of 48 bits without
+//! a key, and 2^24 senders. A message with larger values is *wide*. A side map stores it as it is, and its entry holds only
 //! the order and the tag.
 
 use alloc::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::{Payload, Unexpected};
 use crate::action::Envelope;
 use crate::event::{Peer, Transfer};
 use crate::message::slab::Link;
-use crate::packet::Space;
+use crate::packet::{RemoteAddress, Space};
 
 /// The messages that are wide, by slot.
 pub(super) type Wide = BTreeMap<u32, Unexpected>;
@@ -67,8 +67,8 @@ impl Entry {
             Payload::Whole => (WHOLE, acknowledge, 0),
             Payload::Arriving { bytes } => (ARRIVING, acknowledge, bytes),
             // Both transfers share one field: receiving a rendezvous acknowledges it.
-            Payload::WithSender { .. } if acknowledge.is_some() => return None,
-            Payload::WithSender { transfer, address } => (WITH_SENDER, Some(transfer), address),
+            Payload::WithSender { address, .. } if acknowledge.is_some() || address.key != 0 => return None,
+            Payload::WithSender { transfer, address } => (WITH_SENDER, Some(transfer), address.address),
         };
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let flags = kind
@@ -101,7 +101,10 @@ impl Entry {
         let payload = match self.flags & KIND {
             WHOLE => Payload::Whole,
             ARRIVING => Payload::Arriving { bytes: widen(self.position) },
-            _ => Payload::WithSender { transfer, address: widen(self.position) },
+            _ => {
+                let address = RemoteAddress::without_key(widen(self.position));
+                Payload::WithSender { transfer, address }
+            }
         };
         Unexpected {
             space: if set(TAGGED) { Space::Tagged } else { Space::Untagged },

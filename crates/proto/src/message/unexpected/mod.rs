@@ -23,7 +23,7 @@ use super::index::{Index, Selector};
 use super::slab::{Link, Slab};
 use crate::action::Envelope;
 use crate::event::{MessageId, Pattern, Peer, Transfer};
-use crate::packet::Space;
+use crate::packet::{RemoteAddress, Space};
 use entry::{Entry, WIDE_BYTES, Wide};
 
 /// Bound on the fixed memory of the queue: one started chunk of each kind. Only used pages are resident. Unit: bytes.
@@ -47,7 +47,7 @@ pub(crate) enum Payload {
     /// The unexpected buffer has the first `bytes` bytes; the rest is arriving.
     Arriving { bytes: u64 },
     /// The sender has it (rendezvous).
-    WithSender { transfer: Transfer, address: u64 },
+    WithSender { transfer: Transfer, address: RemoteAddress },
 }
 
 /// An unexpected message.

@@ -15,7 +15,10 @@ const ANY_TAG: u64 = PROTOCOL | 0xffff_ffff;
 
 fn message(from: u32, tag: u64) -> Unexpected {
     let envelope = Envelope { from: Peer(from), tag, data: Some(u64::from(from)), length: 2048 };
-    let payload = Payload::WithSender { transfer: Transfer(tag as u32), address: 0x7fff_1234_5678 };
+    let payload = Payload::WithSender {
+        transfer: Transfer(tag as u32),
+        address: RemoteAddress::without_key(0x7fff_1234_5678),
+    };
     let space = Space::Tagged;
     Unexpected { space, envelope, payload, acknowledge: None, claimed: false, seen: false }
 }
@@ -50,8 +53,9 @@ fn entries_survive_packing() {
     let payloads = [
         Payload::Whole,
         Payload::Arriving { bytes: 77 },
-        Payload::WithSender { transfer: Transfer(9), address: (1 << 48) - 1 },
-        Payload::WithSender { transfer: Transfer(u32::MAX), address: u64::MAX },
+        Payload::WithSender { transfer: Transfer(9), address: RemoteAddress::without_key((1 << 48) - 1) },
+        Payload::WithSender { transfer: Transfer(u32::MAX), address: RemoteAddress::without_key(u64::MAX) },
+        Payload::WithSender { transfer: Transfer(9), address: RemoteAddress { address: 0, key: 1 } },
     ];
     let datas = [None, Some(0), Some(u64::from(u32::MAX)), Some(1 << 32)];
     let mut queue = UnexpectedQueue::default();

@@ -1,6 +1,6 @@
 //! Performs the actions of a rank's endpoint machine, and charges their prices to the rank's processor.
 
-use weir_proto::{Action, Body, Event, MemoryCopy, Outcome, Packet, Peer, Request, Source};
+use weir_proto::{Action, Body, Event, MemoryCopy, Outcome, Packet, Peer, RemoteAddress, Request, Source};
 
 use super::super::WorldSpec;
 use super::super::rnr::{Attempt, Room};
@@ -46,7 +46,7 @@ impl RankState {
     ) {
         let (peer, to) = (to, self.peers.rank(to.0));
         if let Body::Rendezvous { address, .. } = &mut packet.body {
-            *address = 1; // any address but 0; the reader states what it reads and from whom
+            *address = RemoteAddress::without_key(1); // any address but 0; the reader states what it reads and from whom
         }
         let credit = packet.body.is_credit();
         let spacing_ps = if credit { context.cost.credit_send_ps } else { context.cost.packet_send_ps };
