@@ -326,7 +326,7 @@ impl<L: Link> Engine<L> {
                 let Quota { data_slots: quota_slots, start_slots, .. } = quota;
                 self.handle(Event::Attached { peer, quota_slots, start_slots, epoch });
             }
-            Arrival::DetachRequested { by } => self.io.lane_work.push(LaneWork::Detach(by)),
+            Arrival::DetachRequested { by } => self.detach_requested(by),
             Arrival::Ready { peer } => self.handle(Event::LinkReady { peer }),
             Arrival::Lost { peer, fault } => self.handle(Event::Lost { peer, fault }),
         }
@@ -408,10 +408,7 @@ impl<L: Link> Engine<L> {
     /// Does the work on lanes at peers. Returns how many lanes that we waited for are ours now.
     fn do_lane_work(&mut self) -> usize {
         let mut found = 0;
-        let mut lane_work = std::mem::take(&mut self.io.lane_work);
-        // Credits that leave behind a `Detach` would need another lease.
-        lane_work.sort_by_key(|work| matches!(work, LaneWork::Detach(_)));
-        for work in lane_work {
+        for work in std::mem::take(&mut self.io.lane_work) {
             match work {
                 LaneWork::Connect(peer) => {
                     let address = self.address_of(peer);
@@ -439,6 +436,16 @@ impl<L: Link> Engine<L> {
     fn detach_for_others(&mut self, peer: Peer) {
         if self.machine.has_pending_acks() {
             self.handle(Event::Idle);
+        }
+        self.handle(Event::DetachRequested { peer });
+    }
+
+    /// `peer` asks us to detach. Deferred credits leave first: behind the `Detach` they would need another lease.
+    fn detach_requested(&mut self, peer: Peer) {
+        let credits = LaneWork::ReturnCredits(peer);
+        if self.io.lane_work.contains(&credits) {
+            self.io.lane_work.retain(|&work| work != credits);
+            self.handle(Event::CreditsDue { peer });
         }
         self.handle(Event::DetachRequested { peer });
     }

@@ -66,11 +66,9 @@ fn credits_for_a_sender_that_detaches_behind_its_messages_do_not_leave() {
 
 #[test]
 fn deferred_credits_leave_before_a_requested_detach() {
-    let asked = || [Arrival::DetachRequested { by: SENDER }];
-    let before = [attached(true)].into_iter().chain(messages()).chain(asked());
-    assert_eq!(sent_with_a_lane_to_the_sender(before), [Body::Credit, Body::Detach]);
-    let after = [attached(true)].into_iter().chain(asked()).chain(messages());
-    assert_eq!(sent_with_a_lane_to_the_sender(after), [Body::Credit, Body::Detach]);
+    let asked = Arrival::DetachRequested { by: SENDER };
+    let arrivals = [attached(true)].into_iter().chain(messages()).chain([asked]);
+    assert_eq!(sent_with_a_lane_to_the_sender(arrivals), [Body::Credit, Body::Detach]);
 }
 
 #[test]

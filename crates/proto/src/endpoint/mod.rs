@@ -102,7 +102,10 @@ impl Endpoint {
                 let sender = flow::Sender::new(paths.config.scheme, quota_slots, start_slots);
                 paths.connected(peer, sender, credit_slots, epoch, payloads, driver);
             }
-            Event::DetachRequested { peer } => paths.detach(peer, driver),
+            Event::DetachRequested { peer } => {
+                paths.flush_acks_to(peer, payloads, driver);
+                paths.detach(peer, driver);
+            }
             Event::Attached { peer, quota_slots, start_slots, epoch } => {
                 paths.attached(peer, (quota_slots, start_slots), epoch, driver);
             }

@@ -189,17 +189,31 @@ impl Paths {
     /// Sends all coalesced acknowledgements.
     pub(super) fn flush_acks<D: Driver>(&mut self, payloads: &mut Payloads, driver: &mut D) {
         for peer in core::mem::take(&mut self.pending_acks) {
-            let state = self.peer(peer);
-            if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
-                acks.unlist();
-            }
-            if state.is_due() && matches!(state.path.outbound, Outbound::Absent) {
-                state.path.outbound = Outbound::Connecting; // we have detached in the meantime
-                driver.connect(peer);
-            }
-            self.send_while_credited(peer, payloads, driver);
-            self.remove_if_idle(peer);
+            self.send_acks(peer, payloads, driver);
         }
+    }
+
+    /// Sends the coalesced acknowledgements for `peer`. Called before we detach from its mailbox: otherwise they would
+    /// need a lease of their own.
+    pub(super) fn flush_acks_to<D: Driver>(&mut self, peer: Peer, payloads: &mut Payloads, driver: &mut D) {
+        if let Some(index) = self.pending_acks.iter().position(|&listed| listed == peer) {
+            self.pending_acks.remove(index);
+            self.send_acks(peer, payloads, driver);
+        }
+    }
+
+    /// Sends the coalesced acknowledgements for `peer`, which is not in the list any more.
+    fn send_acks<D: Driver>(&mut self, peer: Peer, payloads: &mut Payloads, driver: &mut D) {
+        let state = self.peer(peer);
+        if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
+            acks.unlist();
+        }
+        if state.is_due() && matches!(state.path.outbound, Outbound::Absent) {
+            state.path.outbound = Outbound::Connecting; // we have detached in the meantime
+            driver.connect(peer);
+        }
+        self.send_while_credited(peer, payloads, driver);
+        self.remove_if_idle(peer);
     }
 }
 

@@ -102,3 +102,17 @@ fn a_lane_for_credits_is_asked_for_at_the_first_contact_and_later_when_they_are_
     assert_eq!(b.event(Event::DetachRequested { peer: PEER }), ["detach", "disconnect"]);
     assert_eq!([asks(&mut b), asks(&mut b)], [false, true], "credits return after three packets");
 }
+
+#[test]
+fn coalesced_acknowledgements_leave_before_a_requested_detach() {
+    let mut b = with_credits(4);
+    let transfer = Transfer(1 << 31); // its payload is in a bounce buffer, so no operation waits for its end
+    let acknowledge = Some(transfer);
+    let packet =
+        Packet::new(Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge }, 0);
+    b.receive(0, 0, None);
+    b.event(Event::Arrived { from: PEER, packet: &packet });
+    assert!(b.machine.has_pending_acks());
+    assert_eq!(b.event(Event::DetachRequested { peer: PEER }), ["finished", "detach", "disconnect"]);
+    assert!(!b.machine.has_pending_acks());
+}
