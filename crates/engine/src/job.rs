@@ -2,11 +2,12 @@
 //! memory follow from these counts.
 //!
 //! The launcher says how many ranks it has started on this node. More may come later, or under another name of the host.
-//! The node segment counts those too. The larger count is kept, also when ranks leave. Plans are made before, for [`Ranks::near`].
+//! The node segment counts those too, while they run. The larger count holds. Plans are made before, for [`Ranks::near`].
 //! ```text
 //! mpiexec -hosts a,b -n 4     both names mean this node: each launcher process starts 2 ranks    node 2, job 4
 //! rank 0 joins                census: 1 process                                                   node 2
 //! rank 3 joins                census: 4 processes, at the next look                               node 4
+//! ranks 2 and 3 end           census: 2 processes, at the next look                               node 2
 //! ```
 
 use crate::launcher::{self, Lookup};
@@ -81,6 +82,8 @@ fn ranks(expected: u32, lookup: &impl Lookup) -> Ranks {
 #[derive(Debug, Default)]
 pub(crate) struct NodeView {
     pub ranks: Ranks,
+    /// The ranks that the launcher has started, as far as it has said so.
+    pub launched: Ranks,
     segment: Option<NodeSegment>,
     /// The core of the last look.
     core: Option<u32>,
@@ -89,7 +92,7 @@ pub(crate) struct NodeView {
 impl NodeView {
     /// Ranks that need not meet.
     pub fn without_segment(ranks: Ranks) -> NodeView {
-        NodeView { ranks, ..NodeView::default() }
+        NodeView { ranks, launched: ranks, ..NodeView::default() }
     }
 
     /// Joins the node segment of `job`, in the directory of the mailbox of `link`. Without one, the launcher's counts
@@ -113,16 +116,16 @@ impl NodeView {
         self.segment.as_ref().map(NodeSegment::handle)
     }
 
-    /// Notes the core, and counts the ranks if some have come or gone. Returns whether there are more than before.
+    /// Notes the core, and counts the ranks if some have come or gone. Returns whether the numbers have changed.
     pub fn look(&mut self) -> bool {
         let Some(segment) = &mut self.segment else { return false };
         self.core = weir_link::cores::current();
         segment.set_core(self.core);
-        let before = self.ranks;
-        let Some(census) = segment.census_beyond(before.node) else { return false };
-        self.ranks.node = before.node.max(census.processes);
-        self.ranks.job = before.job.max(self.ranks.node);
-        self.ranks != before
+        let Ranks { node, job } = self.launched;
+        let Some(census) = segment.changed_census(self.ranks.node, node) else { return false };
+        let node = node.max(census.processes);
+        let ranks = Ranks { node, job: job.max(node) };
+        std::mem::replace(&mut self.ranks, ranks) != ranks
     }
 
     /// The endpoint falls asleep.
@@ -199,7 +202,7 @@ mod tests {
     /// Another rank, in a process that runs this test too.
     fn start_rank(directory: &std::path::Path) -> Child {
         Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "job::tests::ranks_that_come_later_are_counted", "--nocapture"])
+            .args(["--exact", "job::tests::ranks_that_come_later_are_counted_while_they_run", "--nocapture"])
             .env(DIRECTORY, directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_come_later_are_counted() {
+    fn ranks_that_come_later_are_counted_while_they_run() {
         if let Some(directory) = std::env::var_os(DIRECTORY) {
             let engine = open(directory.into(), 1);
             let _ = std::io::stdin().read_line(&mut String::new()); // until the other process closes it
@@ -239,6 +242,12 @@ mod tests {
             drop(other.stdin.take());
             assert!(other.wait().expect("its status").success());
         }
+        while engine.ranks().node > 1 {
+            assert!(Instant::now() < end, "{:?} after 60 s", engine.ranks());
+            engine.wait(10_000_000);
+        }
+        assert_eq!(engine.ranks(), Ranks { node: 1, job: 1 }, "the others have ended");
+        assert!(!engine.oversubscribed && engine.core_per_rank, "a core for each rank again");
         drop((engine, late));
         let left = std::fs::read_dir(directory.path()).expect("a directory").count();
         assert_eq!(left, 0, "the last endpoint removes the node segment");

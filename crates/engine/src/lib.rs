@@ -150,14 +150,16 @@ impl<L: Link> Engine<L> {
         self.node_segment_error.as_ref()
     }
 
-    /// More ranks have come. With more ranks than cores now, this endpoint yields its core sooner from now on.
+    /// Ranks have come or gone. With more ranks than cores this endpoint yields its core sooner.
     #[cold]
-    pub(crate) fn more_ranks_have_come(&mut self) {
-        if !self.oversubscribed && self.node.ranks.node as usize > self.cores {
-            self.oversubscribed = true;
-            self.core_per_rank = false;
-            self.waiting.share_core();
-            self.read_spin.disable();
+    pub(crate) fn ranks_have_changed(&mut self) {
+        let ranks = self.node.launched.near().max(self.node.ranks.node);
+        let oversubscribed = ranks as usize > self.cores;
+        if oversubscribed != self.oversubscribed {
+            self.oversubscribed = oversubscribed;
+            self.core_per_rank = self.node.launched.near() > 0 && !oversubscribed;
+            self.waiting.set_oversubscribed(oversubscribed);
+            self.read_spin.allow(may_spin_in_reads(oversubscribed, !self.single_threaded));
         }
     }
 
@@ -206,7 +208,12 @@ impl<L: Link> Engine<L> {
     /// another one sleeps in the engine, so sleeps are short from now on.
     pub fn several_threads_call(&mut self) {
         self.waiting.limit_sleeps();
-        self.read_spin.disable();
+        self.read_spin.allow(false);
         self.single_threaded = false;
     }
+}
+
+/// Whether reads may spin for an arrival: only with a core for each rank, and if no other thread waits meanwhile.
+fn may_spin_in_reads(oversubscribed: bool, several_threads: bool) -> bool {
+    weir_link::cores::TICKS && !oversubscribed && !several_threads
 }

@@ -15,7 +15,9 @@ use crate::job::{Job, NodeView, Ranks};
 use crate::peer_checks::PeerChecks;
 use crate::read_spin::ReadSpin;
 use crate::waiting::Waiting;
-use crate::{Engine, MAX_BACKLOG, REMOTE_INLINE_BYTES, oversubscription, stalls, stats, trace};
+use crate::{
+    Engine, MAX_BACKLOG, REMOTE_INLINE_BYTES, may_spin_in_reads, oversubscription, stalls, stats, trace,
+};
 
 /// The reason why an endpoint could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +121,7 @@ impl<L: Link> Engine<L> {
         let mut engine =
             Engine::with_link_among(link, settings, &plan.region, job.ranks(), cores, several_threads);
         (engine.node, engine.node_segment_error) = (node, node_segment_error);
-        engine.more_ranks_have_come(); // some may run already
+        engine.ranks_have_changed(); // some may run already
         if let Some(directory) = &settings.stats_dir {
             let identity = engine.address().identity();
             let stats = stats::Writer::create(directory, settings.scheme, identity)
@@ -202,7 +204,7 @@ impl<L: Link> Engine<L> {
             single_threaded: !several_threads,
             skipped_yields: 0,
             waiting: Waiting::new(settings.spin, settings.sleep_us, oversubscribed, several_threads),
-            read_spin: ReadSpin::new(weir_link::cores::TICKS && !oversubscribed && !several_threads),
+            read_spin: ReadSpin::new(may_spin_in_reads(oversubscribed, several_threads)),
             progress_calls: 0,
             peeked_at: None,
             laps: Laps::default(),

@@ -460,7 +460,7 @@ impl<L: Link> Engine<L> {
         }
         self.peers_checked_at = now;
         if self.node.look() {
-            self.more_ranks_have_come();
+            self.ranks_have_changed();
         }
         self.write_counters();
         if let Some(lanes) = self.io.link.lane_reclamation() {

@@ -36,10 +36,10 @@ impl ReadSpin {
         ReadSpin { allowed, read_ended_at: 0, until: 0, spins_left: 0 }
     }
 
-    /// Ends all spinning, for good.
+    /// Allows spinning from now on, or ends it.
     #[cold]
-    pub fn disable(&mut self) {
-        self.allowed = false;
+    pub fn allow(&mut self, allowed: bool) {
+        self.allowed = allowed;
     }
 
     /// Notes an arrival.
@@ -108,7 +108,7 @@ mod tests {
         let kept = (0..1000).take_while(|_| far.begin(|| 10_001)).count();
         assert_eq!(kept, SPINS_PER_ARRIVAL as usize);
         let mut forbidden = read_spin();
-        forbidden.disable();
+        forbidden.allow(false);
         assert!(!forbidden.begin(|| 10_001));
     }
 }

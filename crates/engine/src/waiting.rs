@@ -83,31 +83,31 @@ impl Waiting {
     /// - `spin`: polls before yielding; 0: chosen by `oversubscribed`.
     /// - `sleep_us`: longest sleep; `several_threads` limits it.
     pub fn new(spin: u32, sleep_us: u32, oversubscribed: bool, several_threads: bool) -> Waiting {
-        let default_polls = if oversubscribed { SPIN_POLLS_OVERSUBSCRIBED } else { SPIN_POLLS };
         let mut waiting = Waiting {
             spin_is_given: spin > 0,
-            spins: if spin > 0 { spin } else { default_polls },
+            spins: spin,
             spins_for_credit: if spin > 0 { spin } else { SPIN_POLLS_FOR_CREDIT },
-            max_switches: if oversubscribed { MAX_SWITCHES_OVERSUBSCRIBED } else { MAX_SWITCHES },
+            max_switches: 0,
             sleep_ns: u64::from(sleep_us) * 1000,
             empty_polls: 0,
             switches: 0,
             since: None,
             last: None,
         };
+        waiting.set_oversubscribed(oversubscribed);
         if several_threads {
             waiting.limit_sleeps();
         }
         waiting
     }
 
-    /// There are more ranks than cores from now on.
+    /// Whether there are more ranks than cores from now on.
     #[cold]
-    pub fn share_core(&mut self) {
+    pub fn set_oversubscribed(&mut self, oversubscribed: bool) {
         if !self.spin_is_given {
-            self.spins = SPIN_POLLS_OVERSUBSCRIBED;
+            self.spins = if oversubscribed { SPIN_POLLS_OVERSUBSCRIBED } else { SPIN_POLLS };
         }
-        self.max_switches = MAX_SWITCHES_OVERSUBSCRIBED;
+        self.max_switches = if oversubscribed { MAX_SWITCHES_OVERSUBSCRIBED } else { MAX_SWITCHES };
     }
 
     /// Limits sleeps, because several threads call and another may wait for the lock that this one holds.

@@ -35,8 +35,8 @@ fn endpoints_of_a_job_count_each_other_and_the_last_removes_the_segment() {
     let links = [open(dir.path()), open(dir.path())];
     let mut nodes = links.each_ref().map(join);
     assert_eq!(nodes[0].census(), census(2, 1, 0));
-    assert_eq!(nodes[0].census_beyond(0), Some(census(2, 1, 0)));
-    assert_eq!(nodes[0].census_beyond(0), None, "nothing has changed");
+    assert_eq!(nodes[0].changed_census(0, 0), Some(census(2, 1, 0)));
+    assert_eq!(nodes[0].changed_census(0, 0), None, "nothing has changed");
     let words = shared_words();
     let child = fork(|| {
         let link = open(dir.path());
@@ -46,13 +46,13 @@ fn endpoints_of_a_job_count_each_other_and_the_last_removes_the_segment() {
         until("the end", || words[0].load(SeqCst) == 2);
     });
     until("the other process", || words[0].load(SeqCst) == 1);
-    assert_eq!(nodes[0].census_beyond(2), None, "no more than are known");
-    assert_eq!(nodes[1].census_beyond(1), Some(census(3, 2, 0)));
+    assert_eq!(nodes[0].changed_census(2, 0), None, "no more than are known");
+    assert_eq!(nodes[1].changed_census(1, 0), Some(census(3, 2, 0)));
     let pids: Vec<u32> = nodes[0].members().iter().map(|(_, member)| member.pid).collect();
     assert_eq!(pids, [std::process::id(), std::process::id(), child as u32]);
     words[0].store(2, SeqCst);
     assert_eq!(reap(child), 0);
-    assert_eq!(nodes[0].census_beyond(0), Some(census(2, 1, 0)));
+    assert_eq!(nodes[0].changed_census(0, 0), Some(census(2, 1, 0)));
     drop(nodes);
     assert_eq!(node_names(dir.path()), [""; 0]);
 }

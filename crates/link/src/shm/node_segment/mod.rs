@@ -330,7 +330,7 @@ pub struct NodeSegment {
     membership: Arc<Membership>,
     /// The process that has joined. A forked child does nothing with its copy.
     pid: u32,
-    /// `changes` at the last call of [`NodeSegment::census_beyond`].
+    /// `changes` at the last call of [`NodeSegment::changed_census`].
     seen_changes: u32,
 }
 
@@ -412,9 +412,9 @@ impl NodeSegment {
         }
     }
 
-    /// The census, if endpoints have joined or left since the last call, and may have more than `known` processes. Costs
-    /// one load if none has.
-    pub fn census_beyond(&mut self, known: u32) -> Option<Census> {
+    /// The census, if endpoints have joined or left since the last call, and may not have `known` processes any more. Fewer
+    /// processes than `least` count as `least`. Costs one load if nothing has changed.
+    pub fn changed_census(&mut self, known: u32, least: u32) -> Option<Census> {
         let changes = self.membership.counts().changes.0.load(Ordering::Acquire);
         if changes == self.seen_changes {
             return None;
@@ -422,7 +422,7 @@ impl NodeSegment {
         self.seen_changes = changes;
         // Most often the launcher has said how many there are, and nobody need ask the kernel.
         let shown = different(self.membership.shown().map(|(_, member)| member.process));
-        (shown > known).then(|| self.census())
+        (shown.max(least) != known).then(|| self.census())
     }
 
     /// Says on which core this endpoint is active. `None`: it sleeps.
