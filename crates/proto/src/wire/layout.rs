@@ -330,7 +330,7 @@ flags! {
     ACKNOWLEDGE = 2, "acknowledge";
     /// No further packet of this transfer follows.
     LAST = 3, "last";
-    /// Bounds or access rights do not allow the operation, or the group has failed.
+    /// Bounds or access rights do not allow it, or the group has failed.
     REFUSED = 4, "refused";
     /// The initiator writes; otherwise it reads.
     FOR_WRITING = 5, "for writing";
