@@ -5,6 +5,8 @@
 
 #[path = "worlds/atomics.rs"]
 mod atomics;
+#[path = "worlds/reductions.rs"]
+mod reductions;
 mod world;
 
 use std::collections::BTreeMap;

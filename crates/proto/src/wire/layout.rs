@@ -240,7 +240,7 @@ structure! {
         operand: U64,
         /// Value that the word must have for a compare and swap, in the lower bytes; otherwise 0.
         compare: U64,
-        /// 0 read, 1 write, 2 compare and swap, 3 sum, 4 min, 5 max, 6 and, 7 or, 8 exclusive or, 9 product.
+        /// 0 read, 1 write, 2 compare and swap, 3 sum, 4 min, 5 max, 6 and, 7 or, 8 xor, 9 product.
         operation: u8,
         /// 0 u32, 1 i32, 2 u64, 3 i64, 4 binary32, 5 binary64; operations 6 to 8 only with 0 to 3.
         word_type: u8,
@@ -330,7 +330,7 @@ flags! {
     ACKNOWLEDGE = 2, "acknowledge";
     /// No further packet of this transfer follows.
     LAST = 3, "last";
-    /// Bounds or access rights do not allow it, or the group has failed.
+    /// Bounds or rights, or a failed group.
     REFUSED = 4, "refused";
     /// The initiator writes; otherwise it reads.
     FOR_WRITING = 5, "for writing";

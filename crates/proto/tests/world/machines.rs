@@ -109,6 +109,13 @@ impl MachineDriver for Driver<'_> {
     }
 }
 
+impl TestRank {
+    /// Number of buffers of its offloaded machines.
+    pub fn machine_buffers(&self) -> usize {
+        self.machine_buffers.len()
+    }
+}
+
 impl World {
     /// Passes an event to the offloaded machines of `rank`. Packets that they send wait in the rank's events.
     pub(super) fn offload(&mut self, rank: u32, event: MachineEvent<OffloadCommand, Offloaded>) {
