@@ -4,6 +4,7 @@
 //! The time for which an endpoint may spin depends on whether every rank of the node has a core. Where the launcher
 //! binds ranks, one rank does not see all cores here. `oversubscription.rs` of the engine handles this.
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 
 /// Number of cores that this process may run on, at least 1. A launcher that binds ranks reduces it.
@@ -16,20 +17,13 @@ pub fn available() -> usize {
 /// # Errors
 /// The error of sched_getaffinity.
 pub fn allowed() -> io::Result<Vec<usize>> {
-    // SAFETY: `cpu_set_t` is an array of integers, for which zero is a valid value.
-    let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
-    // SAFETY: the kernel writes at most the given size into the set.
-    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let cores = 0..libc::CPU_SETSIZE as usize;
-    // SAFETY: the index is below the size of the set.
-    Ok(cores.filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect())
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
 }
 
 /// Number of the core on which the calling thread runs. `None`: the kernel does not tell. It may change at any time.
 pub fn current() -> Option<u32> {
-    // SAFETY: sched_getcpu takes nothing and touches no memory of this process.
+    // rustix has no result for an error. SAFETY: sched_getcpu takes nothing and touches no memory of this process.
     u32::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
@@ -48,20 +42,14 @@ pub fn count(list: &str) -> Option<usize> {
 /// # Errors
 /// The error of sched_setaffinity, usually that the core is not allowed.
 pub fn pin(core: usize) -> io::Result<()> {
-    if core >= libc::CPU_SETSIZE as usize {
-        let most = libc::CPU_SETSIZE - 1;
+    if core >= CpuSet::MAX_CPU {
+        let most = CpuSet::MAX_CPU - 1;
         let error = format!("cannot bind to core {core}; allowed: 0 to {most}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
     }
-    // SAFETY: as in `allowed`.
-    let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
-    // SAFETY: the index was checked above.
-    unsafe { libc::CPU_SET(core, &mut set) };
-    // SAFETY: the kernel reads a set of the given size.
-    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// A number that no other running thread of this process has.

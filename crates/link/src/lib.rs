@@ -6,6 +6,9 @@
 //! [`Link`] is the transport, which every link has. Each ability that only some links have is a trait of its own,
 //! which a link returns by an accessor: [`RemoteMemory`], [`WakeUp`], [`LaneReclamation`], [`FreeSlots`]. [`links`]
 //! makes one link of several.
+//!
+//! System calls go through `rustix`, which calls the C library here, so that hooks of MPI libraries on memory mappings
+//! see them. `libc` remains for what `rustix` has not: cross-memory attach, locks of byte ranges, the loader, `atexit`.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod biased_lock;
