@@ -77,8 +77,7 @@ fn receive(link: &mut dyn Link, memory: &UserMemory) -> bool {
 }
 
 fn membarrier() {
-    // SAFETY: takes three integers. No memory is touched.
-    unsafe { libc::syscall(libc::SYS_membarrier, 1 << 1, 0, 0) };
+    let _ = rustix::thread::membarrier(rustix::thread::MembarrierCommand::GlobalExpedited);
 }
 
 /// One endpoint of the ping-pong. `first`: this endpoint sends first. Returns the best mean round trip of a hundred.

@@ -22,6 +22,7 @@ pub use native::*;
 mod native {
     pub use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
     use core::sync::atomic::{compiler_fence, fence};
+    use rustix::thread::{MembarrierCommand, Timespec, futex};
     pub use std::sync::{Mutex, MutexGuard};
     #[cfg(test)]
     pub use std::{sync::Arc, thread};
@@ -33,25 +34,19 @@ mod native {
     /// Places in the queue for a lane.
     pub const LANE_QUEUE_PLACES: usize = 64;
 
-    const MEMBARRIER_CMD_GLOBAL_EXPEDITED: i32 = 1 << 1;
-    const MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
-    const MEMBARRIER_CMD_PRIVATE_EXPEDITED: i32 = 1 << 3;
-    const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
-
-    fn membarrier(command: i32) -> bool {
-        // SAFETY: membarrier takes three integers and touches no memory of this process.
-        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    fn membarrier(command: MembarrierCommand) -> bool {
+        rustix::thread::membarrier(command).is_ok()
     }
 
     /// Registers this process, so that the heavy fences of other processes reach its threads. `false`: the kernel has
     /// no `membarrier`, or forbids it.
     pub fn register_across_processes() -> bool {
-        membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
+        membarrier(MembarrierCommand::RegisterGlobalExpedited)
     }
 
     /// Registers this process for [`heavy_fence_inside`].
     pub fn register_inside() -> bool {
-        membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
+        membarrier(MembarrierCommand::RegisterPrivateExpedited)
     }
 
     /// A full fence on every running thread of every registered process. `false`: only on this thread. `full`: the
@@ -59,14 +54,14 @@ mod native {
     #[cold]
     pub fn heavy_fence(full: bool) -> bool {
         fence(Ordering::SeqCst);
-        full || membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)
+        full || membarrier(MembarrierCommand::GlobalExpedited)
     }
 
     /// A full fence on every running thread of this process. `false`: only on this thread.
     #[cold]
     pub fn heavy_fence_inside() -> bool {
         fence(Ordering::SeqCst);
-        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+        membarrier(MembarrierCommand::PrivateExpedited)
     }
 
     /// The counterpart of a heavy fence. `full`: one side cannot use `membarrier`, so this is a full fence.
@@ -93,41 +88,19 @@ mod native {
             &self.0
         }
 
-        /// Sleeps while the word is `expected`, for at most `at_most_ns`. May return early.
+        /// Sleeps while the word is `expected`, for at most `at_most_ns`. May return early. Not of the private kind,
+        /// because wakers are other processes.
         pub fn wait(&self, expected: u32, at_most_ns: u64) {
-            let timeout = libc::timespec {
-                tv_sec: (at_most_ns / 1_000_000_000).min(i64::MAX as u64) as libc::time_t,
-                tv_nsec: (at_most_ns % 1_000_000_000) as libc::c_long,
+            let timeout = Timespec {
+                tv_sec: (at_most_ns / 1_000_000_000) as _,
+                tv_nsec: (at_most_ns % 1_000_000_000) as _,
             };
-            // SAFETY: the word and the timeout outlive the call, and the kernel only reads them. The futex is not of
-            // the private kind, because wakers are other processes.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    self.0.as_ptr(),
-                    libc::FUTEX_WAIT,
-                    expected,
-                    &raw const timeout,
-                    core::ptr::null::<u32>(),
-                    0,
-                );
-            }
+            let _ = futex::wait(&self.0, futex::Flags::empty(), expected, Some(&timeout));
         }
 
         /// Wakes a sleeper.
         pub fn wake(&self) {
-            // SAFETY: the kernel uses the address as a key only.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    self.0.as_ptr(),
-                    libc::FUTEX_WAKE,
-                    1,
-                    core::ptr::null::<libc::timespec>(),
-                    core::ptr::null::<u32>(),
-                    0,
-                );
-            }
+            let _ = futex::wake(&self.0, futex::Flags::empty(), 1);
         }
     }
 
