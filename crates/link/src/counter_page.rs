@@ -5,9 +5,9 @@
 //! of all ranks at the end. The page cache outlives a process, so this includes ranks that got SIGKILL.
 
 use crate::shm::sync::{AtomicU64, Ordering};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -67,21 +67,12 @@ impl CounterPage {
         let mut bytes: Vec<u8> = fixed.iter().chain(metadata).flat_map(|word| word.to_le_bytes()).collect();
         bytes.resize(words * 8, 0);
         io::Write::write_all(&mut &*file, &bytes)?;
-        // SAFETY: a fresh range over an open file; the result is checked.
-        let base = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                words * 8,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(base.cast::<u64>()) {
-            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(CounterPage { base, words, first }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh range over an open file.
+        let base = unsafe { mmap(core::ptr::null_mut(), words * 8, access, MapFlags::SHARED, file, 0) }?;
+        NonNull::new(base.cast())
+            .map(|base| CounterPage { base, words, first })
+            .ok_or_else(|| io::Error::other("mmap returned address 0"))
     }
 
     /// Sets counter `index`.
@@ -104,7 +95,7 @@ impl CounterPage {
 impl Drop for CounterPage {
     fn drop(&mut self) {
         // SAFETY: this mapping has this length, and no reference into it is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * 8) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.words * 8) };
     }
 }
 

@@ -5,6 +5,7 @@
 //! must be gone after the burst. So each allocation of [`LARGE_BYTES`] or more is a mapping of its own. The C library
 //! allocates all others.
 
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
 
@@ -41,7 +42,7 @@ unsafe impl GlobalAlloc for PageAllocator {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if is_large(layout.size(), layout.align()) {
             // SAFETY: a mapping of this length, made by `map` or `mremap`, which nobody uses any more.
-            unsafe { libc::munmap(block.cast(), layout.size()) };
+            let _ = unsafe { munmap(block.cast(), layout.size()) };
             return;
         }
         // SAFETY: as in `alloc`; the block is `System`'s.
@@ -54,8 +55,8 @@ unsafe impl GlobalAlloc for PageAllocator {
             (false, false) => unsafe { System.realloc(block, layout, bytes) },
             (true, true) => {
                 // SAFETY: the block is a mapping of the old length. The kernel may move its pages.
-                let moved = unsafe { libc::mremap(block.cast(), layout.size(), bytes, libc::MREMAP_MAYMOVE) };
-                if moved == libc::MAP_FAILED { null_mut() } else { moved.cast() }
+                let moved = unsafe { mremap(block.cast(), layout.size(), bytes, MremapFlags::MAYMOVE) };
+                moved.map_or(null_mut(), |block| block.cast())
             }
             _ => {
                 // SAFETY: the caller promises that the new size is valid with this alignment.
@@ -78,10 +79,10 @@ unsafe impl GlobalAlloc for PageAllocator {
 }
 
 fn map(bytes: usize) -> *mut u8 {
-    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping anywhere. Existing memory is not touched.
-    let at = unsafe { libc::mmap(null_mut(), bytes, access, kind, -1, 0) };
-    if at == libc::MAP_FAILED { null_mut() } else { at.cast() }
+    let mapped = unsafe { mmap_anonymous(null_mut(), bytes, access, MapFlags::PRIVATE) };
+    mapped.map_or(null_mut(), |block| block.cast())
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ use super::sync::{AtomicU32, AtomicU64, NATIVE, Ordering};
 use crate::{ADDRESS_BYTES, Address};
 use core::ops::Deref;
 use core::ptr::NonNull;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use weir_proto::wire::SLOT_BYTES;
 
@@ -37,20 +38,10 @@ impl Mapping {
     /// # Errors
     /// The error of mmap.
     pub fn new(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Mapping> {
-        // SAFETY: the kernel chooses a fresh range, so nothing of this process is replaced. The result is checked.
-        let base = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                file.as_raw_fd(),
-                offset as libc::off_t,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let kind = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses a fresh range, so nothing of this process is replaced.
+        let base = unsafe { mmap(core::ptr::null_mut(), bytes, access, kind, file, offset) }?;
         NonNull::new(base.cast())
             .map(|base| Mapping { base, bytes })
             .ok_or_else(|| io::Error::other("mmap returned address 0"))
@@ -96,7 +87,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: this mapping was made in `new`. Every view holds an `Arc` of it, so no view is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
