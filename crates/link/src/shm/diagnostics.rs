@@ -7,6 +7,7 @@
 use super::layout::{LayoutError, SchemeName};
 use super::lock_file::{self, LockFile};
 use super::{open_files, segment_file};
+use rustix::io::Errno;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Once;
@@ -68,13 +69,13 @@ pub fn report_lane_reclamation(locks: &LockFile, bytes: u64, error: &io::Error) 
 /// Reports that this process cannot open or map the mailbox of a running peer in `dir`.
 pub fn report_refused(dir: &Path, error: &io::Error) {
     static REPORTED: Once = Once::new();
-    let advice = match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE) => {
+    let advice = match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE) => {
             "it tries again; close some descriptors, or allow more (ulimit -n)"
         }
-        Some(libc::ENOMEM | libc::EAGAIN) => "it tries again; free some memory",
-        Some(libc::ENOENT) => "somebody has removed the name; exclude weir.* from what cleans the directory",
-        Some(libc::EACCES | libc::EPERM) => {
+        Some(Errno::NOMEM | Errno::AGAIN) => "it tries again; free some memory",
+        Some(Errno::NOENT) => "somebody has removed the name; exclude weir.* from what cleans the directory",
+        Some(Errno::ACCESS | Errno::PERM) => {
             "all ranks need the same user, from MPI_Init on, and may not forbid /proc to each other"
         }
         _ => "see errno(3)",

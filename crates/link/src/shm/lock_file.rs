@@ -20,7 +20,7 @@
 //! file, where this process's locks are not seen. [`LockFile::inode`] tells both apart, and peers with different files
 //! do not connect.
 
-use super::segment_file::{checked, uid};
+use super::segment_file::uid;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -240,6 +240,8 @@ fn pass_gate(file: &File) {
     }
 }
 
+// rustix locks whole files only, so these three functions call the C library.
+
 fn range(kind: libc::c_int, start: i64, bytes: i64) -> libc::flock {
     // SAFETY: `flock` is a structure of integers, for which zero is a valid value.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };
@@ -253,8 +255,10 @@ fn range(kind: libc::c_int, start: i64, bytes: i64) -> libc::flock {
 fn set_lock(file: &File, kind: libc::c_int, start: i64, bytes: i64) -> io::Result<()> {
     let lock = range(kind, start, bytes);
     // SAFETY: an open file and a structure that outlives the call.
-    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) })?;
-    Ok(())
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) } {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The process that holds a lock in this range, other than this one. 0: the kernel cannot tell, or the process is in

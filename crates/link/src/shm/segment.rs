@@ -21,6 +21,8 @@ use super::segment_file::{
     SystemError, allocate, attempt, create_in_directory, create_in_memory, is_locked, lock, open_existing,
     read_facts, release, uid,
 };
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -430,17 +432,7 @@ fn claims_part(part: u32) -> (u64, u64) {
 pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
-        let rest = &mut bytes[done..];
-        // SAFETY: the slice is writable for its length.
-        match unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) } {
-            more if more > 0 => done += more as usize,
-            _ => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
+        done += retry_on_intr(|| getrandom(&mut bytes[done..], GetRandomFlags::empty()))?;
     }
     Ok(())
 }

@@ -9,10 +9,12 @@
 
 use super::layout::{FACTS_BYTES, Facts, LANES_OFFSET, LayoutError, file_prefix};
 use super::open_files::own_segment;
-use std::ffi::CString;
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, MemfdFlags};
+use rustix::io::Errno;
+use rustix::process::{Flock, FlockType};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -36,12 +38,12 @@ impl SystemError {
 
 /// Advice to the user about an error of the operating system.
 fn advice(error: &io::Error) -> &'static str {
-    match error.raw_os_error() {
+    match Errno::from_io_error(error) {
         _ if is_no_space(error) => "; free space there, or set FI_WEIR_SHM_DIR to a larger tmpfs",
-        Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::EROFS) => {
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::ROFS) => {
             "; set FI_WEIR_SHM_DIR to an existing directory that you may write to"
         }
-        Some(libc::EMFILE | libc::ENFILE) => "; allow more descriptors (ulimit -n)",
+        Some(Errno::MFILE | Errno::NFILE) => "; allow more descriptors (ulimit -n)",
         _ => "",
     }
 }
@@ -50,18 +52,14 @@ pub fn attempt<T>(action: impl FnOnce() -> String, result: io::Result<T>) -> Res
     result.map_err(|source| SystemError { action: action(), source })
 }
 
-pub fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
 /// Whether the file system or the memory is full.
 pub fn is_no_space(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM))
+    matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT | Errno::NOMEM))
 }
 
 /// Whether this process has no descriptor or no address space for the moment. It can try again later.
 pub fn is_not_now(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN))
 }
 
 const TEMPORARY: &str = ".new";
@@ -124,16 +122,13 @@ pub fn create_in_directory(dir: &Path, path: &Path) -> Result<(File, Naming), Sy
 /// # Errors
 /// The kernel has or permits none, or `/proc` does not show it.
 pub fn create_in_memory() -> io::Result<(File, Naming)> {
-    let create = |flags| {
-        // SAFETY: a NUL-terminated string that outlives the call.
-        checked(unsafe { libc::memfd_create(c"weir".as_ptr(), flags) })
-    };
+    let create = |flags| rustix::fs::memfd_create(c"weir", flags);
     // Old kernels do not know the second flag, new ones may insist on it.
-    let descriptor = create(libc::MFD_CLOEXEC | libc::MFD_NOEXEC_SEAL).or_else(|error| {
-        if error.raw_os_error() == Some(libc::EINVAL) { create(libc::MFD_CLOEXEC) } else { Err(error) }
-    })?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
-    let file = unsafe { File::from_raw_fd(descriptor) };
+    let file = match create(MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => create(MemfdFlags::CLOEXEC),
+        result => result,
+    };
+    let file = File::from(file?);
     // Closing this second descriptor releases no lock, since there is none yet.
     File::options().read(true).write(true).open(link_target(file.as_fd()))?;
     Ok((file, Naming::SymbolicLink))
@@ -149,13 +144,8 @@ fn link_target(file: BorrowedFd<'_>) -> PathBuf {
 }
 
 fn link_descriptor(file: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    let to = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: two NUL-terminated strings that outlive the call.
-    checked(unsafe {
-        libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW)
-    })?;
-    Ok(())
+    let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::linkat(CWD, from, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
 
 /// Opens the file of a segment that this process does not own. It must be a regular file of `uid`.
@@ -163,7 +153,7 @@ pub fn open_existing(path: &Path, uid: u32, write: bool) -> io::Result<File> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
     let open = |path: &Path, flags| File::options().read(true).write(write).custom_flags(flags).open(path);
     let file = match open(path, flags | libc::O_NOFOLLOW) {
-        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
             open(&memory_behind(path, uid).ok_or(error)?, flags)?
         }
         result => result?,
@@ -256,31 +246,17 @@ pub fn segments_of_others(dir: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
     Ok(others)
 }
 
-fn whole_file(kind: libc::c_int) -> libc::flock {
-    // SAFETY: `flock` is a structure of integers, for which zero is a valid value.
-    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
-    lock.l_type = kind as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock
-}
-
 /// Locks a segment of this process.
 ///
 /// # Errors
 /// The kernel refuses.
 pub fn lock(file: &File) -> io::Result<()> {
-    let lock = whole_file(libc::F_WRLCK);
-    // SAFETY: an open file and a structure that outlives the call.
-    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) })?;
-    Ok(())
+    Ok(rustix::fs::fcntl_lock(file, FlockOperation::NonBlockingLockExclusive)?)
 }
 
 /// Whether another process holds the lock. True if the kernel cannot tell.
 pub fn is_locked(file: &File) -> bool {
-    let mut lock = whole_file(libc::F_WRLCK);
-    // SAFETY: as above; the kernel writes to the structure.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
-    result < 0 || lock.l_type != libc::F_UNLCK as libc::c_short
+    !matches!(rustix::process::fcntl_getlk(file, &Flock::from(FlockType::WriteLock)), Ok(None))
 }
 
 /// The space in a file system. Unit: bytes.
@@ -294,47 +270,31 @@ pub struct FileSystemSpace {
 
 /// The space in the file system that contains `dir`. `None`: the kernel does not tell, or there is no limit.
 pub fn file_system_space(dir: &Path) -> Option<FileSystemSpace> {
-    let path = CString::new(dir.as_os_str().as_bytes()).ok()?;
-    // SAFETY: a structure of integers, for which zero is a valid value. The path is a NUL-terminated string.
-    unsafe {
-        let mut status: libc::statfs = core::mem::zeroed();
-        let known = libc::statfs(path.as_ptr(), &raw mut status) == 0 && status.f_blocks > 0;
-        let bytes = |blocks: u64| blocks.saturating_mul(status.f_bsize as u64);
-        known.then(|| FileSystemSpace {
-            size_bytes: bytes(status.f_blocks),
-            free_bytes: bytes(status.f_bavail),
-        })
-    }
+    let status = rustix::fs::statfs(dir).ok().filter(|status| status.f_blocks > 0)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(status.f_bsize as u64);
+    Some(FileSystemSpace { size_bytes: bytes(status.f_blocks), free_bytes: bytes(status.f_bavail) })
 }
 
 /// Reserves memory, so that a lack of it is an error here and not a SIGBUS later. A file system that cannot reserve
 /// is accepted as it is.
 pub fn allocate(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> io::Result<()> {
-    loop {
-        // SAFETY: an open file. No memory of this process is involved.
-        let result =
-            unsafe { libc::fallocate(file.as_raw_fd(), 0, offset as libc::off_t, bytes as libc::off_t) };
-        match checked(result) {
-            Ok(_) => return Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
-            Err(error) => return Err(error),
-        }
+    let reserve = || rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes);
+    match rustix::io::retry_on_intr(reserve) {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        result => Ok(result?),
     }
 }
 
 /// Returns a range of the file to the system. `false`: the file system cannot release parts of a file.
 pub fn release(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> bool {
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: an open file. Views of the range stay mapped and read zero from now on.
-    unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as libc::off_t, bytes as libc::off_t) == 0 }
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    // Views of the range stay mapped and read zero from now on.
+    rustix::fs::fallocate(file, mode, offset, bytes).is_ok()
 }
 
 /// The page size. Unit: bytes.
 pub fn page_bytes() -> u64 {
-    // SAFETY: sysconf reads a constant.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let bytes = u64::try_from(bytes).unwrap_or(4096);
+    let bytes = rustix::param::page_size() as u64;
     assert!(
         LANES_OFFSET.is_multiple_of(bytes),
         "pages of {bytes} bytes are not supported: {LANES_OFFSET} must be a multiple"
@@ -344,6 +304,5 @@ pub fn page_bytes() -> u64 {
 
 /// The effective user of this process.
 pub fn uid() -> u32 {
-    // SAFETY: geteuid cannot fail and touches nothing.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
