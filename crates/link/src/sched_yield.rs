@@ -24,6 +24,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use plt_rs::elf64::DynRela;
 use plt_rs::{DynamicLibrary, LoadedLibrary};
+use rustix::mm::{MprotectFlags, mprotect};
 
 /// Beginning of the file names of MPI libraries.
 const MPI_LIBRARIES: &str = "libmpi";
@@ -142,8 +143,7 @@ fn entries<'a>(library: &'a DynamicLibrary<'_>, name: &'a str) -> impl Iterator<
 }
 
 fn page_bytes() -> usize {
-    // SAFETY: takes nothing.
-    unsafe { libc::sysconf(libc::_SC_PAGE_SIZE) as usize }
+    rustix::param::page_size()
 }
 
 /// The address ranges of a library.
@@ -190,16 +190,16 @@ impl LibraryRanges {
         let protect = |protection| {
             let page = entry - entry % page_bytes();
             // SAFETY: the page belongs to a loaded library's data, which stays readable.
-            unsafe { libc::mprotect(page as *mut _, page_bytes(), protection) == 0 }
+            unsafe { mprotect(page as *mut _, page_bytes(), protection) }.is_ok()
         };
         let read_only = is_in(&self.read_only, entry);
-        if read_only && !protect(libc::PROT_READ | libc::PROT_WRITE) {
+        if read_only && !protect(MprotectFlags::READ | MprotectFlags::WRITE) {
             return false;
         }
         // The new function has the same type. Other threads that call meanwhile reach one of the two.
         word.store(yield_unless_skipped as *const () as usize, Ordering::Release);
         if read_only {
-            protect(libc::PROT_READ); // if this fails, it stays writable, as in most libraries
+            protect(MprotectFlags::READ); // if this fails, it stays writable, as in most libraries
         }
         true
     }

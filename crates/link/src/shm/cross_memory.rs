@@ -10,6 +10,7 @@
 //! more slowly.
 
 use crate::memory::UserMemory;
+use rustix::process::PTracer;
 use std::io;
 use weir_proto::{CopyFault, Direction};
 
@@ -22,8 +23,7 @@ const MAX_CALL_BYTES: u64 = 1 << 30;
 /// descendants (`ptrace_scope` 1, as on Ubuntu). Without Yama this does nothing. With Yama, processes of the same
 /// user can then also trace this one, as they could without Yama.
 pub fn allow_other_processes() {
-    // SAFETY: this prctl takes integers, and changes only who may attach to this process.
-    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+    let _ = rustix::process::set_ptracer(PTracer::Any);
 }
 
 /// Copies `bytes` bytes between `memory` at `offset` and `address` in process `pid`.
