@@ -122,8 +122,7 @@ fn cleanup_removes_only_files_of_dead_processes() {
         });
         reap(child);
     }
-    // SAFETY: geteuid touches nothing.
-    let uid = unsafe { libc::geteuid() };
+    let uid = uid();
     let unfinished = dir.path().join(format!("weir.{uid}.{:016x}.new", 5));
     std::fs::write(&unfinished, b"half").expect("written");
     for name in ["weir.x", &format!("weir.{uid}.zz"), "other"] {

@@ -1,6 +1,7 @@
 //! Helpers that the tests of the shared-memory link share.
 #![allow(dead_code, missing_docs, reason = "each test file uses a part")]
 
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::path::Path;
 use weir_link::memory::UserMemory;
 use weir_link::shm::{SchemeName, ShmLink, ShmOptions};
@@ -173,17 +174,10 @@ pub fn kill(pid: i32) {
 
 /// An anonymous mapping that forked children share, to pass values.
 pub fn shared_words() -> &'static [std::sync::atomic::AtomicU64; 64] {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a fresh shared mapping of zeroes, never unmapped, made of atomics.
     unsafe {
-        let base = libc::mmap(
-            core::ptr::null_mut(),
-            4096,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        );
-        assert_ne!(base, libc::MAP_FAILED);
+        let base = mmap_anonymous(core::ptr::null_mut(), 4096, access, MapFlags::SHARED).expect("memory");
         &*base.cast()
     }
 }
@@ -274,6 +268,5 @@ impl Drop for SmallTmpfs {
 
 /// The effective user of this process.
 pub fn uid() -> u32 {
-    // SAFETY: geteuid touches nothing.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
