@@ -1,5 +1,6 @@
 //! libfabric's structures and constants (1.17 to 2.6), written by hand so that building does not need its headers.
-//! The compiler checks sizes and offsets against those that a C compiler printed.
+//! The compiler checks sizes and offsets against those that a C compiler printed. `tests/structures.rs` compares every
+//! member with the headers, where they are installed.
 //!
 //! - `constants`: capabilities, flags, classes, values of attributes.
 //! - `pointers`: pointers between C and Rust, as types that state the promises of the C side.
