@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use weir_proto::PeerFault;
+use weir_proto::offload::WordOperation;
 
 use crate::Picoseconds;
 
@@ -85,6 +86,19 @@ pub enum Call {
         /// Rank.
         peer: u32,
     },
+    /// Change a word of another rank's memory, and fetch the old word (a remote atomic).
+    Fetch {
+        /// Completes when the old word is here, in [`Status::bytes`].
+        handle: Handle,
+        /// Rank.
+        to: u32,
+        /// Index of the word, less than [`WORDS`].
+        word: u32,
+        /// The change, as numbers of 64 bits without sign. No compare-and-swap.
+        operation: WordOperation,
+        /// Its operand.
+        operand: u64,
+    },
     /// Write a number into the records.
     Record {
         /// Name of the quantity.
@@ -94,6 +108,16 @@ pub enum Call {
         /// The number.
         value: f64,
     },
+}
+
+/// Words of a rank's memory that others can change. Each is 0 at the start.
+pub const WORDS: u32 = 1024;
+
+impl Call {
+    /// Whether it sends a packet.
+    pub fn sends(&self) -> bool {
+        matches!(self, Call::Send { .. } | Call::Fetch { .. })
+    }
 }
 
 /// Notes of a driver about a pending operation.
@@ -278,7 +302,7 @@ impl Shared {
     pub fn next_call(&self, sends_wait: bool) -> Option<Call> {
         let State { calls, wait_any, .. } = &mut *self.state.borrow_mut();
         let Some(wait_any) = wait_any else { return State::next_of(calls) };
-        let others = calls.iter().position(|call| !matches!(call, Call::Send { .. }));
+        let others = calls.iter().position(|call| !call.sends());
         wait_any.place = others.filter(|_| sends_wait).unwrap_or(0);
         wait_any.call = wait_any.calls.remove(wait_any.place)?;
         calls.remove(wait_any.place)
@@ -333,7 +357,7 @@ impl Shared {
 
     /// Whether the next call to perform is a send.
     pub fn sends_next(&self) -> bool {
-        matches!(self.state.borrow().calls.front(), Some(Call::Send { .. }))
+        self.state.borrow().calls.front().is_some_and(Call::sends)
     }
 
     /// Whether calls wait to be performed.
@@ -400,6 +424,20 @@ impl Rank {
     /// Posts a receive of at most `bytes` bytes from `from`; `None` is any rank.
     pub fn irecv(&self, from: Option<u32>, tag: u64, bytes: u64) -> Handle {
         self.call(|handle| Call::Receive { handle, from, tag, bytes })
+    }
+
+    /// Begins to change a word of another rank, and to fetch the old word.
+    pub fn ifetch(&self, to: u32, word: u32, operation: WordOperation, operand: u64) -> Handle {
+        assert!(to < self.0.size && to != self.0.rank, "a word of rank {to}; allowed: ranks of others");
+        assert!(word < WORDS, "word {word}; allowed: 0 to {}", WORDS - 1);
+        assert!(operation != WordOperation::CompareSwap, "a program of the simulator has no compare value");
+        self.call(|handle| Call::Fetch { handle, to, word, operation, operand })
+    }
+
+    /// Adds to a word of another rank. Returns the old word.
+    pub async fn fetch_add(&self, to: u32, word: u32, operand: u64) -> u64 {
+        let handle = self.ifetch(to, word, WordOperation::Sum, operand);
+        self.wait(handle).await.bytes
     }
 
     /// Waits until an operation has completed.

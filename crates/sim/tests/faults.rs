@@ -214,6 +214,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         start_slots,
         cost: COST,
         nic: None,
+        machines_on_nic: false,
         tolerates_loss: false,
         event_limit: 5_000_000,
         seed,

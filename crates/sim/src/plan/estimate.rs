@@ -104,6 +104,11 @@ fn follow(
                 Call::Credits { handle, .. } => {
                     shared.complete(handle, Status::default());
                 }
+                Call::Fetch { handle, to, .. } => {
+                    peers.insert(to);
+                    (messages, packets) = (messages + 1, packets + 2); // the request and its answer
+                    shared.complete(handle, Status::default());
+                }
                 Call::Record { .. } => {}
             }
         }

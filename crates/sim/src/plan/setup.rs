@@ -318,6 +318,7 @@ impl Setup {
             start_slots,
             cost,
             nic,
+            machines_on_nic: false,
             tolerates_loss: false,
             event_limit: 0,
             seed,

@@ -100,8 +100,9 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// The hosts of `ranks` ranks. `cost`: prices of the processors of NICs, if NICs have processors.
-    pub fn new(ranks: u32, ranks_per_host: u32, cost: Option<NicCost>) -> Hosts {
+    /// The hosts of `ranks` ranks. `cost`: prices of the processors of NICs, if NICs have processors. `has_endpoints`: NICs
+    /// drive endpoints.
+    pub fn new(ranks: u32, ranks_per_host: u32, cost: Option<NicCost>, has_endpoints: bool) -> Hosts {
         let mut hosts = Hosts {
             ranks,
             ranks_per_host,
@@ -111,7 +112,7 @@ impl Hosts {
             copies: Vec::new(),
             free_copies: Vec::new(),
         };
-        if cost.is_some() {
+        if cost.is_some() || has_endpoints {
             hosts.add_nics();
         }
         hosts
@@ -206,14 +207,28 @@ impl<N: Network> World<N> {
             self.schedule(now + part.spacing_ps, Event::AtNic(rest));
         }
         let part = TrainPart { count: 1, spacing_ps: 0, ..part };
-        let price_ps = self.hosts.cost.packet_receive_ps;
-        let done_at = self.hosts.nic(part.to).serve(now, price_ps);
+        let done_at = self.nic_receives(now, part.to);
+        if self.is_of_nic_endpoint(part) {
+            return self.nic_endpoint_receives(now, done_at, part);
+        }
         if self.hosts.has_machines && self.nic_keeps(done_at, part) {
             self.drop_packets(now, part);
         } else {
             let index = self.note_part(part);
             self.schedule(done_at, Event::PartArrived(index));
         }
+    }
+
+    /// The processor of the NIC of `rank` receives a packet or a descriptor. Returns when it has.
+    pub(super) fn nic_receives(&mut self, now: Picoseconds, rank: u32) -> Picoseconds {
+        let price_ps = self.hosts.cost.packet_receive_ps;
+        self.hosts.nic(rank).serve(now, price_ps)
+    }
+
+    /// The processor of the NIC of `rank` sends a packet. Returns when it has.
+    pub(super) fn nic_sends(&mut self, now: Picoseconds, rank: u32) -> Picoseconds {
+        let price_ps = self.hosts.cost.packet_send_ps;
+        self.hosts.nic(rank).serve(now, price_ps)
     }
 
     /// Asks the machines of a NIC about a packet, and sends what they want sent. Returns whether one keeps it.

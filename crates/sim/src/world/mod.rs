@@ -16,6 +16,7 @@ pub mod faults;
 pub mod host;
 mod lookahead;
 mod mailbox;
+mod nic_endpoint;
 mod outputs;
 mod peer_numbers;
 mod pool;
@@ -25,6 +26,7 @@ mod report;
 mod rnr;
 mod spec;
 mod trains;
+mod word_machine;
 
 use std::fmt;
 
@@ -41,6 +43,7 @@ use crate::{Picoseconds, TIME_LIMIT};
 use check::Checks;
 use host::Hosts;
 use mailbox::Chunks;
+use nic_endpoint::NicEndpoints;
 pub use pool::PoolReading;
 use rank_state::RankState;
 pub use report::{Record, Report, WorldError};
@@ -66,6 +69,10 @@ enum Event<E> {
     CopiesLeaveNic(u32),
     /// The first packet of the part with this index has reached a NIC.
     AtNic(u32),
+    /// The NIC of a rank reads the descriptor with this index.
+    PostedToNic(u32),
+    /// An operation that the NIC of a rank did for it has ended.
+    FetchDone { rank: u32, request: u32 },
     /// A remote get has ended at a NIC.
     GetAtNic { to: u32, number: u32 },
     /// An event of the network.
@@ -101,6 +108,8 @@ pub struct World<N: Network> {
     network: N,
     rank_states: Vec<RankState>,
     hosts: Hosts,
+    /// Only with [`WorldSpec::machines_on_nic`].
+    nic_endpoints: NicEndpoints,
     trains: Trains,
     /// Packets in the mailboxes.
     chunks: Chunks,
@@ -155,12 +164,13 @@ impl<N: Network> World<N> {
             outputs.act_as(Source::rank(rank));
             queue.push(0, outputs.draw(0), Event::Step(rank));
         });
-        let hosts = Hosts::new(spec.ranks, network.ranks_per_host(), spec.nic);
+        let hosts = Hosts::new(spec.ranks, network.ranks_per_host(), spec.nic, spec.machines_on_nic);
         World {
             spec,
             network,
             rank_states,
             hosts,
+            nic_endpoints: NicEndpoints::default(),
             trains: Trains::default(),
             chunks: Chunks::default(),
             parts: Vec::new(),
@@ -204,6 +214,8 @@ impl<N: Network> World<N> {
                 Event::LeaveNic { train, index } => self.leave_nic(now, train, index),
                 Event::CopiesLeaveNic(index) => self.copies_leave_nic(now, index),
                 Event::AtNic(index) => self.at_nic(now, index),
+                Event::PostedToNic(index) => self.posted_to_nic(now, index),
+                Event::FetchDone { rank, request } => self.fetch_done(now, rank, request),
                 Event::GetAtNic { to, number } => self.get_at_nic(now, to, number),
                 Event::Network(event) => {
                     self.network.handle(now, event, &mut self.outputs); // the network says which element acts

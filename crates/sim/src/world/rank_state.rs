@@ -10,14 +10,15 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use weir_proto::{
-    Action, Counters, Endpoint, Event, Geometry, Instant, Peer, PeerFault, Recorder, Scheme, Scratch, Timer,
-    TimerQueue,
+    Action, Counters, Endpoint, Event, Geometry, Instant, Peer, PeerFault, Recorder, Request, Scheme,
+    Scratch, Timer, TimerQueue,
 };
 
 use super::lookahead::Lookahead;
 use super::mailbox::Mailbox;
 use super::peer_numbers::PeerNumbers;
 use super::rnr::HardwareEvent;
+use super::word_machine::WordMachine;
 use super::{PoolReading, WorldSpec};
 use crate::Picoseconds;
 use crate::cost::Cost;
@@ -47,6 +48,8 @@ struct Notices {
     copied: VecDeque<(u32, bool)>,
     /// Lost peers. The machine learns of a loss after all packets that had arrived by then.
     lost: VecDeque<(Picoseconds, u32, PeerFault)>,
+    /// Operations that the NIC did for the program.
+    fetched: VecDeque<(Request, Status)>,
 }
 
 pub(super) struct RankState {
@@ -73,11 +76,13 @@ pub(super) struct RankState {
     /// Packets that the machine has processed before they were retrieved. They came before all packets in the
     /// mailbox.
     lookahead: Lookahead,
-    /// Number of pending remote gets.
+    /// Number of remote gets, and of operations on the NIC, whose ends come as notices.
     gets: u32,
     /// Most ranks never get a notice.
     notices: Option<Box<Notices>>,
     crashed: bool,
+    /// The offloaded machines, if the processor drives them and there was something to do.
+    offloaded: Option<Box<WordMachine>>,
     /// Number of pending operations of the program.
     open: u32,
     /// Call time of the send whose actions are performed.
@@ -113,6 +118,7 @@ impl RankState {
             gets: 0,
             notices: None,
             crashed: false,
+            offloaded: None,
             open: 0,
             called_at: 0,
             sent_at: 0,
@@ -191,6 +197,11 @@ impl RankState {
         self.notices.get_or_insert_default().lost.push_back((now, peer, fault));
     }
 
+    /// An operation that the NIC did for the program has ended.
+    pub fn fetched(&mut self, request: u32, status: Status) {
+        self.notices.get_or_insert_default().fetched.push_back((Request(request), status));
+    }
+
     /// The processor does nothing for `ps`.
     pub fn pause(&mut self, now: Picoseconds, ps: Picoseconds) {
         self.free_at = self.free_at.max(now) + ps;
@@ -213,6 +224,7 @@ impl RankState {
             (self.machine.unexpected().0 > 0, "unexpected messages"),
             (!self.machine.is_quiescent(), "pending work in its machine"),
             (!self.timers.is_empty(), "timers"),
+            (self.offloaded.as_ref().is_some_and(|it| !it.is_quiescent()), "offloaded operations"),
         ];
         checks.into_iter().filter_map(|(left, what)| left.then_some(what)).collect()
     }
@@ -361,7 +373,7 @@ impl RankState {
 }
 
 /// Passes an event to a machine, which notes in `actions` what it wants done.
-fn drive(machine: &mut Endpoint, at: Picoseconds, event: Event<'_>, actions: &mut Vec<Action>) {
+pub(super) fn drive(machine: &mut Endpoint, at: Picoseconds, event: Event<'_>, actions: &mut Vec<Action>) {
     machine
         .handle(event, Recorder::new(instant(at), actions))
         .expect("a simulated rank has no bounds of its own");

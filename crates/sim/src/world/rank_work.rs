@@ -122,6 +122,11 @@ impl<N: Network> World<N> {
             let slots = self.rank_states[peer as usize].slots_of(rank);
             self.rank_states[rank as usize].read(handle, slots);
         }
+        let mut posted = std::mem::take(&mut self.deferred.posted);
+        for (at, fetch) in posted.drain(..) {
+            self.post_to_nic(at, rank, fetch);
+        }
+        self.deferred.posted = posted;
         for (at, train) in self.deferred.injections.drain(..) {
             self.queue.push(at, self.outputs.draw(at), Event::Inject(train));
         }

@@ -134,7 +134,9 @@ impl<N: Network> World<N> {
                 let left = rank_state.leftovers();
                 (!left.is_empty()).then(|| format!("at the end rank {rank} has left: {}", left.join(", ")))
             };
-            checks.violation = checks.violation.take().or(self.rank_states.iter().enumerate().find_map(left));
+            let left = self.rank_states.iter().enumerate().find_map(left);
+            let left = left.or_else(|| self.nic_endpoints.leftovers());
+            checks.violation = checks.violation.take().or(left);
         }
         if checks.violation.is_some() { Err(self.violation()) } else { Ok(()) }
     }

@@ -20,6 +20,8 @@ pub struct WorldSpec {
     pub cost: Cost,
     /// Prices of the processors of NICs; `None`: NICs have none.
     pub nic: Option<NicCost>,
+    /// Whether NICs drive the offloaded machines of their ranks. Otherwise the processors of the ranks do.
+    pub machines_on_nic: bool,
     /// Whether the world continues when a queue drops a packet. Only machines that send packets again can do without it.
     pub tolerates_loss: bool,
     /// Number of events after which the world ends with an error; 0: no limit.
@@ -54,6 +56,7 @@ impl WorldSpec {
             start_slots: quota_slots,
             cost,
             nic: None,
+            machines_on_nic: false,
             tolerates_loss: false,
             event_limit: 0,
             seed: 0,

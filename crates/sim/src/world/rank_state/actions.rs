@@ -1,9 +1,13 @@
 //! Performs the actions of a rank's endpoint machine, and charges their prices to the rank's processor.
 
-use weir_proto::{Action, Body, Event, MemoryCopy, Outcome, Packet, Peer, RemoteAddress, Request, Source};
+use weir_proto::offload::{OffloadCommand, Offloaded};
+use weir_proto::{
+    Action, Body, Event, MachineEvent, MemoryCopy, Outcome, Packet, Peer, RemoteAddress, Request, Source,
+};
 
 use super::super::WorldSpec;
 use super::super::rnr::{Attempt, Room};
+use super::super::word_machine::{Fetch, Results};
 use super::retrieval::place_ps;
 use super::{Get, Phase, RankState, StepContext, drive};
 use crate::Picoseconds;
@@ -119,14 +123,45 @@ impl RankState {
             Action::DropPeer { peer } if context.may_lose => {
                 context.deferred.severed.push(self.peers.rank(peer.0))
             }
-            Action::PeerLost { .. } => {} // there is no other machine
+            Action::PassOn { from, number, packet, payload_bytes } => {
+                self.offload(MachineEvent::Arrived { from, number, packet, payload_bytes }, context);
+            }
+            Action::PeerLost { peer, fault } => {
+                if self.offloaded.is_some() {
+                    self.offload(MachineEvent::Lost { peer, fault }, context);
+                }
+            }
             Action::DropPeer { .. }
-            | Action::PassOn { .. }
             | Action::Notify { .. }
             | Action::Disconnect { .. }
             | Action::FreeLane { .. } => {
-                panic!("{action:?} in a world without lost peers, detaching, remote writes and atomics")
+                panic!("{action:?} in a world without lost peers, detaching and remote writes")
             }
+        }
+    }
+
+    /// The program asks for a fetch.
+    pub(super) fn fetch(&mut self, fetch: Fetch, context: &mut StepContext<'_>) {
+        if context.spec.machines_on_nic {
+            assert!(!context.may_lose, "a world with machines on NICs in which ranks can be lost");
+            self.free_at += context.cost.packet_send_ps; // the descriptor
+            self.gets += 1;
+            context.deferred.posted.push((self.free_at, fetch));
+            return;
+        }
+        let peer = self.peer(fetch.to);
+        self.offload(fetch.posted(peer), context);
+        if let Some(event) = context.deferred.events.pop_front() {
+            self.handle(event, context);
+        }
+    }
+
+    /// Passes an event to the offloaded machines, which the processor drives. What they send follows as events.
+    fn offload(&mut self, event: MachineEvent<OffloadCommand, Offloaded>, context: &mut StepContext<'_>) {
+        let Results { outgoing, ended } = self.offloaded.get_or_insert_default().handle(event);
+        context.deferred.events.extend(outgoing.into_iter().map(Event::Outgoing));
+        for (request, status) in ended {
+            self.end(request, status, context);
         }
     }
 

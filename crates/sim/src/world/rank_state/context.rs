@@ -9,6 +9,7 @@ use super::super::check::Checks;
 use super::super::mailbox::Chunks;
 use super::super::rnr::PostedBuffers;
 use super::super::trains::Trains;
+use super::super::word_machine::Fetch;
 use super::super::{Record, WorldSpec};
 use crate::Picoseconds;
 use crate::cost::Cost;
@@ -52,6 +53,8 @@ pub struct DeferredWork {
     /// Trains that leave, with their times.
     pub injections: Vec<(Picoseconds, TrainId)>,
     pub gets: Vec<Get>,
+    /// Fetches for the NIC, with the times at which their descriptors are written.
+    pub posted: Vec<(Picoseconds, Fetch)>,
     /// Ranks to which we begin to send, with our number of them.
     pub attaches: Vec<(u32, Peer)>,
     /// Peers whose slots the program reads.
@@ -71,8 +74,8 @@ impl DeferredWork {
     /// Most steps leave no work.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        let DeferredWork { injections, gets, attaches, readings, severed, .. } = self;
-        injections.len() | gets.len() | attaches.len() | readings.len() | severed.len() == 0
+        let DeferredWork { injections, gets, posted, attaches, readings, severed, .. } = self;
+        posted.len() | injections.len() | gets.len() | attaches.len() | readings.len() | severed.len() == 0
     }
 }
 

@@ -62,18 +62,25 @@ impl RankState {
     }
 
     pub(super) fn has_due_notice(&self) -> bool {
-        let waits = |notices: &Notices| !notices.copied.is_empty() || !notices.lost.is_empty();
+        let waits =
+            |Notices { copied, lost, fetched }: &Notices| copied.len() + lost.len() + fetched.len() > 0;
         self.notices.as_deref().is_some_and(waits)
     }
 
     /// Tells the machine the next notice, if it comes before the packets. Returns whether there was one.
     fn serve_notice(&mut self, context: &mut StepContext<'_>) -> bool {
-        let Some(Notices { copied, lost }) = self.notices.as_deref_mut() else { return false };
+        let Some(Notices { copied, lost, fetched }) = self.notices.as_deref_mut() else { return false };
         if let Some((number, whole)) = copied.pop_front() {
             self.free_at += context.cost.packet_receive_ps;
             self.gets -= 1;
             let result = if whole { Ok(()) } else { Err(CopyFault::Gone) };
             self.handle(Event::CopyDone { transfer: Transfer(number), result }, context);
+            return true;
+        }
+        if let Some((request, status)) = fetched.pop_front() {
+            self.free_at += context.cost.packet_receive_ps;
+            self.gets -= 1;
+            self.end(request, status, context);
             return true;
         }
         let due = |&mut (at, ..): &mut (Picoseconds, u32, PeerFault)| {

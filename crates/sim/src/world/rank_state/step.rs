@@ -1,8 +1,10 @@
 //! One step of a processor: runs the program and performs its calls, or retrieves packets.
 
+use weir_proto::offload::{WordType, WordUpdate};
 use weir_proto::{Command, Event, Pattern, ReceiveCommand, Request, SendCommand, SendLevel, Space};
 
 use super::super::Record;
+use super::super::word_machine::Fetch;
 use super::{DeferredWork, Phase, RankState, StepContext, StepResult};
 use crate::program::{self, Call, Handle, StartedOperation, Status};
 use crate::{Picoseconds, TIME_LIMIT};
@@ -37,7 +39,7 @@ impl RankState {
             }
             match self.phase {
                 Phase::Running => match self.shared.next_call(context.send_from > now) {
-                    Some(call @ Call::Send { .. }) if context.send_from > now => {
+                    Some(call) if call.sends() && context.send_from > now => {
                         self.shared.postpone(call);
                         self.postponed = true;
                         self.serve(context);
@@ -84,9 +86,9 @@ impl RankState {
 
     /// Whether the program can continue at `free_at` in this step.
     fn can_continue(&self, now: Picoseconds, context: &StepContext<'_>) -> bool {
-        let DeferredWork { injections, gets, attaches, readings, .. } = &*context.deferred;
+        let DeferredWork { injections, gets, posted, attaches, readings, .. } = &*context.deferred;
         // The world asks the network for gets, and other ranks for their slots, in order of time.
-        if self.phase != Phase::Running || !gets.is_empty() || !readings.is_empty() {
+        if self.phase != Phase::Running || gets.len() + posted.len() + readings.len() > 0 {
             return false;
         }
         // Hardware events and faults come at any time.
@@ -115,7 +117,7 @@ impl RankState {
     #[inline]
     fn packet_goes_first(&self, call: &Call, context: &StepContext<'_>) -> bool {
         let Some(since) = self.shared.ready_since() else { return false };
-        let takes_time = matches!(call, Call::Send { .. } | Call::Compute { .. });
+        let takes_time = call.sends() || matches!(call, Call::Compute { .. });
         takes_time && self.next_called_at(context).is_some_and(|called_at| called_at < since)
     }
 
@@ -159,6 +161,14 @@ impl RankState {
             Call::Clock { handle } => {
                 let status = Status { bytes: self.free_at, ..Status::default() };
                 self.shared.complete_since(handle, status, self.since);
+            }
+            Call::Fetch { handle, to, word, operation, operand } => {
+                let started = StartedOperation { called_at: self.free_at, ..StartedOperation::default() };
+                let request = self.begin(handle, started);
+                self.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
+                self.sent_at = self.free_at;
+                let update = WordUpdate { operation, word_type: WordType::U64, operand, compare: 0 };
+                self.fetch(Fetch { request, to, word, update }, context);
             }
             Call::Credits { handle, peer } => context.deferred.readings.push((handle, peer)),
             Call::Record { name, index, value } => {
