@@ -1,4 +1,5 @@
-//! Actions: the calls of a driver as values, for drivers that act later ([`crate::Recorder`]), and their arguments.
+//! Actions: the calls of a driver as values, for drivers that act later ([`crate::Recorder`]). It also has the
+//! arguments that all drivers get: [`Source`], [`Destination`], [`MemoryCopy`], [`Envelope`], [`Outcome`].
 //!
 //! An action names payloads by request, transfer, message or region. It does not know addresses or memory.
 

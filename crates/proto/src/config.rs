@@ -1,4 +1,5 @@
-//! Settings of one endpoint machine, and the bounds on them.
+//! Settings of one endpoint machine ([`Config`]): the scheme of flow control ([`Scheme`]), the data region that dynamic
+//! credits share ([`DataRegion`]), and bounds.
 //!
 //! This file does not know environment variables or files: the driver fills in [`Config`].
 

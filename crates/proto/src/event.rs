@@ -1,4 +1,5 @@
-//! Events: everything that a driver reports to the endpoint machine, with the commands of the program.
+//! Events: everything that a driver reports to the endpoint machine, with the commands of the program. They name peers,
+//! requests, transfers and messages by the numbers that are defined here ([`Peer`], [`Request`], [`Transfer`]).
 //!
 //! The types here do not know libfabric structures or addresses.
 

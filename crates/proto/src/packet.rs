@@ -1,4 +1,5 @@
-//! A packet as a value. Every link carries these fields; this file does not know their bytes on a link.
+//! A packet as a value, and the slots that it fills. Every link carries the fields of a [`Packet`]. A [`Geometry`] says
+//! how long headers are on a link and how many slots a packet needs. This file does not know the bytes of a header.
 
 use crate::event::Transfer;
 use crate::offload::Offloaded;

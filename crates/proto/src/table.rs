@@ -1,8 +1,8 @@
 //! Tables of numbered entries, whose memory is released when they empty.
 //!
-//! [`Table`] stores entries in pages. Numbers are reused. In a page that is only being filled they ascend, so
-//! consecutive operations have consecutive numbers and one range names them. This file does not know what the entries
-//! are.
+//! [`Table`] stores entries in pages, and [`Row`] stores a few in one array. An optional [`Number`] takes no more
+//! memory than the number. Numbers are reused. In a page that is only being filled they ascend, so consecutive
+//! operations have consecutive numbers and one range names them. This file does not know what the entries are.
 
 use alloc::vec::Vec;
 use core::num::NonZeroU32;

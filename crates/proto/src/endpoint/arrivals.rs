@@ -1,6 +1,7 @@
-//! Arrivals: passes packets that the common cases (`fast_path.rs`) do not cover to the functions that handle them.
+//! Arrivals: handles packets that the common cases (`fast_path.rs`) do not cover. It passes the body to the function
+//! for its kind. Around that it counts slots, returns credits, and loses a peer that sent a malformed packet.
 //!
-//! This file knows all kinds of packets and calls the function of each. It decides nothing about messages.
+//! This file knows all kinds of packets. It decides nothing about messages.
 
 use super::path::Outbound;
 use super::paths::Paths;

@@ -1,6 +1,8 @@
-//! The bounce buffers of a sender: copies of messages to receivers without memory.
+//! The sender's table of bounce buffers: copies of messages whose receivers have no memory left. It keeps their sum
+//! below a limit. It also notes how much the peer knows of each ([`Stage`]), which decides what the peer may ask or
+//! acknowledge.
 //!
-//! This file counts them and does not know messages or packets.
+//! The copies themselves belong to the driver.
 //!
 //! Worked exchange, budget used up: B sends A `credit, rendezvous_only`. A sends 2 KB: `FillBounce { r0 }`, `rendezvous
 //! r0`, complete. B matches the message: `Copy`, complete. With 15 other acknowledgements, or when idle, B sends A

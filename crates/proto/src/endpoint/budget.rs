@@ -1,4 +1,5 @@
-//! The unexpected-message budget of a receiver. It decides whether senders must use rendezvous only.
+//! The unexpected-message budget of a receiver. It reserves memory for each attached sender, and decides whether
+//! senders must use rendezvous only. The cost of a message is computed here, also for drivers.
 //!
 //! This file does not know messages or packets. `docs/explanation/receiver-memory.md` explains why the budget holds.
 

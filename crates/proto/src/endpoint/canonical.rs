@@ -1,6 +1,9 @@
 //! The canonical form of the endpoint machine's state: a bounded row of numbers, for exhaustive exploration
 //! (feature `explore`).
 //!
+//! The file also returns the totals that the invariants compare. And it lets a search set a threshold by hand, or let
+//! an absent sender take quota.
+//!
 //! Totals and message numbers grow for ever, so equivalent states would never compare equal. Only the distance of a
 //! total from what the other side of the pair knows matters. So the sender of a pair is the origin ([`Origin`]). The
 //! receiver's totals, and those in packets in flight, are written as distances from it.

@@ -1,4 +1,5 @@
-//! Credits of the senders to this endpoint: explicit returns, and compulsory returns that the pool decides.
+//! Credits of the senders to this endpoint: retrieved slots are counted, and credits leave in credit packets. With
+//! dynamic credits, this file also sends the return requests that the pool decides, and accepts those of peers.
 //!
 //! This file does not know which packets fill slots; it gets their number.
 

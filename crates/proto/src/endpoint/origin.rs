@@ -1,5 +1,5 @@
-//! The totals that an endpoint knows as the sender of a pair: the reference point of the canonical form (feature
-//! `explore`).
+//! The sender's knowledge of one pair: its totals ([`Origin`]), and which leases are current ([`Lease`]). The canonical
+//! form measures the receiver's totals from there (feature `explore`).
 
 /// The knowledge of an endpoint as the sender of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

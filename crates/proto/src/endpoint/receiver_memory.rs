@@ -1,4 +1,5 @@
-//! Receiver memory of each path: reservations in our budget, and our bounce buffers for receivers without memory.
+//! Receiver memory of each path: reservations in our budget, and our bounce buffers for receivers without memory. It
+//! also decides whether a message to such a receiver stays in the program's buffer or needs a bounce buffer.
 //!
 //! [`super::budget`] and [`super::bounce`] count.
 

@@ -1,4 +1,5 @@
-//! Receiving: messages and receives find each other, and eager messages are assembled.
+//! Receiving: messages and receives find each other, and eager messages are assembled. Payload of announced messages is
+//! copied or requested in packets. Peeks and discards of unexpected messages are here too.
 //!
 //! This file names buffers by request or message. It does not know memory or lanes.
 

@@ -1,5 +1,5 @@
 //! Transmission: the backlog of each peer leaves as credits allow, and acknowledgements before it. Queued packets leave
-//! only here.
+//! only here. If the receiver has no memory left, a queued eager message becomes a rendezvous.
 //!
 //! This file does not know when credits return; [`crate::flow`] decides that.
 

@@ -1,4 +1,5 @@
-//! Read-only views of an endpoint for reports. Nothing here affects a decision.
+//! Read-only views of an endpoint for reports. Nothing here affects a decision. The simulator uses some of them to look
+//! ahead.
 //!
 //! [`Endpoint::pairs`] visits every peer, so drivers call it rarely and not for every packet.
 

@@ -1,4 +1,5 @@
-//! The canonical form of flow-control state, for exhaustive exploration (feature `explore`).
+//! Flow control for exhaustive exploration (feature `explore`), dispatched over the schemes: the canonical form of both
+//! halves of a pair, the receiver's totals that the invariants are checked with, and a threshold set by hand.
 //! `endpoint/canonical.rs` defines which totals are written as distances.
 
 use alloc::vec::Vec;

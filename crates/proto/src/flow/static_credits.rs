@@ -1,4 +1,5 @@
-//! Static credits, mailbox form: a fixed quota per sender. Source: Prades, thesis, chapter 5.
+//! Static credits, mailbox form: a fixed quota per sender. Source: Prades, thesis, chapter 5. Its [`Sender`] also
+//! serves the other schemes with credits.
 //!
 //! Worked exchange, quota 3, one credit slot, threshold 2. The sender sends a, b, c and has no credit. The receiver
 //! retrieves a (1 retrieved) and b (2 reaches the threshold): `credit, granted total 2`. The sender reads it and sends

@@ -1,9 +1,10 @@
-//! Storage in chunks: entries keep their slot, growing copies nothing, and empty chunks are freed.
+//! Storage in chunks ([`Slab`]): entries keep their slot, growing copies nothing, and empty chunks are freed.
+//! [`Directory`] finds chunks by number, also those of an index. A [`Link`] names a slot in three bytes.
 //!
 //! Chunks are whole pages and at least 32 KiB, so the allocator gets them from the kernel and returns them. Pages are
 //! touched only as they fill. One empty chunk is kept, so that a queue that fills and empties does not allocate each
-//! time. A slot is a number below [`MAX_SLOTS`], which fits into the three bytes of a [`Link`]. This file does not know
-//! what the entries are.
+//! time. A slot is a number below [`MAX_SLOTS`], which fits into a [`Link`]. This file does not know what the entries
+//! are.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! Atomic operations on one word of 4 or 8 bytes: computes the new word from the old one and the operands.
+//! Atomic operations on one word of 4 or 8 bytes: computes the new word from the old one and the operands. It also says
+//! which operations a type has, and which of them reductions can use.
 //!
 //! A word is given by its bits, in the lower bytes of a `u64`. This file does not know where a word lies, or how it is
 //! changed while others use it.

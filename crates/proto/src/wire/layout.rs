@@ -1,4 +1,5 @@
-//! The bytes of packet headers, as structures of little-endian numbers.
+//! The bytes of packet headers, as structures of little-endian numbers. It also has the kinds of packets ([`Kind`])
+//! with their names, lengths and permitted flags.
 //!
 //! Every structure has alignment 1, so any bytes of its length can be viewed as it. The reference page of the packet
 //! format is made from the documentation of the items in this file (`weir reference pages`).

@@ -1,7 +1,8 @@
 //! The wire format of packet headers: layout, encoding and decoding.
 //!
 //! [`layout`] has the bytes, as structures. [`encode()`] makes them from packets. [`decode()`] makes packets from bytes
-//! that another process wrote. Neither reads or writes the word of the link, or knows payloads.
+//! that another process wrote. Neither reads or writes the word of the link, or knows payloads. A [`PacketError`] says
+//! why bytes are no valid packet.
 //! ```text
 //! byte  0    4        28                       48 (eager)    32 (more)    56 (other kinds with payload)
 //!       word  common   fields of the kind       payload ...

@@ -1,5 +1,5 @@
-//! The canonical form of dynamic credits for exhaustive exploration (see `flow/canonical.rs`), and an absent
-//! sender: it has an account but no endpoint, and takes quota from others.
+//! Dynamic credits for exhaustive exploration (see `flow/canonical.rs`): the canonical form, and the totals that
+//! invariants are checked with. An absent sender has an account but no endpoint, and takes quota from others.
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
 //! Retrieving and granting: counts of retrieved slots reach thresholds, and senders get credits for them, in credit
-//! packets or piggybacked.
+//! packets or piggybacked. Credits that a sender returns on request are accounted for here too.
 
 use super::{Account, Pool};
 use crate::flow::SpendError;

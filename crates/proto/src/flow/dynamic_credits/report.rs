@@ -1,4 +1,5 @@
-//! Reports of a pool: counts of rare events, views of its accounts, and its invariants.
+//! Questions to a pool: the granted total of a sender, the next sender to request credits from, counts of rare events,
+//! views of all accounts, and a check of the invariants.
 
 use super::{Account, Pool};
 use crate::event::Peer;

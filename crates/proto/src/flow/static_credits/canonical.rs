@@ -1,4 +1,5 @@
-//! The canonical form of static credits, for exhaustive exploration (feature `explore`). See `flow/canonical.rs`.
+//! Static credits for exhaustive exploration (feature `explore`): the canonical form, the receiver's totals, and a
+//! threshold set by hand. See `flow/canonical.rs`.
 
 use alloc::vec::Vec;
 
