@@ -1,4 +1,4 @@
-//! The calls of an engine that most programs make: send, receive, peek, read, write, memory regions. They are
+//! The calls of an engine that most programs make: send, receive, cancel, peek, read, write, memory regions. They are
 //! inlined into their callers; `posting.rs` has those that are not.
 
 use weir_link::memory::UserMemory;

@@ -1,4 +1,4 @@
-//! Groups of endpoints and their reductions: [`Engine::join_group`] and [`Engine::reduce`].
+//! Groups of endpoints and their reductions: [`Engine::join_group`], [`Engine::reduce`] and [`Engine::leave_group`].
 //!
 //! The machine of reductions does the work ([`weir_proto::offload::reduce`]). This file checks arguments.
 

@@ -1,4 +1,5 @@
-//! Opening an endpoint: its mailbox, its link, its endpoint machine and its files.
+//! Opening an endpoint: its mailbox, its link, its endpoint machine and its files. It refuses a link that does not keep
+//! packets in order or may lose them.
 
 use std::time::Instant as Clock;
 

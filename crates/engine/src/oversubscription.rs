@@ -1,4 +1,5 @@
-//! Oversubscription: decides whether a job has more ranks than cores on this node.
+//! Oversubscription: decides whether a job has more ranks than cores on this node, and counts the cores that its ranks
+//! share.
 //!
 //! A rank with a core to itself may spin; ranks that share a core must yield it. The cores that a rank itself may use
 //! do not distinguish the two. Two ranks that Open MPI or Slurm binds to a core each see one core. So do eight ranks

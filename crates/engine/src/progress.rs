@@ -1,4 +1,5 @@
-//! Progress: passes events to the endpoint machine, and decides what to do when nothing happens.
+//! Progress: passes events to the endpoint machine, and decides what to do when nothing happens. Work on lanes, help
+//! with cooperative copies, and periodic checks of peers are done on the way.
 //!
 //! [`Engine::progress`] polls the link and never sleeps. [`Engine::pause`] waits when a call of `progress` found
 //! nothing. This file knows no matching, no credits and no libfabric.

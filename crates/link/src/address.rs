@@ -10,7 +10,8 @@
 //! 32   parts       32 B   one after the other: kind (1 B), length (1 B), contents; then zeroes
 //! ```
 //! Identity and key belong to the endpoint, not to a link. A part says what one link needs to reach it, beside those.
-//! An endpoint ignores parts of kinds that it does not know.
+//! An endpoint ignores parts of kinds ([`LinkKind`]) that it does not know. The text of an address shows identity and
+//! parts, but not the key.
 //!
 //! MPI libraries exchange addresses as bytes. MPICH takes at most 64 bytes (`FI_NAME_MAX` of libfabric). Beside shared
 //! memory, 22 bytes are left for the part of another link: an IPv6 address with its port takes 20.

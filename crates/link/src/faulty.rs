@@ -9,7 +9,8 @@
 //! A script counts in polls, not in time. So a test repeats exactly. A [`Gate`] decides by something outside of the link,
 //! such as tokens in the node segment. It says itself when a peer is ready again, so the endpoint may sleep meanwhile.
 //!
-//! Nothing is lost except packets to a peer that the script kills. So a reliable link stays reliable.
+//! A test can also give the link another kind and other properties. Nothing is lost except packets to a peer that the
+//! script kills. So a reliable link stays reliable.
 
 use crate::links::FirstLink;
 use crate::memory::UserMemory;

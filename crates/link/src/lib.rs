@@ -1,4 +1,5 @@
-//! Links: they carry packets between endpoints. All code for shared memory and foreign calls is here.
+//! Links: they carry packets between endpoints. All code for shared memory is here, so the protocol and the engine have
+//! no unsafe code.
 //!
 //! A link knows slots, lanes, doorbells and addresses. It does not know credits, matching or requests. It writes a
 //! packet where the endpoint machine says that there is space. It checks what arrives and hands it up.

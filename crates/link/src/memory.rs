@@ -1,6 +1,8 @@
-//! Views of memory that belongs to the program: addresses and lengths that stay valid until the operation completes.
+//! Buffers of operations: [`UserMemory`] is memory of the program, in one or several pieces. [`OwnedMemory`] is memory
+//! of weir, for bounce buffers and unexpected messages, with views of the same type.
 //!
-//! Making a view is `unsafe`, because the caller promises that the memory stays valid. Using a view is then safe.
+//! Making a `UserMemory` from addresses is `unsafe`, because the caller promises that they stay valid. A view of weir's
+//! own memory is safe to make, but must be dropped before its owner.
 
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicU32, AtomicU64};

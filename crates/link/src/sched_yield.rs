@@ -15,6 +15,7 @@
 //! MPICH    sched_yield -> yield_unless_skipped: returns at once, and clears the mark
 //! MPICH    its request is complete: returns to the program
 //! ```
+//! [`has_just_yielded`] tells the engine whether the calling thread has yielded a moment ago: such a caller waits.
 //! Correctness does not depend on it. Where no entry is found or writable, all yields are real. The library that
 //! contains this code must stay loaded (`-z nodelete`).
 

@@ -1,4 +1,5 @@
-//! The transport: the calls that every link has ([`Link`]), and the arrivals that a poll returns.
+//! The transport: the calls that every link has ([`Link`]), and the arrivals that a poll returns. A link also has an
+//! address ([`Addressing`]), promises ([`Properties`]), and facts for reports ([`Inspect`]).
 //!
 //! ```text
 //! A: connect(0, address of B)    None: not yet; call again    Some(lease): packets may leave

@@ -1,5 +1,5 @@
-//! Counters of the endpoint, for the report of `weir run`. The names and meanings of all counters are here too, for
-//! readers of a counter page.
+//! Counters of the endpoint, for the report of `weir run`. Each has a name and a meaning, for reports and the reference
+//! pages.
 //!
 //! Packets are counted by kind, except eager ones, which are the most common. Their number is the rest of
 //! [`Counters::packets_sent`], so that a message of one packet needs no further count.

@@ -1,4 +1,5 @@
-//! Runs the suite of `make prove` and prints one line per search.
+//! Runs the suite of `make prove` and prints one line per search: of all setups, and of all mutants. It also runs the
+//! random worlds of `make worlds`.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

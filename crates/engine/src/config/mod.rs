@@ -2,7 +2,8 @@
 //!
 //! [`SETTINGS`] lists them, [`Settings::from_lookup`] reads and checks them, and [`Settings::quota`] checks what
 //! depends on the number of peers. The caller supplies the values. The provider reads the environment of its process,
-//! `weir run` adds its options, and a test uses a closure.
+//! `weir run` adds its options, and a test uses a closure. [`Settings::to_variables`] writes settings back as
+//! variables.
 
 mod list;
 mod plan;

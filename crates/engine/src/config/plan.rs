@@ -1,4 +1,6 @@
-//! The mailbox plan: how many lanes a mailbox has and how many slots each sender owns, by scheme and number of ranks.
+//! The mailbox plan ([`MailboxPlan`]): how many lanes a mailbox has and how many slots each sender owns, by scheme and
+//! number of ranks. A [`Placement`] says whether the mailbox is in the directory or in memory that no file system
+//! limits.
 
 use weir_link::shm::{self, FileSystemSpace, MAX_LANE_SLOTS};
 use weir_proto::flow::static_connection;

@@ -1,4 +1,5 @@
-//! Attaching to the mailbox of a peer: a free lane at once, or a place in the queue for one.
+//! Attaching to the mailbox of a peer: a free lane at once, or a place in the queue for one. Before that it checks that
+//! both endpoints have the same version and scheme.
 //!
 //! [`super::lane_queue`] has the words that both sides share.
 

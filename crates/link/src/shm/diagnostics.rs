@@ -1,4 +1,5 @@
-//! Diagnostics of failed connections between mailboxes: prints the reason on standard error.
+//! Messages to the user about mailboxes, on standard error: why a connection has failed, and what follows from too
+//! little shared memory.
 //!
 //! A failed connection gives the caller only a [`weir_proto::PeerFault`], which is a number. This module prints the
 //! reason. Each message appears once in a process, because every rank of a job would repeat it for every peer. Messages

@@ -1,5 +1,5 @@
-//! Lanes on the heap, for tests: the model checker and Miri can watch their memory, and the ring code is the real
-//! one.
+//! Lanes on the heap, and packets for them, for tests: the model checker and Miri can watch their memory, and the ring
+//! code is the real one.
 
 use super::ring::{LaneControl, LaneMemory};
 use super::sync::{AtomicU32, Ordering, Watched};

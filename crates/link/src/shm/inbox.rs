@@ -1,4 +1,5 @@
-//! The reader's side of a mailbox: selects the lanes that it polls, and their order.
+//! The reader's side of a mailbox: selects the lanes that it polls, and their order. It also lists announced lanes that
+//! the link has not accepted yet.
 //!
 //! It does not know who holds the lanes. Polling every lane would cost as much as there are peers. If every sender
 //! announced every packet, each packet would cost two locked instructions on shared words. So there are two kinds of

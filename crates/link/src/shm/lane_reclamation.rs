@@ -1,4 +1,5 @@
-//! Lane reclamation: the reader asks senders to detach, and assigns free lanes to those that wait.
+//! Lane reclamation: the reader asks senders to detach, and assigns free lanes to those that wait. It also frees lanes
+//! and places that dead senders hold, and returns lanes at peers that this endpoint does not need.
 //!
 //! `docs/explanation/mailbox.md`, "Lane leases", gives the reasons. [`super::lane_queue`] has the shared words; this
 //! file has the policy of the reader:

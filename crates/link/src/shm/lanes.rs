@@ -1,4 +1,5 @@
-//! The lanes of this mailbox that are read, and the address that holds each.
+//! The lanes of this mailbox and their states ([`Lane`]), from the announcement by a sender until the lane is released
+//! or refused. It also knows which addresses have a lane that is read, and which are refused ([`Claimant`]).
 //!
 //! An address has at most one lane that is read. A sender that attaches again before its previous lane is read to its end
 //! waits with the new one:

@@ -1,5 +1,5 @@
-//! The layout of a segment, and the fields of an address that lead to it. Only arithmetic and checks; no memory is
-//! touched here.
+//! The layout of a segment ([`Shape`], [`Facts`]), and the fields of an address that lead to it ([`SegmentAddress`]).
+//! Only arithmetic and checks; no memory is touched here.
 //!
 //! ```text
 //! 0        facts      128 B   written before the segment has a name, then constant

@@ -1,4 +1,5 @@
-//! Lost peers: checks that a peer still runs and reads, and reports its loss.
+//! Lost peers: checks that a peer still runs and reads ([`Liveness`]), and reports its loss. A [`Notice`] of a loss, or
+//! of a request to detach, waits here until a poll reports it.
 //!
 //! [`super::segment`] tells whether the owner of a segment runs. A peer that runs can still be lost: it has given this
 //! endpoint up, or it has another version or scheme. A loss is reported last, because what the peer sent before is valid:

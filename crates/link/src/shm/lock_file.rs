@@ -13,12 +13,15 @@
 //!
 //! **The locks** are POSIX record locks. The kernel releases them when the process ends, in any way, and a forked child
 //! does not inherit them. Closing any descriptor of the file in this process releases them too. So a process opens each
-//! lock file once, and the list of [`super::segment`] keeps it open while anybody in the process uses it.
+//! lock file once, and the list of [`super::open_files`] keeps it open while anybody in the process uses it.
 //!
 //! **The gate** is one more byte. It is locked while an endpoint joins or leaves, so that nobody removes the name
 //! between the opening and the locking. Somebody else may still remove the name. Later endpoints then have another
 //! file, where this process's locks are not seen. [`LockFile::inode`] tells both apart, and peers with different files
 //! do not connect.
+//!
+//! **Reports.** The time of the file shows that a rank of this job has reported a lack of memory. So the others do not
+//! repeat it ([`LockFile::report_once`]).
 
 use super::segment_file::uid;
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Mapped parts of segment files, and typed views of them.
+//! Mapped parts of segment files, and typed views of them: [`MappedHeader`] is the header of a segment, and
+//! [`MappedLane`] is one lane with its state, owner, epoch and detach request.
 //!
 //! A mapping is raw memory to which other processes write too. There are only three kinds of views: atomics, the
 //! constant facts (copied before they are checked), and slot bytes, which follow the ring's protocol. A process of

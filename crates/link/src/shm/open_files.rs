@@ -1,5 +1,6 @@
-//! The files that this process has open and must not open again: its mailbox segments, and the lock files of their
-//! directories.
+//! The list of the segments and lock files that this process has open. Whoever joins, leaves or asks a lock file, or
+//! removes names when the process ends, goes through it. Opening one of these files again loses its locks.
+//! [`behind_gate`] shows which endpoints of this user run while none joins or leaves.
 //!
 //! **Locks.** [`super::lock_file`] decides liveness. A second lock, on the segment's own file, serves `weir clean`, which
 //! has not joined a lock file. Both are POSIX record locks: closing *any* descriptor of the file in the owning process

@@ -1,5 +1,5 @@
-//! Options of a mailbox, such as its lanes, their slots and its directory. The mailbox is created where there is
-//! memory for it.
+//! Options of a mailbox, such as its lanes, their slots and its directory. The mailbox is created where there is memory
+//! for it. The engine asks here how many bytes a lane needs ([`lane_bytes`]) when it plans a mailbox.
 
 use super::layout::{LayoutError, MAX_LANE_SLOTS, RESERVED_HEADER_BYTES, SchemeName, Shape};
 use super::segment::OwnSegment;

@@ -1,4 +1,5 @@
-//! Copies of large messages from the memory of a peer that may help with them ([`super::cooperative_copy`]).
+//! Copies of large messages from the memory of a peer that may help with them ([`super::cooperative_copy`]). The part
+//! of the peer that helps is here too, and the check that a copied source was still valid.
 //!
 //! A copy stays pending only while the helper copies its last pieces. The helper is about as fast as the receiver
 //! unless something stops it. So the receiver polls for a while, and then leaves the copy to the engine.

@@ -1,5 +1,5 @@
-//! Copies between the memory of this process and that of a peer, for rendezvous and remote accesses. One side
-//! copies, or both ([`super::pending_copy`]).
+//! Copies between the memory of this process and that of a peer, for rendezvous and remote accesses ([`RemoteMemory`]).
+//! One side copies, or both ([`super::pending_copy`]).
 
 use super::ShmLink;
 use super::cross_memory;

@@ -1,4 +1,4 @@
-//! Segments: creates that of this mailbox, finds those of peers, and checks that their owners run.
+//! Segments: creates that of this mailbox, finds those of peers, claims lanes there, and checks that their owners run.
 //!
 //! It does not know packets or the contents of lanes. The life of a segment:
 //! ```text

@@ -1,4 +1,4 @@
-//! Atomics, fences and the futex: the real ones, and those of the model checker.
+//! Atomics, fences, the futex, locks and threads: the real ones, and those of the model checker.
 //!
 //! In two places of the mailbox the writer and the reader each store one word and then read the other's (Dekker's
 //! pattern). They are the published slot with `polled`, and the published slot with `asleep`. One side must execute a

@@ -1,5 +1,5 @@
-//! The checks after each move of a search: the invariants of flow control, and that no sender waits in a state at
-//! rest.
+//! The checks after each move of a search: the invariants of flow control, and that no sender waits in a state at rest.
+//! A panic of an endpoint machine also counts as a [`Violation`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

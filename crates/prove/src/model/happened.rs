@@ -1,4 +1,5 @@
-//! Events and conditions that a search counts, to show that it has reached what it is meant to check.
+//! Events and conditions that a search counts ([`Happened`]), to show that it has reached what it is meant to check. An
+//! [`Effect`] says which of them a move had, and which pair has sent.
 
 /// The counted effects of a move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

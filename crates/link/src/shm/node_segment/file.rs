@@ -1,4 +1,4 @@
-//! Files of node segments: layout, creating, opening, and removing what crashed jobs have left.
+//! Files of node segments: layout, creating, checking, and removing what crashed jobs have left.
 //!
 //! ```text
 //! weir.UID.node1.JOB      1: version of this layout; JOB: the job's key
