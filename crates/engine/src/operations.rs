@@ -1,5 +1,5 @@
-//! The table of an engine's outstanding operations: their buffers, their contexts, and copies that outlive the
-//! call.
+//! The table of an engine's outstanding operations: their buffers, their contexts, and copies that outlive the call. It
+//! also finds the receive that a cancel names by its context.
 
 use std::collections::HashMap;
 

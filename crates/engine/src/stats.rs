@@ -1,4 +1,5 @@
-//! Counter pages: one small file for each endpoint, so that `weir run` can report also on ranks that were killed.
+//! Counter pages: one small file for each endpoint, so that `weir run` can report also on ranks that were killed. A
+//! page says whose it is, and has the endpoint's memory, backlog, stalls, held credits and counters.
 //!
 //! An endpoint maps its file and stores into it while it works ([`Writer`]). The process that started the job reads the
 //! directory afterwards ([`read_dir`]). The file is a [`CounterPage`]. Its metadata (`metadata`) is known from the

@@ -1,5 +1,6 @@
-//! Capabilities: traits for what only some links can do. These are copies between two processes, sleep and wake-up,
-//! lane reclamation, and a count of free slots. The engine asks a link for each ([`Capabilities`]).
+//! Capabilities: traits for what only some links can do. These are copies between two processes ([`RemoteMemory`]),
+//! sleep and wake-up ([`WakeUp`]), lane reclamation ([`LaneReclamation`]), and a count of free slots ([`FreeSlots`]).
+//! The engine asks a link for each ([`Capabilities`]).
 
 use crate::memory::UserMemory;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A link between endpoints of one process: a queue in the heap for each endpoint.
+//! A link between endpoints of one process ([`LocalLink`]): a queue in the heap for each endpoint.
 //!
 //! It exists to prove that links are exchangeable: it has other slots than shared memory, remote memory with keys
 //! ([`memory`]), and no lanes that are taken back. Tests put it beside shared memory in one endpoint ([`crate::links`]).

@@ -1,4 +1,5 @@
-//! Liveness of endpoints: one lock file for each directory and user, in which every endpoint holds a lock.
+//! Liveness of endpoints: one lock file ([`LockFile`]) for each directory and user, in which every endpoint holds a
+//! lock.
 //!
 //! It does not know segments or their contents. An endpoint locks one byte, which the number of its segment selects.
 //! Peers ask the kernel about that byte through a descriptor that they hold already:

@@ -1,4 +1,4 @@
-//! The shared-memory link: one mailbox per endpoint, in a segment file that its senders map.
+//! The shared-memory link ([`ShmLink`]): one mailbox per endpoint, in a segment file that its senders map.
 //!
 //! It knows slots, lanes, doorbells and processes. It does not know credits, matching or requests.
 //! `docs/explanation/mailbox.md` explains the layout. A sender claims one lane of the receiver's mailbox. During its

@@ -1,4 +1,5 @@
-//! The compact form of a peer's entry: 64 bits while the peer is idle, in schemes without credits.
+//! The compact form of a peer's entry: 64 bits while the peer is idle, in schemes without credits. [`super::peers`]
+//! compacts entries of idle peers, and expands them on the next access.
 
 use core::num::NonZeroU64;
 

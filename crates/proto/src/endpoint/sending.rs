@@ -1,7 +1,8 @@
 //! Sending: messages that leave at once, and messages that are queued.
 //!
 //! A message leaves at once if it fits into one packet, the credits suffice and nothing waits before it. All others go
-//! through the backlog of their path.
+//! through the backlog of their path. To a receiver without memory, a sender announces a bounce buffer instead of
+//! sending the payload.
 
 use super::backlog::{BacklogEntry, EntryKind};
 use super::bounce::Stage;

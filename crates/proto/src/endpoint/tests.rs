@@ -1,5 +1,5 @@
-//! Tests of the exact actions of one endpoint machine: sending, credits, rendezvous, acknowledgements. Its
-//! submodules have the other subjects. Longer scenarios are in `tests/`.
+//! Tests of the exact actions of one endpoint machine: sending, credits, rendezvous, acknowledgements. Its submodules
+//! have the other subjects and share its [`Bench`]. Longer scenarios are in `tests/`.
 
 use alloc::format;
 use alloc::string::String;

@@ -1,4 +1,6 @@
-//! Messages that closing an endpoint would lose, and operations that it waits for. Nothing here affects a decision.
+//! Messages that closing an endpoint would lose, operations that it waits for, and peers that operations depend on. The
+//! driver waits for the first two before it closes, and checks whether those peers run. Nothing here affects a decision
+//! of the machine.
 //!
 //! These functions visit backlogs and peers, so drivers call them rarely and not for every packet.
 

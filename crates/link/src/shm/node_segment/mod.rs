@@ -1,5 +1,5 @@
-//! The node segment: one shared file for each job and node, where the endpoints of the job on this node meet. The
-//! engine counts ranks and active cores in it.
+//! The node segment: one shared file for each job ([`JobKey`]) and node, where the endpoints of the job on this node
+//! meet. The engine counts ranks and active cores in it ([`Census`]).
 //!
 //! It does not know messages, tokens or collective operations. It has a directory of the endpoints with their liveness
 //! and their cores, and room for what they share later. A process that has no node segment works as well: it then knows
