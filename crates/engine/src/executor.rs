@@ -10,8 +10,8 @@
 //! client     push the submission, ring the bell of the link
 //! executor   poll the link, look at the ring, sleep
 //! ```
-//! A poll can take the bell before the sleep. So the executor looks at the ring once more after the poll. The client pushes
-//! before it rings, so that look finds the submission.
+//! A poll can take the bell before the sleep. So the executor looks at the ring once more after the poll. The client
+//! pushes before it rings, so that look finds the submission.
 //!
 //! The rings are channels of the standard library, so a client can block until a completion comes. They are inside one
 //! process: an executor of another process needs a ring in shared memory that survives the death of either side.

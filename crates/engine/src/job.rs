@@ -1,8 +1,9 @@
 //! Node and job: counts the ranks on this node and in the job, and joins the node segment. Shares of cores and
 //! memory follow from these counts.
 //!
-//! The launcher says how many ranks it has started on this node. More may come later, or under another name of the host.
-//! The node segment counts those too, while they run. The larger count holds. Plans are made before, for [`Ranks::near`].
+//! The launcher says how many ranks it has started on this node. More may come later, or under another name of the
+//! host. The node segment counts those too, while they run. The larger count holds. Plans are made before, for
+//! [`Ranks::near`].
 //! ```text
 //! mpiexec -hosts a,b -n 4     both names mean this node: each launcher process starts 2 ranks    node 2, job 4
 //! rank 0 joins                census: 1 process                                                   node 2

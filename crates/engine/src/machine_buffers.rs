@@ -1,7 +1,7 @@
 //! Memory of the offloaded machines: their own buffers, and the arithmetic on memory that they name.
 //!
-//! A buffer lives until its machine frees it. The machines bound how many there are. This file does not know what a buffer
-//! is for.
+//! A buffer lives until its machine frees it. The machines bound how many there are. This file does not know what a
+//! buffer is for.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::BufferId;

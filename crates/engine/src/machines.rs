@@ -1,8 +1,8 @@
 //! The driver of the offloaded machines, which are remote atomics and reductions. [`Engine::atomic`] posts to the
 //! first; `groups.rs` posts to the second.
 //!
-//! [`Io::offload`] passes an event to them. A packet that they send is queued, and the endpoint sends it after the current
-//! event, over its paths and with its credits. This file does not look into packets.
+//! [`Io::offload`] passes an event to them. A packet that they send is queued, and the endpoint sends it after the
+//! current event, over its paths and with its credits. This file does not look into packets.
 //! ```text
 //! poll: Atomic      endpoint -> EventDriver::pass_on -> Offload -> update_word, send -> Io::events
 //! after the event   endpoint handles Outgoing -> transmit

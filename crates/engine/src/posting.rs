@@ -1,7 +1,7 @@
 //! Posting without inlining, for executors and for operations whose call costs little compared to the rest.
 //!
-//! The buffer of an operation that the engine refuses stays in the arguments, so that they can be posted again. The calls
-//! that most programs make are in `calls.rs`, and are inlined there.
+//! The buffer of an operation that the engine refuses stays in the arguments, so that they can be posted again. The
+//! calls that most programs make are in `calls.rs`, and are inlined there.
 
 use weir_link::Link;
 use weir_link::memory::UserMemory;

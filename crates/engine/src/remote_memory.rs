@@ -1,8 +1,9 @@
 //! Memory that peers access, and copies from and to their memory.
 //!
-//! A link with remote keys accesses registered memory only. So this file registers what the endpoint machine announces, until the
-//! operation or the bounce buffer ends, and the other end of each copy, until the copy ends. The memory of a region stays
-//! registered until the program deregisters it. Shared memory needs no registration: nothing is noted here for it.
+//! A link with remote keys accesses registered memory only. So this file registers what the endpoint machine announces,
+//! until the operation or the bounce buffer ends, and the other end of each copy, until the copy ends. The memory of a
+//! region stays registered until the program deregisters it. Shared memory needs no registration: nothing is noted here
+//! for it.
 //!
 //! A link bounds the copies under way with a peer. Further ones wait here, in order:
 //! ```text

@@ -6,8 +6,9 @@
 //! poll_into                what the inner link has; after two polls Ready { peer: 0 }
 //! poll_into                a packet; the delays say 3: the next three polls find nothing in the inner link
 //! ```
-//! A script counts in polls, not in time. So a test repeats exactly. A [`Gate`] decides by something outside of the link,
-//! such as tokens in the node segment. It says itself when a peer is ready again, so the endpoint may sleep meanwhile.
+//! A script counts in polls, not in time. So a test repeats exactly. A [`Gate`] decides by something outside of the
+//! link, such as tokens in the node segment. It says itself when a peer is ready again, so the endpoint may sleep
+//! meanwhile.
 //!
 //! A test can also give the link another kind and other properties. Nothing is lost except packets to a peer that the
 //! script kills. So a reliable link stays reliable.

@@ -1,7 +1,8 @@
 //! A link between endpoints of one process ([`LocalLink`]): a queue in the heap for each endpoint.
 //!
 //! It exists to prove that links are exchangeable: it has other slots than shared memory, remote memory with keys
-//! ([`memory`]), and no lanes that are taken back. Tests put it beside shared memory in one endpoint ([`crate::links`]).
+//! ([`memory`]), and no lanes that are taken back. Tests put it beside shared memory in one endpoint
+//! ([`crate::links`]).
 //!
 //! ```text
 //! A: connect(0, address of B)     finds the mailbox of B by the part of its address, appends `Attach`

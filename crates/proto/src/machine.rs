@@ -1,8 +1,8 @@
 //! Offloaded machines: they run beside the endpoint machine and use its paths and credits.
 //!
 //! A machine handles one event by calling the [`MachineDriver`] that it is generic over, like the endpoint. It knows
-//! peers and numbers of operations. It does not know credits, lanes, headers or links: those are the endpoint's. It names
-//! memory and does not carry payload. [`crate::offload::Offload`] passes each event to the machine of its kind.
+//! peers and numbers of operations. It does not know credits, lanes, headers or links: those are the endpoint's. It
+//! names memory and does not carry payload. [`crate::offload::Offload`] passes each event to the machine of its kind.
 //!
 //! Worked exchange, a word of a peer is changed:
 //! ```text
@@ -12,9 +12,10 @@
 //! machine of rank 1   handle(Arrived { from 0, number 0, Atomic })    driver.update_word, send(0, number 0, AtomicResult)
 //! endpoint of rank 1  handle(Outgoing { to 0, AtomicResult })         driver.transmit(0, AtomicResult)
 //! ```
-//! The answer goes the same way: `pass_on` at rank 0, then `place_word` and `complete`. A driver runs the machine inside
-//! `pass_on`, while the payload is still in the slots of the lane. It queues each packet that the machine sends. After the
-//! current event, it gives the packet to the endpoint as [`crate::Event::Outgoing`]. So the packets of a pair keep one order.
+//! The answer goes the same way: `pass_on` at rank 0, then `place_word` and `complete`. A driver runs the machine
+//! inside `pass_on`, while the payload is still in the slots of the lane. It queues each packet that the machine sends.
+//! After the current event, it gives the packet to the endpoint as [`crate::Event::Outgoing`]. So the packets of a pair
+//! keep one order.
 
 use crate::action::{Outcome, Source};
 use crate::endpoint::Refusal;

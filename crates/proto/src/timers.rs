@@ -1,8 +1,8 @@
 //! Timers: times at which a machine wants an event. A [`Timer`] of the endpoint machine is for a peer and a
 //! [`Purpose`]; an offloaded machine has its own kinds ([`MachineTimer`]).
 //!
-//! The machine asks for a timer ([`crate::Driver::set_timer`]) and gets [`crate::Event::TimerExpired`]. The driver keeps
-//! the timers of all its machines in a [`TimerQueue`]. This file does not read a clock.
+//! The machine asks for a timer ([`crate::Driver::set_timer`]) and gets [`crate::Event::TimerExpired`]. The driver
+//! keeps the timers of all its machines in a [`TimerQueue`]. This file does not read a clock.
 //!
 //! ```text
 //! handle(Room { peer 1, 0 slots }) at 0 us    driver.set_timer(Rnr of peer 1, 10 us)

@@ -12,15 +12,15 @@
 //! none detaches within REQUEST_TIMEOUT  -> ask one more: the holder may compute
 //! no sender waits                       -> ask holders that were idle for IDLE_AFTER, while the mailbox is too large
 //! ```
-//! Of several lanes one is idle soon, and the others are worth keeping. On a single lane all take turns. Its holder knows
-//! when its turn is over: as soon as everything that it can send has left. So a turn carries all that the holder has, and
-//! costs one round trip between the reader and the next holder:
+//! Of several lanes one is idle soon, and the others are worth keeping. On a single lane all take turns. Its holder
+//! knows when its turn is over: as soon as everything that it can send has left. So a turn carries all that the holder
+//! has, and costs one round trip between the reader and the next holder:
 //! ```text
 //! A, which holds the lane: Detach              reader: frees the lane, assigns it to B as wanted, calls B
 //! B: attaches, sends its packets and Detach    reader: reads them, assigns the lane to C, calls C
 //! ```
-//! The reader reads a clock only while a sender waits, and in [`LaneReclamation::maintain`], which the driver calls a few
-//! times a second.
+//! The reader reads a clock only while a sender waits, and in [`LaneReclamation::maintain`], which the driver calls a
+//! few times a second.
 
 use super::doorbell::call;
 use super::lane_queue::unclaim;

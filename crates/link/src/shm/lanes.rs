@@ -1,8 +1,8 @@
 //! The lanes of this mailbox and their states ([`Lane`]), from the announcement by a sender until the lane is released
 //! or refused. It also knows which addresses have a lane that is read, and which are refused ([`Claimant`]).
 //!
-//! An address has at most one lane that is read. A sender that attaches again before its previous lane is read to its end
-//! waits with the new one:
+//! An address has at most one lane that is read. A sender that attaches again before its previous lane is read to its
+//! end waits with the new one:
 //! ```text
 //! lane 5 of A is read         lane 7 is announced, also by A      parked
 //! lane 5: Detach, release                                         lane 7: Attached

@@ -8,9 +8,9 @@
 //! device and inode of the directory    containers with a /dev/shm of their own have another device
 //! user                             the effective user when the mailbox was made
 //! ```
-//! Two paths of one directory have one number. Equal numbers do not promise that packets arrive: the peer may have ended,
-//! or its mailbox may be in memory of another pid namespace. Where `/proc` is not mounted the boot id is missing; two such
-//! hosts can have equal numbers, and a connection then fails when the mailbox is not found.
+//! Two paths of one directory have one number. Equal numbers do not promise that packets arrive: the peer may have
+//! ended, or its mailbox may be in memory of another pid namespace. Where `/proc` is not mounted the boot id is
+//! missing; two such hosts can have equal numbers, and a connection then fails when the mailbox is not found.
 
 use super::segment_file::{SystemError, attempt};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -2,12 +2,12 @@
 //! removes names when the process ends, goes through it. Opening one of these files again loses its locks.
 //! [`behind_gate`] shows which endpoints of this user run while none joins or leaves.
 //!
-//! **Locks.** [`super::lock_file`] decides liveness. A second lock, on the segment's own file, serves `weir clean`, which
-//! has not joined a lock file. Both are POSIX record locks: closing *any* descriptor of the file in the owning process
-//! releases them. So a process never opens its own segments by name. [`own_segment`] finds them in a list, and every
-//! function that opens a file asks that list first. A segment is in the list from before its name exists until after
-//! the name is removed. Two copies of this crate in one process would not know each other's segments, so there must be
-//! only one.
+//! **Locks.** [`super::lock_file`] decides liveness. A second lock, on the segment's own file, serves `weir clean`,
+//! which has not joined a lock file. Both are POSIX record locks: closing *any* descriptor of the file in the owning
+//! process releases them. So a process never opens its own segments by name. [`own_segment`] finds them in a list, and
+//! every function that opens a file asks that list first. A segment is in the list from before its name exists until
+//! after the name is removed. Two copies of this crate in one process would not know each other's segments, so there
+//! must be only one.
 //!
 //! **Forks.** A child has a copy of its parent's list, but owns nothing in it. The list belongs to one process
 //! ([`PerProcess`]). In any other process it counts as empty, and nothing is unlinked or closed there.

@@ -1,8 +1,8 @@
 //! The common cases of arrivals and receives, which come first when an event is handled.
 //!
 //! Most packets carry a whole message for a posted receive, or credits, or the middle of a longer message. Most other
-//! messages arrive whole before their receive. These cases need a few checks and sums, and are inlined into the driver's
-//! code. They call the same matching, credit and counting functions as the uncommon cases, in the same order.
+//! messages arrive whole before their receive. These cases need a few checks and sums, and are inlined into the
+//! driver's code. They call the same matching, credit and counting functions as the uncommon cases, in the same order.
 //! ```text
 //! arrived        whole message with a receive    deliver_packet, retire; credits
 //!                credit packet                   retire; credits

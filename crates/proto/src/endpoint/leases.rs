@@ -1,5 +1,5 @@
-//! The leases of one pair: the numbers of both, and the credit packets in our lane. [`super::lane_lease`] begins and ends
-//! them.
+//! The leases of one pair: the numbers of both, and the credit packets in our lane. [`super::lane_lease`] begins and
+//! ends them.
 
 /// The leases of one pair in both directions, and the credit packets in our lane there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

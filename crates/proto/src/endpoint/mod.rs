@@ -3,8 +3,9 @@
 //! It knows peers as numbers, requests as the driver's handles, and payload as offsets. It does not know addresses,
 //! pointers, clocks, or the layout of a slot.
 //!
-//! The machine has three parts, which own all state: [`paths::Paths`] (peers, credits, backlogs), [`payloads::Payloads`]
-//! (what peers can name) and [`matching::Matching`] (receives and messages). [`state::Endpoint`] holds them.
+//! The machine has three parts, which own all state: [`paths::Paths`] (peers, credits, backlogs),
+//! [`payloads::Payloads`] (what peers can name) and [`matching::Matching`] (receives and messages). [`state::Endpoint`]
+//! holds them.
 //!
 //! A file uses only files of lower layers (`tools/file_circles.py`). From bottom to top:
 //! ```text

@@ -1,8 +1,8 @@
 //! Remote atomics: an offloaded machine that fetches and changes words of a peer's registered memory.
 //!
 //! A request names the word and the change. Its answer is the old word, or a refusal. The target needs no application:
-//! whoever runs its machine answers. Several initiators are served in the order of arrival, one word at a time. Links are
-//! reliable, so no request comes twice. This file does not know addresses of memory.
+//! whoever runs its machine answers. Several initiators are served in the order of arrival, one word at a time. Links
+//! are reliable, so no request comes twice. This file does not know addresses of memory.
 //! ```text
 //! initiator   Atomic { number 0, key, offset, Sum 5 }   ->   target: driver.update_word
 //! initiator   <-   AtomicResult { number 0, old 37 }         driver.place_word(37), complete

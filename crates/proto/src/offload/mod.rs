@@ -1,9 +1,9 @@
 //! Offloaded operations, which the target answers without its application. [`Offload`] gives each event to the
 //! machine that it is for.
 //!
-//! Packets of kinds 32 to 63 belong to these machines (`wire/layout.rs` has the kinds). The endpoint passes them on unread
-//! ([`crate::Driver::pass_on`]). A new machine needs a variant of [`Offloaded`], one of [`OffloadCommand`], and a field of
-//! [`Offload`].
+//! Packets of kinds 32 to 63 belong to these machines (`wire/layout.rs` has the kinds). The endpoint passes them on
+//! unread ([`crate::Driver::pass_on`]). A new machine needs a variant of [`Offloaded`], one of [`OffloadCommand`], and
+//! a field of [`Offload`].
 
 pub mod atomics;
 pub mod reduce;

@@ -1,7 +1,7 @@
 //! The tree of a group: which members a member hears from, and which one it reports to.
 //!
-//! The tree is binomial, with member 0 as root: the parent of a rank is the rank without its lowest bit. So each subtree
-//! is an interval of ranks, and the children of a rank, in order, cover the ranks behind it.
+//! The tree is binomial, with member 0 as root: the parent of a rank is the rank without its lowest bit. So each
+//! subtree is an interval of ranks, and the children of a rank, in order, cover the ranks behind it.
 //! ```text
 //! 8 members    0: 1, 2, 4    2: 3    4: 5, 6    6: 7
 //! ```
