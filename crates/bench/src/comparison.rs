@@ -1,5 +1,5 @@
-//! A transport compared with weir, for the tables of several benchmarks: the text of a table cell, and the notes
-//! below a table of interleaved rounds.
+//! A transport compared with weir, for the tables of several benchmarks: the text of a table cell, the empty table with
+//! its headings, and the notes below a table of interleaved rounds. Also the warning that the host is busy.
 
 use crate::machine::Machine;
 use crate::statistics::Spread;

@@ -1,4 +1,5 @@
-//! The contenders that can run on this host: their MPIs, the compiled programs, and what is missing.
+//! The contenders that can run on this host: their MPIs, the compiled programs, and what is missing. Makes the launch
+//! of a job for a contender.
 
 use super::contender::{Contender, OtherMpi};
 use super::jobs::{self, select};

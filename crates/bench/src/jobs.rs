@@ -1,5 +1,6 @@
-//! Runs the MPI jobs of all benchmarks, with a time limit and a progress bar, and names the reason if a job has no
-//! result.
+//! Runs the MPI jobs of all benchmarks, with a time limit, and names the reason if a job has no result. Also has the
+//! steps around the jobs that benchmarks share: which items run (`select`), their order in a round (`rotated`), and the
+//! progress bar.
 
 use super::transport::Transport;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};

@@ -1,4 +1,5 @@
-//! `weir bench paired`: settings of weir and other transports in turn, with their ratios round by round.
+//! `weir bench paired`: settings of weir and other transports in turn, with their ratios round by round. The contender
+//! `floor` is a program without MPI, as a lower bound for collectives.
 //!
 //! The speed of a host changes from minute to minute. So two runs an hour apart cannot be compared, but two runs that
 //! follow each other can. Each round runs every contender once, and begins with another one each time. The table shows

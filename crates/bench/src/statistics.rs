@@ -1,4 +1,4 @@
-//! Statistics of samples: spreads, paired ratios with an interval, verdicts.
+//! Statistics of samples: spreads, paired ratios with an interval, verdicts, and Jain's fairness index of shares.
 //!
 //! Ratios are averaged by their logarithms, so that twice as slow and twice as fast cancel out. The interval is
 //! Student's over pairs, so what slows down both runs of a pair alike does not widen it.

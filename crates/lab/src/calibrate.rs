@@ -1,5 +1,5 @@
-//! `weir calibrate extoll`: fits the EXTOLL parameters that no source states to published times, and prints
-//! residuals. [`weir_sim::calibrate`] describes the fits.
+//! `weir calibrate extoll`: fits the EXTOLL parameters that no source states to published times, and prints residuals.
+//! With `--write` it changes the values in the network file. [`weir_sim::calibrate`] describes the fits.
 
 use std::path::PathBuf;
 use std::time::Duration;

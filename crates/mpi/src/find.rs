@@ -1,4 +1,5 @@
-//! Finds the MPI libraries of this host and identifies each by the version text of its `mpiexec`.
+//! Finds the MPI libraries of this host, identifies each by the version text of its `mpiexec`, and chooses the one that
+//! a command uses.
 
 use crate::job;
 use crate::program::{directories, is_executable, linked_mpi};

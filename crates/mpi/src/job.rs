@@ -1,5 +1,5 @@
-//! Runs child processes: a job in the foreground with our signals passed on, or a program in the background with a
-//! time limit and its output captured.
+//! Runs child processes: a job in the foreground with our signals passed on, or a program in the background with a time
+//! limit and its output captured. Also decides how signals and a closed pipe end this command.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};

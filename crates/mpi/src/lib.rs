@@ -1,4 +1,5 @@
-//! Finds an MPI, launches a program under it with weir as its transport, and follows the processes of the job.
+//! Finds an MPI, launches a program under it with weir as its transport, and runs the job until it ends. Removes what
+//! crashed jobs have left behind.
 #![forbid(unsafe_code)]
 
 pub mod find;

@@ -1,4 +1,5 @@
-//! Removes the mailboxes and node segments that crashed jobs have left in shared memory.
+//! Removes the mailboxes and node segments that crashed jobs have left in shared memory. After a run it also names the
+//! processes that still use a mailbox.
 
 use std::io;
 use std::path::{Path, PathBuf};

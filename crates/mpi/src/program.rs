@@ -1,5 +1,5 @@
 //! Finds the program to run before the launcher starts, so that a misspelled name gives one line instead of N failed
-//! ranks.
+//! ranks. Also tells which MPI library a program is linked with.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,6 @@
-//! Charts for pages and figure files: curves, the spread of their points, and published values and marks beside
-//! them. This file does not know what the values mean.
+//! Charts for pages and figure files: curves, the spread of their points, and published values and marks beside them.
+//! Callers also ask a [`Curve`] for values and for the x from which on a condition holds. This file does not know what
+//! the values mean.
 
 use super::figures::{COLOURS, FONT, hex, short};
 use plotters::coord::Shift;

@@ -2,7 +2,8 @@
 //!
 //! An endpoint that closes waits for peers, which may be endpoints of the same process. So they are polled meanwhile:
 //! those of its domain while the program closes one ([`close_endpoint`]), all of the process if it has one thread, and
-//! all together at exit ([`close_all`]). This file does not know how long an endpoint waits; the engine does.
+//! all together at exit ([`close_all`]). At exit a domain is left alone if a call of another thread in it does not end.
+//! This file does not know how long an endpoint waits; the engine does.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

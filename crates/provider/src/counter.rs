@@ -1,5 +1,5 @@
-//! Counters of completed and failed operations. Reading a counter makes progress, because some programs call nothing
-//! else while they wait (MPICH's window flush).
+//! Counters of completed and failed operations: the calls that open, read, change and await them. Reading a counter
+//! makes progress, because some programs call nothing else while they wait (MPICH's window flush).
 
 use std::ffi::c_int;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Endpoints: the calls that open, bind, enable and close them.
+//! Endpoints: the calls that open, bind, enable and close them, read their address, cancel operations and read options.
 //!
 //! Enabling the endpoint opens the engine. Only then the number of peers is known (the address vector's count). From
 //! then on the endpoint has an address.

@@ -1,4 +1,5 @@
-//! libfabric's error numbers. Only this file knows `-FI_EAGAIN`.
+//! libfabric's error numbers: those that calls return ([`Error`]), and those in entries of completion queues
+//! ([`completion`]). Errors of the engine are converted here. Only this file knows `-FI_EAGAIN`.
 
 use std::ffi::c_int;
 use weir_engine::{OpenError, PostError};

@@ -1,4 +1,4 @@
-//! The texts of error numbers, for programs that ask a queue.
+//! The texts of error numbers, for `fi_cq_strerror` and `fi_eq_strerror`.
 
 use std::ffi::{CStr, c_char, c_int};
 

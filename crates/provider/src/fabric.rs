@@ -1,4 +1,5 @@
-//! The fabric: the first object that a program opens. It stores the version of the API that the program uses.
+//! The fabric: the first object that a program opens, and the calls that open domains and event queues in it. It stores
+//! the version of the API that the program uses.
 
 use std::ffi::c_int;
 

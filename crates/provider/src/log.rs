@@ -1,4 +1,5 @@
-//! Messages to the user, and the core's logging functions if they exist.
+//! Messages to the user on standard error, and the core's functions for logging and for listing settings, if they
+//! exist.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 

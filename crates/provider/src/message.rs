@@ -1,4 +1,5 @@
-//! Messages without tags, and the common part of all messages, which turns a call into an operation of the engine.
+//! Messages without tags (`fi_msg`), and the common part of all messages. [`Send`] and [`Receive`] turn a call into an
+//! operation of the engine, with peeks and claims, for tagged messages too.
 
 use weir_engine::SendArguments;
 use weir_link::memory::UserMemory;

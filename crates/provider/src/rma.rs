@@ -1,4 +1,5 @@
-//! Remote reads and writes. A write completes when its data is in the target's memory, for every completion level.
+//! Remote reads and writes (`fi_rma`): each call becomes one operation of the engine. A write completes when its data
+//! is in the target's memory, for every completion level.
 
 use weir_engine::RemoteArguments;
 use weir_link::memory::UserMemory;

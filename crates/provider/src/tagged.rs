@@ -1,4 +1,4 @@
-//! Messages with tags: the hot path of MPI. [`crate::message`] has the part that untagged messages share.
+//! Messages with tags (`fi_tagged`): the hot path of MPI. [`crate::message`] has the part that untagged messages share.
 
 use weir_link::memory::UserMemory;
 use weir_proto::Space;

@@ -12,6 +12,7 @@
 //! l1: recv 2048b from 0 tag 7
 //! }
 //! ```
+//! A schedule in which messages have no matching receive, or operations can never end, is an error that names the line.
 //! `irequires` means: begin when the other operation has begun. `cpu` and `nic` must be 0, because a rank has
 //! one of each.
 

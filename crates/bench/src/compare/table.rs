@@ -1,4 +1,5 @@
-//! The tables of a run of `weir bench` for a terminal: contenders by sizes, ranks or senders.
+//! The tables of a run of `weir bench` for a terminal: contenders by sizes, ranks or senders, and the targets with
+//! their verdicts. The page (`page.rs`) takes its sections, headings and cells from here.
 
 use super::measure::{Measure, Quantity};
 use super::results::{Results, WEIR};

@@ -1,4 +1,5 @@
-//! The results of the flood benchmark and their tables: memory and time of each contender in each case.
+//! The results of the flood benchmark and their tables: memory and time of each contender in each case. Decides whether
+//! memory stayed within the bound, and whether a contender may run a case again.
 
 use super::super::contender::Contender;
 use super::super::jobs::Unfinished;

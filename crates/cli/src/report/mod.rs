@@ -1,4 +1,5 @@
-//! The report of `weir run`: the counters of all endpoints, for each rank and in total.
+//! The report of `weir run`: the counters of all endpoints, for each rank and in total. Also names problems in one line
+//! each, such as ranks that were killed.
 
 mod table;
 

@@ -1,4 +1,5 @@
-//! The table of `weir sim`: for each world its differing parameters, its time and the cost of flow control.
+//! The table of `weir sim`: for each world its differing parameters, its time and the cost of flow control. The page of
+//! `weir sim` takes its rows, columns and overheads from here.
 
 use weir_output::quantity::{count, three_digits, time_ns};
 use weir_output::table;

@@ -1,9 +1,10 @@
-//! Pointers between C and Rust, as types that state the promises of the C side.
+//! Pointers between C and Rust, as types that state the promises of the C side: [`Out`], [`OutArray`] and [`InArray`]
+//! for variables and arrays, [`UserBuffer`] and [`UserVector`] for the memory of messages.
 //!
 //! Programs reach the functions in the tables only through objects, so every argument comes from a program that uses
 //! libfabric. libfabric's manual pages state what it promises. Each type here stands for one such promise. It has no
-//! public constructor from a bare pointer, so that safe Rust cannot forge it. Optional structures arrive as `Option<&T>`, which is a C pointer that
-//! may be NULL.
+//! safe constructor from a bare pointer, so safe Rust cannot forge it. Optional structures arrive as `Option<&T>`,
+//! which is a C pointer that may be NULL.
 
 use libc::{c_char, c_void, iovec};
 use std::ffi::CStr;

@@ -1,5 +1,6 @@
 //! The tables of functions. Each begins with its size, which tells the core how many entries it has. Every entry is
-//! filled, because most of the core's inline wrappers call without checking for NULL.
+//! filled, because most of the core's inline wrappers call without checking for NULL. Entries without a function of
+//! their own get one that returns an error, such as [`not_supported`].
 #![allow(missing_docs)]
 
 use libc::{c_char, c_int, c_void, ssize_t};

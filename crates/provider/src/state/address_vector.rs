@@ -1,5 +1,6 @@
-//! The part of an address vector that belongs to the domain: the program's numbers for addresses. Numbers are dense from
-//! 0 in the order of insertion, for tables and maps (MPICH relies on it). The number of a removed address is used again.
+//! The part of an address vector that belongs to the domain: the program's numbers for addresses. Numbers are dense
+//! from 0 in the order of insertion, for tables and maps (MPICH relies on it). Repeated insertions of an address are
+//! counted, and the last removal frees its number. A free number is used again.
 //!
 //! A program may fill a vector before it opens an endpoint, so the vector knows only addresses. Endpoints number their
 //! peers themselves and remember the peer of each entry.

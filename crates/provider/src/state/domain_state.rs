@@ -1,4 +1,5 @@
-//! The state of a domain, which the objects that C holds refer to.
+//! The state of a domain, which the objects that C holds refer to. Also decides when a call polls the endpoints of a
+//! queue or counter, and when a waiting caller spins, pauses or sleeps.
 //!
 //! A domain's endpoints, queues, counters, address vectors and memory regions are one value behind one
 //! [`BiasedLock`]. A call enters the domain once and finds everything that it needs. So there is no order of locks to

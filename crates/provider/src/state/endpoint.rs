@@ -1,7 +1,7 @@
 //! The domain's part of an endpoint: an engine, with the queues, counters and the address vector that are bound to it.
 //!
-//! It turns the engine's completions to entries, and a call's arguments to an operation of the engine. It does not know
-//! the object that C holds.
+//! It turns the engine's completions to entries, and a call's arguments to an operation of the engine. It polls the
+//! engine, and lets it sleep only if the process has no other engine. It does not know the object that C holds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,6 @@
-//! The state of a libfabric domain: endpoints, queues, counters and address vectors, behind one lock. An object that a C
-//! program holds has the domain and an index into its tables. The files here do not use those objects.
+//! The state of a libfabric domain: endpoints, queues, counters, address vectors and memory regions, behind one lock.
+//! An object that a C program holds has the domain and an index into its tables. The files here do not use those
+//! objects.
 
 pub mod address_vector;
 pub mod claims;

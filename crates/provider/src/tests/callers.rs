@@ -1,4 +1,4 @@
-//! Who calls: several threads, forked children, callers that wait.
+//! Tests of callers: forked children, several threads in a domain, and reads that yield, sleep or poll.
 
 use super::*;
 

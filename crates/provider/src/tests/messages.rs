@@ -1,4 +1,4 @@
-//! Sends and receives.
+//! Tests of sends and receives: tagged, injected, cancelled and multi-receive, with their addresses and flags.
 
 use super::*;
 

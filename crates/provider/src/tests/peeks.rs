@@ -1,4 +1,4 @@
-//! Peeks, claims and discards.
+//! Tests of peeks, claims and discards of unexpected messages.
 
 use super::*;
 

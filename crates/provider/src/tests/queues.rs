@@ -1,4 +1,4 @@
-//! Completion queues and counters.
+//! Tests of completion queues and counters: which completions make an entry, entry formats, errors, blocking reads.
 
 use super::*;
 

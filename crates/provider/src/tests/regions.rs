@@ -1,4 +1,4 @@
-//! Remote memory: registered regions, reads and writes.
+//! Tests of memory regions: registration, remote reads and writes.
 
 use super::*;
 

@@ -1,13 +1,13 @@
-//! Collective algorithms of MPI libraries, as calls of a [`Rank`]. [`library`] holds the choice that a
-//! library makes among them.
+//! Collective algorithms of MPI libraries, as methods of a [`Group`] of ranks (a communicator). [`library`] holds the
+//! choice that a library makes among them.
 //!
 //! ```text
 //! rooted      broadcast, reduce, gather, scatter          symmetric   allreduce, allgather, reduce-scatter, barrier
 //! alltoall    personalised exchange                       library     MPICH's and Open MPI's choices
 //! ```
 //!
-//! Sources: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; Bruck et al.
-//! 1997; Hensgen, Finkel, Manber 1988 (dissemination); Open MPI, `coll/base`.
+//! Sources: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; Bruck
+//! et al. 1997; Hensgen, Finkel, Manber 1988 (dissemination); Open MPI, `coll/base`.
 
 mod alltoall;
 pub mod library;

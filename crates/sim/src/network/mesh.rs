@@ -1,4 +1,5 @@
-//! A mesh of nodes for the EXTOLL model: coordinates and dimension-order routing.
+//! A mesh of nodes for the EXTOLL model: coordinates and dimension-order routing. [`PackedRouting`] routes with fewer
+//! operations, on coordinates packed into one number.
 
 /// A mesh of up to three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@
 //! network    the network's file, and the keys that the plan replaces
 //! setup      one combination: Settings (as the plan states), Config and prices (as run)
 //! keys       every key with its meaning, for the reference page
+//! faults     faults of links and ranks that the plan states
 //! assumed    parameters without a published value, and how a sweep changes one
 //! estimate   the number of packets and the memory of a world
 //! run        runs worlds on threads, with a Record each

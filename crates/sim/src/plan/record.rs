@@ -1,4 +1,5 @@
-//! Records: one line of JSON for each world that has ended, found by the key of the world.
+//! Records: one line of JSON for each world that has ended, found by the key of the world. [`Store`] is the file of
+//! records. The key also decides whether a release build checks the world.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};

@@ -1,4 +1,5 @@
-//! Runs the worlds of a plan on several threads. A world runs on one thread and is independent of all others.
+//! Runs the worlds of a plan on several threads, and makes their records. A world runs on one thread and is independent
+//! of all others; a panic of one does not end the others.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

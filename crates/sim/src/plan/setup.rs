@@ -1,4 +1,4 @@
-//! One combination of a plan: its settings, and the world that they describe.
+//! One combination of a plan: reads and checks its keys, and makes its settings and the world that they describe.
 
 use std::num::NonZeroU32;
 use std::path::Path;

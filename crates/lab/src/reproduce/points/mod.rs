@@ -1,4 +1,5 @@
 //! The published statements about each experiment (points), and the rules that compare our records with them.
+//! [`Point`], [`Verdict`] and [`Experiment`] are the types of all experiments; [`ALL`] lists the experiments.
 //!
 //! Each experiment has a file with its `points` (published, ours, verdict) and `figures`. Both see records
 //! only. A rule may need a number of its own, for example how much "stable" allows. The file names that

@@ -1,4 +1,5 @@
-//! The keys of an EXTOLL network in network files, and the model that they describe.
+//! The keys of an EXTOLL network in network files, and the model that they describe. [`ExtollWires`] has those that a
+//! calibration can fit.
 
 use weir_proto::Geometry;
 

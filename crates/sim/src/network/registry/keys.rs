@@ -1,4 +1,5 @@
-//! Declares the keys of a table of a network file: names, types, ranges, meanings.
+//! The macro that declares the keys of a table of a network file: names, types, ranges, meanings. [`Nanoseconds`] is
+//! the type of their times.
 
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
