@@ -1,5 +1,5 @@
 //! Questions to a pool: the granted total of a sender, and the next sender to request credits from. Reports get counts
-//! of rare events and views of all accounts; tests get a check of the invariants.
+//! of rare events and views of all accounts; tests and searches get a check of the invariants.
 
 use super::{Account, Pool};
 use crate::event::Peer;
