@@ -1,4 +1,5 @@
-//! The specification of a world, without its network and its program.
+//! The specification of a world, without its network and its program: ranks, settings of the endpoint machines, quotas,
+//! prices of processors and NICs, and the seed.
 
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
 use weir_proto::{Config, DataRegion, Geometry, Scheme};

@@ -3,6 +3,7 @@
 //! A file describes hardware (`kind`, `[network]`, `[cost]`). The plan decides how many nodes there are, how many ranks
 //! a node has and how large mailboxes are ([`Shape`]). An unknown key, a missing key or a value outside its range is an
 //! error that names file and line.
+//! The table `nic` of a plan (prices of the processors of NICs) is declared here too.
 //!
 //! ```text
 //! kind = "extoll"          the entry of the registry that reads the rest
