@@ -21,10 +21,13 @@ BENCHMARKS = {
 }
 # Intel MPI runs these of IMB-MPI1, and all of the other programs.
 INTEL = "PingPong Exchange Alltoall Barrier".split()
+# IMB runs these with two ranks only.
+FOR_TWO_RANKS = {"Compare_and_swap", "Fetch_and_op"}
 
 
-def benchmarks_of(mpi, name):
-    return INTEL if (mpi, name) == ("intel", "IMB-MPI1") else BENCHMARKS[name]
+def benchmarks_of(mpi, name, ranks):
+    names = INTEL if (mpi, name) == ("intel", "IMB-MPI1") else BENCHMARKS[name]
+    return [benchmark for benchmark in names if ranks == 2 or benchmark not in FOR_TWO_RANKS]
 
 
 def program(name, ranks, benchmarks, *options):
@@ -60,7 +63,7 @@ def main():
     runs = [(mpi, ranks, name) for mpi in options.mpi.split(",") for ranks in ranks_of[mpi] for name in programs]
     for flow in options.flow.split(","):
         for mpi, ranks, name in runs:
-            for benchmark in benchmarks_of(mpi, name):
+            for benchmark in benchmarks_of(mpi, name, ranks):
                 words = launch.weir_run(ranks, program(name, ranks, [benchmark], *limits), mpi=mpi,
                                         flags=["--quiet", "--flow", flow])
                 result = launch.run(words, timeout=options.timeout)

@@ -1,12 +1,13 @@
-//! Lane reclamation: the reader asks senders to detach, and assigns free lanes to those that wait. It also frees lanes
-//! and places that dead senders hold, and returns lanes at peers that this endpoint does not need.
+//! Lane reclamation: the reader asks senders to detach, and assigns free lanes to those that wait. It also frees refused
+//! lanes, and lanes and places of senders that died before they were accepted. As a sender, this endpoint returns lanes
+//! that it does not need.
 //!
 //! `docs/explanation/mailbox.md`, "Lane leases", gives the reasons. [`super::lane_queue`] has the shared words; this
 //! file has the policy of the reader:
 //! ```text
 //! senders wait, several lanes, all held -> ask as many holders as senders wait: first those with an empty lane, the
-//!                                         longest idle first, but none without packets in MIN_LEASE_POLLS; then those
-//!                                         that have filled LEASE_SLOTS slots
+//!                                         longest idle first; then those that have filled LEASE_SLOTS slots. A holder that
+//!                                         has sent nothing yet is spared for MIN_LEASE_POLLS polls
 //! the reader is about to sleep          -> the same, but any holder with an empty lane
 //! senders wait, only one lane           -> ask its holder at once. If more wait, ask the next holder in advance
 //! none detaches within REQUEST_TIMEOUT  -> ask one more: the holder may compute

@@ -1,6 +1,8 @@
-//! Receives and peeks that the common cases do not cover.
+//! Peeks, and the receives that the common path (`fast_path.rs`) leaves to this file: multi-receive buffers, and receives
+//! that find no whole unexpected message or that only failed peers could match.
 //!
-//! They look at the messages that are kept here first, and then ask the holders. This file does not know packets.
+//! Each looks first at the unexpected messages kept here. If none matches, it asks the holders: senders that keep
+//! envelopes for which this receiver has no space (`asking.rs`). This file does not know packets.
 
 use super::state::Endpoint;
 use crate::action::Outcome;

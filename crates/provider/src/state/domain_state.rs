@@ -82,7 +82,17 @@ impl State {
     /// Call this after each post. Does nothing after "again", because that caller waits and its next read may sleep.
     #[inline(always)]
     pub fn after_post<R>(&mut self, result: &Result<R, Error>) {
-        self.poll_before_report |= !matches!(result, Err(Error::AGAIN));
+        // Two stores, not a computed value: so the compiler ends a success where it happens, without the checks of errors.
+        match result {
+            Ok(_) => self.poll_before_report = true,
+            Err(error) => self.after_refused_post(*error),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn after_refused_post(&mut self, error: Error) {
+        self.poll_before_report |= error != Error::AGAIN;
     }
 
     #[inline(always)]

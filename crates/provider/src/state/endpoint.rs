@@ -1,7 +1,8 @@
 //! The domain's part of an endpoint: an engine, with the queues, counters and the address vector that are bound to it.
 //!
-//! It turns the engine's completions to entries, and a call's arguments to an operation of the engine. It polls the
-//! engine, and lets it sleep only if the process has no other engine. It does not know the object that C holds.
+//! It turns a call's arguments to an operation of the engine, finds the peer of an address, and passes the engine's
+//! completions to `cq_writer.rs`. After an empty poll it lets the engine sleep only if the process has no other engine.
+//! A blocking read sleeps anyway, for a bounded time. This file does not know the object that C holds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
