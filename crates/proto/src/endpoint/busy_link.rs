@@ -29,6 +29,12 @@ impl Paths {
         if credit {
             self.send_credit_packet(peer, driver);
         }
+        // A lease that has carried nothing carries something before it ends. Otherwise a peer that is asked to detach
+        // whenever the link is busy would starve. Only such a lease does, so the detach is not delayed without end.
+        let state = &self.peers[peer.0 as usize];
+        if detach && !state.is_link_busy() && state.path.lease_is_unused() {
+            self.send_while_credited(peer, payloads, driver);
+        }
         if !self.peers[peer.0 as usize].is_link_busy() && detach {
             self.detach(peer, driver);
             // Credits have become due while the link was busy. They need a new lane.

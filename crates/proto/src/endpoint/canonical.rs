@@ -264,7 +264,7 @@ impl PeerEntry {
             flags
                 .iter()
                 .chain(&more)
-                .chain(&[busy, credit, detach])
+                .chain(&[busy, credit, detach, detach && self.path.lease_is_unused()])
                 .fold(0, |word, flag| word << 1 | u32::from(*flag)),
         );
         words.extend(compulsory.canonical(origin.incoming));

@@ -106,7 +106,7 @@ impl Paths {
             return; // asked twice, or lost
         }
         if let Some(pending) = state.pending.as_deref_mut().filter(|pending| pending.busy_link.busy) {
-            pending.busy_link.detach = true; // `Detach` is the last packet, behind what the link has refused
+            pending.busy_link.detach = true; // `Detach` is the last packet; see `link_ready`
             return;
         }
         let (over_limit, counters) = (self.budget.is_over_limit(), &mut self.counters);

@@ -74,6 +74,11 @@ impl Path {
         }
     }
 
+    /// Whether we have a lease with credits there and have spent none of them.
+    pub fn lease_is_unused(&self) -> bool {
+        matches!(&self.outbound, Outbound::Connected(sender) if sender.view().spent_total == Some(0))
+    }
+
     /// Applies the part of every packet that concerns our credits at its sender. A repeated update changes nothing.
     /// Returns whether it is valid.
     #[inline(always)]

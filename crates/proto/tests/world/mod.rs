@@ -544,6 +544,13 @@ impl World {
             Action::Disconnect { to } => {
                 let lane = self.lanes.get_mut(&(rank, to.0)).and_then(VecDeque::back_mut).expect("a lane");
                 assert!(!std::mem::replace(&mut lane.left, true), "detached twice");
+                // A sender that owns credits at the start of a lease uses the lease, so no sender starves however short
+                // the leases are.
+                let (spent, starts_with_credit) = (lane.spent_total, self.plan.scheme.grants());
+                let machine = &self.ranks[rank as usize].machine;
+                let has_backlog = machine.pairs(self.now).any(|pair| pair.peer == to && pair.backlog > 0);
+                let idle = has_backlog && starts_with_credit && spent == 0;
+                assert!(!idle, "a lease of {rank} at {to:?} carried nothing of its backlog");
                 let last = lane.packets.back().map(|(packet, _)| packet.body);
                 assert!(last.is_none_or(|body| body == Body::Detach) || self.ranks[to.0 as usize].dead);
                 self.ranks[rank as usize].awaiting_room.retain(|awaiting_room| *awaiting_room != to);

@@ -150,21 +150,30 @@ fn a_refused_credit_packet_leaves_once_with_all_that_was_granted() {
 }
 
 #[test]
-fn detach_is_the_last_packet_also_behind_a_refused_one() {
+fn a_lease_that_has_carried_something_ends_before_what_the_link_has_refused() {
     let mut bench = bench(0);
+    assert_eq!(bench.send(0, 8, SendLevel::Buffered), ["eager 0", "Done 0"]);
     bench.takes = 0;
-    assert_eq!(bench.send(0, 8, SendLevel::Buffered), [""; 0]);
+    assert_eq!(bench.send(1, 8, SendLevel::Buffered), [""; 0]);
     assert_eq!(bench.event(Event::DetachRequested { peer: PEER }), [""; 0]);
     assert_eq!(bench.ready(), ["detach 0", "connect"], "the message continues in the next lease");
     let connected =
         Event::Connected { peer: PEER, quota_slots: 4, start_slots: 4, credit_slots: 1, epoch: 1 };
     // A sender starts a further lease with rendezvous only.
-    assert_eq!(bench.event(connected), ["rendezvous 0"]);
+    assert_eq!(bench.event(connected), ["rendezvous 1"]);
+}
+
+#[test]
+fn a_lease_that_has_carried_nothing_ends_behind_what_the_link_takes_next() {
+    let mut bench = bench(0);
     bench.takes = 0;
+    (0..3).for_each(|request| assert_eq!(bench.send(request, 8, SendLevel::Buffered), [""; 0]));
     assert_eq!(bench.event(Event::DetachRequested { peer: PEER }), [""; 0]);
-    bench.takes = u32::MAX;
-    assert_eq!(bench.send(1, 8, SendLevel::Buffered), [""; 0]);
-    assert_eq!(bench.ready(), ["detach 0", "connect"]);
+    assert_eq!(bench.event(Event::LinkReady { peer: PEER }), [""; 0], "it refuses again");
+    bench.takes = 2;
+    let taken = bench.event(Event::LinkReady { peer: PEER });
+    assert_eq!(taken, ["eager 0", "Done 0", "eager 1", "Done 1"]);
+    assert_eq!(bench.ready(), ["detach 0", "connect"], "the rest does not delay the detach");
 }
 
 #[test]
