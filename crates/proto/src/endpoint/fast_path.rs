@@ -213,7 +213,7 @@ impl Endpoint {
     ) -> Result<(), Refusal> {
         let ReceiveCommand { request, pattern, capacity_bytes, multi } = receive;
         if multi.is_some()
-            || !self.matching.unexpected.is_bare()
+            || self.matching.unexpected.count() > 0
             || self.paths.pool.has_requests()
             || self.only_failed_peers_match(&pattern).is_some()
         {
@@ -247,9 +247,6 @@ impl Endpoint {
                 driver.free_unexpected(message);
             }
             driver.complete_posted(request, Outcome::Received { envelope, bytes, offset: 0, last: true });
-            if self.matching.holders.exist() {
-                self.resume_holders(&mut driver);
-            }
             return Ok(());
         }
         if !driver.can_hold() {
@@ -257,9 +254,6 @@ impl Endpoint {
         }
         let request = driver.hold(request, false);
         self.receive_uncommon(ReceiveCommand { request, ..receive }, &mut driver);
-        if self.matching.holders.exist() {
-            self.resume_holders(&mut driver);
-        }
         self.paths.send_return_requests(&mut self.payloads, &mut driver);
         Ok(())
     }
@@ -271,7 +265,9 @@ impl Endpoint {
             return None;
         }
         let (message, envelope) = self.matching.unexpected.take_whole(pattern)?;
-        self.paths.budget.refund(&envelope, true);
+        if envelope.length > 0 {
+            self.paths.budget.refund(envelope.length);
+        }
         Some((message, envelope))
     }
 

@@ -9,13 +9,11 @@
 //!
 //! A file uses only files of lower layers (`tools/file_circles.py`). From bottom to top:
 //! ```text
-//! values      leases, path, backlog, acks, compulsory, bounce, hold_mutant, hold_queue, pending, budget, peer_entry, peers, inbound,
-//!             multi_receive, holders
+//! values      leases, path, backlog, acks, compulsory, pending, budget, bounce, peer_entry, peers, inbound, multi_receive
 //! parts       payloads, paths, matching
-//! paths       held_answers, transmit, credits, lane_lease, busy_link, rnr, receiver_memory
+//! paths       transmit, credits, lane_lease, busy_link, rnr, receiver_memory
 //! machine     state
-//! messages    sending, receiving, asking, announced, posting, loss, remote, arrivals, fast_path; view, undelivered,
-//!             canonical
+//! messages    sending, receiving, loss, remote, arrivals, fast_path; view, undelivered, canonical
 //! router      this file
 //! ```
 //!
@@ -27,9 +25,7 @@
 //! ```
 
 mod acks;
-mod announced;
 mod arrivals;
-mod asking;
 mod backlog;
 mod bounce;
 pub mod budget;
@@ -40,10 +36,6 @@ mod compact_entry;
 mod compulsory;
 mod credits;
 mod fast_path;
-mod held_answers;
-mod hold_mutant;
-mod hold_queue;
-mod holders;
 mod inbound;
 mod lane_lease;
 mod leases;
@@ -59,7 +51,6 @@ mod payloads;
 mod peer_entry;
 mod peers;
 mod pending;
-mod posting;
 mod receiver_memory;
 mod receiving;
 mod refusal;
@@ -77,7 +68,6 @@ use crate::driver::Driver;
 use crate::event::{Command, Event};
 use crate::flow;
 use crate::timers::{Purpose, Timer};
-pub use hold_mutant::HoldMutant;
 pub use paths::Scratch;
 pub use refusal::Refusal;
 pub use state::Endpoint;
@@ -153,9 +143,6 @@ impl Endpoint {
             }
             Command::DeregisterMemory { key } => self.payloads.deregister(key),
             Command::Close => self.close(driver),
-        }
-        if self.matching.holders.exist() {
-            self.resume_holders(driver);
         }
         Ok(())
     }

@@ -11,7 +11,6 @@ use alloc::boxed::Box;
 use super::acks::PendingAcks;
 use super::backlog::{Backlog, BacklogEntry, SpareEntries};
 use super::compulsory::Compulsory;
-use super::hold_queue::HoldQueue;
 use crate::packet::Geometry;
 use crate::time::Instant;
 
@@ -49,37 +48,13 @@ pub(super) struct PendingWork {
     pub bounce_buffers: u32,
     /// Its transfers that have ended here and that we have not acknowledged.
     pub acks: PendingAcks,
-    /// Messages whose envelopes we hold for it, and its request about them.
-    pub hold: Option<Box<HoldQueue>>,
 }
 
 impl PendingWork {
     /// Whether nothing waits to be sent, with or without credit.
     #[inline]
     pub fn has_nothing_to_send(&self) -> bool {
-        self.backlog.is_empty() && !self.acks.is_due() && !self.compulsory.waits() && !self.has_hold_request()
-    }
-
-    /// Whether an answer about held messages waits to be sent.
-    #[inline]
-    pub fn has_hold_request(&self) -> bool {
-        self.hold.as_deref().is_some_and(|hold| hold.request.is_some())
-    }
-
-    /// Whether messages are held for the peer. Then all further ones are.
-    #[inline]
-    pub fn holds(&self) -> bool {
-        self.hold.as_deref().is_some_and(HoldQueue::holds)
-    }
-
-    /// Whether no further message can be held. `most`: bound on the number of held messages.
-    pub fn hold_is_full(&self, most: u32) -> bool {
-        self.hold.as_deref().is_some_and(|hold| hold.count() >= most)
-    }
-
-    /// Frees an empty hold queue.
-    pub fn end_hold(&mut self) {
-        self.hold.take_if(|hold| hold.is_empty());
+        self.backlog.is_empty() && !self.acks.is_due() && !self.compulsory.waits()
     }
 
     /// Whether a message must wait behind others or for the link.
@@ -98,7 +73,7 @@ impl PendingWork {
     /// Whether messages to the peer take the common path, as far as pending work decides.
     #[inline]
     pub fn sends_on_common_path(&self) -> bool {
-        !self.must_queue() && self.geometry.is_none() && self.hold.is_none()
+        !self.must_queue() && self.geometry.is_none()
     }
 
     /// Whether no event is expected.
@@ -108,7 +83,6 @@ impl PendingWork {
             && !self.compulsory.is_pending()
             && self.acks.is_idle()
             && self.bounce_buffers == 0
-            && self.hold.is_none()
             && !self.write_refused
             && self.write_bytes == 0
     }
@@ -124,8 +98,7 @@ impl PendingWork {
 
     /// Heap memory that it uses. Unit: bytes.
     pub fn bytes(&self) -> usize {
-        let hold = |hold: &HoldQueue| size_of::<HoldQueue>() + hold.bytes();
-        self.backlog.bytes() + self.acks.bytes() + self.hold.as_deref().map_or(0, hold)
+        self.backlog.bytes() + self.acks.bytes()
     }
 }
 

@@ -55,19 +55,6 @@ impl Paths {
         }
     }
 
-    /// The message of `transfer` is not held for `peer` any more, if it was: the receiver has it, or it has not left.
-    pub(super) fn end_held(&mut self, peer: Peer, transfer: Transfer, bounce_buffers: &mut BounceBuffers) {
-        let Some(pending) =
-            self.peers.get_mut(peer.0 as usize).and_then(|state| state.pending.as_deref_mut())
-        else {
-            return;
-        };
-        if let Some(hold) = pending.hold.as_deref_mut() {
-            hold.remove(transfer, bounce_buffers);
-            pending.end_hold();
-        }
-    }
-
     /// Whether a send to a peer in rendezvous-only mode would have to leave its payload in the program's own buffer.
     #[inline]
     pub(super) fn announces_user_buffer(
@@ -105,7 +92,7 @@ impl Paths {
     #[inline]
     fn is_rendezvous_only(&self, to: Peer) -> bool {
         match self.peers.full_entry(to.0 as usize) {
-            Some(state) => state.announces() && !matches!(state.path.outbound, Outbound::Lost(_)),
+            Some(state) => state.path.rendezvous_only && !matches!(state.path.outbound, Outbound::Lost(_)),
             None => {
                 self.budget.starts_rendezvous_only() || (self.budget.enforced() && self.peers.has_leased(to))
             }
@@ -129,7 +116,6 @@ impl Paths {
                 Some(Stage::Fetched) => return false, // requested pieces have not left
             }
             let transfer = Transfer::of_bounce_buffer(number);
-            self.end_held(peer, transfer, bounce_buffers);
             let pending = self.peer(peer).pending.as_deref_mut();
             let PendingWork { bounce_buffers: held, .. } =
                 pending.expect("a peer with bounce buffers has pending work");

@@ -119,7 +119,6 @@ impl Endpoint {
             _ => return false,
         };
         self.payloads.transfers.end(transfer);
-        self.paths.end_held(from, transfer, &mut self.payloads.bounce_buffers);
         driver.complete(request, if refused { Outcome::Refused } else { Outcome::Done });
         true
     }
@@ -137,7 +136,6 @@ impl Endpoint {
             let payload = Source::Bounce { transfer, offset: 0 };
             let known = self.payloads.bounce_buffers.fetch(number, from, length);
             if known {
-                self.paths.end_held(from, transfer, &mut self.payloads.bounce_buffers);
                 let kind = EntryKind::Pieces { transfer: reply, ours: None };
                 self.paths.submit(
                     from,
@@ -155,7 +153,6 @@ impl Endpoint {
                 let payload = Source::Request { request: *request, offset: 0 };
                 (*stage, *whole) = (SendStage::Fetched, 0);
                 let kind = EntryKind::Pieces { transfer: reply, ours: Some(transfer) };
-                self.paths.end_held(from, transfer, &mut self.payloads.bounce_buffers);
                 self.paths.submit(
                     from,
                     BacklogEntry::payload(kind, length, payload),
@@ -197,7 +194,6 @@ impl Endpoint {
                     self.payloads.transfers.end(transfer);
                     let range = BufferRange { request, multi, offset: start, bytes: whole };
                     self.rendezvous_received(from, range, &envelope, sender, driver);
-                    self.continue_with_holder(from, driver); // a request may have waited for that
                 } else if let Some(State::Receive { left, .. }) = self.payloads.transfers.get(transfer, from)
                 {
                     *left -= bytes;
@@ -380,7 +376,6 @@ impl Endpoint {
             State::Receive { request, multi, sender, envelope, offset, bytes, .. } => {
                 let range = BufferRange { request, multi, offset, bytes };
                 self.rendezvous_received(entry.peer, range, &envelope, sender, driver);
-                self.continue_with_holder(entry.peer, driver); // a request may have waited for that
             }
             State::Read { request, .. } => driver.complete(request, Outcome::Done),
             State::Write { request, bytes, data, .. } => {

@@ -6,7 +6,6 @@
 
 use super::backlog::{BacklogEntry, EntryKind};
 use super::bounce::Stage;
-use super::hold_queue::Held;
 use super::path::Outbound;
 use super::paths::Paths;
 use super::payloads::Payloads;
@@ -96,7 +95,6 @@ impl Endpoint {
                 length: bytes,
                 address: RemoteAddress::NONE,
                 transfer,
-                held: false,
             };
             // The payload names what the packet announces. The packet carries none of it.
             BacklogEntry { payload: Source::Request { request, offset: 0 }, ..BacklogEntry::control(body) }
@@ -113,9 +111,7 @@ impl Endpoint {
     /// Completes the injected message of `request`, the last one posted, by a bounce buffer if it has not left.
     fn copy_injected<D: Driver>(&mut self, to: Peer, request: Request, driver: &mut D) {
         let Endpoint {
-            paths: Paths { peers, counters, holds, .. },
-            payloads: Payloads { bounce_buffers, .. },
-            ..
+            paths: Paths { peers, counters, .. }, payloads: Payloads { bounce_buffers, .. }, ..
         } = self;
         let state = &mut peers[to.0 as usize];
         let Some(PendingWork { backlog, bounce_buffers: bounce_buffers_there, .. }) =
@@ -128,7 +124,7 @@ impl Endpoint {
         if !eager || entry.complete != Some(request) {
             return;
         }
-        if entry.bytes == 0 && !*holds {
+        if entry.bytes == 0 {
             // There is nothing to copy. It is complete, so that a closing endpoint waits until it has left.
             (entry.payload, entry.complete) = (Source::None, None);
             driver.complete(request, Outcome::Done);
@@ -158,9 +154,9 @@ impl Endpoint {
         bytes: u64,
         level: SendLevel,
     ) -> Option<Packet> {
-        let Paths { config, holds, peers, counters, pool, budget, one_packet_bytes, .. } = &mut self.paths;
+        let Paths { config, peers, counters, pool, budget, one_packet_bytes, .. } = &mut self.paths;
         let state = peers.get_mut(to.0 as usize)?;
-        let waits = !state.sends_on_common_path() || (state.path.rendezvous_only && (bytes > 0 || *holds));
+        let waits = !state.sends_on_common_path() || (state.path.rendezvous_only && bytes > 0);
         let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         if bytes > *one_packet_bytes || level == SendLevel::Matched || waits {
             return None;
@@ -193,18 +189,13 @@ impl Endpoint {
         bytes: u64,
         level: SendLevel,
     ) -> Option<(Packet, Transfer)> {
-        let Paths { config, holds, peers, counters, pool, budget, spare, .. } = &mut self.paths;
+        let Paths { config, peers, counters, pool, budget, spare, .. } = &mut self.paths;
         let bounce_buffers = &mut self.payloads.bounce_buffers;
-        let held = *holds;
         let state = peers.get_mut(to.0 as usize)?;
-        if !state.announces() || (bytes == 0 && !held) {
+        if !state.path.rendezvous_only || bytes == 0 {
             return None;
         }
-        let hold_waits = state
-            .pending
-            .as_deref()
-            .is_some_and(|pending| pending.has_hold_request() || pending.hold_is_full(config.max_unexpected));
-        let waits = state.must_queue() || state.is_due() || hold_waits;
+        let waits = state.must_queue() || state.is_due();
         let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         let leaves = !waits && sender.credits() > 0;
         let copied =
@@ -214,13 +205,7 @@ impl Endpoint {
         }
         sender.spend(1);
         let transfer = bounce_buffers.begin(to, bytes, Stage::Announced);
-        let pending = spare.begin(&mut state.pending);
-        pending.bounce_buffers += 1;
-        if held {
-            let message = Held::new(to, (space, tag, data, bytes), transfer, state.next_number);
-            pending.hold.get_or_insert_default().push(&message, bounce_buffers);
-            counters.held_messages += 1;
-        }
+        spare.begin(&mut state.pending).bounce_buffers += 1;
         let body = Body::Rendezvous {
             space,
             tag,
@@ -228,7 +213,6 @@ impl Endpoint {
             length: bytes,
             address: RemoteAddress::NONE,
             transfer,
-            held,
         };
         let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
         let geometry = state.geometry(&config.geometry);
@@ -273,7 +257,6 @@ impl Endpoint {
     ) {
         driver.announcements_ended(to, transfer, 1);
         self.paths.take_back(to, packet, 1);
-        self.paths.end_held(to, transfer, &mut self.payloads.bounce_buffers);
         let payload = Source::Bounce { transfer, offset: 0 };
         let entry = BacklogEntry { payload, number: packet.number, ..BacklogEntry::control(packet.body) };
         self.paths.push_backlog(to, entry);

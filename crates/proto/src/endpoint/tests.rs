@@ -31,7 +31,6 @@ struct Bench {
 }
 
 mod geometry;
-mod holding;
 mod lane_lease;
 mod loss;
 mod machines;
@@ -68,7 +67,6 @@ fn bench_with(scheme: Scheme, start_slots: u32, quota_slots: u32) -> Bench {
         max_unexpected: 4,
         unexpected_budget_bytes: 1 << 20,
         bounce_bytes: 1 << 20,
-        envelope_budget_bytes: u64::MAX,
         planned_peers: 1,
         planned_quota_slots: 64,
     };
@@ -108,11 +106,6 @@ fn short(action: &Action) -> String {
                 Body::Located { .. } => "located",
                 Body::Written { .. } => "written",
                 Body::Offloaded(_) => "offloaded",
-                Body::Ask { .. } => "ask",
-                Body::Offer { .. } => "offer",
-                Body::NoMatch => "no match",
-                Body::Resume { count } => return format!("resume {count}"),
-                Body::Claimed { .. } => "claimed",
                 Body::Goodbye => "goodbye",
                 Body::ReturnRequest => "return request",
                 Body::Detach => return "detach".into(),
@@ -243,10 +236,7 @@ impl Bench {
     fn rendezvous(&mut self, length: u64, address: u64) -> Vec<String> {
         let (space, transfer) = (Space::Tagged, Transfer(7));
         let address = RemoteAddress::without_key(address);
-        self.arrive(
-            Body::Rendezvous { space, tag: 0, data: None.into(), length, address, transfer, held: false },
-            0,
-        )
+        self.arrive(Body::Rendezvous { space, tag: 0, data: None.into(), length, address, transfer }, 0)
     }
 }
 

@@ -4,9 +4,6 @@
 //! This file does not know when credits return; [`crate::flow`] decides that.
 
 use super::backlog::{BacklogEntry, EntryKind};
-use super::held_answers::Answer;
-use super::hold_mutant::HoldMutant;
-use super::hold_queue::Held;
 use super::path::{Outbound, RoomWait};
 use super::paths::Paths;
 use super::payloads::Payloads;
@@ -53,7 +50,7 @@ impl Paths {
         payloads: &mut Payloads,
         driver: &mut D,
     ) {
-        let Paths { config, holds, hold_mutant, peers, counters, pool, backlogged, spare, budget, .. } = self;
+        let Paths { config, peers, counters, pool, backlogged, spare, budget, .. } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
         if let Some(pending) = state.pending.as_deref_mut()
             && pending.compulsory.waits()
@@ -74,7 +71,7 @@ impl Paths {
         }
         let geometry = pending.geometry.unwrap_or(config.geometry);
         loop {
-            if pending.backlog.is_empty() && !pending.acks.is_due() && !pending.has_hold_request() {
+            if pending.backlog.is_empty() && !pending.acks.is_due() {
                 state.path.backlog_waited = false;
                 spare.end(&mut state.pending);
                 return;
@@ -119,38 +116,8 @@ impl Paths {
                 pending.acks.remove_first();
                 continue;
             }
-            if let Some(hold) = pending.hold.as_deref_mut().filter(|hold| hold.request.is_some()) {
-                let Some(Answer { mut body, number, payload }) = hold.answer(to, payloads) else {
-                    hold.request = None;
-                    pending.end_hold();
-                    continue;
-                };
-                announce_address(&mut body, to, payload, driver);
-                let grants = &mut state.path.grants;
-                let packet = grants.control_packet(&geometry, body, number, marks, pool, counters);
-                if driver.transmit(to, &packet, Source::None).is_err() {
-                    counters.uncount(&body, 1);
-                    pending.busy_link.busy = true;
-                    return;
-                }
-                sender.spend(1);
-                hold.answered(&body, payloads);
-                if let Body::Offer { transfer, .. } = body
-                    && hold_mutant.breaks(HoldMutant::OffersAreForgotten)
-                {
-                    hold.remove(transfer, &mut payloads.bounce_buffers);
-                }
-                pending.end_hold();
-                continue;
-            }
             let Some(entry) = pending.backlog.front_mut() else { return };
-            let announces = state.path.rendezvous_only || pending.hold.is_some();
-            let held = announces && *holds && !state.said_goodbye;
-            if held && entry.starts_message() && pending.hold_is_full(config.max_unexpected) {
-                return; // until the receiver takes a message
-            }
-            let Some(entry) = pending.backlog.front_mut() else { return };
-            if announces && entry.sent == 0 && (entry.bytes > 0 || held) && !state.said_goodbye {
+            if state.path.rendezvous_only && entry.sent == 0 && entry.bytes > 0 && !state.said_goodbye {
                 become_rendezvous(entry, to, &mut pending.bounce_buffers, payloads, counters, driver);
             }
             if let Source::Region { key, offset } = entry.payload
@@ -162,7 +129,6 @@ impl Paths {
                 }
             }
             let (payload_bytes, slots, mut body) = entry.cut(&geometry, credits);
-            body.set_held(held);
             let payload = entry.unsent_payload();
             announce_address(&mut body, to, payload, driver);
             let sent = entry.sent + u64::from(payload_bytes);
@@ -181,12 +147,6 @@ impl Paths {
                 return;
             }
             sender.spend(slots);
-            if let Body::Rendezvous { space, tag, data, length, transfer, held: true, .. } = body {
-                let message = Held::new(to, (space, tag, data.into(), length), transfer, entry.number);
-                let hold = pending.hold.get_or_insert_default();
-                hold.push(&message, &mut payloads.bounce_buffers);
-                counters.held_messages += 1;
-            }
             entry.sent = sent;
             if let Some(transfer) = entry.kind.own_transfer() {
                 payloads.transfers.packet_left(transfer, to, finished);
@@ -285,7 +245,6 @@ fn become_rendezvous<D: Driver>(
         length: entry.bytes,
         address: RemoteAddress::NONE,
         transfer,
-        held: false,
     };
     let (complete, number) = (entry.complete, entry.number);
     *entry = BacklogEntry { payload, complete, number, ..BacklogEntry::control(body) };
@@ -295,10 +254,6 @@ fn become_rendezvous<D: Driver>(
 fn announce_address<D: Driver>(body: &mut Body, to: Peer, payload: Source, driver: &mut D) {
     match *body {
         Body::Rendezvous { transfer, length, .. } => {
-            body.set_address(driver.announce(to, transfer, payload, length));
-        }
-        Body::Offer { transfer, length, .. } => {
-            driver.announcements_ended(to, transfer, 1); // it was announced before
             body.set_address(driver.announce(to, transfer, payload, length));
         }
         Body::Located { transfer, key, offset, refused: false, .. } => {
