@@ -145,7 +145,7 @@ pub struct Outgoing {
     pub to: Peer,
     /// The number of the operation.
     pub number: u32,
-    /// The packet. If the payload needs several packets, each says its offset ([`Offloaded::at_offset`]).
+    /// The packet. If the payload needs several packets, each says its offset.
     pub packet: Offloaded,
     /// What it carries.
     pub payload: Option<Payload>,
