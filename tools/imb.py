@@ -30,8 +30,8 @@ def benchmarks_of(mpi, name, ranks):
     return [benchmark for benchmark in names if ranks == 2 or benchmark not in FOR_TWO_RANKS]
 
 
-def program(name, ranks, benchmarks, *options):
-    """The command of a run on exactly this number of ranks."""
+def program(ranks, benchmarks, *options, name="IMB-MPI1"):
+    """The command of a run of the program `name` on exactly this number of ranks."""
     return [launch.imb(name), "-npmin", str(ranks), *options, *benchmarks]
 
 
@@ -64,7 +64,7 @@ def main():
     for flow in options.flow.split(","):
         for mpi, ranks, name in runs:
             for benchmark in benchmarks_of(mpi, name, ranks):
-                words = launch.weir_run(ranks, program(name, ranks, [benchmark], *limits), mpi=mpi,
+                words = launch.weir_run(ranks, program(ranks, [benchmark], *limits, name=name), mpi=mpi,
                                         flags=["--quiet", "--flow", flow])
                 result = launch.run(words, timeout=options.timeout)
                 good = result.ok and complete(result.output, [benchmark])

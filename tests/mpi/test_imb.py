@@ -9,8 +9,8 @@ QUICK = ["-msglog", "0:16", "-iter", "10", "-time", "100"]
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_all_benchmarks_complete_under_mpich(over_weir, ranks):
-    outcome, _ = over_weir(ranks, imb.program(ranks, imb.MPICH, *QUICK), timeout=120)
-    assert imb.complete(outcome.output, imb.MPICH), outcome
+    outcome, _ = over_weir(ranks, imb.program(ranks, imb.BENCHMARKS["IMB-MPI1"], *QUICK), timeout=120)
+    assert imb.complete(outcome.output, imb.BENCHMARKS["IMB-MPI1"]), outcome
 
 
 def test_more_ranks_than_cores_complete(over_weir):

@@ -40,8 +40,8 @@ def test_every_byte_is_correct(over_weir, name, ranks):
 
 @pytest.mark.parametrize("scheme", ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic"])
 def test_all_benchmarks_complete_under_every_scheme(over_weir, scheme):
-    outcome, _ = over_weir(4, imb.program(4, imb.MPICH, *QUICK), flags=["--flow", scheme], timeout=120)
-    assert imb.complete(outcome.output, imb.MPICH), outcome
+    outcome, _ = over_weir(4, imb.program(4, imb.BENCHMARKS["IMB-MPI1"], *QUICK), flags=["--flow", scheme], timeout=120)
+    assert imb.complete(outcome.output, imb.BENCHMARKS["IMB-MPI1"]), outcome
 
 
 NEVER_READY = """
