@@ -11,7 +11,7 @@
 //! copy(transfer 6)    the bound is reached: waits
 //! poll                result of 5: CopyDone; then start 6: Pending
 //! ```
-//! At most as many copies wait as operations are outstanding.
+//! Each waiting copy belongs to a transfer. A multi-receive can have several.
 
 use std::collections::{HashMap, VecDeque};
 

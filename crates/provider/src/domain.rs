@@ -1,5 +1,6 @@
-//! Domains: the calls that open and close one, and those by which programs open endpoints, queues, counters,
-//! address vectors and regions in it.
+//! Domains: the calls that open and close one, and those by which programs open endpoints, queues, counters, address
+//! vectors and regions in it. The first domain also redirects `sched_yield` of the loaded MPI libraries, if the setting
+//! asks for it.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Once};

@@ -1,5 +1,6 @@
-//! Evidence for points: selects records by the settings of worlds, and computes overheads and curves, medians over
-//! seeds and means over sizes. [`First`] is the size from which on a curve satisfies a condition.
+//! Evidence for the verdicts about published statements: selects records by the settings of worlds, and computes
+//! overheads and curves, medians over seeds and means over sizes. The files of `points` use it. [`First`] is the size
+//! from which on a curve satisfies a condition.
 
 use std::collections::{BTreeMap, HashMap};
 use weir_bench::memory::Row;

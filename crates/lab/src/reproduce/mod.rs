@@ -1,11 +1,11 @@
-//! `weir reproduce`: runs the published experiments, judges their points and draws their figures.
+//! `weir reproduce`: runs the published experiments, judges the published statements about them ("points"), and draws
+//! their figures.
 //!
-//! An experiment consists of plans (files), points and figures (in `points`). Points are evaluated from
-//! records only. Then `sensitivity` finds the ranges of the assumed parameters over which a verdict stays,
-//! and `seeds` the noise.
+//! An experiment consists of plans (files), points and figures (in `points`). Points are evaluated from records only.
+//! Then `sensitivity` finds the ranges of the assumed parameters over which a verdict stays, and `seeds` the noise.
 //!
-//! A point that does not hold is a result too: it is printed, marked on the page, and explained on the
-//! fidelity page of its experiment (docs/explanation/fidelity).
+//! A point that does not hold is a result too: it is printed, marked on the page, and explained on the fidelity page of
+//! its experiment (docs/explanation/fidelity).
 
 mod evidence;
 pub mod fidelity;

@@ -1,6 +1,6 @@
-//! Noise: the differences of a point's numbers and verdict between seeds.
+//! Noise: the differences of a point's numbers and verdict between seeds (the random draws of a world).
 //!
-//! A point judges medians over seeds. Here each seed is judged alone, by the same rule.
+//! A point (a published statement) is judged by medians over seeds. Here each seed is judged alone, by the same rule.
 
 use super::evidence::Evidence;
 use super::points::{Experiment, Point, Verdict};

@@ -1,10 +1,11 @@
-//! Adaptive backlog: a connection starts with few buffers and gets more when its sender had to wait. Source: Liu &
-//! Panda, "user-level dynamic".
+//! Adaptive backlog, the receiving side: a connection starts with few buffers and gets more when its sender had to
+//! wait. Source: Liu & Panda, "user-level dynamic". The sending side is `static_credits::Sender` with fewer starting
+//! credits.
 //!
-//! A sender without credit puts a message into its backlog and marks the packets that leave from there. A receiver that
-//! gets a marked packet raises the buffers of that connection, by a fixed number or by doubling, up to a maximum. It
-//! never lowers them. Credits return as in [`super::static_connection`]. New buffers become credits with the next
-//! return.
+//! A sender without credit puts a message into its backlog and marks the packets that leave from there. The endpoint
+//! does this. `Receiver::raise` answers a marked packet: it raises the buffers of that connection, by a fixed number or
+//! by doubling, up to a maximum. It never lowers them. Credits return as in [`super::static_connection`]. New buffers
+//! become credits with the next return.
 //!
 //! Worked exchange, 1 starting buffer, exponential. Packet a leaves; b and c wait. The receiver retrieves a, and an ECM
 //! returns 1 credit. Packet b leaves, marked. Its retrieval makes 2 buffers, so 2 credits return: the slot of b and the

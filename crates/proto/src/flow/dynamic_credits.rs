@@ -3,11 +3,13 @@
 //!
 //! The receiver has one [`Pool`] for all senders. It counts the slots that no sender holds. For every sender it has the
 //! credits that the sender holds (`current`), its quota (`intended`), and the counts of retrieved slots at which it
-//! gets more (the thresholds). These files do not know packets or messages.
+//! gets more (the thresholds). This file has the state of the pool and its construction. Its folder has the events of
+//! the pool and the sending side ([`Sender`]). None of them knows packets or messages.
 //!
-//! Invariant I6 holds after every event, for every sender: `sum(thresholds) = current + retrieved + 1`. The last
-//! threshold is reached one slot after all granted slots. So a sender without credit reaches a threshold, and nothing
-//! deadlocks. Also, of `n + 1` credit packets the sender has read the first, so the credit region does not overflow.
+//! Invariant I6 holds after every event, for every attached sender: `sum(thresholds) = current + retrieved + 1`. The
+//! last threshold is reached one slot after all granted slots. So a sender without credit reaches a threshold, and
+//! nothing deadlocks. Also, with `n` credit slots the sender has read the first of `n + 1` credit packets. So the
+//! credit region does not overflow.
 //!
 //! Worked exchange, one credit slot (n = 1), region 8, two senders A and B, each with 1 credit and an intended quota of
 //! 4:

@@ -1,10 +1,11 @@
-//! Receiver not ready, as InfiniBand hardware does it: no credits, retries by a timer. Source: Liu & Panda, "hardware
-//! based"; InfiniBand Architecture, volume 1, 9.7.5.2.8 (RNR NAK).
+//! Receiver not ready (RNR), as InfiniBand hardware does it: no credits, retries by a timer. Source: Liu & Panda,
+//! "hardware based"; InfiniBand Architecture, volume 1, 9.7.5.2.8 (RNR NAK). Only the sending side has state: the free
+//! buffers that it knows, and its count of refusals. The receiving side is `Receiver::Unlimited`.
 //!
 //! The sender never waits for credit. A receiver without a buffer answers with an RNR NAK. The sender waits for the RNR
-//! timer and retries; later packets of that connection wait behind the refused one. One refusal more than the retries
-//! ends the connection. On a link without such hardware the sender asks whether a buffer is free, and a negative answer
-//! is the NAK: see `docs/explanation/flow-control.md`, "Receiver not ready".
+//! timer and retries. The endpoint holds back later packets of that connection. One refusal more than the retries ends
+//! the connection; [`WITHOUT_LIMIT`] retries never do. On a link without such hardware the sender asks whether a buffer
+//! is free, and a negative answer is the NAK: see `docs/explanation/flow-control.md`, "Receiver not ready".
 //!
 //! Worked exchange, 2 buffers, timer 10 us, 1 retry. Packets a and b leave; c is refused at 0 us and waits. At 10 us
 //! the receiver has freed a buffer: c leaves, and the refusal count restarts. Packet d is refused at 12 us and at 22

@@ -1,4 +1,5 @@
-//! Mutants: rules that are known to be wrong, most of them as published. Tests and searches must detect each of them.
+//! Mutants: rules that are known to be wrong, most of them as published. Tests and searches must detect each of them,
+//! except one that equals our rule on links that keep packets in order ([`Mutant::AmountIsFixedByTheRequest`]).
 //!
 //! Only tests and proofs can select a mutant.
 

@@ -1,19 +1,24 @@
-//! Static credits, connection form: pre-posted buffers for each connection. Credits return with every packet of the
-//! other direction. Source: Liu & Panda, "user-level static".
+//! Static credits, connection form, the receiving side: pre-posted buffers for each connection, and credits that return
+//! with every packet of the other direction. Source: Liu & Panda, "user-level static". Here are also the threshold of
+//! explicit credit messages (ECM) and the slots for them. The sending side is `static_credits::Sender`. Adaptive
+//! backlog uses this receiving side too ([`super::adaptive_backlog`]).
 //!
 //! It differs from the mailbox form ([`super::static_credits`]) in three ways. There is no shared mailbox. The header
 //! of every data packet carries credits, not only that of a message's last packet. The threshold is a setting, and the
-//! number of slots for explicit credit messages (ECM) follows from it.
+//! number of slots for ECMs follows from it.
 //!
 //! Worked exchange, 4 buffers, ECM threshold 2. The sender sends a, b, c. The receiver retrieves a and sends a message
 //! of its own, whose first packet piggybacks 1 credit. It retrieves b (1) and c (2 = threshold). No packet goes the
 //! other way, so an ECM returns 2 credits.
 //!
-//! **An ECM never waits.** It costs no credit, and `q div E` slots are enough for all unread ECMs. Proof: let `m` ECMs
-//! be unread. Their credits, at least `m E`, were the sender's before and are not yet again, so `m E <= q`. The
-//! receiver also learns in time that an ECM was read. Consider the packets whose retrieval makes ECM number `q div E +
-//! 1` due. They cannot all have been sent before the first unread ECM was read, and every packet reports how many were
-//! read.
+//! Below, `q` is the quota (the number of buffers), and `E` is the ECM threshold.
+//!
+//! **An ECM never waits for a slot** if both sides have equal settings and the quota is fixed. Otherwise it waits until
+//! the sender has read an earlier one. Proof: an ECM costs no credit, and `q div E` slots are enough for all unread
+//! ECMs. Let `m` ECMs be unread. Their credits, at least `m E`, were the sender's before and are not yet again, so
+//! `m E <= q`. The receiver also learns in time that an ECM was read. Consider the packets whose retrieval makes ECM
+//! number `q div E + 1` due. They cannot all have been sent before the first unread ECM was read, and every packet
+//! reports how many were read.
 //!
 //! **No deadlock**: `1 <= E <= q`. All `q` buffers of a sender without credit are filled, or retrieved and not
 //! returned, or returned and in flight. Once the receiver has retrieved all of them, at least `E` are to be returned.

@@ -1,13 +1,15 @@
-//! Static credits, mailbox form: a fixed quota per sender. Source: Prades, thesis, chapter 5. Its [`Sender`] also
-//! serves the other schemes with credits.
+//! Static credits, mailbox form: a fixed quota per sender. Source: Prades, thesis, chapter 5. Both sides of a pair are
+//! here. [`Sender`] also serves the connection form, adaptive backlog and dynamic credits, which have receiving sides
+//! of their own.
 //!
 //! Worked exchange, quota 3, one credit slot, threshold 2. The sender sends a, b, c and has no credit. The receiver
 //! retrieves a (1 retrieved) and b (2 reaches the threshold): `credit, granted total 2`. The sender reads it and sends
 //! d and e, which report that it has read 1 credit packet. With piggybacking, a message of the receiver after a would
 //! have carried `granted total 1` in its last packet, and the count would restart at b.
 //!
-//! A packet may fill several slots, so the count may pass the threshold. Then all retrieved slots are returned. The
-//! argument of 5.1 still holds: `n + 1` explicit grants return more than the quota, so the sender has read one of them.
+//! A packet may fill several slots, so the count may pass the threshold. Then all retrieved slots are returned. With
+//! `n` credit slots, `n + 1` explicit grants return more than the quota. So the sender has read one of them (thesis,
+//! 5.1), and a grant finds a free credit slot. This requires equal settings on both sides. Otherwise the grant waits.
 
 #[cfg(feature = "explore")]
 mod canonical;

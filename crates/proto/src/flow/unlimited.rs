@@ -1,4 +1,5 @@
-//! No flow control: the sender asks the link for free slots. It is the reference for overheads.
+//! No flow control, the sending side: the sender asks the link for free slots. The receiving side has no state.
+//! Overheads are relative to this scheme. The hardware scheme counts its free buffers with this [`Sender`] too.
 //!
 //! On shared memory a lane is finite, so the sender may have to wait. In the simulator a lane is as large as needed,
 //! and the first answer covers everything.

@@ -1,5 +1,6 @@
-//! The points and figures of experiment E1.10: memory per receiver, by the published formulae and measured at
-//! weir's endpoint.
+//! Shows the published memory per receiver (experiment E1.10) beside the measured memory of weir's endpoint, as rows
+//! and a figure. `weir bench memory` measures it; no world is simulated. The published numbers of static and dynamic
+//! credits follow from a formula, so the rows have no verdict. Source: Prades, thesis, 7.5.
 
 use super::{Experiment, Point};
 use crate::reproduce::chart::Chart;

@@ -1,5 +1,6 @@
-//! The points and figures of experiment E1.6: dynamic against static credits when some peers are on the same node
-//! and need no credits. Published: dynamic credits cost less from 25 % local peers on.
+//! Checks the published statements ("points") about experiment E1.6 against our simulation records, and draws its
+//! figures. All ranks run all-to-all; 6.25 to 50 % of the peers are on the same node and need no credits. It compares
+//! the overhead of static and dynamic credits by this share. Source: Prades, thesis, 7.2.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};

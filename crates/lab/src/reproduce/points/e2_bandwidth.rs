@@ -1,5 +1,7 @@
-//! The points and figures of experiments E2.1 to E2.4: latency and bandwidth between two nodes on InfiniBand, with
-//! enough buffers and with few.
+//! Checks the published statements ("points") about experiments E2.1 to E2.4 against our simulation records, and draws
+//! their figures. Two nodes on InfiniBand run a ping-pong (E2.1) or send windows of messages (E2.2 to E2.4), with many
+//! or few buffers. It compares the times with RNR hardware, static credits (connection form) and adaptive backlog.
+//! Source: Liu & Panda, slides.
 
 use super::{Experiment, Point, WEIR};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,9 +1,10 @@
-//! The published statements about each experiment (points), and the rules that compare our records with them.
-//! [`Point`], [`Verdict`] and [`Experiment`] are the types of all experiments; [`ALL`] lists the experiments.
+//! The published statements about each experiment ("points"), and the rules that compare our records with them.
+//! [`Point`], [`Verdict`] and [`Experiment`] are the types of all experiments. [`ALL`] lists the experiments for `weir
+//! reproduce`, which runs their plans first.
 //!
-//! Each experiment has a file with its `points` (published, ours, verdict) and `figures`. Both see records
-//! only. A rule may need a number of its own, for example how much "stable" allows. The file names that
-//! number and its reason, and the text of the point prints it.
+//! Each experiment has a file with its `points` (published, ours, verdict) and `figures`. Both see records only. A rule
+//! may need a number of its own, for example how much "stable" allows. The file names that number and its reason, and
+//! the text of the point prints it.
 
 mod e1_1;
 mod e1_10;

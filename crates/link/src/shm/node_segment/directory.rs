@@ -1,15 +1,17 @@
-//! The directory of a node segment: one entry for each endpoint of the job on this node.
+//! The directory of a node segment: one entry for each endpoint of the job on this node. An entry tells the endpoint's
+//! process, pid and active core. The node segment counts endpoints, processes and active cores from them. This file
+//! opens no files; callers say which endpoints run.
 //!
-//! It does not know files. An entry has a *holder* word, which says who took it, and an *endpoint* word, which says
-//! whose values it has. Both are numbers of mailbox segments, whose locks show whether their owners run.
+//! An entry has a *holder* word, which says who took it, and an *endpoint* word, which says whose values it has. Both
+//! are numbers of mailbox segments, whose locks show whether their owners run.
 //! ```text
 //! join:   holder 0 -> a     endpoint 0, values of a, endpoint a       others see a
 //! leave:  endpoint 0, holder 0
 //! a died: holder a          the next endpoint that finds no free entry: holder a -> b
 //! ```
 //! **Endpoints that are stopped or killed.** The holder word names who took the entry, from the first instruction. So
-//! others find the entries of the dead ([`claim`]), and count no endpoint that does not run. A reader that sees a value
-//! of `b` in an entry of `a` also sees that the endpoint word has changed ([`Entry::read`]).
+//! others find the entries of the dead ([`claim`]). [`Entry::read`] may return a dead endpoint; the caller leaves it
+//! out. A reader that sees a value of `b` in an entry of `a` also sees that the endpoint word has changed.
 
 use crate::shm::mapping::Shared;
 use crate::shm::sync::{AtomicU32, AtomicU64, Ordering};

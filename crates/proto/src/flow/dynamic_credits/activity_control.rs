@@ -1,4 +1,6 @@
-//! Activity control: moves intended quota from the least active senders to the most active ones.
+//! Activity control of a receiver's pool: senders that use their credits rise through the activity lists. The most
+//! active ones gain intended quota: unassigned quota, else that of the least active sender. A sender that is down to
+//! its guaranteed quota and holds more credits gets a compulsory return request.
 
 use super::Pool;
 use crate::flow::activity::Level;

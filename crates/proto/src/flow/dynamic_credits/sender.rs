@@ -1,4 +1,5 @@
-//! The sending side of one pair: the credits of static credits, of which a compulsory return reclaims the excess.
+//! The sending side of a pair with dynamic credits: the credits of `static_credits::Sender`, of which a compulsory
+//! return reclaims the excess. The receiving side is the pool ([`super::Pool`]).
 
 use crate::flow::{SenderView, static_credits};
 
