@@ -1,4 +1,5 @@
-//! Bounce buffers: copies of our messages for receivers without room, one after the other in chunks.
+//! Bounce buffers: copies of our messages for receivers without room, and of injected messages that cannot leave yet,
+//! one after the other in chunks.
 //!
 //! Peers read them by address, so each is contiguous. Most are freed in the order in which they were filled, so chunks
 //! become empty soon.

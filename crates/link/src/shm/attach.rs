@@ -1,7 +1,8 @@
 //! Attaching to the mailbox of a peer: a free lane at once, or a place in the queue for one. Before that it checks that
 //! both endpoints have the same version and scheme.
 //!
-//! [`super::lane_queue`] has the words that both sides share.
+//! [`super::lane_queue`] has the words that both sides share. The owner of the mailbox assigns lanes in
+//! [`super::lane_reclamation`], and accepts their senders in [`super::lanes`].
 
 use super::doorbell::call;
 use super::lane_queue::{Ticket, unclaim};

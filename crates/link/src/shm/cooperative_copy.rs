@@ -1,5 +1,6 @@
 //! Cooperative copy: the receiver of a large message and its sender copy it together, if the sender waits in the
-//! library.
+//! library. This file has the words of a lane by which both take pieces ([`CooperativeCopy`]). [`super::pending_copy`]
+//! copies the pieces, on both sides.
 //!
 //! Two cores copy a message faster than one. So the receiver offers the copy in its sender's lane, in pieces. Both
 //! take pieces until none is left. The receiver reads from the sender's memory, and the sender writes to the

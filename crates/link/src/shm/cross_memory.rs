@@ -1,5 +1,5 @@
 //! Cross-memory attach: direct copies between this process and another process of the same user. [`copy_inside`] copies
-//! between two endpoints of this process.
+//! between two endpoints of this process. [`allow_other_processes`] permits peers to copy from and to this process.
 //!
 //! It does not know rendezvous or regions. The caller has checked the address. An example:
 //! ```text

@@ -10,7 +10,8 @@
 //!   full, the lane joins a queue until a poll finds it empty. It stays quiet there, so the writer announces every
 //!   later packet, and no packet is lost.
 //!
-//! A polled lane becomes quiet after `idle_polls` polls without a packet:
+//! While more than `keep_active` lanes are polled, a polled lane becomes quiet after `idle_polls` polls without a
+//! packet:
 //! ```text
 //! reader: polled = 0, heavy fence, polls once more: empty -> leaves the active set
 //!                                                   not   -> polled = 1, stays

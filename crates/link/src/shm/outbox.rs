@@ -1,8 +1,8 @@
 //! A sender's side of one mailbox: its lane and the doorbell.
 //!
 //! It does not know credits. A message of one slot writes 60 bytes and one word to the lane. It loads the lane's
-//! `polled` and the mailbox's `asleep`, which are shared, rarely written and so cached here. There is no locked
-//! instruction, no system call and no allocation.
+//! `polled` and the mailbox's `asleep`, which are shared, rarely written and so cached here. While the reader polls the
+//! lane and is awake, a message costs no locked instruction, no system call and no allocation.
 //!
 //! A sender may be stopped or killed after each step of `SendStep`. Tests stop it after every one.
 

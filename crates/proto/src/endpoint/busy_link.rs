@@ -1,10 +1,12 @@
-//! Busy links: a packet that the link refuses waits in its path until the link is ready.
+//! Busy links: a packet that the link refuses waits in its path until the link is ready. This file handles the event
+//! [`crate::Event::LinkReady`]. The file that sends a packet notes its refusal (`Paths::take_back`,
+//! `Paths::note_busy`).
 //!
 //! A refused packet leaves no trace: its credits are unspent and its message stays at the head of the backlog. So the
 //! packet waits in the path, within the bound of the backlog, and nothing can overtake it. Totals that count as granted
 //! go with the next packet. A credit packet and `Detach` have no entry in a backlog, so a mark stands for each.
 //!
-//! The path sends nothing until the driver reports [`crate::Event::LinkReady`].
+//! The path sends nothing until the driver reports that event.
 //! ```text
 //! handle(Posted(Send 8 bytes))       driver.transmit(Eager) -> LinkBusy, driver.hold(0)
 //! handle(Posted(Send 8 bytes))       driver.hold(1)

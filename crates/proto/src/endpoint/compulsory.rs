@@ -1,7 +1,8 @@
 //! Compulsory returns of credits (dynamic credits): requests and responses.
 //!
 //! Both are packets like others and cost a credit each. They leave before the backlog. A request leaves before a
-//! response, and neither waits for the other. The pool decides when to request.
+//! response, and neither waits for the other. The pool decides when to request. [`super::credits`] queues the requests,
+//! and the responses to requests of peers.
 //! ```text
 //! R takes quota from A    request to A waits for a credit of ours at A, then leaves; A is blocked meanwhile
 //! A -> R  response 12     A has kept the guaranteed credits, less the one for this packet; A is not blocked any more

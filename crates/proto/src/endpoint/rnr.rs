@@ -1,6 +1,7 @@
 //! Receiver not ready (RNR): free slots at peers in schemes without credits, refusals, and retries.
 //!
-//! The link answers whether a peer has free slots. This file does not know how the link finds out.
+//! The link answers whether a peer has free slots. This file does not know how the link finds out. [`crate::flow`]
+//! decides whether to retry: at once, after the RNR timer, or never.
 
 use super::path::{Outbound, RoomWait, rnr_timer};
 use super::paths::Paths;

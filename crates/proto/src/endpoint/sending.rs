@@ -1,8 +1,8 @@
 //! Sending: messages that leave at once, and messages that are queued.
 //!
 //! A message leaves at once if it fits into one packet, the credits suffice and nothing waits before it. All others go
-//! through the backlog of their path. To a receiver without memory, a sender announces a bounce buffer instead of
-//! sending the payload.
+//! through the backlog of their path. To a receiver without memory, a sender announces the payload instead of sending
+//! it: a bounce buffer, or the program's buffer. An injected message that cannot leave gets a bounce buffer too.
 
 use super::backlog::{BacklogEntry, EntryKind};
 use super::bounce::Stage;

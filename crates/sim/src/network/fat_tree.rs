@@ -1,4 +1,5 @@
-//! A fat tree of switches (k-ary n-tree) with deterministic routing.
+//! A fat tree of switches (k-ary n-tree) with deterministic routing, for the models of InfiniBand and switched
+//! Ethernet.
 //!
 //! Source: Petrini, Vanneschi, "k-ary n-trees: high performance networks for massively parallel
 //! architectures", 1997. The destination determines the way up (D-mod-k: Zahavi et al. 2010). So all packets

@@ -1,4 +1,5 @@
-//! The node segment as a link uses it: areas, the endpoints that run, and their bells.
+//! The node segment as a link uses it: areas, the endpoints that run, and their bells. No link of this version uses it,
+//! except one in a test (`crates/engine/tests/token_link.rs`).
 //!
 //! A link that shares something with the other endpoints of the node gets a handle when it is made, and keeps it. The
 //! handle does not join and does not leave. Worked exchange, for a pool with one token:
