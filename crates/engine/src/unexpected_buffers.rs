@@ -1,7 +1,7 @@
 //! Unexpected buffers: the payload of unexpected messages, in chains of small blocks.
 //!
-//! Buffers come and go in any order, so blocks of one size avoid fragmentation: resident memory is what is in use, plus
-//! one chunk of each kind of block.
+//! Buffers come and go in any order, so there are only two sizes of blocks: a free block fits any message of its kind.
+//! A chunk stays in memory while one of its blocks is in use.
 //!
 //! [`weir_proto::unexpected_cost_bytes`] counts the cost: blocks of 64 bytes (16 for messages of a few words), 4 bytes
 //! to link a block to the next, and an entry for the first. Blocks that were freed together are used together again, so

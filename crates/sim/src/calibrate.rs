@@ -1,7 +1,8 @@
 //! Calibration of the EXTOLL model: fits the parameters that no source states to published times without flow control.
 //!
 //! Prades publishes four such times (section 5.3). Each parameter is fitted to the time that it determines, one after
-//! the other. The model predicts a time to which nothing is fitted, and the difference shows how good the model is.
+//! the other. The model predicts the times to which nothing is fitted. Their differences show how good the model is.
+//! `weir calibrate` prints them.
 //!
 //! | parameter | fitted to | method |
 //! |---|---|---|

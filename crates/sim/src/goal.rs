@@ -13,8 +13,8 @@
 //! }
 //! ```
 //! A schedule in which messages have no matching receive, or operations can never end, is an error that names the line.
-//! `irequires` means: begin when the other operation has begun. `cpu` and `nic` must be 0, because a rank has
-//! one of each.
+//! [`Schedule::parse`] says which circle of operations it does not find. `irequires` means: begin when the other
+//! operation has begun. `cpu` and `nic` must be 0, because a rank has one of each.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;

@@ -1,5 +1,5 @@
-//! Descriptions of the keys of plans and network files, for the reference page and for the readers that check
-//! values.
+//! Types that describe the keys of plans and network files, for the reference page and for the readers that check
+//! values. The keys themselves are in `plan/keys.rs` and `network/registry`.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! Wraps a network and adds link faults: variable delay, lost, duplicated and reordered packets.
 //!
-//! Endpoint machines require links that keep the order of a pair and lose nothing. So this module models
-//! faults that the links repair themselves ([`Network::repair_ps`]). A lost or reordered packet arrives later, and the
-//! packets behind it wait. A duplicate is discarded. A network whose links do not retransmit rejects such faults. EXTOLL
-//! repairs on each hop, InfiniBand from end to end (sequence numbers and timeout).
+//! Endpoint machines require links that keep the order of a pair and lose nothing. So this module models faults that
+//! the links repair themselves ([`Network::repair_ps`]). A lost or reordered packet arrives later, and the packets
+//! behind it wait. A duplicate is discarded. A network whose links do not retransmit accepts variable delay only.
+//! EXTOLL repairs on each hop, InfiniBand from end to end (sequence numbers and timeout).
 //!
 //! ```text
 //! inject a, b, c of one pair       the network says: a at 10, b at 11, c at 12 us; a repair takes 5 us

@@ -4,7 +4,8 @@
 //! This module does not know points or verdicts. A caller takes the worlds of a plan, changes one parameter
 //! in each, runs them, and evaluates the same rules again.
 //!
-//! If a plan sets a price itself, the sweep leaves that world as it is. Jitter is the exception.
+//! If a plan sets a price or the RNR timer itself, the sweep leaves that world as it is. It always changes the jitter,
+//! and the work of NAS kernels, which every plan sets.
 
 use super::setup::{Programs, RNR_TIMER_NS, SchemeName, Setup};
 use crate::workload::Workload;

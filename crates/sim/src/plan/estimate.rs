@@ -1,5 +1,5 @@
-//! Estimates the packets and the memory of a world before it runs. Each program runs alone, and each of its
-//! calls completes at once.
+//! Estimates the packets and the memory of a world before it runs. Each program runs alone, and each of its calls
+//! completes at once. In a large world only some ranks are followed.
 
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
 //! The workload of the Intel MPI Benchmarks, with the collective algorithms of MPI libraries.
 //!
-//! Source: IMB 3.2 to 2019, `src/IMB_*.c`. Two barriers are followed by `calls` calls, which each rank times.
-//! The root moves after each call (`root_shift`). Here warm-up calls are like timed ones.
+//! Source: IMB 3.2 to 2019, `src/IMB_*.c`. Two barriers are followed by `calls` calls, which each rank times. The root
+//! moves after each call, unless `root_shift` is false. Here warm-up calls are like timed ones.
 
 use serde::Deserialize;
 

@@ -1,4 +1,5 @@
-//! Workloads: the rank programs of the published experiments. Plans choose them by name and set their parameters.
+//! Workloads: the rank programs of the published experiments, and of a stencil code. Plans choose them by name and set
+//! their parameters.
 //!
 //! Each is an async function over the calls of a [`Rank`]. It does not know the network, the scheme or its driver. It
 //! records its measures by [`Rank::record`], under the names in [`Workload::records`].

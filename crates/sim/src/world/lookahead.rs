@@ -1,9 +1,10 @@
 //! Packets that an endpoint machine has processed before their virtual time. This makes large worlds faster.
 //!
 //! In an all-to-all thousands of packets can stand in a mailbox. Each is retrieved in a step of its own, and all other
-//! ranks act between two steps of a rank. So the tables of a rank are never in the caches when it acts. No other rank can
-//! see or change what a packet from the middle of a message does to a machine. So a step that finds several such packets
-//! lets the machine process all of them, and notes the results. The steps that retrieve them only read the notes
+//! ranks act between two steps of a rank. So the tables of a rank are never in the caches when it acts. No other rank
+//! can see or change what a packet from the middle of a message does to a machine. So a step that finds several such
+//! packets lets the machine process all of them, and notes the results. It does so only in schemes in which a packet
+//! concerns only its two ranks ([`supports_lookahead`]). The steps that retrieve them only read the notes
 //! (`RankState::retrieve_early`).
 //!
 //! These steps have the same times and order as without look-ahead, so the world does not change. A test compares it with

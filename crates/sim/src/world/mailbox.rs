@@ -1,8 +1,8 @@
 //! The packets in a rank's mailbox, by time of arrival.
 //!
-//! In an all-to-all of 1024 ranks nearly all packets can stand in mailboxes at a time. So packets that
-//! arrived in order form a list of train numbers, three bytes for a packet, in chunks that all mailboxes
-//! share. Parts of trains whose packets still arrive one after the other are in a heap.
+//! In an all-to-all of 1024 ranks nearly all packets can stand in mailboxes at a time. So packets that arrived in order
+//! form a list of train numbers, nearly always three bytes for a packet, in chunks that all mailboxes share. Parts of
+//! trains whose packets still arrive one after the other are in a heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
