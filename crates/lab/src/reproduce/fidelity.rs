@@ -1,8 +1,9 @@
 //! The pages about fidelity, from the recorded results of `weir reproduce all`.
 //!
 //! docs/explanation/fidelity.md counts verdicts and lists what does not hold. The page of an experiment, which a person
-//! writes, has a generated table of all its points between two marks. The results are a file of the source tree,
-//! `experiments/results.json`, which is a copy of `points.json`. So a page cannot differ from what the command has printed.
+//! writes, has a generated table of all its points (published statements) between two marks. The results are a file of
+//! the source tree, `experiments/results.json`, which is a copy of `points.json`. So a page cannot differ from what the
+//! command has printed.
 
 use serde::Deserialize;
 use weir_output::Failure;

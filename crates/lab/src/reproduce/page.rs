@@ -1,5 +1,5 @@
-//! The page of `weir reproduce`: points, verdicts and figures of each experiment, in one HTML file that needs no
-//! other file.
+//! The page of `weir reproduce`: published statements (points), our verdicts about them, and figures of each
+//! experiment, in one HTML file that needs no other file.
 
 use super::Reproduced;
 use super::points::Verdict;

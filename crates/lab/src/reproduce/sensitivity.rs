@@ -1,4 +1,4 @@
-//! Sensitivity: the range of each assumed parameter over which the verdict of a point stays.
+//! Sensitivity: the range of each assumed parameter over which the verdict about a published statement (a point) stays.
 //!
 //! Some prices of the models are assumptions, because no published time fits them ([`Assumed`]). A sweep
 //! changes one of them at a time in the worlds of the quick variant, runs these worlds, and evaluates the

@@ -1,4 +1,4 @@
-//! Makes records of worlds that did not run, for the tests of points and pages.
+//! Makes records of worlds that did not run, for the tests of verdicts (`reproduce/points`) and pages.
 
 use weir_sim::plan::{Key, Record, Settings};
 

@@ -17,9 +17,9 @@
 //! lock file once, and the list of [`super::open_files`] keeps it open while anybody in the process uses it.
 //!
 //! **The gate** is one more byte. It is locked while an endpoint joins or leaves, so that nobody removes the name
-//! between the opening and the locking. Somebody else may still remove the name. Later endpoints then have another
-//! file, where this process's locks are not seen. [`LockFile::inode`] tells both apart, and peers with different files
-//! do not connect.
+//! between the opening and the locking. Nobody waits longer than a second for it. Somebody else may still remove the
+//! name. Later endpoints then have another file, where this process's locks are not seen. [`LockFile::inode`] tells
+//! both apart, and peers with different files do not connect.
 //!
 //! **Reports.** The time of the file shows that a rank of this job has reported a lack of memory. So the others do not
 //! repeat it ([`LockFile::report_once`]).

@@ -1,8 +1,8 @@
 //! Assumed parameters: prices and times of work that no published time determines. A sweep changes one of them in a
 //! world.
 //!
-//! This module does not know points or verdicts. A caller takes the worlds of a plan, changes one parameter
-//! in each, runs them, and evaluates the same rules again.
+//! This module does not know verdicts about published statements. A caller takes the worlds of a plan, changes one
+//! parameter in each, runs them, and evaluates the same rules again.
 //!
 //! If a plan sets a price or the RNR timer itself, the sweep leaves that world as it is. It always changes the jitter,
 //! and the work of NAS kernels, which every plan sets.

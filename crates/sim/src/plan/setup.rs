@@ -1,4 +1,5 @@
-//! One combination of a plan: reads and checks its keys, and makes its settings and the world that they describe.
+//! One combination of a plan ([`Setup`]): reads and checks its keys, and makes its settings and the world that they
+//! describe. [`Settings`] are what the plan states; records have them too.
 
 use std::num::NonZeroU32;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! External checks of a world: they compare the calls of programs, the packets and the results with the invariants of
 //! the protocol. They are on in debug builds, which include tests, and by [`World::checked`](super::World::checked). A
-//! world with a NIC machine has none.
+//! world that has a NIC machine or tolerates losses has none.
 //!
 //! - Packets of a pair are retrieved in the order in which they were sent, each once. No network may lose,
 //!   repeat or reorder packets.
