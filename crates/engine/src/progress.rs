@@ -2,7 +2,9 @@
 //! with cooperative copies, and periodic checks of peers are done on the way.
 //!
 //! [`Engine::progress`] polls the link and never sleeps. [`Engine::pause`] waits when a call of `progress` found
-//! nothing. This file knows no matching, no credits and no libfabric.
+//! nothing. A provider calls [`Engine::before_post`] and [`Engine::after_empty_read`] around posts and reads of the
+//! program: they may poll once more, and mark redundant yields. This file knows no matching, no credits and no
+//! libfabric.
 
 use std::time::{Duration, Instant as Clock};
 

@@ -14,9 +14,10 @@
 //! driver  -> A: Connected { B, epoch 7 }                                    driver -> B: Attached { A, epoch 7 }
 //! B -> A   credit, granted total 9, epoch 6: sent before B read the `Detach`        ignored, epoch 7 has its own total
 //! ```
-//! **A sender can detach at once**, between any two packets. `Detach` costs no credit, because its slot is reserved. A
-//! message that is cut in the middle continues in the next lease, which starts with the whole quota. So no detach waits
-//! for credits of another endpoint, and mailboxes without free lanes cannot deadlock.
+//! **A sender can detach at once**, between any two packets, unless its link is busy ([`super::busy_link`]). `Detach`
+//! costs no credit, because its slot is reserved. A message that is cut in the middle continues in the next lease,
+//! which starts with the whole quota. So no detach waits for credits of another endpoint, and mailboxes without free
+//! lanes cannot deadlock.
 //!
 //! **Credit packets of an earlier lease.** When a sender attaches again, its mailbox may hold unread credit packets for
 //! its previous lease. They occupy the slots reserved for the new lease, and they bring no credit. Then the sender

@@ -1,7 +1,8 @@
-//! Remote reads and writes, payload requests, and the end of transfers.
+//! Remote reads and writes, payload requests, and the end of transfers. Copies of rendezvous payload, which
+//! [`super::receiving`] starts, end here too.
 //!
-//! Small operations travel in packets. For large ones the target only checks the bounds and returns the address. The
-//! initiator then copies between the processes by itself:
+//! Small operations travel in packets. For large ones, if copies between the two processes work, the target only checks
+//! the bounds and returns the address. The initiator then copies between the processes by itself:
 //! ```text
 //! initiator  Locate { transfer 0, key, offset, length }  ->  target checks
 //! initiator  <-  Located { transfer 0, address }
