@@ -1,5 +1,6 @@
-//! Command-line options that several benchmarks share, and the values that they stand for: an MPI, a program, a
-//! time limit, a file for the record.
+//! Command-line options that several benchmarks and commands share: an MPI, the program IMB-MPI1, a time limit, a file
+//! for the record, no progress bar. Each option also does its work: finds the program, prints results or writes the
+//! record, or makes the progress bar.
 
 use crate::jobs;
 use crate::record::Record;

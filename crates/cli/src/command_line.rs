@@ -1,4 +1,5 @@
-//! The command line of `weir`: all commands, and the function that performs each.
+//! The command line of `weir`: all commands, and the function that performs each. It also turns what clap says about a
+//! wrong command line into one line.
 //!
 //! The command tree is also read by `weir reference` and by the tests that check the documents.
 

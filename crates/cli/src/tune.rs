@@ -1,16 +1,17 @@
-//! `weir tune`: measures the value of `FI_WEIR_EAGER_BYTES` that is best on this host.
+//! `weir tune`: measures the value of `FI_WEIR_EAGER_BYTES` that is best on this host. With `--save` it stores the
+//! value for `weir run` ([`saved`]); `--forget` removes it.
 //!
 //! A message can travel in two ways. Eager: the whole message goes through the mailbox, with one copy on each side.
-//! Rendezvous: the sender announces the message, and the receiver copies it once, which takes a system call and an answer.
-//! The size from which rendezvous is faster differs between hosts by a factor of ten, because system calls and caches
+//! Rendezvous: the sender announces the message, and it is copied once, which takes a system call and an answer. The
+//! size from which rendezvous is faster differs between hosts by a factor of ten, because system calls and caches
 //! differ.
 //!
 //! The size also depends on the traffic. In a round trip one side waits, so two cores make the two copies of an eager
 //! message at the same time. In an exchange each side has both copies to make, so one copy is less work. The command
 //! measures both kinds of traffic, and gives them the same weight.
 //!
-//! Two pairs of processes measure in turns, size by size, in rounds, so that a slow phase of the host affects all values.
-//! Expected cost: nine sizes, five rounds, four times 20 ms: four seconds.
+//! Two pairs of processes measure in turns, size by size, in rounds, so that a slow phase of the host affects all
+//! values. Expected cost: nine sizes, five rounds, four times 20 ms: four seconds.
 
 pub mod saved;
 

@@ -1,8 +1,9 @@
-//! The address table: addresses by number and numbers by address.
+//! The address table: addresses by number and numbers by address. The engine numbers its peers with one, and the
+//! provider the entries of an address vector.
 //!
 //! A peer without contact costs 64 bytes for its address and 5 to 11 for the hash table, which holds numbers only and
-//! compares the addresses themselves. The segment and the key in an address are random, so a few of their bits are the
-//! hash.
+//! compares the addresses themselves. The segment and the key in an address are random, so the hash is computed from a
+//! few of their bytes.
 //! ```text
 //! insert(a) -> 0, insert(b) -> 1, insert(a) -> 0; remove(0); insert(c) -> 0
 //! ```

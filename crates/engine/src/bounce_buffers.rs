@@ -1,12 +1,13 @@
-//! Bounce buffers: copies of our messages for receivers without room, and of injected messages that cannot leave yet,
-//! one after the other in chunks.
+//! The memory of bounce buffers: copies of our messages for receivers without room, and of injected messages that
+//! cannot leave yet, one after the other in chunks. The endpoint machine decides when a buffer is filled and freed.
 //!
 //! Peers read them by address, so each is contiguous. Most are freed in the order in which they were filled, so chunks
 //! become empty soon.
 //!
-//! The first chunks are small, and some empty ones are spared until no bounce buffer is left. A sender that is always a
-//! little ahead of its receiver therefore uses the same few pages, which stay in its cache. A long burst gets large
-//! chunks, which go back to the kernel. A bounce buffer that is never freed holds its chunk: nothing looks for holes.
+//! The first chunks are small, and some empty ones are kept for the next buffers. A sender that is always a little
+//! ahead of its receiver therefore uses the same few pages, which stay in its cache. A long burst gets large chunks,
+//! and a long message a chunk of its own; these go back to the kernel when they are empty. A bounce buffer that is
+//! never freed holds its chunk: nothing looks for holes.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 

@@ -1,5 +1,6 @@
-//! The calls of an engine that most programs make: send, receive, cancel, peek, read, write, memory regions. They are
-//! inlined into their callers; `posting.rs` has those that are not.
+//! The calls by which a program posts operations: send, receive, peek, claimed messages, cancel, remote read and write,
+//! memory regions. Those on the common path are inlined into their callers; `posting.rs` has the parts that are not.
+//! The answer to a refusal by the endpoint machine is here too.
 
 use weir_link::memory::UserMemory;
 use weir_link::{Link, PeerAccess};

@@ -1,9 +1,9 @@
-//! The engine's driver of the endpoint machine: it acts at once, on the link and on the buffers of operations. Two
-//! things wait until the event is handled: events that the machine's calls cause, and work on lanes ([`LaneWork`]).
+//! The engine's driver of the endpoint machine: it acts at once, on the link and on the buffers of operations. What has
+//! to wait until the event is handled is noted in [`Io`], for example events that the machine's calls cause and work on
+//! lanes ([`LaneWork`]).
 //!
 //! [`Io`] holds what the machine's calls act on. An [`EventDriver`] exists for one event. It knows the operation that
-//! the event posts, so an operation that ends within its event needs no entry in the table of operations. This file
-//! knows no matching, no credits and no kinds of packets.
+//! the event posts, so an operation that ends within its event needs no entry in the table of operations.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant as Clock;

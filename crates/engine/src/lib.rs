@@ -1,13 +1,18 @@
-//! The engine runs the protocol of one endpoint over its link, in real time: the endpoint machine of `weir-proto`
-//! and the offloaded machines beside it.
+//! The engine runs the protocol of one endpoint over its link, in real time: the endpoint machine of `weir-proto` and
+//! the offloaded machines beside it. The provider and the benchmarks use it.
 //!
-//! It performs what the endpoint machine decides: it puts packets on the link, copies payloads and reports
-//! completions. It also decides how to wait. It knows no matching, no credits and no libfabric. Nothing happens in
-//! the background: data moves when somebody calls [`Engine::progress`]. [`executor`] lets a thread do that.
+//! It performs what the machines decide: it puts packets on the link, copies payloads, stores unexpected messages and
+//! bounce buffers, and reports completions. It decides itself how to open, wait and close, and when a sender must wait
+//! for its receiver. For users it has the settings ([`config`]), counters ([`stats`]), traces ([`trace`]) and reports
+//! of stalls ([`stalls`]).
+//!
+//! No thread works in the background unless [`executor`] starts one. Packets are handled, and periodic work is done,
+//! inside [`Engine::progress`] and the other calls. This file has the state, [`Engine`]; the other files add its calls.
 //!
 //! Worked exchange: `send` posts a command. The machine calls `transmit` of the driver, and the link writes a slot. At
 //! the other end `progress` polls the slot, and the machine calls `deliver_packet` and `retire`. The driver copies the
-//! payload from the slot to the posted buffer. The completion waits for [`Engine::next_completion`].
+//! payload from the slot to the posted buffer. The completion goes to the caller's [`CompletionSink`], or waits for
+//! [`Engine::next_completion`].
 #![forbid(unsafe_code)]
 
 pub mod addresses;

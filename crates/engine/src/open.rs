@@ -1,5 +1,6 @@
-//! Opening an endpoint: its mailbox, its link, its endpoint machine and its files. It refuses a link that does not keep
-//! packets in order or may lose them.
+//! Opening an endpoint: its mailbox, its node segment, its link, its endpoint machine, its counter page and its trace.
+//! [`Engine::open`] uses shared memory, and refuses a link that does not keep packets in order or may lose them. Tests
+//! bring their own link ([`Engine::open_over`], [`Engine::with_link`]).
 
 use std::time::Instant as Clock;
 

@@ -1,5 +1,6 @@
-//! Stalls: sends that wait for credit, for how long, and where the credits are. The provider's log and `weir explain`
-//! print them. `StallWatch` decides which are reported, and when again.
+//! Stalls: sends that wait for credit or for room in a mailbox, for how long, and where the credits are. The provider's
+//! log and `weir explain` print them. `StallWatch` decides which the log reports, and when again. The line about a
+//! sender whose bounce buffers are at their limit is here too.
 //!
 //! A sender knows what it has spent and what it was granted. Only the receiver knows what became of the rest. Both
 //! write what they know into their pages ([`crate::stats`]), and [`stall_line`] combines the two.

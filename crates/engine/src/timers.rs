@@ -1,7 +1,7 @@
-//! Timers: reports expired timers to their machines.
+//! Timers: reports expired timers to the endpoint machine or to the offloaded machine that has set them. It also says
+//! whether the endpoint waits for a time at all.
 //!
-//! Only a call of the engine reports a timer, so a report may be late. A sleep ends in time for the first one. This
-//! file does not know what a timer is for.
+//! Only a call of the engine reports a timer, so a report may be late. A sleep ends in time for the first one.
 
 use weir_link::Link;
 use weir_proto::{Event, Instant, TimerKey};

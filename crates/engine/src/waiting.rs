@@ -1,10 +1,11 @@
-//! Waiting: an endpoint that finds nothing spins briefly, yields, then sleeps on its doorbell.
+//! Decides how an endpoint that finds nothing waits: it spins briefly, yields, then sleeps on its doorbell.
+//! `progress.rs` does what is decided here.
 //!
 //! With more ranks than cores a rank must yield the core: what it waits for happens only when another rank runs. A rank
 //! whose core nobody wants loses by sleeping: its wake-up costs each side a system call. The duration of a yield
 //! distinguishes the two. An idle core returns in a fraction of a microsecond, a contended one after another process
-//! has run. So a rank on a contended core sleeps almost at once. Other ranks stay awake for about the cost of a sleep
-//! and its wake-up.
+//! has run. So a rank sleeps after one long yield, or after some with a core for every rank. Otherwise it stays awake
+//! for about the cost of a sleep and its wake-up.
 //!
 //! A program that polls between computations (`MPI_Test` in a loop) must not sleep. Only calls that follow each other
 //! at once count as waiting, or calls that follow a yield of the MPI library at once.

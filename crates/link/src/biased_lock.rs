@@ -1,22 +1,23 @@
-//! A biased lock: a lock for a value that one thread uses almost always and other threads rarely.
+//! A biased lock: a lock for a value that one thread uses almost always and other threads rarely. The provider locks
+//! its domains with it.
 //!
-//! It does not know what the value is. An MPI library usually calls from one thread but does not promise it. An
-//! ordinary lock would cost two locked instructions for every call. So the lock is biased to one thread:
+//! An MPI library usually calls from one thread but does not promise it. An ordinary lock would cost two locked
+//! instructions for every call. So the lock is biased to one thread:
 //! ```text
 //! thread A, the owner:   its `busy` = 1, light fence, still the owner? -> has the value;  leaving: busy = 0
 //! thread B, rarely:      locks; no owner; heavy fence; waits until A's busy is 0;
 //!                        B is the owner from now on; unlocks
 //! A, next time:          its `busy` = 1, light fence, not the owner -> busy = 0, and does as B did
 //! ```
-//! If A stores `busy` before B's heavy fence, B sees it and waits. Otherwise A sees that it is not the owner any
-//! more. Each ownership has its own `busy` word, which is never used again. So a former owner that resumes late
-//! writes to a word that nobody reads.
+//! If A stores `busy` before B's heavy fence, B sees it and waits. Otherwise A sees that it is not the owner any more.
+//! Each ownership has its own `busy` word, which is never used again. So a former owner that resumes late writes to a
+//! word that nobody reads.
 //!
 //! A *serialised* lock is for callers that promise one call at a time. It has no `busy`: it only notes which thread
 //! entered last, so entering compares one word. One exception breaks the promise. An exit handler runs while another
 //! thread may be inside. It uses [`BiasedLock::interrupt`]:
 //! ```text
-//! exit handler E:   takes the ownership away from A; waits until any thread arrives
+//! exit handler E:   takes the ownership away from A; waits until any thread arrives, or a time limit is over
 //! A, next time:     not the owner -> the slow path: reports its arrival, and stays there
 //! E:                no call is under way, because A's call has ended and callers do not overlap -> has the value
 //! ```
@@ -27,7 +28,7 @@
 //! ordinary lock for good. Where the kernel has no `membarrier`, it is one from the start.
 //!
 //! A caller may hold a guard while it sleeps; other threads then wait as long. A thread must not enter again while it
-//! holds a guard. That panics, or blocks for ever once this is an ordinary lock.
+//! holds a guard. A biased lock panics then, and an ordinary one blocks for ever. A serialised lock does not notice.
 
 use crate::shm::sync::{
     AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, heavy_fence_inside, light_fence, lock,

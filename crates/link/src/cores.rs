@@ -1,5 +1,5 @@
-//! Cores and threads: counts the cores of this process, binds a thread to one, yields it, reads its tick counter,
-//! and identifies the calling thread.
+//! Functions about cores and threads: the cores of this process and lists of cores, binding a thread, yielding, the
+//! tick counter, and the identity and number of threads.
 //!
 //! The time for which an endpoint may spin depends on whether every rank of the node has a core. Where the launcher
 //! binds ranks, one rank does not see all cores here. `oversubscription.rs` of the engine handles this.

@@ -1,11 +1,11 @@
-//! Several links of one endpoint, as one link.
+//! Several links of one endpoint, as one link. Only tests use it in this version, which has shared memory only.
 //!
 //! A peer is reached over one link, in both directions. It is chosen at the first contact: the preferred link of those
 //! that both endpoints have and that reach the peer, or the link over which the peer has attached. Both endpoints
 //! prefer the kind with the lowest number, so they choose the same.
 //!
 //! The first link is known at compile time. Where it has no lane and no packet, a cold branch goes to the others. So
-//! its peers pay nothing for them.
+//! packets of its peers take no detour.
 //! ```text
 //! transmit(0)    the first link has a lane of peer 0: it sends
 //! transmit(1)    it has none: the link in `routes` sends

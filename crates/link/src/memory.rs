@@ -1,5 +1,6 @@
 //! Buffers of operations: [`UserMemory`] is memory of the program, in one or several pieces. [`OwnedMemory`] is memory
-//! of weir, for bounce buffers and unexpected messages, with views of the same type.
+//! of weir, for example for bounce buffers, with views of the same type. Both copy, and a `UserMemory` also changes
+//! single words atomically.
 //!
 //! Making a `UserMemory` from addresses is `unsafe`, because the caller promises that they stay valid. A view of weir's
 //! own memory is safe to make, but must be dropped before its owner.

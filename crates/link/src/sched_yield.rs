@@ -1,15 +1,15 @@
-//! Skips redundant yields: those of an MPI library after a read that has found what the library waits for.
+//! Skips redundant yields of an MPI library: those after a read that has found something, and with a core for every
+//! rank also those after an empty read, while the engine itself still spins.
 //!
 //! While MPICH waits, it calls `sched_yield` after each pass over its sources of messages, before it looks at the
 //! results of the pass. So each waiting receive yields the core once although its message is there. With a core for
-//! every rank this costs a useless system call for each message. With more ranks than cores, all other ranks run
-//! before this one continues.
+//! every rank this costs a useless system call for each message. With more ranks than cores, all other ranks run before
+//! this one continues.
 //!
-//! A provider cannot tell its caller that a yield is redundant. So [`intercept`] changes the entry for `sched_yield`
-//! in the tables by which MPI libraries call other libraries (their global offset tables). It then leads to a
-//! function here. UCX does the same with functions that free memory. After each read the driver says whether a yield
-//! would be redundant ([`skip_next_yield`]). If so, the first yield of that thread returns at once. All others reach
-//! the system.
+//! A provider cannot tell its caller that a yield is redundant. So [`intercept`] changes the entry for `sched_yield` in
+//! the tables by which MPI libraries call other libraries (their global offset tables). It then leads to a function
+//! here. UCX does the same with functions that free memory. After each read the engine says whether a yield would be
+//! redundant ([`skip_next_yield`]). If so, the first yield of that thread returns at once. All others reach the system.
 //! ```text
 //! read     a completion; skip_next_yield(true)
 //! MPICH    sched_yield -> yield_unless_skipped: returns at once, and clears the mark

@@ -1,5 +1,6 @@
-//! Finds an MPI, launches a program under it with weir as its transport, and runs the job until it ends. Removes what
-//! crashed jobs have left behind.
+//! Finds an MPI and weir's plug-in, launches programs under that MPI over weir or another transport, and runs the job
+//! until it ends. It also has the temporary directories of running commands ([`scratch`]), and removes what crashed
+//! jobs have left behind ([`mailboxes`]).
 #![forbid(unsafe_code)]
 
 pub mod find;

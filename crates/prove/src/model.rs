@@ -7,7 +7,7 @@
 //! - A receiver retrieves the packet at the head of a lane, or a program posts a message.
 //! - A sender learns that slots are free (schemes without credits), gets its lane, or gets a request to detach.
 //! - A timer expires, an endpoint crashes, or an endpoint learns that a peer is lost.
-//! - A sender without an endpoint takes quota (dynamic credits).
+//! - A link becomes busy or ready, or a sender without an endpoint takes quota (dynamic credits).
 //!
 //! Senders never finish: whenever no message of a pair waits, the program may post another one. Every receive is posted
 //! just before its message is retrieved, so no message is unexpected. Other tests cover matching.
@@ -17,8 +17,9 @@
 //! There is no clock: each timer may expire at any moment. With [`Setup::busy_links`] a link may refuse packets at any
 //! moment, and is ready at any later one.
 //!
-//! After each move [`Setup::apply`] checks the invariants, from outside and in the machines' totals (`checks.rs`).
-//! `step.rs` performs moves. Neither knows how states are searched.
+//! After each move [`Setup::advance`] checks the invariants, from outside and in the machines' totals (`checks.rs`).
+//! `step.rs` performs moves. [`Setup::canonical`] decides which states are equal. None of them knows how states are
+//! searched.
 //!
 //! Worked state, one sender with a quota of 2, one credit slot. The sender has posted twice (0 credits, 2 packets in
 //! the lane). Moves: retrieve the first packet, or post a third message, which waits. After two retrievals a credit

@@ -1,4 +1,5 @@
-//! Address vectors: the calls that insert, remove and look up addresses, on the object that C holds.
+//! Address vectors (`fi_av`): the object that C holds, and its calls, which insert, remove and look up addresses.
+//! `state/address_vector.rs` stores the addresses.
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;

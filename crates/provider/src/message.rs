@@ -1,5 +1,6 @@
 //! Messages without tags (`fi_msg`), and the common part of all messages. [`Send`] and [`Receive`] turn a call into an
-//! operation of the engine, with peeks and claims, for tagged messages too.
+//! operation of the engine, with peeks and claims, for tagged messages too. [`scattered`] and [`message_parts`] read
+//! the buffers and flags of a call, also for other calls of the provider.
 
 use weir_engine::SendArguments;
 use weir_link::memory::UserMemory;

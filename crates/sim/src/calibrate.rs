@@ -10,7 +10,7 @@
 //! | `packet_receive_ns`, and the prices of the processor that equal it in the file | ping-pong at 1 hop | secant |
 //! | `link_packet_ns`, if asked for | all-to-all among 256 ranks | secant |
 //!
-//! A fit ends when the simulated time is within [`FIT_TOLERANCE`] of the published one. It fails after
+//! A secant fit ends when the simulated time is within [`FIT_TOLERANCE`] of the published one. It fails after
 //! [`MAX_FIT_STEPS`] worlds. There is no randomness: the same file gives the same result everywhere.
 
 use weir_proto::Scheme;

@@ -1,8 +1,10 @@
 //! Rank programs: async functions over the calls of an MPI program.
 //!
-//! A program knows its rank and the number of ranks, and makes calls. It does not know its driver: the world in
-//! virtual time, or the real engine in a test. Calls queue up in [`Shared`] while the program runs. The driver
-//! performs them in order and notes completions. It polls the program again when the awaited operation has completed.
+//! A program knows its rank and the number of ranks, and makes calls. It does not know its driver: the world in virtual
+//! time, or the real engine in a test. Calls queue up in [`Shared`] while the program runs. The driver performs them
+//! and notes completions. It polls the program again when an awaited operation has completed. Calls keep their order,
+//! except in programs that use [`Rank::wait_any`]: there a call that is no send may overtake sends that the network
+//! does not accept yet.
 //!
 //! ```text
 //! let request = rank.isend(1, TAG, 2048);      queues Call::Send { handle 0, to 1, .. }; the program continues

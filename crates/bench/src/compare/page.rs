@@ -1,4 +1,5 @@
-//! The page of `weir bench` (`bench.html`): charts and tables of a run, in one HTML file that needs no other file.
+//! The page of `weir bench` (`bench.html`): verdicts on the targets, charts, tables and the record of a run. It is one
+//! HTML file that needs no other file.
 
 use super::measure::{Measure, Quantity};
 use super::results::{Results, SenderShares};

@@ -1,6 +1,8 @@
 //! The performance targets of weir, and the verdict of a run on each.
 //!
-//! A verdict uses medians and spreads. If the spreads also allow the opposite, the verdict is "within noise".
+//! A target limits a ratio: of weir to the best of some contenders, to weir in another measure, or a value that is a
+//! ratio already. A verdict compares the limit with the smallest and the largest ratio that the samples allow. If
+//! only some of these ratios keep the limit, the verdict is "within noise".
 
 use super::measure::{EXCHANGE_BYTES, LARGE_BYTES, Measure, Quantity, SMALL_BYTES};
 use super::results::{Results, WEIR};

@@ -1,5 +1,5 @@
-//! Measures copies on one core, by `memcpy` and by cross-memory attach: the lower bound for transports of long
-//! messages.
+//! Measures copies by one thread within one process, by `memcpy` and by cross-memory attach. `weir bench native` prints
+//! them beside weir's times for messages of the same size.
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;

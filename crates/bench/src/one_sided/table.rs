@@ -1,4 +1,5 @@
-//! The results of `weir bench one-sided` and their table: medians, spreads, ratios to weir.
+//! The results of `weir bench one-sided`: samples and failures of each transport. Prints their table with medians,
+//! spreads and ratios to weir, and gives all samples to the JSON record.
 
 use crate::comparison::{Compared, busy_warning, notes, transport_table};
 use crate::machine::Machine;

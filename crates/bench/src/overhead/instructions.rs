@@ -1,5 +1,5 @@
-//! Counts the instructions of a message for `weir bench overhead`: runs this command under callgrind, once for each
-//! scheme, size and side.
+//! Counts the instructions of a message for `weir bench overhead`. One call runs this command under callgrind for one
+//! scheme, size, direction and side, and parses the number that callgrind prints.
 
 use super::workload::{RECEIVER_FUNCTION, SENDER_FUNCTION, Traffic};
 use serde::Serialize;

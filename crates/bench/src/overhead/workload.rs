@@ -1,8 +1,9 @@
 //! `weir bench-instructions`: messages between two engines in one process, for callgrind, without libfabric and MPI.
+//! [`Traffic`] says whether they go one way or back and forth.
 //!
-//! One thread calls both sides in turn, so the instructions of a message are the same in every run. All work of a side
+//! One thread calls both sides in turn, so that runs execute nearly the same instructions. The counted work of a side
 //! is inside one function with a known name. Valgrind starts and stops counting at its entry and exit
-//! (`--toggle-collect`). The first messages use another name: they open the connection and warm the caches.
+//! (`--toggle-collect`). The first messages use other functions: they open the connection and warm the caches.
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! `weir bench pingpong`: half round trip, message rate and barrier over all transports.
 //!
-//! The program is Intel's MPI benchmarks. Rounds are interleaved: each runs all transports once and begins with another
-//! one, so that a slow phase of the host affects all of them.
+//! The program is Intel's MPI benchmarks. A round runs each benchmark over one transport after the other, and each
+//! round begins with another transport. So a slow phase of the host affects all of them.
 //!
 //! Expected on 2 cores: a round has 15 short jobs and takes 6 s, of which the barrier over MPICH's shared memory takes
 //! 2 s with more ranks than cores. Five rounds take half a minute.

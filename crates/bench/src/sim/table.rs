@@ -1,4 +1,4 @@
-//! The tables of `weir bench sim`: the cases, and the targets with their verdicts.
+//! The targets of `weir bench sim` for each case, the verdicts on them, and the tables of cases and targets.
 
 use super::worlds::Case;
 use super::{Measured, name};

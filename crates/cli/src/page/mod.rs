@@ -1,7 +1,8 @@
 //! The page of `weir run --report`: one HTML file without references to other files, with figures as inline SVG.
 //!
-//! Up to eight ranks are drawn as lines. More ranks are drawn as heat maps and as bands between minimum and maximum. The
-//! page also has its numbers as JSON (`<script id="weir-data">`).
+//! Up to eight ranks are a line each in the figures over time. More ranks are drawn as heat maps, or as bands between
+//! minimum and maximum. The page also has counters, waits by pair and the series of the busiest ranks as JSON (`<script
+//! id="weir-data">`).
 
 mod timeline;
 

@@ -1,5 +1,5 @@
-//! Tests of the page of `weir run --report`: it is well formed and self-contained, and shows the numbers of the
-//! counters.
+//! Tests of the page of `weir run --report`: it is well formed and self-contained, shows the numbers of the counters,
+//! and stays small with many ranks.
 
 use super::timeline::tests::{sample, trace};
 use super::*;

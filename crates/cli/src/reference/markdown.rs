@@ -1,4 +1,5 @@
-//! Markdown of the generated pages: lines of at most 120 characters, and text that is never taken for markup.
+//! Markdown of the generated pages: wraps paragraphs and items at 120 characters, and escapes what Markdown would take
+//! for markup.
 
 /// Longest line. Unit: characters.
 const WIDTH: usize = 120;

@@ -1,4 +1,5 @@
-//! The report of `weir run` as a table for a terminal: counters of each rank, and their sum.
+//! The report of `weir run` as a table for a terminal: counters of each rank, and of all together. With several nodes,
+//! a line says how many ranks a node has.
 
 use super::{Job, Share};
 use comfy_table::Cell;

@@ -1,9 +1,8 @@
-//! The pages about fidelity, from the recorded results of `weir reproduce all`.
+//! The pages about fidelity, from the recorded results of `weir reproduce all`. `weir reference` writes them.
 //!
 //! docs/explanation/fidelity.md counts verdicts and lists what does not hold. The page of an experiment, which a person
 //! writes, has a generated table of all its points (published statements) between two marks. The results are a file of
-//! the source tree, `experiments/results.json`, which is a copy of `points.json`. So a page cannot differ from what the
-//! command has printed.
+//! the source tree, `experiments/results.json`, which is a copy of `points.json` of one run.
 
 use serde::Deserialize;
 use weir_output::Failure;

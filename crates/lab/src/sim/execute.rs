@@ -1,6 +1,7 @@
 //! Runs the worlds of plans that have no record yet, for `weir sim` and `weir reproduce`. Prints an estimate first,
-//! then shows a progress bar, and writes a record for each world. Runs only as many worlds at a time as fit into
-//! memory. Also measures the memory of a receiver for the numbers of peers that a plan lists.
+//! then shows a progress bar, and writes a record for each world that ends. After an interrupt the same command
+//! resumes. Worlds run at the same time as far as they fit into memory. Also reads plans, and measures the memory of a
+//! receiver for the numbers of peers that a plan lists.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::HashMap;

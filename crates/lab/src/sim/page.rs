@@ -1,5 +1,6 @@
 //! The HTML page of `weir sim`: charts of time, and of overhead relative to the same world without flow control, over
-//! the quantity that varies most; and a table of all simulated worlds.
+//! the number that varies most, or by scheme. Below are a table of all simulated worlds, the plan, and the records as
+//! JSON.
 
 use super::table::{self, Column};
 use serde_json::json;

@@ -1,5 +1,6 @@
 //! Attaching to the mailbox of a peer: a free lane at once, or a place in the queue for one. Before that it checks that
-//! both endpoints have the same version and scheme.
+//! both endpoints have the same version and scheme. The check of a peer that we only watch is here too
+//! ([`ShmLink::is_compatible`]).
 //!
 //! [`super::lane_queue`] has the words that both sides share. The owner of the mailbox assigns lanes in
 //! [`super::lane_reclamation`], and accepts their senders in [`super::lanes`].

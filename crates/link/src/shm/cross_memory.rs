@@ -5,9 +5,9 @@
 //! ```text
 //! Get of 5 GiB into three pieces: process_vm_readv, at most 1 GiB and 1024 pieces a call, until all is copied
 //! ```
-//! A short count is not an error: the kernel stops at a bad page, or for a signal. The next call asks for the rest,
-//! and a bad address then shows as `EFAULT`. The kernel can reuse the process id of a dead peer. It then checks only
-//! that the new process has the same user. The engine learns of deaths within a second, and process ids repeat far
+//! A short count is not an error: the kernel stops at a bad page, or for a signal. The next call asks for the rest, and
+//! a bad address then shows as `EFAULT`. The kernel can reuse the process id of a dead peer. It then checks only that
+//! the new process has the same user. The engine usually learns of deaths within a second, and process ids repeat far
 //! more slowly.
 
 use crate::memory::UserMemory;

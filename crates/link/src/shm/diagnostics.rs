@@ -1,9 +1,9 @@
-//! Messages to the user about mailboxes, on standard error: why a connection has failed, and what follows from too
-//! little shared memory.
+//! Messages to the user about mailboxes, on standard error: why a connection has failed or a peer is lost, and what
+//! follows from too little shared memory.
 //!
-//! A failed connection gives the caller only a [`weir_proto::PeerFault`], which is a number. This module prints the
-//! reason. Each message appears once in a process, because every rank of a job would repeat it for every peer. Messages
-//! about memory appear once in a job.
+//! The caller gets only a [`weir_proto::PeerFault`], which does not say why. This module prints the reason. Each
+//! message appears once in a process, because every rank of a job would repeat it for every peer. Messages about memory
+//! appear once in a job.
 
 use super::layout::{LayoutError, SchemeName};
 use super::lock_file::{self, LockFile};

@@ -1,8 +1,9 @@
-//! Tests of every interleaving of the ring, the announcements, the sleep, the claims and the cooperative copy.
+//! Tests of the interleavings of several threads at the words of a mailbox: the ring, the announcements, the sleep and
+//! wake-up, the claims, the lane queue and the cooperative copy.
 //!
-//! `make test-loom` runs them under loom, which tries every interleaving. Otherwise each test runs many times. Loom
-//! reports a lost packet or wake-up as a deadlock, and a slot that is read while it is written as a race. The lanes
-//! are on the heap; all other code is the real one.
+//! `make test-loom` runs them under loom, which tries all interleavings with a few preemptions. Otherwise each test
+//! runs many times. Loom reports a lost packet or wake-up as a deadlock, and a slot that is read while it is written as
+//! a race. The lanes are on the heap, and some tests play the owner of a mailbox; the rest of the code is the real one.
 
 use super::cooperative_copy::{CooperativeCopy, CopyState};
 use super::doorbell::{Doorbell, Episode, call};

@@ -1,9 +1,9 @@
 //! The queue for lanes of a mailbox: words that name the holder of each lane and the newcomers that wait for one.
 //! [`super::lane_reclamation`] decides who detaches when.
 //!
-//! Each lane has a *claim word*: 0, or the number of the claimant's segment. Newcomers set it. Only the mailbox's
-//! owner clears it, except that a claimant may return a claim that it never used. Each *place* in the queue has an
-//! owner (a segment's number), a ticket and an answer.
+//! Each lane has a *claim word*: 0, or the number of the claimant's segment. A newcomer sets it, or the mailbox's owner
+//! for a newcomer that waits. The owner clears it, except that a claimant may return a claim that it never used. Each
+//! *place* in the queue has an owner (a segment's number), a ticket and an answer.
 //! ```text
 //! newcomer: nobody waits, a claim word is 0: sets it to its number             the newcomer holds the lane
 //!       or: takes a free place (owner word), draws a ticket, writes it, calls the owner
@@ -14,8 +14,8 @@
 //! finds the words of dead newcomers by checking whether they run ([`LaneQueue::occupants`], and the claim words). At
 //! worst a dead newcomer gets a lane. It delays others only until the next check.
 //!
-//! **No ABA.** An answer carries its ticket, and no ticket is drawn twice (48 bits). The owner clears a claim word
-//! only when it knows that the holder writes no more.
+//! **No ABA.** An answer carries its ticket, and no ticket is drawn twice (48 bits). The owner clears a claim word only
+//! when it knows that the holder writes no more.
 
 use super::ring::CacheLine;
 use super::sync::{AtomicU64, LANE_QUEUE_PLACES, Ordering};

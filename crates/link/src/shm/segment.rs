@@ -1,6 +1,7 @@
-//! Segments: creates that of this mailbox, finds those of peers, claims lanes there, and checks that their owners run.
+//! Segments: creates that of this mailbox, finds those of peers, claims lanes there and reserves their memory, and
+//! checks that their owners run. It removes the names of segments whose owners have died.
 //!
-//! It does not know packets or the contents of lanes. The life of a segment:
+//! It does not know packets. The life of a segment:
 //! ```text
 //! owner: unnamed file, locks, contents, then a name   so it is complete and locked when a peer can find it
 //! peer:  opens the name, checks the facts and the key, maps, closes the file again

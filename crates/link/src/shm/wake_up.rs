@@ -1,4 +1,5 @@
-//! Sleep and wake-up of an endpoint at the doorbell of its mailbox ([`WakeUp`]).
+//! Sleep and wake-up of an endpoint at the doorbell of its mailbox ([`WakeUp`]), and the bell by which other links and
+//! threads wake it ([`Bell`]).
 
 use super::ShmLink;
 use super::doorbell::call;

@@ -1,6 +1,6 @@
-//! The unexpected-message budget of a receiver, in schemes with credits. It reserves memory for what attached senders
-//! may still send, and decides whether senders must use rendezvous only. The cost of a message is computed here, also
-//! for drivers.
+//! The unexpected-message budget of a receiver, in schemes with credits. It reserves memory for what attached and
+//! planned senders may still send, and decides whether senders must use rendezvous only. The cost of a message is
+//! computed here, also for drivers.
 //!
 //! This file does not know messages or packets. `docs/explanation/receiver-memory.md` explains why the budget holds.
 

@@ -1,7 +1,8 @@
 //! Matching: posted receives, unexpected messages, and the messages that are partly arrived.
 //!
-//! This part finds the receive of a message and the message of a receive, and ends receives. It does not know packets,
-//! paths or credits. The budget and the counters belong to the paths, so they are arguments.
+//! This part finds the posted receive of a message that arrives, ends receives, and adds and removes unexpected
+//! messages. A receive that is posted finds its message in [`UnexpectedQueue`] (`receiving.rs`). The budget and the
+//! counters belong to the paths, so they are arguments.
 
 use super::budget::Budget;
 use super::inbound::{BufferRange, Inbound};

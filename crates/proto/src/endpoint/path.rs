@@ -1,7 +1,7 @@
 //! A path: one peer over one link, with the credits of both directions and the leases of their lanes.
 //!
-//! [`Grants::header`] stamps every packet that leaves. So all packets report the lease, the read credit packets and the
-//! memory of the receiver in the same way. A path does not know messages, requests or the backlog.
+//! [`Grants::header`] stamps every packet that leaves, and [`Grants::piggyback`] adds credits to data packets. So all
+//! packets report the lease, the read credit packets and the memory of the receiver in the same way.
 
 use super::leases::Leases;
 use crate::counters::Counters;

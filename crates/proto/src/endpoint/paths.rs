@@ -1,8 +1,8 @@
-//! The paths of an endpoint: its peers, and what all paths share. [`Scratch`] is spare memory that one endpoint can
-//! pass to the next.
+//! The paths of an endpoint: its peers, and what all paths share, for example counters, budget and bounds. [`Scratch`]
+//! is spare memory that one endpoint can pass to the next.
 //!
 //! [`super::transmit`], [`super::credits`], [`super::lane_lease`], [`super::busy_link`], [`super::rnr`] and
-//! [`super::receiver_memory`] say what paths do. They do not know receives or events.
+//! [`super::receiver_memory`] say what paths do.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

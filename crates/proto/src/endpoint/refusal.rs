@@ -1,4 +1,5 @@
-//! The reasons why an endpoint refuses a command of the program: a bound would be exceeded.
+//! The reasons why an endpoint machine or an offloaded machine refuses a command of the program; most are bounds that
+//! would be exceeded.
 
 /// The reason why a posted command is refused. Nothing has changed then, and the command can be posted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

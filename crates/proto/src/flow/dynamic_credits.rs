@@ -4,7 +4,7 @@
 //! The receiver has one [`Pool`] for all senders. It counts the slots that no sender holds. For every sender it has the
 //! credits that the sender holds (`current`), its quota (`intended`), and the counts of retrieved slots at which it
 //! gets more (the thresholds). This file has the state of the pool and its construction. Its folder has the events of
-//! the pool and the sending side ([`Sender`]). None of them knows packets or messages.
+//! the pool and the sending side ([`Sender`]). The pool also holds the mutant that a test has selected, of any scheme.
 //!
 //! Invariant I6 holds after every event, for every attached sender: `sum(thresholds) = current + retrieved + 1`. The
 //! last threshold is reached one slot after all granted slots. So a sender without credit reaches a threshold, and

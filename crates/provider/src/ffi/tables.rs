@@ -1,6 +1,7 @@
-//! The tables of functions. Each begins with its size, which tells the core how many entries it has. Every entry is
-//! filled, because most of the core's inline wrappers call without checking for NULL. Entries without a function of
-//! their own get one that does nothing or returns an error, such as [`not_supported`].
+//! The tables of functions, and the structure by which the core knows the provider ([`FiProvider`]). Each table begins
+//! with its size, which tells the core how many entries it has. Every entry is filled, because most of the core's
+//! inline wrappers call without checking for NULL. Entries without a function of their own get one that does nothing or
+//! returns an error, such as [`not_supported`].
 #![allow(missing_docs)]
 
 use libc::{c_char, c_int, c_void, ssize_t};

@@ -1,8 +1,10 @@
-//! Writes completions: finds the queue and the counter of an endpoint for each, and its source address.
+//! Writes completions: finds the queue and the counter of an endpoint for each, and the number of its source in the
+//! address vector. [`EndpointBindings`] has the queues and counters that are bound to an endpoint, and remembers such
+//! numbers.
 //!
-//! It is separate from the engine's endpoint, so that the engine can pass completions to it during progress. An entry
-//! is then written once, without an intermediate copy. It does not know address vectors; the caller provides the
-//! number of an unknown sender.
+//! It is separate from the engine's endpoint, so that the engine can pass completions to it during progress
+//! ([`CqWriter`]). Most entries are then written once, without an intermediate copy. A completion from a source whose
+//! number is not known waits in the engine first.
 
 use weir_engine::{Completion, CompletionSink};
 use weir_proto::Peer;

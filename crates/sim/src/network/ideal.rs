@@ -1,8 +1,8 @@
-//! The ideal network: the same latency and bandwidth between any two ranks, no contention. It serves
-//! questions about protocols and about the speed of the simulator.
+//! The ideal network: the same latency and bandwidth between any two ranks, no contention. It serves questions about
+//! protocols and about the speed of the simulator. [`WHOLE_MESSAGES`] is the geometry of networks whose packets are
+//! messages.
 //!
-//! Packets of a pair of ranks keep their order: a short packet does not overtake a longer one that left
-//! earlier.
+//! Packets of a pair of ranks keep their order: a short packet does not overtake a longer one that left earlier.
 
 use weir_proto::Geometry;
 

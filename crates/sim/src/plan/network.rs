@@ -1,4 +1,5 @@
-//! The network of a plan: a file in `experiments/networks`, and the keys that the plan replaces.
+//! The network of a plan: a network file, in which the plan can replace keys and prices of the processor. An error
+//! names its place in the plan. [`mesh`] reads the size of a mesh.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! TOML tables with lists of alternatives: makes one table for each combination. Every value keeps its span
-//! in the file, so that later errors can name the line.
+//! TOML tables of plans: [`combinations`] makes one table for each combination of listed alternatives, and [`overlay`]
+//! lays one table on another. Every value keeps its span in the file, so that later errors can name the line.
 
 use std::ops::Range;
 

@@ -2,9 +2,10 @@
 //! [`Point`], [`Verdict`] and [`Experiment`] are the types of all experiments. [`ALL`] lists the experiments for `weir
 //! reproduce`, which runs their plans first.
 //!
-//! Each experiment has a file with its `points` (published, ours, verdict) and `figures`. Both see records only. A rule
-//! may need a number of its own, for example how much "stable" allows. The file names that number and its reason, and
-//! the text of the point prints it.
+//! A file below has one experiment or several, each with its `points` (published, ours, verdict) and `figures`. Both
+//! see only the results of worlds ([`Evidence`]). A rule may need a number of its own, for example how much "stable"
+//! allows. It is a constant of the file. Rows without a verdict show numbers of ours that have no published
+//! counterpart.
 
 mod e1_1;
 mod e1_10;

@@ -1,4 +1,5 @@
-//! Tests of the exact actions: the unexpected-message budget and bounce buffers.
+//! Tests of the exact actions: the unexpected-message budget, bounce buffers and injected messages, the
+//! acknowledgements that free them, and what an endpoint reports as undelivered.
 
 use super::*;
 

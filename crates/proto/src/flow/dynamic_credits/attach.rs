@@ -1,4 +1,5 @@
-//! Attaching and detaching: an account for each sender, and the slots that are reserved for expected ones.
+//! Attaching, detaching and losing a sender: an account for each sender, its first quota, and the slots that are
+//! reserved for expected senders.
 
 use super::{Account, Pool};
 use crate::config::MAX_CREDIT_SLOTS;

@@ -1,5 +1,5 @@
-//! The InfiniBand model with an event for each packet at each channel, in the order in which these events are
-//! pushed. Tests compare the real model, which leaves out events, with it. It has no remote reads.
+//! A second InfiniBand model, with an event for each packet at each channel, in the order in which these events are
+//! pushed. The tests here compare the real model, which leaves out events, with it. It has no remote reads.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! The NAS kernels IS and FT: all-to-all with long blocks.
+//! The NAS kernels IS and FT: all-to-alls with long blocks, and some short collectives.
 
 use super::{DOUBLE, Running};
 

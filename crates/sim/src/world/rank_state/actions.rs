@@ -1,4 +1,5 @@
-//! Performs the actions of a rank's endpoint machine, and charges their prices to the rank's processor.
+//! Performs the actions of a rank's endpoint machine, and charges their prices to the rank's processor. It also drives
+//! the rank's offloaded machines, and completes the operations of its program.
 
 use weir_proto::offload::{OffloadCommand, Offloaded};
 use weir_proto::{
