@@ -1,8 +1,9 @@
 //! `weir explain`: lists the senders that wait for credit now, and names the receivers that cause the waits.
 //!
-//! The command reads the counter files of running endpoints (`FI_WEIR_STATS`; `weir run` creates a directory for them). It
-//! sends nothing to the ranks, so it works while they are stuck. An endpoint updates its file every 200 ms while the program
-//! is inside the library. An older file means that the program is outside, which often explains the stall.
+//! The command reads the counter files of running endpoints (`FI_WEIR_STATS`; `weir run` creates a directory for them).
+//! It sends nothing to the ranks, so it works while they are stuck. An endpoint updates its file every 200 ms while the
+//! program is inside the library. An older file usually means that the program is outside, which often explains the
+//! stall.
 
 use crate::run::STATS;
 use clap::Args;

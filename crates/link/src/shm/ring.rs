@@ -1,8 +1,9 @@
 //! The ring of one lane: one writer, one reader, and packets that fill a slot or a run of slots.
 //!
-//! It does not know whether slots are free: the writer owns credits, or has read `retired`. It does not know who else
-//! writes to the mailbox, or how the reader learns where to look ([`super::doorbell`], [`super::inbox`]). [`Writer`]
-//! and [`Reader`] use a lane through [`LaneMemory`], which is mapped memory, or the heap in tests.
+//! Its caller makes sure that slots are free: the sender owns credits, or has asked [`Writer::newly_free_slots`]. It
+//! does not know who else writes to the mailbox, or how the reader learns where to look ([`super::doorbell`],
+//! [`super::inbox`]). [`Writer`] and [`Reader`] use a lane through [`LaneMemory`], which is mapped memory, or the heap
+//! in tests.
 //!
 //! An example on a lane of 4 slots. `w` is the first word of a slot; 0 means empty:
 //! ```text

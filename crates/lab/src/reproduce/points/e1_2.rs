@@ -1,6 +1,7 @@
 //! Checks the published statements ("points") about experiment E1.2 against our simulation records, and draws its
 //! figures. All ranks run all-to-all of 2 KB with static credits. For 1 to 5 credit slots it compares two numbers of
-//! slots per peer: where the overhead begins to fall, and from where it is stable. Source: Prades, thesis, 5.3.
+//! slots per peer: where the overhead begins to fall, and from where it is stable. weir's own defaults stand beside
+//! them. Source: Prades, thesis, 5.3.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent, static_name, weir_slots};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,7 +1,7 @@
 //! Checks the published statements ("points") about experiment E1.3 against our simulation records, and draws its
 //! figures. All ranks run all-to-all of 2044 B, which leaves room for credits, or of 2048 B, which does not. It
 //! compares static credits with and without piggybacking: overhead and number of credit packets by slots per peer.
-//! Source: Prades, thesis, 5.4.
+//! Figures also show weir's own scheme. Source: Prades, thesis, 5.4.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,6 +1,7 @@
 //! Checks the published statements ("points") about experiment E1.4 against our simulation records, and draws its
 //! figures. All or part of the ranks run all-to-all of 2 KB, and the others wait in a barrier. It compares the overhead
-//! of static and dynamic credits by slots per peer. Source: Prades, thesis, 5.5 and 6.8.
+//! of static and dynamic credits by slots per peer. weir's own defaults stand beside them. Source: Prades, thesis, 5.5
+//! and 6.8.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent, weir_slots};
 use crate::reproduce::chart::{Chart, Mark};

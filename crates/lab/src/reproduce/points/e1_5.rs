@@ -1,7 +1,7 @@
 //! Checks the published statements ("points") about experiment E1.5 against our simulation records, and draws its
 //! figures. Pairs of ranks run ping-pong, or all ranks run all-to-all. It compares static and dynamic credits: the
-//! overhead in all, its part that is computation, and its part that is stalls with traffic. Source: Prades, thesis,
-//! 7.1.
+//! overhead in all, its part that is computation, and its part that is stalls with traffic. Figures also show weir's
+//! own scheme. Source: Prades, thesis, 7.1.
 //!
 //! The same worlds run again with processors that handle credit packets at no cost. The remaining overhead is stalls
 //! and traffic; the rest is computation. The thesis does not say how it separated them.

@@ -1,6 +1,7 @@
 //! Checks the published statements ("points") about experiment E1.6 against our simulation records, and draws its
 //! figures. All ranks run all-to-all; 6.25 to 50 % of the peers are on the same node and need no credits. It compares
-//! the overhead of static and dynamic credits by this share. Source: Prades, thesis, 7.2.
+//! the overhead of static and dynamic credits by this share. Figures also show weir's own scheme. Source: Prades,
+//! thesis, 7.2.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,6 +1,7 @@
 //! Checks the published statements ("points") about experiment E1.8 against our simulation records, and draws its
 //! figures. The Intel MPI Benchmarks run with 2 KB. It compares static and dynamic credits with 8, 16, 32 and 64 slots
-//! per peer: the mean overhead over all benchmarks. Source: Prades, thesis, 7.4, and the paper of 2012.
+//! per peer: the mean overhead over all benchmarks. weir's own settings stand beside them. Source: Prades, thesis, 7.4,
+//! and the paper of 2012.
 
 use super::{Experiment, Point, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,6 +1,6 @@
 //! Checks the published statements ("points") about experiment E1.9 against our simulation records, and draws its
 //! figure. All ranks call Scatterv, and the root changes every 1 to 50 calls. It compares the overhead of static and
-//! dynamic credits by this number of calls. Source: Prades, thesis, 7.4.1.
+//! dynamic credits by this number of calls. The figure also shows weir's own scheme. Source: Prades, thesis, 7.4.1.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,7 +1,8 @@
 //! Checks the published statements ("points") about experiments E2.5 and E2.6 against our simulation records, and draws
 //! their figures. NAS kernels run on InfiniBand with 100, 10 or 1 buffers for each connection. E2.5 compares the times
 //! with RNR hardware, static credits (connection form) and adaptive backlog. E2.6 compares the explicit credit messages
-//! of static credits and the buffers of adaptive backlog with published tables. Source: Liu & Panda, slides.
+//! of static credits and the buffers of adaptive backlog with published tables. Figures also show weir's own scheme.
+//! Source: Liu & Panda, slides.
 
 use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,9 +1,9 @@
 //! Posted receives, matched in MPI's order: of all receives that accept a message, the one posted first gets it.
 //!
 //! The receives of a space form one list while messages find their receive among the first [`LINEAR_SEARCH`] entries.
-//! Otherwise the list becomes one [`Index`] per selector in use (with or without a sender, and the ignore mask). A
-//! message then asks each index for the oldest receive with its key. It takes the oldest of these by the number given
-//! at posting.
+//! If a message finds none there, a longer list becomes one [`Index`] per selector in use (with or without a sender,
+//! and the ignore mask). A message then asks each index for the oldest receive with its key. It takes the oldest of
+//! these by the number given at posting.
 //!
 //! A cancel in a long list also turns it into indexes, and adds a map from requests to receives.
 //!
