@@ -1,6 +1,6 @@
-//! Runs the MPI jobs of all benchmarks, with a time limit, and names the reason if a job has no result. Also has the
-//! steps around the jobs that benchmarks share: which items run (`select`), their order in a round (`rotated`), and the
-//! progress bar.
+//! Runs the MPI jobs of the benchmarks, with a time limit, and names the reason if a job has no result. After a failed
+//! job it removes stale mailboxes. Also has the steps around the jobs that benchmarks share: which items run
+//! (`select`), their order in a round (`rotated`), and the progress bar.
 
 use super::transport::Transport;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};

@@ -1,8 +1,9 @@
 //! `weir bench` and its parts. Benchmarks compare weir with other transports and MPIs on this host, and its
 //! flow-control schemes with each other. Others compare its engine, memory and simulator with their targets.
 //!
-//! Transports run under the same MPICH with the same program, so that only the transport differs. Measurements are
-//! interleaved. Where a limit is judged, they are paired.
+//! Transports under MPICH run with the same MPICH and the same program, so that only the transport differs.
+//! Measurements that are compared are interleaved, in rounds. Other commands use the parts that are public here: `weir
+//! tune` times the engine with one.
 #![forbid(unsafe_code)]
 
 mod compare;

@@ -1,9 +1,9 @@
 //! `weir bench native`: half round trips of the engine without MPI and libfabric, compared with a cache line from core
-//! to core and with a plain copy.
+//! to core, a plain copy and a copy by the kernel.
 //!
-//! A short message is one cache line each way, so the ratio shows what weir adds. A long message is one copy, made by
-//! the kernel if one process reads the other's memory. Lines, copies and messages are measured alternately, in rounds.
-//! A half round trip of 8 B may take at most 1.5 times that of a cache line.
+//! A short message is one cache line each way, so the ratio shows what weir adds. A long message is at best one copy,
+//! made by the kernel if one process reads the other's memory. Lines, copies and messages are measured alternately, in
+//! rounds. A half round trip of 8 B may take at most 1.5 times that of a cache line.
 //!
 //! Expected: two seconds with four sizes and five rounds.
 

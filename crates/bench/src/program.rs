@@ -1,5 +1,5 @@
-//! The MPI programs of the benchmarks: C sources inside this command, compiled by the `mpicc` of the MPI that runs
-//! them. An installed `weir` therefore needs only the MPI.
+//! The C programs of the benchmarks, whose sources are inside this command. The `mpicc` of the MPI that runs them
+//! compiles them; Intel MPI runs those of MPICH. An installed `weir` therefore needs only an MPI and a C compiler.
 //!
 //! Each benchmark compiles them into a temporary directory, which takes a few tenths of a second. So they are never
 //! stale.

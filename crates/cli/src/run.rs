@@ -1,9 +1,10 @@
 //! `weir run`: runs an MPI program over weir and reports counters.
 //!
-//! Everything that can be checked is checked before the program starts. The MPI's own launcher then runs the program with
-//! the standard streams of this command. Each endpoint writes its counters into a directory of this run. With `--report`
-//! it also writes samples, from which the page is made. The files remain readable if ranks are killed. [`after`] has the
-//! steps after the program's end.
+//! Settings come from the options, the environment, and the file that `weir tune` has saved. Everything that can be
+//! checked is checked before the program starts. The MPI's own launcher then runs the program with the standard streams
+//! of this command. Each endpoint writes its counters into a directory of this run. With `--report` it also writes
+//! samples, from which the page is made. The files remain readable if ranks are killed. [`after`] has the steps after
+//! the program's end.
 
 mod after;
 

@@ -2,9 +2,9 @@
 //! memory that they may, and at last exceed the limit.
 //!
 //! Such a send returns [`PostError::Full`] as long as receivers free bounce buffers. If none was freed for
-//! [`MAX_WAIT`], the receiver may wait for this very message, so the send exceeds the limit. After the next such time
-//! two sends may, then four, up to [`MAX_OVER_LIMIT`]. So a program that needs many messages through is not delayed
-//! by each, and a program that floods a receiver fills memory slowly. A long wait is reported, like a stall for
+//! [`MAX_WAIT`], the receiver may wait for this very message, so the next attempt exceeds the limit. After the next
+//! such time two sends may, then four, up to [`MAX_OVER_LIMIT`]. So a program that needs many messages through is not
+//! delayed by each, and a program that floods a receiver fills memory slowly. A long wait is reported, like a stall for
 //! credit.
 
 use std::time::{Duration, Instant as Clock};

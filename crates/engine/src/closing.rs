@@ -7,7 +7,7 @@
 //! | waits for | bound |
 //! |---|---|
 //! | payload that is being received, and operations that are not complete | `FI_WEIR_CLOSE_MS` in all |
-//! | messages of completed sends, until their receivers take them, close or die | `FI_WEIR_LINGER_S` since one was taken |
+//! | messages and acknowledgements of completed operations, until peers take them, close or die | `FI_WEIR_LINGER_S` since one was taken |
 //!
 //! If the program of a peer cannot act while the caller closes (`idle_peers`), the second bound is at most
 //! [`IDLE_PEER_LINGER`].

@@ -1,4 +1,4 @@
-//! Executors: a thread that drives an engine while another one only submits and reaps.
+//! Executors: they drive an engine for a client that only submits and reaps, usually in a thread of their own.
 //!
 //! [`pair`] splits an engine into a [`Client`] and an [`Executor`], with a bounded ring for submissions and one for
 //! completions. The caller of [`Executor::turn`] runs the machines: a helper thread that calls [`Executor::run`], or

@@ -6,7 +6,7 @@
 //!
 //! | outstanding | expectation | empty reads |
 //! |---|---|---|
-//! | a send, a receive, a remote access, or a look for a message a moment ago | something | spin, yield, sleep |
+//! | an operation, a waiting packet, a timer, a recent look for a message, a close | something | spin, yield, sleep |
 //! | multi-receive buffers or registered memory only, and there are peers | perhaps | sleep after [`QUICK_LAPS`] quick laps |
 //! | nothing, or only what nobody can fill | nothing | return at once; with more ranks than cores, yield |
 //!

@@ -1,6 +1,7 @@
 //! Groups of endpoints and their reductions: [`Engine::join_group`], [`Engine::reduce`] and [`Engine::leave_group`].
 //!
-//! The machine of reductions does the work ([`weir_proto::offload::reduce`]). This file checks arguments.
+//! The machine of reductions does the work ([`weir_proto::offload::reduce`]). This file posts the commands to it, and
+//! returns an error if there are too many groups, reductions or operations.
 
 use weir_link::Link;
 use weir_link::memory::UserMemory;

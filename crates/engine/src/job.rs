@@ -1,5 +1,5 @@
-//! Node and job: counts the ranks on this node and in the job, and joins the node segment. Shares of cores and
-//! memory follow from these counts.
+//! Node and job: counts the ranks on this node and in the job, and joins the node segment, where it also notes the core
+//! of an endpoint that is awake. Shares of cores and memory follow from these counts.
 //!
 //! The launcher says how many ranks it has started on this node. More may come later, or under another name of the
 //! host. The node segment counts those too, while they run. The larger count holds. Plans are made before, for

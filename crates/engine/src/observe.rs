@@ -1,9 +1,9 @@
 //! Diagnostics of an endpoint: its counter page, its trace, and lines in the log when a send waits for long or messages
 //! are lost.
 //!
-//! The engine writes them where it reads the clock anyway: the page every 200 ms, the trace when a sample is due. An
-//! endpoint that sleeps inside the library wakes at least every 100 ms for that. While the program is outside the
-//! library nothing is written. Readers notice that by the age of the page.
+//! The engine writes them where it reads the clock anyway: the page at most every 200 ms, the trace when a sample is
+//! due. An endpoint that sleeps inside the library wakes at least every 100 ms for that. While the program is outside
+//! the library nothing is written. Readers notice that by the age of the page.
 
 use std::time::Instant as Clock;
 

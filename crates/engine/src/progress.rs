@@ -1,10 +1,15 @@
-//! Progress: passes events to the endpoint machine, and decides what to do when nothing happens. Work on lanes, help
-//! with cooperative copies, and periodic checks of peers are done on the way.
+//! Progress: passes what happens to the endpoint machine, and decides what to do when nothing happens.
 //!
-//! [`Engine::progress`] polls the link and never sleeps. [`Engine::pause`] waits when a call of `progress` found
-//! nothing. A provider calls [`Engine::before_post`] and [`Engine::after_empty_read`] around posts and reads of the
-//! program: they may poll once more, and mark redundant yields. This file knows no matching, no credits and no
-//! libfabric.
+//! [`Engine::progress`] polls the link. It also looks for room at peers, lanes, ended copies and expired timers, and
+//! helps with cooperative copies. It never sleeps. [`Engine::pause`] and [`Engine::wait`] wait when a call of
+//! `progress` found nothing: they spin, yield or sleep.
+//!
+//! All periodic work of an endpoint is here too (`check_peers_if_due`), done where the clock is read anyway. It takes
+//! samples of the trace, writes the counter page, reclaims idle lanes, trims buffers, watches stalls, counts the ranks
+//! of the node, and checks that peers are alive.
+//!
+//! A provider calls [`Engine::before_post`], [`Engine::after_empty_read`] and [`Engine::after_successful_read`] around
+//! posts and reads of the program: they may poll once more, and mark redundant yields.
 
 use std::time::{Duration, Instant as Clock};
 

@@ -1,9 +1,9 @@
 //! Counters in a file: plain stores write them while the process runs, and they stay readable after it was killed.
 //!
 //! It does not know what is counted. The file holds a magic number, a version, the numbers of words of metadata and of
-//! counters, then the metadata and the counters. A rank stores changes into its page ([`CounterPage`]). `weir run`
-//! opens the pages of all ranks at the end ([`CounterSnapshot`]). The page cache outlives a process, so this includes
-//! ranks that got SIGKILL.
+//! counters, then the metadata and the counters. A rank stores changes into its page ([`CounterPage`]). Others read
+//! pages ([`CounterSnapshot`]): `weir run` at the end, `weir explain` and the diagnostics of other ranks while the job
+//! runs. The page cache outlives a process, so a page remains when its rank gets SIGKILL.
 
 use crate::shm::sync::{AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

@@ -1,5 +1,6 @@
 //! Links: they carry packets between endpoints. All code for shared memory is here, so the protocol and the engine have
-//! no unsafe code.
+//! no unsafe code. For the same reason this crate has what others need of memory, threads and cores, such as
+//! [`biased_lock`], [`counter_page`] and [`sched_yield`].
 //!
 //! A link knows slots, lanes, doorbells and addresses. It does not know credits, matching or requests. It writes a
 //! packet where the endpoint machine says that there is space. It checks what arrives and hands it up.
@@ -9,7 +10,8 @@
 //! makes one link of several.
 //!
 //! System calls go through `rustix`, which calls the C library here, so that hooks of MPI libraries on memory mappings
-//! see them. `libc` remains for what `rustix` has not: cross-memory attach, locks of byte ranges, the loader, `atexit`.
+//! see them. `libc` remains for what `rustix` has not, such as cross-memory attach, locks of byte ranges and the
+//! loader.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod biased_lock;

@@ -1,11 +1,14 @@
-//! Temporary directories: each command has one, and removes it when it ends.
+//! Temporary directories of commands. [`directory`] creates one, which is removed when it is dropped, and removes those
+//! that killed commands have left. [`running`] lists those of running commands: `weir explain` finds jobs by them.
 //!
-//! A command that was killed leaves its directory behind. The next command removes it. Several hosts or containers may share
-//! the place of temporary files, so a process id does not show whether a command still runs. Two things do:
+//! Several hosts or containers may share the place of temporary files, so a process id does not show whether a command
+//! still runs. The name and a lock show it:
 //!
-//! - The name of the directory, `weir-<host>-<process>-<random>`. A command removes no directories of other hosts.
-//! - A lock (`flock`) on the file `lock` in the directory. The kernel releases it when the command ends. It works across
-//!   containers of one host, which can see different process ids.
+//! - The name of the directory is `weir-<host>-<process>-<random>`. A command looks only at directories of its own
+//!   host.
+//! - A lock (`flock`) on the file `lock` in the directory. The kernel releases it when the command ends. It works
+//!   across containers of one host, which can see different process ids. No other command removes a directory without
+//!   this file.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;

@@ -1,5 +1,5 @@
-//! Figures as SVG for the page of `weir run --report`: lines, bands, heat maps, bars. This file knows numbers and
-//! names, not their meaning.
+//! Figures as SVG for the page of `weir run --report`: lines, bands, heat maps, bars. Charts and other pages use its
+//! colours, text sizes and short numbers.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

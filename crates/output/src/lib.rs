@@ -1,5 +1,5 @@
-//! The output of every command of weir: failures, quantities with units, tables for terminals, charts and figures, HTML
-//! pages and JSON records.
+//! What the commands of weir share to print and write: failures, quantities with units, tables for terminals, charts
+//! and figures, HTML pages and JSON records.
 #![forbid(unsafe_code)]
 
 pub mod chart;

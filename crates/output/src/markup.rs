@@ -1,4 +1,5 @@
-//! HTML pages of `weir`, built of blocks that are added one after the other. The crate maud escapes all text.
+//! HTML pages of `weir`, built of blocks that are added one after the other. The crate maud escapes all text. Figures
+//! are inserted as they are, and data for programs as JSON.
 
 use crate::chart::Chart;
 use crate::figures;

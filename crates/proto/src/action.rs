@@ -1,7 +1,9 @@
-//! Actions: the calls of a driver as values, for drivers that act later ([`crate::Recorder`]). It also has the
-//! arguments that all drivers get: [`Source`], [`Destination`], [`MemoryCopy`], [`Envelope`], [`Outcome`].
+//! Actions: calls of a driver as values, for drivers that act later ([`crate::Recorder`]). Calls that only inform or
+//! ask the driver have no action. It also has the arguments that all drivers get: [`Source`], [`Destination`],
+//! [`MemoryCopy`], [`Envelope`], [`Outcome`].
 //!
-//! An action names payloads by request, transfer, message or region. It does not know addresses or memory.
+//! Payload is named by request, transfer, message, region or buffer. Only a copy has an address, that of the peer's
+//! memory.
 
 use crate::event::{BufferId, MessageId, Peer, PeerFault, Request, Transfer};
 use crate::offload::Offloaded;

@@ -1,5 +1,5 @@
-//! Counters of the endpoint, for the report of `weir run`. Each has a name and a meaning, for reports and the reference
-//! pages.
+//! Counters of an endpoint machine: for the reports and traces of `weir run`, and for the simulator. Each has a name
+//! and a meaning, which reports and the reference page show.
 //!
 //! Packets are counted by kind, except eager ones, which are the most common. Their number is the rest of
 //! [`Counters::packets_sent`], so that a message of one packet needs no further count.

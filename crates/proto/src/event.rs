@@ -1,5 +1,6 @@
 //! Events: everything that a driver reports to the endpoint machine, with the commands of the program. They name peers,
-//! requests, transfers and messages by the numbers that are defined here ([`Peer`], [`Request`], [`Transfer`]).
+//! requests, transfers and messages by the numbers that are defined here ([`Peer`], [`Request`], [`Transfer`]). The
+//! completion levels of sends ([`SendLevel`]) and the reasons of losses ([`PeerFault`]) are here too.
 //!
 //! The types here do not know libfabric structures or addresses.
 

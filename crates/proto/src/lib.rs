@@ -1,10 +1,10 @@
 //! The protocol of weir: state machines that decide, without I/O, clock or randomness.
 //!
 //! [`Endpoint`] is the main machine. It takes one [`Event`] and calls the [`Driver`] that it is generic over: the
-//! engine, the simulator or a test. The machine names payloads and does not carry them. It knows that bytes 0..2048 of
-//! request 7 go to peer 3. It does not know what these bytes are or where they lie in memory. Offloaded operations are
-//! machines beside it ([`Machine`], [`offload`]). The rules of flow control are in [`flow`], and the bytes of packet
-//! headers in [`wire`].
+//! engine, the simulator, the search of the proof or a test. The machine names payloads and does not carry them. It
+//! knows that bytes 0..2048 of request 7 go to peer 3. It does not know what these bytes are or where they lie in
+//! memory. Offloaded operations are machines beside it ([`Machine`], [`offload`]). The rules of flow control are in
+//! [`flow`], and the bytes of packet headers in [`wire`].
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! Mailbox arithmetic: how slots are divided and when credits are returned.
 //!
 //! This file has numbers only; layouts belong to the links. Source: Prades, thesis, sections 5.1 to 5.3 (digest:
-//! `docs/explanation/flow-control.md`). A mailbox has a data region and a credit region. The data region is the sum of
-//! the senders' quotas. The credit region has `credit_slots` slots for the explicit credit packets of each peer.
+//! `docs/explanation/flow-control.md`). A mailbox has a data region and a credit region. The data region is divided
+//! into the senders' quotas. The credit region has `credit_slots` slots for the explicit credit packets of each peer.
 //!
 //! Worked exchange, quota 20, two credit slots, threshold 7. The sender fills its 20 slots and stops. The receiver
 //! retrieves 7 slots and returns 7 credits, twice. Now both credit slots may be full, and 6 slots are left to retrieve.

@@ -1,5 +1,6 @@
-//! The suite of the proof: the setups that are searched exhaustively, the events that each search must have seen, and
-//! the mutants that must be detected. `quick` is part of `make test`, `full` is `make prove`.
+//! The suite of the proof: the setups that are searched, the events that each search must have seen, and the mutants
+//! that must be detected. Most searches are exhaustive; some in `full` stop at a number of states. `quick` is part of
+//! `make test`, `full` is `make prove`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

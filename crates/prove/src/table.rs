@@ -1,5 +1,6 @@
-//! Runs the suite of `make prove` and prints one line per search: of all setups, and of all mutants. It also runs the
-//! random worlds of `make worlds`.
+//! Runs the suite of `make prove` and prints its tables: a line for each search of a setup, and a line for each mutant
+//! with the check that detects it. A failed search also prints the moves that lead to the failure. [`walk`] runs random
+//! worlds by their seeds, for `make worlds` and to repeat one.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Deadlines of blocking calls, from their timeouts in milliseconds.
+//! Deadlines of blocking calls, from their timeouts in milliseconds, and the time that is left until then.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Endpoints: the calls that open, bind, enable and close them, read their address, cancel operations and read options.
+//! Endpoints: the calls that open, bind, enable and close them, read their address, cancel receives, and read and set
+//! their only option.
 //!
 //! Enabling the endpoint opens the engine. Only then the number of peers is known (the address vector's count). From
 //! then on the endpoint has an address.

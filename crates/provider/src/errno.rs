@@ -1,5 +1,6 @@
 //! libfabric's error numbers: those that calls return ([`Error`]), and those in entries of completion queues
-//! ([`completion`]). Errors of the engine are converted here. Only this file knows `-FI_EAGAIN`.
+//! ([`completion`]). Errors of the engine are converted here, and results to what calls return ([`status`],
+//! [`ssize_status`]).
 
 use std::ffi::c_int;
 use weir_engine::{OpenError, PostError};

@@ -1,8 +1,10 @@
-//! `fi_getinfo`: offers the capabilities of the provider, if they satisfy a program's hints.
+//! `fi_getinfo`: offers the capabilities of the provider, if they satisfy a program's hints, and if node and service
+//! can be answered (`info/addresses.rs`).
 //!
-//! There is one answer: a reliable unconnected endpoint (`FI_EP_RDM`). Hints are compared with it as libfabric's
-//! `ofi_check_info` does; levels must be at least as strong as requested. Fields that the program may choose are
-//! returned as requested, as `ofi_alter_info` does. `FI_LOG_LEVEL=info` shows a mismatch.
+//! There is one answer: a reliable unconnected endpoint (`FI_EP_RDM`). Hints are compared with it much as libfabric's
+//! `ofi_check_info` does. Fields that the program may choose are returned as requested, as `ofi_alter_info` does. An
+//! exception: endpoints with remote accesses get no default of transmit-complete or delivery-complete for sends.
+//! `FI_LOG_LEVEL=info` shows a mismatch. Utility providers of the core get no answer.
 
 mod addresses;
 mod memory;

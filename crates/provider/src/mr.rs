@@ -1,6 +1,6 @@
 //! Memory regions (`fi_mr`): the calls that register and close them. Keys are the program's (64 bits, unique in the
-//! domain). Addresses are offsets from the start of the region (`mr_mode` 0). A region from NULL with length 2^64 - 1
-//! is the whole address space (MPICH's dynamic windows).
+//! domain). Addresses are offsets from the start of the region (`mr_mode` 0, or scalable). A region from NULL with
+//! length 2^64 - 1 is the whole address space (MPICH's dynamic windows).
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! The price lists of a processor and of a NIC. [`Cost`] is the time that each step of a rank and its library takes.
-//! [`NicCost`] is the time that the processor of a NIC takes for a packet or a remote get.
+//! [`NicCost`] is the time that the processor of a NIC takes for a packet, a copy of one, or a remote get.
 
 use crate::Picoseconds;
 

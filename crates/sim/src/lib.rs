@@ -1,8 +1,8 @@
 //! The simulated cluster: the endpoint machines of `weir-proto`, unchanged, on modelled networks in virtual time.
 //!
-//! A [`world::World`] runs on one thread and depends on its [`world::WorldSpec`] only. It reads no clock, has no global
-//! state and draws all random numbers from its seed. The same world gives the same [`world::Report::trace`] on every
-//! host.
+//! A [`world::World`] runs on one thread. It depends only on its [`world::WorldSpec`], its network, its programs and
+//! its faults. It reads no clock, has no global state and draws all random numbers from its seed. The same world gives
+//! the same [`world::Report::trace`] on every host.
 //!
 //! The simulator does not know MPI libraries, operating systems or caches. [`cost::Cost`] holds the time that each
 //! step takes on a processor. A file of [`network`] describes what a network does.

@@ -1,8 +1,9 @@
 //! `weir bench` without a benchmark's name: compares weir with all other transports and MPIs on this host.
 //!
-//! A round runs each job for every contender. The first contender changes from job to job, so that a slow phase of the
-//! host affects all of them. Tables show the median over the rounds with its spread. Each finished job is a line in a
-//! file, so that an interrupted run can be resumed.
+//! A round runs each job for every contender with which it has not failed before. The first contender changes from job
+//! to job, so that a slow phase of the host affects all of them. Tables show the median over the rounds with its
+//! spread, and weir's targets are judged by the spreads. Each finished job is a line in a file, so that an interrupted
+//! run can be resumed.
 //!
 //! Expected on 2 cores: 16 jobs for each round and contender, 1 to 2 s each, mostly for the start and the measurement.
 //! With 16 ranks some MPIs need 50 ms for a barrier, and such a job takes 5 to 10 s. A round of 7 contenders takes 3 to

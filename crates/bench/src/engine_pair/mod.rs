@@ -2,7 +2,8 @@
 //! tune` time messages between them.
 //!
 //! The second process is this command again, as a helper. The two exchange their addresses through a pipe. All further
-//! communication, including the commands to the helper, uses weir itself. Each process is bound to a core of its own.
+//! communication, including the commands to the helper, uses weir itself. Each process is bound to a core of its own,
+//! the first from its first measurement on. [`cache_line`] and [`copies`] time what messages are compared with.
 
 pub mod cache_line;
 pub mod copies;

@@ -1,4 +1,5 @@
-//! The worlds that `weir bench sim` measures: for each case a network, a number of ranks and their traffic.
+//! The worlds that `weir bench sim` measures: for each case a network, a number of ranks and their traffic. Cases whose
+//! names begin with `Bare` run a network alone. A world runs here to its end; the caller measures.
 
 use serde::{Deserialize, Serialize};
 use weir_proto::{Config, Geometry, Scheme};

@@ -1,4 +1,5 @@
-//! The reference page of plan keys, generated from the tables in `weir_sim::plan::keys`.
+//! The reference page of plan keys, generated from the tables in `weir_sim::plan::keys`, which include those of network
+//! files.
 
 use super::markdown::{GENERATED, item, paragraph};
 use weir_sim::network::registry::Nodes;

@@ -1,5 +1,5 @@
-//! The report of `weir run`: the counters of all endpoints, for each rank and in total. Also names problems in one line
-//! each, such as ranks that were killed.
+//! The report of `weir run`: sums the counters of all endpoints for each rank and in total, for the table, the JSON
+//! record and the page. It also names problems in one line each, such as ranks that were killed.
 
 mod table;
 

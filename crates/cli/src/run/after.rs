@@ -1,8 +1,8 @@
-//! The steps of `weir run` after the program has ended: remove stale mailboxes, print the table, write JSON and the
-//! page.
+//! The steps of `weir run` after the program has ended: remove stale mailboxes, print the table and what went wrong,
+//! write JSON and the page. Stale mailboxes are also removed before the program starts.
 //!
-//! Every step is tried. A step that fails prints its error and does not stop the steps after it. The exit status remains the
-//! program's; if the program succeeded, it is 1.
+//! Every step is tried. A step that fails prints its error and does not stop the steps after it. The exit status
+//! remains the program's; if the program succeeded and a step failed, it is 1.
 
 use super::{Checked, RunArguments, files_in, number_of_ranks};
 use crate::page;

@@ -1,4 +1,5 @@
-//! `weir sim`: runs the worlds of a plan, prints a table and writes a page.
+//! `weir sim`: runs the worlds of a plan and prints a table. For a whole plan it also writes a page.
+//! [`ExecutionOptions`] are the options that `weir reproduce` shares; [`execute`] runs worlds and records them.
 
 #[cfg(test)]
 pub mod blank;

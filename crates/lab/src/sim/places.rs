@@ -1,4 +1,5 @@
-//! Finds the directories of experiments: weir's plans, their networks, and the records.
+//! Finds the directory of weir's plans, and that of the networks of a plan. It also names the default directory of
+//! records and pages.
 
 use std::path::{Path, PathBuf};
 use weir_output::Failure;

@@ -1,5 +1,5 @@
 //! The reader's side of a mailbox: selects the lanes that it polls, and their order. It also lists announced lanes that
-//! the link has not accepted yet.
+//! the link has not accepted yet, and sleeps on the doorbell.
 //!
 //! It does not know who holds the lanes. Polling every lane would cost as much as there are peers. If every sender
 //! announced every packet, each packet would cost two locked instructions on shared words. So there are two kinds of
@@ -7,18 +7,18 @@
 //! - *Polled* lanes are in the active set, which is bounded. The reader polls them in turn. The writer only writes
 //!   its slot.
 //! - *Quiet* lanes are announced by their writer in the doorbell. An announced lane joins the active set. If that is
-//!   full, the lane joins a queue until a poll finds it empty. It stays quiet there, so the writer announces every
-//!   later packet, and no packet is lost.
+//!   full, the lane joins a queue until there is room or a poll finds it empty. It stays quiet there, so the writer
+//!   announces every later packet, and no packet is lost.
 //!
-//! While more than `keep_active` lanes are polled, a polled lane becomes quiet after `idle_polls` polls without a
-//! packet:
+//! While more than `keep_active` lanes are in the active set, those that had no packet for `idle_polls` polls become
+//! quiet. The reader looks for them every `idle_polls` polls:
 //! ```text
 //! reader: polled = 0, heavy fence, polls once more: empty -> leaves the active set
 //!                                                   not   -> polled = 1, stays
 //! writer: publishes, light fence, reads polled: 0 -> announces;  1 -> the reader's last poll sees its slot
 //! ```
-//! Polls alternate between the active set and the queue, and take turns in each. So a lane waits for at most two
-//! packets of each other lane.
+//! Polls alternate between the active set and the queue, and take turns in each. So no sender keeps the packets of
+//! others waiting, except as follows.
 //!
 //! **The endpoint's own lane comes first.** An endpoint receives what it has sent to itself before anything from
 //! others. So it later receives what peers do in response to its own later actions. MPI does not promise this order,

@@ -1,5 +1,5 @@
-//! Tests of senders that are killed after each step of sending, attaching and detaching, in real segments with real
-//! signals.
+//! Tests of senders that are killed or stopped after each step of sending, attaching and detaching, in real segments
+//! with real signals.
 
 use super::outbox::SendStep;
 use super::{Liveness, SchemeName, ShmLink, ShmOptions};

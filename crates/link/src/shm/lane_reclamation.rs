@@ -1,6 +1,6 @@
-//! Lane reclamation: the reader asks senders to detach, and assigns free lanes to those that wait. It also frees refused
-//! lanes, and lanes and places of senders that died before they were accepted. As a sender, this endpoint returns lanes
-//! that it does not need.
+//! Lane reclamation: the reader asks senders to detach, and assigns free lanes to those that wait. It also frees
+//! refused lanes, and lanes and places of senders that died before they were accepted. As a sender, this endpoint takes
+//! requests to detach, and returns lanes that it does not need.
 //!
 //! `docs/explanation/mailbox.md`, "Lane leases", gives the reasons. [`super::lane_queue`] has the shared words; this
 //! file has the policy of the reader:
@@ -20,8 +20,8 @@
 //! A, which holds the lane: Detach              reader: frees the lane, assigns it to B as wanted, calls B
 //! B: attaches, sends its packets and Detach    reader: reads them, assigns the lane to C, calls C
 //! ```
-//! The reader reads a clock only while a sender waits, and in [`LaneReclamation::maintain`], which the driver calls a
-//! few times a second.
+//! The reader reads a clock for a new lane, while a sender waits, and in [`LaneReclamation::maintain`], which the
+//! driver calls a few times a second.
 
 use super::doorbell::call;
 use super::lane_queue::unclaim;

@@ -1,5 +1,5 @@
-//! The layout of a segment ([`Shape`], [`Facts`]), and the fields of an address that lead to it ([`SegmentAddress`]).
-//! Only arithmetic and checks; no memory is touched here.
+//! The layout of a segment ([`Shape`], [`Facts`]), the fields of an address that lead to it ([`SegmentAddress`]), and
+//! the name of its file. Only arithmetic and checks; no memory is touched here.
 //!
 //! ```text
 //! 0        facts      128 B   written before the segment has a name, then constant
@@ -12,8 +12,9 @@
 //!          a lane:     256 B  state, owner, epoch, detach request (64 B), polled (64 B), retired (64 B),
 //!                             cooperative copy (64 B); then data slots, credit slots and two reserved slots, 64 B each
 //! ```
-//! The file is as long as all lanes together, but sparse: only claimed lanes occupy memory. A peer checks everything
-//! that it reads here ([`Facts::parse`]). So a peer that writes wrong values harms only its own connections.
+//! The file is as long as all lanes together, but sparse: only claimed lanes occupy memory. A peer checks the version
+//! and every number that decides where it reads and writes ([`Facts::parse`]). So a peer that writes wrong values harms
+//! only its own connections.
 
 use super::doorbell::MAX_LANES;
 use super::meeting_place::MeetingPlace;

@@ -1,6 +1,7 @@
 //! The list of the segments and lock files that this process has open. Whoever joins, leaves or asks a lock file, or
 //! removes names when the process ends, goes through it. Opening one of these files again loses its locks.
-//! [`behind_gate`] shows which endpoints of this user run while none joins or leaves.
+//! [`behind_gate`] shows which endpoints of this user run while none joins or leaves. [`report_once`] lets one rank of
+//! a job report a lack of memory.
 //!
 //! **Locks.** [`super::lock_file`] decides liveness. A second lock, on the segment's own file, serves `weir clean`,
 //! which has not joined a lock file. Both are POSIX record locks: closing *any* descriptor of the file in the owning

@@ -3,9 +3,10 @@
 //! In two places of the mailbox the writer and the reader each store one word and then read the other's (Dekker's
 //! pattern). They are the published slot with `polled`, and the published slot with `asleep`. One side must execute a
 //! full fence there. The reader does, because it rarely becomes idle and senders send often. The sender has only a
-//! [`light_fence`], which costs nothing at run time. The reader has a [`heavy_fence`], which is `membarrier`. It
-//! returns after every running thread of every registered process has passed a full fence. If the sender's fence
-//! comes before that point, the reader sees its slot. Otherwise the sender sees the reader's word.
+//! [`light_fence`], which costs nothing at run time if both sides can use `membarrier`. The reader has a
+//! [`heavy_fence`], which is `membarrier`. It returns after every running thread of every registered process has passed
+//! a full fence. If the sender's fence comes before that point, the reader sees its slot. Otherwise the sender sees the
+//! reader's word. The biased lock does the same among the threads of one process ([`heavy_fence_inside`]).
 //!
 //! A heavy fence interrupts cores that run registered processes. So a reader should rarely become idle, and poll for
 //! a while before it sleeps. The example `costs` measures both fences.

@@ -1,5 +1,6 @@
 //! Arrivals: handles packets that the common cases (`fast_path.rs`) do not cover. It passes the body to the function
-//! for its kind. Around that it counts slots, returns credits, and loses a peer that sent a malformed packet.
+//! for its kind. Around that it counts slots, returns credits, sends what waited for credit, and loses a peer that sent
+//! a malformed packet.
 //!
 //! This file knows all kinds of packets. It decides nothing about messages.
 

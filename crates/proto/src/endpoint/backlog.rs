@@ -1,6 +1,7 @@
 //! The backlog of one peer: entries that wait to be sent, in order, and how an entry is cut into packets.
 //!
-//! This file does not know credits or links: it gets the number of slots that a packet may fill.
+//! An entry also says whether closing would lose something with it, and the backlog counts the answers to remote
+//! accesses. The caller says how many slots a packet may fill.
 
 use alloc::collections::VecDeque;
 

@@ -3,8 +3,8 @@
 //! `Paths::note_busy`).
 //!
 //! A refused packet leaves no trace: its credits are unspent and its message stays at the head of the backlog. So the
-//! packet waits in the path, within the bound of the backlog, and nothing can overtake it. Totals that count as granted
-//! go with the next packet. A credit packet and `Detach` have no entry in a backlog, so a mark stands for each.
+//! packet waits in the path, within the bound of the backlog, and no later message overtakes it. Totals that count as
+//! granted go with the next packet. A credit packet and `Detach` have no entry in a backlog, so a mark stands for each.
 //!
 //! The path sends nothing until the driver reports that event.
 //! ```text

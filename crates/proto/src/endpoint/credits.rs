@@ -1,7 +1,7 @@
 //! Credits of the senders to this endpoint: retrieved slots are counted, and credits leave in credit packets. With
 //! dynamic credits, this file also sends the return requests that the pool decides, and accepts those of peers.
 //!
-//! This file does not know which packets fill slots; it gets their number.
+//! The caller says how many slots a packet has filled. A lane that only credits need is asked for here too.
 
 use super::path::{Outbound, Path};
 use super::paths::Paths;

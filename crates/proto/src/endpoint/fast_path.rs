@@ -2,7 +2,8 @@
 //!
 //! Most packets carry a whole message for a posted receive, or credits, or the middle of a longer message. Most other
 //! messages arrive whole before their receive. These cases need a few checks and sums, and are inlined into the
-//! driver's code. They call the same matching, credit and counting functions as the uncommon cases, in the same order.
+//! driver's code. Their results are those of the uncommon cases. A packet that comes before its time (look-ahead) is
+//! refused unless it is one of the first three cases.
 //! ```text
 //! arrived        whole message with a receive    deliver_packet, retire; credits
 //!                credit packet                   retire; credits

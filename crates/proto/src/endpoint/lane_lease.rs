@@ -5,8 +5,8 @@
 //! ask; this file does not know which sender is idle or waits.
 //!
 //! A lease starts with `Connected` at the sender and `Attached` at the receiver. It ends with the packet `Detach`, the
-//! last one in its lane. Packets of the other direction carry the number of the lease, the epoch, beside the grant. A
-//! sender ignores a grant of an earlier lease.
+//! last one in its lane, or with the loss of the peer. Packets of the other direction carry the number of the lease,
+//! the epoch, beside the grant. A sender ignores a grant of an earlier lease.
 //! ```text
 //! driver of B -> driver of A   detach request                   (a word in shared memory: no packet, no credit)
 //! driver  -> A: DetachRequested { B }    Transmit { Detach }, Disconnect { B }; with a backlog also Connect { B }

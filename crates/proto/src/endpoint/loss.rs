@@ -1,7 +1,10 @@
-//! Loss of a peer, and closing: every operation that depends on the peer ends with an error.
+//! Loss of a peer: operations that depend on it end with an error, and operations with other peers continue. Messages
+//! that have arrived whole can still be received. Receives from any source also end if the peer was reached before. If
+//! the peer has closed in good order, posted receives stay, because the program may cancel them.
 //!
-//! No operation waits for a lost peer, and operations with other peers continue. This file does not know how the driver
-//! detects a loss.
+//! The two sides of a goodbye are here too. When this endpoint closes, it drops its posted receives and sends a goodbye
+//! to its peers. When the goodbye of a peer arrives, what was announced to that peer is void. This file does not know
+//! how the driver detects a loss.
 
 use alloc::vec::Vec;
 

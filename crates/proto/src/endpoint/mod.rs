@@ -1,7 +1,7 @@
 //! The endpoint machine: this file routes events to the parts that decide.
 //!
-//! It knows peers as numbers, requests as the driver's handles, and payload as offsets. It does not know addresses,
-//! pointers, clocks, or the layout of a slot.
+//! It knows peers as numbers, requests as the driver's handles, and payload as offsets. It does not know pointers,
+//! clocks, or the layout of a slot. Addresses of memory pass through it unread.
 //!
 //! The machine has three parts, which own all state: [`paths::Paths`] (peers, credits, backlogs),
 //! [`payloads::Payloads`] (what peers can name) and [`matching::Matching`] (receives and messages). [`state::Endpoint`]
@@ -9,11 +9,12 @@
 //!
 //! A file uses only files of lower layers (`tools/file_circles.py`). From bottom to top:
 //! ```text
-//! values      leases, path, backlog, acks, compulsory, pending, budget, bounce, peer_entry, peers, inbound, multi_receive
+//! values      refusal, leases, origin, path, backlog, acks, compulsory, pending, budget, bounce, peer_entry,
+//!             compact_entry, peers, inbound, multi_receive
 //! parts       payloads, paths, matching
 //! paths       transmit, credits, lane_lease, busy_link, rnr, receiver_memory
 //! machine     state
-//! messages    sending, receiving, loss, remote, arrivals, fast_path; view, undelivered, canonical
+//! messages    sending, receiving, loss, remote, outgoing, arrivals, fast_path; view, undelivered, canonical
 //! router      this file
 //! ```
 //!

@@ -1,7 +1,8 @@
 //! The state behind the names that peers use in packets: transfers, bounce buffers and registered regions.
 //!
-//! Packets carry these names, and the peer answers to them. This file knows how far each one is. It does not know paths
-//! or credits.
+//! Packets carry these names, and the peer answers to them. This file checks what peers may access in a region. It
+//! names the payload of an eager message that becomes a rendezvous, and ends the transfer of an entry that will not be
+//! sent.
 
 use alloc::collections::BTreeMap;
 

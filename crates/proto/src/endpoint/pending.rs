@@ -1,10 +1,10 @@
 //! Pending work with one peer: the part of a peer's state that few peers have at a time. It is the backlog,
 //! acknowledgements, compulsory returns, stall times, packets that a busy link has refused, bounce buffers for the
-//! peer, and a remote write that is arriving.
+//! peer, a remote write that is arriving, and the geometry of a path whose slots differ.
 //!
 //! An endpoint may know thousands of peers, and most are idle: connected, with credits on both sides, and nothing
 //! waits. So [`PeerEntry`](super::peer_entry::PeerEntry) is small, and this state is allocated while it is in use. The
-//! memory of the last one is kept for the next. Every peer needs it once, because its first message waits for the
+//! memory of the last one is kept for the next. A first message to a peer needs it, because it waits for the
 //! connection.
 
 use alloc::boxed::Box;

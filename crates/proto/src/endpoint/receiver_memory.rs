@@ -1,5 +1,6 @@
-//! Receiver memory of each path: reservations in our budget, and our bounce buffers for receivers without memory. It
-//! also decides whether a message to such a receiver stays in the program's buffer or needs a bounce buffer.
+//! Receiver memory of each path: reservations in our budget, and our bounce buffers for messages that a receiver does
+//! not have yet. It also decides whether a message to a receiver without memory stays in the program's buffer, and
+//! whether waiting could free a bounce buffer for it.
 //!
 //! [`super::budget`] and [`super::bounce`] count.
 

@@ -1,6 +1,6 @@
 //! Messages that closing an endpoint would lose, operations that it waits for, and peers that operations depend on. The
 //! driver waits for the first two before it closes, and checks whether those peers run. Nothing here affects a decision
-//! of the machine.
+//! of the machine. Tests and the simulator ask here whether anything is pending.
 //!
 //! These functions visit backlogs and peers, so drivers call them rarely and not for every packet.
 

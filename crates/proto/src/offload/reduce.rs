@@ -1,8 +1,9 @@
 //! Reductions: a machine that combines vectors of the members of a group, in the order of their ranks.
 //!
 //! Each member combines its own vector with those of its children in a tree, and sends the result to its parent. The
-//! root has the result in its buffer. A start returns at once, and the completion comes later. `reduce/group.rs` has the
-//! rules of one group. This file routes events to groups. It does not know addresses of memory.
+//! root has the result in its buffer. A start returns at once, and the completion comes later. If a member is lost,
+//! leaves or is too late, the group fails for all its members. `reduce/group.rs` has the rules of one group. This file
+//! routes events to groups. It does not know addresses of memory.
 //! ```text
 //! member 1 -> 0: Joined, and back            each neighbour in the tree says once that it is there
 //! member 1 -> 0: Contribution 0 (8 bytes)    driver of 0: combine(payload), complete

@@ -1,6 +1,7 @@
 //! Decodes packets from headers that another process wrote.
 //!
-//! Every byte is input. The types make sure that no read leaves the slot and that every kind is a known one.
+//! Every byte is input. The types make sure that no read leaves the slot and that every kind is a known one. Version,
+//! flags, payload and operations are checked here. What depends on state, the endpoint machine checks.
 
 use super::layout::{
     self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, COMMON_BYTES, Common, FOR_WRITING, HAS_DATA, Header, Kind,

@@ -1,4 +1,5 @@
-//! The link extension: the header that a datagram has in front of its packets on links that can lose them.
+//! The link extension: the header that a datagram has in front of its packets on links that can lose them. No link of
+//! this version sends datagrams.
 //!
 //! It acknowledges datagrams. It does not order packets: the word of the link in each packet does. It does not know how
 //! a tag is made.

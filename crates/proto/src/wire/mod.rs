@@ -1,10 +1,11 @@
-//! The wire format of packet headers: layout, encoding and decoding.
+//! The wire format of packet headers: layout, encoding and decoding. It also has the link extension, which a datagram
+//! has in front of its packets ([`LinkExtension`]).
 //!
 //! [`layout`] has the bytes, as structures. [`encode()`] makes them from packets. [`decode()`] makes packets from bytes
 //! that another process wrote. Neither reads or writes the word of the link, or knows payloads. A [`PacketError`] says
 //! why bytes are no valid packet.
 //! ```text
-//! byte  0    4        28                       48 (eager)    32 (more)    56 (other kinds with payload)
+//! byte  0    4        28                       48 (eager)    32 (more)    56 (others with payload, acknowledged eager)
 //!       word  common   fields of the kind       payload ...
 //! ```
 

@@ -1,5 +1,6 @@
 //! The checks after each move of a search: the invariants of flow control, and that no sender waits in a state at rest.
-//! A panic of an endpoint machine also counts as a [`Violation`].
+//! A panic of an endpoint machine also counts as a [`Violation`]. I2 and I5 are checked in `step.rs`, while the move is
+//! performed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Performs a move of the search: passes an event to an endpoint machine and performs its actions, as any driver
-//! must.
+//! Performs a move of the search: changes the state, passes an event to an endpoint machine and performs its actions,
+//! as any driver must. On the way it checks I1, I2 and I5 and the rules of leases, rejects actions that must not occur,
+//! and notes the kinds of events that have happened.
 
 use std::sync::Arc;
 

@@ -3,8 +3,9 @@
 //!
 //! Programs reach the functions in the tables only through objects, so every argument comes from a program that uses
 //! libfabric. libfabric's manual pages state what it promises. Each type here stands for one such promise. It has no
-//! safe constructor from a bare pointer, so safe Rust cannot forge it. Optional structures arrive as `Option<&T>`,
-//! which is a C pointer that may be NULL.
+//! safe constructor from a bare pointer, so safe Rust cannot forge it. Pointers inside structures of the caller have no
+//! such type: `inner` and `inner_string` follow them. Optional structures arrive as `Option<&T>`, which is a C pointer
+//! that may be NULL.
 
 use libc::{c_char, c_void, iovec};
 use std::ffi::CStr;

@@ -1,8 +1,9 @@
 //! The addresses in an answer of `fi_getinfo`, from node, service, flags and hints.
 //!
 //! An endpoint gets its address when it is enabled, and programs exchange addresses themselves (`fi_getname`). So a
-//! source address is [`ANY`] until then, and node and service cannot name a destination. With `FI_SOURCE` they name
-//! the own side, which is this host.
+//! source address is [`ANY`] until then, and node and service cannot name a destination. With `FI_SOURCE` they name the
+//! own side: the node must be this host, and the service means nothing. A destination comes only from the hints, and is
+//! returned as it is.
 //!
 //! An example, a server: `fi_getinfo(node "localhost", service "7471", FI_SOURCE)` gets the source address [`ANY`].
 

@@ -1,4 +1,5 @@
-//! Tests of the rules for hints, through the structure that `fi_prov_ini` returns, as the core calls them.
+//! Tests of `fi_getinfo`: the rules for hints, the addresses of an answer, and the texts of mismatches. Most call it
+//! through the structure that `fi_prov_ini` returns, as the core does.
 
 use std::ptr::null;
 

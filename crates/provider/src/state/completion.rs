@@ -3,7 +3,9 @@
 //! These completions make an entry, as libfabric and MPI libraries require:
 //! - errors, peeks, remote writes of a peer that carry data, and the release of a multi-receive buffer: always.
 //! - successes: if the queue was bound without `FI_SELECTIVE_COMPLETION`, or the call requested it ([`WANTS_ENTRY`]).
-//! - injected messages: never. Counters count them, as every operation, once.
+//! - successes of injected messages: never.
+//!
+//! Counters count sends, receives, reads and writes once each, whether they make an entry or not.
 
 use std::ffi::c_int;
 use weir_engine::{Completion, Operation};

@@ -1,9 +1,10 @@
 //! The state of a domain, which the objects that C holds refer to. Also decides when a call polls the endpoints of a
 //! queue or counter, and when a waiting caller spins, pauses or sleeps.
 //!
-//! A domain's endpoints, queues, counters, address vectors and memory regions are one value behind one
-//! [`BiasedLock`]. A call enters the domain once and finds everything that it needs. So there is no order of locks to
-//! get wrong. An object that C holds has the domain and a number, which is its index in one of the domain's tables.
+//! A domain's endpoints, queues, counters, address vectors and memory regions are one value behind one [`BiasedLock`].
+//! A call enters the domain once and finds everything that it needs. So there is no order of locks to get wrong. An
+//! object of a domain that C holds has the domain and its index in one of the domain's tables, or the key of its
+//! region. A list of all open domains serves the exit handler, and a forked child leaves its parent's domains alone.
 //!
 //! With `FI_THREAD_DOMAIN` the program promises one thread at a time in a domain, so the domain needs no lock.
 //! `FI_THREAD_COMPLETION` promises less, because two queues of a domain may be read at the same time. So it is

@@ -1,4 +1,5 @@
-//! Tests of sends and receives: tagged, injected, cancelled and multi-receive, with their addresses and flags.
+//! Tests of sends and receives: tagged, injected, cancelled and multi-receive, with their addresses and flags. Also
+//! tests of flags that are refused, and of peers that are inserted late or never.
 
 use super::*;
 

@@ -1,8 +1,9 @@
-//! The algorithm that an MPI library chooses for a collective call of a given size and number of ranks.
+//! The collective calls of an MPI library: chooses the algorithm by size and number of ranks, and runs it.
 //!
-//! Sources: MPICH 3.2, `src/mpi/coll` and its control variables (`MPIR_CVAR_*`); Open MPI 1.6 to 4.0, module
-//! `tuned`, `coll_tuned_decision_fixed.c`, and `coll/base` for the basic algorithms. The choices are those of
-//! default settings, commutative operations, and one communicator without knowledge of nodes.
+//! Sources: MPICH 3.2, `src/mpi/coll` and its control variables (`MPIR_CVAR_*`); Open MPI 1.6 to 4.0, module `tuned`,
+//! `coll_tuned_decision_fixed.c`, and `coll/base` for the basic algorithms. The choices are those of default settings,
+//! commutative operations, and one communicator without knowledge of nodes. Calls with a length for each rank (`v`) get
+//! equal lengths.
 
 use serde::Deserialize;
 

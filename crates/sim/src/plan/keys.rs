@@ -1,7 +1,8 @@
-//! Every key of a plan and of a network file, as the reference page lists it.
+//! Every key of a plan and every scheme, as the reference page lists them.
 //!
-//! The structs that read a file decide what is allowed; this table describes it. The tests compare both: names, values of
-//! enumerations, which keys are required, and defaults. The keys of networks are in [`crate::network::registry`].
+//! The structs that read a file decide what is allowed; this table describes it. The tests compare both: names, values
+//! of enumerations, which keys are required, and defaults. The keys of network files are in
+//! [`crate::network::registry`], and are exported from here too.
 
 mod workload;
 

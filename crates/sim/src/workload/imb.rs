@@ -1,7 +1,9 @@
-//! The workload of the Intel MPI Benchmarks, with the collective algorithms of MPI libraries.
+//! The workload of the Intel MPI Benchmarks: one benchmark at one message length, point-to-point or collective, with
+//! the collective algorithms of an MPI library.
 //!
-//! Source: IMB 3.2 to 2019, `src/IMB_*.c`. Two barriers are followed by `calls` calls, which each rank times. The root
-//! moves after each call, unless `root_shift` is false. Here warm-up calls are like timed ones.
+//! Source: IMB 3.2 to 2019, `src/IMB_*.c`. Two barriers are followed by `calls` calls, which each rank that takes part
+//! times. The root moves after each call, unless `root_shift` is false. Warm-up calls are the same calls without the
+//! clock.
 
 use serde::Deserialize;
 

@@ -1,5 +1,5 @@
-//! Workloads: the rank programs of the published experiments, and of a stencil code. Plans choose them by name and set
-//! their parameters.
+//! Workloads, the programs that all ranks of a world run: those of published experiments, the Intel MPI Benchmarks, the
+//! NAS Parallel Benchmarks, and a stencil code. Plans choose them by name and set their parameters.
 //!
 //! Each is an async function over the calls of a [`Rank`]. It does not know the network, the scheme or its driver. It
 //! records its measures by [`Rank::record`], under the names in [`Workload::records`].

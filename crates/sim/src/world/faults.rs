@@ -1,4 +1,5 @@
-//! Faults of ranks: slow processors, pauses and crashes. [`crate::network::faulty`] models faults of links.
+//! Faults of ranks: slow processors, pauses and crashes. [`Faults::draw`] draws random ones for tests.
+//! [`crate::network::faulty`] models faults of links.
 //!
 //! A crashed rank does nothing. Packets in its mailbox and later ones are dropped, and its memory cannot be read. Packets
 //! that it has handed to the network still arrive. The other ranks learn of the crash later (`Lost`), after all packets

@@ -1,11 +1,12 @@
 //! Hosts: the ranks of a node share a NIC.
 //!
-//! The network model has the queues, DMA and links of the NIC. This file adds a processor to it, as Myrinet's LANai has, if
-//! the world sets its prices ([`NicCost`]). The processor handles one packet or end of a remote get at a time, for all ranks
-//! of the host. Without prices and such machines, a NIC takes no time and costs no event.
+//! The network model has the queues, DMA and links of the NIC. This file adds a processor to it, as Myrinet's LANai
+//! has, if the world sets its prices ([`NicCost`]). The processor does one thing at a time for all ranks of the host:
+//! it handles a packet, a descriptor or the end of a remote get. A NIC without prices, NIC machines and endpoints takes
+//! no time and costs no event.
 //!
 //! A NIC can also run NIC machines ([`NicMachine`]) while the processors of the ranks compute. A NIC machine keeps a
-//! packet, lets it pass, or sends copies to several ranks.
+//! packet, lets it pass, or sends copies to several ranks. `nic_endpoint.rs` has the endpoints that a NIC drives.
 //!
 //! ```text
 //! rank 4 --writes a packet, 100 ns--> NIC of host 1 --packet_send_ps--> network

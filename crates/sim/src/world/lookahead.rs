@@ -1,4 +1,5 @@
-//! Packets that an endpoint machine has processed before their virtual time. This makes large worlds faster.
+//! Packets that an endpoint machine has processed before their virtual time. This makes large worlds faster. This file
+//! has the notes about such packets and the schemes that permit it; `rank_state/retrieval.rs` processes the packets.
 //!
 //! In an all-to-all thousands of packets can stand in a mailbox. Each is retrieved in a step of its own, and all other
 //! ranks act between two steps of a rank. So the tables of a rank are never in the caches when it acts. No other rank

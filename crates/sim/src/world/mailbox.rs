@@ -1,4 +1,4 @@
-//! The packets in a rank's mailbox, by time of arrival.
+//! The packets in a rank's mailbox, by time of arrival, and the number of filled slots.
 //!
 //! In an all-to-all of 1024 ranks nearly all packets can stand in mailboxes at a time. So packets that arrived in order
 //! form a list of train numbers, nearly always three bytes for a packet, in chunks that all mailboxes share. Parts of

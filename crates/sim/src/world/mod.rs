@@ -1,8 +1,10 @@
-//! A world: ranks, their endpoints and a network. It runs until every program has ended.
+//! A world: ranks, their endpoints and a network. It runs until every program has ended and no event is left, or until
+//! it finds an error.
 //!
 //! Each rank has one processor. While the program waits inside the library, the processor retrieves packets from the
-//! mailbox one after the other. While the program computes, no packet is retrieved. Every step of a processor has a price
-//! ([`Cost`]) and moves its `free_at`. A later action is an event, so that the network is called in order of time.
+//! mailbox one after the other. While the program computes, no packet is retrieved. Every step of a processor has a
+//! price ([`Cost`]) and moves its `free_at`. A later action is an event, so that the network is called in order of
+//! time. If NICs have processors or endpoints, packets pass them too (`host.rs`, `nic_endpoint.rs`).
 //!
 //! ```text
 //! Step(3)      rank 3 performs a call: isend. Its endpoint machine answers Transmit x 37

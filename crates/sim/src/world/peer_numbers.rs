@@ -1,5 +1,5 @@
-//! Peer numbers of a rank. Its endpoint machine numbers peers in the order of first contact, as the engine's address
-//! vector does. Also stores our number at each peer.
+//! Peer numbers of a rank. Its endpoint machine numbers peers in the order of first contact, as the engine does. Also
+//! stores our number at each peer.
 //!
 //! So the tables of a machine grow with its number of peers, not with the world: a barrier among 262,144
 //! ranks gives each rank 36 peers. A rank with nearly all ranks as peers has a table by rank. That is smaller

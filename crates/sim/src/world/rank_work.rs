@@ -1,4 +1,5 @@
-//! Runs a rank, then does the work that it leaves for the world: attaches, injections, remote gets.
+//! Lets a rank act, in a step or for an event of its hardware. Then it does the work that the rank leaves for the
+//! world: attaches, injections, remote gets, orders to its NIC, and losses of peers.
 
 use super::rank_state::{self, RankState};
 use super::rnr::HardwareEvent;

@@ -1,4 +1,5 @@
-//! The end of a world: its report, the reasons why it does not end, and the checks that nothing is left.
+//! The end of a world: its report, the errors that stop it, and the checks that nothing is left. In checked worlds it
+//! also looks at one pool now and then.
 
 use hdrhistogram::Histogram;
 use weir_proto::{Counters, Scheme};

@@ -1,8 +1,8 @@
-//! Packets in the network, as trains that take little memory.
+//! Packets in the network and in mailboxes, as trains that take little memory.
 //!
-//! The packets of one message differ only in offsets. So a train stores what its packets have in common, and
-//! makes each packet when it is retrieved. A train takes 96 bytes, and a million trains can be in the
-//! network.
+//! The packets of one message differ in little more than their offsets. So a train stores what its packets have in
+//! common, and makes each packet when it is read. A packet that does not continue the train before it starts a new one.
+//! A train takes 96 bytes, and a million trains can be in the network.
 
 use weir_proto::{Body, Marks, Packet, Peer, Space};
 

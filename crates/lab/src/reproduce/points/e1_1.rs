@@ -1,7 +1,7 @@
 //! Checks the published statements ("points") about experiment E1.1 against our simulation records, and draws its
 //! figures. The 16 ranks of a node exchange messages of 2 KB with 16 ranks of another node, 1 to 14 hops away
-//! (ping-pong). It compares static credits with 1 to 5 credit slots: overhead and delayed sends by slots per peer.
-//! Source: Prades, thesis, 5.3.
+//! (ping-pong). It compares static credits with 1 to 5 credit slots: overhead and delayed sends by slots per peer. The
+//! figures also show weir's own scheme. Source: Prades, thesis, 5.3.
 
 use super::{Experiment, Point, VISIBLE, Verdict, WEIR, percent, static_name};
 use crate::reproduce::chart::{Chart, Mark};

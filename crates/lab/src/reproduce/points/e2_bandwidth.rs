@@ -1,7 +1,8 @@
 //! Checks the published statements ("points") about experiments E2.1 to E2.4 against our simulation records, and draws
 //! their figures. Two nodes on InfiniBand run a ping-pong (E2.1) or send windows of messages (E2.2 to E2.4), with many
-//! or few buffers. It compares the times with RNR hardware, static credits (connection form) and adaptive backlog.
-//! Source: Liu & Panda, slides.
+//! or few buffers. It compares the times with RNR hardware, static credits (connection form) and adaptive backlog. The
+//! figures also show weir's own scheme, and RNR hardware with a later default of its timer. Source: Liu & Panda,
+//! slides.
 
 use super::{Experiment, Point, WEIR};
 use crate::reproduce::chart::{Chart, Mark};

@@ -1,4 +1,5 @@
-//! Tests of the exact actions: lanes that are returned and attached again.
+//! Tests of the exact actions: lanes that are returned and attached again, and what happens to messages, credits,
+//! acknowledgements and the peer entry meanwhile.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of the exact actions: receives, peeks and multi-receive buffers.
+//! Tests of the exact actions: receives, peeks and multi-receive buffers, and messages beyond the bounds of a receiver.
 
 use super::*;
 

@@ -1,8 +1,8 @@
 //! An unexpected message in 36 bytes, with its links in the order of arrival.
 //!
 //! The messages of MPI libraries fit: lengths below 4 GiB, completion data of 32 bits (a rank), addresses of 48 bits
-//! without a key, and 2^24 senders. A message with larger values is *wide*. A side map stores it as it is, and its
-//! entry holds only the order and the tag.
+//! without a key, and 2^24 senders. Any other message is *wide*: one with larger values, or an announced one that needs
+//! an acknowledgement of its own. A side map stores it as it is, and its entry holds only the order and the tag.
 
 use alloc::collections::BTreeMap;
 

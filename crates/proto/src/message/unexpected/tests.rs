@@ -1,4 +1,5 @@
-//! Tests of the unexpected queue against a naive list: memory per message, and visits per search. Nothing is timed.
+//! Tests of the unexpected queue: its results against a naive list, memory for each message, and visits for each
+//! search. They count instead of timing.
 
 extern crate std;
 

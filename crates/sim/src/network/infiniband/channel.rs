@@ -1,14 +1,15 @@
-//! A channel of the InfiniBand model, which carries one packet at a time. This module decides for which events a
-//! channel asks.
+//! A channel of the InfiniBand model, which carries one packet at a time, and the moments for which it asks for events.
 //!
-//! An event for each packet that becomes ready, and for each moment at which a channel becomes free, would be simple. Half
-//! of these events would find the channel busy, without room behind it, or without packets. So a channel knows which
-//! packets travel to it, and asks for one event only. At this event it starts a packet, or finds that it is busy and has
-//! to look again. A freed buffer starts it at once.
+//! An event for each packet that becomes ready, and for each moment at which a channel becomes free, would be simple.
+//! Half of these events would find the channel busy, without room behind it, or without packets. So a channel between
+//! adapters and switches, or to memory, knows which packets travel to it, and asks for one event only
+//! (`InfiniBand::schedule_start`). At this event it starts a packet, or finds that it is busy and has to look again. A
+//! freed buffer starts it at once. A channel from memory to an adapter asks for an event whenever a packet may be
+//! ready.
 //!
-//! The result must not depend on which events are left out. Two packets may meet at the same picosecond, and outputs may
-//! have the same time; their order must stay. So each event that is left out still draws its [`Sequence`], at the moment
-//! at which it would have been pushed.
+//! The result must not depend on which events are left out. Two packets may meet at the same picosecond, and outputs
+//! may have the same time; their order must stay. So each event that is left out still draws its [`Sequence`], at the
+//! moment at which it would have been pushed.
 //! ```text
 //! now 5   a packet starts towards channel c and is ready at 9 (sequence 31); c is busy until 12 and looks again then
 //!         (sequence 20): no event

@@ -1,4 +1,5 @@
-//! The keys of an InfiniBand network in network files, and the model that they describe.
+//! The keys of an InfiniBand network in network files, and the model that they describe. The check of a tree of
+//! switches also serves the switched Ethernet.
 
 use super::{Nanoseconds, NetworkInfo, NetworkKeys, Nodes, Shape, TIME};
 use crate::keys::Value;

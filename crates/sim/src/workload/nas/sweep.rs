@@ -1,5 +1,5 @@
-//! The NAS kernel LU: two sweeps over the planes of a grid that is divided into columns. Each plane waits for two
-//! neighbours.
+//! The NAS kernel LU: two sweeps over the planes of a grid that is divided into columns. In each plane a rank waits for
+//! up to two neighbours and sends to the other two. Then all neighbours exchange layers.
 
 use super::{DOUBLE, Running, TAG, share};
 

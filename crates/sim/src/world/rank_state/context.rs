@@ -1,4 +1,5 @@
-//! The arguments of a step of a rank besides the rank itself, and the work that the step leaves for the world.
+//! The arguments of a step of a rank besides the rank itself, the work that the step leaves for the world, and its
+//! result. Buffers that all ranks share are among them.
 
 use std::collections::VecDeque;
 
