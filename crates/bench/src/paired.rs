@@ -1,9 +1,9 @@
-//! `weir bench paired`: settings of weir and other transports in turn, with their ratios round by round. The contender
-//! `floor` is a program without MPI, as a lower bound for collectives.
+//! `weir bench paired`: compares contenders, each with settings of its own, by their ratios round by round. A contender
+//! is weir, another transport or MPI, or `floor`: a program without MPI, as a lower bound for collectives.
 //!
 //! The speed of a host changes from minute to minute. So two runs an hour apart cannot be compared, but two runs that
-//! follow each other can. Each round runs every contender once, and begins with another one each time. The table shows
-//! the median of the ratios within a round.
+//! follow each other can. Each round runs the contenders in turn, and begins with another one each time. The table
+//! shows the medians of the values, and of their ratios to the first contender within a round.
 //!
 //! ```text
 //! round 1    weir, weir:FI_WEIR_ATTACH=start, ucx        ratios 1.02, 0.71

@@ -1,4 +1,4 @@
-//! Parses the lines `word key=value ...` in which our MPI programs print their results.
+//! Parses the lines `word key=value ...` in which the programs of benchmarks print their results.
 
 /// One result line.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,6 @@
-//! `weir calibrate extoll`: fits the EXTOLL parameters that no source states to published times, and prints residuals.
-//! With `--write` it changes the values in the network file. [`weir_sim::calibrate`] describes the fits.
+//! `weir calibrate extoll`: fits parameters of the EXTOLL model to published times, and prints the parameters and the
+//! residuals. Credit packets are in no published time: they are assumed to cost what data packets cost. With `--write`
+//! the command changes the values in the network file. [`weir_sim::calibrate`] describes the fits.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Writes text to standard output, and JSON records to standard output or to a file.
+//! Writes text and JSON records to standard output or to a file. Also checks before the work starts that the file can
+//! be written.
 
 use crate::Failure;
 use serde::Serialize;

@@ -1,4 +1,5 @@
-//! Breadth-first search over all states of a setup. It keeps the graph for the liveness check.
+//! Breadth-first search over the states of a setup: over all of them, or up to limits. A failure comes with the moves
+//! that lead to it. The search keeps the graph for the liveness check.
 //!
 //! The crate `stateright` does not fit. It compares states by 64-bit fingerprints, keeps no edges, and does not check
 //! its `eventually` on cycles, of which these graphs consist. Liveness here needs the edges: a backward search checks
@@ -8,8 +9,8 @@
 //! collision is 10^-23. Full states are stored only for the current level and the next. For each other state there
 //! remain its fingerprint (about 28 B), the move that found it (5 B) and its edges (4 B each).
 //!
-//! All threads expand a level together, in chunks. State ids within a level depend on the threads; counts do not. This
-//! file does not know what a state is.
+//! The threads expand a large level together, in chunks. State ids within a level depend on the threads; the counts of
+//! a complete search do not. This file does not know what a state is.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};

@@ -1,14 +1,14 @@
 //! `weir run` preloads this library into MPICH's launcher, so that all ranks of a proxy stay in one session.
 //!
-//! MPICH's launcher (hydra) makes a session for every rank. Linux makes a scheduling group for each session
-//! (autogroup, sched(7)). `sched_yield` moves a process only behind the others of its group. A rank that is alone in
-//! its group therefore yields without effect. The kernel then runs the group that had the least time, which is not
-//! the rank whose turn it is. With more ranks than cores this makes collectives slower (docs/explanation/waiting.md).
-//! The launchers of Intel MPI and Open MPI make no sessions.
+//! MPICH's launcher (hydra) makes a session for every rank. Linux makes a scheduling group for each session (autogroup,
+//! sched(7)). `sched_yield` moves a process only behind the others of its group. A rank that is alone in its group
+//! therefore yields without effect. The kernel then runs the group that had the least time, which is not the rank whose
+//! turn it is. With more ranks than cores this makes collectives slower (docs/explanation/waiting.md). The launchers of
+//! Intel MPI and Open MPI make no sessions.
 //!
 //! Hydra needs only one thing of a session: a process group, to end a rank with everything that it started. So here
-//! `setsid` makes a process group and nothing else, in `hydra_pmi_proxy` only. In all other programs this library
-//! does nothing. Neither the ranks nor their children load it:
+//! `setsid` makes a process group and nothing else, in `hydra_pmi_proxy` only. The launcher (`mpiexec`) passes this
+//! library to its proxies only. In all other programs it does nothing. Neither the ranks nor their children load it:
 //! ```text
 //! weir run      LD_PRELOAD=libweir-session.so
 //! mpiexec       removes this library from LD_PRELOAD before it copies its environment for the ranks,

@@ -1,5 +1,6 @@
-//! The results of a run of `weir bench` in memory, by measure and contender: samples of each round, spreads, failed
-//! jobs. The tables, the page and the verdicts are made from them.
+//! The results of a run of `weir bench` in memory: samples by measure, contender and round, failed jobs, and the load
+//! of the host. The tables, the page and the verdicts are made from them. Also computes the shares of incasts and of
+//! their senders, and decides whether a run is complete.
 
 use super::measure::{Group, Job, Measure, Quantity};
 use super::store::{FinishedJob, Outcome};

@@ -1,5 +1,5 @@
-//! The figure of `weir bench flood --figure`: the memory of the flooded rank over time, one curve for each transport.
-//! Also parses the lines in which the flood program prints these samples.
+//! The figure of `weir bench flood --figure`: the memory of the flooded rank over time, one curve for each contender
+//! with samples. Also parses the lines in which the flood program prints these samples.
 
 use super::table::CaseResults;
 use crate::result_line::ResultLine;

@@ -1,13 +1,14 @@
-//! `weir bench flood`: measures the memory that a receiver needs in a flood of unexpected messages, over each
-//! transport.
+//! `weir bench flood`: measures the memory that a receiver needs in a flood of unexpected messages, over weir and over
+//! other transports.
 //!
 //! The receiver waits for a tag that is sent last, so all other messages are unexpected. The program measures memory
-//! and time itself. Repetitions are interleaved: each runs all cases, and each case runs over all contenders. Each
-//! repetition begins with another contender.
+//! and time itself. Repetitions are interleaved: each runs the cases in turn, and each case over one contender after
+//! another. Each repetition begins with another contender. A contender that has not finished a case does not run it
+//! again.
 //!
-//! Expected: the payload is 0.2 to 4.9 GB and is copied twice or three times, which takes 0.1 to 5 s with enough
-//! memory. MPICH's list of unexpected messages adds up to a minute. A contender that does not finish runs until its
-//! time limit, once for each case.
+//! Expected: the payload of the standard cases is 0.2 to 4.9 GB and is copied twice or three times. That takes 0.1 to 5
+//! s with enough memory. MPICH's list of unexpected messages adds up to a minute. A job that does not end is stopped at
+//! its time limit.
 
 mod cases;
 mod figure;

@@ -1,5 +1,6 @@
 //! The results of the flood benchmark and their tables: memory and time of each contender in each case. Decides whether
-//! memory stayed within the bound, and whether a contender may run a case again.
+//! memory stayed within the bound, compares times with the fastest of MPICH's own transports, and tells whether a
+//! contender may run a case again.
 
 use super::super::contender::Contender;
 use super::super::jobs::Unfinished;

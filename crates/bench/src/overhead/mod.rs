@@ -2,8 +2,8 @@
 //! default dynamic credits compared with no flow control.
 //!
 //! It has two methods. The number of instructions is exact, but says nothing about time. Time is noisy, so it is
-//! measured in pairs of consecutive runs and reported with an interval. Both are compared with limits, which decide the
-//! exit status.
+//! measured in pairs of consecutive runs and reported with an interval. Both are compared with limits. The command
+//! fails if a limit is exceeded, or if something is not resolved or not measured.
 //!
 //! Expected: with credits a sender counts and compares where a sender without credits looks at the lane, and a receiver
 //! returns credits every few messages. That costs some 70 of some 1,600 instructions for 8 B, both sides together. 30

@@ -1,4 +1,5 @@
-//! The output of `weir bench overhead`: tables of instructions and times, and the verdict on each limit.
+//! The output of `weir bench overhead`: tables of instructions and times, the verdict on each limit, and advice where
+//! the times decide nothing. Also tells the command whether everything was measured and passed.
 
 use super::super::statistics::{Ratio, Verdict};
 use super::pairs::{PairsResult, Point};

@@ -1,4 +1,5 @@
-//! The results of `weir bench pingpong` and their table: medians, spreads, ratios to weir.
+//! The results of `weir bench pingpong` and their table: medians, spreads, ratios to weir. Also holds the transports
+//! that are missing or have failed, with the reasons.
 
 use super::benchmark::{Benchmark, Measure};
 use crate::comparison::{Compared, busy_warning, notes, transport_table};

@@ -1,7 +1,8 @@
 //! `weir doctor`: checks this host, and says what to change if a check does not pass.
 //!
-//! A check performs the operation that it is about, where possible: it loads the plug-in, runs two ranks under each MPI,
-//! copies between two processes. A check that cannot be performed gives a warning.
+//! A check performs the operation that it is about, where possible: it loads the plug-in, runs two ranks under each
+//! MPI, copies between two processes. The exit status tells whether weir works here: at least one MPI ran over it, and
+//! no other check has failed.
 
 mod host;
 pub mod memory;

@@ -1,11 +1,13 @@
-//! The data of the page of `weir run --report`: traces of all endpoints on one time axis, reduced to what a figure
-//! can show.
+//! The data of the page of `weir run --report`: traces of all endpoints on one time axis, reduced to what a figure can
+//! show. It has the memory, waits and credits of the endpoints over time, and the totals of each pair of sender and
+//! receiver.
 //!
-//! The run is divided into [`Timeline::bins`] bins of equal length, and a series has one value for each bin. A bin without a
-//! sample has the value of the bin before it. Bins before the first and after the last sample of an endpoint are `NaN`.
+//! The run is divided into [`Timeline::bins`] bins of equal length, and a series has one value for each bin. Memory and
+//! credits of a bin without a sample are those of the bin before it. The growth of waits between two samples is spread
+//! evenly over the bins between them. Where nothing is known of an endpoint, the value is `NaN`.
 //!
-//! The counters of an endpoint are its last sample, so an endpoint without a trace has a line too. If all samples of an
-//! endpoint fall into one bin, its line begins with zeros where the endpoint was opened.
+//! The counters of an endpoint count as its last sample, so an endpoint without a trace can have a line too. If all
+//! samples of an endpoint fall into one bin, its line begins with zeros where the endpoint was opened.
 
 use std::collections::{BTreeMap, HashMap};
 use weir_engine::stats::EndpointReport;

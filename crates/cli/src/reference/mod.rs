@@ -1,7 +1,7 @@
-//! `weir reference`: generates reference pages, man pages and shell completions from the code, so that they cannot
-//! differ from it.
+//! `weir reference`: generates pages of the documentation, so that they cannot differ from their sources.
 //!
-//! Pages of the documentation site (`make reference`), and for `make install` man pages and shell completions.
+//! The pages of settings, commands, plan keys, counters and the packet format come from the code (`make reference`).
+//! Those about fidelity come from the results of `weir reproduce`. `make install` gets man pages and shell completions.
 
 mod commands;
 mod counters;

@@ -1,4 +1,5 @@
-//! The reference page of the packet format, generated from the documentation in `weir_proto::wire::layout`.
+//! The reference page of the packet format. Its tables are generated from the documentation and the constants in
+//! `weir_proto::wire::layout`; the text around them is here.
 
 use super::markdown::{GENERATED, escape, item, paragraph};
 use weir_proto::Geometry;

@@ -1,11 +1,11 @@
 //! `weir reproduce`: runs the published experiments, judges the published statements about them ("points"), and draws
-//! their figures.
+//! their figures. It prints tables, and writes a page and `points.json`.
 //!
-//! An experiment consists of plans (files), points and figures (in `points`). Points are evaluated from records only.
-//! Then `sensitivity` finds the ranges of the assumed parameters over which a verdict stays, and `seeds` the noise.
+//! An experiment consists of plans (files), points and figures (in `points`). Points are evaluated from records of
+//! worlds, or from measurements of memory. Then `seeds` adds the noise, and `sensitivity` the ranges of the assumed
+//! parameters over which a verdict stays. `fidelity` makes pages of the documentation from the results.
 //!
-//! A point that does not hold is a result too: it is printed, marked on the page, and explained on the fidelity page of
-//! its experiment (docs/explanation/fidelity).
+//! A point that does not hold is a result too: it is printed and marked on the page.
 
 mod evidence;
 pub mod fidelity;

@@ -1,5 +1,6 @@
-//! The page of `weir reproduce`: published statements (points), our verdicts about them, and figures of each
-//! experiment, in one HTML file that needs no other file.
+//! The page of `weir reproduce`: published statements (points), our verdicts about them, their sensitivity, and the
+//! figures and plans of each experiment. It is one HTML file that needs no other file, and contains the results as
+//! JSON.
 
 use super::Reproduced;
 use super::points::Verdict;

@@ -1,6 +1,7 @@
 //! Noise: the differences of a point's numbers and verdict between seeds (the random draws of a world).
 //!
 //! A point (a published statement) is judged by medians over seeds. Here each seed is judged alone, by the same rule.
+//! The number of seeds that agree and the interval of the numbers are added to the point.
 
 use super::evidence::Evidence;
 use super::points::{Experiment, Point, Verdict};

@@ -1,9 +1,10 @@
 //! Sensitivity: the range of each assumed parameter over which the verdict about a published statement (a point) stays.
+//! A point that holds for some of the swept values only "holds if" a parameter lies in its range.
 //!
-//! Some prices of the models are assumptions, because no published time fits them ([`Assumed`]). A sweep
-//! changes one of them at a time in the worlds of the quick variant, runs these worlds, and evaluates the
-//! same rules. Full-size worlds would take days. So a range describes the small worlds, and only a point with
-//! the same verdict in both gets it. A point that holds in the large worlds only is "not swept".
+//! Some prices of the models are assumptions, because no published time fits them ([`Assumed`]). A sweep changes one of
+//! them at a time in the worlds of the quick variant, runs these worlds with one seed, and evaluates the same rules.
+//! Full-size worlds would take days. So a range describes the small worlds, and only a point with the same verdict in
+//! both gets it. A point that holds without a range is "not swept".
 //!
 //! Plans of one experiment may assume different call jitter. Worlds with the same jitter are swept together.
 

@@ -1,6 +1,7 @@
 //! Checks the published statements ("points") about experiment E1.7 against our simulation records, and draws its
 //! figures. All-to-alls run in seven phases among all, a quarter or half of the ranks. With dynamic credits it follows
-//! the mean credits of rank 0 towards three groups of ranks, for two kinds of barrier. Source: Prades, thesis, 7.3.
+//! the mean credits of rank 0 towards three groups of ranks, for two kinds of barrier. A figure shows weir's own scheme
+//! too, which no point judges. Source: Prades, thesis, 7.3.
 
 use super::{Experiment, Point, WEIR};
 use crate::reproduce::chart::{Chart, Mark};

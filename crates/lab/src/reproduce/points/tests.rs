@@ -1,5 +1,6 @@
-//! Tests of all experiments: each has its plans, and its rules judge correctly. With records as a paper describes
-//! them each point holds. With records that deviate in one respect, the points about it do not hold.
+//! Tests of all experiments: each has its plans, and its rules judge correctly. With records as a paper describes them
+//! the points hold. With records that deviate in one respect, the points about it do not hold. Other tests cover sweeps
+//! of assumed parameters, seeds, and points that cannot be evaluated.
 
 use super::*;
 use crate::reproduce::sensitivity;
