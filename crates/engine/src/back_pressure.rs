@@ -5,8 +5,8 @@
 //! from the receiver. So a sender with many bounce buffers for one receiver gives it a little time.
 //!
 //! A receiver that takes nothing may compute or wait for a later message. So useless waits become rare: first every
-//! message waits, then one in two, one in four, down to one in [`MAX_SKIPPED`] + 1. No wait blocks: an injected send
-//! returns within [`MAX_WAIT_OVERSUBSCRIBED`].
+//! such message waits, then one in two, one in four, down to one in [`MAX_SKIPPED`] + 1. No wait blocks: it ends after
+//! [`MAX_WAIT`], or after [`MAX_WAIT_OVERSUBSCRIBED`] with more ranks than cores.
 
 use std::time::{Duration, Instant as Clock};
 

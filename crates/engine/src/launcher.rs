@@ -1,8 +1,9 @@
-//! Reads what the launcher of this process has started: the number of ranks, the cores that they share, and the job
-//! to which they belong.
+//! Reads what the launcher of this process has started: the number of ranks, the cores that they share, and the job to
+//! which they belong ([`JobKey`]).
 //!
-//! Launchers say some of this in environment variables of their ranks. The rest is known of the launcher's process, our
-//! first ancestor without our rank in its environment. Scripts around the program have the rank.
+//! Launchers say the number of ranks in environment variables. The cores and the job are those of the launcher's
+//! process. That is mostly our first ancestor without our rank in its environment; scripts around the program have the
+//! rank. If no launcher can be seen, variables of its allocation identify the job.
 //!
 //! ```text
 //! rank 1   PMI_RANK=1   cores 1       sh -c   PMI_RANK=1   cores 1       hydra_pmi_proxy   cores 0,1       mpiexec

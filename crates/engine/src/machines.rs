@@ -1,5 +1,5 @@
 //! The driver of the offloaded machines, which are remote atomics and reductions. [`Engine::atomic`] posts to the
-//! first; `groups.rs` posts to the second.
+//! first; `groups.rs` posts to the second. Atomics also learn here which regions peers may change.
 //!
 //! [`Io::offload`] passes an event to them. A packet that they send is queued, and the endpoint sends it after the
 //! current event, over its paths and with its credits. This file does not look into packets.

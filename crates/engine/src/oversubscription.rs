@@ -1,9 +1,9 @@
-//! Oversubscription: decides whether a job has more ranks than cores on this node, and counts the cores that its ranks
-//! share.
+//! Oversubscription: decides from what the launcher says whether a job has more ranks than cores on this node, and
+//! counts the cores that its ranks share.
 //!
 //! A rank with a core to itself may spin; ranks that share a core must yield it. The cores that a rank itself may use
 //! do not distinguish the two. Two ranks that Open MPI or Slurm binds to a core each see one core. So do eight ranks
-//! that Intel MPI binds to two cores. The launcher's daemon is not bound, so its cores count.
+//! that Intel MPI binds to two cores. The launcher's daemon is mostly not bound, so its cores count.
 
 use crate::launcher;
 

@@ -2,7 +2,7 @@
 //!
 //! A link with remote keys accesses registered memory only. So this file registers what the endpoint machine announces,
 //! until the operation or the bounce buffer ends, and the other end of each copy, until the copy ends. The memory of a
-//! region stays registered until the program deregisters it. Shared memory needs no registration: nothing is noted here
+//! region stays registered until the program deregisters it. Shared memory needs no registration, so none is noted here
 //! for it.
 //!
 //! A link bounds the copies under way with a peer. Further ones wait here, in order:

@@ -1,12 +1,13 @@
-//! Counter pages: one small file for each endpoint, so that `weir run` can report also on ranks that were killed. A
-//! page says whose it is, and has the endpoint's memory, backlog, stalls, held credits and counters.
+//! Counter pages: one small file for each endpoint, so that others can report on it while it runs and after it was
+//! killed. A page says whose it is, and has the endpoint's memory, backlog, stalls, held credits and counters. How the
+//! rank of a process is found is here too.
 //!
-//! An endpoint maps its file and stores into it while it works ([`Writer`]). The process that started the job reads the
-//! directory afterwards ([`read_dir`]). The file is a [`CounterPage`]. Its metadata (`metadata`) is known from the
-//! start. Its counters change: the words of `word`, then [`Counters::values`].
+//! An endpoint maps its file and stores into it while it works ([`Writer`]). `weir run` reads the directory afterwards,
+//! `weir explain` and other endpoints of the job meanwhile ([`read_dir`]). The file is a [`CounterPage`]. Its metadata
+//! (`metadata`) is known from the start. Its counters change: the words of `word`, then [`Counters::values`].
 //!
-//! Others read while the endpoint stores, so the words of one read are of moments up to 200 ms apart. A reader trusts
-//! nothing: [`Reports::skipped`] names files that are foreign, torn or of another version.
+//! Others read while the endpoint stores, so one read may mix the words of two updates. A reader trusts nothing:
+//! [`Reports::skipped`] names files that are foreign, torn or of another version.
 
 use std::io;
 use std::num::NonZeroU32;

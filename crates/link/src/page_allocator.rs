@@ -1,9 +1,9 @@
 //! The allocator of the provider plug-in: it gets large blocks directly from the kernel and returns them to it.
 //!
-//! A C library's heap keeps freed memory between blocks in use. It also raises its own limit for returning memory
-//! with every large block that is freed. The memory of weir's bursts (tables, unexpected buffers, bounce buffers)
-//! must be gone after the burst. So each allocation of [`LARGE_BYTES`] or more is a mapping of its own. The C library
-//! allocates all others.
+//! A C library's heap keeps freed memory between blocks in use. It also raises its own limit for returning memory with
+//! every large block that is freed. The memory of weir's bursts (tables, unexpected buffers, bounce buffers) must be
+//! gone after the burst. So an allocation of [`LARGE_BYTES`] or more, aligned to at most a page, is a mapping of its
+//! own. The C library allocates all others.
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 use std::alloc::{GlobalAlloc, Layout, System};

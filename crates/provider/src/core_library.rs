@@ -1,8 +1,9 @@
 //! The core of libfabric that has loaded this plug-in, and functions of it that the plug-in finds by name.
 //!
-//! The plug-in links no symbol of the core. Otherwise it could not be loaded where the core itself was loaded
-//! privately (Python, Open MPI's components). Symbol versions also differ between cores. A process may contain several
-//! cores. The one that calls `fi_prov_ini` is the one that matters: the plug-in identifies it by the return address.
+//! The plug-in links no symbol of the core. Otherwise it could not be loaded where the core itself was loaded privately
+//! (Python, Open MPI's components). Symbol versions also differ between cores. A process may contain several cores. The
+//! one that calls `fi_prov_ini` is the one that matters: the plug-in identifies it by the return address, or else takes
+//! the `libfabric.so.1` that is loaded.
 
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;

@@ -1,14 +1,14 @@
 //! weir as a libfabric provider: the plug-in `libweir-fi.so`.
 //!
-//! libfabric's core finds the file in `FI_PROVIDER_PATH` and calls [`fi_prov_ini`]. From then on it calls the
-//! functions in the structure that it got. Programs get objects (fabric, domain, endpoint, queues, ...), each with
-//! tables of functions. Each file here has one kind of object. [`state`] has what these objects share,
-//! [`errno`] has the error numbers, and [`ffi`] has C's structures.
+//! libfabric's core finds the file in `FI_PROVIDER_PATH` and calls [`fi_prov_ini`]. From then on it calls the functions
+//! in the structure that it got. Programs get objects (fabric, domain, endpoint, queues, ...), each with tables of
+//! functions. A file here has one kind of object, one table of functions, or what several of them need. [`state`] has
+//! what these objects share, [`errno`] has the error numbers, and [`ffi`] has C's structures.
 //!
-//! An example, a tagged send: `tagged::send` turns C's arguments into values. [`endpoint_handle::EndpointHandle::prepare`]
-//! finds the peer, and the engine takes the message. `fi_cq_read` enters the domain and lets the engines of the
-//! queue's endpoints make progress. It writes their completions to the queue ([`state::completion`], [`state::cq_writer`]) and
-//! returns entries in the caller's format ([`cq`]).
+//! An example, a tagged send: `tagged::send` turns C's arguments into values.
+//! [`endpoint_handle::EndpointHandle::prepare`] finds the peer, and the engine takes the message. `fi_cq_read` enters
+//! the domain and lets the engines of the queue's endpoints make progress. It writes their completions to the queue
+//! ([`state::completion`], [`state::cq_writer`]) and returns entries in the caller's format ([`cq`]).
 //!
 //! The plug-in starts no thread, and links no symbol of the core.
 

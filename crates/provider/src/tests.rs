@@ -1,5 +1,5 @@
-//! Tests of the provider as a program uses it: two endpoints of one process, over shared memory, through the tables
-//! of functions that C calls.
+//! Tests of the provider as a program uses it. This file sets them up: two endpoints of one process, over shared
+//! memory, through the tables of functions that C calls.
 
 use std::ffi::c_int;
 

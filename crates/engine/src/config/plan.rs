@@ -1,6 +1,7 @@
-//! The mailbox plan ([`MailboxPlan`]): how many lanes a mailbox has and how many slots each sender owns, by scheme and
-//! number of ranks. A [`Placement`] says whether the mailbox is in the directory or in memory that no file system
-//! limits.
+//! The mailbox plan ([`MailboxPlan`]): how many slots a lane has and how many of them its sender owns, by scheme,
+//! settings and number of ranks. A [`Placement`] adds where the mailboxes of a job are: in the directory, or in memory
+//! that no file system limits. If only the directory is left and it is small, lanes become shorter, and then fewer have
+//! memory.
 
 use weir_link::shm::{self, FileSystemSpace, MAX_LANE_SLOTS};
 use weir_proto::flow::static_connection;

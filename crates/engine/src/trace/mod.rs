@@ -1,8 +1,8 @@
-//! Traces: samples of the credits, stalls and memory of an endpoint over time, in a bounded file of its own, for
-//! the page of `weir run --report`.
+//! Traces: samples of the credits, stalls and memory of an endpoint over time, in a bounded file of its own, for the
+//! page of `weir run --report`.
 //!
 //! The endpoint takes samples while it makes progress ([`Recorder`]), at most one in each interval. Whenever the file
-//! is full, every second sample is removed and the interval doubles. So a run of a second has a sample each
+//! is full, every second sample is removed and the interval doubles. So a run of a second can have a sample each
 //! millisecond, and one of a day still fits. A rank outside the library takes no samples. The process that started the
 //! job reads the files ([`read_dir`]), also those of killed processes.
 

@@ -14,9 +14,9 @@
 //! R: runs: asleep = 4e+4; finds both packets
 //! ```
 //! B wakes R too, because A may be stopped or killed between its exchange and its wake-up, and must not delay others.
-//! Each sender makes at most one system call per episode. The exchange matters when A wakes R before R waits: the
-//! changed word makes the wait return at once. Episodes repeat after 2^30 sleeps. A sender that was idle for exactly
-//! that many omits one wake-up; the sleep then ends at its time limit.
+//! For its packets, each sender makes at most one system call per episode. The exchange matters when A wakes R before R
+//! waits: the changed word makes the wait return at once. Episodes repeat after 2^30 sleeps. A sender that was idle for
+//! exactly that many omits one wake-up; the sleep then ends at its time limit.
 //!
 //! A sender killed between the two announcements leaves a lane bit without its summary bit. The reader finds it when
 //! another sender of the same 64 lanes rings. Until then the packet is unread, as if the sender had died a moment

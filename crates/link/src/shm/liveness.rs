@@ -1,9 +1,10 @@
-//! Lost peers: checks that a peer still runs and reads ([`Liveness`]), and reports its loss. A [`Notice`] of a loss, or
-//! of a request to detach, waits here until a poll reports it.
+//! Lost peers: checks whether a peer still runs and reads ([`Liveness`]), and reports its loss. A [`Notice`] of a loss,
+//! or of a request to detach, is kept until a poll reports it.
 //!
 //! [`super::segment`] tells whether the owner of a segment runs. A peer that runs can still be lost: it has given this
-//! endpoint up, or it has another version or scheme. Such a loss is reported last, because what the peer sent before is
-//! valid. ([`super::transport`] reports the loss of a peer with a malformed packet at once.)
+//! endpoint up, or it has another version or scheme. A noted loss is reported when nothing else is left to report,
+//! because what the peer sent before is valid. ([`super::transport`] reports the loss of a peer with a malformed packet
+//! at once.)
 //! ```text
 //! check_peer(B)     its lock is not held, its state is open      Notice::Lost(B, Died)
 //! poll              packets of B, as long as there are some

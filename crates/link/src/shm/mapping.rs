@@ -1,10 +1,11 @@
-//! Mapped parts of segment files, and typed views of them: [`MappedHeader`] is the header of a segment, and
-//! [`MappedLane`] is one lane with its state, owner, epoch and detach request.
+//! Mapped parts of segment files, and typed views of them. [`MappedHeader`] is the header of a mailbox's segment: its
+//! state, doorbell, lane queue and claim words. [`MappedLane`] is one lane with its state, owner, epoch and detach
+//! request. Node segments are viewed as arrays of atomics ([`Mapping::shared`]).
 //!
-//! A mapping is raw memory to which other processes write too. There are only three kinds of views: atomics, the
-//! constant facts (copied before they are checked), and slot bytes, which follow the ring's protocol. A process of
-//! the same user that breaks the protocol can make this process read wrong values, which the ring checks. By
-//! truncating the file it can also kill this process (SIGBUS), as it could with kill(2).
+//! A mapping is raw memory to which other processes write too. There are only two kinds of views: atomics, and slot
+//! bytes, which follow the ring's protocol. A process of the same user that breaks the protocol can make this process
+//! read wrong values, which the ring checks. By truncating the file it can also kill this process (SIGBUS), as it could
+//! with kill(2).
 
 use super::doorbell::Doorbell;
 use super::lane_queue::LaneQueue;

@@ -1,6 +1,6 @@
 //! The shared-memory link ([`ShmLink`]): one mailbox per endpoint, in a segment file that its senders map.
 //!
-//! It knows slots, lanes, doorbells and processes. It does not know credits, matching or requests.
+//! It knows slots, lanes, doorbells and processes. It does not decide about credits, and knows no messages.
 //! `docs/explanation/mailbox.md` explains the layout. A sender claims one lane of the receiver's mailbox. During its
 //! lease it is the only writer of that lane, so senders do not wait for each other. If all lanes are held, the sender
 //! waits in a queue.
@@ -17,7 +17,7 @@
 //!
 //! | files | subject |
 //! |---|---|
-//! | `transport`, `ring`, `outbox`, `inbox`, `doorbell`, `wake_up` | packets out and in, and sleep |
+//! | `transport`, `ring`, `outbox`, `inbox`, `doorbell`, `sync`, `wake_up` | packets out and in, and sleep |
 //! | `attach`, `lane_queue`, `lanes`, `lane_reclamation` | who holds a lane |
 //! | `segment`, `segment_file`, `layout`, `mapping`, `options`, `open_files`, `per_process`, `lock_file` | the memory |
 //! | `node_segment` | where the endpoints of a job on this node meet |

@@ -1,5 +1,6 @@
 //! Files of segments: creates one, opens a peer's, locks it, reserves memory, and removes those of dead processes. It
-//! also measures the free space of the directory, and says what the system refused ([`SystemError`]).
+//! also lists the owners of segments in a directory (for `weir run`), measures the free space there, and says what the
+//! system refused ([`SystemError`]).
 //!
 //! It does not know headers or lanes, except that a file begins with checked facts. A segment is in one of two places:
 //! ```text

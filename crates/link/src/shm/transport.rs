@@ -1,5 +1,6 @@
-//! The transport of shared memory: connects to the mailboxes of peers, writes packets to them, and polls the own
-//! mailbox ([`Link`]). It also gives the endpoint's address ([`Addressing`]), and facts for reports ([`Inspect`]).
+//! The transport of shared memory ([`Link`]): connects to the mailboxes of peers, writes packets to them, polls the own
+//! mailbox, forgets lost peers, and closes. It also gives the endpoint's address ([`Addressing`]), and facts for
+//! reports ([`Inspect`]).
 
 use super::attach::{ATTACH_POLL_INTERVAL, PendingAttach};
 use super::lane_reclamation::OpenLane;

@@ -1,5 +1,5 @@
-//! The part of a completion queue that belongs to the domain: its entries, and the endpoints that write them.
-//! `cq.rs` of the crate has the calls.
+//! The part of a completion queue that belongs to the domain: its entries, the endpoints that write them, and whether
+//! the program has signalled it. `cq.rs` of the crate has the calls.
 
 use super::entry_queue::EntryQueue;
 

@@ -1,5 +1,5 @@
-//! Tests of endpoints that are killed or stopped at any step of joining and leaving a node segment, with forked
-//! processes and real files.
+//! Tests of endpoints that are killed at any step of joining or leaving a node segment, or stopped while others wait
+//! for them, with forked processes and real files. Others cover unfinished files and a removed lock file.
 
 use super::super::layout::SchemeName;
 use super::super::{ShmLink, ShmOptions};

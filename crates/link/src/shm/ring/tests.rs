@@ -1,5 +1,5 @@
-//! Tests of the ring of one lane in one thread, on the heap: runs that wrap around, early wraps, reuse of slots,
-//! malformed packets.
+//! Tests of the ring of one lane in one thread, on the heap: wraps and early wraps, publish words, counts of free
+//! slots, malformed packets.
 
 use super::*;
 use crate::shm::heap_lane::{HeapLane, credit, eager};
