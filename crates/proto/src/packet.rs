@@ -1,5 +1,5 @@
 //! A packet as a value, and the slots that it fills. Every link carries the fields of a [`Packet`]. A [`Geometry`] says
-//! how long headers are on a link and how many slots a packet needs. This file does not know the bytes of a header.
+//! how long headers are on a link and how many slots a packet needs. This file does not know the layout of a header.
 
 use crate::event::Transfer;
 use crate::offload::Offloaded;

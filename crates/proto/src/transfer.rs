@@ -1,6 +1,7 @@
 //! Transfers: operations between us and a peer that need more than one packet, by the name that the peer answers to.
 //!
-//! This file stores their state. It does not decide anything.
+//! This file stores their state, and counts the remote operations with each peer. It does not decide anything. Bounce
+//! buffers have a table of their own.
 
 use alloc::vec::Vec;
 

@@ -1,6 +1,7 @@
 //! Coalesced acknowledgements to one peer: transfers that have ended here and that it does not know of. One packet
 //! acknowledges several of them. [`super::transmit`] sends them. This file decides when they are due: at once if an
-//! operation of the peer waits, otherwise when enough bounce buffers can be freed together.
+//! operation of the peer waits, otherwise when enough bounce buffers can be freed together, or when the endpoint is
+//! idle.
 
 use alloc::collections::VecDeque;
 

@@ -1,6 +1,6 @@
 //! The sender's table of bounce buffers: copies of messages whose receivers have no memory left, and of injected
-//! messages that cannot leave yet. It keeps their sum below a limit. It also notes how much the peer knows of each
-//! ([`Stage`]), which decides what the peer may ask or acknowledge.
+//! messages that cannot leave yet. It counts their bytes, and tells whether another one fits below the limit. It also
+//! notes how much the peer knows of each ([`Stage`]), which decides what the peer may ask or acknowledge.
 //!
 //! The copies themselves belong to the driver.
 //!

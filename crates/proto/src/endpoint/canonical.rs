@@ -1,19 +1,17 @@
-//! The canonical form of the endpoint machine's state: a bounded row of numbers, for exhaustive exploration
-//! (feature `explore`).
-//!
-//! The file also returns the totals that the invariants compare. And it lets a search set a threshold by hand, or let
-//! an absent sender take quota.
+//! The canonical form of the endpoint machine's state: a bounded row of numbers, for exhaustive exploration (feature
+//! `explore`). The file also returns the totals that the invariants compare. And it lets a search intervene: set a
+//! threshold by hand, rely on thresholds alone, or let an absent sender take quota.
 //!
 //! Totals and message numbers grow for ever, so equivalent states would never compare equal. Only the distance of a
 //! total from what the other side of the pair knows matters. So the sender of a pair is the origin ([`Origin`]). The
 //! receiver's totals, and those in packets in flight, are written as distances from it.
 //!
-//! Of a lease number only one thing matters: whether the lease is the current one ([`Lease`]). Totals of earlier leases
-//! are ignored by the machine, so they are not written. Counters, stall times and message numbers are also left out,
-//! because the machine takes no decision by them.
+//! Of a lease number only one thing matters: whether the lease is the current one ([`Lease`]). The machine ignores
+//! totals of earlier leases, so they are not written. Counters, stall times and message numbers are left out too,
+//! because the machine takes no decision by them. State that exploration does not model, such as transfers, panics.
 //!
-//! Every structure is destructured without `..`. So a new field does not compile until this file says what
-//! distinguishes its values.
+//! The structures of the machine are destructured without `..`, so a new field does not compile until this file says
+//! what distinguishes its values. Bodies of eager messages and partly arrived messages are exceptions.
 
 use alloc::vec::Vec;
 

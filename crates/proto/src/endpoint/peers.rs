@@ -1,13 +1,14 @@
-//! Peer entries by peer number, and their compact form while a peer is idle.
+//! Peer entries by peer number, and their compact form while a peer is idle. The table also remembers the peers that
+//! were ever contacted, and those in whose mailbox we had a lane, after their entries are removed.
 //!
-//! In schemes with credits a pair has totals on both sides. In other schemes an idle peer differs only in the number of
-//! messages sent to it and in its known free slots. Then its [`PeerEntry`] fits into eight bytes ([`CompactEntry`]).
-//! The table expands it on the next access. This saves memory when a program contacts thousands of peers once: in a
-//! barrier among 262,144 ranks every rank sends to 18 ranks and receives from 18.
+//! In schemes with credits a pair has totals on both sides. In other schemes an idle peer mostly differs only in the
+//! number of messages sent to it and in its known free slots. Then its [`PeerEntry`] fits into eight bytes
+//! ([`CompactEntry`]). The table expands it on the next access. This saves memory when a program contacts thousands of
+//! peers once: in a barrier among 262,144 ranks every rank sends to 18 ranks and receives from 18.
 //!
-//! Each created or expanded entry compacts older ones, except the most recent ([`Recent`]). If entries are expanded
-//! more often than created, compaction stops. Then an active pair costs only a pointer access that it needs anyway. A
-//! packet that changes only compact fields needs no expansion ([`Peers::visit_compact`]).
+//! Each created or expanded entry compacts older idle ones, except the most recent ([`Recent`]). If clearly more
+//! entries are expanded than created, compaction stops. Then an active pair costs only a pointer access that it needs
+//! anyway. A packet that changes only compact fields needs no expansion ([`Peers::visit_compact`]).
 //! ```text
 //! create 7   3 is idle: compact { 5 messages, 9 free slots }; 4 has a message half arrived: stays full
 //! send to 3  expanded, in the memory of the entry that was compacted last

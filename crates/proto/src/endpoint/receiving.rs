@@ -1,7 +1,8 @@
-//! Receiving: messages and receives find each other, and eager messages are assembled. Payload of announced messages is
-//! copied or requested in packets. Peeks and discards of unexpected messages are here too.
+//! Receiving, beside the common cases in [`super::fast_path`]: messages and receives find each other, and eager
+//! messages are assembled. Payload of announced messages is copied or requested in packets. Peeks, discards and
+//! receives of claimed messages are here too, and whether a receive can still match a peer that is not lost.
 //!
-//! This file names buffers by request or message. It does not know memory or lanes.
+//! This file names buffers by request or message. The driver has their memory.
 
 use super::backlog::BacklogEntry;
 use super::inbound::{BufferRange, Inbound, Target};

@@ -1,5 +1,5 @@
-//! Remote reads and writes, payload requests, and the end of transfers. Copies of rendezvous payload, which
-//! [`super::receiving`] starts, end here too.
+//! Remote reads and writes, requests for payload in packets, and the end of transfers, also of sends by an
+//! acknowledgement. Copies of rendezvous payload, which [`super::receiving`] starts, end here too.
 //!
 //! Small operations travel in packets. For large ones, if copies between the two processes work, the target only checks
 //! the bounds and returns the address. The initiator then copies between the processes by itself:
@@ -8,8 +8,8 @@
 //! initiator  <-  Located { transfer 0, address }
 //! initiator  Copy { transfer 0 }, CopyDone: complete      (the target's processor has no part in it)
 //! ```
-//! If the kernel forbids the copy, the transfer continues in packets. This file does not know addresses of memory of
-//! its own process.
+//! If the kernel cannot make the copy, the transfer continues in packets. The driver has the addresses of memory of the
+//! own process.
 
 use super::backlog::{BacklogEntry, EntryKind};
 use super::inbound::BufferRange;

@@ -1,8 +1,9 @@
 //! Sending: messages that leave at once, and messages that are queued.
 //!
-//! A message leaves at once if it fits into one packet, the credits suffice and nothing waits before it. All others go
-//! through the backlog of their path. To a receiver without memory, a sender announces the payload instead of sending
-//! it: a bounce buffer, or the program's buffer. An injected message that cannot leave gets a bounce buffer too.
+//! A message leaves at once if it fits into one packet, the credits suffice and nothing waits before it. Most others go
+//! through the backlog of their path; those with large payload are announced (rendezvous). To a receiver without
+//! memory, small payload is announced too: a bounce buffer, or the program's buffer. A small injected message that
+//! cannot leave gets a bounce buffer.
 
 use super::backlog::{BacklogEntry, EntryKind};
 use super::bounce::Stage;

@@ -1,4 +1,4 @@
-//! The endpoint machine: its three parts, and questions that a driver asks about them.
+//! The endpoint machine: its three parts, how it is made, and questions that a driver asks about them.
 //!
 //! Other files of this directory handle its events: see [`crate::Endpoint::handle`].
 

@@ -1,5 +1,6 @@
-//! Transmission: the backlog of each peer leaves as credits allow, and acknowledgements before it. Queued packets leave
-//! only here. If the receiver has no memory left, a queued eager message becomes a rendezvous.
+//! Transmission: everything for a peer that cannot leave at once is submitted here, and leaves as credits allow.
+//! Compulsory returns go first, then acknowledgements, then the backlog in order. If the receiver has no memory left, a
+//! queued eager message becomes a rendezvous. The first submission contacts the peer, and stalls are counted here.
 //!
 //! This file does not know when credits return; [`crate::flow`] decides that.
 

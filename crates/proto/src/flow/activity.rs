@@ -1,9 +1,9 @@
 //! The activity lists of dynamic credits. Source: thesis, 6.2 and 6.5. The pool of a receiver moves its senders between
 //! them (`dynamic_credits/activity_control.rs`).
 //!
-//! Every sender with an account is in exactly one of four lists: high, medium, low, null. All steps take constant time:
-//! the lists are linked through one table. To shift them (high becomes medium, medium becomes low) only their names
-//! change. This file does not know credits.
+//! Every sender with an account is in exactly one of four lists: high, medium, low, null. Moving a sender takes
+//! constant time: the lists are linked through one table. To shift them (high becomes medium, medium becomes low) only
+//! their names change. This file does not know credits.
 
 use alloc::vec::Vec;
 

@@ -1,10 +1,10 @@
 //! Flow control: bounds the memory that a receiver spends on incoming messages. One file per scheme. [`Sender`] and
 //! [`Receiver`] choose the file of the scheme.
 //!
-//! A [`Sender`] says how many slots it may fill at its peer. A [`Receiver`] says when retrieved slots are granted
-//! again, in schemes with credits. Neither knows messages. A grant travels as a cumulative total. So a repeated or late
-//! grant neither creates nor loses credit, and the totals can be checked. State that a scheme needs once per endpoint
-//! is in its [`Pool`].
+//! A [`Sender`] says how many slots it may fill at its peer. In schemes with credits, a [`Receiver`] says when
+//! retrieved slots are granted again. In the others, the link finds free slots, and the sender decides whether to try
+//! again. Neither knows messages. A grant travels as a cumulative total. So a repeated or late grant neither creates
+//! nor loses credit, and the totals can be checked. State that a scheme needs once per endpoint is in its [`Pool`].
 
 pub mod activity;
 pub mod adaptive_backlog;

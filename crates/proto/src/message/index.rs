@@ -9,8 +9,8 @@
 //! ```text
 //! bucket -> a1 -> a2 -> a3 (tail) -> b1 (head and tail) -> none         a1.previous = a3, b1.previous = b1
 //! ```
-//! Linear hashing adds and removes one bucket at a time (Source: Litwin, VLDB 1980). So growing never copies a table,
-//! and unused memory is released. This file does not know messages or receives.
+//! Linear hashing adds and removes one bucket at a time (Source: Litwin, VLDB 1980). So growing never rebuilds the
+//! table, and unused chunks are released. This file does not know messages or receives.
 
 use alloc::vec;
 use alloc::vec::Vec;

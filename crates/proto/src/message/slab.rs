@@ -1,4 +1,4 @@
-//! Storage in chunks ([`Slab`]): entries keep their slot, growing copies nothing, and empty chunks are freed.
+//! Storage in chunks ([`Slab`]): entries keep their slot, growing copies no entry, and empty chunks are freed.
 //! [`Directory`] finds chunks by number, also those of an index. A [`Link`] names a slot in three bytes.
 //!
 //! Chunks are whole pages and at least 32 KiB, so the allocator gets them from the kernel and returns them. Pages are

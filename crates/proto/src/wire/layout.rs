@@ -1,8 +1,8 @@
 //! The bytes of packet headers, as structures of little-endian numbers. It also has the kinds of packets ([`Kind`])
-//! with their names, lengths and permitted flags.
+//! with their names, lengths and permitted flags, and the list of all flags.
 //!
-//! Every structure has alignment 1, so any bytes of its length can be viewed as it. The reference page of the packet
-//! format is made from the documentation of the items in this file (`weir reference pages`).
+//! Every structure has alignment 1, so any bytes of its length can be viewed as it. The tables of the reference page of
+//! the packet format are made from the documentation of the items in this file (`weir reference pages`).
 
 use super::SLOT_BYTES;
 use core::mem::{offset_of, size_of};

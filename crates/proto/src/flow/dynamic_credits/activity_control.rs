@@ -1,6 +1,7 @@
 //! Activity control of a receiver's pool: senders that use their credits rise through the activity lists. The most
-//! active ones gain intended quota: unassigned quota, else that of the least active sender. A sender that is down to
-//! its guaranteed quota and holds more credits gets a compulsory return request.
+//! active ones gain intended quota: unassigned quota, else that of the least active sender. A victim that has just
+//! gained quota, or was active, can be passed over. A sender that is down to its guaranteed quota and holds more
+//! credits gets a compulsory return request.
 
 use super::Pool;
 use crate::flow::activity::Level;

@@ -1,5 +1,5 @@
-//! Tests of dynamic credits: the published vectors, a counter-example for each gap of the published text, and random
-//! runs.
+//! Tests of dynamic credits: the published vectors, counter-examples for gaps of the published text, most of them with
+//! a mutant that follows the text, and random runs.
 //!
 //! A random run has one receiver and some senders that always have something to send. Events come in any order.
 

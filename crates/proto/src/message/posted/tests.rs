@@ -1,4 +1,4 @@
-//! Tests of the posted queue against a naive list, and counts of visited receives. Nothing is timed.
+//! Tests of the posted queue against a naive list, counts of visited receives, and memory. Nothing is timed.
 
 use alloc::vec;
 

@@ -1,7 +1,7 @@
 //! Unexpected messages: messages that arrived before their receive, in order of arrival.
 //!
-//! The driver stores the payload under a [`MessageId`]. This file has the envelopes, at most
-//! [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) each.
+//! The driver stores the payload under a [`MessageId`]. This file has the envelopes, also of messages that a peek has
+//! claimed: at most [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) each.
 //!
 //! *Search.* A search first compares the first [`LINEAR_SEARCH`] messages of the space. If none matches, the space gets
 //! an [`Index`] for the pattern's selector (with or without a sender, and the ignore mask). From then on such a pattern
