@@ -1,4 +1,5 @@
-//! The trace hash. Two runs have the same hash if the same happened; a collision is practically impossible.
+//! The trace hash. Two runs have the same hash if the same happened; a collision is practically impossible. Draws from
+//! a seed and digests of packets use the same hash.
 
 /// A running hash of what happened, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

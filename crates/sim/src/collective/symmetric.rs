@@ -1,4 +1,5 @@
-//! Collectives without a root: barrier, allreduce, allgather, reduce-scatter.
+//! Collectives without a root: barrier, allreduce, allgather, reduce-scatter. The halving that long reductions need is
+//! here too, also for those with a root.
 
 use super::{Folding, Group};
 

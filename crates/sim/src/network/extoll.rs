@@ -1,16 +1,17 @@
 //! EXTOLL: a mesh of nodes with one router each, dimension-order routing, cut-through switching and back-pressure.
 //!
 //! The model follows each packet. A packet occupies a buffer in every router in which it waits, and takes time on every
-//! link. A link carries one packet at a time, and only if the router behind it has a free buffer. A packet whose mailbox
-//! is full stays in a buffer of its destination's router. The links behind it fill, until the senders stand still.
-//! Credits avoid this (Prades, thesis, chapter 2).
+//! link. A link carries one packet at a time, and only if the router behind it has a free buffer. A packet whose
+//! mailbox is full stays in a buffer of its destination's router. The links behind it fill, until the senders stand
+//! still. Credits avoid this (Prades, thesis, chapter 2).
 //!
 //! ```text
 //! processor --PIO--> NIC --injection--> router ==link==> router ==link==> router --ejection--> mailbox
 //!  one packet per spacing            buffers          buffers          buffers
 //! ```
 //! The model leaves out link errors and retransmission. It has no two virtual channels, because dimension order cannot
-//! deadlock in a mesh. Every VELO packet has the price of a full one.
+//! deadlock in a mesh. Every VELO packet has the price of a full one. A remote get has a price and no packets.
+//! [`super::faulty`] models damaged packets.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,10 @@
 //! InfiniBand reliable connections on a fat tree: packets of at most an MTU, link-level credits, remote reads.
 //!
-//! The model follows each packet. A link carries one packet at a time, and only if the port behind it has a free buffer.
-//! These are link-level credits, here counted in packets of any size. Switches cut through; adapters store and forward.
-//! All packets of a pair take one route, so they stay in order. An adapter accepts packets even if the host has posted no
-//! receive buffer. The world then refuses the attempt (`world/rnr.rs`), with a NAK that takes [`Network::one_way_ps`].
+//! The model follows each packet. A link carries one packet at a time, and only if the port behind it has a free
+//! buffer. These are link-level credits, here counted in packets of any size. Switches cut through; adapters store and
+//! forward. All packets of a pair take one route, so they stay in order. An adapter accepts packets even if the host
+//! has posted no receive buffer. The world then refuses the attempt (`world/rnr.rs`), with a NAK that takes
+//! [`Network::one_way_ps`].
 //!
 //! ```text
 //! processor --doorbell--> adapter ==link==> switch ==link==> switch ==link==> adapter --> memory, completion entry
@@ -11,8 +12,9 @@
 //! remote read: request (16 B) to the adapter of the owner; it answers with packets of an MTU, without its processor
 //! ```
 //! The model leaves out acknowledgements (at most 30 B for each message, against the data) and virtual lanes (it uses
-//! one). It leaves out limits on outstanding reads and paging of the adapter's tables. NAKs do not queue behind data. An
-//! adapter answers one read after the other. [`super::faulty`] models damaged packets.
+//! one). It leaves out limits on outstanding reads and paging of the adapter's tables. NAKs do not queue behind data.
+//! An adapter answers one read after the other. [`super::faulty`] models damaged packets. The parameters and prices of
+//! a cluster of 2003 are here too ([`Parameters::CLUSTER_2003`], [`COST_2003`]).
 
 mod channel;
 #[cfg(test)]

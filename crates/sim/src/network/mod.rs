@@ -1,10 +1,11 @@
-//! Network models: they say when a packet reaches the mailbox of its receiver, and when its sender may resume.
+//! Network models: they say when a packet reaches the mailbox of its receiver, and when its sender may resume. A
+//! network also carries remote gets, and some networks drop or mark packets.
 //!
 //! A model implements [`Network`]. It knows nodes, wires and times. It does not know messages, credits or the content
 //! of packets. The world calls it in order of time; the model answers with future events ([`Outputs`]).
 //!
-//! Packets that leave one sender for one destination back to back travel as a *train*. A train needs one event per hop,
-//! as long as nothing separates its packets. A network that separates them reports the parts as [`TrainPart`]s.
+//! Packets that leave one sender for one destination back to back travel as a *train*. Where nothing separates its
+//! packets, a train needs one event per hop. A network that separates them reports the parts as [`TrainPart`]s.
 
 pub mod extoll;
 pub mod fat_tree;

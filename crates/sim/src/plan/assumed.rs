@@ -1,11 +1,11 @@
-//! Assumed parameters: prices and times of work that no published time determines. A sweep changes one of them in a
-//! world.
+//! Assumed parameters: prices, random delays, and times of work that no published time determines. A sweep changes one
+//! of them in a world.
 //!
 //! This module does not know verdicts about published statements. A caller takes the worlds of a plan, changes one
 //! parameter in each, runs them, and evaluates the same rules again.
 //!
-//! If a plan sets a price or the RNR timer itself, the sweep leaves that world as it is. It always changes the jitter,
-//! and the work of NAS kernels, which every plan sets.
+//! A world to which a parameter does not apply stays as it is. So does one whose plan sets that price or the RNR timer
+//! itself. Jitter and the work of NAS kernels are changed although plans set them.
 
 use super::setup::{Programs, RNR_TIMER_NS, SchemeName, Setup};
 use crate::workload::Workload;

@@ -1,8 +1,9 @@
-//! Plans: experiments in TOML files. This module turns a plan into worlds, runs them and keeps records of them.
+//! Plans: experiments in TOML files. This module turns a plan into worlds, runs them and keeps records of them. A plan
+//! can also ask for measurements of memory, which callers make.
 //!
-//! A plan is read, checked and expanded before any world runs. So each error in it is reported at once, with file and
-//! line. This module does not know figures or verdicts about published statements, which are made from records.
-//! `docs/reference/plan-keys.md` describes the format.
+//! A plan is read, checked and expanded before any world runs. So an error in it is reported before anything has run,
+//! with file and line. This module does not know figures or verdicts about published statements, which are made from
+//! records. `docs/reference/plan-keys.md` describes the format.
 //!
 //! ```text
 //! table      TOML tables with spans: overlays base and sweeps, makes a table for each combination

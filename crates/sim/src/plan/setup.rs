@@ -1,5 +1,6 @@
 //! One combination of a plan ([`Setup`]): reads and checks its keys, and makes its settings and the world that they
-//! describe. [`Settings`] are what the plan states; records have them too.
+//! describe. [`Settings`] are what the plan states; records have them too. Each world can also be made without flow
+//! control (the reference).
 
 use std::num::NonZeroU32;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! External checks of a world: they compare the calls of programs, the packets and the results with the invariants of
 //! the protocol. They are on in debug builds, which include tests, and by [`World::checked`](super::World::checked). A
-//! world that has a NIC machine or tolerates losses has none.
+//! world that has a NIC machine or tolerates losses has none. `report.rs` checks the pools, and the machines at the
+//! end.
 //!
 //! - Packets of a pair are retrieved in the order in which they were sent, each once. No network may lose,
 //!   repeat or reorder packets.
@@ -13,7 +14,8 @@
 //! - At the end nothing is left: no packet, operation or unexpected message, and no pending work in a
 //!   machine.
 //!
-//! Ranks that have crashed or were given up, and their packets, are exempt from then on.
+//! Ranks that have crashed or were given up, and their packets, are exempt from then on. The checks also keep the time
+//! of each send call, for latencies.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,4 @@
-//! Tests that compare the key tables with the structs that read the files.
+//! Tests that compare the key tables with the structs that read the files: names, defaults and allowed values.
 
 use super::*;
 use crate::network::registry::Model;
