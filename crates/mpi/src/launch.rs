@@ -1,7 +1,8 @@
 //! The command line and the environment of a job over weir or, for comparison, over another transport.
 //!
-//! Nothing is started here: [`Launch::command`] returns the command. Each MPI needs other settings; `weir doctor`
-//! prints them.
+//! Nothing is started here: [`Launch::command`] returns the command. [`Launch::overridden`] tells which variables of
+//! the user have no effect. Each MPI needs other settings; `weir doctor` prints them ([`recipe`]). With MPICH they
+//! include the library that keeps ranks in one session, if it is installed.
 
 use crate::find::{Kind, Mpi};
 use crate::provider_file;

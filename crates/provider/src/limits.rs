@@ -1,4 +1,4 @@
-//! Capabilities and limits of the provider that several files need.
+//! Capabilities, permitted flags and limits of the provider that several files need.
 
 use crate::ffi::{caps, flags};
 

@@ -1,7 +1,8 @@
 //! `weir bench sim`: the speed and memory of the simulator, compared with its targets.
 //!
-//! Each case is a world in a process of its own. So the peak of memory belongs to the case, and no case warms the
-//! caches for another. Time is processor time (user and kernel), because other processes share the cores.
+//! Each case is a world, or a network alone, in a process of its own. So the peak of memory belongs to the case, and no
+//! case warms the caches for another. Time is processor time (user and kernel), because other processes share the
+//! cores.
 //!
 //! Expected times, all cases together three minutes, the quick ones two seconds:
 //!

@@ -1,5 +1,5 @@
-//! Offloaded operations, which the target answers without its application. [`Offload`] gives each event to the
-//! machine that it is for.
+//! Offloaded operations, which are remote atomics and reductions. Machines handle their packets without the
+//! application. [`Offload`] gives each event to the machine that it is for.
 //!
 //! Packets of kinds 32 to 63 belong to these machines (`wire/layout.rs` has the kinds). The endpoint passes them on
 //! unread ([`crate::Driver::pass_on`]). A new machine needs a variant of [`Offloaded`], one of [`OffloadCommand`], and

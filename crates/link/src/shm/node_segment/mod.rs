@@ -18,9 +18,10 @@
 //! holds no descriptor and no further lock.
 //!
 //! **Endpoints that are stopped or killed.** The kernel frees the gate when a process ends, and others wait at most a
-//! second for one that is stopped. A name appears only with complete contents, and a segment of which all endpoints
-//! have died is used again, or `weir clean` removes it. If somebody removes the name while a newcomer opens it, the
-//! newcomer notices and starts again.
+//! second for one that is stopped. A process that ends without leaving removes the name at its exit, if no other
+//! endpoint runs. A name appears only with complete contents, and a segment of which all endpoints have died is used
+//! again, or `weir clean` removes it. If somebody removes the name while a newcomer opens it, the newcomer notices and
+//! starts again.
 //!
 //! **Memory.** A member touches only memory that was reserved before. The first member makes no segment where 64 of
 //! them would not fit into the free space, so that mailboxes do not lack it.
