@@ -1,5 +1,5 @@
-//! The transports that a comparison runs under one MPICH: weir, MPICH's shared memory, providers of libfabric, UCX.
-//! `contender.rs` adds other MPIs.
+//! The transports that a comparison runs under one MPICH: weir, MPICH's shared memory, providers of libfabric, UCX. It
+//! also has their names, their headings, and how a job selects them. `contender.rs` adds other MPIs.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,8 @@
 //!
 //! [`weir_proto::unexpected_cost_bytes`] counts the cost: blocks of 64 bytes (16 for messages of a few words), 4 bytes
 //! to link a block to the next, and an entry for the first. Blocks that were freed together are used together again, so
-//! most chains are contiguous. Empty chunks go back to the kernel. Some of each kind are spared for the next messages,
-//! until no buffer is in use.
+//! most chains are contiguous. Empty chunks go back to the kernel, except one of each kind. Some more are spared for
+//! the next messages, until no buffer of that kind is in use.
 //!
 //! A [`MessageId`] is the lowest free place in the endpoint machine's queue, so the chains form a table by
 //! identifier, in pages that are freed when they are empty. Messages whose payload is with the sender have

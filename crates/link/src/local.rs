@@ -10,7 +10,7 @@
 //! A: transmit                     appends the packet and its payload, rings B's bell
 //! B: poll                         Packet { from: 0 }
 //! ```
-//! A queue is bounded by the credits of its senders.
+//! The credits of its senders bound the packets in a queue.
 
 pub mod memory;
 
