@@ -1,5 +1,5 @@
 //! Decides how an endpoint that finds nothing waits: it spins briefly, yields, then sleeps on its doorbell.
-//! `progress.rs` does what is decided here.
+//! `progress.rs` acts on it, and may sleep less.
 //!
 //! With more ranks than cores a rank must yield the core: what it waits for happens only when another rank runs. A rank
 //! whose core nobody wants loses by sleeping: its wake-up costs each side a system call. The duration of a yield
@@ -8,12 +8,12 @@
 //! for about the cost of a sleep and its wake-up.
 //!
 //! A program that polls between computations (`MPI_Test` in a loop) must not sleep. Only calls that follow each other
-//! at once count as waiting, or calls that follow a yield of the MPI library at once.
+//! at once count as waiting. While a sender waits for credit, calls at once after a yield of the MPI library count too.
 //!
 //! With more ranks than cores, a sender that waits for credit sleeps after a few polls, since its receiver needs the
-//! core. The receiver takes some fifty messages of 2 KiB before it returns credits, which takes longer than a sleep and
-//! a wake-up. Senders that yield instead run, with nothing to do, after each turn of the receiver. And a core on which
-//! all ranks sleep takes ranks from the other cores.
+//! core. The receiver takes many messages before it returns credits, which takes longer than a sleep and a wake-up.
+//! Senders that yield instead run, with nothing to do, after each turn of the receiver. And a core on which all ranks
+//! sleep takes ranks from the other cores.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! Completion queues: the calls that open, read and close them. A read converts entries from one compact form to the
 //! caller's format, and makes progress if there are none. If the program serialises its calls, the first read after a
 //! post may only make progress, although entries wait (see `read_entries`). `fi_cq_sread` waits for an entry.
+//! `fi_cq_read` can spin, yield or sleep for a moment before it returns nothing.
 //!
 //! A queue grows as needed. Sizes given by programs are only hints (MPICH gives 0, Open MPI 100), and `FI_RM_ENABLED`
 //! promises that no completion is lost. Errors stay in order: the entries before an error are read first. Then reads

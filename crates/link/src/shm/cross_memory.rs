@@ -1,7 +1,9 @@
 //! Cross-memory attach: direct copies between this process and another process of the same user. [`copy_inside`] copies
-//! between two endpoints of this process. [`allow_other_processes`] permits peers to copy from and to this process.
+//! between two endpoints of this process. [`allow_other_processes`] permits all processes of this user to do so with
+//! this one.
 //!
-//! It does not know rendezvous or regions. The caller has checked the address. An example:
+//! It does not know rendezvous or regions. The caller has checked the address. Only for `write_across` the other
+//! process names both addresses, and the kernel checks them. An example:
 //! ```text
 //! Get of 5 GiB into three pieces: process_vm_readv, at most 1 GiB and 1024 pieces a call, until all is copied
 //! ```

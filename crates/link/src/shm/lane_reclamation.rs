@@ -1,6 +1,6 @@
 //! Lane reclamation: the reader asks senders to detach, and assigns free lanes to those that wait. It also frees
-//! refused lanes, and lanes and places of senders that died before they were accepted. As a sender, this endpoint takes
-//! requests to detach, and returns lanes that it does not need.
+//! lanes and places of senders that died before they were accepted, and refused lanes that their owners gave up. As a
+//! sender, this endpoint takes requests to detach, and returns lanes that it does not need.
 //!
 //! `docs/explanation/mailbox.md`, "Lane leases", gives the reasons. [`super::lane_queue`] has the shared words; this
 //! file has the policy of the reader:
@@ -10,7 +10,8 @@
 //!                                         has sent nothing yet is spared for MIN_LEASE_POLLS polls
 //! the reader is about to sleep          -> the same, but any holder with an empty lane
 //! senders wait, only one lane           -> ask its holder at once. If more wait, ask the next holder in advance
-//! none detaches within REQUEST_TIMEOUT  -> ask one more: the holder may compute
+//! none detaches within REQUEST_TIMEOUT  -> ask one more for each: the holder may compute
+//! no answer within OVERDUE_AFTER        -> check whether the holder lives
 //! no sender waits                       -> ask holders that were idle for IDLE_AFTER, while the mailbox is too large
 //! ```
 //! Of several lanes one is idle soon, and the others are worth keeping. On a single lane all take turns. Its holder

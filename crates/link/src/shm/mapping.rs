@@ -4,8 +4,8 @@
 //!
 //! A mapping is raw memory to which other processes write too. There are only two kinds of views: atomics, and slot
 //! bytes, which follow the ring's protocol. A process of the same user that breaks the protocol can make this process
-//! read wrong values, which the ring checks. By truncating the file it can also kill this process (SIGBUS), as it could
-//! with kill(2).
+//! read wrong values. The ring checks those that it uses itself; wrong payload reaches the program. By truncating the
+//! file such a process can also kill this one (SIGBUS), as it could with kill(2).
 
 use super::doorbell::Doorbell;
 use super::lane_queue::LaneQueue;

@@ -1,9 +1,10 @@
 //! Sending: messages that leave at once, and messages that are queued.
 //!
-//! A message leaves at once if it fits into one packet, the credits suffice and nothing waits before it. Most others go
-//! through the backlog of their path; those with large payload are announced (rendezvous). To a receiver without
-//! memory, small payload is announced too: a bounce buffer, or the program's buffer. A small injected message that
-//! cannot leave gets a bounce buffer.
+//! A message usually leaves at once if it fits into one packet, the credits suffice and nothing waits before it. Most
+//! others go through the backlog of their path; those with large payload are announced (rendezvous). To a receiver
+//! without memory, small payload is announced too: a bounce buffer, or the program's buffer. A small injected message
+//! that cannot leave gets a bounce buffer if one fits. A full backlog refuses the post. `transmit.rs` sends the
+//! backlog.
 
 use super::backlog::{BacklogEntry, EntryKind};
 use super::bounce::Stage;

@@ -1,6 +1,6 @@
 //! Static credits, connection form, the receiving side: pre-posted buffers for each connection, and credits that return
-//! with every packet of the other direction. Source: Liu & Panda, "user-level static". Here are also the threshold of
-//! explicit credit messages (ECM) and the slots for them. The sending side is `static_credits::Sender`. Adaptive
+//! with every data packet of the other direction. Source: Liu & Panda, "user-level static". Here are also the threshold
+//! of explicit credit messages (ECM) and the slots for them. The sending side is `static_credits::Sender`. Adaptive
 //! backlog uses this receiving side too ([`super::adaptive_backlog`]).
 //!
 //! It differs from the mailbox form ([`super::static_credits`]) in three ways. There is no shared mailbox. The header
@@ -13,15 +13,16 @@
 //!
 //! Below, `q` is the quota (the number of buffers), and `E` is the ECM threshold.
 //!
-//! **An ECM never waits for a slot** if both sides have equal settings and the quota is fixed. Otherwise it waits until
-//! the sender has read an earlier one. Proof: an ECM costs no credit, and `q div E` slots are enough for all unread
-//! ECMs. Let `m` ECMs be unread. Their credits, at least `m E`, were the sender's before and are not yet again, so
-//! `m E <= q`. The receiver also learns in time that an ECM was read. Consider the packets whose retrieval makes ECM
+//! **An ECM never waits for a slot** if both sides have equal settings and the quota is fixed. Otherwise it may have to
+//! wait until the sender has read an earlier one. Proof: an ECM costs no credit, and `q div E` slots are enough for all
+//! unread ECMs. Let `m` ECMs be unread. Their credits, at least `m E`, were the sender's before and are not yet again,
+//! so `m E <= q`. The receiver also learns in time that an ECM was read. Consider the packets whose retrieval makes ECM
 //! number `q div E + 1` due. They cannot all have been sent before the first unread ECM was read, and every packet
 //! reports how many were read.
 //!
 //! **No deadlock**: `1 <= E <= q`. All `q` buffers of a sender without credit are filled, or retrieved and not
-//! returned, or returned and in flight. Once the receiver has retrieved all of them, at least `E` are to be returned.
+//! returned, or returned and in flight. Once the receiver has retrieved all of them, credits are in flight, or all `q`
+//! are to be returned, which is at least `E`.
 
 use core::num::NonZeroU32;
 

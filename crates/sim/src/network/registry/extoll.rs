@@ -1,4 +1,4 @@
-//! The keys of an EXTOLL network in network files, and the model that they describe. [`ExtollWires`] has those that a
+//! The keys of an EXTOLL network in network files, and how they become an [`Extoll`]. [`ExtollWires`] has those that a
 //! calibration can fit.
 
 use weir_proto::Geometry;
