@@ -42,9 +42,18 @@ pub enum Scheme {
         /// As for static credits, with the threshold rules of 6.6.
         piggyback: bool,
     },
+    /// Credits that are lent when a sender says how many it needs, with piggybacking. All senders share one data region.
+    /// Source: weir's own ([`crate::flow::demand_credits`]).
+    Demand,
 }
 
 impl Scheme {
+    /// Whether all senders share one data region.
+    #[inline]
+    pub fn shares_region(&self) -> bool {
+        matches!(self, Scheme::Dynamic { .. } | Scheme::Demand)
+    }
+
     /// Whether a receiver grants credits to its senders, and so needs a lane to them. In other schemes senders ask for
     /// free slots.
     #[inline]
@@ -75,7 +84,7 @@ pub enum AttachPolicy {
     Start,
 }
 
-/// The data region of an endpoint with dynamic credits.
+/// The data region of an endpoint, in schemes whose senders share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataRegion {
     /// Size, at least `peers * start_slots`. Unit: slots.
@@ -147,9 +156,9 @@ pub struct Config {
     pub scheme: Scheme,
     /// The shape of slots on the link.
     pub geometry: Geometry,
-    /// Credit slots per peer, `n` in the papers; with dynamic credits also the credits guaranteed to every sender.
+    /// Credit slots per peer, `n` in the papers; in schemes with a shared region also the credits guaranteed to every sender.
     pub credit_slots: u32,
-    /// Dynamic credits only.
+    /// Schemes with a shared region only.
     pub region: DataRegion,
     /// Eager limit: longer messages use rendezvous. Unit: bytes.
     pub eager_bytes: u64,

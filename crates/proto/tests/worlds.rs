@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use fastrand::Rng;
+use weir_proto::flow::demand_credits::Tally as DemandTally;
 use weir_proto::flow::dynamic_credits::Tally;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
 use weir_proto::flow::static_connection::{ecm_slots, ecm_threshold as threshold};
@@ -41,6 +42,7 @@ fn scheme(rng: &mut Rng, quota_slots: u32) -> Scheme {
         Scheme::AdaptiveBacklog { growth, ecm_threshold },
         Scheme::Dynamic { piggyback: false },
         Scheme::Dynamic { piggyback: true },
+        Scheme::Demand,
     ];
     schemes[rng.usize(..schemes.len())]
 }
@@ -64,7 +66,7 @@ fn plan(rng: &mut Rng) -> Plan {
     match scheme {
         Scheme::StaticConnection { ecm_threshold } => credit_slots = ecm_slots(quota_slots, ecm_threshold),
         Scheme::AdaptiveBacklog { .. } => start_slots = rng.u32(1..=quota_slots),
-        Scheme::Dynamic { .. } => {
+        Scheme::Dynamic { .. } | Scheme::Demand => {
             (start_slots, quota_slots) = (region.start_slots, region.start_slots + more_slots);
         }
         Scheme::Unlimited | Scheme::Hardware { .. } | Scheme::Static { .. } => {}
@@ -259,6 +261,10 @@ fn assert_entries_are_freed_after_detach(world: &mut World, rng: &mut Rng) {
     for rank in 0..n {
         assert_eq!(world.used_lanes(rank), 0);
         let machine = &world.ranks[rank as usize].machine;
+        if let Scheme::Demand = world.plan.scheme {
+            let (pool, slots) = (machine.demand_pool(), world.plan.region.slots);
+            assert_eq!((pool.region_slots(), pool.available_slots()), (slots, slots), "{pool:?}");
+        }
         if let Scheme::Dynamic { .. } = world.plan.scheme {
             let (pool, region) = (machine.pool(), world.plan.region);
             assert_eq!(pool.region_slots(), region.slots, "the region did not shrink back: {pool:?}");
@@ -425,10 +431,10 @@ fn random_worlds_reach_the_events_that_they_check() {
     assert!(reached.values().all(|&count| count > 10) && reached.len() == 5, "{reached:?}");
 }
 
-/// Dynamic credits under load: 3 to 8 endpoints, in phases in which a few send much and the others little. Regions have
+/// A scheme with a shared region under load: 3 to 8 endpoints, in phases in which a few send much and the others little. Regions have
 /// any size, packets one or several slots. At the end everything comes to rest, and every endpoint can still send to
 /// every other.
-fn busy_world(seed: u64) -> (u64, Tally) {
+fn busy_world(seed: u64, on_demand: bool) -> (u64, Tally, DemandTally) {
     let mut rng = Rng::with_seed(seed);
     let endpoints = rng.u32(3..=8);
     let credit_slots = rng.u32(1..=3);
@@ -437,9 +443,10 @@ fn busy_world(seed: u64) -> (u64, Tally) {
     let slots = start_slots * peers + [0, 1, 2, 6, 24, 80, 300][rng.usize(..7)];
     let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
     let grace_points = [0, 1, 4][rng.usize(..3)];
+    let dynamic = Scheme::Dynamic { piggyback: rng.bool() };
     let plan = Plan {
         endpoints,
-        scheme: Scheme::Dynamic { piggyback: rng.bool() },
+        scheme: if on_demand { Scheme::Demand } else { dynamic },
         geometry: [Geometry::SHARED_MEMORY, Geometry::EXTOLL][rng.usize(..2)],
         quota_slots: start_slots + [0, 3, 40, 1000][rng.usize(..4)],
         start_slots,
@@ -496,7 +503,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
     }
     world.assert_at_rest();
 
-    let mut sum = Tally::default();
+    let (mut sum, mut lent) = (Tally::default(), DemandTally::default());
     for (to, rank) in world.ranks.iter().enumerate() {
         let mut received = 0;
         for (_, outcome, buffer) in &rank.completions {
@@ -507,12 +514,14 @@ fn busy_world(seed: u64) -> (u64, Tally) {
         }
         assert_eq!(received, sent[to]);
         assert!(rank.machine.pool().accounts().all(|account| !account.blocked), "a response is missing");
+        assert!(rank.machine.demand_pool().accounts().all(|account| !account.asked), "a response is missing");
         add(&mut sum, rank.machine.pool().tally());
+        lent = lent.plus(rank.machine.demand_pool().tally());
     }
     if seed.is_multiple_of(2) {
         assert_entries_are_freed_after_detach(&mut world, &mut rng);
     }
-    (world.trace, sum)
+    (world.trace, sum, lent)
 }
 
 fn add(sum: &mut Tally, one: &Tally) {
@@ -528,7 +537,7 @@ fn add(sum: &mut Tally, one: &Tally) {
 fn credits_follow_activity_and_every_sender_can_send() {
     let seen = std::cell::Cell::new(Tally::default());
     run("credits_follow_activity_and_every_sender_can_send", 150, |seed| {
-        let (trace, tally) = busy_world(seed);
+        let (trace, tally, _) = busy_world(seed, false);
         let mut sum = seen.get();
         add(&mut sum, &tally);
         seen.set(sum);
@@ -539,6 +548,20 @@ fn credits_follow_activity_and_every_sender_can_send() {
         seen.get();
     let least =
         [quota_transfers, victims_passed_over, requests, short_grants, excesses, deficits].into_iter().min();
+    assert!(least > Some(10) || std::env::var("WEIR_SEED").is_ok(), "{:?}", seen.get());
+}
+
+#[test]
+fn lent_credits_reach_every_sender_that_waits() {
+    let seen = std::cell::Cell::new(DemandTally::default());
+    run("lent_credits_reach_every_sender_that_waits", 150, |seed| {
+        let (trace, _, tally) = busy_world(seed, true);
+        seen.set(seen.get().plus(&tally));
+        trace
+    });
+    let DemandTally { lent_slots, prefetched_slots, queued, rotations, requests, returned_slots, .. } =
+        seen.get();
+    let least = [lent_slots, prefetched_slots, queued, rotations, requests, returned_slots].into_iter().min();
     assert!(least > Some(10) || std::env::var("WEIR_SEED").is_ok(), "{:?}", seen.get());
 }
 
@@ -567,9 +590,10 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
         Scheme::StaticConnection { ecm_threshold },
         Scheme::AdaptiveBacklog { growth: Growth::Exponential, ecm_threshold },
         Scheme::Dynamic { piggyback },
-    ][rng.usize(..4)];
+        Scheme::Demand,
+    ][rng.usize(..5)];
     let start_slots = match scheme {
-        Scheme::Dynamic { .. } => credit_slots,
+        Scheme::Dynamic { .. } | Scheme::Demand => credit_slots,
         Scheme::AdaptiveBacklog { .. } => rng.u32(1..=quota_slots),
         _ => quota_slots,
     };

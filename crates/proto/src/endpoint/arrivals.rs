@@ -30,6 +30,7 @@ impl Endpoint {
         if credit {
             if let Some(receiver) = &mut state.path.grants.receiver {
                 receiver.credit_packets_read(read, pool);
+                receiver.wants(packet.wanted_total, pool);
             }
             state.path.grants.credit_packets_read = state.path.grants.credit_packets_read.wrapping_add(1);
             counters.credit_packets_received += 1;

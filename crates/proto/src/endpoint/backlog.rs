@@ -141,6 +141,35 @@ impl BacklogEntry {
         }
     }
 
+    /// Slots that the packets need once `sent` bytes of payload have left, at most [`MAX_WANTED_SLOTS`].
+    pub(super) fn slots_after(&self, sent: u64, geometry: &Geometry) -> u32 {
+        let left = self.bytes - sent;
+        if left == 0 {
+            return u32::from(sent == 0);
+        }
+        let (first, next) = match self.kind {
+            EntryKind::Eager { .. } if sent == 0 => {
+                (geometry.header_bytes(&self.body(left)), geometry.more_header_bytes)
+            }
+            EntryKind::Eager { .. } => (geometry.more_header_bytes, geometry.more_header_bytes),
+            EntryKind::Control(_) => return 1,
+            EntryKind::Pieces { .. } | EntryKind::Write { .. } => {
+                (geometry.remote_header_bytes, geometry.remote_header_bytes)
+            }
+        };
+        let most_slots = geometry.max_packet_slots;
+        let slots = |header_bytes, bytes: u64| u64::from(geometry.slots(header_bytes, bytes as u32));
+        let first_bytes = u64::from(geometry.payload_bytes(first, most_slots));
+        if first_bytes >= left {
+            return slots(first, left) as u32;
+        }
+        let (rest, packet_bytes) =
+            (left - first_bytes, u64::from(geometry.payload_bytes(next, most_slots)).max(1));
+        let tail_slots = if rest % packet_bytes > 0 { slots(next, rest % packet_bytes) } else { 0 };
+        let all = (1 + rest / packet_bytes) * u64::from(most_slots) + tail_slots;
+        all.min(MAX_WANTED_SLOTS.into()) as u32
+    }
+
     /// Cuts the next packet, of at most `credits` slots. Returns the payload bytes, the slots and the body.
     #[inline]
     pub(super) fn cut(&self, geometry: &Geometry, credits: u32) -> (u32, u32, Body) {
@@ -161,6 +190,12 @@ impl BacklogEntry {
         (most_bytes, most_slots, self.body(u64::from(most_bytes)))
     }
 }
+
+/// Bound on the slots that we announce to one peer, far below half of the range of the total.
+const MAX_WANTED_SLOTS: u32 = 1 << 20;
+
+/// Entries at the head of a backlog whose slots are counted when a packet announces them.
+const COUNTED_ENTRIES: usize = 8;
 
 /// The entries that wait to be sent to one peer, in order.
 #[derive(Clone, Debug, Default)]
@@ -207,6 +242,21 @@ impl Backlog {
     pub fn retain(&mut self, keep: impl FnMut(&BacklogEntry) -> bool) {
         self.visit_all();
         self.entries.retain(keep);
+    }
+
+    /// Slots that the entries need: exact for the first few, and at least one for each other, at most
+    /// [`MAX_WANTED_SLOTS`].
+    pub fn slots(&self, geometry: &Geometry) -> u32 {
+        let first = self.entries.front().map_or(0, |entry| entry.slots_after(entry.sent, geometry));
+        (first + self.slots_behind_first(geometry)).min(MAX_WANTED_SLOTS)
+    }
+
+    /// The same without the first entry.
+    pub fn slots_behind_first(&self, geometry: &Geometry) -> u32 {
+        let near = self.entries.iter().take(COUNTED_ENTRIES).skip(1);
+        let near = near.fold(0, |slots: u32, entry| slots.saturating_add(entry.slots_after(0, geometry)));
+        let far = self.entries.len().saturating_sub(COUNTED_ENTRIES) as u32;
+        near.saturating_add(far).min(MAX_WANTED_SLOTS)
     }
 
     /// Adds an entry. `spare`: the memory of an emptied backlog, for the first entry.

@@ -51,7 +51,7 @@ fn region_bytes(config: &Config, slot_cost_bytes: u64) -> u64 {
     match config.scheme {
         // A sender starts without `rendezvous_only` at its first contact, even if others hold the slots reserved for
         // it.
-        Scheme::Dynamic { .. } => {
+        Scheme::Dynamic { .. } | Scheme::Demand => {
             let first = u64::from(config.region.start_slots)
                 * u64::from(config.planned_peers.max(config.region.peers));
             (u64::from(config.region.slots) + first) * slot_cost_bytes
@@ -139,8 +139,8 @@ impl Budget {
     pub fn attach(&mut self, config: &Config, quota_slots: u32) -> Option<Reservation> {
         // Senders share the slots of a region. For each unexpected sender the region grows by the starting credits.
         let own_slots = match config.scheme {
-            Scheme::Dynamic { .. } if self.attached < config.region.peers => 0,
-            Scheme::Dynamic { .. } => config.region.start_slots,
+            Scheme::Dynamic { .. } | Scheme::Demand if self.attached < config.region.peers => 0,
+            Scheme::Dynamic { .. } | Scheme::Demand => config.region.start_slots,
             _ => quota_slots,
         };
         let reservation = Reservation(Number::of(own_slots));

@@ -89,7 +89,7 @@ impl Endpoint {
     /// An absent expected sender behaves as if it were at a monitoring point (dynamic credits, attach policy `Start`).
     /// It is the stealing environment. Returns whether there is such a sender.
     pub fn steal_for_absent_sender<D: Driver>(&mut self, driver: &mut D) -> bool {
-        let stirred = self.paths.pool.steal_for_absent_sender();
+        let stirred = self.paths.pool.dynamic.steal_for_absent_sender();
         self.paths.ask_for_credits(&mut self.payloads, driver);
         stirred
     }
@@ -136,8 +136,11 @@ impl Endpoint {
             let inbound = state.inbound.and_then(|number| inbounds.get(number.get()));
             state.canonical(inbound, origin_of(peer), self.raises_who_waited(), words);
         }
-        if let Scheme::Dynamic { .. } = config.scheme {
-            pool.canonical(|owner| peers[owner.0 as usize].base(origin_of(owner)), words);
+        let base_of = |owner: Peer| peers[owner.0 as usize].base(origin_of(owner));
+        match config.scheme {
+            Scheme::Dynamic { .. } => pool.dynamic.canonical(base_of, words),
+            Scheme::Demand => pool.demand.canonical(base_of, words),
+            _ => {}
         }
     }
 

@@ -8,7 +8,7 @@
 //! A -> R  response 12     A has kept the guaranteed credits, less the one for this packet; A is not blocked any more
 //! ```
 
-use super::path::{Outbound, Path};
+use super::path::{Outbound, Path, announced};
 use crate::action::Source;
 use crate::counters::Counters;
 use crate::driver::{Driver, LinkBusy};
@@ -36,6 +36,11 @@ impl Compulsory {
     #[inline]
     pub(super) fn waits(&self) -> bool {
         self.request | self.response
+    }
+
+    /// Slots that the queued packets need.
+    pub(super) fn slots(&self) -> u32 {
+        u32::from(self.request) + u32::from(self.response)
     }
 
     pub(super) fn is_pending(&self) -> bool {
@@ -99,6 +104,7 @@ impl Compulsory {
         path: &mut Path,
         to: Peer,
         geometry: &Geometry,
+        backlog_slots: u32,
         marks: Marks,
         pool: &mut Pool,
         counters: &mut Counters,
@@ -115,10 +121,13 @@ impl Compulsory {
                 return Ok(());
             } else {
                 // The amount is that of now, not that of the request: credits may have been spent since.
-                returned = sender.excess(*credit_slots).unwrap_or(0);
+                let needed = if pool.breaks(Mutant::ReclaimTakesLentCredits) { 0 } else { backlog_slots };
+                returned = sender.excess(*credit_slots, needed).unwrap_or(0);
                 Body::ReturnResponse { credits: self.fixed.unwrap_or(returned) }
             };
-            let packet = grants.control_packet(geometry, body, 0, marks, pool, counters);
+            let queued_slots = backlog_slots + self.slots() - 1;
+            let wanted_total = announced(sender, 1 + returned, queued_slots, pool);
+            let packet = grants.control_packet(geometry, body, 0, wanted_total, marks, pool, counters);
             if let Err(busy) = driver.transmit(to, &packet, Source::None) {
                 counters.uncount(&body, 1);
                 return Err(busy);

@@ -23,13 +23,14 @@ impl Paths {
         let Path { outbound, grants, credit_slots, .. } = &mut state.path;
         let Some(receiver) = &mut grants.receiver else { return };
         match outbound {
-            Outbound::Connected(_) if busy => return, // a grant waits until the link is ready
+            Outbound::Connected(_) if busy => return receiver.grants_must_wait(pool), // until the link is ready
             Outbound::Connected(_) => {}
             Outbound::Absent if config.scheme.grants() => {
                 let is_due = receiver.is_due(pool);
+                receiver.grants_must_wait(pool);
                 return self.connect_for_credits(to, is_due, driver);
             }
-            _ => return,
+            _ => return receiver.grants_must_wait(pool),
         }
         #[cfg(feature = "explore")]
         let credit_slots = if self.relies_on_thresholds { &u16::MAX } else { credit_slots };
@@ -51,9 +52,11 @@ impl Paths {
     /// Sends a credit packet. Its credits count as granted.
     #[inline]
     pub(super) fn send_credit_packet<D: Driver>(&mut self, to: Peer, driver: &mut D) {
-        let Paths { peers, counters, pool, budget, .. } = self;
-        let grants = &mut peers[to.0 as usize].path.grants;
-        let packet = grants.free_packet(Body::Credit, budget.is_over_limit(), pool, counters);
+        let Paths { config, peers, counters, pool, budget, .. } = self;
+        let state = &mut peers[to.0 as usize];
+        let wanted_total = state.wanted_total(&config.geometry, pool);
+        let grants = &mut state.path.grants;
+        let packet = grants.free_packet(Body::Credit, wanted_total, budget.is_over_limit(), pool, counters);
         if driver.transmit(to, &packet, Source::None).is_err() {
             counters.uncount(&packet.body, 1);
             self.note_busy(to).credit = !self.pool.breaks(Mutant::RefusedCreditsAreForgotten);
@@ -68,7 +71,7 @@ impl Paths {
     pub(super) fn retrieved(&mut self, from: Peer, slots: u32, read: u16, packet: &Packet) -> bool {
         let Paths { peers, pool, .. } = self;
         let Some(receiver) = &mut peers[from.0 as usize].path.grants.receiver else { return true };
-        let spent = receiver.retrieved(slots, read, pool);
+        let spent = receiver.retrieved(slots, read, packet.wanted_total, pool);
         let spent = match packet.body {
             Body::ReturnRequest => spent.and_then(|()| receiver.control_retrieved(None, pool)),
             Body::ReturnResponse { credits } => {
@@ -87,39 +90,61 @@ impl Paths {
         true
     }
 
-    /// Requests credits from senders whose quota was taken.
+    /// Requests credits from senders whose quota was taken, or serves the senders that wait for a loan.
     #[cold]
     pub(super) fn ask_for_credits<D: Driver>(&mut self, payloads: &mut Payloads, driver: &mut D) {
-        while let Some(peer) = self.pool.next_request() {
-            self.peer(peer);
-            self.pending(peer).compulsory.request();
-            let state = &mut self.peers[peer.0 as usize];
-            if let Outbound::Absent = state.path.outbound {
-                state.path.outbound = Outbound::Connecting;
-                driver.connect(peer);
-            }
-            self.send_while_credited(peer, payloads, driver);
+        if let Scheme::Demand = self.config.scheme {
+            return self.serve_waiting(payloads, driver);
         }
+        while let Some(peer) = self.pool.dynamic.next_request() {
+            self.request_credits(peer, payloads, driver);
+        }
+    }
+
+    fn request_credits<D: Driver>(&mut self, peer: Peer, payloads: &mut Payloads, driver: &mut D) {
+        self.peer(peer);
+        self.pending(peer).compulsory.request();
+        let state = &mut self.peers[peer.0 as usize];
+        if let Outbound::Absent = state.path.outbound {
+            state.path.outbound = Outbound::Connecting;
+            driver.connect(peer);
+        }
+        self.send_while_credited(peer, payloads, driver);
+    }
+
+    /// Grants free slots to the senders that wait for them (credits on demand), and requests credits of others if none
+    /// is free.
+    fn serve_waiting<D: Driver>(&mut self, payloads: &mut Payloads, driver: &mut D) {
+        let mut place = 0;
+        while let Some((account, peer)) = self.pool.demand.next_waiting(place) {
+            let granted_total = self.pool.demand.granted_total(account);
+            self.return_credits(peer, driver);
+            place = self.pool.demand.place_after(place, account, granted_total);
+        }
+        while let Some(peer) = self.pool.demand.next_request() {
+            self.request_credits(peer, payloads, driver);
+        }
+        self.pool.end_work();
     }
 
     /// A request for the excess credits of our lease `epoch` has arrived. Returns whether it is valid. One request at a
     /// time is valid, and only with dynamic credits. A request for an ended lease is ignored: its credits have been
     /// returned.
     pub(super) fn return_request_arrived(&mut self, from: Peer, epoch: u16) -> bool {
-        let dynamic = matches!(self.config.scheme, Scheme::Dynamic { .. });
+        let has_requests = self.config.scheme.shares_region();
         let fixed = self.pool.breaks(Mutant::AmountIsFixedByTheRequest);
         self.peer(from);
         let Paths { peers, spare, .. } = self;
         let state = &mut peers[from.0 as usize];
         let excess = match &state.path.outbound {
             Outbound::Connected(sender) if epoch == state.path.grants.leases.outgoing => {
-                sender.excess(state.path.credit_slots)
+                sender.excess(state.path.credit_slots, 0)
             }
             Outbound::Connecting => {
                 spare.begin(&mut state.pending).compulsory.note_early_request(epoch);
-                return dynamic;
+                return has_requests;
             }
-            _ => return dynamic,
+            _ => return has_requests,
         };
         let Some(excess) = excess else { return false };
         spare.begin(&mut state.pending).compulsory.respond(fixed.then_some(excess))

@@ -112,9 +112,9 @@ fn apply_data_header(
     let read = state.path.grants.leases.credit_packets_read();
     if let Some(flow::Receiver::Dynamic(account)) = state.path.grants.receiver {
         // In the default scheme the backlog mark has no effect.
-        credits_due |= pool.retrieved_and_due(account, slots, read).ok()?;
+        credits_due |= pool.dynamic.retrieved_and_due(account, slots, read).ok()?;
     } else if let Some(receiver) = &mut state.path.grants.receiver {
-        credits_due |= receiver.retrieved_and_due(slots, read, pool).ok()?;
+        credits_due |= receiver.retrieved_and_due(slots, read, packet.wanted_total, pool).ok()?;
         if packet.marks.backlogged
             && let Some(quota_slots) = receiver.packet_was_backlogged()
         {
@@ -312,7 +312,8 @@ impl Endpoint {
         let mut credits_due = false;
         if let Some(receiver) = &mut state.path.grants.receiver {
             receiver.credit_packets_read(state.path.grants.leases.credit_packets_read(), pool);
-            credits_due = receiver.is_due(pool); // the grant waited until a credit packet was read
+            receiver.wants(packet.wanted_total, pool);
+            credits_due = receiver.is_due(pool); // the grant waited until a credit packet was read, or there is demand
         }
         state.path.backlog_waited = false;
         state.path.grants.credit_packets_read = state.path.grants.credit_packets_read.wrapping_add(1);

@@ -111,7 +111,7 @@ impl Paths {
             return;
         }
         let (over_limit, counters) = (self.budget.is_over_limit(), &mut self.counters);
-        let packet = state.path.grants.free_packet(Body::Detach, over_limit, &self.pool, counters);
+        let packet = state.path.grants.free_packet(Body::Detach, 0, over_limit, &self.pool, counters);
         if driver.transmit(peer, &packet, Source::None).is_err() {
             counters.uncount(&packet.body, 1);
             self.note_busy(peer).detach = true;

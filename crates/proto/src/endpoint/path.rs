@@ -116,6 +116,15 @@ pub(super) fn apply_update_to_sender(
     sender.granted(packet.granted_total).is_ok()
 }
 
+/// What a packet says of the slots that we have spent and want: the packet itself is about to spend `slots`, and
+/// `queued_slots` stay queued. 0 in other schemes than credits on demand.
+pub(super) fn announced(sender: &flow::Sender, slots: u32, queued_slots: u32, pool: &flow::Pool) -> u32 {
+    if pool.breaks(flow::Mutant::DemandDecreases) {
+        return queued_slots;
+    }
+    sender.wanted_total(slots + queued_slots)
+}
+
 /// The RNR timer of `peer`.
 pub(super) fn rnr_timer(peer: Peer) -> Timer {
     Timer { peer, purpose: Purpose::Rnr }
@@ -125,6 +134,7 @@ impl Grants {
     /// The packet of `body` with `payload_bytes` of payload, as message `number` of the pair.
     ///
     /// - `granted_total`: all credits that we have granted to the peer in its lease, modulo 2^32.
+    /// - `wanted_total`: [`flow::Sender::wanted_total`] after this packet has left.
     /// - `marks.rendezvous_only`: the unexpected-message budget is used up.
     #[inline(always)]
     pub fn header(
@@ -132,14 +142,14 @@ impl Grants {
         body: Body,
         payload_bytes: u32,
         number: u32,
-        granted_total: u32,
+        (granted_total, wanted_total): (u32, u32),
         marks: Marks,
     ) -> Packet {
         Packet {
             epoch: self.leases.incoming,
             credit_packets_read: self.credit_packets_read,
             granted_total,
-            wanted_total: 0,
+            wanted_total,
             number,
             payload_bytes,
             marks: Marks { rendezvous_only: self.unreserved || marks.rendezvous_only, ..marks },
@@ -167,12 +177,12 @@ impl Grants {
         let has_room = || last && (geometry.piggyback_bytes == 0 || leaves_room());
         let (credits, granted_total) = match *receiver {
             flow::Receiver::Dynamic(account) => {
-                if let Some(granted_total) = pool.settled_total(account) {
+                if let Some(granted_total) = pool.dynamic.settled_total(account) {
                     return granted_total;
                 }
-                pool.carry(account, has_room())
+                pool.dynamic.carry(account, has_room())
             }
-            _ => receiver.carry(has_room()),
+            ref mut receiver => receiver.carry(has_room(), pool),
         };
         counters.piggybacked_credits_sent += u64::from(credits);
         granted_total
@@ -184,19 +194,21 @@ impl Grants {
         geometry: &Geometry,
         body: Body,
         number: u32,
+        wanted_total: u32,
         marks: Marks,
         pool: &mut flow::Pool,
         counters: &mut Counters,
     ) -> Packet {
         counters.count_kind(&body);
         let granted_total = self.piggyback(geometry, geometry.header_bytes(&body), 1, true, pool, counters);
-        self.header(body, 0, number, granted_total, marks)
+        self.header(body, 0, number, (granted_total, wanted_total), marks)
     }
 
     /// The packet of `body` without payload, which takes no credit and carries the granted total as it is.
     pub fn free_packet(
         &self,
         body: Body,
+        wanted_total: u32,
         over_limit: bool,
         pool: &flow::Pool,
         counters: &mut Counters,
@@ -204,6 +216,7 @@ impl Grants {
         counters.packets_sent += 1;
         counters.slots_sent += 1;
         let granted_total = self.receiver.as_ref().map_or(0, |receiver| receiver.granted_total(pool));
-        self.header(body, 0, 0, granted_total, Marks { rendezvous_only: over_limit, backlogged: false })
+        let marks = Marks { rendezvous_only: over_limit, backlogged: false };
+        self.header(body, 0, 0, (granted_total, wanted_total), marks)
     }
 }

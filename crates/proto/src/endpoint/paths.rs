@@ -14,7 +14,7 @@ use super::peer_entry::PeerEntry;
 use super::peers::Peers;
 use super::pending::{BusyLink, PendingWork, Spare};
 use super::refusal::Refusal;
-use crate::config::{Config, MAX_UNEXPECTED, Scheme};
+use crate::config::{Config, MAX_UNEXPECTED};
 use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::{Peer, PeerFault};
@@ -57,10 +57,7 @@ impl Paths {
         );
         let geometry = &config.geometry;
         assert!(geometry.max_packet_slots >= 1 && geometry.remote_header_bytes <= geometry.slot_bytes);
-        let pool = match config.scheme {
-            Scheme::Dynamic { piggyback } => flow::Pool::new(&config.region, config.credit_slots, piggyback),
-            _ => flow::Pool::unused(),
-        };
+        let pool = flow::Pool::new(&config);
         let most_bytes = geometry
             .payload_bytes(geometry.eager_header_bytes.min(geometry.slot_bytes), geometry.max_packet_slots);
         Paths {

@@ -4,11 +4,8 @@ use alloc::boxed::Box;
 
 use super::backlog::BacklogEntry;
 use super::budget::Reservation;
-#[cfg(test)]
-use super::path::Outbound;
-use super::path::Path;
+use super::path::{Outbound, Path, announced};
 use super::pending::PendingWork;
-#[cfg(test)]
 use crate::flow;
 use crate::packet::Geometry;
 use crate::table::Number;
@@ -82,6 +79,22 @@ impl PeerEntry {
     #[inline]
     pub fn geometry(&self, own: &Geometry) -> Geometry {
         self.pending.as_deref().and_then(|pending| pending.geometry).unwrap_or(*own)
+    }
+
+    /// What a packet that fills no data slot says of the slots that we have spent and want there. `own`: the geometry of
+    /// the endpoint.
+    #[inline]
+    pub fn wanted_total(&self, own: &Geometry, pool: &flow::Pool) -> u32 {
+        match &self.path.outbound {
+            Outbound::Connected(sender) if sender.announces_demand() => {
+                let queued_slots = self
+                    .pending
+                    .as_deref()
+                    .map_or(0, |pending| pending.queued_slots(&pending.geometry.unwrap_or(*own)));
+                announced(sender, 0, queued_slots, pool)
+            }
+            _ => 0,
+        }
     }
 
     /// Whether nothing waits to be sent to it, with or without credit.

@@ -58,6 +58,11 @@ impl PendingWork {
         self.backlog.is_empty() && !self.acks.is_due() && !self.compulsory.waits()
     }
 
+    /// Slots that everything queued needs. A lower bound if more than a few entries wait.
+    pub fn queued_slots(&self, geometry: &Geometry) -> u32 {
+        self.backlog.slots(geometry) + u32::from(self.acks.is_due()) + self.compulsory.slots()
+    }
+
     /// Whether a message must wait behind others or for the link.
     #[inline]
     pub fn must_queue(&self) -> bool {

@@ -168,6 +168,7 @@ impl Endpoint {
         if !sender.try_spend(slots) {
             return None;
         }
+        let wanted_total = sender.wanted_total(0);
         let used_bytes = geometry.eager_header_bytes + length;
         let grants = &mut state.path.grants;
         let granted_total = grants.piggyback(geometry, used_bytes, slots, true, pool, counters);
@@ -177,7 +178,7 @@ impl Endpoint {
         counters.bytes_sent += bytes;
         let body = Body::Eager { space, tag, data, length, acknowledge: None };
         let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
-        Some(grants.header(body, length, number, granted_total, marks))
+        Some(grants.header(body, length, number, (granted_total, wanted_total), marks))
     }
 
     /// The same for a receiver without memory: a rendezvous packet, and the bounce buffer that it announces.
@@ -206,6 +207,7 @@ impl Endpoint {
             return None;
         }
         sender.spend(1);
+        let wanted_total = sender.wanted_total(0);
         let transfer = bounce_buffers.begin(to, bytes, Stage::Announced);
         spare.begin(&mut state.pending).bounce_buffers += 1;
         let body = Body::Rendezvous {
@@ -219,7 +221,7 @@ impl Endpoint {
         let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
         let geometry = state.geometry(&config.geometry);
         let (grants, number) = (&mut state.path.grants, state.next_number);
-        let packet = grants.control_packet(&geometry, body, number, marks, pool, counters);
+        let packet = grants.control_packet(&geometry, body, number, wanted_total, marks, pool, counters);
         state.next_number = state.next_number.wrapping_add(1);
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;

@@ -52,8 +52,13 @@ impl Endpoint {
     }
 
     /// Flow-control state of all senders, with dynamic credits.
-    pub fn pool(&self) -> &flow::Pool {
-        &self.paths.pool
+    pub fn pool(&self) -> &flow::dynamic_credits::Pool {
+        &self.paths.pool.dynamic
+    }
+
+    /// Flow-control state of all senders, with credits on demand.
+    pub fn demand_pool(&self) -> &flow::demand_credits::Pool {
+        &self.paths.pool.demand
     }
 
     /// Replaces a rule of flow control by a mutant.

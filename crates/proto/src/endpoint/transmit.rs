@@ -5,11 +5,12 @@
 //! This file does not know when credits return; [`crate::flow`] decides that.
 
 use super::backlog::{BacklogEntry, EntryKind};
-use super::path::{Outbound, RoomWait};
+use super::path::{Outbound, RoomWait, announced};
 use super::paths::Paths;
 use super::payloads::Payloads;
 use super::pending::PendingWork;
 use crate::action::{Outcome, Source};
+use crate::config::Scheme;
 use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::{Peer, Transfer};
@@ -59,7 +60,17 @@ impl Paths {
         {
             let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
             let geometry = pending.geometry.unwrap_or(config.geometry);
-            let sent = pending.compulsory.send(&mut state.path, to, &geometry, marks, pool, counters, driver);
+            let behind = if config.scheme == Scheme::Demand { pending.backlog.slots(&geometry) } else { 0 };
+            let sent = pending.compulsory.send(
+                &mut state.path,
+                to,
+                &geometry,
+                behind,
+                marks,
+                pool,
+                counters,
+                driver,
+            );
             pending.busy_link.busy = sent.is_err();
         }
         let Outbound::Connected(sender) = &mut state.path.outbound else { return };
@@ -107,7 +118,11 @@ impl Paths {
             {
                 let body = Body::Finished { transfer, count, refused: false };
                 let grants = &mut state.path.grants;
-                let packet = grants.control_packet(&geometry, body, 0, marks, pool, counters);
+                let wanted_total = match sender.announces_demand() {
+                    true => announced(sender, 0, pending.queued_slots(&geometry), pool), // includes this packet
+                    false => 0,
+                };
+                let packet = grants.control_packet(&geometry, body, 0, wanted_total, marks, pool, counters);
                 if driver.transmit(to, &packet, Source::None).is_err() {
                     counters.uncount(&body, 1);
                     pending.busy_link.busy = true;
@@ -117,6 +132,10 @@ impl Paths {
                 pending.acks.remove_first();
                 continue;
             }
+            let behind = match sender.announces_demand() {
+                true => pending.backlog.slots_behind_first(&geometry) + pending.compulsory.slots(),
+                false => 0,
+            };
             let Some(entry) = pending.backlog.front_mut() else { return };
             if state.path.rendezvous_only && entry.sent == 0 && entry.bytes > 0 && !state.said_goodbye {
                 become_rendezvous(entry, to, &mut pending.bounce_buffers, payloads, counters, driver);
@@ -138,7 +157,12 @@ impl Paths {
             let grants = &mut state.path.grants;
             let used_bytes = geometry.header_bytes(&body) + payload_bytes;
             let granted_total = grants.piggyback(&geometry, used_bytes, slots, finished, pool, counters);
-            let packet = grants.header(body, payload_bytes, entry.number, granted_total, marks);
+            let wanted_total = match sender.announces_demand() {
+                true => announced(sender, slots, behind + entry.slots_after(sent, &geometry), pool),
+                false => 0,
+            };
+            let totals = (granted_total, wanted_total);
+            let packet = grants.header(body, payload_bytes, entry.number, totals, marks);
             if driver.transmit(to, &packet, payload).is_err() {
                 if let Body::Rendezvous { transfer, .. } = body {
                     driver.announcements_ended(to, transfer, 1); // it is announced again

@@ -46,9 +46,10 @@ impl Sender {
     pub(crate) fn known_total(&self) -> u32 {
         match self {
             Sender::Unlimited(_) | Sender::Hardware(_) => 0,
-            Sender::Static(sender) | Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
-                sender.known_total()
-            }
+            Sender::Static(sender)
+            | Sender::StaticConnection(sender)
+            | Sender::AdaptiveBacklog(sender)
+            | Sender::Demand(sender) => sender.known_total(),
             Sender::Dynamic(sender) => sender.known_total(),
         }
     }
@@ -57,9 +58,10 @@ impl Sender {
         match self {
             Sender::Unlimited(sender) => words.push(sender.room()),
             Sender::Hardware(sender) => words.extend(sender.canonical()),
-            Sender::Static(sender) | Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
-                sender.canonical(words);
-            }
+            Sender::Static(sender)
+            | Sender::StaticConnection(sender)
+            | Sender::AdaptiveBacklog(sender)
+            | Sender::Demand(sender) => sender.canonical(words),
             Sender::Dynamic(sender) => sender.canonical(words),
         }
     }
@@ -72,7 +74,8 @@ impl Receiver {
             Receiver::Static(receiver) => Some(receiver.totals(known_total)),
             Receiver::StaticConnection(receiver) => Some(receiver.totals(known_total)),
             Receiver::AdaptiveBacklog(receiver) => Some(receiver.credits().totals(known_total)),
-            Receiver::Dynamic(account) => Some(pool.totals(*account, known_total)),
+            Receiver::Dynamic(account) => Some(pool.dynamic.totals(*account, known_total)),
+            Receiver::Demand(account) => Some(pool.demand.totals(*account, known_total)),
         }
     }
 
@@ -82,7 +85,8 @@ impl Receiver {
             Receiver::Unlimited
             | Receiver::StaticConnection(_)
             | Receiver::AdaptiveBacklog(_)
-            | Receiver::Dynamic(_) => panic!("this scheme has no fixed threshold"),
+            | Receiver::Dynamic(_)
+            | Receiver::Demand(_) => panic!("this scheme has no fixed threshold"),
         }
     }
 
@@ -93,7 +97,7 @@ impl Receiver {
             Receiver::Static(receiver) => receiver.canonical(base, words),
             Receiver::StaticConnection(receiver) => receiver.canonical(base, words),
             Receiver::AdaptiveBacklog(receiver) => receiver.canonical(base, words),
-            Receiver::Dynamic(account) => words.push(*account), // the rest is in the pool
+            Receiver::Dynamic(account) | Receiver::Demand(account) => words.push(*account), // the rest is in the pool
         }
     }
 }

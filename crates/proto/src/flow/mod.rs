@@ -10,9 +10,11 @@ pub mod activity;
 pub mod adaptive_backlog;
 #[cfg(feature = "explore")]
 mod canonical;
+pub mod demand_credits;
 pub mod dynamic_credits;
 pub mod hardware;
 mod mutant;
+mod pool;
 pub mod static_connection;
 pub mod static_credits;
 pub mod unlimited;
@@ -25,9 +27,9 @@ use crate::event::Peer;
 use crate::time::Instant;
 #[cfg(feature = "explore")]
 pub use canonical::{Base, ReceiverTotals};
-pub use dynamic_credits::Pool;
 #[doc(hidden)]
 pub use mutant::Mutant;
+pub use pool::Pool;
 pub use view::{ReceiverView, SenderView};
 
 /// The granted total does not fit what was granted and spent: the peer violates the protocol.
@@ -78,6 +80,8 @@ pub enum Sender {
     AdaptiveBacklog(static_credits::Sender),
     /// See [`dynamic_credits`].
     Dynamic(dynamic_credits::Sender),
+    /// See [`demand_credits`]. A sender spends credits as in the mailbox form, and says what it wants.
+    Demand(static_credits::Sender),
 }
 
 impl Sender {
@@ -91,6 +95,7 @@ impl Sender {
             Scheme::StaticConnection { .. } => Sender::StaticConnection(credited()),
             Scheme::AdaptiveBacklog { .. } => Sender::AdaptiveBacklog(credited()),
             Scheme::Dynamic { .. } => Sender::Dynamic(dynamic_credits::Sender::new(quota_slots, start_slots)),
+            Scheme::Demand => Sender::Demand(credited()),
         }
     }
 
@@ -100,7 +105,9 @@ impl Sender {
         match self {
             Sender::Static(sender) => sender.credits(),
             Sender::Dynamic(sender) => sender.credits(),
-            Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => sender.credits(),
+            Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) | Sender::Demand(sender) => {
+                sender.credits()
+            }
             Sender::Unlimited(sender) => sender.room(),
             Sender::Hardware(sender) => sender.room(),
         }
@@ -112,7 +119,9 @@ impl Sender {
         match self {
             Sender::Static(sender) => sender.spend(slots),
             Sender::Dynamic(sender) => sender.spend(slots),
-            Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => sender.spend(slots),
+            Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) | Sender::Demand(sender) => {
+                sender.spend(slots);
+            }
             Sender::Unlimited(sender) => sender.spend(slots),
             Sender::Hardware(sender) => sender.spend(slots),
         }
@@ -135,9 +144,10 @@ impl Sender {
             return Some(sender.credits_mut());
         }
         match self {
-            Sender::Static(sender) | Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
-                Some(sender)
-            }
+            Sender::Static(sender)
+            | Sender::StaticConnection(sender)
+            | Sender::AdaptiveBacklog(sender)
+            | Sender::Demand(sender) => Some(sender),
             Sender::Dynamic(sender) => Some(sender.credits_mut()),
             Sender::Unlimited(_) | Sender::Hardware(_) => None,
         }
@@ -176,15 +186,20 @@ impl Sender {
             Sender::Static(_)
             | Sender::StaticConnection(_)
             | Sender::AdaptiveBacklog(_)
-            | Sender::Dynamic(_) => {}
+            | Sender::Dynamic(_)
+            | Sender::Demand(_) => {}
         }
     }
 
-    /// Credits that a compulsory return request reclaims: those beyond the guaranteed ones, which are as many as there
-    /// are credit slots. `None` if the scheme has no such requests.
-    pub fn excess(&self, credit_slots: u16) -> Option<u32> {
+    /// Credits that a return request reclaims: those beyond the guaranteed ones, which are as many as there are credit
+    /// slots. With credits on demand those that the `queued_slots` slots of queued packets need stay too. `None` if the
+    /// scheme has no such requests.
+    pub fn excess(&self, credit_slots: u16, queued_slots: u32) -> Option<u32> {
         match self {
             Sender::Dynamic(sender) => Some(sender.excess(credit_slots.into())),
+            Sender::Demand(sender) => {
+                Some(sender.credits().saturating_sub(queued_slots.max(credit_slots.into())))
+            }
             Sender::Unlimited(_)
             | Sender::Hardware(_)
             | Sender::Static(_)
@@ -211,7 +226,8 @@ impl Sender {
             Sender::Static(_)
             | Sender::StaticConnection(_)
             | Sender::AdaptiveBacklog(_)
-            | Sender::Dynamic(_) => None,
+            | Sender::Dynamic(_)
+            | Sender::Demand(_) => None,
         }
     }
 
@@ -225,6 +241,21 @@ impl Sender {
         sender
     }
 
+    /// What a packet says of the slots that this half has spent and wants, if `queued_slots` slots are queued behind it.
+    #[inline(always)]
+    pub fn wanted_total(&self, queued_slots: u32) -> u32 {
+        match self {
+            Sender::Demand(sender) => sender.spent_total().wrapping_add(queued_slots),
+            _ => 0,
+        }
+    }
+
+    /// Whether packets say what the half wants.
+    #[inline]
+    pub fn announces_demand(&self) -> bool {
+        matches!(self, Sender::Demand(_))
+    }
+
     /// The way in which the half asks for free slots, in schemes without credits.
     #[inline]
     pub fn room_query(&self) -> Option<RoomQuery> {
@@ -234,7 +265,8 @@ impl Sender {
             Sender::Static(_)
             | Sender::StaticConnection(_)
             | Sender::AdaptiveBacklog(_)
-            | Sender::Dynamic(_) => None,
+            | Sender::Dynamic(_)
+            | Sender::Demand(_) => None,
         }
     }
 }
@@ -261,6 +293,8 @@ pub enum Receiver {
     AdaptiveBacklog(Box<adaptive_backlog::Receiver>),
     /// See [`dynamic_credits`]. The state is in the pool, under this account number.
     Dynamic(u32),
+    /// See [`demand_credits`]. The state is in the pool, under this account number.
+    Demand(u32),
 }
 
 impl Receiver {
@@ -278,38 +312,59 @@ impl Receiver {
             Scheme::Static { piggyback } => {
                 Receiver::Static(static_credits::Receiver::new(quota_slots, config.credit_slots, piggyback))
             }
-            Scheme::Dynamic { .. } => Receiver::Dynamic(pool.attach(from, quota_slots, start_slots)),
+            Scheme::Dynamic { .. } => Receiver::Dynamic(pool.dynamic.attach(from, quota_slots, start_slots)),
+            Scheme::Demand => Receiver::Demand(pool.demand.attach(from, quota_slots, start_slots)),
         }
     }
 
     /// The sender has detached with all its credits. If it attaches again, it gets a new receiver half.
     pub fn detach(self, pool: &mut Pool) {
-        if let Receiver::Dynamic(account) = self {
-            pool.detach(account);
+        match self {
+            Receiver::Dynamic(account) => pool.dynamic.detach(account),
+            Receiver::Demand(account) => {
+                pool.demand.detach(account);
+                pool.note_demand();
+            }
+            _ => {}
         }
     }
 
     /// The sender is lost.
     pub fn remove(self, pool: &mut Pool) {
-        if let Receiver::Dynamic(account) = self {
-            pool.remove(account);
+        match self {
+            Receiver::Dynamic(account) => pool.dynamic.remove(account),
+            Receiver::Demand(account) => {
+                pool.demand.remove(account);
+                pool.note_demand();
+            }
+            _ => {}
         }
     }
 
     /// A packet of `slots` data slots has been retrieved. `read` is how many credit packets its sender has read, modulo
-    /// 2^16.
+    /// 2^16, and `wanted_total` what the packet says of its demand.
     ///
     /// # Errors
     /// [`SpendError`] if the sender had no credits for them and the scheme can tell. Then nothing has changed.
     #[inline]
-    pub fn retrieved(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<(), SpendError> {
+    pub fn retrieved(
+        &mut self,
+        slots: u32,
+        read: u16,
+        wanted_total: u32,
+        pool: &mut Pool,
+    ) -> Result<(), SpendError> {
         match self {
             Receiver::Unlimited => {}
             Receiver::Static(receiver) => {
                 receiver.credit_packets_read(read);
                 receiver.retrieved(slots);
             }
-            Receiver::Dynamic(account) => return pool.retrieved(*account, slots, read),
+            Receiver::Dynamic(account) => return pool.dynamic.retrieved(*account, slots, read),
+            Receiver::Demand(account) => {
+                pool.demand.retrieved_and_due(*account, slots, read, wanted_total)?;
+                pool.note_demand();
+            }
             Receiver::StaticConnection(receiver) => {
                 receiver.credit_packets_read(read);
                 receiver.gather(slots);
@@ -328,16 +383,27 @@ impl Receiver {
     /// # Errors
     /// As [`Receiver::retrieved`].
     #[inline(always)]
-    pub fn retrieved_and_due(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<bool, SpendError> {
+    pub fn retrieved_and_due(
+        &mut self,
+        slots: u32,
+        read: u16,
+        wanted_total: u32,
+        pool: &mut Pool,
+    ) -> Result<bool, SpendError> {
         match self {
             Receiver::Unlimited => Ok(false),
+            Receiver::Demand(account) => {
+                let due = pool.demand.retrieved_and_due(*account, slots, read, wanted_total)?;
+                pool.note_demand();
+                Ok(due)
+            }
             _ => self.retrieved_with_credits(slots, read, pool),
         }
     }
 
     #[inline(never)]
     fn retrieved_with_credits(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<bool, SpendError> {
-        self.retrieved(slots, read, pool).map(|()| self.is_due(pool))
+        self.retrieved(slots, read, 0, pool).map(|()| self.is_due(pool))
     }
 
     /// Whether [`Receiver::grant`] might have credits to return.
@@ -345,7 +411,8 @@ impl Receiver {
     pub fn is_due(&self, pool: &Pool) -> bool {
         match self {
             Receiver::Unlimited => false,
-            Receiver::Dynamic(account) => pool.is_due(*account),
+            Receiver::Dynamic(account) => pool.dynamic.is_due(*account),
+            Receiver::Demand(account) => pool.demand.is_due(*account),
             Receiver::Static(receiver) => receiver.is_due(),
             Receiver::StaticConnection(receiver) => receiver.is_due(),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits().is_due(),
@@ -359,7 +426,8 @@ impl Receiver {
             Receiver::Unlimited
             | Receiver::Static(_)
             | Receiver::StaticConnection(_)
-            | Receiver::Dynamic(_) => None,
+            | Receiver::Dynamic(_)
+            | Receiver::Demand(_) => None,
         }
     }
 
@@ -368,9 +436,18 @@ impl Receiver {
     /// # Errors
     /// [`SpendError`] if no response was requested, or the sender does not have so many credits.
     pub fn control_retrieved(&mut self, returned: Option<u32>, pool: &mut Pool) -> Result<(), SpendError> {
-        let Receiver::Dynamic(account) = *self else { return Ok(()) };
-        pool.control_retrieved(account);
-        returned.map_or(Ok(()), |credits| pool.returned(account, credits))
+        match *self {
+            Receiver::Dynamic(account) => {
+                pool.dynamic.control_retrieved(account);
+                returned.map_or(Ok(()), |credits| pool.dynamic.returned(account, credits))
+            }
+            Receiver::Demand(account) => {
+                let result = returned.map_or(Ok(()), |credits| pool.demand.returned(account, credits));
+                pool.note_demand();
+                result
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The sender reports how many of our credit packets it has read, modulo 2^16.
@@ -379,9 +456,27 @@ impl Receiver {
         match self {
             Receiver::Unlimited => {}
             Receiver::Static(receiver) => receiver.credit_packets_read(read),
-            Receiver::Dynamic(account) => pool.credit_packets_read(*account, read),
+            Receiver::Dynamic(account) => pool.dynamic.credit_packets_read(*account, read),
+            Receiver::Demand(account) => pool.demand.credit_packets_read(*account, read),
             Receiver::StaticConnection(receiver) => receiver.credit_packets_read(read),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().credit_packets_read(read),
+        }
+    }
+
+    /// A packet that fills no data slot says what its sender wants.
+    #[inline]
+    pub fn wants(&mut self, wanted_total: u32, pool: &mut Pool) {
+        if let Receiver::Demand(account) = self {
+            pool.demand.wants(*account, wanted_total);
+            pool.note_demand();
+        }
+    }
+
+    /// A grant to this sender cannot leave now: we have no lane to it, or the link is busy.
+    #[inline]
+    pub fn grants_must_wait(&self, pool: &mut Pool) {
+        if let Receiver::Demand(account) = self {
+            pool.demand.grants_must_wait(*account);
         }
     }
 
@@ -392,7 +487,12 @@ impl Receiver {
         match self {
             Receiver::Unlimited => None,
             Receiver::Static(receiver) => receiver.grant(credit_slots),
-            Receiver::Dynamic(account) => pool.grant(*account, credit_slots),
+            Receiver::Dynamic(account) => pool.dynamic.grant(*account, credit_slots),
+            Receiver::Demand(account) => {
+                let credits = pool.demand.grant(*account, credit_slots);
+                pool.note_demand();
+                credits
+            }
             Receiver::StaticConnection(receiver) => receiver.grant(credit_slots),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().grant(credit_slots),
         }
@@ -402,8 +502,13 @@ impl Receiver {
     /// credits go with packets that have space for them (`has_room`), in the connection form with every packet. For
     /// dynamic credits see `Pool::carry`.
     #[inline]
-    pub fn carry(&mut self, has_room: bool) -> (u32, u32) {
+    pub fn carry(&mut self, has_room: bool, pool: &mut Pool) -> (u32, u32) {
         match self {
+            Receiver::Demand(account) => {
+                let carried = pool.demand.carry(*account, has_room);
+                pool.note_demand();
+                carried
+            }
             Receiver::Unlimited | Receiver::Dynamic(_) => (0, 0),
             Receiver::Static(receiver) => {
                 let credits = if has_room { receiver.piggyback() } else { 0 };
@@ -422,7 +527,8 @@ impl Receiver {
         match self {
             Receiver::Unlimited => 0,
             Receiver::Static(receiver) => receiver.granted_total(),
-            Receiver::Dynamic(account) => pool.granted_total(*account),
+            Receiver::Dynamic(account) => pool.dynamic.granted_total(*account),
+            Receiver::Demand(account) => pool.demand.granted_total(*account),
             Receiver::StaticConnection(receiver) => receiver.granted_total(),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits().granted_total(),
         }

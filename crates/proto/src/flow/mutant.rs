@@ -41,11 +41,21 @@ pub enum Mutant {
     RefusedPacketSpendsItsCredit,
     /// Not published: credits of a credit packet that the link refuses wait for the next packet with data.
     RefusedCreditsAreForgotten,
+    /// Credits on demand: a packet tells only what is queued, so the total decreases while a message leaves.
+    DemandDecreases,
+    /// Credits on demand: a retrieved loan returns to its sender, even if nothing beyond the reserve is free.
+    LoansReturnToTheSender,
+    /// Credits on demand: a response gives back credits that queued packets need.
+    ReclaimTakesLentCredits,
+    /// Credits on demand: a sender keeps its place in the queue after its turn.
+    QueueDoesNotRotate,
+    /// Credits on demand: freed slots do not serve the queue.
+    QueueIsForgotten,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Mutant; 17] = [
+    pub const ALL: [Mutant; 22] = [
         Mutant::ShortGrantPushesTheThreshold,
         Mutant::ReturnLeavesThresholds,
         Mutant::BlockedCrossingIsLost,
@@ -63,5 +73,10 @@ impl Mutant {
         Mutant::CreditsReturnTwice,
         Mutant::RefusedPacketSpendsItsCredit,
         Mutant::RefusedCreditsAreForgotten,
+        Mutant::DemandDecreases,
+        Mutant::LoansReturnToTheSender,
+        Mutant::ReclaimTakesLentCredits,
+        Mutant::QueueDoesNotRotate,
+        Mutant::QueueIsForgotten,
     ];
 }

@@ -48,6 +48,12 @@ impl Sender {
         self.credits
     }
 
+    /// Slots that were spent in all, modulo 2^32.
+    #[inline]
+    pub(super) fn spent_total(&self) -> u32 {
+        self.start_slots.wrapping_add(self.granted_total).wrapping_sub(self.credits)
+    }
+
     /// Spends `slots` credits.
     #[inline]
     pub fn spend(&mut self, slots: u32) {
@@ -93,7 +99,7 @@ impl Sender {
             credits: self.credits(),
             quota_slots: Some(self.quota_slots),
             granted_total: Some(self.granted_total),
-            spent_total: Some(self.start_slots.wrapping_add(self.granted_total).wrapping_sub(self.credits)),
+            spent_total: Some(self.spent_total()),
         }
     }
 }

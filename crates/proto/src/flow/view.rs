@@ -43,6 +43,7 @@ impl Sender {
             // Its quota grows, and only the receiver knows the current value.
             Sender::AdaptiveBacklog(sender) => SenderView { quota_slots: None, ..sender.view() },
             Sender::Dynamic(sender) => sender.view(),
+            Sender::Demand(sender) => SenderView { quota_slots: None, ..sender.view() },
         }
     }
 }
@@ -55,7 +56,8 @@ impl Receiver {
             Receiver::Static(receiver) => receiver.view(),
             Receiver::StaticConnection(receiver) => receiver.view(),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits().view(),
-            Receiver::Dynamic(account) => pool.view(*account),
+            Receiver::Dynamic(account) => pool.dynamic.view(*account),
+            Receiver::Demand(account) => pool.demand.view(*account),
         }
     }
 }

@@ -510,6 +510,9 @@ impl World {
     /// Checks I1, I3 and I6 by the machine's totals, and I1 by the lanes. With equal settings the thresholds alone keep
     /// I2.
     fn check_pool(&self, rank: u32) {
+        if let Scheme::Demand = self.plan.scheme {
+            return self.check_demand_pool(rank);
+        }
         let Scheme::Dynamic { .. } = self.plan.scheme else { return };
         let pool = self.ranks[rank as usize].machine.pool();
         pool.assert_invariants();
@@ -519,6 +522,22 @@ impl World {
         assert!(pool.region_slots() <= region.slots + region.start_slots * grown, "{pool:?}");
         for account in pool.accounts() {
             // The account is that of the lease that is read; a later lease may have started.
+            let lane = self.lanes.get(&(account.owner.0, rank)).and_then(VecDeque::front);
+            assert!(lane.is_none_or(|lane| lane.attached), "the account of a detached sender: {account:?}");
+            let filled = lane.map_or(0, |lane| lane.data_slots);
+            assert!(filled <= account.current, "I1: {filled} slots filled: {account:?}");
+        }
+    }
+
+    /// The same for credits on demand, with D3 and D5.
+    fn check_demand_pool(&self, rank: u32) {
+        let pool = self.ranks[rank as usize].machine.demand_pool();
+        pool.assert_invariants();
+        pool.assert_queue_is_served();
+        let Plan { region, endpoints, .. } = self.plan;
+        let grown = endpoints + endpoints.saturating_sub(region.peers);
+        assert!(pool.region_slots() <= region.slots + region.start_slots * grown, "{pool:?}");
+        for account in pool.accounts() {
             let lane = self.lanes.get(&(account.owner.0, rank)).and_then(VecDeque::front);
             assert!(lane.is_none_or(|lane| lane.attached), "the account of a detached sender: {account:?}");
             let filled = lane.map_or(0, |lane| lane.data_slots);

@@ -59,6 +59,11 @@ impl Pool {
         !self.requests.is_empty()
     }
 
+    /// A sender needs a request. Credits on demand use this list to say that there is work ([`crate::flow::Pool`]).
+    pub(crate) fn request_from(&mut self, peer: Peer) {
+        self.requests.push(peer);
+    }
+
     /// The next sender that needs a compulsory return request.
     pub fn next_request(&mut self) -> Option<Peer> {
         self.requests.pop()

@@ -1,0 +1,609 @@
+//! Credits on demand: a receiver lends the free slots of one data region to senders that say how many they need. A lent
+//! slot that is retrieved goes back to the region, not to its sender. Source: weir's own scheme
+//! (docs/notes/2026-11-24-demand-credits.md).
+//!
+//! A sender stamps every packet with `wanted_total`: the slots that it has spent in this lease and those of everything
+//! queued for this receiver. What exceeds the granted credits is its *demand*. The receiver has one [`Pool`]. It grants
+//! for four reasons, in this order:
+//! ```text
+//! guarantee   `n` slots for each sender, which nobody else gets
+//! loan        for demand, out of what is free
+//! queue       if too little is free: freed slots go to the waiting senders in turn, at most a quantum for each
+//! prefetch    without demand, while more than a reserve is free: up to a window that follows the sender's use
+//! ```
+//! If demand waits, senders with prefetched credits are asked to give back those above the guarantee.
+//!
+//! Worked exchange, `n` = 1, region 12, senders A and B, so 10 slots are free. A posts a message of 6 slots:
+//! ```text
+//! A -> R   slot 1, wanted 6      A has 1 credit. R retrieves it: demand 6 - 1 = 5. Grants 5 and the guaranteed one
+//! R -> A   credit total 6        5 are free. A holds 6
+//! A -> R   slots 2 to 6          retrieved: 5 slots are free again. A holds 1, which is the guarantee
+//! ```
+//!
+//! **No deadlock.** A sender without credits, all retrieved, holds nothing. So its guarantee is due, and no other sender
+//! can hold these slots. **No overflow of data slots.** Every granted slot was free, or owed to that sender. **No overflow
+//! of credit slots.** A credit packet leaves only if fewer than `n` are unread. This never waits for ever: each carries a
+//! credit, and the packet that spends it says that the credit packet was read.
+
+#[cfg(feature = "explore")]
+mod canonical;
+mod grant;
+mod queue;
+mod reclaim;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::mutant::Mutant;
+use super::{ReceiverView, SpendError};
+use crate::config::{DataRegion, MAX_CREDIT_SLOTS};
+use crate::event::Peer;
+use crate::mailbox::threshold;
+
+/// Bound on the slots that a waiting sender gets in its turn, if others wait too: about the longest packet.
+const MAX_QUANTUM_SLOTS: u32 = 64;
+
+/// A sender that borrows again while it is among so many last borrowers gets a larger window.
+const RECENT_BORROWERS: usize = 8;
+
+/// The account of one sender.
+#[derive(Clone, Debug)]
+struct Account {
+    owner: Peer,
+    /// Slots that the sender holds: its credits, credits in flight, and filled slots.
+    current: u32,
+    /// The value of `current` that prefetch may reach, at least the guarantee.
+    window: u32,
+    /// The value of `current` at which prefetch or guarantee is due. Follows from the window.
+    low: u32,
+    /// Bound of `current`.
+    most: u32,
+    /// Granted credits beyond the starting ones, modulo 2^32.
+    granted_total: u32,
+    /// What the sender has spent and wants, modulo 2^32, by the packet that was read last.
+    wanted_total: u32,
+    /// Rest of its turn, while it is queued.
+    turn_left: u32,
+    /// Turns of the pool when it was queued, had its last turn, or was ready again.
+    waits_since: u32,
+    /// Senders that were before it in the queue then.
+    ahead: u32,
+    /// Credits that the pending return request should bring.
+    expected: u32,
+    /// Explicit credit packets sent, modulo 2^16.
+    packets_sent: u16,
+    /// Of those, the ones that the sender has read.
+    packets_read: u16,
+    /// It is in the queue.
+    queued: bool,
+    /// It cannot take a grant now: its credit slots are full, or we have no lane to it.
+    unready: bool,
+    /// A return request is queued or pending.
+    asked: bool,
+    /// It is among the holders.
+    held: bool,
+    /// It got credits since it was last considered for reclaim.
+    used: bool,
+    /// `false`: the entry is unused.
+    open: bool,
+}
+
+/// Counts of rare events, for tests, proofs and reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tally {
+    /// Slots granted for demand.
+    pub lent_slots: u64,
+    /// Slots granted without demand beyond the guarantee.
+    pub prefetched_slots: u64,
+    /// Senders that had to queue.
+    pub queued: u64,
+    /// Turns that ended with demand left.
+    pub rotations: u64,
+    /// Return requests.
+    pub requests: u64,
+    /// Slots that responses gave back.
+    pub returned_slots: u64,
+    /// Announced totals that went down.
+    pub vanished: u64,
+}
+
+impl Tally {
+    /// The sum of two tallies.
+    #[must_use]
+    pub fn plus(self, other: &Tally) -> Tally {
+        Tally {
+            lent_slots: self.lent_slots + other.lent_slots,
+            prefetched_slots: self.prefetched_slots + other.prefetched_slots,
+            queued: self.queued + other.queued,
+            rotations: self.rotations + other.rotations,
+            requests: self.requests + other.requests,
+            returned_slots: self.returned_slots + other.returned_slots,
+            vanished: self.vanished + other.vanished,
+        }
+    }
+}
+
+/// A view of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccountView {
+    /// Who.
+    pub owner: Peer,
+    /// Slots that the sender holds: its credits, credits in flight, and filled slots.
+    pub current: u32,
+    /// The value of `current` that prefetch may reach.
+    pub window: u32,
+    /// Slots that it wants beyond its credits, as far as we know.
+    pub demand: u32,
+    /// Credits for which it has told no use.
+    pub surplus: u32,
+    /// Its demand waits for free slots.
+    pub queued: bool,
+    /// A return request is queued or pending.
+    pub asked: bool,
+}
+
+/// The data region of an endpoint and the accounts of its senders.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Credit slots, and guaranteed credits of each sender.
+    credit_slots: u32,
+    start_slots: u32,
+    /// Prefetch leaves so many slots free.
+    reserve_slots: u32,
+    quantum_slots: u32,
+    /// Bound of what one sender holds.
+    most_slots: u32,
+    /// Number of senders whose starting credits fit into `planned_slots`.
+    planned_senders: u32,
+    planned_slots: u32,
+    /// All slots. More than planned while there are more senders, or while others hold slots of detached senders.
+    region_slots: u32,
+    /// Slots that no sender holds and that any sender can be granted.
+    free_slots: u32,
+    /// Slots that no sender holds, owed to senders below their guarantee or reserved for expected senders.
+    guaranteed_slots: u32,
+    /// The part of `guaranteed_slots` for expected senders.
+    reserved_slots: u32,
+    /// Free slots will first be reserved for expected senders, or given up, in this number.
+    missing_slots: u32,
+    accounts: Vec<Account>,
+    unused: Vec<u32>,
+    /// Accounts whose demand waits for free slots.
+    queue: VecDeque<u32>,
+    /// Turns so far, modulo 2^32.
+    turns: u32,
+    /// The accounts that got the last loans, the latest first. `u32::MAX`: none.
+    borrowers: [u32; RECENT_BORROWERS],
+    /// Accounts that may have prefetched credits.
+    holders: VecDeque<u32>,
+    /// Credits that pending return requests should bring.
+    expected_slots: u32,
+    /// The queue may be served, or credits may be reclaimed for it.
+    has_work: bool,
+    tally: Tally,
+    #[cfg(any(test, feature = "mutants"))]
+    mutant: Option<Mutant>,
+}
+
+impl Pool {
+    /// A pool without senders.
+    ///
+    /// # Panics
+    /// If the region is too small for the senders' starting credits, or these are fewer than `credit_slots`.
+    pub fn new(region: &DataRegion, credit_slots: u32) -> Pool {
+        let DataRegion { slots, peers, start_slots, .. } = *region;
+        assert!(
+            (1..=MAX_CREDIT_SLOTS).contains(&credit_slots),
+            "{credit_slots} credit slots, allowed are 1 to {MAX_CREDIT_SLOTS}"
+        );
+        assert!(
+            start_slots >= credit_slots,
+            "{start_slots} starting credits are fewer than the {credit_slots} guaranteed ones"
+        );
+        let starting = u64::from(start_slots) * u64::from(peers);
+        assert!(
+            u64::from(slots) >= starting,
+            "a region of {slots} slots cannot hold {start_slots} slots for each of {peers} senders"
+        );
+        let starting = starting as u32;
+        let lendable = slots - credit_slots * peers;
+        let quantum_slots = (lendable / 4).clamp(1, MAX_QUANTUM_SLOTS);
+        // One sender, which may be stopped while it holds a loan, never holds more than half of what can be lent.
+        let share = if peers > 1 { lendable / 2 } else { lendable };
+        Pool {
+            credit_slots,
+            start_slots,
+            reserve_slots: slots / 4,
+            quantum_slots,
+            most_slots: (credit_slots + share.max(quantum_slots)).max(start_slots),
+            planned_senders: peers,
+            planned_slots: slots,
+            region_slots: slots,
+            free_slots: slots - starting,
+            guaranteed_slots: starting,
+            reserved_slots: starting,
+            missing_slots: 0,
+            accounts: Vec::new(),
+            unused: Vec::new(),
+            queue: VecDeque::new(),
+            turns: 0,
+            borrowers: [u32::MAX; RECENT_BORROWERS],
+            holders: VecDeque::new(),
+            expected_slots: 0,
+            has_work: false,
+            tally: Tally::default(),
+            #[cfg(any(test, feature = "mutants"))]
+            mutant: None,
+        }
+    }
+
+    /// The empty pool of endpoints with another scheme.
+    pub fn unused() -> Pool {
+        Pool::new(&DataRegion { start_slots: 1, ..DataRegion::default() }, 1)
+    }
+
+    /// Replaces a rule by a mutant.
+    #[cfg(any(test, feature = "mutants"))]
+    pub fn mutate(&mut self, mutant: Mutant) {
+        self.mutant = Some(mutant);
+    }
+
+    /// Whether a mutant is selected. Never outside tests and proofs.
+    #[inline]
+    fn breaks(&self, mutant: Mutant) -> bool {
+        #[cfg(any(test, feature = "mutants"))]
+        return self.mutant == Some(mutant);
+        #[cfg(not(any(test, feature = "mutants")))]
+        {
+            let _ = mutant;
+            false
+        }
+    }
+
+    /// A sender has attached with a lane of `lane_slots` data slots. It holds `start_slots` credits, which the link has
+    /// told it. Returns its account.
+    ///
+    /// # Panics
+    /// If the link tells senders another number than the region reserves for them.
+    pub fn attach(&mut self, owner: Peer, lane_slots: u32, start_slots: u32) -> u32 {
+        assert_eq!(
+            start_slots, self.start_slots,
+            "starting credits of the link differ from those of the region"
+        );
+        assert!(
+            start_slots <= lane_slots,
+            "{start_slots} starting credits exceed a lane of {lane_slots} slots"
+        );
+        if self.reserved_slots < start_slots {
+            // An unexpected sender, or one that attaches again while others hold its slots. The region grows by what is
+            // not free.
+            let missing = start_slots - self.reserved_slots;
+            let found = missing.min(self.free_slots);
+            self.free_slots -= found;
+            self.region_slots += missing - found;
+            self.reserved_slots += missing;
+            self.guaranteed_slots += missing;
+        }
+        self.reserved_slots -= start_slots;
+        self.guaranteed_slots -= start_slots;
+        let account = Account {
+            owner,
+            current: start_slots,
+            window: start_slots,
+            low: 0,
+            most: self.most_slots.min(lane_slots),
+            granted_total: 0,
+            wanted_total: 0,
+            turn_left: 0,
+            waits_since: 0,
+            ahead: 0,
+            expected: 0,
+            packets_sent: 0,
+            packets_read: 0,
+            queued: false,
+            unready: false,
+            asked: false,
+            held: false,
+            used: false,
+            open: true,
+        };
+        let index = match self.unused.pop() {
+            Some(index) => {
+                self.accounts[index as usize] = account;
+                index
+            }
+            None => {
+                self.accounts.push(account);
+                self.accounts.len() as u32 - 1
+            }
+        };
+        self.set_window(index, start_slots);
+        if start_slots > self.credit_slots {
+            self.hold(index);
+        }
+        self.settle();
+        index
+    }
+
+    /// The window changes, and with it the value of `current` at which prefetch is due (5.1).
+    fn set_window(&mut self, index: u32, window: u32) {
+        let account = &mut self.accounts[index as usize];
+        account.window = window.min(account.most).max(self.credit_slots);
+        account.low = account.window - threshold(account.window, self.credit_slots);
+    }
+
+    /// The difference to the guaranteed credits, if `current` is below them.
+    #[inline]
+    fn shortfall(&self, current: u32) -> u32 {
+        if self.breaks(Mutant::NothingIsReserved) { 0 } else { self.credit_slots.saturating_sub(current) }
+    }
+
+    fn senders(&self) -> u32 {
+        (self.accounts.len() - self.unused.len()) as u32
+    }
+
+    /// Reserves free slots for planned senders that are not attached, and gives up free slots beyond the planned size.
+    /// So repeated attach and detach does not grow the region each time.
+    fn settle(&mut self) {
+        let senders = self.senders();
+        let starting = |count: u32| self.start_slots * count;
+        let reserve =
+            starting(self.planned_senders.saturating_sub(senders)).saturating_sub(self.reserved_slots);
+        let region = self.planned_slots + starting(senders.saturating_sub(self.planned_senders));
+        let surplus = self.region_slots.saturating_sub(region);
+        let reserved = reserve.min(self.free_slots);
+        self.free_slots -= reserved;
+        self.reserved_slots += reserved;
+        self.guaranteed_slots += reserved;
+        let shrunk = surplus.min(self.free_slots);
+        self.free_slots -= shrunk;
+        self.region_slots -= shrunk;
+        self.missing_slots = reserve - reserved + surplus - shrunk;
+    }
+
+    /// A sender with `before` slots holds `slots` less.
+    #[inline]
+    fn release(&mut self, before: u32, slots: u32) {
+        let owed = self.shortfall(before - slots) - self.shortfall(before);
+        self.guaranteed_slots += owed;
+        self.free_slots += slots - owed;
+        self.note_free();
+    }
+
+    /// More slots are free.
+    #[inline]
+    fn note_free(&mut self) {
+        if self.missing_slots > 0 {
+            self.settle();
+        }
+        self.has_work |= !self.queue.is_empty() && !self.breaks(Mutant::QueueIsForgotten);
+    }
+
+    /// A sender has detached with all its credits and may attach again. Its starting credits are reserved.
+    pub fn detach(&mut self, index: u32) {
+        self.close(index);
+        self.settle();
+        self.note_free();
+    }
+
+    /// A sender is lost. Its slots are free.
+    pub fn remove(&mut self, index: u32) {
+        if self.breaks(Mutant::LostPeersKeepTheirShare) {
+            return;
+        }
+        // Its planned slots are available to the others.
+        match self.senders() > self.planned_senders {
+            true => self.planned_slots += self.start_slots,
+            false => self.planned_senders -= 1,
+        }
+        self.close(index);
+        self.note_free();
+    }
+
+    fn close(&mut self, index: u32) {
+        let account = &mut self.accounts[index as usize];
+        let current = core::mem::take(&mut account.current);
+        self.expected_slots -= core::mem::take(&mut account.expected);
+        (account.open, account.held) = (false, false);
+        let owed = self.shortfall(current);
+        self.guaranteed_slots -= owed;
+        self.free_slots += current + owed;
+        self.leave_queue(index);
+        self.holders.retain(|&holder| holder != index);
+        self.borrowers
+            .iter_mut()
+            .filter(|borrower| **borrower == index)
+            .for_each(|borrower| *borrower = u32::MAX);
+        self.unused.push(index);
+    }
+
+    /// `slots` data slots of this sender have been retrieved. It has read `read` credit packets, modulo 2^16, and wants
+    /// `wanted_total` slots in all. Returns whether credits may be due, for it or for others.
+    ///
+    /// # Errors
+    /// [`SpendError`] if it had no credits for the slots. Then nothing has changed.
+    #[inline]
+    pub fn retrieved_and_due(
+        &mut self,
+        index: u32,
+        slots: u32,
+        read: u16,
+        wanted_total: u32,
+    ) -> Result<bool, SpendError> {
+        let account = &mut self.accounts[index as usize];
+        let before = account.current;
+        let Some(current) = before.checked_sub(slots) else {
+            return Err(SpendError { slots, credits: before });
+        };
+        (account.current, account.packets_read) = (current, read);
+        self.release(before, slots);
+        self.is_ready(index);
+        self.wants(index, wanted_total);
+        Ok(self.is_due(index) || self.has_work)
+    }
+
+    /// A packet of this sender says what it wants.
+    #[inline]
+    pub fn wants(&mut self, index: u32, wanted_total: u32) {
+        let before = core::mem::replace(&mut self.accounts[index as usize].wanted_total, wanted_total);
+        if (wanted_total.wrapping_sub(before) as i32) < 0 {
+            self.demand_vanished(index);
+        }
+    }
+
+    /// The sender has read `read` credit packets, modulo 2^16.
+    #[inline]
+    pub fn credit_packets_read(&mut self, index: u32, read: u16) {
+        self.accounts[index as usize].packets_read = read;
+        self.is_ready(index);
+    }
+
+    /// The sender can take a grant again.
+    #[inline]
+    fn is_ready(&mut self, index: u32) {
+        if core::mem::take(&mut self.accounts[index as usize].unready) {
+            self.wait_from_now(index);
+        }
+    }
+
+    /// Slots that the sender has queued beyond its credits. Negative: credits for which it has told no use.
+    #[inline]
+    fn balance(&self, index: u32) -> i32 {
+        let account = &self.accounts[index as usize];
+        account.wanted_total.wrapping_sub(account.granted_total).wrapping_sub(self.start_slots) as i32
+    }
+
+    #[inline]
+    fn demand(&self, index: u32) -> u32 {
+        self.balance(index).max(0) as u32
+    }
+
+    fn surplus(&self, index: u32) -> u32 {
+        self.balance(index).saturating_neg().max(0) as u32
+    }
+
+    /// Whether [`Pool::grant`] might have credits to grant.
+    #[inline]
+    pub fn is_due(&self, index: u32) -> bool {
+        let account = &self.accounts[index as usize];
+        account.current <= account.low || self.balance(index) > 0
+    }
+
+    /// Credits granted to this sender beyond the starting ones, modulo 2^32.
+    #[inline]
+    pub fn granted_total(&self, index: u32) -> u32 {
+        self.accounts[index as usize].granted_total
+    }
+
+    /// Whether the queue may be served, or credits may be reclaimed for it.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.has_work
+    }
+
+    /// Counts of rare events.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Memory for accounts, used or not. Unit: bytes, by capacity.
+    pub fn bytes(&self) -> u64 {
+        let numbers = self.unused.capacity() + self.queue.capacity() + self.holders.capacity();
+        (self.accounts.capacity() * size_of::<Account>() + numbers * size_of::<u32>()) as u64
+    }
+
+    /// Slots of the region.
+    pub fn region_slots(&self) -> u32 {
+        self.region_slots
+    }
+
+    /// Slots that no sender holds.
+    pub fn available_slots(&self) -> u32 {
+        self.free_slots + self.guaranteed_slots
+    }
+
+    /// Number of senders whose demand waits for free slots.
+    pub fn queued(&self) -> u32 {
+        self.queue.len() as u32
+    }
+
+    fn indices(&self) -> impl Iterator<Item = u32> + Clone {
+        (0..self.accounts.len() as u32).filter(|&index| self.accounts[index as usize].open)
+    }
+
+    /// All senders with an account, by account number.
+    pub fn accounts(&self) -> impl Iterator<Item = AccountView> {
+        self.indices().map(|index| {
+            let account = &self.accounts[index as usize];
+            AccountView {
+                owner: account.owner,
+                current: account.current,
+                window: account.window,
+                demand: self.demand(index),
+                surplus: self.surplus(index),
+                queued: account.queued,
+                asked: account.asked,
+            }
+        })
+    }
+
+    /// A view of one sender for reports.
+    pub(super) fn view(&self, index: u32) -> ReceiverView {
+        let account = &self.accounts[index as usize];
+        ReceiverView {
+            quota_slots: Some(account.window),
+            current: Some(account.current),
+            retrieved: None,
+            threshold: Some(account.window - account.low),
+            granted_total: Some(account.granted_total),
+            unread_credit_packets: Some(u32::from(account.packets_sent.wrapping_sub(account.packets_read))),
+        }
+    }
+
+    /// Checks D1 and D3. For tests and proofs: linear in the senders.
+    ///
+    /// # Panics
+    /// If one of them does not hold.
+    pub fn assert_invariants(&self) {
+        let current: u32 = self.indices().map(|index| self.accounts[index as usize].current).sum();
+        assert_eq!(self.available_slots() + current, self.region_slots, "I1: {self:?}");
+        let owed: u32 =
+            self.indices().map(|index| self.shortfall(self.accounts[index as usize].current)).sum();
+        assert_eq!(
+            self.guaranteed_slots,
+            self.reserved_slots + owed,
+            "guaranteed slots are not kept: {self:?}"
+        );
+        let mut expected = 0;
+        for index in self.indices() {
+            let account = &self.accounts[index as usize];
+            assert!(account.current <= account.most, "I1: account {index} of {self:?}");
+            assert_eq!(account.queued, self.queue.contains(&index), "account {index} of {self:?}");
+            expected += account.expected;
+            let turns = self.turns.wrapping_sub(account.waits_since);
+            assert!(
+                !account.queued || account.unready || turns <= account.ahead,
+                "D3: account {index} waits for {turns} turns of {}: {self:?}",
+                account.ahead
+            );
+        }
+        assert_eq!(expected, self.expected_slots, "{self:?}");
+    }
+
+    /// Checks D5: while slots are free, no sender that can take a grant waits. It holds between events of an endpoint
+    /// whose driver does not defer credits.
+    ///
+    /// # Panics
+    /// If it does not hold.
+    pub fn assert_queue_is_served(&self) {
+        let waits = |&&index: &&u32| !self.accounts[index as usize].unready;
+        let waiting = self.queue.iter().find(waits);
+        assert!(
+            self.free_slots == 0 || waiting.is_none(),
+            "D5: account {waiting:?} waits while slots are free: {self:?}"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

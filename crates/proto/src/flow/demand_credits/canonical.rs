@@ -1,0 +1,100 @@
+//! The canonical form of credits on demand. See `flow/canonical.rs`.
+
+use alloc::vec::Vec;
+
+use super::{Account, Pool};
+use crate::event::Peer;
+use crate::flow::{Base, ReceiverTotals};
+
+impl Pool {
+    pub(crate) fn totals(&self, index: u32, known_total: u32) -> ReceiverTotals {
+        let account = &self.accounts[index as usize];
+        let granted_unknown = account.granted_total.wrapping_sub(known_total);
+        ReceiverTotals { quota_slots: None, granted_unknown, retrieved: 0, current: Some(account.current) }
+    }
+
+    pub(crate) fn canonical(&self, base_of: impl Fn(Peer) -> Base, words: &mut Vec<u32>) {
+        let Pool {
+            credit_slots: _,  // constant
+            start_slots: _,   // constant
+            reserve_slots: _, // constant
+            quantum_slots: _, // constant
+            most_slots: _,    // constant
+            planned_senders,
+            planned_slots,
+            region_slots,
+            free_slots,
+            guaranteed_slots,
+            reserved_slots,
+            missing_slots,
+            accounts,
+            unused,
+            queue,
+            turns,
+            borrowers,
+            holders,
+            expected_slots: _, // the sum over the accounts
+            has_work,
+            tally: _,  // counted, not used
+            mutant: _, // constant
+        } = self;
+        words.extend([*region_slots, *free_slots, *guaranteed_slots, *reserved_slots, *missing_slots]);
+        words.extend([*planned_senders, *planned_slots, u32::from(*has_work)]);
+        for list in [queue, holders] {
+            words.push(list.len() as u32);
+            words.extend(list);
+        }
+        // Of so few accounts only matters who has borrowed.
+        let mut borrowers = *borrowers;
+        assert!(accounts.len() <= borrowers.len(), "exploration has few senders");
+        borrowers.sort_unstable();
+        words.extend(&borrowers[..accounts.len()]);
+        words.push(unused.len() as u32);
+        words.extend(unused);
+        for index in self.indices() {
+            let account = &accounts[index as usize];
+            words.push(index);
+            account.canonical(base_of(account.owner), *turns, words);
+        }
+    }
+}
+
+impl Account {
+    fn canonical(&self, base: Base, turns: u32, words: &mut Vec<u32>) {
+        let Account {
+            owner,
+            current,
+            window,
+            low: _, // follows from the window
+            most,
+            granted_total,
+            wanted_total,
+            turn_left,
+            waits_since,
+            ahead,
+            expected,
+            packets_sent,
+            packets_read,
+            queued,
+            unready,
+            asked,
+            held: _, // it is listed
+            used,
+            open: _,
+        } = self;
+        words.extend([
+            owner.0,
+            *current,
+            *window,
+            *most,
+            wanted_total.wrapping_sub(*granted_total),
+            *expected,
+        ]);
+        words.extend(base.distances(*granted_total, *packets_sent, *packets_read));
+        let waits = [*turn_left, ahead.wrapping_sub(turns.wrapping_sub(*waits_since))];
+        words.extend(if *queued { waits } else { [0; 2] });
+        words.push(
+            [*queued, *unready, *asked, *used].iter().fold(0, |word, flag| word << 1 | u32::from(*flag)),
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! Grants: guarantee, loan, prefetch. All slots of a grant are taken here.
+
+use super::{Mutant, Pool, RECENT_BORROWERS};
+
+impl Pool {
+    /// Credits for an explicit credit packet, if there are any to grant and one of the `credit_slots` slots at the
+    /// sender is free. They count as granted.
+    #[inline]
+    pub fn grant(&mut self, index: u32, credit_slots: u32) -> Option<u32> {
+        if self.is_due(index) { self.grant_due(index, credit_slots) } else { None }
+    }
+
+    fn grant_due(&mut self, index: u32, credit_slots: u32) -> Option<u32> {
+        self.is_ready(index);
+        let account = &mut self.accounts[index as usize];
+        if u32::from(account.packets_sent.wrapping_sub(account.packets_read)) >= credit_slots {
+            self.grants_must_wait(index);
+            return None;
+        }
+        let credits = self.take(index);
+        if credits == 0 {
+            return None;
+        }
+        let (lost, twice) = (self.breaks(Mutant::CreditIsLost), self.breaks(Mutant::CreditsReturnTwice));
+        let account = &mut self.accounts[index as usize];
+        if lost {
+            account.granted_total = account.granted_total.wrapping_sub(1);
+        } else if twice {
+            account.granted_total = account.granted_total.wrapping_add(credits);
+        }
+        account.packets_sent = account.packets_sent.wrapping_add(1);
+        Some(credits)
+    }
+
+    /// The credits that a packet piggybacks if it `has_room`, which count as granted, and the granted total.
+    #[inline]
+    pub fn carry(&mut self, index: u32, has_room: bool) -> (u32, u32) {
+        let account = &self.accounts[index as usize];
+        let settled = account.current >= account.window && self.balance(index) <= 0;
+        if settled || !has_room {
+            return (0, account.granted_total);
+        }
+        let credits = self.take(index);
+        (credits, self.granted_total(index))
+    }
+
+    /// Takes what this sender may get now. Returns the credits, which count as granted.
+    fn take(&mut self, index: u32) -> u32 {
+        let account = &self.accounts[index as usize];
+        let (current, room) = (account.current, account.most - account.current);
+        let owed = self.shortfall(current).min(room);
+        let demand = self.demand(index);
+        let mut credits = owed;
+        if demand > 0 {
+            let turn_slots = self.turn_slots(index);
+            // The sender can then announce its next demand without waiting for the guarantee.
+            let beyond = if turn_slots == u32::MAX { self.credit_slots } else { 0 };
+            let there = self.free_slots + owed;
+            let granted = demand.saturating_add(beyond).min(room).min(there).min(turn_slots);
+            credits = credits.max(granted);
+            let lent = granted.min(demand);
+            self.tally.lent_slots += u64::from(lent);
+            if lent > 0 && self.borrows_again(index) {
+                self.set_window(index, self.accounts[index as usize].window + lent);
+            }
+        }
+        let unmet = demand.saturating_sub(credits).min(room - credits);
+        self.take_slots(index, credits);
+        self.end_or_continue_waiting(index, credits - owed, unmet);
+        if unmet == 0 {
+            credits += self.prefetch(index);
+        }
+        self.accounts[index as usize].used |= credits > 0;
+        credits
+    }
+
+    /// Grants without demand, up to the window. While memory is scarce, the window shrinks instead.
+    fn prefetch(&mut self, index: u32) -> u32 {
+        let account = &self.accounts[index as usize];
+        let wanted = account.window.saturating_sub(account.current);
+        if wanted == 0 || account.asked || !self.queue.is_empty() {
+            return 0;
+        }
+        let mut spare = self.free_slots.saturating_sub(self.reserve_slots);
+        if self.breaks(Mutant::LoansReturnToTheSender) {
+            spare = self.free_slots;
+        }
+        let credits = wanted.min(spare);
+        if credits == 0 {
+            let window = account.window / 2;
+            self.set_window(index, window);
+            return 0;
+        }
+        self.tally.prefetched_slots += u64::from(credits);
+        self.take_slots(index, credits);
+        self.hold(index);
+        assert!(
+            self.free_slots >= self.reserve_slots,
+            "D4: prefetch leaves {} slots free, the reserve is {}",
+            self.free_slots,
+            self.reserve_slots
+        );
+        credits
+    }
+
+    /// The sender gets a loan. Returns whether it is one of the last few that got one.
+    fn borrows_again(&mut self, index: u32) -> bool {
+        let place = self.borrowers.iter().position(|&borrower| borrower == index);
+        let last = place.unwrap_or(RECENT_BORROWERS - 1);
+        self.borrowers.copy_within(..last, 1);
+        self.borrowers[0] = index;
+        place.is_some()
+    }
+
+    fn take_slots(&mut self, index: u32, slots: u32) {
+        let owed = self.shortfall(self.accounts[index as usize].current).min(slots);
+        assert!(
+            slots - owed <= self.free_slots,
+            "I1: {slots} slots granted, {owed} owed and {} free",
+            self.free_slots
+        );
+        let account = &mut self.accounts[index as usize];
+        account.current += slots;
+        account.granted_total = account.granted_total.wrapping_add(slots);
+        self.guaranteed_slots -= owed;
+        self.free_slots -= slots - owed;
+    }
+}

@@ -1,0 +1,379 @@
+//! Vectors worked by hand, one group per rule of docs/notes/2026-11-24-demand-credits.md.
+
+use super::*;
+
+const A: Peer = Peer(1);
+const B: Peer = Peer(2);
+const C: Peer = Peer(3);
+
+/// A pool of `slots` slots for `peers` senders, `n` credit slots and starting credits.
+fn pool(slots: u32, peers: u32, n: u32) -> Pool {
+    Pool::new(&DataRegion { slots, peers, start_slots: n, ..DataRegion::default() }, n)
+}
+
+/// The pool and the accounts of its senders, attached with large lanes.
+fn attached<const SENDERS: usize>(mut pool: Pool) -> (Pool, [u32; SENDERS]) {
+    let start = pool.start_slots;
+    let mut peer = 0;
+    let accounts = [(); SENDERS].map(|()| {
+        peer += 1;
+        pool.attach(Peer(peer), 1 << 20, start)
+    });
+    (pool, accounts)
+}
+
+impl Pool {
+    /// `slots` slots of a sender are retrieved that wants `wanted` in all and has read all credit packets.
+    fn retrieve(&mut self, account: u32, slots: u32, wanted: u32) -> bool {
+        let read = self.accounts[account as usize].packets_sent;
+        let due = self.retrieved_and_due(account, slots, read, wanted).expect("it had the credits");
+        self.assert_invariants();
+        due
+    }
+
+    /// An explicit credit packet, if one is due and none is unread.
+    fn explicit(&mut self, account: u32) -> Option<u32> {
+        let credits = self.grant(account, self.credit_slots);
+        self.assert_invariants();
+        credits
+    }
+}
+
+// Demand and loans.
+
+#[test]
+fn a_packet_that_shows_demand_brings_a_loan_at_once() {
+    let (mut pool, [a, _]) = attached(pool(12, 2, 1));
+    // One slot of a message of six: demand 6 - 1 = 5. The guaranteed credit is restored with it.
+    assert!(pool.retrieve(a, 1, 6));
+    assert_eq!(pool.explicit(a), Some(6));
+    assert_eq!(pool.available_slots(), 12 - 6 - 1);
+    // The loan is retrieved: it is free again, and nothing is due.
+    assert!(!pool.retrieve(a, 5, 6));
+    assert_eq!((pool.explicit(a), pool.free_slots), (None, 10));
+}
+
+#[test]
+fn without_demand_nothing_beyond_the_guarantee_is_granted() {
+    let (mut pool, [a, _]) = attached(pool(40, 2, 2));
+    // n = 2: the guarantee is due when 2 div 3 + 1 = 1 slot is missing.
+    assert!(pool.retrieve(a, 1, 1));
+    assert_eq!(pool.explicit(a), Some(1));
+    assert!(pool.retrieve(a, 2, 3));
+    assert_eq!((pool.explicit(a), pool.granted_total(a)), (Some(2), 3));
+}
+
+#[test]
+fn the_last_announced_total_counts_also_if_it_is_lower() {
+    let (mut pool, [a, _]) = attached(pool(40, 2, 1));
+    pool.retrieve(a, 1, 10);
+    assert_eq!(pool.explicit(a), Some(10));
+    // The nine queued slots became a rendezvous of one slot.
+    pool.retrieve(a, 1, 2);
+    assert_eq!((pool.demand(a), pool.surplus(a)), (0, 9));
+    assert_eq!((pool.tally().vanished, pool.holders.contains(&a)), (1, true));
+}
+
+#[test]
+fn totals_wrap_at_their_end() {
+    let (mut pool, [a, _]) = attached(pool(40, 2, 1));
+    let account = &mut pool.accounts[a as usize];
+    (account.granted_total, account.wanted_total) = (u32::MAX - 2, u32::MAX - 2);
+    // Spent: start + granted - credits = 1 + (2^32 - 3) - 0 = 2^32 - 2; four more are queued.
+    pool.retrieve(a, 1, 2);
+    assert_eq!(pool.demand(a), 4);
+    assert_eq!((pool.explicit(a), pool.granted_total(a)), (Some(5), 2));
+}
+
+#[test]
+fn one_sender_holds_at_most_half_of_what_can_be_lent() {
+    let (mut pool, [a, b]) = attached(pool(42, 2, 1)); // 40 can be lent
+    pool.retrieve(a, 1, 1000);
+    assert_eq!(pool.explicit(a), Some(21)); // 1 guaranteed and 20
+    assert_eq!((pool.queued(), pool.free_slots), (0, 20));
+    pool.retrieve(b, 1, 10);
+    assert_eq!(pool.explicit(b), Some(10));
+}
+
+// Guarantee.
+
+#[test]
+fn guaranteed_credits_are_never_lent_to_others() {
+    let (mut pool, [a, b, c]) = attached(pool(6, 3, 1)); // 3 can be lent; the quantum is 1
+    pool.retrieve(a, 1, 100);
+    assert_eq!(pool.explicit(a), Some(2)); // most = 1 + 3 div 2
+    pool.retrieve(b, 1, 100);
+    assert_eq!(pool.explicit(b), Some(2));
+    pool.retrieve(c, 1, 100);
+    // One slot is free, and the guaranteed one of C.
+    assert_eq!(pool.explicit(c), Some(2));
+    assert_eq!((pool.available_slots(), pool.free_slots), (0, 0));
+    pool.retrieve(c, 2, 100);
+    assert_eq!(pool.explicit(c), Some(2));
+}
+
+#[test]
+fn gap_a_pool_without_guarantee_starves_a_sender() {
+    let run = |mutant: bool| {
+        let (mut pool, [a, b]) = attached(pool(4, 2, 1));
+        if mutant {
+            pool.mutate(Mutant::NothingIsReserved);
+        }
+        pool.retrieve(b, 1, 1);
+        for _ in 0..2 {
+            pool.retrieve(a, pool.accounts[a as usize].current, 100);
+            pool.grant(a, 1);
+        }
+        pool.grant(b, 1)
+    };
+    assert_eq!(run(false), Some(1));
+    assert_eq!(run(true), Some(1), "with free slots a guarantee is not missed");
+}
+
+// Queue.
+
+#[test]
+fn waiting_senders_get_freed_slots_in_turns_of_a_quantum() {
+    // 24 can be lent to three senders, at most 12 to each; the quantum is 6.
+    let (mut pool, [a, b, c]) = attached(pool(27, 3, 1));
+    pool.retrieve(a, 1, 100);
+    assert_eq!(pool.explicit(a), Some(13));
+    pool.retrieve(b, 1, 100);
+    assert_eq!((pool.explicit(b), pool.free_slots), (Some(12 + 1), 0));
+    pool.retrieve(c, 1, 40);
+    assert_eq!((pool.explicit(c), pool.queued()), (Some(1), 1));
+    // Seven slots of A are retrieved. A has demand again, but C is first. A gets nothing and waits.
+    assert!(pool.retrieve(a, 7, 100));
+    assert_eq!((pool.explicit(a), pool.queued()), (None, 2));
+    assert_eq!(pool.next_waiting(0), Some((c, C)));
+    // C has read its credit packet. It gets a quantum of 6 and goes behind A.
+    pool.retrieve(c, 1, 40);
+    assert_eq!(pool.explicit(c), Some(6));
+    assert_eq!((pool.queue.front(), pool.next_waiting(0)), (Some(&a), Some((a, A))));
+    assert_eq!(pool.explicit(a), Some(2));
+    assert_eq!((pool.free_slots, pool.tally().rotations), (0, 1));
+}
+
+#[test]
+fn a_sender_that_cannot_take_a_grant_is_passed_over_and_keeps_its_place() {
+    let (mut pool, [a, b, c]) = attached(pool(27, 3, 1));
+    for account in [a, b] {
+        pool.retrieve(account, 1, 100);
+        pool.explicit(account);
+    }
+    pool.retrieve(c, 1, 40);
+    assert_eq!(pool.explicit(c), Some(1)); // one credit packet, not read
+    pool.retrieve(a, 4, 100);
+    assert_eq!(pool.explicit(a), None); // C is first
+    assert_eq!((pool.grant(c, 1), pool.accounts[c as usize].unready), (None, true));
+    assert_eq!(pool.explicit(a), Some(4));
+    assert_eq!(pool.queue, [c]); // A holds all that one sender may
+    pool.assert_queue_is_served();
+}
+
+/// C waits with demand for two quanta, then A. Twelve slots become free, in two halves. Returns what A has got.
+fn second_in_the_queue_gets(mutant: Option<Mutant>) -> u32 {
+    let (mut pool, [a, b, c]) = attached(pool(27, 3, 1));
+    if let Some(mutant) = mutant {
+        pool.mutate(mutant);
+    }
+    for account in [a, b, c] {
+        pool.retrieve(account, 1, 1000);
+        pool.explicit(account);
+    }
+    let before = pool.granted_total(a);
+    for _ in 0..2 {
+        pool.retrieve(a, 6, 1000);
+        pool.explicit(a);
+        let mut place = 0;
+        while let Some((index, _)) = pool.next_waiting(place) {
+            let granted_total = pool.granted_total(index);
+            pool.accounts[index as usize].packets_read = pool.accounts[index as usize].packets_sent;
+            pool.explicit(index);
+            place = pool.place_after(place, index, granted_total);
+        }
+        pool.assert_queue_is_served();
+    }
+    pool.granted_total(a) - before
+}
+
+#[test]
+fn the_second_in_the_queue_gets_the_second_quantum() {
+    assert_eq!(second_in_the_queue_gets(None), 6);
+}
+
+#[test]
+#[should_panic(expected = "D3")]
+fn gap_a_queue_without_rotation_gives_the_first_both_quanta() {
+    second_in_the_queue_gets(Some(Mutant::QueueDoesNotRotate));
+}
+
+#[test]
+fn gap_freed_slots_must_serve_the_queue() {
+    for (mutant, work) in [(None, true), (Some(Mutant::QueueIsForgotten), false)] {
+        let (mut pool, [a, b, c]) = attached(pool(27, 3, 1));
+        if let Some(mutant) = mutant {
+            pool.mutate(mutant);
+        }
+        for (account, wanted) in [(a, 14), (b, 40), (c, 40)] {
+            pool.retrieve(account, 1, wanted);
+            pool.explicit(account);
+        }
+        pool.end_work();
+        // A has no more demand: its retrieved slots are for C.
+        pool.retrieve(a, 13, 14);
+        assert_eq!(pool.has_work(), work, "{mutant:?}");
+    }
+}
+
+// Prefetch.
+
+#[test]
+fn a_sender_that_borrows_again_soon_gets_a_window() {
+    let (mut pool, [a, _]) = attached(pool(102, 2, 1)); // 100 can be lent, the reserve is 25
+    let mut wanted = 0;
+    for round in 0..3 {
+        wanted += 10;
+        let held = pool.accounts[a as usize].current.min(10);
+        pool.retrieve(a, held, wanted);
+        pool.explicit(a);
+        if held < 10 {
+            pool.retrieve(a, 10 - held, wanted);
+            pool.explicit(a);
+        }
+        // The first loan is of 9 slots, the second makes a window of 1 + 9, and the third message does not wait.
+        assert_eq!(pool.accounts[a as usize].window, [1, 10, 10][round], "round {round}");
+    }
+    assert_eq!(pool.tally().lent_slots, 18);
+    assert_eq!(pool.accounts[a as usize].current, 10);
+}
+
+#[test]
+fn a_sender_that_borrows_seldom_gets_no_window() {
+    let mut pool = pool(1000, 10, 1);
+    let accounts: Vec<u32> = (0..10).map(|peer| pool.attach(Peer(peer), 1000, 1)).collect();
+    for round in 1..4 {
+        for &account in &accounts {
+            pool.retrieve(account, 1, round * 10);
+            pool.explicit(account);
+            pool.retrieve(account, 9, round * 10);
+            assert_eq!(pool.accounts[account as usize].window, 1);
+        }
+    }
+    assert_eq!(pool.tally().prefetched_slots, 0);
+}
+
+#[test]
+fn prefetch_leaves_the_reserve_and_shrinks_windows_while_memory_is_scarce() {
+    let (mut pool, [a, _]) = attached(pool(42, 2, 1)); // 40 can be lent, the reserve is 10
+    pool.set_window(a, 21);
+    pool.free_slots = 14;
+    pool.region_slots = 14 + 2;
+    assert!(pool.retrieve(a, 1, 1));
+    assert_eq!((pool.explicit(a), pool.free_slots), (Some(5), 10)); // the guaranteed one and 4
+    assert_eq!(pool.accounts[a as usize].window, 21);
+    assert!(pool.is_due(a));
+    for window in [10, 5] {
+        assert_eq!((pool.carry(a, true).0, pool.accounts[a as usize].window), (0, window));
+    }
+    assert!(!pool.is_due(a));
+}
+
+#[test]
+#[should_panic(expected = "D4: prefetch leaves")]
+fn gap_loans_that_return_to_their_sender_use_up_the_reserve() {
+    let (mut pool, [a, _]) = attached(pool(42, 2, 1));
+    pool.mutate(Mutant::LoansReturnToTheSender);
+    pool.set_window(a, 21);
+    pool.free_slots = 14;
+    pool.region_slots = 14 + 2;
+    pool.retrieve(a, 1, 1);
+    pool.grant(a, 1);
+}
+
+// Reclaim.
+
+/// A and C have prefetched credits, and B waits for a loan.
+fn with_holders() -> (Pool, [u32; 3]) {
+    let (mut pool, [a, b, c]) = attached(pool(27, 3, 1)); // 24 can be lent, the reserve is 6
+    for account in [a, c] {
+        pool.set_window(account, 10);
+        pool.retrieve(account, 1, 1);
+        assert_eq!(pool.explicit(account), Some(10));
+    }
+    assert_eq!(pool.free_slots, 6);
+    pool.retrieve(b, 1, 30);
+    assert_eq!((pool.explicit(b), pool.free_slots, pool.queued()), (Some(7), 0, 1));
+    (pool, [a, b, c])
+}
+
+#[test]
+fn the_longest_idle_holders_are_asked_as_far_as_the_queue_needs() {
+    let (mut pool, [a, b, c]) = with_holders();
+    // Both got credits since they were considered: they are passed over once.
+    assert_eq!(pool.next_request(), None);
+    pool.retrieve(c, 3, 4);
+    assert_eq!(pool.next_waiting(0), Some((b, B)));
+    pool.retrieve(b, 1, 30);
+    assert_eq!((pool.explicit(b), pool.free_slots), (Some(4), 0));
+    // B may still hold 13 - 11 = 2 more, so one holder is enough.
+    assert_eq!((pool.next_request(), pool.next_request()), (Some(A), None));
+    assert_eq!(pool.accounts[a as usize].window, 1);
+    // A gives back 9 - 1: it has spent nothing. Its response fills a slot.
+    pool.retrieve(a, 1, 1 + 1 + 8);
+    assert_eq!(pool.returned(a, 8), Ok(()));
+    pool.assert_invariants();
+    assert_eq!((pool.free_slots, pool.expected_slots), (9, 0));
+    assert!(pool.has_work());
+}
+
+#[test]
+fn a_response_without_a_request_is_rejected() {
+    let (mut pool, [a, ..]) = with_holders();
+    assert_eq!(pool.returned(a, 1), Err(SpendError { slots: 1, credits: 10 }));
+    assert_eq!(pool.retrieved_and_due(a, 11, 0, 12), Err(SpendError { slots: 11, credits: 10 }));
+    pool.assert_invariants();
+}
+
+#[test]
+fn credits_lent_for_demand_are_not_asked_for() {
+    let (mut pool, [a, b, c]) = attached(pool(27, 3, 1));
+    for account in [a, b] {
+        pool.retrieve(account, 1, 100);
+        pool.explicit(account);
+    }
+    pool.retrieve(c, 1, 40);
+    pool.explicit(c);
+    assert_eq!((pool.free_slots, pool.queued(), pool.next_request()), (0, 1, None));
+}
+
+// Leases.
+
+#[test]
+fn a_lease_that_ends_returns_its_credits_and_its_place() {
+    let (mut pool, [a, b, c]) = with_holders();
+    pool.next_request();
+    pool.detach(b);
+    assert_eq!(pool.queued(), 0);
+    pool.detach(a);
+    pool.remove(c);
+    pool.assert_invariants();
+    assert_eq!((pool.available_slots(), pool.region_slots()), (27, 27));
+}
+
+#[test]
+fn an_unexpected_sender_makes_the_region_grow_only_by_what_is_not_free() {
+    let (mut pool, [a, _]) = attached(pool(4, 2, 1)); // 2 can be lent
+    pool.retrieve(a, 1, 9);
+    assert_eq!((pool.explicit(a), pool.free_slots), (Some(2), 1));
+    let c = pool.attach(C, 9, 1);
+    assert_eq!((pool.region_slots(), pool.free_slots), (4, 0));
+    let d = pool.attach(Peer(4), 9, 1);
+    assert_eq!(pool.region_slots(), 5);
+    pool.assert_invariants();
+    for account in [c, d] {
+        pool.detach(account);
+        pool.assert_invariants();
+    }
+    assert_eq!((pool.region_slots(), pool.free_slots), (4, 1));
+}
