@@ -103,7 +103,7 @@ imb: build env-mpich env-intel
 	$(call say,$(IMB) with their default sizes)
 	$(PYTHON) tools/imb.py --programs $(IMB)
 
-SCHEMES := unlimited,hardware,static,static-connection,adaptive,dynamic
+SCHEMES := unlimited,hardware,static,static-connection,adaptive,dynamic,demand
 
 ## schemes: stress, IMB (2 s for a size) and mpi4py's suite under every flow-control scheme, with 2, 4 and 8 ranks; hours
 .PHONY: schemes

@@ -38,7 +38,7 @@ def test_every_byte_is_correct(over_weir, name, ranks):
     assert shown(report["total"]["counters"]), report["total"]
 
 
-@pytest.mark.parametrize("scheme", ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic"])
+@pytest.mark.parametrize("scheme", ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic", "demand"])
 def test_all_benchmarks_complete_under_every_scheme(over_weir, scheme):
     outcome, _ = over_weir(4, imb.program(4, imb.BENCHMARKS["IMB-MPI1"], *QUICK), flags=["--flow", scheme], timeout=120)
     assert imb.complete(outcome.output, imb.BENCHMARKS["IMB-MPI1"]), outcome

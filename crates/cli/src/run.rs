@@ -78,7 +78,7 @@ pub struct RunArguments {
     /// The MPI: mpich, openmpi, intel, an installation's prefix, or an mpiexec; default: see below.
     #[arg(long, value_name = "MPI")]
     mpi: Option<String>,
-    /// Flow-control scheme: unlimited, hardware, static, static-connection, adaptive or dynamic (FI_WEIR_FLOW).
+    /// Flow-control scheme: unlimited, hardware, static, static-connection, adaptive, dynamic or demand (FI_WEIR_FLOW).
     #[arg(long, value_name = "SCHEME")]
     flow: Option<String>,
     /// Return credits with data packets of the other direction (FI_WEIR_PIGGYBACK).

@@ -57,8 +57,7 @@ fn wrong_settings_whatever_way_they_come() {
         let words = [&["run", "-n", "8"], options, &["--", "program"]].concat();
         world.weir(&words)
     };
-    let schemes =
-        "FI_WEIR_FLOW=fast: allowed are unlimited, hardware, static, static-connection, adaptive, dynamic";
+    let schemes = "FI_WEIR_FLOW=fast: allowed are unlimited, hardware, static, static-connection, adaptive, dynamic, demand";
     refused(&world, &mut run(&["--flow", "fast"]), 2, schemes);
     refused(&world, run(&[]).env("FI_WEIR_FLOW", "fast"), 2, schemes);
     refused(&world, &mut run(&["--set", "FI_WEIR_SPIN=-1"]), 2, "FI_WEIR_SPIN=-1: allowed are 0 to 1000000");

@@ -368,6 +368,7 @@ fn scheme_id(scheme: Scheme) -> u64 {
         }
         Scheme::Dynamic { piggyback: false } => 6,
         Scheme::Dynamic { piggyback: true } => 7,
+        Scheme::Demand => 8,
     }
 }
 
@@ -389,6 +390,7 @@ fn scheme_of(id: u64) -> Option<Scheme> {
         }
         6 => Scheme::Dynamic { piggyback: false },
         7 => Scheme::Dynamic { piggyback: true },
+        8 => Scheme::Demand,
         _ => return None,
     };
     // Bits that this version does not know may mean another scheme to another version.
@@ -528,10 +530,11 @@ pub(crate) mod tests {
             adaptive(Growth::Linear { slots: slots(65535).unwrap() }),
             Scheme::Dynamic { piggyback: false },
             Scheme::Dynamic { piggyback: true },
+            Scheme::Demand,
         ];
         for scheme in schemes {
             assert_eq!(scheme_of(scheme_id(scheme)), Some(scheme));
         }
-        assert_eq!([8, 1 << 8, 4 | 1 << 40].map(scheme_of), [None; 3]);
+        assert_eq!([9, 1 << 8, 4 | 1 << 40].map(scheme_of), [None; 3]);
     }
 }

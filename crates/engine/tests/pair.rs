@@ -72,7 +72,7 @@ impl Pair {
     }
 }
 
-const SCHEMES: [Scheme; 8] = [
+const SCHEMES: [Scheme; 9] = [
     Scheme::Unlimited,
     Scheme::Hardware { rnr_timer_ns: 10_000, rnr_retries: 7 },
     Scheme::Static { piggyback: false },
@@ -81,6 +81,7 @@ const SCHEMES: [Scheme; 8] = [
     Scheme::AdaptiveBacklog { growth: Growth::Exponential, ecm_threshold: None },
     Scheme::Dynamic { piggyback: false },
     Scheme::Dynamic { piggyback: true },
+    Scheme::Demand,
 ];
 
 #[test]

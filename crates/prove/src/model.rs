@@ -232,6 +232,8 @@ pub struct State {
     leases: Arc<Vec<Lease>>,
     /// By lane: the number of the next message, modulo 2^32.
     numbers: Arc<Vec<u32>>,
+    /// By lane: slots and credits that its sender has spent in its last lease, modulo 2^32.
+    spent: Arc<Vec<u32>>,
     /// By lane: data slots retrieved since its sender's activity last rose, up to the number that matters.
     data_since_promotion: Arc<Vec<u8>>,
     /// The lane has packets.
@@ -274,6 +276,7 @@ impl Setup {
             lanes: vec![Arc::default(); n * n],
             leases: Arc::new(vec![Lease::default(); n * n]),
             numbers: Arc::new(vec![0; n * n]),
+            spent: Arc::new(vec![0; n * n]),
             data_since_promotion: Arc::new(vec![0; n * n]),
             busy: 0,
             asking: 0,
@@ -309,7 +312,7 @@ impl Setup {
                     Rule::Shipped | Rule::ThresholdAlone | Rule::Wrong(_) => {}
                 }
             }
-            if self.rule != Rule::Shipped {
+            if self.rule != Rule::Shipped && !self.on_demand() {
                 endpoint.rely_on_thresholds();
             }
         }
@@ -319,6 +322,10 @@ impl Setup {
 
     fn dynamic(&self) -> bool {
         matches!(self.config.scheme, Scheme::Dynamic { .. })
+    }
+
+    fn on_demand(&self) -> bool {
+        self.config.scheme == Scheme::Demand
     }
 
     fn config_of(&self, us: u32) -> Config {
@@ -333,13 +340,13 @@ impl Setup {
 
     /// Maximum of slots of one sender at an endpoint.
     fn lane_slots(&self, at: u32) -> u32 {
-        if self.dynamic() { self.region_of(at).slots } else { self.quota_slots }
+        if self.config.scheme.shares_region() { self.region_of(at).slots } else { self.quota_slots }
     }
 
     /// Starting credits of a sender at an endpoint.
     fn start_slots(&self, at: u32) -> u32 {
         match self.config.scheme {
-            Scheme::Dynamic { .. } => self.config.region.start_slots,
+            Scheme::Dynamic { .. } | Scheme::Demand => self.config.region.start_slots,
             Scheme::AdaptiveBacklog { .. } => self.config.region.start_slots.min(self.quota_slots),
             _ => self.lane_slots(at),
         }
@@ -570,11 +577,16 @@ impl Setup {
                 }
                 let origin = self.origin(state, to, from);
                 let machine = &state.endpoints[from as usize];
+                // Demand is measured from what the receiver has granted in the lease that it reads.
+                let mut granted_total = state.endpoints[to as usize].granted_total(Peer(from));
                 for item in state.lanes[lane].iter() {
                     match item {
-                        Item::Attach { epoch } => words.push(u32::MAX - u32::from(lease.is(*epoch))),
+                        Item::Attach { epoch } => {
+                            granted_total = 0;
+                            words.push(u32::MAX - u32::from(lease.is(*epoch)));
+                        }
                         Item::Packet(packet) => {
-                            machine.canonical_packet(Peer(to), packet, origin, words);
+                            machine.canonical_packet(Peer(to), packet, origin, granted_total, words);
                         }
                     }
                 }

@@ -56,12 +56,15 @@ const fn hardware(rnr_retries: u8) -> Scheme {
 const SHORT: u64 = 0;
 const FULL: u64 = 32;
 const TWO_SLOTS: u64 = 40;
+const FOUR_SLOTS: u64 = 150;
 
 /// The pairs of a setup.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     /// Two senders and a receiver.
     Star,
+    /// Three senders and a receiver.
+    Star3,
     /// A sender and two receivers.
     Fan,
     /// Two processes, one direction.
@@ -78,6 +81,7 @@ impl Shape {
     fn pairs(self) -> (u32, Vec<(u32, u32)>) {
         match self {
             Shape::Star => (3, vec![(1, 0), (2, 0)]),
+            Shape::Star3 => (4, vec![(1, 0), (2, 0), (3, 0)]),
             Shape::Fan => (3, vec![(0, 1), (0, 2)]),
             Shape::OneWay => (2, vec![(1, 0)]),
             Shape::Both => (2, vec![(0, 1), (1, 0)]),
@@ -89,6 +93,7 @@ impl Shape {
     fn name(self) -> &'static str {
         match self {
             Shape::Star => "star",
+            Shape::Star3 => "star of three",
             Shape::Fan => "fan",
             Shape::OneWay => "one way",
             Shape::Both => "both ways",
@@ -105,6 +110,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         Scheme::Static { piggyback: true } => "static",
         Scheme::Static { piggyback: false } => "static, explicit",
         Scheme::Dynamic { piggyback: true } => "dynamic",
+        Scheme::Demand => "demand",
         Scheme::Dynamic { piggyback: false } => "dynamic, explicit",
         Scheme::Hardware { rnr_retries: 7, .. } => "hardware",
         Scheme::Hardware { .. } => "hardware, few retries",
@@ -210,7 +216,20 @@ pub fn quick() -> Vec<Case> {
     add(busy_links(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT])), &[Waiting, CreditPacket, Refused]);
     let detaching = detaching(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0)], 0);
     add(busy_links(detaching), &[Waiting, CreditPacket, Detached, Refused]);
+    add(demand(Shape::Star, 1, 0, &[SHORT, TWO_SLOTS]), &[Waiting, CreditPacket, Queued]);
+    add(demand(Shape::Star, 1, 1, &[SHORT, TWO_SLOTS]), &[Waiting, Loan, Queued, Prefetch, Reclaim]);
+    add(demand(Shape::Both, 2, 0, &[SHORT, TWO_SLOTS]), &[Waiting, Piggyback, Loan, Prefetch]);
     cases
+}
+
+/// A world of credits on demand: a region of `quota_slots` slots for each sender and `extra_slots` more.
+fn demand(shape: Shape, quota_slots: u32, extra_slots: u32, message_bytes: &[u64]) -> Setup {
+    let setup = setup(shape, Scheme::Demand, quota_slots, 1, message_bytes);
+    let name = match extra_slots {
+        0 => setup.name.clone(),
+        slots => format!("{}, {slots} more", setup.name),
+    };
+    Setup { extra_slots, name, ..setup }
 }
 
 /// All searches of `make prove`.
@@ -273,6 +292,23 @@ pub fn full() -> Vec<Case> {
     (one_way.max_detaches, one_way.name) = (Some(1), one_way.name + " once");
     add(one_way, &[Blocked, Excess, QuotaTransfer, ControlWaiting, Detached, StaleGrant], None);
     add(request_before_connected(), &[Blocked, QuotaTransfer, EarlyRequest], None);
+    // Credits on demand. Three senders: turns of waiting senders.
+    let demand_events = [Waiting, Loan, Queued, Prefetch, Reclaim, Reclaimed];
+    add(demand(Shape::Star, 2, 0, &[SHORT, TWO_SLOTS]), &[Waiting, Loan, Prefetch], None);
+    add(demand(Shape::Star, 2, 1, &[SHORT, TWO_SLOTS]), &demand_events, Some(500_000));
+    add(demand(Shape::Star3, 1, 0, &[SHORT]), &[Waiting, CreditPacket], None);
+    add(demand(Shape::Star3, 1, 1, &[SHORT, TWO_SLOTS]), &demand_events, Some(500_000));
+    add(demand(Shape::Star3, 2, 1, &[TWO_SLOTS, FOUR_SLOTS]), &[Waiting, Loan, Queued, Turn], Some(500_000));
+    add(
+        demand(Shape::Answers, 1, 1, &[SHORT, TWO_SLOTS]),
+        &[Piggyback, Loan, Queued, Reclaim],
+        Some(500_000),
+    );
+    add(demand(Shape::Both, 3, 0, &[SHORT, TWO_SLOTS]), &[Waiting, Piggyback, Loan, Prefetch], Some(500_000));
+    add(may_crash(demand(Shape::Star, 1, 1, &[SHORT, TWO_SLOTS])), &[Queued, Reclaim, Crashed], None);
+    add(cold(demand(Shape::Star, 1, 1, &[SHORT, TWO_SLOTS])), &[Queued, Reclaim], Some(500_000));
+    add(detaching(demand(Shape::Star, 1, 1, &[SHORT]), &[(1, 0)], 0), &[Detached, StaleGrant], Some(500_000));
+    add(detaching(demand(Shape::OneWay, 2, 0, &[SHORT]), &both, 1), &[Detached, StaleGrant], None);
     add(victim_without_return_lane(), &[Blocked, ShortGrant, QuotaTransfer, Detached], Some(500_000));
     cases
 }
@@ -382,5 +418,26 @@ pub fn mutants() -> Vec<Mutant> {
     let busy = || busy_links(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]));
     dynamic(RefusedPacketSpendsItsCredit, "a refused packet spends its credit", busy(), "I1", Some("I1"));
     dynamic(RefusedCreditsAreForgotten, "refused credits are forgotten", busy(), "I4", Some("I4"));
+    let sizes = [SHORT, TWO_SLOTS];
+    let scarce = || demand(Shape::Star, 1, 1, &sizes);
+    dynamic(DemandDecreases, "demand that decreases", scarce(), "D2", Some("D2"));
+    dynamic(
+        LoansReturnToTheSender,
+        "loans return to the sender",
+        demand(Shape::Star, 2, 0, &sizes),
+        "D4",
+        None,
+    );
+    dynamic(
+        ReclaimTakesLentCredits,
+        "reclaim takes lent credits",
+        demand(Shape::Star, 2, 1, &sizes),
+        "reclaim",
+        Some("reclaim"),
+    );
+    dynamic(NothingIsReserved, "demand without guarantee", scarce(), "assertion", Some("I4"));
+    let three = demand(Shape::Star3, 2, 1, &[TWO_SLOTS, FOUR_SLOTS]);
+    dynamic(QueueDoesNotRotate, "a queue without rotation", three, "D3", None);
+    dynamic(QueueIsForgotten, "freed slots do not serve the queue", scarce(), "D5", None);
     mutants
 }

@@ -93,12 +93,13 @@ fn scheme(rng: &mut Rng) -> Scheme {
         Some(slots) => Growth::Linear { slots },
         None => Growth::Exponential,
     };
-    match rng.u8(..8) {
+    match rng.u8(..10) {
         0 => Scheme::Dynamic { piggyback: rng.bool() },
         1 | 2 => Scheme::Dynamic { piggyback: true },
         3 => Scheme::Unlimited,
         4 => Scheme::Hardware { rnr_timer_ns: 1, rnr_retries: [7, 7, 3][rng.usize(..3)] },
         5 => Scheme::StaticConnection { ecm_threshold },
+        8 | 9 => Scheme::Demand,
         6 => Scheme::AdaptiveBacklog { growth, ecm_threshold },
         _ => Scheme::Static { piggyback: rng.bool() },
     }

@@ -170,13 +170,14 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         Scheme::AdaptiveBacklog { growth, ecm_threshold },
         Scheme::Dynamic { piggyback: false },
         Scheme::Dynamic { piggyback: true },
-    ][rng.usize(..8)];
+        Scheme::Demand,
+    ][rng.usize(..9)];
     let mut region = DataRegion::default();
     let mut start_slots = quota_slots;
     match scheme {
         Scheme::StaticConnection { .. } => credit_slots = ecm_slots(quota_slots, ecm_threshold),
         Scheme::AdaptiveBacklog { .. } => start_slots = rng.u32(1..=quota_slots),
-        Scheme::Dynamic { .. } => {
+        Scheme::Dynamic { .. } | Scheme::Demand => {
             let start = credit_slots + [0, 0, 1, 7][rng.usize(..4)];
             let peers = [0, 2, ranks, ranks + 1][rng.usize(..4)];
             region = DataRegion {

@@ -60,8 +60,9 @@ pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: FLOW,
         default: "dynamic",
-        allowed: "unlimited, hardware, static, static-connection, adaptive, dynamic",
-        help: "Flow-control scheme. dynamic: credits move to the senders that use them. static: every \
+        allowed: "unlimited, hardware, static, static-connection, adaptive, dynamic, demand",
+        help: "Flow-control scheme. dynamic: credits move to the senders that use them. demand: \
+               credits are lent when a sender says how many it needs. static: every \
                sender has a fixed quota (static-connection: in the form of connections). adaptive: the \
                quota grows when a sender has to wait. hardware: a refused sender tries again. unlimited: a \
                sender checks for room.",

@@ -327,6 +327,7 @@ impl Settings {
                 (SLOTS_PER_PEER, self.slots_per_peer.to_string()),
                 (ATTACH, attach_word.into()),
             ],
+            Scheme::Demand => vec![(SLOTS_PER_PEER, self.slots_per_peer.to_string())],
         };
         let rest = match self.quota_rest {
             QuotaRest::First => "first",
@@ -368,6 +369,7 @@ pub(crate) fn flow_word(scheme: Scheme) -> &'static str {
         Scheme::StaticConnection { .. } => "static-connection",
         Scheme::AdaptiveBacklog { .. } => "adaptive",
         Scheme::Dynamic { .. } => "dynamic",
+        Scheme::Demand => "demand",
     }
 }
 
@@ -388,6 +390,7 @@ fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, Settin
         Scheme::StaticConnection { ecm_threshold },
         Scheme::AdaptiveBacklog { growth, ecm_threshold },
         Scheme::Dynamic { piggyback },
+        Scheme::Demand,
     ]
     .map(|scheme| (flow_word(scheme), scheme));
     Ok(read_word(given, FLOW, &words)?.unwrap_or(Scheme::Dynamic { piggyback }))

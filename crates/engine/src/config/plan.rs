@@ -162,14 +162,14 @@ impl Settings {
         let own_slots = match self.scheme {
             Scheme::Hardware { .. } | Scheme::StaticConnection { .. } => self.preposted_slots,
             Scheme::AdaptiveBacklog { .. } => self.adaptive_max_slots,
-            Scheme::Unlimited | Scheme::Static { .. } | Scheme::Dynamic { .. } => 0,
+            Scheme::Unlimited | Scheme::Static { .. } | Scheme::Dynamic { .. } | Scheme::Demand => 0,
         };
         if own_slots > 0 {
             return Ok(self.divided(own_slots, 0));
         }
         let credit_slots = self.credit_slots;
-        let dynamic = matches!(self.scheme, Scheme::Dynamic { .. });
-        if self.mailbox_slots == 0 && dynamic {
+        let shares_region = self.scheme.shares_region();
+        if self.mailbox_slots == 0 && shares_region {
             let slots = DataRegion::default_slots(self.slots_per_peer.max(credit_slots), peers);
             // One message of each sender is reserved in addition.
             let messages_bytes =
@@ -184,7 +184,7 @@ impl Settings {
         }
         let credit_slots = self.credit_slots;
         let (least_per_sender, with) = match self.scheme {
-            Scheme::Static { .. } | Scheme::Dynamic { .. } => {
+            Scheme::Static { .. } | Scheme::Dynamic { .. } | Scheme::Demand => {
                 (credit_slots, format!(" with {credit_slots} credit slots each"))
             }
             Scheme::Unlimited
@@ -196,7 +196,7 @@ impl Settings {
         if u64::from(self.mailbox_slots) < least {
             return too_few(MAILBOX_SLOTS, self.mailbox_slots, with, least);
         }
-        if dynamic {
+        if shares_region {
             return Ok(self.shared(self.mailbox_slots, peers, lane_slots));
         }
         let most_per_sender = MAX_LANE_SLOTS - credit_slots - 1; // one more for the rest
@@ -241,7 +241,8 @@ impl Settings {
             Scheme::Unlimited
             | Scheme::Static { .. }
             | Scheme::AdaptiveBacklog { .. }
-            | Scheme::Dynamic { .. } => self.credit_slots,
+            | Scheme::Dynamic { .. }
+            | Scheme::Demand => self.credit_slots,
         };
         let start_slots = match self.scheme {
             Scheme::AdaptiveBacklog { .. } => self.adaptive_start_slots.min(base_slots),

@@ -76,7 +76,7 @@ fn every_setting_is_read_and_written_back() {
         values.map(|(variable, _)| variable).as_slice(),
         SETTINGS.iter().map(|s| s.variable).collect::<Vec<_>>()
     );
-    let each_scheme_name_selects_its_scheme: [(&str, Scheme, &[&str]); 6] = [
+    let each_scheme_name_selects_its_scheme: [(&str, Scheme, &[&str]); 7] = [
         ("unlimited", Scheme::Unlimited, &[]),
         (
             "hardware",
@@ -98,6 +98,7 @@ fn every_setting_is_read_and_written_back() {
             &[ECM_THRESHOLD, ADAPTIVE_START, ADAPTIVE_MAX, ADAPTIVE_GROWTH],
         ),
         ("dynamic", Scheme::Dynamic { piggyback: false }, &[PIGGYBACK, SLOTS_PER_PEER, ATTACH]),
+        ("demand", Scheme::Demand, &[SLOTS_PER_PEER]),
     ];
     let of_schemes: Vec<_> =
         each_scheme_name_selects_its_scheme.iter().flat_map(|(_, _, own)| *own).collect();
@@ -179,7 +180,7 @@ fn each_scheme_name_selects_its_scheme() {
     );
     assert_eq!(
         refusal(FLOW, "fast"),
-        "FI_WEIR_FLOW=fast: allowed are unlimited, hardware, static, static-connection, adaptive, dynamic"
+        "FI_WEIR_FLOW=fast: allowed are unlimited, hardware, static, static-connection, adaptive, dynamic, demand"
     );
     assert!(refusal(FLOW, "Static").starts_with("FI_WEIR_FLOW=Static: allowed are unlimited, "));
     assert_eq!(refusal(PIGGYBACK, "on"), "FI_WEIR_PIGGYBACK=on: allowed are 0, 1");
@@ -358,7 +359,7 @@ fn mailboxes_are_in_the_directory_while_all_lanes_of_the_job_fit_into_half_of_it
 #[test]
 fn every_scheme_has_lanes_that_fit_a_small_directory_or_takes_turns() {
     let space = FileSystemSpace { size_bytes: 16 << 20, free_bytes: 16 << 20 };
-    for flow in ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic"] {
+    for flow in ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic", "demand"] {
         let settings = with(&[(FLOW, flow)]).unwrap();
         let (plan, place) = settings.placed(32, Some(space), || false).unwrap();
         let lane_bytes = weir_link::shm::lane_bytes(plan.base_slots, plan.credit_slots);

@@ -37,6 +37,8 @@ pub struct SenderTotals {
     pub credits: u32,
     /// Messages and packets that wait to be sent.
     pub waiting: u32,
+    /// Requests and responses that wait to be sent.
+    pub control: u32,
 }
 
 impl Endpoint {
@@ -58,7 +60,11 @@ impl Endpoint {
             Outbound::Connected(sender) => sender.credits(),
             _ => 0,
         };
-        SenderTotals { credits, waiting: state.backlog_len() as u32 }
+        SenderTotals {
+            credits,
+            waiting: state.backlog_len() as u32,
+            control: state.pending.as_deref().map_or(0, |pending| pending.compulsory.slots()),
+        }
     }
 
     /// The length of a partly arrived message of `peer`. Unit: bytes.
@@ -92,6 +98,12 @@ impl Endpoint {
         let stirred = self.paths.pool.dynamic.steal_for_absent_sender();
         self.paths.ask_for_credits(&mut self.payloads, driver);
         stirred
+    }
+
+    /// The credits that we have granted to `peer` in its lease, modulo 2^32.
+    pub fn granted_total(&self, peer: Peer) -> u32 {
+        let Some(state) = self.paths.peers.get(peer.0 as usize) else { return 0 };
+        state.path.grants.receiver.as_ref().map_or(0, |receiver| receiver.granted_total(&self.paths.pool))
     }
 
     /// Grants are not delayed while credit packets are unread: thresholds alone must keep I2, as the papers argue.
@@ -145,8 +157,16 @@ impl Endpoint {
     }
 
     /// Appends the canonical form of `packet`, in flight from this endpoint to `to`, whose origin as the sender to us
-    /// is `origin`.
-    pub fn canonical_packet(&self, to: Peer, packet: &Packet, origin: Origin, words: &mut Vec<u32>) {
+    /// is `origin`. `granted_total`: the credits that `to` has granted in the lease of the packet.
+    pub fn canonical_packet(
+        &self,
+        to: Peer,
+        packet: &Packet,
+        origin: Origin,
+        granted_total: u32,
+        words: &mut Vec<u32>,
+    ) {
+        let known_total = granted_total;
         let Packet {
             epoch,
             credit_packets_read,
@@ -170,8 +190,9 @@ impl Endpoint {
             false => words.push(0),
         }
         let waited = marks.backlogged && self.raises_who_waited();
+        let announces = self.paths.config.scheme == Scheme::Demand && body != Body::Detach;
         words.extend([
-            wanted_total,
+            if announces { wanted_total.wrapping_sub(known_total) } else { 0 },
             payload_bytes,
             u32::from(marks.rendezvous_only) << 1 | u32::from(waited),
         ]);

@@ -13,7 +13,7 @@ use super::{Item, Setup, State};
 /// A violated check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The check: `I1` to `I6`, `activity`, `assertion`, `lease`, `refused` or `unexpected`.
+    /// The check: `I1` to `I6`, `D2` to `D5`, `reclaim`, `activity`, `assertion`, `lease`, `refused` or `unexpected`.
     pub check: &'static str,
     /// The values that violate it.
     pub detail: String,
@@ -24,7 +24,9 @@ pub(super) fn guarded(run: impl FnOnce()) -> Result<(), Violation> {
     let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { return Ok(()) };
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without text");
-    let check = ["I1", "I2", "I3", "I6"].into_iter().find(|name| text.contains(&format!("{name}:")));
+    let check = ["I1", "I2", "I3", "I6", "D3", "D4", "D5"]
+        .into_iter()
+        .find(|name| text.contains(&format!("{name}:")));
     let line = text.split(" Pool {").next().unwrap_or(text).replace('\n', " ");
     violation(check.unwrap_or("assertion"), line)
 }
@@ -55,6 +57,13 @@ impl Setup {
         }
         for us in (0..self.processes).filter(|&us| !self.dead(state, us)) {
             let machine = &state.endpoints[us as usize];
+            if let Some(account) = machine.demand_pool().accounts().find(|account| account.asked) {
+                let owner = account.owner.0;
+                return violation(
+                    "I4",
+                    format!("{owner} stays asked at {us}: no request or response is in flight"),
+                );
+            }
             let blocked = machine.pool().accounts().find(|account| account.blocked);
             if let Some(account) = blocked.filter(|_| self.dynamic()) {
                 let owner = account.owner.0;
@@ -148,6 +157,92 @@ impl Setup {
         }
         if self.dynamic() {
             self.check_pool(state, acted)?;
+        } else if self.on_demand() {
+            self.check_demand_pool(state, acted)?;
+        }
+        Ok(())
+    }
+
+    /// D1; then the machine's own checks of D1, D3 and D5.
+    fn check_demand_pool(&self, state: &State, at: u32) -> Result<(), Violation> {
+        let pool = state.endpoints[at as usize].demand_pool();
+        let living = pool.accounts().filter(|account| !self.dead(state, account.owner.0));
+        let current: u32 = living.map(|account| account.current).sum();
+        if pool.available_slots().wrapping_add(current) != pool.region_slots() {
+            let (available, region) = (pool.available_slots(), pool.region_slots());
+            return violation("I1", format!("{available} free + {current} with senders, region {region}"));
+        }
+        let most = self.region_of(at);
+        if pool.region_slots() > most.slots + most.start_slots * most.peers {
+            return violation(
+                "I1",
+                format!("a region of {} slots has grown to {} slots", most.slots, pool.region_slots()),
+            );
+        }
+        if !self.inner_checks {
+            return Ok(());
+        }
+        guarded(|| {
+            pool.assert_invariants();
+            pool.assert_queue_is_served();
+        })
+    }
+
+    /// Slots that `from` has queued for `to`, counted from outside.
+    fn queued_slots(&self, state: &State, from: u32, to: u32) -> u32 {
+        let machine = &state.endpoints[from as usize];
+        let geometry = &self.config.geometry;
+        let slots = |bytes: u64| {
+            let began = !self.message_bytes.contains(&bytes);
+            let body = match began {
+                true => Body::More { offset: 0 },
+                false => Body::Eager {
+                    space: weir_proto::Space::Untagged,
+                    tag: 0,
+                    data: None,
+                    length: 0,
+                    acknowledge: None,
+                },
+            };
+            let (mut left, mut slots, mut header_bytes) = (bytes as u32, 0, geometry.header_bytes(&body));
+            loop {
+                let most_bytes = geometry.payload_bytes(header_bytes, geometry.max_packet_slots);
+                let part = left.min(most_bytes);
+                slots += if part == 0 { 1 } else { geometry.slots(header_bytes, part) };
+                left -= part;
+                header_bytes = geometry.more_header_bytes;
+                if left == 0 {
+                    return slots;
+                }
+            }
+        };
+        let messages: u32 = machine.backlog_payloads(Peer(to)).map(slots).sum();
+        messages + machine.sender_totals(Peer(to)).control
+    }
+
+    /// D2: the last packet of `from` to `to` tells what `from` has spent and queued.
+    pub(super) fn check_announced(&self, state: &State, from: u32, to: u32) -> Result<(), Violation> {
+        let lane = self.lane(from, to);
+        let Some(Item::Packet(packet)) = state.lanes[lane].last() else { return Ok(()) };
+        let wanted_total = state.spent[lane].wrapping_add(self.queued_slots(state, from, to));
+        if packet.body != Body::Detach && packet.wanted_total != wanted_total {
+            return violation(
+                "D2",
+                format!("{from} tells {to} that it wants {} in all, not {wanted_total}", packet.wanted_total),
+            );
+        }
+        Ok(())
+    }
+
+    /// A response has left: it took no credits that queued packets need. It may fill one of their slots itself.
+    pub(super) fn check_response(&self, state: &State, from: u32, to: u32) -> Result<(), Violation> {
+        let credits = state.endpoints[from as usize].sender_totals(Peer(to)).credits;
+        let queued_slots = self.queued_slots(state, from, to);
+        if queued_slots > credits + 1 {
+            return violation(
+                "reclaim",
+                format!("{from} gives credits back to {to} and lacks {} slots", queued_slots - credits),
+            );
         }
         Ok(())
     }

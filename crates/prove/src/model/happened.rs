@@ -48,11 +48,23 @@ pub enum Happened {
     Crashed,
     /// The link refused a packet.
     Refused,
+    /// Slots were lent for demand.
+    Loan,
+    /// A sender had to queue for a loan.
+    Queued,
+    /// A turn ended with demand left.
+    Turn,
+    /// Credits were granted without demand.
+    Prefetch,
+    /// Credits were requested for waiting demand.
+    Reclaim,
+    /// A response to such a request gave back credits.
+    Reclaimed,
 }
 
 impl Happened {
     /// All kinds, in the order of the table.
-    pub const ALL: [Happened; 17] = [
+    pub const ALL: [Happened; 23] = [
         Happened::Waiting,
         Happened::CreditPacket,
         Happened::Piggyback,
@@ -70,6 +82,12 @@ impl Happened {
         Happened::EarlyRequest,
         Happened::Crashed,
         Happened::Refused,
+        Happened::Loan,
+        Happened::Queued,
+        Happened::Turn,
+        Happened::Prefetch,
+        Happened::Reclaim,
+        Happened::Reclaimed,
     ];
 
     /// Name in the table.
@@ -92,6 +110,12 @@ impl Happened {
             Happened::EarlyRequest => "early request",
             Happened::Crashed => "crashed",
             Happened::Refused => "refused",
+            Happened::Loan => "loan",
+            Happened::Queued => "queued",
+            Happened::Turn => "turn",
+            Happened::Prefetch => "prefetch",
+            Happened::Reclaim => "reclaim",
+            Happened::Reclaimed => "reclaimed",
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_proto::canonical::Lease;
 use weir_proto::{
     Action, Body, Command, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer, PeerFault,
-    ReceiveCommand, Recorder, Request, SendCommand, SendLevel, Space,
+    ReceiveCommand, Recorder, Request, Scheme, SendCommand, SendLevel, Space,
 };
 
 use super::checks::{Violation, guarded, violation};
@@ -222,6 +222,7 @@ impl Setup {
     ) -> Result<(), Violation> {
         let machine = Arc::make_mut(&mut state.endpoints[endpoint as usize]);
         let (counters, tally) = (*machine.counters(), *machine.pool().tally());
+        let lending = *machine.demand_pool().tally();
         let mut actions = Vec::new();
         guarded(|| what(machine, &mut actions))?;
         let (now, tallied) = (machine.counters(), machine.pool().tally());
@@ -232,14 +233,35 @@ impl Setup {
         note(Happened::Excess, tallied.excesses > tally.excesses);
         note(Happened::Deficit, tallied.deficits > tally.deficits);
         note(Happened::QuotaTransfer, tallied.quota_transfers > tally.quota_transfers);
+        let lent = machine.demand_pool().tally();
+        note(Happened::Loan, lent.lent_slots > lending.lent_slots);
+        note(Happened::Prefetch, lent.prefetched_slots > lending.prefetched_slots);
+        note(Happened::Queued, lent.queued > lending.queued);
+        note(Happened::Turn, lent.rotations > lending.rotations);
+        note(Happened::Reclaim, lent.requests > lending.requests);
+        note(Happened::Reclaimed, lent.returned_slots > lending.returned_slots);
         note(Happened::NotReady, now.rnr_naks > counters.rnr_naks);
         let grew = now.peak_quota_slots > counters.peak_quota_slots && counters.peak_quota_slots > 0;
         note(Happened::Growth, grew);
         if tallied.deferred_grants > tally.deferred_grants {
             return violation("I2", "a grant waits for a free credit slot".into());
         }
+        let mut told = 0u8;
         for action in actions {
+            if let Action::Transmit { to, packet, .. } = &action {
+                told |= 1 << to.0;
+                if let Body::ReturnResponse { credits: 1.. } = packet.body
+                    && self.on_demand()
+                {
+                    self.check_response(state, endpoint, to.0)?;
+                }
+            }
             self.perform(state, endpoint, arrived_from, action, effect)?;
+        }
+        if self.on_demand() {
+            for to in (0..self.processes).filter(|to| told >> to & 1 != 0) {
+                self.check_announced(state, endpoint, to)?;
+            }
         }
         Ok(())
     }
@@ -347,6 +369,12 @@ impl Setup {
             assert!(effect.sent.is_none_or(|sent| sent == pair), "one move made two pairs send");
             effect.sent = Some(pair);
         }
+        if !packet.body.is_free() {
+            let given_back = if let Body::ReturnResponse { credits } = packet.body { credits } else { 0 };
+            let slots = self.config.geometry.packet_slots(&packet) + given_back;
+            let spent = &mut Arc::make_mut(&mut state.spent)[lane];
+            *spent = spent.wrapping_add(slots);
+        }
         self.push(state, lane, Item::Packet(packet));
         state.takes_one &= !(1 << lane);
         if packet.body == Body::Detach {
@@ -356,7 +384,11 @@ impl Setup {
         let (data_slots, credit_packets) = self.filled_last(state, from, to);
         let lanes_slots: u32 = self.neighbours(to).map(|other| self.filled(state, other, to).0).sum();
         let pool = state.endpoints[to as usize].pool();
-        let region_slots = if self.dynamic() { pool.region_slots() } else { lanes_slots };
+        let region_slots = match self.config.scheme {
+            Scheme::Dynamic { .. } => pool.region_slots(),
+            Scheme::Demand => state.endpoints[to as usize].demand_pool().region_slots(),
+            _ => lanes_slots,
+        };
         if data_slots > self.lane_slots(to) || lanes_slots > region_slots {
             return violation(
                 "I1",
@@ -401,6 +433,7 @@ impl Setup {
         let lease = &mut Arc::make_mut(&mut state.leases)[lane];
         *lease = Lease { epoch: lease.epoch.wrapping_add(1), is_active: true };
         let item = Item::Attach { epoch: lease.epoch };
+        Arc::make_mut(&mut state.spent)[lane] = 0;
         self.push(state, lane, item);
         state.attaching &= !(1 << lane);
         state.unnotified |= 1 << lane;

@@ -43,6 +43,8 @@ pub enum SchemeName {
     /// The default of the provider: dynamic credits with piggybacking, shares at first contact, and a hold
     /// time.
     Weir,
+    /// Credits on demand with piggybacking, with the same sizes as `weir`.
+    Demand,
 }
 
 impl SchemeName {
@@ -288,8 +290,11 @@ impl Setup {
                 };
                 (quota_slots, start_slots) = (slots, start);
             }
-            SchemeName::Weir => {
-                scheme = Scheme::Dynamic { piggyback: true };
+            SchemeName::Weir | SchemeName::Demand => {
+                scheme = match self.settings.scheme {
+                    SchemeName::Demand => Scheme::Demand,
+                    _ => Scheme::Dynamic { piggyback: true },
+                };
                 let slots = data_slots * peers;
                 region = DataRegion::shared(slots, peers, credit_slots, AttachPolicy::FirstContact);
                 (quota_slots, start_slots) = (slots.min(DataRegion::MAX_LANE_SLOTS), region.start_slots);
@@ -386,10 +391,13 @@ impl Keys {
         }
         if let Some(piggyback) = &self.piggyback
             && *piggyback.get_ref()
-            && !matches!(scheme, SchemeName::Static | SchemeName::Dynamic | SchemeName::Weir)
+            && !matches!(
+                scheme,
+                SchemeName::Static | SchemeName::Dynamic | SchemeName::Weir | SchemeName::Demand
+            )
         {
             let what = format!(
-                "piggyback is true with scheme {}; allowed with static, dynamic and weir",
+                "piggyback is true with scheme {}; allowed with static, dynamic, weir and demand",
                 scheme.word()
             );
             return Err(SpannedError { span: piggyback.span(), what });
@@ -420,7 +428,7 @@ impl Keys {
             let what = format!("slots_per_peer x ranks is {region_slots}; allowed: at most {}", 1 << 30);
             return Err(SpannedError { span: slots.span(), what });
         }
-        settings.piggyback |= scheme == SchemeName::Weir;
+        settings.piggyback |= matches!(scheme, SchemeName::Weir | SchemeName::Demand);
         if preposted {
             settings.credit_slots = 0; // all these buffers are for data; credit packets have their own
         }

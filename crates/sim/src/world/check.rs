@@ -265,7 +265,7 @@ impl Checks {
         let (senders, slots) = &mut self.claims[from as usize];
         *slots += u64::from(more);
         let most = match self.scheme {
-            Scheme::Dynamic { .. } => {
+            Scheme::Dynamic { .. } | Scheme::Demand => {
                 self.region_slots + self.start_slots * senders.saturating_sub(self.region_peers)
             }
             _ => lane_slots * *senders,

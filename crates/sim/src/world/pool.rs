@@ -1,9 +1,10 @@
 //! State of a receiver's pool at the end of a world: movements of credits, and their distribution. It serves
 //! records only; nothing in a world depends on it.
 
-use weir_proto::flow::Pool;
+use weir_proto::flow::{demand_credits, dynamic_credits};
 
-/// The pool of one receiver with dynamic credits.
+/// The pool of one receiver, in schemes with a shared region. With credits on demand a quota is a window, a transfer is
+/// a turn that ended with demand left, and a short grant is a sender that had to queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolReading {
     /// Quota transfers from one sender to another.
@@ -37,8 +38,23 @@ impl PoolReading {
         ("pool_most_intended_slots", |pool| pool.most_intended_slots.into()),
     ];
 
+    /// The same of a pool that lends credits on demand.
+    pub(super) fn of_demand(pool: &demand_credits::Pool, guaranteed: u32) -> PoolReading {
+        let tally = pool.tally();
+        let shares = || pool.accounts().map(|account| account.window).filter(|&slots| slots > guaranteed);
+        PoolReading {
+            quota_transfers: tally.rotations,
+            return_requests: tally.requests,
+            short_grants: tally.queued,
+            available_slots: pool.available_slots(),
+            sharers: shares().count() as u32,
+            least_intended_slots: shares().min().unwrap_or(0),
+            most_intended_slots: shares().max().unwrap_or(0),
+        }
+    }
+
     /// - `guaranteed`: credits that a sender never loses. Unit: slots.
-    pub(super) fn of(pool: &Pool, guaranteed: u32) -> PoolReading {
+    pub(super) fn of(pool: &dynamic_credits::Pool, guaranteed: u32) -> PoolReading {
         let tally = pool.tally();
         let shares = || pool.accounts().map(|account| account.intended).filter(|&slots| slots > guaranteed);
         PoolReading {
@@ -68,7 +84,7 @@ mod tests {
             attach_policy: AttachPolicy::Start,
             grace_points: 0,
         };
-        let mut pool = Pool::new(&region, 2, false);
+        let mut pool = dynamic_credits::Pool::new(&region, 2, false);
         let accounts = [0, 1, 2].map(|peer| pool.attach(Peer(peer), 24, 2));
         let equal = PoolReading {
             available_slots: 18,

@@ -155,7 +155,10 @@ impl RankState {
 
     /// State of our pool, in which each sender keeps `guaranteed` slots.
     pub fn pool_reading(&self, guaranteed: u32) -> PoolReading {
-        PoolReading::of(self.machine.pool(), guaranteed)
+        match self.machine.config().scheme {
+            weir_proto::Scheme::Demand => PoolReading::of_demand(self.machine.demand_pool(), guaranteed),
+            _ => PoolReading::of(self.machine.pool(), guaranteed),
+        }
     }
 
     /// Something arrived at `now`. Returns when to step, unless an earlier step is due.

@@ -2,7 +2,7 @@
 //! also looks at one pool now and then.
 
 use hdrhistogram::Histogram;
-use weir_proto::{Counters, Scheme};
+use weir_proto::{Counters, Endpoint, Scheme};
 
 use super::rank_state::RankState;
 use super::{PoolReading, World};
@@ -105,14 +105,20 @@ pub enum WorldError {
     },
 }
 
+/// Checks the pool of a receiver in a scheme with a shared region.
+fn assert_pool_invariants(machine: &Endpoint) {
+    match machine.config().scheme {
+        Scheme::Demand => machine.demand_pool().assert_invariants(),
+        _ => machine.pool().assert_invariants(),
+    }
+}
+
 impl<N: Network> World<N> {
     /// Checks the pool of one receiver (I1, I3, I6), in turn. The cost grows with its number of senders.
     pub(super) fn check_a_pool(&mut self) {
-        if let Scheme::Dynamic { .. } = self.spec.config.scheme
-            && self.events.is_multiple_of(64)
-        {
+        if self.spec.config.scheme.shares_region() && self.events.is_multiple_of(64) {
             let rank = self.events / 64 % u64::from(self.spec.ranks);
-            self.rank_states[rank as usize].machine().pool().assert_invariants();
+            assert_pool_invariants(self.rank_states[rank as usize].machine());
         }
     }
 
@@ -125,10 +131,8 @@ impl<N: Network> World<N> {
     pub(super) fn check_rest(&mut self) -> Result<(), WorldError> {
         let Some(checks) = &mut self.checks else { return Ok(()) };
         checks.check_end();
-        if let Scheme::Dynamic { .. } = self.spec.config.scheme {
-            self.rank_states
-                .iter_mut()
-                .for_each(|rank_state| rank_state.machine().pool().assert_invariants());
+        if self.spec.config.scheme.shares_region() {
+            self.rank_states.iter_mut().for_each(|rank_state| assert_pool_invariants(rank_state.machine()));
         }
         if !checks.any_peer_lost() {
             let left = |(rank, rank_state): (usize, &RankState)| {
@@ -145,7 +149,7 @@ impl<N: Network> World<N> {
     pub(super) fn report(self) -> Report {
         let finished: Vec<_> = self.rank_states.iter().map(RankState::ended_at).collect();
         let mut pools = Vec::new();
-        if let Scheme::Dynamic { .. } = self.spec.config.scheme {
+        if self.spec.config.scheme.shares_region() {
             pools.extend(
                 self.rank_states
                     .iter()

@@ -67,7 +67,7 @@ impl WorldSpec {
     /// Credits that a sender has before the first grant.
     pub(crate) fn start_slots(&self) -> u32 {
         match self.config.scheme {
-            Scheme::Dynamic { .. } => self.config.region.start_slots,
+            Scheme::Dynamic { .. } | Scheme::Demand => self.config.region.start_slots,
             Scheme::AdaptiveBacklog { .. } => self.start_slots.min(self.quota_slots),
             _ => self.quota_slots,
         }

@@ -16,7 +16,7 @@ use weir_sim::workload::Workload;
 use weir_sim::world::{Report, World, WorldSpec};
 
 /// Every scheme.
-pub const SCHEMES: [Scheme; 8] = [
+pub const SCHEMES: [Scheme; 9] = [
     Scheme::Unlimited,
     Scheme::Hardware { rnr_timer_ns: 10_000, rnr_retries: 7 },
     Scheme::Static { piggyback: false },
@@ -25,6 +25,7 @@ pub const SCHEMES: [Scheme; 8] = [
     Scheme::AdaptiveBacklog { growth: Growth::Linear { slots: NonZeroU32::MIN }, ecm_threshold: None },
     Scheme::Dynamic { piggyback: false },
     Scheme::Dynamic { piggyback: true },
+    Scheme::Demand,
 ];
 
 /// Parses a workload as in a plan.
@@ -35,8 +36,8 @@ pub fn workload(toml: &str) -> Workload {
 pub fn spec(ranks: u32, scheme: Scheme) -> WorldSpec {
     let cost =
         Cost { packet_send_ps: 40_000, packet_receive_ps: 50_000, send_call_ps: 200_000, ..Cost::FREE };
-    // With dynamic credits, the quota is the most that a sender can ever own.
-    let quota_slots = if matches!(scheme, Scheme::Dynamic { .. }) { 20 * ranks } else { 20 };
+    // With a shared region, the quota is the most that a sender can ever own.
+    let quota_slots = if scheme.shares_region() { 20 * ranks } else { 20 };
     let spec = WorldSpec::new(ranks, scheme, quota_slots, cost);
     let region = DataRegion {
         slots: 20 * ranks,
