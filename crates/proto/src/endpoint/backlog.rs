@@ -141,11 +141,12 @@ impl BacklogEntry {
         }
     }
 
-    /// Slots that the packets need once `sent` bytes of payload have left, at most [`MAX_WANTED_SLOTS`].
+    /// Slots that the packets need once `sent` bytes of payload have left but not the last packet, at most
+    /// [`MAX_WANTED_SLOTS`].
     pub(super) fn slots_after(&self, sent: u64, geometry: &Geometry) -> u32 {
         let left = self.bytes - sent;
         if left == 0 {
-            return u32::from(sent == 0);
+            return 1;
         }
         let (first, next) = match self.kind {
             EntryKind::Eager { .. } if sent == 0 => {

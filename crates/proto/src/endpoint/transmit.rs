@@ -158,6 +158,7 @@ impl Paths {
             let used_bytes = geometry.header_bytes(&body) + payload_bytes;
             let granted_total = grants.piggyback(&geometry, used_bytes, slots, finished, pool, counters);
             let wanted_total = match sender.announces_demand() {
+                true if finished => announced(sender, slots, behind, pool),
                 true => announced(sender, slots, behind + entry.slots_after(sent, &geometry), pool),
                 false => 0,
             };

@@ -38,10 +38,12 @@ use super::mutant::Mutant;
 use super::{ReceiverView, SpendError};
 use crate::config::{DataRegion, MAX_CREDIT_SLOTS};
 use crate::event::Peer;
-use crate::mailbox::threshold;
 
 /// Bound on the slots that a waiting sender gets in its turn, if others wait too: about the longest packet.
 const MAX_QUANTUM_SLOTS: u32 = 64;
+
+/// Bound of the reserve that prefetch leaves free: several of the longest packets.
+const MAX_RESERVE_SLOTS: u32 = 256;
 
 /// A sender that borrows again while it is among so many last borrowers gets a larger window.
 const RECENT_BORROWERS: usize = 8;
@@ -148,7 +150,7 @@ pub struct Pool {
     /// Credit slots, and guaranteed credits of each sender.
     credit_slots: u32,
     start_slots: u32,
-    /// Prefetch leaves so many slots free.
+    /// Prefetch leaves so many slots free, and twice as many if the sender is no recent borrower.
     reserve_slots: u32,
     quantum_slots: u32,
     /// Bound of what one sender holds.
@@ -178,6 +180,8 @@ pub struct Pool {
     holders: VecDeque<u32>,
     /// Credits that pending return requests should bring.
     expected_slots: u32,
+    /// A recent borrower gets no prefetch because others hold the slots.
+    lacks_prefetch: bool,
     /// The queue may be served, or credits may be reclaimed for it.
     has_work: bool,
     tally: Tally,
@@ -213,7 +217,7 @@ impl Pool {
         Pool {
             credit_slots,
             start_slots,
-            reserve_slots: slots / 4,
+            reserve_slots: (slots / 4).min(MAX_RESERVE_SLOTS),
             quantum_slots,
             most_slots: (credit_slots + share.max(quantum_slots)).max(start_slots),
             planned_senders: peers,
@@ -230,6 +234,7 @@ impl Pool {
             borrowers: [u32::MAX; RECENT_BORROWERS],
             holders: VecDeque::new(),
             expected_slots: 0,
+            lacks_prefetch: false,
             has_work: false,
             tally: Tally::default(),
             #[cfg(any(test, feature = "mutants"))]
@@ -325,11 +330,12 @@ impl Pool {
         index
     }
 
-    /// The window changes, and with it the value of `current` at which prefetch is due (5.1).
+    /// The window changes, and with it the value of `current` at which prefetch is due: half of it. A burst should need
+    /// few credit packets, because at most `n` can be unread.
     fn set_window(&mut self, index: u32, window: u32) {
         let account = &mut self.accounts[index as usize];
         account.window = window.min(account.most).max(self.credit_slots);
-        account.low = account.window - threshold(account.window, self.credit_slots);
+        account.low = (account.window - 1) / 2;
     }
 
     /// The difference to the guaranteed credits, if `current` is below them.
@@ -486,7 +492,12 @@ impl Pool {
     #[inline]
     pub fn is_due(&self, index: u32) -> bool {
         let account = &self.accounts[index as usize];
-        account.current <= account.low || self.balance(index) > 0
+        let balance = self.balance(index);
+        // All that it has sent is retrieved, and it has queued nothing: its burst is over.
+        let is_quiet = balance.wrapping_neg() as u32 == account.current;
+        account.current <= account.low
+            || balance > 0
+            || (is_quiet && account.window.saturating_sub(account.current) > account.window / 4)
     }
 
     /// Credits granted to this sender beyond the starting ones, modulo 2^32.

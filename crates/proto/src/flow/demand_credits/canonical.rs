@@ -34,12 +34,17 @@ impl Pool {
             borrowers,
             holders,
             expected_slots: _, // the sum over the accounts
+            lacks_prefetch,
             has_work,
             tally: _,  // counted, not used
             mutant: _, // constant
         } = self;
         words.extend([*region_slots, *free_slots, *guaranteed_slots, *reserved_slots, *missing_slots]);
-        words.extend([*planned_senders, *planned_slots, u32::from(*has_work)]);
+        words.extend([
+            *planned_senders,
+            *planned_slots,
+            u32::from(*has_work) | u32::from(*lacks_prefetch) << 1,
+        ]);
         for list in [queue, holders] {
             words.push(list.len() as u32);
             words.extend(list);

@@ -56,11 +56,13 @@ impl Pool {
             // The sender can then announce its next demand without waiting for the guarantee.
             let beyond = if turn_slots == u32::MAX { self.credit_slots } else { 0 };
             let there = self.free_slots + owed;
-            let granted = demand.saturating_add(beyond).min(room).min(there).min(turn_slots);
+            let granted =
+                demand.saturating_add(beyond).min(room).min(there).min(turn_slots.saturating_add(owed));
             credits = credits.max(granted);
             let lent = granted.min(demand);
             self.tally.lent_slots += u64::from(lent);
-            if lent > 0 && self.borrows_again(index) {
+            let left = there.saturating_sub(granted);
+            if lent > 0 && (self.borrows_again(index) || left > 2 * self.reserve_slots) {
                 self.set_window(index, self.accounts[index as usize].window + lent);
             }
         }
@@ -81,14 +83,20 @@ impl Pool {
         if wanted == 0 || account.asked || !self.queue.is_empty() {
             return 0;
         }
-        let mut spare = self.free_slots.saturating_sub(self.reserve_slots);
+        let is_recent = self.borrowers.contains(&index);
+        let reserve_slots = if is_recent { self.reserve_slots } else { 2 * self.reserve_slots };
+        let mut spare = self.free_slots.saturating_sub(reserve_slots);
         if self.breaks(Mutant::LoansReturnToTheSender) {
             spare = self.free_slots;
         }
         let credits = wanted.min(spare);
         if credits == 0 {
             let window = account.window / 2;
-            self.set_window(index, window);
+            if is_recent && !self.holders.is_empty() {
+                (self.lacks_prefetch, self.has_work) = (true, true);
+            } else {
+                self.set_window(index, window);
+            }
             return 0;
         }
         self.tally.prefetched_slots += u64::from(credits);
@@ -104,7 +112,7 @@ impl Pool {
     }
 
     /// The sender gets a loan. Returns whether it is one of the last few that got one.
-    fn borrows_again(&mut self, index: u32) -> bool {
+    pub(super) fn borrows_again(&mut self, index: u32) -> bool {
         let place = self.borrowers.iter().position(|&borrower| borrower == index);
         let last = place.unwrap_or(RECENT_BORROWERS - 1);
         self.borrowers.copy_within(..last, 1);

@@ -85,7 +85,7 @@ impl Pool {
 
     /// The queue is served as far as possible.
     pub fn end_work(&mut self) {
-        self.has_work = false;
+        (self.has_work, self.lacks_prefetch) = (false, false);
     }
 
     /// The next sender that waits and may get free slots, from `place` of the queue on.

@@ -28,7 +28,9 @@ impl Pool {
 
     /// The next sender that should get a return request.
     pub fn next_request(&mut self) -> Option<Peer> {
-        if self.queue.is_empty() || self.free_slots > 0 {
+        let is_waited_for = !self.queue.is_empty() && self.free_slots == 0;
+        let lacks_prefetch = self.lacks_prefetch && self.expected_slots == 0;
+        if !is_waited_for && !lacks_prefetch {
             return None;
         }
         for _ in 0..self.holders.len() {
@@ -38,7 +40,7 @@ impl Pool {
                 waiting += self.demand(index).min(account.most - account.current);
                 waiting > self.expected_slots
             });
-            let index = if is_short { self.holders.pop_front()? } else { return None };
+            let index = if is_short || lacks_prefetch { self.holders.pop_front()? } else { return None };
             let surplus = self.surplus(index);
             let guaranteed = self.credit_slots;
             let account = &mut self.accounts[index as usize];

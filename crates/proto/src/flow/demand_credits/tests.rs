@@ -43,14 +43,15 @@ impl Pool {
 
 #[test]
 fn a_packet_that_shows_demand_brings_a_loan_at_once() {
-    let (mut pool, [a, _]) = attached(pool(12, 2, 1));
+    let (mut pool, [a, _]) = attached(pool(26, 2, 1)); // 24 can be lent, the reserve is 6
     // One slot of a message of six: demand 6 - 1 = 5. The guaranteed credit is restored with it.
     assert!(pool.retrieve(a, 1, 6));
     assert_eq!(pool.explicit(a), Some(6));
-    assert_eq!(pool.available_slots(), 12 - 6 - 1);
-    // The loan is retrieved: it is free again, and nothing is due.
-    assert!(!pool.retrieve(a, 5, 6));
-    assert_eq!((pool.explicit(a), pool.free_slots), (None, 10));
+    assert_eq!(pool.available_slots(), 26 - 6 - 1);
+    // The loan is retrieved and is free again. Memory is plenty, so the window has grown to 1 + 5.
+    assert!(pool.retrieve(a, 5, 6));
+    assert_eq!((pool.free_slots, pool.accounts[a as usize].window), (24, 6));
+    assert_eq!((pool.explicit(a), pool.free_slots), (Some(5), 19));
 }
 
 #[test]
@@ -95,6 +96,33 @@ fn one_sender_holds_at_most_half_of_what_can_be_lent() {
     assert_eq!(pool.explicit(b), Some(10));
 }
 
+#[test]
+fn an_absurd_demand_brings_what_one_sender_may_hold() {
+    for wanted in [1 << 30, i32::MAX as u32 + 1, 1 << 31, u32::MAX] {
+        let (mut pool, [a, _]) = attached(pool(42, 2, 1));
+        pool.retrieve(a, 1, wanted);
+        pool.explicit(a);
+        assert!(pool.accounts[a as usize].current <= 21, "wanted {wanted}");
+        pool.retrieve(a, 1, wanted.wrapping_add(1 << 30));
+        pool.explicit(a);
+        assert!(pool.accounts[a as usize].current <= 21, "wanted {wanted}");
+    }
+}
+
+#[test]
+fn starting_credits_beyond_the_guarantee_come_out_of_the_free_slots() {
+    let region = DataRegion { slots: 20, peers: 2, start_slots: 4, ..DataRegion::default() };
+    let mut pool = Pool::new(&region, 1);
+    for peer in 0..5 {
+        pool.attach(Peer(peer), 100, 4);
+        pool.assert_invariants();
+    }
+    assert_eq!((pool.region_slots(), pool.available_slots()), (20, 0));
+    pool.attach(Peer(5), 100, 4);
+    pool.assert_invariants();
+    assert_eq!(pool.region_slots(), 24);
+}
+
 // Guarantee.
 
 #[test]
@@ -127,7 +155,7 @@ fn gap_a_pool_without_guarantee_starves_a_sender() {
         pool.grant(b, 1)
     };
     assert_eq!(run(false), Some(1));
-    assert_eq!(run(true), Some(1), "with free slots a guarantee is not missed");
+    assert_eq!(run(true), None);
 }
 
 // Queue.
@@ -146,11 +174,11 @@ fn waiting_senders_get_freed_slots_in_turns_of_a_quantum() {
     assert!(pool.retrieve(a, 7, 100));
     assert_eq!((pool.explicit(a), pool.queued()), (None, 2));
     assert_eq!(pool.next_waiting(0), Some((c, C)));
-    // C has read its credit packet. It gets a quantum of 6 and goes behind A.
+    // C has read its credit packet. It gets its guarantee and a quantum of 6, and goes behind A.
     pool.retrieve(c, 1, 40);
-    assert_eq!(pool.explicit(c), Some(6));
+    assert_eq!(pool.explicit(c), Some(7));
     assert_eq!((pool.queue.front(), pool.next_waiting(0)), (Some(&a), Some((a, A))));
-    assert_eq!(pool.explicit(a), Some(2));
+    assert_eq!(pool.explicit(a), Some(1));
     assert_eq!((pool.free_slots, pool.tally().rotations), (0, 1));
 }
 
@@ -229,50 +257,66 @@ fn gap_freed_slots_must_serve_the_queue() {
 // Prefetch.
 
 #[test]
-fn a_sender_that_borrows_again_soon_gets_a_window() {
+fn a_sender_does_not_wait_for_its_second_message_while_memory_is_plenty() {
     let (mut pool, [a, _]) = attached(pool(102, 2, 1)); // 100 can be lent, the reserve is 25
-    let mut wanted = 0;
-    for round in 0..3 {
-        wanted += 10;
-        let held = pool.accounts[a as usize].current.min(10);
-        pool.retrieve(a, held, wanted);
-        pool.explicit(a);
-        if held < 10 {
-            pool.retrieve(a, 10 - held, wanted);
-            pool.explicit(a);
-        }
-        // The first loan is of 9 slots, the second makes a window of 1 + 9, and the third message does not wait.
-        assert_eq!(pool.accounts[a as usize].window, [1, 10, 10][round], "round {round}");
-    }
-    assert_eq!(pool.tally().lent_slots, 18);
-    assert_eq!(pool.accounts[a as usize].current, 10);
+    pool.retrieve(a, 1, 10);
+    assert_eq!(pool.explicit(a), Some(10)); // 9 lent, and the guarantee
+    // The burst is over when 10 slots are retrieved and nothing is queued: the window of 1 + 9 is filled.
+    pool.retrieve(a, 9, 10);
+    assert_eq!((pool.explicit(a), pool.accounts[a as usize].current), (Some(9), 10));
+    assert!(!pool.retrieve(a, 1, 20) && pool.demand(a) == 0, "the next message does not wait");
+    assert_eq!(pool.tally().lent_slots, 9);
 }
 
 #[test]
-fn a_sender_that_borrows_seldom_gets_no_window() {
-    let mut pool = pool(1000, 10, 1);
+fn small_messages_bring_credit_packets_only_by_the_threshold_or_the_quarter() {
+    let (mut pool, [a, _]) = attached(pool(402, 2, 1));
+    pool.set_window(a, 40);
+    pool.retrieve(a, 1, 1);
+    assert_eq!(pool.explicit(a), Some(40));
+    let mut packets = 0;
+    for sent in 2..82 {
+        pool.retrieve(a, 1, sent);
+        packets += u32::from(pool.explicit(a).is_some());
+    }
+    // Eleven slots: more than a quarter of the window. Static credits with 40 slots: 80 div (40 div 2 + 1) = 3.
+    assert_eq!(packets, 80 / 11);
+}
+
+#[test]
+fn while_memory_is_scarce_only_recent_borrowers_get_a_window() {
+    // 30 can be lent to 10 senders, the reserve is 10.
+    let mut pool = pool(40, 10, 1);
     let accounts: Vec<u32> = (0..10).map(|peer| pool.attach(Peer(peer), 1000, 1)).collect();
-    for round in 1..4 {
-        for &account in &accounts {
-            pool.retrieve(account, 1, round * 10);
-            pool.explicit(account);
-            pool.retrieve(account, 9, round * 10);
-            assert_eq!(pool.accounts[account as usize].window, 1);
-        }
+    let mut message = |pool: &mut Pool, account: u32, wanted: u32| {
+        pool.retrieve(account, 1, wanted);
+        pool.explicit(account);
+        pool.retrieve(account, 9, wanted);
+        pool.explicit(account);
+    };
+    pool.free_slots -= 15; // others hold them
+    pool.region_slots -= 15;
+    for &account in &accounts {
+        message(&mut pool, account, 10);
+        assert_eq!(pool.accounts[account as usize].window, 1);
     }
     assert_eq!(pool.tally().prefetched_slots, 0);
+    message(&mut pool, accounts[9], 20);
+    assert_eq!(pool.accounts[accounts[9] as usize].window, 10);
 }
 
 #[test]
 fn prefetch_leaves_the_reserve_and_shrinks_windows_while_memory_is_scarce() {
     let (mut pool, [a, _]) = attached(pool(42, 2, 1)); // 40 can be lent, the reserve is 10
+    pool.borrows_again(a);
     pool.set_window(a, 21);
     pool.free_slots = 14;
     pool.region_slots = 14 + 2;
     assert!(pool.retrieve(a, 1, 1));
     assert_eq!((pool.explicit(a), pool.free_slots), (Some(5), 10)); // the guaranteed one and 4
     assert_eq!(pool.accounts[a as usize].window, 21);
-    assert!(pool.is_due(a));
+    // Others have borrowed since.
+    pool.borrowers = [u32::MAX; RECENT_BORROWERS];
     for window in [10, 5] {
         assert_eq!((pool.carry(a, true).0, pool.accounts[a as usize].window), (0, window));
     }
@@ -284,6 +328,7 @@ fn prefetch_leaves_the_reserve_and_shrinks_windows_while_memory_is_scarce() {
 fn gap_loans_that_return_to_their_sender_use_up_the_reserve() {
     let (mut pool, [a, _]) = attached(pool(42, 2, 1));
     pool.mutate(Mutant::LoansReturnToTheSender);
+    pool.borrows_again(a);
     pool.set_window(a, 21);
     pool.free_slots = 14;
     pool.region_slots = 14 + 2;
@@ -297,6 +342,7 @@ fn gap_loans_that_return_to_their_sender_use_up_the_reserve() {
 fn with_holders() -> (Pool, [u32; 3]) {
     let (mut pool, [a, b, c]) = attached(pool(27, 3, 1)); // 24 can be lent, the reserve is 6
     for account in [a, c] {
+        pool.borrows_again(account);
         pool.set_window(account, 10);
         pool.retrieve(account, 1, 1);
         assert_eq!(pool.explicit(account), Some(10));
