@@ -216,8 +216,8 @@ pub fn quick() -> Vec<Case> {
     add(busy_links(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT])), &[Waiting, CreditPacket, Refused]);
     let detaching = detaching(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0)], 0);
     add(busy_links(detaching), &[Waiting, CreditPacket, Detached, Refused]);
-    add(demand(Shape::Star, 1, 0, &[SHORT, TWO_SLOTS]), &[Waiting, CreditPacket, Queued]);
-    add(demand(Shape::Star, 1, 1, &[SHORT, TWO_SLOTS]), &[Waiting, Loan, Queued, Prefetch, Reclaim]);
+    add(demand(Shape::Star, 1, 0, &[SHORT, TWO_SLOTS]), &[Waiting, CreditPacket, Loan]);
+    add(demand(Shape::Star, 1, 1, &[SHORT]), &[Waiting, Prefetch]);
     add(demand(Shape::Both, 2, 0, &[SHORT, TWO_SLOTS]), &[Waiting, Piggyback, Loan, Prefetch]);
     cases
 }
@@ -294,10 +294,11 @@ pub fn full() -> Vec<Case> {
     add(request_before_connected(), &[Blocked, QuotaTransfer, EarlyRequest], None);
     // Credits on demand. Three senders: turns of waiting senders.
     let demand_events = [Waiting, Loan, Queued, Prefetch, Reclaim, Reclaimed];
-    add(demand(Shape::Star, 2, 0, &[SHORT, TWO_SLOTS]), &[Waiting, Loan, Prefetch], None);
-    add(demand(Shape::Star, 2, 1, &[SHORT, TWO_SLOTS]), &demand_events, Some(500_000));
+    add(demand(Shape::Star, 1, 1, &[SHORT, TWO_SLOTS]), &demand_events, None);
+    add(demand(Shape::Star, 2, 0, &[SHORT, TWO_SLOTS]), &demand_events, None);
+    add(demand(Shape::Star, 2, 1, &[SHORT, TWO_SLOTS]), &[Waiting, Loan, Prefetch], None);
     add(demand(Shape::Star3, 1, 0, &[SHORT]), &[Waiting, CreditPacket], None);
-    add(demand(Shape::Star3, 1, 1, &[SHORT, TWO_SLOTS]), &demand_events, Some(500_000));
+    add(demand(Shape::Star3, 1, 1, &[SHORT, TWO_SLOTS]), &[Waiting, Loan], None);
     add(demand(Shape::Star3, 2, 1, &[TWO_SLOTS, FOUR_SLOTS]), &[Waiting, Loan, Queued, Turn], Some(500_000));
     add(
         demand(Shape::Answers, 1, 1, &[SHORT, TWO_SLOTS]),
@@ -431,7 +432,7 @@ pub fn mutants() -> Vec<Mutant> {
     dynamic(
         ReclaimTakesLentCredits,
         "reclaim takes lent credits",
-        demand(Shape::Star, 2, 1, &sizes),
+        demand(Shape::Star, 2, 0, &sizes),
         "reclaim",
         Some("reclaim"),
     );

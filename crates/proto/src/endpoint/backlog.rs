@@ -154,7 +154,7 @@ impl BacklogEntry {
             }
             EntryKind::Eager { .. } => (geometry.more_header_bytes, geometry.more_header_bytes),
             EntryKind::Control(_) => return 1,
-            EntryKind::Pieces { .. } | EntryKind::Write { .. } => {
+            EntryKind::Pieces { .. } | EntryKind::Write { .. } | EntryKind::Offloaded(_) => {
                 (geometry.remote_header_bytes, geometry.remote_header_bytes)
             }
         };

@@ -288,7 +288,7 @@ fn while_memory_is_scarce_only_recent_borrowers_get_a_window() {
     // 30 can be lent to 10 senders, the reserve is 10.
     let mut pool = pool(40, 10, 1);
     let accounts: Vec<u32> = (0..10).map(|peer| pool.attach(Peer(peer), 1000, 1)).collect();
-    let mut message = |pool: &mut Pool, account: u32, wanted: u32| {
+    let message = |pool: &mut Pool, account: u32, wanted: u32| {
         pool.retrieve(account, 1, wanted);
         pool.explicit(account);
         pool.retrieve(account, 9, wanted);
