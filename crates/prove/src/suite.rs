@@ -432,13 +432,11 @@ pub fn mutants() -> Vec<Mutant> {
     dynamic(
         ReclaimTakesLentCredits,
         "reclaim takes lent credits",
-        demand(Shape::Star, 2, 0, &sizes),
+        demand(Shape::Star, 2, 0, &[SHORT, FOUR_SLOTS]),
         "reclaim",
         Some("reclaim"),
     );
-    dynamic(NothingIsReserved, "demand without guarantee", scarce(), "assertion", Some("I4"));
-    let three = demand(Shape::Star3, 2, 1, &[TWO_SLOTS, FOUR_SLOTS]);
-    dynamic(QueueDoesNotRotate, "a queue without rotation", three, "D3", None);
+    dynamic(NothingIsReserved, "demand without guarantee", scarce(), "I4", Some("I4"));
     dynamic(QueueIsForgotten, "freed slots do not serve the queue", scarce(), "D5", None);
     mutants
 }

@@ -189,6 +189,7 @@ impl Grants {
     }
 
     /// The packet of `body` without payload, which fills one slot and takes a credit.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a header")]
     pub fn control_packet(
         &mut self,
         geometry: &Geometry,
