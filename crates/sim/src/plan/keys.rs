@@ -138,6 +138,7 @@ pub const SWEEP: &[KeyInfo] = &[
             "adaptive",
             "dynamic",
             "weir",
+            "demand",
         ]),
         "\"static\"",
         "Flow control; see the table below.",
