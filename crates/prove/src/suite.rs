@@ -217,7 +217,7 @@ pub fn quick() -> Vec<Case> {
     let detaching = detaching(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0)], 0);
     add(busy_links(detaching), &[Waiting, CreditPacket, Detached, Refused]);
     add(demand(Shape::Star, 1, 0, &[SHORT, TWO_SLOTS]), &[Waiting, CreditPacket, Loan]);
-    add(demand(Shape::Star, 1, 1, &[SHORT]), &[Waiting, Prefetch]);
+    add(demand(Shape::Star, 1, 1, &[SHORT]), &[Waiting, CreditPacket]);
     add(demand(Shape::Both, 2, 0, &[SHORT, TWO_SLOTS]), &[Waiting, Piggyback, Loan, Prefetch]);
     cases
 }
