@@ -476,12 +476,12 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
         let Io { operations, link, completions, .. } = &mut *self.io;
         // Only receives of one message take a whole packet.
         let operation = Operation::Receive;
-        let (post, space, buffer) = operations.finish(request, |outstanding| {
-            if bytes > 0 {
-                link.copy_payload(&outstanding.memory, 0, bytes);
-            }
-            (outstanding.post, outstanding.space, outstanding.memory.contiguous_address().unwrap_or(0))
-        });
+        let Outstanding { post, space, memory, .. } = operations.take(request);
+        if bytes > 0 {
+            link.copy_payload(&memory, 0, bytes);
+        }
+        let buffer = memory.contiguous_address().unwrap_or(0);
+        memory.release();
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
         offer(completions, Completion { post, operation, space, outcome, buffer }, self.sink);
     }

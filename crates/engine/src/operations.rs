@@ -68,20 +68,19 @@ impl Operations {
     }
 
     /// Removes an operation. It must be outstanding.
-    #[inline]
     pub fn end(&mut self, request: Request) {
-        self.finish(request, |_| ());
+        self.take(request);
     }
 
     /// Removes an operation that was refused, and moves its buffer back to `memory`.
     pub fn give_back(&mut self, request: Request, memory: &mut UserMemory) {
-        *memory = self.table.remove(request.0).expect("it has just begun").memory;
+        *memory = self.take(request).memory;
     }
 
-    /// Shows an operation to `last`, and removes it. It must be outstanding.
+    /// Removes an operation and returns it. It must be outstanding.
     #[inline(always)]
-    pub fn finish<R>(&mut self, request: Request, last: impl FnOnce(&Outstanding) -> R) -> R {
-        self.table.finish(request.0, last).expect("an operation ends once")
+    pub fn take(&mut self, request: Request) -> Outstanding {
+        self.table.remove(request.0).expect("an operation ends once")
     }
 
     /// A posted receive with this context, to be canceled.

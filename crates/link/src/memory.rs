@@ -109,6 +109,15 @@ impl UserMemory {
         }
     }
 
+    /// Drops the buffer. As most have no [`Backing`], it is checked here, and not in a call.
+    #[inline(always)]
+    pub fn release(self) {
+        match &self.backing {
+            Some(_) => drop(self),
+            None => core::mem::forget(self), // there is nothing to drop
+        }
+    }
+
     /// Address of the first byte, if the buffer is one piece.
     #[inline]
     pub fn contiguous_address(&self) -> Option<usize> {
@@ -127,7 +136,8 @@ impl UserMemory {
             self.bytes
         );
         match self.rest() {
-            Some(rest) => for_each_piece(&self.first, rest, offset as usize, bytes as usize, &mut visit),
+            // The block moves `visit`, so that only this rare case stores it in memory.
+            Some(rest) => for_each_piece(&self.first, rest, offset as usize, bytes as usize, &mut { visit }),
             // A single piece is as long as the whole buffer.
             None if bytes > 0 => visit((self.first.address + offset as usize) as *mut u8, bytes as usize),
             None => {}

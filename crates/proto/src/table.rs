@@ -138,30 +138,11 @@ impl<T> Table<T> {
 
     /// Removes the entry of this number, if there is one. An empty page is freed unless it is the only one with free
     /// places.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, number: u32) -> Option<T> {
         let (index, place) = Self::place(number);
-        let value = self.pages.get_mut(index)?.entries.get_mut(place)?.take()?;
-        self.vacate(index, place);
-        Some(value)
-    }
-
-    /// Shows the entry of this number to `last`, if there is one, and then removes it. It looks the entry up once, and
-    /// does not move it.
-    #[inline(always)]
-    pub fn finish<R>(&mut self, number: u32, last: impl FnOnce(&T) -> R) -> Option<R> {
-        let (index, place) = Self::place(number);
-        let entry = self.pages.get_mut(index)?.entries.get_mut(place)?;
-        let result = last(entry.as_ref()?);
-        *entry = None;
-        self.vacate(index, place);
-        Some(result)
-    }
-
-    /// A place has become free.
-    #[inline(always)]
-    fn vacate(&mut self, index: usize, place: usize) {
-        let page = &mut self.pages[index];
+        let page = self.pages.get_mut(index)?;
+        let value = page.entries.get_mut(place)?.take()?;
         page.free.push(place as u16);
         self.count -= 1;
         let used = page.used();
@@ -172,6 +153,7 @@ impl<T> Table<T> {
         if used == 0 && (place + 1 == Self::PER_PAGE || self.open.len() > 1) {
             self.reset_empty_page(index);
         }
+        Some(value)
     }
 
     #[cold]
