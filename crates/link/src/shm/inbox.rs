@@ -1,7 +1,7 @@
 //! The reader's side of a mailbox: selects the lanes that it polls, and their order. It also lists announced lanes that
 //! the link has not accepted yet, and sleeps on the doorbell.
 //!
-//! It does not know who holds the lanes. Polling every lane would cost as much as there are peers. If every sender
+//! It knows the holder of a lane by its number only. Polling every lane would cost as much as there are peers. If every sender
 //! announced every packet, each packet would cost two locked instructions on shared words. So there are two kinds of
 //! lanes:
 //! - *Polled* lanes are in the active set, which is bounded. The reader polls them in turn. The writer only writes
@@ -29,6 +29,7 @@ use super::doorbell::{Doorbell, Episode};
 use super::ring::{LaneMemory, Reader};
 use super::sync::{Ordering, heavy_fence};
 use std::collections::VecDeque;
+use weir_proto::Peer;
 
 /// The bounds of polling.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +64,8 @@ enum LaneKind {
 #[derive(Debug)]
 struct Entry<L> {
     reader: Reader<L>,
+    /// The sender that holds the lane.
+    sender: Peer,
     kind: LaneKind,
 }
 
@@ -107,26 +110,26 @@ impl<L: LaneMemory> Inbox<L> {
         }
     }
 
-    /// Starts reading `lane`.
-    pub fn open_lane(&mut self, lane: u32, memory: L) {
-        self.insert(lane, memory, LaneKind::Quiet);
+    /// Starts reading `lane`, which `sender` holds.
+    pub fn open_lane(&mut self, lane: u32, sender: Peer, memory: L) {
+        self.insert(lane, sender, memory, LaneKind::Quiet);
         // Packets from before this call may have been announced while the lane was not read.
         self.schedule(lane);
     }
 
-    /// Starts reading `lane`, which is the endpoint's own, before all others.
-    pub fn open_own_lane(&mut self, lane: u32, memory: L) {
-        self.insert(lane, memory, LaneKind::Own);
+    /// Starts reading `lane`, which is the endpoint's own, before all others. `sender` is the endpoint.
+    pub fn open_own_lane(&mut self, lane: u32, sender: Peer, memory: L) {
+        self.insert(lane, sender, memory, LaneKind::Own);
         self.own = Some(lane);
         self.set_polled(lane, 1);
     }
 
-    fn insert(&mut self, lane: u32, memory: L, kind: LaneKind) {
+    fn insert(&mut self, lane: u32, sender: Peer, memory: L, kind: LaneKind) {
         let index = lane as usize;
         if self.lanes.len() <= index {
             self.lanes.resize_with(index + 1, || None);
         }
-        self.lanes[index] = Some(Entry { reader: Reader::new(memory), kind });
+        self.lanes[index] = Some(Entry { reader: Reader::new(memory), sender, kind });
     }
 
     /// Stops reading `lane`.
@@ -150,6 +153,12 @@ impl<L: LaneMemory> Inbox<L> {
     #[inline]
     pub fn reader_mut(&mut self, lane: u32) -> Option<&mut Reader<L>> {
         self.lanes.get_mut(lane as usize)?.as_mut().map(|entry| &mut entry.reader)
+    }
+
+    /// The sender that holds `lane`, and the reader of the lane, if it is read.
+    #[inline]
+    pub fn sender_and_reader(&mut self, lane: u32) -> Option<(Peer, &mut Reader<L>)> {
+        self.lanes.get_mut(lane as usize)?.as_mut().map(|entry| (entry.sender, &mut entry.reader))
     }
 
     /// The next announced lane that is not read.

@@ -15,6 +15,7 @@ use super::ring::{LaneMemory, Reader, Writer};
 use super::sync::{Arc, AtomicU64, Mutex, Ordering, Watched, explore, lock, thread, yield_now};
 use crate::memory::UserMemory;
 use std::collections::VecDeque;
+use weir_proto::Peer;
 
 type Sender = Outbox<Arc<HeapLane>, Arc<Doorbell>>;
 
@@ -51,7 +52,7 @@ fn mailbox(limits: PollLimits) -> (Arc<Doorbell>, Inbox<Arc<HeapLane>>, [Sender;
     let mut inbox = Inbox::new(limits);
     let outboxes = [0, 1].map(|lane| {
         let memory = Arc::new(HeapLane::new(4));
-        inbox.open_lane(lane, Arc::clone(&memory));
+        inbox.open_lane(lane, Peer(lane), Arc::clone(&memory));
         Outbox::new(lane, memory, Arc::clone(&doorbell), false)
     });
     (doorbell, inbox, outboxes)

@@ -156,9 +156,9 @@ impl ShmLink {
         }
         if let Lane::Attached(address, memory) = std::mem::replace(state, Lane::Open(OpenLane::new(peer))) {
             if address == self.address {
-                self.inbox.open_own_lane(lane, memory);
+                self.inbox.open_own_lane(lane, peer, memory);
             } else {
-                self.inbox.open_lane(lane, memory);
+                self.inbox.open_lane(lane, peer, memory);
             }
             // The header stays mapped, so it still shows how the peer ended when its name is gone. If the name is
             // gone already, nothing can show it.

@@ -117,10 +117,10 @@ pub unsafe trait LaneMemory {
     unsafe fn read(&self, at: usize, to: *mut u8, bytes: usize);
 }
 
-/// [`Geometry::packet_slots`] of a packet with `header_bytes`, knowing that every header fits in one slot.
-#[inline]
+/// [`Geometry::packet_slots`] of a packet with `header_bytes`, at least one, which fit in one slot.
+#[inline(always)]
 fn slots_of(packet: &Packet, header_bytes: u32) -> u32 {
-    (header_bytes + packet.payload_bytes).div_ceil(SLOT_BYTES as u32).max(1)
+    1 + (header_bytes + packet.payload_bytes - 1) / SLOT_BYTES as u32
 }
 
 /// The publish word of a run whose head is at `position`.
@@ -393,6 +393,28 @@ pub struct Found {
     slots: u32,
 }
 
+impl Found {
+    /// Copies the payload bytes in `head`, which [`Reader::read_head`] has filled, of the first `bytes` ones of the
+    /// packet to `memory`. Returns their number. The others are in the body.
+    ///
+    /// # Panics
+    /// If the packet or the memory has fewer bytes.
+    #[inline(always)]
+    pub fn copy_from_head(&self, head: &Head, memory: &UserMemory, offset: u64, bytes: u64) -> u64 {
+        assert!(
+            bytes <= u64::from(self.payload_bytes),
+            "cannot copy {bytes} bytes of a packet with {} payload bytes",
+            self.payload_bytes
+        );
+        let behind_header = &head[self.header_bytes as usize..];
+        let in_head = (bytes as usize).min(behind_header.len());
+        if in_head > 0 {
+            memory.write(offset, &behind_header[..in_head]);
+        }
+        in_head as u64
+    }
+}
+
 /// The fault of the header in `head`. `None`: the header is valid, so its sequence or its length is wrong.
 #[cold]
 pub fn header_fault(head: &Head) -> Option<PacketError> {
@@ -468,30 +490,17 @@ impl<L: LaneMemory> Reader<L> {
         published.then_some(()).ok_or(MalformedPacket)
     }
 
-    /// Copies the first `bytes` payload bytes of the current packet to `memory`. `head` and `found` come from
-    /// [`Reader::read_head`].
-    ///
-    /// # Panics
-    /// If the packet or the memory has fewer bytes.
-    #[inline(always)]
+    /// Copies the first `bytes` payload bytes of the current packet to `memory`, head and body.
+    #[cfg(test)]
     pub fn copy_payload(&self, head: &Head, found: &Found, memory: &UserMemory, offset: u64, bytes: u64) {
-        assert!(
-            bytes <= u64::from(found.payload_bytes),
-            "cannot copy {bytes} bytes of a packet with {} payload bytes",
-            found.payload_bytes
-        );
-        let header_bytes = found.header_bytes as usize;
-        let in_head = (bytes as usize).min(SLOT_BYTES - header_bytes);
-        if in_head > 0 {
-            memory.write(offset, &head[header_bytes..header_bytes + in_head]);
-        }
-        if bytes > in_head as u64 {
-            self.copy_body(memory, offset + in_head as u64, bytes - in_head as u64);
-        }
+        let in_head = found.copy_from_head(head, memory, offset, bytes);
+        self.copy_body(memory, offset + in_head, bytes - in_head);
     }
 
+    /// Copies the first `bytes` payload bytes behind the head of the current packet to `memory`. The packet has as many
+    /// ([`Found::copy_from_head`]).
     #[inline(never)]
-    fn copy_body(&self, memory: &UserMemory, offset: u64, bytes: u64) {
+    pub fn copy_body(&self, memory: &UserMemory, offset: u64, bytes: u64) {
         let mut to_byte = offset;
         for_each_body_part(self.at, bytes as u32, self.lane.slots(), |mut at, bytes| {
             memory.for_each_stretch(to_byte, bytes as u64, |to, bytes| {

@@ -3,8 +3,7 @@
 //! reports ([`Inspect`]).
 
 use super::attach::{ATTACH_POLL_INTERVAL, PendingAttach};
-use super::lane_reclamation::OpenLane;
-use super::lanes::{Claimant, Lane};
+use super::lanes::Claimant;
 use super::layout::lane_state;
 use super::liveness::Notice;
 use super::ring::{self, Found, GEOMETRY};
@@ -113,8 +112,8 @@ impl Link for ShmLink {
                 Next::Arrival(arrival) => return Some(Polled::Other(Box::new(arrival))),
             }
         };
-        let Lane::Open(OpenLane { peer: from, .. }) = *self.lanes.get(lane as usize)? else { return None };
-        match self.inbox.reader_mut(lane)?.read_head(&mut self.head, packet) {
+        let (from, reader) = self.inbox.sender_and_reader(lane)?;
+        match reader.read_head(&mut self.head, packet) {
             Ok(found) => {
                 self.current = Some(Current { lane, found });
                 Some(Polled::Packet { from })
@@ -142,10 +141,12 @@ impl Link for ShmLink {
 
     #[inline(always)]
     fn copy_payload(&self, memory: &UserMemory, offset: u64, bytes: u64) {
-        if let Some(Current { lane, found }) = &self.current
+        let Some(Current { lane, found }) = &self.current else { return };
+        let in_head = found.copy_from_head(&self.head, memory, offset, bytes);
+        if bytes > in_head
             && let Some(reader) = self.inbox.reader(*lane)
         {
-            reader.copy_payload(&self.head, found, memory, offset, bytes);
+            reader.copy_body(memory, offset + in_head, bytes - in_head);
         }
     }
 
