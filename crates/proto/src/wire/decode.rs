@@ -34,8 +34,16 @@ pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> 
     let common = &header.common;
     let flags = common.flags.get();
     let payload_bytes = common.payload_bytes.get();
+    packet.epoch = common.epoch.get();
+    packet.credit_packets_read = common.credit_packets_read.get();
+    packet.granted_total = common.granted_total.get();
+    packet.wanted_total = common.wanted_total.get();
+    packet.number = common.number.get();
+    packet.payload_bytes = payload_bytes;
+    packet.marks =
+        Marks { rendezvous_only: flags & RENDEZVOUS_ONLY != 0, backlogged: flags & BACKLOGGED != 0 };
     let eager: &layout::Eager = transmute_ref!(&header.body);
-    // The two most common kinds, without a table.
+    // The body comes last: the compiler then joins each case with what its reader does for that kind. The two most common kinds, without a table.
     const PLAIN_EAGER_FLAGS: u16 = Kind::Eager.flags() & !ACKNOWLEDGE;
     let kind = [common.version, common.kind];
     if kind == [VERSION, Kind::Eager as u8]
@@ -49,14 +57,6 @@ pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> 
     } else {
         packet.body = decode_other(header, max_payload_bytes)?;
     }
-    packet.epoch = common.epoch.get();
-    packet.credit_packets_read = common.credit_packets_read.get();
-    packet.granted_total = common.granted_total.get();
-    packet.wanted_total = common.wanted_total.get();
-    packet.number = common.number.get();
-    packet.payload_bytes = payload_bytes;
-    packet.marks =
-        Marks { rendezvous_only: flags & RENDEZVOUS_ONLY != 0, backlogged: flags & BACKLOGGED != 0 };
     Ok(())
 }
 

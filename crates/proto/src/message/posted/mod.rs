@@ -181,13 +181,13 @@ impl PostedQueue {
     #[inline(always)]
     pub fn remove_plain(&mut self, place: Place) {
         let queue = self.space(place.space);
-        // Most often it is the oldest.
-        let removed = match place.index {
-            0 => queue.list.pop_front(),
-            index => queue.list.remove(index),
-        };
-        let Some(Posted { from, .. }) = removed else { panic!("no receive at a place that was found") };
+        let from = queue.list.get(place.index).expect("a place that was found").from;
         queue.any_source_count -= u32::from(from.is_none());
+        // Most often it is the oldest.
+        match place.index {
+            0 => drop(queue.list.pop_front()),
+            index => drop(queue.list.remove(index)),
+        }
     }
 
     /// The receive at this place of the list.
