@@ -134,8 +134,8 @@ impl QueueHandle {
                 return Err(Error::AGAIN);
             }
         }
-        state.after_successful_read(target);
-        let read = self.move_entries(state, buffer, count, sources);
+        let queue = state.begin_successful_read(self.index);
+        let read = self.move_entries(&mut queue.entries, buffer, count, sources);
         state.poll_if_overdue(target);
         read
     }
@@ -157,12 +157,11 @@ impl QueueHandle {
     #[inline(always)]
     fn move_entries(
         &self,
-        state: &mut State,
+        entries: &mut EntryQueue,
         buffer: OutArray<u8>,
         count: usize,
         sources: OutArray<FiAddr>,
     ) -> Result<usize, Error> {
-        let entries = &mut state.queues[self.index].entries;
         match self.format {
             cq_format::MSG => move_entries(entries, buffer.cast(), count, sources, |entry| {
                 [entry.context as u64, entry.flags, entry.length]

@@ -111,12 +111,14 @@ impl Receive {
     fn submit(self, endpoint: &EndpointHandle, state: &mut State) -> Result<usize, Error> {
         let Receive { space, memory, from, tag, ignore, context, flags } = self;
         let posting = endpoint.prepare(state, Side::Receive, from, context, flags)?;
-        let pattern = Pattern { space, from: posting.peer, tag, ignore };
-        if posting.flags & (flags::PEEK | flags::CLAIM) != 0 {
-            return peek_or_claim(posting, pattern, memory, context);
+        let Posting { engine, post, flags, peer, min_multi_recv, claims, mut cq_writer } = posting;
+        if flags & (flags::PEEK | flags::CLAIM) != 0 {
+            // Arguments made here are in memory in this case only.
+            let posting = Posting { engine, post, flags, peer, min_multi_recv, claims, cq_writer };
+            return peek_or_claim(posting, Pattern { space, from: peer, tag, ignore }, memory, context);
         }
-        let multi = (posting.flags & flags::MULTI_RECV != 0).then_some(posting.min_multi_recv);
-        let Posting { engine, post, mut cq_writer, .. } = posting;
+        let pattern = Pattern { space, from: peer, tag, ignore };
+        let multi = (flags & flags::MULTI_RECV != 0).then_some(min_multi_recv);
         engine.receive_with_sink(post, pattern, memory, multi, &mut cq_writer)?;
         Ok(0)
     }

@@ -173,14 +173,17 @@ impl State {
         }
     }
 
-    /// Tells the engine that a read returned entries, so the program continues.
+    /// Tells the engine that a read returns entries of this queue, so the program continues. Returns the queue.
     #[inline(always)]
-    pub fn after_successful_read(&mut self, target: ProgressTarget) {
-        if let [only] = *self.endpoints_of(target)
-            && let Some(engine) = self.endpoints[only].engine()
+    pub fn begin_successful_read(&mut self, queue: usize) -> &mut CompletionQueue {
+        let State { endpoints, queues, .. } = self;
+        let queue = &mut queues[queue];
+        if let [only] = queue.endpoints[..]
+            && let Some(engine) = endpoints[only].engine()
         {
             engine.after_successful_read();
         }
+        queue
     }
 
     #[inline(never)]
