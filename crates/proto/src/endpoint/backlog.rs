@@ -123,6 +123,7 @@ impl BacklogEntry {
     }
 
     /// The body of the next packet if it carries `payload_bytes` of payload.
+    #[inline]
     fn body(&self, payload_bytes: u64) -> Body {
         let last = self.sent + payload_bytes == self.bytes;
         match self.kind {
@@ -171,24 +172,38 @@ impl BacklogEntry {
         all.min(MAX_WANTED_SLOTS.into()) as u32
     }
 
+    /// The header of the next packet. Equals [`Geometry::header_bytes`] of its body, which need not be made for that.
+    #[inline]
+    fn header_bytes(&self, geometry: &Geometry) -> u32 {
+        match &self.kind {
+            EntryKind::Eager { .. } if self.sent > 0 => geometry.more_header_bytes,
+            EntryKind::Eager { acknowledge: None, .. } => geometry.eager_header_bytes,
+            EntryKind::Control(body) => geometry.header_bytes(body),
+            _ => geometry.remote_header_bytes,
+        }
+    }
+
     /// Cuts the next packet, of at most `credits` slots. Returns the payload bytes, the slots and the body.
     #[inline]
     pub(super) fn cut(&self, geometry: &Geometry, credits: u32) -> (u32, u32, Body) {
         let left = self.bytes - self.sent;
-        let header_bytes = geometry.header_bytes(&self.body(left));
-        if left == 0 {
-            return (0, 1, self.body(0));
-        }
-        let most_slots = credits.min(geometry.max_packet_slots);
-        let mut most_bytes = geometry.payload_bytes(header_bytes, most_slots);
-        if let EntryKind::Offloaded(_) = self.kind {
-            most_bytes -= most_bytes % WORD_BYTES; // a machine combines whole elements
-        }
-        if u64::from(most_bytes) >= left {
-            let bytes = left as u32;
-            return (bytes, geometry.slots(header_bytes, bytes), self.body(left));
-        }
-        (most_bytes, most_slots, self.body(u64::from(most_bytes)))
+        let header_bytes = self.header_bytes(geometry);
+        debug_assert_eq!(header_bytes, geometry.header_bytes(&self.body(left)));
+        let (payload_bytes, slots) = if left == 0 {
+            (0, 1)
+        } else {
+            let most_slots = credits.min(geometry.max_packet_slots);
+            let mut most_bytes = geometry.payload_bytes(header_bytes, most_slots);
+            if let EntryKind::Offloaded(_) = self.kind {
+                most_bytes -= most_bytes % WORD_BYTES; // a machine combines whole elements
+            }
+            if u64::from(most_bytes) >= left {
+                (left as u32, geometry.slots(header_bytes, left as u32))
+            } else {
+                (most_bytes, most_slots)
+            }
+        };
+        (payload_bytes, slots, self.body(u64::from(payload_bytes)))
     }
 }
 
