@@ -2,8 +2,9 @@
 //!
 //! The endpoint decides, and the driver acts at once: it puts packets on links, copies payload, and reports
 //! completions. The engine drives real links. The simulator, the search and most tests use a [`Recorder`], which notes
-//! calls as [`Action`]s. It can also refuse packets as a busy link does, or handle packets before their time. All of
-//! them call [`crate::Endpoint::handle`], so there is one way through the protocol.
+//! calls as [`Action`]s. It can also refuse packets as a busy link does. For packets that it handles before their time,
+//! the simulator has a driver of its own. All of them call [`crate::Endpoint::handle`], so there is one way through the
+//! protocol.
 //!
 //! Worked exchange, an 8 B message that matches a posted receive:
 //! ```text
@@ -246,9 +247,6 @@ impl<D: Driver + ?Sized> Driver for &mut D {
 pub struct Recorder<'actions> {
     now: Instant,
     actions: &'actions mut Vec<Action>,
-    early: bool,
-    /// Credits are due that an early driver has deferred.
-    pub deferred_credits: bool,
     /// Packets that the link takes before it is busy. `None`: it is never busy.
     takes_packets: Option<u32>,
     /// Peers to which the link has refused a packet.
@@ -258,14 +256,7 @@ pub struct Recorder<'actions> {
 impl<'actions> Recorder<'actions> {
     /// Appends to `actions`. Events happen at `now`.
     pub fn new(now: Instant, actions: &'actions mut Vec<Action>) -> Recorder<'actions> {
-        Recorder {
-            now,
-            actions,
-            early: false,
-            deferred_credits: false,
-            takes_packets: None,
-            refused: Vec::new(),
-        }
+        Recorder { now, actions, takes_packets: None, refused: Vec::new() }
     }
 
     /// The same with a link that takes `packets` packets and is busy then.
@@ -276,25 +267,11 @@ impl<'actions> Recorder<'actions> {
     ) -> Recorder<'actions> {
         Recorder { takes_packets: Some(packets), ..Recorder::new(now, actions) }
     }
-
-    /// The same before the time of the events, see [`Driver::acts_early`]. It defers credits.
-    pub fn early(now: Instant, actions: &'actions mut Vec<Action>) -> Recorder<'actions> {
-        Recorder { early: true, ..Recorder::new(now, actions) }
-    }
 }
 
 impl Driver for Recorder<'_> {
     fn now(&mut self) -> Instant {
         self.now
-    }
-
-    fn acts_early(&self) -> bool {
-        self.early
-    }
-
-    fn defers_credits(&mut self, _peer: Peer) -> bool {
-        self.deferred_credits |= self.early;
-        self.early
     }
 
     fn connect(&mut self, to: Peer) {

@@ -1,9 +1,11 @@
 //! State of one rank: program, endpoint, mailbox and processor. [`step`] runs the program, [`actions`] performs what
-//! the machine wants done, [`retrieval`] handles what reaches the rank, and [`context`] has the arguments and results
-//! of a step. The rest is here: what wakes, holds, pauses or crashes a rank, and the events of its hardware.
+//! the machine wants done, [`retrieval`] handles what reaches the rank, [`early_driver`] prices what the machine does
+//! early, and [`context`] has the arguments and results of a step. The rest is here: what wakes, holds, pauses or crashes
+//! a rank, and the events of its hardware.
 
 mod actions;
 mod context;
+mod early_driver;
 mod retrieval;
 mod step;
 

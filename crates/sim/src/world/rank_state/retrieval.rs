@@ -7,14 +7,13 @@
 
 use std::hint::black_box;
 
-use weir_proto::{
-    Action, Body, CopyFault, Destination, Event, Outcome, Packet, Peer, PeerFault, Recorder, Space, Transfer,
-};
+use weir_proto::{Body, CopyFault, Destination, Event, Packet, Peer, PeerFault, Space, Transfer};
 
 use super::super::lookahead::{self, AfterRetrieval, EarlyPacket};
 use super::super::rnr::Reposted;
 use super::super::trains::RetrievedPacket;
-use super::{IDLE_PS, Notices, Phase, RankState, StepContext, StepResult, instant};
+use super::early_driver::{EarlyDriver, EarlyResult};
+use super::{IDLE_PS, Notices, Phase, RankState, StepContext, StepResult};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::TrainId;
@@ -108,7 +107,7 @@ impl RankState {
         self.handle(Event::Arrived { from: peer, packet: &packet }, context);
     }
 
-    #[inline]
+    #[inline(always)]
     fn note_retrieved(&self, from: u32, number: u32, payload_bytes: u32, trace: &mut Trace) {
         trace.note(self.free_at);
         trace.note(u64::from(self.rank) << 32 | u64::from(from));
@@ -217,9 +216,7 @@ impl RankState {
         if !matches!(packet.body, Body::More { .. }) {
             return None;
         }
-        let credits_due = self.handle_early(peer, &packet, context)?;
-        let place_ps =
-            context.deferred.actions.iter().map(|action| place_action_ps(action, context.cost)).sum();
+        let EarlyResult { place_ps, credits_due, .. } = self.handle_early(peer, &packet, context.cost)?;
         context.trains.discard(train);
         self.lookahead.push(EarlyPacket {
             from,
@@ -229,17 +226,15 @@ impl RankState {
             place_ps,
             then: if credits_due { AfterRetrieval::SendDueCredits(peer) } else { AfterRetrieval::Nothing },
         });
-        context.deferred.actions.clear();
         Some(!credits_due)
     }
 
-    /// Lets the machine process a packet before its time, and leaves the actions in `context`. Returns whether credits
-    /// are due then. `None`: its effects depend on the time.
+    /// Lets the machine process a packet before its time. `None`: its effects depend on the time.
     #[inline]
-    fn handle_early(&mut self, peer: Peer, packet: &Packet, context: &mut StepContext<'_>) -> Option<bool> {
-        let mut driver = Recorder::early(instant(self.free_at), &mut context.deferred.actions);
+    fn handle_early(&mut self, peer: Peer, packet: &Packet, cost: &Cost) -> Option<EarlyResult> {
+        let mut driver = EarlyDriver { cost, result: EarlyResult::default() };
         self.machine.handle(Event::Arrived { from: peer, packet }, &mut driver).ok()?;
-        Some(driver.deferred_credits)
+        Some(driver.result)
     }
 
     /// Lets the machine process messages of one packet, as long as each has a receive. Returns whether there
@@ -254,19 +249,11 @@ impl RankState {
             if !matches!(packet.body, Body::Eager { .. }) {
                 break;
             }
-            let Some(credits_due) = self.handle_early(peer, &packet, context) else { break };
+            let Some(result) = self.handle_early(peer, &packet, context.cost) else { break };
+            let EarlyResult { place_ps, credits_due, received } = result;
             assert!(!credits_due, "the scheme has no credits");
-            let actions = &mut context.deferred.actions;
-            let place_ps = actions.iter().map(|action| place_action_ps(action, context.cost)).sum();
-            let received = actions.iter().find_map(|action| match *action {
-                Action::Complete { request, outcome: Outcome::Received { envelope, bytes, .. } } => {
-                    Some((request, envelope, bytes))
-                }
-                _ => None,
-            });
             let (request, envelope, bytes) =
                 received.expect("a message that is processed early has its receive");
-            actions.clear();
             context.trains.discard(train);
             self.mailbox.set_aside(context.chunks);
             self.lookahead.push(EarlyPacket {
@@ -352,14 +339,5 @@ pub(super) fn place_ps(to: Destination, bytes: u64, cost: &Cost) -> Picoseconds 
     match to {
         Destination::Message { .. } => cost.unexpected_copy_ps(bytes),
         _ => cost.copy_ps(bytes),
-    }
-}
-
-/// The same for an action: 0 if it copies nothing.
-#[inline]
-fn place_action_ps(action: &Action, cost: &Cost) -> Picoseconds {
-    match *action {
-        Action::Place { to, bytes } => place_ps(to, bytes, cost),
-        _ => 0,
     }
 }
