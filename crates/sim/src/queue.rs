@@ -15,16 +15,21 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::fmt;
 
 const DIGIT_BITS: u32 = 6;
 const DIGITS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 64usize.div_ceil(DIGIT_BITS as usize);
+/// Levels at which the lower half of a time says all that the bucket does not.
+const NEAR_LEVELS: usize = u32::BITS as usize / DIGIT_BITS as usize + 1;
 /// Most events for which an empty bucket keeps its memory. In a large world one bucket after another can hold
 /// nearly all events.
 const MAX_KEPT: usize = 1 << 15;
 
 /// Bits of the number of an event. One queue draws so many in hours only.
 const NUMBER_BITS: u32 = 37;
+
+const WORD_BITS: usize = u64::BITS as usize;
 
 /// Something that schedules events: a rank, or an element of the network such as a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +68,13 @@ impl Sequence {
     /// Whether `self` comes before `other`.
     #[inline]
     pub fn is_before(self, other: Sequence) -> bool {
-        self < other
+        self.as_number() < other.as_number()
+    }
+
+    /// A number that orders sequences. Comparing two of them costs less than comparing the fields.
+    #[inline]
+    fn as_number(self) -> u128 {
+        u128::from(self.round) << u64::BITS | u128::from(self.source_and_number)
     }
 }
 
@@ -111,27 +122,56 @@ impl SequenceCounter {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+/// An event that waits. Its round is that of all events beside it: 0, unless it is for the current time.
+#[derive(Clone, Copy)]
+#[repr(Rust, packed(4))]
 struct Entry<E> {
-    at: u64,
-    sequence: Sequence,
+    /// The lower half of its time. The rest follows from its bucket.
+    at_low: u32,
+    source_and_number: u64,
     event: E,
 }
 
+impl<E: Copy> Entry<E> {
+    #[inline]
+    fn source(&self) -> usize {
+        (self.source_and_number >> NUMBER_BITS) as usize
+    }
+}
+
+/// An event whose bucket does not determine the upper half of its time.
+struct FarEntry<E> {
+    at: u64,
+    entry: Entry<E>,
+}
+
 /// Events by time. `E` should be small, because the queue moves it several times.
-#[derive(Debug)]
 pub struct Queue<E> {
     now: u64,
     count: usize,
     /// One bit for each level that holds events. `occupied` has one for each bucket of a level.
     levels: u32,
     occupied: [u64; LEVELS],
-    buckets: Vec<Vec<Entry<E>>>,
-    /// The events of the current time in order, and how many of them were popped.
+    /// The buckets of the lowest [`NEAR_LEVELS`] levels, and those above.
+    near: Vec<Vec<Entry<E>>>,
+    far: Vec<Vec<FarEntry<E>>>,
+    /// The events of the current time and round in order, and how many of them were popped.
     present: Vec<Entry<E>>,
     popped: usize,
+    round: u32,
+    /// The events of the next round of the current time, in any order.
+    next_round: Vec<Entry<E>>,
     /// Events that were pushed at the current time, before others of `present`.
     late: BinaryHeap<Late<E>>,
+    sorter: Sorter,
+    /// Empty, for the sorter.
+    sorted: Vec<Entry<E>>,
+}
+
+impl<E> fmt::Debug for Queue<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("now", &self.now).field("count", &self.count).finish_non_exhaustive()
+    }
 }
 
 impl<E: Copy> Default for Queue<E> {
@@ -148,10 +188,15 @@ impl<E: Copy> Queue<E> {
             count: 0,
             levels: 0,
             occupied: [0; LEVELS],
-            buckets: (0..LEVELS * DIGITS).map(|_| Vec::new()).collect(),
+            near: (0..NEAR_LEVELS * DIGITS).map(|_| Vec::new()).collect(),
+            far: (NEAR_LEVELS * DIGITS..LEVELS * DIGITS).map(|_| Vec::new()).collect(),
             present: Vec::new(),
             popped: 0,
+            round: 0,
+            next_round: Vec::new(),
             late: BinaryHeap::new(),
+            sorter: Sorter::default(),
+            sorted: Vec::new(),
         }
     }
 
@@ -170,7 +215,7 @@ impl<E: Copy> Queue<E> {
         self.now
     }
 
-    /// Adds an event.
+    /// Adds an event. At a later time than the current one it is of round 0, whatever its sequence says.
     ///
     /// # Panics
     /// Panics if `at` is earlier than the time of the event popped last.
@@ -178,78 +223,111 @@ impl<E: Copy> Queue<E> {
     pub fn push(&mut self, at: u64, sequence: Sequence, event: E) {
         assert!(at >= self.now, "an event at {at}, before the current time {}", self.now);
         self.count += 1;
-        let entry = Entry { at, sequence, event };
+        let entry = Entry { at_low: at as u32, source_and_number: sequence.source_and_number, event };
         if at == self.now {
-            self.push_present(entry);
+            self.push_present(sequence.round, entry);
         } else {
-            self.insert(entry);
+            self.insert(at, entry);
         }
     }
 
     #[inline]
-    fn push_present(&mut self, entry: Entry<E>) {
+    fn push_present(&mut self, round: u32, entry: Entry<E>) {
+        if round == self.round + 1 {
+            return self.next_round.push(entry);
+        }
         if self.popped == self.present.len() {
             self.present.clear();
             self.popped = 0;
         }
-        if self.present.last().is_none_or(|last| !entry.sequence.is_before(last.sequence)) {
+        let is_last =
+            self.present.last().is_none_or(|last| last.source_and_number <= entry.source_and_number);
+        if round == self.round && is_last {
             self.present.push(entry);
         } else {
-            self.late.push(Late(entry));
+            self.late.push(Late { round, entry });
         }
     }
 
     /// Removes the earliest event. Of equal times, the one whose sequence is first.
     #[inline]
     pub fn pop(&mut self) -> Option<(u64, Sequence, E)> {
-        if !self.late.is_empty()
-            && let Some(Entry { at, sequence, event }) = self.pop_late()
-        {
-            return Some((at, sequence, event));
-        }
         if self.popped == self.present.len() && !self.advance() {
             return None;
         }
-        let Entry { at, sequence, event } = self.present[self.popped];
-        self.popped += 1;
         self.count -= 1;
-        Some((at, sequence, event))
+        if !self.late.is_empty() {
+            return Some(self.pop_with_late());
+        }
+        Some(self.pop_present())
     }
 
-    /// Removes the first event of `late`, unless one of `present` comes before it.
+    #[inline(always)]
+    fn pop_present(&mut self) -> (u64, Sequence, E) {
+        let Entry { source_and_number, event, .. } = self.present[self.popped];
+        self.popped += 1;
+        (self.now, Sequence { round: self.round, source_and_number }, event)
+    }
+
+    /// Removes the first event of `late`, or one of `present` that comes before it.
     #[cold]
-    fn pop_late(&mut self) -> Option<Entry<E>> {
-        let Late(first) = self.late.peek()?;
-        if self.present.get(self.popped).is_some_and(|next| next.sequence.is_before(first.sequence)) {
-            return None;
+    fn pop_with_late(&mut self) -> (u64, Sequence, E) {
+        let first = self.late.peek().expect("it is not empty").sequence();
+        let next = self.present.get(self.popped).map(|entry| Late { round: self.round, entry: *entry });
+        if next.is_some_and(|next| next.sequence().is_before(first)) {
+            return self.pop_present();
         }
-        self.count -= 1;
-        self.late.pop().map(|Late(entry)| entry)
+        let late = self.late.pop().expect("it was peeked");
+        (self.now, late.sequence(), late.entry.event)
     }
 
     fn lowest_level(&self) -> Option<usize> {
         (self.levels != 0).then(|| self.levels.trailing_zeros() as usize)
     }
 
-    #[inline]
-    fn insert(&mut self, entry: Entry<E>) {
-        let at = entry.at;
+    /// Puts an event into the bucket of its time, which is not the current time.
+    #[inline(always)]
+    fn insert(&mut self, at: u64, entry: Entry<E>) {
         let highest_bit = 63 - (at ^ self.now).leading_zeros();
         let level = (highest_bit / DIGIT_BITS) as usize;
         let digit = (at >> (level as u32 * DIGIT_BITS)) as usize % DIGITS;
         self.levels |= 1 << level;
         self.occupied[level] |= 1 << digit;
-        self.buckets[level * DIGITS + digit].push(entry);
+        match self.near.get_mut(level * DIGITS + digit) {
+            Some(bucket) => bucket.push(entry),
+            None => self.insert_far((level - NEAR_LEVELS) * DIGITS + digit, FarEntry { at, entry }),
+        }
     }
 
-    /// Moves to the time of the next event. Returns whether there is one.
+    #[cold]
+    fn insert_far(&mut self, bucket: usize, entry: FarEntry<E>) {
+        self.far[bucket].push(entry);
+    }
+
+    /// Makes `present` the events of the next round, or of the next time, or leaves it empty for those of `late`. Returns
+    /// whether there is any event.
     fn advance(&mut self) -> bool {
         self.present.clear();
         if self.present.capacity() > MAX_KEPT {
             self.present = Vec::new();
         }
         self.popped = 0;
+        if !self.next_round.is_empty() {
+            std::mem::swap(&mut self.present, &mut self.next_round);
+            self.round += 1;
+        } else if !self.late.is_empty() {
+            return true;
+        } else if !self.advance_time() {
+            return false;
+        }
+        self.sorter.sort(&mut self.present, &mut self.sorted);
+        true
+    }
+
+    /// Moves to the time of the next event, and puts the events of that time into `present`. Returns whether there is one.
+    fn advance_time(&mut self) -> bool {
         let Some(level) = self.lowest_level() else { return false };
+        self.round = 0;
         let digit = self.occupied[level].trailing_zeros() as usize;
         self.occupied[level] &= self.occupied[level] - 1;
         if self.occupied[level] == 0 {
@@ -257,43 +335,158 @@ impl<E: Copy> Queue<E> {
         }
         let index = level * DIGITS + digit;
         if level == 0 {
-            std::mem::swap(&mut self.present, &mut self.buckets[index]);
-            self.now = self.present[0].at;
-            order(&mut self.present);
-            return true;
-        }
-        let mut dealt = std::mem::take(&mut self.buckets[index]);
-        self.now = dealt.iter().map(|entry| entry.at).min().expect("an occupied bucket holds something");
-        for &entry in &dealt {
-            if entry.at == self.now {
-                self.present.push(entry);
-            } else {
-                self.insert(entry);
-            }
-        }
-        order(&mut self.present);
-        dealt.clear();
-        if dealt.capacity() <= MAX_KEPT {
-            self.buckets[index] = dealt; // its memory is used again
+            std::mem::swap(&mut self.present, &mut self.near[index]);
+            self.now = self.now & !(DIGITS as u64 - 1) | digit as u64;
+        } else if level < NEAR_LEVELS {
+            self.spread(level, digit);
+        } else {
+            self.spread_far(index - NEAR_LEVELS * DIGITS);
         }
         true
     }
+
+    /// Spreads a bucket over the levels below.
+    fn spread(&mut self, level: usize, digit: usize) {
+        let index = level * DIGITS + digit;
+        let shift = level as u32 * DIGIT_BITS;
+        // The digits above those of the bucket are those of the current time.
+        let first = (self.now >> shift & !(DIGITS as u64 - 1) | digit as u64) << shift;
+        let upper = first >> 32 << 32;
+        let mut dealt = std::mem::take(&mut self.near[index]);
+        let at_low =
+            dealt.iter().map(|entry| entry.at_low).min().expect("an occupied bucket holds something");
+        self.now = upper | u64::from(at_low);
+        for &entry in &dealt {
+            if entry.at_low == at_low {
+                self.present.push(entry);
+            } else {
+                self.insert(upper | u64::from(entry.at_low), entry);
+            }
+        }
+        dealt.clear();
+        if dealt.capacity() <= MAX_KEPT {
+            self.near[index] = dealt; // its memory is used again
+        }
+    }
+
+    /// The same for a bucket of far events.
+    fn spread_far(&mut self, index: usize) {
+        let mut dealt = std::mem::take(&mut self.far[index]);
+        self.now = dealt.iter().map(|far| far.at).min().expect("an occupied bucket holds something");
+        for &FarEntry { at, entry } in &dealt {
+            if at == self.now {
+                self.present.push(entry);
+            } else {
+                self.insert(at, entry);
+            }
+        }
+        dealt.clear();
+        if dealt.capacity() <= MAX_KEPT {
+            self.far[index] = dealt;
+        }
+    }
 }
 
-/// Sorts events of equal time. They are few, or nearly sorted, most of the time.
-#[inline]
-fn order<E: Copy>(entries: &mut [Entry<E>]) {
-    const FEW: usize = 64;
-    if entries.len() > FEW {
-        return entries.sort_by_key(|entry| entry.sequence);
+/// Sorts events of equal time and round by counting those of each source. Its memory is used again.
+///
+/// Comparing events would cost more: worlds in which all ranks do the same have hundreds at a time.
+#[derive(Default)]
+struct Sorter {
+    /// By source: number of its events, then the place of the next one. 0 between two sorts.
+    places: Vec<u32>,
+    /// One bit for each source that has events. `groups` has one for each word of `sources`.
+    sources: Vec<u64>,
+    groups: Vec<u64>,
+}
+
+impl Sorter {
+    /// Of so few events, each is inserted at its place.
+    const FEW: usize = 12;
+
+    /// Sorts `entries`, with the help of `sorted`, which is empty before and afterwards.
+    #[inline]
+    fn sort<E: Copy>(&mut self, entries: &mut Vec<Entry<E>>, sorted: &mut Vec<Entry<E>>) {
+        if entries.len() > Self::FEW {
+            self.sort_many(entries, sorted);
+        } else {
+            insert_each(entries);
+        }
     }
+
+    fn sort_many<E: Copy>(&mut self, entries: &mut Vec<Entry<E>>, sorted: &mut Vec<Entry<E>>) {
+        if entries.is_sorted_by_key(|entry| entry.source_and_number) {
+            return;
+        }
+        if entries.len() > MAX_KEPT {
+            return entries.sort_unstable_by_key(|entry| entry.source_and_number);
+        }
+        for entry in &*entries {
+            self.count(entry.source());
+        }
+        self.place_all();
+        sorted.clear();
+        sorted.resize(entries.len(), entries[0]);
+        for entry in &*entries {
+            let place = &mut self.places[entry.source()];
+            sorted[*place as usize] = *entry;
+            *place += 1;
+        }
+        for entry in &*entries {
+            self.places[entry.source()] = 0;
+        }
+        std::mem::swap(entries, sorted);
+        insert_each(entries); // events of a source that were not pushed in order
+    }
+
+    #[inline(always)]
+    fn count(&mut self, source: usize) {
+        if source >= self.places.len() {
+            self.grow(source);
+        }
+        self.places[source] += 1;
+        let word = source / WORD_BITS;
+        self.sources[word] |= 1 << (source % WORD_BITS);
+        self.groups[word / WORD_BITS] |= 1 << (word % WORD_BITS);
+    }
+
+    /// Makes room for `source`.
+    #[cold]
+    fn grow(&mut self, source: usize) {
+        let words = (source + 1).next_power_of_two().div_ceil(WORD_BITS);
+        self.places.resize(words * WORD_BITS, 0);
+        self.sources.resize(words, 0);
+        self.groups.resize(words.div_ceil(WORD_BITS), 0);
+    }
+
+    /// Replaces the number of events of each source by the place of its first one.
+    fn place_all(&mut self) {
+        let mut place = 0;
+        for (group, words) in self.groups.iter_mut().enumerate() {
+            while *words != 0 {
+                let word = group * WORD_BITS + words.trailing_zeros() as usize;
+                *words &= *words - 1;
+                let mut sources = std::mem::take(&mut self.sources[word]);
+                while sources != 0 {
+                    let source = word * WORD_BITS + sources.trailing_zeros() as usize;
+                    sources &= sources - 1;
+                    let count = std::mem::replace(&mut self.places[source], place);
+                    place += count;
+                }
+            }
+        }
+    }
+}
+
+/// Sorts events that are few, or nearly sorted.
+#[inline]
+fn insert_each<E: Copy>(entries: &mut [Entry<E>]) {
     for end in 1..entries.len() {
         let entry = entries[end];
-        if !entry.sequence.is_before(entries[end - 1].sequence) {
+        if entry.source_and_number >= entries[end - 1].source_and_number {
             continue;
         }
         let mut place = end;
-        while place > 0 && entry.sequence.is_before(entries[place - 1].sequence) {
+        while place > 0 && entry.source_and_number < entries[place - 1].source_and_number {
             entries[place] = entries[place - 1];
             place -= 1;
         }
@@ -302,8 +495,16 @@ fn order<E: Copy>(entries: &mut [Entry<E>]) {
 }
 
 /// An event that was pushed at the current time. The first one is the greatest, as a heap needs it.
-#[derive(Clone, Copy, Debug)]
-struct Late<E>(Entry<E>);
+struct Late<E> {
+    round: u32,
+    entry: Entry<E>,
+}
+
+impl<E> Late<E> {
+    fn sequence(&self) -> Sequence {
+        Sequence { round: self.round, source_and_number: self.entry.source_and_number }
+    }
+}
 
 impl<E> PartialEq for Late<E> {
     fn eq(&self, other: &Late<E>) -> bool {
@@ -321,7 +522,7 @@ impl<E> PartialOrd for Late<E> {
 
 impl<E> Ord for Late<E> {
     fn cmp(&self, other: &Late<E>) -> Ordering {
-        other.0.sequence.cmp(&self.0.sequence)
+        other.sequence().cmp(&self.sequence())
     }
 }
 
@@ -360,6 +561,7 @@ mod tests {
                     2 if !drawn.is_empty() => {
                         let (sequence, order): (Sequence, usize) = drawn.swap_remove(ahead as usize % drawn.len());
                         queue.push(at, sequence, order);
+                        let sequence = if at == queue.now() { sequence } else { Sequence { round: 0, ..sequence } };
                         oracle.insert((at, sequence.round, source_of(sequence), order), sequence);
                     }
                     _ => {
@@ -375,6 +577,33 @@ mod tests {
             }
             prop_assert!(queue.is_empty());
             prop_assert_eq!(queue.pop(), None);
+        }
+    }
+
+    proptest! {
+        /// Events of a few sources or of many, which are pushed in another order than they were drawn.
+        #[test]
+        fn many_events_of_one_time_come_in_order_of_source_and_drawing(
+            draws in proptest::collection::vec((0u32..3000, any::<u32>()), 0..3000),
+            sources in 1u32..3000,
+            for_current_time in any::<bool>(),
+        ) {
+            let (mut queue, mut sequences) = (Queue::new(), SequenceCounter::default());
+            queue.push(1, sequences.draw(1), 0u32);
+            queue.pop();
+            sequences.begin(1, Sequence::FIRST);
+            let at = if for_current_time { 1 } else { 2 };
+            let draw = |(source, shuffle): (u32, u32)| {
+                sequences.act_as(Source(source % sources));
+                (shuffle, sequences.draw(at))
+            };
+            let mut drawn: Vec<(u32, Sequence)> = draws.into_iter().map(draw).collect();
+            drawn.sort_by_key(|&(shuffle, _)| shuffle % 8);
+            drawn.iter().for_each(|&(shuffle, sequence)| queue.push(at, sequence, shuffle));
+            drawn.sort_by_key(|&(_, sequence)| sequence);
+            let popped: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+            let expected: Vec<_> = drawn.into_iter().map(|(shuffle, sequence)| (at, sequence, shuffle)).collect();
+            prop_assert_eq!(popped, expected);
         }
     }
 

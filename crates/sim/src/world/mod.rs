@@ -101,7 +101,7 @@ enum Event<E> {
     Lost { rank: u32, peer: u32, fault: PeerFault },
 }
 
-/// An entry of the queue takes 32 bytes, with its time and its sequence.
+/// An entry of the queue takes 24 bytes, with its time and its sequence.
 const _: () = assert!(size_of::<Event<infiniband::Event>>() == 12);
 
 /// Ranks on a network.
