@@ -109,7 +109,7 @@ impl UserMemory {
         }
     }
 
-    /// Drops the buffer. As most have no [`Backing`], it is checked here, and not in a call.
+    /// Drops the buffer. Most buffers own nothing, so this is checked before the drop, which is a call.
     #[inline(always)]
     pub fn release(self) {
         match &self.backing {
