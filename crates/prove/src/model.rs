@@ -578,7 +578,7 @@ impl Setup {
                 let origin = self.origin(state, to, from);
                 let machine = &state.endpoints[from as usize];
                 // Demand is measured from what the receiver has granted in the lease that it reads.
-                let mut granted_total = state.endpoints[to as usize].granted_total(Peer(from));
+                let mut granted_total = state.endpoints[to as usize].granted_total_to(Peer(from));
                 for item in state.lanes[lane].iter() {
                     match item {
                         Item::Attach { epoch } => {

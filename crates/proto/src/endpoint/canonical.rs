@@ -101,7 +101,7 @@ impl Endpoint {
     }
 
     /// The credits that we have granted to `peer` in its lease, modulo 2^32.
-    pub fn granted_total(&self, peer: Peer) -> u32 {
+    pub fn granted_total_to(&self, peer: Peer) -> u32 {
         let Some(state) = self.paths.peers.get(peer.0 as usize) else { return 0 };
         state.path.grants.receiver.as_ref().map_or(0, |receiver| receiver.granted_total(&self.paths.pool))
     }

@@ -54,7 +54,7 @@ impl Paths {
     pub(super) fn send_credit_packet<D: Driver>(&mut self, to: Peer, driver: &mut D) {
         let Paths { config, peers, counters, pool, budget, .. } = self;
         let state = &mut peers[to.0 as usize];
-        let wanted_total = state.wanted_total(&config.geometry, pool);
+        let wanted_total = state.announced_demand(&config.geometry, pool);
         let grants = &mut state.path.grants;
         let packet = grants.free_packet(Body::Credit, wanted_total, budget.is_over_limit(), pool, counters);
         if driver.transmit(to, &packet, Source::None).is_err() {

@@ -84,7 +84,7 @@ impl PeerEntry {
     /// What a packet that fills no data slot says of the slots that we have spent and want there. `own`: the geometry of
     /// the endpoint.
     #[inline]
-    pub fn wanted_total(&self, own: &Geometry, pool: &flow::Pool) -> u32 {
+    pub fn announced_demand(&self, own: &Geometry, pool: &flow::Pool) -> u32 {
         match &self.path.outbound {
             Outbound::Connected(sender) if sender.announces_demand() => {
                 let queued_slots = self
