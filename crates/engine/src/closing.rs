@@ -235,6 +235,7 @@ impl<L: Link> Engine<L> {
         if let Some(stats) = self.stats.take() {
             stats.close(self.machine.counters(), &state);
         }
+        self.io.link.give_back_shared(); // while others still find this endpoint in the node segment
         self.node.leave();
         if given_up.is_empty() {
             self.io.link.close();

@@ -47,6 +47,9 @@ pub trait Gate: Send {
 
     /// Whether the gate may admit the packets of a refused peer now.
     fn is_open(&self, to: Peer) -> bool;
+
+    /// See [`Link::give_back_shared`].
+    fn give_back_shared(&mut self) {}
 }
 
 /// See the head of this file.
@@ -234,6 +237,13 @@ impl<L: Link> Link for Faulty<L> {
 
     fn deadline(&self, now: Instant) -> Option<Instant> {
         if self.waits_for_polls() { Some(now) } else { self.link.deadline(now) }
+    }
+
+    fn give_back_shared(&mut self) {
+        if let Some(gate) = &mut self.gate {
+            gate.give_back_shared();
+        }
+        self.link.give_back_shared();
     }
 
     fn close(&mut self) {

@@ -289,6 +289,10 @@ impl<L: FirstLink> Link for Links<L> {
         self.all().filter_map(|link| link.deadline(now)).min()
     }
 
+    fn give_back_shared(&mut self) {
+        self.all_mut().for_each(|link| link.give_back_shared());
+    }
+
     fn close(&mut self) {
         self.all_mut().for_each(|link| link.close());
     }

@@ -201,6 +201,11 @@ pub trait Link: Addressing + Capabilities + Inspect + Send {
         None
     }
 
+    /// Gives back what this endpoint holds of things that endpoints of the node share
+    /// ([`NodeHandle`](crate::shm::node_segment::NodeHandle)). The endpoint leaves the node segment after this call and
+    /// before [`Link::close`]. A link that shares nothing does nothing.
+    fn give_back_shared(&mut self) {}
+
     /// Closes the mailbox and removes its name. Peers then find that this endpoint is closed.
     fn close(&mut self);
 
