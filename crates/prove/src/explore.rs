@@ -228,11 +228,13 @@ pub fn explore(setup: &Setup, limits: Limits, mut progress: impl FnMut(u32, u32)
     report.edges = graph.edges.len() as u64;
     report.complete &= !graph.edge_counts.contains(&UNEXPANDED);
     if report.failure.is_none()
-        && let Some(Starved { state, pair, alone }) = starved(&graph, setup.pairs.len())
+        && let Some(Starved { state, pair, alone }) =
+            starved(&graph, setup.pairs.len() + setup.offload.fetching.len())
     {
-        let (from, to) = setup.pairs[pair];
+        let (from, to) = setup.pair(pair);
+        let verb = if pair < setup.pairs.len() { "sends to" } else { "fetches from" };
         let when = if alone { "if the other programs are silent" } else { "whatever happens" };
-        let violation = Violation { check: "I4", detail: format!("{from} never sends to {to} again {when}") };
+        let violation = Violation { check: "I4", detail: format!("{from} never {verb} {to} again {when}") };
         report.failure = Some((violation, path_to(setup, &parents, state)));
     }
     report.time = start.elapsed();

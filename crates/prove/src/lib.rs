@@ -1,6 +1,6 @@
 //! Exploration of the endpoint machine: every state of small worlds, or as many as a bound permits, and random runs of
 //! larger ones. The search must also find errors that we put in (mutants). Offloaded machines (remote atomics,
-//! reductions) are not explored here.
+//! reductions) run beside the endpoints.
 //!
 //! The explored code is [`weir_proto::Endpoint`] itself, not a separate model that could differ. `make prove` prints
 //! the results, and `docs/explanation/proof.md` says what is proven and what is not.

@@ -30,7 +30,7 @@ impl Label {
     pub fn new(step: Move, effect: Effect) -> Label {
         let kind = match step {
             step if step.is_automatic() => 0,
-            Move::Post { pair, .. } => POSTED | pair as u32,
+            Move::Post { pair, .. } | Move::Fetch { pair } => POSTED | pair as u32,
             _ => ENVIRONMENT,
         };
         let sent = effect.sent.map_or(0, |pair| SENT | pair as u32);

@@ -8,6 +8,8 @@
 //! - A sender learns that slots are free (schemes without credits), gets its lane, or gets a request to detach.
 //! - A timer expires, an endpoint crashes, or an endpoint learns that a peer is lost.
 //! - A link becomes busy or ready, or a sender without an endpoint takes quota (dynamic credits).
+//! - With machines beside the endpoints: a program fetches a word of a peer, joins a group, or starts a reduction
+//!   (`machines.rs`).
 //!
 //! Senders never finish: whenever no message of a pair waits, the program may post another one. Every receive is posted
 //! just before its message is retrieved, so no message is unexpected. Other tests cover matching.
@@ -26,7 +28,11 @@
 //! packet is in flight back, and its retrieval sends the third message.
 
 mod checks;
+mod fetches;
 mod happened;
+mod machines;
+mod moves;
+mod reductions;
 mod step;
 
 use std::collections::BTreeSet;
@@ -34,10 +40,14 @@ use std::sync::Arc;
 
 use weir_proto::canonical::{Lease, Origin};
 use weir_proto::flow::Mutant;
-use weir_proto::{Config, DataRegion, Endpoint, Event, Instant, Packet, Peer, Recorder, Scheme, Timer};
+use weir_proto::offload::Offloaded;
+use weir_proto::{Body, Config, DataRegion, Endpoint, Event, Instant, Packet, Peer, Recorder, Scheme, Timer};
 
 pub use checks::Violation;
 pub use happened::{Effect, Happened};
+use machines::Machines;
+pub use machines::{OffloadSetup, WrongMachine};
+pub use moves::Move;
 
 /// A world to explore.
 #[derive(Clone, Debug)]
@@ -80,6 +90,8 @@ pub struct Setup {
     pub may_crash: Option<u32>,
     /// Possible message lengths. Unit: bytes.
     pub message_bytes: Vec<u64>,
+    /// The machines beside the endpoints.
+    pub offload: OffloadSetup,
 }
 
 /// For each endpoint, its neighbours in the pairs, one bit each.
@@ -106,107 +118,8 @@ pub enum Rule {
     DivByN,
     /// As `ThresholdAlone`, with a mutant of dynamic credits.
     Wrong(Mutant),
-}
-
-/// One step of the environment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Move {
-    /// `to` retrieves the packet at the head of the lane from `from`.
-    Retrieve {
-        /// Its sender.
-        from: u32,
-        /// Its receiver.
-        to: u32,
-    },
-    /// The link tells `from` how many slots at `to` are free.
-    FindRoom {
-        /// The sender.
-        from: u32,
-        /// The receiver.
-        to: u32,
-    },
-    /// The program of pair number `pair` posts one more message.
-    Post {
-        /// Index in [`Setup::pairs`].
-        pair: usize,
-        /// Its length. Unit: bytes.
-        bytes: u64,
-    },
-    /// The absent sender is at a monitoring point of endpoint `at`.
-    Steal {
-        /// The endpoint.
-        at: u32,
-    },
-    /// `from` gets `Connected` for its lane at `to`.
-    Notify {
-        /// The sender.
-        from: u32,
-        /// The receiver.
-        to: u32,
-    },
-    /// `from` gets a request to detach from the mailbox of `to`.
-    Detach {
-        /// The sender.
-        from: u32,
-        /// The receiver.
-        to: u32,
-    },
-    /// The link from `from` to `to` becomes busy: it takes so many more packets.
-    Congest {
-        /// The sender.
-        from: u32,
-        /// The receiver.
-        to: u32,
-        /// 0 or 1.
-        packets: u32,
-    },
-    /// The link has refused a packet of `from` and is ready again. It stays busy after the next packet if `once`.
-    Ready {
-        /// The sender.
-        from: u32,
-        /// The receiver.
-        to: u32,
-        /// It takes one packet only.
-        once: bool,
-    },
-    /// A timer of `who` expires.
-    Expire {
-        /// The endpoint.
-        who: u32,
-        /// Its timer.
-        timer: Timer,
-    },
-    /// `who` learns that `of` has dropped it, after `who` has read all packets of `of`.
-    LearnLoss {
-        /// The endpoint.
-        who: u32,
-        /// The endpoint that has dropped it.
-        of: u32,
-    },
-    /// This endpoint crashes, and all others get `Lost`.
-    Crash {
-        /// The endpoint.
-        who: u32,
-    },
-}
-
-impl Move {
-    /// Whether the move happens without programs and without requests of the environment.
-    pub fn is_automatic(&self) -> bool {
-        match self {
-            Move::Retrieve { .. }
-            | Move::FindRoom { .. }
-            | Move::Notify { .. }
-            | Move::Expire { .. }
-            | Move::LearnLoss { .. } => true,
-            Move::Ready { once, .. } => !once,
-            Move::Congest { .. }
-            | Move::Post { .. }
-            | Move::Steal { .. }
-            | Move::Detach { .. }
-            | Move::Crash { .. } => false,
-        }
-    }
+    /// As `ThresholdAlone`, with a wrong machine beside the endpoints.
+    WrongMachine(WrongMachine),
 }
 
 /// An item of a lane.
@@ -253,6 +166,7 @@ pub struct State {
     refused: Bits,
     /// The timers that are set, with their endpoints.
     timers: Arc<BTreeSet<(u32, Timer)>>,
+    machines: Arc<Machines>,
     /// One bit per endpoint: it has crashed.
     dead: u8,
     /// Counts of bounded moves.
@@ -287,10 +201,14 @@ impl Setup {
             takes_one: 0,
             refused: 0,
             timers: Arc::default(),
+            machines: Arc::new(self.initial_machines()),
             dead: 0,
             steals: 0,
             detaches: 0,
         };
+        for us in (0..self.processes).filter(|_| self.has_machines()) {
+            self.expose_word(&mut state, us).expect("a new region");
+        }
         if self.cold {
             return state;
         }
@@ -309,7 +227,7 @@ impl Setup {
                 match self.rule {
                     Rule::DivByNPlus1 => endpoint.set_threshold(peer, quota_slots / credit_slots + 1),
                     Rule::DivByN => endpoint.set_threshold(peer, quota_slots / credit_slots),
-                    Rule::Shipped | Rule::ThresholdAlone | Rule::Wrong(_) => {}
+                    Rule::Shipped | Rule::ThresholdAlone | Rule::Wrong(_) | Rule::WrongMachine(_) => {}
                 }
             }
             if self.rule != Rule::Shipped && !self.on_demand() {
@@ -375,6 +293,12 @@ impl Setup {
         })
     }
 
+    /// Pair number `pair`: the pairs that send messages, then those that fetch words.
+    pub fn pair(&self, pair: usize) -> (u32, u32) {
+        let messages = self.pairs.len();
+        if pair < messages { self.pairs[pair] } else { self.offload.fetching[pair - messages] }
+    }
+
     fn lane(&self, from: u32, to: u32) -> usize {
         (from * self.processes + to) as usize
     }
@@ -386,8 +310,11 @@ impl Setup {
 
     fn pop(&self, state: &mut State, lane: usize) {
         let items = Arc::make_mut(&mut state.lanes[lane]);
-        items.remove(0);
+        let item = items.remove(0);
         state.busy &= !(u64::from(items.is_empty()) << lane);
+        if let Item::Packet(Packet { body: Body::Offloaded(_), payload_bytes: 1.., .. }) = item {
+            self.pop_payload(state, lane);
+        }
     }
 
     /// Slots filled by data and number of credit packets in the lane of a pair, for the lease that is read.
@@ -415,87 +342,6 @@ impl Setup {
         (data_slots, credit_packets)
     }
 
-    /// All possible moves, in a fixed order.
-    pub fn moves(&self, state: &State, moves: &mut Vec<Move>) {
-        self.automatic_moves(state, moves);
-        for pair in 0..self.pairs.len() {
-            moves.extend(self.posts(state, pair));
-        }
-        if self.stealing && self.max_steals.is_none_or(|most| state.steals < most) {
-            // A sender that attaches again may have taken the account of the absent sender.
-            let expected = |&at: &u32| state.endpoints[at as usize].pool().expected_slots() > 0;
-            moves.extend((0..self.processes).filter(expected).map(|at| Move::Steal { at }));
-        }
-        if self.max_detaches.is_none_or(|most| state.detaches < most) {
-            for &(from, to) in &self.detaching {
-                let lane = self.lane(from, to);
-                if state.leases[lane].is_active
-                    && state.unnotified & 1 << lane == 0
-                    && !self.is_lost(state, from, to)
-                {
-                    moves.push(Move::Detach { from, to });
-                }
-            }
-        }
-        for (from, to) in [(0, 1), (1, 0)].into_iter().filter(|_| self.busy_links) {
-            let bit = 1 << self.lane(from, to);
-            if state.congested & bit == 0 {
-                moves.extend([0, 1].map(|packets| Move::Congest { from, to, packets }));
-            }
-            if state.refused & bit != 0 {
-                moves.push(Move::Ready { from, to, once: true });
-            }
-        }
-        moves.extend(self.may_crash.filter(|&who| !self.dead(state, who)).map(|who| Move::Crash { who }));
-    }
-
-    /// All possible automatic moves ([`Move::is_automatic`]), in a fixed order.
-    pub fn automatic_moves(&self, state: &State, moves: &mut Vec<Move>) {
-        moves.clear();
-        let mut lanes = state.busy | state.asking | state.unnotified | state.dropped | state.refused;
-        while lanes != 0 {
-            let lane = lanes.trailing_zeros();
-            lanes &= lanes - 1;
-            let (from, to) = (lane / self.processes, lane % self.processes);
-            if state.busy & 1 << lane != 0 {
-                moves.push(Move::Retrieve { from, to });
-            } else if self.has_unknown_loss(state, to, from) {
-                moves.push(Move::LearnLoss { who: to, of: from });
-            }
-            if state.asking & 1 << lane != 0
-                && (self.answers_at_once() || self.filled_last(state, from, to).0 < self.lane_slots(to))
-            {
-                moves.push(Move::FindRoom { from, to });
-            }
-            if state.unnotified & 1 << lane != 0 {
-                moves.push(Move::Notify { from, to });
-            }
-            if state.refused & 1 << lane != 0 {
-                moves.push(Move::Ready { from, to, once: false });
-            }
-        }
-        moves.extend(state.timers.iter().map(|&(who, timer)| Move::Expire { who, timer }));
-    }
-
-    /// Whether `of` has dropped `who`, and `who` has not learned it.
-    fn has_unknown_loss(&self, state: &State, who: u32, of: u32) -> bool {
-        state.dropped & 1 << self.lane(of, who) != 0 && state.dropped & 1 << self.lane(who, of) == 0
-    }
-
-    fn any_unknown_loss(&self, state: &State) -> bool {
-        let pairs = || (0..self.processes).flat_map(|who| self.neighbours(who).map(move |of| (who, of)));
-        state.dropped != 0 && pairs().any(|(who, of)| self.has_unknown_loss(state, who, of))
-    }
-
-    /// The possible posts of a pair: none while a message waits. A pair whose receiver is lost counts as sending: see
-    /// `advance`.
-    pub fn posts(&self, state: &State, pair: usize) -> impl Iterator<Item = Move> {
-        let (from, to) = self.pairs[pair];
-        let lengths = if self.waiting(state, pair) { 0 } else { self.message_bytes.len() };
-        let lengths = if self.is_lost(state, from, to) { 1 } else { lengths };
-        self.message_bytes[..lengths].iter().map(move |&bytes| Move::Post { pair, bytes })
-    }
-
     /// Whether the link answers a query at once, even if no slot is free.
     fn answers_at_once(&self) -> bool {
         matches!(self.config.scheme, Scheme::Hardware { .. })
@@ -510,9 +356,9 @@ impl Setup {
         state.dead >> who & 1 != 0
     }
 
-    /// Whether a message of pair number `pair` waits for credit.
+    /// Whether something of pair number `pair` waits for credit.
     pub fn waiting(&self, state: &State, pair: usize) -> bool {
-        let (from, to) = self.pairs[pair];
+        let (from, to) = self.pair(pair);
         !self.is_lost(state, from, to) && state.endpoints[from as usize].sender_totals(Peer(to)).waiting > 0
     }
 
@@ -521,6 +367,9 @@ impl Setup {
         let mut bits = 0;
         if (0..self.pairs.len()).any(|pair| self.waiting(state, pair)) {
             bits |= Happened::Waiting.bit();
+        }
+        if self.has_machines() && self.any_answer_waits(state) {
+            bits |= Happened::AnswerWaiting.bit();
         }
         if self.dynamic() {
             let living = (0..self.processes).filter(|&us| !self.dead(state, us));
@@ -551,7 +400,11 @@ impl Setup {
                 continue;
             }
             let machine = &state.endpoints[us as usize];
-            machine.canonical(|peer| self.origin(state, peer.0, us), words);
+            let offloaded = |to: Peer, packet: &Offloaded, number, words: &mut Vec<u32>| {
+                self.canonical_offloaded(state, (us, to.0), packet, number, words);
+            };
+            machine.canonical(|peer| self.origin(state, peer.0, us), offloaded, words);
+            self.canonical_machine(state, us, words);
         }
         // A machine that waits for a timer says so in its own form. These words show a timer that it does not wait for.
         words.push(state.timers.len() as u32);
@@ -587,9 +440,13 @@ impl Setup {
                         }
                         Item::Packet(packet) => {
                             machine.canonical_packet(Peer(to), packet, origin, granted_total, words);
+                            if let Body::Offloaded(offloaded) = &packet.body {
+                                self.canonical_offloaded(state, (from, to), offloaded, packet.number, words);
+                            }
                         }
                     }
                 }
+                self.canonical_payloads(state, lane, words);
             }
         }
     }

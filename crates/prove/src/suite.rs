@@ -2,6 +2,8 @@
 //! that must be detected. Most searches are exhaustive; some in `full` stop at a number of states. `quick` is part of
 //! `make test`, `full` is `make prove`.
 
+mod machines;
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use weir_proto::flow::static_connection::ecm_slots;
 use weir_proto::{AttachPolicy, Config, DataRegion, Geometry, Growth, Scheme};
 
 use crate::explore::Limits;
-use crate::model::{Happened, Rule, Setup, neighbours};
+use crate::model::{Happened, OffloadSetup, Rule, Setup, neighbours};
 
 /// A setup, and what its search must show.
 #[derive(Clone, Debug)]
@@ -163,6 +165,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         busy_links: false,
         may_crash: None,
         message_bytes: message_bytes.to_vec(),
+        offload: OffloadSetup::default(),
     }
 }
 
@@ -219,6 +222,7 @@ pub fn quick() -> Vec<Case> {
     add(demand(Shape::Star, 1, 0, &[SHORT, TWO_SLOTS]), &[Waiting, CreditPacket, Loan]);
     add(demand(Shape::Star, 1, 1, &[SHORT]), &[Waiting, CreditPacket]);
     add(demand(Shape::Both, 2, 0, &[SHORT, TWO_SLOTS]), &[Waiting, Piggyback, Loan, Prefetch]);
+    machines::quick().iter().for_each(|(setup, wanted)| add(setup.clone(), wanted));
     cases
 }
 
@@ -311,6 +315,8 @@ pub fn full() -> Vec<Case> {
     add(detaching(demand(Shape::Star, 1, 1, &[SHORT]), &[(1, 0)], 0), &[Detached, StaleGrant], Some(500_000));
     add(detaching(demand(Shape::OneWay, 2, 0, &[SHORT]), &both, 1), &[Detached, StaleGrant], None);
     add(victim_without_return_lane(), &[Blocked, ShortGrant, QuotaTransfer, Detached], Some(500_000));
+    machines::full().iter().for_each(|(setup, wanted)| add(setup.clone(), wanted, None));
+    machines::bounded().iter().for_each(|(setup, wanted)| add(setup.clone(), wanted, Some(500_000)));
     cases
 }
 
@@ -438,5 +444,6 @@ pub fn mutants() -> Vec<Mutant> {
     );
     dynamic(NothingIsReserved, "demand without guarantee", scarce(), "I4", Some("I4"));
     dynamic(QueueIsForgotten, "freed slots do not serve the queue", scarce(), "D5", None);
+    machines::mutants(&mut mutants);
     mutants
 }

@@ -1,8 +1,8 @@
 //! Random runs of larger worlds, by seed, for `make worlds`. They sample worlds that are too large for a search.
 //!
-//! A world has 3 to 8 processes. The seed determines its setup, for example the scheme, the quota, the pairs, and
-//! whether senders get detach requests. A run has phases with different active pairs and different rates of retrieval,
-//! so that activity changes.
+//! A world has 3 to 8 processes. The seed determines its setup, for example the scheme, the quota, the pairs, and who
+//! gets detach requests or fetches words. A run has phases with different active pairs and different rates of
+//! retrieval, so that activity changes.
 //!
 //! After each phase the programs stop and everything is retrieved. Then each pair in turn must be able to send while
 //! all others are silent. This is the promise I4, checked in some states instead of all. The checks of [`crate::model`]
@@ -14,7 +14,7 @@ use fastrand::Rng;
 use weir_proto::flow::static_connection::ecm_slots;
 use weir_proto::{AttachPolicy, Config, DataRegion, Geometry, Growth, Scheme};
 
-use crate::model::{Move, Rule, Setup, State, Violation, neighbours};
+use crate::model::{Move, OffloadSetup, Rule, Setup, State, Violation, neighbours};
 
 /// The setup of a seed.
 pub fn setup(seed: u64) -> Setup {
@@ -45,7 +45,7 @@ pub fn setup(seed: u64) -> Setup {
     let lengths = if empty { 1 } else { rng.usize(1..4) };
     let draw = |_| if empty { 0 } else { [0, rng.u64(..40), rng.u64(..600)][rng.usize(..3)] };
     let message_bytes = (0..lengths).map(draw).collect();
-    Setup {
+    let mut setup = Setup {
         name: format!("seed {seed:x}"),
         processes,
         neighbours: neighbours(processes, &pairs),
@@ -84,7 +84,16 @@ pub fn setup(seed: u64) -> Setup {
         busy_links: false,
         may_crash: None,
         message_bytes,
+        offload: OffloadSetup::default(),
+    };
+    if rng.bool() {
+        setup.offload.max_fetches = rng.usize(1..=4);
+        let turned = |&(from, to): &(u32, u32)| if rng.bool() { (from, to) } else { (to, from) };
+        setup.offload.fetching = setup.pairs.iter().map(turned).collect();
+        setup.offload.fetching.sort_unstable();
+        setup.offload.fetching.dedup();
     }
+    setup
 }
 
 fn scheme(rng: &mut Rng) -> Scheme {
@@ -128,7 +137,8 @@ impl Walker<'_> {
     fn phases(&mut self) -> Result<(), Violation> {
         let mut state = self.setup.initial();
         for _ in 0..self.rng.usize(1..6) {
-            let active: Vec<bool> = (0..self.setup.pairs.len()).map(|_| self.rng.u8(..3) > 0).collect();
+            let pairs = self.setup.pairs.len() + self.setup.offload.fetching.len();
+            let active: Vec<bool> = (0..pairs).map(|_| self.rng.u8(..3) > 0).collect();
             let posts_of_16 = self.rng.u8(1..=15);
             for _ in 0..self.rng.usize(1..150) {
                 let post = self.rng.u8(..16) < posts_of_16;
@@ -136,7 +146,7 @@ impl Walker<'_> {
                 let step = match post || leave {
                     false => self.choose_automatic(&state),
                     true => self.choose(&state, |step| match *step {
-                        Move::Post { pair, .. } => post && active[pair],
+                        Move::Post { pair, .. } | Move::Fetch { pair } => post && active[pair],
                         Move::Detach { .. } => leave,
                         _ => false,
                     }),

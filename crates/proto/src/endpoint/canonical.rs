@@ -28,6 +28,7 @@ use crate::config::Scheme;
 use crate::driver::Driver;
 use crate::event::Peer;
 use crate::flow;
+use crate::offload::Offloaded;
 use crate::packet::{Body, Packet};
 
 /// The sender's totals of one pair, which a check compares with the packets in flight. Unit: slots.
@@ -39,6 +40,10 @@ pub struct SenderTotals {
     pub waiting: u32,
     /// Requests and responses that wait to be sent.
     pub control: u32,
+    /// Of those, messages.
+    pub messages: u32,
+    /// Of those, answers to operations of the peer.
+    pub answers: u32,
 }
 
 impl Endpoint {
@@ -60,10 +65,15 @@ impl Endpoint {
             Outbound::Connected(sender) => sender.credits(),
             _ => 0,
         };
+        let nothing = SenderTotals { credits, ..SenderTotals::default() };
+        let Some(PendingWork { backlog, compulsory, .. }) = state.pending.as_deref() else { return nothing };
+        let is_message = |entry: &&BacklogEntry| matches!(entry.kind, EntryKind::Eager { .. });
         SenderTotals {
-            credits,
-            waiting: state.backlog_len() as u32,
-            control: state.pending.as_deref().map_or(0, |pending| pending.compulsory.slots()),
+            waiting: backlog.len() as u32,
+            control: compulsory.slots(),
+            messages: backlog.iter().filter(is_message).count() as u32,
+            answers: backlog.answers(),
+            ..nothing
         }
     }
 
@@ -118,11 +128,20 @@ impl Endpoint {
         }
     }
 
-    /// Appends the canonical form of this state. `origin_of` returns the origin of each peer as the sender to us.
+    /// Appends the canonical form of this state.
+    ///
+    /// - `origin_of` returns the origin of each peer as the sender to us.
+    /// - `offloaded` appends the canonical form of a packet of an offloaded machine, with its number, that waits to leave
+    ///   for a peer. This file does not know such packets.
     ///
     /// # Panics
     /// If there is state that exploration does not model: transfers, regions, unexpected messages.
-    pub fn canonical(&self, origin_of: impl Fn(Peer) -> Origin, words: &mut Vec<u32>) {
+    pub fn canonical(
+        &self,
+        origin_of: impl Fn(Peer) -> Origin,
+        offloaded: impl Fn(Peer, &Offloaded, u32, &mut Vec<u32>),
+        words: &mut Vec<u32>,
+    ) {
         let Endpoint { paths, payloads, matching } = self;
         let Paths {
             config,
@@ -146,7 +165,10 @@ impl Endpoint {
         for (peer, state) in peers.entries() {
             words.push(peer.0);
             let inbound = state.inbound.and_then(|number| inbounds.get(number.get()));
-            state.canonical(inbound, origin_of(peer), self.raises_who_waited(), words);
+            let offloaded = |packet: &Offloaded, number, words: &mut Vec<u32>| {
+                offloaded(peer, packet, number, words);
+            };
+            state.canonical(inbound, origin_of(peer), self.raises_who_waited(), offloaded, words);
         }
         let base_of = |owner: Peer| peers[owner.0 as usize].base(origin_of(owner));
         match config.scheme {
@@ -157,7 +179,8 @@ impl Endpoint {
     }
 
     /// Appends the canonical form of `packet`, in flight from this endpoint to `to`, whose origin as the sender to us
-    /// is `origin`. `granted_total`: the credits that `to` has granted in the lease of the packet.
+    /// is `origin`. Of a packet of an offloaded machine it appends only the common header. `granted_total`: the credits
+    /// that `to` has granted in the lease of the packet.
     pub fn canonical_packet(
         &self,
         to: Peer,
@@ -172,7 +195,7 @@ impl Endpoint {
             credit_packets_read,
             granted_total,
             wanted_total,
-            number: _, // checked for order, not used
+            number: _, // of a message: checked for order, not used
             payload_bytes,
             marks,
             body,
@@ -208,6 +231,7 @@ fn canonical_body(body: &Body, words: &mut Vec<u32>) {
         Body::ReturnRequest => words.push(3),
         Body::ReturnResponse { credits } => words.extend([4, credits]),
         Body::Detach => words.push(5),
+        Body::Offloaded(_) => words.push(6), // the caller appends the rest
         _ => panic!("exploration has no canonical form for {body:?}"),
     }
 }
@@ -231,6 +255,7 @@ impl PeerEntry {
         inbound: Option<&Inbound>,
         origin: Origin,
         waiting_counts: bool,
+        offloaded: impl Fn(&Offloaded, u32, &mut Vec<u32>),
         words: &mut Vec<u32>,
     ) {
         let PeerEntry {
@@ -291,7 +316,7 @@ impl PeerEntry {
         );
         words.extend(leases.canonical(connected, origin));
         words.extend([u32::from(*credit_slots), *write_bytes as u32, backlog.len() as u32]);
-        backlog.iter().for_each(|entry| entry.canonical(words));
+        backlog.iter().for_each(|entry| entry.canonical(&offloaded, words));
         words.push(u32::from(receiver.is_some()));
         if let Some(receiver) = receiver {
             receiver.canonical(self.base(origin), words);
@@ -304,10 +329,14 @@ impl PeerEntry {
 }
 
 impl BacklogEntry {
-    fn canonical(&self, words: &mut Vec<u32>) {
-        let BacklogEntry { kind, sent, bytes, payload: _, complete: _, number: _ } = self;
+    fn canonical(&self, offloaded: impl Fn(&Offloaded, u32, &mut Vec<u32>), words: &mut Vec<u32>) {
+        let BacklogEntry { kind, sent, bytes, payload: _, complete: _, number } = self;
         words.extend([*sent as u32, *bytes as u32]);
         match kind {
+            EntryKind::Offloaded(packet) => {
+                words.push(101);
+                offloaded(packet, *number, words);
+            }
             EntryKind::Eager { acknowledge: None, .. } => words.push(100),
             EntryKind::Control(body) => canonical_body(body, words),
             _ => panic!("exploration has no canonical form for {kind:?}"),

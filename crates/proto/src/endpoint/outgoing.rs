@@ -3,10 +3,12 @@
 //! This file does not know what such a packet is for. [`crate::machine`] has a worked exchange.
 
 use super::backlog::{BacklogEntry, EntryKind};
+use super::path::Outbound;
 use super::state::Endpoint;
 use crate::action::Source;
 use crate::driver::Driver;
-use crate::event::{Outgoing, PeerFault};
+use crate::event::{Outgoing, Peer, PeerFault};
+use crate::flow::Mutant;
 
 impl Endpoint {
     /// An offloaded machine sends a packet. If the peer is lost already, its operations with that peer end.
@@ -20,10 +22,27 @@ impl Endpoint {
             payload.map_or((0, Source::None), |payload| (u64::from(payload.bytes), payload.memory.into()));
         let entry =
             BacklogEntry { number, ..BacklogEntry::payload(EntryKind::Offloaded(packet), bytes, from) };
+        if self.paths.pool.breaks(Mutant::AnswersBehindABacklogAreDropped)
+            && packet.is_answer()
+            && self.backlog_waits(to)
+        {
+            return;
+        }
         if !packet.is_answer() {
             self.paths.submit(to, entry, &mut self.payloads, driver);
         } else if !self.answer(to, entry, driver) {
             self.lose(to, PeerFault::Malformed, driver); // it has asked for more than it may
         }
+        if self.paths.pool.breaks(Mutant::OffloadedPacketsTakeNoCredit)
+            && !self.backlog_waits(to)
+            && let Outbound::Connected(sender) = &mut self.paths.peer(to).path.outbound
+        {
+            sender.refund(1);
+        }
+    }
+
+    fn backlog_waits(&mut self, to: Peer) -> bool {
+        let pending = self.paths.peer(to).pending.as_deref();
+        pending.is_some_and(|pending| !pending.backlog.is_empty())
     }
 }

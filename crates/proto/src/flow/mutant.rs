@@ -51,11 +51,15 @@ pub enum Mutant {
     QueueDoesNotRotate,
     /// Credits on demand: freed slots do not serve the queue.
     QueueIsForgotten,
+    /// Not published: a packet of an offloaded machine spends no credit.
+    OffloadedPacketsTakeNoCredit,
+    /// Not published: an answer of an offloaded machine is dropped if the backlog of its peer is not empty.
+    AnswersBehindABacklogAreDropped,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Mutant; 22] = [
+    pub const ALL: [Mutant; 24] = [
         Mutant::ShortGrantPushesTheThreshold,
         Mutant::ReturnLeavesThresholds,
         Mutant::BlockedCrossingIsLost,
@@ -78,5 +82,7 @@ impl Mutant {
         Mutant::ReclaimTakesLentCredits,
         Mutant::QueueDoesNotRotate,
         Mutant::QueueIsForgotten,
+        Mutant::OffloadedPacketsTakeNoCredit,
+        Mutant::AnswersBehindABacklogAreDropped,
     ];
 }

@@ -218,5 +218,7 @@ impl Machine for Atomics {
     }
 }
 
+#[cfg(feature = "explore")]
+mod canonical;
 #[cfg(test)]
 mod tests;

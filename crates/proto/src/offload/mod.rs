@@ -6,6 +6,8 @@
 //! a field of [`Offload`].
 
 pub mod atomics;
+#[cfg(feature = "explore")]
+pub mod canonical;
 pub mod reduce;
 mod tree;
 mod vector;

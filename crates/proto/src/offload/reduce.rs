@@ -237,5 +237,7 @@ impl Machine for Reductions {
     }
 }
 
+#[cfg(feature = "explore")]
+mod canonical;
 #[cfg(test)]
 mod tests;

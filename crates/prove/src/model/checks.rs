@@ -13,7 +13,8 @@ use super::{Item, Setup, State};
 /// A violated check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The check: `I1` to `I6`, `D2` to `D5`, `reclaim`, `activity`, `assertion`, `lease`, `refused` or `unexpected`.
+    /// The check: `I1` to `I6`, `D2` to `D5`, `reclaim`, `activity`, `assertion`, `lease`, `refused` or `unexpected`. With
+    /// machines beside the endpoints also `fetch`, `reduction` or `machine`.
     pub check: &'static str,
     /// The values that violate it.
     pub detail: String,
@@ -73,6 +74,10 @@ impl Setup {
                 );
             }
         }
+        if self.has_machines() {
+            self.check_fetches_at_rest(state)?;
+            self.check_reductions_at_rest(state)?;
+        }
         Ok(())
     }
 
@@ -103,7 +108,7 @@ impl Setup {
         let lane = self.lane(from, to);
         let wanted = self.config.credit_slots as u8 + 1;
         let slots = self.config.geometry.packet_slots(packet);
-        if let Body::Eager { .. } | Body::More { .. } = packet.body {
+        if let Body::Eager { .. } | Body::More { .. } | Body::Offloaded(_) = packet.body {
             let data_since_promotion = &mut Arc::make_mut(&mut state.data_since_promotion)[lane];
             *data_since_promotion = (u32::from(*data_since_promotion) + slots).min(u32::from(wanted)) as u8;
         }

@@ -4,7 +4,8 @@
 /// The counted effects of a move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// The pair that sent a data packet, by index in [`super::Setup::pairs`]. A move lets at most one pair send.
+    /// The pair that sent a message or fetched a word, by its number ([`super::Setup::pair`]). If a move lets both leave,
+    /// only the first counts. So a search may see less that can be sent, never more.
     pub sent: Option<usize>,
     /// Bits of [`Happened`].
     pub happened: u32,
@@ -60,11 +61,19 @@ pub enum Happened {
     Reclaim,
     /// A response to such a request gave back credits.
     Reclaimed,
+    /// A fetch ended with a value.
+    Fetched,
+    /// State: an answer of a machine waits for credit.
+    AnswerWaiting,
+    /// A reduction ended at the root.
+    Reduced,
+    /// A contribution came before its turn.
+    EarlyContribution,
 }
 
 impl Happened {
     /// All kinds, in the order of the table.
-    pub const ALL: [Happened; 23] = [
+    pub const ALL: [Happened; 27] = [
         Happened::Waiting,
         Happened::CreditPacket,
         Happened::Piggyback,
@@ -88,6 +97,10 @@ impl Happened {
         Happened::Prefetch,
         Happened::Reclaim,
         Happened::Reclaimed,
+        Happened::Fetched,
+        Happened::AnswerWaiting,
+        Happened::Reduced,
+        Happened::EarlyContribution,
     ];
 
     /// Name in the table.
@@ -116,6 +129,10 @@ impl Happened {
             Happened::Prefetch => "prefetch",
             Happened::Reclaim => "reclaim",
             Happened::Reclaimed => "reclaimed",
+            Happened::Fetched => "fetched",
+            Happened::AnswerWaiting => "answer waits",
+            Happened::Reduced => "reduced",
+            Happened::EarlyContribution => "early contribution",
         }
     }
 

@@ -5,9 +5,11 @@
 use std::sync::Arc;
 
 use weir_proto::canonical::Lease;
+use weir_proto::offload::Offloaded;
+use weir_proto::offload::atomics::AtomicPacket;
 use weir_proto::{
-    Action, Body, Command, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer, PeerFault,
-    ReceiveCommand, Recorder, Request, Scheme, SendCommand, SendLevel, Space,
+    Action, Body, Command, Endpoint, Event, Instant, MachineEvent, Outcome, Packet, Pattern, Peer, PeerFault,
+    ReceiveCommand, Recorder, Request, Scheme, SendCommand, SendLevel, Source, Space,
 };
 
 use super::checks::{Violation, guarded, violation};
@@ -90,6 +92,26 @@ impl Setup {
                 self.handle(next, from, None, Event::Posted(Command::Send(send)), &mut effect)?;
                 from
             }
+            Move::Fetch { pair } => {
+                let (from, to) = self.pair(pair);
+                if self.is_lost(next, from, to) {
+                    effect.sent = Some(pair);
+                    return Ok(effect);
+                }
+                self.post_fetch(next, (from, to), &mut effect)?;
+                self.send_outgoing(next, from, &mut effect)?;
+                from
+            }
+            Move::Join { who } => {
+                self.join(next, who, &mut effect)?;
+                self.send_outgoing(next, who, &mut effect)?;
+                who
+            }
+            Move::Reduce { who } => {
+                self.start_reduction(next, who, &mut effect)?;
+                self.send_outgoing(next, who, &mut effect)?;
+                who
+            }
             Move::Notify { from, to } => {
                 let lane = self.lane(from, to);
                 next.unnotified &= !(1 << lane);
@@ -141,6 +163,7 @@ impl Setup {
                 next.dead |= 1 << who;
                 Arc::make_mut(&mut next.timers).retain(|(owner, _)| *owner != who);
                 effect.happened |= Happened::Crashed.bit();
+                self.crash_machine(next, who);
                 for peer in self.neighbours(who) {
                     for lane in [self.lane(who, peer), self.lane(peer, who)] {
                         next.lanes[lane] = Arc::default();
@@ -160,6 +183,26 @@ impl Setup {
     }
 
     fn handle(
+        &self,
+        state: &mut State,
+        endpoint: u32,
+        arrived_from: Option<u32>,
+        event: Event<'_>,
+        effect: &mut Effect,
+    ) -> Result<(), Violation> {
+        self.handle_event(state, endpoint, arrived_from, event, effect)?;
+        self.send_outgoing(state, endpoint, effect)
+    }
+
+    /// Gives the endpoint what its machine has sent.
+    fn send_outgoing(&self, state: &mut State, endpoint: u32, effect: &mut Effect) -> Result<(), Violation> {
+        while let Some(outgoing) = self.next_outgoing(state) {
+            self.handle_event(state, endpoint, None, Event::Outgoing(outgoing), effect)?;
+        }
+        Ok(())
+    }
+
+    fn handle_event(
         &self,
         state: &mut State,
         endpoint: u32,
@@ -275,7 +318,20 @@ impl Setup {
         effect: &mut Effect,
     ) -> Result<(), Violation> {
         match action {
-            Action::Transmit { to, packet, .. } => self.transmit(state, endpoint, to.0, packet, effect),
+            Action::Transmit { to, packet, payload } => {
+                if let (Body::Offloaded(_), Source::Buffer { buffer, offset }) = (&packet.body, payload) {
+                    let pair = (endpoint, to.0);
+                    self.push_payload(state, pair, (buffer, offset), packet.payload_bytes);
+                }
+                self.transmit(state, endpoint, to.0, packet, effect)
+            }
+            Action::PassOn { from, number, packet, payload_bytes } if self.has_machines() => {
+                let arrived = MachineEvent::Arrived { from, number, packet, payload_bytes };
+                self.offload(state, endpoint, arrived, effect)
+            }
+            Action::PeerLost { peer, fault } if self.has_machines() => {
+                self.offload(state, endpoint, MachineEvent::Lost { peer, fault }, effect)
+            }
             Action::Retire => {
                 let lane = self.lane(arrived_from.expect("a retired packet has arrived"), endpoint);
                 self.pop(state, lane);
@@ -334,7 +390,7 @@ impl Setup {
                 "refused",
                 format!("endpoint {endpoint} rejects a packet of {} as malformed", peer.0),
             ),
-            // `tests/worlds.rs` checks bytes, requests, and machines beside the endpoint.
+            // `tests/worlds.rs` checks bytes and requests.
             Action::Place { .. }
             | Action::PeerLost { .. }
             | Action::Complete { outcome: Outcome::Done | Outcome::Received { .. }, .. } => Ok(()),
@@ -366,8 +422,13 @@ impl Setup {
             Arc::make_mut(&mut state.numbers)[lane] = packet.number.wrapping_add(1);
             let pair = self.pairs.iter().position(|pair| *pair == (from, to));
             let pair = pair.expect("data belongs to a sending pair");
-            assert!(effect.sent.is_none_or(|sent| sent == pair), "one move made two pairs send");
-            effect.sent = Some(pair);
+            let only = effect.sent.is_none_or(|sent| sent == pair);
+            assert!(only || self.has_machines(), "one move made two pairs send");
+            effect.sent.get_or_insert(pair);
+        }
+        if let Body::Offloaded(Offloaded::Atomic(AtomicPacket::Request { .. })) = packet.body {
+            let pair = self.offload.fetching.iter().position(|pair| *pair == (from, to));
+            effect.sent.get_or_insert(self.pairs.len() + pair.expect("a fetch belongs to a fetching pair"));
         }
         if !packet.body.is_free() {
             let given_back = if let Body::ReturnResponse { credits } = packet.body { credits } else { 0 };

@@ -468,3 +468,6 @@ fn is_last(vector: Vector, offset: u32, payload_bytes: u32) -> Option<bool> {
 fn send_taken<D: MachineDriver>(to: Peer, number: u32, group: u32, refused: bool, driver: &mut D) {
     driver.send(to, number, Offloaded::Reduce(ReducePacket::Taken { group, refused }), None);
 }
+
+#[cfg(feature = "explore")]
+mod canonical;
