@@ -312,8 +312,8 @@ impl Endpoint {
         let mut credits_due = false;
         if let Some(receiver) = &mut state.path.grants.receiver {
             receiver.credit_packets_read(state.path.grants.leases.credit_packets_read(), pool);
-            receiver.wants(packet.wanted_total, pool);
-            credits_due = receiver.is_due(pool); // the grant waited until a credit packet was read, or there is demand
+            // The grant waited until a credit packet was read, or there is demand, or work for the queue.
+            credits_due = receiver.wants(packet.wanted_total, pool) || receiver.is_due(pool);
         }
         state.path.backlog_waited = false;
         state.path.grants.credit_packets_read = state.path.grants.credit_packets_read.wrapping_add(1);

@@ -488,16 +488,16 @@ impl Pool {
         self.balance(index).saturating_neg().max(0) as u32
     }
 
-    /// Whether [`Pool::grant`] might have credits to grant.
+    /// Whether [`Pool::grant`] might have credits to grant: for demand, or at the end of a burst.
     #[inline]
     pub fn is_due(&self, index: u32) -> bool {
         let account = &self.accounts[index as usize];
         let balance = self.balance(index);
-        // All that it has sent is retrieved, and it has queued nothing: its burst is over.
+        // Before its burst is over, a sender without demand has credits for all that it has told. So one credit packet at
+        // the end of a burst is enough.
         let is_quiet = balance.wrapping_neg() as u32 == account.current;
-        account.current <= account.low
-            || balance > 0
-            || (is_quiet && account.window.saturating_sub(account.current) > account.window / 4)
+        let is_below = account.current <= account.low || account.current < self.credit_slots;
+        balance > 0 || account.current == 0 || (is_quiet && is_below)
     }
 
     /// Credits granted to this sender beyond the starting ones, modulo 2^32.

@@ -463,13 +463,13 @@ impl Receiver {
         }
     }
 
-    /// A packet that fills no data slot says what its sender wants.
+    /// A packet that fills no data slot says what its sender wants. Returns whether the queue may be served.
     #[inline]
-    pub fn wants(&mut self, wanted_total: u32, pool: &mut Pool) {
-        if let Receiver::Demand(account) = self {
-            pool.demand.wants(*account, wanted_total);
-            pool.note_demand();
-        }
+    pub fn wants(&mut self, wanted_total: u32, pool: &mut Pool) -> bool {
+        let Receiver::Demand(account) = self else { return false };
+        pool.demand.wants(*account, wanted_total);
+        pool.note_demand();
+        pool.demand.has_work()
     }
 
     /// A grant to this sender cannot leave now: we have no lane to it, or the link is busy.
@@ -504,11 +504,8 @@ impl Receiver {
     #[inline]
     pub fn carry(&mut self, has_room: bool, pool: &mut Pool) -> (u32, u32) {
         match self {
-            Receiver::Demand(account) => {
-                let carried = pool.demand.carry(*account, has_room);
-                pool.note_demand();
-                carried
-            }
+            // What this leaves to do for others waits for the next arrival: a send on the common path ends without it.
+            Receiver::Demand(account) => pool.demand.carry(*account, has_room),
             Receiver::Unlimited | Receiver::Dynamic(_) => (0, 0),
             Receiver::Static(receiver) => {
                 let credits = if has_room { receiver.piggyback() } else { 0 };

@@ -244,10 +244,18 @@ impl Setup {
     }
 
     /// A response has left: it took no credits that queued packets need. It may fill one of their slots itself.
-    pub(super) fn check_response(&self, state: &State, from: u32, to: u32) -> Result<(), Violation> {
+    ///
+    /// - `cut`: a packet of a message has left after it. The credits cut it short, so the rest needs another header.
+    pub(super) fn check_response(
+        &self,
+        state: &State,
+        from: u32,
+        to: u32,
+        cut: bool,
+    ) -> Result<(), Violation> {
         let credits = state.endpoints[from as usize].sender_totals(Peer(to)).credits;
         let queued_slots = self.queued_slots(state, from, to, true);
-        if queued_slots > credits + 1 {
+        if queued_slots > credits + 1 + u32::from(cut) {
             return violation(
                 "reclaim",
                 format!("{from} gives credits back to {to} and lacks {} slots", queued_slots - credits),

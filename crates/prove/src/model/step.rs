@@ -290,13 +290,19 @@ impl Setup {
             return violation("I2", "a grant waits for a free credit slot".into());
         }
         let mut told = 0u8;
-        for action in actions {
+        let mut actions = actions.into_iter();
+        while let Some(action) = actions.next() {
             if let Action::Transmit { to, packet, .. } = &action {
                 told |= 1 << to.0;
                 if let Body::ReturnResponse { credits: 1.. } = packet.body
                     && self.on_demand()
                 {
-                    self.check_response(state, endpoint, to.0)?;
+                    let is_data = |later: &Action| {
+                        matches!(later, Action::Transmit { to: other, packet, .. }
+                            if other == to && matches!(packet.body, Body::Eager { .. } | Body::More { .. }))
+                    };
+                    let cut = actions.as_slice().iter().any(is_data);
+                    self.check_response(state, endpoint, to.0, cut)?;
                 }
             }
             self.perform(state, endpoint, arrived_from, action, effect)?;

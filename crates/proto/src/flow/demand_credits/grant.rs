@@ -1,6 +1,6 @@
 //! Grants: guarantee, loan, prefetch. All slots of a grant are taken here.
 
-use super::{Mutant, Pool, RECENT_BORROWERS};
+use super::{Account, Mutant, Pool, RECENT_BORROWERS};
 
 impl Pool {
     /// Credits for an explicit credit packet, if there are any to grant and one of the `credit_slots` slots at the
@@ -47,6 +47,7 @@ impl Pool {
     /// Takes what this sender may get now. Returns the credits, which count as granted.
     fn take(&mut self, index: u32) -> u32 {
         let account = &self.accounts[index as usize];
+        let is_used = account.current <= account.low.max(self.credit_slots - 1);
         let (current, room) = (account.current, account.most - account.current);
         let owed = self.shortfall(current).min(room);
         let demand = self.demand(index);
@@ -71,6 +72,9 @@ impl Pool {
         self.end_or_continue_waiting(index, credits - owed, unmet);
         if unmet == 0 {
             credits += self.prefetch(index);
+            if is_used && demand == 0 {
+                self.grow_window(index);
+            }
         }
         self.accounts[index as usize].used |= credits > 0;
         credits
@@ -79,7 +83,8 @@ impl Pool {
     /// Grants without demand, up to the window. While memory is scarce, the window shrinks instead.
     fn prefetch(&mut self, index: u32) -> u32 {
         let account = &self.accounts[index as usize];
-        let wanted = account.window.saturating_sub(account.current);
+        let window = account.window;
+        let wanted = window.saturating_sub(account.current);
         if wanted == 0 || account.asked || !self.queue.is_empty() {
             return 0;
         }
@@ -91,11 +96,10 @@ impl Pool {
         }
         let credits = wanted.min(spare);
         if credits == 0 {
-            let window = account.window / 2;
             if is_recent && !self.holders.is_empty() {
                 (self.lacks_prefetch, self.has_work) = (true, true);
             } else {
-                self.set_window(index, window);
+                self.set_window(index, window / 2);
             }
             return 0;
         }
@@ -109,6 +113,21 @@ impl Pool {
             self.reserve_slots
         );
         credits
+    }
+
+    /// A sender that uses half of its window may get what static credits would give it, while memory is plenty. So its
+    /// small messages bring no more credit packets than there. If many senders do so, the equal share leaves the reserve.
+    fn grow_window(&mut self, index: u32) {
+        let Account { window, asked, .. } = self.accounts[index as usize];
+        let (reserve_slots, senders) =
+            (2 * self.reserve_slots, self.planned_senders.max(self.senders()).max(1));
+        let lendable = self.region_slots.saturating_sub(self.credit_slots * senders);
+        let few_are_active = self.free_slots > lendable / 4 * 3;
+        let kept = if few_are_active { 0 } else { reserve_slots };
+        let equal_slots = self.region_slots.saturating_sub(kept) / senders;
+        if self.free_slots > reserve_slots && self.queue.is_empty() && !asked && window < equal_slots {
+            self.set_window(index, (2 * window).min(equal_slots));
+        }
     }
 
     /// The sender gets a loan. Returns whether it is one of the last few that got one.

@@ -55,8 +55,9 @@ fn a_packet_that_shows_demand_brings_a_loan_at_once() {
 }
 
 #[test]
-fn without_demand_nothing_beyond_the_guarantee_is_granted() {
-    let (mut pool, [a, _]) = attached(pool(40, 2, 2));
+fn without_demand_nothing_beyond_the_guarantee_is_granted_while_memory_is_not_plenty() {
+    let (mut pool, [a, _]) = attached(pool(40, 2, 2)); // the reserve is 10
+    (pool.free_slots, pool.region_slots) = (20, 20 + 4); // others hold the rest
     // n = 2: the guarantee is due when 2 div 3 + 1 = 1 slot is missing.
     assert!(pool.retrieve(a, 1, 1));
     assert_eq!(pool.explicit(a), Some(1));
@@ -268,19 +269,48 @@ fn a_sender_does_not_wait_for_its_second_message_while_memory_is_plenty() {
     assert_eq!(pool.tally().lent_slots, 9);
 }
 
-#[test]
-fn small_messages_bring_credit_packets_only_by_the_threshold_or_the_quarter() {
-    let (mut pool, [a, _]) = attached(pool(402, 2, 1));
-    pool.set_window(a, 40);
-    pool.retrieve(a, 1, 1);
-    assert_eq!(pool.explicit(a), Some(40));
-    let mut packets = 0;
-    for sent in 2..82 {
-        pool.retrieve(a, 1, sent);
-        packets += u32::from(pool.explicit(a).is_some());
+/// A stream of messages of `slots` slots each. Returns the explicit credit packets, and those of static credits with as
+/// many slots for each of two senders.
+fn credit_packets(region: u32, n: u32, slots: u32, messages: u32) -> [u32; 2] {
+    let (mut pool, [a, _]) = attached(pool(region, 2, n));
+    let mut fixed = crate::flow::static_credits::Receiver::new(region / 2, n, false);
+    let mut packets = [0; 2];
+    let mut spent = 0;
+    for _ in 0..messages {
+        let end = spent + slots;
+        while spent < end {
+            // What is left of the message leaves as far as the credits allow.
+            let credits = pool.start_slots + pool.granted_total(a) - spent;
+            for _ in 0..credits.min(end - spent) {
+                spent += 1;
+                pool.retrieve(a, 1, end);
+                packets[0] += u32::from(pool.explicit(a).is_some());
+                fixed.retrieved(1);
+                fixed.credit_packets_read(packets[1] as u16);
+                packets[1] += u32::from(fixed.grant(n).is_some());
+            }
+        }
     }
-    // Eleven slots: more than a quarter of the window. Static credits with 40 slots: 80 div (40 div 2 + 1) = 3.
-    assert_eq!(packets, 80 / 11);
+    packets
+}
+
+#[test]
+fn a_stream_brings_no_more_credit_packets_than_static_credits() {
+    for (region, n) in [(128, 1), (128, 2), (16, 2), (32, 1)] {
+        let [ours, fixed] = credit_packets(region, n, 1, 1000);
+        // Each doubling of the window brings one more. The reserve keeps a few slots from the last window.
+        assert!(
+            ours <= fixed + fixed / 8 + 8,
+            "region {region}, n {n}: {ours} credit packets, static {fixed}"
+        );
+    }
+}
+
+#[test]
+fn a_burst_brings_one_credit_packet_once_its_window_has_grown() {
+    // 37 slots of a half of 124: EXTOLL with 64 slots per peer, two of them for credits.
+    let [ours, fixed] = credit_packets(124, 2, 37, 100);
+    assert!(ours <= 100 + 3, "{ours} credit packets, static {fixed}");
 }
 
 #[test]
@@ -422,4 +452,18 @@ fn an_unexpected_sender_makes_the_region_grow_only_by_what_is_not_free() {
         pool.assert_invariants();
     }
     assert_eq!((pool.region_slots(), pool.free_slots), (4, 1));
+}
+
+/// A send on the common path piggybacks credits and ends without looking at the queue.
+#[test]
+fn piggybacked_credits_leave_the_queue_to_the_next_arrival() {
+    let (mut demand, [a, _]) = attached(pool(26, 2, 1));
+    (demand.free_slots, demand.region_slots) = (3, 3 + 2); // others hold the rest
+    demand.retrieve(a, 1, 100);
+    let mut pool = crate::flow::Pool { dynamic: crate::flow::dynamic_credits::Pool::unused(), demand };
+    let mut receiver = crate::flow::Receiver::Demand(a);
+    assert_eq!(receiver.carry(true, &mut pool), (4, 4));
+    assert_eq!((pool.demand.queued(), pool.demand.has_work(), pool.has_requests()), (1, true, false));
+    // The next packet of A says so, also if it changes nothing for A.
+    assert!(receiver.wants(100, &mut pool) && pool.has_requests());
 }
