@@ -35,6 +35,7 @@ impl Endpoint {
             return self.single_packet_refused(send, &packet, driver);
         }
         driver.complete_posted(request, Outcome::Done);
+        self.paths.send_return_requests(&mut self.payloads, &mut driver); // piggybacked credits can move quota
         Ok(())
     }
 
@@ -53,6 +54,7 @@ impl Endpoint {
                 self.forced_rendezvous_refused(to, &packet, transfer, &mut driver);
             }
             driver.complete_posted(request, Outcome::Done);
+            self.paths.send_return_requests(&mut self.payloads, &mut driver);
             return Ok(());
         }
         self.paths.check_bounds(to, bytes, &driver)?;
