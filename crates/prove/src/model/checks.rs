@@ -10,6 +10,9 @@ use weir_proto::{Body, Packet, Peer};
 
 use super::{Item, Setup, State};
 
+/// Entries of a backlog whose slots the announced demand counts exactly (credits on demand).
+const COUNTED_ENTRIES: usize = 8;
+
 /// A violated check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -220,7 +223,9 @@ impl Setup {
                 }
             }
         };
-        let messages: u32 = machine.backlog_payloads(Peer(to)).map(slots).sum();
+        // The scheme counts the slots of the first entries, and one for each other.
+        let count = |(entry, bytes): (usize, u64)| if entry < COUNTED_ENTRIES { slots(bytes) } else { 1 };
+        let messages: u32 = machine.backlog_payloads(Peer(to)).enumerate().map(count).sum();
         messages + machine.sender_totals(Peer(to)).control
     }
 
