@@ -196,8 +196,11 @@ impl Setup {
         })
     }
 
-    /// Slots that `from` has queued for `to`, counted from outside. `began`: the first packet of the message has left.
-    fn queued_slots(&self, state: &State, from: u32, to: u32, began: bool) -> u32 {
+    /// Slots that `from` has queued for `to`, counted from outside.
+    ///
+    /// - `began`: the first packet of the message has left.
+    /// - `counted`: the entries whose slots count. Each other entry counts as one slot.
+    fn queued_slots(&self, state: &State, from: u32, to: u32, began: bool, counted: usize) -> u32 {
         let machine = &state.endpoints[from as usize];
         let geometry = &self.config.geometry;
         let slots = |bytes: u64| {
@@ -223,8 +226,7 @@ impl Setup {
                 }
             }
         };
-        // The scheme counts the slots of the first entries, and one for each other.
-        let count = |(entry, bytes): (usize, u64)| if entry < COUNTED_ENTRIES { slots(bytes) } else { 1 };
+        let count = |(entry, bytes): (usize, u64)| if entry < counted { slots(bytes) } else { 1 };
         let messages: u32 = machine.backlog_payloads(Peer(to)).enumerate().map(count).sum();
         messages + machine.sender_totals(Peer(to)).control
     }
@@ -233,13 +235,20 @@ impl Setup {
     pub(super) fn check_announced(&self, state: &State, from: u32, to: u32) -> Result<(), Violation> {
         let lane = self.lane(from, to);
         let Some(Item::Packet(packet)) = state.lanes[lane].last() else { return Ok(()) };
-        let wanted = [false, true].map(|began| {
-            state.spent[lane].wrapping_add(self.queued_slots(state, from, to, began)) // one message waits at most
-        });
+        let total = |began, counted| {
+            state.spent[lane].wrapping_add(self.queued_slots(state, from, to, began, counted)) // one message waits at most
+        };
+        let wanted = [total(false, usize::MAX), total(true, usize::MAX)];
         // A request may have been queued after the packet, in the same event.
         let control = state.endpoints[from as usize].sender_totals(Peer(to)).control;
-        let tells = |total: u32| (0..=control).any(|later| packet.wanted_total.wrapping_add(later) == total);
-        if packet.body != Body::Detach && !wanted.into_iter().any(tells) {
+        // The packet may have left an entry of a long backlog, when the last counted entry was one further behind.
+        let least = [total(false, COUNTED_ENTRIES - 1), total(true, COUNTED_ENTRIES - 1)];
+        let between =
+            |told: u32, (least, most): (u32, u32)| told.wrapping_sub(least) <= most.wrapping_sub(least);
+        let tells = |range: (u32, u32)| {
+            (0..=control).any(|later| between(packet.wanted_total.wrapping_add(later), range))
+        };
+        if packet.body != Body::Detach && !least.into_iter().zip(wanted).any(tells) {
             return violation(
                 "D2",
                 format!("{from} tells {to} that it wants {} in all, not {wanted:?}", packet.wanted_total),
@@ -259,7 +268,7 @@ impl Setup {
         cut: bool,
     ) -> Result<(), Violation> {
         let credits = state.endpoints[from as usize].sender_totals(Peer(to)).credits;
-        let queued_slots = self.queued_slots(state, from, to, true);
+        let queued_slots = self.queued_slots(state, from, to, true, COUNTED_ENTRIES);
         if queued_slots > credits + 1 + u32::from(cut) {
             return violation(
                 "reclaim",
