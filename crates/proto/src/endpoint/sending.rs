@@ -35,8 +35,18 @@ impl Endpoint {
             return self.single_packet_refused(send, &packet, driver);
         }
         driver.complete_posted(request, Outcome::Done);
-        self.paths.send_return_requests(&mut self.payloads, &mut driver); // piggybacked credits can move quota
+        if self.paths.pool.has_requests() {
+            self.request_after_send(driver);
+        }
         Ok(())
+    }
+
+    /// Piggybacked credits can move quota. The send that carried them then ends with the requests to those that lose it.
+    /// The driver is passed by value, so that the common path need not keep it in memory.
+    #[cold]
+    #[inline(never)]
+    fn request_after_send<D: Driver>(&mut self, mut driver: D) {
+        self.paths.ask_for_credits(&mut self.payloads, &mut driver);
     }
 
     #[inline(never)]
