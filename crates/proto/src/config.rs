@@ -112,6 +112,28 @@ impl DataRegion {
     /// See [`DataRegion::grace_points`] (docs/explanation/flow-control.md, gap 7).
     pub const GRACE_POINTS: u8 = 4;
 
+    /// The starting credits of all expected senders together. Unit: slots.
+    ///
+    /// # Panics
+    /// If the region is too small for them, if a sender's are fewer than `credit_slots`, or if these are not allowed.
+    pub(crate) fn assert_holds_starting_credits(&self, credit_slots: u32) -> u32 {
+        let DataRegion { slots, peers, start_slots, .. } = *self;
+        assert!(
+            (1..=MAX_CREDIT_SLOTS).contains(&credit_slots),
+            "{credit_slots} credit slots, allowed are 1 to {MAX_CREDIT_SLOTS}"
+        );
+        assert!(
+            start_slots >= credit_slots,
+            "{start_slots} starting credits are fewer than the {credit_slots} guaranteed ones"
+        );
+        let starting = u64::from(start_slots) * u64::from(peers);
+        assert!(
+            u64::from(slots) >= starting,
+            "a region of {slots} slots cannot hold {start_slots} slots for each of {peers} senders"
+        );
+        starting as u32
+    }
+
     /// Default slots of a region for `peers` senders: `slots_per_peer` for each.
     pub fn default_slots(slots_per_peer: u32, peers: u32) -> u32 {
         slots_per_peer.saturating_mul(peers).max(DataRegion::MIN_SLOTS)

@@ -36,7 +36,7 @@ use alloc::vec::Vec;
 
 use super::mutant::Mutant;
 use super::{ReceiverView, SpendError};
-use crate::config::{DataRegion, MAX_CREDIT_SLOTS};
+use crate::config::DataRegion;
 use crate::event::Peer;
 
 /// Bound on the slots that a waiting sender gets in its turn, if others wait too: about the longest packet.
@@ -196,20 +196,7 @@ impl Pool {
     /// If the region is too small for the senders' starting credits, or these are fewer than `credit_slots`.
     pub fn new(region: &DataRegion, credit_slots: u32) -> Pool {
         let DataRegion { slots, peers, start_slots, .. } = *region;
-        assert!(
-            (1..=MAX_CREDIT_SLOTS).contains(&credit_slots),
-            "{credit_slots} credit slots, allowed are 1 to {MAX_CREDIT_SLOTS}"
-        );
-        assert!(
-            start_slots >= credit_slots,
-            "{start_slots} starting credits are fewer than the {credit_slots} guaranteed ones"
-        );
-        let starting = u64::from(start_slots) * u64::from(peers);
-        assert!(
-            u64::from(slots) >= starting,
-            "a region of {slots} slots cannot hold {start_slots} slots for each of {peers} senders"
-        );
-        let starting = starting as u32;
+        let starting = region.assert_holds_starting_credits(credit_slots);
         let lendable = slots - credit_slots * peers;
         let quantum_slots = (lendable / 4).clamp(1, MAX_QUANTUM_SLOTS);
         // One sender, which may be stopped while it holds a loan, never holds more than half of what can be lent.

@@ -120,19 +120,7 @@ impl Pool {
     /// If the region is too small for the senders' starting credits, or these are fewer than `credit_slots`.
     pub fn new(region: &DataRegion, credit_slots: u32, piggyback: bool) -> Pool {
         let DataRegion { slots, peers, start_slots, attach_policy, grace_points } = *region;
-        assert!(
-            (1..=MAX_CREDIT_SLOTS).contains(&credit_slots),
-            "{credit_slots} credit slots, allowed are 1 to {MAX_CREDIT_SLOTS}"
-        );
-        assert!(
-            start_slots >= credit_slots,
-            "{start_slots} starting credits are fewer than the {credit_slots} guaranteed ones"
-        );
-        let starting = u64::from(start_slots) * u64::from(peers);
-        assert!(
-            u64::from(slots) >= starting,
-            "a region of {slots} slots cannot hold {start_slots} slots for each of {peers} senders"
-        );
+        let starting = region.assert_holds_starting_credits(credit_slots);
         let mut pool = Pool {
             credit_slots,
             piggyback,
@@ -141,10 +129,10 @@ impl Pool {
             planned_senders: peers,
             planned_slots: slots,
             region_slots: slots,
-            free_slots: slots - starting as u32,
-            guaranteed_slots: starting as u32,
-            reserved_slots: starting as u32,
-            unassigned_slots: slots - starting as u32,
+            free_slots: slots - starting,
+            guaranteed_slots: starting,
+            reserved_slots: starting,
+            unassigned_slots: slots - starting,
             missing_slots: 0,
             accounts: Vec::new(),
             placeholders: 0..0,

@@ -175,18 +175,8 @@ impl Setup {
     fn check_demand_pool(&self, state: &State, at: u32) -> Result<(), Violation> {
         let pool = state.endpoints[at as usize].demand_pool();
         let living = pool.accounts().filter(|account| !self.dead(state, account.owner.0));
-        let current: u32 = living.map(|account| account.current).sum();
-        if pool.available_slots().wrapping_add(current) != pool.region_slots() {
-            let (available, region) = (pool.available_slots(), pool.region_slots());
-            return violation("I1", format!("{available} free + {current} with senders, region {region}"));
-        }
-        let most = self.region_of(at);
-        if pool.region_slots() > most.slots + most.start_slots * most.peers {
-            return violation(
-                "I1",
-                format!("a region of {} slots has grown to {} slots", most.slots, pool.region_slots()),
-            );
-        }
+        let current = living.map(|account| account.current).sum();
+        self.check_region(at, pool.available_slots(), current, pool.region_slots())?;
         if !self.inner_checks {
             return Ok(());
         }
@@ -300,19 +290,21 @@ impl Setup {
         let pool = state.endpoints[at as usize].pool();
         let living = pool.accounts().filter(|account| !self.dead(state, account.owner.0));
         let current: u32 = living.map(|account| account.current).sum();
-        let expected = pool.expected_slots();
-        if pool.available_slots().wrapping_add(current) + expected != pool.region_slots() {
-            let (available, region) = (pool.available_slots(), pool.region_slots());
+        let available = pool.available_slots().wrapping_add(pool.expected_slots());
+        self.check_region(at, available, current, pool.region_slots())?;
+        if self.inner_checks { guarded(|| pool.assert_invariants()) } else { Ok(()) }
+    }
+
+    /// The slots of the data region at `at`: all are available or with senders, and repeated attach and detach does not
+    /// grow the region each time.
+    fn check_region(&self, at: u32, available: u32, current: u32, region: u32) -> Result<(), Violation> {
+        if available.wrapping_add(current) != region {
             return violation("I1", format!("{available} free + {current} with senders, region {region}"));
         }
-        // Repeated attach and detach does not grow the region each time.
         let most = self.region_of(at);
-        if pool.region_slots() > most.slots + most.start_slots * most.peers {
-            return violation(
-                "I1",
-                format!("a region of {} slots has grown to {} slots", most.slots, pool.region_slots()),
-            );
+        if region > most.slots + most.start_slots * most.peers {
+            return violation("I1", format!("a region of {} slots has grown to {region} slots", most.slots));
         }
-        if self.inner_checks { guarded(|| pool.assert_invariants()) } else { Ok(()) }
+        Ok(())
     }
 }
