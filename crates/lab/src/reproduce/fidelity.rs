@@ -62,8 +62,8 @@ published, what runs, and why a point does not hold.
 
 An *assumed parameter* is one that no published time fits. The sweep changes one of them at a time, in the small worlds
 of `--quick`. They are three prices (a credit packet, the copy of an unexpected message, a receive call), the RNR timer,
-the jitter of calls, and the work of NAS kernels. [EXTOLL](fidelity/extoll.md) says which parameters are fitted, and to what.
-[GOAL](fidelity/goal.md) compares schedules with LogGOPSim.
+the jitter of calls, and the work of NAS kernels. [EXTOLL](fidelity/extoll.md) says which parameters are fitted, and to
+what. [GOAL](fidelity/goal.md) compares schedules with LogGOPSim.
 ";
 
 /// The marks around the generated part of an experiment's page.

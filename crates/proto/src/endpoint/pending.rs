@@ -1,6 +1,7 @@
-//! Pending work with one peer: the part of a peer's state that few peers have at a time. It is the backlog,
-//! acknowledgements, compulsory returns, stall times, packets that a busy link has refused, bounce buffers for the
-//! peer, a remote write that is arriving, and the geometry of a path whose slots differ.
+//! Pending work with one peer: the part of a peer's state that few peers have at a time. Messages
+//! and acknowledgements wait here, and so do compulsory returns and packets that a busy link has refused. Here are also
+//! stall times, bounce buffers for the peer, a remote write that is arriving, and the geometry of a path whose slots
+//! differ.
 //!
 //! An endpoint may know thousands of peers, and most are idle: connected, with credits on both sides, and nothing
 //! waits. So [`PeerEntry`](super::peer_entry::PeerEntry) is small, and this state is allocated while it is in use. The

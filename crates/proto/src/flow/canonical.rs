@@ -1,5 +1,5 @@
-//! Flow control for exhaustive exploration (feature `explore`), dispatched over the schemes: the canonical form of both
-//! halves of a pair, the receiver's totals that the invariants are checked with, and a threshold set by hand.
+//! Flow control for exhaustive exploration (feature `explore`), dispatched over the schemes. It gives the canonical
+//! form of both halves of a pair, and the receiver's totals that the invariants need. A search can set a threshold.
 //! `endpoint/canonical.rs` defines which totals are written as distances.
 
 use alloc::vec::Vec;
