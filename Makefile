@@ -48,7 +48,8 @@ demo: build env-mpich env-intel
 
 ## test: all tests: machines, links, engine, provider, then unmodified MPI programs
 .PHONY: test
-test: test-rust test-loom test-mpi
+# The environments come first: tests in Rust use the libfabrics of the MPIs.
+test: env test-rust test-loom test-mpi
 	@echo "make test: all passed"
 
 .PHONY: test-rust test-loom test-mpi

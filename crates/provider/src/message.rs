@@ -84,17 +84,16 @@ pub struct Receive {
 impl Receive {
     /// Posts the receive, peek, claim or discard. Returns the result of the call.
     ///
-    /// A peek for a message from any sender reports a message only when it sees it for the second time. The reason is
-    /// MPICH, which does not give messages of a process to itself to the provider. `MPI_Probe` with `MPI_ANY_SOURCE`
+    /// A peek for a message from any sender finds it at once, as `fi_tagged(3)` wants, unless the call has `FI_COMPLETION`.
+    /// With this flag it reports a message only when it sees it for the second time. The reason is MPICH, which gives the
+    /// flag, and does not give messages of a process to itself to the provider. `MPI_Probe` with `MPI_ANY_SOURCE`
     /// asks the provider before it looks at those. But the receive that follows prefers them, so it can get another
     /// message than the probe reported. MPICH's own `MPI_Dist_graph_create` fails then. Between two peeks MPICH looks
     /// at its own messages.
     ///
-    /// So a single peek from any sender says `FI_ENOMSG` although a message is there. This is later than the manual
-    /// wants (`fi_tagged(3)`, `FI_PEEK`: the error entry means that no message was found), and it must be so. The provider
-    /// cannot tell MPICH from other programs. MPICH looks at its own messages after a peek and not before, so a peek
-    /// that reports at once breaks legal MPI programs. A program that repeats its peek, as `MPI_Iprobe` requires, loses
-    /// one look. Peeks from one sender, and those that claim or discard, report at once: no later receive can get
+    /// So a single peek of this kind says `FI_ENOMSG` although a message is there. The provider cannot tell MPICH from
+    /// others that give the flag, as Open MPI does. A program that repeats its peek, as `MPI_Iprobe` requires, loses one
+    /// look. Peeks from one sender, and those that claim or discard, always report at once: no later receive can get
     /// another message.
     ///
     /// A message that `FI_PEEK | FI_CLAIM` found is identified by the context of that call. A later `FI_CLAIM` uses
@@ -143,7 +142,9 @@ fn peek_or_claim(
         let then = match (flag(flags::CLAIM), flag(flags::DISCARD)) {
             (true, _) => PeekThen::Claim,
             (false, true) => PeekThen::Discard,
-            (false, false) if pattern.from.is_none() => PeekThen::LeaveUntilSeenTwice,
+            (false, false) if pattern.from.is_none() && flag(flags::COMPLETION) => {
+                PeekThen::LeaveUntilSeenTwice
+            }
             (false, false) => PeekThen::Leave,
         };
         posting.engine.peek(posting.post, pattern, then)?;
