@@ -173,7 +173,7 @@ impl Endpoint {
         let base_of = |owner: Peer| peers[owner.0 as usize].base(origin_of(owner));
         match config.scheme {
             Scheme::Dynamic { .. } => pool.dynamic.canonical(base_of, words),
-            Scheme::Demand => pool.demand.canonical(base_of, words),
+            Scheme::Demand => pool.demand().canonical(base_of, words),
             _ => {}
         }
     }
@@ -259,11 +259,12 @@ impl PeerEntry {
         words: &mut Vec<u32>,
     ) {
         let PeerEntry {
-            path: Path { outbound, grants, credit_slots, room_wait, backlog_waited, rendezvous_only },
+            path: Path { outbound, grants, credit_slots, room_wait, rendezvous_only },
             pending,
             next_number: _,
             inbound: _,  // written through its number
             reserved: _, // follows from the attached peers
+            backlog_waited,
             cross_memory,
             said_goodbye,
         } = self;

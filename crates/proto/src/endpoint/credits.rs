@@ -116,12 +116,12 @@ impl Paths {
     /// is free.
     fn serve_waiting<D: Driver>(&mut self, payloads: &mut Payloads, driver: &mut D) {
         let mut place = 0;
-        while let Some((account, peer)) = self.pool.demand.next_waiting(place) {
-            let granted_total = self.pool.demand.granted_total(account);
+        while let Some((account, peer)) = self.pool.demand().next_waiting(place) {
+            let granted_total = self.pool.demand().granted_total(account);
             self.return_credits(peer, driver);
-            place = self.pool.demand.place_after(place, account, granted_total);
+            place = self.pool.demand_mut().place_after(place, account, granted_total);
         }
-        while let Some(peer) = self.pool.demand.next_request() {
+        while let Some(peer) = self.pool.demand_mut().next_request() {
             self.request_credits(peer, payloads, driver);
         }
         self.pool.end_work();

@@ -122,7 +122,7 @@ fn apply_data_header(
             credits_due |= receiver.is_due(pool);
         }
     }
-    state.path.backlog_waited = false;
+    state.backlog_waited = false;
     Some(credits_due)
 }
 
@@ -315,7 +315,7 @@ impl Endpoint {
             // The grant waited until a credit packet was read, or there is demand, or work for the queue.
             credits_due = receiver.wants(packet.wanted_total, pool) || receiver.is_due(pool);
         }
-        state.path.backlog_waited = false;
+        state.backlog_waited = false;
         state.path.grants.credit_packets_read = state.path.grants.credit_packets_read.wrapping_add(1);
         counters.packets_received += 1;
         counters.credit_packets_received += 1;

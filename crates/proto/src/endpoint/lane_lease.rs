@@ -77,7 +77,7 @@ impl Paths {
             return;
         }
         let unread = state.path.grants.leases.has_unread_credit_packets();
-        let geometry = state.pending.as_deref().and_then(|pending| pending.geometry);
+        let geometry = state.pending.as_deref().and_then(|pending| pending.geometry.as_deref().copied());
         if unread {
             self.detach(peer, driver); // see the head of this file
         }

@@ -32,7 +32,7 @@ impl Endpoint {
             return;
         }
         state.path.outbound = Outbound::Lost(fault);
-        state.path.backlog_waited = false;
+        state.backlog_waited = false;
         state.path.end_room_wait(peer, driver);
         let receiver = state.path.grants.receiver.take();
         let mut backlog = Backlog::default();

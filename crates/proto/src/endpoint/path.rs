@@ -55,8 +55,6 @@ pub(super) struct Path {
     /// Slots at the peer for our explicit credit packets, while connected. Values above `u16::MAX` are cut to it.
     pub credit_slots: u16,
     pub room_wait: RoomWait,
-    /// We have run out of credit since the backlog was last empty: the packets that leave have waited.
-    pub backlog_waited: bool,
     /// The peer has no memory for unexpected payload: we send by rendezvous only.
     pub rendezvous_only: bool,
 }
@@ -69,7 +67,6 @@ impl Path {
             grants: Grants::default(),
             credit_slots: 0,
             room_wait: RoomWait::Nothing,
-            backlog_waited: false,
             rendezvous_only: false,
         }
     }

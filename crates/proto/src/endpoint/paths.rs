@@ -135,7 +135,7 @@ impl Paths {
         );
         self.peer(peer);
         if geometry != self.config.geometry {
-            self.pending(peer).geometry = Some(geometry);
+            self.pending(peer).geometry = Some(Box::new(geometry));
         }
     }
 

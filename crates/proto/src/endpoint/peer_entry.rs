@@ -23,6 +23,8 @@ pub(super) struct PeerEntry {
     pub inbound: Option<Number>,
     /// Its reservation in our budget.
     pub reserved: Option<Reservation>,
+    /// We have run out of credit since the backlog was last empty: the packets that leave have waited.
+    pub backlog_waited: bool,
     /// Copies between the two processes work, as far as we know.
     pub cross_memory: bool,
     /// It has sent a goodbye and receives nothing more.
@@ -38,6 +40,7 @@ impl PeerEntry {
             next_number: 0,
             inbound: None,
             reserved: None,
+            backlog_waited: false,
             cross_memory,
             said_goodbye: false,
         }
@@ -78,7 +81,7 @@ impl PeerEntry {
     /// The geometry of the path. `own`: that of the endpoint.
     #[inline]
     pub fn geometry(&self, own: &Geometry) -> Geometry {
-        self.pending.as_deref().and_then(|pending| pending.geometry).unwrap_or(*own)
+        self.pending.as_deref().map_or(*own, |pending| pending.geometry(own))
     }
 
     /// What a packet that fills no data slot says of the slots that we have spent and want there. `own`: the geometry of
@@ -87,10 +90,8 @@ impl PeerEntry {
     pub fn announced_demand(&self, own: &Geometry, pool: &flow::Pool) -> u32 {
         match &self.path.outbound {
             Outbound::Connected(sender) if sender.announces_demand() => {
-                let queued_slots = self
-                    .pending
-                    .as_deref()
-                    .map_or(0, |pending| pending.queued_slots(&pending.geometry.unwrap_or(*own)));
+                let queued_slots =
+                    self.pending.as_deref().map_or(0, |pending| pending.queued_slots(&pending.geometry(own)));
                 announced(sender, 0, queued_slots, pool)
             }
             _ => 0,

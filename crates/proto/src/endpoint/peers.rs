@@ -388,6 +388,16 @@ mod tests {
         })
     }
 
+    /// Worlds of the simulator have a million pairs. An entry of 88 B takes 96 B of the heap, one of 89 B takes 112 B.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn the_state_of_a_peer_stays_small() {
+        assert!(size_of::<PeerEntry>() <= 88, "{} B", size_of::<PeerEntry>());
+        // 8 and 16 of these bytes are for tests and mutants.
+        assert!(size_of::<PendingWork>() <= 152 + 8, "{} B", size_of::<PendingWork>());
+        assert!(size_of::<crate::Endpoint>() <= 1392 + 16, "{} B", size_of::<crate::Endpoint>());
+    }
+
     #[test]
     fn few_entries_of_many_contacts_stay_expanded() {
         let mut peers = peers(Scheme::Unlimited);

@@ -33,7 +33,7 @@ pub(super) struct PendingWork {
     /// The entries that wait to be sent, in order.
     pub backlog: Backlog,
     /// The geometry of the path, if it differs from that of the endpoint.
-    pub geometry: Option<Geometry>,
+    pub geometry: Option<Box<Geometry>>,
     /// The packets that wait for a busy link.
     pub busy_link: BusyLink,
     /// Compulsory returns, which leave before the backlog.
@@ -57,6 +57,12 @@ impl PendingWork {
     #[inline]
     pub fn has_nothing_to_send(&self) -> bool {
         self.backlog.is_empty() && !self.acks.is_due() && !self.compulsory.waits()
+    }
+
+    /// The geometry of the path. `own`: that of the endpoint.
+    #[inline]
+    pub fn geometry(&self, own: &Geometry) -> Geometry {
+        *self.geometry.as_deref().unwrap_or(own)
     }
 
     /// Slots that everything queued needs. A lower bound if more than a few entries wait.

@@ -56,9 +56,9 @@ impl Endpoint {
         &self.paths.pool.dynamic
     }
 
-    /// Flow-control state of all senders, with credits on demand.
-    pub fn demand_pool(&self) -> &flow::demand_credits::Pool {
-        &self.paths.pool.demand
+    /// Flow-control state of all senders, if the scheme is credits on demand.
+    pub fn demand_pool(&self) -> Option<&flow::demand_credits::Pool> {
+        self.paths.pool.demand_pool()
     }
 
     /// Replaces a rule of flow control by a mutant.

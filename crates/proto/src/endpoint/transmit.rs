@@ -59,7 +59,7 @@ impl Paths {
             && !pending.busy_link.busy
         {
             let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
-            let geometry = pending.geometry.unwrap_or(config.geometry);
+            let geometry = pending.geometry(&config.geometry);
             let behind = if config.scheme == Scheme::Demand { pending.backlog.slots(&geometry) } else { 0 };
             let sent = pending.compulsory.send(
                 &mut state.path,
@@ -75,16 +75,16 @@ impl Paths {
         }
         let Outbound::Connected(sender) = &mut state.path.outbound else { return };
         let Some(pending) = state.pending.as_deref_mut() else {
-            state.path.backlog_waited = false;
+            state.backlog_waited = false;
             return;
         };
         if pending.busy_link.busy {
             return;
         }
-        let geometry = pending.geometry.unwrap_or(config.geometry);
+        let geometry = pending.geometry(&config.geometry);
         loop {
             if pending.backlog.is_empty() && !pending.acks.is_due() {
-                state.path.backlog_waited = false;
+                state.backlog_waited = false;
                 spare.end(&mut state.pending);
                 return;
             }
@@ -93,7 +93,7 @@ impl Paths {
                 let room_query = sender.room_query();
                 // The answer shows whether an attempt is refused. Only then does the message wait.
                 let waits = room_query != Some(RoomQuery::Immediate);
-                state.path.backlog_waited |= waits;
+                state.backlog_waited |= waits;
                 if waits && pending.stalled_since.is_none() && !pending.backlog.is_empty() {
                     pending.stalled_since = Some(driver.now());
                     counters.stalls += 1;
@@ -111,8 +111,7 @@ impl Paths {
                 counters.stalled_ns += stalled_ns;
                 pending.stalled_ns += stalled_ns;
             }
-            let marks =
-                Marks { rendezvous_only: budget.is_over_limit(), backlogged: state.path.backlog_waited };
+            let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: state.backlog_waited };
             if pending.acks.is_due()
                 && let Some((transfer, count)) = pending.acks.first()
             {

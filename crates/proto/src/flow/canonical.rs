@@ -75,7 +75,7 @@ impl Receiver {
             Receiver::StaticConnection(receiver) => Some(receiver.totals(known_total)),
             Receiver::AdaptiveBacklog(receiver) => Some(receiver.credits().totals(known_total)),
             Receiver::Dynamic(account) => Some(pool.dynamic.totals(*account, known_total)),
-            Receiver::Demand(account) => Some(pool.demand.totals(*account, known_total)),
+            Receiver::Demand(account) => Some(pool.demand().totals(*account, known_total)),
         }
     }
 

@@ -229,11 +229,6 @@ impl Pool {
         }
     }
 
-    /// The empty pool of endpoints with another scheme.
-    pub fn unused() -> Pool {
-        Pool::new(&DataRegion { start_slots: 1, ..DataRegion::default() }, 1)
-    }
-
     /// Replaces a rule by a mutant.
     #[cfg(any(test, feature = "mutants"))]
     pub fn mutate(&mut self, mutant: Mutant) {

@@ -313,7 +313,7 @@ impl Receiver {
                 Receiver::Static(static_credits::Receiver::new(quota_slots, config.credit_slots, piggyback))
             }
             Scheme::Dynamic { .. } => Receiver::Dynamic(pool.dynamic.attach(from, quota_slots, start_slots)),
-            Scheme::Demand => Receiver::Demand(pool.demand.attach(from, quota_slots, start_slots)),
+            Scheme::Demand => Receiver::Demand(pool.demand_mut().attach(from, quota_slots, start_slots)),
         }
     }
 
@@ -322,7 +322,7 @@ impl Receiver {
         match self {
             Receiver::Dynamic(account) => pool.dynamic.detach(account),
             Receiver::Demand(account) => {
-                pool.demand.detach(account);
+                pool.demand_mut().detach(account);
                 pool.note_demand();
             }
             _ => {}
@@ -334,7 +334,7 @@ impl Receiver {
         match self {
             Receiver::Dynamic(account) => pool.dynamic.remove(account),
             Receiver::Demand(account) => {
-                pool.demand.remove(account);
+                pool.demand_mut().remove(account);
                 pool.note_demand();
             }
             _ => {}
@@ -362,7 +362,7 @@ impl Receiver {
             }
             Receiver::Dynamic(account) => return pool.dynamic.retrieved(*account, slots, read),
             Receiver::Demand(account) => {
-                pool.demand.retrieved_and_due(*account, slots, read, wanted_total)?;
+                pool.demand_mut().retrieved_and_due(*account, slots, read, wanted_total)?;
                 pool.note_demand();
             }
             Receiver::StaticConnection(receiver) => {
@@ -393,7 +393,7 @@ impl Receiver {
         match self {
             Receiver::Unlimited => Ok(false),
             Receiver::Demand(account) => {
-                let due = pool.demand.retrieved_and_due(*account, slots, read, wanted_total)?;
+                let due = pool.demand_mut().retrieved_and_due(*account, slots, read, wanted_total)?;
                 pool.note_demand();
                 Ok(due)
             }
@@ -412,7 +412,7 @@ impl Receiver {
         match self {
             Receiver::Unlimited => false,
             Receiver::Dynamic(account) => pool.dynamic.is_due(*account),
-            Receiver::Demand(account) => pool.demand.is_due(*account),
+            Receiver::Demand(account) => pool.demand().is_due(*account),
             Receiver::Static(receiver) => receiver.is_due(),
             Receiver::StaticConnection(receiver) => receiver.is_due(),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits().is_due(),
@@ -442,7 +442,7 @@ impl Receiver {
                 returned.map_or(Ok(()), |credits| pool.dynamic.returned(account, credits))
             }
             Receiver::Demand(account) => {
-                let result = returned.map_or(Ok(()), |credits| pool.demand.returned(account, credits));
+                let result = returned.map_or(Ok(()), |credits| pool.demand_mut().returned(account, credits));
                 pool.note_demand();
                 result
             }
@@ -457,7 +457,7 @@ impl Receiver {
             Receiver::Unlimited => {}
             Receiver::Static(receiver) => receiver.credit_packets_read(read),
             Receiver::Dynamic(account) => pool.dynamic.credit_packets_read(*account, read),
-            Receiver::Demand(account) => pool.demand.credit_packets_read(*account, read),
+            Receiver::Demand(account) => pool.demand_mut().credit_packets_read(*account, read),
             Receiver::StaticConnection(receiver) => receiver.credit_packets_read(read),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().credit_packets_read(read),
         }
@@ -467,16 +467,16 @@ impl Receiver {
     #[inline]
     pub fn wants(&mut self, wanted_total: u32, pool: &mut Pool) -> bool {
         let Receiver::Demand(account) = self else { return false };
-        pool.demand.wants(*account, wanted_total);
+        pool.demand_mut().wants(*account, wanted_total);
         pool.note_demand();
-        pool.demand.has_work()
+        pool.demand().has_work()
     }
 
     /// A grant to this sender cannot leave now: we have no lane to it, or the link is busy.
     #[inline]
     pub fn grants_must_wait(&self, pool: &mut Pool) {
         if let Receiver::Demand(account) = self {
-            pool.demand.grants_must_wait(*account);
+            pool.demand_mut().grants_must_wait(*account);
         }
     }
 
@@ -489,7 +489,7 @@ impl Receiver {
             Receiver::Static(receiver) => receiver.grant(credit_slots),
             Receiver::Dynamic(account) => pool.dynamic.grant(*account, credit_slots),
             Receiver::Demand(account) => {
-                let credits = pool.demand.grant(*account, credit_slots);
+                let credits = pool.demand_mut().grant(*account, credit_slots);
                 pool.note_demand();
                 credits
             }
@@ -505,7 +505,7 @@ impl Receiver {
     pub fn carry(&mut self, has_room: bool, pool: &mut Pool) -> (u32, u32) {
         match self {
             // What this leaves to do for others waits for the next arrival: a send on the common path ends without it.
-            Receiver::Demand(account) => pool.demand.carry(*account, has_room),
+            Receiver::Demand(account) => pool.demand_mut().carry(*account, has_room),
             Receiver::Unlimited | Receiver::Dynamic(_) => (0, 0),
             Receiver::Static(receiver) => {
                 let credits = if has_room { receiver.piggyback() } else { 0 };
@@ -525,7 +525,7 @@ impl Receiver {
             Receiver::Unlimited => 0,
             Receiver::Static(receiver) => receiver.granted_total(),
             Receiver::Dynamic(account) => pool.dynamic.granted_total(*account),
-            Receiver::Demand(account) => pool.demand.granted_total(*account),
+            Receiver::Demand(account) => pool.demand().granted_total(*account),
             Receiver::StaticConnection(receiver) => receiver.granted_total(),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits().granted_total(),
         }

@@ -1,5 +1,7 @@
 //! The state of flow control that exists once per endpoint: the pools of the schemes whose senders share a data region.
 
+use alloc::boxed::Box;
+
 use super::{Mutant, demand_credits, dynamic_credits};
 use crate::config::{Config, Scheme};
 use crate::event::Peer;
@@ -8,7 +10,8 @@ use crate::event::Peer;
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) dynamic: dynamic_credits::Pool,
-    pub(crate) demand: demand_credits::Pool,
+    /// Only with credits on demand. Every endpoint has this structure, so the pool has memory of its own.
+    demand: Option<Box<demand_credits::Pool>>,
 }
 
 impl Pool {
@@ -17,15 +20,35 @@ impl Pool {
     /// # Panics
     /// See [`dynamic_credits::Pool::new`] and [`demand_credits::Pool::new`].
     pub fn new(config: &Config) -> Pool {
-        let (mut dynamic, mut demand) = (dynamic_credits::Pool::unused(), demand_credits::Pool::unused());
+        let Config { region, credit_slots, .. } = config;
         match config.scheme {
             Scheme::Dynamic { piggyback } => {
-                dynamic = dynamic_credits::Pool::new(&config.region, config.credit_slots, piggyback);
+                Pool { dynamic: dynamic_credits::Pool::new(region, *credit_slots, piggyback), demand: None }
             }
-            Scheme::Demand => demand = demand_credits::Pool::new(&config.region, config.credit_slots),
-            _ => {}
+            Scheme::Demand => Pool::of_demand(demand_credits::Pool::new(region, *credit_slots)),
+            _ => Pool { dynamic: dynamic_credits::Pool::unused(), demand: None },
         }
-        Pool { dynamic, demand }
+    }
+
+    pub(super) fn of_demand(demand: demand_credits::Pool) -> Pool {
+        Pool { dynamic: dynamic_credits::Pool::unused(), demand: Some(Box::new(demand)) }
+    }
+
+    /// The pool of credits on demand, if that is the scheme.
+    pub(crate) fn demand_pool(&self) -> Option<&demand_credits::Pool> {
+        self.demand.as_deref()
+    }
+
+    /// The pool of credits on demand, which is the scheme.
+    #[inline]
+    pub(crate) fn demand(&self) -> &demand_credits::Pool {
+        self.demand.as_deref().expect("credits on demand have a pool")
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn demand_mut(&mut self) -> &mut demand_credits::Pool {
+        self.demand.as_deref_mut().expect("credits on demand have a pool")
     }
 
     /// Whether credits of other peers than that of the event are to be sent or requested.
@@ -40,7 +63,7 @@ impl Pool {
     /// The queue of credits on demand may have work.
     #[inline]
     pub(super) fn note_demand(&mut self) {
-        if self.demand.has_work() && !self.dynamic.has_requests() {
+        if self.demand().has_work() && !self.dynamic.has_requests() {
             self.dynamic.request_from(Peer(0));
         }
     }
@@ -48,14 +71,16 @@ impl Pool {
     /// The queue of credits on demand has been served.
     pub(crate) fn end_work(&mut self) {
         while self.dynamic.next_request().is_some() {}
-        self.demand.end_work();
+        self.demand_mut().end_work();
     }
 
     /// Replaces a rule by a mutant.
     #[cfg(any(test, feature = "mutants"))]
     pub(crate) fn mutate(&mut self, mutant: Mutant) {
         self.dynamic.mutate(mutant);
-        self.demand.mutate(mutant);
+        if let Some(demand) = &mut self.demand {
+            demand.mutate(mutant);
+        }
     }
 
     /// Whether a mutant is selected. Never outside tests and proofs.
@@ -66,6 +91,6 @@ impl Pool {
 
     /// Memory for accounts. Unit: bytes, by capacity.
     pub(crate) fn bytes(&self) -> u64 {
-        self.dynamic.bytes() + self.demand.bytes()
+        self.dynamic.bytes() + self.demand.as_deref().map_or(0, demand_credits::Pool::bytes)
     }
 }

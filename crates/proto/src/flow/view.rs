@@ -57,7 +57,7 @@ impl Receiver {
             Receiver::StaticConnection(receiver) => receiver.view(),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits().view(),
             Receiver::Dynamic(account) => pool.dynamic.view(*account),
-            Receiver::Demand(account) => pool.demand.view(*account),
+            Receiver::Demand(account) => pool.demand().view(*account),
         }
     }
 }

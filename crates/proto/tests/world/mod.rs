@@ -8,6 +8,7 @@ mod machines;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use weir_proto::flow::demand_credits;
 use weir_proto::offload::atomics::AtomicsCommand;
 use weir_proto::offload::{Offload, OffloadCommand};
 use weir_proto::{
@@ -510,8 +511,8 @@ impl World {
     /// Checks I1, I3 and I6 by the machine's totals, and I1 by the lanes. With equal settings the thresholds alone keep
     /// I2.
     fn check_pool(&self, rank: u32) {
-        if let Scheme::Demand = self.plan.scheme {
-            return self.check_demand_pool(rank);
+        if let Some(pool) = self.ranks[rank as usize].machine.demand_pool() {
+            return self.check_demand_pool(rank, pool);
         }
         let Scheme::Dynamic { .. } = self.plan.scheme else { return };
         let pool = self.ranks[rank as usize].machine.pool();
@@ -530,8 +531,7 @@ impl World {
     }
 
     /// The same for credits on demand, with D3 and D5.
-    fn check_demand_pool(&self, rank: u32) {
-        let pool = self.ranks[rank as usize].machine.demand_pool();
+    fn check_demand_pool(&self, rank: u32, pool: &demand_credits::Pool) {
         pool.assert_invariants();
         pool.assert_queue_is_served();
         let Plan { region, endpoints, .. } = self.plan;

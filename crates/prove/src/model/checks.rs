@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use weir_proto::flow::activity::Level;
+use weir_proto::flow::demand_credits::Pool;
 use weir_proto::{Body, Packet, Peer};
 
 use super::{Item, Setup, State};
@@ -61,7 +62,8 @@ impl Setup {
         }
         for us in (0..self.processes).filter(|&us| !self.dead(state, us)) {
             let machine = &state.endpoints[us as usize];
-            if let Some(account) = machine.demand_pool().accounts().find(|account| account.asked) {
+            let mut accounts = machine.demand_pool().into_iter().flat_map(Pool::accounts);
+            if let Some(account) = accounts.find(|account| account.asked) {
                 let owner = account.owner.0;
                 return violation(
                     "I4",
@@ -173,7 +175,7 @@ impl Setup {
 
     /// D1; then the machine's own checks of D1, D3 and D5.
     fn check_demand_pool(&self, state: &State, at: u32) -> Result<(), Violation> {
-        let pool = state.endpoints[at as usize].demand_pool();
+        let pool = state.endpoints[at as usize].demand_pool().expect("the scheme is credits on demand");
         let living = pool.accounts().filter(|account| !self.dead(state, account.owner.0));
         let current = living.map(|account| account.current).sum();
         self.check_region(at, pool.available_slots(), current, pool.region_slots())?;

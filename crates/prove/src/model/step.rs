@@ -265,7 +265,7 @@ impl Setup {
     ) -> Result<(), Violation> {
         let machine = Arc::make_mut(&mut state.endpoints[endpoint as usize]);
         let (counters, tally) = (*machine.counters(), *machine.pool().tally());
-        let lending = *machine.demand_pool().tally();
+        let lending = machine.demand_pool().map(|pool| *pool.tally()).unwrap_or_default();
         let mut actions = Vec::new();
         guarded(|| what(machine, &mut actions))?;
         let (now, tallied) = (machine.counters(), machine.pool().tally());
@@ -276,7 +276,7 @@ impl Setup {
         note(Happened::Excess, tallied.excesses > tally.excesses);
         note(Happened::Deficit, tallied.deficits > tally.deficits);
         note(Happened::QuotaTransfer, tallied.quota_transfers > tally.quota_transfers);
-        let lent = machine.demand_pool().tally();
+        let lent = machine.demand_pool().map(|pool| *pool.tally()).unwrap_or_default();
         note(Happened::Loan, lent.lent_slots > lending.lent_slots);
         note(Happened::Prefetch, lent.prefetched_slots > lending.prefetched_slots);
         note(Happened::Queued, lent.queued > lending.queued);
@@ -451,9 +451,9 @@ impl Setup {
         let (data_slots, credit_packets) = self.filled_last(state, from, to);
         let lanes_slots: u32 = self.neighbours(to).map(|other| self.filled(state, other, to).0).sum();
         let pool = state.endpoints[to as usize].pool();
-        let region_slots = match self.config.scheme {
-            Scheme::Dynamic { .. } => pool.region_slots(),
-            Scheme::Demand => state.endpoints[to as usize].demand_pool().region_slots(),
+        let region_slots = match (self.config.scheme, state.endpoints[to as usize].demand_pool()) {
+            (Scheme::Dynamic { .. }, _) => pool.region_slots(),
+            (_, Some(pool)) => pool.region_slots(),
             _ => lanes_slots,
         };
         if data_slots > self.lane_slots(to) || lanes_slots > region_slots {

@@ -58,8 +58,8 @@ struct Notices {
 pub(super) struct RankState {
     rank: u32,
     machine: Endpoint,
-    /// Under `hardware` the NIC runs them, otherwise the processor.
-    timers: TimerQueue,
+    /// Under `hardware` the NIC runs them, otherwise the processor. Most ranks never set one.
+    timers: Option<Box<TimerQueue>>,
     /// Our numbers of the other ranks.
     peers: PeerNumbers,
     program: Program,
@@ -100,13 +100,16 @@ pub(super) struct RankState {
     jitter: Jitter,
 }
 
+/// A barrier has 262,144 ranks. What few ranks need is boxed.
+const _: () = assert!(size_of::<RankState>() - size_of::<Endpoint>() <= 296);
+
 impl RankState {
     pub fn new(spec: &WorldSpec, rank: u32, program: &impl Fn(Rank) -> Program) -> RankState {
         let shared = Shared::with_seed(rank, spec.ranks, spec.seed);
         RankState {
             rank,
             machine: Endpoint::new(spec.config),
-            timers: TimerQueue::default(),
+            timers: None,
             peers: PeerNumbers::with_ranks(spec.ranks),
             program: program(Rank::new(&shared)),
             shared,
@@ -157,9 +160,9 @@ impl RankState {
 
     /// State of our pool, in which each sender keeps `guaranteed` slots.
     pub fn pool_reading(&self, guaranteed: u32) -> PoolReading {
-        match self.machine.config().scheme {
-            weir_proto::Scheme::Demand => PoolReading::of_demand(self.machine.demand_pool(), guaranteed),
-            _ => PoolReading::of(self.machine.pool(), guaranteed),
+        match self.machine.demand_pool() {
+            Some(pool) => PoolReading::of_demand(pool, guaranteed),
+            None => PoolReading::of(self.machine.pool(), guaranteed),
         }
     }
 
@@ -229,7 +232,7 @@ impl RankState {
             (open, "pending operations"),
             (self.machine.unexpected().0 > 0, "unexpected messages"),
             (!self.machine.is_quiescent(), "pending work in its machine"),
-            (!self.timers.is_empty(), "timers"),
+            (self.timers.as_ref().is_some_and(|timers| !timers.is_empty()), "timers"),
             (self.offloaded.as_ref().is_some_and(|it| !it.is_quiescent()), "offloaded operations"),
         ];
         checks.into_iter().filter_map(|(left, what)| left.then_some(what)).collect()
@@ -344,13 +347,13 @@ impl RankState {
 
     /// Sets a timer of the machine.
     pub fn set_timer(&mut self, timer: Timer, at: Instant) {
-        self.timers.set(timer, at);
+        self.timers.get_or_insert_default().set(timer, at);
     }
 
     /// The time when the first timer of the machine expires.
     #[inline]
     pub fn first_timer(&self) -> Option<Picoseconds> {
-        let earliest = self.timers.earliest().filter(|_| !self.crashed);
+        let earliest = self.timers.as_ref()?.earliest().filter(|_| !self.crashed);
         earliest.map(|Instant(ns)| ns * 1000)
     }
 
@@ -360,8 +363,9 @@ impl RankState {
         now: Picoseconds,
         context: &mut StepContext<'_>,
     ) -> Option<Event<'static>> {
-        let first = self.timers.take_expired(instant(now))?;
-        let others = std::iter::from_fn(|| self.timers.take_expired(instant(now)));
+        let timers = self.timers.as_mut()?;
+        let first = timers.take_expired(instant(now))?;
+        let others = std::iter::from_fn(|| timers.take_expired(instant(now)));
         context.deferred.events.extend(others.map(Event::TimerExpired));
         Some(Event::TimerExpired(first))
     }

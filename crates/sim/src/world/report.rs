@@ -2,7 +2,7 @@
 //! also looks at one pool now and then.
 
 use hdrhistogram::Histogram;
-use weir_proto::{Counters, Endpoint, Scheme};
+use weir_proto::{Counters, Endpoint};
 
 use super::rank_state::RankState;
 use super::{PoolReading, World};
@@ -107,9 +107,9 @@ pub enum WorldError {
 
 /// Checks the pool of a receiver in a scheme with a shared region.
 fn assert_pool_invariants(machine: &Endpoint) {
-    match machine.config().scheme {
-        Scheme::Demand => machine.demand_pool().assert_invariants(),
-        _ => machine.pool().assert_invariants(),
+    match machine.demand_pool() {
+        Some(pool) => pool.assert_invariants(),
+        None => machine.pool().assert_invariants(),
     }
 }
 

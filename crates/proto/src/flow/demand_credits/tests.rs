@@ -460,10 +460,10 @@ fn piggybacked_credits_leave_the_queue_to_the_next_arrival() {
     let (mut demand, [a, _]) = attached(pool(26, 2, 1));
     (demand.free_slots, demand.region_slots) = (3, 3 + 2); // others hold the rest
     demand.retrieve(a, 1, 100);
-    let mut pool = crate::flow::Pool { dynamic: crate::flow::dynamic_credits::Pool::unused(), demand };
+    let mut pool = crate::flow::Pool::of_demand(demand);
     let mut receiver = crate::flow::Receiver::Demand(a);
     assert_eq!(receiver.carry(true, &mut pool), (4, 4));
-    assert_eq!((pool.demand.queued(), pool.demand.has_work(), pool.has_requests()), (1, true, false));
+    assert_eq!((pool.demand().queued(), pool.demand().has_work(), pool.has_requests()), (1, true, false));
     // The next packet of A says so, also if it changes nothing for A.
     assert!(receiver.wants(100, &mut pool) && pool.has_requests());
 }

@@ -99,7 +99,11 @@ impl RankState {
             }
             Action::AskRoom { to, .. } => self.ask_room(to, context),
             Action::SetTimer { timer, at } => self.set_timer(timer, at),
-            Action::CancelTimer { timer } => self.timers.cancel(timer),
+            Action::CancelTimer { timer } => {
+                if let Some(timers) = &mut self.timers {
+                    timers.cancel(timer);
+                }
+            }
             Action::Retire => {
                 let (from, packet) =
                     context.deferred.arrived.take().expect("a packet is retired once, after its arrival");
