@@ -84,13 +84,14 @@ pub struct SequenceCounter {
     /// Time and sequence of the current event. Before the first event, no time.
     now: u64,
     present: Sequence,
-    acting: Source,
+    /// The upper bits are the acting source.
+    acting: u64,
     number: u64,
 }
 
 impl Default for SequenceCounter {
     fn default() -> SequenceCounter {
-        SequenceCounter { now: u64::MAX, present: Sequence::FIRST, acting: Source(0), number: 0 }
+        SequenceCounter { now: u64::MAX, present: Sequence::FIRST, acting: 0, number: 0 }
     }
 }
 
@@ -110,7 +111,8 @@ impl SequenceCounter {
     /// Draws for another source from now on. Returns the one before.
     #[inline]
     pub fn act_as(&mut self, source: Source) -> Source {
-        std::mem::replace(&mut self.acting, source)
+        let before = std::mem::replace(&mut self.acting, u64::from(source.0) << NUMBER_BITS);
+        Source((before >> NUMBER_BITS) as u32)
     }
 
     /// The sequence of the next event of the acting source, which is for the time `at`.
@@ -118,7 +120,7 @@ impl SequenceCounter {
     pub fn draw(&mut self, at: u64) -> Sequence {
         self.number += 1;
         let round = if at == self.now { self.present.round + 1 } else { 0 };
-        Sequence { round, source_and_number: u64::from(self.acting.0) << NUMBER_BITS | self.number }
+        Sequence { round, source_and_number: self.acting | self.number }
     }
 }
 
@@ -352,9 +354,15 @@ impl<E: Copy> Queue<E> {
         // The digits above those of the bucket are those of the current time.
         let first = (self.now >> shift & !(DIGITS as u64 - 1) | digit as u64) << shift;
         let upper = first >> 32 << 32;
-        let mut dealt = std::mem::take(&mut self.near[index]);
-        let at_low =
-            dealt.iter().map(|entry| entry.at_low).min().expect("an occupied bucket holds something");
+        let bucket = &mut self.near[index];
+        let at_low = bucket[0].at_low; // an occupied bucket holds something
+        if bucket.iter().all(|entry| entry.at_low == at_low) {
+            std::mem::swap(&mut self.present, bucket);
+            self.now = upper | u64::from(at_low);
+            return;
+        }
+        let mut dealt = std::mem::take(bucket);
+        let at_low = dealt.iter().map(|entry| entry.at_low).fold(at_low, u32::min);
         self.now = upper | u64::from(at_low);
         for &entry in &dealt {
             if entry.at_low == at_low {
@@ -387,16 +395,31 @@ impl<E: Copy> Queue<E> {
     }
 }
 
-/// Sorts events of equal time and round by counting those of each source. Its memory is used again.
+/// Sorts events of equal time and round by the bits of their sources. Its memory is used again.
 ///
-/// Comparing events would cost more: worlds in which all ranks do the same have hundreds at a time.
+/// Most sources have one event at a time. Comparing events would cost more: worlds in which all ranks do the same have
+/// hundreds at a time.
 #[derive(Default)]
 struct Sorter {
-    /// By source: number of its events, then the place of the next one. 0 between two sorts.
-    places: Vec<u32>,
-    /// One bit for each source that has events. `groups` has one for each word of `sources`.
-    sources: Vec<u64>,
+    words: Vec<Word>,
+    /// One bit for each word of `words` that has sources.
     groups: Vec<u64>,
+    /// For an event of a source with several: the next one of that source. The last one names itself.
+    next: Vec<u32>,
+}
+
+/// The events of [`WORD_BITS`] sources.
+#[derive(Clone, Copy)]
+struct Word {
+    /// One bit for each source that has events, and for each that has several. 0 between two sorts.
+    sources: u64,
+    repeated: u64,
+    /// By source: the index of its first event. Valid if the source has events.
+    first: [u32; WORD_BITS],
+}
+
+impl Word {
+    const EMPTY: Word = Word { sources: 0, repeated: 0, first: [0; WORD_BITS] };
 }
 
 impl Sorter {
@@ -420,59 +443,82 @@ impl Sorter {
         if entries.len() > MAX_KEPT {
             return entries.sort_unstable_by_key(|entry| entry.source_and_number);
         }
-        for entry in &*entries {
-            self.count(entry.source());
+        // Backwards, so that the events of a source are linked forwards.
+        for (index, entry) in entries.iter().enumerate().rev() {
+            self.note(entry.source(), index);
         }
-        self.place_all();
         sorted.clear();
-        sorted.resize(entries.len(), entries[0]);
-        for entry in &*entries {
-            let place = &mut self.places[entry.source()];
-            sorted[*place as usize] = *entry;
-            *place += 1;
-        }
-        for entry in &*entries {
-            self.places[entry.source()] = 0;
-        }
+        sorted.reserve(entries.len());
+        self.take_in_order(entries, sorted);
         std::mem::swap(entries, sorted);
-        insert_each(entries); // events of a source that were not pushed in order
     }
 
+    /// The source has an event with this index, before those that were noted.
     #[inline(always)]
-    fn count(&mut self, source: usize) {
-        if source >= self.places.len() {
-            self.grow(source);
+    fn note(&mut self, source: usize, index: usize) {
+        let (place, bit) = (source / WORD_BITS, 1 << (source % WORD_BITS));
+        if place >= self.words.len() {
+            self.grow(place);
         }
-        self.places[source] += 1;
-        let word = source / WORD_BITS;
-        self.sources[word] |= 1 << (source % WORD_BITS);
-        self.groups[word / WORD_BITS] |= 1 << (word % WORD_BITS);
+        let word = &mut self.words[place];
+        let first = std::mem::replace(&mut word.first[source % WORD_BITS], index as u32);
+        if word.sources == 0 {
+            self.groups[place / WORD_BITS] |= 1 << (place % WORD_BITS);
+        }
+        if word.sources & bit != 0 {
+            let is_second = word.repeated & bit == 0;
+            word.repeated |= bit;
+            self.link(index, first, is_second);
+        }
+        self.words[place].sources |= bit;
     }
 
-    /// Makes room for `source`.
+    /// Links the event `index` to `behind`, the first one of its source so far.
+    fn link(&mut self, index: usize, behind: u32, is_second: bool) {
+        if self.next.len() <= behind as usize {
+            self.next.resize((behind as usize + 1).next_power_of_two(), 0);
+        }
+        if is_second {
+            self.next[behind as usize] = behind;
+        }
+        self.next[index] = behind;
+    }
+
+    /// Makes room for the sources of word `place`.
     #[cold]
-    fn grow(&mut self, source: usize) {
-        let words = (source + 1).next_power_of_two().div_ceil(WORD_BITS);
-        self.places.resize(words * WORD_BITS, 0);
-        self.sources.resize(words, 0);
-        self.groups.resize(words.div_ceil(WORD_BITS), 0);
+    fn grow(&mut self, place: usize) {
+        self.words.resize((place + 1).next_power_of_two(), Word::EMPTY);
+        self.groups.resize(self.words.len().div_ceil(WORD_BITS), 0);
     }
 
-    /// Replaces the number of events of each source by the place of its first one.
-    fn place_all(&mut self) {
-        let mut place = 0;
-        for (group, words) in self.groups.iter_mut().enumerate() {
-            while *words != 0 {
-                let word = group * WORD_BITS + words.trailing_zeros() as usize;
-                *words &= *words - 1;
-                let mut sources = std::mem::take(&mut self.sources[word]);
+    /// Puts the noted events into `sorted`, and forgets them.
+    fn take_in_order<E: Copy>(&mut self, entries: &[Entry<E>], sorted: &mut Vec<Entry<E>>) {
+        let mut in_order = true;
+        for (group, places) in self.groups.iter_mut().enumerate() {
+            while *places != 0 {
+                let word = &mut self.words[group * WORD_BITS + places.trailing_zeros() as usize];
+                *places &= *places - 1;
+                let mut sources = std::mem::take(&mut word.sources);
+                let repeated = std::mem::take(&mut word.repeated);
                 while sources != 0 {
-                    let source = word * WORD_BITS + sources.trailing_zeros() as usize;
+                    let source = sources.trailing_zeros() as usize;
+                    let mut index = word.first[source];
+                    let mut entry = entries[index as usize];
+                    sorted.push(entry);
+                    if repeated >> source & 1 != 0 {
+                        while self.next[index as usize] != index {
+                            index = self.next[index as usize];
+                            let before = std::mem::replace(&mut entry, entries[index as usize]);
+                            in_order &= before.source_and_number <= entry.source_and_number;
+                            sorted.push(entry);
+                        }
+                    }
                     sources &= sources - 1;
-                    let count = std::mem::replace(&mut self.places[source], place);
-                    place += count;
                 }
             }
+        }
+        if !in_order {
+            insert_each(sorted); // events of a source that were not pushed in order
         }
     }
 }
