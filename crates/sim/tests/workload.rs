@@ -196,6 +196,24 @@ fn the_root_of_scatterv_moves() {
 }
 
 #[test]
+fn the_receiver_of_an_incast_counts_what_each_sender_has_delivered() {
+    let toml = "[incast]\nmessage_bytes = 2048\nmessages = 6\nwindow_messages = 1";
+    assert_eq!(messages_and_bytes(&workload(toml), 4), (3 * 6, 3 * 6 * 2048));
+    for scheme in SCHEMES {
+        let report = run(&workload(toml), 4, scheme);
+        let shares = recorded(&report, measure::SENDER_MESSAGES);
+        assert_eq!(shares.len(), 3, "{shares:?}");
+        // The shares are counted when the first sender has delivered its last message.
+        assert!(shares.iter().any(|&(_, share)| share == 6.0), "{shares:?}");
+        assert!(shares.iter().all(|&(rank, share)| rank == 0 && share <= 6.0), "{shares:?}");
+        let (rank, message_ns) = recorded(&report, measure::MESSAGE_NS)[0];
+        assert!(rank == 0 && message_ns > 0.0, "{message_ns}");
+    }
+    let no_sender = workload(toml).check(1);
+    assert_eq!(no_sender.expect_err("one rank"), "ranks is 1; allowed: 2 and more");
+}
+
+#[test]
 fn neighbours_exchange_faces() {
     let toml = |periodic| {
         format!(

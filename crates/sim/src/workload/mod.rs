@@ -1,5 +1,6 @@
 //! Workloads, the programs that all ranks of a world run: those of published experiments, the Intel MPI Benchmarks, the
-//! NAS Parallel Benchmarks, and a stencil code. Plans choose them by name and set their parameters.
+//! NAS Parallel Benchmarks, a stencil code, and senders that share one receiver. Plans choose them by name and set
+//! their parameters.
 //!
 //! Each is an async function over the calls of a [`Rank`]. It does not know the network, the scheme or its driver. It
 //! records its measures by [`Rank::record`], under the names in [`Workload::records`].
@@ -13,6 +14,7 @@
 
 pub mod alltoall;
 pub mod imb;
+pub mod incast;
 pub mod nas;
 pub mod neighbours;
 pub mod pairs;
@@ -37,6 +39,10 @@ pub mod measure {
     pub const BANDWIDTH_BYTES_PER_S: &str = "bandwidth_bytes_per_s";
     /// Messages per second.
     pub const MESSAGES_PER_S: &str = "messages_per_s";
+    /// One message at its receiver. Unit: ns.
+    pub const MESSAGE_NS: &str = "message_ns";
+    /// Messages that arrived from a sender until one sender had sent all of its own. A series over senders.
+    pub const SENDER_MESSAGES: &str = "sender_messages";
     /// The phase of a call, from 0. A series over calls.
     pub const PHASE: &str = "phase";
     /// Slots that a rank owns in the mailboxes of a group: mean, median, smallest and largest value over the
@@ -105,6 +111,8 @@ catalogue! {
     AlltoallLocal(alltoall::AlltoallLocal) records [measure::CALL_NS];
     /// Scatterv with a root that changes.
     ScattervMovingRoot(scatterv::ScattervMovingRoot) records [measure::CALL_NS];
+    /// All other ranks send to rank 0.
+    Incast(incast::Incast) records [measure::MESSAGE_NS, measure::SENDER_MESSAGES];
     /// Neighbours on a grid exchange faces.
     Neighbours(neighbours::Neighbours) records [measure::STEP_NS];
     /// One of the Intel MPI Benchmarks.

@@ -21,6 +21,8 @@ pub const CATALOGUE: &[&str] = &[
     "[bandwidth]\nmessage_bytes = 32768\nwindow_messages = 10\nblocking = false\nwindows = 3\nwarmup_windows = 1",
     "[scatterv_moving_root]\nlibrary = 'open_mpi'\nmessage_bytes = 2048\ncalls_per_root = 2\ncalls = 7",
     "[scatterv_moving_root]\nlibrary = 'mpich'\nmessage_bytes = 2048\ncalls_per_root = 1\ncalls = 5\nbarrier_each_call = true",
+    "[incast]\nmessage_bytes = 2048\nmessages = 3",
+    "[incast]\nmessage_bytes = 60000\nmessages = 3\nwindow_messages = 1",
     "[neighbours]\ngrid = [1, 1, 1]\nperiodic = true\nface_bytes = [9, 9, 9]\nsteps = 2",
     "[neighbours]\ngrid = [2, 1, 1]\nperiodic = true\nface_bytes = [9000, 9, 9]\nsteps = 2",
     "[neighbours]\ngrid = [4, 2, 2]\nperiodic = false\nface_bytes = [512, 1024, 2048]\nsteps = 3\ncompute_ns = 5000",

@@ -206,6 +206,12 @@ pub const WORKLOADS: &[Section] = &[
         ],
     },
     Section {
+        name: "incast",
+        about: "All other ranks send to rank 0, which receives in the order of arrival. Once the first sender has \
+                delivered all its messages, rank 0 records how many it has from each.",
+        keys: &[EACH_MESSAGE, KeyInfo::required("messages", COUNT, "10", "Messages of each sender."), WINDOW],
+    },
+    Section {
         name: "neighbours",
         about: "Each rank exchanges a face with each neighbour on a grid, then computes, step after step.",
         keys: &[
