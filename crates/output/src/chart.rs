@@ -1,12 +1,13 @@
 //! Charts for pages and figure files: curves, the spread of their points, and published values and marks beside them.
-//! Callers also ask a [`Curve`] for values and for the x from which on a condition holds. This file does not know what
-//! the values mean.
+//! Callers also ask a [`Curve`] for values and for the x from which on a condition holds. [`ChartData`] is a chart in
+//! JSON. This file does not know what the values mean.
 
 use super::figures::{COLOURS, FONT, hex, short};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use serde::{Deserialize, Serialize};
 
 /// Points of a curve, in the order of x.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -90,6 +91,39 @@ pub struct Chart {
     categories: Vec<String>,
     /// Whether each point of a curve has a marker.
     has_markers: bool,
+}
+
+/// The curves of a chart as data. A chart made of it has the same curves, without published values and marks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChartData {
+    /// The title.
+    pub title: String,
+    /// Title of the x axis.
+    pub x: String,
+    /// Title of the y axis.
+    pub y: String,
+    /// The curves, in the order of the legend.
+    pub curves: Vec<CurveData>,
+}
+
+/// A curve as data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurveData {
+    /// Its name in the legend.
+    pub name: String,
+    /// Values of x and y.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl ChartData {
+    /// A chart with these curves.
+    pub fn chart(&self) -> Chart {
+        let mut chart = Chart::new(self.title.clone(), self.x.clone(), self.y.clone());
+        for curve in &self.curves {
+            chart.curve(curve.name.clone(), Curve(curve.points.clone()));
+        }
+        chart
+    }
 }
 
 /// A curve with its style.
@@ -233,6 +267,17 @@ impl Chart {
     /// Whether there are no curves.
     pub fn is_empty(&self) -> bool {
         self.curves.is_empty()
+    }
+
+    /// Titles and our curves, as data.
+    pub fn data(&self) -> ChartData {
+        let curve = |it: &StyledCurve| CurveData { name: it.name.clone(), points: it.curve.0.clone() };
+        ChartData {
+            title: self.title.clone(),
+            x: self.x_title.clone(),
+            y: self.y_title.clone(),
+            curves: self.curves.iter().map(curve).collect(),
+        }
     }
 
     /// Names and colours of all curves.
