@@ -1,5 +1,5 @@
 //! The keys of an EXTOLL network in network files, and how they become an [`Extoll`]. [`ExtollWires`] has those that a
-//! calibration can fit.
+//! calibration can fit. [`Model::extoll_neighbour_ps`] is the time of one packet between neighbours.
 
 use weir_proto::Geometry;
 
@@ -89,6 +89,13 @@ impl Model {
     pub fn extoll_wires(&self) -> Option<ExtollWires> {
         let ExtollKeys { link_packet_ns, hop_ns, .. } = self.keys()?;
         Some(ExtollWires { link_packet_ps: link_packet_ns.0, hop_ps: hop_ns.0 })
+    }
+
+    /// Time of a packet from the processor of a node to the mailbox of a neighbour, without queues; `None` if the file
+    /// describes another network.
+    pub fn extoll_neighbour_ps(&self) -> Option<Picoseconds> {
+        let ExtollKeys { hop_ns, inject_packet_ns, eject_packet_ns, ends_ns, .. } = self.keys()?;
+        Some(hop_ns.0 + inject_packet_ns.0 + eject_packet_ns.0 + ends_ns.0)
     }
 
     /// The same model with other link parameters. A model of another network stays as it is.
