@@ -1,7 +1,8 @@
 //! `weir reference`: generates pages of the documentation, so that they cannot differ from their sources.
 //!
 //! The pages of settings, commands, plan keys, counters and the packet format come from the code (`make reference`).
-//! Those about fidelity come from the results of `weir reproduce`. `make install` gets man pages and shell completions.
+//! Those about fidelity and credits on demand come from the results of `weir reproduce`. `make install` gets man pages
+//! and shell completions.
 
 mod commands;
 mod counters;
@@ -14,6 +15,7 @@ mod share;
 use crate::command_line::CommandLine;
 use clap::{Args, CommandFactory, Subcommand};
 use std::path::{Path, PathBuf};
+use weir_lab::reproduce::demand::Demand;
 use weir_lab::reproduce::fidelity::Fidelity;
 use weir_output::Failure;
 
@@ -38,6 +40,15 @@ enum What {
         #[arg(value_name = "RESULTS")]
         results: PathBuf,
         /// The directory of fidelity.md and fidelity/, docs/explanation in the source tree.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+    /// Write the page and the figure about credits on demand.
+    Demand {
+        /// The results of `weir reproduce demand`: experiments/demand.json in the source tree, a copy of points.json.
+        #[arg(value_name = "RESULTS")]
+        results: PathBuf,
+        /// The directory of explanation/demand.md and figures/demand.svg, docs in the source tree.
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
@@ -80,6 +91,14 @@ pub fn run(arguments: &ReferenceArguments) -> Result<u8, Failure> {
             for (name, text) in pages {
                 write(&experiments.join(name), text.as_bytes())?;
             }
+        }
+        What::Demand { results, directory } => {
+            let demand = Demand::read(&read(results)?)?;
+            let figure = demand.figure().ok_or_else(|| {
+                Failure::Measurement(format!("{}: no curves of overhead by memory", results.display()))
+            })?;
+            write(&directory.join("explanation/demand.md"), demand.page().as_bytes())?;
+            write(&directory.join("figures/demand.svg"), figure.as_bytes())?;
         }
         What::Share { directory } => share::write_all(&command(), directory)?,
     }

@@ -1,12 +1,14 @@
 //! Evidence for the verdicts about published statements: selects records by the settings of worlds, and computes
-//! overheads and curves, medians over seeds and means over sizes. The files of `points` use it. [`First`] is the size
-//! from which on a curve satisfies a condition.
+//! overheads and curves, medians over seeds and means over sizes. It also has the computed floors of all-to-alls. The
+//! files of `points` use it. [`First`] is the size from which on a curve satisfies a condition.
 
+use super::floor::{Floor, Work};
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 use weir_bench::memory::Row;
 use weir_bench::statistics::Spread;
 pub use weir_output::chart::Curve;
-use weir_sim::plan::{Record, SchemeName, Settings};
+use weir_sim::plan::{Key, Record, SchemeName, Settings, Setup};
 
 /// The records of an experiment.
 pub struct Evidence<'a> {
@@ -16,6 +18,8 @@ pub struct Evidence<'a> {
     pub memory: &'a [Row],
     /// References by their settings, as text.
     references: HashMap<String, &'a Record>,
+    /// The work of all-to-alls, from which their floors follow.
+    works: Rc<HashMap<Key, Work>>,
 }
 
 fn text_of(settings: &Settings) -> String {
@@ -27,7 +31,14 @@ impl<'a> Evidence<'a> {
     pub fn new(records: Vec<&'a Record>, memory: &'a [Row]) -> Evidence<'a> {
         let references = records.iter().filter(|record| record.settings.scheme == SchemeName::Unlimited);
         let references = references.map(|record| (text_of(&record.settings), *record)).collect();
-        Evidence { records, memory, references }
+        Evidence { records, memory, references, works: Rc::default() }
+    }
+
+    /// The same, with the computed floors of these worlds.
+    #[must_use]
+    pub fn with_floors<'b>(self, setups: impl Iterator<Item = &'b Setup>) -> Evidence<'a> {
+        let works = setups.filter_map(|setup| Some((setup.key(), Work::of(setup)?))).collect();
+        Evidence { works: Rc::new(works), ..self }
     }
 
     /// The same world without flow control.
@@ -38,6 +49,11 @@ impl<'a> Evidence<'a> {
     /// Time divided by that of the reference, minus one. Unit: percent.
     pub fn overhead(&self, record: &Record) -> Option<f64> {
         Some(100.0 * (record.time_ns / self.reference(record)?.time_ns - 1.0))
+    }
+
+    /// The computed floor of the overhead; `None` if the world is not an all-to-all for which one can be computed.
+    pub fn floor(&self, record: &Record) -> Option<Floor> {
+        Some(self.works.get(&record.key)?.floor(self.reference(record)?.time_ns))
     }
 
     /// `y` over `x` of the worlds that `which` selects; the median where several have the same `x` (seeds).
@@ -72,7 +88,7 @@ impl<'a> Evidence<'a> {
     /// The worlds of one seed.
     pub fn of_seed(&self, seed: u64) -> Evidence<'a> {
         let records = self.records.iter().copied().filter(|record| record.settings.seed == seed);
-        Evidence::new(records.collect(), self.memory)
+        Evidence { works: Rc::clone(&self.works), ..Evidence::new(records.collect(), self.memory) }
     }
 
     /// All values of `of`, each once, in order.

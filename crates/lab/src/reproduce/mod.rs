@@ -2,13 +2,16 @@
 //! their figures. It prints tables, and writes a page and `points.json`.
 //!
 //! An experiment consists of plans (files), points and figures (in `points`). Points are evaluated from records of
-//! worlds, or from measurements of memory. Then `seeds` adds the noise, and `sensitivity` the ranges of the assumed
-//! parameters over which a verdict stays. `fidelity` makes pages of the documentation from the results.
+//! worlds, or from measurements of memory. `floor` computes what an all-to-all costs at least. Then `seeds` adds the
+//! noise, and `sensitivity` the ranges of the assumed parameters over which a verdict stays. `fidelity` makes pages of
+//! the documentation from the results, and `demand` the page and the figure of weir's own goals for credits on demand.
 //!
 //! A point that does not hold is a result too: it is printed and marked on the page.
 
+pub mod demand;
 mod evidence;
 pub mod fidelity;
+mod floor;
 mod page;
 mod points;
 mod seeds;
@@ -24,7 +27,7 @@ use points::{Experiment, Point, Verdict};
 use serde::Serialize;
 use std::collections::HashSet;
 use weir_output::Failure;
-use weir_output::chart;
+use weir_output::chart::{self, Chart, ChartData};
 use weir_output::quantity::several;
 use weir_output::table;
 use weir_sim::plan::assumed::Assumed;
@@ -50,7 +53,7 @@ Examples:
   weir reproduce E1.2 --quick
   weir reproduce all --out results")]
 pub struct ReproduceArguments {
-    /// Experiments by number (E1.2), all of them, or `list`.
+    /// Experiments by number (E1.2), all published ones, `demand` for the goals of credits on demand, or `list`.
     #[arg(value_name = "EXPERIMENT", required = true)]
     experiments: Vec<String>,
     #[command(flatten)]
@@ -90,6 +93,8 @@ struct ExperimentOutput<'a> {
     title: &'static str,
     points: &'a [Point],
     worlds: usize,
+    /// Data of the figures.
+    charts: Vec<ChartData>,
 }
 
 /// Runs experiments. Returns the exit status.
@@ -113,6 +118,8 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let sweeps = match arguments.no_sweep {
         true => Vec::new(),
         false => {
+            let is_published = |it: &&Experiment| points::ALL.iter().any(|other| other.id == it.id);
+            let chosen: Vec<_> = chosen.iter().copied().filter(|it| is_published(it)).collect();
             sensitivity::read(&chosen, |name| execute::read(&directory.join(format!("{name}.toml")), true))?
         }
     };
@@ -128,7 +135,8 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
             let records: Vec<&Record> =
                 plans.iter().flat_map(|plan| &plan.worlds).filter_map(|setup| results.of(setup)).collect();
             let missing = plans.iter().map(|plan| plan.worlds.len()).sum::<usize>() - records.len();
-            let evidence = Evidence::new(records, &results.memory);
+            let setups = plans.iter().flat_map(|plan| &plan.worlds);
+            let evidence = Evidence::new(records, &results.memory).with_floors(setups);
             let mut points = (experiment.points)(&evidence);
             seeds::compare(experiment, &evidence, &mut points);
             if missing > 0 {
@@ -159,6 +167,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
                 title: it.experiment.title,
                 points: &it.points,
                 worlds: it.evidence.records.len(),
+                charts: (it.experiment.figures)(&it.evidence).iter().map(Chart::data).collect(),
             })
             .collect(),
     };
@@ -179,8 +188,8 @@ fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
         return Err(Failure::Usage(format!("{alone} with others; allowed: {alone} alone, or experiments")));
     }
     let find = |name: &String| {
-        points::ALL.iter().find(|experiment| experiment.id.eq_ignore_ascii_case(name)).ok_or_else(|| {
-            let ids = points::ALL.iter().map(|experiment| experiment.id).collect::<Vec<_>>().join(", ");
+        known().find(|experiment| experiment.id.eq_ignore_ascii_case(name)).ok_or_else(|| {
+            let ids = known().map(|experiment| experiment.id).collect::<Vec<_>>().join(", ");
             Failure::Usage(format!("{name}: no such experiment; allowed: all, list, {ids}"))
         })
     };
@@ -201,7 +210,12 @@ fn list() -> Vec<String> {
         let plans = plans.collect::<Vec<_>>().join(", ");
         format!("{:6} {}\n       {}; {plans}", experiment.id, experiment.title, experiment.source)
     };
-    points::ALL.iter().map(lines).collect()
+    known().map(lines).collect()
+}
+
+/// The published experiments, then weir's own goals.
+fn known() -> impl Iterator<Item = &'static Experiment> {
+    points::ALL.iter().chain(points::OWN)
 }
 
 /// The worlds of all experiments. A world of two experiments occurs once.

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use weir_output::Failure;
 use weir_sim::plan::assumed::Assumed;
-use weir_sim::plan::{Plan, Record, Setup};
+use weir_sim::plan::{Plan, Record, SchemeName, Setup};
 
 /// The worlds of one experiment with one parameter at one value.
 struct Step {
@@ -45,7 +45,10 @@ impl Sweep {
         // One seed of each plan: the sweep compares values, not seeds.
         let first_seed = |plan: Plan| {
             let seed = plan.worlds.iter().map(|setup| setup.settings.seed).min();
-            plan.worlds.into_iter().filter(move |setup| Some(setup.settings.seed) == seed)
+            // No published point is about credits on demand.
+            plan.worlds.into_iter().filter(move |setup| {
+                Some(setup.settings.seed) == seed && setup.settings.scheme != SchemeName::Demand
+            })
         };
         let mut groups: Vec<(f64, Vec<Setup>)> = Vec::new();
         for setup in plans.into_iter().flat_map(first_seed) {

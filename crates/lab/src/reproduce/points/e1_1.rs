@@ -1,9 +1,9 @@
 //! Checks the published statements ("points") about experiment E1.1 against our simulation records, and draws its
 //! figures. The 16 ranks of a node exchange messages of 2 KB with 16 ranks of another node, 1 to 14 hops away
 //! (ping-pong). It compares static credits with 1 to 5 credit slots: overhead and delayed sends by slots per peer. The
-//! figures also show weir's own scheme. Source: Prades, thesis, 5.3.
+//! figures also show weir's own schemes. Source: Prades, thesis, 5.3.
 
-use super::{Experiment, Point, VISIBLE, Verdict, WEIR, percent, static_name};
+use super::{Experiment, OWN_SCHEMES, Point, VISIBLE, Verdict, percent, static_name};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, delayed, mean, slots};
 use weir_sim::plan::{SchemeName, Settings};
@@ -127,11 +127,13 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
             cost.curve(static_name(n), overhead(evidence, n, distance));
             late.curve(static_name(n), waits(evidence, n, distance));
         }
-        let weir = |it: &Settings| {
-            it.scheme == SchemeName::Weir && it.workload_number("partner_distance_ranks") == Some(distance)
-        };
-        cost.curve(WEIR, evidence.overhead_by_slots(weir));
-        late.curve(WEIR, evidence.curve(weir, slots, delayed));
+        for (scheme, name) in OWN_SCHEMES {
+            let own = |it: &Settings| {
+                it.scheme == scheme && it.workload_number("partner_distance_ranks") == Some(distance)
+            };
+            cost.curve(name, evidence.overhead_by_slots(own));
+            late.curve(name, evidence.curve(own, slots, delayed));
+        }
         cost.mark(Mark::Span { from: 0.0, to: SMALL, text: "published: more at 14 hops" });
         late.mark(Mark::Words { text: "published: ends at the same slots at all distances" });
         charts.extend([cost, late]);

@@ -3,7 +3,7 @@
 //! slots per peer: where the overhead begins to fall, and from where it is stable. weir's own defaults stand beside
 //! them. Source: Prades, thesis, 5.3.
 
-use super::{Experiment, Point, VISIBLE, WEIR, percent, static_name, weir_slots};
+use super::{Experiment, OWN_SCHEMES, Point, VISIBLE, percent, static_name, weir_slots};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, First, delayed, median, slots};
 use weir_sim::plan::SchemeName;
@@ -127,9 +127,11 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
             };
             waits.curve(static_name(credit_slots), evidence.curve(which, slots, delayed));
         }
-        let weir = |it: &weir_sim::plan::Settings| it.scheme == SchemeName::Weir && it.ranks == ranks;
-        overhead.curve(WEIR, evidence.overhead_by_slots(weir));
-        waits.curve(WEIR, evidence.curve(weir, slots, delayed));
+        for (scheme, name) in OWN_SCHEMES {
+            let own = |it: &weir_sim::plan::Settings| it.scheme == scheme && it.ranks == ranks;
+            overhead.curve(name, evidence.overhead_by_slots(own));
+            waits.curve(name, evidence.curve(own, slots, delayed));
+        }
         for chart in [&mut overhead, &mut waits] {
             chart.mark(Mark::Span {
                 from: FALLS[0],

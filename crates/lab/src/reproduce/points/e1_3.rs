@@ -1,9 +1,9 @@
 //! Checks the published statements ("points") about experiment E1.3 against our simulation records, and draws its
 //! figures. All ranks run all-to-all of 2044 B, which leaves room for credits, or of 2048 B, which does not. It
 //! compares static credits with and without piggybacking: overhead and number of credit packets by slots per peer.
-//! Figures also show weir's own scheme. Source: Prades, thesis, 5.4.
+//! Figures also show weir's own schemes. Source: Prades, thesis, 5.4.
 
-use super::{Experiment, Point, VISIBLE, WEIR, percent};
+use super::{Experiment, OWN_SCHEMES, Point, VISIBLE, percent};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean, slots};
 use weir_sim::plan::{Record, SchemeName, Settings};
@@ -116,7 +116,9 @@ fn figures_of(evidence: &Evidence<'_>, ranks: u32) -> [Chart; 2] {
     ] {
         overhead.curve(name, evidence.overhead_by_slots(|it| is(it, ranks, bytes, piggyback)));
     }
-    overhead.curve(WEIR, evidence.overhead_by_slots(|it| it.scheme == SchemeName::Weir && it.ranks == ranks));
+    for (scheme, name) in OWN_SCHEMES {
+        overhead.curve(name, evidence.overhead_by_slots(|it| it.scheme == scheme && it.ranks == ranks));
+    }
     let mut fewer = Chart::new(
         format!("Explicit credit packets that piggybacking saves, {ranks} ranks (Figure 5.8)"),
         x,

@@ -1,9 +1,9 @@
 //! Checks the published statements ("points") about experiment E1.4 against our simulation records, and draws its
 //! figures. All or part of the ranks run all-to-all of 2 KB, and the others wait in a barrier. It compares the overhead
-//! of static and dynamic credits by slots per peer. weir's own defaults stand beside them. Source: Prades, thesis, 5.5
+//! of static and dynamic credits by slots per peer. weir's own schemes stand beside them. Source: Prades, thesis, 5.5
 //! and 6.8.
 
-use super::{Experiment, Point, VISIBLE, WEIR, percent, weir_slots};
+use super::{DEMAND, Experiment, Point, VISIBLE, WEIR, demand_with_floors, percent, weir_slots};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, First, mean};
 use weir_output::quantity::count;
@@ -35,7 +35,7 @@ fn part(it: &Settings) -> Option<Part> {
     it.workload_number("group_ranks").map(|group| (group as u32, it.ranks))
 }
 
-fn words(part: Part) -> String {
+fn words_of(part: Part) -> String {
     match part {
         (group, ranks) if group == ranks => format!("all {}", count(ranks.into())),
         (group, ranks) => format!("{} of {}", count(group.into()), count(ranks.into())),
@@ -68,7 +68,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             points.push(Point::of_first(format!("static.{}", share_name(part)), 
                 format!(
                     "{} active, static: under {LIMIT} % from about {STATIC_SLOTS} slots on and not below (at most {ABOUT} times that)",
-                    words(part)
+                    words_of(part)
                 ),
                 format!("{STATIC_SLOTS} slots"),
                 first(&fixed),
@@ -89,7 +89,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             points.push(Point::of("dynamic.all", 
                 format!(
                     "{} active: dynamic costs slightly more than static (by {VISIBLE} to {SLIGHTLY} points, mean over the buffer sizes)",
-                    words(part)
+                    words_of(part)
                 ),
                 "slightly more",
                 mean(&differences)
@@ -101,7 +101,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
         points.push(Point::of_first(format!("dynamic.{}", share_name(part)), 
             format!(
                 "{} active, dynamic: under {LIMIT} % with about {share} of {STATIC_SLOTS} slots (at most {ABOUT} times that)",
-                words(part)
+                words_of(part)
             ),
             format!("{:.1} slots", share * STATIC_SLOTS),
             first(&dynamic),
@@ -112,8 +112,13 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     for part in parts(evidence) {
         let slots = weir_slots(part.1);
         if let Some(overhead) = curve(evidence, SchemeName::Weir, part).at(slots) {
-            let text = format!("{} active: weir's defaults, {slots} slots", words(part));
+            let text = format!("{} active: weir's defaults, {slots} slots", words_of(part));
             points.push(Point::beside(text, percent(overhead)));
+        }
+    }
+    for of in parts(evidence) {
+        if let Some(words) = demand_with_floors(evidence, |it| part(it) == Some(of)) {
+            points.push(Point::beside(format!("{} active: credits on demand", words_of(of)), words));
         }
     }
     points
@@ -124,12 +129,13 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         (SchemeName::Static, String::from("static credits (Figure 5.9)")),
         (SchemeName::Dynamic, String::from("dynamic credits (Figure 6.5)")),
         (SchemeName::Weir, String::from(WEIR)),
+        (SchemeName::Demand, String::from(DEMAND)),
     ];
     let charts = charts.into_iter().map(|(scheme, title)| {
         let mut chart =
             Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
         for part in parts(evidence) {
-            chart.curve(format!("{} active", words(part)), curve(evidence, scheme, part));
+            chart.curve(format!("{} active", words_of(part)), curve(evidence, scheme, part));
         }
         chart.mark(Mark::Level { y: LIMIT, text: "5 %" });
         if scheme == SchemeName::Static {

@@ -1,12 +1,12 @@
 //! Checks the published statements ("points") about experiment E1.5 against our simulation records, and draws its
 //! figures. Pairs of ranks run ping-pong, or all ranks run all-to-all. It compares static and dynamic credits: the
 //! overhead in all, its part that is computation, and its part that is stalls with traffic. Figures also show weir's
-//! own scheme. Source: Prades, thesis, 7.1.
+//! own schemes. Source: Prades, thesis, 7.1.
 //!
 //! The same worlds run again with processors that handle credit packets at no cost. The remaining overhead is stalls
 //! and traffic; the rest is computation. The thesis does not say how it separated them.
 
-use super::{Experiment, Point, VISIBLE, percent};
+use super::{Experiment, Point, VISIBLE, demand_with_floors, percent};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean};
 use weir_sim::plan::{SchemeName, Settings};
@@ -59,7 +59,13 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     };
     let alltoall = |scheme, large: bool| among(total(evidence, scheme, ALLTOALL, false), large);
     let similar = |it: (f64, f64)| (words(it), (it.0 - it.1).abs() <= SIMILAR);
-    vec![
+    let demand = [(ALLTOALL, "all-to-all"), (PINGPONG, "multi-pingpong")].into_iter().filter_map(
+        |(workload, name)| {
+            let is = |it: &Settings| it.workload_name() == workload && !free_of_computation(it);
+            Some(Point::beside(format!("{name}: credits on demand"), demand_with_floors(evidence, is)?))
+        },
+    );
+    let mut points = vec![
         Point::of(
             "pingpong.computation",
             format!(
@@ -105,7 +111,9 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             both(&|scheme| alltoall(scheme, false))
                 .map(|it| (words(it), (VISIBLE..=SIMILAR).contains(&(it.0 - it.1)))),
         ),
-    ]
+    ];
+    points.extend(demand);
+    points
 }
 
 fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
@@ -117,9 +125,12 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         let title = format!("Overhead of {name}, and the computation in it (Figures 7.1 and 7.2)");
         let mut chart =
             Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
-        for (scheme, name) in
-            [(SchemeName::Static, "static"), (SchemeName::Dynamic, "dynamic"), (SchemeName::Weir, "weir")]
-        {
+        for (scheme, name) in [
+            (SchemeName::Static, "static"),
+            (SchemeName::Dynamic, "dynamic"),
+            (SchemeName::Weir, "weir"),
+            (SchemeName::Demand, "demand"),
+        ] {
             chart.curve(name, total(evidence, scheme, workload, false));
             chart.curve(format!("{name}, computation"), computation(evidence, scheme, workload));
         }

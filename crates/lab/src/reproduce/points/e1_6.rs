@@ -1,9 +1,9 @@
 //! Checks the published statements ("points") about experiment E1.6 against our simulation records, and draws its
 //! figures. All ranks run all-to-all; 6.25 to 50 % of the peers are on the same node and need no credits. It compares
-//! the overhead of static and dynamic credits by this share. Figures also show weir's own scheme. Source: Prades,
+//! the overhead of static and dynamic credits by this share. Figures also show weir's own schemes. Source: Prades,
 //! thesis, 7.2.
 
-use super::{Experiment, Point, VISIBLE, WEIR, percent};
+use super::{Experiment, OWN_SCHEMES, Point, VISIBLE, percent};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean};
 use weir_sim::plan::SchemeName;
@@ -68,7 +68,9 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
             Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
         chart.curve("static", curve(evidence, SchemeName::Static, ranks));
         chart.curve("dynamic", curve(evidence, SchemeName::Dynamic, ranks));
-        chart.curve(WEIR, curve(evidence, SchemeName::Weir, ranks));
+        for (scheme, name) in OWN_SCHEMES {
+            chart.curve(name, curve(evidence, scheme, ranks));
+        }
         let helps = local(evidence, ranks) >= HELPS_FROM;
         let text = if helps { "published: dynamic below static" } else { "published: similar" };
         chart.mark(Mark::Words { text });

@@ -1,9 +1,9 @@
 //! Checks the published statements ("points") about experiment E1.7 against our simulation records, and draws its
 //! figures. All-to-alls run in seven phases among all, a quarter or half of the ranks. With dynamic credits it follows
-//! the mean credits of rank 0 towards three groups of ranks, for two kinds of barrier. A figure shows weir's own scheme
-//! too, which no point judges. Source: Prades, thesis, 7.3.
+//! the mean credits of rank 0 towards three groups of ranks, for two kinds of barrier. Figures show weir's own
+//! schemes too, which no point judges. Source: Prades, thesis, 7.3.
 
-use super::{Experiment, Point, WEIR};
+use super::{DEMAND, Experiment, Point, WEIR};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};
 use weir_sim::plan::record::Measure;
@@ -139,6 +139,7 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         (SchemeName::Dynamic, Barrier::Dissemination, "dynamic credits"),
         (SchemeName::Dynamic, Barrier::Linear, "dynamic credits, linear barrier"),
         (SchemeName::Weir, Barrier::Dissemination, WEIR),
+        (SchemeName::Demand, Barrier::Dissemination, DEMAND),
     ] {
         let title = format!("Credits of rank 0 towards three groups, {name} (Figure 7.4)");
         let mut chart = Chart::new(title, "calls", "mean credits (slots)");

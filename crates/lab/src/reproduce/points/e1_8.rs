@@ -1,9 +1,9 @@
 //! Checks the published statements ("points") about experiment E1.8 against our simulation records, and draws its
 //! figures. The Intel MPI Benchmarks run with 2 KB. It compares static and dynamic credits with 8, 16, 32 and 64 slots
-//! per peer: the mean overhead over all benchmarks. weir's own settings stand beside them. Source: Prades, thesis, 7.4,
+//! per peer: the mean overhead over all benchmarks. weir's own schemes stand beside them. Source: Prades, thesis, 7.4,
 //! and the paper of 2012.
 
-use super::{Experiment, Point, WEIR, percent};
+use super::{DEMAND, Experiment, Point, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean};
 use weir_sim::plan::{SchemeName, Settings};
@@ -82,6 +82,10 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     if !weir.is_empty() {
         points.push(Point::beside("weir's own settings, mean overhead", words(&weir)));
     }
+    let demand = average(evidence, SchemeName::Demand);
+    if !demand.is_empty() {
+        points.push(Point::beside("credits on demand, mean overhead", words(&demand)));
+    }
     points
 }
 
@@ -89,8 +93,12 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     let x = "slots per peer, credit slots included";
     let y = "overhead over unlimited (%)";
     let mut all = Chart::new("Mean overhead of all benchmarks (Figure 7.12)", x, y);
-    let schemes =
-        [(SchemeName::Static, "static"), (SchemeName::Dynamic, "dynamic"), (SchemeName::Weir, WEIR)];
+    let schemes = [
+        (SchemeName::Static, "static"),
+        (SchemeName::Dynamic, "dynamic"),
+        (SchemeName::Weir, WEIR),
+        (SchemeName::Demand, DEMAND),
+    ];
     for (scheme, name) in schemes {
         all.curve(name, average(evidence, scheme));
     }
@@ -101,6 +109,7 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     let published = [
         Some(Mark::Level { y: STATIC_AT_8, text: "published: the mean with 8 slots is above" }),
         Some(Mark::Level { y: DYNAMIC_AT_8, text: "published (2012): the mean with 8 slots is below" }),
+        None,
         None,
     ];
     for ((scheme, name), mark) in schemes.iter().zip(published) {

@@ -1,8 +1,8 @@
 //! Checks the published statements ("points") about experiment E1.9 against our simulation records, and draws its
 //! figure. All ranks call Scatterv, and the root changes every 1 to 50 calls. It compares the overhead of static and
-//! dynamic credits by this number of calls. The figure also shows weir's own scheme. Source: Prades, thesis, 7.4.1.
+//! dynamic credits by this number of calls. The figure also shows weir's own schemes. Source: Prades, thesis, 7.4.1.
 
-use super::{Experiment, Point, VISIBLE, WEIR, percent};
+use super::{Experiment, OWN_SCHEMES, Point, VISIBLE, percent};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};
 use weir_sim::plan::{SchemeName, Settings};
@@ -79,7 +79,9 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     );
     chart.curve("static", curve(evidence, SchemeName::Static));
     chart.curve("dynamic", curve(evidence, SchemeName::Dynamic));
-    chart.curve(WEIR, curve(evidence, SchemeName::Weir));
+    for (scheme, name) in OWN_SCHEMES {
+        chart.curve(name, curve(evidence, scheme));
+    }
     chart.mark(Mark::Words { text: "published: dynamic approaches the reference" });
     vec![chart]
 }

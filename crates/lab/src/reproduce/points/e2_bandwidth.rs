@@ -1,10 +1,10 @@
 //! Checks the published statements ("points") about experiments E2.1 to E2.4 against our simulation records, and draws
 //! their figures. Two nodes on InfiniBand run a ping-pong (E2.1) or send windows of messages (E2.2 to E2.4), with many
 //! or few buffers. It compares the times with RNR hardware, static credits (connection form) and adaptive backlog. The
-//! figures also show weir's own scheme, and RNR hardware with a later default of its timer. Source: Liu & Panda,
+//! figures also show weir's own schemes, and RNR hardware with a later default of its timer. Source: Liu & Panda,
 //! slides.
 
-use super::{Experiment, Point, WEIR};
+use super::{Experiment, OWN_SCHEMES, Point};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};
 use weir_sim::plan::{SchemeName, Settings};
@@ -221,7 +221,7 @@ fn large_points(evidence: &Evidence<'_>) -> Vec<Point> {
 fn latency_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     let mut chart = Chart::new("Half of a round trip", "bytes", "us");
     let in_us = |curve: Curve| Curve(curve.0.into_iter().map(|(x, ns)| (x, ns / 1e3)).collect());
-    for (scheme, name) in SCHEMES.into_iter().chain([(SchemeName::Weir, WEIR)]) {
+    for (scheme, name) in SCHEMES.into_iter().chain(OWN_SCHEMES) {
         chart.curve(name, in_us(time_by(evidence, scheme, "message_bytes", |_| true)));
     }
     chart.mark(Mark::Words { text: "published: all equal" });
@@ -238,7 +238,7 @@ fn bandwidth_figures(evidence: &Evidence<'_>, published: [&'static str; 2]) -> V
             let of = |(x, ns): (f64, f64)| (x, bytes.unwrap_or(0.0) * 1e3 / ns);
             Curve(curve.0.into_iter().map(of).collect())
         };
-        for (scheme, name) in SCHEMES.into_iter().chain([(SchemeName::Weir, WEIR)]) {
+        for (scheme, name) in SCHEMES.into_iter().chain(OWN_SCHEMES) {
             chart.curve(name, rate(bandwidth(evidence, scheme, blocking)));
         }
         let later = bandwidth_with_timer(evidence, SchemeName::Hardware, blocking, true);

@@ -1,10 +1,10 @@
 //! Checks the published statements ("points") about experiments E2.5 and E2.6 against our simulation records, and draws
 //! their figures. NAS kernels run on InfiniBand with 100, 10 or 1 buffers for each connection. E2.5 compares the times
 //! with RNR hardware, static credits (connection form) and adaptive backlog. E2.6 compares the explicit credit messages
-//! of static credits and the buffers of adaptive backlog with published tables. Figures also show weir's own scheme.
+//! of static credits and the buffers of adaptive backlog with published tables. Figures also show weir's own schemes.
 //! Source: Liu & Panda, slides.
 
-use super::{Experiment, Point, VISIBLE, WEIR, percent};
+use super::{Experiment, OWN_SCHEMES, Point, VISIBLE, percent};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean, median};
 use weir_output::quantity::count;
@@ -84,9 +84,9 @@ fn of(
     of_worlds(evidence, is, value)
 }
 
-/// A number of the worlds with weir's default settings.
-fn of_weirs(evidence: &Evidence<'_>, name: &str, value: fn(&Record) -> f64) -> Option<f64> {
-    of_worlds(evidence, |it| it.scheme == SchemeName::Weir && kernel(it) == name, value)
+/// A number of the worlds of one of weir's own schemes with weir's default settings.
+fn of_own(evidence: &Evidence<'_>, scheme: SchemeName, name: &str, value: fn(&Record) -> f64) -> Option<f64> {
+    of_worlds(evidence, |it| it.scheme == scheme && kernel(it) == name, value)
 }
 
 fn time_ns(record: &Record) -> f64 {
@@ -250,7 +250,9 @@ fn buffer_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         format!("static, pre-post {ECM_PREPOST}"),
         each(&|name| of(evidence, SchemeName::StaticConnection, name, ECM_PREPOST, ecms)),
     );
-    shares.curve(WEIR, each(&|name| of_weirs(evidence, name, ecms)));
+    for (scheme, curve) in OWN_SCHEMES {
+        shares.curve(curve, each(&|name| of_own(evidence, scheme, name, ecms)));
+    }
     let mut most = of_kernels("The most buffers of a connection", "buffers");
     let published = (0..).zip(PUBLISHED).map(|(place, (.., most))| (f64::from(place), most as f64));
     most.published("adaptive, published", published.collect());
@@ -275,13 +277,15 @@ fn kernel_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
             });
             chart.curve(*name, Curve(values.collect()));
         }
-        let weir = PUBLISHED.iter().enumerate().filter_map(|(place, (name, ..))| {
-            let times =
-                SCHEMES.iter().filter_map(|(scheme, _)| of(evidence, *scheme, name, buffers, time_ns));
-            let least = times.reduce(f64::min)?;
-            Some((place as f64, 100.0 * (of_weirs(evidence, name, time_ns)? / least - 1.0)))
-        });
-        chart.curve(WEIR, Curve(weir.collect()));
+        for (own, curve) in OWN_SCHEMES {
+            let values = PUBLISHED.iter().enumerate().filter_map(|(place, (name, ..))| {
+                let times =
+                    SCHEMES.iter().filter_map(|(scheme, _)| of(evidence, *scheme, name, buffers, time_ns));
+                let least = times.reduce(f64::min)?;
+                Some((place as f64, 100.0 * (of_own(evidence, own, name, time_ns)? / least - 1.0)))
+            });
+            chart.curve(curve, Curve(values.collect()));
+        }
         chart
     });
     charts.into_iter().collect()

@@ -1,12 +1,13 @@
 //! The published statements about each experiment ("points"), and the rules that compare our records with them.
 //! [`Point`], [`Verdict`] and [`Experiment`] are the types of all experiments. [`ALL`] lists the experiments for `weir
-//! reproduce`, which runs their plans first.
+//! reproduce`, which runs their plans first; [`OWN`] lists weir's own goals.
 //!
 //! A file below has one experiment or several, each with its `points` (published, ours, verdict) and `figures`. Both
 //! see only the results of worlds ([`Evidence`]). A rule may need a number of its own, for example how much "stable"
 //! allows. It is a constant of the file. Rows without a verdict show numbers of ours that have no published
 //! counterpart.
 
+mod demand;
 mod e1_1;
 mod e1_10;
 mod e1_2;
@@ -21,9 +22,12 @@ mod e2_bandwidth;
 mod e2_nas;
 
 use super::chart::Chart;
-use super::evidence::{Evidence, First};
+pub use demand::MEMORY_FIGURE;
+
+use super::evidence::{Evidence, First, slots};
 use serde::Serialize;
 use weir_proto::DataRegion;
+use weir_sim::plan::{SchemeName, Settings};
 
 /// The smallest difference that a reader of a published figure can see. A rule that says "more" or "less"
 /// requires it, because two worlds never have exactly the same time. Unit: percentage points.
@@ -198,7 +202,7 @@ impl VerdictRange {
     }
 }
 
-/// A published experiment.
+/// A published experiment, or worlds with goals of weir's own.
 pub struct Experiment {
     /// Its number in the evaluation.
     pub id: &'static str,
@@ -214,7 +218,7 @@ pub struct Experiment {
     pub figures: fn(&Evidence<'_>) -> Vec<Chart>,
 }
 
-/// All of them, in order.
+/// All published experiments, in order.
 pub const ALL: &[Experiment] = &[
     e1_1::EXPERIMENT,
     e1_2::EXPERIMENT,
@@ -234,9 +238,25 @@ pub const ALL: &[Experiment] = &[
     e2_nas::BUFFERS,
 ];
 
+/// Worlds with goals of weir's own, in the form of experiments. A goal stands where others have a published value. The
+/// assumed parameters of the models are not swept.
+pub const OWN: &[Experiment] = &[demand::EXPERIMENT];
+
 /// `12.3 %`.
 fn percent(value: f64) -> String {
     format!("{value:.1} %")
+}
+
+/// The overheads of credits on demand, with the computed floor of each: `51.6 % at 8 (floor 51.3 %)`. `None` if none ran.
+fn demand_with_floors(evidence: &Evidence<'_>, which: impl Fn(&Settings) -> bool) -> Option<String> {
+    let is_demand = |it: &Settings| it.scheme == SchemeName::Demand && which(it);
+    let floors = evidence.curve(is_demand, slots, |record| Some(evidence.floor(record)?.of_waiting));
+    let overheads = evidence.overhead_by_slots(is_demand);
+    let words = overheads.0.iter().map(|&(slots, overhead)| match floors.at(slots) {
+        Some(floor) => format!("{} at {slots} (floor {})", percent(overhead), percent(floor)),
+        None => format!("{} at {slots}", percent(overhead)),
+    });
+    (!overheads.is_empty()).then(|| words.collect::<Vec<_>>().join(", "))
 }
 
 /// The name of a curve of static credits.
@@ -244,9 +264,15 @@ fn static_name(credit_slots: u32) -> String {
     format!("static, {credit_slots} credit slot{}", if credit_slots == 1 { "" } else { "s" })
 }
 
-/// Name of the curve of weir's own scheme in all figures. The number of ranks decides which of its points is
-/// the default.
+/// Name of the curve of weir's defaults in all figures. The number of ranks decides which of its points is the
+/// default.
 const WEIR: &str = "weir (dynamic, piggybacking, equal shares at first contact)";
+
+/// Name of the curve of credits on demand in all figures.
+const DEMAND: &str = "demand (credits on demand, piggybacking)";
+
+/// weir's own schemes, with the names of their curves.
+const OWN_SCHEMES: [(SchemeName, &str); 2] = [(SchemeName::Weir, WEIR), (SchemeName::Demand, DEMAND)];
 
 /// weir's default slots per peer, with credit slots, for a job of `ranks` (0: no world ran): 16 and 2, and
 /// more for few ranks.

@@ -19,20 +19,21 @@ fn plan_of(name: &str, quick: bool) -> Plan {
 #[test]
 fn nothing_was_run_so_nothing_holds_and_nothing_is_drawn() {
     let nothing = Evidence::new(Vec::new(), &[]);
-    for experiment in ALL {
+    for experiment in ALL.iter().chain(OWN) {
         for point in (experiment.points)(&nothing) {
             assert_eq!(point.verdict, Verdict::NotEvaluated, "{}: {}", experiment.id, point.text);
         }
         for chart in (experiment.figures)(&nothing) {
             assert!(chart.is_empty() && chart.draw().contains("</svg>"), "{}", experiment.id);
-            // Figures of weir's own scheme have nothing published.
-            assert!(chart.shows_published() || chart.title.contains(WEIR), "{}", chart.title);
+            // Figures of weir's own schemes have nothing published.
+            let is_own = OWN_SCHEMES.iter().any(|(_, name)| chart.title.contains(name));
+            assert!(chart.shows_published() || is_own || experiment.id == "demand", "{}", chart.title);
         }
     }
 }
 
 #[test]
-fn every_experiment_has_its_plans_with_weirs_own_settings_in_them() {
+fn every_experiment_has_its_plans_with_weirs_own_schemes_in_them() {
     for experiment in ALL {
         for name in experiment.plans {
             for quick in [false, true] {
@@ -41,9 +42,11 @@ fn every_experiment_has_its_plans_with_weirs_own_settings_in_them() {
                 let schemes: Vec<_> = plan.worlds.iter().map(|setup| setup.settings.scheme).collect();
                 let is_simulated = plan.memory_peers.is_empty();
                 let compares_times = is_simulated && *name != "e1.7";
-                for (scheme, is_there) in
-                    [(SchemeName::Weir, is_simulated), (SchemeName::Unlimited, compares_times)]
-                {
+                for (scheme, is_there) in [
+                    (SchemeName::Weir, is_simulated),
+                    (SchemeName::Demand, is_simulated),
+                    (SchemeName::Unlimited, compares_times),
+                ] {
                     assert_eq!(schemes.contains(&scheme), is_there, "{name}: {scheme:?}");
                 }
             }
@@ -53,18 +56,18 @@ fn every_experiment_has_its_plans_with_weirs_own_settings_in_them() {
 
 /// At full size, for every number of ranks.
 #[test]
-fn weir_is_run_at_least_once_with_the_slots_that_it_ships_with() {
+fn own_schemes_run_at_least_once_with_the_slots_that_weir_ships_with() {
     let names = ALL.iter().flat_map(|experiment| experiment.plans);
     for name in names {
         let plan = plan_of(name, false);
-        let settings = plan.worlds.iter().map(|setup| &setup.settings);
-        let ours: Vec<_> = settings
-            .filter(|it| it.scheme == SchemeName::Weir)
-            .map(|it| (it.ranks, it.slots_per_peer))
-            .collect();
-        for &(ranks, _) in &ours {
-            let shipped = weir_slots(ranks) as u32;
-            assert!(ours.contains(&(ranks, shipped)), "{name}: not {shipped} slots for {ranks} ranks");
+        for (scheme, _) in OWN_SCHEMES {
+            let settings = plan.worlds.iter().map(|setup| &setup.settings);
+            let ours: Vec<_> =
+                settings.filter(|it| it.scheme == scheme).map(|it| (it.ranks, it.slots_per_peer)).collect();
+            for &(ranks, _) in &ours {
+                let shipped = weir_slots(ranks) as u32;
+                assert!(ours.contains(&(ranks, shipped)), "{name}: not {shipped} slots for {ranks} ranks");
+            }
         }
     }
 }
@@ -420,6 +423,76 @@ fn each_deviation_breaks_the_points_that_are_about_it_and_no_other() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// weir's own goals with records in which credits on demand cost `percent` and other schemes 20 %.
+fn own_goals(percent: f64, change: &dyn Fn(&mut Record)) -> Vec<Point> {
+    let [experiment] = OWN else { panic!("one experiment") };
+    let plans: Vec<Plan> = experiment.plans.iter().map(|name| plan_of(name, false)).collect();
+    let worlds = || plans.iter().flat_map(|plan| &plan.worlds);
+    let measure = |of_rank_0: Vec<f64>| Measure { count: 1, mean: 0.0, min: 0.0, max: 0.0, of_rank_0 };
+    let records: Vec<Record> = worlds()
+        .map(|setup| {
+            let mut record = record(setup.key(), setup.settings.clone(), 1000.0);
+            match setup.settings.scheme {
+                SchemeName::Unlimited => {}
+                SchemeName::Demand => {
+                    costs(&mut record, percent);
+                    record.measures.insert(String::from("call_ns"), measure(vec![1e6; 4]));
+                    record.measures.insert(String::from("sender_messages"), measure(vec![9.0; 7]));
+                    change(&mut record);
+                }
+                _ => costs(&mut record, 20.0),
+            }
+            record
+        })
+        .collect();
+    let evidence = Evidence::new(records.iter().collect(), &[]).with_floors(worlds());
+    for chart in (experiment.figures)(&evidence) {
+        assert!(!chart.is_empty(), "{}", chart.title);
+    }
+    (experiment.points)(&evidence)
+}
+
+/// A reference of 1000 ns makes every floor enormous, so that any overhead is within it.
+#[test]
+fn own_goals_are_judged() {
+    for point in own_goals(1.0, &|_| {}) {
+        assert_eq!(point.verdict, Verdict::Holds, "{}: {}: {}", point.id, point.text, point.ours);
+    }
+    let unfair = |record: &mut Record| {
+        let slow = |measure: &mut Measure, index: usize, value: f64| measure.of_rank_0[index] = value;
+        record.measures.entry(String::from("call_ns")).and_modify(|calls| slow(calls, 0, 2e6));
+        record.measures.entry(String::from("sender_messages")).and_modify(|shares| slow(shares, 0, 90.0));
+        if record.settings.slots_per_peer == 37 {
+            costs(record, 60.0);
+        }
+    };
+    for point in own_goals(30.0, &unfair) {
+        // No overhead of these records is above their floors.
+        let expected =
+            if point.id.starts_with("sends-first.floor") { Verdict::Holds } else { Verdict::DoesNotHold };
+        assert_eq!(point.verdict, expected, "{}: {}: {}", point.id, point.text, point.ours);
+    }
+}
+
+#[test]
+fn an_overhead_above_the_floor_misses_the_goal() {
+    // A reference that is as long as the work of a rank: 63 bursts of 95.5 us, with calls of 2 us.
+    let [experiment] = OWN else { panic!("one experiment") };
+    let plan = plan_of("demand-alltoall", false);
+    let worlds = || plan.worlds.iter().filter(|setup| setup.settings.slots_per_peer <= 8);
+    for (percent, verdict) in [(55.0, Verdict::Holds), (66.0, Verdict::DoesNotHold)] {
+        let time = |setup: &weir_sim::plan::Setup| match setup.settings.scheme {
+            SchemeName::Unlimited => 6.14e6,
+            _ => 6.14e6 * (1.0 + percent / 100.0),
+        };
+        let records: Vec<Record> =
+            worlds().map(|setup| record(setup.key(), setup.settings.clone(), time(setup))).collect();
+        let evidence = Evidence::new(records.iter().collect(), &[]).with_floors(worlds());
+        let points = (experiment.points)(&evidence);
+        assert_eq!(point(&points, "sends-first.floor.all").verdict, verdict, "{percent}");
+    }
 }
 
 /// Sweeps and seeds identify a point of other worlds by its name.
