@@ -44,6 +44,22 @@ fn the_committed_fidelity_pages_show_the_committed_results() {
 }
 
 #[test]
+fn the_committed_page_of_credits_on_demand_shows_the_committed_results() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let directory = tempfile::tempdir().unwrap();
+    let results = root.join("experiments/demand.json");
+    assert!(weir(&["reference", "demand", results.to_str().unwrap()], directory.path()).success());
+    for name in ["explanation/demand.md", "figures/demand.svg"] {
+        let [written, committed] = [directory.path(), &root.join("docs")]
+            .map(|place| std::fs::read_to_string(place.join(name)).unwrap_or_default());
+        assert!(
+            committed == written,
+            "docs/{name} does not show experiments/demand.json: run make reference"
+        );
+    }
+}
+
+#[test]
 fn lines_of_generated_pages_are_short() {
     for (name, text) in pages() {
         for line in text.lines() {
