@@ -7,7 +7,7 @@ use std::time::Instant as Clock;
 use weir_link::Link;
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::NodeHandle;
-use weir_proto::{Body, Config, DataRegion, Endpoint, MAX_UNEXPECTED, Packet};
+use weir_proto::{Body, Config, DataRegion, Endpoint, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Packet};
 
 use crate::back_pressure::BackPressure;
 use crate::config::{self, Settings};
@@ -180,6 +180,10 @@ impl<L: Link> Engine<L> {
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: settings.unexpected_budget_bytes,
             bounce_bytes: settings.bounce_limit_bytes(near_ranks),
+            envelope_budget_bytes: match settings.envelope_budget_bytes {
+                0 => NO_ENVELOPE_BUDGET,
+                bytes => bytes,
+            },
             planned_peers: ranks.job,
             planned_quota_slots: settings
                 .quota(near_ranks)

@@ -53,6 +53,7 @@ impl Machine {
             max_unexpected: weir_proto::MAX_UNEXPECTED,
             unexpected_budget_bytes: 1 << 40,
             bounce_bytes: 1 << 40,
+            envelope_budget_bytes: u64::MAX,
             planned_peers: 1,
             planned_quota_slots: 64,
         });

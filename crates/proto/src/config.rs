@@ -171,6 +171,9 @@ pub const ENVELOPE_BYTES: u64 = 64;
 /// Bound on the number of unexpected messages. Their slots have numbers of three bytes.
 pub const MAX_UNEXPECTED: u32 = crate::message::slab::MAX_SLOTS;
 
+/// [`Config::envelope_budget_bytes`] without a limit: senders hold no messages.
+pub const NO_ENVELOPE_BUDGET: u64 = u64::MAX;
+
 /// All settings of an endpoint machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -198,9 +201,19 @@ pub struct Config {
     /// Limit for bounce buffers, which hold our messages for receivers without memory. Beyond it a send completes when
     /// its receiver has the data. Unit: bytes.
     pub bounce_bytes: u64,
+    /// Budget for the envelopes of unexpected messages of all senders, [`ENVELOPE_BYTES`] each. Beyond it, senders hold
+    /// their messages. [`NO_ENVELOPE_BUDGET`]: no limit. Schemes without credits ignore it. Unit: bytes.
+    pub envelope_budget_bytes: u64,
     /// Senders that our mailbox is planned for, each with [`Config::planned_quota_slots`]. 0: unknown. All endpoints of
     /// a job are expected to have the same plan.
     pub planned_peers: u32,
     /// Planned maximum of data slots of one sender.
     pub planned_quota_slots: u32,
+}
+
+impl Config {
+    /// Whether senders hold messages for receivers without space for envelopes.
+    pub fn holds(&self) -> bool {
+        self.envelope_budget_bytes != NO_ENVELOPE_BUDGET && self.scheme.grants()
+    }
 }

@@ -78,6 +78,12 @@ counters! {
     peak_bounce_bytes,
     /// Maximum cost of unexpected payload at a time, with overhead. Unit: bytes.
     peak_budget_used_bytes,
+    /// Maximum cost of the envelopes of unexpected messages at a time. Unit: bytes.
+    peak_envelope_bytes,
+    /// Messages that this endpoint announced while it held messages for their receiver.
+    held_messages,
+    /// Questions to holders and requests to announce messages again.
+    holder_requests_sent,
     /// Copies between processes, without the mailbox.
     cross_memory_copies,
     /// Payload of copies between processes without the mailbox. Unit: bytes.
@@ -102,7 +108,8 @@ counters! {
     piece_packets_sent,
     /// Packets sent for remote reads, writes and atomics, without the payload of reads.
     remote_packets_sent,
-    /// Packets sent for all other purposes: payload requests, compulsory returns, goodbye, detach.
+    /// Packets sent for all other purposes: payload requests, questions to holders and their answers, compulsory returns,
+    /// goodbye, detach.
     control_packets_sent,
 }
 
@@ -146,6 +153,11 @@ impl Counters {
             | Body::Written { .. }
             | Body::Offloaded(_) => &mut self.remote_packets_sent,
             Body::Fetch { .. }
+            | Body::Ask { .. }
+            | Body::Offer { .. }
+            | Body::NoMatch
+            | Body::Resume { .. }
+            | Body::Claimed { .. }
             | Body::Goodbye
             | Body::Detach
             | Body::ReturnRequest

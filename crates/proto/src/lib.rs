@@ -31,14 +31,14 @@ pub mod wire;
 pub use action::{Action, Destination, Direction, Envelope, MemoryCopy, Outcome, Source};
 pub use config::{
     AttachPolicy, Config, DataRegion, ENVELOPE_BYTES, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES,
-    MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED, Scheme,
+    MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Scheme,
 };
 pub use counters::{Counters, PACKET_KINDS};
 pub use driver::{Driver, LinkBusy, Recorder};
-pub use endpoint::budget::{unexpected_block_bytes, unexpected_cost_bytes};
+pub use endpoint::budget::{envelope_cost_bytes, unexpected_block_bytes, unexpected_cost_bytes};
 #[cfg(feature = "explore")]
 pub use endpoint::canonical;
-pub use endpoint::{Endpoint, PairView, Refusal, Scratch, Undelivered};
+pub use endpoint::{Endpoint, HoldMutant, PairView, Refusal, Scratch, Undelivered};
 pub use event::{
     BufferId, Command, CopyFault, Event, MessageId, Outgoing, Pattern, PeekThen, Peer, PeerFault,
     ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Transfer,

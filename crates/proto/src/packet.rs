@@ -27,8 +27,8 @@ pub struct Packet {
     /// Slots that the sender of this packet has spent in its lane lease at the destination, and those that it still
     /// wants, modulo 2^32. 0: its scheme does not state its demand.
     pub wanted_total: u32,
-    /// Message number of the pair, modulo 2^32. In packets of offloaded machines: number of the operation. 0 in all
-    /// others.
+    /// Message number of the pair, modulo 2^32. In `Ask` and `Resume`: the number of a message of the destination. In
+    /// packets of offloaded machines: number of the operation. 0 in all others.
     pub number: u32,
     /// Payload bytes in this packet.
     pub payload_bytes: u32,
@@ -129,6 +129,49 @@ pub enum Body {
         /// Where the receiver can read the payload.
         address: RemoteAddress,
         /// The sender's transfer.
+        transfer: Transfer,
+        /// The sender keeps the envelope too: the receiver may drop it, and ask for it later.
+        held: bool,
+    },
+    /// A question to a holder: which is its first message with number [`Packet::number`] or later that this pattern
+    /// accepts?
+    Ask {
+        /// Tagged or untagged.
+        space: Space,
+        /// Wanted tag.
+        tag: u64,
+        /// Bits of the tag that the match ignores.
+        ignore: u64,
+        /// The holder notes that the message was seen, and says whether it had been seen before.
+        look: bool,
+    },
+    /// A holder's answer to `Ask`: its first match, which it holds until it is taken.
+    Offer {
+        /// Tagged or untagged.
+        space: Space,
+        /// 64-bit tag.
+        tag: u64,
+        /// Remote completion data.
+        data: PackedData,
+        /// Length of the message. Unit: bytes.
+        length: u64,
+        /// As in `Rendezvous`.
+        address: RemoteAddress,
+        /// The holder's transfer.
+        transfer: Transfer,
+        /// An earlier question with `look` has found it.
+        seen: bool,
+    },
+    /// A holder's answer to `Ask`: it matches none of the messages that have left before this packet.
+    NoMatch,
+    /// A request to announce messages again: the first `count` held ones with number [`Packet::number`] or later.
+    Resume {
+        /// At least 1.
+        count: u32,
+    },
+    /// The sender of this packet keeps the envelope of this offered message.
+    Claimed {
+        /// The destination's transfer.
         transfer: Transfer,
     },
     /// An explicit credit packet. It costs no credit and uses a credit slot.
@@ -265,9 +308,20 @@ impl Body {
         matches!(self, Body::Credit | Body::Detach)
     }
 
+    /// Says whether the sender of an announced message holds it.
+    #[inline]
+    pub(crate) fn set_held(&mut self, is_held: bool) {
+        if let Body::Rendezvous { held, .. } = self {
+            *held = is_held;
+        }
+    }
+
     /// Sets the address of announced memory, in the kinds of packets that have one.
     pub(crate) fn set_address(&mut self, at: RemoteAddress) {
-        if let Body::Rendezvous { address, .. } | Body::Located { address, .. } = self {
+        if let Body::Rendezvous { address, .. }
+        | Body::Offer { address, .. }
+        | Body::Located { address, .. } = self
+        {
             *address = at;
         }
     }

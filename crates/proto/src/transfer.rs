@@ -33,13 +33,6 @@ pub(crate) enum State {
     Write { request: Request, key: u64, offset: u64, bytes: u64, data: Option<u64>, path: PayloadPath },
 }
 
-impl State {
-    /// Whether it is a remote read or write.
-    fn is_remote(&self) -> bool {
-        matches!(self, State::Read { .. } | State::Write { .. })
-    }
-}
-
 /// The stage of a send. It determines which packets are valid next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendStage {
@@ -78,16 +71,18 @@ pub(crate) struct Transfers {
     entries: Table<Entry>,
     /// Number of remote reads and writes, by peer. May be shorter than the list of peers.
     remote_operations: Vec<u32>,
+    /// Number of messages that are being received, by peer. May be shorter than the list of peers.
+    receiving: Vec<u32>,
 }
 
 impl Transfers {
     pub fn begin(&mut self, peer: Peer, state: State) -> Transfer {
-        if state.is_remote() {
+        if let Some(counts) = self.counts_of(&state) {
             let index = peer.0 as usize;
-            if self.remote_operations.len() <= index {
-                self.remote_operations.resize(index + 1, 0);
+            if counts.len() <= index {
+                counts.resize(index + 1, 0);
             }
-            self.remote_operations[index] += 1;
+            counts[index] += 1;
         }
         Transfer(self.entries.insert(Entry { peer, state }))
     }
@@ -115,10 +110,24 @@ impl Transfers {
 
     pub fn end(&mut self, transfer: Transfer) -> Option<Entry> {
         let entry = self.entries.remove(transfer.0)?;
-        if entry.state.is_remote() {
-            self.remote_operations[entry.peer.0 as usize] -= 1;
+        if let Some(counts) = self.counts_of(&entry.state) {
+            counts[entry.peer.0 as usize] -= 1;
         }
         Some(entry)
+    }
+
+    /// The counts by peer that include a transfer in this state.
+    fn counts_of(&mut self, state: &State) -> Option<&mut Vec<u32>> {
+        match state {
+            State::Read { .. } | State::Write { .. } => Some(&mut self.remote_operations),
+            State::Receive { .. } => Some(&mut self.receiving),
+            State::Send { .. } => None,
+        }
+    }
+
+    /// Number of messages of `peer` that are being received.
+    pub fn receiving(&self, peer: Peer) -> u32 {
+        self.receiving.get(peer.0 as usize).copied().unwrap_or(0)
     }
 
     /// Number of our remote reads and writes with `peer`.

@@ -198,6 +198,7 @@ fn machine() -> Endpoint {
         max_unexpected: 100_000,
         unexpected_budget_bytes: 1 << 30,
         bounce_bytes: 1 << 30,
+        envelope_budget_bytes: u64::MAX,
         planned_peers: 1,
         planned_quota_slots: 64,
     })
@@ -217,7 +218,7 @@ fn packet(space: Space, tag: u64, data: u64, rendezvous: bool) -> Packet {
     let data = Some(data_of(data));
     let body = if rendezvous {
         let address = weir_proto::RemoteAddress::without_key(1);
-        Body::Rendezvous { space, tag, data: data.into(), length: 8, address, transfer }
+        Body::Rendezvous { space, tag, data: data.into(), length: 8, address, transfer, held: false }
     } else {
         Body::Eager { space, tag, data, length: 8, acknowledge: None }
     };

@@ -31,12 +31,31 @@ fn body() -> impl Strategy<Value = Body> {
                 acknowledge
             }),
         any::<u32>().prop_map(|offset| Body::More { offset }),
-        (space(), any::<u64>(), any::<Option<u64>>(), any::<u64>(), any::<u64>(), transfer()).prop_map(
-            |(space, tag, data, length, address, transfer)| {
-                let address = RemoteAddress::without_key(address);
-                Body::Rendezvous { space, tag, data: data.into(), length, address, transfer }
-            }
-        ),
+        (space(), any::<u64>(), any::<Option<u64>>(), any::<u64>(), any::<u64>(), transfer(), any::<bool>())
+            .prop_map(|(space, tag, data, length, address, transfer, held)| Body::Rendezvous {
+                space,
+                tag,
+                data: data.into(),
+                length,
+                address: RemoteAddress::without_key(address),
+                transfer,
+                held
+            }),
+        (space(), any::<u64>(), any::<u64>(), any::<bool>())
+            .prop_map(|(space, tag, ignore, look)| Body::Ask { space, tag, ignore, look }),
+        (space(), any::<u64>(), any::<Option<u64>>(), any::<u64>(), any::<u64>(), transfer(), any::<bool>())
+            .prop_map(|(space, tag, data, length, address, transfer, seen)| Body::Offer {
+                space,
+                tag,
+                data: data.into(),
+                length,
+                address: RemoteAddress::without_key(address),
+                transfer,
+                seen
+            }),
+        Just(Body::NoMatch),
+        any::<u32>().prop_map(|count| Body::Resume { count }),
+        transfer().prop_map(|transfer| Body::Claimed { transfer }),
         Just(Body::Credit),
         Just(Body::Goodbye),
         Just(Body::Detach),
@@ -261,7 +280,7 @@ fn used_bytes(packet: &Packet) -> Vec<usize> {
     let kind = kind_of(&slot);
     let has_data = match packet.body {
         Body::Eager { data, .. } => data.is_some(),
-        Body::Rendezvous { data, .. } => Option::<u64>::from(data).is_some(),
+        Body::Rendezvous { data, .. } | Body::Offer { data, .. } => Option::<u64>::from(data).is_some(),
         Body::Write { left, data, .. } => left > 0 || data.is_some(),
         _ => true,
     };
@@ -343,10 +362,25 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 length: LENGTH,
                 address: RemoteAddress::without_key(ADDRESS),
                 transfer: TRANSFER,
+                held: false,
             },
             0,
             "02038300",
             "a4a3a2a1b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f17675747372710000",
+        ),
+        (
+            Body::Rendezvous {
+                space: Space::Untagged,
+                tag: 0,
+                data: None.into(),
+                length: LENGTH,
+                address: RemoteAddress::NONE,
+                transfer: TRANSFER,
+                held: true,
+            },
+            0,
+            "02038001",
+            "a4a3a2a100000000000000000000000000000000f8f7f6f5f4f3f2f1",
         ),
         (Body::Credit, 0, "02048000", ""),
         (Body::Finished { transfer: TRANSFER, count: 3, refused: true }, 0, "02059000", "a4a3a2a103000000"),
@@ -403,6 +437,29 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
         (Body::ReturnRequest, 0, "020e8000", ""),
         (Body::ReturnResponse { credits: 0x51525354 }, 0, "020f8000", "54535251"),
         (Body::Detach, 0, "02108000", ""),
+        (
+            Body::Ask { space: Space::Tagged, tag: TAG, ignore: DATA, look: true },
+            0,
+            "02118102",
+            "b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1",
+        ),
+        (
+            Body::Offer {
+                space: Space::Tagged,
+                tag: TAG,
+                data: Some(DATA).into(),
+                length: LENGTH,
+                address: RemoteAddress::without_key(ADDRESS),
+                transfer: TRANSFER,
+                seen: true,
+            },
+            0,
+            "02128304",
+            "a4a3a2a1b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f17675747372710000",
+        ),
+        (Body::NoMatch, 0, "02138000", ""),
+        (Body::Resume { count: 0x00091234 }, 0, "02148000", "34120900"),
+        (Body::Claimed { transfer: TRANSFER }, 0, "02158000", "a4a3a2a1"),
         (
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Request {
                 key: KEY,
@@ -470,7 +527,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
     }
     kinds.dedup();
     assert_eq!(kinds, Vec::from_iter(Kind::ALL.iter().map(|kind| *kind as u8)), "every kind");
-    assert_eq!((1..=16).chain(32..=37).collect::<Vec<u8>>(), kinds, "{KNOWN_KINDS}");
+    assert_eq!((1..=21).chain(32..=37).collect::<Vec<u8>>(), kinds, "{KNOWN_KINDS}");
 }
 
 fn reduce(packet: ReducePacket) -> Body {
@@ -503,9 +560,9 @@ fn malformed_headers_are_rejected() {
     let mut slot = [0; SLOT_BYTES];
     assert_eq!(message(&slot), Err("packet version 0, allowed is 2".into()));
     slot[4] = wire::VERSION;
-    for kind in [0, 17, 31, 38, 255] {
+    for kind in [0, 22, 31, 38, 255] {
         slot[5] = kind;
-        assert_eq!(message(&slot), Err(format!("packet kind {kind}, known are 1 to 16 and 32 to 37")));
+        assert_eq!(message(&slot), Err(format!("packet kind {kind}, known are 1 to 21 and 32 to 37")));
     }
     slot[5] = Kind::More as u8;
     slot[6] = 1;

@@ -5,6 +5,8 @@
 
 #[path = "worlds/atomics.rs"]
 mod atomics;
+#[path = "worlds/holding.rs"]
+mod holding;
 #[path = "worlds/reductions.rs"]
 mod reductions;
 mod world;
@@ -87,6 +89,7 @@ fn plan(rng: &mut Rng) -> Plan {
         // No reservation; that of one or two senders; a few messages beyond that; everything.
         budget_bytes: [0, 40_000, 400_000, 1 << 30][rng.usize(..4)],
         bounce_bytes: [0, 100, 10_000, 1 << 30][rng.usize(..4)],
+        envelope_bytes: [u64::MAX, 0, 64, 128, 30_000][rng.usize(..5)],
         planned: rng.bool(),
     }
 }
@@ -228,7 +231,8 @@ fn compare_static_and_dynamic(seed: u64) -> u64 {
     // one by one.
     let (planned, budget_bytes) = (true, 1 << 30);
     let scheme = Scheme::Static { piggyback };
-    let fixed = Plan { scheme, quota_slots, start_slots, credit_slots, planned, budget_bytes, ..plan };
+    let lanes = Plan { quota_slots, start_slots, credit_slots, ..plan };
+    let fixed = Plan { scheme, planned, budget_bytes, envelope_bytes: u64::MAX, ..lanes };
     let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
     let peers = plan.endpoints;
     let slots = credit_slots * peers;
@@ -390,7 +394,15 @@ fn random_worlds_reach_the_events_that_they_check() {
         let mut rng = Rng::with_seed(seed);
         // No sender must use rendezvous only.
         let (budget_bytes, planned) = (1 << 30, true);
-        let plan = Plan { endpoints: 2, eager_bytes: 100_000, budget_bytes, planned, ..plan(&mut rng) };
+        let envelope_bytes = u64::MAX;
+        let plan = Plan {
+            endpoints: 2,
+            eager_bytes: 100_000,
+            budget_bytes,
+            envelope_bytes,
+            planned,
+            ..plan(&mut rng)
+        };
         let mut world = World::new(plan);
         for number in 0..20 {
             let request = world.request(0, message(0, 1, number, 100));
@@ -458,6 +470,7 @@ fn busy_world(seed: u64, on_demand: bool) -> (u64, Tally, DemandTally) {
         max_lanes: [1, 3, 100, 100][rng.usize(..4)],
         budget_bytes: [1 << 30, 20_000][rng.usize(..2)],
         bounce_bytes: 1 << 30,
+        envelope_bytes: u64::MAX,
         planned: rng.bool(),
     };
     let asked = [0, 0, 4][rng.usize(..3)];

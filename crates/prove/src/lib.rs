@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod explore;
+pub mod holding;
 mod liveness;
 pub mod model;
 pub mod suite;

@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use weir_prove::{suite, table};
+use weir_prove::{holding, suite, table};
 
 const USAGE: &str = "\
 weir-prove                      run all searches, then the mutants
 weir-prove quick                run the searches that take seconds, then the mutants
 weir-prove only TEXT [SECONDS]  run the searches whose name contains TEXT; processor time of each (default 600)
+weir-prove holding [STATES]     run the searches of holders, at most STATES states each (default 1000000)
 weir-prove mutants              run the mutants only
 weir-prove worlds [N]           run N random worlds (default 1000000), seeds from 0
 weir-prove worlds --seed HEX    repeat one random world";
@@ -17,12 +18,17 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let good = match arguments[..] {
-        [] => table::prove(&suite::full()) & catch_mutants(),
-        ["quick"] => table::prove(&suite::quick()) & catch_mutants(),
+        [] => table::prove(&suite::full()) & catch_mutants() & holding::prove(1_000_000),
+        ["quick"] => table::prove(&suite::quick()) & catch_mutants() & holding::prove(20_000),
         ["only", text] => table::prove(&only(text, 600)),
         ["only", text, seconds] => match seconds.parse() {
             Ok(seconds) => table::prove(&only(text, seconds)),
             Err(error) => return usage(&format!("only {text} {seconds}: {error}")),
+        },
+        ["holding"] => holding::prove(1_000_000),
+        ["holding", states] => match states.parse() {
+            Ok(states) => holding::prove(states),
+            Err(error) => return usage(&format!("holding {states}: {error}")),
         },
         ["mutants"] => catch_mutants(),
         ["worlds"] => table::walk(0..1_000_000),

@@ -142,6 +142,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         // Every message is received at once, so the budget has no effect.
         unexpected_budget_bytes: 1 << 40,
         bounce_bytes: 0,
+        envelope_budget_bytes: u64::MAX,
         planned_peers: processes,
         planned_quota_slots: quota_slots,
     };

@@ -67,6 +67,7 @@ pub fn setup(seed: u64) -> Setup {
             max_unexpected: 16,
             unexpected_budget_bytes: 1 << 40,
             bounce_bytes: 0,
+            envelope_budget_bytes: u64::MAX,
             planned_peers: processes,
             planned_quota_slots: 1 << 10,
         },

@@ -204,6 +204,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         max_unexpected: 1 << 20,
         unexpected_budget_bytes: [0, 20_000, 1 << 30][rng.usize(..3)],
         bounce_bytes: [0, 10_000, 1 << 30][rng.usize(..3)],
+        envelope_budget_bytes: u64::MAX,
         planned_peers: if rng.bool() { ranks } else { 0 },
         planned_quota_slots: quota_slots,
         region,

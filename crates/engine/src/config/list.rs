@@ -41,6 +41,7 @@ pub(super) const ADAPTIVE_GROWTH: &str = "FI_WEIR_ADAPTIVE_GROWTH";
 pub(super) const QUOTA_REST: &str = "FI_WEIR_QUOTA_REST";
 pub(super) const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
 pub(super) const UNEXPECTED_BUDGET: &str = "FI_WEIR_UNEXPECTED_BUDGET";
+pub(super) const ENVELOPE_BUDGET: &str = "FI_WEIR_ENVELOPE_BUDGET";
 pub(super) const BOUNCE_BYTES: &str = "FI_WEIR_BOUNCE_BYTES";
 pub(super) const CROSS_MEMORY: &str = "FI_WEIR_CROSS_MEMORY";
 pub(super) const SKIP_YIELDS: &str = "FI_WEIR_SKIP_YIELDS";
@@ -163,6 +164,13 @@ pub const SETTINGS: &[SettingInfo] = &[
         allowed: "65536 to 1099511627776 bytes",
         help: "Unexpected-message budget: memory of a receiver for messages without a posted receive. \
                Beyond it the payload stays with the senders.",
+    },
+    SettingInfo {
+        variable: ENVELOPE_BUDGET,
+        default: "0",
+        allowed: "0 to 1099511627776 bytes",
+        help: "Memory of a receiver for the envelopes of unexpected messages, 64 bytes each, of all senders. \
+               Beyond it the envelopes stay with the senders too, and the receiver asks for them. 0: no limit.",
     },
     SettingInfo {
         variable: BOUNCE_BYTES,

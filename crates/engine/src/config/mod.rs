@@ -163,6 +163,8 @@ pub struct Settings {
     pub eager_bytes: u32,
     /// `FI_WEIR_UNEXPECTED_BUDGET`: the unexpected-message budget. Unit: bytes.
     pub unexpected_budget_bytes: u64,
+    /// `FI_WEIR_ENVELOPE_BUDGET`: memory for envelopes of unexpected messages; 0: no limit. Unit: bytes.
+    pub envelope_budget_bytes: u64,
     /// `FI_WEIR_BOUNCE_BYTES`: memory for bounce buffers; 0: see [`Settings::bounce_limit_bytes`]. Unit: bytes.
     pub bounce_bytes: u64,
     /// `FI_WEIR_CROSS_MEMORY` (`0`, `1`): copy large messages directly between processes.
@@ -205,6 +207,7 @@ impl Default for Settings {
             quota_rest: QuotaRest::First,
             eager_bytes: 16384,
             unexpected_budget_bytes: 16 << 20,
+            envelope_budget_bytes: 0,
             bounce_bytes: 0,
             cross_memory: true,
             skip_yields: true,
@@ -270,6 +273,8 @@ impl Settings {
             eager_bytes: read_number(&given, EAGER_BYTES, 0..=1 << 20)?.unwrap_or(default.eager_bytes),
             unexpected_budget_bytes: read_number(&given, UNEXPECTED_BUDGET, 1 << 16..=1 << 40)?
                 .unwrap_or(default.unexpected_budget_bytes),
+            envelope_budget_bytes: read_number(&given, ENVELOPE_BUDGET, 0..=1 << 40)?
+                .unwrap_or(default.envelope_budget_bytes),
             bounce_bytes: read_number(&given, BOUNCE_BYTES, 0..=1 << 40)?.unwrap_or(default.bounce_bytes),
             cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
             skip_yields: read_word(&given, SKIP_YIELDS, &SWITCH)?.unwrap_or(default.skip_yields),
@@ -341,6 +346,7 @@ impl Settings {
             QUOTA_REST => Some(rest.into()),
             EAGER_BYTES => Some(self.eager_bytes.to_string()),
             UNEXPECTED_BUDGET => Some(self.unexpected_budget_bytes.to_string()),
+            ENVELOPE_BUDGET => Some(self.envelope_budget_bytes.to_string()),
             BOUNCE_BYTES => Some(self.bounce_bytes.to_string()),
             CROSS_MEMORY => Some(switch(self.cross_memory)),
             SKIP_YIELDS => Some(switch(self.skip_yields)),

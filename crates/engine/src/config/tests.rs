@@ -58,6 +58,7 @@ fn every_setting_is_read_and_written_back() {
         (QUOTA_REST, "round"),
         (EAGER_BYTES, "1048576"),
         (UNEXPECTED_BUDGET, "65536"),
+        (ENVELOPE_BUDGET, "4096"),
         (BOUNCE_BYTES, "1099511627776"),
         (CROSS_MEMORY, "0"),
         (MAX_PEERS, "1"),
@@ -188,7 +189,7 @@ fn each_scheme_name_selects_its_scheme() {
 
 #[test]
 fn numbers_outside_their_range_are_rejected() {
-    let ranges: [(&str, u64, u64); 19] = [
+    let ranges: [(&str, u64, u64); 20] = [
         (MAILBOX_SLOTS, 0, 16_777_216),
         (SLOTS_PER_PEER, 1, 1024),
         (CREDIT_SLOTS, 1, 16),
@@ -200,6 +201,7 @@ fn numbers_outside_their_range_are_rejected() {
         (ADAPTIVE_MAX, 0, 65535),
         (EAGER_BYTES, 0, 1_048_576),
         (UNEXPECTED_BUDGET, 1 << 16, 1 << 40),
+        (ENVELOPE_BUDGET, 0, 1 << 40),
         (BOUNCE_BYTES, 0, 1 << 40),
         (STALL_MS, 0, 3_600_000),
         (MAX_PEERS, 1, 4096),

@@ -99,6 +99,11 @@ impl PendingAcks {
         *self = PendingAcks { listed: self.listed, ..PendingAcks::default() };
     }
 
+    /// All that there are leave as soon as there is credit.
+    pub fn send_now(&mut self) {
+        self.due = !self.is_empty();
+    }
+
     /// Notes that the peer is in the endpoint's list. Returns whether it was not.
     pub fn list(&mut self) -> bool {
         !core::mem::replace(&mut self.listed, true)

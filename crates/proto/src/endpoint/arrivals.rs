@@ -4,11 +4,14 @@
 //!
 //! This file knows all kinds of packets. It decides nothing about messages.
 
+use super::hold_queue::HoldRequest;
 use super::path::Outbound;
 use super::paths::Paths;
+use super::receiving::Announced;
 use super::state::Endpoint;
+use crate::action::Envelope;
 use crate::driver::Driver;
-use crate::event::{Peer, PeerFault};
+use crate::event::{Pattern, Peer, PeerFault};
 use crate::packet::{Body, Packet};
 
 impl Endpoint {
@@ -63,8 +66,29 @@ impl Endpoint {
                 self.eager_arrived(from, space, tag, data, length, acknowledge, bytes, driver)
             }
             Body::More { offset } => self.more_arrived(from, u64::from(offset), bytes, driver),
-            Body::Rendezvous { space, tag, data, length, address, transfer } => {
-                self.rendezvous_arrived(from, space, tag, data.into(), length, address, transfer, driver)
+            Body::Rendezvous { space, tag, data, length, address, transfer, held } => {
+                let envelope = Envelope { from, tag, data: data.into(), length };
+                let announced = Announced { space, envelope, address, transfer };
+                self.rendezvous_arrived(announced, packet.number, held, driver)
+            }
+            Body::Ask { space, tag, ignore, look } => {
+                let pattern = Pattern { space, from: None, tag, ignore };
+                let request = HoldRequest::Ask { pattern, look };
+                self.hold_request_arrived(from, packet.number, request, driver)
+            }
+            Body::Offer { space, tag, data, length, address, transfer, seen } => {
+                let envelope = Envelope { from, tag, data: data.into(), length };
+                let announced = Announced { space, envelope, address, transfer };
+                self.offer_arrived(announced, packet.number, seen, driver)
+            }
+            Body::NoMatch => self.no_match_arrived(from, driver),
+            Body::Resume { count } => {
+                let request = HoldRequest::Resume { left: count };
+                count > 0 && self.hold_request_arrived(from, packet.number, request, driver)
+            }
+            Body::Claimed { transfer } => {
+                self.paths.claimed_arrived(from, transfer, packet.number, &mut self.payloads.bounce_buffers);
+                true
             }
             Body::Credit | Body::Detach => true,
             Body::Finished { transfer, count, refused } => {

@@ -83,6 +83,13 @@ impl BacklogEntry {
         }
     }
 
+    /// Whether its next packet is the first of a message.
+    pub(super) fn starts_message(&self) -> bool {
+        let message =
+            matches!(self.kind, EntryKind::Eager { .. } | EntryKind::Control(Body::Rendezvous { .. }));
+        message && self.sent == 0
+    }
+
     /// Whether its payload is in a bounce buffer.
     pub(super) fn is_bounced(&self) -> bool {
         matches!(self.payload, Source::Bounce { .. })

@@ -10,8 +10,9 @@
 
 use alloc::vec::Vec;
 
-use crate::event::{Peer, Transfer};
-use crate::table::Table;
+use crate::config::{Config, ENVELOPE_BYTES};
+use crate::event::{MessageId, Peer, Transfer};
+use crate::table::{Number, Table};
 
 /// A bounce buffer: a copy of one of our messages, until its receiver has it.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub(super) struct BounceBuffer {
     peer: Peer,
     bytes: u32,
     stage: Stage,
+    /// Its entry in the hold queue of the peer.
+    held: Option<Number>,
 }
 
 impl BounceBuffer {
@@ -47,22 +50,31 @@ pub(super) struct BounceBuffers {
     table: Table<BounceBuffer>,
     limit_bytes: u64,
     used_bytes: u64,
+    /// Cost of one beside its payload, which is rounded up to 16 bytes. Unit: bytes.
+    record_bytes: u64,
 }
 
 impl BounceBuffers {
-    /// Cost of a bounce buffer beside its payload, which is rounded up to 16 bytes. Unit: bytes.
+    /// Memory for the record of a bounce buffer. Unit: bytes.
     const RECORD_BYTES: u64 = 32;
 
-    pub fn new(limit_bytes: u64) -> BounceBuffers {
-        BounceBuffers { table: Table::default(), limit_bytes, used_bytes: 0 }
+    pub fn new(config: &Config) -> BounceBuffers {
+        // A message that is held has an envelope here too.
+        let held_bytes = if config.holds() { ENVELOPE_BYTES } else { 0 };
+        BounceBuffers {
+            table: Table::default(),
+            limit_bytes: config.bounce_bytes,
+            used_bytes: 0,
+            record_bytes: BounceBuffers::RECORD_BYTES + held_bytes,
+        }
     }
 
-    fn cost_bytes(bytes: u64) -> u64 {
-        bytes.next_multiple_of(16) + BounceBuffers::RECORD_BYTES
+    fn cost_bytes(&self, bytes: u64) -> u64 {
+        bytes.next_multiple_of(16) + self.record_bytes
     }
 
     pub fn fits(&self, bytes: u64) -> bool {
-        self.used_bytes + BounceBuffers::cost_bytes(bytes) <= self.limit_bytes && self.table.count() < 1 << 31
+        self.used_bytes + self.cost_bytes(bytes) <= self.limit_bytes && self.table.count() < 1 << 31
     }
 
     pub fn is_empty(&self) -> bool {
@@ -81,8 +93,24 @@ impl BounceBuffers {
     /// Reserves a bounce buffer of `bytes` bytes, at most [`crate::MAX_EAGER_BYTES`], and returns its name.
     #[inline]
     pub fn begin(&mut self, peer: Peer, bytes: u64, stage: Stage) -> Transfer {
-        self.used_bytes += BounceBuffers::cost_bytes(bytes);
-        Transfer::of_bounce_buffer(self.table.insert(BounceBuffer { peer, bytes: bytes as u32, stage }))
+        self.used_bytes += self.cost_bytes(bytes);
+        let buffer = BounceBuffer { peer, bytes: bytes as u32, stage, held: None };
+        Transfer::of_bounce_buffer(self.table.insert(buffer))
+    }
+
+    /// Its entry in the hold queue of its peer, if `transfer` names a bounce buffer with one.
+    pub fn held(&self, transfer: Transfer) -> Option<MessageId> {
+        let buffer = self.table.get(transfer.bounce_buffer()?)?;
+        buffer.held.map(|number| MessageId(number.get()))
+    }
+
+    /// Notes its entry in the hold queue of its peer. Returns whether `transfer` names a bounce buffer.
+    pub fn set_held(&mut self, transfer: Transfer, message: Option<MessageId>) -> bool {
+        let Some(buffer) = transfer.bounce_buffer().and_then(|number| self.table.get_mut(number)) else {
+            return false;
+        };
+        buffer.held = message.map(|message| Number::of(message.0));
+        true
     }
 
     /// A waiting bounce buffer is announced.
@@ -116,7 +144,7 @@ impl BounceBuffers {
 
     pub fn end(&mut self, transfer: Transfer) {
         if let Some(buffer) = transfer.bounce_buffer().and_then(|number| self.table.remove(number)) {
-            self.used_bytes -= BounceBuffers::cost_bytes(u64::from(buffer.bytes));
+            self.used_bytes -= self.cost_bytes(u64::from(buffer.bytes));
         }
     }
 

@@ -1,13 +1,16 @@
-//! The unexpected-message budget of a receiver, in schemes with credits. It reserves memory for what attached and
-//! planned senders may still send, and decides whether senders must use rendezvous only. The cost of a message is
-//! computed here, also for drivers.
+//! The budgets of a receiver for unexpected messages, in schemes with credits: payload and envelopes. They reserve
+//! memory for what attached and planned senders may still send, decide whether senders must use rendezvous only, and
+//! whether an envelope is kept. The cost of a message is computed here, also for drivers.
 //!
 //! This file does not know messages or packets. `docs/explanation/receiver-memory.md` explains why the budget holds.
 
-use crate::config::{Config, Scheme};
+use crate::action::Envelope;
+use crate::config::{Config, ENVELOPE_BYTES, Scheme};
 use crate::packet::Geometry;
 use crate::table::Number;
 
+/// Maximum of messages that a holder is asked to announce again at a time.
+const MAX_RESUMED: u64 = 1024;
 /// Cost of the link from one block of unexpected payload to the next. Unit: bytes.
 const LINK_BYTES: u64 = 4;
 /// Further cost of an unexpected message: the driver's record of its first block, 8 B in a table that may be half
@@ -29,6 +32,18 @@ pub fn unexpected_cost_bytes(bytes: u64) -> u64 {
     if bytes == 0 { 0 } else { RECORD_BYTES + bytes.div_ceil(block_bytes) * (block_bytes + LINK_BYTES) }
 }
 
+/// Further cost of an envelope that does not fit into the compact form: a message of 4 GiB or more, or with completion
+/// data beyond 32 bits. Unit: bytes.
+const WIDE_ENVELOPE_BYTES: u64 = 200;
+
+/// Memory cost of the envelope of an unexpected message. Unit: bytes.
+#[inline]
+pub fn envelope_cost_bytes(envelope: &Envelope) -> u64 {
+    let most = u64::from(u32::MAX);
+    let wide = envelope.length > most || envelope.data.is_some_and(|data| data > most);
+    ENVELOPE_BYTES + if wide { WIDE_ENVELOPE_BYTES } else { 0 }
+}
+
 /// Maximum cost of the payload of one data slot as an unexpected message. No eager message is longer than
 /// `eager_bytes`, however large slots are.
 fn max_slot_cost_bytes(geometry: &Geometry, eager_bytes: u64) -> u64 {
@@ -46,15 +61,15 @@ fn reservation_bytes(config: &Config, slot_cost_bytes: u64, quota_slots: u32) ->
     u64::from(quota_slots) * slot_cost_bytes + unexpected_cost_bytes(config.eager_bytes)
 }
 
-/// The same for all senders that share a data region, without the messages that their last credits start.
-fn region_bytes(config: &Config, slot_cost_bytes: u64) -> u64 {
+/// Slots that all senders share, as a data region with the starting credits of all of them.
+fn region_slots(config: &Config) -> u64 {
     match config.scheme {
         // A sender starts without `rendezvous_only` at its first contact, even if others hold the slots reserved for
         // it.
         Scheme::Dynamic { .. } | Scheme::Demand => {
             let first = u64::from(config.region.start_slots)
                 * u64::from(config.planned_peers.max(config.region.peers));
-            (u64::from(config.region.slots) + first) * slot_cost_bytes
+            u64::from(config.region.slots) + first
         }
         _ => 0,
     }
@@ -65,9 +80,25 @@ fn region_bytes(config: &Config, slot_cost_bytes: u64) -> u64 {
 pub(super) struct Reservation(Number);
 
 impl Reservation {
+    fn envelope_bytes(self) -> u64 {
+        u64::from(self.0.get()) * ENVELOPE_BYTES
+    }
+
     fn bytes(self, config: &Config, slot_cost_bytes: u64) -> u64 {
         reservation_bytes(config, slot_cost_bytes, self.0.get())
     }
+}
+
+/// The budget for envelopes. Unit: bytes.
+#[derive(Clone, Debug)]
+struct Envelopes {
+    limit: u64,
+    planned: u64,
+    attached: u64,
+    used: u64,
+    /// Envelopes that holders have been asked to announce again.
+    promised: u64,
+    over_limit: bool,
 }
 
 /// The receiver's side: the unexpected-message budget.
@@ -82,8 +113,11 @@ pub(super) struct Budget {
     /// Senders that are attached and not lost.
     attached: u32,
     used_bytes: u64,
-    /// Every sender must use rendezvous only.
+    /// The same sums for envelopes: every slot can bring one.
+    envelopes: Envelopes,
+    /// The payload or the envelopes are over their limit: every sender must use rendezvous only.
     over_limit: bool,
+    payload_over_limit: bool,
     /// The scheme grants credits, so the grants bound what can arrive.
     enforced: bool,
 }
@@ -106,12 +140,18 @@ impl Budget {
     }
 
     fn with_slot_cost(config: &Config, slot_cost_bytes: u64) -> Budget {
-        let shared_bytes = region_bytes(config, slot_cost_bytes);
+        let shared_bytes = region_slots(config) * slot_cost_bytes;
         let own_slots = if shared_bytes > 0 { 0 } else { config.planned_quota_slots };
         let one = reservation_bytes(config, slot_cost_bytes, own_slots);
         let all_bytes = one.saturating_mul(u64::from(config.planned_peers)).saturating_add(shared_bytes);
         let enforced = config.scheme.grants();
-        let fits = config.planned_peers > 0 && all_bytes <= config.unexpected_budget_bytes;
+        let shared_envelopes = region_slots(config) * ENVELOPE_BYTES;
+        let own_envelopes = u64::from(own_slots) * ENVELOPE_BYTES;
+        let envelopes =
+            own_envelopes.saturating_mul(u64::from(config.planned_peers)).saturating_add(shared_envelopes);
+        let fits = config.planned_peers > 0
+            && all_bytes <= config.unexpected_budget_bytes
+            && envelopes <= config.envelope_budget_bytes;
         Budget {
             limit_bytes: config.unexpected_budget_bytes,
             slot_cost_bytes,
@@ -119,7 +159,16 @@ impl Budget {
             attached_bytes: shared_bytes,
             attached: 0,
             used_bytes: 0,
+            envelopes: Envelopes {
+                limit: config.envelope_budget_bytes,
+                planned: if fits { envelopes } else { 0 },
+                attached: shared_envelopes,
+                used: 0,
+                promised: 0,
+                over_limit: false,
+            },
             over_limit: false,
+            payload_over_limit: false,
             enforced,
         }
     }
@@ -145,10 +194,15 @@ impl Budget {
         };
         let reservation = Reservation(Number::of(own_slots));
         let bytes = reservation.bytes(config, self.slot_cost_bytes);
-        if !self.enforced || self.attached_bytes + bytes > self.limit_bytes {
+        let envelopes = reservation.envelope_bytes();
+        if !self.enforced
+            || self.attached_bytes + bytes > self.limit_bytes
+            || self.envelopes.attached + envelopes > self.envelopes.limit
+        {
             return None;
         }
         self.attached_bytes += bytes;
+        self.envelopes.attached += envelopes;
         self.attached += 1;
         self.update();
         Some(reservation)
@@ -165,17 +219,61 @@ impl Budget {
         self.attached_bytes -=
             reserved.map_or(0, |reservation| reservation.bytes(config, self.slot_cost_bytes));
         self.attached -= u32::from(reserved.is_some());
+        self.envelopes.attached -= reserved.map_or(0, Reservation::envelope_bytes);
         self.update();
     }
 
-    pub fn charge(&mut self, bytes: u64) {
-        self.used_bytes += unexpected_cost_bytes(bytes);
+    /// A message is kept. `buffered`: its payload too.
+    pub fn charge(&mut self, envelope: &Envelope, buffered: bool) {
+        self.used_bytes += if buffered { unexpected_cost_bytes(envelope.length) } else { 0 };
+        self.envelopes.used += envelope_cost_bytes(envelope);
         self.update();
     }
 
-    pub fn refund(&mut self, bytes: u64) {
-        self.used_bytes -= unexpected_cost_bytes(bytes);
+    /// A kept message is no longer kept.
+    pub fn refund(&mut self, envelope: &Envelope, buffered: bool) {
+        self.used_bytes -= if buffered { unexpected_cost_bytes(envelope.length) } else { 0 };
+        self.envelopes.used -= envelope_cost_bytes(envelope);
         self.update();
+    }
+
+    /// What envelopes may use: not what is reserved for messages that senders do not hold. Unit: bytes.
+    fn free_envelope_bytes(&self) -> u64 {
+        let Envelopes { limit, planned, attached, .. } = self.envelopes;
+        // Senders without a reservation begin with rendezvous only.
+        let attached = if self.attached > 0 { attached } else { 0 };
+        limit.saturating_sub(planned.max(attached))
+    }
+
+    /// Whether the envelope of a message that its sender holds can be kept.
+    pub fn may_keep(&self, envelope: &Envelope) -> bool {
+        let Envelopes { used, promised, .. } = self.envelopes;
+        used + promised + envelope_cost_bytes(envelope) <= self.free_envelope_bytes()
+    }
+
+    /// The number of messages that a holder may announce again, now that the queue has shrunk. 0: it has not.
+    pub fn resumable(&self) -> u32 {
+        let Envelopes { used, promised, .. } = self.envelopes;
+        let free = self.free_envelope_bytes();
+        match used + promised <= free / 2 {
+            true => ((free - used - promised) / ENVELOPE_BYTES).min(MAX_RESUMED) as u32,
+            false => 0,
+        }
+    }
+
+    /// A holder announces `count` messages again.
+    pub fn promise(&mut self, count: u32) {
+        self.envelopes.promised += u64::from(count) * ENVELOPE_BYTES;
+    }
+
+    /// It has announced `count` of them, or will not.
+    pub fn end_promise(&mut self, count: u32) {
+        self.envelopes.promised -= u64::from(count) * ENVELOPE_BYTES;
+    }
+
+    /// Cost of the kept envelopes. Unit: bytes.
+    pub fn envelope_bytes(&self) -> u64 {
+        self.envelopes.used
     }
 
     pub fn used_bytes(&self) -> u64 {
@@ -190,9 +288,16 @@ impl Budget {
     fn update(&mut self) {
         let free_bytes = self.limit_bytes.saturating_sub(self.reserved_bytes());
         if self.used_bytes > free_bytes {
-            self.over_limit = self.enforced;
+            self.payload_over_limit = self.enforced;
         } else if self.used_bytes <= free_bytes / 2 {
-            self.over_limit = false;
+            self.payload_over_limit = false;
         }
+        let (used, free) = (self.envelopes.used, self.free_envelope_bytes());
+        if used > free {
+            self.envelopes.over_limit = self.enforced;
+        } else if used <= free / 2 {
+            self.envelopes.over_limit = false;
+        }
+        self.over_limit = self.payload_over_limit || self.envelopes.over_limit;
     }
 }

@@ -145,6 +145,8 @@ impl Endpoint {
         let Endpoint { paths, payloads, matching } = self;
         let Paths {
             config,
+            holds: _,       // constant
+            hold_mutant: _, // constant
             peers,
             counters: _, // counted, not used
             pool,
@@ -155,8 +157,8 @@ impl Endpoint {
             spare: _,                // memory
             relies_on_thresholds: _, // constant
         } = paths;
-        let Matching { posted, unexpected, multi: _, inbounds, any_peer_died } = matching;
-        let bare = payloads.is_empty() && unexpected.count() == 0 && pending_acks.is_empty();
+        let Matching { posted, unexpected, multi: _, inbounds, any_peer_died, holders } = matching;
+        let bare = payloads.is_empty() && unexpected.is_bare() && pending_acks.is_empty() && !holders.exist();
         assert!(
             bare && !posted.has_any_source_receive() && posted.directed_sources().next().is_none(),
             "exploration has no canonical form for this state: {self:?}"
@@ -286,8 +288,12 @@ impl PeerEntry {
             write_bytes,
             bounce_buffers,
             acks,
+            hold,
         } = pending.as_deref().unwrap_or(&nothing);
-        assert!(*bounce_buffers == 0 && acks.is_empty(), "exploration has no canonical form for {self:?}");
+        assert!(
+            *bounce_buffers == 0 && acks.is_empty() && hold.is_none(),
+            "exploration has no canonical form for {self:?}"
+        );
         match outbound {
             Outbound::Absent => words.push(0),
             Outbound::Connecting => words.push(1),

@@ -214,7 +214,7 @@ impl Endpoint {
     ) -> Result<(), Refusal> {
         let ReceiveCommand { request, pattern, capacity_bytes, multi } = receive;
         if multi.is_some()
-            || self.matching.unexpected.count() > 0
+            || !self.matching.unexpected.is_bare()
             || self.paths.pool.has_requests()
             || self.only_failed_peers_match(&pattern).is_some()
         {
@@ -248,6 +248,9 @@ impl Endpoint {
                 driver.free_unexpected(message);
             }
             driver.complete_posted(request, Outcome::Received { envelope, bytes, offset: 0, last: true });
+            if self.matching.holders.exist() {
+                self.resume_holders(&mut driver);
+            }
             return Ok(());
         }
         if !driver.can_hold() {
@@ -255,6 +258,9 @@ impl Endpoint {
         }
         let request = driver.hold(request, false);
         self.receive_uncommon(ReceiveCommand { request, ..receive }, &mut driver);
+        if self.matching.holders.exist() {
+            self.resume_holders(&mut driver);
+        }
         self.paths.send_return_requests(&mut self.payloads, &mut driver);
         Ok(())
     }
@@ -266,9 +272,7 @@ impl Endpoint {
             return None;
         }
         let (message, envelope) = self.matching.unexpected.take_whole(pattern)?;
-        if envelope.length > 0 {
-            self.paths.budget.refund(envelope.length);
-        }
+        self.paths.budget.refund(&envelope, true);
         Some((message, envelope))
     }
 

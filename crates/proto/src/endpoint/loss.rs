@@ -19,7 +19,6 @@ use super::state::Endpoint;
 use crate::action::{Outcome, Source};
 use crate::driver::Driver;
 use crate::event::{Peer, PeerFault};
-use crate::message::posted::PostedQueue;
 use crate::packet::Body;
 use crate::transfer::State;
 
@@ -42,6 +41,7 @@ impl Endpoint {
             pending.stalled_since = None;
             pending.busy_link = BusyLink::default();
             pending.compulsory = Compulsory::default();
+            pending.hold = None;
             backlog = core::mem::take(&mut pending.backlog);
         }
         let inbound = state.inbound.take();
@@ -85,6 +85,8 @@ impl Endpoint {
         for message in matching.unexpected.incomplete_from(peer) {
             matching.free_unexpected(message, &mut paths.budget, driver);
         }
+        self.end_holder(peer, driver);
+        let matching = &mut self.matching;
         // An orderly close does not fail posted receives: the program may cancel them. Any other loss fails directed
         // receives and any-source receives, because the awaited message may have been the lost peer's.
         if fault == PeerFault::Closed {
@@ -103,15 +105,17 @@ impl Endpoint {
 
     /// First half of closing: drops posted receives and sends a goodbye to the peers.
     pub(super) fn close<D: Driver>(&mut self, driver: &mut D) {
+        let holders = self.closing_holders();
         let Endpoint { paths, payloads, matching } = self;
-        matching.posted = PostedQueue::default();
+        matching.posted.clear();
         paths.flush_acks(payloads, driver); // before the goodbye, which voids unsent acknowledgements
         let connected = |(peer, state): (Peer, EntryRef<'_>)| {
             matches!(state.path.outbound, Outbound::Connected(_)).then_some(peer)
         };
         // Also peers with transfers of ours: they may have announced a rendezvous, and we have detached from them.
-        let mut peers: Vec<Peer> =
-            paths.peers.entries().filter_map(connected).chain(payloads.transfers.peers()).collect();
+        // And holders, which may have detached from us.
+        let mut peers: Vec<Peer> = paths.peers.entries().filter_map(connected).collect();
+        peers.extend(payloads.transfers.peers().chain(holders));
         peers.sort_unstable();
         peers.dedup();
         for peer in peers {
@@ -151,6 +155,9 @@ impl Endpoint {
                 // The refused packet would have carried totals that count as granted. `Detach` carries them.
                 busy_link.detach = true;
             }
+        }
+        if let Some(pending) = paths.peer(from).pending.as_deref_mut() {
+            pending.hold = None;
         }
         paths.free_bounce_buffers(from, &mut payloads.bounce_buffers, driver);
         for transfer in payloads.transfers.with_peer(from) {

@@ -5,14 +5,15 @@
 //! counters belong to the paths, so they are arguments.
 
 use super::budget::Budget;
+use super::holders::Holders;
 use super::inbound::{BufferRange, Inbound};
 use super::multi_receive::{Left, MultiBuffers};
 use crate::action::{Envelope, Outcome};
 use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::{MessageId, Peer, PeerFault, Request};
-use crate::message::posted::{Posted, PostedQueue};
-use crate::message::unexpected::{Payload, Unexpected, UnexpectedQueue};
+use crate::message::posted::{PostOrder, Posted, PostedQueue};
+use crate::message::unexpected::{Unexpected, UnexpectedQueue};
 use crate::packet::Space;
 use crate::table::{Number, Row};
 
@@ -26,6 +27,8 @@ pub(super) struct Matching {
     pub inbounds: Row<Inbound>,
     /// Some peer has died: a receive from any source may wait for it.
     pub any_peer_died: bool,
+    /// Peers whose messages we have dropped, and the receives and peeks that they are asked for.
+    pub holders: Holders,
 }
 
 impl Matching {
@@ -42,8 +45,23 @@ impl Matching {
         envelope: &Envelope,
         driver: &mut D,
     ) -> Option<BufferRange> {
+        self.match_posted_before(PostOrder::MAX, space, envelope, driver)
+    }
+
+    /// As [`Matching::match_posted`], of the receives posted before `end`.
+    #[inline]
+    pub fn match_posted_before<D: Driver>(
+        &mut self,
+        end: PostOrder,
+        space: Space,
+        envelope: &Envelope,
+        driver: &mut D,
+    ) -> Option<BufferRange> {
         loop {
             let (place, posted) = self.posted.find(space, envelope.from, envelope.tag)?;
+            if posted.order() >= end {
+                return None;
+            }
             let Posted { request, capacity_bytes, .. } = posted;
             let multi = posted.multi();
             let Some(index) = multi else {
@@ -136,23 +154,22 @@ impl Matching {
         budget: &mut Budget,
         counters: &mut Counters,
     ) -> MessageId {
-        if !matches!(unexpected.payload, Payload::WithSender { .. }) {
-            budget.charge(unexpected.envelope.length);
-        }
+        budget.charge(&unexpected.envelope, unexpected.is_buffered());
         let message = self.unexpected.push(unexpected);
         counters.peak_unexpected_messages =
             counters.peak_unexpected_messages.max(u64::from(self.unexpected.count()));
         counters.peak_unexpected_bytes = counters.peak_unexpected_bytes.max(self.unexpected.buffered_bytes());
         counters.peak_budget_used_bytes = counters.peak_budget_used_bytes.max(budget.used_bytes());
+        counters.peak_envelope_bytes = counters.peak_envelope_bytes.max(budget.envelope_bytes());
         message
     }
 
     /// Removes an unexpected message, and frees its buffer.
     pub fn free_unexpected<D: Driver>(&mut self, message: MessageId, budget: &mut Budget, driver: &mut D) {
         let unexpected = self.unexpected.remove(message);
-        let buffered = !matches!(unexpected.payload, Payload::WithSender { .. });
+        let buffered = unexpected.is_buffered();
+        budget.refund(&unexpected.envelope, buffered);
         if buffered && unexpected.envelope.length > 0 {
-            budget.refund(unexpected.envelope.length);
             driver.free_unexpected(message);
         }
     }

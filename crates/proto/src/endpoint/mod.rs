@@ -9,12 +9,13 @@
 //!
 //! A file uses only files of lower layers (`tools/file_circles.py`). From bottom to top:
 //! ```text
-//! values      refusal, leases, origin, path, backlog, acks, compulsory, pending, budget, bounce, peer_entry,
-//!             compact_entry, peers, inbound, multi_receive
+//! values      refusal, leases, origin, path, backlog, acks, compulsory, bounce, hold_mutant, hold_queue, pending, budget,
+//!             peer_entry, compact_entry, peers, inbound, multi_receive, holders
 //! parts       payloads, paths, matching
-//! paths       transmit, credits, lane_lease, busy_link, rnr, receiver_memory
+//! paths       held_answers, transmit, credits, lane_lease, busy_link, rnr, receiver_memory
 //! machine     state
-//! messages    sending, receiving, loss, remote, outgoing, arrivals, fast_path; view, undelivered, canonical
+//! messages    sending, receiving, asking, announced, posting, loss, remote, outgoing, arrivals, fast_path; view,
+//!             undelivered, canonical
 //! router      this file
 //! ```
 //!
@@ -26,7 +27,9 @@
 //! ```
 
 mod acks;
+mod announced;
 mod arrivals;
+mod asking;
 mod backlog;
 mod bounce;
 pub mod budget;
@@ -37,6 +40,10 @@ mod compact_entry;
 mod compulsory;
 mod credits;
 mod fast_path;
+mod held_answers;
+mod hold_mutant;
+mod hold_queue;
+mod holders;
 mod inbound;
 mod lane_lease;
 mod leases;
@@ -52,6 +59,7 @@ mod payloads;
 mod peer_entry;
 mod peers;
 mod pending;
+mod posting;
 mod receiver_memory;
 mod receiving;
 mod refusal;
@@ -69,6 +77,7 @@ use crate::driver::Driver;
 use crate::event::{Command, Event};
 use crate::flow;
 use crate::timers::{Purpose, Timer};
+pub use hold_mutant::HoldMutant;
 pub use paths::Scratch;
 pub use refusal::Refusal;
 pub use state::Endpoint;
@@ -144,6 +153,9 @@ impl Endpoint {
             }
             Command::DeregisterMemory { key } => self.payloads.deregister(key),
             Command::Close => self.close(driver),
+        }
+        if self.matching.holders.exist() {
+            self.resume_holders(driver);
         }
         Ok(())
     }

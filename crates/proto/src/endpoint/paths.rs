@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use super::backlog::BacklogEntry;
 use super::budget::Budget;
+use super::hold_mutant::SelectedMutant;
 use super::path::{Outbound, Path};
 use super::peer_entry::PeerEntry;
 use super::peers::Peers;
@@ -25,6 +26,9 @@ use crate::packet::{Geometry, Packet};
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
     pub config: Config,
+    /// See [`Config::holds`].
+    pub holds: bool,
+    pub hold_mutant: SelectedMutant,
     pub peers: Peers,
     pub counters: Counters,
     /// Flow-control state that exists once per endpoint.
@@ -63,6 +67,8 @@ impl Paths {
         Paths {
             one_packet_bytes: config.eager_bytes.min(u64::from(most_bytes)),
             budget: Budget::new(&config),
+            holds: config.holds(),
+            hold_mutant: SelectedMutant::default(),
             pending_acks: Vec::new(),
             peers: Peers::new(&config),
             config,

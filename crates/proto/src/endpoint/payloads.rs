@@ -9,6 +9,7 @@ use alloc::collections::BTreeMap;
 use super::backlog::{BacklogEntry, EntryKind};
 use super::bounce::{BounceBuffers, Stage};
 use crate::action::Source;
+use crate::config::Config;
 use crate::event::{Peer, Request, Transfer};
 use crate::packet::Body;
 use crate::transfer::{SendStage, State, Transfers};
@@ -31,11 +32,11 @@ pub(super) struct Payloads {
 }
 
 impl Payloads {
-    /// Nothing to name. `bounce_bytes`: limit of all bounce buffers.
-    pub fn new(bounce_bytes: u64) -> Payloads {
+    /// Nothing to name.
+    pub fn new(config: &Config) -> Payloads {
         Payloads {
             transfers: Transfers::default(),
-            bounce_buffers: BounceBuffers::new(bounce_bytes),
+            bounce_buffers: BounceBuffers::new(config),
             regions: BTreeMap::new(),
         }
     }

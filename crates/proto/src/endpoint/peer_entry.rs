@@ -110,6 +110,18 @@ impl PeerEntry {
         self.pending.as_deref().is_some_and(|pending| pending.acks.is_due())
     }
 
+    /// Whether messages are held for it. Then all further ones are.
+    #[inline]
+    pub fn holds(&self) -> bool {
+        self.pending.as_deref().is_some_and(PendingWork::holds)
+    }
+
+    /// Whether messages to it must be announced: it has no memory, or earlier messages are held for it.
+    #[inline]
+    pub fn announces(&self) -> bool {
+        self.path.rendezvous_only || self.holds()
+    }
+
     /// Whether the link has refused a packet and is not ready yet.
     #[inline]
     pub fn is_link_busy(&self) -> bool {

@@ -383,6 +383,7 @@ mod tests {
             max_unexpected: 1,
             unexpected_budget_bytes: 0,
             bounce_bytes: 0,
+            envelope_budget_bytes: u64::MAX,
             planned_peers: 0,
             planned_quota_slots: 0,
         })

@@ -13,6 +13,7 @@ use alloc::boxed::Box;
 use super::acks::PendingAcks;
 use super::backlog::{Backlog, BacklogEntry, SpareEntries};
 use super::compulsory::Compulsory;
+use super::hold_queue::HoldQueue;
 use crate::packet::Geometry;
 use crate::time::Instant;
 
@@ -50,13 +51,43 @@ pub(super) struct PendingWork {
     pub bounce_buffers: u32,
     /// Its transfers that have ended here and that we have not acknowledged.
     pub acks: PendingAcks,
+    /// Messages whose envelopes we hold for it, and its request about them.
+    pub hold: Option<Box<HoldQueue>>,
 }
 
 impl PendingWork {
     /// Whether nothing waits to be sent, with or without credit.
     #[inline]
     pub fn has_nothing_to_send(&self) -> bool {
-        self.backlog.is_empty() && !self.acks.is_due() && !self.compulsory.waits()
+        self.backlog.is_empty() && !self.acks.is_due() && !self.compulsory.waits() && !self.has_hold_request()
+    }
+
+    /// Whether an answer about held messages waits to be sent.
+    #[inline]
+    pub fn has_hold_request(&self) -> bool {
+        self.hold.as_deref().is_some_and(|hold| hold.request.is_some())
+    }
+
+    /// Packets that answers about held messages still need.
+    #[inline]
+    pub fn answer_packets(&self) -> u32 {
+        self.hold.as_deref().map_or(0, HoldQueue::answer_packets)
+    }
+
+    /// Whether messages are held for the peer. Then all further ones are.
+    #[inline]
+    pub fn holds(&self) -> bool {
+        self.hold.as_deref().is_some_and(HoldQueue::holds)
+    }
+
+    /// Whether no further message can be held. `most`: bound on the number of held messages.
+    pub fn hold_is_full(&self, most: u32) -> bool {
+        self.hold.as_deref().is_some_and(|hold| hold.count() >= most)
+    }
+
+    /// Frees an empty hold queue.
+    pub fn end_hold(&mut self) {
+        self.hold.take_if(|hold| hold.is_empty());
     }
 
     /// The geometry of the path. `own`: that of the endpoint.
@@ -67,7 +98,8 @@ impl PendingWork {
 
     /// Slots that everything queued needs. A lower bound if more than a few entries wait.
     pub fn queued_slots(&self, geometry: &Geometry) -> u32 {
-        self.backlog.slots(geometry) + u32::from(self.acks.is_due()) + self.compulsory.slots()
+        let acks = u32::from(self.acks.is_due());
+        self.backlog.slots(geometry) + acks + self.compulsory.slots() + self.answer_packets()
     }
 
     /// Whether a message must wait behind others or for the link.
@@ -86,7 +118,7 @@ impl PendingWork {
     /// Whether messages to the peer take the common path, as far as pending work decides.
     #[inline]
     pub fn sends_on_common_path(&self) -> bool {
-        !self.must_queue() && self.geometry.is_none()
+        !self.must_queue() && self.geometry.is_none() && self.hold.is_none()
     }
 
     /// Whether no event is expected.
@@ -96,6 +128,7 @@ impl PendingWork {
             && !self.compulsory.is_pending()
             && self.acks.is_idle()
             && self.bounce_buffers == 0
+            && self.hold.is_none()
             && !self.write_refused
             && self.write_bytes == 0
     }
@@ -111,7 +144,8 @@ impl PendingWork {
 
     /// Heap memory that it uses. Unit: bytes.
     pub fn bytes(&self) -> usize {
-        self.backlog.bytes() + self.acks.bytes()
+        let hold = |hold: &HoldQueue| size_of::<HoldQueue>() + hold.bytes();
+        self.backlog.bytes() + self.acks.bytes() + self.hold.as_deref().map_or(0, hold)
     }
 }
 

@@ -5,6 +5,7 @@
 //! [`super::budget`] and [`super::bounce`] count.
 
 use super::bounce::{BounceBuffers, Stage};
+use super::hold_mutant::HoldMutant;
 use super::path::Outbound;
 use super::paths::Paths;
 use super::payloads::Payloads;
@@ -56,6 +57,37 @@ impl Paths {
         }
     }
 
+    /// The message of `transfer` is not held for `peer` any more, if it was: the receiver has it, or it has not left.
+    pub(super) fn end_held(&mut self, peer: Peer, transfer: Transfer, bounce_buffers: &mut BounceBuffers) {
+        let Some(pending) =
+            self.peers.get_mut(peer.0 as usize).and_then(|state| state.pending.as_deref_mut())
+        else {
+            return;
+        };
+        if let Some(hold) = pending.hold.as_deref_mut() {
+            hold.remove(transfer, bounce_buffers);
+            pending.end_hold();
+        }
+    }
+
+    /// `peer` has claimed message `number`, whose transfer was `transfer`. Its acknowledgement may have arrived before, and
+    /// the name may belong to a later message now.
+    pub(super) fn claimed_arrived(
+        &mut self,
+        peer: Peer,
+        transfer: Transfer,
+        number: u32,
+        bounce_buffers: &mut BounceBuffers,
+    ) {
+        let mutant = self.hold_mutant;
+        let pending = self.peers.get_mut(peer.0 as usize).and_then(|state| state.pending.as_deref_mut());
+        let hold = pending.and_then(|pending| pending.hold.as_deref());
+        let held = hold.and_then(|hold| hold.number(transfer, bounce_buffers));
+        if held == Some(number) || mutant.breaks(HoldMutant::ClaimsEndLaterMessages) {
+            self.end_held(peer, transfer, bounce_buffers);
+        }
+    }
+
     /// Whether a send to a peer in rendezvous-only mode would have to leave its payload in the program's own buffer.
     #[inline]
     pub(super) fn announces_user_buffer(
@@ -93,7 +125,7 @@ impl Paths {
     #[inline]
     fn is_rendezvous_only(&self, to: Peer) -> bool {
         match self.peers.full_entry(to.0 as usize) {
-            Some(state) => state.path.rendezvous_only && !matches!(state.path.outbound, Outbound::Lost(_)),
+            Some(state) => state.announces() && !matches!(state.path.outbound, Outbound::Lost(_)),
             None => {
                 self.budget.starts_rendezvous_only() || (self.budget.enforced() && self.peers.has_leased(to))
             }
@@ -117,6 +149,7 @@ impl Paths {
                 Some(Stage::Fetched) => return false, // requested pieces have not left
             }
             let transfer = Transfer::of_bounce_buffer(number);
+            self.end_held(peer, transfer, bounce_buffers);
             let pending = self.peer(peer).pending.as_deref_mut();
             let PendingWork { bounce_buffers: held, .. } =
                 pending.expect("a peer with bounce buffers has pending work");

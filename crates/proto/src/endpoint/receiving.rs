@@ -11,45 +11,23 @@ use super::state::Endpoint;
 use crate::action::{Destination, Direction, Envelope, MemoryCopy, Outcome};
 use crate::config::MAX_EAGER_BYTES;
 use crate::driver::Driver;
-use crate::event::{MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, Request, Transfer};
+use crate::event::{MessageId, Pattern, PeekThen, Peer, PeerFault, Request, Transfer};
 use crate::message::unexpected::{Payload, Unexpected};
 use crate::packet::{Body, RemoteAddress, Space};
 use crate::table::Number;
 use crate::transfer::{PayloadPath, State};
 
-impl Endpoint {
-    /// A receive that the common cases do not cover.
-    pub(super) fn receive_uncommon<D: Driver>(&mut self, receive: ReceiveCommand, driver: &mut D) {
-        let ReceiveCommand { request, pattern, capacity_bytes, multi } = receive;
-        if let Some(min_free_bytes) = multi {
-            let index = self.matching.multi.add(capacity_bytes, min_free_bytes);
-            self.matching.posted.post(request, pattern, capacity_bytes, Some(index));
-            // Unexpected messages fill it in order, until it closes or an older receive matches one.
-            while let Some(message) = self.matching.unexpected.find(&pattern) {
-                let Unexpected { space, envelope, .. } =
-                    self.matching.unexpected.get(message).expect("found");
-                let Some(range) = self.matching.match_posted(space, &envelope, driver) else { break };
-                self.deliver(message, range, driver);
-            }
-            // It may have closed. Its buffer is then free, or waits for its messages.
-            if let Some(lost) = self.only_failed_peers_match(&pattern)
-                && self.matching.posted.remove_request(request).is_some()
-            {
-                self.matching.fail_multi(index, request, lost, driver);
-            }
-            return;
-        }
-        if let Some(message) = self.matching.unexpected.find(&pattern) {
-            self.deliver_whole(message, request, capacity_bytes, driver);
-            return;
-        }
-        if let Some(outcome) = self.only_failed_peers_match(&pattern) {
-            driver.complete(request, outcome);
-            return;
-        }
-        self.matching.posted.post(request, pattern, capacity_bytes, None);
-    }
+/// A message that a sender announces or offers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Announced {
+    pub space: Space,
+    pub envelope: Envelope,
+    /// Where it can be read.
+    pub address: RemoteAddress,
+    pub transfer: Transfer,
+}
 
+impl Endpoint {
     pub(super) fn receive_claimed<D: Driver>(
         &mut self,
         request: Request,
@@ -62,18 +40,15 @@ impl Endpoint {
         self.deliver_whole(message, request, capacity_bytes, driver);
     }
 
-    pub(super) fn peek<D: Driver>(
+    /// A peek for the messages that are kept here. Returns whether it has found one.
+    pub(super) fn peek_kept<D: Driver>(
         &mut self,
         request: Request,
         pattern: &Pattern,
         then: PeekThen,
         driver: &mut D,
-    ) {
-        let Some(message) = self.matching.unexpected.find(pattern) else {
-            let outcome = self.only_failed_peers_match(pattern).unwrap_or(Outcome::Absent);
-            driver.complete(request, outcome);
-            return;
-        };
+    ) -> bool {
+        let Some(message) = self.matching.unexpected.find(pattern) else { return false };
         let envelope = self.matching.unexpected.get(message).expect("found").envelope;
         let claimed = match then {
             PeekThen::Leave => None,
@@ -81,7 +56,7 @@ impl Endpoint {
                 let see = |unexpected: &mut Unexpected| core::mem::replace(&mut unexpected.seen, true);
                 if !self.matching.unexpected.edit(message, see).expect("found") {
                     driver.complete(request, Outcome::Absent);
-                    return;
+                    return true;
                 }
                 None
             }
@@ -89,9 +64,13 @@ impl Endpoint {
                 self.matching.unexpected.claim(message);
                 Some(message)
             }
-            PeekThen::Discard => return self.discard(request, message, driver),
+            PeekThen::Discard => {
+                self.discard(request, message, driver);
+                return true;
+            }
         };
         driver.complete(request, Outcome::Found { envelope, claimed });
+        true
     }
 
     /// Removes a message without a buffer.
@@ -205,33 +184,16 @@ impl Endpoint {
         true
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
-    pub(super) fn rendezvous_arrived<D: Driver>(
+    /// An announced message has matched a receive.
+    pub(super) fn take_announced<D: Driver>(
         &mut self,
-        from: Peer,
-        space: Space,
-        tag: u64,
-        data: Option<u64>,
-        length: u64,
-        address: RemoteAddress,
-        transfer: Transfer,
+        range: BufferRange,
+        announced: Announced,
         driver: &mut D,
-    ) -> bool {
-        if self.paths.peer(from).inbound.is_some() {
-            return false;
-        }
-        driver.announcement_arrived(from, address, length);
-        let envelope = Envelope { from, tag, data, length };
-        if let Some(range) = self.matching.match_posted(space, &envelope, driver) {
-            self.receive_rendezvous(range, envelope, transfer, address, driver);
-            return true;
-        }
-        if self.matching.unexpected.count() >= self.paths.config.max_unexpected {
-            return false;
-        }
-        let payload = Payload::WithSender { transfer, address };
-        self.queue_unexpected(Unexpected::new(space, envelope, payload, None));
-        true
+    ) {
+        let Announced { envelope, address, transfer, .. } = announced;
+        driver.announcement_arrived(envelope.from, address, envelope.length);
+        self.receive_rendezvous(range, envelope, transfer, address, driver);
     }
 
     /// A rendezvous has been received by a copy or in packets.
@@ -248,7 +210,7 @@ impl Endpoint {
     }
 
     /// Adds an unexpected message.
-    fn queue_unexpected(&mut self, unexpected: Unexpected) -> MessageId {
+    pub(super) fn queue_unexpected(&mut self, unexpected: Unexpected) -> MessageId {
         let Endpoint { paths, matching, .. } = self;
         matching.queue_unexpected(unexpected, &mut paths.budget, &mut paths.counters)
     }
@@ -260,12 +222,18 @@ impl Endpoint {
     }
 
     /// Acknowledges `transfer` of `to`, with `bytes` bytes of payload, which has ended well.
-    fn acknowledge<D: Driver>(&mut self, to: Peer, transfer: Transfer, bytes: u64, driver: &mut D) {
+    pub(super) fn acknowledge<D: Driver>(
+        &mut self,
+        to: Peer,
+        transfer: Transfer,
+        bytes: u64,
+        driver: &mut D,
+    ) {
         self.paths.acknowledge_transfer(to, transfer, bytes, &mut self.payloads, driver);
     }
 
     /// Delivers an unexpected message to a receive for one message.
-    fn deliver_whole<D: Driver>(
+    pub(super) fn deliver_whole<D: Driver>(
         &mut self,
         message: MessageId,
         request: Request,
@@ -278,13 +246,13 @@ impl Endpoint {
         self.deliver(message, range, driver);
     }
 
-    fn deliver<D: Driver>(&mut self, message: MessageId, range: BufferRange, driver: &mut D) {
+    pub(super) fn deliver<D: Driver>(&mut self, message: MessageId, range: BufferRange, driver: &mut D) {
         let unexpected = self.matching.unexpected.get(message).expect("a message to deliver exists");
         let envelope = unexpected.envelope;
         let from = envelope.from;
         let buffered_bytes = match unexpected.payload {
             Payload::WithSender { transfer, address } => {
-                self.matching.unexpected.remove(message);
+                self.matching.free_unexpected(message, &mut self.paths.budget, driver);
                 self.receive_rendezvous(range, envelope, transfer, address, driver);
                 return;
             }

@@ -120,6 +120,7 @@ impl Endpoint {
             _ => return false,
         };
         self.payloads.transfers.end(transfer);
+        self.paths.end_held(from, transfer, &mut self.payloads.bounce_buffers);
         driver.complete(request, if refused { Outcome::Refused } else { Outcome::Done });
         true
     }
@@ -137,6 +138,7 @@ impl Endpoint {
             let payload = Source::Bounce { transfer, offset: 0 };
             let known = self.payloads.bounce_buffers.fetch(number, from, length);
             if known {
+                self.paths.end_held(from, transfer, &mut self.payloads.bounce_buffers);
                 let kind = EntryKind::Pieces { transfer: reply, ours: None };
                 self.paths.submit(
                     from,
@@ -154,6 +156,7 @@ impl Endpoint {
                 let payload = Source::Request { request: *request, offset: 0 };
                 (*stage, *whole) = (SendStage::Fetched, 0);
                 let kind = EntryKind::Pieces { transfer: reply, ours: Some(transfer) };
+                self.paths.end_held(from, transfer, &mut self.payloads.bounce_buffers);
                 self.paths.submit(
                     from,
                     BacklogEntry::payload(kind, length, payload),
@@ -195,6 +198,7 @@ impl Endpoint {
                     self.payloads.transfers.end(transfer);
                     let range = BufferRange { request, multi, offset: start, bytes: whole };
                     self.rendezvous_received(from, range, &envelope, sender, driver);
+                    self.continue_with_holder(from, driver); // a request may have waited for that
                 } else if let Some(State::Receive { left, .. }) = self.payloads.transfers.get(transfer, from)
                 {
                     *left -= bytes;
@@ -377,6 +381,7 @@ impl Endpoint {
             State::Receive { request, multi, sender, envelope, offset, bytes, .. } => {
                 let range = BufferRange { request, multi, offset, bytes };
                 self.rendezvous_received(entry.peer, range, &envelope, sender, driver);
+                self.continue_with_holder(entry.peer, driver); // a request may have waited for that
             }
             State::Read { request, .. } => driver.complete(request, Outcome::Done),
             State::Write { request, bytes, data, .. } => {

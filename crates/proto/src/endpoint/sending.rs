@@ -8,6 +8,7 @@
 
 use super::backlog::{BacklogEntry, EntryKind};
 use super::bounce::Stage;
+use super::hold_queue::Held;
 use super::path::Outbound;
 use super::paths::Paths;
 use super::payloads::Payloads;
@@ -109,6 +110,7 @@ impl Endpoint {
                 length: bytes,
                 address: RemoteAddress::NONE,
                 transfer,
+                held: false,
             };
             // The payload names what the packet announces. The packet carries none of it.
             BacklogEntry { payload: Source::Request { request, offset: 0 }, ..BacklogEntry::control(body) }
@@ -125,7 +127,9 @@ impl Endpoint {
     /// Completes the injected message of `request`, the last one posted, by a bounce buffer if it has not left.
     fn copy_injected<D: Driver>(&mut self, to: Peer, request: Request, driver: &mut D) {
         let Endpoint {
-            paths: Paths { peers, counters, .. }, payloads: Payloads { bounce_buffers, .. }, ..
+            paths: Paths { peers, counters, holds, .. },
+            payloads: Payloads { bounce_buffers, .. },
+            ..
         } = self;
         let state = &mut peers[to.0 as usize];
         let Some(PendingWork { backlog, bounce_buffers: bounce_buffers_there, .. }) =
@@ -138,7 +142,7 @@ impl Endpoint {
         if !eager || entry.complete != Some(request) {
             return;
         }
-        if entry.bytes == 0 {
+        if entry.bytes == 0 && !*holds {
             // There is nothing to copy. It is complete, so that a closing endpoint waits until it has left.
             (entry.payload, entry.complete) = (Source::None, None);
             driver.complete(request, Outcome::Done);
@@ -168,9 +172,9 @@ impl Endpoint {
         bytes: u64,
         level: SendLevel,
     ) -> Option<Packet> {
-        let Paths { config, peers, counters, pool, budget, one_packet_bytes, .. } = &mut self.paths;
+        let Paths { config, holds, peers, counters, pool, budget, one_packet_bytes, .. } = &mut self.paths;
         let state = peers.get_mut(to.0 as usize)?;
-        let waits = !state.sends_on_common_path() || (state.path.rendezvous_only && bytes > 0);
+        let waits = !state.sends_on_common_path() || (state.path.rendezvous_only && (bytes > 0 || *holds));
         let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         if bytes > *one_packet_bytes || level == SendLevel::Matched || waits {
             return None;
@@ -204,13 +208,18 @@ impl Endpoint {
         bytes: u64,
         level: SendLevel,
     ) -> Option<(Packet, Transfer)> {
-        let Paths { config, peers, counters, pool, budget, spare, .. } = &mut self.paths;
+        let Paths { config, holds, peers, counters, pool, budget, spare, .. } = &mut self.paths;
         let bounce_buffers = &mut self.payloads.bounce_buffers;
+        let held = *holds;
         let state = peers.get_mut(to.0 as usize)?;
-        if !state.path.rendezvous_only || bytes == 0 {
+        if !state.announces() || (bytes == 0 && !held) {
             return None;
         }
-        let waits = state.must_queue() || state.is_due();
+        let hold_waits = state
+            .pending
+            .as_deref()
+            .is_some_and(|pending| pending.has_hold_request() || pending.hold_is_full(config.max_unexpected));
+        let waits = state.must_queue() || state.is_due() || hold_waits;
         let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         let leaves = !waits && sender.credits() > 0;
         let copied =
@@ -221,7 +230,13 @@ impl Endpoint {
         sender.spend(1);
         let wanted_total = sender.wanted_total(0);
         let transfer = bounce_buffers.begin(to, bytes, Stage::Announced);
-        spare.begin(&mut state.pending).bounce_buffers += 1;
+        let pending = spare.begin(&mut state.pending);
+        pending.bounce_buffers += 1;
+        if held {
+            let message = Held::new(to, (space, tag, data, bytes), transfer, state.next_number);
+            pending.hold.get_or_insert_default().push(&message, bounce_buffers);
+            counters.held_messages += 1;
+        }
         let body = Body::Rendezvous {
             space,
             tag,
@@ -229,6 +244,7 @@ impl Endpoint {
             length: bytes,
             address: RemoteAddress::NONE,
             transfer,
+            held,
         };
         let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
         let geometry = state.geometry(&config.geometry);
@@ -273,6 +289,7 @@ impl Endpoint {
     ) {
         driver.announcements_ended(to, transfer, 1);
         self.paths.take_back(to, packet, 1);
+        self.paths.end_held(to, transfer, &mut self.payloads.bounce_buffers);
         let payload = Source::Bounce { transfer, offset: 0 };
         let entry = BacklogEntry { payload, number: packet.number, ..BacklogEntry::control(packet.body) };
         self.paths.push_backlog(to, entry);

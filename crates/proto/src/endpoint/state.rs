@@ -2,6 +2,8 @@
 //!
 //! Other files of this directory handle its events: see [`crate::Endpoint::handle`].
 
+#[cfg(any(test, feature = "mutants"))]
+use super::hold_mutant::HoldMutant;
 use super::matching::Matching;
 use super::paths::{Paths, Scratch};
 use super::payloads::Payloads;
@@ -26,7 +28,7 @@ impl Endpoint {
     /// If the configuration has no credit slots or a geometry in which a header does not fit into a slot.
     pub fn new(config: Config) -> Endpoint {
         Endpoint {
-            payloads: Payloads::new(config.bounce_bytes),
+            payloads: Payloads::new(&config),
             paths: Paths::new(config),
             matching: Matching::default(),
         }
@@ -65,6 +67,13 @@ impl Endpoint {
     #[cfg(any(test, feature = "mutants"))]
     pub fn mutate(&mut self, mutant: flow::Mutant) {
         self.paths.pool.mutate(mutant);
+    }
+
+    /// Replaces a rule of holding by a wrong one.
+    #[cfg(any(test, feature = "mutants"))]
+    pub fn mutate_holding(&mut self, mutant: HoldMutant) {
+        self.paths.hold_mutant.select(mutant);
+        self.matching.holders.mutant.select(mutant);
     }
 
     /// The counters.

@@ -31,6 +31,7 @@ struct Bench {
 }
 
 mod geometry;
+mod holding;
 mod lane_lease;
 mod loss;
 mod machines;
@@ -67,6 +68,7 @@ fn bench_with(scheme: Scheme, start_slots: u32, quota_slots: u32) -> Bench {
         max_unexpected: 4,
         unexpected_budget_bytes: 1 << 20,
         bounce_bytes: 1 << 20,
+        envelope_budget_bytes: u64::MAX,
         planned_peers: 1,
         planned_quota_slots: 64,
     };
@@ -106,6 +108,11 @@ fn short(action: &Action) -> String {
                 Body::Located { .. } => "located",
                 Body::Written { .. } => "written",
                 Body::Offloaded(_) => "offloaded",
+                Body::Ask { .. } => "ask",
+                Body::Offer { .. } => "offer",
+                Body::NoMatch => "no match",
+                Body::Resume { count } => return format!("resume {count}"),
+                Body::Claimed { .. } => "claimed",
                 Body::Goodbye => "goodbye",
                 Body::ReturnRequest => "return request",
                 Body::Detach => return "detach".into(),
@@ -236,7 +243,10 @@ impl Bench {
     fn rendezvous(&mut self, length: u64, address: u64) -> Vec<String> {
         let (space, transfer) = (Space::Tagged, Transfer(7));
         let address = RemoteAddress::without_key(address);
-        self.arrive(Body::Rendezvous { space, tag: 0, data: None.into(), length, address, transfer }, 0)
+        self.arrive(
+            Body::Rendezvous { space, tag: 0, data: None.into(), length, address, transfer, held: false },
+            0,
+        )
     }
 }
 

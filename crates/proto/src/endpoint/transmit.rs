@@ -5,6 +5,9 @@
 //! This file does not know when credits return; [`crate::flow`] decides that.
 
 use super::backlog::{BacklogEntry, EntryKind};
+use super::held_answers::Answer;
+use super::hold_mutant::HoldMutant;
+use super::hold_queue::Held;
 use super::path::{Outbound, RoomWait, announced};
 use super::paths::Paths;
 use super::payloads::Payloads;
@@ -52,7 +55,7 @@ impl Paths {
         payloads: &mut Payloads,
         driver: &mut D,
     ) {
-        let Paths { config, peers, counters, pool, backlogged, spare, budget, .. } = self;
+        let Paths { config, holds, hold_mutant, peers, counters, pool, backlogged, spare, budget, .. } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
         if let Some(pending) = state.pending.as_deref_mut()
             && pending.compulsory.waits()
@@ -60,7 +63,10 @@ impl Paths {
         {
             let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
             let geometry = pending.geometry(&config.geometry);
-            let behind = if config.scheme == Scheme::Demand { pending.backlog.slots(&geometry) } else { 0 };
+            let behind = match config.scheme {
+                Scheme::Demand => pending.backlog.slots(&geometry) + pending.answer_packets(),
+                _ => 0,
+            };
             let sent = pending.compulsory.send(
                 &mut state.path,
                 to,
@@ -83,7 +89,7 @@ impl Paths {
         }
         let geometry = pending.geometry(&config.geometry);
         loop {
-            if pending.backlog.is_empty() && !pending.acks.is_due() {
+            if pending.backlog.is_empty() && !pending.acks.is_due() && !pending.has_hold_request() {
                 state.backlog_waited = false;
                 spare.end(&mut state.pending);
                 return;
@@ -131,12 +137,49 @@ impl Paths {
                 pending.acks.remove_first();
                 continue;
             }
+            if pending.has_hold_request() {
+                let queued_slots = pending.queued_slots(&geometry); // includes this packet
+                let hold = pending.hold.as_deref_mut().expect("it has the request");
+                let Some(Answer { mut body, number, payload }) = hold.answer(to, payloads) else {
+                    hold.request = None;
+                    pending.end_hold();
+                    continue;
+                };
+                announce_address(&mut body, to, payload, driver);
+                let grants = &mut state.path.grants;
+                let wanted_total = match sender.announces_demand() {
+                    true => announced(sender, 0, queued_slots, pool),
+                    false => 0,
+                };
+                let packet =
+                    grants.control_packet(&geometry, body, number, wanted_total, marks, pool, counters);
+                if driver.transmit(to, &packet, Source::None).is_err() {
+                    counters.uncount(&body, 1);
+                    pending.busy_link.busy = true;
+                    return;
+                }
+                sender.spend(1);
+                hold.answered(&body, payloads);
+                if let Body::Offer { transfer, .. } = body
+                    && hold_mutant.breaks(HoldMutant::OffersAreForgotten)
+                {
+                    hold.remove(transfer, &mut payloads.bounce_buffers);
+                }
+                pending.end_hold();
+                continue;
+            }
             let behind = match sender.announces_demand() {
                 true => pending.backlog.slots_behind_first(&geometry) + pending.compulsory.slots(),
                 false => 0,
             };
             let Some(entry) = pending.backlog.front_mut() else { return };
-            if state.path.rendezvous_only && entry.sent == 0 && entry.bytes > 0 && !state.said_goodbye {
+            let announces = state.path.rendezvous_only || pending.hold.is_some();
+            let held = announces && *holds && !state.said_goodbye;
+            if held && entry.starts_message() && pending.hold_is_full(config.max_unexpected) {
+                return; // until the receiver takes a message
+            }
+            let Some(entry) = pending.backlog.front_mut() else { return };
+            if announces && entry.sent == 0 && (entry.bytes > 0 || held) && !state.said_goodbye {
                 become_rendezvous(entry, to, &mut pending.bounce_buffers, payloads, counters, driver);
             }
             if let Source::Region { key, offset } = entry.payload
@@ -148,6 +191,7 @@ impl Paths {
                 }
             }
             let (payload_bytes, slots, mut body) = entry.cut(&geometry, credits);
+            body.set_held(held);
             let payload = entry.unsent_payload();
             announce_address(&mut body, to, payload, driver);
             let sent = entry.sent + u64::from(payload_bytes);
@@ -172,6 +216,12 @@ impl Paths {
                 return;
             }
             sender.spend(slots);
+            if let Body::Rendezvous { space, tag, data, length, transfer, held: true, .. } = body {
+                let message = Held::new(to, (space, tag, data.into(), length), transfer, entry.number);
+                let hold = pending.hold.get_or_insert_default();
+                hold.push(&message, &mut payloads.bounce_buffers);
+                counters.held_messages += 1;
+            }
             entry.sent = sent;
             if let Some(transfer) = entry.kind.own_transfer() {
                 payloads.transfers.packet_left(transfer, to, finished);
@@ -270,6 +320,7 @@ fn become_rendezvous<D: Driver>(
         length: entry.bytes,
         address: RemoteAddress::NONE,
         transfer,
+        held: false,
     };
     let (complete, number) = (entry.complete, entry.number);
     *entry = BacklogEntry { payload, complete, number, ..BacklogEntry::control(body) };
@@ -279,6 +330,10 @@ fn become_rendezvous<D: Driver>(
 fn announce_address<D: Driver>(body: &mut Body, to: Peer, payload: Source, driver: &mut D) {
     match *body {
         Body::Rendezvous { transfer, length, .. } => {
+            body.set_address(driver.announce(to, transfer, payload, length));
+        }
+        Body::Offer { transfer, length, .. } => {
+            driver.announcements_ended(to, transfer, 1); // it was announced before
             body.set_address(driver.announce(to, transfer, payload, length));
         }
         Body::Located { transfer, key, offset, refused: false, .. } => {

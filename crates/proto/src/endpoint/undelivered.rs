@@ -83,12 +83,10 @@ impl Endpoint {
             && self.payloads.transfers.is_empty()
             && self.payloads.bounce_buffers.is_empty()
             && self.matching.inbounds.count() == 0
-            && self
-                .paths
-                .peers
-                .full_entries()
-                .filter_map(|peer| peer.pending.as_deref())
-                .all(|pending| !pending.acks.is_due() && !pending.compulsory.is_pending())
+            && !self.matching.holders.is_asking()
+            && self.paths.peers.full_entries().filter_map(|peer| peer.pending.as_deref()).all(|pending| {
+                !pending.acks.is_due() && !pending.compulsory.is_pending() && pending.hold.is_none()
+            })
     }
 
     /// Visits the peers that pending operations depend on: transfers, backlogs, directed receives. If a receive accepts
@@ -104,6 +102,9 @@ impl Endpoint {
             if waits || state.inbound.is_some() {
                 visit(peer);
             }
+        }
+        if self.matching.holders.is_asking() {
+            self.matching.holders.peers().for_each(&mut visit);
         }
         if anybody {
             // Also detached peers: the receive may wait for their next message.

@@ -4,6 +4,7 @@
 //! [`Endpoint::pairs`] visits every peer, so drivers call it rarely and not for every packet.
 
 use super::inbound::Inbound;
+use super::matching::Matching;
 use super::path::Outbound;
 use super::peer_entry::PeerEntry;
 use super::pending::PendingWork;
@@ -106,7 +107,8 @@ impl Endpoint {
 
     /// Memory for peer entries and backlogs. Unit: bytes, by capacity.
     pub fn peer_state_bytes(&self) -> u64 {
-        let apart = self.paths.spare.bytes() + self.matching.inbounds.bytes();
+        let Matching { inbounds, holders, .. } = &self.matching;
+        let apart = self.paths.spare.bytes() + inbounds.bytes() + holders.bytes();
         self.paths.peers.bytes() + self.paths.pool.bytes() + apart as u64
     }
 

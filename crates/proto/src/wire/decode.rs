@@ -4,8 +4,8 @@
 //! flags, payload and operations are checked here. What depends on state, the endpoint machine checks.
 
 use super::layout::{
-    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, COMMON_BYTES, Common, FOR_WRITING, HAS_DATA, Header, Kind,
-    LAST, MARKS, REFUSED, RENDEZVOUS_ONLY, TAGGED,
+    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, COMMON_BYTES, Common, FOR_WRITING, HAS_DATA, HELD, Header,
+    Kind, LAST, LOOK, MARKS, REFUSED, RENDEZVOUS_ONLY, SEEN, TAGGED,
 };
 use super::{PacketError, SLOT_BYTES, Slot, VERSION};
 use crate::event::{PeerFault, Transfer};
@@ -154,7 +154,38 @@ fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body,
                 length: fields.length.get(),
                 address: RemoteAddress::without_key(fields.address.get()),
                 transfer: Transfer(fields.transfer.get()),
+                held: flags & HELD != 0,
             }
+        }
+        Kind::Ask => {
+            let fields: &layout::Ask = transmute_ref!(bytes);
+            Body::Ask {
+                space: decode_space(flags),
+                tag: fields.tag.get(),
+                ignore: fields.ignore.get(),
+                look: flags & LOOK != 0,
+            }
+        }
+        Kind::Offer => {
+            let fields: &layout::Rendezvous = transmute_ref!(bytes);
+            Body::Offer {
+                space: decode_space(flags),
+                tag: fields.tag.get(),
+                data: has_data.then(|| fields.data.get()).into(),
+                length: fields.length.get(),
+                address: RemoteAddress::without_key(fields.address.get()),
+                transfer: Transfer(fields.transfer.get()),
+                seen: flags & SEEN != 0,
+            }
+        }
+        Kind::NoMatch => Body::NoMatch,
+        Kind::Resume => {
+            let fields: &layout::Resume = transmute_ref!(bytes);
+            Body::Resume { count: fields.count.get() }
+        }
+        Kind::Claimed => {
+            let fields: &layout::Claimed = transmute_ref!(bytes);
+            Body::Claimed { transfer: Transfer(fields.transfer.get()) }
         }
         Kind::Credit => Body::Credit,
         Kind::Finished => {

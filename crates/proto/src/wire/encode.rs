@@ -1,8 +1,8 @@
 //! Encodes packets as headers, in the layout of `layout.rs`.
 
 use super::layout::{
-    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, Common, FOR_WRITING, HAS_DATA, Header, Kind, LAST, REFUSED,
-    RENDEZVOUS_ONLY, TAGGED,
+    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, Common, FOR_WRITING, HAS_DATA, HELD, Header, Kind, LAST, LOOK,
+    REFUSED, RENDEZVOUS_ONLY, SEEN, TAGGED,
 };
 use super::{Slot, VERSION};
 use crate::event::Transfer;
@@ -86,17 +86,28 @@ fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
             let fields = layout::More { offset: offset.into(), ..FromZeros::new_zeroed() };
             (Kind::More, 0, transmute!(fields))
         }
-        Body::Rendezvous { space, tag, data, length, address, transfer } => {
+        Body::Rendezvous { space, tag, data, length, address, transfer, held } => {
             let data: Option<u64> = data.into();
-            let fields = layout::Rendezvous {
-                transfer: transfer.0.into(),
-                tag: tag.into(),
-                data: data.unwrap_or(0).into(),
-                length: length.into(),
-                address: plain_address(address).into(),
-                ..FromZeros::new_zeroed()
-            };
-            (Kind::Rendezvous, space_flag(space) | data_flag(data), transmute!(fields))
+            let flags = space_flag(space) | data_flag(data) | flag(held, HELD);
+            (Kind::Rendezvous, flags, encode_announcement(tag, data, length, address, transfer))
+        }
+        Body::Ask { space, tag, ignore, look } => {
+            let fields = layout::Ask { tag: tag.into(), ignore: ignore.into(), ..FromZeros::new_zeroed() };
+            (Kind::Ask, space_flag(space) | flag(look, LOOK), transmute!(fields))
+        }
+        Body::Offer { space, tag, data, length, address, transfer, seen } => {
+            let data: Option<u64> = data.into();
+            let flags = space_flag(space) | data_flag(data) | flag(seen, SEEN);
+            (Kind::Offer, flags, encode_announcement(tag, data, length, address, transfer))
+        }
+        Body::NoMatch => (Kind::NoMatch, 0, [0; _]),
+        Body::Resume { count } => {
+            let fields = layout::Resume { count: count.into(), ..FromZeros::new_zeroed() };
+            (Kind::Resume, 0, transmute!(fields))
+        }
+        Body::Claimed { transfer } => {
+            let fields = layout::Claimed { transfer: transfer.0.into(), ..FromZeros::new_zeroed() };
+            (Kind::Claimed, 0, transmute!(fields))
         }
         Body::Credit => (Kind::Credit, 0, [0; _]),
         Body::Finished { transfer, count, refused } => {
@@ -216,6 +227,24 @@ fn encode_reduce(packet: ReducePacket) -> (Kind, u16, [u8; BODY_BYTES]) {
             (Kind::GroupFailed, 0, transmute!(fields))
         }
     }
+}
+
+fn encode_announcement(
+    tag: u64,
+    data: Option<u64>,
+    length: u64,
+    address: RemoteAddress,
+    transfer: Transfer,
+) -> [u8; BODY_BYTES] {
+    let fields = layout::Rendezvous {
+        transfer: transfer.0.into(),
+        tag: tag.into(),
+        data: data.unwrap_or(0).into(),
+        length: length.into(),
+        address: plain_address(address).into(),
+        ..FromZeros::new_zeroed()
+    };
+    transmute!(fields)
 }
 
 fn encode_range(transfer: Transfer, key: u64, offset: u64, length: u64) -> [u8; BODY_BYTES] {

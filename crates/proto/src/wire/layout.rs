@@ -88,7 +88,7 @@ structure! {
         granted_total: U32,
         /// Slots that the sender has spent or wants, modulo 2^32; 0 if its scheme does not say.
         wanted_total: U32,
-        /// Message number of the pair, modulo 2^32; from kind 32 on: operation number; otherwise 0.
+        /// Message number of the pair, modulo 2^32; `ask`, `resume`: of the destination; from kind 32 on: operation number; else 0.
         number: U32,
         /// Payload in this packet, at most 65,535.
         payload_bytes: U32,
@@ -118,7 +118,7 @@ structure! {
 }
 
 structure! {
-    /// The fields of `rendezvous`.
+    /// The fields of `rendezvous` and `offer`.
     Rendezvous(COMMON_BYTES, BODY_BYTES) {
         /// The sender's transfer.
         transfer: U32,
@@ -130,6 +130,32 @@ structure! {
         length: U64,
         /// Address of the payload in the sender's process; 0 if the receiver must use `fetch`.
         address: U64,
+    }
+}
+
+structure! {
+    /// The fields of `ask`.
+    Ask(COMMON_BYTES, BODY_BYTES) {
+        /// Wanted tag.
+        tag: U64,
+        /// Bits of the tag that the match ignores.
+        ignore: U64,
+    }
+}
+
+structure! {
+    /// The fields of `resume`.
+    Resume(COMMON_BYTES, BODY_BYTES) {
+        /// Number of messages to announce again, at least 1.
+        count: U32,
+    }
+}
+
+structure! {
+    /// The fields of `claimed`.
+    Claimed(COMMON_BYTES, BODY_BYTES) {
+        /// The destination's transfer, from its `offer`.
+        transfer: U32,
     }
 }
 
@@ -339,13 +365,19 @@ flags! {
     RENDEZVOUS_ONLY = 6, "rendezvous only";
     /// The message waited for credit before it was sent.
     BACKLOGGED = 7, "backlogged";
+    /// The sender keeps the envelope too; the receiver may drop it and ask later.
+    HELD = 8, "held";
+    /// The holder notes that the message was seen.
+    LOOK = 9, "look";
+    /// An earlier question with `look` has found the message.
+    SEEN = 10, "seen";
 }
 
 /// The flags of packets of every kind.
 pub(super) const MARKS: u16 = RENDEZVOUS_ONLY | BACKLOGGED;
 
 /// The numbers of [`Kind`], for messages.
-pub const KNOWN_KINDS: &str = "1 to 16 and 32 to 37";
+pub const KNOWN_KINDS: &str = "1 to 21 and 32 to 37";
 
 /// The kinds of packets, with name, fields and flags of each. From 32 on they belong to machines beside the endpoint.
 macro_rules! kinds {
@@ -395,7 +427,7 @@ kinds! {
     /// Next packet of the message that the last `eager` of this pair began.
     More = 2, "more", More, 0;
     /// Announcement of a message (RTS); the payload stays with the sender.
-    Rendezvous = 3, "rendezvous", Rendezvous, TAGGED | HAS_DATA;
+    Rendezvous = 3, "rendezvous", Rendezvous, TAGGED | HAS_DATA | HELD;
     /// Returns credits; has slots of its own.
     Credit = 4, "credit", Empty, 0;
     /// Transfers of the destination are complete (FIN).
@@ -422,6 +454,16 @@ kinds! {
     ReturnResponse = 15, "return response", ReturnResponse, 0;
     /// Last packet in this lane; the sender returns the lane and its credits.
     Detach = 16, "detach", Empty, 0;
+    /// Asks a holder for its first match from this message number on.
+    Ask = 17, "ask", Ask, TAGGED | LOOK;
+    /// Answer to `ask`: the first match, which its sender holds until it is taken.
+    Offer = 18, "offer", Rendezvous, TAGGED | HAS_DATA | SEEN;
+    /// Answer to `ask`: no message that was sent before matches.
+    NoMatch = 19, "no match", Empty, 0;
+    /// Asks a holder to announce its first messages from this message number on again.
+    Resume = 20, "resume", Resume, 0;
+    /// The receiver keeps the envelope of an offered message.
+    Claimed = 21, "claimed", Claimed, 0;
     /// Asks to change a word of a memory region, and for the old word.
     Atomic = 32, "atomic", Atomic, 0;
     /// Answer to `atomic`.

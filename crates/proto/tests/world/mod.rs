@@ -38,6 +38,8 @@ pub struct Plan {
     pub max_lanes: usize,
     pub budget_bytes: u64,
     pub bounce_bytes: u64,
+    /// `u64::MAX`: no limit.
+    pub envelope_bytes: u64,
     /// Endpoints know the number of endpoints.
     pub planned: bool,
 }
@@ -56,6 +58,7 @@ impl Plan {
             max_unexpected: 1 << 20,
             unexpected_budget_bytes: self.budget_bytes,
             bounce_bytes: self.bounce_bytes,
+            envelope_budget_bytes: self.envelope_bytes,
             planned_peers: if self.planned { self.endpoints } else { 0 },
             planned_quota_slots: self.quota_slots,
         }
@@ -78,6 +81,11 @@ fn kind(body: &Body) -> &'static str {
         | Body::Written { .. }
         | Body::Offloaded(_) => "remote",
         Body::Fetch { .. }
+        | Body::Ask { .. }
+        | Body::Offer { .. }
+        | Body::NoMatch
+        | Body::Resume { .. }
+        | Body::Claimed { .. }
         | Body::Goodbye
         | Body::Detach
         | Body::ReturnRequest
@@ -702,10 +710,16 @@ impl World {
         }
         let from = &self.ranks[rank as usize];
         match (&mut packet.body, payload) {
-            (Body::Rendezvous { address, .. }, Source::Request { request, .. }) if self.plan.cross_memory => {
+            (
+                Body::Rendezvous { address, .. } | Body::Offer { address, .. },
+                Source::Request { request, .. },
+            ) if self.plan.cross_memory => {
                 *address = RemoteAddress::without_key((u64::from(request.0) + 1) << 32);
             }
-            (Body::Rendezvous { address, .. }, Source::Bounce { transfer, .. }) if self.plan.cross_memory => {
+            (
+                Body::Rendezvous { address, .. } | Body::Offer { address, .. },
+                Source::Bounce { transfer, .. },
+            ) if self.plan.cross_memory => {
                 let number = u64::from(transfer.bounce_buffer().expect("a bounce buffer"));
                 *address = RemoteAddress::without_key(number + 1);
             }

@@ -313,6 +313,7 @@ impl Setup {
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: budget_bytes,
             bounce_bytes: UNEXPECTED_BUDGET_BYTES,
+            envelope_budget_bytes: u64::MAX,
             planned_peers: peers,
             planned_quota_slots: quota_slots,
         };

@@ -46,6 +46,7 @@ impl WorldSpec {
             max_unexpected: 1 << 20,
             unexpected_budget_bytes: 1 << 40,
             bounce_bytes: 0,
+            envelope_budget_bytes: u64::MAX,
             planned_peers: 1,
             planned_quota_slots: 1,
             region: DataRegion::default(),

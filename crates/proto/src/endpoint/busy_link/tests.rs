@@ -41,6 +41,7 @@ fn bench(bounce_bytes: u64) -> Bench {
         max_unexpected: 100,
         unexpected_budget_bytes: 1 << 20,
         bounce_bytes,
+        envelope_budget_bytes: u64::MAX,
         planned_peers: 1,
         planned_quota_slots: 4,
     });

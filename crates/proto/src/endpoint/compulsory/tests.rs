@@ -43,6 +43,7 @@ fn config() -> Config {
         max_unexpected: 1000,
         unexpected_budget_bytes: 1 << 20,
         bounce_bytes: 1 << 20,
+        envelope_budget_bytes: u64::MAX,
         planned_peers: 2,
         planned_quota_slots: 12,
     }

@@ -250,7 +250,8 @@ fn a_queued_injected_message_is_copied_once() {
 fn a_send_without_bounce_buffer_completes_when_the_receiver_has_it() {
     let mut sender = with_credits(8);
     sender.machine.paths.config.bounce_bytes = 0;
-    sender.machine.payloads.bounce_buffers = BounceBuffers::new(132); // one copy of up to 100 bytes
+    let limited = Config { bounce_bytes: 132, ..*sender.machine.config() }; // one copy of up to 100 bytes
+    sender.machine.payloads.bounce_buffers = BounceBuffers::new(&limited);
     sender.arrive_with_rendezvous_only(true);
     assert_eq!(sender.send(0, 90), ["bounce 0", "transmit rendezvous 0", "done 0"]);
     assert!(sender.may_fit_later(PEER, 8));
@@ -304,6 +305,7 @@ fn bounce_buffer_acknowledgements_are_coalesced_until_full_idle_or_goodbye() {
             length: 8,
             address: RemoteAddress::without_key(1),
             transfer,
+            held: false,
         }
     };
     let take = |receiver: &mut Bench, number| {

@@ -30,10 +30,13 @@ const MAX_LISTED: usize = 2;
 /// Maximum number of indexes.
 const MAX_INDEXES: usize = 8;
 
+/// A receive's or a peek's place in the order of posting.
+pub(crate) type PostOrder = u64;
+
 /// A posted receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
-    order: u64,
+    order: PostOrder,
     pub capacity_bytes: u64,
     /// The pattern in compact form: thousands of receives may be posted.
     tag: u64,
@@ -48,6 +51,11 @@ impl Posted {
     #[inline]
     pub fn pattern(&self) -> Pattern {
         Pattern { space: self.space, from: self.from(), tag: self.tag, ignore: self.ignore }
+    }
+
+    #[inline]
+    pub fn order(&self) -> PostOrder {
+        self.order
     }
 
     #[inline]
@@ -120,7 +128,13 @@ pub(crate) struct Place {
 
 impl PostedQueue {
     #[inline(always)]
-    pub fn post(&mut self, request: Request, pattern: Pattern, capacity_bytes: u64, multi: Option<u32>) {
+    pub fn post(
+        &mut self,
+        request: Request,
+        pattern: Pattern,
+        capacity_bytes: u64,
+        multi: Option<u32>,
+    ) -> PostOrder {
         let order = self.next_order;
         self.next_order += 1;
         let queue = self.space(pattern.space);
@@ -133,6 +147,34 @@ impl PostedQueue {
             None => queue.list.push_back(posted),
             Some(indexed) => indexed.add(posted),
         }
+        order
+    }
+
+    /// Removes all receives.
+    pub fn clear(&mut self) {
+        *self = PostedQueue { next_order: self.next_order, ..PostedQueue::default() };
+    }
+
+    /// The place of the next receive.
+    pub fn next_order(&self) -> PostOrder {
+        self.next_order
+    }
+
+    /// Takes a place in the order, for a peek.
+    pub fn take_order(&mut self) -> PostOrder {
+        self.next_order += 1;
+        self.next_order - 1
+    }
+
+    /// Whether the receive `request`, posted at `order`, is still posted.
+    pub fn has(&mut self, space: Space, request: Request, order: PostOrder) -> bool {
+        let queue = self.space(space);
+        if queue.indexed.is_none() {
+            return queue.list.binary_search_by_key(&order, |posted| posted.order).is_ok();
+        }
+        let indexed = queue.index();
+        let Some(slot) = indexed.slot_of(request) else { return false };
+        indexed.entries.get(slot).is_some_and(|posted| posted.order == order)
     }
 
     /// The oldest receive that accepts a message from `from` with `tag`. It stays posted.

@@ -50,7 +50,9 @@ fn a_match_among_many_receives_visits_few_of_them() {
         };
         let mut queue = PostedQueue::default();
         let empty = queue.bytes();
-        (0..COUNT).for_each(|number| queue.post(Request(number), wanted(number), 8, None));
+        for number in 0..COUNT {
+            queue.post(Request(number), wanted(number), 8, None);
+        }
         // The first search builds the index. The reverse order is the worst for a list.
         for number in (0..COUNT).rev() {
             let (from, tag) = message(number);

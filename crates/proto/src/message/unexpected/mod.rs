@@ -75,12 +75,15 @@ impl Unexpected {
         Unexpected { space, envelope, payload, acknowledge, claimed: false, seen: false }
     }
 
+    /// Whether it has an unexpected buffer, unless it is empty.
+    #[inline]
+    pub fn is_buffered(&self) -> bool {
+        !matches!(self.payload, Payload::WithSender { .. })
+    }
+
     /// Payload bytes in its unexpected buffer.
     fn buffered_bytes(&self) -> u64 {
-        match self.payload {
-            Payload::WithSender { .. } => 0,
-            Payload::Whole | Payload::Arriving { .. } => self.envelope.length,
-        }
+        if self.is_buffered() { self.envelope.length } else { 0 }
     }
 }
 
@@ -131,7 +134,10 @@ impl Default for SpaceList {
 pub(crate) struct UnexpectedQueue {
     /// Allocated with the first message: thousands of endpoints in one process may never have one.
     waiting: Option<Box<Waiting>>,
-    count: u32,
+    /// Number of messages here, and one for each peer that holds others.
+    places: u32,
+    /// Peers that hold messages for us. A receive must look here while there is one.
+    holders: u32,
     buffered_bytes: u64,
 }
 
@@ -154,7 +160,23 @@ impl UnexpectedQueue {
     /// Number of messages, with claimed ones.
     #[inline]
     pub fn count(&self) -> u32 {
-        self.count
+        self.places - self.holders
+    }
+
+    /// Whether no message is here and no peer holds any.
+    #[inline(always)]
+    pub fn is_bare(&self) -> bool {
+        self.places == 0
+    }
+
+    /// One more peer holds messages for us.
+    pub fn add_holder(&mut self) {
+        (self.places, self.holders) = (self.places + 1, self.holders + 1);
+    }
+
+    /// One peer fewer holds messages for us.
+    pub fn remove_holder(&mut self) {
+        (self.places, self.holders) = (self.places - 1, self.holders - 1);
     }
 
     /// Payload bytes in unexpected buffers.
@@ -199,7 +221,7 @@ impl UnexpectedQueue {
             let selector = used.index.selector();
             used.index.append(slot, |slot| key(entries, wide, selector, slot));
         }
-        self.count += 1;
+        self.places += 1;
         self.buffered_bytes += message.buffered_bytes();
         MessageId(slot)
     }
@@ -208,7 +230,7 @@ impl UnexpectedQueue {
     #[inline]
     pub fn find(&mut self, pattern: &Pattern) -> Option<MessageId> {
         // Most receives are posted before their message arrives.
-        if self.count == 0 { None } else { self.waiting.as_deref_mut()?.search(pattern) }
+        if self.places == 0 { None } else { self.waiting.as_deref_mut()?.search(pattern) }
     }
 
     /// The message of this name, if it exists.
@@ -265,7 +287,7 @@ impl UnexpectedQueue {
         if waiting.entries.remove(message.0).is_wide() {
             waiting.wide.remove(&message.0);
         }
-        self.count -= 1;
+        self.places -= 1;
         self.buffered_bytes -= removed.buffered_bytes();
         removed
     }
@@ -278,7 +300,7 @@ impl UnexpectedQueue {
         let envelope = waiting.entries.get(message.0).expect("found").plain_whole()?;
         waiting.unlink(message.0, pattern.space);
         waiting.entries.remove(message.0);
-        self.count -= 1;
+        self.places -= 1;
         self.buffered_bytes -= envelope.length;
         Some((message, envelope))
     }

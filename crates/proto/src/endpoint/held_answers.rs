@@ -1,0 +1,79 @@
+//! The answers of a holder: the packet for the request that its hold queue stores, and what happens when it has left.
+//!
+//! The packet is made when it can leave. It speaks of all messages that have left before it, and of no others. This file
+//! does not know credits or links.
+
+use super::hold_queue::{Held, HoldQueue, HoldRequest};
+use super::payloads::Payloads;
+use crate::action::Source;
+use crate::event::{Peer, Transfer};
+use crate::packet::{Body, RemoteAddress};
+use crate::transfer::State;
+
+/// The packet of an answer.
+pub(super) struct Answer {
+    pub body: Body,
+    /// Number of the message that it announces, or 0.
+    pub number: u32,
+    /// Where the payload of that message is. The packet carries none of it.
+    pub payload: Source,
+}
+
+impl HoldQueue {
+    /// The answer to the request of `to`. `None`: nothing is left to announce again.
+    pub fn answer(&mut self, to: Peer, payloads: &mut Payloads) -> Option<Answer> {
+        let (held, again) = match self.request? {
+            HoldRequest::Ask { pattern, .. } => match self.find(&pattern) {
+                Some(held) => (held, false),
+                None => return Some(Answer { body: Body::NoMatch, number: 0, payload: Source::None }),
+            },
+            HoldRequest::Resume { .. } => (self.first()?, true),
+        };
+        let Held { space, envelope, transfer, number, seen } = held;
+        let (tag, data, length) = (envelope.tag, envelope.data.into(), envelope.length);
+        let body = match again {
+            true => Body::Rendezvous {
+                space,
+                tag,
+                data,
+                length,
+                address: RemoteAddress::NONE,
+                transfer,
+                held: false,
+            },
+            false => Body::Offer { space, tag, data, length, address: RemoteAddress::NONE, transfer, seen },
+        };
+        Some(Answer { body, number, payload: payload_of(transfer, to, payloads) })
+    }
+
+    /// The packet of an answer has left.
+    pub fn answered(&mut self, body: &Body, payloads: &mut Payloads) {
+        match (&mut self.request, *body) {
+            (Some(HoldRequest::Resume { left }), Body::Rendezvous { transfer, .. }) => {
+                *left -= 1;
+                let ended = *left == 0;
+                self.remove(transfer, &mut payloads.bounce_buffers);
+                if ended {
+                    self.request = None;
+                }
+            }
+            (Some(HoldRequest::Ask { pattern, look: true }), Body::Offer { .. }) => {
+                let pattern = *pattern;
+                self.note_seen(&pattern);
+                self.request = None;
+            }
+            _ => self.request = None,
+        }
+    }
+}
+
+/// Where the payload of a held message is.
+fn payload_of(transfer: Transfer, to: Peer, payloads: &mut Payloads) -> Source {
+    if transfer.bounce_buffer().is_some() {
+        return Source::Bounce { transfer, offset: 0 };
+    }
+    match payloads.transfers.get(transfer, to) {
+        Some(State::Send { request, .. }) => Source::Request { request: *request, offset: 0 },
+        _ => Source::None,
+    }
+}

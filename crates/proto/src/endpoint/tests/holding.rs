@@ -1,0 +1,262 @@
+//! Holding: a receiver without space for envelopes, and a sender that holds messages for it.
+
+use super::*;
+use crate::config::ENVELOPE_BYTES;
+
+/// An endpoint that keeps `envelopes` envelopes, with credits at its peer.
+fn with_envelopes(envelopes: u64) -> Bench {
+    let mut bench = with_credits(8);
+    let config = Config {
+        envelope_budget_bytes: envelopes * ENVELOPE_BYTES,
+        planned_peers: 0,
+        ..*bench.machine.config()
+    };
+    bench.machine = Endpoint::new(config);
+    for peer in [PEER, Peer(2)] {
+        let (quota_slots, start_slots) = (4000, 4000); // no credits return in these tests
+        bench.event(Event::Connected { peer, quota_slots, start_slots, credit_slots: 1, epoch: 0 });
+        bench.event(Event::Attached { peer, quota_slots, start_slots, epoch: 0 });
+    }
+    bench
+}
+
+impl Bench {
+    fn packet(&mut self, from: Peer, number: u32, body: Body) -> Vec<String> {
+        let marks = crate::packet::Marks { rendezvous_only: true, backlogged: false };
+        let packet = Packet { number, marks, ..Packet::new(body, 0) };
+        self.event(Event::Arrived { from, packet: &packet })
+    }
+
+    /// An announcement of an empty message.
+    fn held(&mut self, from: Peer, number: u32, tag: u64, held: bool) -> Vec<String> {
+        let (space, transfer) = (Space::Tagged, Transfer(number));
+        let body = Body::Rendezvous {
+            space,
+            tag,
+            data: None.into(),
+            length: 0,
+            address: RemoteAddress::NONE,
+            transfer,
+            held,
+        };
+        self.packet(from, number, body)
+    }
+
+    fn offer(&mut self, from: Peer, number: u32, tag: u64) -> Vec<String> {
+        let (space, transfer) = (Space::Tagged, Transfer(number));
+        let body = Body::Offer {
+            space,
+            tag,
+            data: None.into(),
+            length: 0,
+            address: RemoteAddress::NONE,
+            transfer,
+            seen: false,
+        };
+        self.packet(from, number, body)
+    }
+
+    fn receive_tag(&mut self, request: u32, from: Option<Peer>, tag: u64) -> Vec<String> {
+        let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
+        let request = Request(request);
+        self.post(Command::Receive(ReceiveCommand { request, pattern, capacity_bytes: 8, multi: None }))
+    }
+
+    fn ask(&mut self, first: u32, tag: u64) -> Vec<String> {
+        self.packet(PEER, first, Body::Ask { space: Space::Tagged, tag, ignore: 0, look: false })
+    }
+}
+
+const RETIRE: &str = "retire";
+
+#[test]
+fn a_receiver_drops_envelopes_beyond_its_budget_and_asks_for_them() {
+    let mut receiver = with_envelopes(1);
+    assert_eq!(receiver.held(PEER, 0, 5, true), [RETIRE]); // kept
+    assert_eq!(receiver.held(PEER, 1, 6, true), [RETIRE]); // dropped
+    assert_eq!(receiver.machine.unexpected_count(), 1);
+    assert_eq!(receiver.receive_tag(0, None, 6), ["transmit ask 0"]);
+    let taken = receiver.offer(PEER, 1, 6);
+    assert_eq!(taken, ["received 0 0 at 0 last true", "finished", RETIRE]);
+    // Nothing is dropped any more: the next receive asks nobody.
+    assert_eq!(receiver.receive_tag(1, None, 6), [""; 0]);
+    assert!(receiver.machine.is_quiescent());
+}
+
+#[test]
+fn a_message_that_an_undecided_receive_accepts_waits_for_the_answer() {
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, 0, 5, true);
+    assert_eq!(receiver.receive_tag(0, Some(PEER), 6), ["transmit ask 0"]);
+    assert_eq!(receiver.held(PEER, 1, 6, true), [RETIRE]); // an older one may match
+    assert_eq!(receiver.packet(PEER, 0, Body::NoMatch), [RETIRE]);
+    // Message 1 left after the answer was made, so the sender cannot have sent it before: a message now matches.
+    assert_eq!(receiver.held(PEER, 2, 6, true)[0], "received 0 0 at 0 last true");
+}
+
+#[test]
+fn an_offer_of_a_message_that_arrived_after_the_question_is_asked_for_again() {
+    let mut receiver = with_envelopes(0);
+    receiver.receive_tag(0, Some(PEER), 6); // before anything is dropped: decided
+    receiver.held(PEER, 0, 5, true);
+    assert_eq!(receiver.receive_tag(1, Some(PEER), 6), ["transmit ask 0"]);
+    assert_eq!(receiver.held(PEER, 1, 6, true)[0], "received 0 0 at 0 last true");
+    // The sender searched before it read the acknowledgement.
+    assert_eq!(receiver.offer(PEER, 1, 6), ["transmit ask 0", RETIRE]);
+    assert_eq!(receiver.packet(PEER, 0, Body::NoMatch), [RETIRE]);
+    assert_eq!(receiver.machine.posted_receive(Space::Tagged, 0), Some(Request(1)));
+}
+
+#[test]
+fn the_offer_of_a_holder_that_came_second_stays_with_it() {
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, 0, 5, true);
+    receiver.held(Peer(2), 0, 5, true);
+    assert_eq!(receiver.receive_tag(0, None, 5), ["transmit ask 0", "transmit ask 0"]);
+    assert_eq!(receiver.offer(PEER, 0, 5)[0], "received 0 0 at 0 last true");
+    assert_eq!(receiver.offer(Peer(2), 0, 5), [RETIRE]);
+    // The next receive asks the other holder, which still has it.
+    assert_eq!(receiver.receive_tag(1, None, 5), ["transmit ask 0"]);
+    assert_eq!(receiver.offer(Peer(2), 0, 5)[0], "received 1 0 at 0 last true");
+    assert!(receiver.machine.is_quiescent());
+}
+
+#[test]
+fn an_offer_for_a_receive_that_is_gone_serves_the_next_one_with_the_same_pattern() {
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, 0, 5, true);
+    receiver.receive_tag(0, None, 5);
+    receiver.receive_tag(1, None, 5);
+    receiver.post(Command::Cancel { request: Request(0) });
+    assert_eq!(receiver.offer(PEER, 0, 5)[0], "received 1 0 at 0 last true");
+    assert!(receiver.machine.is_quiescent());
+}
+
+#[test]
+fn a_canceled_receive_leaves_the_offered_message_with_its_holder() {
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, 0, 5, true);
+    receiver.receive_tag(0, None, 5);
+    assert_eq!(receiver.post(Command::Cancel { request: Request(0) }), ["canceled 0"]);
+    assert_eq!(receiver.offer(PEER, 0, 5), [RETIRE]);
+    assert_eq!(receiver.receive_tag(1, None, 5), ["transmit ask 0"]);
+}
+
+#[test]
+fn a_drain_from_anybody_asks_far_fewer_questions_than_it_receives_messages() {
+    const MESSAGES: u32 = 400;
+    let mut receiver = with_envelopes(64);
+    receiver.machine.paths.config.max_unexpected = 1000;
+    for number in 0..MESSAGES {
+        receiver.held(PEER, number, 5, true);
+    }
+    let kept = receiver.machine.unexpected_count();
+    assert_eq!(kept, 64);
+    let mut next = kept;
+    for request in 0..MESSAGES {
+        let actions = receiver.receive_tag(request, None, 5);
+        assert!(actions.iter().any(|action| action.starts_with("received")), "{request}: {actions:?}");
+        let resumed = actions.iter().find_map(|action| action.strip_prefix("resume "));
+        for _ in 0..resumed.map_or(0, |count| count.parse().expect("a count")) {
+            receiver.held(PEER, next, 5, false);
+            next += 1;
+        }
+    }
+    assert_eq!(next, MESSAGES);
+    let requests = receiver.machine.counters().holder_requests_sent;
+    assert!(requests <= u64::from(MESSAGES / 20), "{requests} requests for {MESSAGES} messages");
+}
+
+#[test]
+fn a_lost_holder_takes_its_messages_along() {
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, 0, 5, true);
+    receiver.receive_tag(0, Some(PEER), 5);
+    let lost = receiver.event(Event::Lost { peer: PEER, fault: PeerFault::Died });
+    assert!(lost.contains(&"lost 0".into()), "{lost:?}");
+    assert!(receiver.machine.is_quiescent());
+}
+
+#[test]
+fn a_peek_waits_for_all_holders_and_reports_what_one_offers() {
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, 0, 5, true);
+    receiver.held(Peer(2), 0, 5, true);
+    let peek = |request, tag| {
+        let pattern = Pattern { space: Space::Tagged, from: None, tag, ignore: 0 };
+        Command::Peek { request: Request(request), pattern, then: PeekThen::Leave }
+    };
+    assert_eq!(receiver.post(peek(0, 6)), ["transmit ask 0", "transmit ask 0"]);
+    assert_eq!(receiver.packet(PEER, 0, Body::NoMatch), [RETIRE]);
+    assert_eq!(receiver.packet(Peer(2), 0, Body::NoMatch), ["absent 0", RETIRE]);
+    receiver.post(peek(1, 5));
+    assert_eq!(receiver.offer(PEER, 0, 5)[0], "found 1");
+}
+
+#[test]
+fn an_answer_that_was_not_asked_for_is_rejected() {
+    for body in [Body::NoMatch, Body::Ask { space: Space::Tagged, tag: 0, ignore: 0, look: false }] {
+        let mut receiver = with_envelopes(0);
+        receiver.held(PEER, 0, 5, true);
+        // A question is no answer: it is answered.
+        let answered = matches!(body, Body::Ask { .. });
+        let actions = receiver.packet(PEER, 0, body);
+        assert_eq!(actions.contains(&"drop peer".into()), !answered, "{actions:?}");
+    }
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, 0, 5, true);
+    // An announcement without `held` that nobody has asked for would overtake message 0.
+    assert!(receiver.held(PEER, 1, 5, false).contains(&"drop peer".into()));
+}
+
+#[test]
+fn a_sender_holds_what_it_announces_until_the_receiver_has_it() {
+    let mut sender = with_envelopes(0);
+    sender.packet(PEER, 0, Body::Credit);
+    assert_eq!(sender.send(0, 8), ["bounce 0", "transmit rendezvous 0", "done 0"]);
+    assert_eq!(sender.send(1, 0), ["bounce 1", "transmit rendezvous 0", "done 1"]);
+    assert_eq!(sender.machine.counters().held_messages, 2);
+    assert_eq!(sender.ask(0, 0)[1..], ["transmit offer 0"]);
+    // It stays where it is.
+    assert_eq!(sender.ask(0, 0)[1..], ["transmit offer 0"]);
+    assert_eq!(sender.ask(0, 3)[1..], ["transmit no match 0"]);
+    assert_eq!(sender.packet(PEER, 1, Body::Resume { count: 1 })[1..], ["transmit rendezvous 0"]);
+    // Both are with the receiver now: nothing is held.
+    assert_eq!(sender.ask(2, 0)[1..], ["transmit no match 0"]);
+    assert!(sender.machine.has_undelivered());
+}
+
+#[test]
+fn message_numbers_may_wrap_while_messages_are_held() {
+    let mut sender = with_envelopes(0);
+    sender.packet(PEER, 0, Body::Credit);
+    sender.machine.paths.peer(PEER).next_number = u32::MAX;
+    sender.send(0, 8); // number 2^32 - 1
+    sender.send(1, 8); // number 0
+    // The receiver keeps the first one: only the second is announced again.
+    assert_eq!(sender.packet(PEER, 0, Body::Resume { count: 9 })[1..], ["transmit rendezvous 0"]);
+
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, u32::MAX, 5, true);
+    receiver.held(PEER, 0, 5, true);
+    receiver.receive_tag(0, None, 5);
+    assert_eq!(receiver.offer(PEER, u32::MAX, 5)[0], "received 0 0 at 0 last true");
+    receiver.receive_tag(1, None, 5);
+    assert_eq!(receiver.offer(PEER, 0, 5)[0], "received 1 0 at 0 last true");
+    assert!(receiver.machine.is_quiescent());
+}
+
+#[test]
+fn a_goodbye_frees_held_messages_and_their_memory() {
+    let mut sender = with_envelopes(0);
+    sender.packet(PEER, 0, Body::Credit);
+    sender.send(0, 8);
+    sender.send_at(1, 8, SendLevel::Delivered);
+    assert!(sender.machine.payloads.bounce_buffers.used_bytes() >= 8 + ENVELOPE_BYTES);
+    let actions = sender.packet(PEER, 0, Body::Goodbye);
+    assert!(actions.contains(&"free bounce 0".into()) && actions.contains(&"lost 1".into()), "{actions:?}");
+    assert_eq!(sender.machine.payloads.bounce_buffers.used_bytes(), 0);
+    assert!(sender.machine.is_quiescent() && !sender.machine.has_undelivered());
+    // It had asked before it closed.
+    assert_eq!(sender.ask(0, 0), [RETIRE]);
+}
