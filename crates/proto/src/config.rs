@@ -168,6 +168,10 @@ pub const MAX_REMOTE_OPERATIONS: u32 = 1 << 16;
 /// or with completion data beyond 32 bits, costs about 200 bytes more. Unit: bytes.
 pub const ENVELOPE_BYTES: u64 = 64;
 
+/// Memory of a receiver for one peer that has sent, beside its lane: entry, pending work, the record of a holder, address.
+/// Unit: bytes.
+pub const PEER_BYTES: u64 = 1024;
+
 /// Bound on the number of unexpected messages. Their slots have numbers of three bytes.
 pub const MAX_UNEXPECTED: u32 = crate::message::slab::MAX_SLOTS;
 

@@ -31,7 +31,7 @@ pub mod wire;
 pub use action::{Action, Destination, Direction, Envelope, MemoryCopy, Outcome, Source};
 pub use config::{
     AttachPolicy, Config, DataRegion, ENVELOPE_BYTES, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES,
-    MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Scheme,
+    MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, PEER_BYTES, Scheme,
 };
 pub use counters::{Counters, PACKET_KINDS};
 pub use driver::{Driver, LinkBusy, Recorder};

@@ -25,6 +25,8 @@ pub enum Step {
     Claim(Option<u32>, Option<u64>),
     /// Cancels the receive of this number.
     Cancel(u32),
+    /// The receiver sends a message to this sender, which nobody receives. It uses up credits.
+    Reply(u32),
 }
 
 /// A small world.
@@ -38,6 +40,19 @@ pub struct World {
     pub envelopes: u64,
     /// Payload of each message. Unit: bytes.
     pub bytes: u64,
+    /// The credits of each pair.
+    pub credits: Credits,
+}
+
+/// The credits of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credits {
+    /// Static, more than a program needs.
+    Plenty,
+    /// Static, a single one.
+    One,
+    /// On demand, one of its own for each sender and one that they share.
+    OnDemand,
 }
 
 /// What a search has found.
@@ -55,11 +70,14 @@ pub struct Found {
 
 /// The worlds of the suite.
 pub fn worlds() -> Vec<World> {
-    use Step::{Cancel, Claim, Receive, Send};
+    use Step::{Cancel, Claim, Receive, Reply, Send};
     let mut worlds = Vec::new();
-    for (envelopes, bytes) in [(0, 0), (1, 0), (2, 0), (0, 8), (1, 8)] {
+    let plenty = [(0, 0), (1, 0), (2, 0), (0, 8), (1, 8)];
+    let plenty = plenty.map(|(envelopes, bytes)| (Credits::Plenty, envelopes, bytes));
+    let few = [Credits::One, Credits::OnDemand].map(|credits| [(credits, 0, 0), (credits, 1, 8)]);
+    for (credits, envelopes, bytes) in plenty.into_iter().chain(few.into_iter().flatten()) {
         let mut add = |name, programs: Vec<Vec<Step>>| {
-            worlds.push(World { name, programs, envelopes, bytes });
+            worlds.push(World { name, programs, envelopes, bytes, credits });
         };
         add(
             "from anybody",
@@ -120,6 +138,13 @@ pub fn worlds() -> Vec<World> {
                 vec![Send(2)],
             ],
         );
+        add(
+            "claim without credits",
+            vec![
+                vec![Claim(Some(1), None), Reply(1), Receive(Some(1), None), Receive(Some(1), None)],
+                vec![Send(1), Send(1), Send(1)],
+            ],
+        );
     }
     worlds
 }
@@ -167,15 +192,25 @@ enum Move {
 
 /// Requests of receives of claimed messages begin here.
 const SETTLING: u32 = 1000;
+/// The request of every reply.
+const REPLY: u32 = u32::MAX;
 
 impl State {
     fn new(world: &World, mutant: Option<HoldMutant>) -> State {
         let ranks = world.programs.len();
+        let peers = ranks as u32 - 1;
+        let fixed = Scheme::Static { piggyback: false };
+        let (scheme, quota_slots, start_slots) = match world.credits {
+            Credits::Plenty => (fixed, 60, 60),
+            Credits::One => (fixed, 1, 1),
+            Credits::OnDemand => (Scheme::Demand, 60, 1),
+        };
+        let region = DataRegion { slots: peers + 1, peers, start_slots: 1, ..DataRegion::default() };
         let config = Config {
-            scheme: Scheme::Static { piggyback: false },
+            scheme,
             geometry: Geometry::SHARED_MEMORY,
             credit_slots: 1,
-            region: DataRegion::default(),
+            region,
             eager_bytes: 100,
             cross_memory: true,
             remote_inline_bytes: 64,
@@ -201,7 +236,7 @@ impl State {
                 state.machines[rank].mutate_holding(mutant);
             }
             for peer in (0..ranks as u32).filter(|&peer| (peer == 0) != (rank == 0)).map(Peer) {
-                let (quota_slots, start_slots, credit_slots, epoch) = (60, 60, 1, 0);
+                let (credit_slots, epoch) = (1, 0);
                 let connected = Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch };
                 state.handle(rank, connected).expect("no message yet");
                 let attached = Event::Attached { peer, quota_slots, start_slots, epoch };
@@ -287,6 +322,15 @@ impl State {
                 self.posted.push(Posted { from, tag, claims: true, got: None, over: false });
                 Command::Peek { request, pattern: pattern(from, tag), then: PeekThen::Claim }
             }
+            Step::Reply(to) => Command::Send(SendCommand {
+                request: Request(REPLY),
+                to: Peer(to),
+                space: Space::Tagged,
+                tag: 0,
+                data: None,
+                bytes: 0,
+                level: SendLevel::Buffered,
+            }),
             Step::Cancel(place) => Command::Cancel { request: Request(place) },
         };
         self.handle(rank, Event::Posted(command))
@@ -338,6 +382,9 @@ impl State {
         outcome: Outcome,
     ) -> Result<Option<(weir_proto::MessageId, Name)>, String> {
         let name = |envelope: weir_proto::Envelope| (envelope.from.0, envelope.data.unwrap_or(0) as u32);
+        if request.0 == REPLY {
+            return Ok(None);
+        }
         if request.0 >= SETTLING {
             let Outcome::Received { envelope, .. } = outcome else { return Err(format!("{outcome:?}")) };
             let expected = self.settled.get(&request.0).copied();
@@ -436,13 +483,14 @@ pub fn search(world: &World, mutant: Option<HoldMutant>, most_states: usize) -> 
 
 /// Searches all worlds and then shows that each wrong rule is detected. Prints a table. Returns whether all is well.
 pub fn prove(most_states: usize) -> bool {
-    println!("| holding: world | envelopes | bytes | states | result |\n|---|---|---|---|---|");
+    println!("| holding: world | credits | envelopes | bytes | states | result |\n|---|---|---|---|---|---|");
     let mut good = true;
     for world in worlds() {
         let Found { states, limited, violation, requests } = search(&world, None, most_states);
         good &= violation.is_none() && (requests > 0 || world.envelopes > 0);
         let result = violation.unwrap_or(String::from(if limited { "ok, limited" } else { "ok" }));
-        println!("| {} | {} | {} | {states} | {result} |", world.name, world.envelopes, world.bytes);
+        let World { name, envelopes, bytes, credits, .. } = world;
+        println!("| {name} | {credits:?} | {envelopes} | {bytes} | {states} | {result} |");
     }
     println!("\n| wrong rule of holding | detected in | as |\n|---|---|---|");
     for mutant in HoldMutant::ALL {

@@ -205,7 +205,8 @@ impl Endpoint {
                 let payload = Payload::WithSender { transfer, address };
                 let message = self.queue_unexpected(Unexpected::new(space, envelope, payload, None));
                 self.matching.unexpected.claim(message);
-                let claimed_packet = BacklogEntry { number, ..BacklogEntry::control(Body::Claimed { transfer }) };
+                let claimed_packet =
+                    BacklogEntry { number, ..BacklogEntry::control(Body::Claimed { transfer }) };
                 self.paths.submit(from, claimed_packet, &mut self.payloads, driver);
                 claimed = Some(message);
             }

@@ -1,19 +1,25 @@
 //! Holding: a receiver without space for envelopes, and a sender that holds messages for it.
 
+use super::super::backlog::BacklogEntry;
 use super::*;
-use crate::config::ENVELOPE_BYTES;
+use crate::config::{ENVELOPE_BYTES, PEER_BYTES};
 
 /// An endpoint that keeps `envelopes` envelopes, with credits at its peer.
 fn with_envelopes(envelopes: u64) -> Bench {
+    with_envelopes_in(Scheme::Static { piggyback: true }, envelopes, 4000) // no credits return in these tests
+}
+
+fn with_envelopes_in(scheme: Scheme, envelopes: u64, slots: u32) -> Bench {
     let mut bench = with_credits(8);
     let config = Config {
+        scheme,
         envelope_budget_bytes: envelopes * ENVELOPE_BYTES,
         planned_peers: 0,
         ..*bench.machine.config()
     };
     bench.machine = Endpoint::new(config);
     for peer in [PEER, Peer(2)] {
-        let (quota_slots, start_slots) = (4000, 4000); // no credits return in these tests
+        let (quota_slots, start_slots) = (slots, slots);
         bench.event(Event::Connected { peer, quota_slots, start_slots, credit_slots: 1, epoch: 0 });
         bench.event(Event::Attached { peer, quota_slots, start_slots, epoch: 0 });
     }
@@ -65,6 +71,19 @@ impl Bench {
     fn ask(&mut self, first: u32, tag: u64) -> Vec<String> {
         self.packet(PEER, first, Body::Ask { space: Space::Tagged, tag, ignore: 0, look: false })
     }
+}
+
+#[test]
+fn the_state_of_a_peer_fits_into_its_constant() {
+    use super::super::hold_queue::HoldQueue;
+    use super::super::holders::Holder;
+    use super::super::pending::PendingWork;
+
+    // A node of a map is between half full and full. The engine keeps 64 B of address and some 10 B to find it.
+    let holder = 2 * size_of::<(Peer, Holder)>();
+    let answers = size_of::<PendingWork>() + size_of::<HoldQueue>() + size_of::<BacklogEntry>();
+    let bytes = size_of::<PeerEntry>() + answers + holder + 74;
+    assert!(bytes as u64 <= PEER_BYTES, "{bytes}");
 }
 
 const RETIRE: &str = "retire";
@@ -259,4 +278,34 @@ fn a_goodbye_frees_held_messages_and_their_memory() {
     assert!(sender.machine.is_quiescent() && !sender.machine.has_undelivered());
     // It had asked before it closed.
     assert_eq!(sender.ask(0, 0), [RETIRE]);
+}
+
+#[test]
+fn a_claim_ends_only_the_message_of_its_number() {
+    let mut sender = with_envelopes(0);
+    sender.packet(PEER, 0, Body::Credit);
+    sender.send(0, 8);
+    let transfer = Transfer::of_bounce_buffer(0);
+    // The receiver has claimed and received message 0. Its acknowledgement overtakes the claim.
+    sender.packet(PEER, 0, Body::Finished { transfer, count: 1, refused: false });
+    assert_eq!(sender.send(1, 8)[0], "bounce 0"); // the name of message 0
+    sender.packet(PEER, 0, Body::Claimed { transfer });
+    assert_eq!(sender.ask(1, 0)[1..], ["transmit offer 0"]);
+    sender.packet(PEER, 1, Body::Claimed { transfer });
+    assert_eq!(sender.ask(2, 0)[1..], ["transmit no match 0"]);
+}
+
+#[test]
+fn an_answer_that_waits_for_credit_counts_as_demand() {
+    let mut sender = with_envelopes_in(Scheme::Demand, 0, 1);
+    sender.packet(PEER, 0, Body::Credit);
+    assert_eq!(sender.send(0, 8)[1], "transmit rendezvous 0"); // the only credit
+    let demand = |sender: &Bench| {
+        let paths = &sender.machine.paths;
+        let state = paths.peers.full_entry(PEER.0 as usize).expect("an entry");
+        state.announced_demand(&paths.config.geometry, &paths.pool)
+    };
+    assert_eq!(demand(&sender), 1);
+    sender.ask(0, 0);
+    assert_eq!(demand(&sender), 2, "the spent slot and that of the answer");
 }
