@@ -1,10 +1,12 @@
 /* Floods a receiver: measures its memory and the time, and checks every byte.
  *
- * usage: flood SENDERS MESSAGES BYTES blocking|nonblocking late|head [SAMPLE_MS]
+ * usage: flood SENDERS MESSAGES BYTES blocking|nonblocking late|reversed|anybody|head [SAMPLE_MS]
  *
- * late  Rank 0 first waits for the last message of each sender, which has its own tag, then receives the MESSAGES others.
- * head  Each rank sends MESSAGES to its neighbour before it receives from its other neighbour. Such programs rely on
- *       buffering, as many programs do with small messages.
+ * late      Rank 0 first waits for the last message of each sender, which has its own tag, then receives the MESSAGES others.
+ * reversed  The same, but each message of a sender has another tag, and rank 0 receives the last tag first.
+ * anybody   As late, but rank 0 receives from MPI_ANY_SOURCE.
+ * head      Each rank sends MESSAGES to its neighbour before it receives from its other neighbour. Such programs rely on
+ *           buffering, as many programs do with small messages.
  *
  * Rank 0 prints one line of key=value. Memory is RssAnon + RssShmem in KiB, of rank 0 and summed over the ranks. The line
  * has it after MPI_Init, and its growth at the end of the wait, at its peak and at the end.
@@ -20,9 +22,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { DATA = 1, LAST = 2, SAMPLES = 64, WINDOW = 1 << 14 };
+enum { DATA = 1, LAST = 2, NEVER = 3, FIRST_OF_MANY = 4, SAMPLES = 64, WINDOW = 1 << 14 };
 
 static int rank, ranks;
+/* Each message of a sender has a tag of its own. */
+static int many_tags;
+
+static int tag_of(int message) { return many_tags ? FIRST_OF_MANY + message : DATA; }
 
 static long resident_kib(void) {
     static const char *const wanted[] = {"RssAnon:", "RssShmem:"};
@@ -64,7 +70,7 @@ static void send_all(int to, int messages, int bytes, int blocking) {
         unsigned char *buffer = malloc(bytes + 1);
         for (int i = 0; i < messages; i++) {
             fill(buffer, bytes, rank, i);
-            MPI_Send(buffer, bytes, MPI_BYTE, to, DATA, MPI_COMM_WORLD);
+            MPI_Send(buffer, bytes, MPI_BYTE, to, tag_of(i), MPI_COMM_WORLD);
         }
         MPI_Send(&messages, 1, MPI_INT, to, LAST, MPI_COMM_WORLD);
         free(buffer);
@@ -78,7 +84,7 @@ static void send_all(int to, int messages, int bytes, int blocking) {
         unsigned char *buffer = buffers + (size_t)(i % window) * (bytes + 1);
         if (i >= window) MPI_Wait(&requests[i % window], MPI_STATUS_IGNORE);
         fill(buffer, bytes, rank, i);
-        MPI_Isend(buffer, bytes, MPI_BYTE, to, DATA, MPI_COMM_WORLD, &requests[i % window]);
+        MPI_Isend(buffer, bytes, MPI_BYTE, to, tag_of(i), MPI_COMM_WORLD, &requests[i % window]);
     }
     MPI_Isend(&messages, 1, MPI_INT, to, LAST, MPI_COMM_WORLD, &last);
     MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
@@ -139,11 +145,19 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc < 6 || argc > 7 || atoi(argv[1]) != ranks - 1) {
-        fprintf(stderr, "usage: flood SENDERS MESSAGES BYTES blocking|nonblocking late|head [SAMPLE_MS], with SENDERS + 1 ranks\n");
+        fprintf(stderr, "usage: flood SENDERS MESSAGES BYTES blocking|nonblocking late|reversed|anybody|head [SAMPLE_MS], with SENDERS + 1 ranks\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     int senders = ranks - 1, messages = atoi(argv[2]), bytes = atoi(argv[3]);
-    int blocking = !strcmp(argv[4], "blocking"), late = !strcmp(argv[5], "late");
+    int blocking = !strcmp(argv[4], "blocking"), late = strcmp(argv[5], "head") != 0, anybody = !strcmp(argv[5], "anybody");
+    many_tags = !strcmp(argv[5], "reversed");
+    int *most_tag, known;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most_tag, &known);
+    if (!known || (many_tags && messages > *most_tag - FIRST_OF_MANY)) {
+        fprintf(stderr, "flood: %d messages need as many tags, and this MPI has tags up to %d\n", messages, known ? *most_tag : 0);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    int *received = calloc(ranks, sizeof *received); /* by sender */
     unsigned char *buffer = malloc(bytes + 1);
     memset(buffer, 0, bytes + 1);
     long start = resident_kib(), start_sum = 0, waited, waited_sum = 0, end, end_sum = 0;
@@ -163,8 +177,11 @@ int main(int argc, char **argv) {
     if (!late || rank == 0)
         for (int i = 0; i < messages; i++)
             for (int from = from_first; from <= from_last; from++) {
-                MPI_Recv(buffer, bytes, MPI_BYTE, from, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-                check(buffer, bytes, from, i);
+                MPI_Status status;
+                int tag = tag_of(many_tags ? messages - 1 - i : i);
+                MPI_Recv(buffer, bytes, MPI_BYTE, anybody ? MPI_ANY_SOURCE : from, tag, MPI_COMM_WORLD, &status);
+                int number = received[status.MPI_SOURCE]++;
+                check(buffer, bytes, status.MPI_SOURCE, many_tags ? messages - 1 - number : number);
                 if (messages >= SAMPLES && i % (messages / SAMPLES) == 0 && from == from_first) sample();
             }
     if (!late) wait_for_last(from_first, messages);
@@ -174,7 +191,7 @@ int main(int argc, char **argv) {
     /* A short time of polling without messages, in which late packets arrive and memory is released. */
     for (double until = MPI_Wtime() + 0.3; MPI_Wtime() < until;) {
         int found;
-        MPI_Iprobe(MPI_ANY_SOURCE, LAST + 1, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+        MPI_Iprobe(MPI_ANY_SOURCE, NEVER, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) stop_printer();
@@ -184,10 +201,11 @@ int main(int argc, char **argv) {
         printf("flood senders=%d messages=%d bytes=%d sends=%s pattern=%s start_kib=%ld waited_growth_kib=%ld peak_growth_kib=%ld "
                "end_growth_kib=%ld all_start_kib=%ld all_waited_growth_kib=%ld all_end_growth_kib=%ld wait_s=%.3f drain_s=%.3f total_s=%.3f "
                "drain_cpu_s=%.3f all_cpu_s=%.3f\n",
-               senders, messages, bytes, blocking ? "blocking" : "nonblocking", late ? "late" : "head", start, waited - start,
+               senders, messages, bytes, blocking ? "blocking" : "nonblocking", argv[5], start, waited - start,
                most - start, end - start, start_sum, waited_sum - start_sum, end_sum - start_sum, wait_ended - began, ended - wait_ended,
                ended - began, drain_cpu, all_cpu);
     free(buffer);
+    free(received);
     MPI_Finalize();
     return 0;
 }

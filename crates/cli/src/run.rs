@@ -14,11 +14,13 @@ use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use weir_engine::config::{self, PREFIX, Settings};
+use weir_engine::config::{self, PREFIX, ReceiverBound, Settings};
+use weir_link::shm;
 use weir_mpi::find::{self, Mpi, SearchEnvironment};
 use weir_mpi::launch::{JobTransport, Launch};
 use weir_mpi::{job, program, provider_file, scratch};
 use weir_output::Failure;
+use weir_output::quantity;
 use weir_output::write::check_json_target;
 
 /// Directory of the counters, inside the directory of a run. `weir explain` reads it.
@@ -113,6 +115,8 @@ pub struct RunArguments {
 /// A job that has passed all checks.
 struct Checked {
     settings: Settings,
+    /// The memory of each receiver for incoming messages, in schemes with credits.
+    bound: Option<ReceiverBound>,
     chosen: BTreeMap<String, String>,
     /// A note that names the settings saved by `weir tune`, if any apply.
     tuned: Option<String>,
@@ -174,6 +178,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         number_of_ranks(u64::from(arguments.ranks)),
         checked.mpi.describe()
     ));
+    if let Some(bound) = &checked.bound {
+        note(&describe_bound(bound));
+    }
 
     let started = Instant::now();
     let status = job::run_in_foreground(&mut launch.command())
@@ -203,6 +210,8 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
         chosen.get(variable).cloned().or_else(from_environment)
     })?;
     settings.quota(arguments.ranks)?;
+    let space = shm::file_system_space(&settings.shm_dir);
+    let bound = settings.receiver_bound(arguments.ranks, space, shm::has_unlimited_memory)?;
 
     let mut search_environment = SearchEnvironment::of_process();
     // The search below reports a program that is missing.
@@ -214,7 +223,7 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     also.dedup();
     let program = program::find(&arguments.command[0], search_environment.path.as_deref(), &also)?;
     let provider = provider_file::find_for_this_command()?;
-    Ok(Checked { settings, chosen, tuned, mpi, provider, program })
+    Ok(Checked { settings, bound, chosen, tuned, mpi, provider, program })
 }
 
 /// The settings that the options give, unchecked.
@@ -283,6 +292,14 @@ fn existing_or_new_directory(given: &Option<PathBuf>, own: PathBuf) -> Result<Pa
     Ok(own)
 }
 
+fn describe_bound(bound: &ReceiverBound) -> String {
+    let further = match bound.per_message() {
+        0 => String::new(),
+        bytes => format!(", and {bytes} B for each unexpected one"),
+    };
+    format!("a receiver keeps at most {} for incoming messages{further}", quantity::bytes(bound.bounded()))
+}
+
 fn number_of_ranks(ranks: u64) -> String {
     if ranks == 1 { String::from("1 rank") } else { format!("{ranks} ranks") }
 }
@@ -300,6 +317,17 @@ mod tests {
 
     fn parse(words: &str) -> RunArguments {
         Only::try_parse_from(std::iter::once("run").chain(words.split(' '))).unwrap().run
+    }
+
+    #[test]
+    fn the_bound_of_a_receiver_is_one_number() {
+        let bound = ReceiverBound { mailbox: 1 << 20, payload: 2 << 20, envelopes: None, peers: 0, spare: 0 };
+        assert_eq!(
+            describe_bound(&bound),
+            "a receiver keeps at most 3.00 MiB for incoming messages, and 64 B for each unexpected one"
+        );
+        let bound = ReceiverBound { envelopes: Some(1 << 20), ..bound };
+        assert_eq!(describe_bound(&bound), "a receiver keeps at most 4.00 MiB for incoming messages");
     }
 
     #[test]

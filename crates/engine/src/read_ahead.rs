@@ -17,7 +17,7 @@ use weir_proto::{Direction, Peer, RemoteAddress};
 use crate::operations::Outstanding;
 
 /// Most bytes of one read: they stay in the second-level cache. Unit: bytes.
-const BUFFER_BYTES: u64 = 64 << 10;
+pub const BUFFER_BYTES: u64 = 64 << 10;
 /// Longest message that is read ahead; longer ones are copied one by one. Unit: bytes.
 const MAX_MESSAGE_BYTES: u64 = BUFFER_BYTES / 4;
 /// Most runs that are stored for a peer. Beyond it the run at the lowest address is dropped, and its messages are

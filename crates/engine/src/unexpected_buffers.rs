@@ -20,6 +20,8 @@ use weir_proto::{MessageId, unexpected_block_bytes};
 const CHUNK_BLOCKS: usize = 1024;
 /// Spare chunks of each kind while something of that kind is in use: 256 KiB of large ones.
 const SPARE_CHUNKS: usize = 4;
+/// Memory of all spare chunks. Unit: bytes.
+pub const SPARE_BYTES: u64 = (SPARE_CHUNKS * CHUNK_BLOCKS * (64 + 16)) as u64;
 const NONE: u32 = u32::MAX;
 
 /// Chains in a page of [`Chains`]: 32 KiB in a mapping of its own ([`weir_link::page_allocator`]), resident as far as

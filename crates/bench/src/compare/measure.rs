@@ -1,7 +1,7 @@
 //! The measures of `weir bench`: groups, quantities and units, the jobs that yield them, and the parser of a job's
 //! output.
 
-use super::super::flood::{self, Case, Mode};
+use super::super::flood::{self, Case, Drain, Mode};
 use super::super::program::{FLOOD, MEASURE, Source};
 use super::super::statistics::fairness;
 use crate::result_line::ResultLine;
@@ -203,7 +203,8 @@ impl Plan {
     /// `groups`: the selected ones; empty: all. `ranks`: the numbers of ranks for groups that have them as parameter.
     pub fn new(groups: &[Group], ranks: &[u32], quick: bool) -> Plan {
         let messages = if quick { 1000 } else { 10_000 };
-        let flood = Case { senders: 3, messages, bytes: EXCHANGE_BYTES, mode: Mode::Blocking };
+        let (mode, drain) = (Mode::Blocking, Drain::Ordered);
+        let flood = Case { senders: 3, messages, bytes: EXCHANGE_BYTES, mode, drain };
         let mut jobs = Vec::new();
         for &group in Group::value_variants() {
             if !groups.is_empty() && !groups.contains(&group) {

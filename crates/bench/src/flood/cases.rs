@@ -28,6 +28,31 @@ impl Mode {
     }
 }
 
+/// The order in which the receiver takes the messages of a flood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Drain {
+    /// As they were sent.
+    Ordered,
+    /// Each message has another tag, and the last tag is received first.
+    Reversed,
+    /// From any source.
+    Anybody,
+}
+
+impl Drain {
+    const ALL: [Drain; 3] = [Drain::Ordered, Drain::Reversed, Drain::Anybody];
+
+    /// Its name for the program, and on the command line unless it is the standard one.
+    fn word(self) -> &'static str {
+        match self {
+            Drain::Ordered => "late",
+            Drain::Reversed => "reversed",
+            Drain::Anybody => "anybody",
+        }
+    }
+}
+
 /// One flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Case {
@@ -39,12 +64,16 @@ pub struct Case {
     pub bytes: u64,
     /// The kind of send.
     pub mode: Mode,
+    /// The order of the receives.
+    pub drain: Drain,
 }
 
 impl Case {
     /// Its name on the command line.
     pub fn word(&self) -> String {
-        format!("{}x{}x{}-{}", self.senders, self.messages, self.bytes, self.mode.word())
+        let Case { senders, messages, bytes, mode, drain } = self;
+        let drain = if *drain == Drain::Ordered { String::new() } else { format!("-{}", drain.word()) };
+        format!("{senders}x{messages}x{bytes}-{}{drain}", mode.word())
     }
 
     /// Its description in tables.
@@ -55,13 +84,19 @@ impl Case {
             Mode::Blocking => "blocking",
             Mode::Nonblocking => "non-blocking",
         };
-        format!("{senders} x {} messages of {}, {mode} sends", count(self.messages), exact_bytes(self.bytes))
+        let drain = match self.drain {
+            Drain::Ordered => "",
+            Drain::Reversed => ", received in reverse order of tags",
+            Drain::Anybody => ", received from anybody",
+        };
+        let (messages, bytes) = (count(self.messages), exact_bytes(self.bytes));
+        format!("{senders} x {messages} messages of {bytes}, {mode} sends{drain}")
     }
 
     /// Arguments of the program. The receiver receives late.
     pub fn arguments(&self) -> Vec<String> {
         let numbers = [u64::from(self.senders), self.messages, self.bytes].map(|number| number.to_string());
-        numbers.into_iter().chain([self.mode.word(), "late"].map(String::from)).collect()
+        numbers.into_iter().chain([self.mode.word(), self.drain.word()].map(String::from)).collect()
     }
 
     /// Payload of all messages. Some rank must hold it until the receiver takes it.
@@ -70,7 +105,7 @@ impl Case {
     }
 }
 
-/// A case on the command line. Without a mode it selects both.
+/// A case on the command line. Without a mode it selects both. Without a drain it selects the ordered one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaseArgument {
     /// The selected cases.
@@ -81,21 +116,30 @@ impl FromStr for CaseArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<CaseArgument, String> {
-        let (numbers, modes) = match text.split_once('-') {
-            None => (text, Mode::ALL.to_vec()),
-            Some((numbers, word)) => (numbers, Mode::ALL.into_iter().filter(|m| m.word() == word).collect()),
-        };
+        let mut words = text.split('-');
+        let numbers = words.next().unwrap_or_default();
+        let (mut modes, mut drain, mut known) = (Mode::ALL.to_vec(), Drain::Ordered, true);
+        for word in words {
+            if let Some(mode) = Mode::ALL.into_iter().find(|mode| mode.word() == word) {
+                modes = vec![mode];
+            } else if let Some(named) = Drain::ALL.into_iter().find(|drain| drain.word() == word) {
+                drain = named;
+            } else {
+                known = false;
+            }
+        }
         let parsed: Vec<Option<u64>> = numbers.split('x').map(|number| number.parse().ok()).collect();
         match parsed.as_slice() {
             &[Some(senders @ 1..=1023), Some(messages @ 1..=100_000_000), Some(bytes @ 0..=0x4000_0000)]
-                if !modes.is_empty() =>
+                if known =>
             {
                 let senders = senders as u32;
-                let cases = modes.into_iter().map(|mode| Case { senders, messages, bytes, mode });
+                let cases = modes.into_iter().map(|mode| Case { senders, messages, bytes, mode, drain });
                 Ok(CaseArgument { cases: cases.collect() })
             }
             _ => Err(String::from(
-                "a case is SENDERSxMESSAGESxBYTES, for example 3x100000x2048, optionally followed by -blocking or -nonblocking",
+                "a case is SENDERSxMESSAGESxBYTES, for example 3x100000x2048, optionally followed by -blocking or -nonblocking, \
+                 and by -reversed or -anybody",
             )),
         }
     }
@@ -117,15 +161,25 @@ pub fn quick_cases() -> Vec<Case> {
     cases_of(&[(1, 2000, 2048), (3, 1000, 8), (3, 1000, 2048), (3, 1000, 16384)])
 }
 
+/// Floods with far more envelopes than a receiver keeps, and one with long messages, in every order of receives.
+pub fn envelope_cases() -> Vec<Case> {
+    use Mode::{Blocking, Nonblocking};
+    let floods = [(1, 10_000_000, 8, Blocking), (3, 3_333_333, 8, Blocking), (1, 1526, 65536, Nonblocking)];
+    let orders = |(senders, messages, bytes, mode)| {
+        Drain::ALL.map(|drain| Case { senders, messages, bytes, mode, drain })
+    };
+    floods.into_iter().flat_map(orders).collect()
+}
+
 /// The case of the figure: large enough that a receiver without a bound needs hundreds of MB.
 pub fn figure_case(quick: bool) -> Case {
     let messages = if quick { 1000 } else { 100_000 };
-    Case { senders: 3, messages, bytes: 2048, mode: Mode::Blocking }
+    Case { senders: 3, messages, bytes: 2048, mode: Mode::Blocking, drain: Drain::Ordered }
 }
 
 fn cases_of(numbers: &[(u32, u64, u64)]) -> Vec<Case> {
     let both = |&(senders, messages, bytes): &(u32, u64, u64)| {
-        Mode::ALL.map(|mode| Case { senders, messages, bytes, mode })
+        Mode::ALL.map(|mode| Case { senders, messages, bytes, mode, drain: Drain::Ordered })
     };
     numbers.iter().flat_map(both).collect()
 }
@@ -171,13 +225,15 @@ mod tests {
 
     #[test]
     fn cases_round_trip() {
-        for case in standard_cases().into_iter().chain(quick_cases()) {
+        for case in standard_cases().into_iter().chain(quick_cases()).chain(envelope_cases()) {
             assert_eq!(case.word().parse::<CaseArgument>().unwrap().cases, [case]);
         }
         let both = "3x100000x2048".parse::<CaseArgument>().unwrap().cases;
         assert_eq!(both.iter().map(|case| case.mode).collect::<Vec<_>>(), Mode::ALL);
         assert_eq!(both[1].describe(), "3 senders x 100,000 messages of 2 KiB, non-blocking sends");
         assert_eq!(both[0].payload_bytes(), 614_400_000);
+        let reversed = "1x5x8-blocking-reversed".parse::<CaseArgument>().unwrap().cases[0];
+        assert_eq!(reversed.arguments(), ["1", "5", "8", "blocking", "reversed"]);
         for wrong in ["", "3x5", "0x1x1", "1x0x1", "1x1x1x1", "1x1x1-often", "axbxc", "1x1x99999999999"] {
             assert!(wrong.parse::<CaseArgument>().is_err(), "{wrong}");
         }

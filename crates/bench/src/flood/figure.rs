@@ -80,7 +80,7 @@ fn curve(samples: &[MemorySample], end_s: f64) -> Curve {
 #[cfg(test)]
 mod tests {
     use super::super::cases::{CaseArgument, Sample};
-    use super::super::table::Outcome;
+    use super::super::table::{Budgets, Outcome};
     use super::*;
     use crate::contender::Contender;
     use crate::jobs::Unfinished;
@@ -89,6 +89,8 @@ mod tests {
     const WEIR: Contender = Contender::Mpich(Transport::Weir);
     const SHM: Contender = Contender::Mpich(Transport::MpichShm);
     const TCP: Contender = Contender::Mpich(Transport::OfiTcp);
+
+    const BUDGETS: Budgets = Budgets { budget_bytes: 16 << 20, envelope_budget_bytes: 0 };
 
     /// Samples every 10 ms for `seconds`, rising to `mebibytes`.
     fn rising(seconds: f64, mebibytes: f64) -> Vec<MemorySample> {
@@ -102,7 +104,7 @@ mod tests {
 
     fn results() -> CaseResults {
         let case = "3x100000x2048-blocking".parse::<CaseArgument>().unwrap().cases[0];
-        let mut results = CaseResults::new(case, &[WEIR, SHM, TCP], 16 << 20);
+        let mut results = CaseResults::new(case, &[WEIR, SHM, TCP], BUDGETS);
         let sample = Sample { seconds: 1.0, growth_bytes: 1, node_growth_bytes: 1, unexpected_messages: 1 };
         results.add(WEIR, Outcome::Finished(sample));
         results.add(SHM, Outcome::Finished(sample));
@@ -153,6 +155,6 @@ mod tests {
     #[test]
     fn without_samples_there_is_no_figure() {
         let case = results().case;
-        assert_eq!(draw(&CaseResults::new(case, &[WEIR], 16 << 20)), None);
+        assert_eq!(draw(&CaseResults::new(case, &[WEIR], BUDGETS)), None);
     }
 }

@@ -14,7 +14,7 @@ mod cases;
 mod figure;
 mod table;
 
-pub use cases::{Case, Mode, Sample, standard_cases};
+pub use cases::{Case, Drain, Mode, Sample, standard_cases};
 
 use super::contender::Contender;
 use super::free_memory;
@@ -31,16 +31,11 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use table::{CaseResults, Outcome};
+use table::{Budgets, CaseResults, Outcome};
 use weir_engine::config::Settings;
 use weir_mpi::find::Mpi;
 use weir_mpi::scratch;
 use weir_output::Failure;
-use weir_output::quantity;
-
-/// The setting of the unexpected-message budget, and the budget if the setting is not printed.
-const BUDGET: &str = "FI_WEIR_UNEXPECTED_BUDGET";
-const DEFAULT_BUDGET_BYTES: u64 = 16 << 20;
 
 /// Options of `weir bench flood`.
 #[derive(Args, Debug)]
@@ -50,8 +45,9 @@ process has to hold them.
 
 The table shows for each case:
   receiver grew by           most growth of its memory (RssAnon + RssShmem) after MPI_Init
-  within bound               whether that is at most 1.05 x FI_WEIR_UNEXPECTED_BUDGET,
-                             and 64 B for each unexpected message
+  within bound               whether that is at most 1.05 x FI_WEIR_UNEXPECTED_BUDGET and
+                             FI_WEIR_ENVELOPE_BUDGET; without the latter, at most
+                             1.05 x the former and 64 B for each unexpected message
   all ranks grew by          the same, summed over all ranks, with the program's own buffers
   x fastest of MPICH's own   ratio to the time of the fastest of MPICH's own transports
                              that finished, and its interval of 95 % confidence
@@ -70,12 +66,17 @@ Exit status:
 Examples:
   weir bench flood --quick
   weir bench flood --figure flood.svg
+  weir bench flood --envelopes --only weir --repeat 1
   weir bench flood --cases 1x100000x2048,3x100000x8-blocking --only weir,mpich-shm --repeat 10")]
 pub struct FloodArguments {
     /// Cases: SENDERSxMESSAGESxBYTES, with -blocking or -nonblocking at the end, or both if neither. MESSAGES is for each
-    /// sender.
+    /// sender. With -reversed, each message of a sender has another tag and the last tag is received first; with -anybody,
+    /// the receiver receives from any source.
     #[arg(long, value_name = "CASE", value_delimiter = ',', conflicts_with = "quick")]
     cases: Vec<CaseArgument>,
+    /// Ten million short messages, and 100 MB in long ones, in every order of receives.
+    #[arg(long, conflicts_with_all = ["quick", "cases", "figure"])]
+    envelopes: bool,
     /// Only these transports (`weir bench list` names them).
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Contender>,
@@ -104,6 +105,7 @@ impl FloodArguments {
         match self.cases.as_slice() {
             [] if self.figure.is_some() => vec![cases::figure_case(self.quick)],
             [] if self.quick => cases::quick_cases(),
+            [] if self.envelopes => cases::envelope_cases(),
             [] => standard_cases(),
             some => some.iter().flat_map(|argument| argument.cases.iter().copied()).collect(),
         }
@@ -145,7 +147,8 @@ struct RecordContent<'a> {
     other_mpis: Vec<&'a Mpi>,
     repetitions: u32,
     timeout_s: u64,
-    budget_bytes: u64,
+    #[serde(flatten)]
+    budgets: Budgets,
     settings: BTreeMap<&'static str, String>,
     missing: &'a [String],
     cases: &'a [CaseResults],
@@ -166,20 +169,16 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
     let bench = Bench::prepare(arguments, &settings, scratch.path())?;
     let machine = Machine::of_this();
     let variables: BTreeMap<_, _> = settings.to_variables().into_iter().collect();
-    let budget = variables.get(BUDGET).and_then(|value| value.parse().ok());
-    let budget_bytes = budget.unwrap_or(DEFAULT_BUDGET_BYTES);
+    let budgets = Budgets {
+        budget_bytes: settings.unexpected_budget_bytes,
+        envelope_budget_bytes: settings.envelope_budget_bytes,
+    };
 
-    let results = bench.measure(&cases, budget_bytes, &arguments.output)?;
+    let results = bench.measure(&cases, budgets, &arguments.output)?;
     for case in &results {
         arguments.output.record.print(format_args!("{}\n", table::render(case)))?;
     }
     let mut notes = table::notes(&results, bench.repeat, &machine, bench.contenders.mpich());
-    if budget.is_none() {
-        notes.push(format!(
-            "This weir has no setting {BUDGET}; the bound was computed for {}.",
-            quantity::bytes(budget_bytes)
-        ));
-    }
     notes.extend(bench.missing.iter().cloned());
     arguments.output.record.print(notes.join("\n"))?;
     if let Some(target) = &arguments.figure {
@@ -198,7 +197,7 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
         other_mpis: bench.contenders.other_mpis(),
         repetitions: bench.repeat,
         timeout_s: bench.jobs.limit.as_secs(),
-        budget_bytes,
+        budgets,
         settings: variables,
         missing: &bench.missing,
         cases: &results,
@@ -239,11 +238,11 @@ impl Bench {
     fn measure(
         &self,
         cases: &[Case],
-        budget_bytes: u64,
+        budgets: Budgets,
         output: &OutputOptions,
     ) -> Result<Vec<CaseResults>, Failure> {
         let mut results: Vec<CaseResults> =
-            cases.iter().map(|&case| CaseResults::new(case, &self.contenders.ready, budget_bytes)).collect();
+            cases.iter().map(|&case| CaseResults::new(case, &self.contenders.ready, budgets)).collect();
         let jobs = u64::from(self.repeat) * (cases.len() * self.contenders.ready.len()) as u64;
         let bar = output.progress_bar(jobs);
         for repetition in 0..self.repeat as usize {

@@ -21,6 +21,32 @@ const ENVELOPE_BYTES: u64 = 64;
 /// weir may take at most this many times as long as the fastest of MPICH's other transports.
 const LIMIT: f64 = 1.1;
 
+/// The budgets of a receiver. Unit: bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Budgets {
+    /// Payload of unexpected messages.
+    pub budget_bytes: u64,
+    /// Envelopes of unexpected messages; 0: no limit.
+    pub envelope_budget_bytes: u64,
+}
+
+impl Budgets {
+    /// 1.05 x budgets; without an envelope budget also 64 B for each unexpected message.
+    fn bound_bytes(self, unexpected_messages: u64) -> u64 {
+        let Budgets { budget_bytes, envelope_budget_bytes } = self;
+        let per_message = if envelope_budget_bytes == 0 { ENVELOPE_BYTES } else { 0 };
+        (budget_bytes + envelope_budget_bytes) / 20 * 21 + per_message.saturating_mul(unexpected_messages)
+    }
+
+    fn describe(self, unexpected_messages: u64) -> String {
+        let budget = bytes(self.budget_bytes);
+        match self.envelope_budget_bytes {
+            0 => format!("1.05 x {budget} + 64 B x {} unexpected messages", count(unexpected_messages)),
+            envelopes => format!("1.05 x ({budget} + {} of envelopes)", bytes(envelopes)),
+        }
+    }
+}
+
 /// The end of one job.
 #[derive(Clone, Debug)]
 pub enum Outcome {
@@ -100,16 +126,17 @@ impl Row {
 pub struct CaseResults {
     /// The case.
     pub case: Case,
-    budget_bytes: u64,
+    #[serde(flatten)]
+    budgets: Budgets,
     #[serde(serialize_with = "rows_by_word")]
     rows: BTreeMap<Contender, Row>,
 }
 
 impl CaseResults {
     /// No results yet.
-    pub fn new(case: Case, contenders: &[Contender], budget_bytes: u64) -> CaseResults {
+    pub fn new(case: Case, contenders: &[Contender], budgets: Budgets) -> CaseResults {
         let rows = contenders.iter().map(|&contender| (contender, Row::default())).collect();
-        CaseResults { case, budget_bytes, rows }
+        CaseResults { case, budgets, rows }
     }
 
     /// Whether the contender can still run this case.
@@ -161,9 +188,8 @@ impl CaseResults {
         row.samples.iter().all(|sample| sample.growth_bytes <= self.bound_bytes(sample.unexpected_messages))
     }
 
-    /// 1.05 x budget + 64 B for each unexpected message.
     fn bound_bytes(&self, unexpected_messages: u64) -> u64 {
-        self.budget_bytes / 20 * 21 + ENVELOPE_BYTES.saturating_mul(unexpected_messages)
+        self.budgets.bound_bytes(unexpected_messages)
     }
 
     /// The fastest of MPICH's other transports that finished in all repetitions.
@@ -234,10 +260,9 @@ pub fn render(results: &CaseResults) -> String {
     let all = u64::from(results.case.senders).saturating_mul(results.case.messages);
     let bound = results.bound_bytes(unexpected.unwrap_or(all));
     let mut lines = vec![format!(
-        "{}\nbound of the receiver's growth: 1.05 x {} + 64 B x {} unexpected messages = {}",
+        "{}\nbound of the receiver's growth: {} = {}",
         results.case.describe(),
-        bytes(results.budget_bytes),
-        count(unexpected.unwrap_or(all)),
+        results.budgets.describe(unexpected.unwrap_or(all)),
         bytes(bound)
     )];
     lines.push(table::text(&table));
@@ -350,10 +375,20 @@ mod tests {
         })
     }
 
+    fn budgets(envelope_budget_bytes: u64) -> Budgets {
+        Budgets { budget_bytes: 10 << 20, envelope_budget_bytes }
+    }
+
+    #[test]
+    fn an_envelope_budget_replaces_the_cost_of_each_message() {
+        assert_eq!(budgets(30 << 20).bound_bytes(1 << 40), 42 << 20);
+        assert_eq!(budgets(30 << 20).describe(1), "1.05 x (10.0 MiB + 30.0 MiB of envelopes)");
+    }
+
     /// Three repetitions of 1 Mi messages, so that the bound is 10.5 + 64 MiB.
     fn results() -> CaseResults {
         let case = "1x1048576x2048-blocking".parse::<super::super::cases::CaseArgument>().unwrap().cases[0];
-        let mut results = CaseResults::new(case, &[WEIR, SHM, TCP, UCX], 10 << 20);
+        let mut results = CaseResults::new(case, &[WEIR, SHM, TCP, UCX], budgets(0));
         for (weir, shm, tcp) in [(1.0, 2.0, 1.5), (1.1, 2.2, 9.0), (2.0, 4.0, 9.0)] {
             results.add(WEIR, sample(weir, 74));
             results.add(SHM, sample(shm, 468));

@@ -90,6 +90,8 @@ struct Record<'a> {
     mpi: &'a Mpi,
     provider: &'a Path,
     settings: BTreeMap<&'static str, String>,
+    /// Bound of the memory of a receiver for incoming messages; `None`: there is none. Unit: bytes.
+    receiver_bound_bytes: Option<u64>,
     exit_status: u8,
     elapsed_s: f64,
     /// Whether the program opened any endpoint of weir.
@@ -178,6 +180,11 @@ impl Ended<'_> {
             mpi: &self.checked.mpi,
             provider: &self.checked.provider,
             settings: self.checked.settings.to_variables().into_iter().collect(),
+            receiver_bound_bytes: self
+                .checked
+                .bound
+                .filter(|bound| bound.per_message() == 0)
+                .map(|bound| bound.bounded()),
             exit_status: job::exit_code(self.status),
             elapsed_s: self.elapsed.as_secs_f64(),
             used_weir: !job.ranks.is_empty(),

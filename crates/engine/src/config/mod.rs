@@ -5,6 +5,7 @@
 //! `weir run` adds its options, and a test uses a closure. [`Settings::to_variables`] writes settings back as
 //! variables.
 
+mod bound;
 mod list;
 mod plan;
 
@@ -18,6 +19,7 @@ use weir_link::shm::MAX_LANE_SLOTS;
 use weir_proto::{AttachPolicy, Growth, MAX_CREDIT_SLOTS, Scheme};
 
 use crate::node_memory;
+pub use bound::ReceiverBound;
 use list::*;
 pub use list::{PREFIX, SETTINGS, SettingInfo, check_names};
 pub use plan::{DEFAULT_SLOTS_PER_SENDER, MailboxPlan, Placement};
