@@ -78,7 +78,7 @@ counters! {
     peak_bounce_bytes,
     /// Maximum cost of unexpected payload at a time, with overhead. Unit: bytes.
     peak_budget_used_bytes,
-    /// Maximum cost of the envelopes of unexpected messages at a time. Unit: bytes.
+    /// Maximum cost of the envelopes of unexpected messages at a time; 0 without an envelope budget. Unit: bytes.
     peak_envelope_bytes,
     /// Messages that this endpoint announced while it held messages for their receiver.
     held_messages,

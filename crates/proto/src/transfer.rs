@@ -69,20 +69,40 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transfers {
     entries: Table<Entry>,
-    /// Number of remote reads and writes, by peer. May be shorter than the list of peers.
-    remote_operations: Vec<u32>,
-    /// Number of messages that are being received, by peer. May be shorter than the list of peers.
-    receiving: Vec<u32>,
+    /// By peer. May be shorter than the list of peers.
+    counts: Vec<Counts>,
+}
+
+/// What is under way with one peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Remote reads and writes.
+    remote_operations: u32,
+    /// Messages that are being received.
+    receiving: u32,
+}
+
+impl Counts {
+    /// The count that includes a transfer in this state.
+    fn of(&mut self, state: &State) -> Option<&mut u32> {
+        match state {
+            State::Read { .. } | State::Write { .. } => Some(&mut self.remote_operations),
+            State::Receive { .. } => Some(&mut self.receiving),
+            State::Send { .. } => None,
+        }
+    }
 }
 
 impl Transfers {
     pub fn begin(&mut self, peer: Peer, state: State) -> Transfer {
-        if let Some(counts) = self.counts_of(&state) {
+        if !matches!(state, State::Send { .. }) {
             let index = peer.0 as usize;
-            if counts.len() <= index {
-                counts.resize(index + 1, 0);
+            if self.counts.len() <= index {
+                self.counts.resize(index + 1, Counts::default());
             }
-            counts[index] += 1;
+            if let Some(count) = self.counts[index].of(&state) {
+                *count += 1;
+            }
         }
         Transfer(self.entries.insert(Entry { peer, state }))
     }
@@ -110,29 +130,21 @@ impl Transfers {
 
     pub fn end(&mut self, transfer: Transfer) -> Option<Entry> {
         let entry = self.entries.remove(transfer.0)?;
-        if let Some(counts) = self.counts_of(&entry.state) {
-            counts[entry.peer.0 as usize] -= 1;
+        let counts = self.counts.get_mut(entry.peer.0 as usize);
+        if let Some(count) = counts.and_then(|counts| counts.of(&entry.state)) {
+            *count -= 1;
         }
         Some(entry)
     }
 
-    /// The counts by peer that include a transfer in this state.
-    fn counts_of(&mut self, state: &State) -> Option<&mut Vec<u32>> {
-        match state {
-            State::Read { .. } | State::Write { .. } => Some(&mut self.remote_operations),
-            State::Receive { .. } => Some(&mut self.receiving),
-            State::Send { .. } => None,
-        }
-    }
-
     /// Number of messages of `peer` that are being received.
     pub fn receiving(&self, peer: Peer) -> u32 {
-        self.receiving.get(peer.0 as usize).copied().unwrap_or(0)
+        self.counts.get(peer.0 as usize).map_or(0, |counts| counts.receiving)
     }
 
     /// Number of our remote reads and writes with `peer`.
     pub fn remote_operations(&self, peer: Peer) -> u32 {
-        self.remote_operations.get(peer.0 as usize).copied().unwrap_or(0)
+        self.counts.get(peer.0 as usize).map_or(0, |counts| counts.remote_operations)
     }
 
     pub fn with_peer(&self, peer: Peer) -> Vec<Transfer> {

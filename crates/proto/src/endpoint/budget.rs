@@ -4,6 +4,8 @@
 //!
 //! This file does not know messages or packets. `docs/explanation/receiver-memory.md` explains why the budget holds.
 
+use alloc::boxed::Box;
+
 use crate::action::Envelope;
 use crate::config::{Config, ENVELOPE_BYTES, Scheme};
 use crate::packet::Geometry;
@@ -101,6 +103,15 @@ struct Envelopes {
     over_limit: bool,
 }
 
+impl Envelopes {
+    /// What kept envelopes may use: not what is reserved for messages that senders do not hold. `attached_senders`:
+    /// number of senders with a reservation; all others begin with rendezvous only. Unit: bytes.
+    fn free(&self, attached_senders: u32) -> u64 {
+        let attached = if attached_senders > 0 { self.attached } else { 0 };
+        self.limit.saturating_sub(self.planned.max(attached))
+    }
+}
+
 /// The receiver's side: the unexpected-message budget.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
@@ -113,8 +124,8 @@ pub(super) struct Budget {
     /// Senders that are attached and not lost.
     attached: u32,
     used_bytes: u64,
-    /// The same sums for envelopes: every slot can bring one.
-    envelopes: Envelopes,
+    /// The same sums for envelopes: every slot can bring one. `None`: they have no limit.
+    envelopes: Option<Box<Envelopes>>,
     /// The payload or the envelopes are over their limit: every sender must use rendezvous only.
     over_limit: bool,
     payload_over_limit: bool,
@@ -159,14 +170,16 @@ impl Budget {
             attached_bytes: shared_bytes,
             attached: 0,
             used_bytes: 0,
-            envelopes: Envelopes {
-                limit: config.envelope_budget_bytes,
-                planned: if fits { envelopes } else { 0 },
-                attached: shared_envelopes,
-                used: 0,
-                promised: 0,
-                over_limit: false,
-            },
+            envelopes: config.holds().then(|| {
+                Box::new(Envelopes {
+                    limit: config.envelope_budget_bytes,
+                    planned: if fits { envelopes } else { 0 },
+                    attached: shared_envelopes,
+                    used: 0,
+                    promised: 0,
+                    over_limit: false,
+                })
+            }),
             over_limit: false,
             payload_over_limit: false,
             enforced,
@@ -194,15 +207,18 @@ impl Budget {
         };
         let reservation = Reservation(Number::of(own_slots));
         let bytes = reservation.bytes(config, self.slot_cost_bytes);
-        let envelopes = reservation.envelope_bytes();
+        let own = reservation.envelope_bytes();
+        let has_space = |envelopes: &Envelopes| envelopes.attached + own <= envelopes.limit;
         if !self.enforced
             || self.attached_bytes + bytes > self.limit_bytes
-            || self.envelopes.attached + envelopes > self.envelopes.limit
+            || !self.envelopes.as_deref().is_none_or(has_space)
         {
             return None;
         }
         self.attached_bytes += bytes;
-        self.envelopes.attached += envelopes;
+        if let Some(envelopes) = &mut self.envelopes {
+            envelopes.attached += own;
+        }
         self.attached += 1;
         self.update();
         Some(reservation)
@@ -219,61 +235,62 @@ impl Budget {
         self.attached_bytes -=
             reserved.map_or(0, |reservation| reservation.bytes(config, self.slot_cost_bytes));
         self.attached -= u32::from(reserved.is_some());
-        self.envelopes.attached -= reserved.map_or(0, Reservation::envelope_bytes);
+        if let Some(envelopes) = &mut self.envelopes {
+            envelopes.attached -= reserved.map_or(0, Reservation::envelope_bytes);
+        }
         self.update();
     }
 
     /// A message is kept. `buffered`: its payload too.
     pub fn charge(&mut self, envelope: &Envelope, buffered: bool) {
         self.used_bytes += if buffered { unexpected_cost_bytes(envelope.length) } else { 0 };
-        self.envelopes.used += envelope_cost_bytes(envelope);
+        if let Some(envelopes) = &mut self.envelopes {
+            envelopes.used += envelope_cost_bytes(envelope);
+        }
         self.update();
     }
 
     /// A kept message is no longer kept.
     pub fn refund(&mut self, envelope: &Envelope, buffered: bool) {
         self.used_bytes -= if buffered { unexpected_cost_bytes(envelope.length) } else { 0 };
-        self.envelopes.used -= envelope_cost_bytes(envelope);
+        if let Some(envelopes) = &mut self.envelopes {
+            envelopes.used -= envelope_cost_bytes(envelope);
+        }
         self.update();
-    }
-
-    /// What envelopes may use: not what is reserved for messages that senders do not hold. Unit: bytes.
-    fn free_envelope_bytes(&self) -> u64 {
-        let Envelopes { limit, planned, attached, .. } = self.envelopes;
-        // Senders without a reservation begin with rendezvous only.
-        let attached = if self.attached > 0 { attached } else { 0 };
-        limit.saturating_sub(planned.max(attached))
     }
 
     /// Whether the envelope of a message that its sender holds can be kept.
     pub fn may_keep(&self, envelope: &Envelope) -> bool {
-        let Envelopes { used, promised, .. } = self.envelopes;
-        used + promised + envelope_cost_bytes(envelope) <= self.free_envelope_bytes()
+        self.envelopes.as_deref().is_none_or(|envelopes| {
+            let used = envelopes.used + envelopes.promised;
+            used + envelope_cost_bytes(envelope) <= envelopes.free(self.attached)
+        })
     }
 
     /// The number of messages that a holder may announce again, now that the queue has shrunk. 0: it has not.
     pub fn resumable(&self) -> u32 {
-        let Envelopes { used, promised, .. } = self.envelopes;
-        let free = self.free_envelope_bytes();
-        match used + promised <= free / 2 {
-            true => ((free - used - promised) / ENVELOPE_BYTES).min(MAX_RESUMED) as u32,
-            false => 0,
-        }
+        let Some(envelopes) = self.envelopes.as_deref() else { return 0 };
+        let (used, free) = (envelopes.used + envelopes.promised, envelopes.free(self.attached));
+        if used <= free / 2 { ((free - used) / ENVELOPE_BYTES).min(MAX_RESUMED) as u32 } else { 0 }
     }
 
     /// A holder announces `count` messages again.
     pub fn promise(&mut self, count: u32) {
-        self.envelopes.promised += u64::from(count) * ENVELOPE_BYTES;
+        if let Some(envelopes) = &mut self.envelopes {
+            envelopes.promised += u64::from(count) * ENVELOPE_BYTES;
+        }
     }
 
     /// It has announced `count` of them, or will not.
     pub fn end_promise(&mut self, count: u32) {
-        self.envelopes.promised -= u64::from(count) * ENVELOPE_BYTES;
+        if let Some(envelopes) = &mut self.envelopes {
+            envelopes.promised -= u64::from(count) * ENVELOPE_BYTES;
+        }
     }
 
-    /// Cost of the kept envelopes. Unit: bytes.
+    /// Cost of the kept envelopes, if they have a limit. Unit: bytes.
     pub fn envelope_bytes(&self) -> u64 {
-        self.envelopes.used
+        self.envelopes.as_deref().map_or(0, |envelopes| envelopes.used)
     }
 
     pub fn used_bytes(&self) -> u64 {
@@ -292,12 +309,16 @@ impl Budget {
         } else if self.used_bytes <= free_bytes / 2 {
             self.payload_over_limit = false;
         }
-        let (used, free) = (self.envelopes.used, self.free_envelope_bytes());
-        if used > free {
-            self.envelopes.over_limit = self.enforced;
-        } else if used <= free / 2 {
-            self.envelopes.over_limit = false;
+        self.over_limit = self.payload_over_limit;
+        let (attached, enforced) = (self.attached, self.enforced);
+        if let Some(envelopes) = &mut self.envelopes {
+            let (used, free) = (envelopes.used, envelopes.free(attached));
+            if used > free {
+                envelopes.over_limit = enforced;
+            } else if used <= free / 2 {
+                envelopes.over_limit = false;
+            }
+            self.over_limit |= envelopes.over_limit;
         }
-        self.over_limit = self.payload_over_limit || self.envelopes.over_limit;
     }
 }

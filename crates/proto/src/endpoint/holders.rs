@@ -12,6 +12,7 @@
 //! next(A) = receive 1                   B -> A  ask        A -> B  no match     decided(A, receive 1)
 //! ```
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -82,9 +83,16 @@ impl Asked {
     }
 }
 
-/// All holders, and what they are asked for.
+/// All holders, and what they are asked for. Most endpoints never have one, so the lists are allocated with the first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
+    lists: Option<Box<Lists>>,
+    pub mutant: SelectedMutant,
+}
+
+/// The lists of an endpoint with holders.
+#[derive(Clone, Debug, Default)]
+struct Lists {
     holders: BTreeMap<Peer, Holder>,
     /// In the order of posting.
     asked: VecDeque<Asked>,
@@ -92,7 +100,18 @@ pub(super) struct Holders {
     compact_at: usize,
     /// The holder that was last asked to announce messages again.
     last_resumed: Option<Peer>,
-    pub mutant: SelectedMutant,
+}
+
+impl Lists {
+    fn place(&self, order: PostOrder) -> usize {
+        self.asked.partition_point(|asked| asked.order < order)
+    }
+
+    /// The receive or peek of this place, also if it has ended.
+    fn at(&mut self, order: PostOrder) -> Option<&mut Asked> {
+        let place = self.place(order);
+        self.asked.get_mut(place).filter(|asked| asked.order == order)
+    }
 }
 
 impl Holders {
@@ -101,46 +120,53 @@ impl Holders {
 
     #[inline]
     pub fn exist(&self) -> bool {
-        !self.holders.is_empty()
+        self.lists.is_some()
     }
 
     #[inline]
     pub fn get(&self, peer: Peer) -> Option<&Holder> {
-        self.holders.get(&peer)
+        self.lists.as_deref()?.holders.get(&peer)
     }
 
     pub fn get_mut(&mut self, peer: Peer) -> Option<&mut Holder> {
-        self.holders.get_mut(&peer)
+        self.lists.as_deref_mut()?.holders.get_mut(&peer)
     }
 
     /// All holders.
     pub fn peers(&self) -> impl Iterator<Item = Peer> {
-        self.holders.keys().copied()
+        self.lists.as_deref().into_iter().flat_map(|lists| lists.holders.keys().copied())
     }
 
     /// The holders that a pattern accepts.
     pub fn accepted_by(&self, pattern: &Pattern) -> Vec<Peer> {
         match pattern.from {
-            Some(peer) => self.holders.contains_key(&peer).then_some(peer).into_iter().collect(),
+            Some(peer) => self.get(peer).map(|_| peer).into_iter().collect(),
             None => self.peers().collect(),
         }
     }
 
     /// Whether a receive or peek waits for an answer.
     pub fn is_asking(&self) -> bool {
-        self.holders.values().any(|holder| holder.request.is_some())
+        self.lists
+            .as_deref()
+            .is_some_and(|lists| lists.holders.values().any(|holder| holder.request.is_some()))
     }
 
     /// Memory that it uses. Unit: bytes.
     pub fn bytes(&self) -> usize {
         // A node of the map is between half full and full.
-        2 * self.holders.len() * size_of::<(Peer, Holder)>() + self.asked.capacity() * size_of::<Asked>()
+        let list = |lists: &Lists| {
+            let holders = 2 * lists.holders.len() * size_of::<(Peer, Holder)>();
+            size_of::<Lists>() + holders + lists.asked.capacity() * size_of::<Asked>()
+        };
+        self.lists.as_deref().map_or(0, list)
     }
 
     /// `peer` becomes a holder: we have dropped its message `first`. All receives up to now are decided.
     pub fn begin(&mut self, peer: Peer, first: u32, decided: PostOrder) {
         let next = first.wrapping_add(1);
-        self.holders.insert(peer, Holder { first, dropped: 1, next, decided, request: None });
+        let lists = self.lists.get_or_insert_default();
+        lists.holders.insert(peer, Holder { first, dropped: 1, next, decided, request: None });
     }
 
     /// Adds a receive or a peek that has found nothing.
@@ -151,22 +177,19 @@ impl Holders {
         peek: Option<PeekThen>,
         posted: &mut PostedQueue,
     ) {
-        if self.asked.len() >= self.compact_at.max(Holders::FEW) {
-            self.asked.retain(|asked| asked.waits_for > 0 && asked.is_alive(posted));
-            self.compact_at = 2 * self.asked.len();
-        }
         let waits_for = self.accepted_by(&pattern).len() as u32;
-        self.asked.push_back(Asked { order, request, pattern, peek, waits_for, ended: false });
-    }
-
-    fn place(&self, order: PostOrder) -> usize {
-        self.asked.partition_point(|asked| asked.order < order)
+        let Some(lists) = self.lists.as_deref_mut() else { return };
+        if lists.asked.len() >= lists.compact_at.max(Holders::FEW) {
+            lists.asked.retain(|asked| asked.waits_for > 0 && asked.is_alive(posted));
+            lists.compact_at = 2 * lists.asked.len();
+        }
+        lists.asked.push_back(Asked { order, request, pattern, peek, waits_for, ended: false });
     }
 
     /// The receive or peek of this place, if it has not ended.
     pub fn alive(&mut self, order: PostOrder, posted: &mut PostedQueue) -> Option<Asked> {
-        let asked = self.asked.get(self.place(order)).filter(|asked| asked.order == order)?;
-        asked.is_alive(posted).then_some(*asked)
+        let asked = *self.lists.as_deref_mut()?.at(order)?;
+        asked.is_alive(posted).then_some(asked)
     }
 
     /// The receive or peek that an offer to the question for `order` serves: that one, or if it has ended, the next one
@@ -175,15 +198,16 @@ impl Holders {
         if let Some(asked) = self.alive(order, posted) {
             return Some(asked);
         }
-        let asked = *self.asked.get(self.place(order)).filter(|asked| asked.order == order)?;
+        let asked = *self.lists.as_deref_mut()?.at(order)?;
         self.next(peer, posted).filter(|next| next.is_same_question(&asked))
     }
 
     /// The oldest receive or peek that is undecided with a holder. Those that have ended are decided.
     pub fn next(&mut self, peer: Peer, posted: &mut PostedQueue) -> Option<Asked> {
-        let holder = self.holders.get_mut(&peer)?;
-        let mut place = self.asked.partition_point(|asked| asked.order < holder.decided);
-        while let Some(asked) = self.asked.get_mut(place) {
+        let Lists { holders, asked, .. } = self.lists.as_deref_mut()?;
+        let holder = holders.get_mut(&peer)?;
+        let undecided = asked.partition_point(|asked| asked.order < holder.decided);
+        for asked in asked.range_mut(undecided..) {
             if asked.accepts(peer) {
                 if asked.is_alive(posted) {
                     return Some(*asked);
@@ -191,38 +215,37 @@ impl Holders {
                 asked.waits_for -= 1;
             }
             holder.decided = asked.order + 1;
-            place += 1;
         }
         None
     }
 
     /// `peer` has no match for the receive or peek of this place. Returns it if that was its last holder.
     pub fn decide(&mut self, peer: Peer, order: PostOrder) -> Option<Asked> {
-        let place = self.place(order);
-        let holder = self.holders.get_mut(&peer)?;
+        let lists = self.lists.as_deref_mut()?;
+        let holder = lists.holders.get_mut(&peer)?;
         if holder.decided > order {
             return None;
         }
         holder.decided = order + 1;
-        let asked = self.asked.get_mut(place).filter(|asked| asked.order == order)?;
+        let asked = lists.at(order)?;
         asked.waits_for -= 1;
         (asked.waits_for == 0).then_some(*asked)
     }
 
     /// A peek has ended.
     pub fn end_peek(&mut self, order: PostOrder) {
-        let place = self.place(order);
-        if let Some(asked) = self.asked.get_mut(place).filter(|asked| asked.order == order) {
+        if let Some(asked) = self.lists.as_deref_mut().and_then(|lists| lists.at(order)) {
             asked.ended = true;
         }
     }
 
     /// `peer` holds nothing for us any more. Returns it, and the peeks for which it was the last holder.
     pub fn end(&mut self, peer: Peer) -> Option<(Holder, Vec<Asked>)> {
-        let holder = self.holders.remove(&peer)?;
+        let lists = self.lists.as_deref_mut()?;
+        let holder = lists.holders.remove(&peer)?;
         let mut over = Vec::new();
-        for asked in self.asked.range_mut(self.asked.partition_point(|asked| asked.order < holder.decided)..)
-        {
+        let undecided = lists.place(holder.decided);
+        for asked in lists.asked.range_mut(undecided..) {
             if asked.accepts(peer) {
                 asked.waits_for -= 1;
                 if asked.waits_for == 0 && asked.peek.is_some() && !asked.ended {
@@ -231,27 +254,30 @@ impl Holders {
                 }
             }
         }
-        if self.holders.is_empty() {
-            (self.asked, self.compact_at) = (VecDeque::new(), 0);
-        }
+        self.lists.take_if(|lists| lists.holders.is_empty());
         Some((holder, over))
     }
 
     /// The next holder after the last one that was asked to announce messages again.
     pub fn next_in_turn(&self) -> Option<Peer> {
         let idle = |&(_, holder): &(&Peer, &Holder)| holder.request.is_none();
-        let after = self.last_resumed.map_or(0, |Peer(last)| last + 1);
-        let mut from_there = self.holders.range(Peer(after)..).filter(idle);
-        from_there.next().or_else(|| self.holders.iter().find(idle)).map(|(&peer, _)| peer)
+        let Lists { holders, last_resumed, .. } = self.lists.as_deref()?;
+        let after = last_resumed.map_or(0, |Peer(last)| last + 1);
+        let mut from_there = holders.range(Peer(after)..).filter(idle);
+        from_there.next().or_else(|| holders.iter().find(idle)).map(|(&peer, _)| peer)
     }
 
     /// A holder is asked to announce messages again.
     pub fn note_resumed(&mut self, peer: Peer) {
-        self.last_resumed = Some(peer);
+        if let Some(lists) = &mut self.lists {
+            lists.last_resumed = Some(peer);
+        }
     }
 
     /// No receive waits any more: the endpoint closes.
     pub fn end_receives(&mut self) {
-        self.asked.retain(|_| false);
+        if let Some(lists) = &mut self.lists {
+            lists.asked.clear();
+        }
     }
 }
