@@ -35,6 +35,8 @@ const FEW: f64 = 8.0;
 const RANGE: (f64, f64) = (8.0, 48.0);
 /// Most overhead if sends come first: this factor times the floor.
 const OF_FLOOR: f64 = 1.25;
+/// Overhead that is allowed where the floor is lower, or 0. Unit: percent.
+const LEAST: f64 = 3.0;
 /// Meaning of "no step": neighbouring sizes from 36 to 40 slots differ by at most this. Unit: percentage points.
 const STEP: f64 = 5.0;
 /// Most overhead of an all-to-all with few slots if receives come first. Unit: percent.
@@ -132,14 +134,13 @@ fn points_of_alltoall(evidence: &Evidence<'_>, part: (u32, u32), points: &mut Ve
     let beside = beside.filter(|beside| !beside.is_empty());
     points.push(Point::of(
         format!("sends-first.floor.{name}"),
-        format!("{who}, sends first: at most {OF_FLOOR} times the floor of waiting, where it is above 0"),
-        format!("at most {OF_FLOOR} times the floor"),
+        format!("{who}, sends first: at most {OF_FLOOR} times the floor of waiting, or {LEAST} %"),
+        format!("at most {OF_FLOOR} times the floor, or {LEAST} %"),
         beside.map(|beside| {
             let each = beside.iter().map(|(slots, overhead, floor)| {
                 format!("{} at {slots} (floor {})", percent(*overhead), percent(*floor))
             });
-            let holds =
-                beside.iter().all(|(_, overhead, floor)| *floor == 0.0 || *overhead <= OF_FLOOR * floor);
+            let holds = beside.iter().all(|(_, overhead, floor)| *overhead <= (OF_FLOOR * floor).max(LEAST));
             (each.collect::<Vec<_>>().join(", "), holds)
         }),
     ));

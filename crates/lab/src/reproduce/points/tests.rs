@@ -469,9 +469,9 @@ fn own_goals_are_judged() {
         }
     };
     for point in own_goals(30.0, &unfair) {
-        // No overhead of these records is above their floors.
-        let expected =
-            if point.id.starts_with("sends-first.floor") { Verdict::Holds } else { Verdict::DoesNotHold };
+        // A half or a quarter of the ranks run with few slots only, so that no overhead is above their floors.
+        let has_floors = ["sends-first.floor.1-2", "sends-first.floor.1-4"].contains(&point.id.as_str());
+        let expected = if has_floors { Verdict::Holds } else { Verdict::DoesNotHold };
         assert_eq!(point.verdict, expected, "{}: {}: {}", point.id, point.text, point.ours);
     }
 }
