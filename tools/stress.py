@@ -36,6 +36,9 @@ def settings(ranks):
         "demand, smallest": ["--flow", "demand", "--credit-slots", "1", "--mailbox-slots", str(ranks)],
         "demand, scarce": ["--flow", "demand", "--mailbox-slots", str(6 * ranks)],
         "dynamic as published, scarce": ["--flow", "dynamic", "--mailbox-slots", str(6 * ranks), "--set", "FI_WEIR_ATTACH=start"],
+        "64 envelopes": ["--set", "FI_WEIR_ENVELOPE_BUDGET=4096"],
+        "64 envelopes, demand": ["--flow", "demand", "--set", "FI_WEIR_ENVELOPE_BUDGET=4096"],
+        "64 envelopes, smallest": [*smallest(ranks), "--set", "FI_WEIR_ENVELOPE_BUDGET=4096"],
         "no cross-memory attach": ["--set", "FI_WEIR_CROSS_MEMORY=0"],
         "smallest, no cross-memory": [*smallest(ranks), "--set", "FI_WEIR_CROSS_MEMORY=0"],
     }

@@ -27,8 +27,8 @@ pub struct Packet {
     /// Slots that the sender of this packet has spent in its lane lease at the destination, and those that it still
     /// wants, modulo 2^32. 0: its scheme does not state its demand.
     pub wanted_total: u32,
-    /// Message number of the pair, modulo 2^32. In `Ask` and `Resume`: the number of a message of the destination. In
-    /// packets of offloaded machines: number of the operation. 0 in all others.
+    /// Message number of the pair, modulo 2^32. In `Ask`, `Resume` and `Claimed`: the number of a message of the
+    /// destination. In packets of offloaded machines: number of the operation. 0 in all others.
     pub number: u32,
     /// Payload bytes in this packet.
     pub payload_bytes: u32,
