@@ -22,6 +22,7 @@ pub mod mailbox;
 mod message;
 pub mod offload;
 mod packet;
+pub mod reliability;
 pub mod table;
 mod time;
 mod timers;

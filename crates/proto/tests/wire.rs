@@ -543,14 +543,16 @@ fn the_bytes_of_the_extension_stay_as_they_are() {
     let extension = LinkExtension {
         version: wire::VERSION,
         flags: 0,
-        lease: 0x0102.into(),
+        epoch: 0x0102.into(),
+        destination_epoch: 0x0f10.into(),
+        marks: 0x1112.into(),
         number: 0x0304_0506.into(),
         acknowledged: 0x0708_090a.into(),
         latest: 0x0b0c_0d0e.into(),
         arrived: DATA.into(),
         unused: [],
     };
-    assert_eq!(hex(extension.as_bytes()), "02000201060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
+    assert_eq!(hex(extension.as_bytes()), "02000201100f1211060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
     assert_eq!(wire::split_extension(extension.as_bytes()), Ok((extension, &[][..])));
 }
 

@@ -134,8 +134,8 @@ fn extension() -> String {
     part += &table(LinkExtension::FIELDS);
     part += "\n";
     part += &paragraph(
-        "The extension acknowledges datagrams, and the word of each packet orders packets. A packet that is sent again is in \
-         a datagram with a new number, and keeps its word.",
+        "The extension acknowledges datagrams by number and packets by word. The word of each packet orders packets. A packet \
+         that is sent again is in a datagram with a new number, and keeps its word.",
     );
     part
 }

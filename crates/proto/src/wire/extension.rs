@@ -1,10 +1,10 @@
 //! The link extension: the header that a datagram has in front of its packets on links that can lose them. No link of
 //! this version sends datagrams.
 //!
-//! It acknowledges datagrams. It does not order packets: the word of the link in each packet does. It does not know how
-//! a tag is made.
+//! It acknowledges datagrams by number and packets by word. It does not order packets: the word of the link in each packet
+//! does. It does not know how a tag is made, and when datagrams leave ([`crate::reliability`]).
 //! ```text
-//! byte  0           24                                   end - 16        end
+//! byte  0           28                                   end - 16        end
 //!       extension   packet, packet, ...                  tag, on links that others can write to
 //! ```
 
@@ -18,19 +18,25 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const EXTENSION_BYTES: usize = LinkExtension::FIELD_BYTES;
 /// Length of the authentication tag. Unit: bytes.
 pub const TAG_BYTES: usize = 16;
+/// Bit of the flags: the sender asks for an answer at once.
+pub const EXTENSION_ASKS: u8 = 1;
 
 structure! {
     /// The link extension.
     LinkExtension(0, LinkExtension::FIELD_BYTES) {
         /// Version of the format.
         version: u8,
-        /// Must be 0.
+        /// Bit 0: the sender asks for an answer at once. Others must be 0.
         flags: u8,
-        /// The sender's lane lease. It selects the key.
-        lease: U16,
+        /// The sender's epoch, not 0. It selects the key.
+        epoch: U16,
+        /// The destination's epoch; 0 if the sender does not know it. Then no packets follow.
+        destination_epoch: U16,
+        /// Datagrams of the destination that arrived with a mark (ECN), modulo 2^16.
+        marks: U16,
         /// Number of the datagram, modulo 2^32. Each transmission has a new one.
         number: U32,
-        /// All datagrams of the destination before this number have arrived.
+        /// All packets of the destination whose word is before this one have arrived.
         acknowledged: U32,
         /// The latest datagram of the destination that has arrived.
         latest: U32,
@@ -48,7 +54,9 @@ pub fn split_extension(datagram: &[u8]) -> Result<(LinkExtension, &[u8]), Packet
         .map_err(|_| PacketError::Truncated { have_bytes: datagram.len(), need_bytes: EXTENSION_BYTES })?;
     match extension {
         LinkExtension { version, .. } if version != VERSION => Err(PacketError::Version { have: version }),
-        LinkExtension { flags: 0, .. } => Ok((extension, rest)),
-        LinkExtension { flags, .. } => Err(PacketError::Flags { have: flags.into(), allowed: 0 }),
+        LinkExtension { flags, .. } if flags & !EXTENSION_ASKS != 0 => {
+            Err(PacketError::Flags { have: flags.into(), allowed: EXTENSION_ASKS.into() })
+        }
+        _ => Ok((extension, rest)),
     }
 }

@@ -16,7 +16,7 @@ pub mod layout;
 
 pub use decode::{decode, decode_bytes, decode_into};
 pub use encode::{encode, encode_eager};
-pub use extension::{EXTENSION_BYTES, LinkExtension, TAG_BYTES, split_extension};
+pub use extension::{EXTENSION_ASKS, EXTENSION_BYTES, LinkExtension, TAG_BYTES, split_extension};
 use layout::{KNOWN_KINDS, Kind};
 
 /// Version of the format. Attach refuses a mailbox of another version; `decode` rejects a packet of another version.

@@ -47,7 +47,7 @@ pub struct Parameters {
 }
 
 /// A slot is a buffer for one datagram, and a packet fills one slot. With Ethernet's 1,500 bytes there is room for the headers of
-/// IP and UDP and for weir's link extension of 40 bytes. The header sizes are those of [`weir_proto::wire`].
+/// IP and UDP and for weir's link extension and tag of 44 bytes. The header sizes are those of [`weir_proto::wire`].
 pub const GEOMETRY: Geometry = Geometry {
     slot_bytes: 1408,
     max_packet_slots: 1,

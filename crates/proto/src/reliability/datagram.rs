@@ -1,0 +1,145 @@
+//! What crosses the border of a reliable path: a [`Header`], a [`Datagram`] that arrives, the [`DatagramDriver`] that a
+//! path calls, the [`PathFault`] that ends it, and its [`ReliabilityConfig`].
+//!
+//! A header is the link extension as numbers ([`LinkExtension`]). Bytes of bundles do not occur here.
+
+use crate::driver::LinkBusy;
+use crate::time::Instant;
+use crate::wire::{EXTENSION_ASKS, LinkExtension, VERSION};
+
+/// The header of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The sender's epoch, not 0.
+    pub epoch: u16,
+    /// The epoch of the destination. 0: the sender does not know it, and the datagram carries no bundle.
+    pub destination_epoch: u16,
+    /// Number of the datagram. Each transmission has a new one.
+    pub number: u32,
+    /// All bundles of the destination before this position have arrived.
+    pub acknowledged: u32,
+    /// The latest number of the destination that has arrived.
+    pub latest: u32,
+    /// Bit i: the datagram with the number `latest` - 1 - i has arrived.
+    pub arrived: u64,
+    /// Marked datagrams of the destination that have arrived.
+    pub marks: u16,
+    /// The sender asks for an answer at once.
+    pub asks: bool,
+}
+
+impl From<Header> for LinkExtension {
+    fn from(header: Header) -> LinkExtension {
+        LinkExtension {
+            version: VERSION,
+            flags: if header.asks { EXTENSION_ASKS } else { 0 },
+            epoch: header.epoch.into(),
+            destination_epoch: header.destination_epoch.into(),
+            marks: header.marks.into(),
+            number: header.number.into(),
+            acknowledged: header.acknowledged.into(),
+            latest: header.latest.into(),
+            arrived: header.arrived.into(),
+            unused: [],
+        }
+    }
+}
+
+impl From<LinkExtension> for Header {
+    fn from(extension: LinkExtension) -> Header {
+        Header {
+            epoch: extension.epoch.get(),
+            destination_epoch: extension.destination_epoch.get(),
+            number: extension.number.get(),
+            acknowledged: extension.acknowledged.get(),
+            latest: extension.latest.get(),
+            arrived: extension.arrived.get(),
+            marks: extension.marks.get(),
+            asks: extension.flags & EXTENSION_ASKS != 0,
+        }
+    }
+}
+
+/// A datagram that has arrived unchanged. The link has checked its checksum or its tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Its header.
+    pub header: Header,
+    /// The position of its bundle: the link's word in the first packet. `None`: it carries no packets.
+    pub position: Option<u32>,
+    /// A queue on its way was long (ECN, congestion experienced).
+    pub marked: bool,
+}
+
+/// The reason why a path has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathFault {
+    /// The oldest bundle or a question has waited for the limit.
+    Silent,
+    /// The peer has begun a new epoch, so it has lost everything of the old one.
+    Restarted,
+}
+
+/// What a path asks its link to do. Positions have 64 bits here; their lower 32 bits are on the wire.
+pub trait DatagramDriver {
+    /// Sends a datagram with the bundle of `position`, which the driver has kept since [`super::ReliablePath::submit`].
+    /// `None`: without a bundle.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: the datagram was not sent. [`super::ReliablePath::writable`] follows.
+    fn transmit(&mut self, header: &Header, position: Option<u64>) -> Result<(), LinkBusy>;
+    /// Passes on the bundle of the datagram that is being handled.
+    fn deliver(&mut self, position: u64);
+    /// Keeps the bundle of the datagram that is being handled, until [`DatagramDriver::deliver_held`].
+    fn hold(&mut self, position: u64);
+    /// Passes on a bundle that was kept.
+    fn deliver_held(&mut self, position: u64);
+    /// The peer has received all bundles before this position, in order. The driver forgets its copies.
+    fn acknowledged(&mut self, before: u64);
+    /// [`super::ReliablePath::submit`] takes bundles again, after it has refused one.
+    fn ready(&mut self);
+    /// The path has ended. It calls nothing more.
+    fn lost(&mut self, fault: PathFault);
+    /// Sets the timer of this path, instead of an earlier setting. [`super::ReliablePath::expired`] follows.
+    fn set_timer(&mut self, at: Instant);
+}
+
+/// Parameters of a path. Both ends have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReliabilityConfig {
+    /// Bundles that were submitted and are not acknowledged, and bundles that a receiver holds out of order. A power
+    /// of two, at least 64.
+    pub window_bundles: u32,
+    /// The largest datagram. Unit: bytes.
+    pub datagram_bytes: u32,
+    /// Bytes that leave at once while sends are paced.
+    pub burst_bytes: u32,
+    /// The longest time that an acknowledgement waits for something to ride on.
+    pub acknowledgement_delay_ns: u64,
+    /// Timeout before the first round trip is measured.
+    pub first_timeout_ns: u64,
+    /// The shortest timeout.
+    pub min_timeout_ns: u64,
+    /// The longest timeout, however often it was doubled.
+    pub max_timeout_ns: u64,
+    /// The peer is lost when the oldest bundle, or a question, has waited for so long.
+    pub limit_ns: u64,
+    /// The first number and the first position. They wrap around at 2^32, so tests begin near the end.
+    pub start: u32,
+}
+
+impl Default for ReliabilityConfig {
+    fn default() -> ReliabilityConfig {
+        ReliabilityConfig {
+            window_bundles: 256,
+            datagram_bytes: 1452,
+            burst_bytes: 64 << 10,
+            acknowledgement_delay_ns: 50_000,
+            first_timeout_ns: 10_000_000,
+            min_timeout_ns: 200_000,
+            max_timeout_ns: 100_000_000,
+            limit_ns: 10_000_000_000,
+            start: 0,
+        }
+    }
+}

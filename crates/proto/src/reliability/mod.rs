@@ -1,0 +1,534 @@
+//! Reliability: one path between two endpoints over a link that loses, repeats and reorders datagrams
+//! ([`ReliablePath`]). Every bundle is delivered once and in order, or the path ends ([`PathFault`]).
+//!
+//! A *bundle* is the packets of one datagram. It keeps its *position*, which orders it. Each transmission has a new
+//! *number*, which says what has arrived and how long it took. An *epoch* is one life of this machine. The link owns
+//! the machine and is its driver ([`DatagramDriver`]): it keeps the bytes, the clock and the timer. No link of this
+//! version needs it. The machine does not know packets, credits, keys or checksums.
+//!
+//! - `sequence` has the numbers, `datagram` the border, `sender` and `receiver` the windows.
+//! - `round_trip` has the timeouts, and `congestion` what losses and marks do. `mutant` has wrong rules for tests.
+//! - This file has epochs: how a path opens, and how it finds that its peer has restarted. It has the timer and the limit.
+//!
+//! ```text
+//! A, epoch 7: submit(1000 B)    A->B  number 0, from 7 to ?, asks                  A does not know B's epoch
+//! B, epoch 9: arrived           B->A  number 0, from 9 to 7, latest 0              B sends no bundle yet
+//! A: arrived                    A->B  number 1, from 7 to 9, bundle 0              lost
+//! A: expired, after 200 us      A->B  number 2, from 7 to 9, bundle 0, asks
+//! B: arrived, deliver(0)
+//! B: batch_ended                B->A  number 1, from 9 to 7, acknowledged 1, latest 2
+//! A: arrived, acknowledged(1)
+//! ```
+//! Sources: RFC 9000 and 9002 (QUIC), RFC 8985, RFC 6298, RFC 8257. `docs/notes/2026-11-25-reliability.md` has the
+//! reasons.
+
+mod congestion;
+mod datagram;
+mod mutant;
+mod receiver;
+mod round_trip;
+mod sender;
+mod sequence;
+
+use core::num::NonZeroU16;
+
+pub use datagram::{Datagram, DatagramDriver, Header, PathFault, ReliabilityConfig};
+
+use crate::driver::LinkBusy;
+use crate::time::Instant;
+use mutant::{Broken, Mutant};
+use receiver::{Age, Place, Receiver};
+use sender::Sender;
+use sequence::expand;
+
+/// A question: a datagram without a bundle that wants an answer at once.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    /// When it was asked first.
+    since: Instant,
+    /// When it is asked again.
+    next_at: Instant,
+    /// Number of the first one. The acknowledgement of a number from there on is an answer.
+    first_number: u64,
+    wait_ns: u64,
+}
+
+/// Counts of a path, for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathCounters {
+    /// Datagrams that have left.
+    pub datagrams: u64,
+    /// Those without a bundle.
+    pub bare: u64,
+    /// Bundles that were sent again.
+    pub sent_again: u64,
+    /// Those whose earlier transmission had arrived, as far as this end knows.
+    pub sent_needlessly: u64,
+    /// Timeouts.
+    pub timeouts: u64,
+    /// Datagrams that arrived with a mark at the peer.
+    pub marked: u64,
+    /// Datagrams that were dropped because their number or their bundle had arrived before.
+    pub repeated: u64,
+    /// Datagrams of other epochs that were dropped.
+    pub stale: u64,
+    /// Datagrams that no correct peer sends.
+    pub malformed: u64,
+}
+
+/// The state of a path, for reports and tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathView {
+    /// Both ends know their epochs.
+    pub is_open: bool,
+    /// The reason why it has ended.
+    pub fault: Option<PathFault>,
+    /// The first position that the peer has not acknowledged.
+    pub first_unacknowledged: u64,
+    /// The next position that this end delivers.
+    pub next_delivery: u64,
+    /// Bundles that were submitted and are not acknowledged.
+    pub unacknowledged_bundles: u64,
+    /// Bundles that the driver holds out of order.
+    pub held_bundles: u32,
+    /// The congestion window. Unit: bytes.
+    pub window_bytes: u64,
+    /// Unit: bytes.
+    pub in_flight_bytes: u64,
+    /// The smoothed round trip; 0 before the first sample.
+    pub round_trip_ns: u64,
+    /// Heap memory. It does not change. Unit: bytes.
+    pub memory_bytes: usize,
+}
+
+/// See the head of this file.
+#[derive(Clone, Debug)]
+pub struct ReliablePath {
+    config: ReliabilityConfig,
+    epoch: NonZeroU16,
+    /// The peer's epoch. `None`: not known, and no bundle leaves or is taken.
+    peer: Option<NonZeroU16>,
+    /// Numbers from here on left after the path has opened.
+    opened_at: u64,
+    question: Option<Question>,
+    sender: Sender,
+    receiver: Receiver,
+    /// The time of the timer. It may be earlier than necessary.
+    timer: Option<Instant>,
+    /// When the pace allows the next bundle.
+    paced_until: Option<Instant>,
+    /// The driver has refused a datagram.
+    is_busy: bool,
+    /// A bundle was refused.
+    has_refused: bool,
+    fault: Option<PathFault>,
+    counters: PathCounters,
+    broken: Broken,
+}
+
+impl ReliablePath {
+    /// A path that nobody has used. `epoch` differs from those of earlier paths between the two endpoints.
+    ///
+    /// # Panics
+    /// If the window is no power of two, or less than 64.
+    pub fn new(config: ReliabilityConfig, epoch: NonZeroU16) -> ReliablePath {
+        let sender = Sender::new(&config);
+        ReliablePath {
+            config,
+            epoch,
+            peer: None,
+            opened_at: sender.next_number(),
+            question: None,
+            sender,
+            receiver: Receiver::new(&config),
+            timer: None,
+            paced_until: None,
+            is_busy: false,
+            has_refused: false,
+            fault: None,
+            counters: PathCounters::default(),
+            broken: Broken::default(),
+        }
+    }
+
+    /// Takes a bundle of `bytes`, and returns its position. The driver keeps its bytes until
+    /// [`DatagramDriver::acknowledged`]. The driver is asked to transmit position `p` only during or after this call, so it
+    /// must be able to find the bytes of the position [`ReliablePath::next_position`].
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: the window is full; [`DatagramDriver::ready`] follows. Or the path has ended.
+    pub fn submit<D: DatagramDriver>(
+        &mut self,
+        now: Instant,
+        bytes: u32,
+        driver: &mut D,
+    ) -> Result<u64, LinkBusy> {
+        debug_assert!(bytes <= self.config.datagram_bytes, "a bundle of {bytes} bytes");
+        if self.fault.is_some() {
+            return Err(LinkBusy);
+        }
+        if !self.sender.has_room() {
+            self.has_refused = true;
+            return Err(LinkBusy);
+        }
+        let position = self.sender.push(bytes);
+        if self.peer.is_none() {
+            self.ask(now, driver);
+        }
+        self.send_waiting(now, driver);
+        self.update_timer(driver);
+        Ok(position)
+    }
+
+    /// The position of the next bundle.
+    pub fn next_position(&self) -> u64 {
+        self.sender.first() + self.sender.held()
+    }
+
+    /// A datagram has arrived.
+    pub fn arrived<D: DatagramDriver>(&mut self, now: Instant, datagram: &Datagram, driver: &mut D) {
+        let header = &datagram.header;
+        let Some(from) = NonZeroU16::new(header.epoch) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if self.fault.is_some() {
+            return;
+        }
+        if header.destination_epoch != self.epoch.get() && !self.broken.has(Mutant::EpochsAreNotCompared) {
+            self.arrived_for_another_epoch(now, datagram, driver);
+            return;
+        }
+        match self.peer {
+            None => self.open(now, from),
+            Some(peer) if peer == from || self.broken.has(Mutant::EpochsAreNotCompared) => {}
+            Some(_) => {
+                self.arrived_from_another_epoch(header, driver);
+                return;
+            }
+        }
+        self.take(now, datagram, driver);
+        self.send_waiting(now, driver);
+        self.update_timer(driver);
+    }
+
+    /// All datagrams that were waiting have been passed to [`ReliablePath::arrived`].
+    pub fn batch_ended<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        if self.fault.is_none() && self.receiver.is_due_after_batch() {
+            self.transmit(now, None, false, driver);
+        }
+    }
+
+    /// The timer has expired.
+    pub fn expired<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        let Some(timer) = self.timer.take() else { return };
+        if self.fault.is_some() {
+            return;
+        }
+        self.skip_gap(now.since_ns(timer));
+        if self.has_reached_limit(now) {
+            self.lose(PathFault::Silent, driver);
+            return;
+        }
+        if self.question.is_some_and(|question| question.next_at <= now) {
+            self.ask_again(now, driver);
+        }
+        if self.sender.loss_at().is_some_and(|at| at <= now) {
+            self.sender.detect_losses(now);
+        }
+        if self.sender.timeout_at(&self.config).is_some_and(|at| at <= now) {
+            // The oldest bundle, outside of the window. Its answer shows what else is lost.
+            let oldest = self.sender.first();
+            if self.transmit(now, Some(oldest), true, driver) {
+                self.sender.timed_out(now, self.broken);
+            } else {
+                self.sender.restart_timeout(now);
+            }
+        }
+        self.send_waiting(now, driver);
+        if self.receiver.due_at().is_some_and(|at| at <= now) {
+            self.transmit(now, None, false, driver);
+        }
+        self.update_timer(driver);
+    }
+
+    /// The driver takes datagrams again, after it has refused one.
+    pub fn writable<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        self.is_busy = false;
+        if self.fault.is_some() {
+            return;
+        }
+        self.send_waiting(now, driver);
+        if self.receiver.is_due_after_batch() {
+            self.transmit(now, None, false, driver);
+        }
+        self.update_timer(driver);
+    }
+
+    /// Asks whether the peer lives, for an endpoint that depends on it. If it does not answer within the limit, it is lost.
+    pub fn check<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        if self.fault.is_none() {
+            self.ask(now, driver);
+            self.update_timer(driver);
+        }
+    }
+
+    /// Counts for reports.
+    pub fn counters(&self) -> PathCounters {
+        let sender = &self.sender.counts;
+        PathCounters {
+            sent_again: sender.sent_again,
+            sent_needlessly: sender.needlessly,
+            timeouts: sender.timeouts,
+            marked: sender.marks,
+            ..self.counters
+        }
+    }
+
+    /// The state, for reports and tests.
+    pub fn view(&self) -> PathView {
+        PathView {
+            is_open: self.peer.is_some(),
+            fault: self.fault,
+            first_unacknowledged: self.sender.first(),
+            next_delivery: self.receiver.next(),
+            unacknowledged_bundles: self.sender.held(),
+            held_bundles: self.receiver.held(),
+            window_bytes: self.sender.congestion.window_bytes(),
+            in_flight_bytes: self.sender.congestion.in_flight_bytes(),
+            round_trip_ns: self.sender.round_trip.smoothed_ns(),
+            memory_bytes: self.sender.bytes() + self.config.window_bundles as usize / 8,
+        }
+    }
+
+    /// The peer has named our epoch, so it lives and its epoch is current.
+    fn open(&mut self, now: Instant, peer: NonZeroU16) {
+        self.peer = Some(peer);
+        self.opened_at = self.sender.next_number();
+        // The first bundle may have waited for the limit already. The path is new, so it counts from now.
+        if let Some(question) = &mut self.question {
+            question.since = now;
+        }
+    }
+
+    /// A datagram for an epoch of ours that is over, or from a peer that does not know ours. The answer names our epoch
+    /// and the number that it answers. It changes nothing here: the datagram may be late, and its sender dead.
+    fn arrived_for_another_epoch<D: DatagramDriver>(
+        &mut self,
+        now: Instant,
+        datagram: &Datagram,
+        driver: &mut D,
+    ) {
+        let header = &datagram.header;
+        let is_question = header.destination_epoch == 0;
+        if is_question && datagram.position.is_some() {
+            self.counters.malformed += 1;
+            return;
+        }
+        self.counters.stale += u64::from(!is_question);
+        if self.is_busy || !(header.asks || datagram.position.is_some()) {
+            return;
+        }
+        let answer = Header {
+            destination_epoch: header.epoch,
+            acknowledged: self.config.start,
+            latest: header.number,
+            arrived: 0,
+            marks: 0,
+            ..self.header(false)
+        };
+        self.transmit_header(now, &answer, None, driver);
+    }
+
+    /// The peer says that it has another epoch. It is believed if it acknowledges what has left since this path opened:
+    /// its earlier epoch was alive then, so only a later one can. Otherwise the datagram is a late one.
+    fn arrived_from_another_epoch<D: DatagramDriver>(&mut self, header: &Header, driver: &mut D) {
+        let next_number = self.sender.next_number();
+        let latest = expand(header.latest, next_number);
+        if (self.opened_at..next_number).contains(&latest) || self.broken.has(Mutant::RestartNeedsNoProof) {
+            self.lose(PathFault::Restarted, driver);
+        } else {
+            self.counters.stale += 1;
+        }
+    }
+
+    /// Handles a datagram of the peer's epoch, for ours.
+    fn take<D: DatagramDriver>(&mut self, now: Instant, datagram: &Datagram, driver: &mut D) {
+        let Datagram { header, position, marked } = datagram;
+        let (number, age) = self.receiver.age_of(header.number);
+        let place = position.map(|position| self.receiver.place_of(position, self.broken));
+        let acknowledgement =
+            self.sender.check(header.acknowledged, header.latest, header.arrived, header.marks);
+        let Some(acknowledgement) = acknowledgement.filter(|_| !matches!(place, Some((_, Place::Outside))))
+        else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if age == Age::Repeated {
+            self.counters.repeated += 1;
+            return;
+        }
+        let has_gap = self.receiver.note_number(number, age, *marked);
+        // The newest datagram knows at least as much as all before it.
+        if age == Age::Newest {
+            if self.question.is_some_and(|question| acknowledgement.latest >= question.first_number) {
+                self.question = None;
+            }
+            if self.sender.acknowledge(now, &acknowledgement, self.broken) {
+                driver.acknowledged(self.sender.first());
+                if self.has_refused {
+                    self.has_refused = false;
+                    driver.ready();
+                }
+            }
+        }
+        let mut wants_answer = header.asks || self.broken.has(Mutant::AcknowledgementsAreAcknowledged);
+        let mut is_urgent = wants_answer;
+        if let Some((position, place)) = place {
+            self.counters.repeated += u64::from(place == Place::Repeated);
+            // A replay must not make this end talk: an old number with a known bundle is not answered.
+            if !(place == Place::Repeated && age == Age::Old) {
+                wants_answer = true;
+                is_urgent |= has_gap || place != Place::Next;
+            }
+            self.receiver.take(position, place, driver, self.broken);
+        }
+        if wants_answer && self.receiver.want_acknowledgement(now, is_urgent, &self.config) {
+            self.transmit(now, None, false, driver);
+        }
+    }
+
+    /// Begins a question, unless one is open.
+    fn ask<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        if self.question.is_none() {
+            let wait_ns = self.sender.round_trip.timeout_ns(&self.config);
+            let first_number = self.sender.next_number();
+            self.question =
+                Some(Question { since: now, next_at: now.plus_ns(wait_ns), first_number, wait_ns });
+            self.transmit(now, None, true, driver);
+        }
+    }
+
+    fn ask_again<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        let no_back_off = self.broken.has(Mutant::TimeoutsDoNotBackOff);
+        if let Some(question) = &mut self.question {
+            if !no_back_off {
+                question.wait_ns = (2 * question.wait_ns).min(self.config.max_timeout_ns);
+            }
+            question.next_at = now.plus_ns(question.wait_ns);
+        }
+        self.transmit(now, None, true, driver);
+    }
+
+    /// A timer that is late by more than any timeout shows that this process did not run. Peers may have answered meanwhile,
+    /// so the limit does not count that time.
+    fn skip_gap(&mut self, gap_ns: u64) {
+        if gap_ns > self.config.max_timeout_ns {
+            self.sender.skip_gap(gap_ns);
+            if let Some(question) = &mut self.question {
+                question.since = question.since.plus_ns(gap_ns);
+            }
+        }
+    }
+
+    fn has_reached_limit(&self, now: Instant) -> bool {
+        let limit_ns = self.config.limit_ns;
+        let oldest = self.sender.is_outstanding().then(|| self.sender.oldest_since());
+        let question = self.question.map(|question| question.since);
+        [oldest, question].into_iter().flatten().any(|since| now.since_ns(since) >= limit_ns)
+    }
+
+    fn lose<D: DatagramDriver>(&mut self, fault: PathFault, driver: &mut D) {
+        self.fault = Some(fault);
+        driver.lost(fault);
+    }
+
+    /// Sends what waits, as far as window, pace and driver allow.
+    #[inline]
+    fn send_waiting<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        self.paced_until = None;
+        if self.peer.is_none() {
+            return;
+        }
+        while !self.is_busy
+            && let Some(position) = self.sender.next_to_send()
+        {
+            if let Err(at) = self.sender.may_send(now, position) {
+                self.paced_until = at;
+                return;
+            }
+            self.transmit(now, Some(position), false, driver);
+        }
+    }
+
+    #[inline]
+    fn header(&self, asks: bool) -> Header {
+        let (destination_epoch, latest) = match self.peer {
+            Some(peer) => (peer.get(), self.receiver.latest()),
+            None => (0, 0),
+        };
+        Header {
+            epoch: self.epoch.get(),
+            destination_epoch,
+            number: self.sender.next_number() as u32,
+            acknowledged: self.receiver.acknowledged(self.broken) as u32,
+            latest: latest as u32,
+            arrived: self.receiver.arrived(),
+            marks: self.receiver.marks(),
+            asks,
+        }
+    }
+
+    /// Sends a datagram with what this end has received. Returns whether it has left.
+    #[inline]
+    fn transmit<D: DatagramDriver>(
+        &mut self,
+        now: Instant,
+        position: Option<u64>,
+        asks: bool,
+        driver: &mut D,
+    ) -> bool {
+        let has_left = !self.is_busy && self.transmit_header(now, &self.header(asks), position, driver);
+        if has_left && self.peer.is_some() {
+            self.receiver.acknowledgement_left();
+        }
+        has_left
+    }
+
+    #[inline]
+    fn transmit_header<D: DatagramDriver>(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        position: Option<u64>,
+        driver: &mut D,
+    ) -> bool {
+        self.is_busy = driver.transmit(header, position).is_err();
+        if !self.is_busy {
+            self.sender.sent(now, position, header.asks, self.broken);
+            self.counters.datagrams += 1;
+            self.counters.bare += u64::from(position.is_none());
+        }
+        !self.is_busy
+    }
+
+    /// Sets the timer if it must expire earlier than it does. So a path that makes progress sets it once in a timeout.
+    #[inline]
+    fn update_timer<D: DatagramDriver>(&mut self, driver: &mut D) {
+        let due = [
+            self.receiver.due_at().filter(|_| !self.is_busy),
+            self.sender.loss_at(),
+            self.sender.timeout_at(&self.config),
+            self.paced_until,
+            self.question.map(|question| question.next_at),
+        ];
+        let Some(at) = due.into_iter().flatten().min() else { return };
+        if self.timer.is_none_or(|timer| at < timer) && self.fault.is_none() {
+            self.timer = Some(at);
+            driver.set_timer(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

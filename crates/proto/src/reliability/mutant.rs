@@ -1,0 +1,48 @@
+//! Mutants: rules of reliability that are known to be wrong. Tests must detect each of them. Only tests can select one.
+
+/// One wrong rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mutant {
+    /// The acknowledged position is behind the latest arrival, whatever is missing before it.
+    AcknowledgementIsNotCumulative,
+    /// Timeouts are not doubled.
+    TimeoutsDoNotBackOff,
+    /// A round trip counts from the previous transmission of the bundle (Karn's problem).
+    RoundTripCountsFromTheFirstTransmission,
+    /// Epochs are not compared.
+    EpochsAreNotCompared,
+    /// A peer in another epoch is believed without the proof that it lives.
+    RestartNeedsNoProof,
+    /// A receiver holds bundles at any distance.
+    ReorderWindowHasNoBound,
+    /// A bundle that came twice is delivered twice.
+    RepeatedBundlesAreDelivered,
+    /// The timeout restarts with each send.
+    SendsRestartTheTimeout,
+    /// The limit counts from any arrival, so that a path of small bundles hides a large one that never arrives.
+    AnyArrivalRestartsTheLimit,
+    /// Bare acknowledgements are acknowledged.
+    AcknowledgementsAreAcknowledged,
+    /// Losses and marks do not lower the window.
+    WindowIgnoresLosses,
+}
+
+/// Whether a mutant is selected. Never outside tests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Broken {
+    #[cfg(test)]
+    pub(super) mutant: Option<Mutant>,
+}
+
+impl Broken {
+    #[inline]
+    pub(super) fn has(self, mutant: Mutant) -> bool {
+        #[cfg(test)]
+        return self.mutant == Some(mutant);
+        #[cfg(not(test))]
+        {
+            let _ = mutant;
+            false
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The receive window ([`Receiver`]): which bundles are new, which the driver holds out of order, and what the next
+//! acknowledgement says and when it must leave.
+//!
+//! ```text
+//! position   next            next + window        number   latest - 64 ... latest - 1   latest
+//!            missing, held   refused                       one bit each
+//! ```
+//! Bound: one bit for each position of the window, and 64 for numbers. This file does not know epochs.
+
+use super::datagram::{DatagramDriver, ReliabilityConfig};
+use super::mutant::{Broken, Mutant};
+use super::sequence::{BASE, PositionSet, expand};
+use crate::time::Instant;
+
+/// Datagrams after which an acknowledgement leaves within a batch. It names 65 numbers, so each datagram is named twice.
+const MAX_UNACKNOWLEDGED: u32 = 32;
+/// Datagrams after which it leaves at the end of a batch. Source: RFC 5681, section 4.2.
+const MIN_UNACKNOWLEDGED: u32 = 2;
+
+/// How a number compares with those that have arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Age {
+    Newest,
+    Late,
+    /// It has arrived before.
+    Repeated,
+    /// Too old to tell.
+    Old,
+}
+
+/// What a position is for the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Next,
+    /// New, but something before it is missing.
+    Early,
+    /// It has arrived before.
+    Repeated,
+    /// No peer that keeps to the window sends it.
+    Outside,
+}
+
+/// See the head of this file.
+#[derive(Clone, Debug)]
+pub(super) struct Receiver {
+    window: u64,
+    next: u64,
+    held: PositionSet,
+    latest: u64,
+    arrived: u64,
+    marks: u16,
+    /// Datagrams with a bundle or a question since the last acknowledgement left.
+    unacknowledged: u32,
+    /// The next end of a batch sends one in any case.
+    is_urgent: bool,
+    due_at: Option<Instant>,
+}
+
+impl Receiver {
+    pub(super) fn new(config: &ReliabilityConfig) -> Receiver {
+        let start = BASE + u64::from(config.start);
+        Receiver {
+            window: u64::from(config.window_bundles),
+            next: start,
+            held: PositionSet::new(config.window_bundles),
+            latest: start - 1,
+            arrived: 0,
+            marks: 0,
+            unacknowledged: 0,
+            is_urgent: false,
+            due_at: None,
+        }
+    }
+
+    /// Bundles that the driver holds.
+    pub(super) fn held(&self) -> u32 {
+        self.held.count()
+    }
+
+    /// The next position to deliver.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub(super) fn latest(&self) -> u64 {
+        self.latest
+    }
+
+    pub(super) fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
+    pub(super) fn marks(&self) -> u16 {
+        self.marks
+    }
+
+    /// The position that an acknowledgement names.
+    pub(super) fn acknowledged(&self, broken: Broken) -> u64 {
+        if broken.has(Mutant::AcknowledgementIsNotCumulative) && self.held.count() > 0 {
+            return self.next + u64::from(self.held.count()) + 1;
+        }
+        self.next
+    }
+
+    #[inline]
+    pub(super) fn age_of(&self, number: u32) -> (u64, Age) {
+        let number = expand(number, self.latest);
+        let age = match self.latest.checked_sub(number) {
+            None => Age::Newest,
+            Some(0) => Age::Repeated,
+            Some(distance @ 1..=64) => {
+                if self.arrived >> (distance - 1) & 1 == 1 {
+                    Age::Repeated
+                } else {
+                    Age::Late
+                }
+            }
+            Some(_) => Age::Old,
+        };
+        (number, age)
+    }
+
+    #[inline]
+    pub(super) fn place_of(&self, position: u32, broken: Broken) -> (u64, Place) {
+        let position = expand(position, self.next);
+        let place = if position == self.next {
+            Place::Next
+        } else if position < self.next {
+            Place::Repeated
+        } else if position - self.next >= self.window && !broken.has(Mutant::ReorderWindowHasNoBound) {
+            Place::Outside
+        } else if self.held.contains(position) {
+            Place::Repeated
+        } else {
+            Place::Early
+        };
+        (position, place)
+    }
+
+    /// A datagram that is not a repetition has arrived. Returns whether numbers before it are missing.
+    #[inline]
+    pub(super) fn note_number(&mut self, number: u64, age: Age, is_marked: bool) -> bool {
+        self.marks = self.marks.wrapping_add(u16::from(is_marked));
+        match age {
+            Age::Newest => {
+                let distance = number - self.latest;
+                let before = if distance < 64 { self.arrived << distance } else { 0 };
+                let latest = if distance <= 64 { 1 << (distance - 1) } else { 0 };
+                self.arrived = before | latest;
+                self.latest = number;
+                distance > 1
+            }
+            Age::Late => {
+                self.arrived |= 1 << (self.latest - number - 1);
+                true
+            }
+            Age::Repeated | Age::Old => false,
+        }
+    }
+
+    /// Passes on or holds a bundle.
+    #[inline]
+    pub(super) fn take<D: DatagramDriver>(
+        &mut self,
+        position: u64,
+        place: Place,
+        driver: &mut D,
+        broken: Broken,
+    ) {
+        match place {
+            Place::Next => {
+                driver.deliver(position);
+                self.next += 1;
+                while self.held.count() > 0 && self.held.remove(self.next) {
+                    driver.deliver_held(self.next);
+                    self.next += 1;
+                }
+            }
+            Place::Early => {
+                self.held.insert(position);
+                driver.hold(position);
+            }
+            Place::Repeated if broken.has(Mutant::RepeatedBundlesAreDelivered) => driver.deliver(position),
+            Place::Repeated | Place::Outside => {}
+        }
+    }
+
+    /// A datagram wants an acknowledgement, with the next batch if `is_urgent`. Returns whether it must leave now.
+    #[inline]
+    pub(super) fn want_acknowledgement(
+        &mut self,
+        now: Instant,
+        is_urgent: bool,
+        config: &ReliabilityConfig,
+    ) -> bool {
+        self.unacknowledged += 1;
+        self.is_urgent |= is_urgent;
+        if self.due_at.is_none() {
+            self.due_at = Some(now.plus_ns(config.acknowledgement_delay_ns));
+        }
+        self.unacknowledged >= MAX_UNACKNOWLEDGED
+    }
+
+    /// Whether an acknowledgement must leave at the end of a batch.
+    #[inline]
+    pub(super) fn is_due_after_batch(&self) -> bool {
+        self.is_urgent || self.unacknowledged >= MIN_UNACKNOWLEDGED
+    }
+
+    /// When an acknowledgement must leave.
+    #[inline]
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.due_at
+    }
+
+    /// An acknowledgement has left.
+    #[inline]
+    pub(super) fn acknowledgement_left(&mut self) {
+        (self.unacknowledged, self.is_urgent, self.due_at) = (0, false, None);
+    }
+}

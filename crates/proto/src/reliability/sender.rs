@@ -1,0 +1,462 @@
+//! The send window ([`Sender`]): bundles from their submission until the peer has acknowledged them, and records of
+//! their transmissions.
+//!
+//! ```text
+//! position   first           unsent        end             first + window
+//!            arrived, lost   waiting       not submitted
+//!            or under way
+//!
+//! number     scan                   largest           next
+//!            under way, or younger  under way         not used
+//! ```
+//! All numbers before `scan` are resolved: their bundles have arrived, or are lost, or were sent again. Numbers after
+//! `largest` are not acknowledged yet. Source of the rules of loss: RFC 8985 and RFC 9002, section 6.1.
+//!
+//! Bound: the window, and twice as many records. This file does not know epochs or timers.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use super::congestion::Congestion;
+use super::datagram::ReliabilityConfig;
+use super::mutant::{Broken, Mutant};
+use super::round_trip::RoundTrip;
+use super::sequence::{BASE, PositionSet, expand};
+use crate::time::Instant;
+
+/// A datagram is lost if one with a number so much larger has arrived. It grows if that was wrong.
+const MIN_REORDER_NUMBERS: u32 = 3;
+/// Its bound. Acknowledgements name 64 numbers before the latest.
+const MAX_REORDER_NUMBERS: u32 = 48;
+/// The second timeout in a row is a collapse of the network.
+const COLLAPSE_TIMEOUTS: u32 = 2;
+/// The record of a datagram that the peer does not acknowledge by itself.
+const NOTHING: u64 = u64::MAX;
+/// The record of a question.
+const QUESTION: u64 = u64::MAX - 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waiting,
+    UnderWay,
+    Lost,
+    Arrived,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bundle {
+    /// Number of its last transmission.
+    number: u64,
+    bytes: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    sent_at: Instant,
+    /// The position of its bundle, [`QUESTION`] or [`NOTHING`].
+    position: u64,
+}
+
+/// What a peer acknowledges.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Acknowledgement {
+    /// All bundles before this position.
+    pub(super) before: u64,
+    /// The latest number.
+    pub(super) latest: u64,
+    /// Bit i: the number `latest` - 1 - i.
+    pub(super) arrived: u64,
+    /// All marked datagrams so far, modulo 2^16.
+    pub(super) marks: u16,
+}
+
+/// Counts of a sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SenderCounts {
+    pub(super) sent_again: u64,
+    pub(super) needlessly: u64,
+    pub(super) timeouts: u64,
+    pub(super) marks: u64,
+}
+
+/// See the head of this file.
+#[derive(Clone, Debug)]
+pub(super) struct Sender {
+    /// By position, modulo the window.
+    bundles: Box<[Bundle]>,
+    /// By number, modulo their count.
+    records: Box<[Record]>,
+    lost: PositionSet,
+    first: u64,
+    unsent: u64,
+    end: u64,
+    next_number: u64,
+    scan: u64,
+    largest: u64,
+    /// Bit i: `largest` - 1 - i is acknowledged, and was handled.
+    handled: u64,
+    reorder_numbers: u32,
+    marks: u16,
+    /// When `first` became the oldest bundle under way.
+    oldest_since: Instant,
+    /// Start of the running timeout.
+    timeout_from: Instant,
+    timeouts_in_a_row: u32,
+    /// When the oldest overtaken datagram counts as lost.
+    loss_at: Option<Instant>,
+    pub(super) congestion: Congestion,
+    pub(super) round_trip: RoundTrip,
+    pub(super) counts: SenderCounts,
+}
+
+impl Sender {
+    pub(super) fn new(config: &ReliabilityConfig) -> Sender {
+        let window = config.window_bundles;
+        assert!(window >= 64 && window.is_power_of_two(), "a window of {window} bundles");
+        let start = BASE + u64::from(config.start);
+        let bundle = Bundle { number: 0, bytes: 0, state: State::Arrived };
+        let record = Record { sent_at: Instant(0), position: NOTHING };
+        Sender {
+            bundles: vec![bundle; window as usize].into(),
+            records: vec![record; 2 * window as usize].into(),
+            lost: PositionSet::new(window),
+            first: start,
+            unsent: start,
+            end: start,
+            next_number: start,
+            scan: start,
+            largest: start - 1,
+            handled: 0,
+            reorder_numbers: MIN_REORDER_NUMBERS,
+            marks: 0,
+            oldest_since: Instant(0),
+            timeout_from: Instant(0),
+            timeouts_in_a_row: 0,
+            loss_at: None,
+            congestion: Congestion::new(config),
+            round_trip: RoundTrip::default(),
+            counts: SenderCounts::default(),
+        }
+    }
+
+    #[inline]
+    fn bundle(&mut self, position: u64) -> &mut Bundle {
+        let mask = self.bundles.len() - 1;
+        &mut self.bundles[position as usize & mask]
+    }
+
+    #[inline]
+    fn record(&mut self, number: u64) -> &mut Record {
+        let mask = self.records.len() - 1;
+        &mut self.records[number as usize & mask]
+    }
+
+    /// Heap memory. Unit: bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.bundles) + size_of_val(&*self.records) + self.bundles.len() / 8
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.end - self.first < self.bundles.len() as u64
+    }
+
+    /// Bundles that are not acknowledged.
+    pub(super) fn held(&self) -> u64 {
+        self.end - self.first
+    }
+
+    /// The first position that is not acknowledged.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Whether a bundle was sent and is not acknowledged.
+    #[inline]
+    pub(super) fn is_outstanding(&self) -> bool {
+        self.first < self.unsent
+    }
+
+    pub(super) fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
+    pub(super) fn oldest_since(&self) -> Instant {
+        self.oldest_since
+    }
+
+    /// Adds a bundle. The caller has looked for room.
+    #[inline]
+    pub(super) fn push(&mut self, bytes: u32) -> u64 {
+        let position = self.end;
+        *self.bundle(position) = Bundle { number: 0, bytes, state: State::Waiting };
+        self.end += 1;
+        position
+    }
+
+    /// The bundle that leaves next: the first lost one, or the first that was never sent.
+    #[inline]
+    pub(super) fn next_to_send(&self) -> Option<u64> {
+        self.lost.first_from(self.first).or((self.unsent < self.end).then_some(self.unsent))
+    }
+
+    /// Whether the window and the pace allow `position` to leave now. `Err`: at that time; `None`: after an
+    /// acknowledgement.
+    #[inline]
+    pub(super) fn may_send(&mut self, now: Instant, position: u64) -> Result<(), Option<Instant>> {
+        let bytes = self.bundle(position).bytes;
+        if !self.congestion.admits(bytes) {
+            return Err(None);
+        }
+        self.congestion.paced_until(now).map_or(Ok(()), |at| Err(Some(at)))
+    }
+
+    /// A datagram with the number `next_number` has left.
+    #[inline]
+    pub(super) fn sent(&mut self, now: Instant, position: Option<u64>, asks: bool, broken: Broken) {
+        let number = self.next_number;
+        self.give_up_record(number);
+        self.next_number += 1;
+        let without_bundle = if asks { QUESTION } else { NOTHING };
+        let mut record = Record { sent_at: now, position: position.unwrap_or(without_bundle) };
+        if let Some(position) = position {
+            let Bundle { number: before, bytes, state } = *self.bundle(position);
+            *self.bundle(position) = Bundle { number, bytes, state: State::UnderWay };
+            match state {
+                State::Waiting => {
+                    if !self.is_outstanding() {
+                        (self.oldest_since, self.timeout_from) = (now, now);
+                    }
+                    self.unsent = position + 1;
+                    self.congestion.sent(now, bytes, self.round_trip.smoothed_ns());
+                }
+                State::Lost => {
+                    self.lost.remove(position);
+                    self.congestion.sent(now, bytes, self.round_trip.smoothed_ns());
+                }
+                // A timeout: the bundle counts once.
+                State::UnderWay | State::Arrived => {}
+            }
+            if state != State::Waiting {
+                self.counts.sent_again += 1;
+                if broken.has(Mutant::RoundTripCountsFromTheFirstTransmission) {
+                    record.sent_at = self.record(before).sent_at;
+                }
+            }
+            if broken.has(Mutant::SendsRestartTheTimeout) {
+                self.timeout_from = now;
+            }
+        }
+        *self.record(number) = record;
+    }
+
+    /// The record of `number` replaces the oldest one. If that datagram is under way, it counts as lost.
+    #[inline]
+    fn give_up_record(&mut self, number: u64) {
+        let oldest = number - self.records.len() as u64;
+        if oldest >= self.scan {
+            self.note_if_lost(oldest);
+            self.scan = oldest + 1;
+        }
+    }
+
+    /// The bundle that is under way with this number.
+    #[inline]
+    fn under_way(&mut self, number: u64) -> Option<u64> {
+        let position = self.record(number).position;
+        if !(self.first..self.end).contains(&position) {
+            return None;
+        }
+        let bundle = self.bundle(position);
+        (bundle.state == State::UnderWay && bundle.number == number).then_some(position)
+    }
+
+    fn note_if_lost(&mut self, number: u64) {
+        if let Some(position) = self.under_way(number) {
+            let bundle = self.bundle(position);
+            bundle.state = State::Lost;
+            let bytes = bundle.bytes;
+            self.lost.insert(position);
+            self.congestion.lost(bytes);
+        }
+    }
+
+    /// What the lower 32 bits of a peer acknowledge. `None`: something that was never sent.
+    #[inline]
+    pub(super) fn check(
+        &self,
+        before: u32,
+        latest: u32,
+        arrived: u64,
+        marks: u16,
+    ) -> Option<Acknowledgement> {
+        let before = expand(before, self.first);
+        let latest = expand(latest, self.next_number);
+        (before <= self.unsent && latest < self.next_number).then_some(Acknowledgement {
+            before,
+            latest,
+            arrived,
+            marks,
+        })
+    }
+
+    /// Handles an acknowledgement. Returns whether `first` has advanced.
+    pub(super) fn acknowledge(
+        &mut self,
+        now: Instant,
+        acknowledged: &Acknowledgement,
+        broken: Broken,
+    ) -> bool {
+        let &Acknowledgement { before, latest, arrived, marks } = acknowledged;
+        let new_marks = marks.wrapping_sub(self.marks);
+        // The answer to a late question is an older picture, without marks.
+        if new_marks > 0 && latest >= self.largest {
+            self.marks = marks;
+            self.counts.marks += u64::from(new_marks);
+            self.congestion.marked(new_marks);
+        }
+        // Numbers first: they say which transmission arrived.
+        let mut is_progress = self.acknowledge_numbers(now, latest, arrived);
+        let advances = before > self.first;
+        if advances {
+            is_progress = true;
+            while self.first < before {
+                self.note_arrived(self.first);
+                self.first += 1;
+            }
+            self.oldest_since = now;
+        }
+        if is_progress {
+            self.round_trip.progress();
+            self.timeouts_in_a_row = 0;
+            self.timeout_from = now;
+            if broken.has(Mutant::AnyArrivalRestartsTheLimit) {
+                self.oldest_since = now;
+            }
+        }
+        self.congestion.end_round(self.largest, self.next_number, broken);
+        self.detect_losses(now);
+        advances
+    }
+
+    /// Handles the numbers of an acknowledgement that are new. Returns whether a bundle has arrived.
+    fn acknowledge_numbers(&mut self, now: Instant, latest: u64, arrived: u64) -> bool {
+        let mut is_progress = false;
+        let mut new_bits = arrived;
+        if latest > self.largest {
+            let distance = latest - self.largest;
+            let Record { sent_at, position } = *self.record(latest);
+            // A bare acknowledgement waits until the peer has something to send. That time is no round trip.
+            if latest >= self.oldest_record() && position != NOTHING {
+                self.round_trip.sample(now.since_ns(sent_at));
+            }
+            // The handled bits move up, and the largest number so far becomes one of them.
+            let before = self.handled.checked_shl(distance as u32).unwrap_or(0);
+            let largest = if distance <= 64 { 1 << (distance - 1) } else { 0 };
+            self.handled = if distance < 64 { before } else { 0 } | largest;
+            self.largest = latest;
+            is_progress |= self.note_number(latest);
+        } else if latest < self.largest {
+            return false; // an older picture; it has nothing new
+        }
+        new_bits &= !self.handled;
+        self.handled |= new_bits;
+        while new_bits != 0 {
+            let number = latest - 1 - u64::from(new_bits.trailing_zeros());
+            new_bits &= new_bits - 1;
+            is_progress |= self.note_number(number);
+        }
+        is_progress
+    }
+
+    /// The oldest number with a record.
+    fn oldest_record(&self) -> u64 {
+        self.next_number.saturating_sub(self.records.len() as u64)
+    }
+
+    /// The datagram with this number has arrived. Returns whether its bundle is new.
+    fn note_number(&mut self, number: u64) -> bool {
+        if number < self.oldest_record() {
+            return false;
+        }
+        let position = self.record(number).position;
+        if !(self.first..self.end).contains(&position) {
+            return false;
+        }
+        let bundle = *self.bundle(position);
+        if bundle.state == State::Arrived {
+            return false;
+        }
+        if bundle.state == State::Lost || bundle.number != number {
+            // It counted as lost, and has only been late.
+            self.counts.needlessly += u64::from(bundle.number != number);
+            let distance = u32::try_from(self.largest - number).unwrap_or(u32::MAX);
+            self.reorder_numbers =
+                self.reorder_numbers.max(distance.saturating_add(1).min(MAX_REORDER_NUMBERS));
+        }
+        self.note_arrived(position);
+        true
+    }
+
+    fn note_arrived(&mut self, position: u64) {
+        let Bundle { bytes, state, .. } = *self.bundle(position);
+        self.bundle(position).state = State::Arrived;
+        match state {
+            State::UnderWay => self.congestion.arrived(bytes),
+            State::Lost => {
+                self.lost.remove(position);
+            }
+            State::Arrived | State::Waiting => {}
+        }
+    }
+
+    /// Declares overtaken datagrams lost. Cost: each number is passed once.
+    pub(super) fn detect_losses(&mut self, now: Instant) {
+        self.loss_at = None;
+        while self.scan < self.largest {
+            let number = self.scan;
+            if self.under_way(number).is_some() {
+                let late_at = self.record(number).sent_at.plus_ns(self.round_trip.reorder_ns());
+                if self.largest - number < u64::from(self.reorder_numbers) && late_at > now {
+                    self.loss_at = Some(late_at);
+                    return;
+                }
+                self.note_if_lost(number);
+            }
+            self.scan += 1;
+        }
+    }
+
+    /// When overtaken datagrams count as lost.
+    #[inline]
+    pub(super) fn loss_at(&self) -> Option<Instant> {
+        self.loss_at
+    }
+
+    /// When the timeout of the oldest bundle passes.
+    #[inline]
+    pub(super) fn timeout_at(&self, config: &ReliabilityConfig) -> Option<Instant> {
+        self.is_outstanding().then(|| self.timeout_from.plus_ns(self.round_trip.timeout_ns(config)))
+    }
+
+    /// The timeout has passed, and the oldest bundle was sent again.
+    pub(super) fn timed_out(&mut self, now: Instant, broken: Broken) {
+        self.counts.timeouts += 1;
+        self.timeouts_in_a_row += 1;
+        self.round_trip.back_off(broken);
+        if self.timeouts_in_a_row >= COLLAPSE_TIMEOUTS {
+            self.congestion.collapse();
+        }
+        self.timeout_from = now;
+    }
+
+    /// The timeout has passed, and the driver refused the datagram.
+    pub(super) fn restart_timeout(&mut self, now: Instant) {
+        self.timeout_from = now;
+    }
+
+    /// This process did not run for `gap_ns`. The limit does not count that time.
+    pub(super) fn skip_gap(&mut self, gap_ns: u64) {
+        self.oldest_since = self.oldest_since.plus_ns(gap_ns);
+    }
+}
