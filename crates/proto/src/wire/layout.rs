@@ -88,7 +88,7 @@ structure! {
         granted_total: U32,
         /// Slots that the sender has spent or wants, modulo 2^32; 0 if its scheme does not say.
         wanted_total: U32,
-        /// Message number of the pair, modulo 2^32; `ask`, `resume`, `claimed`: of the destination; from kind 32 on: operation number; else 0.
+        /// Message number (`ask`, `resume`, `claimed`: the destination's) or operation number; else 0.
         number: U32,
         /// Payload in this packet, at most 65,535.
         payload_bytes: U32,
