@@ -25,11 +25,14 @@ use weir_proto::{Outcome, Pattern, Peer, PeerFault, Scheme, SendLevel, Space};
 /// Enough for the large slots of the local link.
 const BUDGET_BYTES: u64 = 1 << 26;
 
+/// Packets that a mailbox of the local link takes: fewer than senders have credits for.
+const ROOM: usize = 3;
+
 type TwoLinks = Engine<Links<ShmLink>>;
 
 fn open(directory: &tempfile::TempDir, scheme: Scheme, script: Script, delays: Delays) -> TwoLinks {
     let make = |shm: ShmLink, _| {
-        let local = LocalLink::open(&shm.address(), shm.quota());
+        let local = LocalLink::open_with_room(&shm.address(), shm.quota(), ROOM);
         Links::new(shm, vec![Box::new(Faulty::new(local, script).with_delays(delays))])
     };
     Engine::open_over(&settings(directory, scheme, BUDGET_BYTES), 3, false, make).expect("an endpoint")

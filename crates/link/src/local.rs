@@ -8,9 +8,11 @@
 //! A: connect(0, address of B)     finds the mailbox of B by the part of its address, appends `Attach`
 //! B: poll                         Attached { lane 0 }    B: accept(0, peer 0)
 //! A: transmit                     appends the packet and its payload, rings B's bell
-//! B: poll                         Packet { from: 0 }
+//! A: transmit                     LinkBusy: the queue is full
+//! B: poll                         Packet { from: 0 }, rings A's bell
+//! A: poll                         Ready { peer: 0 }
 //! ```
-//! The credits of its senders bound the packets in a queue.
+//! The credits of its senders bound the packets in a queue, and so can its owner ([`LocalLink::open_with_room`]).
 
 pub mod memory;
 
@@ -62,6 +64,8 @@ struct Queue {
     items: VecDeque<(u32, Item)>,
     next_lane: u32,
     bell: Option<Arc<dyn Bell>>,
+    /// The mailboxes of senders whose packets found no room.
+    refused: Vec<Arc<Mailbox>>,
     /// Somebody has rung since the last poll.
     rung: bool,
     /// Its owner has ended the use in this way.
@@ -71,6 +75,8 @@ struct Queue {
 struct Mailbox {
     key: [u8; 16],
     quota: Quota,
+    /// With so many items in the queue, packets are refused.
+    room: usize,
     queue: Mutex<Queue>,
     arrival: Condvar,
     registered: RegisteredMemory,
@@ -81,17 +87,41 @@ impl Mailbox {
         lock(&self.queue).ended
     }
 
-    /// Appends an item of a lane and wakes the owner. `lane`: `None` for a new one. Returns the lane, unless the mailbox
-    /// is closed.
-    fn push(&self, lane: Option<u32>, item: Item) -> Option<u32> {
+    /// Whether a packet would not be refused.
+    fn has_room(&self) -> bool {
+        let queue = lock(&self.queue);
+        queue.ended.is_some() || queue.items.len() < self.room
+    }
+
+    /// Appends the first item of a new lane. Returns the lane, unless the mailbox is closed.
+    fn attach(&self, address: Address, epoch: u16) -> Option<u32> {
         let mut queue = lock(&self.queue);
-        if queue.ended.is_some() {
-            return None;
+        let lane = queue.next_lane;
+        queue.next_lane += 1;
+        self.push(queue, lane, Item::Attach { address, epoch }).then_some(lane)
+    }
+
+    /// Appends a packet of a lane. A packet to a closed mailbox is lost with it.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: there is no room. The owner rings the bells of `sender` when there is.
+    fn append(&self, lane: u32, packet: Item, sender: &Arc<Mailbox>) -> Result<(), LinkBusy> {
+        let mut queue = lock(&self.queue);
+        if queue.ended.is_none() && queue.items.len() >= self.room {
+            if !queue.refused.iter().any(|refused| Arc::ptr_eq(refused, sender)) {
+                queue.refused.push(Arc::clone(sender));
+            }
+            return Err(LinkBusy);
         }
-        let lane = lane.unwrap_or_else(|| {
-            queue.next_lane += 1;
-            queue.next_lane - 1
-        });
+        self.push(queue, lane, packet);
+        Ok(())
+    }
+
+    /// Appends an item and wakes the owner. Returns whether the mailbox is open.
+    fn push(&self, mut queue: MutexGuard<'_, Queue>, lane: u32, item: Item) -> bool {
+        if queue.ended.is_some() {
+            return false;
+        }
         queue.items.push_back((lane, item));
         let bell = queue.bell.clone();
         drop(queue);
@@ -99,7 +129,16 @@ impl Mailbox {
         if let Some(bell) = bell {
             bell.ring();
         }
-        Some(lane)
+        true
+    }
+
+    /// Wakes the owner of the mailbox, wherever it sleeps.
+    fn wake_owner(&self) {
+        let bell = lock(&self.queue).bell.clone();
+        self.ring();
+        if let Some(bell) = bell {
+            bell.ring();
+        }
     }
 }
 
@@ -133,6 +172,8 @@ pub struct LocalLink {
     /// The payload of the last polled packet.
     current: Option<Vec<u8>>,
     losses: VecDeque<(Peer, PeerFault)>,
+    /// Peers whose mailboxes had no room for a packet.
+    busy: Vec<Peer>,
     next_epoch: u16,
 }
 
@@ -142,11 +183,21 @@ impl LocalLink {
     /// # Panics
     /// If the address has no room for the part of this link, or has one.
     pub fn open(base: &Address, quota: Quota) -> LocalLink {
+        LocalLink::open_with_room(base, quota, usize::MAX)
+    }
+
+    /// [`LocalLink::open`], but the mailbox refuses further packets while `room` packets wait in it.
+    ///
+    /// # Panics
+    /// As [`LocalLink::open`], or if `room` is 0.
+    pub fn open_with_room(base: &Address, quota: Quota, room: usize) -> LocalLink {
+        assert!(room > 0, "a mailbox without room takes no packet at all");
         let address =
             base.with_part(LinkKind::Local, &this_process()).expect("room for one part of this kind");
         let own = Arc::new(Mailbox {
             key: base.key(),
             quota,
+            room,
             queue: Mutex::default(),
             arrival: Condvar::new(),
             registered: RegisteredMemory::default(),
@@ -162,6 +213,7 @@ impl LocalLink {
             lanes: HashMap::new(),
             current: None,
             losses: VecDeque::new(),
+            busy: Vec::new(),
             next_epoch: 0,
         }
     }
@@ -185,7 +237,9 @@ impl LocalLink {
         queue.ended.get_or_insert(fault);
         queue.items = VecDeque::new();
         queue.bell = None;
+        let refused = std::mem::take(&mut queue.refused);
         drop(queue);
+        refused.iter().for_each(|sender| sender.wake_owner());
         self.copies.clear();
         self.own.registered.clear();
         let identity = self.address.identity();
@@ -197,14 +251,27 @@ impl LocalLink {
         self.outboxes.clear();
     }
 
-    /// The next item, unless its lane is not accepted yet.
+    /// The next item, unless its lane is not accepted yet. Tells senders that were refused before.
     fn next_item(&mut self) -> Option<(u32, Item)> {
         let mut queue = lock(&self.own.queue);
         queue.rung = false;
         let waits = queue.items.front().is_some_and(|(lane, item)| {
             matches!(item, Item::Packet { .. }) && matches!(self.lanes.get(lane), Some(Lane::Attached(_)))
         });
-        if waits { None } else { queue.items.pop_front() }
+        if waits {
+            return None;
+        }
+        let item = queue.items.pop_front()?;
+        let refused = std::mem::take(&mut queue.refused);
+        drop(queue);
+        refused.iter().for_each(|sender| sender.wake_owner());
+        Some(item)
+    }
+
+    /// The first peer that was refused and has room now.
+    fn next_ready(&self) -> Option<usize> {
+        let has_room = |peer| self.outboxes.get(peer).is_none_or(|outbox| outbox.mailbox.has_room());
+        self.busy.iter().position(has_room)
     }
 }
 
@@ -223,7 +290,7 @@ impl Link for LocalLink {
         };
         let epoch = self.next_epoch;
         let lease = LaneLease { quota: mailbox.quota, epoch, geometry: GEOMETRY, wanted: false };
-        let Some(lane) = mailbox.push(None, Item::Attach { address: self.address, epoch }) else {
+        let Some(lane) = mailbox.attach(self.address, epoch) else {
             self.note_loss(peer, mailbox.ended().unwrap_or(PeerFault::Closed));
             return None;
         };
@@ -248,9 +315,11 @@ impl Link for LocalLink {
         if let Some((memory, offset)) = payload {
             memory.read(offset, &mut bytes);
         }
-        // A packet to a closed mailbox is lost with it.
-        mailbox.push(Some(*lane), Item::Packet { packet: *packet, payload: bytes });
-        Ok(())
+        let sent = mailbox.append(*lane, Item::Packet { packet: *packet, payload: bytes }, &self.own);
+        if sent.is_err() {
+            self.busy.push(to);
+        }
+        sent
     }
 
     fn poll_into(&mut self, into: &mut Packet) -> Option<Polled> {
@@ -272,12 +341,15 @@ impl Link for LocalLink {
                 }
             }
         }
-        let (peer, fault) = self.losses.pop_front()?;
-        Some(Polled::Other(Box::new(Arrival::Lost { peer, fault })))
+        let arrival = match self.next_ready() {
+            Some(index) => Arrival::Ready { peer: self.busy.remove(index) },
+            None => self.losses.pop_front().map(|(peer, fault)| Arrival::Lost { peer, fault })?,
+        };
+        Some(Polled::Other(Box::new(arrival)))
     }
 
     fn may_have_arrivals(&self) -> bool {
-        !self.losses.is_empty() || !lock(&self.own.queue).items.is_empty()
+        !self.losses.is_empty() || self.next_ready().is_some() || !lock(&self.own.queue).items.is_empty()
     }
 
     fn accept(&mut self, lane: u32, peer: Peer) {
@@ -316,6 +388,7 @@ impl Link for LocalLink {
         self.mailboxes.remove(&peer);
         self.copies.retain(|copy| copy.peer() != peer);
         self.losses.retain(|(lost, _)| *lost != peer);
+        self.busy.retain(|busy| *busy != peer);
         for lane in self.lanes.values_mut() {
             if matches!(lane, Lane::Open(owner) if *owner == peer) {
                 *lane = Lane::Refused;
@@ -373,6 +446,9 @@ impl Capabilities for LocalLink {
 
 impl WakeUp for LocalLink {
     fn sleep(&mut self, at_most_ns: u64) {
+        if self.next_ready().is_some() {
+            return;
+        }
         let queue = lock(&self.own.queue);
         if queue.items.is_empty() && !queue.rung && self.losses.is_empty() {
             drop(self.own.arrival.wait_timeout(queue, Duration::from_nanos(at_most_ns)));

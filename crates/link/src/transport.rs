@@ -12,7 +12,7 @@
 use crate::memory::UserMemory;
 use crate::{Address, Capabilities, LinkKind};
 use std::time::Instant;
-use weir_proto::{Body, Geometry, LinkBusy, Packet, Peer, PeerFault};
+use weir_proto::{Geometry, LinkBusy, Packet, Peer, PeerFault};
 
 /// The slots that a sender can own in a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ pub trait Link: Addressing + Capabilities + Inspect + Send {
     /// The next arrival, or `None`. Packets that this endpoint has sent to itself come first. The others follow in
     /// fair order.
     fn poll(&mut self) -> Option<Arrival> {
-        let mut packet = Packet::new(Body::Credit, 0);
+        let mut packet = Packet::blank();
         Some(match self.poll_into(&mut packet)? {
             Polled::Packet { from } => Arrival::Packet { from, packet },
             Polled::Other(arrival) => *arrival,

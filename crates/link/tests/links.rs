@@ -9,8 +9,8 @@ use weir_link::faulty::Faulty;
 use weir_link::links::Links;
 use weir_link::local::LocalLink;
 use weir_link::shm::ShmLink;
-use weir_link::{ADDRESS_BYTES, Address, Addressing, Arrival, Link, LinkKind};
-use weir_proto::{Body, Packet, Peer, PeerFault};
+use weir_link::{ADDRESS_BYTES, Address, Addressing, Arrival, Capabilities, Link, LinkKind};
+use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault};
 
 fn two_links(dir: &std::path::Path) -> Links<ShmLink> {
     let shm = open(dir);
@@ -40,6 +40,35 @@ fn delayed_packets_arrive_after_so_many_polls_and_in_order() {
         })
         .collect();
     assert_eq!(arrived, [Some(0), None, None, None, Some(1), Some(2), None, Some(3), None]);
+}
+
+#[test]
+fn a_full_mailbox_of_the_local_link_refuses_packets_and_its_owner_wakes_the_sender() {
+    let dir = directory();
+    let shm = [open(dir.path()), open(dir.path())];
+    let [mut a, mut b] = shm.map(|shm| LocalLink::open_with_room(&shm.address(), shm.quota(), 2));
+    let (packet, to) = (eager(0, 1), Peer(0));
+    a.connect(to, &b.address()).expect("a lane");
+    assert_eq!(a.transmit(to, &packet, None), Ok(())); // behind the attachment
+    assert_eq!(a.transmit(to, &packet, None), Err(LinkBusy));
+    assert!(a.poll().is_none() && !a.may_have_arrivals());
+    let owner = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        let Some(Arrival::Attached { lane, .. }) = b.poll() else { panic!("no attachment") };
+        b.accept(lane, Peer(0));
+        assert!(matches!(b.poll(), Some(Arrival::Packet { from: Peer(0), .. })));
+        b.retire();
+        assert!(b.poll().is_none(), "what was refused has left no trace");
+        b
+    });
+    let began = Instant::now();
+    a.wake_up().expect("something to sleep on").sleep(60_000_000_000);
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert!(matches!(a.poll(), Some(Arrival::Ready { peer: Peer(0) })));
+    assert!(a.poll().is_none());
+    let mut b = owner.join().expect("no panic");
+    assert_eq!(a.transmit(to, &packet, None), Ok(()));
+    assert!(matches!(b.poll(), Some(Arrival::Packet { from: Peer(0), .. })));
 }
 
 #[test]
