@@ -12,9 +12,9 @@ use weir_link::memory::UserMemory;
 use weir_link::{COOPERATIVE_COPY_BYTES, LaneLease, Link, Quota};
 use weir_proto::offload::{Offload, Offloaded};
 use weir_proto::{
-    Destination, Driver, Envelope, Event, Geometry, Instant, LinkBusy, MachineEvent, MemoryCopy, MessageId,
-    Outcome, Packet, Peer, PeerFault, RemoteAddress, Request, Source, Space, Timer, TimerKey, TimerQueue,
-    Transfer,
+    Destination, Driver, Envelope, Event, Geometry, Instant, LinkBusy, LinkDriver, MachineEvent, MemoryCopy,
+    MessageId, OperationDriver, Outcome, Packet, PayloadDriver, Peer, PeerFault, RemoteAddress, Request,
+    Source, Space, TimeDriver, Timer, TimerKey, TimerQueue, Transfer,
 };
 
 use crate::addresses::AddressTable;
@@ -26,7 +26,7 @@ use crate::remote_memory::{Copies, Region};
 use crate::unexpected_buffers::UnexpectedBuffers;
 use crate::{Completion, CompletionSink, MAX_OPERATIONS, Operation, Post, read_ahead};
 
-/// The request of the operation that an event posts, until [`Driver::hold`] gives it a number.
+/// The request of the operation that an event posts, until [`OperationDriver::hold`] gives it a number.
 pub(crate) const POSTED: Request = Request(u32::MAX);
 
 pub(crate) fn connected(peer: Peer, LaneLease { quota, epoch, .. }: LaneLease) -> Event<'static> {
@@ -248,37 +248,21 @@ pub(crate) struct EventDriver<'event, L: Link, S: CompletionSink> {
     pub posted: Option<Posted<'event>>,
 }
 
-impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
+impl<L: Link, S: CompletionSink> TimeDriver for EventDriver<'_, L, S> {
     fn now(&mut self) -> Instant {
         self.io.clock()
     }
 
-    #[inline(always)]
-    fn can_hold(&self) -> bool {
-        self.io.operations.count() < MAX_OPERATIONS as usize
+    fn set_timer(&mut self, timer: Timer, at: Instant) {
+        self.io.timers.set(timer.into(), at);
     }
 
-    #[inline(always)]
-    fn hold(&mut self, request: Request, announced: bool) -> Request {
-        let Some(posted) = self.posted.take() else { return request };
-        let inject = posted.inject;
-        let mut operation = posted.into_outstanding();
-        let has_own_buffer = inject && announced && operation.memory.bytes() > 0;
-        if has_own_buffer {
-            operation.use_bounce_buffer(); // the address that the packet announces must remain valid
-        }
-        let request = self.io.operations.begin(operation);
-        if inject && !has_own_buffer {
-            self.io.held_injected = Some(request);
-            self.io.has_aftermath = true;
-        }
-        request
+    fn cancel_timer(&mut self, timer: Timer) {
+        self.io.timers.cancel(timer.into());
     }
+}
 
-    fn may_exceed_bounce_limit(&mut self, _to: Peer, _held: u32) -> bool {
-        std::mem::take(&mut self.io.may_exceed_bounce_limit)
-    }
-
+impl<L: Link, S: CompletionSink> LinkDriver for EventDriver<'_, L, S> {
     fn connect(&mut self, to: Peer) {
         let address = *self.io.peers.address(to.0).expect("peers are numbered here");
         match self.io.link.connect(to, &address) {
@@ -314,6 +298,43 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
         }
     }
 
+    fn disconnect(&mut self, to: Peer) {
+        self.io.awaiting_room.retain(|waiting| *waiting != to);
+        self.io.link.disconnect(to);
+    }
+
+    fn free_lane(&mut self, peer: Peer) {
+        self.io.link.release(peer);
+    }
+
+    fn ask_room(&mut self, to: Peer, at_once: bool) {
+        match self.io.newly_free_slots(to) {
+            0 if !at_once => self.io.awaiting_room.push(to),
+            slots => self.io.cause(Event::Room { peer: to, slots }),
+        }
+    }
+
+    #[inline(always)]
+    fn retire(&mut self) {
+        self.io.link.retire();
+    }
+
+    fn drop_peer(&mut self, peer: Peer) {
+        let io = &mut *self.io;
+        io.awaiting_room.retain(|waiting| *waiting != peer);
+        io.lane_work.retain(|work| work.peer() != peer);
+        io.sent_rts.retain(|(receiver, _)| *receiver != peer);
+        io.read_ahead.forget(peer);
+        io.link.forget(peer);
+        io.forget_copies(peer);
+    }
+}
+
+impl<L: Link, S: CompletionSink> PayloadDriver for EventDriver<'_, L, S> {
+    fn may_exceed_bounce_limit(&mut self, _to: Peer, _held: u32) -> bool {
+        std::mem::take(&mut self.io.may_exceed_bounce_limit)
+    }
+
     fn announce(&mut self, to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> RemoteAddress {
         let address = self.io.announced_address(to, payload);
         let both_can_copy = address.key == 0 && !address.is_none();
@@ -332,30 +353,6 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     fn announcements_ended(&mut self, peer: Peer, first: Transfer, count: u32) {
         let ended = |transfer: Transfer| transfer.0.wrapping_sub(first.0) < count;
         self.io.sent_rts.retain(|&(receiver, transfer)| receiver != peer || !ended(transfer));
-    }
-
-    fn disconnect(&mut self, to: Peer) {
-        self.io.awaiting_room.retain(|waiting| *waiting != to);
-        self.io.link.disconnect(to);
-    }
-
-    fn free_lane(&mut self, peer: Peer) {
-        self.io.link.release(peer);
-    }
-
-    fn ask_room(&mut self, to: Peer, at_once: bool) {
-        match self.io.newly_free_slots(to) {
-            0 if !at_once => self.io.awaiting_room.push(to),
-            slots => self.io.cause(Event::Room { peer: to, slots }),
-        }
-    }
-
-    fn set_timer(&mut self, timer: Timer, at: Instant) {
-        self.io.timers.set(timer.into(), at);
-    }
-
-    fn cancel_timer(&mut self, timer: Timer) {
-        self.io.timers.cancel(timer.into());
     }
 
     fn allocate_unexpected(&mut self, message: MessageId, bytes: u64) {
@@ -378,20 +375,6 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
                 link.copy_payload(&region.memory, offset, bytes);
             }
         }
-    }
-
-    #[inline(always)]
-    fn retire(&mut self) {
-        self.io.link.retire();
-    }
-
-    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32) {
-        let arrived = MachineEvent::Arrived { from, number, packet: *packet, payload_bytes };
-        self.io.offload(arrived).expect("arrivals are not refused");
-    }
-
-    fn peer_lost(&mut self, peer: Peer, fault: PeerFault) {
-        self.io.offload(MachineEvent::Lost { peer, fault }).expect("losses are not refused");
     }
 
     fn deliver(&mut self, message: MessageId, request: Request, offset: u64, bytes: u64) {
@@ -433,21 +416,35 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
             self.io.cause(Event::CopyDone { transfer, result });
         }
     }
+}
+
+impl<L: Link, S: CompletionSink> OperationDriver for EventDriver<'_, L, S> {
+    #[inline(always)]
+    fn can_hold(&self) -> bool {
+        self.io.operations.count() < MAX_OPERATIONS as usize
+    }
+
+    #[inline(always)]
+    fn hold(&mut self, request: Request, announced: bool) -> Request {
+        let Some(posted) = self.posted.take() else { return request };
+        let inject = posted.inject;
+        let mut operation = posted.into_outstanding();
+        let has_own_buffer = inject && announced && operation.memory.bytes() > 0;
+        if has_own_buffer {
+            operation.use_bounce_buffer(); // the address that the packet announces must remain valid
+        }
+        let request = self.io.operations.begin(operation);
+        if inject && !has_own_buffer {
+            self.io.held_injected = Some(request);
+            self.io.has_aftermath = true;
+        }
+        request
+    }
 
     fn messages_lost(&mut self, peer: Peer, count: u32, fault: PeerFault) {
         let process = self.io.link.process(peer); // the link forgets it next
         self.io.lost_messages.push((peer, process, count, fault));
         self.io.has_aftermath = true;
-    }
-
-    fn drop_peer(&mut self, peer: Peer) {
-        let io = &mut *self.io;
-        io.awaiting_room.retain(|waiting| *waiting != peer);
-        io.lane_work.retain(|work| work.peer() != peer);
-        io.sent_rts.retain(|(receiver, _)| *receiver != peer);
-        io.read_ahead.forget(peer);
-        io.link.forget(peer);
-        io.forget_copies(peer);
     }
 
     fn notify(&mut self, from: Peer, data: u64, bytes: u64) {
@@ -484,5 +481,16 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
         memory.release();
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
         offer(completions, Completion { post, operation, space, outcome, buffer }, self.sink);
+    }
+}
+
+impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
+    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32) {
+        let arrived = MachineEvent::Arrived { from, number, packet: *packet, payload_bytes };
+        self.io.offload(arrived).expect("arrivals are not refused");
+    }
+
+    fn peer_lost(&mut self, peer: Peer, fault: PeerFault) {
+        self.io.offload(MachineEvent::Lost { peer, fault }).expect("losses are not refused");
     }
 }

@@ -25,7 +25,9 @@ use weir_link::memory::UserMemory;
 use weir_link::{Bell, Link};
 use weir_proto::Pattern;
 
-use crate::{AtomicArguments, Completion, Engine, Post, PostError, RemoteArguments, SendArguments};
+use crate::{
+    AtomicArguments, Completion, Engine, Post, PostError, ReduceArguments, RemoteArguments, SendArguments,
+};
 
 /// Most submissions that one turn takes, so that arrivals do not wait for a flood of them.
 const BATCH: usize = 64;
@@ -57,6 +59,8 @@ pub enum Submission {
     Write(Post, RemoteArguments),
     /// [`Engine::atomic`].
     Atomic(Post, AtomicArguments),
+    /// [`Engine::reduce`]. The executor's engine has joined the group before ([`Executor::engine`]).
+    Reduce(Post, ReduceArguments),
     /// [`Engine::cancel`].
     Cancel {
         /// The context of the receive.
@@ -260,6 +264,7 @@ impl<L: Link> Executor<L> {
             Submission::Read(post, arguments) => self.engine.post_read(*post, arguments),
             Submission::Write(post, arguments) => self.engine.post_write(*post, arguments),
             Submission::Atomic(post, arguments) => self.engine.post_atomic(*post, arguments),
+            Submission::Reduce(post, arguments) => self.engine.post_reduce(*post, arguments),
             Submission::Cancel { context } => {
                 self.engine.cancel(*context);
                 Ok(())

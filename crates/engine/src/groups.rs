@@ -49,10 +49,19 @@ impl<L: Link> Engine<L> {
     /// # Errors
     /// [`PostError::Again`].
     pub fn reduce(&mut self, post: Post, mut arguments: ReduceArguments) -> Result<(), PostError> {
+        self.post_reduce(post, &mut arguments)
+    }
+
+    /// [`Engine::reduce`] that leaves the buffer where it is if it is refused.
+    pub(crate) fn post_reduce(
+        &mut self,
+        post: Post,
+        arguments: &mut ReduceArguments,
+    ) -> Result<(), PostError> {
         if self.io.operations.count() >= MAX_OPERATIONS as usize {
             return Err(PostError::Again { limit: MAX_OPERATIONS }); // before `begin` takes the buffer
         }
-        let ReduceArguments { group, combination, ref mut memory } = arguments;
+        let ReduceArguments { group, combination, ref mut memory } = *arguments;
         // Longer ones are refused by the machine.
         let bytes = u32::try_from(memory.bytes()).unwrap_or(u32::MAX);
         let request = self.begin(post, Operation::Reduce, Space::Untagged, memory.take())?;

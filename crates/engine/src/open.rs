@@ -7,7 +7,7 @@ use std::time::Instant as Clock;
 use weir_link::Link;
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::NodeHandle;
-use weir_proto::{Body, Config, DataRegion, Endpoint, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Packet};
+use weir_proto::{Config, DataRegion, Endpoint, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Packet};
 
 use crate::back_pressure::BackPressure;
 use crate::config::{self, Settings};
@@ -193,7 +193,7 @@ impl<L: Link> Engine<L> {
         properties.other_geometries.iter().for_each(|geometry| machine.expect_geometry(geometry));
         Engine {
             machine,
-            packet: Packet::new(Body::Credit, 0),
+            packet: Packet::blank(),
             io: Io::new(link, settings.cross_memory),
             bounce_limit_wait: None,
             back_pressure: BackPressure::default(),

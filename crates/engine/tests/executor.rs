@@ -4,10 +4,13 @@ use std::time::{Duration, Instant};
 
 use weir_engine::config::Settings;
 use weir_engine::executor::{Client, ExecutorEnded, Submission, SubmitError, pair};
-use weir_engine::{AtomicArguments, Completion, Engine, Operation, Post, RemoteArguments, SendArguments};
+use weir_engine::{
+    AtomicArguments, Completion, Engine, Operation, Post, ReduceArguments, RemoteArguments, SendArguments,
+};
 use weir_link::memory::OwnedMemory;
 use weir_proto::offload::atomics::MAX_ATOMICS;
-use weir_proto::offload::{WordOperation, WordType, WordUpdate};
+use weir_proto::offload::reduce::Membership;
+use weir_proto::offload::{Combination, WordOperation, WordType, WordUpdate};
 use weir_proto::{Outcome, Pattern, Peer, SendLevel, Space};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -132,6 +135,39 @@ fn a_target_answers_remote_accesses_while_its_application_is_away() {
     assert_eq!(u64::from_ne_bytes(word), ATOMICS);
     drop(client);
     drop(helper.join().expect("the helper"));
+}
+
+#[test]
+fn helper_threads_reduce_vectors_while_the_clients_only_submit_and_reap() {
+    const REDUCTIONS: u64 = 200;
+    let (_directory, [mut root, mut leaf], [to_leaf, to_root]) = engines();
+    let to_self = [&mut root, &mut leaf].map(|engine| engine.peer(&engine.address()));
+    let members = [vec![to_self[0], to_leaf], vec![to_root, to_self[1]]];
+    for (engine, (rank, members)) in [&mut root, &mut leaf].into_iter().zip((0..).zip(members)) {
+        let membership = Membership { group: 3, members, rank, patience_ns: None };
+        engine.join_group(membership).expect("the first group");
+    }
+    let sum = Combination { operation: WordOperation::Sum, word_type: WordType::U64 };
+    let (mut clients, executors): (Vec<_>, Vec<_>) =
+        [root, leaf].map(|engine| pair(engine, 4)).into_iter().unzip();
+    let helpers: Vec<_> =
+        executors.into_iter().map(|executor| std::thread::spawn(|| executor.run())).collect();
+    let vectors = [OwnedMemory::new(8), OwnedMemory::new(8)];
+    for number in 0..REDUCTIONS {
+        for (client, (vector, share)) in clients.iter_mut().zip(vectors.iter().zip([1000, number])) {
+            vector.view().write(0, &share.to_ne_bytes());
+            let arguments = ReduceArguments { group: 3, combination: sum, memory: vector.view() };
+            client.submit(Submission::Reduce(Post::default(), arguments)).expect("room in the ring");
+        }
+        for client in &mut clients {
+            assert_eq!(wait(client).outcome, Outcome::Done);
+        }
+        let mut result = [0; 8];
+        vectors[0].view().read(0, &mut result);
+        assert_eq!(u64::from_ne_bytes(result), 1000 + number);
+    }
+    drop(clients);
+    helpers.into_iter().for_each(|helper| drop(helper.join().expect("a helper")));
 }
 
 #[test]

@@ -198,7 +198,7 @@ pub enum Source {
         /// Offset in it.
         offset: u64,
     },
-    /// In a bounce buffer that [`crate::Driver::fill_bounce`] has filled.
+    /// In a bounce buffer that [`crate::PayloadDriver::fill_bounce`] has filled.
     Bounce {
         /// Its name.
         transfer: Transfer,

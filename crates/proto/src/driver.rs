@@ -24,36 +24,20 @@ use crate::timers::Timer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkBusy;
 
-/// Performs what the endpoint decides, in the order of the calls. Calls name payload by request, transfer, message or
-/// region. A driver that has an answer to a call reports it as an event after `handle` has returned.
-pub trait Driver {
+/// Tells the time and keeps the timers.
+pub trait TimeDriver {
     /// The time. The endpoint asks only where it needs the time.
     fn now(&mut self) -> Instant;
 
-    /// Whether [`Driver::hold`] can take one more operation. If not, the endpoint refuses the command.
-    #[inline(always)]
-    fn can_hold(&self) -> bool {
-        true
-    }
+    /// Report [`crate::Event::TimerExpired`] at `at` or soon after. A timer that is set already gets the new time.
+    fn set_timer(&mut self, timer: Timer, at: Instant);
 
-    /// The posted operation `request` does not end in this event. Returns its name from now on. A driver can give a
-    /// number to an operation here, so that operations that end at once need none.
-    ///
-    /// `announced`: until it completes, a peer may read the buffer of the operation by its address.
-    #[inline(always)]
-    fn hold(&mut self, request: Request, announced: bool) -> Request {
-        let _ = announced;
-        request
-    }
+    /// Do not report `timer`, which is set.
+    fn cancel_timer(&mut self, timer: Timer);
+}
 
-    /// An injected message to `to` needs a bounce buffer, and the limit is reached. `held`: bounce buffers for `to`.
-    /// Returns whether it may exceed the limit. If not, the endpoint refuses the command.
-    #[inline(always)]
-    fn may_exceed_bounce_limit(&mut self, to: Peer, held: u32) -> bool {
-        let _ = (to, held);
-        true
-    }
-
+/// Puts packets on links, and takes and gives back lanes.
+pub trait LinkDriver {
     /// Prepare to send to `to`. The answer is `Connected` or `Lost`. It may be late if all lanes are in use.
     fn connect(&mut self, to: Peer);
 
@@ -64,26 +48,6 @@ pub trait Driver {
     /// [`LinkBusy`]: the link takes nothing for `to` now. The driver reports `LinkReady` when it does.
     fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) -> Result<(), LinkBusy>;
 
-    /// The next packet to `to` announces the `bytes` bytes that `payload` names, as `transfer`. Returns where
-    /// the peer may read or write them.
-    #[inline(always)]
-    fn announce(&mut self, to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> RemoteAddress {
-        let _ = (to, transfer, payload, bytes);
-        RemoteAddress::NONE
-    }
-
-    /// `from` has announced a message of `bytes` bytes at `address` of its memory.
-    #[inline(always)]
-    fn announcement_arrived(&mut self, from: Peer, address: RemoteAddress, bytes: u64) {
-        let _ = (from, address, bytes);
-    }
-
-    /// `peer` does not need `count` announced transfers from `first` on any more.
-    #[inline(always)]
-    fn announcements_ended(&mut self, peer: Peer, first: Transfer, count: u32) {
-        let _ = (peer, first, count);
-    }
-
     /// The last packet to `to` was `Detach`: write no more into our lane there.
     fn disconnect(&mut self, to: Peer);
 
@@ -93,23 +57,6 @@ pub trait Driver {
     /// Schemes without credits: answer with `Room` when at least one slot is free at `to`. `at_once`: answer even if no
     /// slot is free, because the endpoint has a timer for that case.
     fn ask_room(&mut self, to: Peer, at_once: bool);
-
-    /// Report [`crate::Event::TimerExpired`] at `at` or soon after. A timer that is set already gets the new time.
-    fn set_timer(&mut self, timer: Timer, at: Instant);
-
-    /// Do not report `timer`, which is set.
-    fn cancel_timer(&mut self, timer: Timer);
-
-    /// Allocate an unexpected buffer of `bytes` bytes for the whole of `message`.
-    fn allocate_unexpected(&mut self, message: MessageId, bytes: u64);
-
-    /// Copy the first `bytes` payload bytes of the packet that has just arrived.
-    fn place(&mut self, to: Destination, bytes: u64);
-
-    /// The packet that has just arrived is one of an offloaded machine of this endpoint: `packet` of the operation
-    /// `number`, with `payload_bytes` bytes in the slots. The machine handles it now, as [`crate::MachineEvent::Arrived`]. The driver reports what it sends as
-    /// [`crate::Event::Outgoing`].
-    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32);
 
     /// The endpoint needs the arrived packet no more: its slots are free. This call comes exactly once after each
     /// `Arrived`, before any packet that returns credits for those slots.
@@ -130,11 +77,40 @@ pub trait Driver {
         false
     }
 
-    /// Copy the first `bytes` bytes of the unexpected buffer of `message` into the buffer of `request` at `offset`.
-    fn deliver(&mut self, message: MessageId, request: Request, offset: u64, bytes: u64);
+    /// `peer` is lost: read and write its lanes no more. Do not report pending copies with it, because their names may be
+    /// in use again by then.
+    fn drop_peer(&mut self, peer: Peer);
+}
 
-    /// Free the unexpected buffer of `message`.
-    fn free_unexpected(&mut self, message: MessageId);
+/// Copies and announces payload, and keeps the buffers of messages that wait.
+pub trait PayloadDriver {
+    /// The next packet to `to` announces the `bytes` bytes that `payload` names, as `transfer`. Returns where
+    /// the peer may read or write them.
+    #[inline(always)]
+    fn announce(&mut self, to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> RemoteAddress {
+        let _ = (to, transfer, payload, bytes);
+        RemoteAddress::NONE
+    }
+
+    /// `from` has announced a message of `bytes` bytes at `address` of its memory.
+    #[inline(always)]
+    fn announcement_arrived(&mut self, from: Peer, address: RemoteAddress, bytes: u64) {
+        let _ = (from, address, bytes);
+    }
+
+    /// `peer` does not need `count` announced transfers from `first` on any more.
+    #[inline(always)]
+    fn announcements_ended(&mut self, peer: Peer, first: Transfer, count: u32) {
+        let _ = (peer, first, count);
+    }
+
+    /// An injected message to `to` needs a bounce buffer, and the limit is reached. `held`: bounce buffers for `to`.
+    /// Returns whether it may exceed the limit. If not, the endpoint refuses the command.
+    #[inline(always)]
+    fn may_exceed_bounce_limit(&mut self, to: Peer, held: u32) -> bool {
+        let _ = (to, held);
+        true
+    }
 
     /// Copy the whole buffer of `request` into a bounce buffer. `transfer` names it, and peers may read it.
     fn fill_bounce(&mut self, transfer: Transfer, request: Request);
@@ -142,8 +118,59 @@ pub trait Driver {
     /// Free the bounce buffer of `transfer`.
     fn free_bounce(&mut self, transfer: Transfer);
 
+    /// Allocate an unexpected buffer of `bytes` bytes for the whole of `message`.
+    fn allocate_unexpected(&mut self, message: MessageId, bytes: u64);
+
+    /// Copy the first `bytes` payload bytes of the packet that has just arrived.
+    fn place(&mut self, to: Destination, bytes: u64);
+
+    /// Copy the first `bytes` bytes of the unexpected buffer of `message` into the buffer of `request` at `offset`.
+    fn deliver(&mut self, message: MessageId, request: Request, offset: u64, bytes: u64);
+
+    /// Free the unexpected buffer of `message`.
+    fn free_unexpected(&mut self, message: MessageId);
+
     /// Copy between the memory of the two processes. The answer is `CopyDone`.
     fn copy(&mut self, copy: MemoryCopy);
+}
+
+/// Keeps the operations of the program, and reports their ends.
+pub trait OperationDriver: PayloadDriver {
+    /// Whether [`OperationDriver::hold`] can take one more operation. If not, the endpoint refuses the command.
+    #[inline(always)]
+    fn can_hold(&self) -> bool {
+        true
+    }
+
+    /// The posted operation `request` does not end in this event. Returns its name from now on. A driver can give a
+    /// number to an operation here, so that operations that end at once need none.
+    ///
+    /// `announced`: until it completes, a peer may read the buffer of the operation by its address.
+    #[inline(always)]
+    fn hold(&mut self, request: Request, announced: bool) -> Request {
+        let _ = announced;
+        request
+    }
+
+    /// Report a completion to the program. The request is free again unless the outcome is `Received` with `last: false`.
+    fn complete(&mut self, request: Request, outcome: Outcome);
+
+    /// The posted operation `request`, which is not held, ends in this event. Equals [`OperationDriver::complete`].
+    #[inline(always)]
+    fn complete_posted(&mut self, request: Request, outcome: Outcome) {
+        self.complete(request, outcome);
+    }
+
+    /// The packet that has just arrived is a whole message for the single-message receive `request`: place its first
+    /// `bytes` bytes at the start of the buffer, and complete the receive. Equals [`PayloadDriver::place`] (if there are bytes)
+    /// and [`OperationDriver::complete`].
+    #[inline(always)]
+    fn deliver_packet(&mut self, request: Request, envelope: Envelope, bytes: u64) {
+        if bytes > 0 {
+            self.place(Destination::Request { request, offset: 0 }, bytes);
+        }
+        self.complete(request, Outcome::Received { envelope, bytes, offset: 0, last: true });
+    }
 
     /// `count` messages to `peer`, which is lost, do not arrive although their sends are complete. No completion shows it:
     /// the program injected them, or they lay in bounce buffers.
@@ -152,39 +179,26 @@ pub trait Driver {
         let _ = (peer, count, fault);
     }
 
-    /// `peer` is lost: read and write its lanes no more. Do not report pending copies with it, because their names may be
-    /// in use again by then.
-    fn drop_peer(&mut self, peer: Peer);
+    /// `from` has written `bytes` bytes to our memory and asks to notify the program, with its completion data.
+    fn notify(&mut self, from: Peer, data: u64, bytes: u64);
+}
+
+/// Performs what the endpoint decides, in the order of the calls. Calls name payload by request, transfer, message or
+/// region. A driver that has an answer to a call reports it as an event after `handle` has returned.
+///
+/// Its calls are in traits by what they concern. Those of this trait concern the offloaded machines of the endpoint.
+pub trait Driver: TimeDriver + LinkDriver + PayloadDriver + OperationDriver {
+    /// The packet that has just arrived is one of an offloaded machine of this endpoint: `packet` of the operation
+    /// `number`, with `payload_bytes` bytes in the slots. The machine handles it now, as [`crate::MachineEvent::Arrived`]. The driver reports what it sends as
+    /// [`crate::Event::Outgoing`].
+    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32);
 
     /// The offloaded machines of this endpoint end their operations with `peer` ([`crate::MachineEvent::Lost`]). This
     /// call comes when the peer is lost, and for each packet that a machine sends to it later.
     fn peer_lost(&mut self, peer: Peer, fault: PeerFault);
-
-    /// `from` has written `bytes` bytes to our memory and asks to notify the program, with its completion data.
-    fn notify(&mut self, from: Peer, data: u64, bytes: u64);
-
-    /// Report a completion to the program. The request is free again unless the outcome is `Received` with `last: false`.
-    fn complete(&mut self, request: Request, outcome: Outcome);
-
-    /// The posted operation `request`, which is not held, ends in this event. Equals [`Driver::complete`].
-    #[inline(always)]
-    fn complete_posted(&mut self, request: Request, outcome: Outcome) {
-        self.complete(request, outcome);
-    }
-
-    /// The packet that has just arrived is a whole message for the single-message receive `request`: place its first
-    /// `bytes` bytes at the start of the buffer, and complete the receive. Equals [`Driver::place`] (if there are bytes)
-    /// and [`Driver::complete`].
-    #[inline(always)]
-    fn deliver_packet(&mut self, request: Request, envelope: Envelope, bytes: u64) {
-        if bytes > 0 {
-            self.place(Destination::Request { request, offset: 0 }, bytes);
-        }
-        self.complete(request, Outcome::Received { envelope, bytes, offset: 0, last: true });
-    }
 }
 
-/// Writes a method of [`Driver`] that calls the same method of the driver behind a reference.
+/// Writes a method that calls the same method of the driver behind a reference.
 macro_rules! forward {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         $(
@@ -196,48 +210,68 @@ macro_rules! forward {
     };
 }
 
-impl<D: Driver + ?Sized> Driver for &mut D {
-    #[inline(always)]
-    fn can_hold(&self) -> bool {
-        (**self).can_hold()
+impl<D: TimeDriver + ?Sized> TimeDriver for &mut D {
+    forward! {
+        now() -> Instant;
+        set_timer(timer: Timer, at: Instant);
+        cancel_timer(timer: Timer);
     }
+}
 
+impl<D: LinkDriver + ?Sized> LinkDriver for &mut D {
     #[inline(always)]
     fn acts_early(&self) -> bool {
         (**self).acts_early()
     }
 
     forward! {
-        now() -> Instant;
-        hold(request: Request, announced: bool) -> Request;
-        may_exceed_bounce_limit(to: Peer, held: u32) -> bool;
         connect(to: Peer);
         transmit(to: Peer, packet: &Packet, payload: Source) -> Result<(), LinkBusy>;
-        announce(to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> RemoteAddress;
-        announcement_arrived(from: Peer, address: RemoteAddress, bytes: u64);
-        announcements_ended(peer: Peer, first: Transfer, count: u32);
         disconnect(to: Peer);
         free_lane(peer: Peer);
         ask_room(to: Peer, at_once: bool);
-        set_timer(timer: Timer, at: Instant);
-        cancel_timer(timer: Timer);
-        allocate_unexpected(message: MessageId, bytes: u64);
-        place(to: Destination, bytes: u64);
-        pass_on(from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32);
         retire();
         defers_credits(peer: Peer) -> bool;
-        deliver(message: MessageId, request: Request, offset: u64, bytes: u64);
-        free_unexpected(message: MessageId);
+        drop_peer(peer: Peer);
+    }
+}
+
+impl<D: PayloadDriver + ?Sized> PayloadDriver for &mut D {
+    forward! {
+        announce(to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> RemoteAddress;
+        announcement_arrived(from: Peer, address: RemoteAddress, bytes: u64);
+        announcements_ended(peer: Peer, first: Transfer, count: u32);
+        may_exceed_bounce_limit(to: Peer, held: u32) -> bool;
         fill_bounce(transfer: Transfer, request: Request);
         free_bounce(transfer: Transfer);
+        allocate_unexpected(message: MessageId, bytes: u64);
+        place(to: Destination, bytes: u64);
+        deliver(message: MessageId, request: Request, offset: u64, bytes: u64);
+        free_unexpected(message: MessageId);
         copy(copy: MemoryCopy);
-        messages_lost(peer: Peer, count: u32, fault: PeerFault);
-        drop_peer(peer: Peer);
-        peer_lost(peer: Peer, fault: PeerFault);
-        notify(from: Peer, data: u64, bytes: u64);
+    }
+}
+
+impl<D: OperationDriver + ?Sized> OperationDriver for &mut D {
+    #[inline(always)]
+    fn can_hold(&self) -> bool {
+        (**self).can_hold()
+    }
+
+    forward! {
+        hold(request: Request, announced: bool) -> Request;
         complete(request: Request, outcome: Outcome);
         complete_posted(request: Request, outcome: Outcome);
         deliver_packet(request: Request, envelope: Envelope, bytes: u64);
+        messages_lost(peer: Peer, count: u32, fault: PeerFault);
+        notify(from: Peer, data: u64, bytes: u64);
+    }
+}
+
+impl<D: Driver + ?Sized> Driver for &mut D {
+    forward! {
+        pass_on(from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32);
+        peer_lost(peer: Peer, fault: PeerFault);
     }
 }
 
@@ -269,11 +303,21 @@ impl<'actions> Recorder<'actions> {
     }
 }
 
-impl Driver for Recorder<'_> {
+impl TimeDriver for Recorder<'_> {
     fn now(&mut self) -> Instant {
         self.now
     }
 
+    fn set_timer(&mut self, timer: Timer, at: Instant) {
+        self.actions.push(Action::SetTimer { timer, at });
+    }
+
+    fn cancel_timer(&mut self, timer: Timer) {
+        self.actions.push(Action::CancelTimer { timer });
+    }
+}
+
+impl LinkDriver for Recorder<'_> {
     fn connect(&mut self, to: Peer) {
         self.actions.push(Action::Connect { to });
     }
@@ -302,28 +346,22 @@ impl Driver for Recorder<'_> {
         self.actions.push(Action::AskRoom { to, at_once });
     }
 
-    fn set_timer(&mut self, timer: Timer, at: Instant) {
-        self.actions.push(Action::SetTimer { timer, at });
+    fn retire(&mut self) {
+        self.actions.push(Action::Retire);
     }
 
-    fn cancel_timer(&mut self, timer: Timer) {
-        self.actions.push(Action::CancelTimer { timer });
+    fn drop_peer(&mut self, peer: Peer) {
+        self.actions.push(Action::DropPeer { peer });
     }
+}
 
+impl PayloadDriver for Recorder<'_> {
     fn allocate_unexpected(&mut self, message: MessageId, bytes: u64) {
         self.actions.push(Action::AllocateUnexpected { message, bytes });
     }
 
     fn place(&mut self, to: Destination, bytes: u64) {
         self.actions.push(Action::Place { to, bytes });
-    }
-
-    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32) {
-        self.actions.push(Action::PassOn { from, number, packet: *packet, payload_bytes });
-    }
-
-    fn retire(&mut self) {
-        self.actions.push(Action::Retire);
     }
 
     fn deliver(&mut self, message: MessageId, request: Request, offset: u64, bytes: u64) {
@@ -345,20 +383,24 @@ impl Driver for Recorder<'_> {
     fn copy(&mut self, copy: MemoryCopy) {
         self.actions.push(Action::Copy(copy));
     }
+}
 
-    fn drop_peer(&mut self, peer: Peer) {
-        self.actions.push(Action::DropPeer { peer });
-    }
-
-    fn peer_lost(&mut self, peer: Peer, fault: PeerFault) {
-        self.actions.push(Action::PeerLost { peer, fault });
-    }
-
+impl OperationDriver for Recorder<'_> {
     fn notify(&mut self, from: Peer, data: u64, bytes: u64) {
         self.actions.push(Action::Notify { from, data, bytes });
     }
 
     fn complete(&mut self, request: Request, outcome: Outcome) {
         self.actions.push(Action::Complete { request, outcome });
+    }
+}
+
+impl Driver for Recorder<'_> {
+    fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32) {
+        self.actions.push(Action::PassOn { from, number, packet: *packet, payload_bytes });
+    }
+
+    fn peer_lost(&mut self, peer: Peer, fault: PeerFault) {
+        self.actions.push(Action::PeerLost { peer, fault });
     }
 }

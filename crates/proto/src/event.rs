@@ -24,7 +24,7 @@ pub struct Request(pub u32);
 pub struct Transfer(pub u32);
 
 impl Transfer {
-    /// Set in the names of transfers whose payload is in a bounce buffer ([`crate::Driver::fill_bounce`]). No operation
+    /// Set in the names of transfers whose payload is in a bounce buffer ([`crate::PayloadDriver::fill_bounce`]). No operation
     /// waits for the end of such a transfer.
     const BOUNCE: u32 = 1 << 31;
 
@@ -53,11 +53,11 @@ pub struct BufferId(pub u32);
 pub enum Event<'packet> {
     /// The program asks for something.
     Posted(Command),
-    /// A packet is at the head of a lane. The driver frees its slots in [`crate::Driver::retire`].
+    /// A packet is at the head of a lane. The driver frees its slots in [`crate::LinkDriver::retire`].
     Arrived {
         /// The sender: the owner of the credits that the packet used.
         from: Peer,
-        /// The checked header. The payload stays in the slots until [`crate::Driver::place`] copies it.
+        /// The checked header. The payload stays in the slots until [`crate::PayloadDriver::place`] copies it.
         packet: &'packet Packet,
     },
     /// The path to `peer` is over a link whose slots differ from those of the endpoint. Comes before each `Connected` and
@@ -68,7 +68,7 @@ pub enum Event<'packet> {
         /// The slots in both directions.
         geometry: Geometry,
     },
-    /// We can send to `peer` (answer to [`crate::Driver::connect`]).
+    /// We can send to `peer` (answer to [`crate::LinkDriver::connect`]).
     Connected {
         /// The peer.
         peer: Peer,
@@ -99,21 +99,21 @@ pub enum Event<'packet> {
         peer: Peer,
     },
     /// Schemes without credits: `slots` more slots are free for us at `peer`, or none (answer to
-    /// [`crate::Driver::ask_room`]).
+    /// [`crate::LinkDriver::ask_room`]).
     Room {
         /// The peer.
         peer: Peer,
         /// Free slots beyond those known before.
         slots: u32,
     },
-    /// A copy named by [`crate::Driver::copy`] has ended.
+    /// A copy named by [`crate::PayloadDriver::copy`] has ended.
     CopyDone {
         /// The transfer that the copy serves.
         transfer: Transfer,
         /// Its outcome.
         result: Result<(), CopyFault>,
     },
-    /// The driver has deferred credits for `peer` ([`crate::Driver::defers_credits`]). They may leave now.
+    /// The driver has deferred credits for `peer` ([`crate::LinkDriver::defers_credits`]). They may leave now.
     CreditsDue {
         /// The peer.
         peer: Peer,
@@ -130,7 +130,7 @@ pub enum Event<'packet> {
         /// The reason.
         fault: PeerFault,
     },
-    /// The time of a timer has passed ([`crate::Driver::set_timer`]). It is set no more. A late report delays only the
+    /// The time of a timer has passed ([`crate::TimeDriver::set_timer`]). It is set no more. A late report delays only the
     /// messages that wait for it.
     TimerExpired(Timer),
     /// Another machine of this endpoint sends a packet ([`crate::MachineDriver::send`]).

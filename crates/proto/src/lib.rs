@@ -35,7 +35,7 @@ pub use config::{
     MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, PEER_BYTES, Scheme,
 };
 pub use counters::{Counters, PACKET_KINDS};
-pub use driver::{Driver, LinkBusy, Recorder};
+pub use driver::{Driver, LinkBusy, LinkDriver, OperationDriver, PayloadDriver, Recorder, TimeDriver};
 pub use endpoint::budget::{envelope_cost_bytes, unexpected_block_bytes, unexpected_cost_bytes};
 #[cfg(feature = "explore")]
 pub use endpoint::canonical;

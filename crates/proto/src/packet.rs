@@ -293,6 +293,11 @@ impl Packet {
             body,
         }
     }
+
+    /// A packet for [`crate::Event::Arrived`] to be read into.
+    pub fn blank() -> Packet {
+        Packet::new(Body::Credit, 0)
+    }
 }
 
 impl Body {

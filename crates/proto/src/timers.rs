@@ -1,7 +1,7 @@
 //! Timers: times at which a machine wants an event. A [`Timer`] of the endpoint machine is for a peer and a
 //! [`Purpose`]; an offloaded machine has its own kinds ([`MachineTimer`]).
 //!
-//! The machine asks for a timer ([`crate::Driver::set_timer`]) and gets [`crate::Event::TimerExpired`]. The driver
+//! The machine asks for a timer ([`crate::TimeDriver::set_timer`]) and gets [`crate::Event::TimerExpired`]. The driver
 //! keeps the timers of all its machines in a [`TimerQueue`]. This file does not read a clock.
 //!
 //! ```text

@@ -15,7 +15,7 @@ use crate::event::{Pattern, Peer, PeerFault};
 use crate::packet::{Body, Packet};
 
 impl Endpoint {
-    /// A packet that the common cases do not cover has arrived. Its slots count as retrieved after [`Driver::retire`],
+    /// A packet that the common cases do not cover has arrived. Its slots count as retrieved after [`LinkDriver::retire`],
     /// and only then can they be granted again.
     pub(super) fn arrived_uncommon<D: Driver>(&mut self, from: Peer, packet: &Packet, driver: &mut D) {
         self.paths.counters.packets_received += 1;

@@ -4,7 +4,7 @@
 /// The reason why a posted command is refused. Nothing has changed then, and the command can be posted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The driver holds as many operations as it can ([`crate::Driver::can_hold`]).
+    /// The driver holds as many operations as it can ([`crate::OperationDriver::can_hold`]).
     Operations,
     /// As many entries as allowed wait for credit at the peer ([`crate::Config::max_backlog`]).
     Backlog,
@@ -15,6 +15,6 @@ pub enum Refusal {
     Groups,
     /// An injected message does not fit into the bounce buffers ([`crate::Config::bounce_bytes`]).
     BounceBuffers,
-    /// The driver acts early, and what the packet causes depends on the time ([`crate::Driver::acts_early`]).
+    /// The driver acts early, and what the packet causes depends on the time ([`crate::LinkDriver::acts_early`]).
     Early,
 }

@@ -20,7 +20,7 @@ use zerocopy::{TryFromBytes, transmute_ref};
 /// # Errors
 /// [`PacketError`], with the value and what is allowed.
 pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError> {
-    let mut packet = Packet::new(Body::Credit, 0);
+    let mut packet = Packet::blank();
     decode_into(slot, max_payload_bytes, &mut packet).map(|()| packet)
 }
 

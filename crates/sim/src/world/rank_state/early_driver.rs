@@ -5,8 +5,8 @@
 
 use weir_proto::offload::Offloaded;
 use weir_proto::{
-    Destination, Driver, Envelope, Instant, LinkBusy, MemoryCopy, MessageId, Outcome, Packet, Peer,
-    PeerFault, Request, Source, Timer, Transfer,
+    Destination, Driver, Envelope, Instant, LinkBusy, LinkDriver, MemoryCopy, MessageId, OperationDriver,
+    Outcome, Packet, PayloadDriver, Peer, PeerFault, Request, Source, TimeDriver, Timer, Transfer,
 };
 
 use super::retrieval::place_ps;
@@ -40,7 +40,15 @@ macro_rules! never {
     };
 }
 
-impl Driver for EarlyDriver<'_> {
+impl TimeDriver for EarlyDriver<'_> {
+    never! {
+        now() -> Instant;
+        set_timer(Timer, Instant);
+        cancel_timer(Timer);
+    }
+}
+
+impl LinkDriver for EarlyDriver<'_> {
     #[inline(always)]
     fn acts_early(&self) -> bool {
         true
@@ -53,10 +61,35 @@ impl Driver for EarlyDriver<'_> {
     }
 
     #[inline(always)]
+    fn retire(&mut self) {}
+
+    never! {
+        connect(Peer);
+        transmit(Peer, &Packet, Source) -> Result<(), LinkBusy>;
+        disconnect(Peer);
+        free_lane(Peer);
+        ask_room(Peer, bool);
+        drop_peer(Peer);
+    }
+}
+
+impl PayloadDriver for EarlyDriver<'_> {
+    #[inline(always)]
     fn place(&mut self, to: Destination, bytes: u64) {
         self.result.place_ps += place_ps(to, bytes, self.cost);
     }
 
+    never! {
+        allocate_unexpected(MessageId, u64);
+        deliver(MessageId, Request, u64, u64);
+        free_unexpected(MessageId);
+        fill_bounce(Transfer, Request);
+        free_bounce(Transfer);
+        copy(MemoryCopy);
+    }
+}
+
+impl OperationDriver for EarlyDriver<'_> {
     #[inline(always)]
     fn complete(&mut self, request: Request, outcome: Outcome) {
         match outcome {
@@ -67,27 +100,14 @@ impl Driver for EarlyDriver<'_> {
         }
     }
 
-    #[inline(always)]
-    fn retire(&mut self) {}
-
     never! {
-        now() -> Instant;
-        connect(Peer);
-        transmit(Peer, &Packet, Source) -> Result<(), LinkBusy>;
-        disconnect(Peer);
-        free_lane(Peer);
-        ask_room(Peer, bool);
-        set_timer(Timer, Instant);
-        cancel_timer(Timer);
-        allocate_unexpected(MessageId, u64);
-        pass_on(Peer, u32, &Offloaded, u32);
-        deliver(MessageId, Request, u64, u64);
-        free_unexpected(MessageId);
-        fill_bounce(Transfer, Request);
-        free_bounce(Transfer);
-        copy(MemoryCopy);
-        drop_peer(Peer);
-        peer_lost(Peer, PeerFault);
         notify(Peer, u64, u64);
+    }
+}
+
+impl Driver for EarlyDriver<'_> {
+    never! {
+        pass_on(Peer, u32, &Offloaded, u32);
+        peer_lost(Peer, PeerFault);
     }
 }
