@@ -15,8 +15,8 @@ use crate::event::{Pattern, Peer, PeerFault};
 use crate::packet::{Body, Packet};
 
 impl Endpoint {
-    /// A packet that the common cases do not cover has arrived. Its slots count as retrieved after [`LinkDriver::retire`],
-    /// and only then can they be granted again.
+    /// A packet that the common cases do not cover has arrived. Its slots count as retrieved after
+    /// [`crate::LinkDriver::retire`], and only then can they be granted again.
     pub(super) fn arrived_uncommon<D: Driver>(&mut self, from: Peer, packet: &Packet, driver: &mut D) {
         self.paths.counters.packets_received += 1;
         self.paths.peer(from);
