@@ -115,11 +115,10 @@ impl Paths {
     /// Grants free slots to the senders that wait for them (credits on demand), and requests credits of others if none
     /// is free.
     fn serve_waiting<D: Driver>(&mut self, payloads: &mut Payloads, driver: &mut D) {
-        let mut place = 0;
-        while let Some((account, peer)) = self.pool.demand().next_waiting(place) {
+        while let Some((account, peer)) = self.pool.demand().next_waiting() {
             let granted_total = self.pool.demand().granted_total(account);
             self.return_credits(peer, driver);
-            place = self.pool.demand_mut().place_after(place, account, granted_total);
+            self.pool.demand_mut().served(account, granted_total);
         }
         while let Some(peer) = self.pool.demand_mut().next_request() {
             self.request_credits(peer, payloads, driver);

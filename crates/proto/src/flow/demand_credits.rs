@@ -28,11 +28,15 @@
 #[cfg(feature = "explore")]
 mod canonical;
 mod grant;
+mod holders;
 mod queue;
 mod reclaim;
+mod turns;
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+
+use holders::Holders;
+use turns::Turns;
 
 use super::mutant::Mutant;
 use super::{ReceiverView, SpendError};
@@ -68,7 +72,7 @@ struct Account {
     turn_left: u32,
     /// Turns of the pool when it was queued, had its last turn, or was ready again.
     waits_since: u32,
-    /// Senders that were before it in the queue then.
+    /// Senders that were before it in the queue then, at most.
     ahead: u32,
     /// Credits that the pending return request should bring.
     expected: u32,
@@ -82,8 +86,6 @@ struct Account {
     unready: bool,
     /// A return request is queued or pending.
     asked: bool,
-    /// It is among the holders.
-    held: bool,
     /// It got credits since it was last considered for reclaim.
     used: bool,
     /// `false`: the entry is unused.
@@ -171,13 +173,13 @@ pub struct Pool {
     accounts: Vec<Account>,
     unused: Vec<u32>,
     /// Accounts whose demand waits for free slots.
-    queue: VecDeque<u32>,
+    queue: Turns,
     /// Turns so far, modulo 2^32.
     turns: u32,
     /// The accounts that got the last loans, the latest first. `u32::MAX`: none.
     borrowers: [u32; RECENT_BORROWERS],
     /// Accounts that may have prefetched credits.
-    holders: VecDeque<u32>,
+    holders: Holders,
     /// Credits that pending return requests should bring.
     expected_slots: u32,
     /// A recent borrower gets no prefetch because others hold the slots.
@@ -216,10 +218,10 @@ impl Pool {
             missing_slots: 0,
             accounts: Vec::new(),
             unused: Vec::new(),
-            queue: VecDeque::new(),
+            queue: Turns::default(),
             turns: 0,
             borrowers: [u32::MAX; RECENT_BORROWERS],
-            holders: VecDeque::new(),
+            holders: Holders::default(),
             expected_slots: 0,
             lacks_prefetch: false,
             has_work: false,
@@ -290,7 +292,6 @@ impl Pool {
             queued: false,
             unready: false,
             asked: false,
-            held: false,
             used: false,
             open: true,
         };
@@ -304,6 +305,8 @@ impl Pool {
                 self.accounts.len() as u32 - 1
             }
         };
+        self.queue.make_room(index);
+        self.holders.make_room(index);
         self.set_window(index, start_slots);
         if start_slots > self.credit_slots {
             self.hold(index);
@@ -392,12 +395,12 @@ impl Pool {
         let account = &mut self.accounts[index as usize];
         let current = core::mem::take(&mut account.current);
         self.expected_slots -= core::mem::take(&mut account.expected);
-        (account.open, account.held) = (false, false);
+        account.open = false;
         let owed = self.shortfall(current);
         self.guaranteed_slots -= owed;
         self.free_slots += current + owed;
         self.leave_queue(index);
-        self.holders.retain(|&holder| holder != index);
+        self.holders.remove(index);
         self.borrowers
             .iter_mut()
             .filter(|borrower| **borrower == index)
@@ -437,6 +440,9 @@ impl Pool {
         if (wanted_total.wrapping_sub(before) as i32) < 0 {
             self.demand_vanished(index);
         }
+        if self.accounts[index as usize].queued {
+            self.note_waiting(index);
+        }
     }
 
     /// The sender has read `read` credit packets, modulo 2^16.
@@ -449,8 +455,8 @@ impl Pool {
     /// The sender can take a grant again.
     #[inline]
     fn is_ready(&mut self, index: u32) {
-        if core::mem::take(&mut self.accounts[index as usize].unready) {
-            self.wait_from_now(index);
+        if self.accounts[index as usize].unready {
+            self.note_ready(index);
         }
     }
 
@@ -501,8 +507,9 @@ impl Pool {
 
     /// Memory for accounts, used or not. Unit: bytes, by capacity.
     pub fn bytes(&self) -> u64 {
-        let numbers = self.unused.capacity() + self.queue.capacity() + self.holders.capacity();
-        (self.accounts.capacity() * size_of::<Account>() + numbers * size_of::<u32>()) as u64
+        let accounts = self.accounts.capacity() * size_of::<Account>();
+        let unused = self.unused.capacity() * size_of::<u32>();
+        (accounts + unused + self.queue.bytes() + self.holders.bytes()) as u64
     }
 
     /// Slots of the region.
@@ -517,7 +524,7 @@ impl Pool {
 
     /// Number of senders whose demand waits for free slots.
     pub fn queued(&self) -> u32 {
-        self.queue.len() as u32
+        self.queue.len()
     }
 
     fn indices(&self) -> impl Iterator<Item = u32> + Clone {
@@ -571,7 +578,6 @@ impl Pool {
         for index in self.indices() {
             let account = &self.accounts[index as usize];
             assert!(account.current <= account.most, "I1: account {index} of {self:?}");
-            assert_eq!(account.queued, self.queue.contains(&index), "account {index} of {self:?}");
             expected += account.expected;
             let turns = self.turns.wrapping_sub(account.waits_since);
             assert!(
@@ -581,6 +587,10 @@ impl Pool {
             );
         }
         assert_eq!(expected, self.expected_slots, "{self:?}");
+        let waiting = self.indices().filter(|&index| self.accounts[index as usize].queued);
+        self.queue.assert_consistent(
+            waiting.map(|index| (index, self.waits_for(index), !self.accounts[index as usize].unready)),
+        );
     }
 
     /// Checks D5: while slots are free, no sender that can take a grant waits. It holds between events of an endpoint
@@ -589,8 +599,7 @@ impl Pool {
     /// # Panics
     /// If it does not hold.
     pub fn assert_queue_is_served(&self) {
-        let waits = |&&index: &&u32| !self.accounts[index as usize].unready;
-        let waiting = self.queue.iter().find(waits);
+        let waiting = self.queue.first_ready();
         assert!(
             self.free_slots == 0 || waiting.is_none(),
             "D5: account {waiting:?} waits while slots are free: {self:?}"

@@ -45,10 +45,11 @@ impl Pool {
             *planned_slots,
             u32::from(*has_work) | u32::from(*lacks_prefetch) << 1,
         ]);
-        for list in [queue, holders] {
-            words.push(list.len() as u32);
-            words.extend(list);
-        }
+        let queued = self.indices().filter(|&index| accounts[index as usize].queued);
+        words.push(queue.len());
+        words.extend(queue.in_order(queued));
+        words.push(holders.len() as u32);
+        words.extend(holders.iter());
         // Of so few accounts only matters who has borrowed.
         let mut borrowers = *borrowers;
         assert!(accounts.len() <= borrowers.len(), "exploration has few senders");
@@ -83,7 +84,6 @@ impl Account {
             queued,
             unready,
             asked,
-            held: _, // it is listed
             used,
             open: _,
         } = self;

@@ -1,7 +1,8 @@
 //! The queue: senders whose demand waits for free slots, in the order of their turns.
 //!
 //! The first that can take a grant gets what is free. If others wait, it goes to the end after a quantum. So a sender
-//! waits for at most one turn of each other.
+//! waits for at most one turn of each other. A sender that cannot take a grant keeps its place, and nothing visits it
+//! until it can: each packet that is read from it, and each change of the lane to it, says so.
 
 use super::{Mutant, Pool};
 use crate::event::Peer;
@@ -10,15 +11,20 @@ impl Pool {
     /// What this sender may be lent now, as far as other waiting senders decide.
     pub(super) fn turn_slots(&self, index: u32) -> u32 {
         let account = &self.accounts[index as usize];
-        let others = self.queue.len() - usize::from(account.queued);
+        let others = self.queue.len() - u32::from(account.queued);
         if others == 0 {
             return u32::MAX;
         }
-        let ready = |&&other: &&u32| other == index || !self.accounts[other as usize].unready;
-        match self.queue.iter().find(ready) {
-            Some(&first) if first == index => account.turn_left,
+        match self.queue.first_ready() {
+            _ if account.queued => {
+                if self.queue.is_next(index) {
+                    account.turn_left
+                } else {
+                    0
+                }
+            }
             Some(_) => 0,
-            None => self.quantum_slots, // it is not queued, and all others are unready
+            None => self.quantum_slots, // all others are unready
         }
     }
 
@@ -36,6 +42,7 @@ impl Pool {
         if !self.accounts[index as usize].queued {
             return self.join_queue(index);
         }
+        self.queue.set_wanted(index, unmet);
         let account = &mut self.accounts[index as usize];
         account.turn_left = account.turn_left.saturating_sub(lent);
         if account.turn_left > 0 {
@@ -44,42 +51,67 @@ impl Pool {
         account.turn_left = self.quantum_slots;
         self.turns = self.turns.wrapping_add(1);
         self.tally.rotations += 1;
-        if !self.breaks(Mutant::QueueDoesNotRotate) {
-            self.queue.retain(|&other| other != index);
-            self.queue.push_back(index);
+        if self.breaks(Mutant::QueueDoesNotRotate) {
+            return self.wait_behind(index, 0);
         }
-        self.wait_from_now(index);
+        self.queue.move_to_end(index);
+        self.wait_behind(index, self.queue.len() - 1);
     }
 
-    /// The turns for which a queued sender waits are counted from now on.
-    #[cold]
-    pub(super) fn wait_from_now(&mut self, index: u32) {
-        let ahead = self.queue.iter().position(|&other| other == index).unwrap_or(0);
+    /// A queued sender waits from now on for at most one turn of each of `ahead` senders.
+    fn wait_behind(&mut self, index: u32, ahead: u32) {
         let account = &mut self.accounts[index as usize];
-        (account.waits_since, account.ahead) = (self.turns, ahead as u32);
+        (account.waits_since, account.ahead) = (self.turns, ahead);
     }
 
     fn join_queue(&mut self, index: u32) {
         let account = &mut self.accounts[index as usize];
         (account.queued, account.turn_left) = (true, self.quantum_slots);
-        self.queue.push_back(index);
-        self.wait_from_now(index);
+        let (ready, ahead) = (!account.unready, self.queue.len());
+        self.queue.push(index, ready);
+        self.queue.set_wanted(index, self.waits_for(index));
+        self.wait_behind(index, ahead);
         self.tally.queued += 1;
+    }
+
+    /// The slots for which a queued sender waits.
+    pub(super) fn waits_for(&self, index: u32) -> u32 {
+        let account = &self.accounts[index as usize];
+        self.demand(index).min(account.most - account.current)
+    }
+
+    /// A queued sender wants or holds another number of slots.
+    #[cold]
+    pub(super) fn note_waiting(&mut self, index: u32) {
+        self.queue.set_wanted(index, self.waits_for(index));
+    }
+
+    /// A sender can take a grant again. If it is queued, it has kept its place: only those before it can have a turn first,
+    /// and it is not known how many of these are left.
+    #[cold]
+    pub(super) fn note_ready(&mut self, index: u32) {
+        let account = &mut self.accounts[index as usize];
+        account.unready = false;
+        if account.queued {
+            self.queue.set_ready(index);
+            let ahead = account.ahead.min(self.queue.len() - 1);
+            self.wait_behind(index, ahead);
+        }
     }
 
     /// This sender cannot take a grant now. It waits if it has demand.
     pub fn grants_must_wait(&mut self, index: u32) {
-        let account = &mut self.accounts[index as usize];
-        account.unready = true;
-        let account = &self.accounts[index as usize];
-        if !account.queued && self.demand(index) > 0 && account.current < account.most {
+        self.accounts[index as usize].unready = true;
+        if self.accounts[index as usize].queued {
+            self.queue.set_unready(index);
+        } else if self.waits_for(index) > 0 {
             self.join_queue(index);
         }
     }
 
     pub(super) fn leave_queue(&mut self, index: u32) {
         if core::mem::take(&mut self.accounts[index as usize].queued) {
-            self.queue.retain(|&other| other != index);
+            self.queue.remove(index);
         }
     }
 
@@ -88,23 +120,21 @@ impl Pool {
         (self.has_work, self.lacks_prefetch) = (false, false);
     }
 
-    /// The next sender that waits and may get free slots, from `place` of the queue on.
-    pub fn next_waiting(&self, place: usize) -> Option<(u32, Peer)> {
+    /// The next sender that waits and may get free slots.
+    pub fn next_waiting(&self) -> Option<(u32, Peer)> {
         if self.free_slots == 0 {
             return None;
         }
-        let index = *self.queue.get(place)?;
+        let index = self.queue.first_ready()?;
         Some((index, self.accounts[index as usize].owner))
     }
 
-    /// The sender at `place` of the queue has been served as far as possible; `granted_total` was its total before.
-    /// Returns the place of the next one.
-    pub fn place_after(&mut self, place: usize, index: u32, granted_total: u32) -> usize {
-        let account = &mut self.accounts[index as usize];
-        if account.granted_total != granted_total || self.queue.get(place) != Some(&index) {
-            return place;
+    /// The sender of [`Pool::next_waiting`] has been served as far as possible; `granted_total` was its total before. If it
+    /// got nothing, it is passed over until it is ready again.
+    pub fn served(&mut self, index: u32, granted_total: u32) {
+        let account = &self.accounts[index as usize];
+        if account.granted_total == granted_total && account.queued && !account.unready {
+            self.grants_must_wait(index);
         }
-        account.unready = true;
-        place + 1
     }
 }

@@ -9,10 +9,7 @@ use crate::event::Peer;
 impl Pool {
     /// The sender may have credits for which it has told no use.
     pub(super) fn hold(&mut self, index: u32) {
-        let account = &mut self.accounts[index as usize];
-        if !core::mem::replace(&mut account.held, true) {
-            self.holders.push_back(index);
-        }
+        self.holders.push_back(index);
     }
 
     /// The announced total went down: what was lent for the difference can be reclaimed.
@@ -34,22 +31,15 @@ impl Pool {
             return None;
         }
         for _ in 0..self.holders.len() {
-            let mut waiting = 0;
-            let is_short = self.queue.iter().any(|&index| {
-                let account = &self.accounts[index as usize];
-                waiting += self.demand(index).min(account.most - account.current);
-                waiting > self.expected_slots
-            });
+            let is_short = self.queue.wanted_slots() > u64::from(self.expected_slots);
             let index = if is_short || lacks_prefetch { self.holders.pop_front()? } else { return None };
             let surplus = self.surplus(index);
             let guaranteed = self.credit_slots;
             let account = &mut self.accounts[index as usize];
-            account.held = false;
             if surplus <= guaranteed || account.asked {
                 continue;
             }
             if core::mem::take(&mut account.used) {
-                account.held = true;
                 self.holders.push_back(index);
                 continue;
             }
@@ -76,6 +66,10 @@ impl Pool {
         account.asked = false;
         let before = account.current;
         account.current -= credits;
+        if account.queued {
+            self.note_waiting(index);
+        }
+        let account = &mut self.accounts[index as usize];
         self.expected_slots -= core::mem::take(&mut account.expected);
         self.tally.returned_slots += u64::from(credits);
         self.release(before, credits);

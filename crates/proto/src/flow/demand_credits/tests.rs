@@ -31,6 +31,11 @@ impl Pool {
         due
     }
 
+    /// The queued accounts in the order of their turns.
+    fn waiting(&self) -> Vec<u32> {
+        self.queue.in_order(self.indices().filter(|&index| self.accounts[index as usize].queued))
+    }
+
     /// An explicit credit packet, if one is due and none is unread.
     fn explicit(&mut self, account: u32) -> Option<u32> {
         let credits = self.grant(account, self.credit_slots);
@@ -73,7 +78,7 @@ fn the_last_announced_total_counts_also_if_it_is_lower() {
     // The nine queued slots became a rendezvous of one slot.
     pool.retrieve(a, 1, 2);
     assert_eq!((pool.demand(a), pool.surplus(a)), (0, 9));
-    assert_eq!((pool.tally().vanished, pool.holders.contains(&a)), (1, true));
+    assert_eq!((pool.tally().vanished, pool.holders.contains(a)), (1, true));
 }
 
 #[test]
@@ -174,11 +179,11 @@ fn waiting_senders_get_freed_slots_in_turns_of_a_quantum() {
     // Seven slots of A are retrieved. A has demand again, but C is first. A gets nothing and waits.
     assert!(pool.retrieve(a, 7, 100));
     assert_eq!((pool.explicit(a), pool.queued()), (None, 2));
-    assert_eq!(pool.next_waiting(0), Some((c, C)));
+    assert_eq!(pool.next_waiting(), Some((c, C)));
     // C has read its credit packet. It gets its guarantee and a quantum of 6, and goes behind A.
     pool.retrieve(c, 1, 40);
     assert_eq!(pool.explicit(c), Some(7));
-    assert_eq!((pool.queue.front(), pool.next_waiting(0)), (Some(&a), Some((a, A))));
+    assert_eq!((pool.waiting()[0], pool.next_waiting()), (a, Some((a, A))));
     assert_eq!(pool.explicit(a), Some(1));
     assert_eq!((pool.free_slots, pool.tally().rotations), (0, 1));
 }
@@ -196,7 +201,7 @@ fn a_sender_that_cannot_take_a_grant_is_passed_over_and_keeps_its_place() {
     assert_eq!(pool.explicit(a), None); // C is first
     assert_eq!((pool.grant(c, 1), pool.accounts[c as usize].unready), (None, true));
     assert_eq!(pool.explicit(a), Some(4));
-    assert_eq!(pool.queue, [c]); // A holds all that one sender may
+    assert_eq!(pool.waiting(), [c]); // A holds all that one sender may
     pool.assert_queue_is_served();
 }
 
@@ -214,12 +219,11 @@ fn second_in_the_queue_gets(mutant: Option<Mutant>) -> u32 {
     for _ in 0..2 {
         pool.retrieve(a, 6, 1000);
         pool.explicit(a);
-        let mut place = 0;
-        while let Some((index, _)) = pool.next_waiting(place) {
+        while let Some((index, _)) = pool.next_waiting() {
             let granted_total = pool.granted_total(index);
             pool.accounts[index as usize].packets_read = pool.accounts[index as usize].packets_sent;
             pool.explicit(index);
-            place = pool.place_after(place, index, granted_total);
+            pool.served(index, granted_total);
         }
         pool.assert_queue_is_served();
     }
@@ -235,6 +239,41 @@ fn the_second_in_the_queue_gets_the_second_quantum() {
 #[should_panic(expected = "D3")]
 fn gap_a_queue_without_rotation_gives_the_first_both_quanta() {
     second_in_the_queue_gets(Some(Mutant::QueueDoesNotRotate));
+}
+
+/// Steps for each packet while `senders` senders wait: accounts that the queue has visited, and senders that were served.
+fn steps_per_packet(senders: u32) -> u64 {
+    let mut pool = pool(8 * senders, senders, 1);
+    let accounts: Vec<u32> = (0..senders).map(|peer| pool.attach(Peer(peer), 1 << 20, 1)).collect();
+    let mut random = fastrand::Rng::with_seed(1);
+    let (packets, mut served) = (4 * senders, 0);
+    for _ in 0..packets {
+        // All slots of one sender are retrieved. Another one says that it has read its credit packets.
+        let account = &pool.accounts[accounts[random.usize(0..accounts.len())] as usize];
+        let (index, slots, read) = (account.owner.0, account.current, account.packets_sent);
+        pool.retrieved_and_due(index, slots, read, 1 << 20).expect("it had the credits");
+        pool.grant(index, 1);
+        let other = accounts[random.usize(0..accounts.len())];
+        pool.credit_packets_read(other, pool.accounts[other as usize].packets_sent);
+        while let Some((index, _)) = pool.next_waiting() {
+            let granted_total = pool.granted_total(index);
+            pool.grant(index, 1);
+            pool.served(index, granted_total);
+            served += 1;
+        }
+        assert_eq!(pool.next_request(), None);
+    }
+    pool.assert_invariants();
+    assert!(pool.queued() > senders / 4 * 3, "{} senders wait", pool.queued());
+    (pool.queue.visits.get() + served) / u64::from(packets)
+}
+
+#[test]
+fn a_packet_visits_few_of_the_waiting_senders() {
+    for senders in [10, 100, 1000] {
+        let each = steps_per_packet(senders);
+        assert!(each <= 20, "{each} steps for a packet among {senders} senders");
+    }
 }
 
 #[test]
@@ -389,7 +428,7 @@ fn the_longest_idle_holders_are_asked_as_far_as_the_queue_needs() {
     // Both got credits since they were considered: they are passed over once.
     assert_eq!(pool.next_request(), None);
     pool.retrieve(c, 3, 4);
-    assert_eq!(pool.next_waiting(0), Some((b, B)));
+    assert_eq!(pool.next_waiting(), Some((b, B)));
     pool.retrieve(b, 1, 30);
     assert_eq!((pool.explicit(b), pool.free_slots), (Some(4), 0));
     // B may still hold 13 - 11 = 2 more, so one holder is enough.
