@@ -18,6 +18,7 @@ pub mod biased_lock;
 pub mod cores;
 pub mod counted_heap;
 pub mod counter_page;
+pub mod datagram;
 pub mod faulty;
 pub mod links;
 pub mod local;

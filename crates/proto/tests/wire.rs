@@ -5,7 +5,9 @@ use weir_proto::offload::atomics::AtomicPacket;
 use weir_proto::offload::reduce::{ReducePacket, Vector};
 use weir_proto::offload::{Combination, Offloaded, WordOperation, WordType, WordUpdate};
 use weir_proto::wire::layout::{BODY_BYTES, COMMON_BYTES, Common, Field, KNOWN_KINDS, Kind};
-use weir_proto::wire::{self, EXTENSION_BYTES, LinkExtension, PacketError, SLOT_BYTES};
+use weir_proto::wire::{
+    self, EXTENSION_BYTES, LINK_FRAME_BYTES, LinkExtension, LinkFrame, PacketError, SLOT_BYTES,
+};
 use weir_proto::{Body, Marks, Packet, PeerFault, RemoteAddress, Space, Transfer};
 use zerocopy::IntoBytes;
 
@@ -554,6 +556,51 @@ fn the_bytes_of_the_extension_stay_as_they_are() {
     };
     assert_eq!(hex(extension.as_bytes()), "02000201100f1211060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
     assert_eq!(wire::split_extension(extension.as_bytes()), Ok((extension, &[][..])));
+}
+
+#[test]
+fn a_link_frame_has_fixed_bytes() {
+    let frame = LinkFrame {
+        word: 0x0102_0304.into(),
+        version: wire::VERSION,
+        kind: wire::LEASE_FRAME,
+        number: 0x0506.into(),
+        data_slots: 0x0708_090a.into(),
+        start_slots: 0x0b0c_0d0e.into(),
+        credit_slots: 0x0f10_1112.into(),
+        unused: [],
+    };
+    assert_eq!(hex(frame.as_bytes()), "04030201028106050a0908070e0d0c0b1211100f");
+    assert_eq!(LinkFrame::read(frame.as_bytes()), Ok(Some(frame)));
+}
+
+#[test]
+fn link_frames_are_told_from_packets_and_malformed_ones_are_rejected() {
+    let mut bytes = [0; LINK_FRAME_BYTES];
+    bytes[4] = wire::VERSION;
+    for kind in 0..=255 {
+        bytes[5] = kind;
+        let is_frame = LinkFrame::read(&bytes).expect("whole").is_some();
+        assert_eq!(is_frame, [wire::ATTACH_FRAME, wire::LEASE_FRAME, wire::LEAVE_FRAME].contains(&kind));
+        let is_packet = wire::decode_bytes(&[bytes.as_slice(), &[0; 64]].concat(), 0).is_ok();
+        assert!(!(is_frame && is_packet), "kind {kind}");
+    }
+    bytes[5] = wire::LEAVE_FRAME;
+    assert!(matches!(LinkFrame::read(&bytes[..19]), Err(PacketError::Truncated { .. })));
+    assert_eq!(LinkFrame::read(&bytes[..5]), Ok(None));
+    bytes[4] += 1;
+    assert!(matches!(LinkFrame::read(&bytes), Err(PacketError::Version { .. })));
+}
+
+#[test]
+fn the_header_length_is_where_the_payload_of_a_decoded_packet_begins() {
+    for (acknowledge, header_bytes) in [(None, 48), (Some(Transfer(3)), 56)] {
+        let body = Body::Eager { space: Space::Tagged, tag: 1, data: None, length: 8, acknowledge };
+        let slot = wire::encode(&Packet::new(body, 8));
+        assert_eq!(wire::header_bytes(&slot), header_bytes);
+        let bytes = [&slot[..header_bytes], &[0; 8]].concat();
+        assert_eq!(wire::decode_bytes(&bytes, 8).map(|(_, at)| at), Ok(header_bytes));
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use super::markdown::{GENERATED, escape, item, paragraph};
 use weir_proto::Geometry;
 use weir_proto::wire::layout::{COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind};
 use weir_proto::wire::{
-    EAGER_HEADER_BYTES, EXTENSION_BYTES, LinkExtension, MORE_HEADER_BYTES, REMOTE_HEADER_BYTES, TAG_BYTES,
-    VERSION,
+    EAGER_HEADER_BYTES, EXTENSION_BYTES, LINK_FRAME_BYTES, LinkExtension, LinkFrame, MORE_HEADER_BYTES,
+    REMOTE_HEADER_BYTES, TAG_BYTES, VERSION,
 };
 
 pub fn page() -> String {
@@ -126,17 +126,34 @@ fn fields_by_kind() -> String {
 fn extension() -> String {
     let mut part = String::from("\n## Link extension\n\n");
     part += &paragraph(&format!(
-        "A link that can lose packets sends datagrams. A datagram begins with these {EXTENSION_BYTES} bytes, and one or \
-         several packets follow. If others can write to the link, the last {TAG_BYTES} bytes are an authentication tag of \
-         everything before it. Shared memory loses nothing and has no extension. No other link exists in this version.",
+        "A link that can lose packets sends datagrams. A datagram begins with these {EXTENSION_BYTES} bytes. Packets and \
+         link frames follow, or nothing. The last {TAG_BYTES} bytes are an authentication tag of everything before it. All \
+         behind the extension is encrypted. Shared memory loses nothing and has no extension.",
     ));
+    part += "\n";
     part += "\n";
     part += &table(LinkExtension::FIELDS);
     part += "\n";
     part += &paragraph(
-        "The extension acknowledges datagrams by number and packets by word. The word of each packet orders packets. A packet \
-         that is sent again is in a datagram with a new number, and keeps its word.",
+        "The extension acknowledges datagrams by number and packets by word. The word of each packet orders packets. All \
+         packets of a datagram have the same word. A packet that is sent again is in a datagram with a new number, and keeps \
+         its word.",
     );
+    part += "\n";
+    part += &paragraph(
+        "**Introduction.** If the destination epoch is 0, the extension is followed by 16 random bytes, the salt, then by the \
+         sender's address (64 bytes, encrypted), and the tag. The key comes from the receiver's key and the salt. The key of \
+         all other datagrams comes from the keys and identities of both addresses and the sender's epoch. \
+         `crates/link/src/datagram/seal.rs` has the details.",
+    );
+    part += &format!(
+        "\n### Link frames\n\n{}",
+        paragraph(&format!(
+            "A link frame has {LINK_FRAME_BYTES} bytes. Its word, version and kind are where a packet has them."
+        )),
+    );
+    part += "\n";
+    part += &table(LinkFrame::FIELDS);
     part
 }
 

@@ -3,8 +3,8 @@
 //!
 //! A *bundle* is the packets of one datagram. It keeps its *position*, which orders it. Each transmission has a new
 //! *number*, which says what has arrived and how long it took. An *epoch* is one life of this machine. The link owns
-//! the machine and is its driver ([`DatagramDriver`]): it keeps the bytes, the clock and the timer. No link of this
-//! version needs it. The machine does not know packets, credits, keys or checksums.
+//! the machine and is its driver ([`DatagramDriver`]): it keeps the bytes, the clock and the timer. The machine does not
+//! know packets, credits, keys or checksums.
 //!
 //! - `sequence` has the numbers, `datagram` the border, `sender` and `receiver` the windows.
 //! - `round_trip` has the timeouts, and `congestion` what losses and marks do. `mutant` has wrong rules for tests.

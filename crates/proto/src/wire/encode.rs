@@ -4,7 +4,7 @@ use super::layout::{
     self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, Common, FOR_WRITING, HAS_DATA, HELD, Header, Kind, LAST, LOOK,
     REFUSED, RENDEZVOUS_ONLY, SEEN, TAGGED,
 };
-use super::{Slot, VERSION};
+use super::{SLOT_BYTES, Slot, VERSION};
 use crate::event::Transfer;
 use crate::offload::atomics::AtomicPacket;
 use crate::offload::reduce::{ReducePacket, Vector};
@@ -30,6 +30,13 @@ pub fn encode_eager(packet: &Packet) -> Option<Slot> {
         }
         _ => None,
     }
+}
+
+/// Length of a header that [`encode`] has made. Payload follows it on links whose packets are as long as they need to be.
+pub fn header_bytes(slot: &Slot) -> usize {
+    let header: &Header = zerocopy::transmute_ref!(slot);
+    let acknowledged = header.common.flags.get() & ACKNOWLEDGE != 0;
+    Kind::of_number(header.common.kind).map_or(SLOT_BYTES, |kind| kind.header_bytes(acknowledged))
 }
 
 #[inline(always)]

@@ -1,11 +1,10 @@
-//! The link extension: the header that a datagram has in front of its packets on links that can lose them. No link of
-//! this version sends datagrams.
+//! The link extension: the header that a datagram has in front of its packets on links that can lose them.
 //!
 //! It acknowledges datagrams by number and packets by word. It does not order packets: the word of the link in each packet
 //! does. It does not know how a tag is made, and when datagrams leave ([`crate::reliability`]).
 //! ```text
 //! byte  0           28                                   end - 16        end
-//!       extension   packet, packet, ...                  tag, on links that others can write to
+//!       extension   packet, frame, packet, ...           tag
 //! ```
 
 use super::layout::{Field, structure};

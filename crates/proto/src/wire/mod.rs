@@ -1,5 +1,5 @@
 //! The wire format of packet headers: layout, encoding and decoding. It also has the link extension, which a datagram
-//! has in front of its packets ([`LinkExtension`]).
+//! has in front of its packets ([`LinkExtension`]), and the frames between them ([`LinkFrame`]).
 //!
 //! [`layout`] has the bytes, as structures. [`encode()`] makes them from packets. [`decode()`] makes packets from bytes
 //! that another process wrote. Neither reads or writes the word of the link, or knows payloads. A [`PacketError`] says
@@ -13,11 +13,13 @@ mod decode;
 mod encode;
 mod extension;
 pub mod layout;
+mod link_frame;
 
 pub use decode::{decode, decode_bytes, decode_into};
-pub use encode::{encode, encode_eager};
+pub use encode::{encode, encode_eager, header_bytes};
 pub use extension::{EXTENSION_ASKS, EXTENSION_BYTES, LinkExtension, TAG_BYTES, split_extension};
 use layout::{KNOWN_KINDS, Kind};
+pub use link_frame::{ATTACH_FRAME, LEASE_FRAME, LEAVE_FRAME, LINK_FRAME_BYTES, LinkFrame};
 
 /// Version of the format. Attach refuses a mailbox of another version; `decode` rejects a packet of another version.
 pub const VERSION: u8 = 2;

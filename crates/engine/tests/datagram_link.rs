@@ -1,0 +1,220 @@
+//! Tests of endpoints with shared memory and a network that loses, repeats, reorders and changes datagrams.
+
+#[path = "common/exchange.rs"]
+mod exchange;
+#[path = "common/faults.rs"]
+mod faults;
+
+use exchange::{AnyEngine, exchange};
+use faults::{directory, settings};
+use weir_engine::{Completion, Engine, Post, SendArguments};
+use weir_link::LinkKind;
+use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
+use weir_link::datagram::{DatagramLink, DatagramOptions};
+use weir_link::links::Links;
+use weir_link::memory::OwnedMemory;
+use weir_link::shm::ShmLink;
+use weir_proto::reliability::ReliabilityConfig;
+use weir_proto::{Outcome, Pattern, Peer, PeerFault, Scheme, SendLevel, Space};
+
+const BUDGET_BYTES: u64 = 1 << 26;
+const MICROSECOND: u64 = 1_000;
+const LIMIT_NS: u64 = 1_000_000 * MICROSECOND;
+
+type TwoLinks = Engine<Links<ShmLink>>;
+
+/// Each look at the network takes some time, so that timers expire while the tests poll.
+const GOOD: Impairments = Impairments {
+    lost: 0,
+    repeated: 0,
+    changed: 0,
+    marked: 0,
+    refused: 0,
+    delay_ns: 10 * MICROSECOND,
+    jitter_ns: 0,
+    look_ns: MICROSECOND,
+};
+const BAD: Impairments = Impairments {
+    lost: 50,
+    repeated: 30,
+    changed: 30,
+    marked: 20,
+    refused: 100,
+    jitter_ns: 100 * MICROSECOND,
+    ..GOOD
+};
+
+fn datagrams(shm: &ShmLink, switch: &Switch, port: u16) -> DatagramLink<LossyNetwork> {
+    let reliability = ReliabilityConfig { limit_ns: LIMIT_NS, ..ReliabilityConfig::default() };
+    let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
+    DatagramLink::open(&shm.address(), switch.open(port), options)
+}
+
+fn open(directory: &tempfile::TempDir, scheme: Scheme, switch: &Switch, port: u16) -> TwoLinks {
+    let make = |shm: ShmLink, _| {
+        let datagrams = datagrams(&shm, switch, port);
+        Links::new(shm, vec![Box::new(datagrams)])
+    };
+    Engine::open_over(&settings(directory, scheme, BUDGET_BYTES), 3, false, make).expect("an endpoint")
+}
+
+/// Endpoints 0 and 1 are on one node, endpoint 2 is on another.
+fn exchange_across_nodes(scheme: Scheme, seed: u64) {
+    let (node, other_node) = (directory(), directory());
+    let switch = Switch::new(seed, BAD);
+    let engines: Vec<Box<dyn AnyEngine>> = vec![
+        Box::new(open(&node, scheme, &switch, 1)),
+        Box::new(open(&node, scheme, &switch, 2)),
+        Box::new(open(&other_node, scheme, &switch, 3)),
+    ];
+    exchange(engines, &[(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1), (0, 0)]);
+    let counters = switch.counters();
+    assert!(counters.sent > 1000, "{counters:?}");
+    assert!(counters.impaired.iter().all(|&count| count > 10), "{counters:?}");
+}
+
+#[test]
+fn an_endpoint_uses_shared_memory_and_a_bad_network_at_once_with_dynamic_credits() {
+    exchange_across_nodes(Scheme::Dynamic { piggyback: true }, 1);
+}
+
+#[test]
+fn an_endpoint_uses_shared_memory_and_a_bad_network_at_once_with_static_credits() {
+    exchange_across_nodes(Scheme::Static { piggyback: true }, 2);
+}
+
+#[test]
+fn an_endpoint_uses_shared_memory_and_a_bad_network_at_once_with_credits_on_demand() {
+    exchange_across_nodes(Scheme::Demand, 3);
+}
+
+/// An endpoint on each of two nodes.
+struct Two {
+    a: TwoLinks,
+    b: TwoLinks,
+    to_b: Peer,
+    to_a: Peer,
+    switch: Switch,
+    directories: [tempfile::TempDir; 2],
+}
+
+impl Two {
+    fn open() -> Two {
+        let directories = [directory(), directory()];
+        let switch = Switch::new(1, GOOD);
+        let scheme = Scheme::Dynamic { piggyback: true };
+        let mut a = open(&directories[0], scheme, &switch, 1);
+        let mut b = open(&directories[1], scheme, &switch, 2);
+        assert!(b.address().part(LinkKind::LastChoice).is_some());
+        let (to_b, to_a) = (a.peer(&b.address()), b.peer(&a.address()));
+        Two { a, b, to_b, to_a, switch, directories }
+    }
+
+    fn progress(&mut self) {
+        self.a.progress();
+        self.b.progress();
+    }
+}
+
+fn receive(engine: &mut TwoLinks, from: Peer, into: &OwnedMemory) {
+    let pattern = Pattern { space: Space::Tagged, from: Some(from), tag: 0, ignore: 0 };
+    engine.receive(Post::default(), pattern, into.view(), None).expect("taken");
+}
+
+fn send(engine: &mut TwoLinks, to: Peer, level: SendLevel, payload: &OwnedMemory) {
+    let memory = payload.view();
+    let arguments =
+        SendArguments { to, space: Space::Tagged, tag: 0, data: None, level, memory, inject: false };
+    engine.send(Post::default(), arguments).expect("taken");
+}
+
+fn eight_bytes() -> OwnedMemory {
+    let payload = OwnedMemory::new(8);
+    payload.view().write(0, b"over net");
+    payload
+}
+
+#[test]
+fn a_silent_peer_becomes_an_error_at_the_limit() {
+    let mut two = Two::open();
+    let payload = eight_bytes();
+    receive(&mut two.b, two.to_a, &payload);
+    send(&mut two.a, two.to_b, SendLevel::Matched, &payload);
+    let mut completions: Vec<Completion> = Vec::new();
+    while completions.is_empty() {
+        two.progress();
+        completions.extend(two.a.next_completion());
+    }
+    assert_eq!(completions[0].outcome, Outcome::Done);
+    two.switch.cut(2);
+    send(&mut two.a, two.to_b, SendLevel::Matched, &payload);
+    let begun = two.switch.now();
+    let lost = loop {
+        two.a.progress();
+        if let Some(completion) = two.a.next_completion() {
+            break completion;
+        }
+    };
+    assert!(matches!(lost.outcome, Outcome::Lost { fault: PeerFault::Died, .. }), "{lost:?}");
+    let waited_ns = two.switch.now().since_ns(begun);
+    assert!((LIMIT_NS..LIMIT_NS + LIMIT_NS / 5).contains(&waited_ns), "{waited_ns} ns");
+}
+
+#[test]
+fn an_endpoint_that_replaces_a_dead_one_at_its_place_can_be_reached() {
+    let mut two = Two::open();
+    let payload = eight_bytes();
+    send(&mut two.b, two.to_a, SendLevel::Buffered, &payload);
+    for _ in 0..1000 {
+        two.progress();
+    }
+    // The process of `b` ends: nobody says goodbye.
+    two.switch.cut(2);
+    let Two { mut a, b, to_b, to_a: _, switch, directories } = two;
+    std::mem::forget(b);
+    let mut next = open(&directories[1], Scheme::Dynamic { piggyback: true }, &switch, 2);
+    let (to_next, to_a) = (a.peer(&next.address()), next.peer(&a.address()));
+    assert_ne!(to_next, to_b);
+    let (from_old, from_next) = (OwnedMemory::new(8), OwnedMemory::new(8));
+    receive(&mut a, to_b, &from_old);
+    receive(&mut a, to_next, &from_next);
+    send(&mut a, to_b, SendLevel::Matched, &payload);
+    send(&mut next, to_a, SendLevel::Matched, &payload);
+    let mut outcomes = Vec::new();
+    while outcomes.len() < 3 {
+        a.progress();
+        next.progress();
+        outcomes.extend(std::iter::from_fn(|| a.next_completion()).map(|completion| completion.outcome));
+    }
+    let (received, lost): (Vec<_>, Vec<_>) =
+        outcomes.into_iter().partition(|outcome| matches!(outcome, Outcome::Received { bytes: 8, .. }));
+    assert_eq!(received.len(), 2, "the old message and the new one: {received:?}");
+    assert!(matches!(lost[..], [Outcome::Lost { peer: Some(peer), .. }] if peer == to_b), "{lost:?}");
+    for memory in [from_old, from_next] {
+        let mut bytes = [0; 8];
+        memory.view().read(0, &mut bytes);
+        assert_eq!(&bytes, b"over net");
+    }
+    switch.cut(2); // `next` closes alone
+    drop(directories);
+}
+
+#[test]
+fn an_orderly_close_is_reported_over_the_network() {
+    let mut two = Two::open();
+    let payload = eight_bytes();
+    send(&mut two.a, two.to_b, SendLevel::Matched, &payload);
+    for _ in 0..200 {
+        two.progress();
+    }
+    two.b.close();
+    let began = std::time::Instant::now();
+    let completion = loop {
+        two.a.progress();
+        if let Some(completion) = two.a.next_completion() {
+            break completion;
+        }
+        assert!(began.elapsed().as_secs() < 30, "nothing is reported");
+    };
+    assert!(matches!(completion.outcome, Outcome::Lost { fault: PeerFault::Closed, .. }), "{completion:?}");
+}

@@ -1,0 +1,119 @@
+//! Datagrams that arrive: which peer has sent them, and whether that is proved. What is not authentic is dropped before
+//! anything else looks at it, and counted.
+//!
+//! This file does not know what a bundle contains.
+
+use super::link::{DatagramLink, Shared};
+use super::network::{Batch, DatagramNetwork, Received};
+use super::path::{INTRODUCTION_BYTES, Path, PathDriver};
+use super::seal::{Key, SALT_BYTES};
+use crate::{ADDRESS_BYTES, Address};
+use weir_proto::reliability::{Datagram, Header};
+use weir_proto::wire::{EXTENSION_BYTES, split_extension};
+
+impl<N: DatagramNetwork> DatagramLink<N> {
+    /// Handles all datagrams that the network has now, one batch of them.
+    pub(super) fn receive(&mut self) {
+        let mut batch =
+            std::mem::replace(&mut self.batch, Batch { bytes: Box::new([]), datagrams: Vec::new() });
+        self.shared.network.receive(&mut batch);
+        let mut touched = Vec::new();
+        for received in batch.datagrams.drain(..) {
+            let Received { from, range, marked } = received;
+            if let Some(id) = self.datagram_arrived(from, &mut batch.bytes[range], marked)
+                && touched.last() != Some(&id)
+            {
+                touched.push(id);
+            }
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        for id in touched {
+            self.drive(id, |machine, now, driver| machine.batch_ended(now, driver));
+        }
+        self.batch = batch;
+    }
+
+    /// Handles a datagram. Returns its path.
+    fn datagram_arrived(&mut self, from: N::Place, bytes: &mut [u8], marked: bool) -> Option<u32> {
+        let Ok((extension, _)) = split_extension(bytes) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let header = Header::from(extension);
+        if header.destination_epoch == 0 {
+            return self.introduced(from, header, bytes, marked);
+        }
+        let Some(candidates) = self.by_place.get(&from) else {
+            self.counters.foreign += 1;
+            return None;
+        };
+        // More than one only where an endpoint has ended and another has begun at the same place.
+        let candidates: Vec<u32> = candidates.iter().rev().copied().collect();
+        let ids = candidates.len();
+        for (nth, id) in candidates.into_iter().enumerate() {
+            let mut copy = Vec::new();
+            let bytes = if nth + 1 == ids {
+                &mut *bytes
+            } else {
+                copy.extend_from_slice(bytes); // a wrong key destroys it
+                &mut copy[..]
+            };
+            if self.opened(id, header, bytes, marked) {
+                return Some(id);
+            }
+        }
+        self.counters.forged += 1;
+        None
+    }
+
+    /// Handles a datagram if it is from the peer of this path.
+    fn opened(&mut self, id: u32, header: Header, bytes: &mut [u8], marked: bool) -> bool {
+        let now = self.shared.network.now();
+        let DatagramLink { paths, shared, counters, .. } = self;
+        let Some(path) = paths[id as usize].as_deref_mut() else { return false };
+        let Ok((bundle, key)) = path.open(header.epoch, header.number, bytes) else { return false };
+        let position = match bundle.first_chunk() {
+            Some(word) => Some(u32::from_le_bytes(*word)),
+            None if bundle.is_empty() => None,
+            None => {
+                counters.malformed += 1;
+                return true;
+            }
+        };
+        let Path { machine, io, .. } = path;
+        let mut driver = PathDriver { id, io, shared, arriving: bundle };
+        machine.arrived(now, &Datagram { header, position, marked }, &mut driver);
+        if let Some(key) = key {
+            path.bind(key);
+        }
+        true
+    }
+
+    /// Handles a question of an endpoint that does not know our epoch. It says its address.
+    fn introduced(&mut self, from: N::Place, header: Header, bytes: &mut [u8], marked: bool) -> Option<u32> {
+        let salt = bytes.get(EXTENSION_BYTES..).and_then(<[u8]>::first_chunk::<SALT_BYTES>).copied();
+        let Some(salt) = salt.filter(|_| bytes.len() == INTRODUCTION_BYTES) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let key = Key::of_introduction(&self.address, &salt);
+        let opened = key.open(0, bytes, EXTENSION_BYTES + SALT_BYTES);
+        let Some(address) = opened.ok().and_then(<[u8]>::first_chunk::<ADDRESS_BYTES>) else {
+            self.counters.forged += 1;
+            return None;
+        };
+        let address = Address(*address);
+        if self.forgotten.contains(&address) || self.place_of(&address) != Some(from) {
+            self.counters.foreign += 1;
+            return None;
+        }
+        let id = self.path_to(&address)?;
+        let now = self.shared.network.now();
+        let (path, shared): (&mut Path<N::Place>, &mut Shared<N>) = self.path_and_shared(id)?;
+        let Path { machine, io, .. } = path;
+        let mut driver = PathDriver { id, io, shared, arriving: &[] };
+        machine.arrived(now, &Datagram { header, position: None, marked }, &mut driver);
+        Some(id)
+    }
+}

@@ -1,0 +1,439 @@
+//! The link with all its paths ([`DatagramLink`]): how paths are made and found, and the work of a poll.
+
+use super::buffers::Buffers;
+use super::delivered::Reading;
+use super::network::{Batch, DatagramNetwork};
+use super::outgoing::Outgoing;
+use super::path::{INTRODUCTION_BYTES, OurLane, Path, PathDriver};
+use super::seal::LEAST_DATAGRAM_BYTES;
+use crate::{Address, Quota};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::num::NonZeroU16;
+use weir_proto::reliability::ReliabilityConfig;
+use weir_proto::wire::{ATTACH_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, VERSION};
+use weir_proto::{Geometry, Instant, LinkBusy, Peer, PeerFault, TimerQueue};
+use zerocopy::IntoBytes;
+
+/// Slots of 64 bytes, at most 18 for one packet. So a packet fits into a datagram that every path of IPv6 carries:
+/// 1280 bytes less 48 of headers, less what a datagram has beside packets. Source: RFC 8200, section 5.
+pub const GEOMETRY: Geometry = Geometry { max_packet_slots: 18, ..Geometry::SHARED_MEMORY };
+
+/// The most bytes of a packet.
+pub(super) const MOST_PACKET_BYTES: usize = (GEOMETRY.slot_bytes * GEOMETRY.max_packet_slots) as usize;
+
+/// Parameters of a link.
+#[derive(Clone, Copy, Debug)]
+pub struct DatagramOptions {
+    /// What every sender gets in the mailbox.
+    pub quota: Quota,
+    /// Parameters of each path. The link sets the length of datagrams.
+    pub reliability: ReliabilityConfig,
+    /// Copies of bundles that peers have not acknowledged, for all paths together. Each path has a few more of its own.
+    pub most_copies: usize,
+    /// The longest time that closing waits until peers know of it.
+    pub close_ns: u64,
+}
+
+impl DatagramOptions {
+    /// The defaults, with `quota`.
+    pub fn new(quota: Quota) -> DatagramOptions {
+        DatagramOptions {
+            quota,
+            reliability: ReliabilityConfig::default(),
+            most_copies: 8192,
+            close_ns: 300_000_000,
+        }
+    }
+}
+
+/// Counts of a link, for reports. All are of datagrams that were dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramCounters {
+    /// From places where no peer is.
+    pub foreign: u64,
+    /// Their tag was wrong: changed on the way, or not from a member of the job.
+    pub forged: u64,
+    /// Too short, of another version, or with wrong flags.
+    pub malformed: u64,
+}
+
+/// What all paths use.
+pub(super) struct Shared<N: DatagramNetwork> {
+    pub network: N,
+    pub outgoing: Outgoing<N::Place>,
+    pub timers: TimerQueue<u32>,
+    /// Bundles that peers have not acknowledged.
+    pub copies: Buffers,
+    /// Bundles that have arrived.
+    pub arrived: Buffers,
+    /// Paths with delivered bundles.
+    pub ready: VecDeque<u32>,
+    /// Paths whose datagrams the network has refused.
+    pub refused: Vec<u32>,
+    /// Paths that have ended.
+    pub lost: Vec<u32>,
+}
+
+impl<N: DatagramNetwork> Shared<N> {
+    /// Sends datagrams that wait for others to the same place.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: they still wait.
+    pub(super) fn flush(&mut self) -> Result<(), LinkBusy> {
+        self.outgoing.flush(&mut self.network)
+    }
+}
+
+/// See the head of the module.
+pub struct DatagramLink<N: DatagramNetwork> {
+    pub(super) shared: Shared<N>,
+    pub(super) address: Address,
+    pub(super) options: DatagramOptions,
+    /// Most bytes of the packets of a datagram.
+    pub(super) bundle_bytes: usize,
+    pub(super) paths: Vec<Option<Box<Path<N::Place>>>>,
+    unused: Vec<u32>,
+    pub(super) by_address: HashMap<Address, u32>,
+    pub(super) by_place: HashMap<N::Place, Vec<u32>>,
+    /// The path of each peer.
+    by_peer: Vec<Option<u32>>,
+    /// Addresses of lost peers.
+    pub(super) forgotten: HashSet<Address>,
+    /// Losses of peers without a path.
+    pub(super) losses: VecDeque<(Peer, PeerFault)>,
+    /// Paths with an open bundle, or with a frame that must leave.
+    pub(super) open: Vec<u32>,
+    /// Something was added to `open` since the last attempt to send it.
+    pub(super) has_unsent: bool,
+    /// Paths for which the link is busy.
+    pub(super) busy: Vec<u32>,
+    pub(super) reading: Option<Reading>,
+    pub(super) batch: Batch<N::Place>,
+    pub(super) counters: DatagramCounters,
+    next_epoch: u16,
+    pub(super) is_closed: bool,
+}
+
+impl<N: DatagramNetwork> DatagramLink<N> {
+    /// A link for the endpoint that has the address `base` on its other links.
+    ///
+    /// # Panics
+    /// If the address has no room for the part of this network, or if its datagrams have no room for a packet.
+    pub fn open(base: &Address, network: N, options: DatagramOptions) -> DatagramLink<N> {
+        let address =
+            base.with_part(network.kind(), &network.part()).expect("room for the part of this network");
+        let datagram_bytes = network.largest_datagram();
+        let bundle_bytes = datagram_bytes.saturating_sub(LEAST_DATAGRAM_BYTES);
+        assert!(
+            bundle_bytes >= MOST_PACKET_BYTES && datagram_bytes >= INTRODUCTION_BYTES,
+            "datagrams of {datagram_bytes} bytes have no room for packets of {MOST_PACKET_BYTES}"
+        );
+        let reliability = ReliabilityConfig { datagram_bytes: datagram_bytes as u32, ..options.reliability };
+        DatagramLink {
+            shared: Shared {
+                network,
+                outgoing: Outgoing::new(),
+                timers: TimerQueue::default(),
+                copies: Buffers::new(options.most_copies, bundle_bytes),
+                arrived: Buffers::new(usize::MAX, bundle_bytes),
+                ready: VecDeque::new(),
+                refused: Vec::new(),
+                lost: Vec::new(),
+            },
+            address,
+            options: DatagramOptions { reliability, ..options },
+            bundle_bytes,
+            paths: Vec::new(),
+            unused: Vec::new(),
+            by_address: HashMap::new(),
+            by_place: HashMap::new(),
+            by_peer: Vec::new(),
+            forgotten: HashSet::new(),
+            losses: VecDeque::new(),
+            open: Vec::new(),
+            has_unsent: false,
+            busy: Vec::new(),
+            reading: None,
+            batch: Batch::new(),
+            counters: DatagramCounters::default(),
+            next_epoch: 0,
+            is_closed: false,
+        }
+    }
+
+    /// The network.
+    pub fn network(&self) -> &N {
+        &self.shared.network
+    }
+
+    /// Datagrams that were dropped.
+    pub fn counters(&self) -> DatagramCounters {
+        self.counters
+    }
+
+    /// Memory for copies of what peers have not acknowledged. Unit: bytes.
+    pub fn copy_bytes(&self) -> usize {
+        self.shared.copies.bytes()
+    }
+
+    /// The path of a peer.
+    pub(super) fn id_of(&self, peer: Peer) -> Option<u32> {
+        self.by_peer.get(peer.0 as usize).copied().flatten()
+    }
+
+    pub(super) fn path(&mut self, id: u32) -> Option<&mut Path<N::Place>> {
+        self.paths.get_mut(id as usize)?.as_deref_mut()
+    }
+
+    /// The path and what it needs.
+    pub(super) fn path_and_shared(&mut self, id: u32) -> Option<(&mut Path<N::Place>, &mut Shared<N>)> {
+        let DatagramLink { paths, shared, .. } = self;
+        Some((paths.get_mut(id as usize)?.as_deref_mut()?, shared))
+    }
+
+    /// Handles an event of the machine of a path.
+    pub(super) fn drive(
+        &mut self,
+        id: u32,
+        event: impl FnOnce(&mut weir_proto::reliability::ReliablePath, Instant, &mut PathDriver<'_, N>),
+    ) {
+        let now = self.shared.network.now();
+        if let Some((path, shared)) = self.path_and_shared(id) {
+            let Path { machine, io, .. } = path;
+            event(machine, now, &mut PathDriver { id, io, shared, arriving: &[] });
+        }
+    }
+
+    /// The path to the endpoint at `address`, a new one if there is none. `None`: the network does not reach it.
+    pub(super) fn path_to(&mut self, address: &Address) -> Option<u32> {
+        if let Some(&id) = self.by_address.get(address) {
+            return Some(id);
+        }
+        let place = self.place_of(address)?;
+        // An epoch differs from all others between two endpoints: there is one path for each pair.
+        self.next_epoch = self.next_epoch.checked_add(1).unwrap_or(1);
+        let epoch = NonZeroU16::new(self.next_epoch).expect("counted from 1");
+        let path = Path::new(&self.address, address, place, self.options.reliability, epoch);
+        let id = self.unused.pop().unwrap_or_else(|| {
+            self.paths.push(None);
+            (self.paths.len() - 1) as u32
+        });
+        self.paths[id as usize] = Some(Box::new(path));
+        self.by_address.insert(*address, id);
+        self.by_place.entry(place).or_default().push(id);
+        Some(id)
+    }
+
+    /// The place of another endpoint.
+    pub(super) fn place_of(&self, address: &Address) -> Option<N::Place> {
+        let network = &self.shared.network;
+        let part = address.part(network.kind())?;
+        network.place_of(part).filter(|_| address.identity() != self.address.identity())
+    }
+
+    /// Calls a path `peer` from now on.
+    pub(super) fn name(&mut self, id: u32, peer: Peer) {
+        let index = peer.0 as usize;
+        if self.by_peer.len() <= index {
+            self.by_peer.resize(index + 1, None);
+        }
+        self.by_peer[index] = Some(id);
+        if let Some(path) = self.path(id) {
+            path.peer = Some(peer);
+        }
+    }
+
+    /// Removes a path and all that belongs to it.
+    pub(super) fn remove(&mut self, id: u32) {
+        let Some(mut path) = self.paths.get_mut(id as usize).and_then(Option::take) else { return };
+        path.free(&mut self.shared);
+        self.by_address.remove(&path.io.address);
+        if let Some(ids) = self.by_place.get_mut(&path.io.place) {
+            ids.retain(|&other| other != id);
+            if ids.is_empty() {
+                self.by_place.remove(&path.io.place);
+            }
+        }
+        if let Some(peer) = path.peer {
+            self.by_peer[peer.0 as usize] = None;
+        }
+        self.shared.timers.cancel(id);
+        for list in [&mut self.open, &mut self.busy, &mut self.shared.refused, &mut self.shared.lost] {
+            list.retain(|&other| other != id);
+        }
+        self.shared.ready.retain(|&other| other != id);
+        if let Some(reading) = self.reading.as_mut().filter(|reading| reading.id == id) {
+            reading.is_void = true;
+        }
+        self.unused.push(id);
+    }
+
+    /// Something of this path must leave with the next poll.
+    pub(super) fn note_unsent(&mut self, id: u32) {
+        if !self.open.contains(&id) {
+            self.open.push(id);
+        }
+        self.has_unsent = true;
+    }
+
+    /// Appends `bytes` bytes to the open bundle of a path, which `write` appends to its argument. They begin with a word.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: the window of the path, or the memory for copies, is used up. Nothing is written.
+    pub(super) fn append(
+        &mut self,
+        id: u32,
+        bytes: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), LinkBusy> {
+        let now = self.shared.network.now();
+        let (bundle_bytes, window) = (self.bundle_bytes, self.options.reliability.window_bundles);
+        let Some((path, shared)) = self.path_and_shared(id) else { return Err(LinkBusy) };
+        if path.io.open.as_ref().is_some_and(|open| open.len() + bytes > bundle_bytes) {
+            path.submit(id, now, shared)?;
+        }
+        if path.io.open.is_none() {
+            let has_room = path.has_room(window);
+            path.io.open = shared.copies.take(path.unacknowledged()).filter(|_| has_room);
+            if path.io.open.is_none() {
+                return Err(LinkBusy);
+            }
+        }
+        let position = path.machine.next_position();
+        if let Some(open) = &mut path.io.open {
+            let begin = open.len();
+            write(open);
+            debug_assert_eq!(open.len() - begin, bytes, "the length of a packet");
+            open[begin..begin + 4].copy_from_slice(&(position as u32).to_le_bytes());
+        }
+        // With nothing under way, nothing else would make it leave soon.
+        if path.unacknowledged() == 0 && path.submit(id, now, shared).is_ok() {
+            let _ = shared.flush(); // what it refuses waits
+        } else {
+            self.note_unsent(id);
+        }
+        Ok(())
+    }
+
+    /// Appends a frame.
+    ///
+    /// # Errors
+    /// [`LinkBusy`].
+    pub(super) fn append_frame(&mut self, id: u32, kind: u8, number: u16) -> Result<(), LinkBusy> {
+        let Quota { data_slots, start_slots, credit_slots } = match kind {
+            LEASE_FRAME => self.options.quota,
+            _ => Quota { data_slots: 0, start_slots: 0, credit_slots: 0 },
+        };
+        let frame = LinkFrame {
+            word: 0.into(),
+            version: VERSION,
+            kind,
+            number: number.into(),
+            data_slots: data_slots.into(),
+            start_slots: start_slots.into(),
+            credit_slots: credit_slots.into(),
+            unused: [],
+        };
+        self.append(id, LINK_FRAME_BYTES, |bundle| bundle.extend_from_slice(frame.as_bytes()))
+    }
+
+    /// Sends the frames that a path must send, if there is room.
+    pub(super) fn send_frames(&mut self, id: u32) -> Result<(), LinkBusy> {
+        let Some(path) = self.path(id) else { return Ok(()) };
+        let (owes_lease, our_lane) = (path.owes_lease, path.our_lane);
+        if let Some(number) = owes_lease {
+            self.append_frame(id, LEASE_FRAME, number)?;
+            self.path(id).into_iter().for_each(|path| path.owes_lease = None);
+        }
+        if let OurLane::Wanted { number, asked: false } = our_lane {
+            self.append_frame(id, ATTACH_FRAME, number)?;
+            self.path(id)
+                .into_iter()
+                .for_each(|path| path.our_lane = OurLane::Wanted { number, asked: true });
+        }
+        Ok(())
+    }
+
+    /// Sends everything that can leave, runs timers, and takes what has arrived.
+    pub(super) fn work(&mut self) {
+        self.send_unsent();
+        let now = self.shared.network.now();
+        while let Some(id) = self.shared.timers.take_expired(now) {
+            self.drive(id, |machine, now, driver| machine.expired(now, driver));
+        }
+        self.receive();
+        self.send_refused();
+    }
+
+    fn send_unsent(&mut self) {
+        self.has_unsent = false;
+        for id in std::mem::take(&mut self.open) {
+            let sent = self.send_frames(id).and_then(|()| {
+                let now = self.shared.network.now();
+                self.path_and_shared(id).map_or(Ok(()), |(path, shared)| path.submit(id, now, shared))
+            });
+            if sent.is_err() && !self.open.contains(&id) {
+                self.open.push(id);
+            }
+        }
+        // What was appended just now has been submitted, or waits for room.
+        self.has_unsent = false;
+    }
+
+    /// Flushes, and lets paths send whose datagrams the network has refused.
+    fn send_refused(&mut self) {
+        if self.shared.flush().is_err() {
+            return;
+        }
+        let mut ids = std::mem::take(&mut self.shared.refused).into_iter();
+        for id in ids.by_ref() {
+            self.drive(id, |machine, now, driver| machine.writable(now, driver));
+            if self.shared.flush().is_err() {
+                break;
+            }
+        }
+        self.shared.refused.extend(ids);
+    }
+
+    /// A path for which the link is not busy any more.
+    pub(super) fn next_ready(&mut self) -> Option<Peer> {
+        let window = self.options.reliability.window_bundles;
+        let index = self.busy.iter().position(|&id| {
+            let path = self.paths[id as usize].as_deref();
+            path.is_none_or(|path| {
+                path.is_over()
+                    || (path.has_room(window) && self.shared.copies.has_one_for(path.unacknowledged()))
+            })
+        })?;
+        let id = self.busy.swap_remove(index);
+        let path = self.path(id)?;
+        path.has_refused = false;
+        path.peer
+    }
+
+    /// Notes that a peer is lost.
+    pub(super) fn note_lost(&mut self, id: u32) {
+        if !self.shared.lost.contains(&id) {
+            self.shared.lost.push(id);
+        }
+    }
+
+    /// The next loss whose peer has nothing delivered that is not polled.
+    pub(super) fn next_loss(&mut self) -> Option<(Peer, PeerFault)> {
+        let reading = self.reading.as_ref().map(|reading| reading.id);
+        let index = self.shared.lost.iter().position(|&id| {
+            let path = self.paths[id as usize].as_deref();
+            reading != Some(id) && path.is_none_or(|path| path.io.delivered.is_empty())
+        });
+        let Some(index) = index else { return self.losses.pop_front() };
+        let id = self.shared.lost.swap_remove(index);
+        let (peer, fault) = self.path(id).map_or((None, None), |path| (path.peer, path.fault()));
+        match peer.zip(fault) {
+            Some(loss) => Some(loss),
+            None => {
+                self.remove(id); // the endpoint has never heard of it
+                self.next_loss()
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Links over networks that lose datagrams ([`DatagramLink`]). Packets are coalesced into datagrams, which are
+//! encrypted and authenticated, and sent again until the peer has acknowledged them.
+//!
+//! ```text
+//! A: connect(0, address of B)   A->B  introduction: A's address, sealed for B     B makes a path, and answers
+//! A: poll                       A->B  frame `attach`                              B: Attached; B->A  frame `lease`
+//! A: connect(0, address of B)   Some(lease)
+//! A: transmit, transmit         A->B  one datagram with both packets              B: Packet, Packet
+//! A: poll                       B->A  acknowledgement                             A frees its copy
+//! A: close                      A->B  frame `leave`                               B: Lost { Closed }, if asked
+//! ```
+//! - [`network`] is the border to the network and its clock. [`lossy`] is a network inside the process, for tests.
+//! - `seal` has the keys, `outgoing` the datagrams that leave, `buffers` the memory of bundles.
+//! - `path` is one peer, `link` the link with all paths. `arriving` handles datagrams, `delivered` what they carry.
+//! - `transport` implements [`crate::Link`].
+//!
+//! A path belongs to a pair of endpoints, and serves both directions. It opens once: after a loss the endpoint never
+//! believes that address again. [`weir_proto::reliability`] decides what is sent again, and when a peer is lost.
+
+mod arriving;
+mod buffers;
+mod delivered;
+mod link;
+pub mod lossy;
+pub mod network;
+mod outgoing;
+mod path;
+mod seal;
+mod transport;
+
+pub use link::{DatagramCounters, DatagramLink, DatagramOptions, GEOMETRY};

@@ -1,0 +1,93 @@
+//! The network below a datagram link ([`DatagramNetwork`]): it sends and receives datagrams, which it may lose, repeat,
+//! reorder or change. It also has the clock, so that a test decides when time passes.
+//!
+//! A network does not know packets, keys or peers.
+
+use crate::{Bell, LinkKind};
+use core::fmt::Debug;
+use core::hash::Hash;
+use core::ops::Range;
+use std::sync::Arc;
+use weir_proto::{Instant, LinkBusy};
+
+/// Room for the datagrams of one call of [`DatagramNetwork::receive`]. Unit: bytes.
+pub const BATCH_BYTES: usize = 256 << 10;
+/// The most datagrams of one call.
+pub const BATCH_DATAGRAMS: usize = 256;
+
+/// A datagram in a [`Batch`].
+#[derive(Clone, Debug)]
+pub struct Received<P> {
+    /// Its sender, as the network says. Nobody has checked it.
+    pub from: P,
+    /// Its bytes in [`Batch::bytes`].
+    pub range: Range<usize>,
+    /// A queue on its way was long (ECN, congestion experienced).
+    pub marked: bool,
+}
+
+/// Datagrams that have arrived.
+#[derive(Debug)]
+pub struct Batch<P> {
+    /// [`BATCH_BYTES`] bytes, for the bytes of all of them.
+    pub bytes: Box<[u8]>,
+    /// The datagrams, in order of arrival.
+    pub datagrams: Vec<Received<P>>,
+}
+
+impl<P> Batch<P> {
+    pub(super) fn new() -> Batch<P> {
+        Batch { bytes: vec![0; BATCH_BYTES].into(), datagrams: Vec::with_capacity(BATCH_DATAGRAMS) }
+    }
+}
+
+/// A network that carries datagrams between places.
+pub trait DatagramNetwork: Send {
+    /// Where a datagram goes, or comes from.
+    type Place: Copy + Eq + Hash + Debug + Send + 'static;
+
+    /// The kind of the link over this network.
+    fn kind(&self) -> LinkKind;
+
+    /// What peers need to reach this endpoint: the part of its address.
+    fn part(&self) -> Vec<u8>;
+
+    /// The place of an endpoint whose address has this part. `None`: this network does not reach it.
+    fn place_of(&self, part: &[u8]) -> Option<Self::Place>;
+
+    /// Length of the largest datagram. Unit: bytes.
+    fn largest_datagram(&self) -> usize;
+
+    /// Sends datagrams to one place: `bytes` cut into pieces of `segment_bytes`; the last may be shorter. They may be lost
+    /// without notice.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: the network takes nothing now, and has sent none of them.
+    fn send(&mut self, to: Self::Place, bytes: &[u8], segment_bytes: usize) -> Result<(), LinkBusy>;
+
+    /// Adds datagrams that have arrived to `batch`, which is empty. Never waits.
+    fn receive(&mut self, batch: &mut Batch<Self::Place>);
+
+    /// Whether [`DatagramNetwork::receive`] may find something. Cheap.
+    fn may_have_arrivals(&self) -> bool;
+
+    /// The time. It never goes back.
+    fn now(&self) -> Instant;
+
+    /// Waits until a datagram has arrived, at most until `until`.
+    fn wait(&mut self, until: Instant);
+
+    /// The time of the next arrival, if the network knows it.
+    fn next_arrival(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Ends a [`DatagramNetwork::wait`] of this network, also one that begins later.
+    fn bell(&self) -> Arc<dyn Bell>;
+
+    /// Rings `bell` for every datagram from now on. `false`: the network cannot.
+    fn ring_on_arrival(&mut self, bell: &Arc<dyn Bell>) -> bool {
+        let _ = bell;
+        false
+    }
+}

@@ -1,0 +1,78 @@
+//! Datagrams on their way to the network ([`Outgoing`]): those to one place that follow each other leave in one call, if
+//! they have the same length. The last may be shorter.
+//!
+//! ```text
+//! begin(A), 1200 B    begin(A), 1200 B    begin(A), 300 B    begin(B)
+//! waits               waits               waits              send(A, 2700 B, cut at 1200 B), then waits
+//! ```
+//! This file does not know what the bytes mean.
+
+use super::network::DatagramNetwork;
+use weir_proto::LinkBusy;
+
+/// The most bytes and datagrams of one call. Source: udp(7), `UDP_SEGMENT`.
+const MOST_BYTES: usize = 60 << 10;
+const MOST_DATAGRAMS: usize = 64;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct Outgoing<P> {
+    to: Option<P>,
+    bytes: Vec<u8>,
+    /// Length of all datagrams but the last.
+    segment_bytes: usize,
+    datagrams: usize,
+    /// The last datagram is shorter, so no other follows it.
+    is_closed: bool,
+}
+
+impl<P: Copy + Eq> Outgoing<P> {
+    pub(super) fn new() -> Outgoing<P> {
+        Outgoing { to: None, bytes: Vec::new(), segment_bytes: 0, datagrams: 0, is_closed: false }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.datagrams == 0
+    }
+
+    /// Appends a datagram of `length` bytes to `to`, which `write` appends to its argument.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: the network does not take those that wait before it. Nothing is written.
+    pub(super) fn append<N: DatagramNetwork<Place = P>>(
+        &mut self,
+        network: &mut N,
+        to: P,
+        length: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), LinkBusy> {
+        let joins = self.to == Some(to)
+            && !self.is_closed
+            && length <= self.segment_bytes
+            && self.datagrams < MOST_DATAGRAMS
+            && self.bytes.len() + length <= MOST_BYTES;
+        if !joins {
+            self.flush(network)?;
+            (self.to, self.segment_bytes) = (Some(to), length);
+        }
+        let begin = self.bytes.len();
+        write(&mut self.bytes);
+        debug_assert_eq!(self.bytes.len() - begin, length, "the length of a datagram");
+        self.is_closed = length < self.segment_bytes;
+        self.datagrams += 1;
+        Ok(())
+    }
+
+    /// Sends what waits.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: it still waits.
+    pub(super) fn flush<N: DatagramNetwork<Place = P>>(&mut self, network: &mut N) -> Result<(), LinkBusy> {
+        if let Some(to) = self.to.filter(|_| self.datagrams > 0) {
+            network.send(to, &self.bytes, self.segment_bytes)?;
+        }
+        self.bytes.clear();
+        (self.to, self.datagrams, self.is_closed) = (None, 0, false);
+        Ok(())
+    }
+}

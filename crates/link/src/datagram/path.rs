@@ -1,0 +1,364 @@
+//! One peer's path ([`Path`]): its machine of reliability, and the bytes of its bundles. [`PathDriver`] is the driver of
+//! the machine.
+//!
+//! ```text
+//! open       packets of the next bundle; sealed in no datagram yet
+//! copies     bundles that the peer has not acknowledged, by position from `first_copy`
+//! held       bundles of the peer that came before an earlier one
+//! delivered  bundles of the peer in order, which nobody has polled yet
+//! ```
+//! This file does not know what a bundle contains.
+
+use super::link::Shared;
+use super::network::DatagramNetwork;
+use super::seal::{self, Key, SALT_BYTES};
+use crate::{Address, LaneLease};
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU16;
+use weir_proto::reliability::{DatagramDriver, Header, PathFault, ReliabilityConfig, ReliablePath};
+use weir_proto::wire::{EXTENSION_BYTES, LinkExtension, TAG_BYTES};
+use weir_proto::{Instant, LinkBusy, Peer, PeerFault};
+use zerocopy::IntoBytes;
+
+/// Length of an introduction: extension, salt, sealed address, tag. Unit: bytes.
+pub(super) const INTRODUCTION_BYTES: usize = EXTENSION_BYTES + SALT_BYTES + crate::ADDRESS_BYTES + TAG_BYTES;
+
+/// The value next to `near` whose lower 32 bits are `low`.
+fn expand(low: u32, near: u64) -> u64 {
+    near.wrapping_add_signed(i64::from(low.wrapping_sub(near as u32) as i32))
+}
+
+/// The key of what a peer sends in one of its epochs.
+#[derive(Debug)]
+pub(super) struct IncomingKey {
+    epoch: u16,
+    key: Key,
+    /// The largest number that has arrived.
+    latest: u64,
+}
+
+impl IncomingKey {
+    fn new(from: &Address, own: &Address, epoch: u16, start: u32) -> IncomingKey {
+        IncomingKey { epoch, key: Key::of_path(from, own, epoch), latest: start.into() }
+    }
+
+    /// Opens a datagram with this number.
+    fn open<'datagram>(
+        &mut self,
+        number: u32,
+        datagram: &'datagram mut [u8],
+    ) -> Result<&'datagram [u8], seal::Forged> {
+        let number = expand(number, self.latest);
+        let opened = self.key.open(number, datagram, EXTENSION_BYTES)?;
+        self.latest = self.latest.max(number);
+        Ok(opened)
+    }
+}
+
+/// Our lane at the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OurLane {
+    /// None, and none was asked for.
+    Absent,
+    /// The peer was asked for a lane, or is asked when the path has room for the question.
+    Wanted {
+        /// Number of the lease.
+        number: u16,
+        /// It was asked.
+        asked: bool,
+    },
+    /// A lane.
+    Leased(LaneLease),
+}
+
+/// The peer's lane here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PeersLane {
+    /// None.
+    Absent,
+    /// It was reported. Its packets wait until it has a name.
+    Attached,
+    /// Its packets are polled.
+    Open,
+}
+
+/// What the driver of the machine needs.
+#[derive(Debug)]
+pub(super) struct PathIo<P> {
+    pub place: P,
+    own: Address,
+    pub address: Address,
+    outgoing_key: Key,
+    /// Number of the next datagram that leaves.
+    next_number: u64,
+    /// The packets of the next bundle.
+    pub open: Option<Vec<u8>>,
+    copies: VecDeque<Vec<u8>>,
+    first_copy: u64,
+    held: HashMap<u64, Vec<u8>>,
+    /// Bundles, and where the first unread byte is.
+    pub delivered: VecDeque<(Vec<u8>, usize)>,
+    pub fault: Option<PathFault>,
+    /// It is in the list of paths with delivered bundles.
+    pub is_listed: bool,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct Path<P> {
+    /// The name of the peer, if the endpoint knows it.
+    pub peer: Option<Peer>,
+    pub machine: ReliablePath,
+    pub io: PathIo<P>,
+    /// The key of the epoch to which the path is bound.
+    incoming_key: Option<IncomingKey>,
+    pub our_lane: OurLane,
+    pub peers_lane: PeersLane,
+    /// The lease that the peer has asked for and that it is not told yet.
+    pub owes_lease: Option<u16>,
+    pub next_lease: u16,
+    /// The peer has ended in this way. Nothing more comes from it.
+    pub left: Option<PeerFault>,
+    /// A packet was refused.
+    pub has_refused: bool,
+    /// The first number of both directions.
+    start: u32,
+}
+
+impl<P: Copy> Path<P> {
+    pub(super) fn new(
+        own: &Address,
+        address: &Address,
+        place: P,
+        config: ReliabilityConfig,
+        epoch: NonZeroU16,
+    ) -> Path<P> {
+        let machine = ReliablePath::new(config, epoch);
+        let io = PathIo {
+            place,
+            own: *own,
+            address: *address,
+            outgoing_key: Key::of_path(own, address, epoch.get()),
+            next_number: u64::from(config.start),
+            open: None,
+            copies: VecDeque::new(),
+            first_copy: machine.next_position(),
+            held: HashMap::new(),
+            delivered: VecDeque::new(),
+            fault: None,
+            is_listed: false,
+        };
+        Path {
+            peer: None,
+            machine,
+            io,
+            incoming_key: None,
+            our_lane: OurLane::Absent,
+            peers_lane: PeersLane::Absent,
+            owes_lease: None,
+            next_lease: 0,
+            left: None,
+            has_refused: false,
+            start: config.start,
+        }
+    }
+
+    /// Whether nothing that is submitted here arrives any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.io.fault.is_some() || self.left.is_some()
+    }
+
+    /// Why the peer is lost, if it is.
+    pub(super) fn fault(&self) -> Option<PeerFault> {
+        let of_path = |fault| match fault {
+            PathFault::Silent if !self.machine.view().is_open => PeerFault::Unreachable,
+            PathFault::Silent | PathFault::Restarted => PeerFault::Died,
+        };
+        self.left.or(self.io.fault.map(of_path))
+    }
+
+    /// Bundles that the peer has not acknowledged.
+    pub(super) fn unacknowledged(&self) -> usize {
+        self.io.copies.len()
+    }
+
+    /// Whether the window has room for a bundle.
+    pub(super) fn has_room(&self, window_bundles: u32) -> bool {
+        self.io.copies.len() < window_bundles as usize
+    }
+
+    /// Opens a datagram of this peer, without its extension. The key of another epoch than that of the path is made for
+    /// each datagram, because such datagrams are rare.
+    pub(super) fn open<'datagram>(
+        &mut self,
+        epoch: u16,
+        number: u32,
+        datagram: &'datagram mut [u8],
+    ) -> Result<(&'datagram [u8], Option<IncomingKey>), seal::Forged> {
+        if let Some(key) = self.incoming_key.as_mut().filter(|key| key.epoch == epoch) {
+            return Ok((key.open(number, datagram)?, None));
+        }
+        let mut key = IncomingKey::new(&self.io.address, &self.io.own, epoch, self.start);
+        let opened = key.open(number, datagram)?;
+        Ok((opened, Some(key)))
+    }
+
+    /// Keeps `key`, with which a datagram was opened, if the path is bound to its epoch by that datagram.
+    pub(super) fn bind(&mut self, key: IncomingKey) {
+        if self.incoming_key.is_none() && self.machine.view().is_open {
+            self.incoming_key = Some(key);
+        }
+    }
+
+    /// Memory of the bundles of the peer. Unit: bytes.
+    pub(super) fn arrived_bytes(&self) -> usize {
+        let delivered = self.io.delivered.iter().map(|(bytes, _)| bytes.capacity());
+        delivered.chain(self.io.held.values().map(Vec::capacity)).sum()
+    }
+
+    /// Submits the open bundle.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: it stays open.
+    pub(super) fn submit<N: DatagramNetwork<Place = P>>(
+        &mut self,
+        id: u32,
+        now: Instant,
+        shared: &mut Shared<N>,
+    ) -> Result<(), LinkBusy> {
+        let Some(bundle) = self.io.open.take() else { return Ok(()) };
+        let bytes = (EXTENSION_BYTES + bundle.len() + TAG_BYTES) as u32;
+        self.io.copies.push_back(bundle);
+        let Path { machine, io, .. } = self;
+        let mut driver = PathDriver { id, io, shared, arriving: &[] };
+        if machine.submit(now, bytes, &mut driver).is_err() {
+            self.io.open = self.io.copies.pop_back();
+            return Err(LinkBusy);
+        }
+        Ok(())
+    }
+
+    /// Gives all memory back.
+    pub(super) fn free<N: DatagramNetwork<Place = P>>(&mut self, shared: &mut Shared<N>) {
+        let io = &mut self.io;
+        io.copies.drain(..).chain(io.open.take()).for_each(|copy| shared.copies.give(copy));
+        let delivered = io.delivered.drain(..).map(|(bytes, _)| bytes);
+        delivered
+            .chain(io.held.drain().map(|(_, bytes)| bytes))
+            .for_each(|bundle| shared.arrived.give(bundle));
+    }
+}
+
+/// The driver of one event of a path's machine.
+pub(super) struct PathDriver<'event, N: DatagramNetwork> {
+    pub id: u32,
+    pub io: &'event mut PathIo<N::Place>,
+    pub shared: &'event mut Shared<N>,
+    /// The bundle of the datagram that is being handled.
+    pub arriving: &'event [u8],
+}
+
+impl<N: DatagramNetwork> PathDriver<'_, N> {
+    fn keep_arriving(&mut self) -> Vec<u8> {
+        let mut buffer =
+            self.shared.arrived.take(0).expect("arrivals are bounded by the windows of their senders");
+        buffer.extend_from_slice(self.arriving);
+        buffer
+    }
+
+    fn list(&mut self) {
+        if !std::mem::replace(&mut self.io.is_listed, true) {
+            self.shared.ready.push_back(self.id);
+        }
+    }
+
+    /// Sends a question to a peer that may not know us: it says our address, which only the peer can read.
+    fn introduce(&mut self, header: &Header) -> Result<(), LinkBusy> {
+        let Shared { network, outgoing, .. } = &mut *self.shared;
+        let Some(salt) = seal::salt() else { return Err(LinkBusy) };
+        let PathIo { place, own, address, .. } = &*self.io;
+        outgoing.append(network, *place, INTRODUCTION_BYTES, |datagram| {
+            let begin = datagram.len();
+            datagram.extend_from_slice(LinkExtension::from(*header).as_bytes());
+            datagram.extend_from_slice(&salt);
+            datagram.extend_from_slice(&own.0);
+            Key::of_introduction(address, &salt).seal(0, datagram, begin, EXTENSION_BYTES + SALT_BYTES);
+        })
+    }
+
+    fn send(&mut self, header: &Header, position: Option<u64>) -> Result<(), LinkBusy> {
+        if header.destination_epoch == 0 {
+            return self.introduce(header);
+        }
+        let PathIo { place, outgoing_key, next_number, copies, first_copy, .. } = &*self.io;
+        let bundle = position.map_or(&[][..], |position| &copies[(position - first_copy) as usize]);
+        let Shared { network, outgoing, .. } = &mut *self.shared;
+        let number = expand(header.number, *next_number);
+        outgoing.append(network, *place, EXTENSION_BYTES + bundle.len() + TAG_BYTES, |datagram| {
+            let begin = datagram.len();
+            datagram.extend_from_slice(LinkExtension::from(*header).as_bytes());
+            datagram.extend_from_slice(bundle);
+            outgoing_key.seal(number, datagram, begin, EXTENSION_BYTES);
+        })
+    }
+}
+
+impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
+    fn transmit(&mut self, header: &Header, position: Option<u64>) -> Result<(), LinkBusy> {
+        let sent = self.send(header, position);
+        match sent {
+            Ok(()) => self.io.next_number = expand(header.number, self.io.next_number) + 1,
+            Err(LinkBusy) => self.shared.refused.push(self.id),
+        }
+        sent
+    }
+
+    fn deliver(&mut self, _position: u64) {
+        let bundle = self.keep_arriving();
+        self.io.delivered.push_back((bundle, 0));
+        self.list();
+    }
+
+    fn hold(&mut self, position: u64) {
+        let bundle = self.keep_arriving();
+        self.io.held.insert(position, bundle);
+    }
+
+    fn deliver_held(&mut self, position: u64) {
+        let bundle = self.io.held.remove(&position).expect("the machine names bundles that are held");
+        self.io.delivered.push_back((bundle, 0));
+        self.list();
+    }
+
+    fn acknowledged(&mut self, before: u64) {
+        while self.io.first_copy < before {
+            let copy = self.io.copies.pop_front().expect("bundles are kept until they are acknowledged");
+            self.shared.copies.give(copy);
+            self.io.first_copy += 1;
+        }
+    }
+
+    fn ready(&mut self) {} // the link asks for room in each poll
+
+    fn lost(&mut self, fault: PathFault) {
+        self.io.fault = Some(fault);
+        self.shared.lost.push(self.id);
+    }
+
+    fn set_timer(&mut self, at: Instant) {
+        self.shared.timers.set(self.id, at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_expanded_to_the_nearest_value() {
+        assert_eq!(expand(5, 0), 5);
+        assert_eq!(expand(2, (7 << 32) + u64::from(u32::MAX)), (8 << 32) + 2);
+        assert_eq!(expand(u32::MAX, 8 << 32), (7 << 32) + u64::from(u32::MAX));
+        assert_eq!(expand(1 << 30, 3 << 32), (3 << 32) + (1 << 30));
+    }
+}

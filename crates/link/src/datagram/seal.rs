@@ -1,0 +1,141 @@
+//! Sealing: every datagram is encrypted and authenticated (AES-128-GCM), with keys that come from the two addresses.
+//!
+//! | datagram | key | nonce |
+//! |---|---|---|
+//! | introduction | from the receiver's key and a random salt in the datagram | 0 |
+//! | all others | from both keys and identities, and the sender's epoch | number of the datagram, 64 bits |
+//!
+//! Only members of the job know the keys of addresses. So whoever sends a valid introduction belongs to the job, and
+//! says its own address in it. No nonce is used twice with one key: a salt is random, an epoch of a pair is new, and a
+//! datagram that is sent again has a new number. Source: RFC 5869 (key derivation), RFC 9001 (nonce from the number).
+//!
+//! This file does not know what a datagram means. The number is the replay window's ([`weir_proto::reliability`]).
+
+use crate::Address;
+use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, Prk, Salt};
+use ring::rand::{SecureRandom, SystemRandom};
+use weir_proto::wire::{EXTENSION_BYTES, TAG_BYTES};
+
+/// Length of the salt of an introduction. Unit: bytes.
+pub(super) const SALT_BYTES: usize = 16;
+
+/// A key for one direction of a path in one epoch, or for one introduction.
+#[derive(Debug)]
+pub(super) struct Key(LessSafeKey);
+
+/// The bytes of a datagram did not come from the owner of the key, or were changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Forged;
+
+/// A random salt. `None`: the operating system has none.
+pub(super) fn salt() -> Option<[u8; SALT_BYTES]> {
+    let mut salt = [0; SALT_BYTES];
+    SystemRandom::new().fill(&mut salt).is_ok().then_some(salt)
+}
+
+fn derive(label: &[u8], secret: &[u8], context: &[&[u8]]) -> Key {
+    let extracted: Prk = Salt::new(HKDF_SHA256, label).extract(secret);
+    let expanded = extracted.expand(context, &AES_128_GCM).expect("16 bytes are a valid length");
+    Key(LessSafeKey::new(UnboundKey::from(expanded)))
+}
+
+impl Key {
+    /// For the introduction with this salt to the endpoint at `to`.
+    pub(super) fn of_introduction(to: &Address, salt: &[u8; SALT_BYTES]) -> Key {
+        derive(b"weir introduction", &to.key(), &[&to.identity_word().to_le_bytes(), salt])
+    }
+
+    /// For datagrams from `from`, in its epoch `epoch`, to `to`.
+    pub(super) fn of_path(from: &Address, to: &Address, epoch: u16) -> Key {
+        let mut secret = [0; 32];
+        secret[..16].copy_from_slice(&from.key());
+        secret[16..].copy_from_slice(&to.key());
+        let (identity, other) = (from.identity_word().to_le_bytes(), to.identity_word().to_le_bytes());
+        derive(b"weir path", &secret, &[&identity, &other, &epoch.to_le_bytes()])
+    }
+
+    fn nonce(number: u64) -> Nonce {
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&number.to_le_bytes());
+        Nonce::assume_unique_for_key(nonce)
+    }
+
+    /// Encrypts the part of a datagram behind the first `clear_bytes` bytes, and appends the tag of the whole.
+    pub(super) fn seal(&self, number: u64, datagram: &mut Vec<u8>, begin: usize, clear_bytes: usize) {
+        let (clear, secret) = datagram[begin..].split_at_mut(clear_bytes);
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(Key::nonce(number), Aad::from(&*clear), secret)
+            .expect("a datagram is shorter than the limit of the cipher");
+        datagram.extend_from_slice(tag.as_ref());
+    }
+
+    /// Checks the tag and decrypts in place. Returns the part behind the first `clear_bytes` bytes, without the tag.
+    ///
+    /// # Errors
+    /// [`Forged`]. The bytes are then worthless.
+    pub(super) fn open<'datagram>(
+        &self,
+        number: u64,
+        datagram: &'datagram mut [u8],
+        clear_bytes: usize,
+    ) -> Result<&'datagram [u8], Forged> {
+        let (clear, secret) = datagram.split_at_mut_checked(clear_bytes).ok_or(Forged)?;
+        let opened = self.0.open_in_place(Key::nonce(number), Aad::from(&*clear), secret);
+        opened.map(|opened| &*opened).map_err(|_| Forged)
+    }
+}
+
+/// The shortest datagram: no packets. Unit: bytes.
+pub(super) const LEAST_DATAGRAM_BYTES: usize = EXTENSION_BYTES + TAG_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(identity: u64, key: u8) -> Address {
+        Address::new(identity, [key; 16])
+    }
+
+    fn sealed(key: &Key, number: u64) -> Vec<u8> {
+        let mut datagram = b"clear and secret".to_vec();
+        key.seal(number, &mut datagram, 0, 6);
+        datagram
+    }
+
+    #[test]
+    fn a_datagram_opens_only_with_the_key_and_the_number_that_sealed_it() {
+        let (a, b) = (address(1, 1), address(2, 2));
+        let key = Key::of_path(&a, &b, 7);
+        let datagram = sealed(&key, 5);
+        assert_eq!(datagram.len(), 16 + TAG_BYTES);
+        assert_eq!((&datagram[..6], datagram[6..16] == *b"and secret"), (&b"clear "[..], false));
+        assert_eq!(key.open(5, &mut datagram.clone(), 6), Ok(&b"and secret"[..]));
+        assert_eq!(key.open(6, &mut datagram.clone(), 6), Err(Forged));
+        let others = [
+            Key::of_path(&b, &a, 7),
+            Key::of_path(&a, &b, 8),
+            Key::of_path(&address(3, 1), &b, 7),
+            Key::of_path(&address(1, 3), &b, 7),
+            Key::of_introduction(&b, &[0; SALT_BYTES]),
+        ];
+        for other in others {
+            assert_eq!(other.open(5, &mut datagram.clone(), 6), Err(Forged));
+        }
+    }
+
+    #[test]
+    fn a_changed_or_cut_datagram_is_forged() {
+        let key = Key::of_introduction(&address(1, 1), &[9; SALT_BYTES]);
+        let datagram = sealed(&key, 0);
+        for bit in 0..datagram.len() * 8 {
+            let mut changed = datagram.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(key.open(0, &mut changed, 6), Err(Forged), "bit {bit}");
+        }
+        for length in 0..datagram.len() {
+            assert_eq!(key.open(0, &mut datagram.clone()[..length], 6), Err(Forged), "{length} bytes");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The transport over datagrams ([`Link`]), its address and its capabilities.
+
+use super::link::{DatagramLink, GEOMETRY};
+use super::network::DatagramNetwork;
+use super::path::{OurLane, PeersLane};
+use crate::memory::UserMemory;
+use crate::{
+    Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind, Polled, Properties,
+    WakeUp,
+};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_proto::wire::{LEAVE_FRAME, encode, header_bytes};
+use weir_proto::{LinkBusy, Packet, Peer, PeerFault};
+
+/// The time after which a network that refused is asked again.
+const REFUSED_INTERVAL: Duration = Duration::from_micros(100);
+
+impl<N: DatagramNetwork> DatagramLink<N> {
+    fn note_unreachable(&mut self, peer: Peer, fault: PeerFault) {
+        if !self.losses.iter().any(|(lost, _)| *lost == peer) {
+            self.losses.push_back((peer, fault));
+        }
+    }
+
+    /// The path to `peer`, if it can be used. Otherwise the peer is reported as lost.
+    fn usable_path(&mut self, peer: Peer, address: &Address) -> Option<u32> {
+        if self.is_closed {
+            return None;
+        }
+        let id = if self.forgotten.contains(address) { None } else { self.path_to(address) };
+        let Some(id) = id else {
+            self.note_unreachable(peer, PeerFault::Unreachable);
+            return None;
+        };
+        self.name(id, peer);
+        if self.path(id).is_some_and(|path| path.is_over()) {
+            self.note_lost(id);
+            return None;
+        }
+        Some(id)
+    }
+
+    /// Tells all peers that this endpoint has ended, and waits a moment until they know it.
+    fn end(&mut self, fault: PeerFault) {
+        if std::mem::replace(&mut self.is_closed, true) {
+            return;
+        }
+        let begun = self.shared.network.now();
+        let until = begun.plus_ns(self.options.close_ns);
+        let ids = 0..self.paths.len() as u32;
+        let told: Vec<u32> = ids
+            .filter(|&id| {
+                let is_open =
+                    self.path(id).is_some_and(|path| path.machine.view().is_open && !path.is_over());
+                is_open && self.append_frame(id, LEAVE_FRAME, fault as u16).is_ok()
+            })
+            .collect();
+        self.work();
+        // The answer shows at once what has arrived.
+        told.iter().for_each(|&id| self.drive(id, |machine, now, driver| machine.check(now, driver)));
+        self.work();
+        let mut packet = Packet::blank();
+        loop {
+            while self.next_delivered(&mut packet).is_some() {
+                self.retire();
+            }
+            let waits = |path: &mut super::path::Path<N::Place>| {
+                !path.is_over() && (path.unacknowledged() > 0 || path.io.open.is_some())
+            };
+            let now = self.shared.network.now();
+            if now >= until || !told.iter().any(|&id| self.path(id).is_some_and(waits)) {
+                return;
+            }
+            let timer = self.shared.timers.earliest().unwrap_or(until);
+            self.shared.network.wait(timer.min(until));
+            self.work();
+        }
+    }
+}
+
+impl<N: DatagramNetwork> Link for DatagramLink<N> {
+    fn properties(&self) -> Properties {
+        Properties { geometry: GEOMETRY, other_geometries: Vec::new(), ordered: true, reliable: true }
+    }
+
+    fn connect(&mut self, peer: Peer, address: &Address) -> Option<LaneLease> {
+        let id = self.usable_path(peer, address)?;
+        let path = self.path(id)?;
+        match path.our_lane {
+            OurLane::Leased(lease) => return Some(lease),
+            OurLane::Absent => {
+                path.our_lane = OurLane::Wanted { number: path.next_lease, asked: false };
+                path.next_lease = path.next_lease.wrapping_add(1);
+            }
+            OurLane::Wanted { .. } => {}
+        }
+        if self.send_frames(id).is_err() {
+            self.note_unsent(id);
+        }
+        None
+    }
+
+    fn disconnect(&mut self, to: Peer) {
+        if let Some(id) = self.id_of(to)
+            && let Some(path) = self.path(id)
+        {
+            path.our_lane = OurLane::Absent;
+        }
+    }
+
+    fn transmit(
+        &mut self,
+        to: Peer,
+        packet: &Packet,
+        payload: Option<(&UserMemory, u64)>,
+    ) -> Result<(), LinkBusy> {
+        let Some(id) = self.id_of(to) else { return Ok(()) };
+        let Some(path) = self.path(id) else { return Ok(()) };
+        // A packet to a peer that has ended is lost with it.
+        if path.is_over() || !matches!(path.our_lane, OurLane::Leased(_)) {
+            return Ok(());
+        }
+        if path.has_refused {
+            return Err(LinkBusy);
+        }
+        let header = encode(packet);
+        let header_bytes = header_bytes(&header);
+        let payload_bytes = packet.payload_bytes as usize;
+        let sent = self.append(id, header_bytes + payload_bytes, |bundle| {
+            bundle.extend_from_slice(&header[..header_bytes]);
+            let begin = bundle.len();
+            bundle.resize(begin + payload_bytes, 0);
+            if let Some((memory, offset)) = payload {
+                memory.read(offset, &mut bundle[begin..]);
+            }
+        });
+        if sent.is_err()
+            && let Some(path) = self.path(id)
+        {
+            path.has_refused = true;
+            self.busy.push(id);
+        }
+        sent
+    }
+
+    fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
+        assert!(
+            self.reading.as_ref().is_none_or(|reading| reading.payload.is_none()),
+            "poll was called before the last packet was retired"
+        );
+        if self.is_closed {
+            return None;
+        }
+        if let Some(polled) = self.next_delivered(packet) {
+            return Some(polled);
+        }
+        self.work();
+        if let Some(polled) = self.next_delivered(packet) {
+            return Some(polled);
+        }
+        let arrival = match self.next_ready() {
+            Some(peer) => Arrival::Ready { peer },
+            None => self.next_loss().map(|(peer, fault)| Arrival::Lost { peer, fault })?,
+        };
+        Some(Polled::Other(Box::new(arrival)))
+    }
+
+    fn may_have_arrivals(&self) -> bool {
+        !self.is_closed
+            && (self.has_unsent
+                || self.reading.is_some()
+                || !self.shared.ready.is_empty()
+                || !self.shared.lost.is_empty()
+                || !self.losses.is_empty()
+                || self.shared.network.may_have_arrivals()
+                || self.shared.timers.earliest().is_some_and(|at| at <= self.shared.network.now()))
+    }
+
+    fn accept(&mut self, lane: u32, peer: Peer) {
+        self.name(lane, peer);
+        let DatagramLink { paths, shared, .. } = self;
+        if let Some(path) = paths.get_mut(lane as usize).and_then(Option::as_deref_mut) {
+            path.peers_lane = PeersLane::Open;
+            if !path.io.delivered.is_empty() && !std::mem::replace(&mut path.io.is_listed, true) {
+                shared.ready.push_back(lane);
+            }
+        }
+    }
+
+    fn release(&mut self, peer: Peer) {
+        if let Some(id) = self.id_of(peer)
+            && let Some(path) = self.path(id)
+        {
+            path.peers_lane = PeersLane::Absent;
+        }
+    }
+
+    fn copy_payload(&self, memory: &UserMemory, offset: u64, bytes: u64) {
+        if let Some(reading) = &self.reading {
+            memory.write(offset, reading.payload(bytes));
+        }
+    }
+
+    fn retire(&mut self) {
+        if let Some(reading) = &mut self.reading {
+            reading.payload = None;
+        }
+    }
+
+    fn check_peer(&mut self, peer: Peer, address: &Address) {
+        if let Some(id) = self.usable_path(peer, address) {
+            self.drive(id, |machine, now, driver| machine.check(now, driver));
+        }
+    }
+
+    fn forget(&mut self, peer: Peer) {
+        self.losses.retain(|(lost, _)| *lost != peer);
+        if let Some(id) = self.id_of(peer) {
+            let address = self.path(id).map(|path| path.io.address);
+            self.forgotten.extend(address);
+            self.remove(id);
+        }
+    }
+
+    fn deadline(&self, now: Instant) -> Option<Instant> {
+        if self.is_closed {
+            return None;
+        }
+        if self.has_unsent || self.may_have_arrivals() {
+            return Some(now);
+        }
+        let clock = self.shared.network.now();
+        let after = |at: weir_proto::Instant| now + Duration::from_nanos(at.since_ns(clock));
+        let refused = !self.shared.refused.is_empty() || !self.shared.outgoing.is_empty();
+        let times = [
+            self.shared.timers.earliest().map(after),
+            self.shared.network.next_arrival().map(after),
+            refused.then(|| now + REFUSED_INTERVAL),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    fn close(&mut self) {
+        self.end(PeerFault::Closed);
+    }
+
+    fn abandon(&mut self) {
+        self.end(PeerFault::Died);
+    }
+}
+
+impl<N: DatagramNetwork> Addressing for DatagramLink<N> {
+    fn kind(&self) -> LinkKind {
+        self.shared.network.kind()
+    }
+
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn introduce(&mut self, address: &Address) {
+        self.address = *address;
+    }
+
+    /// An endpoint does not reach itself over a network.
+    fn reaches(&self, address: &Address) -> bool {
+        self.place_of(address).is_some()
+    }
+}
+
+impl<N: DatagramNetwork> Inspect for DatagramLink<N> {
+    fn mailbox_bytes(&self) -> u64 {
+        self.paths.iter().flatten().map(|path| path.arrived_bytes() as u64).sum()
+    }
+}
+
+impl<N: DatagramNetwork> Capabilities for DatagramLink<N> {
+    fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
+        Some(self)
+    }
+}
+
+impl<N: DatagramNetwork> WakeUp for DatagramLink<N> {
+    fn sleep(&mut self, at_most_ns: u64) {
+        let until = self.shared.network.now().plus_ns(at_most_ns);
+        self.shared.network.wait(until);
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        self.shared.network.bell()
+    }
+
+    fn ring_on_arrival(&mut self, bell: &Arc<dyn Bell>) -> bool {
+        self.shared.network.ring_on_arrival(bell)
+    }
+}
+
+impl<N: DatagramNetwork> Drop for DatagramLink<N> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

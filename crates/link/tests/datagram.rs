@@ -1,0 +1,463 @@
+//! Tests of the link over datagrams, on a network inside the process. Time passes only where a test advances it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use fastrand::Rng;
+use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
+use weir_link::datagram::{DatagramLink, DatagramOptions};
+use weir_link::memory::OwnedMemory;
+use weir_link::{Address, Addressing, Arrival, LaneLease, Link, Quota};
+use weir_proto::reliability::ReliabilityConfig;
+use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault, Space};
+
+const MICROSECOND: u64 = 1_000;
+const MILLISECOND: u64 = 1_000_000;
+const LIMIT_NS: u64 = 1_000 * MILLISECOND;
+const QUOTA: Quota = Quota { data_slots: 1000, start_slots: 100, credit_slots: 2 };
+/// The most payload of an `eager` packet of this link.
+const MOST_BYTES: usize = 18 * 64 - 48;
+
+fn options() -> DatagramOptions {
+    let reliability = ReliabilityConfig { limit_ns: LIMIT_NS, ..ReliabilityConfig::default() };
+    DatagramOptions { reliability, ..DatagramOptions::new(QUOTA) }
+}
+
+/// The payload of the message `number` from `from`.
+fn payload_of(from: u64, number: u32) -> Vec<u8> {
+    let mut random = Rng::with_seed(from << 32 | u64::from(number));
+    let bytes = match random.u32(..4) {
+        0 => MOST_BYTES,
+        1 => random.usize(..=MOST_BYTES),
+        _ => random.usize(..64),
+    };
+    (0..bytes).map(|_| random.u8(..)).collect()
+}
+
+/// An endpoint: its link, and what has happened.
+struct End {
+    link: DatagramLink<LossyNetwork>,
+    identity: u64,
+    leases: HashMap<Peer, LaneLease>,
+    attached: Vec<LaneLease>,
+    /// The number and the payload of each packet.
+    received: HashMap<Peer, VecDeque<(u32, Vec<u8>)>>,
+    ready: Vec<Peer>,
+    lost: Vec<(Peer, PeerFault)>,
+    /// The names of peers by identity.
+    names: HashMap<u64, Peer>,
+}
+
+impl End {
+    fn open(switch: &Switch, port: u16, identity: u64) -> End {
+        End::open_with(switch, port, identity, options())
+    }
+
+    fn open_with(switch: &Switch, port: u16, identity: u64, options: DatagramOptions) -> End {
+        let base = Address::new(identity, [identity as u8; 16]);
+        End {
+            link: DatagramLink::open(&base, switch.open(port), options),
+            identity,
+            leases: HashMap::new(),
+            attached: Vec::new(),
+            received: HashMap::new(),
+            ready: Vec::new(),
+            lost: Vec::new(),
+            names: HashMap::new(),
+        }
+    }
+
+    /// The name of the endpoint at `address`.
+    fn peer(&mut self, address: &Address) -> Peer {
+        let next = Peer(self.names.len() as u32);
+        *self.names.entry(address.identity()).or_insert(next)
+    }
+
+    fn connect(&mut self, address: &Address) -> Option<LaneLease> {
+        let peer = self.peer(address);
+        let lease = self.link.connect(peer, address);
+        self.leases.extend(lease.map(|lease| (peer, lease)));
+        lease
+    }
+
+    fn send(&mut self, to: Peer, number: u32) -> Result<(), LinkBusy> {
+        let bytes = payload_of(self.identity, number);
+        let memory = OwnedMemory::new(bytes.len());
+        memory.view().write(0, &bytes);
+        let length = bytes.len() as u32;
+        let body = Body::Eager { space: Space::Tagged, tag: 7, data: None, length, acknowledge: None };
+        let packet = Packet { number, ..Packet::new(body, length) };
+        self.link.transmit(to, &packet, Some((&memory.view(), 0)))
+    }
+
+    /// Polls until there is nothing.
+    fn poll(&mut self) {
+        while let Some(arrival) = self.link.poll() {
+            match arrival {
+                Arrival::Packet { from, packet } => {
+                    let memory = OwnedMemory::new(packet.payload_bytes as usize);
+                    self.link.copy_payload(&memory.view(), 0, packet.payload_bytes.into());
+                    self.link.retire();
+                    let mut bytes = vec![0; packet.payload_bytes as usize];
+                    memory.view().read(0, &mut bytes);
+                    self.received.entry(from).or_default().push_back((packet.number, bytes));
+                }
+                Arrival::Attached { lane, address, lease } => {
+                    let peer = self.peer(&address);
+                    self.attached.push(lease);
+                    self.link.accept(lane, peer);
+                }
+                Arrival::Ready { peer } => self.ready.push(peer),
+                Arrival::Lost { peer, fault } => {
+                    self.lost.push((peer, fault));
+                    self.link.forget(peer);
+                }
+                Arrival::DetachRequested { .. } => panic!("no other link wants the lane"),
+            }
+        }
+    }
+
+    /// Takes what has arrived from `from`, whose identity is `identity`: numbers from `next` on, whole.
+    fn check_received(&mut self, from: Peer, identity: u64, next: &mut u32) {
+        for (number, bytes) in self.received.remove(&from).unwrap_or_default() {
+            assert_eq!(number, *next, "order of the packets from {identity}");
+            assert!(bytes == payload_of(identity, number), "bytes of packet {number} from {identity}");
+            *next += 1;
+        }
+    }
+}
+
+/// Polls both until `done`, and advances the time.
+fn run(switch: &Switch, ends: &mut [&mut End], mut done: impl FnMut(&mut [&mut End]) -> bool) {
+    let until = switch.now().plus_ns(100 * LIMIT_NS);
+    while !done(ends) {
+        assert!(switch.now() < until, "nothing happens any more");
+        ends.iter_mut().for_each(|end| end.poll());
+        switch.advance(5 * MICROSECOND);
+    }
+}
+
+/// Two endpoints with lanes at each other.
+fn pair(switch: &Switch) -> (End, End) {
+    let (mut a, mut b) = (End::open(switch, 1, 0xa), End::open(switch, 2, 0xb));
+    connect_both(switch, &mut a, &mut b);
+    (a, b)
+}
+
+fn connect_both(switch: &Switch, a: &mut End, b: &mut End) {
+    let (at_a, at_b) = (a.link.address(), b.link.address());
+    run(switch, &mut [a, b], |ends| {
+        let [a, b] = ends else { unreachable!("two ends") };
+        let leases = [a.connect(&at_b), b.connect(&at_a)];
+        leases.iter().all(Option::is_some)
+    });
+    settle(switch, a, b);
+}
+
+/// Polls both until nothing is under way between them.
+fn settle(switch: &Switch, a: &mut End, b: &mut End) {
+    let until = switch.now().plus_ns(5 * MILLISECOND);
+    run(switch, &mut [a, b], |_| switch.now() >= until);
+}
+
+fn quiet() -> Impairments {
+    Impairments { delay_ns: 10 * MICROSECOND, ..Impairments::default() }
+}
+
+#[test]
+fn a_lease_says_what_the_receiver_gives() {
+    let switch = Switch::new(1, quiet());
+    let (a, b) = pair(&switch);
+    for (sender, receiver) in [(&a, &b), (&b, &a)] {
+        let lease = sender.leases.values().next().expect("a lease");
+        assert_eq!(lease.quota, QUOTA);
+        assert_eq!(receiver.attached, [*lease], "both sides know the same lease");
+    }
+}
+
+/// Two endpoints send random packets to each other over a bad network. Returns what the switch has done.
+fn exchange(seed: u64) -> impl PartialEq + std::fmt::Debug {
+    let mut random = Rng::with_seed(seed);
+    let mut share = |most: u32| if random.bool() { random.u32(0..=most) } else { 0 };
+    let impairments = Impairments {
+        lost: share(100),
+        repeated: share(100),
+        changed: share(100),
+        marked: share(100),
+        refused: share(300),
+        delay_ns: random.u64(1..50) * MICROSECOND,
+        jitter_ns: [0, 20, 300][random.usize(..3)] * MICROSECOND,
+        look_ns: 0,
+    };
+    let switch = Switch::new(seed, impairments);
+    let (mut a, mut b) = pair(&switch);
+    let (to_b, to_a) = (a.peer(&b.link.address()), b.peer(&a.link.address()));
+    let most = [random.u32(1..600), random.u32(1..600)];
+    let (mut sent, mut received, mut busy) = ([0; 2], [0; 2], [false; 2]);
+    let mut bursts = random.clone();
+    run(&switch, &mut [&mut a, &mut b], |ends| {
+        for (index, to) in [(0, to_b), (1, to_a)] {
+            let end = &mut *ends[index];
+            busy[index] &= !std::mem::take(&mut end.ready).contains(&to);
+            for _ in 0..bursts.u32(..40) {
+                if sent[index] < most[index] && !busy[index] {
+                    busy[index] = end.send(to, sent[index]).is_err();
+                    sent[index] += u32::from(!busy[index]);
+                }
+            }
+            let identity = [0xb, 0xa][index];
+            end.check_received(to, identity, &mut received[index]);
+        }
+        received[0] == most[1] && received[1] == most[0]
+    });
+    assert_eq!((a.lost.len(), b.lost.len()), (0, 0));
+    let counters = (switch.counters(), a.link.counters(), b.link.counters(), switch.now());
+    let (changed, forged) = (counters.0.impaired[2], counters.1.forged + counters.2.forged);
+    let dropped =
+        forged + counters.1.malformed + counters.2.malformed + counters.1.foreign + counters.2.foreign;
+    assert!(dropped <= changed, "only changed datagrams are dropped: {counters:?}");
+    counters
+}
+
+#[test]
+fn packets_arrive_once_in_order_and_whole_over_a_bad_network() {
+    for seed in 0..60 {
+        exchange(seed);
+    }
+}
+
+#[test]
+fn a_world_repeats_from_its_seed() {
+    for seed in [3, 8, 21] {
+        assert_eq!(exchange(seed), exchange(seed));
+    }
+}
+
+#[test]
+fn small_packets_share_datagrams_and_datagrams_share_calls() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    let numbers: Vec<u32> = (0..).filter(|&number| payload_of(0xa, number).len() < 64).take(200).collect();
+    let before = switch.counters();
+    numbers.iter().for_each(|&number| a.send(to_b, number).expect("room"));
+    a.poll();
+    let after = switch.counters();
+    // A datagram has room for 1188 bytes, a packet has 48 to 111.
+    assert!((8..=20).contains(&(after.sent - before.sent)), "{} datagrams", after.sent - before.sent);
+    let to_a = b.peer(&a.link.address());
+    run(&switch, &mut [&mut a, &mut b], |ends| {
+        ends[1].received.get(&to_a).is_some_and(|received| received.len() == numbers.len())
+    });
+    let large: Vec<u32> =
+        (0..).filter(|&number| payload_of(0xa, number).len() == MOST_BYTES).take(20).collect();
+    let before = switch.counters();
+    large.iter().for_each(|&number| a.send(to_b, number).expect("room"));
+    a.poll();
+    let after = switch.counters();
+    assert_eq!(after.sent - before.sent, 20);
+    assert!(after.joined - before.joined >= 17, "{} datagrams left together", after.joined - before.joined);
+}
+
+#[test]
+fn a_lone_packet_leaves_without_a_poll() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    let before = switch.counters().sent;
+    a.send(to_b, 0).expect("room");
+    assert_eq!(switch.counters().sent, before + 1);
+}
+
+#[test]
+fn a_silent_peer_is_lost_at_the_limit() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    switch.cut(2);
+    a.send(to_b, 0).expect("room");
+    let begun = switch.now();
+    run(&switch, &mut [&mut a], |ends| !ends[0].lost.is_empty());
+    assert_eq!(a.lost, [(to_b, PeerFault::Died)]);
+    let waited_ns = switch.now().since_ns(begun);
+    assert!((LIMIT_NS..LIMIT_NS + 200 * MILLISECOND).contains(&waited_ns), "{waited_ns} ns");
+    assert_eq!(a.connect(&b.link.address()), None);
+    a.poll();
+    assert_eq!(a.lost.last(), Some(&(to_b, PeerFault::Unreachable)), "a lost peer stays lost");
+}
+
+#[test]
+fn a_peer_that_was_never_there_cannot_be_reached() {
+    let switch = Switch::new(1, quiet());
+    let mut a = End::open(&switch, 1, 0xa);
+    let b = Address::new(0xb, [0xb; 16]).with_part(a.link.kind(), &2_u16.to_le_bytes()).expect("room");
+    assert_eq!(a.connect(&b), None);
+    run(&switch, &mut [&mut a], |ends| !ends[0].lost.is_empty());
+    assert_eq!(a.lost, [(Peer(0), PeerFault::Unreachable)]);
+}
+
+#[test]
+fn a_question_finds_a_silent_peer_although_nothing_is_sent() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let (to_b, at_b) = (a.peer(&b.link.address()), b.link.address());
+    for _ in 0..20 {
+        a.link.check_peer(to_b, &at_b);
+        let until = switch.now().plus_ns(100 * MILLISECOND);
+        run(&switch, &mut [&mut a, &mut b], |_| switch.now() >= until);
+    }
+    assert_eq!(a.lost, [], "it answers");
+    switch.cut(2);
+    a.link.check_peer(to_b, &at_b);
+    run(&switch, &mut [&mut a], |ends| !ends[0].lost.is_empty());
+    assert_eq!(a.lost, [(to_b, PeerFault::Died)]);
+}
+
+#[test]
+fn an_endpoint_that_begins_at_the_place_of_a_dead_one_is_another_peer() {
+    let switch = Switch::new(1, Impairments { jitter_ns: 500 * MICROSECOND, ..quiet() });
+    let (mut a, mut b) = pair(&switch);
+    let (old, to_a) = (a.peer(&b.link.address()), b.peer(&a.link.address()));
+    // Packets of the dead one are still under way.
+    (0..50).for_each(|number| b.send(to_a, number).expect("room"));
+    a.send(old, 0).expect("room");
+    b.poll();
+    std::mem::forget(b); // it says nothing
+    let mut c = End::open(&switch, 2, 0xc);
+    connect_both(&switch, &mut a, &mut c);
+    let (to_c, from_a) = (a.peer(&c.link.address()), c.peer(&a.link.address()));
+    (0..100).for_each(|number| a.send(to_c, number).expect("room"));
+    (0..100).for_each(|number| c.send(from_a, number).expect("room"));
+    let (mut at_a, mut at_c) = (0, 0);
+    run(&switch, &mut [&mut a, &mut c], |ends| {
+        ends[0].check_received(to_c, 0xc, &mut at_a);
+        ends[1].check_received(from_a, 0xa, &mut at_c);
+        at_a == 100 && at_c == 100 && !ends[0].lost.is_empty()
+    });
+    assert_eq!(a.lost, [(old, PeerFault::Died)]);
+    assert_eq!(c.lost, []);
+    let mut from_old = 0;
+    a.check_received(old, 0xb, &mut from_old);
+}
+
+#[test]
+fn a_link_is_busy_when_its_memory_is_used_up_and_others_have_their_share() {
+    let switch = Switch::new(1, quiet());
+    let limited = DatagramOptions { most_copies: 10, ..options() };
+    let mut a = End::open_with(&switch, 1, 0xa, limited);
+    let (mut b, mut c) = (End::open(&switch, 2, 0xb), End::open(&switch, 3, 0xc));
+    connect_both(&switch, &mut a, &mut b);
+    connect_both(&switch, &mut a, &mut c);
+    let (to_b, to_c) = (a.peer(&b.link.address()), a.peer(&c.link.address()));
+    let large = (0..).find(|&number| payload_of(0xa, number).len() == MOST_BYTES).expect("some are large");
+    switch.cut(2);
+    let taken = (0..100).take_while(|_| a.send(to_b, large).is_ok()).count();
+    assert_eq!(taken, 10, "copies");
+    assert_eq!(a.send(to_b, large), Err(LinkBusy));
+    assert!(a.link.copy_bytes() <= 14 * 1232, "{} bytes", a.link.copy_bytes());
+    a.send(to_c, large).expect("the share of this path");
+    let from_a = c.peer(&a.link.address());
+    run(&switch, &mut [&mut a, &mut c], |ends| ends[1].received.contains_key(&from_a));
+    assert_eq!(a.ready, []);
+    run(&switch, &mut [&mut a, &mut c], |ends| !ends[0].lost.is_empty());
+    assert_eq!(a.lost, [(to_b, PeerFault::Died)]);
+    while a.send(to_c, large).is_ok() {}
+    run(&switch, &mut [&mut a, &mut c], |ends| ends[0].ready.contains(&to_c));
+    a.send(to_c, large).expect("its copies are free again");
+}
+
+/// What a peer learns of an end: `end` closes or abandons the link.
+fn end_of(
+    end: impl FnOnce(&mut DatagramLink<LossyNetwork>),
+    impairments: Impairments,
+) -> (Vec<PeerFault>, u64) {
+    let switch = Switch::new(5, quiet());
+    let (mut a, mut b) = pair(&switch);
+    switch.impair(impairments);
+    let (to_b, at_b) = (a.peer(&b.link.address()), b.link.address());
+    let to_a = b.peer(&a.link.address());
+    (0..30).for_each(|number| b.send(to_a, number).expect("room"));
+    // Closing waits for its peer, which polls meanwhile.
+    let a = Arc::new(Mutex::new(a));
+    let (polls, time) = (Arc::clone(&a), switch.clone());
+    switch.while_waiting(move || {
+        polls.lock().expect("no panic while polling").poll();
+        time.advance(5 * MICROSECOND);
+    });
+    end(&mut b.link);
+    let mut a = a.lock().expect("no panic while polling");
+    let a = &mut *a;
+    let begun = switch.now();
+    run(&switch, &mut [a], |ends| {
+        ends[0].link.check_peer(to_b, &at_b);
+        !ends[0].lost.is_empty()
+    });
+    let mut received = 0;
+    a.check_received(to_b, 0xb, &mut received);
+    assert_eq!(received, 30, "what was sent before the end arrives");
+    (a.lost.iter().map(|&(_, fault)| fault).collect(), switch.now().since_ns(begun))
+}
+
+#[test]
+fn a_peer_learns_that_an_endpoint_has_closed_or_died_after_all_its_packets() {
+    let bad = Impairments { lost: 100, jitter_ns: 50 * MICROSECOND, ..quiet() };
+    for impairments in [quiet(), bad] {
+        for fault in [PeerFault::Closed, PeerFault::Died] {
+            let (faults, after_ns) = end_of(
+                |link| if fault == PeerFault::Closed { link.close() } else { link.abandon() },
+                impairments,
+            );
+            assert_eq!(faults, [fault]);
+            assert!(after_ns < LIMIT_NS / 2, "{after_ns} ns: not by the limit");
+        }
+    }
+}
+
+#[test]
+fn forged_foreign_and_short_datagrams_are_dropped_and_counted() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let (to_b, to_a) = (a.peer(&b.link.address()), b.peer(&a.link.address()));
+    let mut random = Rng::with_seed(9);
+    let mut noise = |bytes: usize| -> Vec<u8> { (0..bytes).map(|_| random.u8(..)).collect() };
+    let valid_start = |mut bytes: Vec<u8>, destination_epoch: u8| {
+        bytes[..6].copy_from_slice(&[weir_proto::wire::VERSION, 0, 1, 0, destination_epoch, 0]);
+        bytes
+    };
+    for bytes in (0..200).chain([1232]) {
+        switch.forge(2, 1, &noise(bytes));
+        if bytes >= 28 {
+            switch.forge(2, 1, &valid_start(noise(bytes), 1)); // from the place of a peer
+            switch.forge(77, 1, &valid_start(noise(bytes), 1)); // from nowhere
+            switch.forge(77, 1, &valid_start(noise(bytes), 0)); // as an introduction
+        }
+    }
+    let (mut received, mut number) = (0, 0);
+    run(&switch, &mut [&mut a, &mut b], |ends| {
+        if number < 50 {
+            ends[1].send(to_a, number).expect("room");
+            number += 1;
+        }
+        ends[0].check_received(to_b, 0xb, &mut received);
+        received == 50
+    });
+    let counters = a.link.counters();
+    assert!(counters.forged >= 173 && counters.foreign >= 173, "{counters:?}");
+    assert!(counters.malformed >= 200, "{counters:?}");
+    assert_eq!(a.lost, []);
+}
+
+#[test]
+fn a_link_says_when_it_must_be_polled() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    settle(&switch, &mut a, &mut b);
+    let now = std::time::Instant::now();
+    a.send(to_b, 0).expect("room");
+    a.send(to_b, 1).expect("room");
+    assert_eq!(a.link.deadline(now), Some(now), "the second packet has not left");
+    a.poll();
+    let deadline = a.link.deadline(now).expect("the timeout");
+    assert!(deadline > now && deadline < now + std::time::Duration::from_millis(20));
+}

@@ -1,0 +1,63 @@
+//! The frames of links that send datagrams: what the two links of a path say to each other between packets
+//! ([`LinkFrame`]). A datagram carries packets and frames in the order in which they were made.
+//!
+//! This file does not know what a link does with them.
+//! ```text
+//! A -> B   attach, lease 7                              I want to send to your mailbox
+//! B -> A   lease 7, 1024 data slots, 64 at the start    you may
+//! A -> B   leave, closed                                nothing more comes from here
+//! ```
+
+use super::layout::{Field, structure};
+use super::{PacketError, VERSION};
+use core::mem::{offset_of, size_of};
+use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Length of a frame. Unit: bytes.
+pub const LINK_FRAME_BYTES: usize = LinkFrame::FIELD_BYTES;
+/// Kind of a frame: the sender asks for a lane.
+pub const ATTACH_FRAME: u8 = 128;
+/// Kind of a frame: the answer to [`ATTACH_FRAME`].
+pub const LEASE_FRAME: u8 = 129;
+/// Kind of a frame: the sender has ended.
+pub const LEAVE_FRAME: u8 = 130;
+
+structure! {
+    /// A frame of a link. Its first six bytes mean the same as those of a packet.
+    LinkFrame(0, LinkFrame::FIELD_BYTES) {
+        /// The position on the path of the datagram's packets and frames.
+        word: U32,
+        /// Version of the format.
+        version: u8,
+        /// 128 attach, 129 lease, 130 leave.
+        kind: u8,
+        /// Attach, lease: number of the lease. Leave: 0 died, 3 closed.
+        number: U16,
+        /// Lease: data slots. Otherwise 0.
+        data_slots: U32,
+        /// Lease: data slots that the sender of `attach` owns from the start. Otherwise 0.
+        start_slots: U32,
+        /// Lease: slots for credit packets. Otherwise 0.
+        credit_slots: U32,
+    }
+}
+
+impl LinkFrame {
+    /// The frame at the beginning of `bytes`. `None`: a packet begins there, or bytes that [`super::decode_bytes`]
+    /// refuses.
+    ///
+    /// # Errors
+    /// [`PacketError::Truncated`], [`PacketError::Version`].
+    pub fn read(bytes: &[u8]) -> Result<Option<LinkFrame>, PacketError> {
+        let kind = bytes.get(offset_of!(LinkFrame, kind));
+        if !kind.is_some_and(|kind| (ATTACH_FRAME..=LEAVE_FRAME).contains(kind)) {
+            return Ok(None);
+        }
+        match LinkFrame::read_from_prefix(bytes) {
+            Err(_) => Err(PacketError::Truncated { have_bytes: bytes.len(), need_bytes: LINK_FRAME_BYTES }),
+            Ok((frame, _)) if frame.version != VERSION => Err(PacketError::Version { have: frame.version }),
+            Ok((frame, _)) => Ok(Some(frame)),
+        }
+    }
+}
