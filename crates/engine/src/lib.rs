@@ -38,6 +38,7 @@ pub mod oversubscription;
 mod peer_checks;
 mod post;
 mod posting;
+mod process_rank;
 mod progress;
 mod read_ahead;
 mod read_spin;

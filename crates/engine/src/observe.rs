@@ -11,6 +11,7 @@ use weir_link::Link;
 use weir_proto::{Instant, PairView, Peer, PeerFault};
 
 use crate::Engine;
+use crate::process_rank;
 use crate::stalls::{self, HeldCredits, MAX_REPORTED_STALLS, Stall};
 use crate::stats::{self, EndpointReport, State};
 use crate::trace::{Gauges, PairSample, Sample};
@@ -179,7 +180,7 @@ impl<L: Link> Engine<L> {
         let lost = std::mem::take(&mut self.io.lost_messages);
         let Some(warn) = self.warn else { return };
         for (peer, process, count, fault) in lost {
-            let receiver = match process.and_then(stats::rank_of_process) {
+            let receiver = match process.and_then(process_rank::rank_of_process) {
                 Some(rank) => format!("rank {rank}"),
                 None => {
                     process.map_or_else(|| self.name_of(peer, None), |process| format!("process {process}"))
@@ -205,7 +206,7 @@ impl<L: Link> Engine<L> {
         let process = self.io.link.process(peer);
         let rank = match page {
             Some(page) => page.rank,
-            None => process.and_then(stats::rank_of_process),
+            None => process.and_then(process_rank::rank_of_process),
         };
         match (rank, process) {
             (Some(rank), _) => format!("rank {rank}"),

@@ -1,6 +1,5 @@
 //! Counter pages: one small file for each endpoint, so that others can report on it while it runs and after it was
-//! killed. A page says whose it is, and has the endpoint's memory, backlog, stalls, held credits and counters. How the
-//! rank of a process is found is here too.
+//! killed. A page says whose it is, and has the endpoint's memory, backlog, stalls, held credits and counters.
 //!
 //! An endpoint maps its file and stores into it while it works ([`Writer`]). `weir run` reads the directory afterwards,
 //! `weir explain` and other endpoints of the job meanwhile ([`read_dir`]). The file is a [`CounterPage`]. Its metadata
@@ -9,16 +8,19 @@
 //! Others read while the endpoint stores, so one read may mix the words of two updates. A reader trusts nothing:
 //! [`Reports::skipped`] names files that are foreign, torn or of another version.
 
+mod scheme_word;
+
 use std::io;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::job::Ranks;
+use crate::process_rank::own_rank;
 use crate::stalls::{HeldCredits, Stall};
+use scheme_word::{scheme_id, scheme_of};
 use weir_link::counter_page::{CounterPage, CounterSnapshot};
-use weir_proto::{Counters, Growth, Scheme};
+use weir_proto::{Counters, Scheme};
 
 /// Indices into the metadata.
 mod metadata {
@@ -320,81 +322,14 @@ fn entries<const N: usize>(words: &[u64]) -> impl Iterator<Item = [u64; N]> {
     words.as_chunks::<N>().0.iter().copied().filter(|entry| entry[0] != 0)
 }
 
+/// Rank and process of this endpoint, and the time.
+pub(crate) fn rank_pid_time() -> (Option<u64>, u64, u64) {
+    (own_rank(), u64::from(std::process::id()), now_ns())
+}
+
 /// The time. Unit: ns since 1970.
 pub fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
-}
-
-/// Rank and process of this endpoint, and the time.
-pub(crate) fn rank_pid_time() -> (Option<u64>, u64, u64) {
-    let rank = rank_from(|variable| std::env::var(variable).ok());
-    (rank, u64::from(std::process::id()), now_ns())
-}
-
-/// The rank of another process of this user, from the environment that it was started with.
-pub(crate) fn rank_of_process(pid: u32) -> Option<u64> {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let text = String::from_utf8_lossy(&environment);
-    rank_from(|variable| {
-        let value = text.split('\0').find_map(|entry| entry.strip_prefix(variable)?.strip_prefix('='));
-        value.map(str::to_owned)
-    })
-}
-
-/// The rank that the launcher has set: MPICH's and Intel's hydra, Open MPI's, and any that supports PMIx.
-fn rank_from(lookup: impl Fn(&str) -> Option<String>) -> Option<u64> {
-    ["PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"]
-        .iter()
-        .find_map(|variable| lookup(variable)?.parse().ok())
-}
-
-/// A scheme as a word: its number in the lowest 8 bits, its parameters above.
-fn scheme_id(scheme: Scheme) -> u64 {
-    let number = |slots: Option<NonZeroU32>| u64::from(slots.map_or(0, NonZeroU32::get).min(0xffff));
-    match scheme {
-        Scheme::Unlimited => 0,
-        Scheme::Static { piggyback: false } => 1,
-        Scheme::Static { piggyback: true } => 2,
-        Scheme::Hardware { rnr_timer_ns, rnr_retries } => {
-            3 | u64::from(rnr_retries) << 8 | (rnr_timer_ns / 1000) << 16
-        }
-        Scheme::StaticConnection { ecm_threshold } => 4 | number(ecm_threshold) << 16,
-        Scheme::AdaptiveBacklog { growth, ecm_threshold } => {
-            let linear = match growth {
-                Growth::Linear { slots } => Some(slots),
-                Growth::Exponential => None,
-            };
-            5 | number(ecm_threshold) << 16 | number(linear) << 32
-        }
-        Scheme::Dynamic { piggyback: false } => 6,
-        Scheme::Dynamic { piggyback: true } => 7,
-        Scheme::Demand => 8,
-    }
-}
-
-fn scheme_of(id: u64) -> Option<Scheme> {
-    let number = |shift: u32| NonZeroU32::new((id >> shift) as u32 & 0xffff);
-    let ecm_threshold = number(16);
-    let scheme = match id & 0xff {
-        0 => Scheme::Unlimited,
-        1 => Scheme::Static { piggyback: false },
-        2 => Scheme::Static { piggyback: true },
-        3 => Scheme::Hardware {
-            rnr_timer_ns: u64::from((id >> 16) as u32).saturating_mul(1000),
-            rnr_retries: (id >> 8) as u8,
-        },
-        4 => Scheme::StaticConnection { ecm_threshold },
-        5 => {
-            let growth = number(32).map_or(Growth::Exponential, |slots| Growth::Linear { slots });
-            Scheme::AdaptiveBacklog { growth, ecm_threshold }
-        }
-        6 => Scheme::Dynamic { piggyback: false },
-        7 => Scheme::Dynamic { piggyback: true },
-        8 => Scheme::Demand,
-        _ => return None,
-    };
-    // Bits that this version does not know may mean another scheme to another version.
-    (scheme_id(scheme) == id).then_some(scheme)
 }
 
 #[cfg(test)]
@@ -500,41 +435,5 @@ pub(crate) mod tests {
                 &format!("it has {} bytes; a counter page has at most 65536", bytes.len() + (1 << 16)),
             ]
         );
-    }
-
-    #[test]
-    fn the_rank_is_read_from_the_variables_of_each_launcher() {
-        let from = |variable: &'static str, value: &'static str| {
-            rank_from(move |asked| (asked == variable).then(|| value.to_owned()))
-        };
-        assert_eq!(from("PMI_RANK", "3"), Some(3));
-        assert_eq!(from("OMPI_COMM_WORLD_RANK", "4"), Some(4));
-        assert_eq!(from("PMIX_RANK", "0"), Some(0));
-        assert_eq!(from("PMI_RANK", "none"), None);
-        assert_eq!(from("RANK", "1"), None);
-    }
-
-    #[test]
-    fn scheme_numbers_survive_encoding() {
-        let slots = NonZeroU32::new;
-        let adaptive = |growth| Scheme::AdaptiveBacklog { growth, ecm_threshold: slots(9) };
-        let schemes = [
-            Scheme::Unlimited,
-            Scheme::Static { piggyback: false },
-            Scheme::Static { piggyback: true },
-            Scheme::Hardware { rnr_timer_ns: 655_360_000, rnr_retries: 7 },
-            Scheme::Hardware { rnr_timer_ns: 1000, rnr_retries: 0 },
-            Scheme::StaticConnection { ecm_threshold: None },
-            Scheme::StaticConnection { ecm_threshold: slots(65535) },
-            adaptive(Growth::Exponential),
-            adaptive(Growth::Linear { slots: slots(65535).unwrap() }),
-            Scheme::Dynamic { piggyback: false },
-            Scheme::Dynamic { piggyback: true },
-            Scheme::Demand,
-        ];
-        for scheme in schemes {
-            assert_eq!(scheme_of(scheme_id(scheme)), Some(scheme));
-        }
-        assert_eq!([9, 1 << 8, 4 | 1 << 40].map(scheme_of), [None; 3]);
     }
 }
