@@ -24,6 +24,8 @@ pub struct Cost {
     pub copy_ps_per_kib: Picoseconds,
     /// Copying one KiB of an unexpected message from slots to an unexpected buffer.
     pub unexpected_copy_ps_per_kib: Picoseconds,
+    /// Combining one KiB of a vector with another, in an offloaded machine.
+    pub combine_ps_per_kib: Picoseconds,
     /// Setting up a remote get.
     pub get_ps: Picoseconds,
     /// Time between two polls of a waiting processor. 0: the processor sees an arrival at once.
@@ -45,6 +47,7 @@ impl Cost {
         match_ps: 0,
         copy_ps_per_kib: 0,
         unexpected_copy_ps_per_kib: 0,
+        combine_ps_per_kib: 0,
         get_ps: 0,
         poll_ps: 0,
         call_jitter_ps: 0,
@@ -63,6 +66,7 @@ impl Cost {
             match_ps: times(self.match_ps),
             copy_ps_per_kib: times(self.copy_ps_per_kib),
             unexpected_copy_ps_per_kib: times(self.unexpected_copy_ps_per_kib),
+            combine_ps_per_kib: times(self.combine_ps_per_kib),
             get_ps: times(self.get_ps),
             poll_ps: times(self.poll_ps),
             call_jitter_ps: times(self.call_jitter_ps),
@@ -82,6 +86,11 @@ impl Cost {
         self.copy_ps_per_kib.saturating_mul(bytes) / 1024
     }
 
+    /// Price of combining `bytes` bytes.
+    pub fn combine_ps(&self, bytes: u64) -> Picoseconds {
+        self.combine_ps_per_kib.saturating_mul(bytes) / 1024
+    }
+
     /// Price of a copy of `bytes` bytes into an unexpected buffer.
     pub fn unexpected_copy_ps(&self, bytes: u64) -> Picoseconds {
         self.unexpected_copy_ps_per_kib.saturating_mul(bytes) / 1024
@@ -99,11 +108,28 @@ pub struct NicCost {
     pub copy_send_ps: Picoseconds,
     /// Ending a remote get of a rank of this host.
     pub get_ps: Picoseconds,
+    /// Copying one KiB between a packet and memory of an offloaded machine.
+    pub copy_ps_per_kib: Picoseconds,
+    /// Combining one KiB of a vector with another. A processor without floating-point unit needs long for it.
+    pub combine_ps_per_kib: Picoseconds,
 }
 
 impl NicCost {
     /// All prices are 0.
-    pub const FREE: NicCost = NicCost { packet_send_ps: 0, packet_receive_ps: 0, copy_send_ps: 0, get_ps: 0 };
+    pub const FREE: NicCost = NicCost {
+        packet_send_ps: 0,
+        packet_receive_ps: 0,
+        copy_send_ps: 0,
+        get_ps: 0,
+        copy_ps_per_kib: 0,
+        combine_ps_per_kib: 0,
+    };
+
+    /// Price of copying and combining so many bytes.
+    pub fn memory_ps(&self, copied_bytes: u64, combined_bytes: u64) -> Picoseconds {
+        let copies = self.copy_ps_per_kib.saturating_mul(copied_bytes) / 1024;
+        copies + self.combine_ps_per_kib.saturating_mul(combined_bytes) / 1024
+    }
 }
 
 #[cfg(test)]

@@ -16,17 +16,17 @@
 mod rank;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
 use weir_proto::PeerFault;
-use weir_proto::offload::WordOperation;
+use weir_proto::offload::{Combination, WordUpdate};
 
 use crate::Picoseconds;
-pub use rank::Rank;
+pub use rank::{Rank, Reduction};
 
 /// A nonblocking operation. The program waits for each operation exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Status {
     pub bytes: u64,
     /// The reason why the operation failed: the peer is lost, or a peer whose message the receive could have matched.
     pub fault: Option<PeerFault>,
+    /// The offloaded machine has refused the operation.
+    pub refused: bool,
 }
 
 /// A call that the driver performs.
@@ -92,18 +94,10 @@ pub enum Call {
         /// Rank.
         peer: u32,
     },
-    /// Change a word of another rank's memory, and fetch the old word (a remote atomic).
-    Fetch {
-        /// Completes when the old word is here, in [`Status::bytes`].
+    /// Ask the offloaded machines of the rank for something ([`Shared::take_offload_call`]).
+    Offload {
+        /// Completes with the operation.
         handle: Handle,
-        /// Rank.
-        to: u32,
-        /// Index of the word, less than [`WORDS`].
-        word: u32,
-        /// The change, as numbers of 64 bits without sign. No compare-and-swap.
-        operation: WordOperation,
-        /// Its operand.
-        operand: u64,
     },
     /// Write a number into the records.
     Record {
@@ -119,10 +113,49 @@ pub enum Call {
 /// Words of a rank's memory that others can change. Each is 0 at the start.
 pub const WORDS: u32 = 1024;
 
+/// A call of an offloaded machine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OffloadCall {
+    /// Change a word of another rank's memory, and fetch the old word (a remote atomic). It is in [`Status::bytes`].
+    Fetch {
+        /// Rank.
+        to: u32,
+        /// Index of the word, less than [`WORDS`].
+        word: u32,
+        /// The change, of a word of 64 bits.
+        update: WordUpdate,
+    },
+    /// Take part in a group. Completes at once.
+    Join {
+        /// Its number.
+        group: u32,
+        /// The ranks of its members. The first is the root.
+        members: Vec<u32>,
+        /// Our place in `members`.
+        rank: u32,
+        /// The group fails if a reduction waits longer for others. `None`: it waits. Unit: ns.
+        patience_ns: Option<u64>,
+    },
+    /// Take part in it no more. Completes at once.
+    Leave {
+        /// Its number.
+        group: u32,
+    },
+    /// Start the next reduction of a group.
+    Reduce {
+        /// The group.
+        group: u32,
+        /// How the vectors are combined.
+        combination: Combination,
+        /// Our vector. That of the root gets the result.
+        vector: Rc<RefCell<Vec<u8>>>,
+    },
+}
+
 impl Call {
     /// Whether it sends a packet.
     pub fn sends(&self) -> bool {
-        matches!(self, Call::Send { .. } | Call::Fetch { .. })
+        matches!(self, Call::Send { .. } | Call::Offload { .. })
     }
 }
 
@@ -154,7 +187,7 @@ enum Operation {
     /// Pending, with the fields of [`StartedOperation`]. Two fields hold the length.
     Pending { tag: PackedU64, bytes_low: u32, bytes_high: u16, called_at: PackedU64 },
     /// Completed, with the fields of [`Status`].
-    Done { source: u32, tag: PackedU64, bytes: PackedU64, fault: Option<PeerFault> },
+    Done { source: u32, tag: PackedU64, bytes: PackedU64, fault: Option<PeerFault>, refused: bool },
 }
 
 const _: () = assert!(size_of::<Operation>() == 24);
@@ -185,17 +218,18 @@ impl Operation {
 
     #[inline]
     fn done(status: Status) -> Operation {
-        let Status { source, tag, bytes, fault } = status;
-        Operation::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault }
+        let Status { source, tag, bytes, fault, refused } = status;
+        Operation::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault, refused }
     }
 
     /// The result if the operation has completed.
     #[inline]
     fn status(self) -> Option<Status> {
-        let Operation::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault } = self else {
+        let Operation::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault, refused } = self
+        else {
             return None;
         };
-        Some(Status { source, tag, bytes, fault })
+        Some(Status { source, tag, bytes, fault, refused })
     }
 }
 
@@ -208,6 +242,8 @@ const SPARE_CALLS: usize = 64;
 #[derive(Debug, Default)]
 struct State {
     calls: VecDeque<Call>,
+    /// What [`Call::Offload`] asks for, by handle. Most programs ask for nothing.
+    offload_calls: Option<Box<OffloadCalls>>,
     operations: Vec<Operation>,
     /// First unused entry.
     first_unused: Option<u32>,
@@ -218,6 +254,10 @@ struct State {
     /// The program waits in [`Rank::wait_any`].
     waits_in_wait_any: bool,
 }
+
+/// The calls of offloaded machines that wait to be performed, by handle.
+#[derive(Debug, Default)]
+struct OffloadCalls(BTreeMap<u32, OffloadCall>);
 
 /// State of a program that uses [`Rank::wait_any`].
 #[derive(Debug, Default)]
@@ -339,6 +379,19 @@ impl Shared {
     #[inline]
     pub fn ready_since(&self) -> Option<Picoseconds> {
         self.state.borrow().wait_any.as_ref().map(|wait_any| wait_any.call)
+    }
+
+    fn note_offload_call(&self, handle: Handle, call: OffloadCall) {
+        self.state.borrow_mut().offload_calls.get_or_insert_default().0.insert(handle.0, call);
+    }
+
+    /// What the offloaded machines are to do for [`Call::Offload`] with this handle.
+    ///
+    /// # Panics
+    /// Panics if there is no such call, or it was taken before.
+    pub fn take_offload_call(&self, handle: Handle) -> OffloadCall {
+        let calls = &mut self.state.borrow_mut().offload_calls;
+        calls.as_mut().and_then(|calls| calls.0.remove(&handle.0)).expect("an offload call is taken once")
     }
 
     /// Notes what [`Shared::started`] returns while the operation is pending.

@@ -41,6 +41,7 @@ const COST: Cost = Cost {
     match_ps: 30 * NS,
     copy_ps_per_kib: 200 * NS,
     unexpected_copy_ps_per_kib: 300 * NS,
+    combine_ps_per_kib: 100 * NS,
     get_ps: 400 * NS,
     poll_ps: 0,
     call_jitter_ps: 0,
@@ -257,7 +258,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
     if rng.u8(..3) == 0 {
         let mut price_ps = || rng.u64(..3 * US);
         let (packet_send_ps, packet_receive_ps, get_ps) = (price_ps(), price_ps(), price_ps());
-        drawn.spec.nic = Some(NicCost { packet_send_ps, packet_receive_ps, copy_send_ps: 0, get_ps });
+        drawn.spec.nic = Some(NicCost { packet_send_ps, packet_receive_ps, get_ps, ..NicCost::FREE });
     }
     drawn
 }

@@ -59,7 +59,7 @@ fn across(senders: u32, bytes: u64) -> impl Fn(Rank) -> Program {
 #[test]
 fn a_packet_takes_the_time_of_both_nic_processors() {
     let (packet_send_ps, packet_receive_ps) = (7 * US, 3 * US);
-    let cost = NicCost { packet_send_ps, packet_receive_ps, copy_send_ps: 0, get_ps: 0 };
+    let cost = NicCost { packet_send_ps, packet_receive_ps, ..NicCost::FREE };
     let (without, with) = (run(None, across(1, 8)), run(Some(cost), across(1, 8)));
     assert_eq!(with.finished[2], without.finished[2] + packet_send_ps + packet_receive_ps);
     assert_eq!(with.finished[0], without.finished[0], "the rank does not wait for its NIC");
@@ -67,12 +67,12 @@ fn a_packet_takes_the_time_of_both_nic_processors() {
 
 #[test]
 fn ranks_of_a_host_wait_for_the_same_nic_processor() {
-    let cost = NicCost { packet_send_ps: 7 * US, packet_receive_ps: 3 * US, copy_send_ps: 0, get_ps: 0 };
+    let cost = NicCost { packet_send_ps: 7 * US, packet_receive_ps: 3 * US, ..NicCost::FREE };
     let (alone, both) = (run(Some(cost), across(1, 8)), run(Some(cost), across(2, 8)));
     assert_eq!(both.finished[2], alone.finished[2]);
     assert_eq!(both.finished[3], alone.finished[2] + cost.packet_send_ps);
     // The receiving NIC is the slower one.
-    let cost = NicCost { packet_send_ps: 3 * US, packet_receive_ps: 7 * US, copy_send_ps: 0, get_ps: 0 };
+    let cost = NicCost { packet_send_ps: 3 * US, packet_receive_ps: 7 * US, ..NicCost::FREE };
     let (alone, both) = (run(Some(cost), across(1, 8)), run(Some(cost), across(2, 8)));
     assert_eq!(both.finished[3], alone.finished[2] + cost.packet_receive_ps);
 }
@@ -158,7 +158,8 @@ fn broadcast(keeps: bool) -> (Report, Vec<NicArrival>) {
             }
         })
     };
-    let nic = NicCost { packet_send_ps: 2 * US, packet_receive_ps: US, copy_send_ps: US / 2, get_ps: 0 };
+    let nic =
+        NicCost { packet_send_ps: 2 * US, packet_receive_ps: US, copy_send_ps: US / 2, ..NicCost::FREE };
     let spec = WorldSpec {
         config: weir_proto::Config { scheme: Scheme::Unlimited, ..spec(4, None).config },
         ..spec(4, Some(nic))

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_proto::Scheme;
+use weir_proto::offload::WordOperation;
+use weir_proto::offload::atomics::MAX_ATOMICS;
 use weir_sim::cost::{Cost, NicCost};
 use weir_sim::network::extoll::{Extoll, Parameters};
 use weir_sim::network::mesh::Mesh;
@@ -12,7 +14,7 @@ use weir_sim::world::{Report, World, WorldSpec};
 
 const NS: u64 = 1000;
 const US: u64 = 1_000_000;
-const NIC: NicCost = NicCost { packet_send_ps: US, packet_receive_ps: US, copy_send_ps: 0, get_ps: 0 };
+const NIC: NicCost = NicCost { packet_send_ps: US, packet_receive_ps: US, ..NicCost::FREE };
 
 /// `ranks` ranks, two on each node of a row.
 fn world(
@@ -116,6 +118,46 @@ fn a_fetch_on_nics_takes_the_prices_of_their_processors() {
     let base = run(NIC);
     assert_eq!(run(dearer(3 * US, 0)), base + 2 * 3 * US);
     assert_eq!(run(dearer(0, 3 * US)), base + 3 * 3 * US);
+}
+
+#[test]
+fn a_compare_and_swap_replaces_the_word_once() {
+    for nic in [None, Some(NIC)] {
+        let won = Rc::new(RefCell::new(Vec::new()));
+        let program = |rank: Rank| -> Program {
+            let won = Rc::clone(&won);
+            Box::pin(async move {
+                if rank.rank() > 0 {
+                    let handle = rank.icompare_swap(0, 3, 0, rank.rank().into());
+                    let old = rank.wait(handle).await.bytes;
+                    won.borrow_mut().push((old, u64::from(rank.rank())));
+                }
+            })
+        };
+        world(8, Scheme::Static { piggyback: false }, nic, program).checked(true).run().expect("ends");
+        let won = won.borrow();
+        let winner = won.iter().find(|(old, _)| *old == 0).expect("one sees 0").1;
+        assert!(won.iter().all(|&(old, rank)| old == if rank == winner { 0 } else { winner }), "{won:?}");
+    }
+}
+
+/// More fetches at a time than an endpoint allows: the others wait until answers come.
+#[test]
+fn fetches_beyond_the_bound_wait() {
+    const FETCHES: u64 = MAX_ATOMICS as u64 + 40;
+    for nic in [None, Some(NIC)] {
+        let program = |rank: Rank| -> Program {
+            Box::pin(async move {
+                if rank.rank() == 1 {
+                    let handles = (0..FETCHES).map(|_| rank.ifetch(0, 3, WordOperation::Sum, 1));
+                    for (handle, old) in handles.collect::<Vec<_>>().into_iter().zip(0..) {
+                        assert_eq!(rank.wait(handle).await.bytes, old);
+                    }
+                }
+            })
+        };
+        world(2, Scheme::Static { piggyback: false }, nic, program).checked(true).run().expect("ends");
+    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ const COST: Cost = Cost {
     match_ps: 20_000,
     copy_ps_per_kib: 100_000,
     unexpected_copy_ps_per_kib: 100_000,
+    combine_ps_per_kib: 0,
     get_ps: 400_000,
     poll_ps: 0,
     call_jitter_ps: 0,

@@ -170,6 +170,7 @@ const COST: Cost = Cost {
     match_ps: 50 * NS,
     copy_ps_per_kib: 100 * NS,
     unexpected_copy_ps_per_kib: 100 * NS,
+    combine_ps_per_kib: 0,
     get_ps: 1000 * NS,
     poll_ps: 0,
     call_jitter_ps: 0,

@@ -137,6 +137,7 @@ pub const COST_2003: Cost = Cost {
     match_ps: 200_000,
     copy_ps_per_kib: 1_000_000,
     unexpected_copy_ps_per_kib: 1_000_000,
+    combine_ps_per_kib: 0,
     get_ps: 800_000,
     poll_ps: 0,
     call_jitter_ps: 0,

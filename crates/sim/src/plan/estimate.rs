@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::setup::Setup;
-use crate::program::{self, Call, Program, Rank, Shared, Status};
+use crate::program::{self, Call, OffloadCall, Program, Rank, Shared, Status};
 
 /// After this number of messages the remaining ranks are estimated from those that were followed.
 const MAX_MESSAGES: u64 = 1 << 20;
@@ -104,9 +104,11 @@ fn follow(
                 Call::Credits { handle, .. } => {
                     shared.complete(handle, Status::default());
                 }
-                Call::Fetch { handle, to, .. } => {
-                    peers.insert(to);
-                    (messages, packets) = (messages + 1, packets + 2); // the request and its answer
+                Call::Offload { handle } => {
+                    if let OffloadCall::Fetch { to, .. } = shared.take_offload_call(handle) {
+                        peers.insert(to);
+                    }
+                    (messages, packets) = (messages + 1, packets + 2); // a packet and its answer
                     shared.complete(handle, Status::default());
                 }
                 Call::Record { .. } => {}

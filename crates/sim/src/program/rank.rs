@@ -1,14 +1,15 @@
 //! What a program sees of its rank ([`Rank`]): the calls that it can make, and the futures of its waits.
 
+mod offload;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use weir_proto::offload::WordOperation;
-
-use super::{Call, Handle, Operation, Shared, Status, WORDS};
+use super::{Call, Handle, Operation, Shared, Status};
 use crate::Picoseconds;
+pub use offload::Reduction;
 
 /// A program's view of its rank.
 #[derive(Clone, Debug)]
@@ -45,20 +46,6 @@ impl Rank {
     /// Posts a receive of at most `bytes` bytes from `from`; `None` is any rank.
     pub fn irecv(&self, from: Option<u32>, tag: u64, bytes: u64) -> Handle {
         self.call(|handle| Call::Receive { handle, from, tag, bytes })
-    }
-
-    /// Begins to change a word of another rank, and to fetch the old word.
-    pub fn ifetch(&self, to: u32, word: u32, operation: WordOperation, operand: u64) -> Handle {
-        assert!(to < self.0.size && to != self.0.rank, "a word of rank {to}; allowed: ranks of others");
-        assert!(word < WORDS, "word {word}; allowed: 0 to {}", WORDS - 1);
-        assert!(operation != WordOperation::CompareSwap, "a program of the simulator has no compare value");
-        self.call(|handle| Call::Fetch { handle, to, word, operation, operand })
-    }
-
-    /// Adds to a word of another rank. Returns the old word.
-    pub async fn fetch_add(&self, to: u32, word: u32, operand: u64) -> u64 {
-        let handle = self.ifetch(to, word, WordOperation::Sum, operand);
-        self.wait(handle).await.bytes
     }
 
     /// Waits until an operation has completed.

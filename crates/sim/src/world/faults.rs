@@ -255,7 +255,11 @@ impl<N: Network> World<N> {
         for other in (0..self.spec.ranks).filter(|&other| other != rank) {
             let fault = PeerFault::Died;
             self.schedule(notified_at, super::Event::Lost { rank: other, peer: rank, fault });
+            if self.spec.machines_on_nic {
+                self.schedule(notified_at, super::Event::NicLost { rank: other, peer: rank, fault });
+            }
         }
+        self.nic_endpoints.crash(rank);
     }
 
     /// Whether a rank has crashed.
@@ -284,9 +288,14 @@ impl<N: Network> World<N> {
         if self.has_crashed(peer) {
             return;
         }
-        let notice_ps = self.faults.as_ref().map_or(0, |state| state.notice_ps);
-        let notified_at = now + notice_ps.max(self.network.one_way_ps(rank, peer));
+        let notified_at = self.severed_at(now, rank, peer);
         let fault = PeerFault::Unreachable;
         self.schedule(notified_at, super::Event::Lost { rank: peer, peer: rank, fault });
+    }
+
+    /// The time when `peer` learns that `rank` has given it up at `now`.
+    pub(super) fn severed_at(&self, now: Picoseconds, rank: u32, peer: u32) -> Picoseconds {
+        let notice_ps = self.faults.as_ref().map_or(0, |state| state.notice_ps);
+        now + notice_ps.max(self.network.one_way_ps(rank, peer))
     }
 }

@@ -138,6 +138,11 @@ impl Hosts {
         self.has_machines
     }
 
+    /// Prices of the processors of NICs.
+    pub fn cost(&self) -> &NicCost {
+        &self.cost
+    }
+
     fn nic(&mut self, rank: u32) -> &mut Nic {
         let Host { ranks, nic } = &mut self.hosts[(rank / self.ranks_per_host) as usize];
         debug_assert!(ranks.contains(&rank));
@@ -218,6 +223,11 @@ impl<N: Network> World<N> {
             let index = self.note_part(part);
             self.schedule(done_at, Event::PartArrived(index));
         }
+    }
+
+    /// The processor of the NIC of `rank` works for `ps`. Returns when it has.
+    pub(super) fn nic_works(&mut self, now: Picoseconds, rank: u32, ps: Picoseconds) -> Picoseconds {
+        self.hosts.nic(rank).serve(now, ps)
     }
 
     /// The processor of the NIC of `rank` receives a packet or a descriptor. Returns when it has.

@@ -17,6 +17,7 @@ mod check;
 pub mod faults;
 pub mod host;
 mod lookahead;
+mod machines;
 mod mailbox;
 mod nic_endpoint;
 mod outputs;
@@ -28,7 +29,6 @@ mod report;
 mod rnr;
 mod spec;
 mod trains;
-mod word_machine;
 
 use std::fmt;
 
@@ -74,7 +74,13 @@ enum Event<E> {
     /// The NIC of a rank reads the descriptor with this index.
     PostedToNic(u32),
     /// An operation that the NIC of a rank did for it has ended.
-    FetchDone { rank: u32, request: u32 },
+    OffloadedEnded { rank: u32, request: u32 },
+    /// The first timer of the endpoint of a rank on its NIC expires.
+    NicTimer { rank: u32 },
+    /// The NIC of a rank learns that it has lost that of a peer.
+    NicLost { rank: u32, peer: u32, fault: PeerFault },
+    /// An offloaded machine of `rank` has rejected a packet, in a world without lost peers.
+    Rejected { rank: u32, from: u32 },
     /// A remote get has ended at a NIC.
     GetAtNic { to: u32, number: u32 },
     /// An event of the network.
@@ -217,7 +223,12 @@ impl<N: Network> World<N> {
                 Event::CopiesLeaveNic(index) => self.copies_leave_nic(now, index),
                 Event::AtNic(index) => self.at_nic(now, index),
                 Event::PostedToNic(index) => self.posted_to_nic(now, index),
-                Event::FetchDone { rank, request } => self.fetch_done(now, rank, request),
+                Event::OffloadedEnded { rank, request } => self.offloaded_ended(now, rank, request),
+                Event::NicTimer { rank } => self.nic_timer_expired(now, rank),
+                Event::NicLost { rank, peer, fault } => self.nic_lost(now, rank, peer, fault),
+                Event::Rejected { rank, from } => {
+                    return Err(WorldError::Rejected { at_ns: now / 1000, rank, from });
+                }
                 Event::GetAtNic { to, number } => self.get_at_nic(now, to, number),
                 Event::Network(event) => {
                     self.network.handle(now, event, &mut self.outputs); // the network says which element acts

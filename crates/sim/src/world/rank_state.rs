@@ -18,17 +18,17 @@ use weir_proto::{
 };
 
 use super::lookahead::Lookahead;
+use super::machines::Machines;
 use super::mailbox::Mailbox;
 use super::peer_numbers::PeerNumbers;
 use super::rnr::HardwareEvent;
-use super::word_machine::WordMachine;
 use super::{PoolReading, WorldSpec};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::jitter::Jitter;
 use crate::network::Hold;
 use crate::program::{Handle, Program, Rank, Shared, Status};
-pub(super) use context::{DeferredWork, Get, StepContext, StepResult};
+pub(super) use context::{DeferredWork, Get, Post, StepContext, StepResult};
 
 /// Idle time after which the machine sends pending acknowledgements alone. The engine counts 16 polls without
 /// result instead.
@@ -52,7 +52,7 @@ struct Notices {
     /// Lost peers. The machine learns of a loss after all packets that had arrived by then.
     lost: VecDeque<(Picoseconds, u32, PeerFault)>,
     /// Operations that the NIC did for the program.
-    fetched: VecDeque<(Request, Status)>,
+    offloaded: VecDeque<(Request, Status)>,
 }
 
 pub(super) struct RankState {
@@ -85,7 +85,7 @@ pub(super) struct RankState {
     notices: Option<Box<Notices>>,
     crashed: bool,
     /// The offloaded machines, if the processor drives them and there was something to do.
-    offloaded: Option<Box<WordMachine>>,
+    machines: Option<Box<Machines>>,
     /// Number of pending operations of the program.
     open: u32,
     /// Call time of the send whose actions are performed.
@@ -124,7 +124,7 @@ impl RankState {
             gets: 0,
             notices: None,
             crashed: false,
-            offloaded: None,
+            machines: None,
             open: 0,
             called_at: 0,
             sent_at: 0,
@@ -207,8 +207,8 @@ impl RankState {
     }
 
     /// An operation that the NIC did for the program has ended.
-    pub fn fetched(&mut self, request: u32, status: Status) {
-        self.notices.get_or_insert_default().fetched.push_back((Request(request), status));
+    pub fn offloaded_ended(&mut self, request: u32, status: Status) {
+        self.notices.get_or_insert_default().offloaded.push_back((Request(request), status));
     }
 
     /// The processor does nothing for `ps`.
@@ -233,7 +233,7 @@ impl RankState {
             (self.machine.unexpected().0 > 0, "unexpected messages"),
             (!self.machine.is_quiescent(), "pending work in its machine"),
             (self.timers.as_ref().is_some_and(|timers| !timers.is_empty()), "timers"),
-            (self.offloaded.as_ref().is_some_and(|it| !it.is_quiescent()), "offloaded operations"),
+            (self.machines.as_ref().is_some_and(|it| !it.is_quiescent()), "offloaded operations"),
         ];
         checks.into_iter().filter_map(|(left, what)| left.then_some(what)).collect()
     }
@@ -375,10 +375,13 @@ impl RankState {
         matches!(self.machine.config().scheme, Scheme::Hardware { .. })
     }
 
-    /// The time when the processor has to handle a timer.
+    /// The time when the processor has to handle a timer of the machine, or of the offloaded machines that it drives.
     #[inline]
     fn processor_timer(&self) -> Option<Picoseconds> {
-        self.first_timer().filter(|_| !self.nic_runs_timers())
+        let of_endpoint = self.first_timer().filter(|_| !self.nic_runs_timers());
+        let Some(machines) = &self.machines else { return of_endpoint };
+        let of_machines = machines.first_timer().filter(|_| !self.crashed).map(|Instant(ns)| ns * 1000);
+        of_endpoint.into_iter().chain(of_machines).min()
     }
 }
 

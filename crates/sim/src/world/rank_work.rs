@@ -124,10 +124,13 @@ impl<N: Network> World<N> {
             self.rank_states[rank as usize].read(handle, slots);
         }
         let mut posted = std::mem::take(&mut self.deferred.posted);
-        for (at, fetch) in posted.drain(..) {
-            self.post_to_nic(at, rank, fetch);
+        for (at, post) in posted.drain(..) {
+            self.post_to_nic(at, rank, post);
         }
         self.deferred.posted = posted;
+        for from in std::mem::take(&mut self.deferred.rejected) {
+            self.schedule(now, Event::Rejected { rank, from });
+        }
         for (at, train) in self.deferred.injections.drain(..) {
             self.queue.push(at, self.outputs.draw(at), Event::Inject(train));
         }

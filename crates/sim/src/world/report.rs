@@ -91,6 +91,19 @@ pub enum WorldError {
         /// Receiving rank.
         to: u32,
     },
+    /// An offloaded machine has rejected a packet: the programs do not do the same.
+    #[error(
+        "the machines of rank {rank} rejected a packet of rank {from} at {at_ns} ns; allowed: all members of a group start the same \
+         reductions in the same order"
+    )]
+    Rejected {
+        /// Time.
+        at_ns: u64,
+        /// The rank that rejected it.
+        rank: u32,
+        /// The rank that sent it.
+        from: u32,
+    },
     /// Virtual time has reached its bound: computations of programs or times of the network are too long.
     #[error("virtual time is {at_s} s; allowed: less than {} s", TIME_LIMIT / 1_000_000_000_000)]
     TimeLimit {

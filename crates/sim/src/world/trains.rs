@@ -25,6 +25,8 @@ enum First {
     Credit,
     /// Any other body.
     Other(Box<Body>),
+    /// Of an offloaded machine, with the payload, which the receiving machine reads.
+    Offloaded(Box<(Body, Vec<u8>)>),
 }
 
 /// Completion data of an ordinary message, in a few bytes.
@@ -70,6 +72,7 @@ impl First {
             First::More { offset } => Body::More { offset },
             First::Credit => Body::Credit,
             First::Other(ref body) => **body,
+            First::Offloaded(ref packet) => packet.0,
         }
     }
 
@@ -79,7 +82,7 @@ impl First {
             First::Eager { .. } => Some(0),
             First::More { offset } => Some(*offset),
             First::Other(body) if matches!(**body, Body::Eager { .. }) => Some(0),
-            First::Credit | First::Other(_) => None,
+            First::Credit | First::Other(_) | First::Offloaded(_) => None,
         }
     }
 }
@@ -267,6 +270,22 @@ impl Trains {
                 self.trains.push(train);
                 TrainId(self.trains.len() as u32 - 1)
             }
+        }
+    }
+
+    /// Gives the only packet of a train its payload. Only packets of offloaded machines need it.
+    pub fn set_payload(&mut self, id: TrainId, payload: Vec<u8>) {
+        let train = &mut self.trains[id.0 as usize];
+        debug_assert!(train.count == 1, "each packet of an offloaded machine is a train");
+        train.first = First::Offloaded(Box::new((train.first.body(train.called_at), payload)));
+    }
+
+    /// Takes the payload of the packet of a train, before the packet is removed. Empty if it has none.
+    #[inline]
+    pub fn take_payload(&mut self, id: TrainId) -> Vec<u8> {
+        match &mut self.trains[id.0 as usize].first {
+            First::Offloaded(packet) => std::mem::take(&mut packet.1),
+            _ => Vec::new(),
         }
     }
 

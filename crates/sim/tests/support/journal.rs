@@ -77,7 +77,7 @@ async fn observed(rank: Rank, workload: Workload, journal: Rc<RefCell<Journal>>)
                     shared.complete(handle, Status { bytes: now_ps, ..Status::default() });
                     at_once = true;
                 }
-                Call::Fetch { .. } => panic!("{call:?}: no program of these tests fetches"),
+                Call::Offload { .. } => panic!("{call:?}: these tests have no offloaded machines"),
                 Call::Record { name, .. } => journal.borrow_mut().records.push(name),
             }
         }

@@ -157,7 +157,7 @@ impl Driver {
                 let bytes = self.begun.elapsed().as_nanos() as u64 * 1000;
                 self.end_at_once(handle, bytes);
             }
-            Call::Fetch { .. } => panic!("{call:?}: no program of these tests fetches"),
+            Call::Offload { .. } => panic!("{call:?}: these tests have no offloaded machines"),
             Call::Credits { handle, .. } => self.end_at_once(handle, 0),
             Call::Record { name, .. } => self.journal.records.push(name),
         }

@@ -82,6 +82,8 @@ impl CostKeys {
             match_ps: self.match_ns.0,
             copy_ps_per_kib: self.copy_ns_per_kib.0,
             unexpected_copy_ps_per_kib: self.unexpected_copy_ns_per_kib.0,
+            // No workload of a plan combines vectors.
+            combine_ps_per_kib: 0,
             get_ps: self.get_ns.0,
             poll_ps: self.poll_ns.0,
             call_jitter_ps: self.call_jitter_ns.0,
@@ -115,6 +117,7 @@ impl NicKeys {
             packet_receive_ps: self.packet_receive_ns.0,
             copy_send_ps: self.copy_send_ns.0,
             get_ps: self.get_ns.0,
+            ..NicCost::FREE // no workload of a plan combines vectors
         }
     }
 }

@@ -3,14 +3,15 @@
 
 use weir_proto::offload::{OffloadCommand, Offloaded};
 use weir_proto::{
-    Action, Body, Event, MachineEvent, MemoryCopy, Outcome, Packet, Peer, RemoteAddress, Request, Source,
+    Action, Body, Event, MachineEvent, MemoryCopy, Outcome, Packet, Peer, PeerFault, RemoteAddress, Request,
+    Source,
 };
 
 use super::super::WorldSpec;
+use super::super::machines::Results;
 use super::super::rnr::{Attempt, Room};
-use super::super::word_machine::{Fetch, Results};
 use super::retrieval::place_ps;
-use super::{Get, Phase, RankState, StepContext, drive};
+use super::{Get, Phase, Post, RankState, StepContext, drive, instant};
 use crate::Picoseconds;
 use crate::network::TrainId;
 use crate::program::{Handle, StartedOperation, Status};
@@ -68,6 +69,11 @@ impl RankState {
             _ => self.called_at,
         };
         let id = context.trains.begin(self.rank, to, packet, spacing_ps, called_at);
+        if let Body::Offloaded(_) = packet.body
+            && let Some(machines) = &mut self.machines
+        {
+            context.trains.set_payload(id, machines.payload(payload, packet.payload_bytes));
+        }
         if let Some(number_at_peer) = self.peers.number_at_peer(peer.0) {
             context.trains.set_peer(id, Peer(number_at_peer));
         }
@@ -132,7 +138,7 @@ impl RankState {
                 self.offload(MachineEvent::Arrived { from, number, packet, payload_bytes }, context);
             }
             Action::PeerLost { peer, fault } => {
-                if self.offloaded.is_some() {
+                if self.machines.is_some() {
                     self.offload(MachineEvent::Lost { peer, fault }, context);
                 }
             }
@@ -145,28 +151,54 @@ impl RankState {
         }
     }
 
-    /// The program asks for a fetch.
-    pub(super) fn fetch(&mut self, fetch: Fetch, context: &mut StepContext<'_>) {
+    /// The program asks its offloaded machines for something.
+    pub(super) fn post_offloaded(&mut self, post: Post, context: &mut StepContext<'_>) {
         if context.spec.machines_on_nic {
-            assert!(!context.may_lose, "a world with machines on NICs in which ranks can be lost");
             self.free_at += context.cost.packet_send_ps; // the descriptor
             self.gets += 1;
-            context.deferred.posted.push((self.free_at, fetch));
+            context.deferred.posted.push((self.free_at, post));
             return;
         }
-        let peer = self.peer(fetch.to);
-        self.offload(fetch.posted(peer), context);
-        if let Some(event) = context.deferred.events.pop_front() {
-            self.handle(event, context);
-        }
+        let RankState { machines, peers, free_at, .. } = self;
+        let (machines, Post { request, call }) = (machines.get_or_insert_default(), post);
+        let results = machines.post(instant(*free_at), request, call, |rank| Peer(peers.number(rank)));
+        self.take_results(results, context);
+        self.handle_caused(context);
     }
 
     /// Passes an event to the offloaded machines, which the processor drives. What they send follows as events.
-    fn offload(&mut self, event: MachineEvent<OffloadCommand, Offloaded>, context: &mut StepContext<'_>) {
-        let Results { outgoing, ended } = self.offloaded.get_or_insert_default().handle(event);
+    pub(super) fn offload(
+        &mut self,
+        event: MachineEvent<OffloadCommand, Offloaded>,
+        context: &mut StepContext<'_>,
+    ) {
+        let machines = self.machines.get_or_insert_default();
+        let results = machines.handle(instant(self.free_at), event, &context.deferred.payload);
+        self.take_results(results, context);
+    }
+
+    fn take_results(&mut self, results: Results, context: &mut StepContext<'_>) {
+        let Results { outgoing, ended, rejected, copied_bytes, combined_bytes } = results;
+        self.free_at += context.cost.copy_ps(copied_bytes) + context.cost.combine_ps(combined_bytes);
         context.deferred.events.extend(outgoing.into_iter().map(Event::Outgoing));
-        for (request, status) in ended {
-            self.end(request, status, context);
+        for from in rejected {
+            if context.may_lose {
+                let lost = Event::Lost { peer: from, fault: PeerFault::Malformed };
+                context.deferred.events.push_back(lost);
+            } else {
+                context.deferred.rejected.push(self.peers.rank(from.0));
+            }
+        }
+        for ended in ended {
+            let status = ended.status(|peer| self.peers.rank(peer.0));
+            self.end(ended.request, status, context);
+        }
+    }
+
+    /// Handles what an offloaded machine has sent outside of an event of the endpoint.
+    pub(super) fn handle_caused(&mut self, context: &mut StepContext<'_>) {
+        if let Some(event) = context.deferred.events.pop_front() {
+            self.handle(event, context);
         }
     }
 
@@ -187,7 +219,7 @@ impl RankState {
     pub(super) fn complete(&mut self, request: Request, outcome: Outcome, context: &mut StepContext<'_>) {
         let started = |rank_state: &RankState, source| {
             let StartedOperation { tag, bytes, .. } = rank_state.started(request);
-            Status { source, tag, bytes, fault: None }
+            Status { source, tag, bytes, ..Status::default() }
         };
         let status = match outcome {
             Outcome::Done => started(self, self.rank),
@@ -201,7 +233,7 @@ impl RankState {
                 if let Some(checks) = &mut context.checks {
                     checks.received(source, self.rank, envelope.data, envelope.tag, envelope.length);
                 }
-                let status = Status { source, tag: envelope.tag, bytes, fault: None };
+                let status = Status { source, tag: envelope.tag, bytes, ..Status::default() };
                 return self.received(request, status, called_at, context);
             }
             Outcome::Lost { peer, fault } if context.may_lose => {

@@ -4,18 +4,17 @@
 use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
-use weir_proto::{Action, Event, Packet, Peer, Scratch};
+use weir_proto::{Action, Event, Packet, Peer, Request, Scratch};
 
 use super::super::check::Checks;
 use super::super::mailbox::Chunks;
 use super::super::rnr::PostedBuffers;
 use super::super::trains::Trains;
-use super::super::word_machine::Fetch;
 use super::super::{Record, WorldSpec};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::TrainId;
-use crate::program::Handle;
+use crate::program::{Handle, OffloadCall};
 use crate::trace::Trace;
 
 /// Everything that a step uses besides the rank, and the work that it leaves for the world.
@@ -54,8 +53,10 @@ pub struct DeferredWork {
     /// Trains that leave, with their times.
     pub injections: Vec<(Picoseconds, TrainId)>,
     pub gets: Vec<Get>,
-    /// Fetches for the NIC, with the times at which their descriptors are written.
-    pub posted: Vec<(Picoseconds, Fetch)>,
+    /// Orders for the NIC, with the times at which their descriptors are written.
+    pub posted: Vec<(Picoseconds, Post)>,
+    /// Ranks whose packets an offloaded machine has rejected, in a world without lost peers.
+    pub rejected: Vec<u32>,
     /// Ranks to which we begin to send, with our number of them.
     pub attaches: Vec<(u32, Peer)>,
     /// Peers whose slots the program reads.
@@ -69,15 +70,25 @@ pub struct DeferredWork {
     pub(super) events: VecDeque<Event<'static>>,
     /// The packet that is being processed, and its sender.
     pub(super) arrived: Option<(u32, Packet)>,
+    /// Its payload, if it is one of an offloaded machine.
+    pub(super) payload: Vec<u8>,
 }
 
 impl DeferredWork {
     /// Most steps leave no work.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        let DeferredWork { injections, gets, posted, attaches, readings, severed, .. } = self;
-        posted.len() | injections.len() | gets.len() | attaches.len() | readings.len() | severed.len() == 0
+        let DeferredWork { injections, gets, posted, rejected, attaches, readings, severed, .. } = self;
+        let offloaded = posted.len() | rejected.len();
+        offloaded | injections.len() | gets.len() | attaches.len() | readings.len() | severed.len() == 0
     }
+}
+
+/// An order of the program to its offloaded machines.
+#[derive(Clone, Debug)]
+pub struct Post {
+    pub request: Request,
+    pub call: OffloadCall,
 }
 
 /// A remote get that begins.

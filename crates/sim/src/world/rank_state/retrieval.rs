@@ -7,13 +7,15 @@
 
 use std::hint::black_box;
 
-use weir_proto::{Body, CopyFault, Destination, Event, Packet, Peer, PeerFault, Space, Transfer};
+use weir_proto::{
+    Body, CopyFault, Destination, Event, MachineEvent, Packet, Peer, PeerFault, Space, Transfer,
+};
 
 use super::super::lookahead::{self, AfterRetrieval, EarlyPacket};
 use super::super::rnr::Reposted;
 use super::super::trains::RetrievedPacket;
 use super::early_driver::{EarlyDriver, EarlyResult};
-use super::{IDLE_PS, Notices, Phase, RankState, StepContext, StepResult};
+use super::{IDLE_PS, Notices, Phase, RankState, StepContext, StepResult, instant};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::TrainId;
@@ -27,11 +29,8 @@ impl RankState {
         if self.notices.is_some() && self.serve_notice(context) {
             return;
         }
-        if self.processor_timer().is_some_and(|at| at <= self.free_at)
-            && let Some(expired) = self.take_expired_timers(self.free_at, context)
-        {
-            context.trace.note(self.free_at ^ u64::from(self.rank) << 48);
-            return self.handle(expired, context);
+        if self.processor_timer().is_some_and(|at| at <= self.free_at) {
+            return self.serve_timer(context);
         }
         if self.looks_ahead(context)
             && let Some(seen) = self.lookahead.take()
@@ -40,6 +39,7 @@ impl RankState {
             self.retrieve_processed(&seen, context);
         } else if let Some((train, index)) = self.mailbox.retrieve(self.free_at, context.chunks) {
             context.retrieved = true;
+            context.deferred.payload = context.trains.take_payload(train);
             let peers = &mut self.peers;
             let retrieved = context.trains.retrieve(train, index, |rank| Peer(peers.number(rank)));
             self.process(retrieved, context);
@@ -63,13 +63,28 @@ impl RankState {
 
     pub(super) fn has_due_notice(&self) -> bool {
         let waits =
-            |Notices { copied, lost, fetched }: &Notices| copied.len() + lost.len() + fetched.len() > 0;
+            |Notices { copied, lost, offloaded }: &Notices| copied.len() + lost.len() + offloaded.len() > 0;
         self.notices.as_deref().is_some_and(waits)
+    }
+
+    /// Tells the machine that a timer has expired, or an offloaded machine.
+    fn serve_timer(&mut self, context: &mut StepContext<'_>) {
+        context.trace.note(self.free_at ^ u64::from(self.rank) << 48);
+        let of_endpoint =
+            if self.nic_runs_timers() { None } else { self.take_expired_timers(self.free_at, context) };
+        if let Some(expired) = of_endpoint {
+            return self.handle(expired, context);
+        }
+        let at = instant(self.free_at);
+        if let Some(timer) = self.machines.as_mut().and_then(|machines| machines.take_expired(at)) {
+            self.offload(MachineEvent::TimerExpired(timer), context);
+            self.handle_caused(context);
+        }
     }
 
     /// Tells the machine the next notice, if it comes before the packets. Returns whether there was one.
     fn serve_notice(&mut self, context: &mut StepContext<'_>) -> bool {
-        let Some(Notices { copied, lost, fetched }) = self.notices.as_deref_mut() else { return false };
+        let Some(Notices { copied, lost, offloaded }) = self.notices.as_deref_mut() else { return false };
         if let Some((number, whole)) = copied.pop_front() {
             self.free_at += context.cost.packet_receive_ps;
             self.gets -= 1;
@@ -77,7 +92,7 @@ impl RankState {
             self.handle(Event::CopyDone { transfer: Transfer(number), result }, context);
             return true;
         }
-        if let Some((request, status)) = fetched.pop_front() {
+        if let Some((request, status)) = offloaded.pop_front() {
             self.free_at += context.cost.packet_receive_ps;
             self.gets -= 1;
             self.end(request, status, context);
@@ -128,7 +143,7 @@ impl RankState {
                 self.handle(Event::CreditsDue { peer }, context);
             }
             AfterRetrieval::Complete { request, tag, bytes } => {
-                let status = Status { source: from, tag, bytes: bytes.into(), fault: None };
+                let status = Status { source: from, tag, bytes: bytes.into(), ..Status::default() };
                 self.received(request, status, Some(called_at), context);
             }
         }

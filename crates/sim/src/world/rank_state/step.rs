@@ -1,11 +1,9 @@
 //! One step of a processor: runs the program and performs its calls, or retrieves packets.
 
-use weir_proto::offload::{WordType, WordUpdate};
 use weir_proto::{Command, Event, Pattern, ReceiveCommand, Request, SendCommand, SendLevel, Space};
 
 use super::super::Record;
-use super::super::word_machine::Fetch;
-use super::{DeferredWork, Phase, RankState, StepContext, StepResult};
+use super::{DeferredWork, Phase, Post, RankState, StepContext, StepResult};
 use crate::program::{self, Call, Handle, StartedOperation, Status};
 use crate::{Picoseconds, TIME_LIMIT};
 
@@ -162,13 +160,13 @@ impl RankState {
                 let status = Status { bytes: self.free_at, ..Status::default() };
                 self.shared.complete_since(handle, status, self.since);
             }
-            Call::Fetch { handle, to, word, operation, operand } => {
+            Call::Offload { handle } => {
                 let started = StartedOperation { called_at: self.free_at, ..StartedOperation::default() };
                 let request = self.begin(handle, started);
                 self.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
                 self.sent_at = self.free_at;
-                let update = WordUpdate { operation, word_type: WordType::U64, operand, compare: 0 };
-                self.fetch(Fetch { request, to, word, update }, context);
+                let call = self.shared.take_offload_call(handle);
+                self.post_offloaded(Post { request, call }, context);
             }
             Call::Credits { handle, peer } => context.deferred.readings.push((handle, peer)),
             Call::Record { name, index, value } => {
