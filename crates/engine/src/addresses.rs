@@ -8,15 +8,18 @@
 //! insert(a) -> 0, insert(b) -> 1, insert(a) -> 0; remove(0); insert(c) -> 0
 //! ```
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use hashbrown::HashTable;
 use weir_link::Address;
 
-/// Addresses, numbered densely from 0. Removed numbers are used again.
+/// Addresses, numbered densely from 0. Removed numbers are used again, the lowest first.
 #[derive(Debug, Default)]
 pub struct AddressTable {
     addresses: Vec<Address>,
     numbers: HashTable<u32>,
-    free: Vec<u32>,
+    free: BinaryHeap<Reverse<u32>>,
 }
 
 /// Hashes the segment's number and half of its key. Chosen addresses could make the table slow, but addresses come from
@@ -34,7 +37,7 @@ impl AddressTable {
             return number;
         }
         let number = match self.free.pop() {
-            Some(number) => {
+            Some(Reverse(number)) => {
                 self.addresses[number as usize] = address;
                 number
             }
@@ -64,7 +67,7 @@ impl AddressTable {
         let Some(address) = self.addresses.get(number as usize) else { return };
         if let Ok(entry) = self.numbers.find_entry(hash(address), |&other| other == number) {
             entry.remove();
-            self.free.push(number);
+            self.free.push(Reverse(number));
         }
     }
 
@@ -116,5 +119,17 @@ mod tests {
         assert_eq!(table.insert(address(200)), 7);
         assert_eq!(table.insert(address(201)), 100);
         assert_eq!(table.number(&address(200)), Some(7));
+    }
+
+    #[test]
+    fn a_new_address_gets_the_lowest_free_number() {
+        let mut table = AddressTable::default();
+        for number in 0..10 {
+            table.insert(address(number));
+        }
+        for number in [3, 8, 5] {
+            table.remove(number);
+        }
+        assert_eq!([20, 21, 22, 23].map(|number| table.insert(address(number))), [3, 5, 8, 10]);
     }
 }

@@ -74,6 +74,11 @@ impl Address {
         self.parts()?.find(|&(found, _)| found == kind as u8).map(|(_, part)| part)
     }
 
+    /// Whether these bytes are an address of this version, with a part for at least one link.
+    pub fn is_well_formed(&self) -> bool {
+        self.parts().is_some_and(|mut parts| parts.next().is_some())
+    }
+
     /// All parts, by kind. `None`: this is no address of this version.
     fn parts(&self) -> Option<impl Iterator<Item = (u8, &[u8])>> {
         let (head, mut rest) = self.0.split_at(PARTS_OFFSET);
@@ -193,7 +198,9 @@ mod tests {
             let mut other = with;
             other.0[at] = byte;
             assert_eq!(other.part(LinkKind::SharedMemory), None, "byte {at}");
+            assert!(!other.is_well_formed(), "byte {at}");
         }
+        assert!(with.is_well_formed() && !address().is_well_formed());
         assert_eq!(Address([0; ADDRESS_BYTES]).part(LinkKind::SharedMemory), None);
     }
 }

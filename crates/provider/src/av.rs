@@ -1,8 +1,11 @@
 //! Address vectors (`fi_av`): the object that C holds, and its calls, which insert, remove and look up addresses.
 //! `state/address_vector.rs` stores the addresses.
+//!
+//! Both types of vectors number addresses densely, and a new address gets the lowest free number. Only a removed
+//! address loses its number. Its messages still arrive, from a source without number, and sends and receives that name
+//! the number are refused, until the address or another one gets it.
 
 use std::ffi::{c_char, c_int};
-use std::fmt::Write;
 use std::sync::Arc;
 
 use weir_link::{ADDRESS_BYTES, Address};
@@ -50,7 +53,7 @@ static OPS: FiOpsAv<VectorHandle> = FiOpsAv {
 /// `fi_av_open`. Sets the type if the program left it open.
 ///
 /// # Errors
-/// Shared (named) vectors, insertion by events and several receive contexts: not implemented.
+/// Shared (named) vectors, insertion by events and several receive contexts: not implemented. Unknown type: invalid.
 pub fn open(
     domain: &Arc<Domain>,
     attr: Option<&mut FiAvAttr>,
@@ -61,8 +64,10 @@ pub fn open(
         if !attr.name.is_null() || attr.flags != 0 || attr.rx_ctx_bits != 0 {
             return Err(Error::NOT_IMPLEMENTED);
         }
-        if attr.av_type == av_type::UNSPEC {
-            attr.av_type = av_type::TABLE;
+        match attr.av_type {
+            av_type::UNSPEC => attr.av_type = av_type::TABLE,
+            av_type::MAP | av_type::TABLE => {}
+            _ => return Err(Error::INVALID),
         }
         vector.expected = attr.count;
     }
@@ -88,6 +93,8 @@ extern "C" fn bind(_vector: &VectorHandle, other: AnyObject, _flags: u64) -> c_i
     status(if other.class() == Some(class::EQ) { Ok(()) } else { Err(Error::INVALID) })
 }
 
+/// `fi_av_insert`. Returns the number of addresses that got a number. A malformed address gets none: its place in
+/// `numbers` is `FI_ADDR_NOTAVAIL`, and its place in `errors` is `FI_EINVAL`.
 extern "C" fn insert(
     vector: &VectorHandle,
     addresses: InArray<[u8; ADDRESS_BYTES]>,
@@ -96,19 +103,31 @@ extern "C" fn insert(
     flags: u64,
     mut errors: OutArray<c_int>,
 ) -> c_int {
+    if flags & !(flags::MORE | flags::SYNC_ERR) != 0 {
+        return Error::BAD_FLAGS.code(); // for example user ids
+    }
     let mut state = vector.domain.enter();
     let table = &mut state.vectors[vector.index];
+    let mut inserted = 0;
     for index in 0..count {
-        let Some(address) = addresses.at(index) else { return Error::INVALID.code() };
-        numbers.set(index, table.insert(Address(address)));
+        let Some(address) = addresses.at(index).map(Address) else { return Error::INVALID.code() };
+        let (number, error) = match address.is_well_formed() {
+            true => (table.insert(address), 0),
+            false => (ADDR_UNSPEC, libc::EINVAL),
+        };
+        inserted += c_int::from(error == 0);
+        numbers.set(index, number);
         if flags & flags::SYNC_ERR != 0 {
-            errors.set(index, 0);
+            errors.set(index, error);
         }
     }
-    count as c_int
+    inserted
 }
 
-extern "C" fn remove(vector: &VectorHandle, numbers: InArray<FiAddr>, count: usize, _flags: u64) -> c_int {
+extern "C" fn remove(vector: &VectorHandle, numbers: InArray<FiAddr>, count: usize, flags: u64) -> c_int {
+    if flags != 0 {
+        return Error::BAD_FLAGS.code(); // authorization keys
+    }
     let mut state = vector.domain.enter();
     for index in 0..count {
         let number = numbers.at(index).ok_or(Error::INVALID);
@@ -142,17 +161,14 @@ extern "C" fn lookup(
     0
 }
 
+/// `fi_av_straddr`. The text has no key, because programs print it.
 extern "C" fn straddr(
     _vector: &VectorHandle,
     address: InArray<[u8; ADDRESS_BYTES]>,
     mut to: OutArray<u8>,
     mut bytes: Out<usize>,
 ) -> *const c_char {
-    let mut text = String::from("weir:");
-    for byte in address.at(0).unwrap_or([0; ADDRESS_BYTES]) {
-        let _ = write!(text, "{byte:02x}"); // writing to a string cannot fail
-    }
-    text.push('\0');
+    let text = format!("weir:{}\0", Address(address.at(0).unwrap_or([0; ADDRESS_BYTES])));
     let room = bytes.value().unwrap_or(0).min(text.len());
     if room > 0 {
         to.set_bytes(&text.as_bytes()[..room - 1]);

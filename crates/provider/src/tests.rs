@@ -14,6 +14,7 @@ use crate::ffi::*;
 use crate::mr::RegionHandle;
 use weir_link::ADDRESS_BYTES;
 
+mod addresses;
 mod callers;
 mod closing;
 mod messages;

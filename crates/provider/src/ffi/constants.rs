@@ -120,6 +120,7 @@ pub mod resource_mgmt {
 pub mod av_type {
     #![allow(missing_docs)]
     pub const UNSPEC: i32 = 0;
+    pub const MAP: i32 = 1;
     pub const TABLE: i32 = 2;
 }
 
