@@ -2,6 +2,7 @@
 //! sleep and wake-up ([`WakeUp`]), lane reclamation ([`LaneReclamation`]), and a count of free slots ([`FreeSlots`]).
 //! The engine asks a link for each ([`Capabilities`]).
 
+use crate::Look;
 use crate::memory::UserMemory;
 use std::sync::Arc;
 use weir_proto::{CopyFault, Direction, Peer, RemoteAddress};
@@ -171,6 +172,33 @@ pub trait WakeUp {
         let _ = bell;
         false
     }
+
+    /// The place where another thread, the watcher, sleeps for this endpoint while the endpoint sleeps elsewhere. From
+    /// then on the endpoint must not call [`WakeUp::sleep`]. `None`: the link has no such place.
+    fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
+        None
+    }
+
+    /// Announces that the endpoint sleeps elsewhere: the next arrival wakes the watcher. A sleep that was announced
+    /// before ends. `false`: something has arrived, so the endpoint must not sleep.
+    fn begin_sleep(&mut self) -> bool {
+        false
+    }
+
+    /// Ends the sleep elsewhere, so that arrivals need not wake the watcher.
+    fn end_sleep(&mut self) {}
+}
+
+/// The place where a watcher sleeps ([`WakeUp::sleeper`]).
+pub trait Sleeper: Send + Sync {
+    /// The state of the endpoint's sleep.
+    fn look(&self) -> Look;
+
+    /// Sleeps until the state is not `look` any more, or until [`Sleeper::wake`], at most `at_most_ns`. May return early.
+    fn sleep_since(&self, look: Look, at_most_ns: u64);
+
+    /// Ends the watcher's sleep, if it sleeps now.
+    fn wake(&self);
 }
 
 /// Wakes the endpoint that it belongs to.

@@ -78,6 +78,30 @@ pub fn is_only_thread() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
+/// Starts a thread that no signal interrupts: the program's handlers run in its own threads.
+///
+/// # Errors
+/// The error of pthread_create.
+pub fn spawn_without_signals(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<()>> {
+    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: both sets live across the calls. The first call fills `all`; the second one reads it, and fills `before`.
+    // A thread inherits the mask of the one that starts it.
+    let masked = unsafe {
+        let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())
+    };
+    let started = std::thread::Builder::new().name(name.to_string()).spawn(work);
+    if masked == 0 {
+        // SAFETY: the call above has filled the set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    }
+    started
+}
+
 /// Whether [`ticks`] counts.
 pub const TICKS: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
@@ -111,6 +135,25 @@ mod tests {
     #[test]
     fn a_second_thread_is_not_the_only_one() {
         assert!(!std::thread::spawn(super::is_only_thread).join().expect("no panic"));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no signal masks")]
+    fn a_thread_without_signals_blocks_all_and_its_starter_none() {
+        let blocked = || {
+            let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+            // SAFETY: the call fills the set, which lives across it.
+            unsafe {
+                assert_eq!(libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), set.as_mut_ptr()), 0);
+                libc::sigismember(set.as_ptr(), libc::SIGUSR1)
+            }
+        };
+        let before = blocked();
+        let inside = std::sync::Arc::new(std::sync::Mutex::new(-1));
+        let result = std::sync::Arc::clone(&inside);
+        let thread = super::spawn_without_signals("weir-test", move || *result.lock().unwrap() = blocked());
+        thread.expect("a thread").join().expect("no panic");
+        assert_eq!((before, *inside.lock().unwrap(), blocked()), (0, 1, 0));
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod cores;
 pub mod counted_heap;
 pub mod counter_page;
 pub mod datagram;
+pub mod event_descriptor;
 pub mod faulty;
 pub mod links;
 pub mod local;
@@ -36,6 +37,7 @@ mod unreachable;
 pub use address::{ADDRESS_BYTES, ADDRESS_VERSION, Address, LinkKind};
 pub use capabilities::{
     Bell, COOPERATIVE_COPY_BYTES, Capabilities, CopyStatus, FreeSlots, LaneReclamation, LocalHandle,
-    MemoryAttributes, PeerAccess, Registration, RemoteCopy, RemoteMemory, WakeUp,
+    MemoryAttributes, PeerAccess, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp,
 };
+pub use shm::Look;
 pub use transport::{Addressing, Arrival, Inspect, LaneLease, Link, Polled, Properties, Quota};

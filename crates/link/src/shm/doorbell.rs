@@ -18,6 +18,16 @@
 //! waits: the changed word makes the wait return at once. Episodes repeat after 2^30 sleeps. A sender that was idle for
 //! exactly that many omits one wake-up; the sleep then ends at its time limit.
 //!
+//! The reader can also sleep elsewhere, for example in `poll(2)`. Then another thread of its process, the watcher, sleeps
+//! at the futex in its place ([`Doorbell::look`], [`Doorbell::sleep_since`]). Senders notice no difference. Only one
+//! thread may wait at the futex, because a wake-up wakes one. So a reader with a watcher never waits there itself:
+//! ```text
+//! watcher: looks (4e), waits while the word is 4e
+//! R: asleep = 4e+1, heavy fence, polls again, nothing, poll(2)
+//! A: publishes, light fence, sees 4e+1: makes it 4e+2, wakes the watcher
+//! watcher: looks, sees 4e+2, which it has not reported: makes R's descriptor readable
+//! ```
+//!
 //! A sender killed between the two announcements leaves a lane bit without its summary bit. The reader finds it when
 //! another sender of the same 64 lanes rings. Until then the packet is unread, as if the sender had died a moment
 //! earlier. No other sender relies on that summary bit, because every announcement sets both bits.
@@ -27,6 +37,7 @@ use super::sync::{AtomicU32, AtomicU64, BITMAP_WORDS, Futex, Ordering, heavy_fen
 
 const STAGES: u32 = 3;
 const ASLEEP: u32 = 1;
+const BEING_WOKEN: u32 = 2;
 
 /// Bound on the lanes of a mailbox.
 pub const MAX_LANES: u32 = BITMAP_WORDS as u32 * 64;
@@ -74,6 +85,17 @@ impl Default for Doorbell {
 /// Number of the reader's sleep, times 4.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Episode(u32);
+
+/// The state of the reader's sleep as its watcher has seen it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look(u32);
+
+impl Look {
+    /// Whether a sender has woken the reader in this episode.
+    pub fn is_woken(self) -> bool {
+        self.0 & STAGES == BEING_WOKEN
+    }
+}
 
 /// The last episode that this sender has woken.
 #[derive(Clone, Copy, Debug, Default)]
@@ -183,9 +205,8 @@ impl Doorbell {
         }
     }
 
-    /// Sleeps until a wake-up, at most `at_most_ns`, unless `anything` returns true. Only the reader calls this. It
-    /// counts `episode` itself, because a peer may have overwritten the word. `full_fences`: all senders execute full
-    /// fences.
+    /// Sleeps until a wake-up, at most `at_most_ns`, unless `anything` returns true. Only the reader calls this.
+    /// `full_fences`: all senders execute full fences.
     pub fn sleep(
         &self,
         episode: &mut Episode,
@@ -193,15 +214,40 @@ impl Doorbell {
         at_most_ns: u64,
         anything: impl FnOnce() -> bool,
     ) {
-        let word = self.asleep.0.word();
-        let asleep = episode.0 | ASLEEP;
-        word.store(asleep, Ordering::Relaxed);
-        let at_most_ns =
-            if heavy_fence(full_fences) { at_most_ns } else { at_most_ns.min(UNFENCED_SLEEP_NS) };
+        let fenced = self.begin_sleep(episode, full_fences);
+        let at_most_ns = if fenced { at_most_ns } else { at_most_ns.min(UNFENCED_SLEEP_NS) };
         if !anything() {
-            self.asleep.0.wait(asleep, at_most_ns);
+            self.asleep.0.wait(episode.0 | ASLEEP, at_most_ns);
         }
+        self.end_sleep(episode);
+    }
+
+    /// Announces a sleep of the reader. Poll once more after it: everything that this poll does not find wakes the
+    /// reader. The reader counts `episode` itself, because a peer may have overwritten the word. Returns whether that
+    /// promise holds.
+    pub fn begin_sleep(&self, episode: &Episode, full_fences: bool) -> bool {
+        self.asleep.0.word().store(episode.0 | ASLEEP, Ordering::Relaxed);
+        heavy_fence(full_fences)
+    }
+
+    /// Ends the reader's sleep.
+    pub fn end_sleep(&self, episode: &mut Episode) {
         episode.0 = episode.0.wrapping_add(STAGES + 1);
-        word.store(episode.0, Ordering::Relaxed);
+        self.asleep.0.word().store(episode.0, Ordering::Relaxed);
+    }
+
+    /// The state of the reader's sleep, for its watcher.
+    pub fn look(&self) -> Look {
+        Look(self.asleep.0.word().load(Ordering::Acquire))
+    }
+
+    /// The watcher waits until the state is not `look` any more, at most `at_most_ns`. May return early.
+    pub fn sleep_since(&self, look: Look, at_most_ns: u64) {
+        self.asleep.0.wait(look.0, at_most_ns);
+    }
+
+    /// Ends the wait of the watcher, if it waits.
+    pub fn wake_watcher(&self) {
+        self.wake_futex();
     }
 }

@@ -348,6 +348,16 @@ impl<L: LaneMemory> Inbox<L> {
         self.episode = episode;
     }
 
+    /// Announces a sleep elsewhere. `false`: something has arrived, or a wake-up could be missed.
+    pub fn begin_sleep(&mut self, doorbell: &Doorbell) -> bool {
+        doorbell.begin_sleep(&self.episode, self.limits.full_fences) && !self.may_have_arrivals(doorbell)
+    }
+
+    /// Ends the sleep elsewhere.
+    pub fn end_sleep(&mut self, doorbell: &Doorbell) {
+        doorbell.end_sleep(&mut self.episode);
+    }
+
     /// Whether a lane has a packet, or there is an announcement or call.
     pub fn may_have_arrivals(&self, doorbell: &Doorbell) -> bool {
         doorbell.announced()

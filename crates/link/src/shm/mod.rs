@@ -62,6 +62,7 @@ use crate::{
     Address, Capabilities, FreeSlots, LaneLease, LaneReclamation, Link, Quota, RemoteMemory, WakeUp,
 };
 use attach::PendingAttach;
+pub use doorbell::Look;
 use inbox::{Inbox, PollLimits};
 use lane_queue::Ticket;
 use lane_reclamation::Reclamation;
