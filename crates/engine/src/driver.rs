@@ -6,6 +6,7 @@
 //! the event posts, so an operation that ends within its event needs no entry in the table of operations.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant as Clock;
 
 use weir_link::memory::UserMemory;
@@ -24,7 +25,7 @@ use crate::operations::{Operations, Outstanding};
 use crate::read_ahead::ReadAhead;
 use crate::remote_memory::{Copies, Region};
 use crate::unexpected_buffers::UnexpectedBuffers;
-use crate::{Completion, CompletionSink, MAX_OPERATIONS, Operation, Post, read_ahead};
+use crate::{Completion, CompletionSink, MAX_OPERATIONS, Operation, Post, read_ahead, watcher};
 
 /// The request of the operation that an event posts, until [`OperationDriver::hold`] gives it a number.
 pub(crate) const POSTED: Request = Request(u32::MAX);
@@ -104,6 +105,8 @@ pub(crate) struct Io<L: Link> {
     /// The geometry of most paths.
     pub geometry: Geometry,
     pub origin: Clock,
+    /// Shared with the watcher, if there is one.
+    pub watched: Option<Arc<watcher::Shared>>,
 }
 
 impl<L: Link> Io<L> {
@@ -134,6 +137,7 @@ impl<L: Link> Io<L> {
             timers: TimerQueue::default(),
             cross_memory,
             origin: Clock::now(),
+            watched: None,
         }
     }
 
@@ -147,6 +151,30 @@ impl<L: Link> Io<L> {
     pub fn awaits_other_events(&self) -> bool {
         let copies = self.sent_rts.len() | self.copies.outstanding();
         (self.awaiting_room.len() | self.lane_work.len() | copies) > 0
+    }
+
+    /// Notes work on a lane. Without further calls of the program it must not wait for ever.
+    fn add_lane_work(&mut self, work: LaneWork) {
+        self.lane_work.push(work);
+        self.wake_watcher();
+    }
+
+    /// Something begins that no packet ends, so the endpoint must not sleep elsewhere: makes the watcher call `on_wake`.
+    #[inline]
+    pub fn wake_watcher(&mut self) {
+        if self.watched.is_some() {
+            self.interrupt_watcher();
+        }
+    }
+
+    #[cold]
+    fn interrupt_watcher(&mut self) {
+        let Some(watched) = &self.watched else { return };
+        watched.bring_forward(0);
+        if let Some(wake_up) = self.link.wake_up() {
+            wake_up.end_sleep(); // changes the word, in case that the watcher is about to wait
+        }
+        watched.wake();
     }
 
     /// Slots at `to` that have become free since the last call.
@@ -255,6 +283,7 @@ impl<L: Link, S: CompletionSink> TimeDriver for EventDriver<'_, L, S> {
 
     fn set_timer(&mut self, timer: Timer, at: Instant) {
         self.io.timers.set(timer.into(), at);
+        self.io.wake_watcher();
     }
 
     fn cancel_timer(&mut self, timer: Timer) {
@@ -272,16 +301,16 @@ impl<L: Link, S: CompletionSink> LinkDriver for EventDriver<'_, L, S> {
                 }
                 self.io.cause(connected(to, lease));
                 if lease.wanted {
-                    self.io.lane_work.push(LaneWork::Detach(to));
+                    self.io.add_lane_work(LaneWork::Detach(to));
                 }
             }
-            None => self.io.lane_work.push(LaneWork::Connect(to)),
+            None => self.io.add_lane_work(LaneWork::Connect(to)),
         }
     }
 
     fn defers_credits(&mut self, peer: Peer) -> bool {
         if self.io.lanes_are_scarce {
-            self.io.lane_work.push(LaneWork::ReturnCredits(peer));
+            self.io.add_lane_work(LaneWork::ReturnCredits(peer));
         }
         self.io.lanes_are_scarce
     }
@@ -309,7 +338,10 @@ impl<L: Link, S: CompletionSink> LinkDriver for EventDriver<'_, L, S> {
 
     fn ask_room(&mut self, to: Peer, at_once: bool) {
         match self.io.newly_free_slots(to) {
-            0 if !at_once => self.io.awaiting_room.push(to),
+            0 if !at_once => {
+                self.io.awaiting_room.push(to);
+                self.io.wake_watcher();
+            }
             slots => self.io.cause(Event::Room { peer: to, slots }),
         }
     }

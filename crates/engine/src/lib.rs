@@ -6,7 +6,7 @@
 //! for its receiver. For users it has the settings ([`config`]), counters ([`stats`]), traces ([`trace`]) and reports
 //! of stalls ([`stalls`]).
 //!
-//! No thread works in the background unless [`executor`] starts one. Packets are handled, and periodic work is done,
+//! No thread works in the background unless [`executor`] or [`watcher`] starts one. Packets are handled, and periodic work is done,
 //! inside [`Engine::progress`] and the other calls. This file has the state, [`Engine`]; the other files add its calls.
 //!
 //! Worked exchange: `send` posts a command. The machine calls `transmit` of the driver, and the link writes a slot. At
@@ -49,6 +49,7 @@ mod timers;
 pub mod trace;
 mod unexpected_buffers;
 mod waiting;
+pub mod watcher;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant as Clock};
@@ -137,6 +138,8 @@ pub struct Engine<L: Link = ShmLink> {
     stall_watch: stalls::StallWatch,
     /// Receives the lines about stalls.
     warn: Option<fn(&str)>,
+    /// `progress_calls` when the watcher looked last.
+    seen_progress_calls: u32,
 }
 
 impl<L: Link> Engine<L> {

@@ -189,7 +189,11 @@ impl<L: Link> Io<L> {
             events,
             has_aftermath,
         };
-        offload.handle(event, &mut driver)
+        let handled = offload.handle(event, &mut driver);
+        if !self.timers.is_empty() {
+            self.wake_watcher();
+        }
+        handled
     }
 }
 

@@ -223,6 +223,7 @@ impl<L: Link> Engine<L> {
             trace: None,
             stall_watch: stalls::StallWatch::new(settings.stall_ms),
             warn: None,
+            seen_progress_calls: 0,
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::{CompletionSink, Engine, NullSink};
 const BATCH: usize = 64;
 /// Interval at which the engine checks that peers it depends on are alive. It reports a dead peer within a second,
 /// unless it depends on more than 256 peers (`peer_checks.rs`).
-const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+pub(crate) const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Calls of `progress` between two reads of the clock, for programs that never wait. Such programs may call only a
 /// thousand times a second, so the number is small. A read of the clock costs some 25 ns.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 8;
@@ -243,7 +243,7 @@ impl<L: Link> Engine<L> {
                 weir_link::cores::yield_now();
                 self.after_pause(Some(now));
             }
-            Pause::Sleep { .. } if self.must_poll() => {
+            Pause::Sleep { .. } if self.must_poll() || self.is_watched() => {
                 weir_link::cores::yield_now();
                 self.after_pause(None);
             }
@@ -268,7 +268,7 @@ impl<L: Link> Engine<L> {
 
     /// Sleeps, or yields the core if nothing would wake us.
     pub(crate) fn sleep_or_yield(&mut self, at_most_ns: u64) {
-        if self.must_poll() {
+        if self.must_poll() || self.is_watched() {
             weir_link::cores::yield_now();
         } else {
             self.sleep(at_most_ns);
@@ -276,7 +276,7 @@ impl<L: Link> Engine<L> {
     }
 
     /// Whether we wait for a change in a peer's memory. No packet shows it, so nothing would wake us.
-    fn must_poll(&self) -> bool {
+    pub(crate) fn must_poll(&self) -> bool {
         !self.io.awaiting_room.is_empty() || self.io.copies.outstanding() > 0
     }
 
@@ -287,20 +287,8 @@ impl<L: Link> Engine<L> {
     }
 
     fn sleep(&mut self, at_most_ns: u64) {
-        // No acknowledgement will join the pending ones while we sleep, so they leave now.
-        if self.machine.has_pending_acks() {
-            self.idle_polls = 0;
-            self.handle(Event::Idle);
-        }
-        let at_most_ns = match self.io.timers.earliest() {
-            Some(at) => at_most_ns.min(at.since_ns(self.io.clock())),
-            None => at_most_ns,
-        };
-        let now = Clock::now();
-        let at_most_ns = match self.io.link.deadline(now) {
-            Some(deadline) => at_most_ns.min(deadline.saturating_duration_since(now).as_nanos() as u64),
-            None => at_most_ns,
-        };
+        self.send_deferred_acks();
+        let at_most_ns = self.time_to_deadline(at_most_ns);
         match self.io.link.wake_up() {
             Some(wake_up) if at_most_ns > 0 => {
                 self.node.sleeps();

@@ -258,6 +258,9 @@ impl<L: Link> Io<L> {
             (_, Some(registration)) => remote.deregister(&registration),
             (_, None) => {}
         }
+        if matches!(status, Ok(CopyStatus::Pending)) {
+            self.wake_watcher();
+        }
         status
     }
 
