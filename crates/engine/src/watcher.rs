@@ -5,7 +5,7 @@
 //! anything, and senders never notice one: they wake it as they wake a sleeping endpoint.
 //!
 //! ```text
-//! provider   Engine::watch(on_wake)      the watcher sleeps at the doorbell of the link
+//! provider   Engine::start_watcher(on_wake)      the watcher sleeps at the doorbell of the link
 //! program    Engine::begin_sleep: true   nothing has arrived; the next arrival wakes the watcher
 //! sender     transmit                    wakes the watcher, which calls on_wake
 //! ```
@@ -119,7 +119,7 @@ impl<L: Link> Engine<L> {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn watch(
+    pub fn start_watcher(
         &mut self,
         name: &str,
         first_ns: Option<u64>,

@@ -132,15 +132,19 @@ pub fn close_all() {
         return;
     }
     let alone = is_only_thread();
-    let mut engines = Vec::new();
+    let (mut engines, mut watchers) = (Vec::new(), Vec::new());
     for domain in &domains {
         match domain.interrupt(EXIT_WAIT, alone) {
             Some(mut state) => {
-                engines.extend(state.endpoints.iter_mut().filter_map(|endpoint| endpoint.take_engine()));
+                for endpoint in state.endpoints.iter_mut() {
+                    watchers.extend(endpoint.waits.take_watcher());
+                    engines.extend(endpoint.take_engine());
+                }
             }
             None => report_open_endpoints(domain),
         }
     }
+    drop(watchers); // no thread may be inside the plug-in after this; a watcher waits for its domain, which is left
     close_together(engines);
 }
 

@@ -1,7 +1,7 @@
 //! Counters of completed and failed operations: the calls that open, read, change and await them. Reading a counter
 //! makes progress, because some programs call nothing else while they wait (MPICH's window flush).
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use crate::deadline::{deadline, remaining_ns};
@@ -9,6 +9,7 @@ use crate::errno::{Error, status};
 use crate::ffi::*;
 use crate::state::counter::Counter;
 use crate::state::domain_state::{Domain, ProgressTarget, skip_in_forked_child};
+use crate::wait_object::WaitObject;
 
 /// The object that C holds.
 #[repr(C)]
@@ -17,6 +18,7 @@ pub struct CounterHandle {
     pub(crate) ops: *const FiOpsCntr<CounterHandle>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) index: usize,
+    wait: WaitObject,
 }
 
 object!(CounterHandle, class::CNTR, FID_OPS);
@@ -25,7 +27,7 @@ static FID_OPS: FiOps<CounterHandle> = FiOps {
     size: size_of::<FiOps<CounterHandle>>(),
     close,
     bind: no_bind,
-    control: no_control,
+    control,
     ops_open: not_implemented,
     tostr: not_implemented,
     ops_set: not_implemented,
@@ -37,8 +39,8 @@ static OPS: FiOpsCntr<CounterHandle> =
 /// `fi_cntr_open`.
 ///
 /// # Errors
-/// Wait objects other than none, unspecified and yield, or events other than completions: not implemented. Flags,
-/// which are reserved: bad flags.
+/// Events other than completions, for example bytes: not implemented. Flags, which are reserved: bad flags. Those of
+/// [`WaitObject::open`].
 pub fn open(
     domain: &Arc<Domain>,
     attr: Option<&FiCntrAttr>,
@@ -49,18 +51,21 @@ pub fn open(
     if flags != 0 {
         return Err(Error::BAD_FLAGS);
     }
-    if events != 0 || !matches!(wait, wait_obj::NONE | wait_obj::UNSPEC | wait_obj::YIELD) {
+    if events != 0 {
         return Err(Error::NOT_IMPLEMENTED);
     }
-    let index = domain.enter().counters.insert(Counter::default());
+    let wait = WaitObject::open(wait)?;
+    let counter = Counter { descriptor: wait.descriptor().cloned(), ..Counter::default() };
+    let index = domain.enter().counters.insert(counter);
     let fid = Fid { fclass: class::CNTR, context, ops: (&raw const FID_OPS).cast() };
-    Ok(hand_out(CounterHandle { fid, ops: &OPS, domain: domain.clone(), index }))
+    Ok(hand_out(CounterHandle { fid, ops: &OPS, domain: domain.clone(), index, wait }))
 }
 
 extern "C" fn close(counter: Box<CounterHandle>) -> c_int {
     skip_in_forked_child!(counter);
     let mut state = counter.domain.enter();
-    if !state.counters[counter.index].endpoints.is_empty() {
+    let in_use = &state.counters[counter.index];
+    if !in_use.endpoints.is_empty() || in_use.poll_sets > 0 {
         drop(state);
         Box::leak(counter); // the program keeps it
         return Error::BUSY.code();
@@ -71,7 +76,10 @@ extern "C" fn close(counter: Box<CounterHandle>) -> c_int {
 
 impl CounterHandle {
     fn change(&self, change: impl FnOnce(&mut Counter)) -> c_int {
-        change(&mut self.domain.enter().counters[self.index]);
+        let mut state = self.domain.enter();
+        let counter = &mut state.counters[self.index];
+        change(counter);
+        counter.changed();
         0
     }
 
@@ -83,6 +91,7 @@ impl CounterHandle {
         let events = state.progress(target);
         let counter = &mut state.counters[self.index];
         let value = counter.value;
+        counter.has_changed = false;
         let moved = std::mem::replace(&mut counter.last_read, value) != value;
         if events == 0 && !moved {
             state.pause(target);
@@ -93,11 +102,22 @@ impl CounterHandle {
     fn values(&self) -> (u64, u64) {
         let mut state = self.domain.enter();
         state.progress(ProgressTarget::Counter(self.index));
-        let counter = &state.counters[self.index];
+        let counter = &mut state.counters[self.index];
+        counter.has_changed = false;
         (counter.value, counter.errors)
     }
 
-    /// Waits until the counter reaches `threshold`.
+    /// `fi_trywait`: whether the program may block at the descriptor. It may not if the counter has changed since the
+    /// program has read it.
+    ///
+    /// # Errors
+    /// The counter has no descriptor; those of [`crate::state::domain_state::State::arm`].
+    pub fn try_wait(&self) -> Result<bool, Error> {
+        self.wait.descriptor().ok_or(Error::INVALID)?;
+        Ok(self.domain.enter().arm(ProgressTarget::Counter(self.index))?.is_some())
+    }
+
+    /// Waits until the counter reaches `threshold`. Also changes by the program, from other threads, end the wait.
     ///
     /// # Errors
     /// The error count changes, or the timeout expires.
@@ -107,7 +127,8 @@ impl CounterHandle {
         loop {
             let mut state = self.domain.enter();
             state.progress(ProgressTarget::Counter(self.index));
-            let counter = &state.counters[self.index];
+            let counter = &mut state.counters[self.index];
+            counter.has_changed = false;
             if counter.value >= threshold {
                 return Ok(());
             }
@@ -115,11 +136,13 @@ impl CounterHandle {
                 return Err(Error::ERROR_AVAILABLE);
             }
             let remaining_ns = remaining_ns(deadline).ok_or(Error::TIMED_OUT)?;
-            state.wait(ProgressTarget::Counter(self.index), remaining_ns.min(self.domain.longest_wait_ns()));
-            drop(state);
-            std::thread::yield_now(); // let other threads enter the domain
+            self.domain.block(state, ProgressTarget::Counter(self.index), remaining_ns)?;
         }
     }
+}
+
+extern "C" fn control(counter: &CounterHandle, command: c_int, argument: *mut c_void) -> c_int {
+    status(counter.wait.control(command, argument))
 }
 
 extern "C" fn read(counter: &CounterHandle) -> u64 {

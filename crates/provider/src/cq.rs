@@ -18,6 +18,7 @@ use crate::state::completion_queue::CompletionQueue;
 use crate::state::domain_state::{Domain, Mode, ProgressTarget, State, skip_in_forked_child};
 use crate::state::entry::Entry;
 use crate::state::entry_queue::EntryQueue;
+use crate::wait_object::WaitObject;
 
 /// The object that C holds.
 #[repr(C)]
@@ -27,6 +28,7 @@ pub struct QueueHandle {
     pub(crate) domain: Arc<Domain>,
     pub(crate) index: usize,
     format: c_int,
+    wait: WaitObject,
 }
 
 object!(QueueHandle, class::CQ, FID_OPS);
@@ -35,7 +37,7 @@ static FID_OPS: FiOps<QueueHandle> = FiOps {
     size: size_of::<FiOps<QueueHandle>>(),
     close,
     bind: no_bind,
-    control: no_control,
+    control,
     ops_open: not_implemented,
     tostr: not_implemented,
     ops_set: not_implemented,
@@ -55,7 +57,7 @@ static OPS: FiOpsCq<QueueHandle> = FiOpsCq {
 /// `fi_cq_open`.
 ///
 /// # Errors
-/// Wait objects other than none, unspecified and yield: not implemented. Unknown format: invalid.
+/// Unknown format: invalid. Those of [`WaitObject::open`].
 pub fn open(
     domain: &Arc<Domain>,
     attr: Option<&FiCqAttr>,
@@ -63,21 +65,21 @@ pub fn open(
 ) -> Result<*mut QueueHandle, Error> {
     let (format, wait) =
         attr.map_or((cq_format::UNSPEC, wait_obj::NONE), |attr| (attr.format, attr.wait_obj));
-    if !matches!(wait, wait_obj::NONE | wait_obj::UNSPEC | wait_obj::YIELD) {
-        return Err(Error::NOT_IMPLEMENTED);
-    }
     if !(cq_format::UNSPEC..=cq_format::TAGGED).contains(&format) {
         return Err(Error::INVALID);
     }
-    let index = domain.enter().queues.insert(CompletionQueue::default());
+    let wait = WaitObject::open(wait)?;
+    let queue = CompletionQueue { descriptor: wait.descriptor().cloned(), ..CompletionQueue::default() };
+    let index = domain.enter().queues.insert(queue);
     let fid = Fid { fclass: class::CQ, context, ops: (&raw const FID_OPS).cast() };
-    Ok(hand_out(QueueHandle { fid, ops: &OPS, domain: domain.clone(), index, format }))
+    Ok(hand_out(QueueHandle { fid, ops: &OPS, domain: domain.clone(), index, format, wait }))
 }
 
 extern "C" fn close(queue: Box<QueueHandle>) -> c_int {
     skip_in_forked_child!(queue);
     let mut state = queue.domain.enter();
-    if !state.queues[queue.index].endpoints.is_empty() {
+    let in_use = &state.queues[queue.index];
+    if !in_use.endpoints.is_empty() || in_use.poll_sets > 0 {
         drop(state);
         Box::leak(queue); // the program keeps it
         return Error::BUSY.code();
@@ -199,10 +201,17 @@ impl QueueHandle {
                 return Err(Error::AGAIN);
             }
             let Some(remaining_ns) = remaining_ns(deadline) else { return Err(Error::AGAIN) };
-            state.wait(ProgressTarget::Queue(self.index), remaining_ns.min(self.domain.longest_wait_ns()));
-            drop(state);
-            std::thread::yield_now(); // let other threads enter the domain
+            self.domain.block(state, ProgressTarget::Queue(self.index), remaining_ns)?;
         }
+    }
+
+    /// `fi_trywait`: whether the program may block at the descriptor.
+    ///
+    /// # Errors
+    /// The queue has none; those of [`State::arm`].
+    pub fn try_wait(&self) -> Result<bool, Error> {
+        self.wait.descriptor().ok_or(Error::INVALID)?;
+        Ok(self.domain.enter().arm(ProgressTarget::Queue(self.index))?.is_some())
     }
 }
 
@@ -278,9 +287,19 @@ extern "C" fn sreadfrom(
     ssize_status(queue.read_entries_blocking(buffer, count, sources, timeout_ms))
 }
 
+/// The signal stays until a blocking read takes it. It also makes the descriptor readable.
 extern "C" fn signal(queue: &QueueHandle) -> c_int {
-    queue.domain.enter().queues[queue.index].signalled = true;
+    let mut state = queue.domain.enter();
+    let queue = &mut state.queues[queue.index];
+    queue.signalled = true;
+    if let Some(descriptor) = &queue.descriptor {
+        descriptor.ring();
+    }
     status(Ok(()))
+}
+
+extern "C" fn control(queue: &QueueHandle, command: c_int, argument: *mut c_void) -> c_int {
+    status(queue.wait.control(command, argument))
 }
 
 extern "C" fn strerror(

@@ -14,6 +14,7 @@ use crate::errno::{Error, status};
 use crate::ffi::*;
 use crate::message::scattered;
 use crate::mr::{self, RegionHandle, Registration};
+use crate::poll_set::{self, PollSetHandle};
 use crate::state::domain_state::{Domain, Mode, skip_in_forked_child};
 use crate::state::endpoint::EndpointAttr;
 use crate::{limits, log, settings};
@@ -22,8 +23,14 @@ use crate::{limits, log, settings};
 #[repr(C)]
 pub struct DomainHandle {
     pub(crate) fid: Fid,
-    pub(crate) ops:
-        *const FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle>,
+    pub(crate) ops: *const FiOpsDomain<
+        DomainHandle,
+        VectorHandle,
+        QueueHandle,
+        EndpointHandle,
+        CounterHandle,
+        PollSetHandle,
+    >,
     pub(crate) mr: *const FiOpsMr<DomainHandle, RegionHandle>,
     domain: Arc<Domain>,
 }
@@ -40,22 +47,29 @@ static FID_OPS: FiOps<DomainHandle> = FiOps {
     ops_set: not_implemented,
 };
 
-static OPS: FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle> =
-    FiOpsDomain {
-        size: size_of::<FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle>>(
-        ),
-        av_open,
-        cq_open,
-        endpoint,
-        scalable_ep: not_implemented,
-        cntr_open,
-        poll_open: not_implemented,
-        stx_ctx: not_implemented,
-        srx_ctx: not_implemented,
-        query_atomic: not_supported,
-        query_collective: not_implemented,
-        endpoint2,
-    };
+static OPS: FiOpsDomain<
+    DomainHandle,
+    VectorHandle,
+    QueueHandle,
+    EndpointHandle,
+    CounterHandle,
+    PollSetHandle,
+> = FiOpsDomain {
+    size: size_of::<
+        FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle, PollSetHandle>,
+    >(),
+    av_open,
+    cq_open,
+    endpoint,
+    scalable_ep: not_implemented,
+    cntr_open,
+    poll_open,
+    stx_ctx: not_implemented,
+    srx_ctx: not_implemented,
+    query_atomic: not_supported,
+    query_collective: not_implemented,
+    endpoint2,
+};
 
 static MR_OPS: FiOpsMr<DomainHandle, RegionHandle> =
     FiOpsMr { size: size_of::<FiOpsMr<DomainHandle, RegionHandle>>(), reg, regv, regattr };
@@ -76,13 +90,15 @@ pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*
     if settings.skip_yields {
         intercept_yields();
     }
-    let threading = info.and_then(|info| inner(info.domain_attr)).map_or(0, |attr| attr.threading);
+    let attr = info.and_then(|info| inner(info.domain_attr));
+    let threading = attr.map_or(0, |attr| attr.threading);
+    let automatic_progress = attr.is_some_and(|attr| attr.data_progress == progress::AUTO);
     let mode = if threading == threading::DOMAIN { Mode::Serialised } else { Mode::Shared };
     Ok(hand_out(DomainHandle {
         fid: Fid { fclass: class::DOMAIN, context, ops: (&raw const FID_OPS).cast() },
         ops: &OPS,
         mr: &MR_OPS,
-        domain: Domain::open(mode, api_version, settings),
+        domain: Domain::open(mode, automatic_progress, api_version, settings),
     }))
 }
 
@@ -135,6 +151,14 @@ extern "C" fn cntr_open(
     context: usize,
 ) -> c_int {
     status(counter::open(&domain.domain, attr, context).map(|counter| to.set(counter)))
+}
+
+extern "C" fn poll_open(
+    domain: &DomainHandle,
+    attr: Option<&FiPollAttr>,
+    mut to: Out<*mut PollSetHandle>,
+) -> c_int {
+    status(poll_set::open(&domain.domain, attr).map(|set| to.set(set)))
 }
 
 extern "C" fn endpoint(

@@ -23,7 +23,7 @@ use crate::ffi::*;
 use crate::state::cq_writer::{Binding, COUNTER_FLAGS};
 use crate::state::domain_state::{Domain, Mode, State, skip_in_forked_child};
 use crate::state::endpoint::{Endpoint, EndpointAttr};
-use crate::{atomic, collective, log, message, rma, tagged};
+use crate::{atomic, automatic_progress, collective, log, message, rma, tagged};
 
 object!(EndpointHandle, class::EP, FID_OPS);
 
@@ -90,7 +90,9 @@ extern "C" fn close(handle: Box<EndpointHandle>) -> c_int {
         bound.retain(|&index| index != handle.index);
     }
     drop(state);
-    let Some(engine) = endpoint.as_mut().and_then(Endpoint::take_engine) else { return 0 };
+    let Some(endpoint) = &mut endpoint else { return 0 };
+    drop(endpoint.waits.take_watcher()); // ends the thread, which may be waiting for the domain
+    let Some(engine) = endpoint.take_engine() else { return 0 };
     let closed = close_endpoint(&handle.domain, engine);
     handle.domain.enabled_endpoints.fetch_sub(1, Ordering::Relaxed);
     status(closed)
@@ -201,7 +203,12 @@ impl EndpointHandle {
         }
         endpoint.enable(engine);
         self.domain.enabled_endpoints.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        drop(state);
+        if self.domain.automatic_progress {
+            automatic_progress::start(&self.domain, self.index)
+        } else {
+            Ok(())
+        }
     }
 
     fn name(&self, mut to: OutArray<u8>, mut bytes: Out<usize>) -> Result<(), Error> {

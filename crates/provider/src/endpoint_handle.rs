@@ -72,6 +72,9 @@ impl EndpointHandle {
         let mut state = self.enter();
         let result = act(self.prepare(&mut state, side, address, context, flags)?);
         state.after_post(&result);
+        if let Some(engine) = state.endpoints[self.index].engine() {
+            engine.wake_watcher_for_completions();
+        }
         result
     }
 

@@ -7,10 +7,11 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::deadline::{deadline, remaining_ns};
-use crate::errno::{Error, ssize_status};
+use crate::errno::{Error, ssize_status, status};
 use crate::error_text::copy_error_text;
 use crate::ffi::*;
 use crate::state::domain_state::{Domain, Mode};
+use crate::wait_object::WaitObject;
 
 struct Event {
     number: u32,
@@ -31,6 +32,7 @@ pub struct EventQueueHandle {
     pub(crate) ops: *const FiOpsEq<EventQueueHandle>,
     queue: Mutex<EventQueue>,
     writable: bool,
+    wait: WaitObject,
 }
 
 object!(EventQueueHandle, class::EQ, FID_OPS);
@@ -39,7 +41,7 @@ static FID_OPS: FiOps<EventQueueHandle> = FiOps {
     size: size_of::<FiOps<EventQueueHandle>>(),
     close,
     bind: no_bind,
-    control: no_control,
+    control,
     ops_open: not_implemented,
     tostr: not_implemented,
     ops_set: not_implemented,
@@ -51,15 +53,13 @@ static OPS: FiOpsEq<EventQueueHandle> =
 /// `fi_eq_open`.
 ///
 /// # Errors
-/// Wait objects other than none, unspecified and yield: not implemented.
+/// Those of [`WaitObject::open`].
 pub fn open(attr: Option<&FiEqAttr>, context: usize) -> Result<*mut EventQueueHandle, Error> {
     let (wait, flags) = attr.map_or((wait_obj::NONE, 0), |attr| (attr.wait_obj, attr.flags));
-    if !matches!(wait, wait_obj::NONE | wait_obj::UNSPEC | wait_obj::YIELD) {
-        return Err(Error::NOT_IMPLEMENTED);
-    }
+    let wait = WaitObject::open(wait)?;
     let fid = Fid { fclass: class::EQ, context, ops: (&raw const FID_OPS).cast() };
     let writable = flags & flags::WRITE != 0;
-    Ok(hand_out(EventQueueHandle { fid, ops: &OPS, queue: Mutex::default(), writable }))
+    Ok(hand_out(EventQueueHandle { fid, ops: &OPS, queue: Mutex::default(), writable, wait }))
 }
 
 extern "C" fn close(queue: Box<EventQueueHandle>) -> c_int {
@@ -106,6 +106,17 @@ impl EventQueueHandle {
         Ok(bytes)
     }
 
+    /// `fi_trywait`: whether the program may block at the descriptor.
+    ///
+    /// # Errors
+    /// The queue has none.
+    pub fn try_wait(&self) -> Result<bool, Error> {
+        let descriptor = self.wait.descriptor().ok_or(Error::INVALID)?;
+        let queue = self.lock(); // so that an event after the clearing is written after it
+        descriptor.clear();
+        Ok(queue.events.is_empty())
+    }
+
     fn progress(&self) {
         let watched: Vec<Arc<Domain>> = self.lock().watched.iter().filter_map(Weak::upgrade).collect();
         for domain in watched {
@@ -144,6 +155,10 @@ extern "C" fn sread(
     }
 }
 
+extern "C" fn control(queue: &EventQueueHandle, command: c_int, argument: *mut c_void) -> c_int {
+    status(queue.wait.control(command, argument))
+}
+
 extern "C" fn readerr(_queue: &EventQueueHandle, _to: *mut c_void, _flags: u64) -> isize {
     Error::AGAIN.code() as isize // there are never any
 }
@@ -160,6 +175,9 @@ extern "C" fn write(
     }
     let data = (0..bytes).map_while(|index| from.at(index)).collect();
     queue.lock().events.push_back(Event { number, data });
+    if let Some(descriptor) = queue.wait.descriptor() {
+        descriptor.ring();
+    }
     bytes as isize
 }
 

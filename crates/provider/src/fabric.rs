@@ -7,6 +7,7 @@ use crate::domain::{self, DomainHandle};
 use crate::eq::{self, EventQueueHandle};
 use crate::errno::{Error, status};
 use crate::ffi::*;
+use crate::try_wait::try_wait;
 
 /// The object that C holds; the first members are `fid_fabric`.
 #[repr(C)]
@@ -94,7 +95,7 @@ extern "C" fn eq_open(
     status(eq::open(attr, context).map(|queue| to.set(queue)))
 }
 
-/// Waiting is always safe, because there are no wait objects to arm.
-extern "C" fn trywait(_fabric: &FabricHandle, _objects: InArray<AnyObject>, _count: c_int) -> c_int {
-    0
+/// `fi_trywait`.
+extern "C" fn trywait(_fabric: &FabricHandle, objects: InArray<AnyObject>, count: c_int) -> c_int {
+    status(try_wait(&objects, count))
 }

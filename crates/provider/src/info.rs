@@ -311,16 +311,6 @@ impl Answer {
                 allowed: Allowed::Only("an open domain of weir"),
             });
         }
-        // Automatic progress would need a thread.
-        for (field, asked) in [
-            ("domain_attr->control_progress", asked.control_progress),
-            ("domain_attr->data_progress", asked.data_progress),
-        ] {
-            if asked == progress::AUTO {
-                let allowed = Allowed::Only("FI_PROGRESS_MANUAL, or 0 for any");
-                return Err(Mismatch { field, asked: Some(asked as u64), allowed });
-            }
-        }
         // These programs expect virtual addresses and keys of the provider, as before these were separate bits.
         if asked.mr_mode == mr_mode::BASIC {
             let allowed = Allowed::Only("any mode except FI_MR_BASIC");
@@ -357,14 +347,25 @@ impl Answer {
         bits_within("domain_attr->caps", asked.caps, DOMAIN_CAPS)?;
         self.domain.domain = asked.domain;
         apply_hint(&mut self.domain.threading, asked.threading);
-        apply_hint(&mut self.domain.control_progress, asked.control_progress);
-        apply_hint(&mut self.domain.data_progress, asked.data_progress);
+        self.fit_progress(asked);
         apply_hint(&mut self.domain.resource_mgmt, asked.resource_mgmt);
         apply_hint(&mut self.domain.av_type, asked.av_type);
         if asked.mr_mode == mr_mode::SCALABLE {
             self.domain.mr_mode = mr_mode::SCALABLE;
         }
         Ok(())
+    }
+
+    /// Progress is manual, unless the program asks for automatic progress of data. Automatic progress of control costs
+    /// nothing, because no control operation is asynchronous.
+    fn fit_progress(&mut self, asked: &FiDomainAttr) {
+        apply_hint(&mut self.domain.control_progress, asked.control_progress);
+        apply_hint(&mut self.domain.data_progress, asked.data_progress);
+        if asked.data_progress == progress::AUTO {
+            log::info(|| {
+                "domain_attr->data_progress: FI_PROGRESS_AUTO, by a thread for each endpoint".to_string()
+            });
+        }
     }
 
     fn fit_fabric(&mut self, asked: &FiFabricAttr) -> Result<(), Mismatch> {

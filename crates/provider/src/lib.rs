@@ -10,9 +10,11 @@
 //! the domain and lets the engines of the queue's endpoints make progress. It writes their completions to the queue
 //! ([`state::completion`], [`state::cq_writer`]) and returns entries in the caller's format ([`cq`]).
 //!
-//! The plug-in starts no thread, and links no symbol of the core.
+//! The plug-in starts threads only for programs that ask for descriptors ([`wait_object`]) or for automatic progress
+//! ([`automatic_progress`]). It links no symbol of the core.
 
 pub mod atomic;
+pub mod automatic_progress;
 pub mod av;
 mod closing;
 pub mod collective;
@@ -33,11 +35,14 @@ pub mod limits;
 pub mod log;
 pub mod message;
 pub mod mr;
+pub mod poll_set;
 pub mod rma;
 pub mod settings;
 pub mod state;
 pub mod tagged;
+pub mod try_wait;
 pub mod version;
+pub mod wait_object;
 
 #[cfg(test)]
 mod tests;

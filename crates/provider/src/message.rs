@@ -160,6 +160,7 @@ fn peek_or_claim(
         }
         posting.claims.remove_first(context);
     }
+    posting.engine.wake_watcher_for_completions();
     Ok(0)
 }
 

@@ -15,12 +15,14 @@ use crate::mr::RegionHandle;
 use weir_link::ADDRESS_BYTES;
 
 mod addresses;
+mod automatic_progress;
 mod callers;
 mod closing;
 mod messages;
 mod peeks;
 mod queues;
 mod regions;
+mod waits;
 
 fn zeroed<T>() -> T {
     // SAFETY: used for plain C structures of numbers and pointers only, for which zero is a value.
@@ -64,13 +66,38 @@ struct Side {
     fabric: Box<FabricHandle>,
 }
 
+/// Contexts of the objects.
+const QUEUE_CONTEXT: usize = 101;
+const COUNTER_CONTEXT: usize = 102;
+
 const SELECTIVE: u64 = flags::SELECTIVE_COMPLETION;
+
+/// Choices of a program that few tests make.
+#[derive(Clone, Copy, Default)]
+struct Choices {
+    /// `fi_domain_attr.data_progress`.
+    progress: c_int,
+    /// Wait object of the queue.
+    queue_wait: c_int,
+    /// Wait object of the counter.
+    counter_wait: c_int,
+}
 
 impl Side {
     fn open(threading: c_int, api_version: u32, format: c_int, bind_flags: u64) -> Side {
+        Side::open_with(threading, api_version, format, bind_flags, Choices::default())
+    }
+
+    fn open_with(
+        threading: c_int,
+        api_version: u32,
+        format: c_int,
+        bind_flags: u64,
+        choices: Choices,
+    ) -> Side {
         let fabric_attr = FiFabricAttr { api_version, ..zeroed() };
         let fabric = opened(|out| crate::fabric::open(Some(&fabric_attr), out, 0));
-        let mut domain_attr = FiDomainAttr { threading, ..zeroed() };
+        let mut domain_attr = FiDomainAttr { threading, data_progress: choices.progress, ..zeroed() };
         let mut tx_attr = FiTxAttr { op_flags: flags::COMPLETION, ..zeroed() };
         let mut rx_attr = FiRxAttr { op_flags: flags::COMPLETION, ..zeroed() };
         let mut info: FiInfo = zeroed();
@@ -79,12 +106,14 @@ impl Side {
         info.rx_attr = &raw mut rx_attr;
         let domain = opened(|out| (table(fabric.ops).domain)(&fabric, Some(&info), out, 0));
         let mut vector_attr = FiAvAttr { count: 2, ..zeroed() };
-        let queue_attr = FiCqAttr { format, ..zeroed() };
+        let queue_attr = FiCqAttr { format, wait_obj: choices.queue_wait, ..zeroed() };
+        let counter_attr = FiCntrAttr { wait_obj: choices.counter_wait, ..zeroed() };
         let domain_ops = table(domain.ops);
         let vector = opened(|out| (domain_ops.av_open)(&domain, Some(&mut vector_attr), out, 0));
         assert_eq!(vector_attr.av_type, av_type::TABLE);
-        let queue = opened(|out| (domain_ops.cq_open)(&domain, Some(&queue_attr), out, 0));
-        let counter = opened(|out| (domain_ops.cntr_open)(&domain, None, out, 0));
+        let queue = opened(|out| (domain_ops.cq_open)(&domain, Some(&queue_attr), out, QUEUE_CONTEXT));
+        let counter =
+            opened(|out| (domain_ops.cntr_open)(&domain, Some(&counter_attr), out, COUNTER_CONTEXT));
         let endpoint = opened(|out| (domain_ops.endpoint)(&domain, Some(&info), out, 0));
         let fid = ops::<EndpointHandle>(&endpoint.fid);
         assert_eq!((fid.control)(&endpoint, control::ENABLE, std::ptr::null_mut()), -267); // no address vector
@@ -229,8 +258,13 @@ impl Drop for Side {
 
 /// Two sides. Each has itself as address 0 and the other as address 1.
 fn pair(threading: c_int, bind_flags: u64) -> (Side, Side) {
-    let open = || Side::open(threading, version(1, 21), cq_format::TAGGED, bind_flags);
-    let (one, other) = (open(), open());
+    pair_with(threading, bind_flags, Choices::default(), Choices::default())
+}
+
+/// [`pair`] with a choice for each.
+fn pair_with(threading: c_int, bind_flags: u64, first: Choices, second: Choices) -> (Side, Side) {
+    let open = |choices| Side::open_with(threading, version(1, 21), cq_format::TAGGED, bind_flags, choices);
+    let (one, other) = (open(first), open(second));
     one.insert_addresses(&[one.address(), other.address()]);
     other.insert_addresses(&[other.address(), one.address()]);
     (one, other)

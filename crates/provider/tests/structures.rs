@@ -213,7 +213,7 @@ fn tables_of_functions_have_the_layout_of_the_headers() {
     members!(c, (1, 17), "struct fi_ops_fabric", FiOpsFabric<(), (), ()> {
         size, domain, passive_ep, eq_open, wait_open, trywait, domain2
     });
-    members!(c, (1, 17), "struct fi_ops_domain", FiOpsDomain<(), (), (), (), ()> {
+    members!(c, (1, 17), "struct fi_ops_domain", FiOpsDomain<(), (), (), (), (), ()> {
         size, av_open, cq_open, endpoint, scalable_ep, cntr_open, poll_open, stx_ctx, srx_ctx, query_atomic,
         query_collective, endpoint2
     });
@@ -226,6 +226,7 @@ fn tables_of_functions_have_the_layout_of_the_headers() {
         size, read, readfrom, readerr, sread, sreadfrom, signal, strerror
     });
     members!(c, (1, 17), "struct fi_ops_cntr", FiOpsCntr<()> { size, read, readerr, add, set, wait, adderr, seterr });
+    members!(c, (1, 17), "struct fi_ops_poll", FiOpsPoll<()> { size, poll, poll_add, poll_del });
     members!(c, (1, 17), "struct fi_ops_eq", FiOpsEq<()> { size, read, readerr, write, sread, strerror });
     members!(c, (1, 17), "struct fi_ops_ep", FiOpsEp<()> {
         size, cancel, getopt, setopt, tx_ctx, rx_ctx, rx_size_left, tx_size_left

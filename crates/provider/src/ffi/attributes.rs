@@ -164,6 +164,11 @@ pub struct FiCntrAttr {
 }
 
 #[repr(C)]
+pub struct FiPollAttr {
+    pub flags: u64,
+}
+
+#[repr(C)]
 pub struct FiEqAttr {
     pub size: usize,
     pub flags: u64,
@@ -274,6 +279,7 @@ const _: () = {
     assert!(size_of::<FiAvAttr>() == 48);
     assert!(size_of::<FiCqAttr>() == 40);
     assert!(size_of::<FiCntrAttr>() == 24);
+    assert!(size_of::<FiPollAttr>() == 8);
     assert!(size_of::<FiEqAttr>() == 32);
     assert!(offset_of!(FiMrAttr, context) == 40 && size_of::<FiMrAttr>() <= 80);
     assert!(size_of::<FiMsg>() == 48);

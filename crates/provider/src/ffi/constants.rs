@@ -89,6 +89,7 @@ pub mod class {
     pub const EQ: usize = 13;
     pub const CQ: usize = 14;
     pub const CNTR: usize = 15;
+    pub const POLL: usize = 17;
 }
 
 /// `enum fi_threading`.
@@ -143,6 +144,8 @@ pub mod wait_obj {
     #![allow(missing_docs)]
     pub const NONE: i32 = 0;
     pub const UNSPEC: i32 = 1;
+    pub const SET: i32 = 2;
+    pub const FD: i32 = 3;
     pub const YIELD: i32 = 5;
 }
 
@@ -159,8 +162,10 @@ pub mod cq_format {
 /// Commands of `fi_control`.
 pub mod control {
     #![allow(missing_docs)]
+    pub const GETWAIT: i32 = 5;
     pub const ENABLE: i32 = 6;
     pub const REFRESH: i32 = 14;
+    pub const GETWAITOBJ: i32 = 16;
 }
 
 /// Options of an endpoint.

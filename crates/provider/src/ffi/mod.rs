@@ -22,5 +22,5 @@ pub use error_entry::*;
 pub(crate) use objects::object;
 pub use objects::*;
 pub use pointers::*;
-pub(crate) use pointers::{inner, inner_string};
+pub(crate) use pointers::{answer, inner, inner_string};
 pub use tables::*;

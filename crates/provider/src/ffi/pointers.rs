@@ -186,6 +186,13 @@ impl UserVector {
     }
 }
 
+/// The variable for the answer to a command of `fi_control`. May be NULL.
+///
+/// `argument` must come from a call whose command, by libfabric's manual pages, has a `T *` there.
+pub(crate) fn answer<'a, T>(argument: *mut c_void) -> Out<'a, T> {
+    Out(NonNull::new(argument.cast()), PhantomData)
+}
+
 /// A structure inside a structure of the caller (such as `fi_info.tx_attr`). May be NULL.
 ///
 /// `pointer` must come from such a structure. libfabric promises that its target is valid during the call.

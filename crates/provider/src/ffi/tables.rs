@@ -98,14 +98,14 @@ pub struct FiOpsFabric<F: 'static, D: 'static, Q: 'static> {
 }
 
 #[repr(C)]
-pub struct FiOpsDomain<D: 'static, A: 'static, C: 'static, E: 'static, N: 'static> {
+pub struct FiOpsDomain<D: 'static, A: 'static, C: 'static, E: 'static, N: 'static, P: 'static> {
     pub size: usize,
     pub av_open: extern "C" fn(&D, Option<&mut FiAvAttr>, Out<*mut A>, usize) -> c_int,
     pub cq_open: extern "C" fn(&D, Option<&FiCqAttr>, Out<*mut C>, usize) -> c_int,
     pub endpoint: extern "C" fn(&D, Option<&FiInfo>, Out<*mut E>, usize) -> c_int,
     pub scalable_ep: Stub,
     pub cntr_open: extern "C" fn(&D, Option<&FiCntrAttr>, Out<*mut N>, usize) -> c_int,
-    pub poll_open: Stub,
+    pub poll_open: extern "C" fn(&D, Option<&FiPollAttr>, Out<*mut P>) -> c_int,
     pub stx_ctx: Stub,
     pub srx_ctx: Stub,
     pub query_atomic: Stub,
@@ -168,6 +168,14 @@ pub struct FiOpsCntr<N: 'static> {
     pub wait: extern "C" fn(&N, u64, c_int) -> c_int,
     pub adderr: extern "C" fn(&N, u64) -> c_int,
     pub seterr: extern "C" fn(&N, u64) -> c_int,
+}
+
+#[repr(C)]
+pub struct FiOpsPoll<P: 'static> {
+    pub size: usize,
+    pub poll: extern "C" fn(&P, OutArray<usize>, c_int) -> c_int,
+    pub poll_add: extern "C" fn(&P, AnyObject, u64) -> c_int,
+    pub poll_del: extern "C" fn(&P, AnyObject, u64) -> c_int,
 }
 
 #[repr(C)]
@@ -272,12 +280,13 @@ const _: () = {
     type H = ();
     assert!(size_of::<FiOps<H>>() == 56);
     assert!(size_of::<FiOpsFabric<H, H, H>>() == 56);
-    assert!(size_of::<FiOpsDomain<H, H, H, H, H>>() == 96);
+    assert!(size_of::<FiOpsDomain<H, H, H, H, H, H>>() == 96);
     assert!(size_of::<FiOpsMr<H, H>>() == 32);
     assert!(size_of::<FiOpsAv<H>>() == 88);
     assert!(size_of::<FiOpsCq<H>>() == 64);
     assert!(size_of::<FiOpsCntr<H>>() == 64);
     assert!(size_of::<FiOpsEq<H>>() == 48);
+    assert!(size_of::<FiOpsPoll<H>>() == 32);
     assert!(size_of::<FiOpsEp<H>>() == 64);
     assert!(size_of::<FiOpsCm<H>>() == 80);
     assert!(size_of::<FiOpsMsg<H>>() == 80);

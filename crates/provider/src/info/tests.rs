@@ -253,6 +253,24 @@ fn hints_for_one_direction_get_one_direction() {
 }
 
 #[test]
+fn progress_is_manual_unless_the_program_asks() {
+    let progress = |control, data| {
+        let mut hints = Hints::new(caps::TAGGED);
+        (hints.domain.control_progress, hints.domain.data_progress) = (control, data);
+        let found = hints.ask().expect("an answer");
+        (found.domain().control_progress, found.domain().data_progress)
+    };
+    use progress::{AUTO, CONTROL_UNIFIED, MANUAL, UNSPEC};
+    assert_eq!(progress(UNSPEC, UNSPEC), (MANUAL, MANUAL));
+    assert_eq!(progress(CONTROL_UNIFIED, MANUAL), (CONTROL_UNIFIED, MANUAL));
+    assert_eq!(progress(AUTO, UNSPEC), (AUTO, MANUAL));
+    assert_eq!(progress(AUTO, AUTO), (AUTO, AUTO));
+    assert_eq!(progress(MANUAL, AUTO), (MANUAL, AUTO));
+    let without = ask(version(2, 5), 0, None).expect("an answer");
+    assert_eq!((without.domain().control_progress, without.domain().data_progress), (MANUAL, MANUAL));
+}
+
+#[test]
 fn unsupported_hints_are_rejected() {
     type Change = fn(&mut Hints);
     let changes: &[Change] = &[
@@ -268,7 +286,6 @@ fn unsupported_hints_are_rejected() {
         |hints| hints.ep.max_order_raw_size = 8,
         |hints| hints.ep.tx_ctx_cnt = usize::MAX,
         |hints| hints.domain.cq_data_size = 9,
-        |hints| hints.domain.data_progress = progress::AUTO,
         |hints| hints.domain.mr_mode = mr_mode::BASIC,
         |hints| hints.domain.threading = 6,
         |hints| hints.domain.resource_mgmt = 3,

@@ -149,6 +149,7 @@ impl DomainQueues<'_> {
             false => counter.value += 1,
             true => counter.errors += 1,
         }
+        counter.changed();
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! With `FI_THREAD_DOMAIN` the program promises one thread at a time in a domain, so the domain needs no lock.
 //! `FI_THREAD_COMPLETION` promises less, because two queues of a domain may be read at the same time. So it is
-//! shared.
+//! shared. So is a domain with automatic progress, whose threads enter it too.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -71,7 +71,7 @@ pub struct State {
 const MAX_READS_WITHOUT_POLL: u32 = 64;
 
 /// The endpoints on which a call makes progress.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressTarget {
     /// The endpoints bound to a completion queue.
     Queue(usize),
@@ -208,8 +208,9 @@ impl State {
         }
     }
 
+    /// Makes progress on one endpoint. Returns the number of events.
     #[inline]
-    fn progress_endpoint(&mut self, index: usize) -> usize {
+    pub fn progress_endpoint(&mut self, index: usize) -> usize {
         let State { endpoints, queues, counters, vectors, .. } = self;
         endpoints[index].progress(queues, counters, vectors)
     }
@@ -247,6 +248,8 @@ pub struct Domain {
     state: BiasedLock<State>,
     /// Number of threads that may call.
     pub mode: Mode,
+    /// Each endpoint has a thread that makes progress.
+    pub automatic_progress: bool,
     /// The version of the API that the program was written for.
     pub api_version: u32,
     /// The settings, read when the program asked for the provider.
@@ -272,8 +275,9 @@ pub(crate) use skip_in_forked_child;
 static OPEN: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
 
 impl Domain {
-    /// Opens a domain.
-    pub fn open(mode: Mode, api_version: u32, settings: Settings) -> Arc<Domain> {
+    /// Opens a domain. With `automatic_progress` any number of threads may call.
+    pub fn open(mode: Mode, automatic_progress: bool, api_version: u32, settings: Settings) -> Arc<Domain> {
+        let mode = if automatic_progress { Mode::Shared } else { mode };
         let state = match mode {
             // SAFETY: the program has opened the domain with FI_THREAD_DOMAIN, so it promises to serialise all calls
             // on the domain and its objects. This crate enters the domain only in those calls. The exit
@@ -283,7 +287,15 @@ impl Domain {
         };
         let process = std::process::id();
         let enabled_endpoints = AtomicUsize::new(0);
-        let domain = Arc::new(Domain { state, mode, api_version, settings, process, enabled_endpoints });
+        let domain = Arc::new(Domain {
+            state,
+            mode,
+            automatic_progress,
+            api_version,
+            settings,
+            process,
+            enabled_endpoints,
+        });
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|domain| domain.strong_count() > 0);
         open.push(Arc::downgrade(&domain));

@@ -16,6 +16,7 @@ use super::completion_queue::CompletionQueue;
 use super::counter::Counter;
 use super::cq_writer::{CqWriter, DomainQueues, EndpointBindings};
 use super::table::Table;
+use super::waits::EndpointWaits;
 use crate::errno::Error;
 use crate::ffi::{ADDR_UNSPEC, FiAddr, caps, flags};
 use crate::limits::DELIVERED_FLAGS;
@@ -66,6 +67,8 @@ pub struct Endpoint {
     peers: Vec<Option<Peer>>,
     /// Messages that a peek has claimed.
     claims: Claims,
+    /// Its watcher, and what that rings.
+    pub waits: EndpointWaits,
 }
 
 /// The source of an operation's flags.
@@ -91,12 +94,18 @@ impl Endpoint {
             min_multi_recv: 64,
             peers: Vec::new(),
             claims: Claims::default(),
+            waits: EndpointWaits::default(),
         }
     }
 
     /// The engine, if the endpoint is enabled.
     pub fn engine(&mut self) -> Option<&mut Engine> {
         self.engine.as_mut()
+    }
+
+    /// The engine, if the endpoint is enabled, and the waits.
+    pub fn engine_and_waits(&mut self) -> (Option<&mut Engine>, &mut EndpointWaits) {
+        (self.engine.as_mut(), &mut self.waits)
     }
 
     /// Sets the engine, which enables the endpoint.
@@ -205,9 +214,13 @@ impl Endpoint {
         }
     }
 
-    /// Takes the engine, to close it. The endpoint cannot be used afterwards.
+    /// Takes the engine, to close it. The endpoint cannot be used afterwards. Its watcher must have ended.
     pub fn take_engine(&mut self) -> Option<Engine> {
-        self.engine.take()
+        let mut engine = self.engine.take()?;
+        if engine.is_watched() {
+            engine.end_watch();
+        }
+        Some(engine)
     }
 
     /// Context, cookie and flags of an operation.

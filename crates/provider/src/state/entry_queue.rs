@@ -2,6 +2,13 @@
 //!
 //! The standard library's deque does not inline the insertion. Each message makes one entry, so the call would cost some
 //! 25 instructions a message.
+//!
+//! A queue can be armed: its next entry makes a descriptor readable. An armed queue puts its places aside, so its next
+//! entry finds no place, as in a full queue. Entries of other queues do not check for it.
+
+use std::sync::Arc;
+
+use weir_link::event_descriptor::EventDescriptor;
 
 use super::entry::Entry;
 
@@ -14,6 +21,14 @@ pub struct EntryQueue {
     removed: u32,
     /// Entries added since the start, modulo 2^32. At most the number of places ahead of `removed`.
     added: u32,
+    /// It is armed.
+    armed: Option<Box<Armed>>,
+}
+
+/// What an armed queue puts aside.
+struct Armed {
+    places: Vec<Entry>,
+    descriptor: Arc<EventDescriptor>,
 }
 
 /// Places of the first allocation.
@@ -63,9 +78,35 @@ impl EntryQueue {
         }
     }
 
-    /// Doubles the number of places. The queue is full.
+    /// The next entry makes `descriptor` readable, instead of one that was given before. `false`: there are entries, so
+    /// the queue is not armed.
+    pub fn arm(&mut self, descriptor: &Arc<EventDescriptor>) -> bool {
+        self.disarm();
+        if !self.is_empty() {
+            return false;
+        }
+        let places = std::mem::take(&mut self.places);
+        self.armed = Some(Box::new(Armed { places, descriptor: Arc::clone(descriptor) }));
+        true
+    }
+
+    /// Takes the places back, and returns the descriptor, if the queue is armed.
+    fn disarm(&mut self) -> Option<Arc<EventDescriptor>> {
+        let Armed { places, descriptor } = *self.armed.take()?;
+        self.places = places;
+        (self.removed, self.added) = (0, 0);
+        Some(descriptor)
+    }
+
+    /// Makes places: the queue is armed, or full. A full one gets twice as many.
     #[cold]
     fn grow(&mut self) {
+        if let Some(descriptor) = self.disarm() {
+            descriptor.ring();
+            if !self.places.is_empty() {
+                return;
+            }
+        }
         let (count, oldest) = (self.places.len(), self.place(self.removed));
         assert!(count <= u32::MAX as usize / 2, "a completion queue has {count} unread entries");
         if count > 0 {
@@ -80,6 +121,40 @@ impl EntryQueue {
 mod tests {
     use super::*;
     use std::collections::VecDeque;
+
+    #[test]
+    fn the_first_entry_of_an_armed_queue_rings_once() {
+        let descriptor = Arc::new(EventDescriptor::open().expect("a descriptor"));
+        let rung = || {
+            let begun = std::time::Instant::now();
+            descriptor.wait(2_000_000);
+            descriptor.clear();
+            begun.elapsed().as_micros() < 2000
+        };
+        let entry = |context| Entry { context, ..Entry::default() };
+        for entries in [0, 1, 16, 40] {
+            let mut queue = EntryQueue::default();
+            for context in 0..entries {
+                queue.push_back(entry(context));
+                queue.pop_front();
+            }
+            assert!(queue.arm(&descriptor) && queue.arm(&descriptor));
+            assert!(queue.is_empty() && queue.front().is_none());
+            queue.pop_front();
+            assert!(!rung());
+            for context in 0..50 {
+                queue.push_back(entry(context));
+            }
+            assert!(rung(), "after {entries} entries");
+            queue.push_back(entry(50));
+            assert!(!rung() && !queue.arm(&descriptor));
+            for context in 0..51 {
+                assert_eq!(queue.front().map(|entry| entry.context), Some(context));
+                queue.pop_front();
+            }
+            assert!(queue.is_empty());
+        }
+    }
 
     #[test]
     fn it_has_the_same_entries_as_a_deque() {

@@ -3,6 +3,7 @@
 //! objects.
 
 pub mod address_vector;
+pub mod arming;
 pub mod claims;
 pub mod completion;
 pub mod completion_queue;
@@ -13,3 +14,4 @@ pub mod endpoint;
 pub mod entry;
 pub mod entry_queue;
 pub mod table;
+pub mod waits;

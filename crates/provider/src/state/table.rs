@@ -28,6 +28,11 @@ impl<T> Table<T> {
         self.0.get_mut(index)?.take()
     }
 
+    /// An object that may have been removed.
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.0.get_mut(index)?.as_mut()
+    }
+
     /// All objects.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.iter_mut().flatten()
