@@ -110,8 +110,10 @@ fn apply_data_header(
         }
     }
     let read = state.path.grants.leases.credit_packets_read();
-    if let Some(flow::Receiver::Dynamic(account)) = state.path.grants.receiver {
-        // In the default scheme the backlog mark has no effect.
+    if let Some(flow::Receiver::Demand(account)) = state.path.grants.receiver {
+        // In the schemes that share a region the backlog mark has no effect.
+        credits_due |= pool.demand_retrieved_and_due(account, slots, read, packet.wanted_total).ok()?;
+    } else if let Some(flow::Receiver::Dynamic(account)) = state.path.grants.receiver {
         credits_due |= pool.dynamic.retrieved_and_due(account, slots, read).ok()?;
     } else if let Some(receiver) = &mut state.path.grants.receiver {
         credits_due |= receiver.retrieved_and_due(slots, read, packet.wanted_total, pool).ok()?;

@@ -173,6 +173,12 @@ impl Grants {
         let leaves_room = || slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes;
         let has_room = || last && (geometry.piggyback_bytes == 0 || leaves_room());
         let (credits, granted_total) = match *receiver {
+            flow::Receiver::Demand(account) => {
+                if let Some(granted_total) = pool.demand().settled_total(account) {
+                    return granted_total;
+                }
+                pool.demand_mut().carry(account, has_room())
+            }
             flow::Receiver::Dynamic(account) => {
                 if let Some(granted_total) = pool.dynamic.settled_total(account) {
                     return granted_total;

@@ -39,7 +39,7 @@ use holders::Holders;
 use turns::Turns;
 
 use super::mutant::Mutant;
-use super::{ReceiverView, SpendError};
+use super::{LoanView, ReceiverView, SpendError};
 use crate::config::DataRegion;
 use crate::event::Peer;
 
@@ -62,6 +62,8 @@ struct Account {
     window: u32,
     /// The value of `current` at which prefetch or guarantee is due. Follows from the window.
     low: u32,
+    /// The value of `current` at which a packet piggybacks credits, at least `low`. Follows from the window.
+    middle: u32,
     /// Bound of `current`.
     most: u32,
     /// Granted credits beyond the starting ones, modulo 2^32.
@@ -280,6 +282,7 @@ impl Pool {
             current: start_slots,
             window: start_slots,
             low: 0,
+            middle: 0,
             most: self.most_slots.min(lane_slots),
             granted_total: 0,
             wanted_total: 0,
@@ -316,11 +319,13 @@ impl Pool {
     }
 
     /// The window changes, and with it the value of `current` at which prefetch is due: half of it. A burst should need
-    /// few credit packets, because at most `n` can be unread.
+    /// few credit packets, because at most `n` can be unread. Packets piggyback credits before that, at three quarters,
+    /// but not every packet does: most leave with a look at the account.
     fn set_window(&mut self, index: u32, window: u32) {
         let account = &mut self.accounts[index as usize];
         account.window = window.min(account.most).max(self.credit_slots);
-        account.low = (account.window - 1) / 2;
+        account.low = ((account.window - 1) / 2).max(self.credit_slots - 1);
+        account.middle = (account.low + account.window) / 2;
     }
 
     /// The difference to the guaranteed credits, if `current` is below them.
@@ -413,7 +418,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`SpendError`] if it had no credits for the slots. Then nothing has changed.
-    #[inline]
+    #[inline(always)]
     pub fn retrieved_and_due(
         &mut self,
         index: u32,
@@ -421,16 +426,40 @@ impl Pool {
         read: u16,
         wanted_total: u32,
     ) -> Result<bool, SpendError> {
+        let is_calm = self.is_calm();
         let account = &mut self.accounts[index as usize];
         let before = account.current;
         let Some(current) = before.checked_sub(slots) else {
             return Err(SpendError { slots, credits: before });
         };
-        (account.current, account.packets_read) = (current, read);
+        account.packets_read = read;
+        let balance = wanted_total.wrapping_sub(account.granted_total).wrapping_sub(self.start_slots) as i32;
+        let grown = wanted_total.wrapping_sub(account.wanted_total) as i32;
+        // The common case: the sender has credits for all that it has told, and more than half of its window.
+        if current > account.low && balance <= 0 && grown >= 0 && is_calm && !account.unready {
+            (account.current, account.wanted_total) = (current, wanted_total);
+            self.free_slots += slots;
+            return Ok(false);
+        }
+        Ok(self.retrieved_uncommon(index, slots, wanted_total))
+    }
+
+    /// Whether more free slots are nobody's business: nobody waits for them, and the region has its planned size.
+    #[inline(always)]
+    fn is_calm(&self) -> bool {
+        !self.has_work && self.missing_slots == 0 && self.queue.is_empty()
+    }
+
+    /// The rest of [`Pool::retrieved_and_due`]. Its common case does the same where little can follow.
+    #[inline(never)]
+    fn retrieved_uncommon(&mut self, index: u32, slots: u32, wanted_total: u32) -> bool {
+        let account = &mut self.accounts[index as usize];
+        let before = account.current;
+        account.current = before - slots;
         self.release(before, slots);
         self.is_ready(index);
         self.wants(index, wanted_total);
-        Ok(self.is_due(index) || self.has_work)
+        self.is_due(index) || self.has_work
     }
 
     /// A packet of this sender says what it wants.
@@ -484,8 +513,7 @@ impl Pool {
         // Before its burst is over, a sender without demand has credits for all that it has told. So one credit packet at
         // the end of a burst is enough.
         let is_quiet = balance.wrapping_neg() as u32 == account.current;
-        let is_below = account.current <= account.low || account.current < self.credit_slots;
-        balance > 0 || account.current == 0 || (is_quiet && is_below)
+        balance > 0 || account.current == 0 || (is_quiet && account.current <= account.low)
     }
 
     /// Credits granted to this sender beyond the starting ones, modulo 2^32.
@@ -520,6 +548,16 @@ impl Pool {
     /// Slots that no sender holds.
     pub fn available_slots(&self) -> u32 {
         self.free_slots + self.guaranteed_slots
+    }
+
+    /// Slots that no sender holds and that any sender can be lent.
+    pub fn free_slots(&self) -> u32 {
+        self.free_slots
+    }
+
+    /// Slots that prefetch leaves free.
+    pub fn reserve_slots(&self) -> u32 {
+        self.reserve_slots
     }
 
     /// Number of senders whose demand waits for free slots.
@@ -557,6 +595,14 @@ impl Pool {
             threshold: Some(account.window - account.low),
             granted_total: Some(account.granted_total),
             unread_credit_packets: Some(u32::from(account.packets_sent.wrapping_sub(account.packets_read))),
+            loan: Some(LoanView {
+                demand: self.demand(index),
+                idle: self.surplus(index).min(account.current),
+                window: account.window,
+                ahead: account
+                    .queued
+                    .then(|| account.ahead.saturating_sub(self.turns.wrapping_sub(account.waits_since))),
+            }),
         }
     }
 

@@ -30,7 +30,7 @@ pub use canonical::{Base, ReceiverTotals};
 #[doc(hidden)]
 pub use mutant::Mutant;
 pub use pool::Pool;
-pub use view::{ReceiverView, SenderView};
+pub use view::{LoanView, ReceiverView, SenderView};
 
 /// The granted total does not fit what was granted and spent: the peer violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -362,8 +362,7 @@ impl Receiver {
             }
             Receiver::Dynamic(account) => return pool.dynamic.retrieved(*account, slots, read),
             Receiver::Demand(account) => {
-                pool.demand_mut().retrieved_and_due(*account, slots, read, wanted_total)?;
-                pool.note_demand();
+                pool.demand_retrieved_and_due(*account, slots, read, wanted_total)?;
             }
             Receiver::StaticConnection(receiver) => {
                 receiver.credit_packets_read(read);
@@ -392,11 +391,7 @@ impl Receiver {
     ) -> Result<bool, SpendError> {
         match self {
             Receiver::Unlimited => Ok(false),
-            Receiver::Demand(account) => {
-                let due = pool.demand_mut().retrieved_and_due(*account, slots, read, wanted_total)?;
-                pool.note_demand();
-                Ok(due)
-            }
+            Receiver::Demand(account) => pool.demand_retrieved_and_due(*account, slots, read, wanted_total),
             _ => self.retrieved_with_credits(slots, read, pool),
         }
     }

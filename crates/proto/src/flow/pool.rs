@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use super::{Mutant, demand_credits, dynamic_credits};
+use super::{Mutant, SpendError, demand_credits, dynamic_credits};
 use crate::config::{Config, Scheme};
 use crate::event::Peer;
 
@@ -66,6 +66,25 @@ impl Pool {
         if self.demand().has_work() && !self.dynamic.has_requests() {
             self.dynamic.request_from(Peer(0));
         }
+    }
+
+    /// Slots of a sender have been retrieved (credits on demand): see [`demand_credits::Pool::retrieved_and_due`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub(crate) fn demand_retrieved_and_due(
+        &mut self,
+        account: u32,
+        slots: u32,
+        read: u16,
+        wanted_total: u32,
+    ) -> Result<bool, SpendError> {
+        let due = self.demand_mut().retrieved_and_due(account, slots, read, wanted_total)?;
+        if due {
+            self.note_demand();
+        }
+        Ok(due)
     }
 
     /// The queue of credits on demand has been served.

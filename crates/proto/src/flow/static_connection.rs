@@ -120,6 +120,7 @@ impl Receiver {
             threshold: Some(self.threshold),
             granted_total: Some(self.granted_total),
             unread_credit_packets: Some(u32::from(self.ecms_sent.wrapping_sub(self.ecms_read))),
+            loan: None,
         }
     }
 }

@@ -182,6 +182,7 @@ impl Receiver {
             threshold: Some(self.threshold),
             granted_total: Some(self.granted_total),
             unread_credit_packets: Some(u32::from(self.packets_sent.wrapping_sub(self.packets_read))),
+            loan: None,
         }
     }
 

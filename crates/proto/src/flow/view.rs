@@ -31,6 +31,22 @@ pub struct ReceiverView {
     pub granted_total: Option<u32>,
     /// Explicit credit packets that the sender has not yet reported as read.
     pub unread_credit_packets: Option<u32>,
+    /// What it was lent and wants, with credits on demand.
+    pub loan: Option<LoanView>,
+}
+
+/// What a sender was lent and wants, with credits on demand. Of the slots that it holds ([`ReceiverView::current`]), those
+/// that are not idle are a loan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoanView {
+    /// Slots that it wants beyond those that it holds, as far as the receiver knows.
+    pub demand: u32,
+    /// Credits for which it has told no use: guaranteed or prefetched ones. Unit: slots.
+    pub idle: u32,
+    /// The slots that prefetch may let it hold.
+    pub window: u32,
+    /// Its demand waits for free slots, and at most so many senders get a turn before it. `None`: it does not wait.
+    pub ahead: Option<u32>,
 }
 
 impl Sender {

@@ -71,7 +71,8 @@ impl Account {
             owner,
             current,
             window,
-            low: _, // follows from the window
+            low: _,    // follows from the window
+            middle: _, // the same
             most,
             granted_total,
             wanted_total,

@@ -32,13 +32,23 @@ impl Pool {
         Some(credits)
     }
 
+    /// The granted total of a sender for which a packet need not piggyback credits now: it has credits for all that it has
+    /// told, and holds most of its window.
+    #[inline(always)]
+    pub(crate) fn settled_total(&self, index: u32) -> Option<u32> {
+        let account = &self.accounts[index as usize];
+        let is_settled = account.current > account.middle && self.balance(index) <= 0;
+        is_settled.then_some(account.granted_total)
+    }
+
     /// The credits that a packet piggybacks if it `has_room`, which count as granted, and the granted total.
     #[inline]
     pub fn carry(&mut self, index: u32, has_room: bool) -> (u32, u32) {
-        let account = &self.accounts[index as usize];
-        let settled = account.current >= account.window && self.balance(index) <= 0;
-        if settled || !has_room {
-            return (0, account.granted_total);
+        if let Some(granted_total) = self.settled_total(index) {
+            return (0, granted_total);
+        }
+        if !has_room {
+            return (0, self.granted_total(index));
         }
         let credits = self.take(index);
         (credits, self.granted_total(index))
@@ -47,7 +57,7 @@ impl Pool {
     /// Takes what this sender may get now. Returns the credits, which count as granted.
     fn take(&mut self, index: u32) -> u32 {
         let account = &self.accounts[index as usize];
-        let is_used = account.current <= account.low.max(self.credit_slots - 1);
+        let is_used = account.current <= account.middle;
         let (current, room) = (account.current, account.most - account.current);
         let owed = self.shortfall(current).min(room);
         let demand = self.demand(index);
@@ -115,18 +125,21 @@ impl Pool {
         credits
     }
 
-    /// A sender that uses half of its window may get what static credits would give it, while memory is plenty. So its
+    /// A sender that uses a part of its window may get what static credits would give it, while memory is plenty. So its
     /// small messages bring no more credit packets than there. If many senders do so, the equal share leaves the reserve.
+    /// Few senders may get more than the equal share, as long as three quarters of what can be lent stay free.
     fn grow_window(&mut self, index: u32) {
         let Account { window, asked, .. } = self.accounts[index as usize];
         let (reserve_slots, senders) =
             (2 * self.reserve_slots, self.planned_senders.max(self.senders()).max(1));
-        let lendable = self.region_slots.saturating_sub(self.credit_slots * senders);
-        let few_are_active = self.free_slots > lendable / 4 * 3;
+        let plenty_slots = self.region_slots.saturating_sub(self.credit_slots * senders) / 4 * 3;
+        let few_are_active = self.free_slots > plenty_slots;
         let kept = if few_are_active { 0 } else { reserve_slots };
         let equal_slots = self.region_slots.saturating_sub(kept) / senders;
-        if self.free_slots > reserve_slots && self.queue.is_empty() && !asked && window < equal_slots {
-            self.set_window(index, (2 * window).min(equal_slots));
+        let beyond_slots = self.free_slots.saturating_sub(plenty_slots);
+        let end = equal_slots.max(window + beyond_slots.min(window));
+        if self.free_slots > reserve_slots && self.queue.is_empty() && !asked && window < end {
+            self.set_window(index, (2 * window).min(end));
         }
     }
 

@@ -346,6 +346,35 @@ fn a_stream_brings_no_more_credit_packets_than_static_credits() {
 }
 
 #[test]
+fn a_stream_to_a_region_of_many_idle_senders_brings_few_credit_packets() {
+    // 8 slots for each of 64 senders, of which one sends. Static credits would bring one for each three messages.
+    let mut pool = pool(512, 64, 2);
+    let a = pool.attach(A, 1 << 20, 2);
+    let mut packets = 0;
+    for spent in 1..=2000 {
+        pool.retrieve(a, 1, spent);
+        packets += u32::from(pool.explicit(a).is_some());
+    }
+    assert!(packets <= 60, "{packets} credit packets");
+    // 384 slots can be lent. Three quarters of them stay free.
+    assert!(pool.free_slots >= 288, "{} slots are free", pool.free_slots);
+}
+
+#[test]
+fn most_packets_of_an_exchange_piggyback_nothing() {
+    let (mut pool, [a, _]) = attached(pool(256, 2, 1));
+    let (mut carried, mut explicit) = (0, 0);
+    for spent in 1..=1000 {
+        pool.retrieve(a, 1, spent);
+        explicit += u32::from(pool.explicit(a).is_some());
+        carried += u32::from(pool.carry(a, true).0 > 0);
+    }
+    // A window of 64 slots or more brings credits back after a quarter of it.
+    assert!(carried <= 1000 / 16 + 20, "{carried} packets piggyback credits");
+    assert!(explicit <= 10, "{explicit} credit packets");
+}
+
+#[test]
 fn a_burst_brings_one_credit_packet_once_its_window_has_grown() {
     // 37 slots of a half of 124: EXTOLL with 64 slots per peer, two of them for credits.
     let [ours, fixed] = credit_packets(124, 2, 37, 100);
@@ -505,4 +534,28 @@ fn piggybacked_credits_leave_the_queue_to_the_next_arrival() {
     assert_eq!((pool.demand().queued(), pool.demand().has_work(), pool.has_requests()), (1, true, false));
     // The next packet of A says so, also if it changes nothing for A.
     assert!(receiver.wants(100, &mut pool) && pool.has_requests());
+}
+
+// Reports.
+
+#[test]
+fn a_report_tells_demand_idle_credits_window_and_place() {
+    let (mut pool, [a, b, c]) = attached(pool(27, 3, 1));
+    for account in [a, b] {
+        pool.retrieve(account, 1, 100);
+        pool.explicit(account);
+    }
+    pool.retrieve(c, 1, 40);
+    assert_eq!(pool.explicit(c), Some(1));
+    let loan = |account| pool.view(account).loan.expect("credits on demand");
+    // A and B hold all that one sender may. C is alone in the queue.
+    assert_eq!(loan(a), LoanView { demand: 86, idle: 0, window: 1, ahead: None });
+    assert_eq!(loan(c), LoanView { demand: 38, idle: 0, window: 1, ahead: Some(0) });
+    assert_eq!((pool.free_slots(), pool.reserve_slots(), pool.queued()), (0, 6, 1));
+    pool.retrieve(a, 1, 1000);
+    assert_eq!(pool.explicit(a), None);
+    assert_eq!(pool.view(a).loan.and_then(|loan| loan.ahead), Some(1));
+    // B says that it wants no more than its 14 slots, of which 12 are credits.
+    pool.retrieve(b, 1, 2);
+    assert_eq!(pool.view(b).loan.map(|loan| (loan.demand, loan.idle)), Some((0, 12)));
 }

@@ -123,6 +123,7 @@ impl Pool {
             threshold: Some(account.thresholds[0]),
             granted_total: Some(account.granted_total),
             unread_credit_packets: Some(u32::from(account.packets_sent.wrapping_sub(account.packets_read))),
+            loan: None,
         }
     }
 
