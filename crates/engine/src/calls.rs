@@ -136,12 +136,9 @@ impl<L: Link> Engine<L> {
         &mut self,
         post: Post,
         message: MessageId,
-        memory: UserMemory,
+        mut memory: UserMemory,
     ) -> Result<(), PostError> {
-        let capacity_bytes = memory.bytes();
-        let request = self.begin(post, Operation::Receive, Space::Tagged, memory)?;
-        self.post(Command::ReceiveClaimed { request, message, capacity_bytes });
-        Ok(())
+        self.post_receive_claimed(post, message, &mut memory)
     }
 
     /// Discards a message that a peek has claimed. Ends in one completion, `Found`.

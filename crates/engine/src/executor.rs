@@ -16,6 +16,8 @@
 //! The rings are channels of the standard library, so a client can block until a completion comes. They are inside one
 //! process: an executor of another process needs a ring in shared memory that survives the death of either side.
 
+mod call;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -23,11 +25,13 @@ use std::time::Duration;
 
 use weir_link::memory::UserMemory;
 use weir_link::{Bell, Link};
-use weir_proto::Pattern;
+use weir_proto::{MessageId, Pattern, PeekThen};
 
 use crate::{
     AtomicArguments, Completion, Engine, Post, PostError, ReduceArguments, RemoteArguments, SendArguments,
 };
+
+pub use call::{Call, EngineCalls};
 
 /// Most submissions that one turn takes, so that arrivals do not wait for a flood of them.
 const BATCH: usize = 64;
@@ -37,7 +41,8 @@ const RETRY_NS: u64 = 100_000;
 /// Longest sleep of [`Executor::run`]. It ends sleeps that no bell can end, for example to check peers. Unit: ns.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
 
-/// An operation that a client submits. Each ends in one completion, except [`Submission::Cancel`] and multi-receives.
+/// An operation that a client submits. Each ends in one completion, except [`Submission::Cancel`], [`Submission::Call`] and
+/// multi-receives.
 #[derive(Debug)]
 pub enum Submission {
     /// [`Engine::send`].
@@ -53,6 +58,31 @@ pub enum Submission {
         /// See [`Engine::receive`].
         multi: Option<u64>,
     },
+    /// [`Engine::peek`].
+    Peek {
+        /// The program's values.
+        post: Post,
+        /// The messages that it looks for.
+        pattern: Pattern,
+        /// What happens to the message.
+        then: PeekThen,
+    },
+    /// [`Engine::receive_claimed`].
+    ReceiveClaimed {
+        /// The program's values.
+        post: Post,
+        /// The message.
+        message: MessageId,
+        /// The buffer.
+        memory: UserMemory,
+    },
+    /// [`Engine::discard_claimed`].
+    DiscardClaimed {
+        /// The program's values.
+        post: Post,
+        /// The message.
+        message: MessageId,
+    },
     /// [`Engine::read`].
     Read(Post, RemoteArguments),
     /// [`Engine::write`].
@@ -66,6 +96,8 @@ pub enum Submission {
         /// The context of the receive.
         context: usize,
     },
+    /// A call that answers at once, from [`Submission::call`].
+    Call(Call),
 }
 
 /// The reason why a submission was not taken. It is returned.
@@ -261,12 +293,21 @@ impl<L: Link> Executor<L> {
             Submission::Receive { post, pattern, memory, multi } => {
                 self.engine.post_receive(*post, *pattern, memory, *multi)
             }
+            Submission::Peek { post, pattern, then } => self.engine.peek(*post, *pattern, *then),
+            Submission::ReceiveClaimed { post, message, memory } => {
+                self.engine.post_receive_claimed(*post, *message, memory)
+            }
+            Submission::DiscardClaimed { post, message } => self.engine.discard_claimed(*post, *message),
             Submission::Read(post, arguments) => self.engine.post_read(*post, arguments),
             Submission::Write(post, arguments) => self.engine.post_write(*post, arguments),
             Submission::Atomic(post, arguments) => self.engine.post_atomic(*post, arguments),
             Submission::Reduce(post, arguments) => self.engine.post_reduce(*post, arguments),
             Submission::Cancel { context } => {
                 self.engine.cancel(*context);
+                Ok(())
+            }
+            Submission::Call(call) => {
+                call.make(&mut self.engine);
                 Ok(())
             }
         }

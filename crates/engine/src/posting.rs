@@ -5,7 +5,9 @@
 
 use weir_link::Link;
 use weir_link::memory::UserMemory;
-use weir_proto::{Command, Event, Pattern, ReceiveCommand, Refusal, RemoteCommand, SendCommand, Space};
+use weir_proto::{
+    Command, Event, MessageId, Pattern, ReceiveCommand, Refusal, RemoteCommand, SendCommand, Space,
+};
 
 use crate::driver::{EventDriver, POSTED, Posted};
 use crate::{Engine, MAX_OPERATIONS, NullSink, Operation, Post, PostError, RemoteArguments, SendArguments};
@@ -35,6 +37,22 @@ impl<L: Link> Engine<L> {
         let posted = Posted { post, operation, space: pattern.space, memory, inject: false };
         self.post_out_of_line(Command::Receive(receive), posted)
             .map_err(|_| PostError::Again { limit: MAX_OPERATIONS })
+    }
+
+    /// [`Engine::receive_claimed`].
+    pub(crate) fn post_receive_claimed(
+        &mut self,
+        post: Post,
+        message: MessageId,
+        memory: &mut UserMemory,
+    ) -> Result<(), PostError> {
+        if self.io.operations.count() >= MAX_OPERATIONS as usize {
+            return Err(PostError::Again { limit: MAX_OPERATIONS }); // before `begin` takes the buffer
+        }
+        let capacity_bytes = memory.bytes();
+        let request = self.begin(post, Operation::Receive, Space::Tagged, memory.take())?;
+        self.post(Command::ReceiveClaimed { request, message, capacity_bytes });
+        Ok(())
     }
 
     /// [`Engine::read`].

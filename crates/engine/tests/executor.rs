@@ -1,24 +1,33 @@
 //! Tests of executors: a helper thread drives an engine over shared memory while the client only submits and reaps.
 
+#[path = "common/stub_link.rs"]
+mod stub_link;
+
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use weir_engine::config::Settings;
-use weir_engine::executor::{Client, ExecutorEnded, Submission, SubmitError, pair};
+use weir_engine::executor::{Client, EngineCalls, ExecutorEnded, Submission, SubmitError, pair};
 use weir_engine::{
-    AtomicArguments, Completion, Engine, Operation, Post, ReduceArguments, RemoteArguments, SendArguments,
+    AtomicArguments, Completion, Engine, Operation, Post, PostError, ReduceArguments, RemoteArguments,
+    SendArguments,
 };
 use weir_link::memory::OwnedMemory;
 use weir_proto::offload::atomics::MAX_ATOMICS;
-use weir_proto::offload::reduce::Membership;
+use weir_proto::offload::reduce::{MAX_GROUPS, Membership};
 use weir_proto::offload::{Combination, WordOperation, WordType, WordUpdate};
-use weir_proto::{Outcome, Pattern, Peer, SendLevel, Space};
+use weir_proto::{Outcome, Pattern, PeekThen, Peer, PeerFault, SendLevel, Space};
 
 const LONG: Duration = Duration::from_secs(30);
 const KEY: u64 = 5;
 
 fn engines() -> (tempfile::TempDir, [Engine; 2], [Peer; 2]) {
+    engines_that_close_within(Settings::default().close_ms)
+}
+
+fn engines_that_close_within(close_ms: u32) -> (tempfile::TempDir, [Engine; 2], [Peer; 2]) {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
-    let settings = Settings { shm_dir: directory.path().to_owned(), ..Settings::default() };
+    let settings = Settings { shm_dir: directory.path().to_owned(), close_ms, ..Settings::default() };
     let mut engines = [(); 2].map(|()| Engine::open(&settings, 2, true).expect("an endpoint"));
     let addresses = engines.each_ref().map(Engine::address);
     let peers = [engines[0].peer(&addresses[1]), engines[1].peer(&addresses[0])];
@@ -168,6 +177,199 @@ fn helper_threads_reduce_vectors_while_the_clients_only_submit_and_reap() {
     }
     drop(clients);
     helpers.into_iter().for_each(|helper| drop(helper.join().expect("a helper")));
+}
+
+/// Submits a call, and waits for its answer.
+fn call<R: Send + 'static>(
+    client: &mut Client,
+    call: impl FnOnce(&mut dyn EngineCalls) -> R + Send + 'static,
+) -> R {
+    let (submission, answer) = Submission::call(call);
+    client.submit(submission).expect("room in the ring");
+    answer.recv_timeout(LONG).expect("the executor answers")
+}
+
+#[test]
+fn a_client_peeks_claims_discards_and_cancels_through_the_rings() {
+    let (_directory, [engine, _other], _) = engines();
+    let address = engine.address();
+    let (mut client, executor) = pair(engine, 4);
+    let helper = std::thread::spawn(|| executor.run());
+    let myself = call(&mut client, move |engine| engine.peer(&address));
+    let pattern = Pattern { space: Space::Tagged, from: Some(myself), tag: 7, ignore: 0 };
+    let post = |context| Post { context, cookie: 0 };
+    let peek = |then| Submission::Peek { post: post(5), pattern, then };
+    let (payload, into) = (OwnedMemory::new(8), OwnedMemory::new(8));
+    let mut ask = |submission| {
+        client.submit(submission).expect("room in the ring");
+        wait(&mut client)
+    };
+    assert_eq!(ask(peek(PeekThen::Leave)).outcome, Outcome::Absent);
+    for number in 0..3 {
+        payload.view().write(0, &[number as u8; 8]);
+        assert_eq!(ask(send(myself, number, &payload)).outcome, Outcome::Done);
+    }
+    let mut claim = || match ask(peek(PeekThen::Claim)).outcome {
+        Outcome::Found { envelope, claimed: Some(message) } => (envelope.data, message),
+        other => panic!("{other:?}"),
+    };
+    let ((first, to_receive), (second, to_discard)) = (claim(), claim());
+    assert_eq!((first, second), (Some(0), Some(1)));
+    let completion = ask(Submission::DiscardClaimed { post: post(6), message: to_discard });
+    assert!(matches!(completion.outcome, Outcome::Found { .. }), "{completion:?}");
+    let memory = into.view();
+    let completion = ask(Submission::ReceiveClaimed { post: post(7), message: to_receive, memory });
+    assert!(matches!(completion.outcome, Outcome::Received { bytes: 8, .. }), "{completion:?}");
+    assert_eq!((completion.post.context, completion.operation), (7, Operation::Receive));
+    let third = ask(peek(PeekThen::Discard)).outcome;
+    assert!(matches!(third, Outcome::Found { envelope, .. } if envelope.data == Some(2)), "{third:?}");
+    assert_eq!(ask(peek(PeekThen::Leave)).outcome, Outcome::Absent);
+    client.submit(receive(77, &into)).expect("room in the ring");
+    client.submit(Submission::Cancel { context: 12_345 }).expect("room in the ring"); // of no receive
+    client.submit(Submission::Cancel { context: 77 }).expect("room in the ring");
+    let completion = wait(&mut client);
+    assert_eq!((completion.post.context, completion.outcome), (77, Outcome::Canceled));
+    drop(client);
+    drop(helper.join().expect("the helper"));
+}
+
+#[test]
+fn calls_of_a_running_executor_answer_and_remote_accesses_show_what_they_did() {
+    let (_directory, [target, initiator], _) = engines();
+    let addresses = [target.address(), initiator.address()];
+    let ((mut targets, answering), (mut client, asking)) = (pair(target, 4), pair(initiator, 4));
+    let helpers = [answering, asking].map(|executor| std::thread::spawn(|| executor.run()));
+    let to = call(&mut client, move |engine| engine.peer(&addresses[0]));
+    assert_eq!(call(&mut client, move |engine| engine.peer(&addresses[0])), to);
+    let memory = OwnedMemory::new(64);
+    let view = memory.view();
+    call(&mut targets, move |engine| engine.register_memory(KEY, view, true, true));
+    let own = OwnedMemory::new(16);
+    let remote = |offset| RemoteArguments {
+        peer: to,
+        key: KEY,
+        offset,
+        memory: own.view(),
+        data: None,
+        inject: false,
+    };
+    let mut ask = |submission| {
+        client.submit(submission).expect("room in the ring");
+        wait(&mut client).outcome
+    };
+    own.view().write(0, &[9; 16]);
+    assert_eq!(ask(Submission::Write(Post::default(), remote(8))), Outcome::Done);
+    own.view().write(0, &[0; 16]);
+    assert_eq!(ask(Submission::Read(Post::default(), remote(0))), Outcome::Done);
+    let mut found = [1; 16];
+    own.view().read(0, &mut found);
+    assert_eq!((&found[..8], &found[8..]), (&[0; 8][..], &[9; 8][..]));
+    assert_eq!(ask(Submission::Read(Post::default(), remote(56))), Outcome::Refused, "beyond the end");
+    call(&mut targets, |engine| engine.deregister_memory(KEY));
+    assert_eq!(ask(Submission::Write(Post::default(), remote(0))), Outcome::Refused, "no such key");
+    assert_eq!(ask(fetch_and_add(to, &own)), Outcome::Refused, "no such key");
+
+    let alone = move || Membership { group: 1, members: vec![to], rank: 0, patience_ns: None };
+    call(&mut client, move |engine| engine.join_group(alone())).expect("the first group");
+    let again = call(&mut client, move |engine| engine.join_group(alone()));
+    assert_eq!(again, Err(PostError::Again { limit: MAX_GROUPS as u32 }));
+    let sum = Combination { operation: WordOperation::Sum, word_type: WordType::U64 };
+    let reduce = || ReduceArguments { group: 1, combination: sum, memory: own.view() };
+    let mut ask = |submission| {
+        client.submit(submission).expect("room in the ring");
+        wait(&mut client).outcome
+    };
+    assert_eq!(ask(Submission::Reduce(Post::default(), reduce())), Outcome::Done);
+    call(&mut client, |engine| engine.leave_group(1));
+    let (submission, packets) = Submission::call(|engine| engine.counters().packets_sent);
+    client.submit(submission).expect("room in the ring");
+    assert!(packets.recv_timeout(LONG).expect("an answer") >= 4);
+    client.submit(Submission::Reduce(Post::default(), reduce())).expect("room in the ring");
+    assert_eq!(wait(&mut client).outcome, Outcome::Refused, "no such group");
+    drop((client, targets));
+    helpers.into_iter().for_each(|helper| drop(helper.join().expect("a helper")));
+}
+
+/// A call that waits in the ring when the executor ends is not made, and its channel says so.
+#[test]
+fn the_answer_of_a_call_that_is_not_made_is_an_error() {
+    let (_directory, [engine, _other], _) = engines();
+    let (mut client, executor) = pair(engine, 1);
+    let (submission, answer) = Submission::call(|engine| engine.counters().packets_sent);
+    client.submit(submission).expect("the ring is empty");
+    drop(executor);
+    assert!(answer.recv().is_err());
+}
+
+#[test]
+fn an_executor_that_ends_leaves_operations_under_way_to_the_close() {
+    const LONG_BYTES: usize = 1 << 20;
+    let (_directory, [engine, mut other], [to, from]) = engines_that_close_within(300);
+    let (mut client, executor) = pair(engine, 8);
+    let helper = std::thread::spawn(|| executor.run());
+    let (short, long, into) =
+        (OwnedMemory::new(8), OwnedMemory::new(LONG_BYTES), OwnedMemory::new(LONG_BYTES));
+    client.submit(receive(1, &into)).expect("room in the ring");
+    client.submit(send(to, 2, &long)).expect("room in the ring"); // announced, and not received in time
+    client.submit(send(to, 3, &short)).expect("room in the ring");
+    let completion = wait(&mut client);
+    assert_eq!((completion.post.context, completion.outcome), (3, Outcome::Done));
+    drop(client);
+    let mut engine = helper.join().expect("the helper");
+    let given_up = std::thread::scope(|scope| {
+        let closing = scope.spawn(|| engine.close());
+        let began = Instant::now();
+        while !closing.is_finished() {
+            other.progress();
+            assert!(began.elapsed() < LONG, "the close waits for the peer");
+            std::thread::yield_now();
+        }
+        closing.join().expect("no panic")
+    });
+    assert!(given_up.is_none(), "the peer has what was complete: {given_up:?}");
+    // The short message has been delivered. The long one was not, and its receive says so, if it finds it at all.
+    let pattern = Pattern { space: Space::Tagged, from: Some(from), tag: 7, ignore: 0 };
+    loop {
+        other.receive(Post::default(), pattern, into.view(), None).expect("taken");
+        let outcome = loop {
+            other.progress();
+            if let Some(completion) = other.next_completion() {
+                break completion.outcome;
+            }
+        };
+        match outcome {
+            Outcome::Lost { .. } => {}
+            Outcome::Received { bytes, envelope, .. } => {
+                assert_eq!((bytes, envelope.data), (8, Some(3)));
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_death_of_a_peer_reaches_a_client_whose_executor_sleeps() {
+    let (engine, calls) = stub_link::engine(3);
+    let (mut client, mut executor) = pair(engine, 4);
+    let peer = executor.engine().peer(&stub_link::address(2));
+    let (into, result) = (OwnedMemory::new(8), OwnedMemory::new(8));
+    let helper = std::thread::spawn(|| executor.run());
+    client.submit(receive(1, &into)).expect("room in the ring");
+    client.submit(fetch_and_add(peer, &result)).expect("room in the ring");
+    assert!(client.wait(Duration::from_millis(300)).expect("it runs").is_none(), "nobody has died");
+    let died = Instant::now();
+    calls.dead.store(2, Relaxed);
+    for _ in 0..2 {
+        let outcome = wait(&mut client).outcome;
+        assert!(matches!(outcome, Outcome::Lost { fault: PeerFault::Died, .. }), "{outcome:?}");
+    }
+    assert!(died.elapsed() < Duration::from_secs(2), "reported after {:?}", died.elapsed());
+    client.submit(fetch_and_add(peer, &result)).expect("room in the ring");
+    let outcome = wait(&mut client).outcome;
+    assert!(matches!(outcome, Outcome::Lost { fault: PeerFault::Died, .. }), "{outcome:?}");
+    drop(client);
+    drop(helper.join().expect("the helper"));
 }
 
 #[test]

@@ -131,6 +131,13 @@ impl WakeUp for StubLink {
         std::thread::sleep(std::time::Duration::from_nanos(at_most_ns));
     }
     fn bell(&self) -> Arc<dyn Bell> {
-        unreachable!("nobody rings this link")
+        Arc::new(MuteBell)
     }
+}
+
+/// It ends no sleep: the link sleeps as long as it is told.
+struct MuteBell;
+
+impl Bell for MuteBell {
+    fn ring(&self) {}
 }
