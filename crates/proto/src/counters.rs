@@ -155,6 +155,7 @@ impl Counters {
             Body::Fetch { .. }
             | Body::Ask { .. }
             | Body::Offer { .. }
+            | Body::EagerOffer { .. }
             | Body::NoMatch
             | Body::Resume { .. }
             | Body::Claimed { .. }

@@ -142,6 +142,8 @@ pub enum Body {
         tag: u64,
         /// Bits of the tag that the match ignores.
         ignore: u64,
+        /// Longest message that the answer may carry as `EagerOffer`. 0: none, as the asker is a peek. Unit: bytes.
+        carry_bytes: u32,
         /// The holder notes that the message was seen, and says whether it had been seen before.
         look: bool,
     },
@@ -161,6 +163,19 @@ pub enum Body {
         transfer: Transfer,
         /// An earlier question with `look` has found it.
         seen: bool,
+    },
+    /// As `Offer`, and the packet carries the whole message. The holder holds it all the same, until it is taken.
+    EagerOffer {
+        /// Tagged or untagged.
+        space: Space,
+        /// 64-bit tag.
+        tag: u64,
+        /// Remote completion data.
+        data: PackedData,
+        /// Length of the message, and of the payload of this packet. Unit: bytes.
+        length: u32,
+        /// The holder's transfer.
+        transfer: Transfer,
     },
     /// A holder's answer to `Ask`: it matches none of the messages that have left before this packet.
     NoMatch,

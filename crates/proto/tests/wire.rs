@@ -43,8 +43,14 @@ fn body() -> impl Strategy<Value = Body> {
                 transfer,
                 held
             }),
-        (space(), any::<u64>(), any::<u64>(), any::<bool>())
-            .prop_map(|(space, tag, ignore, look)| Body::Ask { space, tag, ignore, look }),
+        (space(), any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(
+            |(space, tag, ignore, carry_bytes, look)| Body::Ask { space, tag, ignore, carry_bytes, look }
+        ),
+        (space(), any::<u64>(), any::<Option<u64>>(), any::<u32>(), transfer()).prop_map(
+            |(space, tag, data, length, transfer)| {
+                Body::EagerOffer { space, tag, data: data.into(), length, transfer }
+            }
+        ),
         (space(), any::<u64>(), any::<Option<u64>>(), any::<u64>(), any::<u64>(), transfer(), any::<bool>())
             .prop_map(|(space, tag, data, length, address, transfer, seen)| Body::Offer {
                 space,
@@ -155,6 +161,13 @@ fn packet() -> impl Strategy<Value = Packet> {
             let (epoch, credit_packets_read, granted_total, wanted_total, number) = fields;
             let (rendezvous_only, backlogged) = marks;
             let payload_bytes = if carries_payload(&body) { payload_bytes } else { 0 };
+            let body = match body {
+                // It carries the whole message.
+                Body::EagerOffer { space, tag, data, transfer, .. } => {
+                    Body::EagerOffer { space, tag, data, length: payload_bytes, transfer }
+                }
+                other => other,
+            };
             let marks = Marks { rendezvous_only, backlogged };
             Packet {
                 epoch,
@@ -173,6 +186,7 @@ fn packet() -> impl Strategy<Value = Packet> {
 fn carries_payload(body: &Body) -> bool {
     match body {
         Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. } => true,
+        Body::EagerOffer { .. } => true,
         Body::Offloaded(Offloaded::Reduce(packet)) => matches!(packet, ReducePacket::Contribution { .. }),
         _ => false,
     }
@@ -282,7 +296,9 @@ fn used_bytes(packet: &Packet) -> Vec<usize> {
     let kind = kind_of(&slot);
     let has_data = match packet.body {
         Body::Eager { data, .. } => data.is_some(),
-        Body::Rendezvous { data, .. } | Body::Offer { data, .. } => Option::<u64>::from(data).is_some(),
+        Body::Rendezvous { data, .. } | Body::Offer { data, .. } | Body::EagerOffer { data, .. } => {
+            Option::<u64>::from(data).is_some()
+        }
         Body::Write { left, data, .. } => left > 0 || data.is_some(),
         _ => true,
     };
@@ -440,10 +456,10 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
         (Body::ReturnResponse { credits: 0x51525354 }, 0, "020f8000", "54535251"),
         (Body::Detach, 0, "02108000", ""),
         (
-            Body::Ask { space: Space::Tagged, tag: TAG, ignore: DATA, look: true },
+            Body::Ask { space: Space::Tagged, tag: TAG, ignore: DATA, carry_bytes: 0x51525354, look: true },
             0,
             "02118102",
-            "b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1",
+            "b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c154535251",
         ),
         (
             Body::Offer {
@@ -462,6 +478,18 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
         (Body::NoMatch, 0, "02138000", ""),
         (Body::Resume { count: 0x00091234 }, 0, "02148000", "34120900"),
         (Body::Claimed { transfer: TRANSFER }, 0, "02158000", "a4a3a2a1"),
+        (
+            Body::EagerOffer {
+                space: Space::Tagged,
+                tag: TAG,
+                data: Some(DATA).into(),
+                length: 8,
+                transfer: TRANSFER,
+            },
+            8,
+            "02168300",
+            "08000000b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1a4a3a2a1",
+        ),
         (
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Request {
                 key: KEY,
@@ -529,7 +557,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
     }
     kinds.dedup();
     assert_eq!(kinds, Vec::from_iter(Kind::ALL.iter().map(|kind| *kind as u8)), "every kind");
-    assert_eq!((1..=21).chain(32..=37).collect::<Vec<u8>>(), kinds, "{KNOWN_KINDS}");
+    assert_eq!((1..=22).chain(32..=37).collect::<Vec<u8>>(), kinds, "{KNOWN_KINDS}");
 }
 
 fn reduce(packet: ReducePacket) -> Body {
@@ -609,9 +637,9 @@ fn malformed_headers_are_rejected() {
     let mut slot = [0; SLOT_BYTES];
     assert_eq!(message(&slot), Err("packet version 0, allowed is 2".into()));
     slot[4] = wire::VERSION;
-    for kind in [0, 22, 31, 38, 255] {
+    for kind in [0, 23, 31, 38, 255] {
         slot[5] = kind;
-        assert_eq!(message(&slot), Err(format!("packet kind {kind}, known are 1 to 21 and 32 to 37")));
+        assert_eq!(message(&slot), Err(format!("packet kind {kind}, known are 1 to 22 and 32 to 37")));
     }
     slot[5] = Kind::More as u8;
     slot[6] = 1;

@@ -4,6 +4,7 @@
 //!
 //! This file knows all kinds of packets. It decides nothing about messages.
 
+use super::asking::Offer;
 use super::hold_queue::HoldRequest;
 use super::path::Outbound;
 use super::paths::Paths;
@@ -12,7 +13,7 @@ use super::state::Endpoint;
 use crate::action::Envelope;
 use crate::driver::Driver;
 use crate::event::{Pattern, Peer, PeerFault};
-use crate::packet::{Body, Packet};
+use crate::packet::{Body, Packet, RemoteAddress};
 
 impl Endpoint {
     /// A packet that the common cases do not cover has arrived. Its slots count as retrieved after
@@ -71,15 +72,21 @@ impl Endpoint {
                 let announced = Announced { space, envelope, address, transfer };
                 self.rendezvous_arrived(announced, packet.number, held, driver)
             }
-            Body::Ask { space, tag, ignore, look } => {
+            Body::Ask { space, tag, ignore, carry_bytes, look } => {
                 let pattern = Pattern { space, from: None, tag, ignore };
-                let request = HoldRequest::Ask { pattern, look };
+                let request = HoldRequest::Ask { pattern, look, carry_bytes };
                 self.hold_request_arrived(from, packet.number, request, driver)
             }
             Body::Offer { space, tag, data, length, address, transfer, seen } => {
                 let envelope = Envelope { from, tag, data: data.into(), length };
                 let announced = Announced { space, envelope, address, transfer };
-                self.offer_arrived(announced, packet.number, seen, driver)
+                self.offer_arrived(Offer { announced, number: packet.number, seen, carried: false }, driver)
+            }
+            Body::EagerOffer { space, tag, data, length, transfer } => {
+                let envelope = Envelope { from, tag, data: data.into(), length: length.into() };
+                let announced = Announced { space, envelope, address: RemoteAddress::NONE, transfer };
+                let (number, seen, carried) = (packet.number, false, true);
+                self.offer_arrived(Offer { announced, number, seen, carried }, driver)
             }
             Body::NoMatch => self.no_match_arrived(from, driver),
             Body::Resume { count } => {

@@ -15,15 +15,30 @@ use super::backlog::BacklogEntry;
 use super::hold_mutant::HoldMutant;
 use super::hold_queue::HoldRequest;
 use super::holders::{Asked, Holder, HolderRequest};
+use super::inbound::BufferRange;
 use super::path::Outbound;
+use super::paths::Paths;
 use super::receiving::Announced;
 use super::state::Endpoint;
 use crate::action::Outcome;
+use crate::config::MAX_EAGER_BYTES;
 use crate::driver::Driver;
 use crate::event::{Pattern, PeekThen, Peer, Request};
 use crate::message::posted::PostOrder;
 use crate::message::unexpected::{Payload, Unexpected};
 use crate::packet::Body;
+
+/// A holder's offer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    pub announced: Announced,
+    /// The number of the message.
+    pub number: u32,
+    /// An earlier peek has seen it.
+    pub seen: bool,
+    /// The packet carries the whole message.
+    pub carried: bool,
+}
 
 impl Endpoint {
     /// A receive or a peek has found nothing here. Asks the holders that it accepts. Returns whether there are any.
@@ -60,12 +75,13 @@ impl Endpoint {
             return;
         }
         let asked = self.next_asked(peer, driver);
+        let carry_bytes = asked.map_or(0, |asked| self.carry_bytes(peer, &asked));
         let Endpoint { paths, payloads, matching } = self;
         let (request, body) = if let Some(asked) = asked {
             let Pattern { space, tag, ignore, .. } = asked.pattern;
             (
                 HolderRequest::Ask { order: asked.order, next },
-                Body::Ask { space, tag, ignore, look: asked.looks() },
+                Body::Ask { space, tag, ignore, carry_bytes, look: asked.looks() },
             )
         } else {
             let count = paths.budget.resumable().min(dropped);
@@ -83,6 +99,27 @@ impl Endpoint {
             pending.acks.send_now(); // before the request
         }
         paths.submit(peer, BacklogEntry { number: first, ..BacklogEntry::control(body) }, payloads, driver);
+    }
+
+    /// Longest message that the holder's answer may carry. A peek takes no payload. If several holders are asked, only
+    /// one answer is taken, so the others may cost no more than a slot. Unit: bytes.
+    fn carry_bytes(&mut self, peer: Peer, asked: &Asked) -> u32 {
+        let Endpoint { paths, matching, .. } = self;
+        paths.peer(peer); // expands the entry
+        let Paths { config, peers, .. } = paths;
+        let state = &peers[peer.0 as usize];
+        let inline_bytes = match state.cross_memory {
+            true => config.remote_inline_bytes.min(MAX_EAGER_BYTES),
+            false => MAX_EAGER_BYTES, // packets carry it in any case
+        } as u32;
+        match (asked.peek, matching.holders.are_several(&asked.pattern)) {
+            (Some(_), _) => 0,
+            (None, false) => inline_bytes,
+            (None, true) => {
+                let geometry = state.geometry(&config.geometry);
+                inline_bytes.min(geometry.payload_bytes(geometry.remote_header_bytes, 1))
+            }
+        }
     }
 
     /// The receive or peek that a holder is to be asked for next.
@@ -137,15 +174,9 @@ impl Endpoint {
     }
 
     /// A holder offers its first match. Returns whether it was asked for that.
-    pub(super) fn offer_arrived<D: Driver>(
-        &mut self,
-        announced: Announced,
-        number: u32,
-        seen: bool,
-        driver: &mut D,
-    ) -> bool {
+    pub(super) fn offer_arrived<D: Driver>(&mut self, offer: Offer, driver: &mut D) -> bool {
         let matching = &mut self.matching;
-        let Announced { space, envelope, .. } = announced;
+        let Offer { announced: Announced { space, envelope, .. }, number, .. } = offer;
         let from = envelope.from;
         let Some(holder) = matching.holders.get_mut(from) else { return false };
         let Some(HolderRequest::Ask { order, next }) = holder.request.take() else { return false };
@@ -155,8 +186,7 @@ impl Endpoint {
         if mutant.breaks(HoldMutant::OffersServeAnyReceive)
             && let Some(range) = matching.match_posted(space, &envelope, driver)
         {
-            note_taken(matching.holders.get_mut(from));
-            self.take_announced(range, announced, driver);
+            self.take_offered(range, offer, driver);
             self.continue_with_holder(from, driver);
             return true;
         }
@@ -166,12 +196,17 @@ impl Endpoint {
                 return false;
             }
             match asked.peek {
-                Some(then) => self.peek_found(asked, then, (announced, number, seen), driver),
+                Some(_) if offer.carried => return false, // a peek asks for no payload
+                Some(PeekThen::LeaveUntilSeenTwice) if !offer.seen => {
+                    // Another holder may have a message that was seen before.
+                    matching.holders.note_offered(asked.order);
+                    self.decided(from, asked.order, driver);
+                }
+                Some(then) => self.peek_found(asked, then, offer, driver),
                 None => {
                     let end = asked.order + 1;
                     if let Some(range) = matching.match_posted_before(end, space, &envelope, driver) {
-                        note_taken(matching.holders.get_mut(from));
-                        self.take_announced(range, announced, driver);
+                        self.take_offered(range, offer, driver);
                     }
                 }
             }
@@ -180,25 +215,26 @@ impl Endpoint {
         true
     }
 
-    /// A peek has found a message at a holder: its number, and whether it was seen before.
-    fn peek_found<D: Driver>(
-        &mut self,
-        asked: Asked,
-        then: PeekThen,
-        (announced, number, seen): (Announced, u32, bool),
-        driver: &mut D,
-    ) {
-        let Announced { space, envelope, address, transfer } = announced;
+    /// A receive takes an offered message.
+    fn take_offered<D: Driver>(&mut self, range: BufferRange, offer: Offer, driver: &mut D) {
+        let Announced { envelope, transfer, .. } = offer.announced;
+        note_taken(self.matching.holders.get_mut(envelope.from));
+        if offer.carried {
+            range.place(0, envelope.length, driver);
+            self.rendezvous_received(envelope.from, range, &envelope, transfer, driver);
+        } else {
+            self.take_announced(range, offer.announced, driver);
+        }
+    }
+
+    /// A peek has found a message at a holder.
+    fn peek_found<D: Driver>(&mut self, asked: Asked, then: PeekThen, offer: Offer, driver: &mut D) {
+        let Offer { announced: Announced { space, envelope, address, transfer }, number, .. } = offer;
         let from = envelope.from;
         self.matching.holders.end_peek(asked.order);
         let mut claimed = None;
         match then {
-            PeekThen::Leave => {}
-            PeekThen::LeaveUntilSeenTwice if seen => {}
-            PeekThen::LeaveUntilSeenTwice => {
-                driver.complete(asked.request, Outcome::Absent);
-                return;
-            }
+            PeekThen::Leave | PeekThen::LeaveUntilSeenTwice => {}
             PeekThen::Claim => {
                 note_taken(self.matching.holders.get_mut(from));
                 driver.announcement_arrived(from, address, envelope.length);
@@ -223,6 +259,14 @@ impl Endpoint {
         let holders = &mut self.matching.holders;
         let Some(holder) = holders.get_mut(from) else { return false };
         let Some(HolderRequest::Ask { order, .. }) = holder.request.take() else { return false };
+        self.decided(from, order, driver);
+        self.continue_with_holder(from, driver);
+        true
+    }
+
+    /// `from` has nothing for the receive or peek of this place.
+    fn decided<D: Driver>(&mut self, from: Peer, order: PostOrder, driver: &mut D) {
+        let holders = &mut self.matching.holders;
         let last = holders.decide(from, order);
         if let Some(peek) = last.filter(|asked| asked.peek.is_some())
             && holders.alive(order, &mut self.matching.posted).is_some()
@@ -230,17 +274,16 @@ impl Endpoint {
             holders.end_peek(order);
             self.finish_peek(peek, driver);
         }
-        self.continue_with_holder(from, driver);
-        true
     }
 
-    /// No holder has a match for a peek.
+    /// No holder has a message for a peek.
     fn finish_peek<D: Driver>(&mut self, asked: Asked, driver: &mut D) {
         // A message may have been kept in the meantime.
         if let Some(then) = asked.peek
             && !self.peek_kept(asked.request, &asked.pattern, then, driver)
         {
-            let outcome = self.only_failed_peers_match(&asked.pattern).unwrap_or(Outcome::Absent);
+            let failed = self.only_failed_peers_match(&asked.pattern).filter(|_| !asked.was_offered());
+            let outcome = failed.unwrap_or(Outcome::Absent);
             driver.complete(asked.request, outcome);
         }
     }

@@ -15,35 +15,40 @@ pub(super) struct Answer {
     pub body: Body,
     /// Number of the message that it announces, or 0.
     pub number: u32,
-    /// Where the payload of that message is. The packet carries none of it.
+    /// Where the payload of that message is.
     pub payload: Source,
+    /// How much of it the packet carries: all or nothing.
+    pub payload_bytes: u32,
+}
+
+impl Answer {
+    const NO_MATCH: Answer = Answer { body: Body::NoMatch, number: 0, payload: Source::None, payload_bytes: 0 };
 }
 
 impl HoldQueue {
-    /// The answer to the request of `to`. `None`: nothing is left to announce again.
-    pub fn answer(&mut self, to: Peer, payloads: &mut Payloads) -> Option<Answer> {
-        let (held, again) = match self.request? {
-            HoldRequest::Ask { pattern, .. } => match self.find(&pattern) {
-                Some(held) => (held, false),
-                None => return Some(Answer { body: Body::NoMatch, number: 0, payload: Source::None }),
+    /// The answer to the request of `to`, with at most `room_bytes` of payload. `None`: nothing is left to announce
+    /// again.
+    pub fn answer(&mut self, to: Peer, room_bytes: u32, payloads: &mut Payloads) -> Option<Answer> {
+        let (held, carry_bytes) = match self.request? {
+            HoldRequest::Ask { pattern, carry_bytes, .. } => match self.find(&pattern) {
+                Some(held) => (held, Some(carry_bytes)),
+                None => return Some(Answer::NO_MATCH),
             },
-            HoldRequest::Resume { .. } => (self.first()?, true),
+            HoldRequest::Resume { .. } => (self.first()?, None),
         };
         let Held { space, envelope, transfer, number, seen } = held;
         let (tag, data, length) = (envelope.tag, envelope.data.into(), envelope.length);
-        let body = match again {
-            true => Body::Rendezvous {
-                space,
-                tag,
-                data,
-                length,
-                address: RemoteAddress::NONE,
-                transfer,
-                held: false,
-            },
-            false => Body::Offer { space, tag, data, length, address: RemoteAddress::NONE, transfer, seen },
+        let payload = payload_of(transfer, to, payloads);
+        let address = RemoteAddress::NONE;
+        let (body, payload_bytes) = match carry_bytes {
+            None => (Body::Rendezvous { space, tag, data, length, address, transfer, held: false }, 0),
+            Some(most @ 1..) if length <= u64::from(most.min(room_bytes)) => {
+                let length = length as u32;
+                (Body::EagerOffer { space, tag, data, length, transfer }, length)
+            }
+            Some(_) => (Body::Offer { space, tag, data, length, address, transfer, seen }, 0),
         };
-        Some(Answer { body, number, payload: payload_of(transfer, to, payloads) })
+        Some(Answer { body, number, payload, payload_bytes })
     }
 
     /// The packet of an answer has left.
@@ -57,7 +62,7 @@ impl HoldQueue {
                     self.request = None;
                 }
             }
-            (Some(HoldRequest::Ask { pattern, look: true }), Body::Offer { .. }) => {
+            (Some(HoldRequest::Ask { pattern, look: true, .. }), Body::Offer { .. }) => {
                 let pattern = *pattern;
                 self.note_seen(&pattern);
                 self.request = None;

@@ -15,8 +15,9 @@ use crate::packet::{RemoteAddress, Space};
 /// A request of the receiver, which has not been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HoldRequest {
-    /// The first match of this pattern, from any sender. `look`: note that it was seen.
-    Ask { pattern: Pattern, look: bool },
+    /// The first match of this pattern, from any sender. `look`: note that it was seen. The answer may carry a message of
+    /// at most `carry_bytes`, unless that is 0.
+    Ask { pattern: Pattern, look: bool, carry_bytes: u32 },
     /// Announce this many messages again.
     Resume { left: u32 },
 }

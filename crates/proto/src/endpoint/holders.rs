@@ -57,6 +57,8 @@ pub(super) struct Asked {
     waits_for: u32,
     /// A peek has ended. A receive has ended when it is not posted any more.
     ended: bool,
+    /// A holder has offered a message that this peek sees for the first time.
+    offered: bool,
 }
 
 impl Asked {
@@ -74,7 +76,14 @@ impl Asked {
     /// Whether the first match of one at a holder is the first match of the other.
     fn is_same_question(&self, other: &Asked) -> bool {
         let key = |asked: &Asked| (asked.pattern.space, asked.pattern.tag, asked.pattern.ignore);
-        key(self) == key(other) && self.looks() == other.looks()
+        key(self) == key(other)
+            && self.looks() == other.looks()
+            && self.peek.is_some() == other.peek.is_some()
+    }
+
+    /// Whether a holder has offered a message that this peek sees for the first time.
+    pub fn was_offered(&self) -> bool {
+        self.offered
     }
 
     /// Whether the holder has to note that the message was seen.
@@ -145,6 +154,11 @@ impl Holders {
         }
     }
 
+    /// Whether a pattern accepts several holders.
+    pub fn are_several(&self, pattern: &Pattern) -> bool {
+        pattern.from.is_none() && self.lists.as_deref().is_some_and(|lists| lists.holders.len() > 1)
+    }
+
     /// Whether a receive or peek waits for an answer.
     pub fn is_asking(&self) -> bool {
         self.lists
@@ -183,7 +197,7 @@ impl Holders {
             lists.asked.retain(|asked| asked.waits_for > 0 && asked.is_alive(posted));
             lists.compact_at = 2 * lists.asked.len();
         }
-        lists.asked.push_back(Asked { order, request, pattern, peek, waits_for, ended: false });
+        lists.asked.push_back(Asked { order, request, pattern, peek, waits_for, ended: false, offered: false });
     }
 
     /// The receive or peek of this place, if it has not ended.
@@ -230,6 +244,13 @@ impl Holders {
         let asked = lists.at(order)?;
         asked.waits_for -= 1;
         (asked.waits_for == 0).then_some(*asked)
+    }
+
+    /// A holder has offered a message that this peek sees for the first time.
+    pub fn note_offered(&mut self, order: PostOrder) {
+        if let Some(asked) = self.lists.as_deref_mut().and_then(|lists| lists.at(order)) {
+            asked.offered = true;
+        }
     }
 
     /// A peek has ended.

@@ -110,6 +110,7 @@ fn short(action: &Action) -> String {
                 Body::Offloaded(_) => "offloaded",
                 Body::Ask { .. } => "ask",
                 Body::Offer { .. } => "offer",
+                Body::EagerOffer { .. } => "eager offer",
                 Body::NoMatch => "no match",
                 Body::Resume { count } => return format!("resume {count}"),
                 Body::Claimed { .. } => "claimed",

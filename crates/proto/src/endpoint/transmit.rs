@@ -138,29 +138,40 @@ impl Paths {
                 continue;
             }
             if pending.has_hold_request() {
-                let queued_slots = pending.queued_slots(&geometry); // includes this packet
+                let behind = pending.queued_slots(&geometry).saturating_sub(1); // without this packet
                 let hold = pending.hold.as_deref_mut().expect("it has the request");
-                let Some(Answer { mut body, number, payload }) = hold.answer(to, payloads) else {
+                let room_bytes = geometry
+                    .payload_bytes(geometry.remote_header_bytes, credits.min(geometry.max_packet_slots));
+                let Some(answer) = hold.answer(to, room_bytes, payloads) else {
                     hold.request = None;
                     pending.end_hold();
                     continue;
                 };
+                let Answer { mut body, number, payload, payload_bytes } = answer;
                 announce_address(&mut body, to, payload, driver);
+                let header_bytes = geometry.header_bytes(&body);
+                let (slots, payload) = match payload_bytes {
+                    0 => (1, Source::None),
+                    bytes => (geometry.slots(header_bytes, bytes), payload),
+                };
+                counters.count_kind(&body);
                 let grants = &mut state.path.grants;
+                let used_bytes = header_bytes + payload_bytes;
+                let granted_total = grants.piggyback(&geometry, used_bytes, slots, true, pool, counters);
                 let wanted_total = match sender.announces_demand() {
-                    true => announced(sender, 0, queued_slots, pool),
+                    true => announced(sender, slots, behind, pool),
                     false => 0,
                 };
-                let packet =
-                    grants.control_packet(&geometry, body, number, wanted_total, marks, pool, counters);
-                if driver.transmit(to, &packet, Source::None).is_err() {
-                    counters.uncount(&body, 1);
+                let totals = (granted_total, wanted_total);
+                let packet = grants.header(body, payload_bytes, number, totals, marks);
+                if driver.transmit(to, &packet, payload).is_err() {
+                    counters.uncount(&body, slots);
                     pending.busy_link.busy = true;
                     return;
                 }
-                sender.spend(1);
+                sender.spend(slots);
                 hold.answered(&body, payloads);
-                if let Body::Offer { transfer, .. } = body
+                if let Body::Offer { transfer, .. } | Body::EagerOffer { transfer, .. } = body
                     && hold_mutant.breaks(HoldMutant::OffersAreForgotten)
                 {
                     hold.remove(transfer, &mut payloads.bounce_buffers);

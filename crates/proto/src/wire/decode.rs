@@ -111,6 +111,9 @@ fn decode_other(header: &Header, max_payload_bytes: u32) -> Result<Body, PacketE
         Body::Eager { length, .. } if have_bytes > length => {
             Err(PacketError::Length { have_bytes, length_bytes: length })
         }
+        Body::EagerOffer { length, .. } if have_bytes != length => {
+            Err(PacketError::Length { have_bytes, length_bytes: length })
+        }
         _ => Ok(body),
     }
 }
@@ -163,6 +166,7 @@ fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body,
                 space: decode_space(flags),
                 tag: fields.tag.get(),
                 ignore: fields.ignore.get(),
+                carry_bytes: fields.carry_bytes.get(),
                 look: flags & LOOK != 0,
             }
         }
@@ -176,6 +180,16 @@ fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body,
                 address: RemoteAddress::without_key(fields.address.get()),
                 transfer: Transfer(fields.transfer.get()),
                 seen: flags & SEEN != 0,
+            }
+        }
+        Kind::EagerOffer => {
+            let fields: &layout::Eager = transmute_ref!(bytes);
+            Body::EagerOffer {
+                space: decode_space(flags),
+                tag: fields.tag.get(),
+                data: has_data.then(|| fields.data.get()).into(),
+                length: fields.length.get(),
+                transfer: Transfer(fields.transfer.get()),
             }
         }
         Kind::NoMatch => Body::NoMatch,

@@ -98,14 +98,19 @@ fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
             let flags = space_flag(space) | data_flag(data) | flag(held, HELD);
             (Kind::Rendezvous, flags, encode_announcement(tag, data, length, address, transfer))
         }
-        Body::Ask { space, tag, ignore, look } => {
-            let fields = layout::Ask { tag: tag.into(), ignore: ignore.into(), ..FromZeros::new_zeroed() };
+        Body::Ask { space, tag, ignore, carry_bytes, look } => {
+            let (tag, ignore, carry_bytes) = (tag.into(), ignore.into(), carry_bytes.into());
+            let fields = layout::Ask { tag, ignore, carry_bytes, ..FromZeros::new_zeroed() };
             (Kind::Ask, space_flag(space) | flag(look, LOOK), transmute!(fields))
         }
         Body::Offer { space, tag, data, length, address, transfer, seen } => {
             let data: Option<u64> = data.into();
             let flags = space_flag(space) | data_flag(data) | flag(seen, SEEN);
             (Kind::Offer, flags, encode_announcement(tag, data, length, address, transfer))
+        }
+        Body::EagerOffer { space, tag, data, length, transfer } => {
+            let (flags, fields) = encode_eager_body(space, tag, data.into(), length, Some(transfer));
+            (Kind::EagerOffer, flags & !ACKNOWLEDGE, fields)
         }
         Body::NoMatch => (Kind::NoMatch, 0, [0; _]),
         Body::Resume { count } => {

@@ -96,7 +96,7 @@ structure! {
 }
 
 structure! {
-    /// The fields of `eager`. A packet without `acknowledge` has no transfer: payload begins there.
+    /// The fields of `eager` and `eager offer`. An `eager` without `acknowledge` has no transfer: payload begins there.
     Eager(COMMON_BYTES, BODY_BYTES) {
         /// Length of the whole message, bytes; at least the payload bytes of this packet.
         length: U32,
@@ -104,7 +104,7 @@ structure! {
         tag: U64,
         /// Completion data, if `has data`.
         data: U64,
-        /// The sender's transfer, if `acknowledge`.
+        /// The sender's transfer, in `eager offer` and if `acknowledge`.
         transfer: U32,
     }
 }
@@ -140,6 +140,8 @@ structure! {
         tag: U64,
         /// Bits of the tag that the match ignores.
         ignore: U64,
+        /// Longest message that the answer may carry, bytes; 0: none.
+        carry_bytes: U32,
     }
 }
 
@@ -377,7 +379,7 @@ flags! {
 pub(super) const MARKS: u16 = RENDEZVOUS_ONLY | BACKLOGGED;
 
 /// The numbers of [`Kind`], for messages.
-pub const KNOWN_KINDS: &str = "1 to 21 and 32 to 37";
+pub const KNOWN_KINDS: &str = "1 to 22 and 32 to 37";
 
 /// The kinds of packets, with name, fields and flags of each. From 32 on they belong to machines beside the endpoint.
 macro_rules! kinds {
@@ -464,6 +466,8 @@ kinds! {
     Resume = 20, "resume", Resume, 0;
     /// The receiver keeps the envelope of an offered message.
     Claimed = 21, "claimed", Claimed, 0;
+    /// Answer to `ask`: as `offer`, and carries the whole message.
+    EagerOffer = 22, "eager offer", Eager, TAGGED | HAS_DATA;
     /// Asks to change a word of a memory region, and for the old word.
     Atomic = 32, "atomic", Atomic, 0;
     /// Answer to `atomic`.
@@ -486,7 +490,9 @@ impl Kind {
         match self {
             Kind::Eager if !acknowledged => COMMON_BYTES + offset_of!(Eager, transfer),
             // One length for all of them, that of the longest.
-            Kind::Eager | Kind::Piece | Kind::Write | Kind::Contribution => COMMON_BYTES + Write::FIELD_BYTES,
+            Kind::Eager | Kind::Piece | Kind::Write | Kind::Contribution | Kind::EagerOffer => {
+                COMMON_BYTES + Write::FIELD_BYTES
+            }
             _ => COMMON_BYTES + self.field_bytes(),
         }
     }
@@ -498,7 +504,10 @@ impl Kind {
 
     /// Whether packets of this kind can have payload.
     pub const fn carries_payload(self) -> bool {
-        matches!(self, Kind::Eager | Kind::More | Kind::Piece | Kind::Write | Kind::Contribution)
+        matches!(
+            self,
+            Kind::Eager | Kind::More | Kind::Piece | Kind::Write | Kind::Contribution | Kind::EagerOffer
+        )
     }
 }
 

@@ -89,7 +89,7 @@ pub enum PacketError {
         /// The maximum.
         allowed_bytes: u32,
     },
-    /// A first packet with more payload than the length of its message.
+    /// A first packet with more payload than the length of its message, or an eager offer without all of it.
     #[error("{have_bytes} payload bytes in a message of {length_bytes}")]
     Length {
         /// Payload.

@@ -28,6 +28,7 @@ fn kind(body: &Body) -> &'static str {
         Body::Fetch { .. }
         | Body::Ask { .. }
         | Body::Offer { .. }
+        | Body::EagerOffer { .. }
         | Body::NoMatch
         | Body::Resume { .. }
         | Body::Claimed { .. }

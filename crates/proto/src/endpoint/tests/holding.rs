@@ -69,7 +69,7 @@ impl Bench {
     }
 
     fn ask(&mut self, first: u32, tag: u64) -> Vec<String> {
-        self.packet(PEER, first, Body::Ask { space: Space::Tagged, tag, ignore: 0, look: false })
+        self.packet(PEER, first, Body::Ask { space: Space::Tagged, tag, ignore: 0, carry_bytes: 0, look: false })
     }
 }
 
@@ -214,7 +214,7 @@ fn a_peek_waits_for_all_holders_and_reports_what_one_offers() {
 
 #[test]
 fn an_answer_that_was_not_asked_for_is_rejected() {
-    for body in [Body::NoMatch, Body::Ask { space: Space::Tagged, tag: 0, ignore: 0, look: false }] {
+    for body in [Body::NoMatch, Body::Ask { space: Space::Tagged, tag: 0, ignore: 0, carry_bytes: 0, look: false }] {
         let mut receiver = with_envelopes(0);
         receiver.held(PEER, 0, 5, true);
         // A question is no answer: it is answered.
