@@ -656,7 +656,9 @@ fn malformed_headers_are_rejected() {
     assert_eq!(message(&slot), Err("1 payload bytes in a message of 0".into()));
     slot[24] = 0;
     assert!(message(&slot).is_ok());
-    slot[5] = Kind::Write as u8;
+    (slot[5], slot[28]) = (Kind::EagerOffer as u8, 1);
+    assert_eq!(message(&slot), Err("0 payload bytes in a message of 1".into()));
+    (slot[5], slot[28]) = (Kind::Write as u8, 0);
     assert_eq!(message(&slot), Err("0 bytes left after a packet that is not the last of its write".into()));
     slot[56 - 8] = 1;
     assert!(message(&slot).is_ok());

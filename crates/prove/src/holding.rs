@@ -72,7 +72,8 @@ pub struct Found {
 pub fn worlds() -> Vec<World> {
     use Step::{Cancel, Claim, Receive, Reply, Send};
     let mut worlds = Vec::new();
-    let plenty = [(0, 0), (1, 0), (2, 0), (0, 8), (1, 8)];
+    // Messages of 100 bytes are too long for an eager offer.
+    let plenty = [(0, 0), (1, 0), (2, 0), (0, 8), (1, 8), (0, 100), (1, 100)];
     let plenty = plenty.map(|(envelopes, bytes)| (Credits::Plenty, envelopes, bytes));
     let few = [Credits::One, Credits::OnDemand].map(|credits| [(credits, 0, 0), (credits, 1, 8)]);
     for (credits, envelopes, bytes) in plenty.into_iter().chain(few.into_iter().flatten()) {

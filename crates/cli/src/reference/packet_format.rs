@@ -47,7 +47,7 @@ fn slots() -> String {
         ("`eager` without `acknowledge`", EAGER_HEADER_BYTES),
         ("`eager` with `acknowledge`", Kind::Eager.header_bytes(true)),
         ("`more`", MORE_HEADER_BYTES),
-        ("`piece`, `write`, `contribution`", REMOTE_HEADER_BYTES),
+        ("`piece`, `write`, `contribution`, `eager offer`", REMOTE_HEADER_BYTES),
     ];
     for (packet, header_bytes) in rows {
         part += &format!("| {packet} | {header_bytes} | {} |\n", most_payload(header_bytes));
@@ -164,7 +164,9 @@ fn errors() -> String {
         format!("kind: byte 5 is none of {KNOWN_KINDS}."),
         String::from("flags: the kind does not have the flag, or a `write` with `has data` is not the last."),
         String::from("payload: more than the link allows, or payload in a kind that has none."),
-        String::from("length: an `eager` packet has more payload than its message is long."),
+        String::from(
+            "length: an `eager` packet has more payload than its message is long, or an `eager offer` has less or more.",
+        ),
         String::from(
             "word: an `atomic` or a `contribution` has an unknown operation or type, or a bitwise operation on a float; or \
              the operation of a `contribution` does not combine vectors.",

@@ -95,7 +95,9 @@ impl Endpoint {
         let holder = matching.holders.get_mut(peer).expect("a holder");
         holder.request = Some(request);
         paths.counters.holder_requests_sent += 1;
-        if let Some(pending) = paths.peer(peer).pending.as_deref_mut() {
+        if let Some(pending) = paths.peer(peer).pending.as_deref_mut()
+            && !mutant.breaks(HoldMutant::AsksBeforeAcknowledging)
+        {
             pending.acks.send_now(); // before the request
         }
         paths.submit(peer, BacklogEntry { number: first, ..BacklogEntry::control(body) }, payloads, driver);

@@ -22,7 +22,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    const NO_MATCH: Answer = Answer { body: Body::NoMatch, number: 0, payload: Source::None, payload_bytes: 0 };
+    const NO_MATCH: Answer =
+        Answer { body: Body::NoMatch, number: 0, payload: Source::None, payload_bytes: 0 };
 }
 
 impl HoldQueue {

@@ -13,6 +13,10 @@ pub enum HoldMutant {
     KeepsBehindDropped,
     /// A holder forgets what it offers.
     OffersAreForgotten,
+    /// A holder forgets what it has sent with an eager offer.
+    EagerOffersAreForgotten,
+    /// Acknowledgements do not leave before the next request.
+    AsksBeforeAcknowledging,
     /// O1: a request leaves while a message of the holder is being received.
     AsksDuringReceives,
     /// A claim ends the held message that has the name now, whatever its number is.
@@ -21,12 +25,14 @@ pub enum HoldMutant {
 
 impl HoldMutant {
     /// All of them.
-    pub const ALL: [HoldMutant; 7] = [
+    pub const ALL: [HoldMutant; 9] = [
         HoldMutant::UndecidedReceivesMatch,
         HoldMutant::LateArrivalsAreTaken,
         HoldMutant::OffersServeAnyReceive,
         HoldMutant::KeepsBehindDropped,
         HoldMutant::OffersAreForgotten,
+        HoldMutant::EagerOffersAreForgotten,
+        HoldMutant::AsksBeforeAcknowledging,
         HoldMutant::AsksDuringReceives,
         HoldMutant::ClaimsEndLaterMessages,
     ];

@@ -197,7 +197,15 @@ impl Holders {
             lists.asked.retain(|asked| asked.waits_for > 0 && asked.is_alive(posted));
             lists.compact_at = 2 * lists.asked.len();
         }
-        lists.asked.push_back(Asked { order, request, pattern, peek, waits_for, ended: false, offered: false });
+        lists.asked.push_back(Asked {
+            order,
+            request,
+            pattern,
+            peek,
+            waits_for,
+            ended: false,
+            offered: false,
+        });
     }
 
     /// The receive or peek of this place, if it has not ended.

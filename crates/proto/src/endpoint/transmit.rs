@@ -171,8 +171,15 @@ impl Paths {
                 }
                 sender.spend(slots);
                 hold.answered(&body, payloads);
-                if let Body::Offer { transfer, .. } | Body::EagerOffer { transfer, .. } = body
-                    && hold_mutant.breaks(HoldMutant::OffersAreForgotten)
+                let forgotten = match body {
+                    Body::Offer { transfer, .. } => Some((transfer, HoldMutant::OffersAreForgotten)),
+                    Body::EagerOffer { transfer, .. } => {
+                        Some((transfer, HoldMutant::EagerOffersAreForgotten))
+                    }
+                    _ => None,
+                };
+                if let Some((transfer, mutant)) = forgotten
+                    && hold_mutant.breaks(mutant)
                 {
                     hold.remove(transfer, &mut payloads.bounce_buffers);
                 }

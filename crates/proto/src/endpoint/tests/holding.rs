@@ -49,17 +49,40 @@ impl Bench {
     }
 
     fn offer(&mut self, from: Peer, number: u32, tag: u64) -> Vec<String> {
-        let (space, transfer) = (Space::Tagged, Transfer(number));
-        let body = Body::Offer {
-            space,
-            tag,
-            data: None.into(),
-            length: 0,
-            address: RemoteAddress::NONE,
-            transfer,
-            seen: false,
-        };
+        self.offer_that_was(false, from, number, tag)
+    }
+
+    /// An offer of message 0 with tag 5 to a peek.
+    fn offer_seen(&mut self, from: Peer, seen: bool) -> Vec<String> {
+        self.offer_that_was(seen, from, 0, 5)
+    }
+
+    fn offer_that_was(&mut self, seen: bool, from: Peer, number: u32, tag: u64) -> Vec<String> {
+        let (space, transfer, address) = (Space::Tagged, Transfer(number), RemoteAddress::NONE);
+        let body = Body::Offer { space, tag, data: None.into(), length: 0, address, transfer, seen };
         self.packet(from, number, body)
+    }
+
+    /// An offer with a payload of `bytes` bytes.
+    fn eager_offer(&mut self, from: Peer, number: u32, tag: u64, bytes: u32) -> Vec<String> {
+        let (space, transfer, data) = (Space::Tagged, Transfer(number), None.into());
+        let body = Body::EagerOffer { space, tag, data, length: bytes, transfer };
+        let packet = Packet { number, ..Packet::new(body, bytes) };
+        self.event(Event::Arrived { from, packet: &packet })
+    }
+
+    /// The longest message that the answer to this question may carry.
+    fn asked_carry_bytes(&mut self, command: Command) -> Vec<u32> {
+        let mut actions = Vec::new();
+        let driver = Recorder::new(self.now, &mut actions);
+        self.machine.handle(Event::Posted(command), driver).expect("within the bounds");
+        let carried = |action| match action {
+            Action::Transmit { packet: Packet { body: Body::Ask { carry_bytes, .. }, .. }, .. } => {
+                Some(carry_bytes)
+            }
+            _ => None,
+        };
+        actions.into_iter().filter_map(carried).collect()
     }
 
     fn receive_tag(&mut self, request: u32, from: Option<Peer>, tag: u64) -> Vec<String> {
@@ -69,8 +92,22 @@ impl Bench {
     }
 
     fn ask(&mut self, first: u32, tag: u64) -> Vec<String> {
-        self.packet(PEER, first, Body::Ask { space: Space::Tagged, tag, ignore: 0, carry_bytes: 0, look: false })
+        self.ask_for(first, tag, 0)
     }
+
+    fn ask_for(&mut self, first: u32, tag: u64, carry_bytes: u32) -> Vec<String> {
+        self.packet(PEER, first, Body::Ask { space: Space::Tagged, tag, ignore: 0, carry_bytes, look: false })
+    }
+}
+
+fn receive(request: u32, from: Option<Peer>) -> Command {
+    let pattern = Pattern { space: Space::Tagged, from, tag: 5, ignore: 0 };
+    Command::Receive(ReceiveCommand { request: Request(request), pattern, capacity_bytes: 8, multi: None })
+}
+
+fn peek(request: u32, then: PeekThen) -> Command {
+    let pattern = Pattern { space: Space::Tagged, from: None, tag: 5, ignore: 0 };
+    Command::Peek { request: Request(request), pattern, then }
 }
 
 #[test]
@@ -214,7 +251,9 @@ fn a_peek_waits_for_all_holders_and_reports_what_one_offers() {
 
 #[test]
 fn an_answer_that_was_not_asked_for_is_rejected() {
-    for body in [Body::NoMatch, Body::Ask { space: Space::Tagged, tag: 0, ignore: 0, carry_bytes: 0, look: false }] {
+    for body in
+        [Body::NoMatch, Body::Ask { space: Space::Tagged, tag: 0, ignore: 0, carry_bytes: 0, look: false }]
+    {
         let mut receiver = with_envelopes(0);
         receiver.held(PEER, 0, 5, true);
         // A question is no answer: it is answered.
@@ -308,4 +347,120 @@ fn an_answer_that_waits_for_credit_counts_as_demand() {
     assert_eq!(demand(&sender), 1);
     sender.ask(0, 0);
     assert_eq!(demand(&sender), 2, "the spent slot and that of the answer");
+}
+
+#[test]
+fn a_holder_answers_with_a_small_message_and_holds_it_until_it_is_acknowledged() {
+    let mut sender = with_envelopes(0);
+    sender.packet(PEER, 0, Body::Credit);
+    sender.send(0, 60);
+    assert_eq!(sender.ask_for(0, 0, 59)[1..], ["transmit offer 0"]);
+    for _ in 0..2 {
+        assert_eq!(sender.ask_for(0, 0, 60)[1..], ["transmit eager offer 60"]);
+    }
+    assert_eq!(sender.ask_for(0, 3, 60)[1..], ["transmit no match 0"]);
+    let transfer = Transfer::of_bounce_buffer(0);
+    sender.packet(PEER, 0, Body::Finished { transfer, count: 1, refused: false });
+    assert_eq!(sender.ask_for(1, 0, 60)[1..], ["transmit no match 0"]);
+}
+
+#[test]
+fn a_message_that_needs_more_slots_than_credits_is_offered_without_payload() {
+    let mut sender = with_envelopes_in(Scheme::Static { piggyback: true }, 0, 4);
+    sender.packet(PEER, 0, Body::Credit);
+    sender.send(0, 60);
+    assert_eq!(sender.ask_for(0, 0, 60)[1..], ["transmit eager offer 60"]); // 2 slots, 1 is left
+    assert_eq!(sender.ask_for(0, 0, 60)[1..], ["transmit offer 0"]);
+}
+
+#[test]
+fn a_receive_takes_what_an_eager_offer_carries_and_a_longer_message_is_truncated() {
+    for (bytes, placed) in [(8, 8), (20, 8)] {
+        let mut receiver = with_envelopes(0);
+        receiver.held(PEER, 0, 5, true);
+        receiver.held(PEER, 1, 5, true);
+        receiver.post(receive(0, Some(PEER)));
+        let taken = receiver.eager_offer(PEER, 0, 5, bytes);
+        let received = format!("received 0 {placed} at 0 last true");
+        assert_eq!(taken, [format!("place {placed}"), received, "finished".into(), RETIRE.into()]);
+        assert_eq!(receiver.post(receive(1, Some(PEER))), ["transmit ask 0"]);
+        assert_eq!(receiver.eager_offer(PEER, 1, 5, 0)[0], "received 1 0 at 0 last true");
+        assert!(receiver.machine.is_quiescent());
+    }
+}
+
+#[test]
+fn an_eager_offer_that_no_receive_takes_stays_with_its_holder() {
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, 0, 5, true);
+    receiver.held(Peer(2), 0, 5, true);
+    receiver.post(receive(0, None));
+    assert_eq!(receiver.eager_offer(PEER, 0, 5, 8)[1], "received 0 8 at 0 last true");
+    assert_eq!(receiver.eager_offer(Peer(2), 0, 5, 8), [RETIRE]);
+    receiver.post(receive(1, None));
+    receiver.post(Command::Cancel { request: Request(1) });
+    assert_eq!(receiver.eager_offer(Peer(2), 0, 5, 8), [RETIRE]);
+    // It has arrived after the question: an older receive may have taken it.
+    receiver.post(receive(2, None));
+    assert_eq!(receiver.eager_offer(Peer(2), 1, 5, 8), ["transmit ask 0", RETIRE]);
+    assert_eq!(receiver.eager_offer(Peer(2), 0, 5, 8)[1], "received 2 8 at 0 last true");
+    assert!(receiver.machine.is_quiescent());
+}
+
+#[test]
+fn eager_offers_fill_a_multi_receive_buffer_in_order() {
+    let mut receiver = with_envelopes(0);
+    for number in 0..3 {
+        receiver.held(PEER, number, 5, true);
+    }
+    let pattern = Pattern { space: Space::Tagged, from: Some(PEER), tag: 5, ignore: 0 };
+    let (capacity_bytes, multi) = (20, Some(1));
+    let request = Request(0);
+    receiver.post(Command::Receive(ReceiveCommand { request, pattern, capacity_bytes, multi }));
+    for (number, offset) in [(0, 0), (1, 8)] {
+        let taken = receiver.eager_offer(PEER, number, 5, 8);
+        assert_eq!(taken[..2], ["place 8".into(), format!("received 0 8 at {offset} last false")]);
+        assert!(taken.contains(&"transmit ask 0".into()), "{taken:?}");
+    }
+    // The third one does not fit: it closes the buffer and stays with its holder.
+    assert_eq!(receiver.eager_offer(PEER, 2, 5, 8), ["released 0", RETIRE]);
+    receiver.post(receive(1, None));
+    assert_eq!(receiver.eager_offer(PEER, 2, 5, 8)[1], "received 1 8 at 0 last true");
+}
+
+#[test]
+fn a_question_says_how_long_a_message_the_answer_may_carry() {
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, 0, 5, true);
+    assert_eq!(receiver.asked_carry_bytes(receive(0, None)), [100]); // one holder
+    receiver.packet(PEER, 0, Body::NoMatch);
+    receiver.held(Peer(2), 0, 6, true);
+    assert_eq!(receiver.asked_carry_bytes(receive(1, Some(Peer(2)))), [100]);
+    receiver.packet(Peer(2), 0, Body::NoMatch);
+    // Only one of two answers is taken: neither fills more than a slot.
+    assert_eq!(receiver.asked_carry_bytes(receive(2, None)), [8, 8]);
+    [PEER, Peer(2)].map(|holder| receiver.packet(holder, 0, Body::NoMatch));
+    assert_eq!(receiver.asked_carry_bytes(peek(3, PeekThen::Claim)), [0, 0]);
+}
+
+#[test]
+fn an_eager_offer_to_a_peek_is_rejected() {
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, 0, 5, true);
+    receiver.post(peek(0, PeekThen::Leave));
+    assert!(receiver.eager_offer(PEER, 0, 5, 8).contains(&"drop peer".into()));
+}
+
+#[test]
+fn a_peek_for_messages_seen_before_asks_all_holders() {
+    let mut receiver = with_envelopes(0);
+    receiver.held(PEER, 0, 5, true);
+    receiver.held(Peer(2), 0, 5, true);
+    let then = PeekThen::LeaveUntilSeenTwice;
+    receiver.post(peek(0, then));
+    assert_eq!(receiver.offer_seen(PEER, false), [RETIRE]);
+    assert_eq!(receiver.offer_seen(Peer(2), true)[0], "found 0");
+    receiver.post(peek(1, then));
+    assert_eq!(receiver.offer_seen(PEER, false), [RETIRE]);
+    assert_eq!(receiver.offer_seen(Peer(2), false)[0], "absent 1");
 }
