@@ -439,7 +439,9 @@ fn a_question_says_how_long_a_message_the_answer_may_carry() {
     receiver.packet(Peer(2), 0, Body::NoMatch);
     // Only one of two answers is taken: neither fills more than a slot.
     assert_eq!(receiver.asked_carry_bytes(receive(2, None)), [8, 8]);
-    [PEER, Peer(2)].map(|holder| receiver.packet(holder, 0, Body::NoMatch));
+    for holder in [PEER, Peer(2)] {
+        receiver.packet(holder, 0, Body::NoMatch);
+    }
     assert_eq!(receiver.asked_carry_bytes(peek(3, PeekThen::Claim)), [0, 0]);
 }
 
