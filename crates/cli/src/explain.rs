@@ -5,11 +5,13 @@
 //! program is inside the library. An older file usually means that the program is outside, which often explains the
 //! stall.
 
+use crate::report::lending_by_name;
 use crate::run::STATS;
 use clap::Args;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use weir_engine::loans::{Lending, Loan};
 use weir_engine::stalls::{self, Stall};
 use weir_engine::stats::{self, EndpointReport};
 use weir_mpi::scratch;
@@ -54,6 +56,8 @@ struct Explanation {
     directory: PathBuf,
     endpoints: Vec<EndpointStatus>,
     stalls: Vec<StallEntry>,
+    /// What receivers can lend of which senders wait for slots, one line each.
+    lending: Vec<String>,
     /// The receivers that cause the stalls, one line each.
     causes: Vec<String>,
 }
@@ -72,6 +76,23 @@ struct EndpointStatus {
     unexpected_bytes: u64,
     mailbox_bytes: u64,
     stalled_peers: u64,
+    /// What it lends, with credits on demand.
+    #[serde(serialize_with = "lending_by_name")]
+    lending: Option<Lending>,
+    /// What its senders have and want: those that wait first, in the order of their turns.
+    loans: Vec<LoanStatus>,
+}
+
+/// What one sender has and wants. Unit: slots.
+#[derive(Debug, Serialize)]
+struct LoanStatus {
+    sender: String,
+    demand: u64,
+    held: u64,
+    idle: u64,
+    window: u64,
+    /// Senders that get a turn before it, at most; `None`: it does not wait for free slots.
+    ahead: Option<u64>,
 }
 
 /// One sender that waits for one receiver.
@@ -89,6 +110,8 @@ struct StallEntry {
     /// The receiver's counters for this sender.
     receiver_retrieved: Option<u64>,
     receiver_threshold: Option<u64>,
+    /// What it has and wants there, as far as the receiver knows, with credits on demand.
+    receiver_loan: Option<LoanStatus>,
     receiver_last_poll_s: Option<f64>,
     text: String,
 }
@@ -135,7 +158,7 @@ fn text(jobs: &[Explanation], after_s: f64) -> String {
         if job.stalls.is_empty() {
             text += &format!("  no send has waited for credit for {after_s} s\n");
         }
-        for line in job.stalls.iter().map(|stall| &stall.text).chain(&job.causes) {
+        for line in job.stalls.iter().map(|stall| &stall.text).chain(&job.lending).chain(&job.causes) {
             text += &format!("  {line}\n");
         }
     }
@@ -186,11 +209,57 @@ fn explain(directory: &Path, pages: &[EndpointReport], after_ns: u64, now_ns: u6
             unexpected_bytes: page.unexpected_bytes,
             mailbox_bytes: page.mailbox_bytes,
             stalled_peers: page.stalled_peers,
+            lending: page.lending,
+            loans: page
+                .loans
+                .iter()
+                .map(|loan| loan_status(loan, name_of(loan.from, &by_identity)))
+                .collect(),
         })
         .collect();
+    let lending = pages.iter().filter(|page| lives(page)).filter_map(|page| lending_line(page, &by_identity));
     let names =
         |place: usize| pages.get(place).map_or_else(|| format!("endpoint {:016x}", order[place]), name);
-    Explanation { directory: directory.to_owned(), endpoints, stalls, causes: causes(&waits, names) }
+    Explanation {
+        directory: directory.to_owned(),
+        endpoints,
+        stalls,
+        lending: lending.collect(),
+        causes: causes(&waits, names),
+    }
+}
+
+/// The name of an endpoint, also if it has no file.
+fn name_of(identity: u64, pages: &BTreeMap<u64, &EndpointReport>) -> String {
+    pages.get(&identity).map_or_else(|| format!("endpoint {identity:016x}"), |page| name(page))
+}
+
+fn loan_status(loan: &Loan, sender: String) -> LoanStatus {
+    let &Loan { demand, held, idle, window, ahead, .. } = loan;
+    LoanStatus { sender, demand, held, idle, window, ahead }
+}
+
+/// One line about a receiver at which senders wait for free slots: what it has lent, and its queue.
+fn lending_line(page: &EndpointReport, pages: &BTreeMap<u64, &EndpointReport>) -> Option<String> {
+    const MAX_NAMED: usize = 6;
+    let lending = page.lending.filter(|lending| lending.waiting_senders > 0)?;
+    let queue: Vec<String> = page
+        .loans
+        .iter()
+        .filter(|loan| loan.ahead.is_some())
+        .take(MAX_NAMED)
+        .map(|loan| format!("{} ({})", name_of(loan.from, pages), stalls::plural(loan.demand, "slot")))
+        .collect();
+    let more = lending.waiting_senders.saturating_sub(queue.len() as u64);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let idle: u64 = page.loans.iter().map(|loan| loan.idle).sum();
+    Some(format!(
+        "{} lends {}: {} free, {idle} idle at senders; queue: {}{more}",
+        name(page),
+        stalls::plural(lending.region_slots, "slot"),
+        lending.free_slots,
+        queue.join(", "),
+    ))
 }
 
 fn waiting(
@@ -215,6 +284,9 @@ fn waiting(
         backlog_bytes: stall.backlog_bytes,
         receiver_retrieved: holding.map(|holding| holding.retrieved),
         receiver_threshold: holding.and_then(|holding| holding.threshold),
+        receiver_loan: receiver
+            .and_then(|page| page.loans.iter().find(|loan| loan.from == sender.identity))
+            .map(|loan| loan_status(loan, name(sender))),
         receiver_last_poll_s: receiver.map(|page| seconds(now_ns, page.polled_ns)),
     }
 }
@@ -317,6 +389,53 @@ mod tests {
         );
         let text = text(&[explanation], 1.0);
         assert!(text.starts_with("d: 5 of 5 endpoints open\n  rank 1 has waited"), "{text}");
+    }
+
+    #[test]
+    fn a_receiver_that_lends_tells_its_queue_and_what_each_sender_has() {
+        let loan = |from: u64, demand, idle, ahead| Loan {
+            from: 1000 + from,
+            demand,
+            held: 224,
+            idle,
+            window: 8,
+            granted_total: 0,
+            ahead,
+        };
+        let receiver = EndpointReport {
+            lending: Some(Lending {
+                region_slots: 448,
+                reserve_slots: 112,
+                waiting_senders: 9,
+                ..Lending::default()
+            }),
+            loans: vec![loan(1, 300, 0, Some(0)), loan(2, 64, 0, Some(1)), loan(7, 0, 5, None)],
+            ..page(0, &[])
+        };
+        let explanation = explain(Path::new("d"), &[receiver, page(1, &[0]), page(2, &[0])], S, 13 * S);
+        let line = "rank 0 lends 448 slots: 0 free, 5 idle at senders; queue: rank 1 (300 slots), rank 2 (64 slots) and 7 more";
+        assert_eq!(explanation.lending, [line]);
+        assert!(
+            explanation.stalls[1].text.contains(
+                "knows of its demand of 64 slots, which waits behind at most 1 sender, has granted it 224 slots (0 idle), \
+                 and has 0 of 448 slots free"
+            ),
+            "{}",
+            explanation.stalls[1].text
+        );
+        let json = serde_json::to_value(&explanation).unwrap();
+        assert_eq!(json["stalls"][0]["receiver_loan"]["demand"], 300);
+        let receiver = &json["endpoints"][0];
+        assert_eq!(
+            (&receiver["lending"]["waiting_senders"], &receiver["loans"][2]["idle"]),
+            (&9.into(), &5.into())
+        );
+        assert_eq!(receiver["loans"][2]["sender"], "endpoint 00000000000003ef");
+        assert!(json["endpoints"][1]["lending"].is_null());
+        assert!(
+            text(&[explanation], 1.0)
+                .contains(&format!("\n  {line}\n  cause: rank 1, rank 2 wait for rank 0"))
+        );
     }
 
     #[test]

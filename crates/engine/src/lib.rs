@@ -4,7 +4,7 @@
 //! It performs what the machines decide: it puts packets on the link, copies payloads, stores unexpected messages and
 //! bounce buffers, and reports completions. It decides itself how to open, wait and close, and when a sender must wait
 //! for its receiver. For users it has the settings ([`config`]), counters ([`stats`]), traces ([`trace`]) and reports
-//! of stalls ([`stalls`]).
+//! of stalls ([`stalls`]) and loans ([`loans`]).
 //!
 //! No thread works in the background unless [`executor`] or [`watcher`] starts one. Packets are handled, and periodic work is done,
 //! inside [`Engine::progress`] and the other calls. This file has the state, [`Engine`]; the other files add its calls.
@@ -28,6 +28,7 @@ mod expectation;
 mod groups;
 pub mod job;
 mod launcher;
+pub mod loans;
 mod machine_buffers;
 mod machines;
 pub mod node_memory;

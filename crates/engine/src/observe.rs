@@ -11,6 +11,7 @@ use weir_link::Link;
 use weir_proto::{Instant, PairView, Peer, PeerFault};
 
 use crate::Engine;
+use crate::loans::{Lending, Loan};
 use crate::process_rank;
 use crate::stalls::{self, HeldCredits, MAX_REPORTED_STALLS, Stall};
 use crate::stats::{self, EndpointReport, State};
@@ -51,6 +52,9 @@ impl<L: Link> Engine<L> {
             self.machine.pairs(now).filter_map(|pair| self.held_credits_of(&pair)).collect();
         held_credits.sort_by_key(|held_credits| std::cmp::Reverse(held_credits.retrieved));
         held_credits.truncate(stats::MAX_HELD_CREDITS);
+        let mut loans = self.loans(now);
+        loans.sort_by_key(Loan::rank);
+        loans.truncate(stats::MAX_LOANS);
         let mailbox_bytes = self.io.link.mailbox_bytes();
         State {
             mailbox_bytes,
@@ -63,7 +67,43 @@ impl<L: Link> Engine<L> {
             ranks: self.node.ranks,
             stalls,
             held_credits,
+            lending: self.lending(),
+            loans,
         }
+    }
+
+    /// What this endpoint lends, with credits on demand.
+    fn lending(&self) -> Option<Lending> {
+        let pool = self.machine.demand_pool()?;
+        let tally = pool.tally();
+        Some(Lending {
+            region_slots: pool.region_slots().into(),
+            free_slots: pool.free_slots().into(),
+            reserve_slots: pool.reserve_slots().into(),
+            waiting_senders: pool.queued().into(),
+            lent_slots: tally.lent_slots,
+            prefetched_slots: tally.prefetched_slots,
+            demands_queued: tally.queued,
+            queue_turns: tally.rotations,
+        })
+    }
+
+    /// What each sender has and wants, with credits on demand.
+    fn loans(&self, now: Instant) -> Vec<Loan> {
+        let loan_of = |pair: PairView| {
+            let receiving = pair.receiving?;
+            let loan = receiving.loan?;
+            Some(Loan {
+                from: self.identity(pair.peer),
+                demand: loan.demand.into(),
+                held: receiving.current.unwrap_or(0).into(),
+                idle: loan.idle.into(),
+                window: loan.window.into(),
+                granted_total: receiving.granted_total.unwrap_or(0).into(),
+                ahead: loan.ahead.map(u64::from),
+            })
+        };
+        self.machine.pairs(now).filter_map(loan_of).collect()
     }
 
     fn identity(&self, peer: Peer) -> u64 {
@@ -117,6 +157,8 @@ impl<L: Link> Engine<L> {
             unexpected_bytes,
             backlog: u64::from(self.machine.backlogged()),
             process_bytes,
+            free_slots: self.lending().map_or(0, |lending| lending.free_slots),
+            waiting_senders: self.lending().map_or(0, |lending| lending.waiting_senders),
         };
         let mut counters = *self.machine.counters();
         let mut pairs = std::collections::BTreeMap::new();
@@ -130,6 +172,8 @@ impl<L: Link> Engine<L> {
                 current: receiving.current,
                 quota_slots: receiving.quota_slots,
                 retrieved: receiving.retrieved,
+                demand: receiving.loan.map(|loan| loan.demand),
+                idle: receiving.loan.map(|loan| loan.idle),
                 backlog: pair.backlog,
                 stalled_ns: pair.stalled_ns,
             };

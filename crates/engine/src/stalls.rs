@@ -60,9 +60,9 @@ pub struct HeldCredits {
 }
 
 /// In a page, a value that is not known.
-const UNKNOWN: u64 = u64::MAX;
+pub(crate) const UNKNOWN: u64 = u64::MAX;
 
-fn known(word: u64) -> Option<u64> {
+pub(crate) fn known(word: u64) -> Option<u64> {
     (word != UNKNOWN).then_some(word)
 }
 
@@ -113,7 +113,8 @@ pub(crate) fn time(ns: u64) -> String {
     if ns >= 1_000_000_000 { format!("{:.1} s", ns as f64 / 1e9) } else { format!("{} ms", ns / 1_000_000) }
 }
 
-pub(crate) fn plural(count: u64, what: &str) -> String {
+/// `1 slot`, `2 slots`.
+pub fn plural(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -145,8 +146,13 @@ pub fn stall_line(
     }
     let Some(page) = page else { return line };
     line += &format!("; {receiver} {}", last_activity(page, now_ns));
-    if let Some(held_line) = held_line(sender_identity, stall, page) {
-        line += &format!(", {held_line}");
+    let loan = page.loans.iter().find(|loan| loan.from == sender_identity);
+    let known = match loan {
+        Some(loan) => loan.line(stall.granted_total, page.lending.as_ref()),
+        None => held_line(sender_identity, stall, page),
+    };
+    if let Some(known) = known {
+        line += &format!(", {known}");
     }
     if let Some(own) = page.stalls.first() {
         let others = page.stalled_peers.max(1);

@@ -1,5 +1,5 @@
 //! Counter pages: one small file for each endpoint, so that others can report on it while it runs and after it was
-//! killed. A page says whose it is, and has the endpoint's memory, backlog, stalls, held credits and counters.
+//! killed. A page says whose it is, and has the endpoint's memory, backlog, stalls, held credits, loans and counters.
 //!
 //! An endpoint maps its file and stores into it while it works ([`Writer`]). `weir run` reads the directory afterwards,
 //! `weir explain` and other endpoints of the job meanwhile ([`read_dir`]). The file is a [`CounterPage`]. Its metadata
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::job::Ranks;
+use crate::loans::{Lending, Loan};
 use crate::process_rank::own_rank;
 use crate::stalls::{HeldCredits, Stall};
 use scheme_word::{scheme_id, scheme_of};
@@ -59,16 +60,22 @@ mod word {
     pub const STALLS: usize = 12;
     /// Entries of [`super::HeldCredits`]; unused ones start with 0.
     pub const HELD_CREDITS: usize = STALLS + super::MAX_STALLS * super::Stall::WORDS;
+    /// [`super::Lending`]; 0 without a scheme that lends.
+    pub const LENDING: usize = HELD_CREDITS + super::MAX_HELD_CREDITS * super::HeldCredits::WORDS;
+    /// Entries of [`super::Loan`]; unused ones start with 0.
+    pub const LOANS: usize = LENDING + super::Lending::WORDS;
     /// First of [`super::Counters::values`].
-    pub const COUNTERS: usize = HELD_CREDITS + super::MAX_HELD_CREDITS * super::HeldCredits::WORDS;
+    pub const COUNTERS: usize = LOANS + super::MAX_LOANS * super::Loan::WORDS;
 }
 
 /// Changes with the meaning or number of words.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 /// Most stalls in a page; the oldest are stored.
 pub(crate) const MAX_STALLS: usize = 8;
 /// Most senders with held credits in a page; those with most are stored.
 pub(crate) const MAX_HELD_CREDITS: usize = 32;
+/// Most senders with loans in a page: those that wait first, then those that hold most.
+pub(crate) const MAX_LOANS: usize = 32;
 /// A rank that is not known.
 const UNKNOWN: u64 = u64::MAX;
 const EXTENSION: &str = "weir";
@@ -99,6 +106,10 @@ pub struct State {
     pub stalls: Vec<Stall>,
     /// Senders from whom credits are held back, the most first.
     pub held_credits: Vec<HeldCredits>,
+    /// What the endpoint can lend, with credits on demand.
+    pub lending: Option<Lending>,
+    /// What senders have and want, in the order of their turns.
+    pub loans: Vec<Loan>,
 }
 
 /// The mapped file of one endpoint. Dropping it without [`Writer::close`] leaves the endpoint marked as not closed, as
@@ -130,7 +141,7 @@ impl Writer {
         Ok(Writer { page, path, pid: pid as u32 })
     }
 
-    /// Stores the present values: some three hundred plain stores. A forked process leaves the file of its parent
+    /// Stores the present values: some six hundred plain stores. A forked process leaves the file of its parent
     /// alone.
     pub fn update(&self, counters: &Counters, state: &State) {
         if std::process::id() != self.pid {
@@ -153,7 +164,13 @@ impl Writer {
             .iter()
             .map(HeldCredits::words)
             .chain(std::iter::repeat([0; HeldCredits::WORDS]));
-        let entries = stalls.take(MAX_STALLS).flatten().chain(held_credits.take(MAX_HELD_CREDITS).flatten());
+        let loans = state.loans.iter().map(Loan::words).chain(std::iter::repeat([0; Loan::WORDS]));
+        let entries = stalls
+            .take(MAX_STALLS)
+            .flatten()
+            .chain(held_credits.take(MAX_HELD_CREDITS).flatten())
+            .chain(state.lending.unwrap_or_default().values())
+            .chain(loans.take(MAX_LOANS).flatten());
         for (index, value) in (word::STALLS..).zip(entries) {
             self.page.store(index, value);
         }
@@ -217,6 +234,10 @@ pub struct EndpointReport {
     pub stalls: Vec<Stall>,
     /// Senders from whom most credits were held back.
     pub held_credits: Vec<HeldCredits>,
+    /// What it could lend, with credits on demand.
+    pub lending: Option<Lending>,
+    /// What senders had and wanted then: those that waited first.
+    pub loans: Vec<Loan>,
     /// Its counters.
     pub counters: Counters,
 }
@@ -310,9 +331,11 @@ fn decode(path: &Path, page: &CounterSnapshot) -> Result<EndpointReport, String>
         ranks: Ranks { node: words[word::NODE_RANKS] as u32, job: words[word::JOB_RANKS] as u32 },
         stalled_peers: words[word::STALLED_PEERS],
         stalls: entries(&words[word::STALLS..word::HELD_CREDITS]).map(Stall::from_words).collect(),
-        held_credits: entries(&words[word::HELD_CREDITS..word::COUNTERS])
+        held_credits: entries(&words[word::HELD_CREDITS..word::LENDING])
             .map(HeldCredits::from_words)
             .collect(),
+        lending: words[word::LENDING..].first_chunk().copied().and_then(Lending::from_words),
+        loans: entries(&words[word::LOANS..word::COUNTERS]).map(Loan::from_words).collect(),
         counters: Counters::from_values(values),
     })
 }
@@ -349,6 +372,8 @@ pub(crate) mod tests {
             ranks: Ranks { node: 15, job: 16 },
             stalls: (1..=9).map(stall).collect(),
             held_credits: vec![HeldCredits::from_words([6, 5, 4, 3, 2])],
+            lending: Lending::from_words([64, 3, 16, 2, 9, 8, 7, 6]),
+            loans: (1..=40).map(|from| Loan::from_words([from, 2, 3, 1, 4, 9, 0])).collect(),
         }
     }
 
@@ -383,6 +408,8 @@ pub(crate) mod tests {
         assert_eq!((report.peer_state_bytes, report.stalled_peers), (14, 9));
         assert_eq!(report.stalls, state().stalls[..MAX_STALLS]);
         assert_eq!(report.held_credits, state().held_credits);
+        assert_eq!(report.lending, state().lending);
+        assert_eq!(report.loans, state().loans[..MAX_LOANS]);
         assert!(report.polled_ns >= report.started_ns);
         assert_eq!(report.scheme, Some(scheme));
         assert_eq!(report.pid, u64::from(std::process::id()));

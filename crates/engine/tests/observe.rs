@@ -109,3 +109,38 @@ fn a_stalled_sleeping_sender_reports_the_stall_in_log_page_and_trace() {
             && last.gauges.peer_state_bytes > 0
     );
 }
+
+#[test]
+fn a_receiver_tells_what_it_lends_and_to_whom() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let settings = Settings {
+        scheme: weir_proto::Scheme::Demand,
+        shm_dir: directory.path().into(),
+        mailbox_slots: 16,
+        credit_slots: 1,
+        close_ms: 200,
+        ..Settings::default()
+    };
+    let open = || Engine::open(&settings, 2, false).expect("a mailbox");
+    let (mut sender, mut receiver) = (open(), open());
+    // Two lanes share 16 slots. A sender begins with two of them, so eight of its messages wait.
+    common::inject(&mut sender, &receiver, 10);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while receiver.counters().packets_received < 10 {
+        assert!(Instant::now() < deadline, "messages are missing");
+        receiver.progress();
+        sender.progress();
+    }
+    let state = receiver.measure();
+    let lending = state.lending.expect("the scheme lends");
+    assert_eq!((lending.region_slots, lending.waiting_senders, lending.demands_queued), (16, 0, 0));
+    assert!(lending.lent_slots >= 1 && lending.lent_slots <= 10, "{lending:?}");
+    let [loan] = state.loans.as_slice() else { panic!("{:?}", state.loans) };
+    assert_eq!((loan.from, loan.demand, loan.ahead), (sender.address().identity(), 0, None));
+    assert_eq!(loan.held, loan.idle, "all that it has sent is retrieved");
+    let of_receiver = sender.measure().loans;
+    assert!(
+        of_receiver.iter().all(|loan| loan.held == loan.idle),
+        "it has sent only credits: {of_receiver:?}"
+    );
+}

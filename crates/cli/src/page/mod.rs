@@ -4,6 +4,7 @@
 //! minimum and maximum. The page also has counters, waits by pair and the series of the busiest ranks as JSON (`<script
 //! id="weir-data">`).
 
+mod loans;
 mod timeline;
 
 use crate::report::Job;
@@ -67,6 +68,7 @@ pub fn render(content: Content<'_>) -> String {
     tiles(&mut html, job);
     stalls(&mut html, &timeline);
     credits(&mut html, &timeline);
+    loans::section(&mut html, &timeline, job);
     memory(&mut html, &timeline);
     packets(&mut html, &timeline);
     ranks(&mut html, &timeline, job);
@@ -239,6 +241,13 @@ fn credits(html: &mut Html, timeline: &Timeline) {
         peers(html, timeline, few, PeerQuantity::Credits, credits);
         peers(html, timeline, few, PeerQuantity::Slots, granted);
         html.end_block();
+        let (demand, idle) = (timeline.demand_at(*endpoint), timeline.idle_at(*endpoint));
+        if !demand.is_empty() {
+            html.begin_row();
+            peers(html, timeline, few, PeerQuantity::Demand, &demand);
+            peers(html, timeline, few, PeerQuantity::Idle, &idle);
+            html.end_block();
+        }
         html.end_block();
     }
 }
@@ -250,6 +259,10 @@ enum PeerQuantity {
     Credits,
     /// Slots of the peers in the rank's mailbox.
     Slots,
+    /// Slots that the peers want beyond those.
+    Demand,
+    /// Of the slots of the peers, those for which they have told no use.
+    Idle,
 }
 
 /// Draws the peers of a rank: few as lines in the colours of their ranks, many as a band and a heat map.
@@ -257,6 +270,8 @@ fn peers(html: &mut Html, timeline: &Timeline, few: bool, quantity: PeerQuantity
     let caption = match quantity {
         PeerQuantity::Credits => "credits at its peers",
         PeerQuantity::Slots => "slots of its mailbox, by sender",
+        PeerQuantity::Demand => "demand for its slots, by sender",
+        PeerQuantity::Idle => "idle slots (guaranteed, prefetched), by sender",
     };
     if peers.is_empty() {
         html.figure(&format!("{caption}: none"), "");
@@ -288,7 +303,9 @@ fn peers(html: &mut Html, timeline: &Timeline, few: bool, quantity: PeerQuantity
     }
     let (colour, scale) = match quantity {
         PeerQuantity::Credits => (HOT, format!("each peer; dark: no credits, white: {top:.0} credits")),
-        PeerQuantity::Slots => (COLD, format!("each peer; dark: {top:.0} slots, white: none")),
+        PeerQuantity::Slots | PeerQuantity::Demand | PeerQuantity::Idle => {
+            (COLD, format!("each peer; dark: {top:.0} slots, white: none"))
+        }
     };
     let columns = Columns::Time(timeline.span_s);
     let heat = HeatMap { rows: &rows, row_title: "peer", columns, values: &values, top, colour };

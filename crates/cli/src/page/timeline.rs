@@ -35,6 +35,8 @@ pub struct TimelineEndpoint {
     pub waiting: Series,
     /// One series for each entry of [`MEMORY`]: the maximum of each bin.
     pub memory: [Series; MEMORY.len()],
+    /// Senders that wait for free slots of its mailbox: the maximum of each bin.
+    pub waiting_senders: Series,
 }
 
 /// Memory that the page shows: heading, and whether the unit is bytes (otherwise it is a count).
@@ -138,6 +140,7 @@ impl Timeline {
                 counters: endpoint.counters,
                 waiting: timeline.rate(&trace, |sample| sample.counters.stalled_ns),
                 memory: timeline.memory(&trace),
+                waiting_senders: timeline.gauge(&trace, |gauges| gauges.waiting_senders),
                 trace,
             });
         }
@@ -215,6 +218,17 @@ impl Timeline {
         series
     }
 
+    /// The maximum of a gauge in each bin.
+    fn gauge(&self, trace: &Trace, value: impl Fn(&Gauges) -> u64) -> Series {
+        let mut series = vec![f64::NAN; self.bins];
+        for sample in &trace.samples {
+            let bin = self.bin(trace, sample.at_ns);
+            series[bin] = series[bin].max(value(&sample.gauges) as f64);
+        }
+        fill(&mut series);
+        series
+    }
+
     fn all_pairs(&self) -> Vec<Pair> {
         let mut pairs = Vec::new();
         for (from, endpoint) in self.endpoints.iter().enumerate() {
@@ -244,6 +258,16 @@ impl Timeline {
     /// Slots of the mailbox of `endpoint` that are its senders', over time.
     pub fn granted_by(&self, endpoint: usize) -> Vec<PeerSeries> {
         self.peer_series(endpoint, |pair| pair.current)
+    }
+
+    /// Slots that the senders to `endpoint` want beyond those that they own, over time; empty without credits on demand.
+    pub fn demand_at(&self, endpoint: usize) -> Vec<PeerSeries> {
+        self.peer_series(endpoint, |pair| pair.demand)
+    }
+
+    /// Of the slots of the mailbox of `endpoint` that are its senders', those for which they have told no use.
+    pub fn idle_at(&self, endpoint: usize) -> Vec<PeerSeries> {
+        self.peer_series(endpoint, |pair| pair.idle)
     }
 
     fn peer_series(&self, endpoint: usize, value: impl Fn(&PairSample) -> Option<u32>) -> Vec<PeerSeries> {
@@ -321,6 +345,8 @@ fn with_counters(trace: Option<Trace>, endpoint: &EndpointReport) -> Trace {
             unexpected_bytes: endpoint.unexpected_bytes,
             backlog: endpoint.backlog,
             process_bytes: 0,
+            free_slots: endpoint.lending.map_or(0, |lending| lending.free_slots),
+            waiting_senders: endpoint.lending.map_or(0, |lending| lending.waiting_senders),
         };
         let counters = endpoint.counters;
         trace.samples.push(Sample { at_ns, gauges, counters, pairs: BTreeMap::new() });

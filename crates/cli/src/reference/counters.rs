@@ -13,6 +13,11 @@ pub fn page() -> String {
     for (name, meaning) in Counters::NAMES.iter().zip(Counters::MEANINGS) {
         page += &item(&format!("`{name}`: {}", escape(meaning.trim())));
     }
+    page += "\n## Loans\n\n";
+    page += &paragraph(
+        "With credits on demand, `weir run --json` also has `lending` for each rank: what it can lend at the end, and what it \
+         has lent. The fields are described in [JSON formats](json.md#weir-run).",
+    );
     page += "\n## Packets by kind\n\n";
     page += &paragraph(&format!(
         "The report shows the packets that an endpoint sent by kind: {}. Their sum is `packets_sent`. The kinds are \

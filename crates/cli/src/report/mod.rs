@@ -5,6 +5,8 @@ mod table;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use weir_engine::loans::Lending;
 use weir_engine::stats::Reports;
 use weir_proto::Counters;
 
@@ -19,6 +21,9 @@ pub struct Share {
     pub peak_mailbox_bytes: u64,
     /// Memory for the state of peers. Unit: bytes.
     pub peer_state_bytes: u64,
+    /// What the endpoints lend, with credits on demand.
+    #[serde(serialize_with = "lending_by_name")]
+    pub lending: Option<Lending>,
     /// Counters by name. A peak is the maximum over the endpoints; all others are sums.
     #[serde(serialize_with = "counters_by_name")]
     pub counters: Counters,
@@ -65,6 +70,7 @@ impl Job {
                 mailbox_bytes: endpoint.mailbox_bytes,
                 peak_mailbox_bytes: endpoint.peak_mailbox_bytes,
                 peer_state_bytes: endpoint.peer_state_bytes,
+                lending: endpoint.lending,
                 counters: endpoint.counters,
             };
             // Endpoints are sorted by rank and process.
@@ -92,6 +98,7 @@ impl Job {
             mailbox_bytes: 0,
             peak_mailbox_bytes: 0,
             peer_state_bytes: 0,
+            lending: None,
             counters: Counters::default(),
         };
         for rank in &ranks {
@@ -151,12 +158,25 @@ impl Share {
         self.mailbox_bytes = self.mailbox_bytes.saturating_add(other.mailbox_bytes);
         self.peak_mailbox_bytes = self.peak_mailbox_bytes.saturating_add(other.peak_mailbox_bytes);
         self.peer_state_bytes = self.peer_state_bytes.saturating_add(other.peer_state_bytes);
+        self.lending = match (self.lending, other.lending) {
+            (Some(one), Some(two)) => Some(one.plus(&two)),
+            (one, two) => one.or(two),
+        };
         let mut values = self.counters.values();
         for ((value, more), name) in values.iter_mut().zip(other.counters.values()).zip(Counters::NAMES) {
             *value = if name.starts_with("peak_") { (*value).max(more) } else { value.saturating_add(more) };
         }
         self.counters = Counters::from_values(values);
     }
+}
+
+/// What endpoints lend, by name; null without credits on demand.
+pub(crate) fn lending_by_name<S: serde::Serializer>(
+    lending: &Option<Lending>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let map = |lending: Lending| Lending::NAMES.into_iter().zip(lending.values()).collect::<BTreeMap<_, _>>();
+    lending.map(map).serialize(serializer)
 }
 
 fn counters_by_name<S: serde::Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
@@ -197,6 +217,8 @@ pub(crate) mod tests {
             stalled_peers: 0,
             stalls: vec![],
             held_credits: vec![],
+            lending: None,
+            loans: vec![],
             counters: Counters {
                 messages_sent: messages,
                 bytes_sent: messages * 8,
@@ -251,5 +273,22 @@ pub(crate) mod tests {
         assert_eq!(json["ranks"][0]["counters"]["eager_packets_sent"], 6);
         assert_eq!(json["total"]["counters"]["stalled_ns"], 1_500_000);
         assert_eq!(json["total"]["mailbox_bytes"], 16896);
+        assert!(json["total"]["lending"].is_null());
+    }
+
+    #[test]
+    fn json_has_what_the_ranks_lend_and_its_sum() {
+        let lending = |lent_slots| Some(Lending { region_slots: 64, lent_slots, ..Lending::default() });
+        let of =
+            |rank, lent_slots| EndpointReport { lending: lending(lent_slots), ..endpoint(rank, true, 1, 1) };
+        let reports =
+            Reports { endpoints: vec![of(0, 5), of(1, 7), endpoint(2, true, 1, 1)], skipped: vec![] };
+        let json = serde_json::to_value(Job::new(&reports)).unwrap();
+        assert_eq!(
+            (&json["ranks"][1]["lending"]["lent_slots"], &json["total"]["lending"]["lent_slots"]),
+            (&7.into(), &12.into())
+        );
+        assert_eq!(json["total"]["lending"]["region_slots"], 128);
+        assert!(json["ranks"][2]["lending"].is_null());
     }
 }

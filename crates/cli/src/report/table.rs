@@ -43,10 +43,25 @@ pub fn render(job: &Job) -> String {
         column.set_padding((1, 0));
     }
     format!(
-        "{}{}\nunexpected: peak of the rank (all: maximum over the ranks). waited: time in which a message waited for \
+        "{}{}{}\nunexpected: peak of the rank (all: maximum over the ranks). waited: time in which a message waited for \
          credit, summed\nover peers. bytes: payload of messages. packets: all kinds, credit packets included.",
         table::text(&table),
-        nodes(job)
+        nodes(job),
+        loans(job)
+    )
+}
+
+/// A line about what the ranks have lent, with credits on demand.
+fn loans(job: &Job) -> String {
+    let Some(lending) = &job.total.lending else { return String::new() };
+    format!(
+        "\nloans: {} slots lent on demand, {} prefetched, {} given back on request. Senders waited {} times for free \
+         slots,\nwith {} more turns.",
+        count(lending.lent_slots),
+        count(lending.prefetched_slots),
+        count(job.total.counters.credits_given_back),
+        count(lending.demands_queued),
+        count(lending.queue_turns),
     )
 }
 
@@ -68,6 +83,7 @@ mod tests {
     use super::super::tests::endpoint;
     use super::*;
     use weir_engine::job::Ranks;
+    use weir_engine::loans::Lending;
     use weir_engine::stats::{EndpointReport, Reports};
 
     #[test]
@@ -85,6 +101,26 @@ mod tests {
         assert_eq!(line([0, 0], 0), None);
         assert_eq!(line([2, 2], 4).unwrap(), "ranks: 4 in the job, 2 on a node.");
         assert_eq!(line([1, 3], 4).unwrap(), "ranks: 4 in the job, 1 to 3 on a node.");
+    }
+
+    #[test]
+    fn loans_have_a_line_if_there_are_any() {
+        let lending = Lending {
+            region_slots: 64,
+            lent_slots: 1234,
+            prefetched_slots: 7,
+            demands_queued: 5,
+            queue_turns: 2,
+            ..Lending::default()
+        };
+        let lender = EndpointReport { lending: Some(lending), ..endpoint(0, true, 1, 1) };
+        let endpoints = vec![lender, endpoint(1, true, 1, 1)];
+        let text = render(&Job::new(&Reports { endpoints, skipped: vec![] }));
+        let line = "\nloans: 1,234 slots lent on demand, 7 prefetched, 0 given back on request. Senders waited 5 times for \
+                    free slots,\nwith 2 more turns.";
+        assert!(text.contains(line), "{text}");
+        let others = Reports { endpoints: vec![endpoint(1, true, 1, 1)], skipped: vec![] };
+        assert!(!render(&Job::new(&others)).contains("loans:"));
     }
 
     #[test]

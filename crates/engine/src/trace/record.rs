@@ -24,6 +24,10 @@ pub struct PairSample {
     pub quota_slots: Option<u32>,
     /// Slots retrieved from it and not granted again.
     pub retrieved: Option<u32>,
+    /// Slots that it wants beyond those that it owns: see [`weir_proto::flow::LoanView`].
+    pub demand: Option<u32>,
+    /// Of the slots that it owns, credits for which it has told no use.
+    pub idle: Option<u32>,
     /// Messages and packets that wait to be sent to it.
     pub backlog: u32,
     /// Total time in which something waited for its credit. Unit: ns.
@@ -45,6 +49,10 @@ pub struct Gauges {
     pub backlog: u64,
     /// Private and shared memory of the process (RssAnon + RssShmem); 0 if not known. Unit: bytes.
     pub process_bytes: u64,
+    /// Slots of the mailbox that any sender can be lent; 0 without credits on demand.
+    pub free_slots: u64,
+    /// Senders that wait for free slots; 0 without credits on demand.
+    pub waiting_senders: u64,
 }
 
 /// One sample.
@@ -72,7 +80,7 @@ pub(super) enum Record {
 
 const PEER: u64 = 0;
 const SAMPLE: u64 = 1;
-const GAUGES: usize = 6;
+const GAUGES: usize = 8;
 /// Longest record: 4096 peers and the other fields. Unit: bytes.
 const MAX_RECORD_BYTES: u64 = 1 << 19;
 
@@ -85,12 +93,14 @@ impl Gauges {
             self.unexpected_bytes,
             self.backlog,
             self.process_bytes,
+            self.free_slots,
+            self.waiting_senders,
         ]
     }
 
     fn from_values(values: [u64; GAUGES]) -> Gauges {
-        let [mailbox_bytes, peer_state_bytes, unexpected_messages, unexpected_bytes, backlog, process_bytes] =
-            values;
+        let [mailbox_bytes, peer_state_bytes, unexpected_messages, unexpected_bytes, ..] = values;
+        let [.., backlog, process_bytes, free_slots, waiting_senders] = values;
         Gauges {
             mailbox_bytes,
             peer_state_bytes,
@@ -98,6 +108,8 @@ impl Gauges {
             unexpected_bytes,
             backlog,
             process_bytes,
+            free_slots,
+            waiting_senders,
         }
     }
 }
@@ -165,7 +177,8 @@ impl Record {
                     put(&mut content, u64::from(*number));
                     let PairSample { credits, granted_total, spent_total, .. } = *pair;
                     let PairSample { current, quota_slots, retrieved, .. } = *pair;
-                    for number in [credits, granted_total, spent_total, current, quota_slots, retrieved] {
+                    let of_grants = [current, quota_slots, retrieved, pair.demand, pair.idle];
+                    for number in [credits, granted_total, spent_total].into_iter().chain(of_grants) {
                         put_optional(&mut content, number);
                     }
                     put(&mut content, u64::from(pair.backlog));
@@ -214,6 +227,8 @@ impl Record {
                         current: take_optional(bytes)?,
                         quota_slots: take_optional(bytes)?,
                         retrieved: take_optional(bytes)?,
+                        demand: take_optional(bytes)?,
+                        idle: take_optional(bytes)?,
                         backlog: take_u32(bytes)?,
                         stalled_ns: take(bytes)?,
                     };
@@ -271,12 +286,14 @@ mod tests {
             current: Some(127),
             quota_slots: Some(128),
             retrieved: Some(1),
+            demand: Some(129),
+            idle: Some(0),
             backlog: 65536,
             stalled_ns: u64::MAX,
         };
         let full = Record::Sample(Sample {
             at_ns: 1 << 40,
-            gauges: Gauges::from_values([1, 2, 3, 4, 5, u64::MAX]),
+            gauges: Gauges::from_values([1, 2, 3, 4, 5, u64::MAX, 6, 7]),
             counters: Counters::from_values(counters),
             pairs: [(0, pair), (4095, PairSample::default())].into(),
         });
