@@ -98,6 +98,30 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
         assert "; rank 0 has not polled for" in lines[0]
 
 
+def test_loans_and_the_queue_of_a_flood_are_explained_and_reported(over_weir, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    place = tmp_path / "page"
+    # The mailbox is smaller than what two senders want.
+    flags = ["--flow", "demand", "--mailbox-slots", "64", "--report", place]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        run = pool.submit(over_weir, 3, slow(0.5, 30000, 2000), flags=flags, timeout=100)
+        text = ""
+        while "; queue: rank" not in text and not run.done():
+            time.sleep(0.02)
+            text = explain("--after", "0")[1]
+        outcome, report = run.result()
+    assert "all correct" in outcome.output, outcome
+    assert re.search(r"rank 0 lends 64 slots: \d+ free, \d+ idle at senders; queue: rank [12] \(\d+ slots?\)", text), text
+    lender = report["ranks"][0]["lending"]
+    assert lender["region_slots"] == 64 and lender["lent_slots"] > 60000 and lender["demands_queued"] > 100
+    # The table and the page have the same numbers.
+    assert report["total"]["lending"]["lent_slots"] >= lender["lent_slots"]
+    assert f"loans: {report['total']['lending']['lent_slots']:,} slots lent on demand" in outcome.output, outcome
+    page = (place / "report.html").read_text()
+    assert data_of(page)["job"]["ranks"][0]["lending"] == lender
+    assert ">Loans</h2>" in page and "demand for its slots, by sender" in page
+
+
 def test_a_sender_without_bounce_buffers_logs_it(over_weir):
     small = ["--set", "FI_WEIR_UNEXPECTED_BUDGET=65536", "--set", "FI_WEIR_BOUNCE_BYTES=65536", "--set", "FI_WEIR_STALL_MS=500"]
     program = [launch.compile_c(LATE), "3", "10000", "2048", "anybody"]
