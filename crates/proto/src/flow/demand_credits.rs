@@ -31,15 +31,18 @@ mod grant;
 mod holders;
 mod queue;
 mod reclaim;
+mod report;
 mod turns;
 
 use alloc::vec::Vec;
 
 use holders::Holders;
+pub use report::{AccountView, Tally};
 use turns::Turns;
 
+use super::SpendError;
 use super::mutant::Mutant;
-use super::{LoanView, ReceiverView, SpendError};
+use super::region::RegionSlots;
 use crate::config::DataRegion;
 use crate::event::Peer;
 
@@ -94,84 +97,17 @@ struct Account {
     open: bool,
 }
 
-/// Counts of rare events, for tests, proofs and reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Tally {
-    /// Slots granted for demand.
-    pub lent_slots: u64,
-    /// Slots granted without demand beyond the guarantee.
-    pub prefetched_slots: u64,
-    /// Senders that had to queue.
-    pub queued: u64,
-    /// Turns that ended with demand left.
-    pub rotations: u64,
-    /// Return requests.
-    pub requests: u64,
-    /// Slots that responses gave back.
-    pub returned_slots: u64,
-    /// Announced totals that went down.
-    pub vanished: u64,
-}
-
-impl Tally {
-    /// The sum of two tallies.
-    #[must_use]
-    pub fn plus(self, other: &Tally) -> Tally {
-        Tally {
-            lent_slots: self.lent_slots + other.lent_slots,
-            prefetched_slots: self.prefetched_slots + other.prefetched_slots,
-            queued: self.queued + other.queued,
-            rotations: self.rotations + other.rotations,
-            requests: self.requests + other.requests,
-            returned_slots: self.returned_slots + other.returned_slots,
-            vanished: self.vanished + other.vanished,
-        }
-    }
-}
-
-/// A view of an account.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AccountView {
-    /// Who.
-    pub owner: Peer,
-    /// Slots that the sender holds: its credits, credits in flight, and filled slots.
-    pub current: u32,
-    /// The value of `current` that prefetch may reach.
-    pub window: u32,
-    /// Slots that it wants beyond its credits, as far as we know.
-    pub demand: u32,
-    /// Credits for which it has told no use.
-    pub surplus: u32,
-    /// Its demand waits for free slots.
-    pub queued: bool,
-    /// A return request is queued or pending.
-    pub asked: bool,
-}
-
 /// The data region of an endpoint and the accounts of its senders.
 #[derive(Clone, Debug)]
 pub struct Pool {
     /// Credit slots, and guaranteed credits of each sender.
     credit_slots: u32,
-    start_slots: u32,
+    region: RegionSlots,
     /// Prefetch leaves so many slots free, and twice as many if the sender is no recent borrower.
     reserve_slots: u32,
     quantum_slots: u32,
     /// Bound of what one sender holds.
     most_slots: u32,
-    /// Number of senders whose starting credits fit into `planned_slots`.
-    planned_senders: u32,
-    planned_slots: u32,
-    /// All slots. More than planned while there are more senders, or while others hold slots of detached senders.
-    region_slots: u32,
-    /// Slots that no sender holds and that any sender can be granted.
-    free_slots: u32,
-    /// Slots that no sender holds, owed to senders below their guarantee or reserved for expected senders.
-    guaranteed_slots: u32,
-    /// The part of `guaranteed_slots` for expected senders.
-    reserved_slots: u32,
-    /// Free slots will first be reserved for expected senders, or given up, in this number.
-    missing_slots: u32,
     accounts: Vec<Account>,
     unused: Vec<u32>,
     /// Accounts whose demand waits for free slots.
@@ -200,24 +136,17 @@ impl Pool {
     /// If the region is too small for the senders' starting credits, or these are fewer than `credit_slots`.
     pub fn new(region: &DataRegion, credit_slots: u32) -> Pool {
         let DataRegion { slots, peers, start_slots, .. } = *region;
-        let starting = region.assert_holds_starting_credits(credit_slots);
+        let region = RegionSlots::new(region, credit_slots);
         let lendable = slots - credit_slots * peers;
         let quantum_slots = (lendable / 4).clamp(1, MAX_QUANTUM_SLOTS);
         // One sender, which may be stopped while it holds a loan, never holds more than half of what can be lent.
         let share = if peers > 1 { lendable / 2 } else { lendable };
         Pool {
             credit_slots,
-            start_slots,
+            region,
             reserve_slots: (slots / 4).min(MAX_RESERVE_SLOTS),
             quantum_slots,
             most_slots: (credit_slots + share.max(quantum_slots)).max(start_slots),
-            planned_senders: peers,
-            planned_slots: slots,
-            region_slots: slots,
-            free_slots: slots - starting,
-            guaranteed_slots: starting,
-            reserved_slots: starting,
-            missing_slots: 0,
             accounts: Vec::new(),
             unused: Vec::new(),
             queue: Turns::default(),
@@ -237,6 +166,9 @@ impl Pool {
     #[cfg(any(test, feature = "mutants"))]
     pub fn mutate(&mut self, mutant: Mutant) {
         self.mutant = Some(mutant);
+        if mutant == Mutant::NothingIsReserved {
+            self.region.guarantee_nothing();
+        }
     }
 
     /// Whether a mutant is selected. Never outside tests and proofs.
@@ -258,25 +190,15 @@ impl Pool {
     /// If the link tells senders another number than the region reserves for them.
     pub fn attach(&mut self, owner: Peer, lane_slots: u32, start_slots: u32) -> u32 {
         assert_eq!(
-            start_slots, self.start_slots,
+            start_slots, self.region.start,
             "starting credits of the link differ from those of the region"
         );
         assert!(
             start_slots <= lane_slots,
             "{start_slots} starting credits exceed a lane of {lane_slots} slots"
         );
-        if self.reserved_slots < start_slots {
-            // An unexpected sender, or one that attaches again while others hold its slots. The region grows by what is
-            // not free.
-            let missing = start_slots - self.reserved_slots;
-            let found = missing.min(self.free_slots);
-            self.free_slots -= found;
-            self.region_slots += missing - found;
-            self.reserved_slots += missing;
-            self.guaranteed_slots += missing;
-        }
-        self.reserved_slots -= start_slots;
-        self.guaranteed_slots -= start_slots;
+        self.region.make_room(u32::MAX);
+        self.region.attach();
         let account = Account {
             owner,
             current: start_slots,
@@ -328,48 +250,26 @@ impl Pool {
         account.middle = (account.low + account.window) / 2;
     }
 
-    /// The difference to the guaranteed credits, if `current` is below them.
-    #[inline]
-    fn shortfall(&self, current: u32) -> u32 {
-        if self.breaks(Mutant::NothingIsReserved) { 0 } else { self.credit_slots.saturating_sub(current) }
-    }
-
     fn senders(&self) -> u32 {
         (self.accounts.len() - self.unused.len()) as u32
     }
 
-    /// Reserves free slots for planned senders that are not attached, and gives up free slots beyond the planned size.
-    /// So repeated attach and detach does not grow the region each time.
+    /// Free slots are reserved for planned senders that are not attached, and given up beyond the planned size.
     fn settle(&mut self) {
-        let senders = self.senders();
-        let starting = |count: u32| self.start_slots * count;
-        let reserve =
-            starting(self.planned_senders.saturating_sub(senders)).saturating_sub(self.reserved_slots);
-        let region = self.planned_slots + starting(senders.saturating_sub(self.planned_senders));
-        let surplus = self.region_slots.saturating_sub(region);
-        let reserved = reserve.min(self.free_slots);
-        self.free_slots -= reserved;
-        self.reserved_slots += reserved;
-        self.guaranteed_slots += reserved;
-        let shrunk = surplus.min(self.free_slots);
-        self.free_slots -= shrunk;
-        self.region_slots -= shrunk;
-        self.missing_slots = reserve - reserved + surplus - shrunk;
+        self.region.settle(self.senders(), u32::MAX);
     }
 
     /// A sender with `before` slots holds `slots` less.
     #[inline]
     fn release(&mut self, before: u32, slots: u32) {
-        let owed = self.shortfall(before - slots) - self.shortfall(before);
-        self.guaranteed_slots += owed;
-        self.free_slots += slots - owed;
+        self.region.release(before, slots);
         self.note_free();
     }
 
     /// More slots are free.
     #[inline]
     fn note_free(&mut self) {
-        if self.missing_slots > 0 {
+        if self.region.missing > 0 {
             self.settle();
         }
         self.has_work |= !self.queue.is_empty() && !self.breaks(Mutant::QueueIsForgotten);
@@ -387,11 +287,7 @@ impl Pool {
         if self.breaks(Mutant::LostPeersKeepTheirShare) {
             return;
         }
-        // Its planned slots are available to the others.
-        match self.senders() > self.planned_senders {
-            true => self.planned_slots += self.start_slots,
-            false => self.planned_senders -= 1,
-        }
+        self.region.forget_one_of(self.senders());
         self.close(index);
         self.note_free();
     }
@@ -401,9 +297,7 @@ impl Pool {
         let current = core::mem::take(&mut account.current);
         self.expected_slots -= core::mem::take(&mut account.expected);
         account.open = false;
-        let owed = self.shortfall(current);
-        self.guaranteed_slots -= owed;
-        self.free_slots += current + owed;
+        self.region.close(current);
         self.leave_queue(index);
         self.holders.remove(index);
         self.borrowers
@@ -433,12 +327,12 @@ impl Pool {
             return Err(SpendError { slots, credits: before });
         };
         account.packets_read = read;
-        let balance = wanted_total.wrapping_sub(account.granted_total).wrapping_sub(self.start_slots) as i32;
+        let balance = wanted_total.wrapping_sub(account.granted_total).wrapping_sub(self.region.start) as i32;
         let grown = wanted_total.wrapping_sub(account.wanted_total) as i32;
         // The common case: the sender has credits for all that it has told, and more than half of its window.
         if current > account.low && balance <= 0 && grown >= 0 && is_calm && !account.unready {
             (account.current, account.wanted_total) = (current, wanted_total);
-            self.free_slots += slots;
+            self.region.free += slots;
             return Ok(false);
         }
         Ok(self.retrieved_uncommon(index, slots, wanted_total))
@@ -447,7 +341,7 @@ impl Pool {
     /// Whether more free slots are nobody's business: nobody waits for them, and the region has its planned size.
     #[inline(always)]
     fn is_calm(&self) -> bool {
-        !self.has_work && self.missing_slots == 0 && self.queue.is_empty()
+        !self.has_work && self.region.missing == 0 && self.queue.is_empty()
     }
 
     /// The rest of [`Pool::retrieved_and_due`]. Its common case does the same where little can follow.
@@ -493,7 +387,7 @@ impl Pool {
     #[inline]
     fn balance(&self, index: u32) -> i32 {
         let account = &self.accounts[index as usize];
-        account.wanted_total.wrapping_sub(account.granted_total).wrapping_sub(self.start_slots) as i32
+        account.wanted_total.wrapping_sub(account.granted_total).wrapping_sub(self.region.start) as i32
     }
 
     #[inline]
@@ -528,128 +422,8 @@ impl Pool {
         self.has_work
     }
 
-    /// Counts of rare events.
-    pub fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    /// Memory for accounts, used or not. Unit: bytes, by capacity.
-    pub fn bytes(&self) -> u64 {
-        let accounts = self.accounts.capacity() * size_of::<Account>();
-        let unused = self.unused.capacity() * size_of::<u32>();
-        (accounts + unused + self.queue.bytes() + self.holders.bytes()) as u64
-    }
-
-    /// Slots of the region.
-    pub fn region_slots(&self) -> u32 {
-        self.region_slots
-    }
-
-    /// Slots that no sender holds.
-    pub fn available_slots(&self) -> u32 {
-        self.free_slots + self.guaranteed_slots
-    }
-
-    /// Slots that no sender holds and that any sender can be lent.
-    pub fn free_slots(&self) -> u32 {
-        self.free_slots
-    }
-
-    /// Slots that prefetch leaves free.
-    pub fn reserve_slots(&self) -> u32 {
-        self.reserve_slots
-    }
-
-    /// Number of senders whose demand waits for free slots.
-    pub fn queued(&self) -> u32 {
-        self.queue.len()
-    }
-
     fn indices(&self) -> impl Iterator<Item = u32> + Clone {
         (0..self.accounts.len() as u32).filter(|&index| self.accounts[index as usize].open)
-    }
-
-    /// All senders with an account, by account number.
-    pub fn accounts(&self) -> impl Iterator<Item = AccountView> {
-        self.indices().map(|index| {
-            let account = &self.accounts[index as usize];
-            AccountView {
-                owner: account.owner,
-                current: account.current,
-                window: account.window,
-                demand: self.demand(index),
-                surplus: self.surplus(index),
-                queued: account.queued,
-                asked: account.asked,
-            }
-        })
-    }
-
-    /// A view of one sender for reports.
-    pub(super) fn view(&self, index: u32) -> ReceiverView {
-        let account = &self.accounts[index as usize];
-        ReceiverView {
-            quota_slots: Some(account.window),
-            current: Some(account.current),
-            retrieved: None,
-            threshold: Some(account.window - account.low),
-            granted_total: Some(account.granted_total),
-            unread_credit_packets: Some(u32::from(account.packets_sent.wrapping_sub(account.packets_read))),
-            loan: Some(LoanView {
-                demand: self.demand(index),
-                idle: self.surplus(index).min(account.current),
-                window: account.window,
-                ahead: account
-                    .queued
-                    .then(|| account.ahead.saturating_sub(self.turns.wrapping_sub(account.waits_since))),
-            }),
-        }
-    }
-
-    /// Checks D1 and D3. For tests and proofs: linear in the senders.
-    ///
-    /// # Panics
-    /// If one of them does not hold.
-    pub fn assert_invariants(&self) {
-        let current: u32 = self.indices().map(|index| self.accounts[index as usize].current).sum();
-        assert_eq!(self.available_slots() + current, self.region_slots, "I1: {self:?}");
-        let owed: u32 =
-            self.indices().map(|index| self.shortfall(self.accounts[index as usize].current)).sum();
-        assert_eq!(
-            self.guaranteed_slots,
-            self.reserved_slots + owed,
-            "guaranteed slots are not kept: {self:?}"
-        );
-        let mut expected = 0;
-        for index in self.indices() {
-            let account = &self.accounts[index as usize];
-            assert!(account.current <= account.most, "I1: account {index} of {self:?}");
-            expected += account.expected;
-            let turns = self.turns.wrapping_sub(account.waits_since);
-            assert!(
-                !account.queued || account.unready || turns <= account.ahead,
-                "D3: account {index} waits for {turns} turns of {}: {self:?}",
-                account.ahead
-            );
-        }
-        assert_eq!(expected, self.expected_slots, "{self:?}");
-        let waiting = self.indices().filter(|&index| self.accounts[index as usize].queued);
-        self.queue.assert_consistent(
-            waiting.map(|index| (index, self.waits_for(index), !self.accounts[index as usize].unready)),
-        );
-    }
-
-    /// Checks D5: while slots are free, no sender that can take a grant waits. It holds between events of an endpoint
-    /// whose driver does not defer credits.
-    ///
-    /// # Panics
-    /// If it does not hold.
-    pub fn assert_queue_is_served(&self) {
-        let waiting = self.queue.first_ready();
-        assert!(
-            self.free_slots == 0 || waiting.is_none(),
-            "D5: account {waiting:?} waits while slots are free: {self:?}"
-        );
     }
 }
 

@@ -38,6 +38,7 @@ pub use sender::Sender;
 
 use super::activity::Activity;
 use super::mutant::Mutant;
+use super::region::RegionSlots;
 use crate::config::{AttachPolicy, DataRegion, MAX_CREDIT_SLOTS};
 use crate::event::Peer;
 use crate::mailbox::quota;
@@ -83,24 +84,10 @@ struct Account {
 pub struct Pool {
     credit_slots: u32,
     piggyback: bool,
-    start_slots: u32,
     grace_points: u8,
-    /// Number of senders whose starting credits fit into `planned_slots`.
-    planned_senders: u32,
-    planned_slots: u32,
-    /// All slots. More than planned while there are more senders, or while others hold slots of detached senders.
-    region_slots: u32,
-    /// Slots that no sender holds and that any sender can be granted.
-    free_slots: u32,
-    /// Slots that no sender holds, reserved by guarantees: for senders below their guaranteed credits, and for expected
-    /// senders.
-    guaranteed_slots: u32,
-    /// The part of `guaranteed_slots` for expected senders.
-    reserved_slots: u32,
+    region: RegionSlots,
     /// Intended quota that no sender has.
     unassigned_slots: u32,
-    /// The part of the free slots and quota that will be reserved for expected senders or given up.
-    missing_slots: u32,
     accounts: Vec<Account>,
     /// Accounts without an owner: those of expected senders with the attach policy `Start`.
     placeholders: core::ops::Range<u32>,
@@ -120,20 +107,13 @@ impl Pool {
     /// If the region is too small for the senders' starting credits, or these are fewer than `credit_slots`.
     pub fn new(region: &DataRegion, credit_slots: u32, piggyback: bool) -> Pool {
         let DataRegion { slots, peers, start_slots, attach_policy, grace_points } = *region;
-        let starting = region.assert_holds_starting_credits(credit_slots);
+        let region = RegionSlots::new(region, credit_slots);
         let mut pool = Pool {
             credit_slots,
             piggyback,
-            start_slots,
             grace_points,
-            planned_senders: peers,
-            planned_slots: slots,
-            region_slots: slots,
-            free_slots: slots - starting,
-            guaranteed_slots: starting,
-            reserved_slots: starting,
-            unassigned_slots: slots - starting,
-            missing_slots: 0,
+            unassigned_slots: region.free,
+            region,
             accounts: Vec::new(),
             placeholders: 0..0,
             free: Vec::new(),
@@ -163,8 +143,10 @@ impl Pool {
     #[cfg(any(test, feature = "mutants"))]
     pub fn mutate(&mut self, mutant: Mutant) {
         self.mutant = Some(mutant);
-        if mutant == Mutant::VictimsGetNoGrace {
-            self.grace_points = 0;
+        match mutant {
+            Mutant::VictimsGetNoGrace => self.grace_points = 0,
+            Mutant::NothingIsReserved => self.region.guarantee_nothing(),
+            _ => {}
         }
     }
 
@@ -188,12 +170,6 @@ impl Pool {
         // that lost its quota would keep its credits while there is reverse traffic.
         let most = account.intended.saturating_add(self.credit_slots).min(account.lane_slots);
         account.piggyback_to = if may { most } else { 0 };
-    }
-
-    /// The difference to the guaranteed credits, if `current` is below them.
-    fn shortfall(&self, current: u32) -> u32 {
-        let nothing = self.breaks(Mutant::NothingIsReserved);
-        if nothing { 0 } else { self.credit_slots.saturating_sub(current) }
     }
 }
 

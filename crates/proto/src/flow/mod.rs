@@ -15,6 +15,7 @@ pub mod dynamic_credits;
 pub mod hardware;
 mod mutant;
 mod pool;
+mod region;
 pub mod static_connection;
 pub mod static_credits;
 pub mod unlimited;

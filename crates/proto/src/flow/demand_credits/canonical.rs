@@ -16,17 +16,10 @@ impl Pool {
     pub(crate) fn canonical(&self, base_of: impl Fn(Peer) -> Base, words: &mut Vec<u32>) {
         let Pool {
             credit_slots: _,  // constant
-            start_slots: _,   // constant
             reserve_slots: _, // constant
             quantum_slots: _, // constant
             most_slots: _,    // constant
-            planned_senders,
-            planned_slots,
-            region_slots,
-            free_slots,
-            guaranteed_slots,
-            reserved_slots,
-            missing_slots,
+            region,
             accounts,
             unused,
             queue,
@@ -39,12 +32,8 @@ impl Pool {
             tally: _,  // counted, not used
             mutant: _, // constant
         } = self;
-        words.extend([*region_slots, *free_slots, *guaranteed_slots, *reserved_slots, *missing_slots]);
-        words.extend([
-            *planned_senders,
-            *planned_slots,
-            u32::from(*has_work) | u32::from(*lacks_prefetch) << 1,
-        ]);
+        words.extend(region.canonical());
+        words.push(u32::from(*has_work) | u32::from(*lacks_prefetch) << 1);
         let queued = self.indices().filter(|&index| accounts[index as usize].queued);
         words.push(queue.len());
         words.extend(queue.in_order(queued));

@@ -59,14 +59,14 @@ impl Pool {
         let account = &self.accounts[index as usize];
         let is_used = account.current <= account.middle;
         let (current, room) = (account.current, account.most - account.current);
-        let owed = self.shortfall(current).min(room);
+        let owed = self.region.shortfall(current).min(room);
         let demand = self.demand(index);
         let mut credits = owed;
         if demand > 0 {
             let turn_slots = self.turn_slots(index);
             // The sender can then announce its next demand without waiting for the guarantee.
             let beyond = if turn_slots == u32::MAX { self.credit_slots } else { 0 };
-            let there = self.free_slots + owed;
+            let there = self.region.free + owed;
             let granted =
                 demand.saturating_add(beyond).min(room).min(there).min(turn_slots.saturating_add(owed));
             credits = credits.max(granted);
@@ -100,9 +100,9 @@ impl Pool {
         }
         let is_recent = self.borrowers.contains(&index);
         let reserve_slots = if is_recent { self.reserve_slots } else { 2 * self.reserve_slots };
-        let mut spare = self.free_slots.saturating_sub(reserve_slots);
+        let mut spare = self.region.free.saturating_sub(reserve_slots);
         if self.breaks(Mutant::LoansReturnToTheSender) {
-            spare = self.free_slots;
+            spare = self.region.free;
         }
         let credits = wanted.min(spare);
         if credits == 0 {
@@ -117,9 +117,9 @@ impl Pool {
         self.take_slots(index, credits);
         self.hold(index);
         assert!(
-            self.free_slots >= self.reserve_slots,
+            self.region.free >= self.reserve_slots,
             "D4: prefetch leaves {} slots free, the reserve is {}",
-            self.free_slots,
+            self.region.free,
             self.reserve_slots
         );
         credits
@@ -131,14 +131,14 @@ impl Pool {
     fn grow_window(&mut self, index: u32) {
         let Account { window, asked, .. } = self.accounts[index as usize];
         let (reserve_slots, senders) =
-            (2 * self.reserve_slots, self.planned_senders.max(self.senders()).max(1));
-        let plenty_slots = self.region_slots.saturating_sub(self.credit_slots * senders) / 4 * 3;
-        let few_are_active = self.free_slots > plenty_slots;
+            (2 * self.reserve_slots, self.region.planned_senders.max(self.senders()).max(1));
+        let plenty_slots = self.region.all.saturating_sub(self.credit_slots * senders) / 4 * 3;
+        let few_are_active = self.region.free > plenty_slots;
         let kept = if few_are_active { 0 } else { reserve_slots };
-        let equal_slots = self.region_slots.saturating_sub(kept) / senders;
-        let beyond_slots = self.free_slots.saturating_sub(plenty_slots);
+        let equal_slots = self.region.all.saturating_sub(kept) / senders;
+        let beyond_slots = self.region.free.saturating_sub(plenty_slots);
         let end = equal_slots.max(window + beyond_slots.min(window));
-        if self.free_slots > reserve_slots && self.queue.is_empty() && !asked && window < end {
+        if self.region.free > reserve_slots && self.queue.is_empty() && !asked && window < end {
             self.set_window(index, (2 * window).min(end));
         }
     }
@@ -153,16 +153,9 @@ impl Pool {
     }
 
     fn take_slots(&mut self, index: u32, slots: u32) {
-        let owed = self.shortfall(self.accounts[index as usize].current).min(slots);
-        assert!(
-            slots - owed <= self.free_slots,
-            "I1: {slots} slots granted, {owed} owed and {} free",
-            self.free_slots
-        );
         let account = &mut self.accounts[index as usize];
+        self.region.grant(account.current, slots);
         account.current += slots;
         account.granted_total = account.granted_total.wrapping_add(slots);
-        self.guaranteed_slots -= owed;
-        self.free_slots -= slots - owed;
     }
 }

@@ -122,7 +122,7 @@ impl Pool {
 
     /// The next sender that waits and may get free slots.
     pub fn next_waiting(&self) -> Option<(u32, Peer)> {
-        if self.free_slots == 0 {
+        if self.region.free == 0 {
             return None;
         }
         let index = self.queue.first_ready()?;

@@ -25,7 +25,7 @@ impl Pool {
 
     /// The next sender that should get a return request.
     pub fn next_request(&mut self) -> Option<Peer> {
-        let is_waited_for = !self.queue.is_empty() && self.free_slots == 0;
+        let is_waited_for = !self.queue.is_empty() && self.region.free == 0;
         let lacks_prefetch = self.lacks_prefetch && self.expected_slots == 0;
         if !is_waited_for && !lacks_prefetch {
             return None;

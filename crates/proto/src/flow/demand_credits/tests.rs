@@ -1,6 +1,7 @@
 //! Vectors worked by hand, one group per rule of docs/notes/2026-11-24-demand-credits.md.
 
 use super::*;
+use crate::flow::LoanView;
 
 const A: Peer = Peer(1);
 const B: Peer = Peer(2);
@@ -13,7 +14,7 @@ fn pool(slots: u32, peers: u32, n: u32) -> Pool {
 
 /// The pool and the accounts of its senders, attached with large lanes.
 fn attached<const SENDERS: usize>(mut pool: Pool) -> (Pool, [u32; SENDERS]) {
-    let start = pool.start_slots;
+    let start = pool.region.start;
     let mut peer = 0;
     let accounts = [(); SENDERS].map(|()| {
         peer += 1;
@@ -55,14 +56,14 @@ fn a_packet_that_shows_demand_brings_a_loan_at_once() {
     assert_eq!(pool.available_slots(), 26 - 6 - 1);
     // The loan is retrieved and is free again. Memory is plenty, so the window has grown to 1 + 5.
     assert!(pool.retrieve(a, 5, 6));
-    assert_eq!((pool.free_slots, pool.accounts[a as usize].window), (24, 6));
-    assert_eq!((pool.explicit(a), pool.free_slots), (Some(5), 19));
+    assert_eq!((pool.region.free, pool.accounts[a as usize].window), (24, 6));
+    assert_eq!((pool.explicit(a), pool.region.free), (Some(5), 19));
 }
 
 #[test]
 fn without_demand_nothing_beyond_the_guarantee_is_granted_while_memory_is_not_plenty() {
     let (mut pool, [a, _]) = attached(pool(40, 2, 2)); // the reserve is 10
-    (pool.free_slots, pool.region_slots) = (20, 20 + 4); // others hold the rest
+    (pool.region.free, pool.region.all) = (20, 20 + 4); // others hold the rest
     // n = 2: the guarantee is due when 2 div 3 + 1 = 1 slot is missing.
     assert!(pool.retrieve(a, 1, 1));
     assert_eq!(pool.explicit(a), Some(1));
@@ -97,7 +98,7 @@ fn one_sender_holds_at_most_half_of_what_can_be_lent() {
     let (mut pool, [a, b]) = attached(pool(42, 2, 1)); // 40 can be lent
     pool.retrieve(a, 1, 1000);
     assert_eq!(pool.explicit(a), Some(21)); // 1 guaranteed and 20
-    assert_eq!((pool.queued(), pool.free_slots), (0, 20));
+    assert_eq!((pool.queued(), pool.region.free), (0, 20));
     pool.retrieve(b, 1, 10);
     assert_eq!(pool.explicit(b), Some(10));
 }
@@ -141,7 +142,7 @@ fn guaranteed_credits_are_never_lent_to_others() {
     pool.retrieve(c, 1, 100);
     // One slot is free, and the guaranteed one of C.
     assert_eq!(pool.explicit(c), Some(2));
-    assert_eq!((pool.available_slots(), pool.free_slots), (0, 0));
+    assert_eq!((pool.available_slots(), pool.region.free), (0, 0));
     pool.retrieve(c, 2, 100);
     assert_eq!(pool.explicit(c), Some(2));
 }
@@ -173,7 +174,7 @@ fn waiting_senders_get_freed_slots_in_turns_of_a_quantum() {
     pool.retrieve(a, 1, 100);
     assert_eq!(pool.explicit(a), Some(13));
     pool.retrieve(b, 1, 100);
-    assert_eq!((pool.explicit(b), pool.free_slots), (Some(12 + 1), 0));
+    assert_eq!((pool.explicit(b), pool.region.free), (Some(12 + 1), 0));
     pool.retrieve(c, 1, 40);
     assert_eq!((pool.explicit(c), pool.queued()), (Some(1), 1));
     // Seven slots of A are retrieved. A has demand again, but C is first. A gets nothing and waits.
@@ -185,7 +186,7 @@ fn waiting_senders_get_freed_slots_in_turns_of_a_quantum() {
     assert_eq!(pool.explicit(c), Some(7));
     assert_eq!((pool.waiting()[0], pool.next_waiting()), (a, Some((a, A))));
     assert_eq!(pool.explicit(a), Some(1));
-    assert_eq!((pool.free_slots, pool.tally().rotations), (0, 1));
+    assert_eq!((pool.region.free, pool.tally().rotations), (0, 1));
 }
 
 #[test]
@@ -319,7 +320,7 @@ fn credit_packets(region: u32, n: u32, slots: u32, messages: u32) -> [u32; 2] {
         let end = spent + slots;
         while spent < end {
             // What is left of the message leaves as far as the credits allow.
-            let credits = pool.start_slots + pool.granted_total(a) - spent;
+            let credits = pool.region.start + pool.granted_total(a) - spent;
             for _ in 0..credits.min(end - spent) {
                 spent += 1;
                 pool.retrieve(a, 1, end);
@@ -357,7 +358,7 @@ fn a_stream_to_a_region_of_many_idle_senders_brings_few_credit_packets() {
     }
     assert!(packets <= 60, "{packets} credit packets");
     // 384 slots can be lent. Three quarters of them stay free.
-    assert!(pool.free_slots >= 288, "{} slots are free", pool.free_slots);
+    assert!(pool.region.free >= 288, "{} slots are free", pool.region.free);
 }
 
 #[test]
@@ -392,8 +393,8 @@ fn while_memory_is_scarce_only_recent_borrowers_get_a_window() {
         pool.retrieve(account, 9, wanted);
         pool.explicit(account);
     };
-    pool.free_slots -= 15; // others hold them
-    pool.region_slots -= 15;
+    pool.region.free -= 15; // others hold them
+    pool.region.all -= 15;
     for &account in &accounts {
         message(&mut pool, account, 10);
         assert_eq!(pool.accounts[account as usize].window, 1);
@@ -408,10 +409,10 @@ fn prefetch_leaves_the_reserve_and_shrinks_windows_while_memory_is_scarce() {
     let (mut pool, [a, _]) = attached(pool(42, 2, 1)); // 40 can be lent, the reserve is 10
     pool.borrows_again(a);
     pool.set_window(a, 21);
-    pool.free_slots = 14;
-    pool.region_slots = 14 + 2;
+    pool.region.free = 14;
+    pool.region.all = 14 + 2;
     assert!(pool.retrieve(a, 1, 1));
-    assert_eq!((pool.explicit(a), pool.free_slots), (Some(5), 10)); // the guaranteed one and 4
+    assert_eq!((pool.explicit(a), pool.region.free), (Some(5), 10)); // the guaranteed one and 4
     assert_eq!(pool.accounts[a as usize].window, 21);
     // Others have borrowed since.
     pool.borrowers = [u32::MAX; RECENT_BORROWERS];
@@ -428,8 +429,8 @@ fn gap_loans_that_return_to_their_sender_use_up_the_reserve() {
     pool.mutate(Mutant::LoansReturnToTheSender);
     pool.borrows_again(a);
     pool.set_window(a, 21);
-    pool.free_slots = 14;
-    pool.region_slots = 14 + 2;
+    pool.region.free = 14;
+    pool.region.all = 14 + 2;
     pool.retrieve(a, 1, 1);
     pool.grant(a, 1);
 }
@@ -445,9 +446,9 @@ fn with_holders() -> (Pool, [u32; 3]) {
         pool.retrieve(account, 1, 1);
         assert_eq!(pool.explicit(account), Some(10));
     }
-    assert_eq!(pool.free_slots, 6);
+    assert_eq!(pool.region.free, 6);
     pool.retrieve(b, 1, 30);
-    assert_eq!((pool.explicit(b), pool.free_slots, pool.queued()), (Some(7), 0, 1));
+    assert_eq!((pool.explicit(b), pool.region.free, pool.queued()), (Some(7), 0, 1));
     (pool, [a, b, c])
 }
 
@@ -459,7 +460,7 @@ fn the_longest_idle_holders_are_asked_as_far_as_the_queue_needs() {
     pool.retrieve(c, 3, 4);
     assert_eq!(pool.next_waiting(), Some((b, B)));
     pool.retrieve(b, 1, 30);
-    assert_eq!((pool.explicit(b), pool.free_slots), (Some(4), 0));
+    assert_eq!((pool.explicit(b), pool.region.free), (Some(4), 0));
     // B may still hold 13 - 11 = 2 more, so one holder is enough.
     assert_eq!((pool.next_request(), pool.next_request()), (Some(A), None));
     assert_eq!(pool.accounts[a as usize].window, 1);
@@ -467,7 +468,7 @@ fn the_longest_idle_holders_are_asked_as_far_as_the_queue_needs() {
     pool.retrieve(a, 1, 1 + 1 + 8);
     assert_eq!(pool.returned(a, 8), Ok(()));
     pool.assert_invariants();
-    assert_eq!((pool.free_slots, pool.expected_slots), (9, 0));
+    assert_eq!((pool.region.free, pool.expected_slots), (9, 0));
     assert!(pool.has_work());
 }
 
@@ -488,7 +489,7 @@ fn credits_lent_for_demand_are_not_asked_for() {
     }
     pool.retrieve(c, 1, 40);
     pool.explicit(c);
-    assert_eq!((pool.free_slots, pool.queued(), pool.next_request()), (0, 1, None));
+    assert_eq!((pool.region.free, pool.queued(), pool.next_request()), (0, 1, None));
 }
 
 // Leases.
@@ -509,9 +510,9 @@ fn a_lease_that_ends_returns_its_credits_and_its_place() {
 fn an_unexpected_sender_makes_the_region_grow_only_by_what_is_not_free() {
     let (mut pool, [a, _]) = attached(pool(4, 2, 1)); // 2 can be lent
     pool.retrieve(a, 1, 9);
-    assert_eq!((pool.explicit(a), pool.free_slots), (Some(2), 1));
+    assert_eq!((pool.explicit(a), pool.region.free), (Some(2), 1));
     let c = pool.attach(C, 9, 1);
-    assert_eq!((pool.region_slots(), pool.free_slots), (4, 0));
+    assert_eq!((pool.region_slots(), pool.region.free), (4, 0));
     let d = pool.attach(Peer(4), 9, 1);
     assert_eq!(pool.region_slots(), 5);
     pool.assert_invariants();
@@ -519,14 +520,14 @@ fn an_unexpected_sender_makes_the_region_grow_only_by_what_is_not_free() {
         pool.detach(account);
         pool.assert_invariants();
     }
-    assert_eq!((pool.region_slots(), pool.free_slots), (4, 1));
+    assert_eq!((pool.region_slots(), pool.region.free), (4, 1));
 }
 
 /// A send on the common path piggybacks credits and ends without looking at the queue.
 #[test]
 fn piggybacked_credits_leave_the_queue_to_the_next_arrival() {
     let (mut demand, [a, _]) = attached(pool(26, 2, 1));
-    (demand.free_slots, demand.region_slots) = (3, 3 + 2); // others hold the rest
+    (demand.region.free, demand.region.all) = (3, 3 + 2); // others hold the rest
     demand.retrieve(a, 1, 100);
     let mut pool = crate::flow::Pool::of_demand(demand);
     let mut receiver = crate::flow::Receiver::Demand(a);

@@ -41,7 +41,7 @@ impl Pool {
         if room == 0 {
             return;
         }
-        let missing_slots = self.missing_slots;
+        let missing_slots = self.region.missing;
         let unassigned_slots = self.unassigned_slots.saturating_sub(missing_slots);
         if unassigned_slots > 0 {
             let amount = least.max(unassigned_slots / 2).min(unassigned_slots).min(room);

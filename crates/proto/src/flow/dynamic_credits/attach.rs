@@ -15,13 +15,13 @@ impl Pool {
     /// If the link tells senders another number than the region reserves for them.
     pub fn attach(&mut self, owner: Peer, lane_slots: u32, start_slots: u32) -> u32 {
         assert_eq!(
-            start_slots, self.start_slots,
+            start_slots, self.region.start,
             "starting credits of the link differ from those of the region"
         );
         assert!(
-            self.start_slots <= lane_slots,
+            self.region.start <= lane_slots,
             "{} starting credits exceed a lane of {lane_slots} slots",
-            self.start_slots
+            self.region.start
         );
         if let Some(index) = self.placeholders.next() {
             let account = &mut self.accounts[index as usize];
@@ -32,18 +32,12 @@ impl Pool {
             self.limit_piggybacking(index);
             return index;
         }
-        if self.reserved_slots < self.start_slots {
-            // An unexpected sender, or one that attaches again while others hold its slots. Free and unassigned slots
-            // are reserved for it. The region grows by the rest.
-            let missing = self.start_slots - self.reserved_slots;
-            let found = self.set_aside(missing);
-            self.region_slots += missing - found;
-            self.reserved_slots += missing - found;
-            self.guaranteed_slots += missing - found;
-        }
-        let index = self.open(self.start_slots, lane_slots);
+        // An unexpected sender, or one that attaches again while others hold its slots: free and unassigned slots are
+        // reserved for it.
+        self.unassigned_slots -= self.region.make_room(self.unassigned_slots);
+        let index = self.open(self.region.start, lane_slots);
         self.refill();
-        let gift = self.first_share(lane_slots) - self.start_slots;
+        let gift = self.first_share(lane_slots) - self.region.start;
         self.unassigned_slots -= gift;
         let account = &mut self.accounts[index as usize];
         account.owner = Some(owner);
@@ -55,16 +49,15 @@ impl Pool {
     /// The first quota of a sender: an equal share, as far as it is available. A more active sender gains the rest,
     /// half of it at a time. A larger first quota would be missing for later senders, who take it back one by one.
     fn first_share(&self, lane_slots: u32) -> u32 {
-        let equal = quota(self.planned_slots, self.planned_senders.max(self.senders()), 0, false);
-        let there = self.start_slots + self.unassigned_slots.saturating_sub(self.missing_slots);
-        equal.min(there).min(lane_slots).max(self.start_slots)
+        let equal = quota(self.region.planned, self.region.planned_senders.max(self.senders()), 0, false);
+        let there = self.region.start + self.unassigned_slots.saturating_sub(self.region.missing);
+        equal.min(there).min(lane_slots).max(self.region.start)
     }
 
     /// Opens an account with the starting credits, from the reserved slots.
     pub(super) fn open(&mut self, intended: u32, lane_slots: u32) -> u32 {
-        let start_slots = self.start_slots;
-        self.reserved_slots -= start_slots;
-        self.guaranteed_slots -= start_slots;
+        let start_slots = self.region.start;
+        self.region.attach();
         // Thresholds of one give an active sender more credits soon. The last threshold satisfies I6. With more than
         // `n` starting credits and only ones, more credit packets would leave than there are slots for.
         let last = self.credit_slots as usize;
@@ -106,41 +99,15 @@ impl Pool {
         index
     }
 
-    /// Reserves free and unassigned slots for expected senders, at most `slots`. Returns how many.
-    fn set_aside(&mut self, slots: u32) -> u32 {
-        let found = slots.min(self.free_slots).min(self.unassigned_slots);
-        self.free_slots -= found;
-        self.unassigned_slots -= found;
-        self.reserved_slots += found;
-        self.guaranteed_slots += found;
-        found
-    }
-
     /// Senders with an account.
     fn senders(&self) -> u32 {
         (self.accounts.len() - self.free.len()) as u32
     }
 
-    /// The missing reservation for planned senders that are not attached, and the surplus size of the region.
-    fn missing(&self) -> (u32, u32) {
-        let senders = self.senders();
-        let starting = |count: u32| self.start_slots * count;
-        let reserve = starting(self.planned_senders.saturating_sub(senders));
-        let region = self.planned_slots + starting(senders.saturating_sub(self.planned_senders));
-        (reserve.saturating_sub(self.reserved_slots), self.region_slots.saturating_sub(region))
-    }
-
-    /// Reduces what is missing by free and unassigned slots. Until the rest is available, no sender gains that quota.
-    /// So repeated attach and detach does not grow the region each time. It stays within the planned size for the
-    /// current number of senders, plus their starting credits once.
+    /// Reserves free and unassigned slots for planned senders that are not attached, and gives them up beyond the planned
+    /// size. Until all of that is done, no sender gains that quota.
     pub(super) fn refill(&mut self) {
-        let (reserve, surplus) = self.missing();
-        let set_aside = self.set_aside(reserve);
-        let shrunk = surplus.min(self.free_slots).min(self.unassigned_slots);
-        self.free_slots -= shrunk;
-        self.unassigned_slots -= shrunk;
-        self.region_slots -= shrunk;
-        self.missing_slots = reserve - set_aside + surplus - shrunk;
+        self.unassigned_slots -= self.region.settle(self.senders(), self.unassigned_slots);
     }
 
     /// A sender has detached with all its credits and may attach again. Its slots are free, and its starting credits
@@ -155,11 +122,7 @@ impl Pool {
         if self.breaks(Mutant::LostPeersKeepTheirShare) {
             return;
         }
-        // Its planned slots are available to the others.
-        match self.senders() > self.planned_senders {
-            true => self.planned_slots += self.start_slots,
-            false => self.planned_senders -= 1,
-        }
+        self.region.forget_one_of(self.senders());
         self.close(index);
     }
 
@@ -168,9 +131,7 @@ impl Pool {
         let owner = account.owner.take();
         let (current, intended) = (account.current, account.intended);
         (account.current, account.intended) = (0, 0);
-        let shortfall = self.shortfall(current);
-        self.guaranteed_slots -= shortfall;
-        self.free_slots += current + shortfall;
+        self.region.close(current);
         self.unassigned_slots += intended;
         self.requests.retain(|&request| Some(request) != owner);
         self.activity.remove(index);

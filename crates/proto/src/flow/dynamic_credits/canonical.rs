@@ -46,15 +46,8 @@ impl Pool {
         let Pool {
             credit_slots,
             piggyback: _,    // constant
-            start_slots: _,  // constant
             grace_points: _, // constant
-            planned_senders,
-            planned_slots,
-            missing_slots,
-            region_slots,
-            free_slots,
-            guaranteed_slots,
-            reserved_slots,
+            region,
             unassigned_slots,
             accounts,
             placeholders,
@@ -64,8 +57,8 @@ impl Pool {
             tally: _,  // counted, not used
             mutant: _, // constant
         } = self;
-        words.extend([*region_slots, *free_slots, *guaranteed_slots, *reserved_slots, *unassigned_slots]);
-        words.extend([*planned_senders, *planned_slots, *missing_slots]);
+        words.extend(region.canonical());
+        words.push(*unassigned_slots);
         words.extend([placeholders.start, placeholders.end, free.len() as u32, requests.len() as u32]);
         words.extend(free);
         words.extend(requests.iter().map(|peer| peer.0));

@@ -34,34 +34,15 @@ impl Pool {
         account.retrieved += slots;
         account.current = current;
         let due = account.retrieved >= account.thresholds[0];
-        if current >= self.credit_slots {
-            self.free_slots += slots;
-        } else {
-            self.reserve_guaranteed(before, slots);
-        }
+        self.region.release(before, slots);
         Ok(due)
     }
 
-    /// A sender with `before` slots has `slots` less and is below its guaranteed credits: the difference is reserved
-    /// for it.
-    fn reserve_guaranteed(&mut self, before: u32, slots: u32) {
-        let guaranteed_slots = self.shortfall(before - slots) - self.shortfall(before);
-        self.guaranteed_slots += guaranteed_slots;
-        self.free_slots += slots - guaranteed_slots;
-    }
-
     fn grant_slots(&mut self, index: u32, slots: u32) {
-        let guaranteed_slots = self.shortfall(self.accounts[index as usize].current).min(slots);
         let account = &mut self.accounts[index as usize];
+        self.region.grant(account.current, slots);
         account.current += slots;
         account.granted_total = account.granted_total.wrapping_add(slots);
-        self.guaranteed_slots -= guaranteed_slots;
-        assert!(
-            slots - guaranteed_slots <= self.free_slots,
-            "I1: {slots} slots granted, {} free",
-            self.free_slots
-        );
-        self.free_slots -= slots - guaranteed_slots;
     }
 
     /// Maximum of slots that this sender can be granted now: free slots that are not guaranteed to others, within its
@@ -69,7 +50,7 @@ impl Pool {
     #[inline]
     fn grantable(&self, index: u32) -> u32 {
         let account = &self.accounts[index as usize];
-        (self.free_slots + self.shortfall(account.current)).min(account.lane_slots - account.current)
+        (self.region.free + self.region.shortfall(account.current)).min(account.lane_slots - account.current)
     }
 
     /// The retrieved packet was a request or a response, which is no activity of the program.
@@ -94,7 +75,7 @@ impl Pool {
         account.blocked = false;
         let before = account.current;
         account.current -= credits;
-        self.reserve_guaranteed(before, credits);
+        self.region.release(before, credits);
         self.limit_piggybacking(index);
         if self.breaks(Mutant::ReturnLeavesThresholds) {
             return Ok(());
@@ -183,12 +164,12 @@ impl Pool {
         if piggybacked < account.thresholds[0]
             && current <= account.piggyback_to
             && account.current >= self.credit_slots
-            && credits <= self.free_slots
+            && credits <= self.region.free
         {
             account.retrieved = 0;
             (account.current, account.piggybacked) = (current, piggybacked);
             account.granted_total = account.granted_total.wrapping_add(credits);
-            self.free_slots -= credits;
+            self.region.free -= credits;
             return (credits, account.granted_total);
         }
         self.carry_carefully(index)
@@ -236,7 +217,7 @@ impl Pool {
     /// activity control, computes the new threshold, and grants it as far as slots are available and not yet returned.
     /// `None`: there is nothing to grant. The threshold then stays until the next retrieval.
     fn cross(&mut self, index: u32, returned: u32) -> Option<u32> {
-        if self.missing_slots > 0 {
+        if self.region.missing > 0 {
             self.refill();
         }
         let most = self.grantable(index);

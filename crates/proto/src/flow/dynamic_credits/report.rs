@@ -83,17 +83,17 @@ impl Pool {
 
     /// Slots of the region.
     pub fn region_slots(&self) -> u32 {
-        self.region_slots
+        self.region.all
     }
 
     /// Slots that no sender holds.
     pub fn available_slots(&self) -> u32 {
-        self.free_slots + self.guaranteed_slots
+        self.region.available()
     }
 
     /// Intended quota that no sender has, with the reservations for expected senders.
     pub fn unassigned_slots(&self) -> u32 {
-        self.unassigned_slots + self.reserved_slots
+        self.unassigned_slots + self.region.reserved
     }
 
     /// All senders with an account, by account number.
@@ -134,16 +134,12 @@ impl Pool {
     pub fn assert_invariants(&self) {
         let open = |index: &u32| !self.free.contains(index);
         let indices = || (0..self.accounts.len() as u32).filter(open);
-        let sum = |value: fn(&Account) -> u32| -> u32 {
-            indices().map(|index| value(&self.accounts[index as usize])).sum()
-        };
-        let (current, intended) = (sum(|account| account.current), sum(|account| account.intended));
-        assert_eq!(self.available_slots() + current, self.region_slots, "I1: {self:?}");
-        assert_eq!(intended + self.unassigned_slots(), self.region_slots, "I3: {self:?}");
-        let mut guaranteed_slots = self.reserved_slots;
+        let account = |index: u32| &self.accounts[index as usize];
+        self.region.assert_counted(self.credit_slots, indices().map(|index| account(index).current));
+        let intended: u32 = indices().map(|index| account(index).intended).sum();
+        assert_eq!(intended + self.unassigned_slots(), self.region.all, "I3: {self:?}");
         for index in indices() {
             let account = &self.accounts[index as usize];
-            guaranteed_slots += self.credit_slots.saturating_sub(account.current);
             let thresholds = &account.thresholds[..=self.credit_slots as usize];
             let total = account.current + account.retrieved + 1;
             assert_eq!(thresholds.iter().sum::<u32>(), total, "I6: account {index} of {self:?}");
@@ -151,6 +147,5 @@ impl Pool {
             assert!(account.intended >= self.credit_slots, "I3: account {index} of {self:?}");
             assert!(account.current <= account.lane_slots, "I1: account {index} of {self:?}");
         }
-        assert_eq!(self.guaranteed_slots, guaranteed_slots, "guaranteed slots are not reserved: {self:?}");
     }
 }

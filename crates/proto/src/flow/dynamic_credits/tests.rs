@@ -75,7 +75,7 @@ impl Star {
 
     /// A new sender.
     fn side(&mut self, number: u32) -> Side {
-        let start_slots = self.pool.start_slots;
+        let start_slots = self.pool.region.start;
         let account = self.pool.attach(Peer(number), LANE, start_slots);
         let sender = Sender::new(LANE, start_slots);
         let (lane, back) = (VecDeque::new(), VecDeque::new());
@@ -98,7 +98,7 @@ impl Star {
         account.thresholds[..thresholds.len()].copy_from_slice(thresholds);
         (account.retrieved, account.current) = (retrieved, current);
         account.granted_total += more;
-        self.pool.free_slots -= more;
+        self.pool.region.free -= more;
         let total = account.granted_total;
         assert!(self.sides[side].sender.credits_mut().granted(total).is_ok());
     }
@@ -366,7 +366,7 @@ fn overdraft(mutant: Option<Mutant>) -> u32 {
     star.set(0, &[4, 4], 0, 7);
     star.send(0, 2);
     star.retrieve(0);
-    let free = star.pool.free_slots;
+    let free = star.pool.region.free;
     star.set(1, &[4, 4], 3 - free.min(3), star.account(1).current + free);
     star.piggyback(0)
 }
