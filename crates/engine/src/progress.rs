@@ -100,7 +100,7 @@ impl<L: Link> Engine<L> {
         if handled > 0 {
             self.waiting.reset();
             self.idle_polls = 0;
-        } else if self.machine.has_pending_acks() {
+        } else if self.machine.waits_for_idle() {
             self.idle_polls += 1;
             if self.idle_polls >= IDLE_POLLS {
                 self.idle_polls = 0;
@@ -430,7 +430,7 @@ impl<L: Link> Engine<L> {
     /// Detaches from a lane that others want, after everything that could leave. It also takes acknowledgements that
     /// wait for company: otherwise they would need a turn of their own.
     fn detach_for_others(&mut self, peer: Peer) {
-        if self.machine.has_pending_acks() {
+        if self.machine.waits_for_idle() {
             self.handle(Event::Idle);
         }
         self.handle(Event::DetachRequested { peer });

@@ -35,7 +35,7 @@ impl<L: Link> Engine<L> {
     /// Whether the endpoint machine waits for a timer, or for idleness to send coalesced acknowledgements.
     #[inline(always)]
     pub(crate) fn waits_for_time(&self) -> bool {
-        !self.io.timers.is_empty() || self.machine.has_pending_acks()
+        !self.io.timers.is_empty() || self.machine.waits_for_idle()
     }
 }
 

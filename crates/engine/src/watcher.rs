@@ -211,9 +211,9 @@ impl<L: Link> Engine<L> {
         any
     }
 
-    /// No acknowledgement will join the pending ones during a sleep, so they leave now.
+    /// No acknowledgement will join the pending ones during a sleep, so they leave now. Deferred credits leave one by one.
     pub(crate) fn send_deferred_acks(&mut self) {
-        if self.machine.has_pending_acks() {
+        while self.machine.waits_for_idle() {
             self.idle_polls = 0;
             self.handle(Event::Idle);
         }

@@ -135,7 +135,7 @@ pub enum Event<'packet> {
     TimerExpired(Timer),
     /// Another machine of this endpoint sends a packet ([`crate::MachineDriver::send`]).
     Outgoing(Outgoing),
-    /// Nothing has happened for a while: coalesced acknowledgements may leave.
+    /// Nothing has happened for a while: coalesced acknowledgements may leave, and a guarantee that was deferred.
     Idle,
 }
 

@@ -267,7 +267,7 @@ impl State {
         let full = self.lanes.iter().filter(|(_, lane)| !lane.is_empty());
         moves.extend(full.map(|(&(from, to), _)| Move::Arrival(from, to)));
         if moves.is_empty() {
-            let waits = |rank: &usize| self.machines[*rank].has_pending_acks();
+            let waits = |rank: &usize| self.machines[*rank].waits_for_idle();
             moves.extend((0..self.machines.len()).filter(waits).map(Move::Idle));
         }
         moves

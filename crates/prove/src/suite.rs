@@ -444,6 +444,7 @@ pub fn mutants() -> Vec<Mutant> {
         Some("reclaim"),
     );
     dynamic(NothingIsReserved, "demand without guarantee", scarce(), "I4", Some("I4"));
+    dynamic(DeferredIsForgotten, "deferred guarantees are forgotten", scarce(), "I4", Some("I4"));
     dynamic(QueueIsForgotten, "freed slots do not serve the queue", scarce(), "D5", None);
     machines::mutants(&mut mutants);
     mutants

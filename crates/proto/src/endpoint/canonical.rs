@@ -175,7 +175,10 @@ impl Endpoint {
         let base_of = |owner: Peer| peers[owner.0 as usize].base(origin_of(owner));
         match config.scheme {
             Scheme::Dynamic { .. } => pool.dynamic.canonical(base_of, words),
-            Scheme::Demand => pool.demand().canonical(base_of, words),
+            Scheme::Demand => {
+                words.push(pool.waits_for_idle().into());
+                pool.demand().canonical(base_of, words);
+            }
             _ => {}
         }
     }

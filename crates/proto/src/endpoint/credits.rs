@@ -115,10 +115,14 @@ impl Paths {
     /// Grants free slots to the senders that wait for them (credits on demand), and requests credits of others if none
     /// is free.
     fn serve_waiting<D: Driver>(&mut self, payloads: &mut Payloads, driver: &mut D) {
-        while let Some((account, peer)) = self.pool.demand().next_waiting() {
-            let granted_total = self.pool.demand().granted_total(account);
+        loop {
+            while let Some((account, peer)) = self.pool.demand().next_waiting() {
+                let granted_total = self.pool.demand().granted_total(account);
+                self.return_credits(peer, driver);
+                self.pool.demand_mut().served(account, granted_total);
+            }
+            let Some(peer) = self.pool.demand_mut().next_overdue() else { break };
             self.return_credits(peer, driver);
-            self.pool.demand_mut().served(account, granted_total);
         }
         while let Some(peer) = self.pool.demand_mut().next_request() {
             self.request_credits(peer, payloads, driver);

@@ -131,7 +131,12 @@ impl Endpoint {
             Event::Lost { peer, fault } => self.lose(peer, fault, driver),
             Event::TimerExpired(Timer { peer, purpose: Purpose::Rnr }) => paths.retry(peer, driver),
             Event::Outgoing(outgoing) => self.send_outgoing(outgoing, driver),
-            Event::Idle => paths.flush_acks(payloads, driver),
+            Event::Idle => {
+                paths.flush_acks(payloads, driver);
+                if let Some(peer) = paths.pool.next_deferred() {
+                    paths.return_credits(peer, driver);
+                }
+            }
         }
         self.paths.send_return_requests(&mut self.payloads, driver);
         Ok(())

@@ -94,10 +94,10 @@ impl Endpoint {
         self.paths.bounce_buffers_for(to)
     }
 
-    /// Whether [`crate::Event::Idle`] would send acknowledgements.
+    /// Whether [`crate::Event::Idle`] might send acknowledgements or credits.
     #[inline]
-    pub fn has_pending_acks(&self) -> bool {
-        !self.paths.pending_acks.is_empty()
+    pub fn waits_for_idle(&self) -> bool {
+        !self.paths.pending_acks.is_empty() || self.paths.pool.waits_for_idle()
     }
 
     /// Number of backlog entries of all peers.

@@ -25,10 +25,11 @@
 //! of credit slots.** A credit packet leaves only if fewer than `n` are unread. This never waits for ever: each carries a
 //! credit, and the packet that spends it says that the credit packet was read.
 
+mod account_list;
 #[cfg(feature = "explore")]
 mod canonical;
+mod defer;
 mod grant;
-mod holders;
 mod queue;
 mod reclaim;
 mod report;
@@ -36,7 +37,7 @@ mod turns;
 
 use alloc::vec::Vec;
 
-use holders::Holders;
+use account_list::AccountList;
 pub use report::{AccountView, Tally};
 use turns::Turns;
 
@@ -81,6 +82,8 @@ struct Account {
     ahead: u32,
     /// Credits that the pending return request should bring.
     expected: u32,
+    /// Credits granted to all senders when a grant to it was deferred.
+    deferred_at: u32,
     /// Explicit credit packets sent, modulo 2^16.
     packets_sent: u16,
     /// Of those, the ones that the sender has read.
@@ -93,6 +96,8 @@ struct Account {
     asked: bool,
     /// It got credits since it was last considered for reclaim.
     used: bool,
+    /// A grant to it has been deferred long enough.
+    overdue: bool,
     /// `false`: the entry is unused.
     open: bool,
 }
@@ -117,7 +122,11 @@ pub struct Pool {
     /// The accounts that got the last loans, the latest first. `u32::MAX`: none.
     borrowers: [u32; RECENT_BORROWERS],
     /// Accounts that may have prefetched credits.
-    holders: Holders,
+    holders: AccountList,
+    /// Queued accounts without slots, to which grants are deferred, the longest deferred first.
+    deferred: AccountList,
+    /// Credits granted to all senders so far, modulo 2^32.
+    granted_slots: u32,
     /// Credits that pending return requests should bring.
     expected_slots: u32,
     /// A recent borrower gets no prefetch because others hold the slots.
@@ -152,7 +161,9 @@ impl Pool {
             queue: Turns::default(),
             turns: 0,
             borrowers: [u32::MAX; RECENT_BORROWERS],
-            holders: Holders::default(),
+            holders: AccountList::default(),
+            deferred: AccountList::default(),
+            granted_slots: 0,
             expected_slots: 0,
             lacks_prefetch: false,
             has_work: false,
@@ -212,12 +223,14 @@ impl Pool {
             waits_since: 0,
             ahead: 0,
             expected: 0,
+            deferred_at: 0,
             packets_sent: 0,
             packets_read: 0,
             queued: false,
             unready: false,
             asked: false,
             used: false,
+            overdue: false,
             open: true,
         };
         let index = match self.unused.pop() {
@@ -232,6 +245,7 @@ impl Pool {
         };
         self.queue.make_room(index);
         self.holders.make_room(index);
+        self.deferred.make_room(index);
         self.set_window(index, start_slots);
         if start_slots > self.credit_slots {
             self.hold(index);
@@ -300,6 +314,7 @@ impl Pool {
         self.region.close(current);
         self.leave_queue(index);
         self.holders.remove(index);
+        self.deferred.remove(index);
         self.borrowers
             .iter_mut()
             .filter(|borrower| **borrower == index)

@@ -473,6 +473,7 @@ impl Receiver {
     pub fn grants_must_wait(&self, pool: &mut Pool) {
         if let Receiver::Demand(account) = self {
             pool.demand_mut().grants_must_wait(*account);
+            pool.note_demand();
         }
     }
 
@@ -486,7 +487,7 @@ impl Receiver {
             Receiver::Dynamic(account) => pool.dynamic.grant(*account, credit_slots),
             Receiver::Demand(account) => {
                 let credits = pool.demand_mut().grant(*account, credit_slots);
-                pool.note_demand();
+                pool.note_grant();
                 credits
             }
             Receiver::StaticConnection(receiver) => receiver.grant(credit_slots),

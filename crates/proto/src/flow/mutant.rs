@@ -51,6 +51,8 @@ pub enum Mutant {
     QueueDoesNotRotate,
     /// Credits on demand: freed slots do not serve the queue.
     QueueIsForgotten,
+    /// Credits on demand: a deferred guarantee is granted only with a loan.
+    DeferredIsForgotten,
     /// Not published: a packet of an offloaded machine spends no credit.
     OffloadedPacketsTakeNoCredit,
     /// Not published: an answer of an offloaded machine is dropped if the backlog of its peer is not empty.
@@ -59,7 +61,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Mutant; 24] = [
+    pub const ALL: [Mutant; 25] = [
         Mutant::ShortGrantPushesTheThreshold,
         Mutant::ReturnLeavesThresholds,
         Mutant::BlockedCrossingIsLost,
@@ -82,6 +84,7 @@ impl Mutant {
         Mutant::ReclaimTakesLentCredits,
         Mutant::QueueDoesNotRotate,
         Mutant::QueueIsForgotten,
+        Mutant::DeferredIsForgotten,
         Mutant::OffloadedPacketsTakeNoCredit,
         Mutant::AnswersBehindABacklogAreDropped,
     ];

@@ -12,6 +12,8 @@ pub struct Pool {
     pub(crate) dynamic: dynamic_credits::Pool,
     /// Only with credits on demand. Every endpoint has this structure, so the pool has memory of its own.
     demand: Option<Box<demand_credits::Pool>>,
+    /// Guarantees may be deferred until the endpoint is idle. The common path need not look at the pool for that.
+    may_defer: bool,
 }
 
 impl Pool {
@@ -22,16 +24,21 @@ impl Pool {
     pub fn new(config: &Config) -> Pool {
         let Config { region, credit_slots, .. } = config;
         match config.scheme {
-            Scheme::Dynamic { piggyback } => {
-                Pool { dynamic: dynamic_credits::Pool::new(region, *credit_slots, piggyback), demand: None }
-            }
+            Scheme::Dynamic { piggyback } => Pool {
+                dynamic: dynamic_credits::Pool::new(region, *credit_slots, piggyback),
+                ..Pool::unused()
+            },
             Scheme::Demand => Pool::of_demand(demand_credits::Pool::new(region, *credit_slots)),
-            _ => Pool { dynamic: dynamic_credits::Pool::unused(), demand: None },
+            _ => Pool::unused(),
         }
     }
 
+    fn unused() -> Pool {
+        Pool { dynamic: dynamic_credits::Pool::unused(), demand: None, may_defer: false }
+    }
+
     pub(super) fn of_demand(demand: demand_credits::Pool) -> Pool {
-        Pool { dynamic: dynamic_credits::Pool::unused(), demand: Some(Box::new(demand)) }
+        Pool { demand: Some(Box::new(demand)), ..Pool::unused() }
     }
 
     /// The pool of credits on demand, if that is the scheme.
@@ -85,6 +92,27 @@ impl Pool {
             self.note_demand();
         }
         Ok(due)
+    }
+
+    /// A grant of credits on demand has left, or had to wait.
+    #[inline]
+    pub(super) fn note_grant(&mut self) {
+        self.note_demand();
+        self.may_defer |= self.demand().has_deferred();
+    }
+
+    /// Whether a guarantee may be deferred until the endpoint is idle.
+    #[inline]
+    pub(crate) fn waits_for_idle(&self) -> bool {
+        self.may_defer
+    }
+
+    /// The endpoint is idle. Returns the sender whose guarantee has been deferred longest.
+    pub(crate) fn next_deferred(&mut self) -> Option<Peer> {
+        let demand = self.demand.as_deref_mut()?;
+        let peer = demand.next_deferred();
+        self.may_defer = demand.has_deferred();
+        peer
     }
 
     /// The queue of credits on demand has been served.

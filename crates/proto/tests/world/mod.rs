@@ -359,7 +359,7 @@ impl World {
         let mut any = false;
         for rank in 0..self.plan.endpoints {
             let TestRank { machine, dead, .. } = &self.ranks[rank as usize];
-            if machine.has_pending_acks() && !dead {
+            if machine.waits_for_idle() && !dead {
                 any = true;
                 self.handle(rank, Event::Idle);
             }

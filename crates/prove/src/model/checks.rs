@@ -47,6 +47,7 @@ impl Setup {
         if state.busy | state.asking | state.unnotified | state.refused != 0
             || !state.timers.is_empty()
             || self.any_unknown_loss(state)
+            || self.waiting_for_idle(state).next().is_some()
         {
             return Ok(());
         }

@@ -87,6 +87,11 @@ pub enum Move {
         /// Its timer.
         timer: Timer,
     },
+    /// `who` has been idle for a while.
+    Idle {
+        /// The endpoint.
+        who: u32,
+    },
     /// `who` learns that `of` has dropped it, after `who` has read all packets of `of`.
     LearnLoss {
         /// The endpoint.
@@ -109,6 +114,7 @@ impl Move {
             | Move::FindRoom { .. }
             | Move::Notify { .. }
             | Move::Expire { .. }
+            | Move::Idle { .. }
             | Move::LearnLoss { .. } => true,
             Move::Ready { once, .. } => !once,
             Move::Congest { .. }
@@ -195,6 +201,13 @@ impl Setup {
             }
         }
         moves.extend(state.timers.iter().map(|&(who, timer)| Move::Expire { who, timer }));
+        moves.extend(self.waiting_for_idle(state).map(|who| Move::Idle { who }));
+    }
+
+    /// Endpoints that do something when they are idle.
+    pub(super) fn waiting_for_idle(&self, state: &State) -> impl Iterator<Item = u32> {
+        (0..self.processes)
+            .filter(|&who| !self.dead(state, who) && state.endpoints[who as usize].waits_for_idle())
     }
 
     /// Whether `of` has dropped `who`, and `who` has not learned it.

@@ -144,6 +144,10 @@ impl Setup {
                 self.handle(next, who, None, Event::TimerExpired(timer), &mut effect)?;
                 who
             }
+            Move::Idle { who } => {
+                self.handle(next, who, None, Event::Idle, &mut effect)?;
+                who
+            }
             Move::LearnLoss { who, of } => {
                 let lost = Event::Lost { peer: Peer(of), fault: PeerFault::Unreachable };
                 self.handle(next, who, None, lost, &mut effect)?;

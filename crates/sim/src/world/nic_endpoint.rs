@@ -215,7 +215,9 @@ impl<N: Network> World<N> {
             for action in actions.drain(..) {
                 self.perform_on_nic(&mut work, action);
             }
-            let Some(event) = work.events.pop_front() else { break };
+            // No packet waits for the NIC, so it is idle whenever it has nothing to do.
+            let idle = || work.nic.machine.waits_for_idle().then_some(ProtoEvent::Idle);
+            let Some(event) = work.events.pop_front().or_else(idle) else { break };
             drive(&mut work.nic.machine, work.at, event, &mut actions);
         }
         let Work { mut nic, .. } = work;

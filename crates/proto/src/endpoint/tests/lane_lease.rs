@@ -113,7 +113,7 @@ fn coalesced_acknowledgements_leave_before_a_requested_detach() {
         Packet::new(Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge }, 0);
     b.receive(0, 0, None);
     b.event(Event::Arrived { from: PEER, packet: &packet });
-    assert!(b.machine.has_pending_acks());
+    assert!(b.machine.waits_for_idle());
     assert_eq!(b.event(Event::DetachRequested { peer: PEER }), ["finished", "detach", "disconnect"]);
-    assert!(!b.machine.has_pending_acks());
+    assert!(!b.machine.waits_for_idle());
 }

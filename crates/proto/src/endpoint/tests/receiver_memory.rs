@@ -322,9 +322,9 @@ fn bounce_buffer_acknowledgements_are_coalesced_until_full_idle_or_goodbye() {
     for number in [18, 17, 16, 30] {
         take(&mut receiver, number);
     }
-    assert!(receiver.machine.has_pending_acks());
+    assert!(receiver.machine.waits_for_idle());
     assert_eq!(receiver.event(Event::Idle), ["finished 3", "finished"]);
-    assert!(!receiver.machine.has_pending_acks());
+    assert!(!receiver.machine.waits_for_idle());
     take(&mut receiver, 40);
     assert_eq!(receiver.post(Command::Close), ["finished", "transmit goodbye 0"]);
 }

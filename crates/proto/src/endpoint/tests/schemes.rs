@@ -259,3 +259,29 @@ fn other_schemes_ignore_the_backlog_mark() {
     assert_eq!(receiver.marked(), ["retire", "credit total 2"]);
     assert_eq!(receiver.machine.counters().peak_quota_slots, 3);
 }
+
+/// Credits on demand without slots to lend: the guarantee of a sender with more demand waits until the endpoint is idle.
+#[test]
+fn an_idle_endpoint_grants_a_deferred_guarantee() {
+    let mut b = with_credits(1);
+    let region = DataRegion { slots: 2, ..REGION };
+    b.machine = Endpoint::new(Config { scheme: Scheme::Demand, region, ..*b.machine.config() });
+    for peer in [PEER, Peer(2)] {
+        let (quota_slots, start_slots) = (64, 1);
+        b.event(Event::Connected { peer, quota_slots, start_slots, credit_slots: 1, epoch: 0 });
+        b.event(Event::Attached { peer, quota_slots, start_slots, epoch: 0 });
+    }
+    let from = |b: &mut Bench, peer: u32, wanted_total: u32| {
+        let body = Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge: None };
+        let packet = Packet { wanted_total, ..Packet::new(body, 0) };
+        b.receive(0, 0, None);
+        b.event(Event::Arrived { from: Peer(peer), packet: &packet })
+    };
+    let done = "received 0 0 at 0 last true";
+    // The guarantee is all that the first sender wants.
+    assert_eq!(from(&mut b, 2, 2), [done, "retire", "credit total 1"]);
+    assert_eq!(from(&mut b, PEER.0, 9), [done, "retire"]);
+    assert!(b.machine.waits_for_idle());
+    assert_eq!(b.event(Event::Idle), ["credit total 1"]);
+    assert!(!b.machine.waits_for_idle());
+}

@@ -26,6 +26,8 @@ impl Pool {
             turns,
             borrowers,
             holders,
+            deferred,
+            granted_slots,
             expected_slots: _, // the sum over the accounts
             lacks_prefetch,
             has_work,
@@ -39,6 +41,8 @@ impl Pool {
         words.extend(queue.in_order(queued));
         words.push(holders.len() as u32);
         words.extend(holders.iter());
+        words.push(deferred.len() as u32);
+        words.extend(deferred.iter());
         // Of so few accounts only matters who has borrowed.
         let mut borrowers = *borrowers;
         assert!(accounts.len() <= borrowers.len(), "exploration has few senders");
@@ -50,6 +54,8 @@ impl Pool {
             let account = &accounts[index as usize];
             words.push(index);
             account.canonical(base_of(account.owner), *turns, words);
+            let deferred_for = granted_slots.wrapping_sub(account.deferred_at).min(self.most_deferred() + 1);
+            words.push(if deferred.contains(index) { deferred_for } else { 0 });
         }
     }
 }
@@ -69,12 +75,14 @@ impl Account {
             waits_since,
             ahead,
             expected,
+            deferred_at: _, // above
             packets_sent,
             packets_read,
             queued,
             unready,
             asked,
             used,
+            overdue,
             open: _,
         } = self;
         words.extend([
@@ -89,7 +97,9 @@ impl Account {
         let waits = [*turn_left, ahead.wrapping_sub(turns.wrapping_sub(*waits_since))];
         words.extend(if *queued { waits } else { [0; 2] });
         words.push(
-            [*queued, *unready, *asked, *used].iter().fold(0, |word, flag| word << 1 | u32::from(*flag)),
+            [*queued, *unready, *asked, *used, *overdue]
+                .iter()
+                .fold(0, |word, flag| word << 1 | u32::from(*flag)),
         );
     }
 }

@@ -17,7 +17,7 @@ impl Pool {
             self.grants_must_wait(index);
             return None;
         }
-        let credits = self.take(index);
+        let credits = self.take(index, true);
         if credits == 0 {
             return None;
         }
@@ -50,12 +50,13 @@ impl Pool {
         if !has_room {
             return (0, self.granted_total(index));
         }
-        let credits = self.take(index);
+        let credits = self.take(index, false);
         (credits, self.granted_total(index))
     }
 
-    /// Takes what this sender may get now. Returns the credits, which count as granted.
-    fn take(&mut self, index: u32) -> u32 {
+    /// Takes what this sender may get now, for an explicit credit packet or to piggyback it. Returns the credits, which
+    /// count as granted.
+    fn take(&mut self, index: u32, explicit: bool) -> u32 {
         let account = &self.accounts[index as usize];
         let is_used = account.current <= account.middle;
         let (current, room) = (account.current, account.most - account.current);
@@ -63,7 +64,14 @@ impl Pool {
         let demand = self.demand(index);
         let mut credits = owed;
         if demand > 0 {
-            let turn_slots = self.turn_slots(index);
+            let is_deferred = self.defers(index);
+            if is_deferred && explicit {
+                self.end_or_continue_waiting(index, 0, demand.min(room));
+                self.defer(index);
+                return 0;
+            }
+            // The guarantee can piggyback. Slots that others may wait for are lent only to the sender whose turn it is.
+            let turn_slots = if is_deferred { 0 } else { self.turn_slots(index) };
             // The sender can then announce its next demand without waiting for the guarantee.
             let beyond = if turn_slots == u32::MAX { self.credit_slots } else { 0 };
             let there = self.region.free + owed;
@@ -86,7 +94,10 @@ impl Pool {
                 self.grow_window(index);
             }
         }
-        self.accounts[index as usize].used |= credits > 0;
+        if credits > 0 {
+            self.accounts[index as usize].used = true;
+            self.note_granted(index, credits);
+        }
         credits
     }
 

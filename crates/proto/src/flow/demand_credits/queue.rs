@@ -104,6 +104,7 @@ impl Pool {
         self.accounts[index as usize].unready = true;
         if self.accounts[index as usize].queued {
             self.queue.set_unready(index);
+            self.has_work |= self.next_waiting().is_some(); // it may have been the first, and needed more
         } else if self.waits_for(index) > 0 {
             self.join_queue(index);
         }
@@ -122,11 +123,9 @@ impl Pool {
 
     /// The next sender that waits and may get free slots.
     pub fn next_waiting(&self) -> Option<(u32, Peer)> {
-        if self.region.free == 0 {
-            return None;
-        }
         let index = self.queue.first_ready()?;
-        Some((index, self.accounts[index as usize].owner))
+        let is_enough = self.region.free > 0 && self.region.free >= self.needs(index);
+        is_enough.then(|| (index, self.accounts[index as usize].owner))
     }
 
     /// The sender of [`Pool::next_waiting`] has been served as far as possible; `granted_total` was its total before. If it

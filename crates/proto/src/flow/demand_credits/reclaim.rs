@@ -25,13 +25,13 @@ impl Pool {
 
     /// The next sender that should get a return request.
     pub fn next_request(&mut self) -> Option<Peer> {
-        let is_waited_for = !self.queue.is_empty() && self.region.free == 0;
+        let is_waited_for = !self.queue.is_empty() && self.next_waiting().is_none();
         let lacks_prefetch = self.lacks_prefetch && self.expected_slots == 0;
         if !is_waited_for && !lacks_prefetch {
             return None;
         }
         for _ in 0..self.holders.len() {
-            let is_short = self.queue.wanted_slots() > u64::from(self.expected_slots);
+            let is_short = self.queue.wanted_slots() > u64::from(self.expected_slots + self.region.free);
             let index = if is_short || lacks_prefetch { self.holders.pop_front()? } else { return None };
             let surplus = self.surplus(index);
             let guaranteed = self.credit_slots;

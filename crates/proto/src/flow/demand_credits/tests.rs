@@ -165,6 +165,70 @@ fn gap_a_pool_without_guarantee_starves_a_sender() {
     assert_eq!(run(true), None);
 }
 
+/// A and B hold all that can be lent, and C waits for 40 slots.
+fn without_slots_to_lend() -> (Pool, [u32; 3]) {
+    let (mut pool, accounts) = attached(pool(27, 3, 1));
+    for (account, wanted) in accounts.into_iter().zip([13, 13, 40]) {
+        pool.retrieve(account, 1, wanted);
+        pool.explicit(account);
+    }
+    assert_eq!(pool.region.free, 0);
+    assert_eq!(pool.waiting(), [accounts[2]]);
+    (pool, accounts)
+}
+
+#[test]
+fn the_guarantee_of_a_waiting_sender_is_deferred() {
+    let (mut pool, [a, _, c]) = without_slots_to_lend();
+    assert!(pool.has_deferred() && pool.is_due(c));
+    assert_eq!((pool.grant(c, 1), pool.accounts[c as usize].current), (None, 0));
+    // Half of its turn does not end that, the whole turn does.
+    assert!(pool.retrieve(a, 3, 13));
+    assert_eq!((pool.next_waiting(), pool.explicit(c)), (None, None));
+    assert!(pool.retrieve(a, 3, 13));
+    assert_eq!(pool.next_waiting(), Some((c, C)));
+    assert_eq!((pool.explicit(c), pool.has_deferred()), (Some(1 + 6), false));
+}
+
+#[test]
+fn a_guarantee_that_meets_the_demand_is_not_deferred() {
+    let (mut pool, [a, _, c]) = without_slots_to_lend();
+    pool.retrieve(c, 0, 2);
+    assert_eq!((pool.demand(c), pool.explicit(c), pool.queued()), (1, Some(1), 0));
+    assert!(pool.accounts[a as usize].current > 0 && !pool.has_deferred());
+}
+
+#[test]
+fn an_idle_endpoint_grants_a_deferred_guarantee_once() {
+    let (mut pool, [.., c]) = without_slots_to_lend();
+    assert_eq!((pool.next_deferred(), pool.next_deferred()), (Some(C), None));
+    assert_eq!(pool.explicit(c), Some(1));
+    pool.retrieve(c, 1, 40);
+    assert_eq!((pool.explicit(c), pool.next_deferred()), (None, Some(C)));
+}
+
+#[test]
+fn a_guarantee_that_piggybacks_is_not_deferred() {
+    let (mut pool, [.., c]) = without_slots_to_lend();
+    assert_eq!((pool.carry(c, true).0, pool.has_deferred()), (1, false));
+}
+
+/// A sends small messages with its guaranteed credits, and never spends what it was lent.
+#[test]
+fn a_guarantee_is_not_deferred_for_more_than_the_turns_of_all_senders() {
+    let (mut pool, [a, _, c]) = without_slots_to_lend();
+    pool.accounts[a as usize].current = 1;
+    pool.region.all -= 12;
+    let turns = pool.quantum_slots * 3;
+    for message in 0..=turns {
+        assert_eq!(pool.next_overdue(), None);
+        pool.retrieve(a, 1, 14 + message);
+        assert_eq!(pool.explicit(a), Some(1));
+    }
+    assert!(pool.has_work());
+    assert_eq!((pool.next_overdue(), pool.explicit(c)), (Some(C), Some(1)));
+}
+
 // Queue.
 
 #[test]
@@ -176,17 +240,19 @@ fn waiting_senders_get_freed_slots_in_turns_of_a_quantum() {
     pool.retrieve(b, 1, 100);
     assert_eq!((pool.explicit(b), pool.region.free), (Some(12 + 1), 0));
     pool.retrieve(c, 1, 40);
-    assert_eq!((pool.explicit(c), pool.queued()), (Some(1), 1));
+    assert_eq!((pool.explicit(c), pool.queued()), (None, 1)); // its guarantee is deferred
     // Seven slots of A are retrieved. A has demand again, but C is first. A gets nothing and waits.
     assert!(pool.retrieve(a, 7, 100));
     assert_eq!((pool.explicit(a), pool.queued()), (None, 2));
     assert_eq!(pool.next_waiting(), Some((c, C)));
-    // C has read its credit packet. It gets its guarantee and a quantum of 6, and goes behind A.
-    pool.retrieve(c, 1, 40);
+    // C gets its guarantee and a quantum of 6, and goes behind A.
     assert_eq!(pool.explicit(c), Some(7));
-    assert_eq!((pool.waiting()[0], pool.next_waiting()), (a, Some((a, A))));
-    assert_eq!(pool.explicit(a), Some(1));
-    assert_eq!((pool.region.free, pool.tally().rotations), (0, 1));
+    assert_eq!((pool.waiting()[0], pool.region.free, pool.tally().rotations), (a, 1, 1));
+    // A waits for its whole turn.
+    assert_eq!((pool.next_waiting(), pool.explicit(a)), (None, None));
+    pool.retrieve(b, 5, 100);
+    assert_eq!((pool.next_waiting(), pool.explicit(a)), (Some((a, A)), Some(6)));
+    assert_eq!((pool.region.free, pool.tally().rotations), (0, 2));
 }
 
 #[test]
@@ -197,6 +263,7 @@ fn a_sender_that_cannot_take_a_grant_is_passed_over_and_keeps_its_place() {
         pool.explicit(account);
     }
     pool.retrieve(c, 1, 40);
+    assert_eq!((pool.explicit(c), pool.next_deferred()), (None, Some(C)));
     assert_eq!(pool.explicit(c), Some(1)); // one credit packet, not read
     pool.retrieve(a, 4, 100);
     assert_eq!(pool.explicit(a), None); // C is first
@@ -458,18 +525,17 @@ fn the_longest_idle_holders_are_asked_as_far_as_the_queue_needs() {
     // Both got credits since they were considered: they are passed over once.
     assert_eq!(pool.next_request(), None);
     pool.retrieve(c, 3, 4);
-    assert_eq!(pool.next_waiting(), Some((b, B)));
-    pool.retrieve(b, 1, 30);
-    assert_eq!((pool.explicit(b), pool.region.free), (Some(4), 0));
-    // B may still hold 13 - 11 = 2 more, so one holder is enough.
+    // B may hold 13 - 7 = 6 more, and 3 are free. So one holder is enough.
+    assert_eq!((pool.next_waiting(), pool.region.free), (None, 3));
     assert_eq!((pool.next_request(), pool.next_request()), (Some(A), None));
     assert_eq!(pool.accounts[a as usize].window, 1);
     // A gives back 9 - 1: it has spent nothing. Its response fills a slot.
     pool.retrieve(a, 1, 1 + 1 + 8);
     assert_eq!(pool.returned(a, 8), Ok(()));
     pool.assert_invariants();
-    assert_eq!((pool.region.free, pool.expected_slots), (9, 0));
+    assert_eq!((pool.region.free, pool.expected_slots), (3 + 9, 0));
     assert!(pool.has_work());
+    assert_eq!(pool.next_waiting(), Some((b, B)));
 }
 
 #[test]
@@ -531,7 +597,7 @@ fn piggybacked_credits_leave_the_queue_to_the_next_arrival() {
     demand.retrieve(a, 1, 100);
     let mut pool = crate::flow::Pool::of_demand(demand);
     let mut receiver = crate::flow::Receiver::Demand(a);
-    assert_eq!(receiver.carry(true, &mut pool), (4, 4));
+    assert_eq!(receiver.carry(true, &mut pool), (1, 1));
     assert_eq!((pool.demand().queued(), pool.demand().has_work(), pool.has_requests()), (1, true, false));
     // The next packet of A says so, also if it changes nothing for A.
     assert!(receiver.wants(100, &mut pool) && pool.has_requests());
@@ -547,7 +613,7 @@ fn a_report_tells_demand_idle_credits_window_and_place() {
         pool.explicit(account);
     }
     pool.retrieve(c, 1, 40);
-    assert_eq!(pool.explicit(c), Some(1));
+    assert_eq!((pool.explicit(c), pool.next_deferred(), pool.explicit(c)), (None, Some(C), Some(1)));
     let loan = |account| pool.view(account).loan.expect("credits on demand");
     // A and B hold all that one sender may. C is alone in the queue.
     assert_eq!(loan(a), LoanView { demand: 86, idle: 0, window: 1, ahead: None });

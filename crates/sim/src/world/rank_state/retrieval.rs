@@ -43,7 +43,7 @@ impl RankState {
             let peers = &mut self.peers;
             let retrieved = context.trains.retrieve(train, index, |rank| Peer(peers.number(rank)));
             self.process(retrieved, context);
-        } else if self.machine.has_pending_acks() {
+        } else if self.machine.waits_for_idle() {
             self.handle(Event::Idle, context);
         }
     }
@@ -314,7 +314,7 @@ impl RankState {
     pub(super) fn serves_at(&self, cost: &Cost) -> Option<Picoseconds> {
         let seen_at = match self.next_at() {
             Some(at) => Some(cost.seen_ps(self.free_at, at)),
-            None => self.machine.has_pending_acks().then_some(self.free_at + IDLE_PS),
+            None => self.machine.waits_for_idle().then_some(self.free_at + IDLE_PS),
         };
         let Some(timer_at) = self.processor_timer() else { return seen_at };
         let timer_at = timer_at.max(self.free_at);

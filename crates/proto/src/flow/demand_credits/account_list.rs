@@ -1,5 +1,4 @@
-//! A list of accounts, each at most once, in the order in which they were added: those that may have prefetched credits,
-//! the longest idle first. Each operation takes constant time.
+//! A list of accounts, each at most once, in the order in which they were added. Each operation takes constant time.
 
 use alloc::vec::Vec;
 
@@ -14,7 +13,7 @@ struct Link {
 
 /// The list.
 #[derive(Clone, Debug)]
-pub(super) struct Holders {
+pub(super) struct AccountList {
     /// By account.
     links: Vec<Link>,
     first: u32,
@@ -23,13 +22,13 @@ pub(super) struct Holders {
 }
 
 /// The list without accounts.
-impl Default for Holders {
-    fn default() -> Holders {
-        Holders { links: Vec::new(), first: NONE, last: NONE, len: 0 }
+impl Default for AccountList {
+    fn default() -> AccountList {
+        AccountList { links: Vec::new(), first: NONE, last: NONE, len: 0 }
     }
 }
 
-impl Holders {
+impl AccountList {
     /// Makes room for an account, so that no other operation allocates.
     pub fn make_room(&mut self, index: u32) {
         let accounts = self.links.len().max(index as usize + 1);
@@ -59,12 +58,14 @@ impl Holders {
         self.len += 1;
     }
 
+    /// The first account.
+    pub fn first(&self) -> Option<u32> {
+        (self.first != NONE).then_some(self.first)
+    }
+
     /// Removes the first account.
     pub fn pop_front(&mut self) -> Option<u32> {
-        let first = self.first;
-        if first == NONE {
-            return None;
-        }
+        let first = self.first()?;
         self.remove(first);
         Some(first)
     }
@@ -113,26 +114,26 @@ mod tests {
     #[test]
     fn accounts_keep_the_order_in_which_they_were_added() {
         let mut random = fastrand::Rng::with_seed(3);
-        let mut holders = Holders::default();
+        let mut accounts = AccountList::default();
         let mut list: VecDeque<u32> = VecDeque::new();
-        (0..20).for_each(|index| holders.make_room(index));
+        (0..20).for_each(|index| accounts.make_room(index));
         for _ in 0..10_000 {
             let index = random.u32(0..20);
             match random.u32(0..3) {
                 0 => {
-                    holders.push_back(index);
+                    accounts.push_back(index);
                     if !list.contains(&index) {
                         list.push_back(index);
                     }
                 }
                 1 => {
-                    holders.remove(index);
+                    accounts.remove(index);
                     list.retain(|&other| other != index);
                 }
-                _ => assert_eq!(holders.pop_front(), list.pop_front()),
+                _ => assert_eq!(accounts.pop_front(), list.pop_front()),
             }
-            assert!(holders.iter().eq(list.iter().copied()), "{holders:?}, {list:?}");
-            assert_eq!((holders.len(), holders.contains(index)), (list.len(), list.contains(&index)));
+            assert!(accounts.iter().eq(list.iter().copied()), "{accounts:?}, {list:?}");
+            assert_eq!((accounts.len(), accounts.contains(index)), (list.len(), list.contains(&index)));
         }
     }
 }
