@@ -3,7 +3,7 @@
 //!
 //! The thread sleeps until a packet needs it. A program that polls by itself must not wake it with every packet. So when
 //! the thread is woken and the program has polled since, it leaves the work to the program, and looks again after
-//! [`LOOK_INTERVAL_NS`]. Once the program has not polled for that time, the thread makes progress again, and announces
+//! `LOOK_INTERVAL_NS`. Once the program has not polled for that time, the thread makes progress again, and announces
 //! its sleep to senders. *Price:* a packet that arrives just after the program's last poll waits up to twice that time,
 //! and the thread wakes a thousand times a second while a program polls. The domain is shared between threads even if
 //! the program promises one, so calls take its lock.
