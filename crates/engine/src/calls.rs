@@ -7,7 +7,7 @@ use weir_link::{Link, PeerAccess};
 
 use weir_proto::{
     Command, Event, MAX_REMOTE_OPERATIONS, MessageId, Pattern, PeekThen, Peer, ReceiveCommand, Refusal,
-    Request, SendCommand, Space,
+    Request, SendCommand, SendLevel, Space,
 };
 
 use crate::driver::{EventDriver, POSTED, Posted};
@@ -40,11 +40,15 @@ impl<L: Link> Engine<L> {
         sink: &mut impl CompletionSink,
     ) -> Result<(), PostError> {
         let level = arguments.effective_level();
+        if level == SendLevel::Delivered && self.io.reports_acknowledgements {
+            return self.send_acknowledged(post, arguments);
+        }
         let SendArguments { to, space, tag, data, mut memory, inject, .. } = arguments;
         let bytes = memory.bytes();
         let send = SendCommand { request: POSTED, to, space, tag, data, bytes, level };
-        let posted = Some(Posted { post, operation: Operation::Send, space, memory: &mut memory, inject });
-        let driver = EventDriver { io: &mut self.io, sink, posted };
+        let operation = Operation::Send;
+        let posted = Posted { post, operation, space, memory: &mut memory, inject, delivered_to: None };
+        let driver = EventDriver { io: &mut self.io, sink, posted: Some(posted) };
         match self.machine.handle(Event::Posted(Command::Send(send)), driver) {
             Ok(()) if self.io.has_aftermath => self.after_send(to),
             Ok(()) => {}
@@ -105,7 +109,14 @@ impl<L: Link> Engine<L> {
         let operation = if multi.is_some() { Operation::MultiReceive } else { Operation::Receive };
         let capacity_bytes = memory.bytes();
         let receive = ReceiveCommand { request: POSTED, pattern, capacity_bytes, multi };
-        let posted = Posted { post, operation, space: pattern.space, memory: &mut memory, inject: false };
+        let posted = Posted {
+            post,
+            operation,
+            space: pattern.space,
+            memory: &mut memory,
+            inject: false,
+            delivered_to: None,
+        };
         let driver = EventDriver { io: &mut self.io, sink, posted: Some(posted) };
         match self.machine.handle(Event::Posted(Command::Receive(receive)), driver) {
             Ok(()) if self.io.has_aftermath => self.after_event(),

@@ -62,6 +62,8 @@ pub(crate) struct Closing {
     /// The user knows that this endpoint waits.
     reported: bool,
     given_up: Vec<Undelivered>,
+    /// Packets that have left and that the sides of their receivers do not hold.
+    unacknowledged_packets: u64,
 }
 
 /// The result of [`Engine::close_step`].
@@ -82,6 +84,8 @@ pub struct GivenUp {
     pub waited: Duration,
     /// The peers by name, and what each has not taken.
     pub peers: Vec<(String, Undelivered)>,
+    /// Packets that have left for any peers, and that these have not acknowledged.
+    pub packets: u64,
 }
 
 impl GivenUp {
@@ -118,6 +122,11 @@ impl Display for GivenUp {
         if self.peers.len() > MAX_NAMED_PEERS {
             write!(formatter, " and to {} more peers", self.peers.len() - MAX_NAMED_PEERS)?;
         }
+        if self.packets > 0 {
+            let separator = if self.peers.is_empty() { "" } else { ", and " };
+            let packets = stalls::plural(self.packets, "packet");
+            write!(formatter, "{separator}{packets} that their receivers have not acknowledged")?;
+        }
         write!(formatter, "; set FI_WEIR_LINGER_S to wait longer")
     }
 }
@@ -148,6 +157,7 @@ impl<L: Link> Engine<L> {
                 taken_at: now,
                 reported: false,
                 given_up: Vec::new(),
+                unacknowledged_packets: 0,
             })
         });
     }
@@ -170,7 +180,7 @@ impl<L: Link> Engine<L> {
             self.post(Command::Close);
         }
         if closing.phase == Phase::Delivering
-            && (!self.machine.has_undelivered() || closing.is_look_due(now))
+            && (!self.has_undelivered() || closing.is_look_due(now))
             && !self.waits_to_close(&mut closing, idle_peers, now)
         {
             closing.phase = Phase::Done;
@@ -180,13 +190,20 @@ impl<L: Link> Engine<L> {
         CloseStep { events, done }
     }
 
+    /// Whether closing now would lose something, in the endpoint machine or on the link.
+    fn has_undelivered(&self) -> bool {
+        self.machine.has_undelivered() || self.io.link.unacknowledged_packets() > 0
+    }
+
     /// Whether closing waits for peers.
     fn waits_to_close(&self, closing: &mut Closing, idle_peers: &[Address], now: Clock) -> bool {
         closing.looked_at = Some(now);
         closing.given_up.clear();
         let undelivered = self.machine.undelivered();
         let incomplete = now < closing.deadline && self.machine.has_incomplete();
-        if undelivered.is_empty() {
+        let packets = self.io.link.unacknowledged_packets();
+        closing.unacknowledged_packets = 0;
+        if undelivered.is_empty() && packets == 0 {
             if closing.reported && !incomplete {
                 self.report_closing(
                     "closes: the receivers of those messages have taken them, closed or died",
@@ -194,13 +211,14 @@ impl<L: Link> Engine<L> {
             }
             return incomplete;
         }
-        let all = undelivered.iter().fold((0, 0), |(count, bytes), one| {
+        let all = undelivered.iter().fold((packets, 0), |(count, bytes), one| {
             (count + one.messages + one.acknowledgements, bytes + one.bytes)
         });
         if all < closing.least {
             (closing.least, closing.taken_at) = (all, now);
         }
-        let only_idle = undelivered.iter().all(|one| idle_peers.contains(&self.address_of(one.peer)));
+        let only_idle =
+            packets == 0 && undelivered.iter().all(|one| idle_peers.contains(&self.address_of(one.peer)));
         let linger = if only_idle { self.linger.min(IDLE_PEER_LINGER) } else { self.linger };
         if now.duration_since(closing.taken_at) < linger {
             if now >= closing.deadline && !std::mem::replace(&mut closing.reported, true) {
@@ -212,6 +230,7 @@ impl<L: Link> Engine<L> {
             return true;
         }
         closing.given_up = undelivered;
+        closing.unacknowledged_packets = packets;
         incomplete
     }
 
@@ -227,6 +246,7 @@ impl<L: Link> Engine<L> {
         let closing = self.closing.as_mut().filter(|closing| closing.phase == Phase::Done)?;
         closing.phase = Phase::Ended;
         let given_up = std::mem::take(&mut closing.given_up);
+        let packets = closing.unacknowledged_packets;
         let waited = closing.taken_at.elapsed();
         self.sample(Clock::now());
         self.trace = None;
@@ -237,13 +257,13 @@ impl<L: Link> Engine<L> {
         }
         self.io.link.give_back_shared(); // while others still find this endpoint in the node segment
         self.node.leave();
-        if given_up.is_empty() {
+        if given_up.is_empty() && packets == 0 {
             self.io.link.close();
             return None;
         }
         let peers = given_up.into_iter().map(|one| (self.name_of(one.peer, None), one)).collect();
         self.io.link.abandon();
-        Some(GivenUp { endpoint: own_name(), waited, peers })
+        Some(GivenUp { endpoint: own_name(), waited, peers, packets })
     }
 
     /// Whether closing has begun.
@@ -271,6 +291,7 @@ mod tests {
             endpoint: "rank 3".into(),
             waited: Duration::from_secs(300),
             peers: vec![("rank 1".into(), undelivered(1, 8)), ("process 77".into(), undelivered(20, 40_960))],
+            packets: 0,
         };
         given_up.peers[1].1.acknowledgements = 2;
         assert_eq!(
@@ -281,5 +302,12 @@ mod tests {
         );
         given_up.peers = vec![("rank 1".into(), undelivered(1, 8)); 10];
         assert!(given_up.to_string().contains("rank 1 and to 2 more peers;"), "{given_up}");
+        given_up.packets = 1;
+        assert!(
+            given_up
+                .to_string()
+                .contains("more peers, and 1 packet that their receivers have not acknowledged;"),
+            "{given_up}"
+        );
     }
 }

@@ -20,6 +20,7 @@ use weir_proto::{
 
 use crate::addresses::AddressTable;
 use crate::bounce_buffers::BounceBuffers;
+use crate::deliveries::Deliveries;
 use crate::machine_buffers::MachineBuffers;
 use crate::operations::{Operations, Outstanding};
 use crate::read_ahead::ReadAhead;
@@ -84,6 +85,10 @@ pub(crate) struct Io<L: Link> {
     pub regions: HashMap<u64, Region>,
     pub peers: AddressTable,
     pub completions: VecDeque<Completion>,
+    /// Completions that wait for acknowledgements of the link.
+    pub deliveries: Deliveries,
+    /// See [`Link::reports_acknowledgements`].
+    pub reports_acknowledgements: bool,
     /// Peers in whose mailbox we wait for room.
     pub awaiting_room: Vec<Peer>,
     /// Work on lanes at peers, for the end of the call or for the next one.
@@ -113,6 +118,8 @@ impl<L: Link> Io<L> {
     pub fn new(link: L, cross_memory: bool) -> Io<L> {
         Io {
             geometry: link.properties().geometry,
+            reports_acknowledgements: link.reports_acknowledgements(),
+            deliveries: Deliveries::default(),
             link,
             operations: Operations::default(),
             offload: Offload::default(),
@@ -193,6 +200,14 @@ impl<L: Link> Io<L> {
     #[inline(never)]
     fn complete_held(&mut self, request: Request, outcome: Outcome) {
         self.end_announcement_of_request(request);
+        if outcome == Outcome::Done
+            && let Some(to) = self.operations.get(request).and_then(|outstanding| outstanding.delivered_to)
+            && let Some(packets) = self.link.awaited_packets(to)
+        {
+            let Outstanding { post, operation, space, .. } = self.operations.take(request);
+            self.deliveries.add(to, packets, Completion { post, operation, space, outcome, buffer: 0 });
+            return;
+        }
         complete_held(&mut self.operations, &mut self.completions, request, outcome);
     }
 
@@ -258,13 +273,18 @@ pub(crate) struct Posted<'event> {
     pub memory: &'event mut UserMemory,
     /// The program may reuse the buffer when the post returns.
     pub inject: bool,
+    /// See [`Outstanding::delivered_to`].
+    pub delivered_to: Option<Peer>,
 }
 
 impl Posted<'_> {
     /// The entry of the table of operations, which owns the buffer from now on.
     #[inline(always)]
     fn into_outstanding(self) -> Outstanding {
-        Outstanding::new(self.post, self.operation, self.space, self.memory.take())
+        Outstanding {
+            delivered_to: self.delivered_to,
+            ..Outstanding::new(self.post, self.operation, self.space, self.memory.take())
+        }
     }
 }
 
@@ -492,11 +512,19 @@ impl<L: Link, S: CompletionSink> OperationDriver for EventDriver<'_, L, S> {
 
     #[inline(always)]
     fn complete_posted(&mut self, _request: Request, outcome: Outcome) {
-        let Some(Posted { post, operation, space, memory, .. }) = self.posted.take() else { return };
+        let Some(Posted { post, operation, space, memory, delivered_to, .. }) = self.posted.take() else {
+            return;
+        };
         let buffer = match outcome {
             Outcome::Received { .. } => memory.contiguous_address().unwrap_or(0),
             _ => 0,
         };
+        if let Some(to) = delivered_to
+            && let Some(packets) = self.io.link.awaited_packets(to)
+        {
+            self.io.deliveries.add(to, packets, Completion { post, operation, space, outcome, buffer });
+            return;
+        }
         offer(&mut self.io.completions, Completion { post, operation, space, outcome, buffer }, self.sink);
     }
 
@@ -523,6 +551,7 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     }
 
     fn peer_lost(&mut self, peer: Peer, fault: PeerFault) {
+        self.io.deliveries.lost(peer, fault, &mut self.io.completions);
         self.io.offload(MachineEvent::Lost { peer, fault }).expect("losses are not refused");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::table::Table;
-use weir_proto::{Request, Space};
+use weir_proto::{Peer, Request, Space};
 
 use crate::{Operation, Post};
 
@@ -16,12 +16,14 @@ pub(crate) struct Outstanding {
     pub operation: Operation,
     pub space: Space,
     pub memory: UserMemory,
+    /// It completes when the link of this peer has acknowledged what has left for it.
+    pub delivered_to: Option<Peer>,
 }
 
 impl Outstanding {
     /// An operation on the program's own buffer.
     pub fn new(post: Post, operation: Operation, space: Space, memory: UserMemory) -> Outstanding {
-        Outstanding { post, operation, space, memory }
+        Outstanding { post, operation, space, memory, delivered_to: None }
     }
 
     fn is_receive(&self) -> bool {

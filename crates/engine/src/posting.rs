@@ -6,7 +6,7 @@
 use weir_link::Link;
 use weir_link::memory::UserMemory;
 use weir_proto::{
-    Command, Event, MessageId, Pattern, ReceiveCommand, Refusal, RemoteCommand, SendCommand, Space,
+    Command, Event, MessageId, Pattern, ReceiveCommand, Refusal, RemoteCommand, SendCommand, SendLevel, Space,
 };
 
 use crate::driver::{EventDriver, POSTED, Posted};
@@ -19,7 +19,8 @@ impl<L: Link> Engine<L> {
         let SendArguments { to, space, tag, data, inject, ref mut memory, .. } = *arguments;
         let bytes = memory.bytes();
         let send = SendCommand { request: POSTED, to, space, tag, data, bytes, level };
-        let posted = Posted { post, operation: Operation::Send, space, memory, inject };
+        let delivered_to = (level == SendLevel::Delivered).then_some(to);
+        let posted = Posted { post, operation: Operation::Send, space, memory, inject, delivered_to };
         self.post_out_of_line(Command::Send(send), posted).map_err(|refusal| self.refused(refusal, to))
     }
 
@@ -34,7 +35,8 @@ impl<L: Link> Engine<L> {
         let operation = if multi.is_some() { Operation::MultiReceive } else { Operation::Receive };
         let capacity_bytes = memory.bytes();
         let receive = ReceiveCommand { request: POSTED, pattern, capacity_bytes, multi };
-        let posted = Posted { post, operation, space: pattern.space, memory, inject: false };
+        let posted =
+            Posted { post, operation, space: pattern.space, memory, inject: false, delivered_to: None };
         self.post_out_of_line(Command::Receive(receive), posted)
             .map_err(|_| PostError::Again { limit: MAX_OPERATIONS })
     }
@@ -60,7 +62,7 @@ impl<L: Link> Engine<L> {
         let RemoteArguments { peer, key, offset, ref mut memory, .. } = *arguments;
         let read = RemoteCommand { request: POSTED, peer, key, offset, bytes: memory.bytes(), data: None };
         let (operation, space) = (Operation::Read, Space::Untagged);
-        let posted = Posted { post, operation, space, memory, inject: false };
+        let posted = Posted { post, operation, space, memory, inject: false, delivered_to: None };
         self.post_out_of_line(Command::Read(read), posted).map_err(|refusal| self.refused(refusal, peer))
     }
 
@@ -73,8 +75,22 @@ impl<L: Link> Engine<L> {
         let RemoteArguments { peer, key, offset, data, inject, ref mut memory } = *arguments;
         let write = RemoteCommand { request: POSTED, peer, key, offset, bytes: memory.bytes(), data };
         let (operation, space) = (Operation::Write, Space::Untagged);
-        let posted = Posted { post, operation, space, memory, inject };
+        let posted = Posted { post, operation, space, memory, inject, delivered_to: None };
         self.post_out_of_line(Command::Write(write), posted).map_err(|refusal| self.refused(refusal, peer))
+    }
+
+    /// [`Engine::send`] of a message that completes when the receiver's side holds it, for links that acknowledge later.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn send_acknowledged(
+        &mut self,
+        post: Post,
+        mut arguments: SendArguments,
+    ) -> Result<(), PostError> {
+        let to = arguments.to;
+        self.post_send(post, &mut arguments)?;
+        self.apply_back_pressure(to);
+        Ok(())
     }
 
     fn post_out_of_line(&mut self, command: Command, posted: Posted<'_>) -> Result<(), Refusal> {

@@ -324,6 +324,10 @@ impl<L: Link> Engine<L> {
             }
             Arrival::DetachRequested { by } => self.detach_requested(by),
             Arrival::Ready { peer } => self.handle(Event::LinkReady { peer }),
+            Arrival::Acknowledged { peer, packets } => {
+                let Io { deliveries, completions, .. } = &mut self.io;
+                deliveries.acknowledged(peer, packets, completions);
+            }
             Arrival::Lost { peer, fault } => self.handle(Event::Lost { peer, fault }),
         }
     }

@@ -7,6 +7,7 @@ mod faults;
 
 use exchange::{AnyEngine, exchange};
 use faults::{directory, settings};
+use weir_engine::config::Settings;
 use weir_engine::{Completion, Engine, Post, SendArguments};
 use weir_link::LinkKind;
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
@@ -51,11 +52,15 @@ fn datagrams(shm: &ShmLink, switch: &Switch, port: u16) -> DatagramLink<LossyNet
 }
 
 fn open(directory: &tempfile::TempDir, scheme: Scheme, switch: &Switch, port: u16) -> TwoLinks {
+    open_with(&settings(directory, scheme, BUDGET_BYTES), switch, port)
+}
+
+fn open_with(settings: &Settings, switch: &Switch, port: u16) -> TwoLinks {
     let make = |shm: ShmLink, _| {
         let datagrams = datagrams(&shm, switch, port);
         Links::new(shm, vec![Box::new(datagrams)])
     };
-    Engine::open_over(&settings(directory, scheme, BUDGET_BYTES), 3, false, make).expect("an endpoint")
+    Engine::open_over(settings, 3, false, make).expect("an endpoint")
 }
 
 /// Endpoints 0 and 1 are on one node, endpoint 2 is on another.
@@ -197,6 +202,121 @@ fn an_endpoint_that_replaces_a_dead_one_at_its_place_can_be_reached() {
     }
     switch.cut(2); // `next` closes alone
     drop(directories);
+}
+
+/// Two endpoints that have exchanged a message.
+fn two_connected() -> Two {
+    let mut two = Two::open();
+    let payload = eight_bytes();
+    receive(&mut two.b, two.to_a, &payload);
+    receive(&mut two.a, two.to_b, &payload);
+    send(&mut two.a, two.to_b, SendLevel::Matched, &payload);
+    send(&mut two.b, two.to_a, SendLevel::Matched, &payload);
+    for _ in 0..20_000 {
+        two.progress();
+    }
+    for engine in [&mut two.a, &mut two.b] {
+        let outcomes: Vec<_> = std::iter::from_fn(|| engine.next_completion()).collect();
+        assert_eq!(outcomes.len(), 2, "{outcomes:?}");
+    }
+    two
+}
+
+/// The number of the outcomes of `engine` in so many polls.
+fn completions(engine: &mut TwoLinks, polls: usize) -> Vec<Completion> {
+    for _ in 0..polls {
+        engine.progress();
+    }
+    std::iter::from_fn(|| engine.next_completion()).collect()
+}
+
+#[test]
+fn a_delivery_complete_send_waits_until_the_link_of_the_receiver_has_the_message() {
+    let mut two = two_connected();
+    for bytes in [8, 2000] {
+        let payload = OwnedMemory::new(bytes);
+        send(&mut two.a, two.to_b, SendLevel::Buffered, &payload);
+        let buffered = completions(&mut two.a, 0);
+        assert!(matches!(buffered[..], [Completion { outcome: Outcome::Done, .. }]), "{buffered:?}");
+        send(&mut two.a, two.to_b, SendLevel::Delivered, &payload);
+        send(&mut two.a, two.to_b, SendLevel::Delivered, &payload);
+        assert_eq!(completions(&mut two.a, 1000).len(), 0, "{bytes} B: the receiver has not polled");
+        // The receiver has posted no receive: its link has the messages, no more.
+        for _ in 0..1000 {
+            two.progress();
+        }
+        let delivered = completions(&mut two.a, 0);
+        assert_eq!(delivered.len(), 2, "{delivered:?}");
+        assert!(delivered.iter().all(|completion| completion.outcome == Outcome::Done), "{delivered:?}");
+    }
+}
+
+#[test]
+fn a_delivery_complete_send_that_was_not_acknowledged_fails_with_its_peer() {
+    let mut two = two_connected();
+    two.switch.cut(2);
+    send(&mut two.a, two.to_b, SendLevel::Delivered, &eight_bytes());
+    let begun = two.switch.now();
+    let mut lost = Vec::new();
+    while lost.is_empty() {
+        lost = completions(&mut two.a, 100);
+    }
+    assert!(
+        matches!(lost[..], [Completion { outcome: Outcome::Lost { peer: Some(peer), fault: PeerFault::Died }, .. }] if peer == two.to_b),
+        "{lost:?}"
+    );
+    assert!(two.switch.now().since_ns(begun) >= LIMIT_NS);
+}
+
+#[test]
+fn closing_waits_until_the_receivers_have_acknowledged() {
+    let mut two = two_connected();
+    let payload = eight_bytes();
+    send(&mut two.a, two.to_b, SendLevel::Buffered, &payload);
+    assert_eq!(completions(&mut two.a, 0).len(), 1);
+    two.a.begin_close();
+    let mut steps = 0;
+    for _ in 0..1000 {
+        assert!(!two.a.close_step(&[]).done, "the receiver has not polled");
+    }
+    while !two.a.close_step(&[]).done {
+        two.b.progress();
+        steps += 1;
+        assert!(steps < 1_000_000);
+    }
+    assert_eq!(two.a.end_close(), None);
+    let into = OwnedMemory::new(8);
+    receive(&mut two.b, two.to_a, &into);
+    let received = completions(&mut two.b, 1000);
+    assert!(
+        matches!(received[..], [Completion { outcome: Outcome::Received { bytes: 8, .. }, .. }]),
+        "{received:?}"
+    );
+}
+
+#[test]
+fn closing_gives_up_what_nobody_acknowledges() {
+    let directories = [directory(), directory()];
+    let switch = Switch::new(1, GOOD);
+    let scheme = Scheme::Dynamic { piggyback: true };
+    let linger = std::time::Duration::from_millis(50);
+    let impatient = Settings { linger, close_ms: 10, ..settings(&directories[0], scheme, BUDGET_BYTES) };
+    let mut a = open_with(&impatient, &switch, 1);
+    let mut b = open(&directories[1], scheme, &switch, 2);
+    let to_b = a.peer(&b.address());
+    let payload = eight_bytes();
+    send(&mut a, to_b, SendLevel::Buffered, &payload);
+    for _ in 0..2000 {
+        a.progress();
+        b.progress();
+    }
+    // The network takes what is sent, but nothing arrives. The limit is far away.
+    switch.impair(Impairments { lost: 1000, look_ns: 1, ..GOOD });
+    send(&mut a, to_b, SendLevel::Buffered, &payload);
+    let given_up = a.close().expect("a packet");
+    assert!(given_up.packets >= 1 && given_up.waited >= linger, "{given_up:?}");
+    assert!(given_up.to_string().contains("that their receivers have not acknowledged"), "{given_up}");
+    switch.cut(2);
 }
 
 #[test]

@@ -187,6 +187,18 @@ impl<L: Link> Link for Faulty<L> {
         }
     }
 
+    fn reports_acknowledgements(&self) -> bool {
+        self.link.reports_acknowledgements()
+    }
+
+    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
+        self.link.awaited_packets(to)
+    }
+
+    fn unacknowledged_packets(&self) -> u64 {
+        self.link.unacknowledged_packets()
+    }
+
     fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
         if let Some(peer) = self.next_ready() {
             return Some(Polled::Other(Box::new(Arrival::Ready { peer })));

@@ -218,6 +218,18 @@ impl<L: FirstLink> Link for Links<L> {
         self.first.transmit(to, packet, payload)
     }
 
+    fn reports_acknowledgements(&self) -> bool {
+        self.all().any(|link| link.reports_acknowledgements())
+    }
+
+    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
+        self.link_of(to).awaited_packets(to)
+    }
+
+    fn unacknowledged_packets(&self) -> u64 {
+        self.all().map(|link| link.unacknowledged_packets()).sum()
+    }
+
     #[inline(always)]
     fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
         // The first link comes first: its poll also takes the rings of the others, which must be looked at after that.

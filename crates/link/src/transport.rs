@@ -82,6 +82,14 @@ pub enum Arrival {
         /// The peer.
         peer: Peer,
     },
+    /// The receiver's side holds the first `packets` packets that were transmitted to it, counted over all leases. Only
+    /// after [`Link::awaited_packets`] has returned a number.
+    Acknowledged {
+        /// The receiver.
+        peer: Peer,
+        /// Unit: packets.
+        packets: u64,
+    },
     /// The peer has ended, cannot be reached, or has sent a malformed packet. All valid packets that it sent before have
     /// been polled. Answer with [`Link::forget`].
     Lost {
@@ -159,6 +167,25 @@ pub trait Link: Addressing + Capabilities + Inspect + Send {
         packet: &Packet,
         payload: Option<(&UserMemory, u64)>,
     ) -> Result<(), LinkBusy>;
+
+    /// Whether `Ok` of [`Link::transmit`] says only that this link keeps the packet until the receiver acknowledges it.
+    /// Otherwise it says that the receiver's side holds it.
+    fn reports_acknowledgements(&self) -> bool {
+        false
+    }
+
+    /// The packets that were transmitted to `to` so far, if its side does not hold all of them. Then
+    /// [`Arrival::Acknowledged`] follows with at least this number, or [`Arrival::Lost`]. `None`: it holds all.
+    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
+        let _ = to;
+        None
+    }
+
+    /// Packets to all peers that are not lost, up to the last one that closing must not lose, which their sides do not
+    /// hold. Credits and goodbyes alone do not count. Unit: packets.
+    fn unacknowledged_packets(&self) -> u64 {
+        0
+    }
 
     /// The next arrival, or `None`. Packets that this endpoint has sent to itself come first. The others follow in
     /// fair order.

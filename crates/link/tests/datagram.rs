@@ -43,6 +43,7 @@ struct End {
     /// The number and the payload of each packet.
     received: HashMap<Peer, VecDeque<(u32, Vec<u8>)>>,
     ready: Vec<Peer>,
+    acknowledged: Vec<(Peer, u64)>,
     lost: Vec<(Peer, PeerFault)>,
     /// The names of peers by identity.
     names: HashMap<u64, Peer>,
@@ -62,6 +63,7 @@ impl End {
             attached: Vec::new(),
             received: HashMap::new(),
             ready: Vec::new(),
+            acknowledged: Vec::new(),
             lost: Vec::new(),
             names: HashMap::new(),
         }
@@ -108,6 +110,7 @@ impl End {
                     self.link.accept(lane, peer);
                 }
                 Arrival::Ready { peer } => self.ready.push(peer),
+                Arrival::Acknowledged { peer, packets } => self.acknowledged.push((peer, packets)),
                 Arrival::Lost { peer, fault } => {
                     self.lost.push((peer, fault));
                     self.link.forget(peer);
@@ -284,6 +287,32 @@ fn a_silent_peer_is_lost_at_the_limit() {
     assert_eq!(a.connect(&b.link.address()), None);
     a.poll();
     assert_eq!(a.lost.last(), Some(&(to_b, PeerFault::Unreachable)), "a lost peer stays lost");
+}
+
+#[test]
+fn acknowledged_packets_are_reported_to_those_who_wait_for_them() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    assert_eq!((a.link.awaited_packets(to_b), a.link.unacknowledged_packets()), (None, 0));
+    (0..5).for_each(|number| a.send(to_b, number).expect("room"));
+    settle(&switch, &mut a, &mut b);
+    assert_eq!(a.acknowledged, [], "nobody waits");
+    assert_eq!(a.link.awaited_packets(to_b), None, "it has them");
+    (5..8).for_each(|number| a.send(to_b, number).expect("room"));
+    assert_eq!((a.link.awaited_packets(to_b), a.link.unacknowledged_packets()), (Some(8), 3));
+    a.send(to_b, 8).expect("room");
+    a.poll();
+    assert_eq!(a.acknowledged, []);
+    settle(&switch, &mut a, &mut b);
+    assert!(matches!(a.acknowledged[..], [.., (peer, 8..)] if peer == to_b), "{:?}", a.acknowledged);
+    assert!(a.acknowledged.is_sorted());
+    assert_eq!((a.link.awaited_packets(to_b), a.link.unacknowledged_packets()), (None, 0));
+    switch.cut(2);
+    a.send(to_b, 9).expect("room");
+    assert_eq!(a.link.awaited_packets(to_b), Some(10));
+    run(&switch, &mut [&mut a], |ends| !ends[0].lost.is_empty());
+    assert!(a.acknowledged.iter().all(|&(_, packets)| packets < 10), "{:?}", a.acknowledged);
 }
 
 #[test]

@@ -488,7 +488,9 @@ proptest! {
                         }
                         Some(Arrival::Attached { lane, .. }) => b.accept(lane, Peer(9)),
                         Some(Arrival::DetachRequested { .. }) => panic!("this endpoint holds no lane"),
-                        Some(Arrival::Ready { .. }) => panic!("this endpoint sends nothing"),
+                        Some(Arrival::Ready { .. } | Arrival::Acknowledged { .. }) => {
+                            panic!("this endpoint sends nothing")
+                        }
                         None => {}
                     }
                 }

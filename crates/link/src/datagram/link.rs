@@ -72,6 +72,8 @@ pub(super) struct Shared<N: DatagramNetwork> {
     pub refused: Vec<u32>,
     /// Paths that have ended.
     pub lost: Vec<u32>,
+    /// Paths whose peers have acknowledged packets that somebody waits for.
+    pub acknowledged: VecDeque<u32>,
 }
 
 impl<N: DatagramNetwork> Shared<N> {
@@ -139,6 +141,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 ready: VecDeque::new(),
                 refused: Vec::new(),
                 lost: Vec::new(),
+                acknowledged: VecDeque::new(),
             },
             address,
             options: DatagramOptions { reliability, ..options },
@@ -262,6 +265,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             list.retain(|&other| other != id);
         }
         self.shared.ready.retain(|&other| other != id);
+        self.shared.acknowledged.retain(|&other| other != id);
         if let Some(reading) = self.reading.as_mut().filter(|reading| reading.id == id) {
             reading.is_void = true;
         }
@@ -276,7 +280,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.has_unsent = true;
     }
 
-    /// Appends `bytes` bytes to the open bundle of a path, which `write` appends to its argument. They begin with a word.
+    /// Appends `bytes` bytes to the open bundle of a path, which `write` appends to its argument. They begin with a word,
+    /// and are `packets` packets.
     ///
     /// # Errors
     /// [`LinkBusy`]: the window of the path, or the memory for copies, is used up. Nothing is written.
@@ -284,6 +289,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         &mut self,
         id: u32,
         bytes: usize,
+        packets: u64,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), LinkBusy> {
         let now = self.shared.network.now();
@@ -293,11 +299,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             path.submit(id, now, shared)?;
         }
         if path.io.open.is_none() {
-            let has_room = path.has_room(window);
-            path.io.open = shared.copies.take(path.unacknowledged()).filter(|_| has_room);
-            if path.io.open.is_none() {
+            if !path.has_room(window) {
                 return Err(LinkBusy);
             }
+            path.io.open = Some(shared.copies.take(path.unacknowledged()).ok_or(LinkBusy)?);
         }
         let position = path.machine.next_position();
         if let Some(open) = &mut path.io.open {
@@ -306,6 +311,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             debug_assert_eq!(open.len() - begin, bytes, "the length of a packet");
             open[begin..begin + 4].copy_from_slice(&(position as u32).to_le_bytes());
         }
+        path.io.taken_packets += packets;
         // With nothing under way, nothing else would make it leave soon.
         if path.unacknowledged() == 0 && path.submit(id, now, shared).is_ok() {
             let _ = shared.flush(); // what it refuses waits
@@ -334,7 +340,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             credit_slots: credit_slots.into(),
             unused: [],
         };
-        self.append(id, LINK_FRAME_BYTES, |bundle| bundle.extend_from_slice(frame.as_bytes()))
+        self.append(id, LINK_FRAME_BYTES, 0, |bundle| bundle.extend_from_slice(frame.as_bytes()))
     }
 
     /// Sends the frames that a path must send, if there is room.
@@ -393,6 +399,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             }
         }
         self.shared.refused.extend(ids);
+    }
+
+    /// A peer that has acknowledged packets that somebody waits for, and how many it has acknowledged.
+    pub(super) fn next_acknowledged(&mut self) -> Option<(Peer, u64)> {
+        let id = self.shared.acknowledged.pop_front()?;
+        self.shared.acknowledged.retain(|&other| other != id);
+        let path = self.path(id)?;
+        path.peer.map(|peer| (peer, path.io.acknowledged_packets))
     }
 
     /// A path for which the link is not busy any more.

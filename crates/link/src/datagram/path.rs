@@ -93,11 +93,19 @@ pub(super) struct PathIo<P> {
     next_number: u64,
     /// The packets of the next bundle.
     pub open: Option<Vec<u8>>,
-    copies: VecDeque<Vec<u8>>,
+    /// The number of packets that were taken before the end of each bundle.
+    copies: VecDeque<(Vec<u8>, u64)>,
     first_copy: u64,
     held: HashMap<u64, Vec<u8>>,
     /// Bundles, and where the first unread byte is.
     pub delivered: VecDeque<(Vec<u8>, usize)>,
+    /// Packets that were taken, and those of them that the peer has acknowledged.
+    pub taken_packets: u64,
+    pub acknowledged_packets: u64,
+    /// Packets up to the last one that closing must not lose.
+    pub owed_packets: u64,
+    /// Somebody waits until so many are acknowledged.
+    pub awaited_packets: u64,
     pub fault: Option<PathFault>,
     /// It is in the list of paths with delivered bundles.
     pub is_listed: bool,
@@ -145,6 +153,10 @@ impl<P: Copy> Path<P> {
             first_copy: machine.next_position(),
             held: HashMap::new(),
             delivered: VecDeque::new(),
+            taken_packets: 0,
+            acknowledged_packets: 0,
+            owed_packets: 0,
+            awaited_packets: 0,
             fault: None,
             is_listed: false,
         };
@@ -228,11 +240,11 @@ impl<P: Copy> Path<P> {
     ) -> Result<(), LinkBusy> {
         let Some(bundle) = self.io.open.take() else { return Ok(()) };
         let bytes = (EXTENSION_BYTES + bundle.len() + TAG_BYTES) as u32;
-        self.io.copies.push_back(bundle);
+        self.io.copies.push_back((bundle, self.io.taken_packets));
         let Path { machine, io, .. } = self;
         let mut driver = PathDriver { id, io, shared, arriving: &[] };
         if machine.submit(now, bytes, &mut driver).is_err() {
-            self.io.open = self.io.copies.pop_back();
+            self.io.open = self.io.copies.pop_back().map(|(bundle, _)| bundle);
             return Err(LinkBusy);
         }
         Ok(())
@@ -241,7 +253,11 @@ impl<P: Copy> Path<P> {
     /// Gives all memory back.
     pub(super) fn free<N: DatagramNetwork<Place = P>>(&mut self, shared: &mut Shared<N>) {
         let io = &mut self.io;
-        io.copies.drain(..).chain(io.open.take()).for_each(|copy| shared.copies.give(copy));
+        io.copies
+            .drain(..)
+            .map(|(copy, _)| copy)
+            .chain(io.open.take())
+            .for_each(|copy| shared.copies.give(copy));
         let delivered = io.delivered.drain(..).map(|(bytes, _)| bytes);
         delivered
             .chain(io.held.drain().map(|(_, bytes)| bytes))
@@ -291,7 +307,7 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
             return self.introduce(header);
         }
         let PathIo { place, outgoing_key, next_number, copies, first_copy, .. } = &*self.io;
-        let bundle = position.map_or(&[][..], |position| &copies[(position - first_copy) as usize]);
+        let bundle = position.map_or(&[][..], |position| &copies[(position - first_copy) as usize].0);
         let Shared { network, outgoing, .. } = &mut *self.shared;
         let number = expand(header.number, *next_number);
         outgoing.append(network, *place, EXTENSION_BYTES + bundle.len() + TAG_BYTES, |datagram| {
@@ -332,9 +348,16 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
 
     fn acknowledged(&mut self, before: u64) {
         while self.io.first_copy < before {
-            let copy = self.io.copies.pop_front().expect("bundles are kept until they are acknowledged");
+            let (copy, packets) =
+                self.io.copies.pop_front().expect("bundles are kept until they are acknowledged");
             self.shared.copies.give(copy);
             self.io.first_copy += 1;
+            // Somebody may wait for any of the packets in between.
+            let is_awaited = self.io.acknowledged_packets < self.io.awaited_packets;
+            if is_awaited && self.shared.acknowledged.back() != Some(&self.id) {
+                self.shared.acknowledged.push_back(self.id);
+            }
+            self.io.acknowledged_packets = packets;
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_proto::wire::{LEAVE_FRAME, encode, header_bytes};
-use weir_proto::{LinkBusy, Packet, Peer, PeerFault};
+use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault};
 
 /// The time after which a network that refused is asked again.
 const REFUSED_INTERVAL: Duration = Duration::from_micros(100);
@@ -127,7 +127,7 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         let header = encode(packet);
         let header_bytes = header_bytes(&header);
         let payload_bytes = packet.payload_bytes as usize;
-        let sent = self.append(id, header_bytes + payload_bytes, |bundle| {
+        let sent = self.append(id, header_bytes + payload_bytes, 1, |bundle| {
             bundle.extend_from_slice(&header[..header_bytes]);
             let begin = bundle.len();
             bundle.resize(begin + payload_bytes, 0);
@@ -135,13 +135,38 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
                 memory.read(offset, &mut bundle[begin..]);
             }
         });
-        if sent.is_err()
-            && let Some(path) = self.path(id)
-        {
-            path.has_refused = true;
-            self.busy.push(id);
+        if let Some(path) = self.path(id) {
+            if sent.is_err() {
+                path.has_refused = true;
+                self.busy.push(id);
+            } else if !matches!(packet.body, Body::Credit | Body::Goodbye | Body::Detach) {
+                path.io.owed_packets = path.io.taken_packets;
+            }
         }
         sent
+    }
+
+    fn reports_acknowledgements(&self) -> bool {
+        true
+    }
+
+    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
+        let id = self.id_of(to)?;
+        let path = self.path(id)?;
+        if path.is_over() {
+            self.note_lost(id);
+            return Some(u64::MAX);
+        }
+        let io = &mut path.io;
+        (io.acknowledged_packets < io.taken_packets).then(|| {
+            io.awaited_packets = io.taken_packets;
+            io.taken_packets
+        })
+    }
+
+    fn unacknowledged_packets(&self) -> u64 {
+        let paths = self.paths.iter().flatten().filter(|path| !path.is_over());
+        paths.map(|path| path.io.owed_packets.saturating_sub(path.io.acknowledged_packets)).sum()
     }
 
     fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
@@ -159,9 +184,12 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         if let Some(polled) = self.next_delivered(packet) {
             return Some(polled);
         }
-        let arrival = match self.next_ready() {
-            Some(peer) => Arrival::Ready { peer },
-            None => self.next_loss().map(|(peer, fault)| Arrival::Lost { peer, fault })?,
+        let arrival = if let Some((peer, packets)) = self.next_acknowledged() {
+            Arrival::Acknowledged { peer, packets }
+        } else if let Some(peer) = self.next_ready() {
+            Arrival::Ready { peer }
+        } else {
+            self.next_loss().map(|(peer, fault)| Arrival::Lost { peer, fault })?
         };
         Some(Polled::Other(Box::new(arrival)))
     }
@@ -173,6 +201,7 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
                 || !self.shared.ready.is_empty()
                 || !self.shared.lost.is_empty()
                 || !self.losses.is_empty()
+                || !self.shared.acknowledged.is_empty()
                 || self.shared.network.may_have_arrivals()
                 || self.shared.timers.earliest().is_some_and(|at| at <= self.shared.network.now()))
     }
