@@ -351,7 +351,7 @@ macro_rules! flags {
 }
 
 flags! {
-    /// The message was sent by `fi_tsend`; otherwise by `fi_send`.
+    /// Sent by `fi_tsend`; otherwise by `fi_send`.
     TAGGED = 0, "tagged";
     /// The message carries completion data.
     HAS_DATA = 1, "has data";
