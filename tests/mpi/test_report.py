@@ -101,10 +101,10 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
 def test_loans_and_the_queue_of_a_flood_are_explained_and_reported(over_weir, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     place = tmp_path / "page"
-    # The mailbox is smaller than what two senders want.
+    # The mailbox is smaller than what two senders want. One look in sixty finds a queue, so the flood lasts some seconds.
     flags = ["--flow", "demand", "--mailbox-slots", "64", "--report", place]
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        run = pool.submit(over_weir, 3, slow(0.5, 30000, 2000), flags=flags, timeout=100)
+        run = pool.submit(over_weir, 3, slow(0.5, 240000, 2000), flags=flags, timeout=100)
         text = ""
         while "; queue: rank" not in text and not run.done():
             time.sleep(0.02)
