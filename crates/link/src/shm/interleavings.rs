@@ -6,13 +6,13 @@
 //! a race. The lanes are on the heap, and some tests play the owner of a mailbox; the rest of the code is the real one.
 
 use super::cooperative_copy::{CooperativeCopy, CopyState};
-use super::doorbell::{Doorbell, Episode, call};
+use super::doorbell::{Doorbell, Episode, WokenEpisode, call};
 use super::heap_lane::{HeapLane, credit, eager};
 use super::inbox::{Inbox, PollLimits};
 use super::lane_queue::{self, LaneQueue};
 use super::outbox::{Outbox, SendStep};
 use super::ring::{LaneMemory, Reader, Writer};
-use super::sync::{Arc, AtomicU64, Mutex, Ordering, Watched, explore, lock, thread, yield_now};
+use super::sync::{Arc, AtomicU64, Futex, Mutex, Ordering, Watched, explore, lock, thread, yield_now};
 use crate::memory::UserMemory;
 use std::collections::VecDeque;
 use weir_proto::Peer;
@@ -198,6 +198,44 @@ fn loom_a_submission_ends_the_sleep_of_an_executor() {
         assert_eq!(submissions, [1, 2]);
         client.join().unwrap();
         sender.join().unwrap();
+    });
+}
+
+/// The reader sleeps elsewhere: at a descriptor that a watcher makes readable. The watcher starts at any time.
+#[test]
+fn loom_a_watcher_ends_the_sleep_of_a_reader_elsewhere() {
+    explore(2, || {
+        let (doorbell, mut inbox, [mut sender, _]) = mailbox(NEVER_DEMOTE);
+        let descriptor = Arc::new(Futex::default());
+        let watcher = {
+            let (doorbell, descriptor) = (Arc::clone(&doorbell), Arc::clone(&descriptor));
+            thread::spawn(move || {
+                let mut look = doorbell.look();
+                while !look.is_woken() {
+                    doorbell.sleep_since(look, FOR_EVER_NS);
+                    look = doorbell.look();
+                }
+                descriptor.word().store(1, Ordering::Release);
+                descriptor.wake();
+            })
+        };
+        let sender = thread::spawn(move || post(&mut sender, 1, 4));
+        loop {
+            match inbox.next(&doorbell) {
+                Some(lane) => {
+                    assert_eq!(collect(&mut inbox, lane), [1; 4]);
+                    break;
+                }
+                None if inbox.begin_sleep(&doorbell) => descriptor.wait(0, FOR_EVER_NS),
+                None => inbox.end_sleep(&doorbell),
+            }
+        }
+        sender.join().unwrap();
+        // The packet may have come before the sleep. Then nobody has woken the watcher.
+        inbox.end_sleep(&doorbell);
+        assert!(inbox.begin_sleep(&doorbell), "nothing is left");
+        doorbell.wake(&mut WokenEpisode::default());
+        watcher.join().unwrap();
     });
 }
 

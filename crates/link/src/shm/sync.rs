@@ -238,8 +238,11 @@ mod modelled {
         }
         pub fn wait(&self, expected: u32, _at_most_ns: u64) {
             let guard = self.mutex.lock().unwrap();
-            // The kernel reads the word under its own lock, with full fences. So it reads the newest value.
-            if self.word.fetch_add(0, Ordering::AcqRel) == expected {
+            // The kernel reads the word under its own lock, with full fences. A read-modify-write would read the newest
+            // value too. But loom does not order it before a store that it has not seen, and a third thread would then
+            // read its old value after that store.
+            fence(Ordering::SeqCst);
+            if self.word.load(Ordering::Acquire) == expected {
                 drop(self.sleepers.wait(guard).unwrap());
             }
         }
