@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use weir_proto::flow::demand_credits;
-use weir_proto::{Machine, PACKET_KINDS, Scheme};
+use weir_proto::{Machine, PACKET_KINDS, Peer, Scheme};
 
 use super::{Plan, World};
 
@@ -90,30 +90,37 @@ impl World {
         let pool = self.ranks[rank as usize].machine.pool();
         pool.assert_invariants();
         assert_eq!(pool.tally().deferred_grants, 0, "the thresholds alone keep I2");
-        let Plan { region, endpoints, .. } = self.plan;
-        let grown = endpoints + endpoints.saturating_sub(region.peers);
-        assert!(pool.region_slots() <= region.slots + region.start_slots * grown, "{pool:?}");
-        for account in pool.accounts() {
-            // The account is that of the lease that is read; a later lease may have started.
-            let lane = self.lanes.get(&(account.owner.0, rank)).and_then(VecDeque::front);
-            assert!(lane.is_none_or(|lane| lane.attached), "the account of a detached sender: {account:?}");
-            let filled = lane.map_or(0, |lane| lane.data_slots);
-            assert!(filled <= account.current, "I1: {filled} slots filled: {account:?}");
-        }
+        self.check_region_slots(pool.region_slots());
+        pool.accounts().for_each(|account| self.check_account(rank, account.owner, account.current));
     }
 
     /// The same for credits on demand, with D3 and D5.
     fn check_demand_pool(&self, rank: u32, pool: &demand_credits::Pool) {
         pool.assert_invariants();
         pool.assert_queue_is_served();
+        self.check_region_slots(pool.region_slots());
+        pool.accounts().for_each(|account| self.check_account(rank, account.owner, account.current));
+    }
+
+    /// A region is as large as planned, and grows for senders beyond the plan.
+    fn check_region_slots(&self, region_slots: u32) {
         let Plan { region, endpoints, .. } = self.plan;
         let grown = endpoints + endpoints.saturating_sub(region.peers);
-        assert!(pool.region_slots() <= region.slots + region.start_slots * grown, "{pool:?}");
-        for account in pool.accounts() {
-            let lane = self.lanes.get(&(account.owner.0, rank)).and_then(VecDeque::front);
-            assert!(lane.is_none_or(|lane| lane.attached), "the account of a detached sender: {account:?}");
-            let filled = lane.map_or(0, |lane| lane.data_slots);
-            assert!(filled <= account.current, "I1: {filled} slots filled: {account:?}");
-        }
+        assert!(
+            region_slots <= region.slots + region.start_slots * grown,
+            "{region_slots} slots: {region:?}"
+        );
+    }
+
+    /// Checks I1 for the account of `owner` at `rank`, who holds `current` slots.
+    fn check_account(&self, rank: u32, owner: Peer, current: u32) {
+        // The account is that of the lease that is read; a later lease may have started.
+        let lane = self.lanes.get(&(owner.0, rank)).and_then(VecDeque::front);
+        assert!(
+            lane.is_none_or(|lane| lane.attached),
+            "rank {rank} has an account of the detached {owner:?}"
+        );
+        let filled = lane.map_or(0, |lane| lane.data_slots);
+        assert!(filled <= current, "I1: {owner:?} fills {filled} slots of rank {rank}, and holds {current}");
     }
 }
