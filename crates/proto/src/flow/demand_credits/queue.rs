@@ -2,7 +2,7 @@
 //!
 //! The first that can take a grant gets what is free. If others wait, it goes to the end after a quantum. So a sender
 //! waits for at most one turn of each other. A sender that cannot take a grant keeps its place, and nothing visits it
-//! until it can: each packet that is read from it, and each change of the lane to it, says so.
+//! until it can. A packet that is read from it, or a change of the lane to it, says that it can.
 
 use super::{Mutant, Pool};
 use crate::event::Peer;

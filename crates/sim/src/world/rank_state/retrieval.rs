@@ -1,6 +1,6 @@
-//! Finds when a rank in the simulator has something to handle, and handles it: a packet in its mailbox, the end of a
-//! copy or of an operation of its NIC, the loss of a peer, or an expired timer. The rank passes it to its endpoint
-//! machine, and the end of an operation of its NIC to the program.
+//! Finds when a rank in the simulator has something to handle, and handles it. That is a packet in its mailbox, the end of
+//! a copy or of an operation of its NIC, the loss of a peer, or an expired timer. The program gets the end of an
+//! operation of its NIC; the endpoint machine gets the rest.
 //!
 //! A packet whose result cannot depend on the time is processed early (look-ahead, `world/lookahead.rs`), and only
 //! retrieved at its time.
