@@ -35,6 +35,8 @@ pub enum LinkKind {
     /// Shared memory of one node ([`crate::shm`]). The part says where its mailboxes meet; the identity is the number of
     /// the segment.
     SharedMemory = 2,
+    /// UDP sockets ([`crate::udp`]). The part is the IP address and the port of the endpoint's socket.
+    Udp = 3,
     /// A link of tests that carries packets only to peers that no other link reaches ([`crate::faulty`]).
     LastChoice = 255,
 }

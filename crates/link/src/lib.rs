@@ -28,6 +28,7 @@ pub mod memory;
 pub mod page_allocator;
 pub mod sched_yield;
 pub mod shm;
+pub mod udp;
 
 mod address;
 mod capabilities;

@@ -1,133 +1,34 @@
 //! Tests of the link over datagrams, on a network inside the process. Time passes only where a test advances it.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
+mod ends;
+
+use ends::{MOST_BYTES, QUOTA, payload_of};
 use fastrand::Rng;
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
 use weir_link::datagram::{DatagramLink, DatagramOptions};
-use weir_link::memory::OwnedMemory;
-use weir_link::{Address, Addressing, Arrival, LaneLease, Link, Quota};
+use weir_link::{Address, Addressing, Link};
 use weir_proto::reliability::ReliabilityConfig;
-use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault, Space};
+use weir_proto::{LinkBusy, Peer, PeerFault};
 
 const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000_000;
 const LIMIT_NS: u64 = 1_000 * MILLISECOND;
-const QUOTA: Quota = Quota { data_slots: 1000, start_slots: 100, credit_slots: 2 };
-/// The most payload of an `eager` packet of this link.
-const MOST_BYTES: usize = 18 * 64 - 48;
+
+type End = ends::End<LossyNetwork>;
 
 fn options() -> DatagramOptions {
     let reliability = ReliabilityConfig { limit_ns: LIMIT_NS, ..ReliabilityConfig::default() };
     DatagramOptions { reliability, ..DatagramOptions::new(QUOTA) }
 }
 
-/// The payload of the message `number` from `from`.
-fn payload_of(from: u64, number: u32) -> Vec<u8> {
-    let mut random = Rng::with_seed(from << 32 | u64::from(number));
-    let bytes = match random.u32(..4) {
-        0 => MOST_BYTES,
-        1 => random.usize(..=MOST_BYTES),
-        _ => random.usize(..64),
-    };
-    (0..bytes).map(|_| random.u8(..)).collect()
+fn open(switch: &Switch, port: u16, identity: u64) -> End {
+    open_with(switch, port, identity, options())
 }
 
-/// An endpoint: its link, and what has happened.
-struct End {
-    link: DatagramLink<LossyNetwork>,
-    identity: u64,
-    leases: HashMap<Peer, LaneLease>,
-    attached: Vec<LaneLease>,
-    /// The number and the payload of each packet.
-    received: HashMap<Peer, VecDeque<(u32, Vec<u8>)>>,
-    ready: Vec<Peer>,
-    acknowledged: Vec<(Peer, u64)>,
-    lost: Vec<(Peer, PeerFault)>,
-    /// The names of peers by identity.
-    names: HashMap<u64, Peer>,
-}
-
-impl End {
-    fn open(switch: &Switch, port: u16, identity: u64) -> End {
-        End::open_with(switch, port, identity, options())
-    }
-
-    fn open_with(switch: &Switch, port: u16, identity: u64, options: DatagramOptions) -> End {
-        let base = Address::new(identity, [identity as u8; 16]);
-        End {
-            link: DatagramLink::open(&base, switch.open(port), options),
-            identity,
-            leases: HashMap::new(),
-            attached: Vec::new(),
-            received: HashMap::new(),
-            ready: Vec::new(),
-            acknowledged: Vec::new(),
-            lost: Vec::new(),
-            names: HashMap::new(),
-        }
-    }
-
-    /// The name of the endpoint at `address`.
-    fn peer(&mut self, address: &Address) -> Peer {
-        let next = Peer(self.names.len() as u32);
-        *self.names.entry(address.identity()).or_insert(next)
-    }
-
-    fn connect(&mut self, address: &Address) -> Option<LaneLease> {
-        let peer = self.peer(address);
-        let lease = self.link.connect(peer, address);
-        self.leases.extend(lease.map(|lease| (peer, lease)));
-        lease
-    }
-
-    fn send(&mut self, to: Peer, number: u32) -> Result<(), LinkBusy> {
-        let bytes = payload_of(self.identity, number);
-        let memory = OwnedMemory::new(bytes.len());
-        memory.view().write(0, &bytes);
-        let length = bytes.len() as u32;
-        let body = Body::Eager { space: Space::Tagged, tag: 7, data: None, length, acknowledge: None };
-        let packet = Packet { number, ..Packet::new(body, length) };
-        self.link.transmit(to, &packet, Some((&memory.view(), 0)))
-    }
-
-    /// Polls until there is nothing.
-    fn poll(&mut self) {
-        while let Some(arrival) = self.link.poll() {
-            match arrival {
-                Arrival::Packet { from, packet } => {
-                    let memory = OwnedMemory::new(packet.payload_bytes as usize);
-                    self.link.copy_payload(&memory.view(), 0, packet.payload_bytes.into());
-                    self.link.retire();
-                    let mut bytes = vec![0; packet.payload_bytes as usize];
-                    memory.view().read(0, &mut bytes);
-                    self.received.entry(from).or_default().push_back((packet.number, bytes));
-                }
-                Arrival::Attached { lane, address, lease } => {
-                    let peer = self.peer(&address);
-                    self.attached.push(lease);
-                    self.link.accept(lane, peer);
-                }
-                Arrival::Ready { peer } => self.ready.push(peer),
-                Arrival::Acknowledged { peer, packets } => self.acknowledged.push((peer, packets)),
-                Arrival::Lost { peer, fault } => {
-                    self.lost.push((peer, fault));
-                    self.link.forget(peer);
-                }
-                Arrival::DetachRequested { .. } => panic!("no other link wants the lane"),
-            }
-        }
-    }
-
-    /// Takes what has arrived from `from`, whose identity is `identity`: numbers from `next` on, whole.
-    fn check_received(&mut self, from: Peer, identity: u64, next: &mut u32) {
-        for (number, bytes) in self.received.remove(&from).unwrap_or_default() {
-            assert_eq!(number, *next, "order of the packets from {identity}");
-            assert!(bytes == payload_of(identity, number), "bytes of packet {number} from {identity}");
-            *next += 1;
-        }
-    }
+fn open_with(switch: &Switch, port: u16, identity: u64, options: DatagramOptions) -> End {
+    End::open(switch.open(port), identity, options)
 }
 
 /// Polls both until `done`, and advances the time.
@@ -142,7 +43,7 @@ fn run(switch: &Switch, ends: &mut [&mut End], mut done: impl FnMut(&mut [&mut E
 
 /// Two endpoints with lanes at each other.
 fn pair(switch: &Switch) -> (End, End) {
-    let (mut a, mut b) = (End::open(switch, 1, 0xa), End::open(switch, 2, 0xb));
+    let (mut a, mut b) = (open(switch, 1, 0xa), open(switch, 2, 0xb));
     connect_both(switch, &mut a, &mut b);
     (a, b)
 }
@@ -318,7 +219,7 @@ fn acknowledged_packets_are_reported_to_those_who_wait_for_them() {
 #[test]
 fn a_peer_that_was_never_there_cannot_be_reached() {
     let switch = Switch::new(1, quiet());
-    let mut a = End::open(&switch, 1, 0xa);
+    let mut a = open(&switch, 1, 0xa);
     let b = Address::new(0xb, [0xb; 16]).with_part(a.link.kind(), &2_u16.to_le_bytes()).expect("room");
     assert_eq!(a.connect(&b), None);
     run(&switch, &mut [&mut a], |ends| !ends[0].lost.is_empty());
@@ -352,7 +253,7 @@ fn an_endpoint_that_begins_at_the_place_of_a_dead_one_is_another_peer() {
     a.send(old, 0).expect("room");
     b.poll();
     std::mem::forget(b); // it says nothing
-    let mut c = End::open(&switch, 2, 0xc);
+    let mut c = open(&switch, 2, 0xc);
     connect_both(&switch, &mut a, &mut c);
     let (to_c, from_a) = (a.peer(&c.link.address()), c.peer(&a.link.address()));
     (0..100).for_each(|number| a.send(to_c, number).expect("room"));
@@ -373,8 +274,8 @@ fn an_endpoint_that_begins_at_the_place_of_a_dead_one_is_another_peer() {
 fn a_link_is_busy_when_its_memory_is_used_up_and_others_have_their_share() {
     let switch = Switch::new(1, quiet());
     let limited = DatagramOptions { most_copies: 10, ..options() };
-    let mut a = End::open_with(&switch, 1, 0xa, limited);
-    let (mut b, mut c) = (End::open(&switch, 2, 0xb), End::open(&switch, 3, 0xc));
+    let mut a = open_with(&switch, 1, 0xa, limited);
+    let (mut b, mut c) = (open(&switch, 2, 0xb), open(&switch, 3, 0xc));
     connect_both(&switch, &mut a, &mut b);
     connect_both(&switch, &mut a, &mut c);
     let (to_b, to_c) = (a.peer(&b.link.address()), a.peer(&c.link.address()));

@@ -14,7 +14,7 @@ use super::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received};
 use crate::{Bell, LinkKind};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use weir_proto::{Instant, LinkBusy};
+use weir_proto::Instant;
 
 /// Length of the largest datagram: that of any path of IPv6. Unit: bytes.
 const DATAGRAM_BYTES: usize = 1232;
@@ -212,18 +212,18 @@ impl DatagramNetwork for LossyNetwork {
         DATAGRAM_BYTES
     }
 
-    fn send(&mut self, to: u16, bytes: &[u8], segment_bytes: usize) -> Result<(), LinkBusy> {
+    fn send(&mut self, to: u16, bytes: &[u8], segment_bytes: usize) -> usize {
         let mut state = self.switch.state();
         let refused = state.impairments.refused;
         if state.happens(refused, 4) {
-            return Err(LinkBusy);
+            return 0;
         }
         for (nth, datagram) in bytes.chunks(segment_bytes).enumerate() {
             assert!(datagram.len() <= DATAGRAM_BYTES, "a datagram of {} bytes", datagram.len());
             state.counters.joined += u64::from(nth > 0);
             state.send(self.port, to, datagram);
         }
-        Ok(())
+        bytes.len()
     }
 
     fn receive(&mut self, batch: &mut Batch<u16>) {

@@ -8,7 +8,7 @@ use core::fmt::Debug;
 use core::hash::Hash;
 use core::ops::Range;
 use std::sync::Arc;
-use weir_proto::{Instant, LinkBusy};
+use weir_proto::Instant;
 
 /// Room for the datagrams of one call of [`DatagramNetwork::receive`]. Unit: bytes.
 pub const BATCH_BYTES: usize = 256 << 10;
@@ -59,11 +59,8 @@ pub trait DatagramNetwork: Send {
     fn largest_datagram(&self) -> usize;
 
     /// Sends datagrams to one place: `bytes` cut into pieces of `segment_bytes`; the last may be shorter. They may be lost
-    /// without notice.
-    ///
-    /// # Errors
-    /// [`LinkBusy`]: the network takes nothing now, and has sent none of them.
-    fn send(&mut self, to: Self::Place, bytes: &[u8], segment_bytes: usize) -> Result<(), LinkBusy>;
+    /// without notice. Returns the bytes of those that it has taken, from the first one on. Fewer than all: it is busy.
+    fn send(&mut self, to: Self::Place, bytes: &[u8], segment_bytes: usize) -> usize;
 
     /// Adds datagrams that have arrived to `batch`, which is empty. Never waits.
     fn receive(&mut self, batch: &mut Batch<Self::Place>);

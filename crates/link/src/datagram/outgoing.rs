@@ -66,10 +66,15 @@ impl<P: Copy + Eq> Outgoing<P> {
     /// Sends what waits.
     ///
     /// # Errors
-    /// [`LinkBusy`]: it still waits.
+    /// [`LinkBusy`]: the rest of it still waits.
     pub(super) fn flush<N: DatagramNetwork<Place = P>>(&mut self, network: &mut N) -> Result<(), LinkBusy> {
         if let Some(to) = self.to.filter(|_| self.datagrams > 0) {
-            network.send(to, &self.bytes, self.segment_bytes)?;
+            let taken = network.send(to, &self.bytes, self.segment_bytes);
+            if taken < self.bytes.len() {
+                self.bytes.drain(..taken);
+                self.datagrams -= taken / self.segment_bytes;
+                return Err(LinkBusy);
+            }
         }
         self.bytes.clear();
         (self.to, self.datagrams, self.is_closed) = (None, 0, false);

@@ -1,0 +1,19 @@
+//! UDP sockets as a network of the datagram link ([`UdpNetwork`]), so that endpoints on different hosts reach each other.
+//!
+//! ```text
+//! UdpOptions { net: "10.0.0.0/8" }    interfaces: lo, eth0 10.1.2.3, docker0 172.17.0.1     the socket is at 10.1.2.3
+//! send(10.1.2.4:20101, 2700 B, cut at 1200 B)     one call of sendmsg with UDP_SEGMENT
+//! receive                                          one call of recvmmsg; UDP_GRO joins datagrams of one sender
+//! ```
+//! - `options` has the settings and their errors, `interfaces` the choice of the address, `ports` the choice of the port.
+//! - `network` is the socket. The crate `quinn-udp` makes its system calls.
+//!
+//! An endpoint has one socket, for all its peers and both directions.
+
+mod interfaces;
+mod network;
+mod options;
+mod ports;
+
+pub use network::{UdpCounters, UdpNetwork};
+pub use options::{BUFFER_SETTING, NET_SETTING, PORTS_SETTING, UdpError, UdpOptions, parse_ports};

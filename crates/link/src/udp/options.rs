@@ -1,0 +1,117 @@
+//! The settings of the socket ([`UdpOptions`]), and the errors of opening it ([`UdpError`]). Their texts name the setting,
+//! its value, and what is possible.
+
+use std::io;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// The setting of [`UdpOptions::net`].
+pub const NET_SETTING: &str = "FI_WEIR_NET";
+/// The setting of [`UdpOptions::ports`].
+pub const PORTS_SETTING: &str = "FI_WEIR_PORTS";
+/// The setting of [`UdpOptions::buffer_bytes`].
+pub const BUFFER_SETTING: &str = "FI_WEIR_SOCKET_BUFFER";
+
+/// The receive buffer that a socket asks for. The kernel grants it where `net.core.rmem_max` allows it. Unit: bytes.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// What a socket is opened with.
+#[derive(Clone, Debug)]
+pub struct UdpOptions {
+    /// Name of an interface, one of its addresses, or a subnet such as `10.0.0.0/8`. `None`: the first address of an
+    /// interface that is up. Bridges of container tools come later, and loopback comes last.
+    pub net: Option<String>,
+    /// The socket has one of these ports. `None`: the kernel chooses.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// The receive buffer to ask for. Unit: bytes.
+    pub buffer_bytes: usize,
+}
+
+impl Default for UdpOptions {
+    fn default() -> UdpOptions {
+        UdpOptions { net: None, ports: None, buffer_bytes: BUFFER_BYTES }
+    }
+}
+
+/// The socket cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum UdpError {
+    /// No interface is up.
+    #[error(
+        "no network interface is up; {NET_SETTING} takes the name, address or subnet of one. There are: {interfaces}"
+    )]
+    NoInterface {
+        /// All interfaces.
+        interfaces: String,
+    },
+    /// The setting fits no interface.
+    #[error(
+        "{NET_SETTING}={value}: no interface that is up has this name, address or subnet. There are: {interfaces}"
+    )]
+    NoSuchNet {
+        /// The value of the setting.
+        value: String,
+        /// All interfaces.
+        interfaces: String,
+    },
+    /// The setting of ports cannot be read.
+    #[error("{PORTS_SETTING}={value}: expected a range of ports from 1 to 65535, such as 20100-21100")]
+    Ports {
+        /// The value of the setting.
+        value: String,
+    },
+    /// All ports are in use.
+    #[error(
+        "{PORTS_SETTING}={}-{}: all of these ports of {address} are in use; each endpoint needs one", ports.start(), ports.end()
+    )]
+    NoPort {
+        /// The value of the setting.
+        ports: RangeInclusive<u16>,
+        /// The address of the interface.
+        address: IpAddr,
+    },
+    /// The interfaces cannot be listed.
+    #[error("cannot list the network interfaces: {0}")]
+    Interfaces(io::Error),
+    /// A socket cannot be made at this address.
+    #[error(
+        "cannot open a UDP socket at {address} of {interface}: {error}; {NET_SETTING} chooses another interface"
+    )]
+    Socket {
+        /// The address.
+        address: IpAddr,
+        /// Name of the interface.
+        interface: String,
+        /// What the kernel says.
+        error: io::Error,
+    },
+}
+
+/// The range of a text such as `20100-21100`, or of one port.
+///
+/// # Errors
+/// [`UdpError::Ports`].
+pub fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, UdpError> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let ports = first.trim().parse().ok().zip(last.trim().parse().ok());
+    match ports {
+        Some((first, last)) if 0 < first && first <= last => Ok(first..=last),
+        _ => Err(UdpError::Ports { value: text.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_ports_is_read_and_anything_else_is_named() {
+        assert_eq!(parse_ports("20100-21100").expect("a range"), 20100..=21100);
+        assert_eq!(parse_ports("7 - 7").expect("a range"), 7..=7);
+        assert_eq!(parse_ports("65535").expect("a port"), 65535..=65535);
+        for wrong in ["", "0-5", "9-8", "1-65536", "a-b", "1-2-3", "-1", "1-"] {
+            let error = parse_ports(wrong).expect_err("not a range").to_string();
+            assert!(error.starts_with(&format!("FI_WEIR_PORTS={wrong}: expected ")), "{error}");
+        }
+    }
+}
