@@ -167,11 +167,16 @@ pub trait WakeUp {
     /// polled in between.
     fn bell(&self) -> Arc<dyn Bell>;
 
-    /// Rings `bell` for every arrival from now on, because this endpoint sleeps elsewhere. `false`: the link cannot.
+    /// Rings `bell` for arrivals from now on, because this endpoint sleeps elsewhere. `false`: the link cannot. A link may
+    /// ring only after [`WakeUp::arm`].
     fn ring_on_arrival(&mut self, bell: &Arc<dyn Bell>) -> bool {
         let _ = bell;
         false
     }
+
+    /// The endpoint is about to sleep at another link: the next arrival rings, and so does what waits already. A link that
+    /// rings for every arrival does nothing.
+    fn arm(&mut self) {}
 
     /// The place where another thread, the watcher, sleeps for this endpoint while the endpoint sleeps elsewhere. From
     /// then on the endpoint must not call [`WakeUp::sleep`]. `None`: the link has no such place.

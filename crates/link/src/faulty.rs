@@ -16,9 +16,10 @@
 use crate::links::FirstLink;
 use crate::memory::UserMemory;
 use crate::{
-    Address, Addressing, Arrival, Capabilities, FreeSlots, Inspect, LaneLease, LaneReclamation, Link,
-    LinkKind, Polled, Properties, RemoteMemory, WakeUp,
+    Address, Addressing, Arrival, Bell, Capabilities, FreeSlots, Inspect, LaneLease, LaneReclamation, Link,
+    LinkKind, Polled, Properties, RemoteMemory, Sleeper, WakeUp,
 };
+use std::sync::Arc;
 use std::time::Instant;
 use weir_proto::{LinkBusy, Packet, Peer, PeerFault};
 
@@ -310,6 +311,28 @@ impl<L: Link> Capabilities for Faulty<L> {
 
     fn free_slots(&mut self) -> Option<&mut dyn FreeSlots> {
         self.link.free_slots()
+    }
+}
+
+impl<L: FirstLink> WakeUp for Faulty<L> {
+    fn sleep(&mut self, at_most_ns: u64) {
+        self.link.sleep(at_most_ns);
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        self.link.bell()
+    }
+
+    fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
+        self.link.sleeper()
+    }
+
+    fn begin_sleep(&mut self) -> bool {
+        self.link.begin_sleep()
+    }
+
+    fn end_sleep(&mut self) {
+        self.link.end_sleep();
     }
 }
 

@@ -29,6 +29,7 @@ pub mod page_allocator;
 pub mod sched_yield;
 pub mod shm;
 pub mod udp;
+pub mod socket_watch;
 
 mod address;
 mod capabilities;

@@ -1,4 +1,5 @@
-//! Several links of one endpoint, as one link. Only tests use it in this version, which has shared memory only.
+//! Several links of one endpoint, as one link. The provider's endpoints have shared memory, and a network if their job may
+//! have ranks on other hosts.
 //!
 //! A peer is reached over one link, in both directions. It is chosen at the first contact: the preferred link of those
 //! that both endpoints have and that reach the peer, or the link over which the peer has attached. Both endpoints
@@ -11,24 +12,34 @@
 //! transmit(1)    it has none: the link in `routes` sends
 //! poll           the first link, then the others in turn
 //! ```
+//! A look at a network costs a system call, as much as a message in shared memory. So while packets come over the first
+//! link, the others are looked at only every [`LOOK_TICKS`]; while packets come over them, in every poll.
+//!
+//! The endpoint sleeps at its first link. The others ring its bell ([`WakeUp::ring_on_arrival`]).
 
 use crate::memory::UserMemory;
 use crate::{
-    Address, Addressing, Arrival, Capabilities, CopyStatus, FreeSlots, Inspect, LaneLease, LaneReclamation,
-    Link, LinkKind, LocalHandle, MemoryAttributes, PeerAccess, Polled, Properties, Registration, RemoteCopy,
-    RemoteMemory, WakeUp, unreachable,
+    Address, Addressing, Arrival, Bell, Capabilities, CopyStatus, FreeSlots, Inspect, LaneLease,
+    LaneReclamation, Link, LinkKind, LocalHandle, MemoryAttributes, PeerAccess, Polled, Properties,
+    Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp, cores, unreachable,
 };
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 use weir_proto::{CopyFault, LinkBusy, Packet, Peer, PeerFault};
 
 /// Polls in a row that find something in the first link before the others are polled too.
 const POLLS_OF_FIRST: u32 = 64;
+/// While packets come over the first link, the time between two looks at the others. Unit: ticks of the processor, 2 to 4
+/// for each nanosecond.
+const LOOK_TICKS: u64 = 6000;
+/// Packets come over the first link, if the last one came since so many ticks.
+const QUIET_TICKS: u64 = 60_000;
 /// The lane numbers of link `n` of the others begin at `n + 1` times this.
 const LANES_OF_LINK: u32 = 1 << 24;
 
 /// Questions of [`Links`] to its first link. By the answers it finds out whether another link is meant.
-pub trait FirstLink: Link {
+pub trait FirstLink: Link + WakeUp {
     /// Whether this endpoint has a lane at `peer` over this link.
     fn has_lane(&self, peer: Peer) -> bool;
 
@@ -46,6 +57,13 @@ pub struct Links<L> {
     current: Option<usize>,
     /// Polls in a row that found something in the first link.
     polls_of_first: u32,
+    /// 1, or 0 if there are no others.
+    count_polls: u32,
+    /// When the last packet came over the first link, and the others were looked at last. Unit: ticks.
+    first_arrival_at: u64,
+    looked_at: u64,
+    /// The last packet came over the first link.
+    first_is_busy: bool,
     /// The link that is polled next.
     next: usize,
     /// All other links ring the bell of the first.
@@ -58,21 +76,23 @@ impl<L: FirstLink> Links<L> {
     pub fn new(mut first: L, mut others: Vec<Box<dyn Link>>) -> Links<L> {
         let address = others.last().map_or_else(|| first.address(), |last| last.address());
         first.introduce(&address);
-        let bell = first.wake_up().map(|wake_up| wake_up.bell());
-        let mut all_ring = bell.is_some();
+        let bell = first.bell();
+        let mut all_ring = true;
         for other in &mut others {
             other.introduce(&address);
-            all_ring &= bell
-                .as_ref()
-                .zip(other.wake_up())
-                .is_some_and(|(bell, wake_up)| wake_up.ring_on_arrival(bell));
+            all_ring &= other.wake_up().is_some_and(|wake_up| wake_up.ring_on_arrival(&bell));
         }
+        let count_polls = u32::from(!others.is_empty());
         Links {
             first,
             others,
             routes: HashMap::new(),
             current: None,
             polls_of_first: 0,
+            count_polls,
+            first_arrival_at: 0,
+            looked_at: 0,
+            first_is_busy: false,
             next: 0,
             all_ring,
             losses: VecDeque::new(),
@@ -81,6 +101,9 @@ impl<L: FirstLink> Links<L> {
 
     /// The number of the link to `peer` among the others, if it was contacted over one of them.
     pub fn other_link_of(&self, peer: Peer) -> Option<usize> {
+        if self.others.is_empty() {
+            return None;
+        }
         self.routes.get(&peer).copied().flatten()
     }
 
@@ -135,9 +158,53 @@ impl<L: FirstLink> Links<L> {
         self.link_of(to).transmit(to, packet, payload)
     }
 
-    /// The next arrival of the other links, in turn.
+    /// Lets the other links ring for what arrives from now on. `false`: something may have arrived, so the endpoint must not
+    /// sleep.
+    fn let_others_ring(&mut self) -> bool {
+        self.others.iter_mut().filter_map(|link| link.wake_up()).for_each(|wake_up| wake_up.arm());
+        self.losses.is_empty() && !self.others.iter().any(|link| link.may_have_arrivals())
+    }
+
+    /// Whether a poll may find something in the other links. A network may know only after a look.
+    fn others_may_have_arrivals(&self) -> bool {
+        !self.losses.is_empty()
+            || (!self.others.is_empty()
+                && (self.must_look() || self.others.iter().any(|link| link.may_have_arrivals())))
+    }
+
+    /// Whether a poll must look at the other links: not if packets come over the first, and they were looked at just now.
+    fn must_look(&self) -> bool {
+        let now = cores::ticks();
+        !self.first_is_busy
+            || !cores::TICKS
+            || now.wrapping_sub(self.looked_at) > LOOK_TICKS
+            || now.wrapping_sub(self.first_arrival_at) > QUIET_TICKS
+    }
+
+    /// The next arrival of the other links, or of the first after `polls_of_first` of its own.
     #[cold]
     #[inline(never)]
+    fn poll_beyond_first(&mut self, packet: &mut Packet) -> Option<Polled> {
+        let others_first = self.polls_of_first == POLLS_OF_FIRST;
+        if self.polls_of_first > 0 {
+            (self.first_is_busy, self.first_arrival_at) = (true, cores::ticks());
+        }
+        self.polls_of_first = 0;
+        if !others_first && !self.must_look() {
+            return None;
+        }
+        self.looked_at = cores::ticks();
+        match self.poll_others(packet) {
+            // Once more, because the poll of the first link has taken their rings.
+            None if others_first => self.first.poll_into(packet).or_else(|| self.poll_others(packet)),
+            polled => {
+                self.first_is_busy &= polled.is_none();
+                polled
+            }
+        }
+    }
+
+    /// The next arrival of the other links, in turn.
     fn poll_others(&mut self, packet: &mut Packet) -> Option<Polled> {
         for _ in 0..self.others.len() {
             let index = self.next;
@@ -236,20 +303,17 @@ impl<L: FirstLink> Link for Links<L> {
         if self.polls_of_first < POLLS_OF_FIRST
             && let Some(polled) = self.first.poll_into(packet)
         {
-            self.polls_of_first += 1;
+            self.polls_of_first += self.count_polls;
             return Some(polled);
         }
-        let others_first = self.polls_of_first == POLLS_OF_FIRST;
-        self.polls_of_first = 0;
-        match self.poll_others(packet) {
-            // Once more, because the poll of the first link has taken their rings.
-            None if others_first => self.first.poll_into(packet).or_else(|| self.poll_others(packet)),
-            polled => polled,
+        if self.count_polls == 0 && self.losses.is_empty() {
+            return None;
         }
+        self.poll_beyond_first(packet)
     }
 
     fn may_have_arrivals(&self) -> bool {
-        !self.losses.is_empty() || self.all().any(|link| link.may_have_arrivals())
+        self.first.may_have_arrivals() || self.others_may_have_arrivals()
     }
 
     fn accept(&mut self, lane: u32, peer: Peer) {
@@ -348,7 +412,11 @@ impl<L: FirstLink> Capabilities for Links<L> {
     }
 
     fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
-        if self.all_ring { self.first.wake_up() } else { None }
+        match (self.all_ring, self.others.is_empty()) {
+            (false, _) => None,
+            (true, true) => self.first.wake_up(),
+            (true, false) => Some(self),
+        }
     }
 
     fn lane_reclamation(&mut self) -> Option<&mut dyn LaneReclamation> {
@@ -357,6 +425,31 @@ impl<L: FirstLink> Capabilities for Links<L> {
 
     fn free_slots(&mut self) -> Option<&mut dyn FreeSlots> {
         if self.all_mut().all(|link| link.free_slots().is_some()) { Some(self) } else { None }
+    }
+}
+
+/// The endpoint sleeps at the first link.
+impl<L: FirstLink> WakeUp for Links<L> {
+    fn sleep(&mut self, at_most_ns: u64) {
+        if self.let_others_ring() {
+            self.first.sleep(at_most_ns);
+        }
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        self.first.bell()
+    }
+
+    fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
+        self.first.sleeper()
+    }
+
+    fn begin_sleep(&mut self) -> bool {
+        self.let_others_ring() && self.first.begin_sleep()
+    }
+
+    fn end_sleep(&mut self) {
+        self.first.end_sleep();
     }
 }
 

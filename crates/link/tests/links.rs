@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weir_link::faulty::Faulty;
 use weir_link::links::Links;
 use weir_link::local::LocalLink;
-use weir_link::shm::ShmLink;
+use weir_link::shm::{ShmLink, ShmOptions};
 use weir_link::{ADDRESS_BYTES, Address, Addressing, Arrival, Capabilities, Link, LinkKind};
 use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault};
 
@@ -225,4 +225,51 @@ fn an_endpoint_with_another_directory_is_unreachable_over_shared_memory() {
     assert!(matches!(a.poll(), Some(Arrival::Lost { peer: Peer(0), fault: PeerFault::Unreachable })));
     a.check_peer(Peer(1), &b.address());
     assert!(matches!(a.poll(), Some(Arrival::Lost { peer: Peer(1), fault: PeerFault::Unreachable })));
+}
+
+#[test]
+fn a_private_mailbox_is_reached_by_its_endpoint_alone() {
+    let dir = directory();
+    let mut alone =
+        ShmLink::open(&ShmOptions { is_private: true, ..options(dir.path()) }).expect("a mailbox");
+    let other = open(dir.path());
+    assert!(!alone.reaches(&other.address()) && !other.reaches(&alone.address()));
+    let own = alone.address();
+    assert!(alone.reaches(&own));
+    alone.attach(Peer(0), &own).expect("connected");
+}
+
+#[test]
+fn a_packet_over_another_link_is_found_while_the_first_is_busy() {
+    let (dir, other_dir) = (directory(), directory());
+    let (mut a, mut b, mut c) = (two_links(dir.path()), two_links(dir.path()), two_links(other_dir.path()));
+    let mut shm = open(dir.path());
+    shm.connect(Peer(0), &a.address()).expect("a lane in shared memory");
+    for (peer, sender) in [(1, &mut b), (2, &mut c)] {
+        sender.connect(Peer(0), &a.address()).expect("a lane in the process");
+        let Some(Arrival::Attached { lane, .. }) = std::iter::repeat_with(|| a.poll()).flatten().next()
+        else {
+            panic!("no attachment")
+        };
+        a.accept(lane, Peer(peer));
+    }
+    let mut found = 0;
+    for round in 0..1000 {
+        send(&mut shm, Peer(0), round, b"busy");
+        if round == 500 {
+            assert_eq!(b.transmit(Peer(0), &eager(7, 1), None), Ok(()));
+        }
+        while let Some(arrival) = a.poll() {
+            match arrival {
+                Arrival::Attached { lane, .. } => a.accept(lane, Peer(3)),
+                Arrival::Packet { from, .. } => {
+                    found += u32::from(from == Peer(1));
+                    a.retire();
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        std::thread::sleep(Duration::from_micros(20));
+    }
+    assert_eq!(found, 1);
 }

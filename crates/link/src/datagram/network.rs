@@ -82,9 +82,12 @@ pub trait DatagramNetwork: Send {
     /// Ends a [`DatagramNetwork::wait`] of this network, also one that begins later.
     fn bell(&self) -> Arc<dyn Bell>;
 
-    /// Rings `bell` for every datagram from now on. `false`: the network cannot.
+    /// As [`WakeUp::ring_on_arrival`](crate::WakeUp::ring_on_arrival).
     fn ring_on_arrival(&mut self, bell: &Arc<dyn Bell>) -> bool {
         let _ = bell;
         false
     }
+
+    /// As [`WakeUp::arm`](crate::WakeUp::arm).
+    fn arm(&mut self) {}
 }

@@ -323,6 +323,10 @@ impl<N: DatagramNetwork> WakeUp for DatagramLink<N> {
     fn ring_on_arrival(&mut self, bell: &Arc<dyn Bell>) -> bool {
         self.shared.network.ring_on_arrival(bell)
     }
+
+    fn arm(&mut self) {
+        self.shared.network.arm();
+    }
 }
 
 impl<N: DatagramNetwork> Drop for DatagramLink<N> {

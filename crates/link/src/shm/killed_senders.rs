@@ -17,6 +17,7 @@ fn options(dir: &Path) -> ShmOptions {
         in_memory: false,
         reserved_lanes: 0,
         ranks: 0,
+        is_private: false,
         quota_data_slots: 14,
         quota_rest_lanes: 0,
         start_slots: 0,

@@ -23,6 +23,15 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeetingPlace(pub [u8; 8]);
 
+impl MeetingPlace {
+    /// The place here of the endpoint `identity` alone: only the endpoint itself meets it there.
+    pub fn private(self, identity: u64) -> MeetingPlace {
+        let mut hasher = DefaultHasher::new();
+        (self.0, identity).hash(&mut hasher);
+        MeetingPlace(hasher.finish().to_le_bytes())
+    }
+}
+
 /// The meeting place of the mailboxes of the user `uid` in `dir`.
 ///
 /// # Errors

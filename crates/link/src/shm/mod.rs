@@ -164,6 +164,7 @@ impl ShmLink {
         let own = options::create_segment(options, shape, full_fences)?;
         let (facts, locks) = (*own.facts(), own.locks().clone());
         let place = meeting_place::of(locks.dir(), locks.uid()).inspect_err(|_| own.abandon())?;
+        let place = if options.is_private { place.private(facts.id) } else { place };
         let own_address = SegmentAddress { id: facts.id, key: facts.key, place };
         Ok(ShmLink {
             outboxes: Vec::new(),

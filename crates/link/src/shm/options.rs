@@ -37,6 +37,8 @@ pub struct ShmOptions {
     pub reserved_lanes: u32,
     /// Ranks of the job on this node, for messages. 0: not known.
     pub ranks: u32,
+    /// No other endpoint reaches this one over shared memory, not even on the same node.
+    pub is_private: bool,
     /// Data slots of every lane.
     pub quota_data_slots: u32,
     /// Lanes with a smaller number have one more data slot.
