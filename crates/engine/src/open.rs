@@ -105,6 +105,7 @@ impl<L: Link> Engine<L> {
             in_memory: place.in_memory,
             reserved_lanes: place.reserved_lanes,
             ranks: near_ranks,
+            is_private: false,
             quota_data_slots: plan.base_slots,
             start_slots: plan.start_slots,
             quota_rest_lanes: plan.rest_lanes,
