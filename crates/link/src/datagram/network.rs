@@ -9,6 +9,7 @@ use core::hash::Hash;
 use core::ops::Range;
 use std::sync::Arc;
 use weir_proto::Instant;
+use weir_proto::reliability::Standing;
 
 /// Room for the datagrams of one call of [`DatagramNetwork::receive`]. Unit: bytes.
 pub const BATCH_BYTES: usize = 256 << 10;
@@ -90,4 +91,11 @@ pub trait DatagramNetwork: Send {
 
     /// As [`WakeUp::arm`](crate::WakeUp::arm).
     fn arm(&mut self) {}
+
+    /// Whether the process at `place` lives, if the network has another way to find out than datagrams. Asked again and
+    /// again while the peer is silent, so the first answer may be late.
+    fn standing(&mut self, place: Self::Place) -> Standing {
+        let _ = place;
+        Standing::Unknown
+    }
 }

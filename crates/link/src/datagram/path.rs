@@ -15,7 +15,7 @@ use super::seal::{self, Key, SALT_BYTES};
 use crate::{Address, LaneLease};
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU16;
-use weir_proto::reliability::{DatagramDriver, Header, PathFault, ReliabilityConfig, ReliablePath};
+use weir_proto::reliability::{DatagramDriver, Header, PathFault, ReliabilityConfig, ReliablePath, Standing};
 use weir_proto::wire::{EXTENSION_BYTES, LinkExtension, TAG_BYTES};
 use weir_proto::{Instant, LinkBusy, Peer, PeerFault};
 use zerocopy::IntoBytes;
@@ -184,7 +184,7 @@ impl<P: Copy> Path<P> {
     pub(super) fn fault(&self) -> Option<PeerFault> {
         let of_path = |fault| match fault {
             PathFault::Silent if !self.machine.view().is_open => PeerFault::Unreachable,
-            PathFault::Silent | PathFault::Restarted => PeerFault::Died,
+            PathFault::Silent | PathFault::Restarted | PathFault::Ended => PeerFault::Died,
         };
         self.left.or(self.io.fault.map(of_path))
     }
@@ -362,6 +362,10 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
     }
 
     fn ready(&mut self) {} // the link asks for room in each poll
+
+    fn standing(&mut self) -> Standing {
+        self.shared.network.standing(self.io.place)
+    }
 
     fn lost(&mut self, fault: PathFault) {
         self.io.fault = Some(fault);

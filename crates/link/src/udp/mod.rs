@@ -7,6 +7,7 @@
 //! ```
 //! - `options` has the settings and their errors, `interfaces` the choice of the address, `ports` the choice of the port.
 //! - `network` is the socket. The crate `quinn-udp` makes its system calls.
+//! - `witness` asks the kernel of a silent peer whether the peer's process lives.
 //!
 //! An endpoint has one socket, for all its peers and both directions.
 
@@ -14,6 +15,7 @@ mod interfaces;
 mod network;
 mod options;
 mod ports;
+mod witness;
 
 pub use network::{UdpCounters, UdpNetwork};
 pub use options::{BUFFER_SETTING, NET_SETTING, PORTS_SETTING, UdpError, UdpOptions, parse_ports};

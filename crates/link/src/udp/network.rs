@@ -4,17 +4,20 @@
 use super::interfaces::{Interface, all, choose};
 use super::options::{UdpError, UdpOptions};
 use super::ports::{self, Sockets};
+use super::witness::Witness;
 use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received};
 use crate::event_descriptor::EventDescriptor;
+use crate::socket_watch::SocketWatch;
 use crate::{Bell, LinkKind};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use weir_proto::Instant;
+use weir_proto::reliability::Standing;
 
 /// Room for what the kernel joins of one sender. Unit: bytes.
 const JOINED_BYTES: usize = 64 << 10;
@@ -50,7 +53,9 @@ pub struct UdpCounters {
 #[derive(Debug)]
 pub struct UdpNetwork {
     socket: UdpSocket,
-    witness: TcpListener,
+    witness: Witness,
+    /// Rings the bell of an endpoint that sleeps elsewhere.
+    watch: Option<SocketWatch>,
     state: UdpSocketState,
     local: SocketAddr,
     interface: Interface,
@@ -74,19 +79,22 @@ impl UdpNetwork {
         let interface = choose(&list, options.net.as_deref())?.clone();
         let failed =
             |error| UdpError::Socket { address: interface.address, interface: interface.name.clone(), error };
-        let Sockets { datagrams: socket, witness } =
+        let Sockets { datagrams: socket, witness: listener } =
             ports::bind(interface.place(), options.ports.as_ref(), failed)?;
         let state = UdpSocketState::new((&socket).into()).map_err(failed)?;
         let local = socket.local_addr().map_err(failed)?;
         // The kernel grants less where its limit is lower. What it grants is asked for below.
         let _ = state.set_recv_buffer_size((&socket).into(), options.buffer_bytes);
         let buffer_bytes = state.recv_buffer_size((&socket).into()).map_err(failed)?;
+        let mut witness = Witness::new(listener).map_err(failed)?;
+        witness.set_limit(options.limit_ns);
         let bell = EventDescriptor::open().map_err(failed)?;
         let header_bytes = if local.is_ipv4() { 28 } else { 48 };
         let mtu = mtu_of(&interface).unwrap_or(USUAL_MTU).clamp(SMALLEST_MTU, LARGEST_MTU);
         Ok(UdpNetwork {
             socket,
             witness,
+            watch: None,
             state,
             local,
             interface,
@@ -102,11 +110,6 @@ impl UdpNetwork {
     /// The socket. It is readable when a datagram waits.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-
-    /// A TCP socket at the same port, which never blocks. The kernel answers there as long as this process lives.
-    pub fn witness(&self) -> &TcpListener {
-        &self.witness
     }
 
     /// The address and the port of the socket.
@@ -236,6 +239,7 @@ impl DatagramNetwork for UdpNetwork {
 
     fn receive(&mut self, batch: &mut Batch<SocketAddr>) {
         self.counters.looks += 1;
+        self.witness.polled(self.now());
         let Batch { bytes, datagrams } = batch;
         let mut metas = [RecvMeta::default(); JOINED];
         let mut buffers = bytes.chunks_exact_mut(JOINED_BYTES).map(IoSliceMut::new);
@@ -277,6 +281,22 @@ impl DatagramNetwork for UdpNetwork {
 
     fn bell(&self) -> Arc<dyn Bell> {
         Arc::clone(&self.bell) as Arc<dyn Bell>
+    }
+
+    fn ring_on_arrival(&mut self, bell: &Arc<dyn Bell>) -> bool {
+        self.watch = SocketWatch::start(self.socket.as_fd(), Arc::clone(bell)).ok();
+        self.watch.is_some()
+    }
+
+    fn arm(&mut self) {
+        if let Some(watch) = &self.watch {
+            watch.arm();
+        }
+    }
+
+    fn standing(&mut self, place: SocketAddr) -> Standing {
+        let now = self.now();
+        self.witness.standing(place, now)
     }
 }
 

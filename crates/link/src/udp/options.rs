@@ -15,6 +15,8 @@ pub const BUFFER_SETTING: &str = "FI_WEIR_SOCKET_BUFFER";
 /// The receive buffer that a socket asks for. The kernel grants it where `net.core.rmem_max` allows it. Unit: bytes.
 const BUFFER_BYTES: usize = 4 << 20;
 
+const LIMIT_NS: u64 = 10_000_000_000;
+
 /// What a socket is opened with.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
@@ -25,11 +27,13 @@ pub struct UdpOptions {
     pub ports: Option<RangeInclusive<u16>>,
     /// The receive buffer to ask for. Unit: bytes.
     pub buffer_bytes: usize,
+    /// The time after which the link gives a silent peer up. Unit: ns.
+    pub limit_ns: u64,
 }
 
 impl Default for UdpOptions {
     fn default() -> UdpOptions {
-        UdpOptions { net: None, ports: None, buffer_bytes: BUFFER_BYTES }
+        UdpOptions { net: None, ports: None, buffer_bytes: BUFFER_BYTES, limit_ns: LIMIT_NS }
     }
 }
 

@@ -78,6 +78,19 @@ pub enum PathFault {
     Silent,
     /// The peer has begun a new epoch, so it has lost everything of the old one.
     Restarted,
+    /// The process of the peer has ended ([`Standing::Ended`]).
+    Ended,
+}
+
+/// Whether the process of a silent peer lives, as somebody else says, for example its kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody knows.
+    Unknown,
+    /// It lives, but does not run or computes.
+    Lives,
+    /// It has ended.
+    Ended,
 }
 
 /// What a path asks its link to do. Positions have 64 bits here; their lower 32 bits are on the wire.
@@ -98,6 +111,10 @@ pub trait DatagramDriver {
     fn acknowledged(&mut self, before: u64);
     /// [`super::ReliablePath::submit`] takes bundles again, after it has refused one.
     fn ready(&mut self);
+    /// Whether the process of the peer lives. The path asks while the peer is silent, again and again.
+    fn standing(&mut self) -> Standing {
+        Standing::Unknown
+    }
     /// The path has ended. It calls nothing more.
     fn lost(&mut self, fault: PathFault);
     /// Sets the timer of this path, instead of an earlier setting. [`super::ReliablePath::expired`] follows.
@@ -122,7 +139,8 @@ pub struct ReliabilityConfig {
     pub min_timeout_ns: u64,
     /// The longest timeout, however often it was doubled.
     pub max_timeout_ns: u64,
-    /// The peer is lost when the oldest bundle, or a question, has waited for so long.
+    /// The peer is lost when the oldest bundle, or a question, has waited for so long, unless [`DatagramDriver::standing`]
+    /// says that it lives.
     pub limit_ns: u64,
     /// The first number and the first position. They wrap around at 2^32, so tests begin near the end.
     pub start: u32,

@@ -32,7 +32,7 @@ mod sequence;
 
 use core::num::NonZeroU16;
 
-pub use datagram::{Datagram, DatagramDriver, Header, PathFault, ReliabilityConfig};
+pub use datagram::{Datagram, DatagramDriver, Header, PathFault, ReliabilityConfig, Standing};
 
 use crate::driver::LinkBusy;
 use crate::time::Instant;
@@ -40,6 +40,9 @@ use mutant::{Broken, Mutant};
 use receiver::{Age, Place, Receiver};
 use sender::Sender;
 use sequence::expand;
+
+/// A path asks whether a silent peer lives after the limit divided by this.
+const STANDING_DIVISOR: u64 = 10;
 
 /// A question: a datagram without a bundle that wants an answer at once.
 #[derive(Clone, Copy, Debug)]
@@ -226,8 +229,8 @@ impl ReliablePath {
             return;
         }
         self.skip_gap(now.since_ns(timer));
-        if self.has_reached_limit(now) {
-            self.lose(PathFault::Silent, driver);
+        if let Some(fault) = self.fault_of_silence(now, driver) {
+            self.lose(fault, driver);
             return;
         }
         if self.question.is_some_and(|question| question.next_at <= now) {
@@ -431,11 +434,22 @@ impl ReliablePath {
         }
     }
 
-    fn has_reached_limit(&self, now: Instant) -> bool {
+    /// The reason why a silent peer is lost now. A peer that computes or is stopped is silent too. So after a part of the
+    /// limit the path asks who else knows whether it lives.
+    fn fault_of_silence<D: DatagramDriver>(&self, now: Instant, driver: &mut D) -> Option<PathFault> {
         let limit_ns = self.config.limit_ns;
         let oldest = self.sender.is_outstanding().then(|| self.sender.oldest_since());
         let question = self.question.map(|question| question.since);
-        [oldest, question].into_iter().flatten().any(|since| now.since_ns(since) >= limit_ns)
+        let since = [oldest, question].into_iter().flatten().min()?;
+        let silent_ns = now.since_ns(since);
+        if silent_ns < limit_ns / STANDING_DIVISOR {
+            return None;
+        }
+        match driver.standing() {
+            Standing::Ended => Some(PathFault::Ended),
+            Standing::Unknown if silent_ns >= limit_ns => Some(PathFault::Silent),
+            Standing::Unknown | Standing::Lives => None,
+        }
     }
 
     fn lose<D: DatagramDriver>(&mut self, fault: PathFault, driver: &mut D) {

@@ -27,11 +27,19 @@ enum Call {
 }
 
 /// Records calls, and the timer.
-#[derive(Default)]
 struct Calls {
     calls: Vec<Call>,
     timer: Option<Instant>,
     is_busy: bool,
+    standing: Standing,
+    standings_asked: u32,
+}
+
+impl Default for Calls {
+    fn default() -> Calls {
+        let (standing, standings_asked) = (Standing::Unknown, 0);
+        Calls { calls: Vec::new(), timer: None, is_busy: false, standing, standings_asked }
+    }
 }
 
 impl DatagramDriver for Calls {
@@ -56,6 +64,10 @@ impl DatagramDriver for Calls {
     }
     fn ready(&mut self) {
         self.calls.push(Call::Ready);
+    }
+    fn standing(&mut self) -> Standing {
+        self.standings_asked += 1;
+        self.standing
     }
     fn lost(&mut self, fault: PathFault) {
         self.calls.push(Call::Lost(fault));
@@ -364,6 +376,32 @@ fn a_silent_peer_is_lost_at_the_limit() {
     assert_eq!(bench.run_until(Instant(limit_ns + late_ns)).last(), Some(&Call::Lost(PathFault::Silent)));
     assert_eq!(bench.path.submit(bench.now, 1, &mut bench.calls), Err(LinkBusy));
     assert_eq!(bench.run_until(Instant(3 * limit_ns)), []);
+}
+
+#[test]
+fn a_silent_peer_whose_process_lives_is_not_lost() {
+    let mut bench = Bench::open();
+    bench.submit();
+    let ReliabilityConfig { limit_ns, max_timeout_ns, .. } = bench.path.config;
+    bench.run_until(Instant(limit_ns / STANDING_DIVISOR - 1));
+    assert_eq!(bench.calls.standings_asked, 0, "a short silence");
+    bench.calls.standing = Standing::Lives;
+    bench.run_until(Instant(20 * limit_ns));
+    assert_eq!(bench.path.view().fault, None);
+    // Its host vanishes.
+    bench.calls.standing = Standing::Unknown;
+    let calls = bench.run_until(Instant(20 * limit_ns + max_timeout_ns));
+    assert_eq!(calls.last(), Some(&Call::Lost(PathFault::Silent)));
+}
+
+#[test]
+fn a_silent_peer_whose_process_has_ended_is_lost_before_the_limit() {
+    let mut bench = Bench::open();
+    bench.calls.standing = Standing::Ended;
+    bench.path.check(bench.now, &mut bench.calls);
+    let ReliabilityConfig { limit_ns, max_timeout_ns, .. } = bench.path.config;
+    let calls = bench.run_until(Instant(limit_ns / STANDING_DIVISOR + max_timeout_ns));
+    assert_eq!(calls.last(), Some(&Call::Lost(PathFault::Ended)));
 }
 
 /// A path on which the first bundle never arrives, and each of the later ones does. There is one in each second.

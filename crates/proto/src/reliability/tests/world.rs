@@ -395,6 +395,7 @@ impl World {
                 let has_reason = self.faults.ends_at_ns.is_some() || self.faults.largest.is_some();
                 rule!(has_reason, "a living peer counts as silent");
             }
+            PathFault::Ended => unreachable!("nobody says so in these worlds"),
         }
         Ok(())
     }
