@@ -17,6 +17,7 @@
 //! memory, 22 bytes are left for the part of another link: an IPv6 address with its port takes 20.
 
 use core::fmt;
+use std::net::{IpAddr, SocketAddr};
 
 /// Length of an address. Unit: bytes.
 pub const ADDRESS_BYTES: usize = 64;
@@ -140,12 +141,28 @@ impl fmt::Display for Address {
 }
 
 fn write_part(f: &mut fmt::Formatter<'_>, (kind, contents): (u8, &[u8])) -> fmt::Result {
+    if kind == LinkKind::Udp as u8
+        && let Some(place) = udp_place(contents)
+    {
+        return write!(f, "UDP {place}");
+    }
     match kind {
         kind if kind == LinkKind::SharedMemory as u8 => f.write_str("shared memory ")?,
         kind if kind == LinkKind::Local as u8 => f.write_str("process ")?,
         kind => write!(f, "link {kind} ")?,
     }
     contents.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+/// The address and the port in the part of [`LinkKind::Udp`]: 4 or 6, the address, the port, most significant byte first.
+fn udp_place(contents: &[u8]) -> Option<SocketAddr> {
+    let (contents, port) = contents.split_last_chunk()?;
+    let address: IpAddr = match contents.split_first()? {
+        (4, octets) => <[u8; 4]>::try_from(octets).ok()?.into(),
+        (6, octets) => <[u8; 16]>::try_from(octets).ok()?.into(),
+        _ => return None,
+    };
+    Some(SocketAddr::new(address, u16::from_be_bytes(*port)))
 }
 
 #[cfg(test)]
@@ -162,6 +179,14 @@ mod tests {
         let with = address().with_part(LinkKind::SharedMemory, &[1, 0xab]).expect("room");
         let with = with.with_part(LinkKind::LastChoice, &[7]).expect("room");
         assert_eq!(with.to_string(), "000000000000feed (shared memory 01ab, link 255 07)");
+        let with = address().with_part(LinkKind::Udp, &[4, 10, 1, 2, 3, 0x4e, 0x84]).expect("room");
+        assert_eq!(with.to_string(), "000000000000feed (UDP 10.1.2.3:20100)");
+        let mut part = [0; 19];
+        (part[0], part[16], part[18]) = (6, 1, 80);
+        let with = address().with_part(LinkKind::Udp, &part).expect("room");
+        assert_eq!(with.to_string(), "000000000000feed (UDP [::1]:80)");
+        let with = address().with_part(LinkKind::Udp, &[5, 1]).expect("room");
+        assert_eq!(with.to_string(), "000000000000feed (link 3 0501)");
         let mut older = address();
         older.0[0] = 2;
         assert_eq!(older.to_string(), "000000000000feed (address version 2)");

@@ -28,8 +28,8 @@ pub mod memory;
 pub mod page_allocator;
 pub mod sched_yield;
 pub mod shm;
-pub mod udp;
 pub mod socket_watch;
+pub mod udp;
 
 mod address;
 mod capabilities;

@@ -412,11 +412,10 @@ impl<L: FirstLink> Capabilities for Links<L> {
     }
 
     fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
-        match (self.all_ring, self.others.is_empty()) {
-            (false, _) => None,
-            (true, true) => self.first.wake_up(),
-            (true, false) => Some(self),
+        if !self.all_ring {
+            return None;
         }
+        if self.others.is_empty() && self.losses.is_empty() { self.first.wake_up() } else { Some(self) }
     }
 
     fn lane_reclamation(&mut self) -> Option<&mut dyn LaneReclamation> {

@@ -3,7 +3,7 @@
 //! The caller gets [`weir_proto::PeerFault::Unreachable`], which is a number. The line names the links of both, and
 //! says what to change.
 
-use crate::{ADDRESS_VERSION, Address};
+use crate::{ADDRESS_VERSION, Address, LinkKind};
 use std::io::{self, Write};
 use std::sync::Once;
 
@@ -18,10 +18,14 @@ pub(crate) fn report(own: &Address, peer: &Address) {
 }
 
 fn text(own: &Address, peer: &Address) -> String {
-    let advice = if peer.0[0] == ADDRESS_VERSION {
-        "run all ranks on one host, as one user, with one /dev/shm and one FI_WEIR_SHM_DIR"
-    } else {
+    let has_udp = |address: &Address| address.part(LinkKind::Udp).is_some();
+    let advice = if peer.0[0] != ADDRESS_VERSION {
         "run one version of weir on all ranks"
+    } else if has_udp(own) && has_udp(peer) {
+        "set FI_WEIR_NET to the network that all hosts have in common"
+    } else {
+        "set FI_WEIR_LINK=shm,udp on all ranks, or run all of them on one host, as one user, with one /dev/shm and one \
+         FI_WEIR_SHM_DIR"
     };
     format!("cannot connect: no link reaches the endpoint {peer} from {own}; {advice}")
 }
@@ -29,7 +33,6 @@ fn text(own: &Address, peer: &Address) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LinkKind;
 
     #[test]
     fn the_message_names_both_endpoints_and_where_they_meet_others() {
@@ -40,7 +43,18 @@ mod tests {
             text(&address(1, 0xaa), &address(2, 0xbb)),
             "cannot connect: no link reaches the endpoint 0000000000000002 (shared memory bbbb) \
              from 0000000000000001 (shared memory aaaa); \
-             run all ranks on one host, as one user, with one /dev/shm and one FI_WEIR_SHM_DIR"
+             set FI_WEIR_LINK=shm,udp on all ranks, or run all of them on one host, as one user, with one /dev/shm and one \
+             FI_WEIR_SHM_DIR"
+        );
+        let with_udp = |address: Address, octet| {
+            address.with_part(LinkKind::Udp, &[4, 10, 0, 0, octet, 0, 9]).expect("room")
+        };
+        let (own, peer) = (with_udp(address(1, 0xaa), 1), with_udp(address(2, 0xbb), 2));
+        assert_eq!(
+            text(&own, &peer),
+            "cannot connect: no link reaches the endpoint 0000000000000002 (shared memory bbbb, UDP 10.0.0.2:9) \
+             from 0000000000000001 (shared memory aaaa, UDP 10.0.0.1:9); \
+             set FI_WEIR_NET to the network that all hosts have in common"
         );
         let mut older = address(2, 0xbb);
         older.0[0] = 2;
