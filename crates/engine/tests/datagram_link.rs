@@ -8,7 +8,7 @@ mod faults;
 use exchange::{AnyEngine, exchange};
 use faults::{directory, settings};
 use weir_engine::config::Settings;
-use weir_engine::{Completion, Engine, Post, SendArguments};
+use weir_engine::{Completion, Engine, Post, RemoteArguments, SendArguments};
 use weir_link::LinkKind;
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
 use weir_link::datagram::{DatagramLink, DatagramOptions};
@@ -337,4 +337,48 @@ fn an_orderly_close_is_reported_over_the_network() {
         assert!(began.elapsed().as_secs() < 30, "nothing is reported");
     };
     assert!(matches!(completion.outcome, Outcome::Lost { fault: PeerFault::Closed, .. }), "{completion:?}");
+}
+
+/// Whether remote writes and reads of these lengths work over a bad network, which has no access to the peer's memory.
+#[test]
+fn remote_writes_and_reads_travel_in_packets() {
+    let mut two = Two::open();
+    two.switch.impair(BAD);
+    for bytes in [1, 3000, 100_000] {
+        let region = OwnedMemory::new(bytes);
+        two.b.register_memory(5, region.view(), true, true);
+        let pattern: Vec<u8> = (0..bytes).map(|index| (index * 7 + bytes) as u8).collect();
+        let (written, read) = (OwnedMemory::new(bytes), OwnedMemory::new(bytes));
+        written.view().write(0, &pattern);
+        let arguments = |memory: &OwnedMemory| RemoteArguments {
+            peer: two.to_b,
+            key: 5,
+            offset: 0,
+            memory: memory.view(),
+            data: None,
+            inject: false,
+        };
+        let (write, fetch) = (arguments(&written), arguments(&read));
+        two.a.write(Post::default(), write).expect("taken");
+        await_done(&mut two);
+        two.a.read(Post::default(), fetch).expect("taken");
+        await_done(&mut two);
+        for memory in [&region, &read] {
+            let mut found = vec![0; bytes];
+            memory.view().read(0, &mut found);
+            assert_eq!(found, pattern, "{bytes} B");
+        }
+        two.b.deregister_memory(5);
+    }
+}
+
+/// Waits for a completion of `a`.
+fn await_done(two: &mut Two) {
+    let completion = loop {
+        two.progress();
+        if let Some(completion) = two.a.next_completion() {
+            break completion;
+        }
+    };
+    assert_eq!(completion.outcome, Outcome::Done);
 }
