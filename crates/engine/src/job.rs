@@ -25,10 +25,15 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Ranks that may share this node's cores and memory, and the mailbox. The launcher may know this node under several
-    /// names, so they are all ranks of the job, as long as an endpoint has no link to other nodes.
-    pub fn near(self) -> u32 {
+    /// Ranks that may send to a mailbox.
+    pub fn senders(self) -> u32 {
         self.node.max(self.job)
+    }
+
+    /// Ranks that may share this node's cores and memory. The launcher may know this node under several names. So they are
+    /// all ranks of the job, unless the endpoint has a network to other nodes.
+    pub fn near(self, has_network: bool) -> u32 {
+        if has_network { self.node } else { self.senders() }
     }
 }
 
@@ -38,19 +43,36 @@ pub struct Job {
     ranks: Ranks,
     /// `None`: the endpoint has no node segment.
     key: Option<JobKey>,
+    /// It may have ranks on other nodes.
+    spans_nodes: bool,
+    /// Its endpoints have a network beside shared memory.
+    pub(crate) has_network: bool,
 }
 
 impl From<u32> for Job {
     /// A job of `ranks` ranks (0: not known), all on this node, without a node segment.
     fn from(ranks: u32) -> Job {
-        Job { ranks: Ranks { node: ranks, job: ranks }, key: None }
+        let ranks = Ranks { node: ranks, job: ranks };
+        Job { ranks, key: None, spans_nodes: false, has_network: false }
     }
 }
 
 impl Job {
     /// The job that the launcher of this process has started. The program expects `expected` endpoints (0: not known).
     pub fn of_launcher(expected: u32) -> Job {
-        Job { ranks: ranks(expected, &launcher::environment), key: launcher::job_key() }
+        let lookup = &launcher::environment;
+        let ranks = ranks(expected, lookup);
+        Job { ranks, key: launcher::job_key(), spans_nodes: spans_nodes(ranks, lookup), has_network: false }
+    }
+
+    /// Whether it may have ranks on other nodes, as far as the launcher says.
+    pub fn spans_nodes(&self) -> bool {
+        self.spans_nodes
+    }
+
+    /// Ranks that may share this node's cores and memory.
+    pub(crate) fn near_ranks(&self) -> u32 {
+        self.ranks.near(self.has_network)
     }
 
     /// The same job, in a node segment with this key.
@@ -79,12 +101,20 @@ fn ranks(expected: u32, lookup: &impl Lookup) -> Ranks {
     Ranks { node, job }
 }
 
+fn spans_nodes(ranks: Ranks, lookup: &impl Lookup) -> bool {
+    // Slurm's own launcher says how many nodes it uses, but not how many ranks are on this one.
+    let of_slurm =
+        launcher::ranks_of_node(lookup).is_none() && launcher::nodes_of_slurm_step(lookup) > Some(1);
+    ranks.job > 1 && (ranks.node < ranks.job || of_slurm)
+}
+
 /// The ranks of an endpoint's job, and its membership in their node segment.
 #[derive(Debug, Default)]
 pub(crate) struct NodeView {
     pub ranks: Ranks,
     /// The ranks that the launcher has started, as far as it has said so.
     pub launched: Ranks,
+    has_network: bool,
     segment: Option<NodeSegment>,
     /// The core of the last look.
     core: Option<u32>,
@@ -92,14 +122,20 @@ pub(crate) struct NodeView {
 
 impl NodeView {
     /// Ranks that need not meet.
-    pub fn without_segment(ranks: Ranks) -> NodeView {
-        NodeView { ranks, launched: ranks, ..NodeView::default() }
+    pub fn without_segment(job: &Job) -> NodeView {
+        let &Job { ranks, has_network, .. } = job;
+        NodeView { ranks, launched: ranks, has_network, ..NodeView::default() }
+    }
+
+    /// Ranks that share this node's cores, as far as the launcher has said so.
+    pub fn launched_near(&self) -> u32 {
+        self.launched.near(self.has_network)
     }
 
     /// Joins the node segment of `job`, in the directory of the mailbox of `link`. Without one, the launcher's counts
     /// remain. The second value says why there is none.
     pub fn join(link: &ShmLink, job: &Job) -> (NodeView, Option<NodeSegmentError>) {
-        let mut view = NodeView::without_segment(job.ranks);
+        let mut view = NodeView::without_segment(job);
         let error = match job.key.map(|key| NodeSegment::join(link, key)) {
             Some(Ok(segment)) => {
                 view.segment = Some(segment);
@@ -170,7 +206,9 @@ mod tests {
         assert_eq!(given(8, &[]), (8, 8), "all ranks are on this node if nobody says otherwise");
         let hydra = [("MPI_LOCALNRANKS", "2"), ("PMI_SIZE", "6")];
         assert_eq!(given(6, &hydra), (2, 6));
-        assert_eq!(Ranks { node: 2, job: 6 }.near(), 6, "the other names may mean this node");
+        let ranks = Ranks { node: 2, job: 6 };
+        assert_eq!(ranks.near(false), 6, "the other names may mean this node");
+        assert_eq!((ranks.near(true), ranks.senders()), (2, 6));
         assert_eq!(given(0, &hydra), (2, 6), "a program that announces no number");
         assert_eq!(given(1, &hydra), (1, 1), "a program that expects fewer endpoints");
         let open_mpi = [("OMPI_COMM_WORLD_LOCAL_SIZE", "8"), ("OMPI_COMM_WORLD_SIZE", "8")];
@@ -189,6 +227,25 @@ mod tests {
             ("OMPI_COMM_WORLD_SIZE", "8"),
         ];
         assert_eq!(given(2, &open_mpi_in_hydra), (8, 8), "the outer launcher is MPICH's");
+    }
+
+    #[test]
+    fn launchers_say_whether_a_job_spans_nodes() {
+        let spans = |expected, variables: &[(&str, &str)]| {
+            let lookup = |wanted: &str| {
+                variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
+            };
+            spans_nodes(ranks(expected, &lookup), &lookup)
+        };
+        assert!(!spans(4, &[]), "nobody says so");
+        assert!(spans(4, &[("MPI_LOCALNRANKS", "2"), ("PMI_SIZE", "4")]));
+        assert!(!spans(4, &[("MPI_LOCALNRANKS", "4"), ("PMI_SIZE", "4")]));
+        assert!(spans(8, &[("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), ("OMPI_COMM_WORLD_SIZE", "2")]));
+        let slurm = |nodes| [("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_STEP_NUM_NODES", nodes)];
+        assert!(spans(4, &slurm("2")) && !spans(4, &slurm("1")));
+        assert!(!spans(1, &slurm("2")), "a program alone");
+        let hydra_in_slurm = [("MPI_LOCALNRANKS", "4"), ("PMI_SIZE", "4"), ("SLURM_STEP_NUM_NODES", "2")];
+        assert!(!spans(4, &hydra_in_slurm), "the inner launcher knows better");
     }
 
     /// Variable with the directory in which a process that this test has started opens its endpoint.

@@ -26,6 +26,7 @@ const JOB_RANKS_VARIABLES: [&str; 4] =
 const HYDRA_JOB_RANKS: &str = "PMI_SIZE";
 const OPEN_MPI_JOB_RANKS: &str = "OMPI_COMM_WORLD_SIZE";
 const OPEN_MPI_NODE_RANKS: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
+const SLURM_NODES: &str = "SLURM_STEP_NUM_NODES";
 /// Variables that name a job. Together with the launcher's process they identify it. Jobs of one PMIx server differ in
 /// the namespace only.
 const JOB_NAME_VARIABLES: [&str; 1] = ["PMIX_NAMESPACE"];
@@ -63,6 +64,11 @@ pub fn ranks_of_node(lookup: &impl Lookup) -> Option<u32> {
 /// Ranks of the job, if the launcher says so.
 pub fn ranks_of_job(lookup: &impl Lookup) -> Option<u32> {
     first_number(&JOB_RANKS_VARIABLES, lookup)
+}
+
+/// Nodes of the job, if the launcher is Slurm's.
+pub fn nodes_of_slurm_step(lookup: &impl Lookup) -> Option<u32> {
+    first_number(&[SLURM_NODES], lookup)
 }
 
 /// Ranks of the job, if the launcher is that of MPICH or Intel MPI.

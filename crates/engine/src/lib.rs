@@ -72,6 +72,7 @@ pub use post::{
 };
 use read_spin::ReadSpin;
 use waiting::Waiting;
+use weir_link::links::Links;
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::NodeSegmentError;
 use weir_link::{Address, Link};
@@ -88,7 +89,7 @@ const MAX_SPARE_COMPLETIONS: usize = 4096;
 const REMOTE_INLINE_BYTES: u64 = 8192;
 
 /// One endpoint at work. Not thread-safe: its owner locks it, see [`weir_link::biased_lock`].
-pub struct Engine<L: Link = ShmLink> {
+pub struct Engine<L: Link = Links<ShmLink>> {
     /// The ranks of this node and of the job. Dropped before the mailbox.
     node: NodeView,
     machine: Endpoint,
@@ -164,11 +165,11 @@ impl<L: Link> Engine<L> {
     /// Ranks have come or gone. With more ranks than cores this endpoint yields its core sooner.
     #[cold]
     pub(crate) fn ranks_have_changed(&mut self) {
-        let ranks = self.node.launched.near().max(self.node.ranks.node);
+        let ranks = self.node.launched_near().max(self.node.ranks.node);
         let oversubscribed = ranks as usize > self.cores;
         if oversubscribed != self.oversubscribed {
             self.oversubscribed = oversubscribed;
-            self.core_per_rank = self.node.launched.near() > 0 && !oversubscribed;
+            self.core_per_rank = self.node.launched_near() > 0 && !oversubscribed;
             self.waiting.set_oversubscribed(oversubscribed);
             self.read_spin.allow(may_spin_in_reads(oversubscribed, !self.single_threaded));
         }

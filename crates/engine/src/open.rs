@@ -1,19 +1,24 @@
-//! Opening an endpoint: its mailbox, its node segment, its link, its endpoint machine, its counter page and its trace.
-//! [`Engine::open`] uses shared memory, and refuses a link that does not keep packets in order or may lose them. Tests
-//! bring their own link ([`Engine::open_over`], [`Engine::with_link`]).
+//! Opening an endpoint: its mailbox, its node segment, its links, its endpoint machine, its counter page and its trace.
+//! [`Engine::open`] uses shared memory, and a network if the setting or the launcher says so. A link that does not keep
+//! packets in order or may lose them is refused. Tests bring their own link ([`Engine::open_over`],
+//! [`Engine::with_link`]).
 
 use std::time::Instant as Clock;
 
 use weir_link::Link;
+use weir_link::datagram::{DatagramLink, DatagramOptions};
+use weir_link::links::Links;
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::NodeHandle;
+use weir_link::udp::{UdpError, UdpNetwork, UdpOptions};
+use weir_proto::reliability::ReliabilityConfig;
 use weir_proto::{Config, DataRegion, Endpoint, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Packet};
 
 use crate::back_pressure::BackPressure;
-use crate::config::{self, Settings};
+use crate::config::{self, LinkChoice, Settings};
 use crate::driver::Io;
 use crate::expectation::Laps;
-use crate::job::{Job, NodeView, Ranks};
+use crate::job::{Job, NodeView};
 use crate::peer_checks::PeerChecks;
 use crate::read_spin::ReadSpin;
 use crate::waiting::Waiting;
@@ -30,6 +35,18 @@ pub enum OpenError {
     /// The mailbox could not be created.
     #[error(transparent)]
     Mailbox(#[from] weir_link::shm::ShmError),
+    /// The network could not be opened.
+    #[error(transparent)]
+    Network(#[from] UdpError),
+    /// The scheme counts free slots at peers, which no network does.
+    #[error(
+        "FI_WEIR_FLOW={scheme}: works in shared memory only; choose a scheme with credits, such as dynamic, or \
+             FI_WEIR_LINK=shm"
+    )]
+    Scheme {
+        /// The value of `FI_WEIR_FLOW`.
+        scheme: &'static str,
+    },
     /// The endpoint machine has no reorder queue and no retransmission, and a link needs one of them.
     #[error("the link {link:?} is not {missing}; allowed: links that are ordered and reliable")]
     Link {
@@ -48,8 +65,8 @@ pub enum OpenError {
     },
 }
 
-impl Engine<ShmLink> {
-    /// Opens an endpoint with its mailbox in shared memory.
+impl Engine {
+    /// Opens an endpoint with its mailbox in shared memory, and with a socket if it needs one.
     ///
     /// - `job`: its ranks, as far as is known; a number means ranks of one node (0: not known). More may come.
     /// - `several_threads`: limits sleeps inside [`Engine::pause`] to 50 us.
@@ -61,8 +78,35 @@ impl Engine<ShmLink> {
         job: impl Into<Job>,
         several_threads: bool,
     ) -> Result<Engine, OpenError> {
-        Engine::open_over(settings, job, several_threads, |link, _| link)
+        let mut job = job.into();
+        job.has_network = settings.links.has_network(job.spans_nodes());
+        let network = if job.has_network { Some(open_network(settings)?) } else { None };
+        Engine::open_over(settings, job, several_threads, |shm, _| {
+            let network = network.map(|network| datagram_link(&shm, network, settings));
+            Links::new(shm, network.into_iter().collect())
+        })
     }
+}
+
+/// Opens the socket of an endpoint.
+fn open_network(settings: &Settings) -> Result<UdpNetwork, OpenError> {
+    if !settings.scheme.grants() {
+        return Err(OpenError::Scheme { scheme: config::flow_word(settings.scheme) });
+    }
+    Ok(UdpNetwork::open(&UdpOptions {
+        net: settings.net.clone(),
+        ports: settings.ports.clone(),
+        buffer_bytes: settings.socket_buffer_bytes as usize,
+        limit_ns: settings.peer_timeout.as_nanos() as u64,
+    })?)
+}
+
+/// The link over `network` of the endpoint with this mailbox. Its senders get the same quota.
+fn datagram_link(shm: &ShmLink, network: UdpNetwork, settings: &Settings) -> Box<dyn Link> {
+    let limit_ns = settings.peer_timeout.as_nanos() as u64;
+    let reliability = ReliabilityConfig { limit_ns, ..ReliabilityConfig::default() };
+    let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
+    Box::new(DatagramLink::open(&shm.address(), network, options))
 }
 
 /// Checks that the endpoint machine can use `link`.
@@ -95,17 +139,17 @@ impl<L: Link> Engine<L> {
         make: impl FnOnce(ShmLink, Option<NodeHandle>) -> L,
     ) -> Result<Engine<L>, OpenError> {
         let job = job.into();
-        let (near_ranks, job_ranks) = (job.ranks().near(), job.ranks().job);
+        let (senders, job_ranks) = (job.ranks().senders(), job.ranks().job);
         let cores = oversubscription::cores();
         let space = weir_link::shm::file_system_space(&settings.shm_dir);
-        let (plan, place) = settings.placed(near_ranks, space, weir_link::shm::has_unlimited_memory)?;
-        let oversubscribed = near_ranks as usize > cores;
+        let (plan, place) = settings.placed(senders, space, weir_link::shm::has_unlimited_memory)?;
+        let oversubscribed = job.near_ranks() as usize > cores;
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),
             in_memory: place.in_memory,
             reserved_lanes: place.reserved_lanes,
-            ranks: near_ranks,
-            is_private: false,
+            ranks: senders,
+            is_private: settings.links == LinkChoice::Udp,
             quota_data_slots: plan.base_slots,
             start_slots: plan.start_slots,
             quota_rest_lanes: plan.rest_lanes,
@@ -121,8 +165,7 @@ impl<L: Link> Engine<L> {
         let (node, node_segment_error) = NodeView::join(&mailbox, &job);
         let link = make(mailbox, node.handle());
         check_promises(&link)?;
-        let mut engine =
-            Engine::with_link_among(link, settings, &plan.region, job.ranks(), cores, several_threads);
+        let mut engine = Engine::with_link_among(link, settings, &plan.region, &job, cores, several_threads);
         (engine.node, engine.node_segment_error) = (node, node_segment_error);
         engine.ranks_have_changed(); // some may run already
         if let Some(directory) = &settings.stats_dir {
@@ -149,20 +192,20 @@ impl<L: Link> Engine<L> {
         peers: u32,
         several_threads: bool,
     ) -> Engine<L> {
-        let ranks = Job::from(peers).ranks();
-        Engine::with_link_among(link, settings, region, ranks, oversubscription::cores(), several_threads)
+        let job = Job::from(peers);
+        Engine::with_link_among(link, settings, region, &job, oversubscription::cores(), several_threads)
     }
 
     fn with_link_among(
         link: L,
         settings: &Settings,
         region: &DataRegion,
-        ranks: Ranks,
+        job: &Job,
         cores: usize,
         several_threads: bool,
     ) -> Engine<L> {
         let mut link = link;
-        let near_ranks = ranks.near();
+        let (ranks, near_ranks) = (job.ranks(), job.near_ranks());
         let oversubscribed = near_ranks as usize > cores;
         assert!(
             settings.scheme.grants() || link.free_slots().is_some(),
@@ -187,7 +230,7 @@ impl<L: Link> Engine<L> {
             },
             planned_peers: ranks.job,
             planned_quota_slots: settings
-                .quota(near_ranks)
+                .quota(ranks.senders())
                 .map_or(u32::MAX, |plan| plan.base_slots + u32::from(plan.rest_lanes > 0)),
         };
         let mut machine = Endpoint::new(config);
@@ -202,7 +245,7 @@ impl<L: Link> Engine<L> {
             idle_polls: 0,
             idle_bytes: u64::from(settings.idle_bytes),
             peak_mailbox_bytes: 0,
-            node: NodeView::without_segment(ranks),
+            node: NodeView::without_segment(job),
             node_segment_error: None,
             oversubscribed,
             cores,

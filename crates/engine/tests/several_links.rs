@@ -147,7 +147,7 @@ fn a_closed_endpoint_is_reported_over_the_second_link() {
 struct Three {
     a: TwoLinks,
     b: TwoLinks,
-    c: Engine<ShmLink>,
+    c: Engine,
     /// `b` and `c`, as `a` knows them.
     targets: [Peer; 2],
     _directory: tempfile::TempDir,

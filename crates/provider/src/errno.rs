@@ -74,7 +74,7 @@ impl From<&OpenError> for Error {
     fn from(error: &OpenError) -> Error {
         match error {
             OpenError::Setting { .. } => Error::INVALID,
-            OpenError::Link { .. } => Error::NOT_SUPPORTED,
+            OpenError::Link { .. } | OpenError::Scheme { .. } | OpenError::Network(_) => Error::NOT_SUPPORTED,
             OpenError::Mailbox(_) => Error::NO_MEMORY,
             OpenError::System { source, .. } => Error::system(source.raw_os_error().unwrap_or(libc::EIO)),
         }

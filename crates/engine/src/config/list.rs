@@ -51,6 +51,11 @@ pub(super) const SPIN: &str = "FI_WEIR_SPIN";
 pub(super) const SLEEP_US: &str = "FI_WEIR_SLEEP_US";
 pub(super) const CLOSE_MS: &str = "FI_WEIR_CLOSE_MS";
 pub(super) const LINGER_S: &str = "FI_WEIR_LINGER_S";
+pub(super) const LINK: &str = "FI_WEIR_LINK";
+pub(super) const NET: &str = weir_link::udp::NET_SETTING;
+pub(super) const PORTS: &str = weir_link::udp::PORTS_SETTING;
+pub(super) const SOCKET_BUFFER: &str = weir_link::udp::BUFFER_SETTING;
+pub(super) const PEER_TIMEOUT_S: &str = "FI_WEIR_PEER_TIMEOUT_S";
 pub(super) const SHM_DIR: &str = "FI_WEIR_SHM_DIR";
 pub(super) const STATS: &str = "FI_WEIR_STATS";
 pub(super) const TRACE: &str = "FI_WEIR_TRACE";
@@ -230,6 +235,40 @@ pub const SETTINGS: &[SettingInfo] = &[
         allowed: "0 to 86400 seconds",
         help: "Longest time that closing waits while live receivers take none of the messages of completed \
                sends; then these messages are given up, and closing reports it; 0: do not wait.",
+    },
+    SettingInfo {
+        variable: LINK,
+        default: "auto",
+        allowed: "auto, shm, udp, shm,udp",
+        help: "Links of an endpoint. shm,udp: shared memory to ranks of this node, UDP to others. udp: UDP to all other \
+               ranks. shm: no network. auto: shm,udp if the launcher says that the job has more ranks than this node, \
+               otherwise shm.",
+    },
+    SettingInfo {
+        variable: NET,
+        default: "",
+        allowed: "the name of an interface, an address, or a subnet such as 10.0.0.0/8 or fd00::/8",
+        help: "UDP: the network between the hosts. Not set: the first interface that is up, not loopback and not of a \
+               container.",
+    },
+    SettingInfo {
+        variable: PORTS,
+        default: "",
+        allowed: "two numbers from 1 to 65535, such as 20100-21100",
+        help: "UDP: the ports that endpoints use, one each, for UDP and TCP. Not set: the kernel chooses.",
+    },
+    SettingInfo {
+        variable: SOCKET_BUFFER,
+        default: "4194304",
+        allowed: "65536 to 1073741824 bytes",
+        help: "UDP: memory of the kernel for datagrams that arrive. The kernel gives at most net.core.rmem_max.",
+    },
+    SettingInfo {
+        variable: PEER_TIMEOUT_S,
+        default: "10",
+        allowed: "1 to 3600 seconds",
+        help: "UDP: a peer that does not answer for so long is lost. The process of a peer that computes or is stopped \
+               is found by its kernel, so it is not lost.",
     },
     SettingInfo {
         variable: SHM_DIR,

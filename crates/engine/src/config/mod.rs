@@ -139,6 +139,41 @@ pub enum QuotaRest {
     Round,
 }
 
+/// The links that an endpoint opens (`FI_WEIR_LINK`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkChoice {
+    /// Shared memory, and UDP if the job has ranks on other nodes, as far as the launcher says.
+    Auto,
+    /// Shared memory alone.
+    SharedMemory,
+    /// UDP to all other endpoints.
+    Udp,
+    /// Shared memory to endpoints of this node, UDP to others.
+    Both,
+}
+
+impl LinkChoice {
+    const WORDS: [(&str, LinkChoice); 4] = [
+        ("auto", LinkChoice::Auto),
+        ("shm", LinkChoice::SharedMemory),
+        ("udp", LinkChoice::Udp),
+        ("shm,udp", LinkChoice::Both),
+    ];
+
+    fn word(self) -> &'static str {
+        LinkChoice::WORDS.iter().find(|(_, choice)| *choice == self).expect("every choice has a word").0
+    }
+
+    /// Whether an endpoint has a network. `spans_nodes`: its job may have ranks on other nodes.
+    pub fn has_network(self, spans_nodes: bool) -> bool {
+        match self {
+            LinkChoice::Auto => spans_nodes,
+            LinkChoice::SharedMemory => false,
+            LinkChoice::Udp | LinkChoice::Both => true,
+        }
+    }
+}
+
 /// All settings of an endpoint, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -185,6 +220,16 @@ pub struct Settings {
     pub close_ms: u32,
     /// `FI_WEIR_LINGER_S`: how long closing waits while receivers take no message of a completed send.
     pub linger: Duration,
+    /// `FI_WEIR_LINK`: the links of an endpoint.
+    pub links: LinkChoice,
+    /// `FI_WEIR_NET`: interface, address or subnet.
+    pub net: Option<String>,
+    /// `FI_WEIR_PORTS`: ports of endpoints.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// `FI_WEIR_SOCKET_BUFFER`: memory of the kernel for arriving datagrams. Unit: bytes.
+    pub socket_buffer_bytes: u32,
+    /// `FI_WEIR_PEER_TIMEOUT_S`: a peer on the network that is silent for so long is lost.
+    pub peer_timeout: Duration,
     /// `FI_WEIR_SHM_DIR`: directory of the mailboxes.
     pub shm_dir: PathBuf,
     /// `FI_WEIR_STATS`: directory for counters, read by `weir run`.
@@ -219,6 +264,11 @@ impl Default for Settings {
             sleep_us: 1000,
             close_ms: 10_000,
             linger: Duration::from_secs(300),
+            links: LinkChoice::Auto,
+            net: None,
+            ports: None,
+            socket_buffer_bytes: 4 << 20,
+            peer_timeout: Duration::from_secs(10),
             shm_dir: PathBuf::from("/dev/shm"),
             stats_dir: None,
             trace_dir: None,
@@ -287,6 +337,13 @@ impl Settings {
             close_ms: read_number(&given, CLOSE_MS, 0..=600_000)?.unwrap_or(default.close_ms),
             linger: read_number(&given, LINGER_S, 0..=86_400u32)?
                 .map_or(default.linger, |seconds| Duration::from_secs(seconds.into())),
+            links: read_word(&given, LINK, &LinkChoice::WORDS)?.unwrap_or(default.links),
+            net: given(NET),
+            ports: read_ports(&given)?,
+            socket_buffer_bytes: read_number(&given, SOCKET_BUFFER, 1 << 16..=1 << 30)?
+                .unwrap_or(default.socket_buffer_bytes),
+            peer_timeout: read_number(&given, PEER_TIMEOUT_S, 1..=3600u32)?
+                .map_or(default.peer_timeout, |seconds| Duration::from_secs(seconds.into())),
             shm_dir: read_directory(&given, SHM_DIR)?.unwrap_or(default.shm_dir),
             stats_dir: read_directory(&given, STATS)?,
             trace_dir: read_directory(&given, TRACE)?,
@@ -358,6 +415,11 @@ impl Settings {
             SLEEP_US => Some(self.sleep_us.to_string()),
             CLOSE_MS => Some(self.close_ms.to_string()),
             LINGER_S => Some(self.linger.as_secs().to_string()),
+            LINK => Some(self.links.word().into()),
+            NET => self.net.clone(),
+            PORTS => self.ports.as_ref().map(|ports| format!("{}-{}", ports.start(), ports.end())),
+            SOCKET_BUFFER => Some(self.socket_buffer_bytes.to_string()),
+            PEER_TIMEOUT_S => Some(self.peer_timeout.as_secs().to_string()),
             SHM_DIR => Some(path(&self.shm_dir)),
             STATS => self.stats_dir.as_deref().map(path),
             TRACE => self.trace_dir.as_deref().map(path),
@@ -471,6 +533,15 @@ fn read_number<T: FromStr<Err = ParseIntError> + PartialOrd>(
         }
         _ => Err(not_allowed(variable, value)),
     }
+}
+
+fn read_ports(given: &impl Fn(&str) -> Option<String>) -> Result<Option<RangeInclusive<u16>>, SettingError> {
+    let Some(value) = given(PORTS) else { return Ok(None) };
+    let ports = value.split_once('-').and_then(|(low, high)| {
+        let (low, high) = (low.parse().ok()?, high.parse().ok()?);
+        (0 < low && low <= high).then_some(low..=high)
+    });
+    ports.map(Some).ok_or_else(|| not_allowed(PORTS, value))
 }
 
 fn read_directory(

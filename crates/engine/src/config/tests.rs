@@ -68,6 +68,11 @@ fn every_setting_is_read_and_written_back() {
         (SLEEP_US, "100000"),
         (CLOSE_MS, "600000"),
         (LINGER_S, "86400"),
+        (LINK, "shm,udp"),
+        (NET, "10.0.0.0/8"),
+        (PORTS, "20100-21100"),
+        (SOCKET_BUFFER, "65536"),
+        (PEER_TIMEOUT_S, "3600"),
         (SHM_DIR, here),
         (STATS, here),
         (TRACE, here),
@@ -435,4 +440,27 @@ fn more_ranks_than_lanes_are_planned_as_one_per_lane() {
 #[test]
 fn parameter_names_are_lower_case_without_the_prefix() {
     assert_eq!(SETTINGS[2].parameter(), "mailbox_slots");
+}
+
+#[test]
+fn the_choice_of_links_decides_whether_there_is_a_network() {
+    for (word, inside_a_node, across_nodes) in
+        [("auto", false, true), ("shm", false, false), ("udp", true, true), ("shm,udp", true, true)]
+    {
+        let links = with(&[(LINK, word)]).expect("allowed").links;
+        assert_eq!(
+            (links.has_network(false), links.has_network(true)),
+            (inside_a_node, across_nodes),
+            "{word}"
+        );
+    }
+    for word in ["tcp", "udp,shm", "SHM", "shm,"] {
+        assert_eq!(refusal(LINK, word), format!("FI_WEIR_LINK={word}: allowed are auto, shm, udp, shm,udp"));
+    }
+    for ports in ["20100", "0-5", "9-8", "1-65536", "a-b", "1-2-3"] {
+        assert!(
+            refusal(PORTS, ports).starts_with(&format!("FI_WEIR_PORTS={ports}: allowed are two numbers"))
+        );
+    }
+    assert_eq!(with(&[(PORTS, "7-7")]).expect("allowed").ports, Some(7..=7));
 }
