@@ -1,0 +1,217 @@
+"""MPI programs across pretended hosts, over UDP between them and shared memory inside each."""
+
+import os
+import signal
+import threading
+import time
+
+import imb
+import launch
+import mpi4py_compare
+import netns
+import pytest
+import stress
+
+reason = netns.reason_not_possible()
+pytestmark = pytest.mark.skipif(reason is not None, reason=str(reason))
+
+MPIS = ["mpich", "intel", "openmpi"]
+QUICK = ["-msglog", "0:16", "-iter", "10", "-time", "5"]
+BENCHMARKS = ["PingPong", "Allreduce", "Alltoall"]
+# A silent peer is lost after so long in the tests of faults.
+LIMIT_SECONDS = 2
+
+
+@pytest.fixture
+def hosts():
+    """Makes hosts; they are gone after the test."""
+    made = []
+
+    def make(count):
+        made.append(netns.Hosts(count).__enter__())
+        return made[-1]
+
+    yield make
+    for hosts in made:
+        hosts.down()
+
+
+def run(hosts, mpi, ranks, program, *, timeout=120, **rest):
+    words, env = hosts.mpiexec(mpi, ranks, program, **rest)
+    return launch.run(words, timeout=timeout, env=env)
+
+
+class Job:
+    """A run in the background."""
+
+    def __init__(self, hosts, mpi, ranks, program, **rest):
+        self.outcome = None
+        self.thread = threading.Thread(target=self._run, args=(hosts, mpi, ranks, program), kwargs=rest)
+        self.thread.start()
+
+    def _run(self, *arguments, **rest):
+        self.outcome = run(*arguments, **rest)
+
+    def end(self):
+        self.thread.join()
+        return self.outcome
+
+
+def wait_for_process(hosts, name, program):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if found := hosts.processes(name, program):
+            return found
+        time.sleep(0.02)
+    pytest.fail(f"{program} does not run on {name}")
+
+
+def stress_program(mpi, rounds=10, max_bytes=1 << 20):
+    compiler = "openmpi" if mpi == "openmpi" else "mpich"
+    return [launch.compile_c(stress.SOURCE, compiler), "--seed", 5, "--rounds", rounds, "--max-bytes", max_bytes]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("count,ranks", [(2, 2), (2, 4), (4, 4)])
+def test_every_byte_is_correct_across_hosts(hosts, mpi, count, ranks):
+    outcome = run(hosts(count), mpi, ranks, stress_program(mpi))
+    assert outcome.ok and "all correct" in outcome.output, outcome
+    assert not outcome.leftovers, outcome
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "intel"])
+@pytest.mark.parametrize("count,ranks", [(2, 2), (2, 4), (4, 4)])
+def test_benchmarks_complete_across_hosts(hosts, mpi, count, ranks):
+    outcome = run(hosts(count), mpi, ranks, imb.program(ranks, BENCHMARKS, *QUICK))
+    assert imb.complete(outcome.output, BENCHMARKS), outcome
+
+
+@pytest.mark.parametrize("mpi,name", [("mpich", "test_p2p_buf.py"), ("mpich", "test_cco_buf.py"), ("mpich", "test_rma.py"),
+                                      ("intel", "test_p2p_buf.py"), ("openmpi", "test_p2p_buf.py")])
+def test_mpi4py_tests_pass_across_hosts(hosts, tmp_path, mpi, name):
+    mpi4py_compare.fetch_suite()
+    prefix = tmp_path / "rank"
+    program = [launch.python(mpi), mpi4py_compare.RANK_SCRIPT, mpi4py_compare.SUITE, prefix, name]
+    outcome = run(hosts(2), mpi, 2, program)
+    assert outcome.ok, outcome
+    for rank in range(2):
+        lines = (tmp_path / f"rank.{rank}").read_text().splitlines()
+        results = dict(line.rsplit("\t", 1) for line in lines if "\t" in line)
+        assert len(results) > 10 and set(results.values()) <= mpi4py_compare.PASSED, results
+
+
+def test_all_peers_can_be_reached_over_udp_alone(hosts):
+    outcome = run(hosts(2), "mpich", 4, stress_program("mpich"), settings={"FI_WEIR_LINK": "udp"})
+    assert outcome.ok and "all correct" in outcome.output, outcome
+
+
+def test_without_a_network_the_first_contact_says_what_to_do(hosts):
+    outcome = run(hosts(2), "mpich", 2, stress_program("mpich"), settings={"FI_WEIR_LINK": "shm"}, timeout=60)
+    assert not outcome.ok and outcome.status is not None, outcome
+    assert "no link reaches the endpoint" in outcome.output and "FI_WEIR_LINK=shm,udp" in outcome.output, outcome
+
+
+def test_the_ports_of_endpoints_are_in_the_range(hosts):
+    script = ("import os, time; from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); time.sleep(0.5);"
+              "print('ports', *(int(line.split()[1].rpartition(':')[2], 16) for line in open('/proc/net/udp') if ':' in line),"
+              " flush=True); MPI.COMM_WORLD.Barrier()")
+    program = [launch.python("mpich"), "-c", script]
+    outcome = run(hosts(2), "mpich", 4, program, settings={"FI_WEIR_PORTS": "20100-20105"})
+    assert outcome.ok, outcome
+    lines = [line.split()[1:] for line in outcome.output.splitlines() if line.startswith("ports")]
+    assert len(lines) == 4 and all(len(ports) == 2 for ports in lines), outcome
+    assert all(20100 <= int(port) <= 20105 for ports in lines for port in ports), outcome
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_job_inside_one_host_opens_no_socket(hosts, mpi):
+    script = ("from mpi4py import MPI; MPI.COMM_WORLD.Barrier();"
+              "print('sockets', sum(':' in line for line in open('/proc/net/udp')) - 0, flush=True); MPI.COMM_WORLD.Barrier()")
+    outcome = run(hosts(1), mpi, 2, [launch.python(mpi), "-c", script])
+    assert outcome.ok and outcome.output.count("sockets 0") == 2, outcome
+
+
+def limited(**more):
+    return {"FI_WEIR_PEER_TIMEOUT_S": str(LIMIT_SECONDS), **more}
+
+
+def traffic(tmp_path, *arguments):
+    (tmp_path / "ranks").mkdir()
+    return [launch.compile_c(launch.ROOT / "tests" / "mpi" / "traffic.c"), tmp_path / "ranks", *arguments]
+
+
+@pytest.mark.parametrize("mode", ["exchange", "wait", "any"])
+def test_a_killed_rank_is_an_error_at_the_other_hosts(hosts, tmp_path, mode):
+    begun = time.monotonic()
+    outcome = run(hosts(2), "mpich", 4, traffic(tmp_path, mode, 3, 50), settings=limited(),
+                  flags=["-disable-auto-cleanup"], timeout=60)
+    assert outcome.status not in (0, None), outcome
+    assert sum(f"rank {rank}: error" in outcome.output for rank in range(3)) == 3, outcome
+    assert time.monotonic() - begun < 40, outcome
+
+
+def test_a_host_that_vanishes_is_an_error_at_the_others(hosts, tmp_path):
+    two = hosts(2)
+    job = Job(two, "mpich", 2, traffic(tmp_path, "exchange", -1, 0), settings=limited(), flags=["-disable-auto-cleanup"],
+              timeout=60)
+    wait_for_process(two, "h2", "traffic")
+    time.sleep(2)
+    survivor, = two.processes("h1", "traffic")
+    two.kill("h2")
+    gone = time.monotonic()
+    while two.processes("h1", "traffic") == [survivor] and time.monotonic() - gone < 30:
+        time.sleep(0.05)
+    seconds = time.monotonic() - gone
+    outcome = job.end()
+    assert "rank 0: error" in outcome.output, outcome
+    assert seconds < 2 * LIMIT_SECONDS + 3, f"{seconds} s: {outcome}"
+
+
+def test_an_interface_that_is_down_for_a_moment_delays_only(hosts):
+    two = hosts(2)
+    job = Job(two, "mpich", 2, stress_program("mpich", rounds=200))
+    wait_for_process(two, "h2", "stress")
+    time.sleep(1)
+    assert job.outcome is None, job.outcome
+    two.enter("h2", "ip link set eth0 down")
+    time.sleep(2)
+    two.enter("h2", "ip link set eth0 up")
+    outcome = job.end()
+    assert outcome.ok and "all correct" in outcome.output, outcome
+
+
+def test_a_rank_that_is_stopped_for_longer_than_the_limit_goes_on(hosts):
+    two = hosts(2)
+    job = Job(two, "mpich", 2, stress_program("mpich", rounds=200), settings=limited())
+    stopped = wait_for_process(two, "h2", "stress")
+    time.sleep(1)
+    assert job.outcome is None, job.outcome
+    for process in stopped:
+        os.kill(process, signal.SIGSTOP)
+    time.sleep(3 * LIMIT_SECONDS)
+    for process in stopped:
+        os.kill(process, signal.SIGCONT)
+    outcome = job.end()
+    assert outcome.ok and "all correct" in outcome.output, outcome
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_rank_that_computes_for_longer_than_the_limit_is_not_lost(hosts, mpi):
+    """Before its first call, and later."""
+    script = f"""
+import time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+for number in range(2):
+    if world.rank == 1:
+        end = time.monotonic() + {3 * LIMIT_SECONDS}
+        while time.monotonic() < end: pass
+    for size in (8, 100000):
+        if world.rank == 0: world.send(bytes(size), 1, number)
+        else: assert world.recv(source=0, tag=number) == bytes(size)
+world.Barrier()
+print("received", flush=True)
+"""
+    settings = limited() | ({"PYTHONHASHSEED": "0"} if mpi == "openmpi" else {})
+    outcome = run(hosts(2), mpi, 2, [launch.python(mpi), "-c", script], settings=settings)
+    assert outcome.ok and outcome.output.count("received") == 2, outcome
