@@ -30,6 +30,9 @@ pub(super) struct Congestion {
     /// Below it the window doubles each round.
     threshold_bytes: u64,
     in_flight_bytes: u64,
+    in_flight_bundles: u32,
+    /// What the peer has room for. It says nothing about the network.
+    grant_bundles: u32,
     /// The largest value in this round.
     peak_bytes: u64,
     /// The round ends when this number is acknowledged.
@@ -55,6 +58,8 @@ impl Congestion {
             window_bytes: most_bytes,
             threshold_bytes: 0,
             in_flight_bytes: 0,
+            in_flight_bundles: 0,
+            grant_bundles: config.first_grant,
             peak_bytes: 0,
             round_end: 0,
             resolved: 0,
@@ -72,13 +77,23 @@ impl Congestion {
         self.in_flight_bytes
     }
 
-    /// Whether the window has room. One bundle always has, so the window cannot stop a path for ever.
+    pub(super) fn grant_bundles(&self) -> u32 {
+        self.grant_bundles
+    }
+
+    pub(super) fn set_grant(&mut self, bundles: u32) {
+        self.grant_bundles = bundles;
+    }
+
+    /// Whether window and grant have room. One bundle always has, so they cannot stop a path for ever.
     #[inline]
     pub(super) fn admits(&mut self, bytes: u32) -> bool {
-        let admits =
-            self.in_flight_bytes == 0 || self.in_flight_bytes + u64::from(bytes) <= self.window_bytes;
+        if self.in_flight_bytes == 0 {
+            return true;
+        }
+        let admits = self.in_flight_bytes + u64::from(bytes) <= self.window_bytes;
         self.limited |= !admits;
-        admits
+        admits && self.in_flight_bundles < self.grant_bundles
     }
 
     /// When the pace allows the next datagram. `None`: now.
@@ -92,6 +107,7 @@ impl Congestion {
     #[inline]
     pub(super) fn sent(&mut self, now: Instant, bytes: u32, round_trip_ns: u64) {
         self.in_flight_bytes += u64::from(bytes);
+        self.in_flight_bundles += 1;
         self.peak_bytes = self.peak_bytes.max(self.in_flight_bytes);
         if self.window_bytes < self.most_bytes {
             // 5/4 of the window in each round trip. Source: RFC 9002, section 7.7.
@@ -106,12 +122,14 @@ impl Congestion {
     #[inline]
     pub(super) fn arrived(&mut self, bytes: u32) {
         self.in_flight_bytes -= u64::from(bytes);
+        self.in_flight_bundles -= 1;
         self.resolved += 1;
     }
 
     /// A bundle that was under way is lost.
     pub(super) fn lost(&mut self, bytes: u32) {
         self.in_flight_bytes -= u64::from(bytes);
+        self.in_flight_bundles -= 1;
         self.resolved += 1;
         self.troubled += 1;
     }

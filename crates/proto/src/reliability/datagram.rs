@@ -115,6 +115,10 @@ pub trait DatagramDriver {
     fn standing(&mut self) -> Standing {
         Standing::Unknown
     }
+    /// Datagrams up to this length pass the path. Larger ones leave in fragments from now on, and new bundles are smaller.
+    fn largest_datagram(&mut self, bytes: u32) {
+        let _ = bytes;
+    }
     /// The path has ended. It calls nothing more.
     fn lost(&mut self, fault: PathFault);
     /// Sets the timer of this path, instead of an earlier setting. [`super::ReliablePath::expired`] follows.
@@ -129,6 +133,10 @@ pub struct ReliabilityConfig {
     pub window_bundles: u32,
     /// The largest datagram. Unit: bytes.
     pub datagram_bytes: u32,
+    /// A datagram that every path carries. Unit: bytes.
+    pub base_datagram_bytes: u32,
+    /// Bundles that may be under way before the peer has granted others ([`super::ReliablePath::set_grant`]).
+    pub first_grant: u32,
     /// Bytes that leave at once while sends are paced.
     pub burst_bytes: u32,
     /// The longest time that an acknowledgement waits for something to ride on.
@@ -151,6 +159,8 @@ impl Default for ReliabilityConfig {
         ReliabilityConfig {
             window_bundles: 256,
             datagram_bytes: 1452,
+            base_datagram_bytes: 1232,
+            first_grant: u32::MAX,
             burst_bytes: 64 << 10,
             acknowledgement_delay_ns: 50_000,
             first_timeout_ns: 10_000_000,

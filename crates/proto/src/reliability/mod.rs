@@ -7,6 +7,7 @@
 //! know packets, credits, keys or checksums.
 //!
 //! - `sequence` has the numbers, `datagram` the border, `sender` and `receiver` the windows.
+//! - `grants` is what a receiver lets its peers have under way. `path_mtu` finds that large datagrams do not pass.
 //! - `round_trip` has the timeouts, and `congestion` what losses and marks do. `mutant` has wrong rules for tests.
 //! - This file has epochs: how a path opens, and how it finds that its peer has restarted. It has the timer and the limit.
 //!
@@ -24,7 +25,9 @@
 
 mod congestion;
 mod datagram;
+mod grants;
 mod mutant;
+mod path_mtu;
 mod receiver;
 mod round_trip;
 mod sender;
@@ -33,6 +36,7 @@ mod sequence;
 use core::num::NonZeroU16;
 
 pub use datagram::{Datagram, DatagramDriver, Header, PathFault, ReliabilityConfig, Standing};
+pub use grants::{Grants, LEAST_GRANT};
 
 use crate::driver::LinkBusy;
 use crate::time::Instant;
@@ -79,6 +83,23 @@ pub struct PathCounters {
     pub malformed: u64,
 }
 
+impl PathCounters {
+    /// The sum of both, for reports on many paths.
+    pub fn plus(self, other: &PathCounters) -> PathCounters {
+        PathCounters {
+            datagrams: self.datagrams + other.datagrams,
+            bare: self.bare + other.bare,
+            sent_again: self.sent_again + other.sent_again,
+            sent_needlessly: self.sent_needlessly + other.sent_needlessly,
+            timeouts: self.timeouts + other.timeouts,
+            marked: self.marked + other.marked,
+            repeated: self.repeated + other.repeated,
+            stale: self.stale + other.stale,
+            malformed: self.malformed + other.malformed,
+        }
+    }
+}
+
 /// The state of a path, for reports and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathView {
@@ -98,6 +119,8 @@ pub struct PathView {
     pub window_bytes: u64,
     /// Unit: bytes.
     pub in_flight_bytes: u64,
+    /// Bundles that the peer allows to be under way.
+    pub grant_bundles: u32,
     /// The smoothed round trip; 0 before the first sample.
     pub round_trip_ns: u64,
     /// Heap memory. It does not change. Unit: bytes.
@@ -244,6 +267,10 @@ impl ReliablePath {
             let oldest = self.sender.first();
             if self.transmit(now, Some(oldest), true, driver) {
                 self.sender.timed_out(now, self.broken);
+                // If only large datagrams are lost, a question arrives.
+                if self.sender.suspects_large() {
+                    self.ask(now, driver);
+                }
             } else {
                 self.sender.restart_timeout(now);
             }
@@ -266,6 +293,15 @@ impl ReliablePath {
             self.transmit(now, None, false, driver);
         }
         self.update_timer(driver);
+    }
+
+    /// The peer has room for so many bundles under way. A retransmission after a timeout does not count.
+    pub fn set_grant<D: DatagramDriver>(&mut self, now: Instant, bundles: u32, driver: &mut D) {
+        self.sender.congestion.set_grant(bundles);
+        if self.fault.is_none() {
+            self.send_waiting(now, driver);
+            self.update_timer(driver);
+        }
     }
 
     /// Asks whether the peer lives, for an endpoint that depends on it. If it does not answer within the limit, it is lost.
@@ -299,6 +335,7 @@ impl ReliablePath {
             held_bundles: self.receiver.held(),
             window_bytes: self.sender.congestion.window_bytes(),
             in_flight_bytes: self.sender.congestion.in_flight_bytes(),
+            grant_bundles: self.sender.congestion.grant_bundles(),
             round_trip_ns: self.sender.round_trip.smoothed_ns(),
             memory_bytes: self.sender.bytes() + self.config.window_bundles as usize / 8,
         }
@@ -461,6 +498,9 @@ impl ReliablePath {
     #[inline]
     fn send_waiting<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
         self.paced_until = None;
+        if let Some(bytes) = self.sender.mtu.change(now) {
+            driver.largest_datagram(bytes);
+        }
         if self.peer.is_none() {
             return;
         }

@@ -25,6 +25,8 @@ pub(super) enum Mutant {
     AcknowledgementsAreAcknowledged,
     /// Losses and marks do not lower the window.
     WindowIgnoresLosses,
+    /// A lower grant counts before the peer has acknowledged it.
+    LowerGrantsCountAtOnce,
 }
 
 /// Whether a mutant is selected. Never outside tests.

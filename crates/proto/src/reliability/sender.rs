@@ -20,6 +20,7 @@ use alloc::vec;
 use super::congestion::Congestion;
 use super::datagram::ReliabilityConfig;
 use super::mutant::{Broken, Mutant};
+use super::path_mtu::PathMtu;
 use super::round_trip::RoundTrip;
 use super::sequence::{BASE, PositionSet, expand};
 use crate::time::Instant;
@@ -106,6 +107,7 @@ pub(super) struct Sender {
     /// When the oldest overtaken datagram counts as lost.
     loss_at: Option<Instant>,
     pub(super) congestion: Congestion,
+    pub(super) mtu: PathMtu,
     pub(super) round_trip: RoundTrip,
     pub(super) counts: SenderCounts,
 }
@@ -135,6 +137,7 @@ impl Sender {
             timeouts_in_a_row: 0,
             loss_at: None,
             congestion: Congestion::new(config),
+            mtu: PathMtu::new(config),
             round_trip: RoundTrip::default(),
             counts: SenderCounts::default(),
         }
@@ -394,6 +397,7 @@ impl Sender {
             self.reorder_numbers =
                 self.reorder_numbers.max(distance.saturating_add(1).min(MAX_REORDER_NUMBERS));
         }
+        self.mtu.arrived(bundle.bytes);
         self.note_arrived(position);
         true
     }
@@ -415,12 +419,14 @@ impl Sender {
         self.loss_at = None;
         while self.scan < self.largest {
             let number = self.scan;
-            if self.under_way(number).is_some() {
+            if let Some(position) = self.under_way(number) {
                 let late_at = self.record(number).sent_at.plus_ns(self.round_trip.reorder_ns());
                 if self.largest - number < u64::from(self.reorder_numbers) && late_at > now {
                     self.loss_at = Some(late_at);
                     return;
                 }
+                let (bytes, next_number) = (self.bundle(position).bytes, self.next_number);
+                self.mtu.lost(now, number, bytes, next_number);
                 self.note_if_lost(number);
             }
             self.scan += 1;
@@ -448,6 +454,12 @@ impl Sender {
             self.congestion.collapse();
         }
         self.timeout_from = now;
+    }
+
+    /// Whether the oldest bundle may be too large for the path: it has timed out more than once.
+    pub(super) fn suspects_large(&mut self) -> bool {
+        let bytes = self.bundle(self.first).bytes;
+        self.timeouts_in_a_row >= COLLAPSE_TIMEOUTS && self.mtu.is_large(bytes)
     }
 
     /// The timeout has passed, and the driver refused the datagram.

@@ -9,6 +9,7 @@ use core::num::NonZeroU16;
 
 use super::*;
 
+mod garbage;
 mod numbers;
 mod world;
 

@@ -5,6 +5,7 @@
 //! ```text
 //! A -> B   attach, lease 7                              I want to send to your mailbox
 //! B -> A   lease 7, 1024 data slots, 64 at the start    you may
+//! B -> A   grant 64                                      you may have 64 datagrams under way
 //! A -> B   leave, closed                                nothing more comes from here
 //! ```
 
@@ -22,6 +23,8 @@ pub const ATTACH_FRAME: u8 = 128;
 pub const LEASE_FRAME: u8 = 129;
 /// Kind of a frame: the sender has ended.
 pub const LEAVE_FRAME: u8 = 130;
+/// Kind of a frame: how many datagrams with packets the receiver of the frame may have under way to its sender.
+pub const GRANT_FRAME: u8 = 131;
 
 structure! {
     /// A frame of a link. Its first six bytes mean the same as those of a packet.
@@ -30,9 +33,9 @@ structure! {
         word: U32,
         /// Version of the format.
         version: u8,
-        /// 128 attach, 129 lease, 130 leave.
+        /// 128 attach, 129 lease, 130 leave, 131 grant.
         kind: u8,
-        /// Attach, lease: number of the lease. Leave: 0 died, 3 closed.
+        /// Attach, lease: number of the lease. Leave: 0 died, 3 closed. Grant: datagrams.
         number: U16,
         /// Lease: data slots. Otherwise 0.
         data_slots: U32,
@@ -51,7 +54,7 @@ impl LinkFrame {
     /// [`PacketError::Truncated`], [`PacketError::Version`].
     pub fn read(bytes: &[u8]) -> Result<Option<LinkFrame>, PacketError> {
         let kind = bytes.get(offset_of!(LinkFrame, kind));
-        if !kind.is_some_and(|kind| (ATTACH_FRAME..=LEAVE_FRAME).contains(kind)) {
+        if !kind.is_some_and(|kind| (ATTACH_FRAME..=GRANT_FRAME).contains(kind)) {
             return Ok(None);
         }
         match LinkFrame::read_from_prefix(bytes) {
