@@ -147,8 +147,8 @@ fn small_packets_share_datagrams_and_datagrams_share_calls() {
     numbers.iter().for_each(|&number| a.send(to_b, number).expect("room"));
     a.poll();
     let after = switch.counters();
-    // A datagram has room for 1188 bytes, a packet has 48 to 111.
-    assert!((8..=20).contains(&(after.sent - before.sent)), "{} datagrams", after.sent - before.sent);
+    // A datagram has room for 1408 bytes, a packet has 48 to 111.
+    assert!((7..=20).contains(&(after.sent - before.sent)), "{} datagrams", after.sent - before.sent);
     let to_a = b.peer(&a.link.address());
     run(&switch, &mut [&mut a, &mut b], |ends| {
         ends[1].received.get(&to_a).is_some_and(|received| received.len() == numbers.len())
@@ -284,7 +284,7 @@ fn a_link_is_busy_when_its_memory_is_used_up_and_others_have_their_share() {
     let taken = (0..100).take_while(|_| a.send(to_b, large).is_ok()).count();
     assert_eq!(taken, 10, "copies");
     assert_eq!(a.send(to_b, large), Err(LinkBusy));
-    assert!(a.link.copy_bytes() <= 14 * 1232, "{} bytes", a.link.copy_bytes());
+    assert!(a.link.copy_bytes() <= 14 * 1452, "{} bytes", a.link.copy_bytes());
     a.send(to_c, large).expect("the share of this path");
     let from_a = c.peer(&a.link.address());
     run(&switch, &mut [&mut a, &mut c], |ends| ends[1].received.contains_key(&from_a));
@@ -390,4 +390,107 @@ fn a_link_says_when_it_must_be_polled() {
     a.poll();
     let deadline = a.link.deadline(now).expect("the timeout");
     assert!(deadline > now && deadline < now + std::time::Duration::from_millis(20));
+}
+
+/// Seven endpoints send to one whose port has room for some datagrams. Returns how many were lost there.
+fn seven_to_one(room: usize, says_so: bool) -> u64 {
+    const COUNT: u32 = 600;
+    let switch = Switch::new(5, quiet());
+    for port in 1..=8 {
+        // An endpoint that keeps to grants has room of its own.
+        switch.bound(port, 10_000);
+    }
+    if says_so {
+        switch.bound(1, room);
+    }
+    let mut ends: Vec<End> = (1..=8).map(|port| open(&switch, port, port.into())).collect();
+    switch.bound(1, room);
+    let first = ends[0].link.address();
+    let (mut sent, mut busy, mut received) = ([0; 7], [false; 7], [0; 7]);
+    let until = switch.now().plus_ns(100 * LIMIT_NS);
+    while received != [COUNT; 7] {
+        assert!(switch.now() < until, "nothing happens any more");
+        let (head, others) = ends.split_first_mut().expect("ends");
+        for (index, other) in others.iter_mut().enumerate() {
+            let to = other.peer(&first);
+            let is_ready = other.connect(&first).is_some();
+            busy[index] &= !std::mem::take(&mut other.ready).contains(&to);
+            while is_ready && sent[index] < COUNT && !busy[index] {
+                busy[index] = other.send(to, sent[index]).is_err();
+                sent[index] += u32::from(!busy[index]);
+            }
+            let from = head.peer(&other.link.address());
+            head.check_received(from, other.identity, &mut received[index]);
+            other.poll();
+        }
+        // It reads late.
+        if switch.now().0 % (80 * MICROSECOND) == 0 {
+            head.poll();
+        }
+        switch.advance(5 * MICROSECOND);
+    }
+    assert!(ends.iter().all(|end| end.lost.is_empty()));
+    switch.counters().overflowed
+}
+
+#[test]
+fn what_a_port_has_room_for_bounds_what_seven_senders_have_under_way() {
+    for room in [100, 200, 1000] {
+        assert_eq!(seven_to_one(room, true), 0, "room for {room}");
+    }
+    assert!(seven_to_one(100, false) > 0, "without grants datagrams are lost");
+}
+
+#[test]
+fn a_path_that_carries_only_small_datagrams_is_used_with_small_ones() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let (to_b, from_a) = (a.peer(&b.link.address()), b.peer(&a.link.address()));
+    let (mut sent, mut received) = (0, 0);
+    let mut send = |switch: &Switch, a: &mut End, b: &mut End, count: u32| {
+        let end = sent + count;
+        run(switch, &mut [a, b], |ends| {
+            while sent < end && ends[0].send(to_b, sent).is_ok() {
+                sent += 1;
+            }
+            ends[1].check_received(from_a, 0xa, &mut received);
+            received == end
+        });
+    };
+    send(&switch, &mut a, &mut b, 500);
+    assert_eq!(switch.counters().too_large, 0);
+    switch.narrow(1300);
+    let begun = switch.now();
+    send(&switch, &mut a, &mut b, 500);
+    assert!(switch.now().since_ns(begun) < 200 * MILLISECOND, "{} ns", switch.now().since_ns(begun));
+    let lost = switch.counters().too_large;
+    assert!(lost > 0, "datagrams were larger before");
+    send(&switch, &mut a, &mut b, 2000);
+    assert_eq!(switch.counters().too_large, lost, "no large one was tried again");
+    assert_eq!((a.lost.len(), b.lost.len()), (0, 0));
+}
+
+#[test]
+fn a_report_counts_what_was_sent_again_and_keeps_the_counts_of_lost_peers() {
+    let switch = Switch::new(9, Impairments { lost: 50, ..quiet() });
+    let (mut a, mut b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    let mut sent = 0;
+    run(&switch, &mut [&mut a, &mut b], |ends| {
+        while sent < 500 && ends[0].send(to_b, sent).is_ok() {
+            sent += 1;
+        }
+        sent == 500 && ends[0].link.unacknowledged_packets() == 0
+    });
+    let before = a.link.report();
+    assert!(before.paths.sent_again > 0 && before.paths.datagrams > before.paths.sent_again, "{before:?}");
+    assert_eq!((before.open_paths, before.narrow_paths), (1, 0));
+    let (least, greatest) = before.round_trip_ns;
+    assert!(least == greatest && (20 * MICROSECOND..MILLISECOND).contains(&least), "{before:?}");
+    assert_eq!(before.drops, a.link.counters());
+    switch.cut(2);
+    a.send(to_b, 500).expect("room");
+    run(&switch, &mut [&mut a], |ends| !ends[0].lost.is_empty());
+    let after = a.link.report();
+    assert!(after.paths.datagrams > before.paths.datagrams && after.open_paths == 0, "{after:?}");
 }

@@ -2,7 +2,7 @@
 
 mod ends;
 
-use ends::{QUOTA, payload_of};
+use ends::{QUOTA, connect_all, payload_of, run, send_to_first};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use weir_link::datagram::DatagramOptions;
@@ -25,51 +25,6 @@ fn network(options: &UdpOptions) -> UdpNetwork {
 
 fn end(options: &UdpOptions, identity: u64) -> End {
     End::open(network(options), identity, DatagramOptions::new(QUOTA))
-}
-
-/// Polls all until `done`.
-fn run(ends: &mut [End], mut done: impl FnMut(&mut [End]) -> bool) {
-    let begun = Instant::now();
-    while !done(ends) {
-        assert!(begun.elapsed() < Duration::from_secs(50), "nothing happens any more");
-        ends.iter_mut().for_each(|end| end.poll());
-    }
-}
-
-/// Lanes of all ends but the first at the first, and back.
-fn connect_all(ends: &mut [End]) {
-    let first = ends[0].link.address();
-    run(ends, |ends| {
-        let (head, others) = ends.split_first_mut().expect("ends");
-        let leases = others.iter_mut().map(|other| {
-            let back = head.connect(&other.link.address());
-            other.connect(&first).and(back)
-        });
-        leases.fold(true, |all, lease| all & lease.is_some())
-    });
-}
-
-/// All ends but the first send `count` packets to the first, which has them all in order.
-fn send_to_first(ends: &mut [End], count: u32) {
-    let first = ends[0].link.address();
-    let mut sent = vec![0; ends.len()];
-    let mut busy = vec![false; ends.len()];
-    let mut received = vec![0; ends.len()];
-    run(ends, |ends| {
-        let (head, others) = ends.split_first_mut().expect("ends");
-        for (index, other) in others.iter_mut().enumerate() {
-            let to = other.peer(&first);
-            busy[index] &= !std::mem::take(&mut other.ready).contains(&to);
-            while sent[index] < count && !busy[index] {
-                busy[index] = other.send(to, sent[index]).is_err();
-                sent[index] += u32::from(!busy[index]);
-            }
-            let from = head.peer(&other.link.address());
-            head.check_received(from, other.identity, &mut received[index]);
-        }
-        received[..others.len()].iter().all(|&number| number == count)
-    });
-    assert!(ends.iter().all(|end| end.lost.is_empty()));
 }
 
 #[test]

@@ -44,27 +44,23 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if header.destination_epoch == 0 {
             return self.introduced(from, header, bytes, marked);
         }
-        let Some(candidates) = self.by_place.get(&from) else {
-            self.counters.foreign += 1;
-            return None;
-        };
-        // More than one only where an endpoint has ended and another has begun at the same place.
-        let candidates: Vec<u32> = candidates.iter().rev().copied().collect();
-        let ids = candidates.len();
-        for (nth, id) in candidates.into_iter().enumerate() {
-            let mut copy = Vec::new();
-            let bytes = if nth + 1 == ids {
-                &mut *bytes
-            } else {
-                copy.extend_from_slice(bytes); // a wrong key destroys it
-                &mut copy[..]
-            };
-            if self.opened(id, header, bytes, marked) {
-                return Some(id);
+        let opened = match self.by_place.get(&from).map(Vec::as_slice) {
+            None => {
+                self.counters.foreign += 1;
+                return None;
             }
-        }
-        self.counters.forged += 1;
-        None
+            Some(&[id]) => Some(id).filter(|&id| self.opened(id, header, bytes, marked)),
+            // An endpoint has ended, and another has begun at the same place.
+            Some(ids) => {
+                let ids = ids.to_vec();
+                ids.into_iter().rev().find(|&id| {
+                    let mut copy = bytes.to_vec(); // a wrong key destroys it
+                    self.opened(id, header, &mut copy, marked)
+                })
+            }
+        };
+        self.counters.forged += u64::from(opened.is_none());
+        opened
     }
 
     /// Handles a datagram if it is from the peer of this path.
@@ -81,6 +77,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 return true;
             }
         };
+        if position.is_some() {
+            shared.grants.iter_mut().for_each(|grants| grants.arrived(id));
+        }
         let Path { machine, io, .. } = path;
         let mut driver = PathDriver { id, io, shared, arriving: bundle };
         machine.arrived(now, &Datagram { header, position, marked }, &mut driver);

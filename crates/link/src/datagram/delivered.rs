@@ -8,7 +8,7 @@ use super::path::{OurLane, PeersLane};
 use crate::{Arrival, LaneLease, Polled, Quota};
 use core::ops::Range;
 use weir_proto::wire::{
-    ATTACH_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, MORE_HEADER_BYTES, decode_bytes,
+    ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, MORE_HEADER_BYTES, decode_bytes,
 };
 use weir_proto::{Packet, PeerFault};
 
@@ -134,6 +134,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.end_reading(false);
         if let Some((path, shared)) = self.path_and_shared(id) {
             path.left = Some(fault);
+            shared.grants.iter_mut().for_each(|grants| grants.remove(id));
             path.io.delivered.drain(..).for_each(|(bytes, _)| shared.arrived.give(bytes));
         }
     }
@@ -166,6 +167,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 self.malformed(id);
                 None
             }
+            (GRANT_FRAME, _) => {
+                self.drive(id, |machine, now, driver| machine.set_grant(now, number.into(), driver));
+                None
+            }
             _ => {
                 let fault =
                     if number == PeerFault::Closed as u16 { PeerFault::Closed } else { PeerFault::Died };
@@ -176,6 +181,97 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 }
                 None
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::DatagramOptions;
+    use super::super::lossy::{Impairments, LossyNetwork, Switch};
+    use super::*;
+    use crate::{Address, Addressing, Link};
+    use proptest::prelude::*;
+    use weir_proto::wire::{VERSION, encode, header_bytes};
+    use weir_proto::{Body, Packet, Peer, Space};
+    use zerocopy::IntoBytes;
+
+    const QUOTA: Quota = Quota { data_slots: 64, start_slots: 8, credit_slots: 2 };
+
+    fn open(switch: &Switch, port: u16) -> DatagramLink<LossyNetwork> {
+        let base = Address::new(port.into(), [port as u8; 16]);
+        DatagramLink::open(&base, switch.open(port), DatagramOptions::new(QUOTA))
+    }
+
+    /// A packet, or a frame.
+    fn item() -> impl Strategy<Value = Vec<u8>> {
+        let packet = (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..200)).prop_map(|(tag, payload)| {
+            let length = payload.len() as u32;
+            let body = Body::Eager { space: Space::Tagged, tag, data: None, length, acknowledge: None };
+            let header = encode(&Packet::new(body, length));
+            [&header[..header_bytes(&header)], &payload].concat()
+        });
+        let frame = (126_u8..134, any::<u16>(), any::<u32>()).prop_map(|(kind, number, slots)| {
+            let number = number.into();
+            let (word, slots) = (0.into(), slots.into());
+            let frame = LinkFrame {
+                word,
+                version: VERSION,
+                kind,
+                number,
+                data_slots: slots,
+                start_slots: slots,
+                credit_slots: slots,
+                unused: [],
+            };
+            frame.as_bytes().to_vec()
+        });
+        prop_oneof![packet, frame, proptest::collection::vec(any::<u8>(), 0..60)]
+    }
+
+    proptest! {
+        #[test]
+        fn no_bundle_of_a_member_makes_a_link_fail(
+            bundles in proptest::collection::vec(
+                (proptest::collection::vec(item(), 0..6), any::<Option<(usize, u8)>>()), 1..8,
+            ),
+            is_open in any::<bool>(),
+        ) {
+            let switch = Switch::new(1, Impairments::default());
+            let (mut link, peer) = (open(&switch, 1), open(&switch, 2));
+            let id = link.path_to(&peer.address()).expect("a path");
+            link.name(id, Peer(0));
+            link.path(id).expect("a path").peers_lane =
+                if is_open { PeersLane::Open } else { PeersLane::Absent };
+            for (items, change) in bundles {
+                let mut bundle = link.shared.arrived.take(0).expect("room");
+                items.iter().for_each(|item| bundle.extend_from_slice(item));
+                if let Some((at, value)) = change.filter(|_| !bundle.is_empty()) {
+                    let at = at % bundle.len();
+                    bundle[at] = value;
+                }
+                let bytes = bundle.len();
+                let (path, shared) = link.path_and_shared(id).expect("a path");
+                path.io.delivered.push_back((bundle, 0));
+                path.io.is_listed = true;
+                shared.ready.push_back(id);
+                let mut packet = Packet::blank();
+                let mut polled = 0;
+                while let Some(arrival) = link.next_delivered(&mut packet) {
+                    polled += 1;
+                    prop_assert!(polled <= bytes, "more packets than bytes");
+                    match arrival {
+                        Polled::Packet { from } => {
+                            prop_assert_eq!(from, Peer(0));
+                            let reading = link.reading.as_ref().expect("a packet");
+                            prop_assert!(reading.payload(packet.payload_bytes.into()).len() <= bytes);
+                            link.retire();
+                        }
+                        Polled::Other(_) => link.accept(id, Peer(0)),
+                    }
+                }
+            }
+            prop_assert!(link.reading.is_none());
         }
     }
 }

@@ -9,8 +9,8 @@ use super::seal::LEAST_DATAGRAM_BYTES;
 use crate::{Address, Quota};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU16;
-use weir_proto::reliability::ReliabilityConfig;
-use weir_proto::wire::{ATTACH_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, VERSION};
+use weir_proto::reliability::{Grants, LEAST_GRANT, PathCounters, ReliabilityConfig};
+use weir_proto::wire::{ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, VERSION};
 use weir_proto::{Geometry, Instant, LinkBusy, Peer, PeerFault, TimerQueue};
 use zerocopy::IntoBytes;
 
@@ -57,6 +57,21 @@ pub struct DatagramCounters {
     pub malformed: u64,
 }
 
+/// What a link has done, for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramReport {
+    /// The sum of all paths, those of lost peers included.
+    pub paths: PathCounters,
+    /// Datagrams that were dropped.
+    pub drops: DatagramCounters,
+    /// Paths that have opened and not ended.
+    pub open_paths: u32,
+    /// The least and the greatest smoothed round trip of them; 0 if none was measured.
+    pub round_trip_ns: (u64, u64),
+    /// Paths on which only small datagrams pass.
+    pub narrow_paths: u32,
+}
+
 /// What all paths use.
 pub(super) struct Shared<N: DatagramNetwork> {
     pub network: N,
@@ -74,6 +89,8 @@ pub(super) struct Shared<N: DatagramNetwork> {
     pub lost: Vec<u32>,
     /// Paths whose peers have acknowledged packets that somebody waits for.
     pub acknowledged: VecDeque<u32>,
+    /// What peers may have under way to here, if what waits here has a bound.
+    pub grants: Option<Grants>,
 }
 
 impl<N: DatagramNetwork> Shared<N> {
@@ -91,8 +108,6 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) shared: Shared<N>,
     pub(super) address: Address,
     pub(super) options: DatagramOptions,
-    /// Most bytes of the packets of a datagram.
-    pub(super) bundle_bytes: usize,
     pub(super) paths: Vec<Option<Box<Path<N::Place>>>>,
     unused: Vec<u32>,
     pub(super) by_address: HashMap<Address, u32>,
@@ -112,6 +127,8 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) reading: Option<Reading>,
     pub(super) batch: Batch<N::Place>,
     pub(super) counters: DatagramCounters,
+    /// Of paths that were removed.
+    removed: PathCounters,
     next_epoch: u16,
     pub(super) is_closed: bool,
 }
@@ -130,7 +147,13 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             bundle_bytes >= MOST_PACKET_BYTES && datagram_bytes >= INTRODUCTION_BYTES,
             "datagrams of {datagram_bytes} bytes have no room for packets of {MOST_PACKET_BYTES}"
         );
-        let reliability = ReliabilityConfig { datagram_bytes: datagram_bytes as u32, ..options.reliability };
+        let buffered = network.buffered_datagrams();
+        let reliability = ReliabilityConfig {
+            datagram_bytes: datagram_bytes as u32,
+            first_grant: if buffered.is_some() { LEAST_GRANT.into() } else { u32::MAX },
+            ..options.reliability
+        };
+        let most = u16::try_from(reliability.window_bundles).unwrap_or(u16::MAX);
         DatagramLink {
             shared: Shared {
                 network,
@@ -142,10 +165,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 refused: Vec::new(),
                 lost: Vec::new(),
                 acknowledged: VecDeque::new(),
+                grants: buffered.map(|datagrams| Grants::new(datagrams, most)),
             },
             address,
             options: DatagramOptions { reliability, ..options },
-            bundle_bytes,
             paths: Vec::new(),
             unused: Vec::new(),
             by_address: HashMap::new(),
@@ -159,6 +182,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             reading: None,
             batch: Batch::new(),
             counters: DatagramCounters::default(),
+            removed: PathCounters::default(),
             next_epoch: 0,
             is_closed: false,
         }
@@ -172,6 +196,28 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// Datagrams that were dropped.
     pub fn counters(&self) -> DatagramCounters {
         self.counters
+    }
+
+    /// What it has done.
+    pub fn report(&self) -> DatagramReport {
+        let mut report =
+            DatagramReport { paths: self.removed, drops: self.counters, ..DatagramReport::default() };
+        for path in self.paths.iter().flatten() {
+            report.paths = report.paths.plus(&path.machine.counters());
+            let view = path.machine.view();
+            if !view.is_open || path.is_over() {
+                continue;
+            }
+            report.open_paths += 1;
+            report.narrow_paths +=
+                u32::from(path.io.largest_datagram < self.options.reliability.datagram_bytes as usize);
+            if view.round_trip_ns > 0 {
+                let (least, greatest) = &mut report.round_trip_ns;
+                *least = if *least == 0 { view.round_trip_ns } else { view.round_trip_ns.min(*least) };
+                *greatest = view.round_trip_ns.max(*greatest);
+            }
+        }
+        report
     }
 
     /// Memory for copies of what peers have not acknowledged. Unit: bytes.
@@ -224,6 +270,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.paths[id as usize] = Some(Box::new(path));
         self.by_address.insert(*address, id);
         self.by_place.entry(place).or_default().push(id);
+        self.shared.grants.iter_mut().for_each(|grants| grants.add(id));
         Some(id)
     }
 
@@ -249,6 +296,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// Removes a path and all that belongs to it.
     pub(super) fn remove(&mut self, id: u32) {
         let Some(mut path) = self.paths.get_mut(id as usize).and_then(Option::take) else { return };
+        self.removed = self.removed.plus(&path.machine.counters());
         path.free(&mut self.shared);
         self.by_address.remove(&path.io.address);
         if let Some(ids) = self.by_place.get_mut(&path.io.place) {
@@ -261,6 +309,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             self.by_peer[peer.0 as usize] = None;
         }
         self.shared.timers.cancel(id);
+        self.shared.grants.iter_mut().for_each(|grants| grants.remove(id));
         for list in [&mut self.open, &mut self.busy, &mut self.shared.refused, &mut self.shared.lost] {
             list.retain(|&other| other != id);
         }
@@ -281,7 +330,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     }
 
     /// Appends `bytes` bytes to the open bundle of a path, which `write` appends to its argument. They begin with a word,
-    /// and are `packets` packets.
+    /// and are `packets` packets. Returns the position of the bundle.
     ///
     /// # Errors
     /// [`LinkBusy`]: the window of the path, or the memory for copies, is used up. Nothing is written.
@@ -291,10 +340,12 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         bytes: usize,
         packets: u64,
         write: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), LinkBusy> {
+    ) -> Result<u64, LinkBusy> {
         let now = self.shared.network.now();
-        let (bundle_bytes, window) = (self.bundle_bytes, self.options.reliability.window_bundles);
+        let window = self.options.reliability.window_bundles;
         let Some((path, shared)) = self.path_and_shared(id) else { return Err(LinkBusy) };
+        let datagram_bytes = path.io.largest_datagram.min(shared.network.largest_datagram());
+        let bundle_bytes = datagram_bytes - LEAST_DATAGRAM_BYTES;
         if path.io.open.as_ref().is_some_and(|open| open.len() + bytes > bundle_bytes) {
             path.submit(id, now, shared)?;
         }
@@ -318,14 +369,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         } else {
             self.note_unsent(id);
         }
-        Ok(())
+        Ok(position)
     }
 
-    /// Appends a frame.
+    /// Appends a frame. Returns the position of its bundle.
     ///
     /// # Errors
     /// [`LinkBusy`].
-    pub(super) fn append_frame(&mut self, id: u32, kind: u8, number: u16) -> Result<(), LinkBusy> {
+    pub(super) fn append_frame(&mut self, id: u32, kind: u8, number: u16) -> Result<u64, LinkBusy> {
         let Quota { data_slots, start_slots, credit_slots } = match kind {
             LEASE_FRAME => self.options.quota,
             _ => Quota { data_slots: 0, start_slots: 0, credit_slots: 0 },
@@ -368,7 +419,26 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             self.drive(id, |machine, now, driver| machine.expired(now, driver));
         }
         self.receive();
+        self.tell_grants();
         self.send_refused();
+    }
+
+    /// Tells peers what they may have under way, if that has changed.
+    fn tell_grants(&mut self) {
+        let now = self.shared.network.now();
+        if !self.shared.grants.as_ref().is_some_and(|grants| grants.is_due(now)) {
+            return;
+        }
+        let Some(mut grants) = self.shared.grants.take() else { return };
+        grants.tell(now, |id, datagrams| {
+            let may_tell = self.path(id).is_some_and(|path| path.machine.view().is_open && !path.is_over());
+            let position = if may_tell { self.append_frame(id, GRANT_FRAME, datagrams).ok() } else { None };
+            if let Some(path) = self.path(id).filter(|_| position.is_some()) {
+                path.io.granted_at = position;
+            }
+            position.is_some()
+        });
+        self.shared.grants = Some(grants);
     }
 
     fn send_unsent(&mut self) {

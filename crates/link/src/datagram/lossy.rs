@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_proto::Instant;
 
-/// Length of the largest datagram: that of any path of IPv6. Unit: bytes.
-const DATAGRAM_BYTES: usize = 1232;
+/// Length of the largest datagram: that of Ethernet with IPv6. Unit: bytes.
+const DATAGRAM_BYTES: usize = 1452;
 
 /// What happens to datagrams. Shares are in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +49,10 @@ pub struct SwitchCounters {
     pub impaired: [u64; 5],
     /// Datagrams that were sent together with another one.
     pub joined: u64,
+    /// Datagrams that were lost because a port had no room.
+    pub overflowed: u64,
+    /// Datagrams that were lost because they were too large.
+    pub too_large: u64,
 }
 
 #[derive(Debug)]
@@ -66,6 +70,10 @@ struct State {
     under_way: HashMap<u16, BTreeMap<(u64, u64), UnderWay>>,
     bells: HashMap<u16, Arc<dyn Bell>>,
     cut: HashSet<u16>,
+    /// Room of ports. Those that are not here have no bound. Unit: datagrams.
+    rooms: HashMap<u16, usize>,
+    /// Longer datagrams are lost. Unit: bytes.
+    narrowest: usize,
     counters: SwitchCounters,
     /// What others do while somebody waits.
     others_act: Option<Box<dyn FnMut() + Send>>,
@@ -106,6 +114,10 @@ impl State {
             let at = self.now + delay_ns + self.draw() % (jitter_ns + 1);
             let number = self.draw();
             if let Some(port) = self.under_way.get_mut(&to) {
+                if self.rooms.get(&to).is_some_and(|room| port.len() >= *room) {
+                    self.counters.overflowed += 1;
+                    continue;
+                }
                 port.insert((at, number), UnderWay { from, bytes, marked });
             }
         }
@@ -129,6 +141,8 @@ impl Switch {
             under_way: HashMap::new(),
             bells: HashMap::new(),
             cut: HashSet::new(),
+            rooms: HashMap::new(),
+            narrowest: DATAGRAM_BYTES,
             counters: SwitchCounters::default(),
             others_act: None,
         })))
@@ -154,6 +168,16 @@ impl Switch {
         let mut state = self.state();
         state.cut.insert(port);
         state.under_way.entry(port).or_default().clear();
+    }
+
+    /// Gives a port room for `datagrams`, as a socket has. What does not fit is lost.
+    pub fn bound(&self, port: u16, datagrams: usize) {
+        self.state().rooms.insert(port, datagrams);
+    }
+
+    /// Loses datagrams of more than `bytes` from now on, without a word, unless they are in fragments.
+    pub fn narrow(&self, bytes: usize) {
+        self.state().narrowest = bytes;
     }
 
     /// Changes what happens to datagrams from now on.
@@ -212,7 +236,12 @@ impl DatagramNetwork for LossyNetwork {
         DATAGRAM_BYTES
     }
 
-    fn send(&mut self, to: u16, bytes: &[u8], segment_bytes: usize) -> usize {
+    fn buffered_datagrams(&self) -> Option<u64> {
+        // The rest is for datagrams without bundles.
+        self.switch.state().rooms.get(&self.port).map(|room| *room as u64 * 5 / 8)
+    }
+
+    fn send(&mut self, to: u16, bytes: &[u8], segment_bytes: usize, in_fragments: bool) -> usize {
         let mut state = self.switch.state();
         let refused = state.impairments.refused;
         if state.happens(refused, 4) {
@@ -221,6 +250,10 @@ impl DatagramNetwork for LossyNetwork {
         for (nth, datagram) in bytes.chunks(segment_bytes).enumerate() {
             assert!(datagram.len() <= DATAGRAM_BYTES, "a datagram of {} bytes", datagram.len());
             state.counters.joined += u64::from(nth > 0);
+            if datagram.len() > state.narrowest && !in_fragments {
+                state.counters.too_large += 1;
+                continue;
+            }
             state.send(self.port, to, datagram);
         }
         bytes.len()

@@ -28,4 +28,4 @@ mod path;
 mod seal;
 mod transport;
 
-pub use link::{DatagramCounters, DatagramLink, DatagramOptions, GEOMETRY};
+pub use link::{DatagramCounters, DatagramLink, DatagramOptions, DatagramReport, GEOMETRY};

@@ -12,9 +12,9 @@ use weir_proto::Instant;
 use weir_proto::reliability::Standing;
 
 /// Room for the datagrams of one call of [`DatagramNetwork::receive`]. Unit: bytes.
-pub const BATCH_BYTES: usize = 256 << 10;
+pub const BATCH_BYTES: usize = 512 << 10;
 /// The most datagrams of one call.
-pub const BATCH_DATAGRAMS: usize = 256;
+pub const BATCH_DATAGRAMS: usize = 512;
 
 /// A datagram in a [`Batch`].
 #[derive(Clone, Debug)]
@@ -56,12 +56,17 @@ pub trait DatagramNetwork: Send {
     /// The place of an endpoint whose address has this part. `None`: this network does not reach it.
     fn place_of(&self, part: &[u8]) -> Option<Self::Place>;
 
-    /// Length of the largest datagram. Unit: bytes.
+    /// Length of the largest datagram. It can become less, not more. Unit: bytes.
     fn largest_datagram(&self) -> usize;
 
+    /// Datagrams of the largest length that wait here without being lost. `None`: any number.
+    fn buffered_datagrams(&self) -> Option<u64> {
+        None
+    }
+
     /// Sends datagrams to one place: `bytes` cut into pieces of `segment_bytes`; the last may be shorter. They may be lost
-    /// without notice. Returns the bytes of those that it has taken, from the first one on. Fewer than all: it is busy.
-    fn send(&mut self, to: Self::Place, bytes: &[u8], segment_bytes: usize) -> usize;
+    /// without notice. `in_fragments`: larger than what passes the path, so it leaves in fragments. Returns the bytes of those that it has taken, from the first one on. Fewer than all: it is busy.
+    fn send(&mut self, to: Self::Place, bytes: &[u8], segment_bytes: usize, in_fragments: bool) -> usize;
 
     /// Adds datagrams that have arrived to `batch`, which is empty. Never waits.
     fn receive(&mut self, batch: &mut Batch<Self::Place>);

@@ -22,20 +22,23 @@ pub(super) struct Outgoing<P> {
     /// Length of all datagrams but the last.
     segment_bytes: usize,
     datagrams: usize,
+    /// They are too large for the path.
+    in_fragments: bool,
     /// The last datagram is shorter, so no other follows it.
     is_closed: bool,
 }
 
 impl<P: Copy + Eq> Outgoing<P> {
     pub(super) fn new() -> Outgoing<P> {
-        Outgoing { to: None, bytes: Vec::new(), segment_bytes: 0, datagrams: 0, is_closed: false }
+        Outgoing { to: None, bytes: Vec::new(), segment_bytes: 0, datagrams: 0, in_fragments: false, is_closed: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.datagrams == 0
     }
 
-    /// Appends a datagram of `length` bytes to `to`, which `write` appends to its argument.
+    /// Appends a datagram of `length` bytes to `to`, which `write` appends to its argument. One that is longer than
+    /// `largest` leaves in fragments.
     ///
     /// # Errors
     /// [`LinkBusy`]: the network does not take those that wait before it. Nothing is written.
@@ -44,16 +47,19 @@ impl<P: Copy + Eq> Outgoing<P> {
         network: &mut N,
         to: P,
         length: usize,
+        largest: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), LinkBusy> {
+        let in_fragments = length > largest;
         let joins = self.to == Some(to)
+            && self.in_fragments == in_fragments
             && !self.is_closed
             && length <= self.segment_bytes
             && self.datagrams < MOST_DATAGRAMS
             && self.bytes.len() + length <= MOST_BYTES;
         if !joins {
             self.flush(network)?;
-            (self.to, self.segment_bytes) = (Some(to), length);
+            (self.to, self.segment_bytes, self.in_fragments) = (Some(to), length, in_fragments);
         }
         let begin = self.bytes.len();
         write(&mut self.bytes);
@@ -69,7 +75,7 @@ impl<P: Copy + Eq> Outgoing<P> {
     /// [`LinkBusy`]: the rest of it still waits.
     pub(super) fn flush<N: DatagramNetwork<Place = P>>(&mut self, network: &mut N) -> Result<(), LinkBusy> {
         if let Some(to) = self.to.filter(|_| self.datagrams > 0) {
-            let taken = network.send(to, &self.bytes, self.segment_bytes);
+            let taken = network.send(to, &self.bytes, self.segment_bytes, self.in_fragments);
             if taken < self.bytes.len() {
                 self.bytes.drain(..taken);
                 self.datagrams -= taken / self.segment_bytes;

@@ -106,6 +106,10 @@ pub(super) struct PathIo<P> {
     pub owed_packets: u64,
     /// Somebody waits until so many are acknowledged.
     pub awaited_packets: u64,
+    /// The largest datagram that passes the path. Unit: bytes.
+    pub largest_datagram: usize,
+    /// Position of the bundle with the last grant, until the peer has acknowledged it.
+    pub granted_at: Option<u64>,
     pub fault: Option<PathFault>,
     /// It is in the list of paths with delivered bundles.
     pub is_listed: bool,
@@ -157,6 +161,8 @@ impl<P: Copy> Path<P> {
             acknowledged_packets: 0,
             owed_packets: 0,
             awaited_packets: 0,
+            largest_datagram: config.datagram_bytes as usize,
+            granted_at: None,
             fault: None,
             is_listed: false,
         };
@@ -293,7 +299,7 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
         let Shared { network, outgoing, .. } = &mut *self.shared;
         let Some(salt) = seal::salt() else { return Err(LinkBusy) };
         let PathIo { place, own, address, .. } = &*self.io;
-        outgoing.append(network, *place, INTRODUCTION_BYTES, |datagram| {
+        outgoing.append(network, *place, INTRODUCTION_BYTES, INTRODUCTION_BYTES, |datagram| {
             let begin = datagram.len();
             datagram.extend_from_slice(LinkExtension::from(*header).as_bytes());
             datagram.extend_from_slice(&salt);
@@ -310,7 +316,9 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
         let bundle = position.map_or(&[][..], |position| &copies[(position - first_copy) as usize].0);
         let Shared { network, outgoing, .. } = &mut *self.shared;
         let number = expand(header.number, *next_number);
-        outgoing.append(network, *place, EXTENSION_BYTES + bundle.len() + TAG_BYTES, |datagram| {
+        let length = EXTENSION_BYTES + bundle.len() + TAG_BYTES;
+        let largest = self.io.largest_datagram.min(network.largest_datagram());
+        outgoing.append(network, *place, length, largest, |datagram| {
             let begin = datagram.len();
             datagram.extend_from_slice(LinkExtension::from(*header).as_bytes());
             datagram.extend_from_slice(bundle);
@@ -359,6 +367,13 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
             }
             self.io.acknowledged_packets = packets;
         }
+        if self.io.granted_at.take_if(|position| *position < before).is_some() {
+            self.shared.grants.iter_mut().for_each(|grants| grants.acknowledged(self.id));
+        }
+    }
+
+    fn largest_datagram(&mut self, bytes: u32) {
+        self.io.largest_datagram = bytes as usize;
     }
 
     fn ready(&mut self) {} // the link asks for room in each poll
@@ -370,6 +385,7 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
     fn lost(&mut self, fault: PathFault) {
         self.io.fault = Some(fault);
         self.shared.lost.push(self.id);
+        self.shared.grants.iter_mut().for_each(|grants| grants.remove(self.id));
     }
 
     fn set_timer(&mut self, at: Instant) {

@@ -143,7 +143,7 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
                 path.io.owed_packets = path.io.taken_packets;
             }
         }
-        sent
+        sent.map(drop)
     }
 
     fn reports_acknowledgements(&self) -> bool {

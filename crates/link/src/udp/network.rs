@@ -9,9 +9,11 @@ use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received
 use crate::event_descriptor::EventDescriptor;
 use crate::socket_watch::SocketWatch;
 use crate::{Bell, LinkKind};
+use nix::sys::socket::sockopt::Ipv6DontFrag;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,6 +31,18 @@ const USUAL_MTU: usize = 1500;
 const LARGEST_MTU: usize = 9000;
 /// The smallest MTU of IPv6. Source: RFC 8200, section 5. Unit: bytes.
 const SMALLEST_MTU: usize = 1280;
+
+/// The time after which the kernel is asked again to cut datagrams.
+const CUTS_AGAIN_NS: u64 = 1_000_000_000;
+/// The part of the receive buffer that peers are granted. The kernel can keep back a fourth of what was read already
+/// (`udp_rmem_release`), and datagrams without bundles need room too.
+const GRANTED: (u64, u64) = (5, 8);
+
+/// What the kernel charges for a datagram that waits: its memory, a power of two with what the kernel adds at both ends, and
+/// its descriptor. Unit: bytes.
+fn charge_bytes(datagram_bytes: u64) -> u64 {
+    (datagram_bytes + 448).next_power_of_two() + 264
+}
 
 /// Counts of a socket, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +76,10 @@ pub struct UdpNetwork {
     /// The largest datagram without a header. Unit: bytes.
     datagram_bytes: usize,
     buffer_bytes: usize,
+    /// The kernel cuts the bytes of a call into datagrams, as far as is known at the start.
+    cuts: bool,
+    /// When the kernel is asked again, after it has refused to.
+    cuts_again_at: Instant,
     /// The last look found as much as it could.
     has_more: bool,
     bell: Arc<SocketBell>,
@@ -82,14 +100,15 @@ impl UdpNetwork {
         let Sockets { datagrams: socket, witness: listener } =
             ports::bind(interface.place(), options.ports.as_ref(), failed)?;
         let state = UdpSocketState::new((&socket).into()).map_err(failed)?;
+        let cuts = state.max_gso_segments() > 1;
         let local = socket.local_addr().map_err(failed)?;
-        // The kernel grants less where its limit is lower. What it grants is asked for below.
+        // The kernel grants less where its limits are lower. What it grants for receiving is asked for below.
         let _ = state.set_recv_buffer_size((&socket).into(), options.buffer_bytes);
+        let _ = state.set_send_buffer_size((&socket).into(), options.buffer_bytes);
         let buffer_bytes = state.recv_buffer_size((&socket).into()).map_err(failed)?;
         let mut witness = Witness::new(listener).map_err(failed)?;
         witness.set_limit(options.limit_ns);
         let bell = EventDescriptor::open().map_err(failed)?;
-        let header_bytes = if local.is_ipv4() { 28 } else { 48 };
         let mtu = mtu_of(&interface).unwrap_or(USUAL_MTU).clamp(SMALLEST_MTU, LARGEST_MTU);
         Ok(UdpNetwork {
             socket,
@@ -98,8 +117,10 @@ impl UdpNetwork {
             state,
             local,
             interface,
-            datagram_bytes: mtu - header_bytes,
+            datagram_bytes: mtu - header_bytes(local.is_ipv4()),
             buffer_bytes,
+            cuts,
+            cuts_again_at: Instant(0),
             has_more: false,
             bell: Arc::new(SocketBell(bell)),
             origin: std::time::Instant::now(),
@@ -144,6 +165,47 @@ impl UdpNetwork {
         };
         self.state.try_send((&self.socket).into(), &transmit)
     }
+
+    /// Asks the kernel again to cut datagrams. It has refused for a route, an adapter or an MTU that may have changed since.
+    fn cut_again(&mut self) {
+        if self.cuts && self.state.max_gso_segments() == 1 && self.now() >= self.cuts_again_at {
+            self.cuts_again_at = self.now().plus_ns(CUTS_AGAIN_NS);
+            if let Ok(state) = UdpSocketState::new((&self.socket).into()) {
+                self.state = state;
+            }
+        }
+    }
+
+    /// Sends a datagram that may be cut on its way.
+    fn send_in_fragments(&mut self, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
+        self.allow_fragments(true)?;
+        let sent = self.send_joined(to, bytes, bytes.len());
+        self.allow_fragments(false)?;
+        sent
+    }
+
+    fn allow_fragments(&self, allow: bool) -> io::Result<()> {
+        if self.local.is_ipv4() {
+            let rule = if allow { Ipv4PathMtuDiscovery::DONT } else { Ipv4PathMtuDiscovery::PROBE };
+            return Ok(sockopt::set_ip_mtu_discover(&self.socket, rule)?);
+        }
+        let rule = if allow { Ipv6PathMtuDiscovery::DONT } else { Ipv6PathMtuDiscovery::PROBE };
+        sockopt::set_ipv6_mtu_discover(&self.socket, rule)?;
+        Ok(nix::sys::socket::setsockopt(&self.socket, Ipv6DontFrag, &!allow)?)
+    }
+
+    /// Looks at the MTU of the interface again. Returns whether datagrams of `bytes` are too large.
+    fn shrink(&mut self, bytes: usize) -> bool {
+        let Some(mtu) = mtu_of(&self.interface) else { return false };
+        let mtu = mtu.max(SMALLEST_MTU);
+        self.datagram_bytes = self.datagram_bytes.min(mtu - header_bytes(self.local.is_ipv4()));
+        bytes > self.datagram_bytes
+    }
+}
+
+/// Whether the kernel finds a datagram, or the pieces of a call, too large for the interface.
+fn is_too_large(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::INVAL))
 }
 
 /// The MTU of an interface, as the route to a neighbour has it.
@@ -156,11 +218,16 @@ fn mtu_of(interface: &Interface) -> Option<usize> {
         place.set_ip(address);
         socket.connect(place).ok()?;
         match address {
-            IpAddr::V4(_) => rustix::net::sockopt::ip_mtu(&socket).ok(),
-            IpAddr::V6(_) => rustix::net::sockopt::ipv6_mtu(&socket).ok(),
+            IpAddr::V4(_) => sockopt::ip_mtu(&socket).ok(),
+            IpAddr::V6(_) => sockopt::ipv6_mtu(&socket).ok(),
         }
     });
     found.map(|mtu| mtu as usize)
+}
+
+/// The headers of IP and UDP. Unit: bytes.
+fn header_bytes(is_ipv4: bool) -> usize {
+    if is_ipv4 { 28 } else { 48 }
 }
 
 /// Whether the kernel may take the same datagrams later.
@@ -213,13 +280,24 @@ impl DatagramNetwork for UdpNetwork {
         self.datagram_bytes
     }
 
-    fn send(&mut self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> usize {
+    fn buffered_datagrams(&self) -> Option<u64> {
+        let granted_bytes = self.buffer_bytes as u64 / GRANTED.1 * GRANTED.0;
+        Some(granted_bytes / charge_bytes(self.datagram_bytes as u64))
+    }
+
+    fn send(&mut self, to: SocketAddr, bytes: &[u8], segment_bytes: usize, in_fragments: bool) -> usize {
         let mut taken = 0;
+        self.cut_again();
         while taken < bytes.len() {
-            let most = segment_bytes * self.state.max_gso_segments();
-            let joined = &bytes[taken..bytes.len().min(taken + most)];
+            let most = if in_fragments { 1 } else { self.state.max_gso_segments() };
+            let joined = &bytes[taken..bytes.len().min(taken + segment_bytes * most)];
             let datagrams = joined.len().div_ceil(segment_bytes) as u64;
-            match self.send_joined(to, joined, segment_bytes) {
+            let sent = if in_fragments {
+                self.send_in_fragments(to, joined)
+            } else {
+                self.send_joined(to, joined, segment_bytes)
+            };
+            match sent {
                 Ok(()) => {
                     self.counters.sent += datagrams;
                     self.counters.sent_bytes += joined.len() as u64;
@@ -227,6 +305,10 @@ impl DatagramNetwork for UdpNetwork {
                 Err(error) if is_busy(&error) => {
                     self.counters.busy += 1;
                     break;
+                }
+                // The interface has a smaller MTU than before.
+                Err(error) if !in_fragments && is_too_large(&error) && self.shrink(segment_bytes) => {
+                    return taken + self.send(to, &bytes[taken..], segment_bytes, true);
                 }
                 // The route or the adapter does not cut datagrams any more: one by one.
                 Err(_) if datagrams as usize > self.state.max_gso_segments() => continue,

@@ -12,7 +12,8 @@ pub const PORTS_SETTING: &str = "FI_WEIR_PORTS";
 /// The setting of [`UdpOptions::buffer_bytes`].
 pub const BUFFER_SETTING: &str = "FI_WEIR_SOCKET_BUFFER";
 
-/// The receive buffer that a socket asks for. The kernel grants it where `net.core.rmem_max` allows it. Unit: bytes.
+/// The buffer that a socket asks for in each direction. The kernel grants it where `net.core.rmem_max` and `wmem_max` allow
+/// it. Unit: bytes.
 const BUFFER_BYTES: usize = 4 << 20;
 
 const LIMIT_NS: u64 = 10_000_000_000;
@@ -25,7 +26,7 @@ pub struct UdpOptions {
     pub net: Option<String>,
     /// The socket has one of these ports. `None`: the kernel chooses.
     pub ports: Option<RangeInclusive<u16>>,
-    /// The receive buffer to ask for. Unit: bytes.
+    /// The buffer to ask for, in each direction. Unit: bytes.
     pub buffer_bytes: usize,
     /// The time after which the link gives a silent peer up. Unit: ns.
     pub limit_ns: u64,

@@ -3,10 +3,11 @@
 
 use fastrand::Rng;
 use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
 use weir_link::datagram::network::DatagramNetwork;
 use weir_link::datagram::{DatagramLink, DatagramOptions};
 use weir_link::memory::OwnedMemory;
-use weir_link::{Address, Arrival, LaneLease, Link, Quota};
+use weir_link::{Address, Addressing, Arrival, LaneLease, Link, Quota};
 use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault, Space};
 
 pub const QUOTA: Quota = Quota { data_slots: 1000, start_slots: 100, credit_slots: 2 };
@@ -114,4 +115,51 @@ impl<N: DatagramNetwork> End<N> {
             *next += 1;
         }
     }
+}
+
+// For networks with a clock of their own.
+
+/// Polls all until `done`.
+pub fn run<N: DatagramNetwork>(ends: &mut [End<N>], mut done: impl FnMut(&mut [End<N>]) -> bool) {
+    let begun = Instant::now();
+    while !done(ends) {
+        assert!(begun.elapsed() < Duration::from_secs(50), "nothing happens any more");
+        ends.iter_mut().for_each(|end| end.poll());
+    }
+}
+
+/// Lanes of all ends but the first at the first, and back.
+pub fn connect_all<N: DatagramNetwork>(ends: &mut [End<N>]) {
+    let first = ends[0].link.address();
+    run(ends, |ends| {
+        let (head, others) = ends.split_first_mut().expect("ends");
+        let leases = others.iter_mut().map(|other| {
+            let back = head.connect(&other.link.address());
+            other.connect(&first).and(back)
+        });
+        leases.fold(true, |all, lease| all & lease.is_some())
+    });
+}
+
+/// All ends but the first send `count` packets to the first, which has them all in order.
+pub fn send_to_first<N: DatagramNetwork>(ends: &mut [End<N>], count: u32) {
+    let first = ends[0].link.address();
+    let mut sent = vec![0; ends.len()];
+    let mut busy = vec![false; ends.len()];
+    let mut received = vec![0; ends.len()];
+    run(ends, |ends| {
+        let (head, others) = ends.split_first_mut().expect("ends");
+        for (index, other) in others.iter_mut().enumerate() {
+            let to = other.peer(&first);
+            busy[index] &= !std::mem::take(&mut other.ready).contains(&to);
+            while sent[index] < count && !busy[index] {
+                busy[index] = other.send(to, sent[index]).is_err();
+                sent[index] += u32::from(!busy[index]);
+            }
+            let from = head.peer(&other.link.address());
+            head.check_received(from, other.identity, &mut received[index]);
+        }
+        received[..others.len()].iter().all(|&number| number == count)
+    });
+    assert!(ends.iter().all(|end| end.lost.is_empty()));
 }

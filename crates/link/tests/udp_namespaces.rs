@@ -1,0 +1,150 @@
+//! Tests of the link over UDP sockets between network namespaces, which are joined by virtual cables. They need root.
+
+mod ends;
+
+use ends::{QUOTA, connect_all, send_to_first};
+use nix::sched::{CloneFlags, setns, unshare};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use weir_link::datagram::DatagramOptions;
+use weir_link::datagram::network::DatagramNetwork;
+use weir_link::udp::{UdpNetwork, UdpOptions};
+
+/// A network namespace. It ends with its last socket.
+struct Host(File);
+
+impl Host {
+    /// `None`: this process may not make one.
+    fn new() -> Option<Host> {
+        let made = std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).ok()?;
+            File::open("/proc/thread-self/ns/net").ok()
+        });
+        let host = Host(made.join().expect("no panic")?);
+        host.run("ip link set lo up").then_some(host)
+    }
+
+    /// Two hosts.
+    fn pair() -> Option<[Host; 2]> {
+        let hosts = Host::new().zip(Host::new()).map(|(a, b)| [a, b]);
+        if hosts.is_none() {
+            eprintln!("skipped: network namespaces need root, and the programs ip and nsenter");
+        }
+        hosts
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// Runs a command of the shell there. Returns whether it succeeds.
+    fn run(&self, command: &str) -> bool {
+        let mut inside = Command::new("nsenter");
+        let inside = inside.arg(format!("--net={}", self.path())).args(["sh", "-c", command]);
+        inside.status().is_ok_and(|status| status.success())
+    }
+
+    fn must(&self, command: &str) {
+        assert!(self.run(command), "{command}");
+    }
+
+    /// Joins two hosts by a cable, `name` here and there.
+    fn join(&self, other: &Host, name: &str, mtu: u32) {
+        let there = other.path();
+        self.must(&format!("ip link add {name} mtu {mtu} type veth peer name far mtu {mtu}"));
+        self.must(&format!("ip link set far netns {there} && ip link set {name} up"));
+        other.must(&format!("ip link set far name {name} && ip link set {name} up"));
+    }
+
+    fn open(&self, net: &str) -> UdpNetwork {
+        self.open_with(&UdpOptions { net: Some(net.to_owned()), ..UdpOptions::default() })
+    }
+
+    fn open_with(&self, options: &UdpOptions) -> UdpNetwork {
+        let opened = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                setns(&self.0, CloneFlags::CLONE_NEWNET).expect("a namespace");
+                UdpNetwork::open(options)
+            });
+            thread.join().expect("no panic")
+        });
+        opened.unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+type End = ends::End<UdpNetwork>;
+
+fn end(network: UdpNetwork, identity: u64) -> End {
+    End::open(network, identity, DatagramOptions::new(QUOTA))
+}
+
+/// Two hosts on one cable.
+fn cabled(mtu: u32) -> Option<[Host; 2]> {
+    let hosts = Host::pair()?;
+    hosts[0].join(&hosts[1], "eth0", mtu);
+    for (host, last) in hosts.iter().zip(1..) {
+        host.must(&format!("ip addr add 10.211.0.{last}/24 dev eth0"));
+        host.must(&format!("ip addr add fd11::{last}/64 dev eth0 nodad"));
+    }
+    Some(hosts)
+}
+
+#[test]
+fn hosts_exchange_packets_in_datagrams_of_the_length_of_their_mtu() {
+    for (mtu, net, datagram_bytes) in
+        [(1500, "eth0", 1472), (1500, "fd11::/64", 1452), (9000, "10.0.0.0/8", 8972), (1280, "fd11::/64", 1232)]
+    {
+        let Some([a, b]) = cabled(mtu) else { return };
+        let networks = [a.open(net), b.open(net)];
+        assert!(networks.iter().all(|network| network.largest_datagram() == datagram_bytes), "{net} of {mtu}");
+        let mut ends: Vec<End> = networks.into_iter().zip(1..).map(|(network, id)| end(network, id)).collect();
+        connect_all(&mut ends);
+        send_to_first(&mut ends, 5000);
+        let counters = ends[1].link.network().counters();
+        assert_eq!(counters.failed, 0, "{counters:?}");
+    }
+}
+
+#[test]
+fn the_first_address_that_is_not_loopback_is_chosen() {
+    let Some([a, _b]) = cabled(1500) else { return };
+    a.must("ip link add docker0 type bridge && ip addr add 172.17.0.1/16 dev docker0 && ip link set docker0 up");
+    let network = a.open_with(&UdpOptions::default());
+    assert_eq!((network.interface(), network.local_address().ip().to_string().as_str()), ("eth0", "10.211.0.1"));
+}
+
+#[test]
+fn an_interface_whose_mtu_shrinks_carries_on() {
+    for net in ["10.0.0.0/8", "fd11::/64"] {
+        let Some([a, b]) = cabled(1500) else { return };
+        let mut ends = [end(a.open(net), 1), end(b.open(net), 2)];
+        connect_all(&mut ends);
+        send_to_first(&mut ends, 500);
+        b.must("ip link set eth0 mtu 1300");
+        // This thread sends for both. Only there it can ask for the new MTU.
+        setns(&b.0, CloneFlags::CLONE_NEWNET).expect("a namespace");
+        // Bundles that are too large now are under way.
+        send_to_first(&mut ends, 2000);
+        let largest = ends[1].link.network().largest_datagram();
+        assert_eq!(largest, if net.contains(':') { 1252 } else { 1272 });
+    }
+}
+
+#[test]
+fn a_router_with_a_smaller_mtu_drops_only_what_is_too_large() {
+    let Some([a, b]) = Host::pair() else { return };
+    let Some(router) = Host::new() else { return };
+    a.join(&router, "near", 1500);
+    router.join(&b, "behind", 1300);
+    // The far end believes that its cable carries more.
+    b.must("ip link set behind mtu 1500");
+    router.must("ip addr add 10.211.1.2/24 dev near && ip addr add 10.211.2.2/24 dev behind");
+    router.must("echo 1 > /proc/sys/net/ipv4/ip_forward");
+    a.must("ip addr add 10.211.1.1/24 dev near && ip route add default via 10.211.1.2");
+    b.must("ip addr add 10.211.2.1/24 dev behind && ip route add default via 10.211.2.2");
+    let mut ends = [end(b.open("behind"), 1), end(a.open("near"), 2)];
+    assert_eq!(ends[1].link.network().largest_datagram(), 1472);
+    connect_all(&mut ends);
+    send_to_first(&mut ends, 3000);
+}
