@@ -424,7 +424,7 @@ fn seven_to_one(room: usize, says_so: bool) -> u64 {
             other.poll();
         }
         // It reads late.
-        if switch.now().0 % (80 * MICROSECOND) == 0 {
+        if switch.now().0.is_multiple_of(80 * MICROSECOND) {
             head.poll();
         }
         switch.advance(5 * MICROSECOND);

@@ -109,12 +109,24 @@ enum Change {
     None,
     Lose,
     Repeat,
-    Flip { bit: usize },
-    Cut { bytes: usize },
-    Grow { bytes: Vec<u8> },
+    Flip {
+        bit: usize,
+    },
+    Cut {
+        bytes: usize,
+    },
+    Grow {
+        bytes: Vec<u8>,
+    },
     /// The first bytes of it, and then others.
-    Graft { at: usize, bytes: Vec<u8> },
-    Random { bytes: Vec<u8>, from: u8 },
+    Graft {
+        at: usize,
+        bytes: Vec<u8>,
+    },
+    Random {
+        bytes: Vec<u8>,
+        from: u8,
+    },
     /// It comes back to its sender.
     Reflect,
 }

@@ -92,13 +92,20 @@ fn cabled(mtu: u32) -> Option<[Host; 2]> {
 
 #[test]
 fn hosts_exchange_packets_in_datagrams_of_the_length_of_their_mtu() {
-    for (mtu, net, datagram_bytes) in
-        [(1500, "eth0", 1472), (1500, "fd11::/64", 1452), (9000, "10.0.0.0/8", 8972), (1280, "fd11::/64", 1232)]
-    {
+    for (mtu, net, datagram_bytes) in [
+        (1500, "eth0", 1472),
+        (1500, "fd11::/64", 1452),
+        (9000, "10.0.0.0/8", 8972),
+        (1280, "fd11::/64", 1232),
+    ] {
         let Some([a, b]) = cabled(mtu) else { return };
         let networks = [a.open(net), b.open(net)];
-        assert!(networks.iter().all(|network| network.largest_datagram() == datagram_bytes), "{net} of {mtu}");
-        let mut ends: Vec<End> = networks.into_iter().zip(1..).map(|(network, id)| end(network, id)).collect();
+        assert!(
+            networks.iter().all(|network| network.largest_datagram() == datagram_bytes),
+            "{net} of {mtu}"
+        );
+        let mut ends: Vec<End> =
+            networks.into_iter().zip(1..).map(|(network, id)| end(network, id)).collect();
         connect_all(&mut ends);
         send_to_first(&mut ends, 5000);
         let counters = ends[1].link.network().counters();
@@ -109,9 +116,14 @@ fn hosts_exchange_packets_in_datagrams_of_the_length_of_their_mtu() {
 #[test]
 fn the_first_address_that_is_not_loopback_is_chosen() {
     let Some([a, _b]) = cabled(1500) else { return };
-    a.must("ip link add docker0 type bridge && ip addr add 172.17.0.1/16 dev docker0 && ip link set docker0 up");
+    a.must(
+        "ip link add docker0 type bridge && ip addr add 172.17.0.1/16 dev docker0 && ip link set docker0 up",
+    );
     let network = a.open_with(&UdpOptions::default());
-    assert_eq!((network.interface(), network.local_address().ip().to_string().as_str()), ("eth0", "10.211.0.1"));
+    assert_eq!(
+        (network.interface(), network.local_address().ip().to_string().as_str()),
+        ("eth0", "10.211.0.1")
+    );
 }
 
 #[test]

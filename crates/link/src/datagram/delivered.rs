@@ -205,12 +205,13 @@ mod tests {
 
     /// A packet, or a frame.
     fn item() -> impl Strategy<Value = Vec<u8>> {
-        let packet = (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..200)).prop_map(|(tag, payload)| {
-            let length = payload.len() as u32;
-            let body = Body::Eager { space: Space::Tagged, tag, data: None, length, acknowledge: None };
-            let header = encode(&Packet::new(body, length));
-            [&header[..header_bytes(&header)], &payload].concat()
-        });
+        let packet =
+            (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..200)).prop_map(|(tag, payload)| {
+                let length = payload.len() as u32;
+                let body = Body::Eager { space: Space::Tagged, tag, data: None, length, acknowledge: None };
+                let header = encode(&Packet::new(body, length));
+                [&header[..header_bytes(&header)], &payload].concat()
+            });
         let frame = (126_u8..134, any::<u16>(), any::<u32>()).prop_map(|(kind, number, slots)| {
             let number = number.into();
             let (word, slots) = (0.into(), slots.into());

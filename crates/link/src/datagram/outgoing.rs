@@ -30,7 +30,14 @@ pub(super) struct Outgoing<P> {
 
 impl<P: Copy + Eq> Outgoing<P> {
     pub(super) fn new() -> Outgoing<P> {
-        Outgoing { to: None, bytes: Vec::new(), segment_bytes: 0, datagrams: 0, in_fragments: false, is_closed: false }
+        Outgoing {
+            to: None,
+            bytes: Vec::new(),
+            segment_bytes: 0,
+            datagrams: 0,
+            in_fragments: false,
+            is_closed: false,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -145,7 +145,9 @@ impl Grants {
         for lowers in [true, false] {
             for (peer, share) in self.shares.iter_mut().enumerate() {
                 // One message at a time: an acknowledgement is that of the last one.
-                let Some(share) = share.as_mut().filter(|share| share.told == share.in_force) else { continue };
+                let Some(share) = share.as_mut().filter(|share| share.told == share.in_force) else {
+                    continue;
+                };
                 let grant = match (is_active(share), lowers) {
                     (true, true) if share.told > fair + fair / 4 => fair,
                     (false, true) if is_short => LEAST_GRANT,

@@ -26,8 +26,7 @@ fn datagram() -> impl Strategy<Value = Datagram> {
     );
     (header, proptest::option::of(number()), any::<bool>()).prop_map(|(header, position, marked)| {
         let (epoch, destination_epoch, number, acknowledged, latest, arrived, marks, asks) = header;
-        let header =
-            Header { epoch, destination_epoch, number, acknowledged, latest, arrived, marks, asks };
+        let header = Header { epoch, destination_epoch, number, acknowledged, latest, arrived, marks, asks };
         Datagram { header, position, marked }
     })
 }
