@@ -25,6 +25,7 @@ use super::peer_entry::PeerEntry;
 use super::pending::{BusyLink, PendingWork};
 use super::state::Endpoint;
 use crate::config::Scheme;
+use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::Peer;
 use crate::flow;
@@ -47,6 +48,11 @@ pub struct SenderTotals {
 }
 
 impl Endpoint {
+    /// The counters, which begin again. No decision depends on them, so a search need not tell states apart by them.
+    pub fn take_counters(&mut self) -> Counters {
+        core::mem::take(&mut self.paths.counters)
+    }
+
     /// The knowledge of this endpoint as the sender to `peer`. The caller says which leases are current.
     pub fn origin(&self, peer: Peer, outgoing: Lease, incoming: Lease) -> Origin {
         let nothing = Origin { outgoing, incoming, ..Origin::default() };
