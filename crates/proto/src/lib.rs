@@ -45,6 +45,6 @@ pub use event::{
     ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Transfer,
 };
 pub use machine::{Machine, MachineDriver, MachineEvent, Memory, Operand, Payload};
-pub use packet::{Body, Geometry, Marks, PackedData, Packet, RemoteAddress, Space};
+pub use packet::{AnnouncementMarks, Body, Geometry, Marks, PackedData, Packet, RemoteAddress, Space};
 pub use time::Instant;
 pub use timers::{MachineTimer, Purpose, Timer, TimerKey, TimerQueue};

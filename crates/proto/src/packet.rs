@@ -95,6 +95,28 @@ impl From<PackedData> for Option<u64> {
     }
 }
 
+/// What an announcement says about its sender, in one byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnnouncementMarks(u8);
+
+impl AnnouncementMarks {
+    /// `held`: the sender keeps the envelope too, so the receiver may drop it and ask for it later. `awaits_match`: its send
+    /// waits for the match. Otherwise a message of no bytes is finished when its envelope is kept.
+    pub const fn new(held: bool, awaits_match: bool) -> AnnouncementMarks {
+        AnnouncementMarks(held as u8 | (awaits_match as u8) << 1)
+    }
+
+    /// Whether the sender keeps the envelope too.
+    pub const fn held(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Whether the send waits for the match.
+    pub const fn awaits_match(self) -> bool {
+        self.0 & 2 != 0
+    }
+}
+
 /// The kind of a packet, and the fields of this kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Body {
@@ -130,8 +152,8 @@ pub enum Body {
         address: RemoteAddress,
         /// The sender's transfer.
         transfer: Transfer,
-        /// The sender keeps the envelope too: the receiver may drop it, and ask for it later.
-        held: bool,
+        /// What the sender keeps and waits for.
+        sender: AnnouncementMarks,
     },
     /// A question to a holder: which is its first message with number [`Packet::number`] or later that this pattern
     /// accepts?
@@ -331,8 +353,8 @@ impl Body {
     /// Says whether the sender of an announced message holds it.
     #[inline]
     pub(crate) fn set_held(&mut self, is_held: bool) {
-        if let Body::Rendezvous { held, .. } = self {
-            *held = is_held;
+        if let Body::Rendezvous { sender, .. } = self {
+            *sender = AnnouncementMarks::new(is_held, sender.awaits_match());
         }
     }
 

@@ -13,8 +13,8 @@ use crate::table::Table;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum State {
     /// A send waits for `Finished`. Its payload is to be received by rendezvous (then `length` bytes may be requested),
-    /// or only the match is awaited.
-    Send { request: Request, length: u64, stage: SendStage },
+    /// or only the match is awaited. `awaits_match`: the match is awaited in any case.
+    Send { request: Request, length: u64, stage: SendStage, awaits_match: bool },
     /// A rendezvous is being received.
     Receive {
         request: Request,

@@ -218,7 +218,8 @@ fn packet(space: Space, tag: u64, data: u64, rendezvous: bool) -> Packet {
     let data = Some(data_of(data));
     let body = if rendezvous {
         let address = weir_proto::RemoteAddress::without_key(1);
-        Body::Rendezvous { space, tag, data: data.into(), length: 8, address, transfer, held: false }
+        let sender = weir_proto::AnnouncementMarks::default();
+        Body::Rendezvous { space, tag, data: data.into(), length: 8, address, transfer, sender }
     } else {
         Body::Eager { space, tag, data, length: 8, acknowledge: None }
     };

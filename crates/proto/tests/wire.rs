@@ -8,7 +8,7 @@ use weir_proto::wire::layout::{BODY_BYTES, COMMON_BYTES, Common, Field, KNOWN_KI
 use weir_proto::wire::{
     self, EXTENSION_BYTES, LINK_FRAME_BYTES, LinkExtension, LinkFrame, PacketError, SLOT_BYTES,
 };
-use weir_proto::{Body, Marks, Packet, PeerFault, RemoteAddress, Space, Transfer};
+use weir_proto::{AnnouncementMarks, Body, Marks, Packet, PeerFault, RemoteAddress, Space, Transfer};
 use zerocopy::IntoBytes;
 
 const FAULTS: [PeerFault; 5] =
@@ -33,15 +33,25 @@ fn body() -> impl Strategy<Value = Body> {
                 acknowledge
             }),
         any::<u32>().prop_map(|offset| Body::More { offset }),
-        (space(), any::<u64>(), any::<Option<u64>>(), any::<u64>(), any::<u64>(), transfer(), any::<bool>())
-            .prop_map(|(space, tag, data, length, address, transfer, held)| Body::Rendezvous {
-                space,
-                tag,
-                data: data.into(),
-                length,
-                address: RemoteAddress::without_key(address),
-                transfer,
-                held
+        (
+            space(),
+            any::<u64>(),
+            any::<Option<u64>>(),
+            any::<u64>(),
+            any::<u64>(),
+            transfer(),
+            any::<[bool; 2]>()
+        )
+            .prop_map(|(space, tag, data, length, address, transfer, [held, awaits_match])| {
+                Body::Rendezvous {
+                    space,
+                    tag,
+                    data: data.into(),
+                    length,
+                    address: RemoteAddress::without_key(address),
+                    transfer,
+                    sender: AnnouncementMarks::new(held, awaits_match),
+                }
             }),
         (space(), any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(
             |(space, tag, ignore, carry_bytes, look)| Body::Ask { space, tag, ignore, carry_bytes, look }
@@ -380,7 +390,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 length: LENGTH,
                 address: RemoteAddress::without_key(ADDRESS),
                 transfer: TRANSFER,
-                held: false,
+                sender: AnnouncementMarks::default(),
             },
             0,
             "02038300",
@@ -394,10 +404,10 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 length: LENGTH,
                 address: RemoteAddress::NONE,
                 transfer: TRANSFER,
-                held: true,
+                sender: AnnouncementMarks::new(true, true),
             },
             0,
-            "02038001",
+            "02038401",
             "a4a3a2a100000000000000000000000000000000f8f7f6f5f4f3f2f1",
         ),
         (Body::Credit, 0, "02048000", ""),

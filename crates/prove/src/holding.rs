@@ -56,7 +56,7 @@ pub fn search(world: &World, mutant: Option<HoldMutant>, orders: Orders, most_st
         }
         let moves = state.moves(world, orders);
         if moves.is_empty() {
-            if let Err(violation) = state.check_end() {
+            if let Err(violation) = state.check_end(world) {
                 found.violation = Some(violation);
                 return found;
             }

@@ -10,14 +10,15 @@ use super::state::Endpoint;
 use crate::driver::Driver;
 use crate::message::posted::PostOrder;
 use crate::message::unexpected::{Payload, Unexpected};
+use crate::packet::AnnouncementMarks;
 
 impl Endpoint {
-    /// A sender has announced a message. `held`: it keeps the envelope too.
+    /// A sender has announced a message.
     pub(super) fn rendezvous_arrived<D: Driver>(
         &mut self,
         announced: Announced,
         number: u32,
-        held: bool,
+        sender: AnnouncementMarks,
         driver: &mut D,
     ) -> bool {
         let Announced { space, envelope, address, transfer } = announced;
@@ -26,7 +27,7 @@ impl Endpoint {
             return false;
         }
         let holder = self.matching.holders.get(from).is_some();
-        if held {
+        if sender.held() {
             if self.held_arrived(announced, number, driver) {
                 return true;
             }
@@ -46,9 +47,19 @@ impl Endpoint {
         if self.matching.unexpected.count() >= self.paths.config.max_unexpected {
             return false;
         }
-        driver.announcement_arrived(from, address, envelope.length);
-        let payload = Payload::WithSender { transfer, address };
-        self.queue_unexpected(Unexpected::new(space, envelope, payload, None));
+        let mutant = self.matching.holders.mutant;
+        if envelope.length == 0
+            && !sender.awaits_match()
+            && !mutant.breaks(HoldMutant::KeptMessagesStayWithSenders)
+        {
+            // The envelope is the whole message: its sender can forget it.
+            self.queue_unexpected(Unexpected::new(space, envelope, Payload::Whole, None));
+            self.acknowledge(from, transfer, 0, driver);
+        } else {
+            driver.announcement_arrived(from, address, envelope.length);
+            let payload = Payload::WithSender { transfer, address };
+            self.queue_unexpected(Unexpected::new(space, envelope, payload, None));
+        }
         if holder {
             self.continue_with_holder(from, driver);
         }
@@ -84,6 +95,9 @@ impl Endpoint {
         }
         if dropping {
             matching.holders.get_mut(from).expect("a holder").dropped += 1;
+            if envelope.length == 0 && mutant.breaks(HoldMutant::DroppedMessagesAreAcknowledged) {
+                self.acknowledge(from, announced.transfer, 0, driver);
+            }
             return true;
         }
         if paths.budget.may_keep(&envelope) && matching.unexpected.count() < paths.config.max_unexpected {

@@ -67,10 +67,10 @@ impl Endpoint {
                 self.eager_arrived(from, space, tag, data, length, acknowledge, bytes, driver)
             }
             Body::More { offset } => self.more_arrived(from, u64::from(offset), bytes, driver),
-            Body::Rendezvous { space, tag, data, length, address, transfer, held } => {
+            Body::Rendezvous { space, tag, data, length, address, transfer, sender } => {
                 let envelope = Envelope { from, tag, data: data.into(), length };
                 let announced = Announced { space, envelope, address, transfer };
-                self.rendezvous_arrived(announced, packet.number, held, driver)
+                self.rendezvous_arrived(announced, packet.number, sender, driver)
             }
             Body::Ask { space, tag, ignore, carry_bytes, look } => {
                 let pattern = Pattern { space, from: None, tag, ignore };

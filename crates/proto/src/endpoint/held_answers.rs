@@ -7,7 +7,7 @@ use super::hold_queue::{Held, HoldQueue, HoldRequest};
 use super::payloads::Payloads;
 use crate::action::Source;
 use crate::event::{Peer, Transfer};
-use crate::packet::{Body, RemoteAddress};
+use crate::packet::{AnnouncementMarks, Body, RemoteAddress};
 use crate::transfer::State;
 
 /// The packet of an answer.
@@ -39,10 +39,13 @@ impl HoldQueue {
         };
         let Held { space, envelope, transfer, number, seen } = held;
         let (tag, data, length) = (envelope.tag, envelope.data.into(), envelope.length);
-        let payload = payload_of(transfer, to, payloads);
+        let (payload, awaits_match) = payload_of(transfer, to, payloads);
         let address = RemoteAddress::NONE;
         let (body, payload_bytes) = match carry_bytes {
-            None => (Body::Rendezvous { space, tag, data, length, address, transfer, held: false }, 0),
+            None => {
+                let sender = AnnouncementMarks::new(false, awaits_match);
+                (Body::Rendezvous { space, tag, data, length, address, transfer, sender }, 0)
+            }
             Some(most @ 1..) if length <= u64::from(most.min(room_bytes)) => {
                 let length = length as u32;
                 (Body::EagerOffer { space, tag, data, length, transfer }, length)
@@ -73,13 +76,15 @@ impl HoldQueue {
     }
 }
 
-/// Where the payload of a held message is.
-fn payload_of(transfer: Transfer, to: Peer, payloads: &mut Payloads) -> Source {
+/// Where the payload of a held message is, and whether its send waits for the match.
+fn payload_of(transfer: Transfer, to: Peer, payloads: &mut Payloads) -> (Source, bool) {
     if transfer.bounce_buffer().is_some() {
-        return Source::Bounce { transfer, offset: 0 };
+        return (Source::Bounce { transfer, offset: 0 }, false);
     }
     match payloads.transfers.get(transfer, to) {
-        Some(State::Send { request, .. }) => Source::Request { request: *request, offset: 0 },
-        _ => Source::None,
+        Some(State::Send { request, awaits_match, .. }) => {
+            (Source::Request { request: *request, offset: 0 }, *awaits_match)
+        }
+        _ => (Source::None, false),
     }
 }

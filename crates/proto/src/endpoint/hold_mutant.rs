@@ -21,11 +21,15 @@ pub enum HoldMutant {
     AsksDuringReceives,
     /// A claim ends the held message that has the name now, whatever its number is.
     ClaimsEndLaterMessages,
+    /// A message of no bytes whose envelope is kept is acknowledged only when it is received.
+    KeptMessagesStayWithSenders,
+    /// A message of no bytes is acknowledged although its envelope is dropped.
+    DroppedMessagesAreAcknowledged,
 }
 
 impl HoldMutant {
     /// All of them.
-    pub const ALL: [HoldMutant; 9] = [
+    pub const ALL: [HoldMutant; 11] = [
         HoldMutant::UndecidedReceivesMatch,
         HoldMutant::LateArrivalsAreTaken,
         HoldMutant::OffersServeAnyReceive,
@@ -35,6 +39,8 @@ impl HoldMutant {
         HoldMutant::AsksBeforeAcknowledging,
         HoldMutant::AsksDuringReceives,
         HoldMutant::ClaimsEndLaterMessages,
+        HoldMutant::KeptMessagesStayWithSenders,
+        HoldMutant::DroppedMessagesAreAcknowledged,
     ];
 }
 

@@ -119,6 +119,7 @@ impl Payloads {
             return Some((transfer, Source::Bounce { transfer, offset: 0 }));
         }
         let stage = SendStage::Queued;
-        Some((self.transfers.begin(to, State::Send { request, length: entry.bytes, stage }), entry.payload))
+        let send = State::Send { request, length: entry.bytes, stage, awaits_match: false };
+        Some((self.transfers.begin(to, send), entry.payload))
     }
 }

@@ -150,7 +150,7 @@ impl Endpoint {
             return known || self.paths.peer(from).said_goodbye;
         }
         match self.payloads.transfers.get(transfer, from) {
-            Some(State::Send { request, length: whole, stage: stage @ SendStage::Left })
+            Some(State::Send { request, length: whole, stage: stage @ SendStage::Left, .. })
                 if (1..=*whole).contains(&length) =>
             {
                 let payload = Source::Request { request: *request, offset: 0 };

@@ -18,7 +18,7 @@ use super::state::Endpoint;
 use crate::action::{Outcome, Source};
 use crate::driver::Driver;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
-use crate::packet::{Body, Marks, Packet, RemoteAddress, Space};
+use crate::packet::{AnnouncementMarks, Body, Marks, Packet, RemoteAddress, Space};
 use crate::transfer::{SendStage, State};
 
 impl Endpoint {
@@ -91,7 +91,8 @@ impl Endpoint {
         paths.counters.bytes_sent += bytes;
         let mut entry = if bytes <= paths.config.eager_bytes.min(u64::from(u32::MAX)) {
             let acknowledge = (level == SendLevel::Matched).then(|| {
-                payloads.transfers.begin(to, State::Send { request, length: 0, stage: SendStage::Queued })
+                let stage = SendStage::Queued;
+                payloads.transfers.begin(to, State::Send { request, length: 0, stage, awaits_match: true })
             });
             let payload = Source::Request { request, offset: 0 };
             let delivered = level == SendLevel::Delivered;
@@ -101,8 +102,9 @@ impl Endpoint {
             entry
         } else {
             paths.counters.rendezvous_sent += 1;
-            let stage = SendStage::Queued;
-            let transfer = payloads.transfers.begin(to, State::Send { request, length: bytes, stage });
+            let (stage, awaits_match) = (SendStage::Queued, level == SendLevel::Matched);
+            let send = State::Send { request, length: bytes, stage, awaits_match };
+            let transfer = payloads.transfers.begin(to, send);
             let body = Body::Rendezvous {
                 space,
                 tag,
@@ -110,7 +112,7 @@ impl Endpoint {
                 length: bytes,
                 address: RemoteAddress::NONE,
                 transfer,
-                held: false,
+                sender: AnnouncementMarks::new(false, awaits_match),
             };
             // The payload names what the packet announces. The packet carries none of it.
             BacklogEntry { payload: Source::Request { request, offset: 0 }, ..BacklogEntry::control(body) }
@@ -244,7 +246,7 @@ impl Endpoint {
             length: bytes,
             address: RemoteAddress::NONE,
             transfer,
-            held,
+            sender: AnnouncementMarks::new(held, false),
         };
         let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: false };
         let geometry = state.geometry(&config.geometry);

@@ -17,7 +17,7 @@ use crate::event::{
     SendLevel, Transfer,
 };
 use crate::offload::MAX_ANSWERS;
-use crate::packet::{Body, Geometry, Packet, RemoteAddress, Space};
+use crate::packet::{AnnouncementMarks, Body, Geometry, Packet, RemoteAddress, Space};
 use crate::time::Instant;
 use crate::timers::TimerQueue;
 
@@ -245,7 +245,15 @@ impl Bench {
         let (space, transfer) = (Space::Tagged, Transfer(7));
         let address = RemoteAddress::without_key(address);
         self.arrive(
-            Body::Rendezvous { space, tag: 0, data: None.into(), length, address, transfer, held: false },
+            Body::Rendezvous {
+                space,
+                tag: 0,
+                data: None.into(),
+                length,
+                address,
+                transfer,
+                sender: AnnouncementMarks::default(),
+            },
             0,
         )
     }

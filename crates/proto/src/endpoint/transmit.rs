@@ -18,7 +18,7 @@ use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::{Peer, Transfer};
 use crate::flow::RoomQuery;
-use crate::packet::{Body, Marks, RemoteAddress};
+use crate::packet::{AnnouncementMarks, Body, Marks, RemoteAddress};
 
 impl Paths {
     /// Queues `entry` behind everything submitted before, and sends what the credits allow.
@@ -234,7 +234,9 @@ impl Paths {
                 return;
             }
             sender.spend(slots);
-            if let Body::Rendezvous { space, tag, data, length, transfer, held: true, .. } = body {
+            if let Body::Rendezvous { space, tag, data, length, transfer, sender, .. } = body
+                && sender.held()
+            {
                 let message = Held::new(to, (space, tag, data.into(), length), transfer, entry.number);
                 let hold = pending.hold.get_or_insert_default();
                 hold.push(&message, &mut payloads.bounce_buffers);
@@ -338,7 +340,7 @@ fn become_rendezvous<D: Driver>(
         length: entry.bytes,
         address: RemoteAddress::NONE,
         transfer,
-        held: false,
+        sender: AnnouncementMarks::new(false, acknowledge.is_some()),
     };
     let (complete, number) = (entry.complete, entry.number);
     *entry = BacklogEntry { payload, complete, number, ..BacklogEntry::control(body) };

@@ -12,7 +12,7 @@ use crate::event::{PeerFault, Transfer};
 use crate::offload::atomics::AtomicPacket;
 use crate::offload::reduce::{ReducePacket, Vector};
 use crate::offload::{Combination, Offloaded, WordOperation, WordType, WordUpdate};
-use crate::packet::{Body, Marks, Packet, RemoteAddress, Space};
+use crate::packet::{AnnouncementMarks, Body, Marks, Packet, RemoteAddress, Space};
 use zerocopy::{TryFromBytes, transmute_ref};
 
 /// Decodes and checks a header. `max_payload_bytes` is the maximum for a packet of this link.
@@ -157,7 +157,7 @@ fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body,
                 length: fields.length.get(),
                 address: RemoteAddress::without_key(fields.address.get()),
                 transfer: Transfer(fields.transfer.get()),
-                held: flags & HELD != 0,
+                sender: AnnouncementMarks::new(flags & HELD != 0, flags & ACKNOWLEDGE != 0),
             }
         }
         Kind::Ask => {

@@ -93,9 +93,10 @@ fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
             let fields = layout::More { offset: offset.into(), ..FromZeros::new_zeroed() };
             (Kind::More, 0, transmute!(fields))
         }
-        Body::Rendezvous { space, tag, data, length, address, transfer, held } => {
+        Body::Rendezvous { space, tag, data, length, address, transfer, sender } => {
             let data: Option<u64> = data.into();
-            let flags = space_flag(space) | data_flag(data) | flag(held, HELD);
+            let announced = flag(sender.held(), HELD) | flag(sender.awaits_match(), ACKNOWLEDGE);
+            let flags = space_flag(space) | data_flag(data) | announced;
             (Kind::Rendezvous, flags, encode_announcement(tag, data, length, address, transfer))
         }
         Body::Ask { space, tag, ignore, carry_bytes, look } => {

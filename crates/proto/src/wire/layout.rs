@@ -429,7 +429,7 @@ kinds! {
     /// Next packet of the message that the last `eager` of this pair began.
     More = 2, "more", More, 0;
     /// Announcement of a message (RTS); the payload stays with the sender.
-    Rendezvous = 3, "rendezvous", Rendezvous, TAGGED | HAS_DATA | HELD;
+    Rendezvous = 3, "rendezvous", Rendezvous, TAGGED | HAS_DATA | HELD | ACKNOWLEDGE;
     /// Returns credits; has slots of its own.
     Credit = 4, "credit", Empty, 0;
     /// Transfers of the destination are complete (FIN).

@@ -18,6 +18,8 @@ use super::{LEVELS, message, plan, run};
 struct Sent {
     space: Space,
     tag: u64,
+    /// It has payload, which may wait at the sender.
+    payload: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +82,7 @@ struct Run {
 
 impl Program {
     fn accepts(&self, posted: &Posted, from: u32, number: u32) -> bool {
-        let Sent { space, tag } = self.sent[&from][number as usize];
+        let Sent { space, tag, .. } = self.sent[&from][number as usize];
         posted.pattern.space == space && posted.pattern.accepts(Peer(from), tag)
     }
 
@@ -158,9 +160,9 @@ impl Run {
         let bytes = [0, 8, self.rng.usize(..300), self.rng.usize(..CAPACITY_BYTES)][self.rng.usize(..4)];
         let space = if self.rng.u8(..6) == 0 { Space::Untagged } else { Space::Tagged };
         let tag = if space == Space::Tagged { self.rng.u64(..4) } else { 0 };
-        sent.push(Sent { space, tag });
-        let request = self.world.request(from, message(from, to, number, bytes));
         let level = LEVELS[self.rng.usize(..4)];
+        sent.push(Sent { space, tag, payload: bytes > 0 });
+        let request = self.world.request(from, message(from, to, number, bytes));
         let (to, data, bytes) = (Peer(to), Some(u64::from(number)), bytes as u64);
         self.world.post(from, Command::Send(SendCommand { request, to, space, tag, data, bytes, level }));
         self.collect();
@@ -314,6 +316,28 @@ impl Run {
         }
     }
 
+    /// At rest a sender has nothing of a message of no bytes whose envelope the receiver keeps. With space for all
+    /// envelopes, it keeps them all.
+    fn assert_nothing_kept_is_undelivered(&self) {
+        if self.world.plan.envelope_bytes < 1 << 20 {
+            return;
+        }
+        for (from, rank) in self.world.ranks.iter().enumerate() {
+            for undelivered in rank.machine.undelivered() {
+                let program = &self.programs[undelivered.peer.0 as usize];
+                let owners = program.owners();
+                let numbered = (0..).zip(program.sent.get(&(from as u32)).into_iter().flatten());
+                let with_sender = numbered.filter(|&(number, sent)| {
+                    let open = !owners.contains_key(&(from as u32, number));
+                    let claimed = || program.claimed.iter().any(|&(_, name)| name == (from as u32, number));
+                    sent.payload && (open || claimed())
+                });
+                let count = with_sender.count() as u64;
+                assert!(undelivered.messages <= count, "{from}: {undelivered:?}, {count} have payload");
+            }
+        }
+    }
+
     /// At rest a peek finds the first message of a sender that matches and is left.
     fn peek_at_rest(&mut self, rank: u32) {
         let pattern = self.pattern();
@@ -397,6 +421,7 @@ fn holding_world(seed: u64, seen: &mut Seen) -> u64 {
         }
         if run.rng.bool() {
             run.rest();
+            run.assert_nothing_kept_is_undelivered();
             for (rank, program) in run.programs.iter().enumerate() {
                 program.check(rank, true);
             }
@@ -404,6 +429,7 @@ fn holding_world(seed: u64, seen: &mut Seen) -> u64 {
         }
     }
     run.rest();
+    run.assert_nothing_kept_is_undelivered();
     for rank in 0..endpoints {
         run.programs[rank as usize].check(rank as usize, true);
         run.peek_at_rest(rank);
@@ -424,7 +450,7 @@ fn holding_world(seed: u64, seen: &mut Seen) -> u64 {
         for (&from, sent) in &program.sent {
             for (number, sent) in sent.iter().enumerate() {
                 if !owners.contains_key(&(from, number as u32)) {
-                    let Sent { space, tag } = *sent;
+                    let Sent { space, tag, .. } = *sent;
                     left.push(Pattern { space, from: Some(Peer(from)), tag, ignore: 0 });
                 }
             }

@@ -357,7 +357,7 @@ impl State {
     ///
     /// # Errors
     /// A violation, in words.
-    pub fn check_end(&self) -> Result<(), String> {
+    pub fn check_end(&self, world: &World) -> Result<(), String> {
         let owner = |name: Name| self.posted.iter().position(|posted| posted.got == Some(name));
         for (place, posted) in self.posted.iter().enumerate() {
             let Some((from, number)) = posted.got else { continue };
@@ -385,6 +385,21 @@ impl State {
         }
         if let Some(posted) = self.posted.iter().find(|posted| posted.claims && !posted.over) {
             return Err(format!("{posted:?} never ended"));
+        }
+        self.check_places(world)
+    }
+
+    /// Each message of no bytes that nobody has received is in one place: with its sender, or whole at the receiver.
+    fn check_places(&self, world: &World) -> Result<(), String> {
+        let received = self.posted.iter().filter(|posted| posted.got.is_some()).count() as u64;
+        let sent = self.sent.iter().map(Vec::len).sum::<usize>() as u64;
+        let senders = self.machines[1..].iter().flat_map(|machine| machine.endpoint.undelivered());
+        let with_senders: u64 = senders.map(|undelivered| undelivered.messages).sum();
+        let kept = u64::from(self.machines[0].endpoint.unexpected_count());
+        if world.bytes == 0 && sent != received + with_senders + kept {
+            return Err(format!(
+                "{sent} sent, {received} received, {with_senders} with senders, {kept} kept"
+            ));
         }
         Ok(())
     }

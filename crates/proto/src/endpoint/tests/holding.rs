@@ -35,6 +35,17 @@ impl Bench {
 
     /// An announcement of an empty message.
     fn held(&mut self, from: Peer, number: u32, tag: u64, held: bool) -> Vec<String> {
+        self.announced(from, number, tag, held, false)
+    }
+
+    fn announced(
+        &mut self,
+        from: Peer,
+        number: u32,
+        tag: u64,
+        held: bool,
+        awaits_match: bool,
+    ) -> Vec<String> {
         let (space, transfer) = (Space::Tagged, Transfer(number));
         let body = Body::Rendezvous {
             space,
@@ -43,7 +54,7 @@ impl Bench {
             length: 0,
             address: RemoteAddress::NONE,
             transfer,
-            held,
+            sender: AnnouncementMarks::new(held, awaits_match),
         };
         self.packet(from, number, body)
     }
@@ -128,7 +139,7 @@ const RETIRE: &str = "retire";
 #[test]
 fn a_receiver_drops_envelopes_beyond_its_budget_and_asks_for_them() {
     let mut receiver = with_envelopes(1);
-    assert_eq!(receiver.held(PEER, 0, 5, true), [RETIRE]); // kept
+    assert_eq!(receiver.held(PEER, 0, 5, true), ["finished", RETIRE]); // kept
     assert_eq!(receiver.held(PEER, 1, 6, true), [RETIRE]); // dropped
     assert_eq!(receiver.machine.unexpected_count(), 1);
     assert_eq!(receiver.receive_tag(0, None, 6), ["transmit ask 0"]);
@@ -137,6 +148,68 @@ fn a_receiver_drops_envelopes_beyond_its_budget_and_asks_for_them() {
     // Nothing is dropped any more: the next receive asks nobody.
     assert_eq!(receiver.receive_tag(1, None, 6), [""; 0]);
     assert!(receiver.machine.is_quiescent());
+}
+
+#[test]
+fn a_message_of_no_bytes_is_finished_when_its_envelope_is_kept() {
+    let mut receiver = with_envelopes(2);
+    assert_eq!(receiver.held(PEER, 0, 5, true), ["finished", RETIRE]);
+    // Its sender waits for the match.
+    assert_eq!(receiver.announced(PEER, 1, 6, true, true), [RETIRE]);
+    assert_eq!(receiver.held(PEER, 2, 7, true), [RETIRE]); // dropped
+    let found = receiver.receive_tag(0, None, 5);
+    assert_eq!(found, ["received 0 0 at 0 last true", "resume 1"]);
+    let found = receiver.receive_tag(1, None, 6);
+    assert_eq!(found, ["received 1 0 at 0 last true", "finished"]);
+    // Announced again, it is kept.
+    assert_eq!(receiver.held(PEER, 2, 7, false), ["finished", RETIRE]);
+    assert_eq!(receiver.receive_tag(2, None, 7), ["received 2 0 at 0 last true"]);
+    assert!(receiver.machine.is_quiescent());
+}
+
+#[test]
+fn a_kept_message_of_no_bytes_survives_its_sender() {
+    let mut receiver = with_envelopes(1);
+    receiver.held(PEER, 0, 5, true);
+    receiver.event(Event::Lost { peer: PEER, fault: PeerFault::Died });
+    assert_eq!(receiver.receive_tag(0, Some(PEER), 5), ["received 0 0 at 0 last true"]);
+}
+
+#[test]
+fn a_sender_says_whether_a_message_that_it_holds_waits_for_the_match() {
+    let mut sender = with_envelopes(0);
+    sender.packet(PEER, 0, Body::Credit);
+    let sent = |sender: &mut Bench, event: Event<'_>| {
+        let mut actions = Vec::new();
+        let driver = Recorder::new(sender.now, &mut actions);
+        sender.machine.handle(event, driver).expect("within the bounds");
+        let rendezvous = |action| match action {
+            Action::Transmit { packet: Packet { body: Body::Rendezvous { sender, .. }, .. }, .. } => {
+                Some(sender.awaits_match())
+            }
+            _ => None,
+        };
+        actions.into_iter().filter_map(rendezvous).collect::<Vec<_>>()
+    };
+    let levels = [SendLevel::Injected, SendLevel::Buffered, SendLevel::Delivered, SendLevel::Matched];
+    let mut waits = Vec::new();
+    for (request, level) in (0..).zip(levels) {
+        let (to, space, request) = (PEER, Space::Tagged, Request(request));
+        let send = SendCommand { request, to, space, tag: 0, data: None, bytes: 0, level };
+        waits.extend(sent(&mut sender, Event::Posted(Command::Send(send))));
+    }
+    assert_eq!(waits, [false, false, false, true]);
+    let resume = Packet::new(Body::Resume { count: 4 }, 0);
+    let again = sent(&mut sender, Event::Arrived { from: PEER, packet: &resume });
+    assert_eq!(again, waits);
+    // The receiver keeps the first three, and matches the last one later.
+    let finished = |transfer, count| Body::Finished { transfer, count, refused: false };
+    let bounced = finished(Transfer::of_bounce_buffer(0), 2);
+    assert_eq!(sender.packet(PEER, 0, bounced), ["free bounce 0", "free bounce 1", RETIRE]);
+    let names: Vec<_> = sender.machine.payloads.transfers.with_peer(PEER);
+    assert_eq!(sender.packet(PEER, 0, finished(names[0], 1)), ["done 2", RETIRE]);
+    assert_eq!(sender.packet(PEER, 0, finished(names[1], 1)), ["done 3", RETIRE]);
+    assert!(!sender.machine.has_undelivered() && sender.machine.is_quiescent());
 }
 
 #[test]

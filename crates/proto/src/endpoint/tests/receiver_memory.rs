@@ -305,7 +305,7 @@ fn bounce_buffer_acknowledgements_are_coalesced_until_full_idle_or_goodbye() {
             length: 8,
             address: RemoteAddress::without_key(1),
             transfer,
-            held: false,
+            sender: AnnouncementMarks::default(),
         }
     };
     let take = |receiver: &mut Bench, number| {
