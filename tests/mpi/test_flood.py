@@ -42,6 +42,20 @@ def test_the_receiver_stays_within_its_budget(over_weir, budget, senders, messag
         assert sum(rank["forced_rendezvous"] for rank in counters) > 0, "more than the budget, and no sender used a forced rendezvous"
 
 
+@pytest.mark.parametrize("senders,messages", [(1, 40000), (3, 12000)])
+@pytest.mark.parametrize("pattern", ["late", "reversed", "anybody"])
+def test_envelopes_stay_within_their_budget(over_weir, senders, messages, pattern):
+    """The senders hold what the receiver has no envelopes for, and every receive still finds its message."""
+    budget = KIB * KIB
+    flags = [*setting("UNEXPECTED_BUDGET", budget), *setting("ENVELOPE_BUDGET", budget)]
+    found, report = flood(over_weir, senders, messages, 8, "blocking", pattern, *flags)
+    assert int(found["peak_growth_kib"]) <= 1.05 * 2 * budget / KIB, found
+    counters = [rank["counters"] for rank in report["ranks"]]
+    assert counters[0]["peak_envelope_bytes"] <= budget
+    assert sum(rank["held_messages"] for rank in counters) > 0
+    assert counters[0]["holder_requests_sent"] > 0
+
+
 @pytest.mark.parametrize("message_bytes", [8, 2048, 16384])
 @pytest.mark.parametrize("sends", ["blocking", "nonblocking"])
 def test_head_to_head_sends_complete(over_weir, message_bytes, sends):

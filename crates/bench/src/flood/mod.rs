@@ -46,8 +46,8 @@ process has to hold them.
 The table shows for each case:
   receiver grew by           most growth of its memory (RssAnon + RssShmem) after MPI_Init
   within bound               whether that is at most 1.05 x FI_WEIR_UNEXPECTED_BUDGET and
-                             FI_WEIR_ENVELOPE_BUDGET; without the latter, at most
-                             1.05 x the former and 64 B for each unexpected message
+                             64 B for each unexpected message, but for all of them
+                             at most 1.05 x FI_WEIR_ENVELOPE_BUDGET
   all ranks grew by          the same, summed over all ranks, with the program's own buffers
   x fastest of MPICH's own   ratio to the time of the fastest of MPICH's own transports
                              that finished, and its interval of 95 % confidence

@@ -31,18 +31,24 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// 1.05 x budgets; without an envelope budget also 64 B for each unexpected message.
+    /// 1.05 x the payload budget, and 64 B for each unexpected message, but at most 1.05 x the envelope budget.
     fn bound_bytes(self, unexpected_messages: u64) -> u64 {
-        let Budgets { budget_bytes, envelope_budget_bytes } = self;
-        let per_message = if envelope_budget_bytes == 0 { ENVELOPE_BYTES } else { 0 };
-        (budget_bytes + envelope_budget_bytes) / 20 * 21 + per_message.saturating_mul(unexpected_messages)
+        let envelopes = ENVELOPE_BYTES.saturating_mul(unexpected_messages);
+        self.budget_bytes / 20 * 21 + envelopes.min(self.envelope_bound_bytes())
+    }
+
+    fn envelope_bound_bytes(self) -> u64 {
+        match self.envelope_budget_bytes {
+            0 => u64::MAX,
+            bytes => bytes / 20 * 21,
+        }
     }
 
     fn describe(self, unexpected_messages: u64) -> String {
         let budget = bytes(self.budget_bytes);
-        match self.envelope_budget_bytes {
-            0 => format!("1.05 x {budget} + 64 B x {} unexpected messages", count(unexpected_messages)),
-            envelopes => format!("1.05 x ({budget} + {} of envelopes)", bytes(envelopes)),
+        match ENVELOPE_BYTES.saturating_mul(unexpected_messages) <= self.envelope_bound_bytes() {
+            true => format!("1.05 x {budget} + 64 B x {} unexpected messages", count(unexpected_messages)),
+            false => format!("1.05 x ({budget} + {} of envelopes)", bytes(self.envelope_budget_bytes)),
         }
     }
 }
@@ -380,9 +386,12 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_budget_replaces_the_cost_of_each_message() {
+    fn an_envelope_budget_bounds_the_cost_of_all_messages() {
         assert_eq!(budgets(30 << 20).bound_bytes(1 << 40), 42 << 20);
-        assert_eq!(budgets(30 << 20).describe(1), "1.05 x (10.0 MiB + 30.0 MiB of envelopes)");
+        assert_eq!(budgets(30 << 20).describe(1 << 40), "1.05 x (10.0 MiB + 30.0 MiB of envelopes)");
+        // A flood with fewer messages has no more than without a budget.
+        assert_eq!(budgets(30 << 20).bound_bytes(1 << 14), budgets(0).bound_bytes(1 << 14));
+        assert_eq!(budgets(30 << 20).describe(1), budgets(0).describe(1));
     }
 
     /// Three repetitions of 1 Mi messages, so that the bound is 10.5 + 64 MiB.

@@ -172,7 +172,7 @@ pub const SETTINGS: &[SettingInfo] = &[
     },
     SettingInfo {
         variable: ENVELOPE_BUDGET,
-        default: "0",
+        default: "67108864",
         allowed: "0 to 1099511627776 bytes",
         help: "Memory of a receiver for the envelopes of unexpected messages, 64 bytes each, of all senders. \
                Beyond it the envelopes stay with the senders too, and the receiver asks for them. 0: no limit.",

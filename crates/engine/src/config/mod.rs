@@ -254,7 +254,7 @@ impl Default for Settings {
             quota_rest: QuotaRest::First,
             eager_bytes: 16384,
             unexpected_budget_bytes: 16 << 20,
-            envelope_budget_bytes: 0,
+            envelope_budget_bytes: 64 << 20,
             bounce_bytes: 0,
             cross_memory: true,
             skip_yields: true,
