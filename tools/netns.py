@@ -93,7 +93,8 @@ class Hosts:
     def _hold(self, name, flags):
         """Starts the process that keeps the namespaces of a host."""
         holder = subprocess.Popen(["unshare", *flags, "--propagation", "private", "--", "sleep", "infinity"],
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=_die_with_parent,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL, preexec_fn=_die_with_parent,
                                   start_new_session=True)
         self.holders[name] = holder
         deadline = time.monotonic() + 20

@@ -43,6 +43,16 @@ pub trait FirstLink: Link + WakeUp {
     /// Whether this endpoint has a lane at `peer` over this link.
     fn has_lane(&self, peer: Peer) -> bool;
 
+    /// [`Link::transmit`] over the lane at `to`. `None`: there is none.
+    fn transmit_over_lane(
+        &mut self,
+        to: Peer,
+        packet: &Packet,
+        payload: Option<(&UserMemory, u64)>,
+    ) -> Option<Result<(), LinkBusy>> {
+        self.has_lane(to).then(|| self.transmit(to, packet, payload))
+    }
+
     /// Whether the last polled packet is from this link and not retired yet.
     fn has_polled_packet(&self) -> bool;
 }
@@ -57,8 +67,8 @@ pub struct Links<L> {
     current: Option<usize>,
     /// Polls in a row that found something in the first link.
     polls_of_first: u32,
-    /// 1, or 0 if there are no others.
-    count_polls: u32,
+    /// There are no others, and no losses to report.
+    is_alone: bool,
     /// When the last packet came over the first link, and the others were looked at last. Unit: ticks.
     first_arrival_at: u64,
     looked_at: u64,
@@ -82,14 +92,14 @@ impl<L: FirstLink> Links<L> {
             other.introduce(&address);
             all_ring &= other.wake_up().is_some_and(|wake_up| wake_up.ring_on_arrival(&bell));
         }
-        let count_polls = u32::from(!others.is_empty());
+        let is_alone = others.is_empty();
         Links {
             first,
             others,
             routes: HashMap::new(),
             current: None,
             polls_of_first: 0,
-            count_polls,
+            is_alone,
             first_arrival_at: 0,
             looked_at: 0,
             first_is_busy: false,
@@ -145,6 +155,7 @@ impl<L: FirstLink> Links<L> {
         if !self.losses.iter().any(|(lost, _)| *lost == peer) {
             self.losses.push_back((peer, PeerFault::Unreachable));
         }
+        self.is_alone = false;
     }
 
     #[cold]
@@ -181,10 +192,16 @@ impl<L: FirstLink> Links<L> {
             || now.wrapping_sub(self.first_arrival_at) > QUIET_TICKS
     }
 
-    /// The next arrival of the other links, or of the first after `polls_of_first` of its own.
-    #[cold]
+    /// The next arrival of all links.
     #[inline(never)]
-    fn poll_beyond_first(&mut self, packet: &mut Packet) -> Option<Polled> {
+    fn poll_all(&mut self, packet: &mut Packet) -> Option<Polled> {
+        // The first link comes first: its poll also takes the rings of the others, which must be looked at after that.
+        if self.polls_of_first < POLLS_OF_FIRST
+            && let Some(polled) = self.first.poll_into(packet)
+        {
+            self.polls_of_first += 1;
+            return Some(polled);
+        }
         let others_first = self.polls_of_first == POLLS_OF_FIRST;
         if self.polls_of_first > 0 {
             (self.first_is_busy, self.first_arrival_at) = (true, cores::ticks());
@@ -224,6 +241,7 @@ impl<L: FirstLink> Links<L> {
                 }
             }
         }
+        self.is_alone = self.others.is_empty() && self.losses.len() <= 1;
         let (peer, fault) = self.losses.pop_front()?;
         Some(Polled::Other(Box::new(Arrival::Lost { peer, fault })))
     }
@@ -279,10 +297,10 @@ impl<L: FirstLink> Link for Links<L> {
         packet: &Packet,
         payload: Option<(&UserMemory, u64)>,
     ) -> Result<(), LinkBusy> {
-        if !self.first.has_lane(to) {
-            return self.transmit_elsewhere(to, packet, payload);
+        match self.first.transmit_over_lane(to, packet, payload) {
+            Some(sent) => sent,
+            None => self.transmit_elsewhere(to, packet, payload),
         }
-        self.first.transmit(to, packet, payload)
     }
 
     fn reports_acknowledgements(&self) -> bool {
@@ -299,17 +317,7 @@ impl<L: FirstLink> Link for Links<L> {
 
     #[inline(always)]
     fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
-        // The first link comes first: its poll also takes the rings of the others, which must be looked at after that.
-        if self.polls_of_first < POLLS_OF_FIRST
-            && let Some(polled) = self.first.poll_into(packet)
-        {
-            self.polls_of_first += self.count_polls;
-            return Some(polled);
-        }
-        if self.count_polls == 0 && self.losses.is_empty() {
-            return None;
-        }
-        self.poll_beyond_first(packet)
+        if self.is_alone { self.first.poll_into(packet) } else { self.poll_all(packet) }
     }
 
     fn may_have_arrivals(&self) -> bool {
@@ -415,7 +423,7 @@ impl<L: FirstLink> Capabilities for Links<L> {
         if !self.all_ring {
             return None;
         }
-        if self.others.is_empty() && self.losses.is_empty() { self.first.wake_up() } else { Some(self) }
+        if self.is_alone { self.first.wake_up() } else { Some(self) }
     }
 
     fn lane_reclamation(&mut self) -> Option<&mut dyn LaneReclamation> {

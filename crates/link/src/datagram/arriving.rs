@@ -81,6 +81,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             shared.grants.iter_mut().for_each(|grants| grants.arrived(id));
         }
         let Path { machine, io, .. } = path;
+        shared.network.heard(io.place);
         let mut driver = PathDriver { id, io, shared, arriving: bundle };
         machine.arrived(now, &Datagram { header, position, marked }, &mut driver);
         if let Some(key) = key {

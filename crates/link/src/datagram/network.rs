@@ -97,6 +97,11 @@ pub trait DatagramNetwork: Send {
     /// As [`WakeUp::arm`](crate::WakeUp::arm).
     fn arm(&mut self) {}
 
+    /// The peer at `place` has answered, so [`DatagramNetwork::standing`] begins anew when it is silent again.
+    fn heard(&mut self, place: Self::Place) {
+        let _ = place;
+    }
+
     /// Whether the process at `place` lives, if the network has another way to find out than datagrams. Asked again and
     /// again while the peer is silent, so the first answer may be late.
     fn standing(&mut self, place: Self::Place) -> Standing {

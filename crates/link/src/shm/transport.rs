@@ -246,6 +246,18 @@ impl FirstLink for ShmLink {
     }
 
     #[inline(always)]
+    fn transmit_over_lane(
+        &mut self,
+        to: Peer,
+        packet: &Packet,
+        payload: Option<(&UserMemory, u64)>,
+    ) -> Option<Result<(), LinkBusy>> {
+        let Some(Some(outbox)) = self.outboxes.get_mut(to.0 as usize) else { return None };
+        outbox.send(packet, payload);
+        Some(Ok(()))
+    }
+
+    #[inline(always)]
     fn has_polled_packet(&self) -> bool {
         self.current.is_some()
     }

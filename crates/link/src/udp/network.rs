@@ -376,6 +376,11 @@ impl DatagramNetwork for UdpNetwork {
         }
     }
 
+    #[inline]
+    fn heard(&mut self, place: SocketAddr) {
+        self.witness.heard(place);
+    }
+
     fn standing(&mut self, place: SocketAddr) -> Standing {
         let now = self.now();
         self.witness.standing(place, now)

@@ -28,8 +28,8 @@ use weir_proto::reliability::Standing;
 const MOST_CONNECTIONS: usize = 4096;
 /// Time between two looks at the connections of peers.
 const LOOK_NS: u64 = 500_000_000;
-/// A question that is repeated after so long is a new one: the peer has answered in between.
-const EPISODE_NS: u64 = 1_000_000_000;
+/// A question that was not repeated for so long is forgotten.
+const FORGET_NS: u64 = 60_000_000_000;
 /// Time between two probes of a quiet connection.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -84,14 +84,11 @@ impl Witness {
     /// Whether the process at `peer` lives. The first question only begins to find out: repeat it.
     pub fn standing(&mut self, peer: SocketAddr, now: Instant) -> Standing {
         let limit_ns = self.limit_ns;
-        let question = self
-            .questions
-            .entry(peer)
-            .or_insert_with(|| Question { state: State::Unknown, asked_at: Instant(0) });
-        if question.asked_at == Instant(0) || now.since_ns(question.asked_at) > EPISODE_NS {
-            question.state = connect(peer, limit_ns).map_or(State::Unknown, State::Connecting);
-        }
-        question.asked_at = Instant(now.0.max(1));
+        let question = self.questions.entry(peer).or_insert_with(|| {
+            let state = connect(peer, limit_ns).map_or(State::Unknown, State::Connecting);
+            Question { state, asked_at: now }
+        });
+        question.asked_at = now;
         question.look(now);
         match question.state {
             State::Connecting(_) | State::Unknown => Standing::Unknown,
@@ -100,6 +97,14 @@ impl Witness {
                 Standing::Unknown
             }
             State::Connected { .. } => Standing::Lives,
+        }
+    }
+
+    /// The peer has answered a datagram, so the question is over.
+    #[inline]
+    pub fn heard(&mut self, peer: SocketAddr) {
+        if !self.questions.is_empty() {
+            self.questions.remove(&peer);
         }
     }
 
@@ -117,7 +122,7 @@ impl Witness {
                 self.accepted.push(stream);
             }
         }
-        self.questions.retain(|_, question| now.since_ns(question.asked_at) <= EPISODE_NS);
+        self.questions.retain(|_, question| now.since_ns(question.asked_at) <= FORGET_NS);
     }
 }
 
@@ -222,9 +227,12 @@ mod tests {
         b.polled(Instant(LOOK_NS));
         let later = ask_until(&mut a, of_b, now, Standing::Unknown);
         assert!((LIMIT_NS..LIMIT_NS + 10 * STEP_NS).contains(&(later - now)), "{} ns", later - now);
-        // Later it computes again. That is another question.
-        let again = later + 2 * EPISODE_NS;
-        ask_until(&mut a, of_b, again, Standing::Lives);
+        // It answers, and computes again at once. That is another question.
+        a.heard(of_b);
+        let now = ask_until(&mut a, of_b, later, Standing::Lives);
+        for step in 1..3 * LIMIT_NS / STEP_NS {
+            assert_eq!(a.standing(of_b, Instant(now + step * STEP_NS)), Standing::Lives);
+        }
     }
 
     #[test]
@@ -243,7 +251,9 @@ mod tests {
         let now = ask_until(&mut a, of_b, 0, Standing::Lives);
         b.polled(Instant(LOOK_NS));
         assert_eq!(b.accepted.len(), 1);
-        a.polled(Instant(now + 2 * EPISODE_NS));
+        a.polled(Instant(now + FORGET_NS));
+        assert!(!a.questions.is_empty());
+        a.polled(Instant(now + 2 * FORGET_NS));
         assert!(a.questions.is_empty());
         let mut later = 2 * LOOK_NS;
         while !b.accepted.is_empty() {
