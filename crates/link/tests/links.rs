@@ -244,7 +244,6 @@ fn a_packet_over_another_link_is_found_while_the_first_is_busy() {
     let (dir, other_dir) = (directory(), directory());
     let (mut a, mut b, mut c) = (two_links(dir.path()), two_links(dir.path()), two_links(other_dir.path()));
     let mut shm = open(dir.path());
-    shm.connect(Peer(0), &a.address()).expect("a lane in shared memory");
     for (peer, sender) in [(1, &mut b), (2, &mut c)] {
         sender.connect(Peer(0), &a.address()).expect("a lane in the process");
         let Some(Arrival::Attached { lane, .. }) = std::iter::repeat_with(|| a.poll()).flatten().next()
@@ -253,6 +252,7 @@ fn a_packet_over_another_link_is_found_while_the_first_is_busy() {
         };
         a.accept(lane, Peer(peer));
     }
+    shm.connect(Peer(0), &a.address()).expect("a lane in shared memory");
     let mut found = 0;
     for round in 0..1000 {
         send(&mut shm, Peer(0), round, b"busy");
