@@ -154,6 +154,12 @@ impl<E: Copy> Queue<E> {
         Some(self.pop_present())
     }
 
+    /// The event that is popped after `ahead` others, if no event is pushed before it and its time is the current one.
+    #[inline]
+    pub fn upcoming(&self, ahead: usize) -> Option<E> {
+        self.present.get(self.popped + ahead).map(|entry| entry.event)
+    }
+
     #[inline(always)]
     fn pop_present(&mut self) -> (u64, Sequence, E) {
         let Entry { source_and_number, event, .. } = self.present[self.popped];

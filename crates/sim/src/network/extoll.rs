@@ -15,6 +15,7 @@
 
 use std::collections::VecDeque;
 
+use prefetch_index::prefetch_index;
 use weir_proto::Geometry;
 
 use super::mesh::{DIRECTIONS, Mesh, PackedRouting};
@@ -439,6 +440,20 @@ impl Network for Extoll {
             // Another packet came before the expected one, and its mailbox is full.
             self.channels[channel as usize].start_at = NEVER;
             self.schedule_start(now, channel, outputs);
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, Event { channel }: Event, soon: bool) {
+        if !soon {
+            return prefetch_index(&self.channels, channel as usize);
+        }
+        match self.channels[channel as usize].packet_queue.first() {
+            Some(first) => self.packets.prefetch(first),
+            None => {
+                let rank = channel / PORTS * self.parameters.ranks_per_node;
+                prefetch_index(&self.senders, rank as usize);
+            }
         }
     }
 

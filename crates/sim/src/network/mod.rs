@@ -302,6 +302,11 @@ pub trait Network {
     /// Handles an event that the network has scheduled for itself, as the source that it belongs to ([`Outputs::act_as`]).
     fn handle(&mut self, now: Picoseconds, event: Self::Event, outputs: &mut Outputs<Self::Event>);
 
+    /// Brings memory that an event will need into the caches. `soon`: what was asked for at the last call is there now, and
+    /// may be read to find the rest. Changes nothing.
+    #[inline]
+    fn prefetch(&self, _event: Self::Event, _soon: bool) {}
+
     /// Time from the NIC of rank `from` to that of `to` through an idle network, without payload and
     /// processors. It is the time of an answer of the hardware (RNR NAK).
     fn one_way_ps(&self, from: u32, to: u32) -> Picoseconds;

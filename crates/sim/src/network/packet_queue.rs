@@ -12,6 +12,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use prefetch_index::prefetch_index;
+
 const NONE: u32 = u32::MAX;
 
 /// The place of a packet in the array.
@@ -85,6 +87,13 @@ impl<T> IndexMut<PacketIndex> for Packets<T> {
 }
 
 impl<T: Copy> Packets<T> {
+    /// Brings a packet into the caches.
+    #[inline]
+    pub fn prefetch(&self, place: PacketIndex) {
+        prefetch_index(&self.packets, place.0 as usize);
+        prefetch_index(&self.behind, place.0 as usize);
+    }
+
     /// Gives a packet a place.
     #[inline]
     pub fn add(&mut self, packet: T) -> PacketIndex {

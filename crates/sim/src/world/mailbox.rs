@@ -6,6 +6,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::slice;
+
+use prefetch_index::prefetch_index;
 
 use crate::Picoseconds;
 use crate::network::{TrainId, TrainPart};
@@ -378,6 +381,16 @@ impl Mailbox {
         let taken = self.parts.as_mut()?.take(now);
         self.slots -= u32::from(taken.is_some());
         taken
+    }
+
+    /// Brings what an arrival changes into the caches. `soon`: the mailbox itself is there already.
+    #[inline]
+    pub fn prefetch(&self, chunks: &Chunks, soon: bool) {
+        if !soon {
+            prefetch_index(slice::from_ref(&self.arrived), 0);
+        } else if self.arrived.last != NONE {
+            prefetch_index(&chunks.chunks, self.arrived.last as usize);
+        }
     }
 
     pub fn peak_slots(&self) -> u32 {

@@ -11,7 +11,9 @@ mod step;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::slice;
 
+use prefetch_index::prefetch_index;
 use weir_proto::{
     Action, Counters, Endpoint, Event, Geometry, Instant, Peer, PeerFault, Recorder, Request, Scheme,
     Scratch, Timer, TimerQueue,
@@ -19,7 +21,7 @@ use weir_proto::{
 
 use super::lookahead::Lookahead;
 use super::machines::Machines;
-use super::mailbox::Mailbox;
+use super::mailbox::{Chunks, Mailbox};
 use super::peer_numbers::PeerNumbers;
 use super::rnr::HardwareEvent;
 use super::{PoolReading, WorldSpec};
@@ -131,6 +133,15 @@ impl RankState {
             since: 0,
             already_arrived: None,
             jitter: Jitter::new(spec.seed, rank),
+        }
+    }
+
+    /// Brings what an arrival reads into the caches, in two steps ([`Mailbox::prefetch`]).
+    #[inline]
+    pub fn prefetch(&self, chunks: &Chunks, soon: bool) {
+        self.mailbox.prefetch(chunks, soon);
+        if !soon {
+            prefetch_index(slice::from_ref(&self.step_at), 0);
         }
     }
 
