@@ -5,6 +5,7 @@ use super::delivered::Reading;
 use super::network::{Batch, DatagramNetwork};
 use super::outgoing::Outgoing;
 use super::path::{INTRODUCTION_BYTES, OurLane, Path, PathDriver};
+use super::report::{DatagramCounters, DatagramReport};
 use super::seal::LEAST_DATAGRAM_BYTES;
 use crate::{Address, Quota};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -44,32 +45,6 @@ impl DatagramOptions {
             close_ns: 300_000_000,
         }
     }
-}
-
-/// Counts of a link, for reports. All are of datagrams that were dropped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DatagramCounters {
-    /// From places where no peer is.
-    pub foreign: u64,
-    /// Their tag was wrong: changed on the way, or not from a member of the job.
-    pub forged: u64,
-    /// Too short, of another version, or with wrong flags.
-    pub malformed: u64,
-}
-
-/// What a link has done, for reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DatagramReport {
-    /// The sum of all paths, those of lost peers included.
-    pub paths: PathCounters,
-    /// Datagrams that were dropped.
-    pub drops: DatagramCounters,
-    /// Paths that have opened and not ended.
-    pub open_paths: u32,
-    /// The least and the greatest smoothed round trip of them; 0 if none was measured.
-    pub round_trip_ns: (u64, u64),
-    /// Paths on which only small datagrams pass.
-    pub narrow_paths: u32,
 }
 
 /// What all paths use.
@@ -202,19 +177,11 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     pub fn report(&self) -> DatagramReport {
         let mut report =
             DatagramReport { paths: self.removed, drops: self.counters, ..DatagramReport::default() };
+        let most_bytes = self.options.reliability.datagram_bytes as usize;
         for path in self.paths.iter().flatten() {
             report.paths = report.paths.plus(&path.machine.counters());
-            let view = path.machine.view();
-            if !view.is_open || path.is_over() {
-                continue;
-            }
-            report.open_paths += 1;
-            report.narrow_paths +=
-                u32::from(path.io.largest_datagram < self.options.reliability.datagram_bytes as usize);
-            if view.round_trip_ns > 0 {
-                let (least, greatest) = &mut report.round_trip_ns;
-                *least = if *least == 0 { view.round_trip_ns } else { view.round_trip_ns.min(*least) };
-                *greatest = view.round_trip_ns.max(*greatest);
+            if !path.is_over() {
+                report.add(&path.machine.view(), path.io.largest_datagram < most_bytes);
             }
         }
         report

@@ -12,7 +12,7 @@
 //! - [`network`] is the border to the network and its clock. [`lossy`] is a network inside the process, for tests.
 //! - `seal` has the keys, `outgoing` the datagrams that leave, `buffers` the memory of bundles.
 //! - `path` is one peer, `link` the link with all paths. `arriving` handles datagrams, `delivered` what they carry.
-//! - `transport` implements [`crate::Link`].
+//! - `report` has the counts. `transport` implements [`crate::Link`].
 //!
 //! A path belongs to a pair of endpoints, and serves both directions. It opens once: after a loss the endpoint never
 //! believes that address again. [`weir_proto::reliability`] decides what is sent again, and when a peer is lost.
@@ -25,7 +25,9 @@ pub mod lossy;
 pub mod network;
 mod outgoing;
 mod path;
+mod report;
 mod seal;
 mod transport;
 
-pub use link::{DatagramCounters, DatagramLink, DatagramOptions, DatagramReport, GEOMETRY};
+pub use link::{DatagramLink, DatagramOptions, GEOMETRY};
+pub use report::{DatagramCounters, DatagramReport};
