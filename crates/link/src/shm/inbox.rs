@@ -26,7 +26,7 @@
 //! it. Only this endpoint fills that lane, so others wait only for what it has sent to itself.
 
 use super::doorbell::{Doorbell, Episode};
-use super::ring::{LaneMemory, Reader};
+use super::ring::{Found, LaneMemory, NextWord, Reader};
 use super::sync::{Ordering, heavy_fence};
 use std::collections::VecDeque;
 use weir_proto::Peer;
@@ -69,10 +69,11 @@ struct Entry<L> {
     kind: LaneKind,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Active {
+#[derive(Debug)]
+struct Active<L> {
     lane: u32,
     last_arrival: u64,
+    next: NextWord<L>,
 }
 
 /// All lanes that are read.
@@ -80,8 +81,10 @@ struct Active {
 pub struct Inbox<L> {
     lanes: Vec<Option<Entry<L>>>,
     own: Option<u32>,
-    active: Vec<Active>,
+    active: Vec<Active<L>>,
     cursor: usize,
+    /// Where in `active` the lane of the last packet was found.
+    found: usize,
     queue: VecDeque<u32>,
     queue_first: bool,
     /// Announced lanes that are not read, or not yet.
@@ -92,7 +95,7 @@ pub struct Inbox<L> {
     episode: Episode,
 }
 
-impl<L: LaneMemory> Inbox<L> {
+impl<L: LaneMemory + Clone> Inbox<L> {
     /// An inbox without lanes.
     pub fn new(limits: PollLimits) -> Inbox<L> {
         Inbox {
@@ -100,6 +103,7 @@ impl<L: LaneMemory> Inbox<L> {
             own: None,
             active: Vec::with_capacity(limits.max_active),
             cursor: 0,
+            found: 0,
             queue: VecDeque::new(),
             queue_first: false,
             unaccepted_lanes: VecDeque::new(),
@@ -149,10 +153,26 @@ impl<L: LaneMemory> Inbox<L> {
         self.lanes.get(lane as usize)?.as_ref().map(|entry| &entry.reader)
     }
 
-    /// As [`Inbox::reader`], to change it.
-    #[inline]
-    pub fn reader_mut(&mut self, lane: u32) -> Option<&mut Reader<L>> {
-        self.lanes.get_mut(lane as usize)?.as_mut().map(|entry| &mut entry.reader)
+    /// Frees the slots of `found`, the current packet of `lane`. A lane that is not read any more has nothing to free.
+    #[inline(always)]
+    pub fn retire(&mut self, lane: u32, found: &Found) {
+        let Some(Some(entry)) = self.lanes.get_mut(lane as usize) else { return };
+        entry.reader.retire(found);
+        match self.active.get_mut(self.found) {
+            Some(active) if active.lane == lane => active.next.follow(&entry.reader),
+            _ => self.follow_elsewhere(lane),
+        }
+    }
+
+    /// The reader of a lane has retired a packet that was not found in the active set, or the set has changed since.
+    #[cold]
+    #[inline(never)]
+    fn follow_elsewhere(&mut self, lane: u32) {
+        if let Some(Some(entry)) = self.lanes.get(lane as usize)
+            && let Some(active) = self.active.iter_mut().find(|active| active.lane == lane)
+        {
+            active.next.follow(&entry.reader);
+        }
     }
 
     /// The sender that holds `lane`, and the reader of the lane, if it is read.
@@ -228,10 +248,9 @@ impl<L: LaneMemory> Inbox<L> {
     fn next_active(&mut self) -> Option<u32> {
         // There is often only one lane.
         let first = self.active.get_mut(self.cursor)?;
-        if let Some(Some(entry)) = self.lanes.get(first.lane as usize)
-            && entry.reader.arrived()
-        {
+        if first.next.arrived() {
             first.last_arrival = self.polls;
+            self.found = self.cursor;
             let next = self.cursor + 1;
             let lane = first.lane;
             self.cursor = if next == self.active.len() { 0 } else { next };
@@ -248,10 +267,9 @@ impl<L: LaneMemory> Inbox<L> {
             let here = at;
             at = if at + 1 == count { 0 } else { at + 1 };
             let active = &mut self.active[here];
-            let entry = self.lanes[active.lane as usize].as_ref();
-            if entry.is_some_and(|entry| entry.reader.arrived()) {
+            if active.next.arrived() {
                 active.last_arrival = self.polls;
-                self.cursor = at;
+                (self.found, self.cursor) = (here, at);
                 return Some(active.lane);
             }
         }
@@ -299,7 +317,8 @@ impl<L: LaneMemory> Inbox<L> {
         let Some(Some(entry)) = self.lanes.get_mut(lane as usize) else { return };
         entry.kind = LaneKind::Active;
         entry.reader.lane().control().polled.0.store(1, Ordering::Relaxed);
-        self.active.push(Active { lane, last_arrival: self.polls });
+        let next = NextWord::of(&entry.reader);
+        self.active.push(Active { lane, last_arrival: self.polls, next });
     }
 
     /// Makes idle lanes quiet.
@@ -364,7 +383,7 @@ impl<L: LaneMemory> Inbox<L> {
             || !self.queue.is_empty()
             || !self.unaccepted_lanes.is_empty()
             || self.own.is_some_and(|own| self.has_packet(own))
-            || self.active.iter().any(|active| self.has_packet(active.lane))
+            || self.active.iter().any(|active| active.next.arrived())
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use super::heap_lane::{HeapLane, credit, eager};
 use super::inbox::{Inbox, PollLimits};
 use super::lane_queue::{self, LaneQueue};
 use super::outbox::{Outbox, SendStep};
-use super::ring::{LaneMemory, Reader, Writer};
+use super::ring::{Found, LaneMemory, Reader, Writer};
 use super::sync::{Arc, AtomicU64, Futex, Mutex, Ordering, Watched, explore, lock, thread, yield_now};
 use crate::memory::UserMemory;
 use std::collections::VecDeque;
@@ -32,18 +32,25 @@ fn post(outbox: &mut Sender, mark: u8, bytes: usize) {
 }
 
 fn collect(inbox: &mut Inbox<Arc<HeapLane>>, lane: u32) -> Vec<u8> {
-    let reader = inbox.reader_mut(lane).expect("an open lane");
-    look(reader)
+    let (_, reader) = inbox.sender_and_reader(lane).expect("an open lane");
+    let (bytes, found) = read(reader);
+    inbox.retire(lane, &found);
+    bytes
 }
 
 fn look<L: LaneMemory>(reader: &mut Reader<L>) -> Vec<u8> {
+    let (bytes, found) = read(reader);
+    reader.retire(&found);
+    bytes
+}
+
+fn read<L: LaneMemory>(reader: &mut Reader<L>) -> (Vec<u8>, Found) {
     let (mut head, mut packet) = ([0; 64], credit());
     let found = reader.read_head(&mut head, &mut packet).expect("a whole packet");
     let mut bytes = vec![0; packet.payload_bytes as usize];
     let length = bytes.len() as u64;
     reader.copy_payload(&head, &found, &memory(&mut bytes), 0, length);
-    reader.retire(&found);
-    bytes
+    (bytes, found)
 }
 
 /// A mailbox of two lanes.

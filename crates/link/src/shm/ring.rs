@@ -60,6 +60,7 @@
 use super::cooperative_copy::CooperativeCopy;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::memory::UserMemory;
+use core::ptr::NonNull;
 use weir_proto::wire::{self, EAGER_HEADER_BYTES, PacketError, SLOT_BYTES};
 use weir_proto::{Geometry, Packet};
 
@@ -533,6 +534,38 @@ impl<L: LaneMemory> Reader<L> {
         self.at.advance(found.slots, slots);
         // Release: the zeroes come first. This is a plain store to a line that only writers without credits read.
         self.lane.control().retired.0.store(self.at.position, Ordering::Release);
+    }
+}
+
+/// The first word of the next packet of a lane that is read. A poll looks at it without a search for the reader.
+#[derive(Debug)]
+pub struct NextWord<L> {
+    word: NonNull<AtomicU32>,
+    // Keeps `word` valid.
+    lane: L,
+}
+
+// SAFETY: a pointer into memory that the value keeps, and which may be read from every thread.
+unsafe impl<L: Send> Send for NextWord<L> {}
+
+impl<L: LaneMemory + Clone> NextWord<L> {
+    /// The word of the next packet of `reader`.
+    pub fn of(reader: &Reader<L>) -> NextWord<L> {
+        let lane = reader.lane.clone();
+        NextWord { word: NonNull::from(lane.word(reader.at.slot)), lane }
+    }
+
+    /// `reader`, which reads this lane, has retired a packet.
+    #[inline(always)]
+    pub fn follow(&mut self, reader: &Reader<L>) {
+        self.word = NonNull::from(self.lane.word(reader.at.slot));
+    }
+
+    /// As [`Reader::arrived`].
+    #[inline(always)]
+    pub fn arrived(&self) -> bool {
+        // SAFETY: the word is in `lane`, whose memory stays where it is while `lane` is kept.
+        unsafe { self.word.as_ref() }.load(Ordering::Acquire) != 0
     }
 }
 

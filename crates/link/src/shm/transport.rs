@@ -153,10 +153,8 @@ impl Link for ShmLink {
     #[inline(always)]
     fn retire(&mut self) {
         // After `forget` the lane has no reader, and there is nothing to retire.
-        if let Some(Current { lane, found }) = self.current.take()
-            && let Some(reader) = self.inbox.reader_mut(lane)
-        {
-            reader.retire(&found);
+        if let Some(Current { lane, found }) = self.current.take() {
+            self.inbox.retire(lane, &found);
         }
     }
 
