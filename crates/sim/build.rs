@@ -1,5 +1,6 @@
-//! Computes a fingerprint of the sources of the simulator and of the protocol. A record names the fingerprint of the
-//! version that ran it, so that another version does not take the record for its own.
+//! Computes fingerprints of the sources of the simulator and of the protocol. The key of a record contains them, so that
+//! another version does not take the record for its own. The sources of credits on demand have a fingerprint of their
+//! own: only worlds of that scheme run them, so the records of all other worlds stay valid when they change.
 
 use fnv::FnvHasher;
 use std::hash::Hasher;
@@ -13,11 +14,19 @@ fn main() {
         collect(&sources, &mut files);
     }
     files.sort();
+    let (demand, others): (Vec<PathBuf>, Vec<PathBuf>) =
+        files.into_iter().partition(|file| file.to_string_lossy().contains("demand_credits"));
+    assert!(!demand.is_empty(), "the sources of credits on demand have moved");
+    println!("cargo::rustc-env=WEIR_SIM_SOURCES={:016x}", fingerprint(&others));
+    println!("cargo::rustc-env=WEIR_DEMAND_SOURCES={:016x}", fingerprint(&demand));
+}
+
+fn fingerprint(files: &[PathBuf]) -> u64 {
     let mut hash = FnvHasher::default();
     for file in files {
-        hash.write(&std::fs::read(&file).unwrap_or_default());
+        hash.write(&std::fs::read(file).unwrap_or_default());
     }
-    println!("cargo::rustc-env=WEIR_SIM_SOURCES={:016x}", hash.finish());
+    hash.finish()
 }
 
 fn collect(directory: &Path, files: &mut Vec<PathBuf>) {

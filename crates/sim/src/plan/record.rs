@@ -10,6 +10,7 @@ use std::path::Path;
 use fnv::FnvHasher;
 use serde::{Deserialize, Serialize};
 
+use super::SchemeName;
 use super::setup::{Programs, Settings, Setup};
 
 /// Hash of everything that determines a world, as 16 hexadecimal digits.
@@ -100,8 +101,16 @@ impl Setup {
 
     /// The key of this world.
     pub fn key(&self) -> Key {
+        self.key_with(env!("WEIR_DEMAND_SOURCES"))
+    }
+
+    /// The key, if `demand_sources` is the fingerprint of the sources that only worlds of credits on demand run.
+    pub(super) fn key_with(&self, demand_sources: &str) -> Key {
         let mut hash = FnvHasher::default();
         add(&mut hash, env!("WEIR_SIM_SOURCES").as_bytes());
+        if self.settings.scheme == SchemeName::Demand {
+            add(&mut hash, demand_sources.as_bytes());
+        }
         let settings = serde_json::to_string(&self.settings).expect("settings have names for keys");
         add(&mut hash, settings.as_bytes());
         // The parameters themselves, because a file may change under the same name.
@@ -181,7 +190,6 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::SchemeName;
 
     pub fn record(key: &str) -> Record {
         let settings = Settings {

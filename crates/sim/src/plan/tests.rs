@@ -256,6 +256,17 @@ fn keys_differ_exactly_when_worlds_differ() {
 }
 
 #[test]
+fn changed_sources_of_credits_on_demand_change_only_the_keys_of_their_worlds() {
+    let text = PLAN.replace("\nscheme = \"weir\"", "\nscheme = [\"weir\", \"demand\"]");
+    let plan = read(&text, false).expect("a plan");
+    let is_demand = |setup: &&Setup| setup.settings.scheme == SchemeName::Demand;
+    assert_eq!(plan.worlds.iter().filter(is_demand).count(), 2, "one for each seed");
+    for setup in &plan.worlds {
+        assert_eq!(setup.key_with("old") != setup.key_with("new"), is_demand(&setup), "{:?}", setup.settings);
+    }
+}
+
+#[test]
 fn plan_errors_name_the_line_and_the_allowed_values() {
     let starts = |text: String, line: usize, start: &str, allowed: &str| {
         let start = format!("{line}: {start}");
