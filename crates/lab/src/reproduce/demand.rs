@@ -17,6 +17,9 @@ pub struct Demand {
     quick: bool,
     worlds: u64,
     checked_worlds: u64,
+    /// A rule that has changed since the run. Whoever copies the results adds it by hand, and a new run removes it.
+    #[serde(default)]
+    changed_since: Option<String>,
     experiments: Vec<Experiment>,
 }
 
@@ -79,6 +82,9 @@ impl Demand {
             several(self.worlds, "world"),
             count(self.checked_worlds)
         ));
+        if let Some(change) = &self.changed_since {
+            page.push_str(&format!("\n**Changed since that run:** {change}\n"));
+        }
         page.push_str("\n## Goals\n| compared | goal | result | verdict |\n|---|---|---|---|\n");
         for point in self.experiments.iter().flat_map(|it| &it.points) {
             let verdict = match point.verdict.as_str() {
@@ -161,6 +167,10 @@ mod tests {
             assert!(page.lines().any(|it| it == line), "{line}: {page}");
         }
         assert!(page.contains("1,200 worlds, of which 2 ran") && !page.contains("nothing ran"), "{page}");
+        assert!(!page.contains("Changed since"), "{page}");
+        let changed = results(&goal).replacen('{', r#"{"changed_since": "windows shrink.","#, 1);
+        let page = Demand::read(&changed).expect("its own form").page();
+        assert!(page.contains("**Changed since that run:** windows shrink.\n"), "{page}");
         goal.verdict = points::Verdict::HoldsUnswept;
         let page = Demand::read(&results(&goal)).expect("its own form").page();
         assert!(page.contains("| 13.0 % | holds |"), "{page}");

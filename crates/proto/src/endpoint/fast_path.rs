@@ -92,16 +92,14 @@ fn apply_data_header(
     slots: u32,
 ) -> Option<bool> {
     // The first credits need a lane back to the sender.
-    let mut credits_due = false;
+    let (mut credits_due, mut has_read_more) = (false, false);
     if let Outbound::Connected(sender) = &mut state.path.outbound {
-        if !apply_update_to_sender(
+        has_read_more = apply_update_to_sender(
             sender,
             &mut state.path.grants.leases,
             &mut state.path.rendezvous_only,
             packet,
-        ) {
-            return None;
-        }
+        )?;
     } else {
         match state.path.outbound {
             Outbound::Lost(_) => return None,
@@ -109,14 +107,17 @@ fn apply_data_header(
             Outbound::Connecting | Outbound::Connected(_) => {}
         }
     }
-    let read = state.path.grants.leases.credit_packets_read();
-    if let Some(flow::Receiver::Demand(account)) = state.path.grants.receiver {
+    let super::path::Grants { receiver, leases, .. } = &mut state.path.grants;
+    if let Some(flow::Receiver::Demand(receiver)) = receiver {
+        if has_read_more {
+            pool.demand_mut().credit_packets_read(receiver.account, leases.credit_packets_read());
+        }
         // In the schemes that share a region the backlog mark has no effect.
-        credits_due |= pool.demand_retrieved_and_due(account, slots, read, packet.wanted_total).ok()?;
-    } else if let Some(flow::Receiver::Dynamic(account)) = state.path.grants.receiver {
-        credits_due |= pool.dynamic.retrieved_and_due(account, slots, read).ok()?;
-    } else if let Some(receiver) = &mut state.path.grants.receiver {
-        credits_due |= receiver.retrieved_and_due(slots, read, packet.wanted_total, pool).ok()?;
+        credits_due |= pool.demand_retrieved_and_due(receiver, slots, packet.wanted_total).ok()?;
+    } else if let Some(flow::Receiver::Dynamic(account)) = receiver {
+        credits_due |= pool.dynamic.retrieved_and_due(*account, slots, leases.credit_packets_read()).ok()?;
+    } else if let Some(receiver) = receiver {
+        credits_due |= receiver.retrieved_and_due(slots, leases.credit_packets_read(), pool).ok()?;
         if packet.marks.backlogged
             && let Some(quota_slots) = receiver.packet_was_backlogged()
         {

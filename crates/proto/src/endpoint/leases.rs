@@ -23,10 +23,14 @@ impl Leases {
         self.credit_packets_sent = self.credit_packets_sent.wrapping_add(1);
     }
 
-    /// The peer reports how many it has read in our current lease.
-    #[inline]
-    pub(super) fn note_credit_packets_read(&mut self, read: u16) {
-        self.credit_packets_read = read;
+    /// The peer reports how many it has read in our current lease. Returns whether the number is new.
+    #[inline(always)]
+    pub(super) fn note_credit_packets_read(&mut self, read: u16) -> bool {
+        let is_new = self.credit_packets_read != read;
+        if is_new {
+            self.credit_packets_read = read;
+        }
+        is_new
     }
 
     /// Credit packets that it has read as far as we know, in the count of the receiver half.

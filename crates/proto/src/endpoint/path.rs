@@ -83,6 +83,7 @@ impl Path {
         match &mut self.outbound {
             Outbound::Connected(sender) => {
                 apply_update_to_sender(sender, &mut self.grants.leases, &mut self.rendezvous_only, packet)
+                    .is_some()
             }
             _ => true,
         }
@@ -96,21 +97,24 @@ impl Path {
     }
 }
 
-/// As [`Path::apply_credit_update`], for the parts of a connected path.
+/// As [`Path::apply_credit_update`], for the parts of a connected path. Returns whether the peer has read more of our
+/// credit packets. `None`: the update is not valid.
 #[inline(always)]
 pub(super) fn apply_update_to_sender(
     sender: &mut flow::Sender,
     leases: &mut Leases,
     rendezvous_only: &mut bool,
     packet: &Packet,
-) -> bool {
+) -> Option<bool> {
     // An update for an earlier lease has no effect.
     if packet.epoch != leases.outgoing {
-        return true;
+        return Some(false);
     }
-    leases.note_credit_packets_read(packet.credit_packets_read);
+    let has_read_more = leases.note_credit_packets_read(packet.credit_packets_read);
     *rendezvous_only = packet.marks.rendezvous_only;
-    sender.granted(packet.granted_total).is_ok()
+    // Not `ok().map()`, which costs the common path some instructions.
+    let is_valid = sender.granted(packet.granted_total).is_ok();
+    if is_valid { Some(has_read_more) } else { None }
 }
 
 /// What a packet says of the slots that we have spent and want: the packet itself is about to spend `slots`, and
@@ -169,16 +173,15 @@ impl Grants {
     ) -> u32 {
         counters.packets_sent += 1;
         counters.slots_sent += u64::from(slots);
+        if let Some(flow::Receiver::Demand(receiver)) = &self.receiver
+            && let Some(granted_total) = receiver.settled_total()
+        {
+            return granted_total;
+        }
         let Some(receiver) = &mut self.receiver else { return 0 };
         let leaves_room = || slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes;
         let has_room = || last && (geometry.piggyback_bytes == 0 || leaves_room());
         let (credits, granted_total) = match *receiver {
-            flow::Receiver::Demand(account) => {
-                if let Some(granted_total) = pool.demand().settled_total(account) {
-                    return granted_total;
-                }
-                pool.demand_mut().carry(account, has_room())
-            }
             flow::Receiver::Dynamic(account) => {
                 if let Some(granted_total) = pool.dynamic.settled_total(account) {
                     return granted_total;

@@ -63,6 +63,21 @@ impl Endpoint {
         self.paths.pool.demand_pool()
     }
 
+    /// Checks the accounts of credits on demand: D1, D3, and what each pair knows of its account. For tests and proofs:
+    /// linear in the peers.
+    ///
+    /// # Panics
+    /// If one of them does not hold.
+    pub fn assert_accounts(&self) {
+        let Some(pool) = self.paths.pool.demand_pool() else { return };
+        pool.assert_invariants();
+        for state in self.paths.peers.full_entries() {
+            if let Some(flow::Receiver::Demand(receiver)) = &state.path.grants.receiver {
+                receiver.assert_known(pool);
+            }
+        }
+    }
+
     /// Replaces a rule of flow control by a mutant.
     #[cfg(any(test, feature = "mutants"))]
     pub fn mutate(&mut self, mutant: flow::Mutant) {

@@ -75,7 +75,7 @@ impl Receiver {
             Receiver::StaticConnection(receiver) => Some(receiver.totals(known_total)),
             Receiver::AdaptiveBacklog(receiver) => Some(receiver.credits().totals(known_total)),
             Receiver::Dynamic(account) => Some(pool.dynamic.totals(*account, known_total)),
-            Receiver::Demand(account) => Some(pool.demand().totals(*account, known_total)),
+            Receiver::Demand(receiver) => Some(pool.demand().totals(receiver.account, known_total)),
         }
     }
 
@@ -97,7 +97,9 @@ impl Receiver {
             Receiver::Static(receiver) => receiver.canonical(base, words),
             Receiver::StaticConnection(receiver) => receiver.canonical(base, words),
             Receiver::AdaptiveBacklog(receiver) => receiver.canonical(base, words),
-            Receiver::Dynamic(account) | Receiver::Demand(account) => words.push(*account), // the rest is in the pool
+            // The rest is in the pool.
+            Receiver::Dynamic(account) => words.push(*account),
+            Receiver::Demand(receiver) => words.push(receiver.account),
         }
     }
 }

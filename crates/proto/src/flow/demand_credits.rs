@@ -56,6 +56,59 @@ const MAX_RESERVE_SLOTS: u32 = 256;
 /// A sender that borrows again while it is among so many last borrowers gets a larger window.
 const RECENT_BORROWERS: usize = 8;
 
+/// The receiving side of one pair. Its state is the account, in the pool.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    /// Number of the account.
+    pub account: u32,
+    /// The granted total, if it is known.
+    granted_total: u32,
+    /// 1: until the account changes, packets need not piggyback credits ([`Pool::settled_total`]). 0: the account has to be
+    /// looked at. A number, because an unused value of a `bool` or an `Option` would become the tag of
+    /// [`super::Receiver`], which the common path could not compare with one instruction.
+    is_settled: u8,
+}
+
+impl Receiver {
+    /// The receiving side with this account.
+    pub(super) fn new(account: u32) -> Receiver {
+        Receiver { account, granted_total: 0, is_settled: 0 }
+    }
+
+    /// The account, which may change.
+    #[inline(always)]
+    pub(super) fn account_mut(&mut self) -> u32 {
+        self.is_settled = 0;
+        self.account
+    }
+
+    /// The granted total, if it is known that a packet need not piggyback credits.
+    #[inline(always)]
+    pub(crate) fn settled_total(&self) -> Option<u32> {
+        (self.is_settled != 0).then_some(self.granted_total)
+    }
+
+    /// See [`Pool::carry`].
+    #[inline]
+    pub(super) fn carry(&mut self, has_room: bool, pool: &mut Pool) -> (u32, u32) {
+        let Some(granted_total) = pool.settled_total(self.account) else {
+            return pool.carry(self.account_mut(), has_room);
+        };
+        (self.granted_total, self.is_settled) = (granted_total, 1);
+        (0, granted_total)
+    }
+
+    /// Checks what is known of the account. For tests and proofs.
+    ///
+    /// # Panics
+    /// If the account has changed since.
+    pub(crate) fn assert_known(&self, pool: &Pool) {
+        let settled_total = self.settled_total();
+        let known = settled_total.is_none_or(|total| pool.settled_total(self.account) == Some(total));
+        assert!(known, "{self:?} does not know its account in {pool:?}");
+    }
+}
+
 /// The account of one sender.
 #[derive(Clone, Debug)]
 struct Account {
@@ -64,6 +117,8 @@ struct Account {
     current: u32,
     /// The value of `current` that prefetch may reach, at least the guarantee.
     window: u32,
+    /// The part of the window beyond the equal share that it has because few senders are active.
+    beyond: u32,
     /// The value of `current` at which prefetch or guarantee is due. Follows from the window.
     low: u32,
     /// The value of `current` at which a packet piggybacks credits, at least `low`. Follows from the window.
@@ -74,6 +129,8 @@ struct Account {
     granted_total: u32,
     /// What the sender has spent and wants, modulo 2^32, by the packet that was read last.
     wanted_total: u32,
+    /// While `wanted_total` is below it and grows by what is retrieved, nothing is due ([`Pool::note_due`]).
+    due_total: u32,
     /// Rest of its turn, while it is queued.
     turn_left: u32,
     /// Turns of the pool when it was queued, had its last turn, or was ready again.
@@ -129,6 +186,8 @@ pub struct Pool {
     granted_slots: u32,
     /// Credits that pending return requests should bring.
     expected_slots: u32,
+    /// By how much the windows exceed the starting credits, in all.
+    grown_slots: u32,
     /// A recent borrower gets no prefetch because others hold the slots.
     lacks_prefetch: bool,
     /// The queue may be served, or credits may be reclaimed for it.
@@ -165,6 +224,7 @@ impl Pool {
             deferred: AccountList::default(),
             granted_slots: 0,
             expected_slots: 0,
+            grown_slots: 0,
             lacks_prefetch: false,
             has_work: false,
             tally: Tally::default(),
@@ -214,11 +274,13 @@ impl Pool {
             owner,
             current: start_slots,
             window: start_slots,
+            beyond: 0,
             low: 0,
             middle: 0,
             most: self.most_slots.min(lane_slots),
             granted_total: 0,
             wanted_total: 0,
+            due_total: 0,
             turn_left: 0,
             waits_since: 0,
             ahead: 0,
@@ -258,10 +320,31 @@ impl Pool {
     /// few credit packets, because at most `n` can be unread. Packets piggyback credits before that, at three quarters,
     /// but not every packet does: most leave with a look at the account.
     fn set_window(&mut self, index: u32, window: u32) {
+        let start = self.region.start;
         let account = &mut self.accounts[index as usize];
+        let before = account.window.saturating_sub(start);
         account.window = window.min(account.most).max(self.credit_slots);
+        account.beyond = 0;
+        self.grown_slots = self.grown_slots - before + account.window.saturating_sub(start);
         account.low = ((account.window - 1) / 2).max(self.credit_slots - 1);
         account.middle = (account.low + account.window) / 2;
+        self.note_due(index);
+    }
+
+    /// Computes `due_total` again: something has changed on which it depends. A sender that has queued nothing spends its
+    /// credits one after the other. So the total at which it holds no more than the low end of its window is known before.
+    #[inline]
+    fn note_due(&mut self, index: u32) {
+        let common_slots = self.common_slots(index);
+        let account = &mut self.accounts[index as usize];
+        account.due_total = account.wanted_total.wrapping_add(common_slots);
+    }
+
+    /// Slots of a quiet sender whose retrieval makes nothing due. 0: it is not quiet, or cannot take a grant.
+    fn common_slots(&self, index: u32) -> u32 {
+        let account = &self.accounts[index as usize];
+        let is_common = self.is_quiet(index) && !account.unready;
+        if is_common { account.current.saturating_sub(account.low) } else { 0 }
     }
 
     fn senders(&self) -> u32 {
@@ -311,6 +394,7 @@ impl Pool {
         let current = core::mem::take(&mut account.current);
         self.expected_slots -= core::mem::take(&mut account.expected);
         account.open = false;
+        self.grown_slots -= account.window.saturating_sub(self.region.start);
         self.region.close(current);
         self.leave_queue(index);
         self.holders.remove(index);
@@ -322,8 +406,8 @@ impl Pool {
         self.unused.push(index);
     }
 
-    /// `slots` data slots of this sender have been retrieved. It has read `read` credit packets, modulo 2^16, and wants
-    /// `wanted_total` slots in all. Returns whether credits may be due, for it or for others.
+    /// `slots` data slots of this sender have been retrieved. It wants `wanted_total` slots in all. Returns whether credits
+    /// may be due, for it or for others.
     ///
     /// # Errors
     /// [`SpendError`] if it had no credits for the slots. Then nothing has changed.
@@ -332,49 +416,48 @@ impl Pool {
         &mut self,
         index: u32,
         slots: u32,
-        read: u16,
         wanted_total: u32,
     ) -> Result<bool, SpendError> {
         let is_calm = self.is_calm();
         let account = &mut self.accounts[index as usize];
-        let before = account.current;
-        let Some(current) = before.checked_sub(slots) else {
-            return Err(SpendError { slots, credits: before });
-        };
-        account.packets_read = read;
-        let balance = wanted_total.wrapping_sub(account.granted_total).wrapping_sub(self.region.start) as i32;
-        let grown = wanted_total.wrapping_sub(account.wanted_total) as i32;
-        // The common case: the sender has credits for all that it has told, and more than half of its window.
-        if current > account.low && balance <= 0 && grown >= 0 && is_calm && !account.unready {
-            (account.current, account.wanted_total) = (current, wanted_total);
+        // The common case: the sender has queued nothing, and holds more than half of its window.
+        let is_quiet = wanted_total.wrapping_sub(account.wanted_total) == slots;
+        if is_quiet && (account.due_total.wrapping_sub(wanted_total) as i32) > 0 && is_calm {
+            account.wanted_total = wanted_total;
+            account.current -= slots;
             self.region.free += slots;
             return Ok(false);
         }
-        Ok(self.retrieved_uncommon(index, slots, wanted_total))
+        let Some(due) = self.retrieved_uncommon(index, slots, wanted_total) else {
+            return Err(SpendError { slots, credits: self.accounts[index as usize].current });
+        };
+        Ok(due)
     }
 
     /// Whether more free slots are nobody's business: nobody waits for them, and the region has its planned size.
     #[inline(always)]
     fn is_calm(&self) -> bool {
-        !self.has_work && self.region.missing == 0 && self.queue.is_empty()
+        self.region.missing | self.queue.len() | u32::from(self.has_work) == 0
     }
 
-    /// The rest of [`Pool::retrieved_and_due`]. Its common case does the same where little can follow.
+    /// The rest of [`Pool::retrieved_and_due`]. Its common case does the same where little can follow. `None`: it had no
+    /// credits for the slots.
     #[inline(never)]
-    fn retrieved_uncommon(&mut self, index: u32, slots: u32, wanted_total: u32) -> bool {
+    fn retrieved_uncommon(&mut self, index: u32, slots: u32, wanted_total: u32) -> Option<bool> {
         let account = &mut self.accounts[index as usize];
         let before = account.current;
-        account.current = before - slots;
+        account.current = before.checked_sub(slots)?;
         self.release(before, slots);
         self.is_ready(index);
         self.wants(index, wanted_total);
-        self.is_due(index) || self.has_work
+        Some(self.is_due(index) || self.has_work)
     }
 
     /// A packet of this sender says what it wants.
     #[inline]
     pub fn wants(&mut self, index: u32, wanted_total: u32) {
         let before = core::mem::replace(&mut self.accounts[index as usize].wanted_total, wanted_total);
+        self.note_due(index);
         if (wanted_total.wrapping_sub(before) as i32) < 0 {
             self.demand_vanished(index);
         }
@@ -418,11 +501,17 @@ impl Pool {
     #[inline]
     pub fn is_due(&self, index: u32) -> bool {
         let account = &self.accounts[index as usize];
-        let balance = self.balance(index);
         // Before its burst is over, a sender without demand has credits for all that it has told. So one credit packet at
         // the end of a burst is enough.
-        let is_quiet = balance.wrapping_neg() as u32 == account.current;
-        balance > 0 || account.current == 0 || (is_quiet && account.current <= account.low)
+        self.balance(index) > 0
+            || account.current == 0
+            || (self.is_quiet(index) && account.current <= account.low)
+    }
+
+    /// Whether all that the sender has told is retrieved.
+    #[inline]
+    fn is_quiet(&self, index: u32) -> bool {
+        self.balance(index).wrapping_neg() as u32 == self.accounts[index as usize].current
     }
 
     /// Credits granted to this sender beyond the starting ones, modulo 2^32.

@@ -140,9 +140,12 @@ impl Sender {
     /// The credit calculator, in schemes with credits.
     #[inline(always)]
     fn credited(&mut self) -> Option<&mut static_credits::Sender> {
-        // The default scheme, without a jump table.
+        // The schemes that share a region, without a jump table.
         if let Sender::Dynamic(sender) = self {
             return Some(sender.credits_mut());
+        }
+        if let Sender::Demand(sender) = self {
+            return Some(sender);
         }
         match self {
             Sender::Static(sender)
@@ -294,8 +297,8 @@ pub enum Receiver {
     AdaptiveBacklog(Box<adaptive_backlog::Receiver>),
     /// See [`dynamic_credits`]. The state is in the pool, under this account number.
     Dynamic(u32),
-    /// See [`demand_credits`]. The state is in the pool, under this account number.
-    Demand(u32),
+    /// See [`demand_credits`].
+    Demand(demand_credits::Receiver),
 }
 
 impl Receiver {
@@ -314,7 +317,10 @@ impl Receiver {
                 Receiver::Static(static_credits::Receiver::new(quota_slots, config.credit_slots, piggyback))
             }
             Scheme::Dynamic { .. } => Receiver::Dynamic(pool.dynamic.attach(from, quota_slots, start_slots)),
-            Scheme::Demand => Receiver::Demand(pool.demand_mut().attach(from, quota_slots, start_slots)),
+            Scheme::Demand => {
+                let account = pool.demand_mut().attach(from, quota_slots, start_slots);
+                Receiver::Demand(demand_credits::Receiver::new(account))
+            }
         }
     }
 
@@ -322,8 +328,8 @@ impl Receiver {
     pub fn detach(self, pool: &mut Pool) {
         match self {
             Receiver::Dynamic(account) => pool.dynamic.detach(account),
-            Receiver::Demand(account) => {
-                pool.demand_mut().detach(account);
+            Receiver::Demand(receiver) => {
+                pool.demand_mut().detach(receiver.account);
                 pool.note_demand();
             }
             _ => {}
@@ -334,8 +340,8 @@ impl Receiver {
     pub fn remove(self, pool: &mut Pool) {
         match self {
             Receiver::Dynamic(account) => pool.dynamic.remove(account),
-            Receiver::Demand(account) => {
-                pool.demand_mut().remove(account);
+            Receiver::Demand(receiver) => {
+                pool.demand_mut().remove(receiver.account);
                 pool.note_demand();
             }
             _ => {}
@@ -362,8 +368,9 @@ impl Receiver {
                 receiver.retrieved(slots);
             }
             Receiver::Dynamic(account) => return pool.dynamic.retrieved(*account, slots, read),
-            Receiver::Demand(account) => {
-                pool.demand_retrieved_and_due(*account, slots, read, wanted_total)?;
+            Receiver::Demand(receiver) => {
+                pool.demand_retrieved_and_due(receiver, slots, wanted_total)?;
+                pool.demand_mut().credit_packets_read(receiver.account, read);
             }
             Receiver::StaticConnection(receiver) => {
                 receiver.credit_packets_read(read);
@@ -378,21 +385,14 @@ impl Receiver {
         Ok(())
     }
 
-    /// [`Receiver::retrieved`] and [`Receiver::is_due`] in one.
+    /// [`Receiver::retrieved`] and [`Receiver::is_due`] in one, for schemes that do not state demand.
     ///
     /// # Errors
     /// As [`Receiver::retrieved`].
     #[inline(always)]
-    pub fn retrieved_and_due(
-        &mut self,
-        slots: u32,
-        read: u16,
-        wanted_total: u32,
-        pool: &mut Pool,
-    ) -> Result<bool, SpendError> {
+    pub fn retrieved_and_due(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<bool, SpendError> {
         match self {
             Receiver::Unlimited => Ok(false),
-            Receiver::Demand(account) => pool.demand_retrieved_and_due(*account, slots, read, wanted_total),
             _ => self.retrieved_with_credits(slots, read, pool),
         }
     }
@@ -408,7 +408,7 @@ impl Receiver {
         match self {
             Receiver::Unlimited => false,
             Receiver::Dynamic(account) => pool.dynamic.is_due(*account),
-            Receiver::Demand(account) => pool.demand().is_due(*account),
+            Receiver::Demand(receiver) => pool.demand().is_due(receiver.account),
             Receiver::Static(receiver) => receiver.is_due(),
             Receiver::StaticConnection(receiver) => receiver.is_due(),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits().is_due(),
@@ -432,12 +432,13 @@ impl Receiver {
     /// # Errors
     /// [`SpendError`] if no response was requested, or the sender does not have so many credits.
     pub fn control_retrieved(&mut self, returned: Option<u32>, pool: &mut Pool) -> Result<(), SpendError> {
-        match *self {
+        match self {
             Receiver::Dynamic(account) => {
-                pool.dynamic.control_retrieved(account);
-                returned.map_or(Ok(()), |credits| pool.dynamic.returned(account, credits))
+                pool.dynamic.control_retrieved(*account);
+                returned.map_or(Ok(()), |credits| pool.dynamic.returned(*account, credits))
             }
-            Receiver::Demand(account) => {
+            Receiver::Demand(receiver) => {
+                let account = receiver.account_mut();
                 let result = returned.map_or(Ok(()), |credits| pool.demand_mut().returned(account, credits));
                 pool.note_demand();
                 result
@@ -453,7 +454,7 @@ impl Receiver {
             Receiver::Unlimited => {}
             Receiver::Static(receiver) => receiver.credit_packets_read(read),
             Receiver::Dynamic(account) => pool.dynamic.credit_packets_read(*account, read),
-            Receiver::Demand(account) => pool.demand_mut().credit_packets_read(*account, read),
+            Receiver::Demand(receiver) => pool.demand_mut().credit_packets_read(receiver.account, read),
             Receiver::StaticConnection(receiver) => receiver.credit_packets_read(read),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().credit_packets_read(read),
         }
@@ -462,8 +463,8 @@ impl Receiver {
     /// A packet that fills no data slot says what its sender wants. Returns whether the queue may be served.
     #[inline]
     pub fn wants(&mut self, wanted_total: u32, pool: &mut Pool) -> bool {
-        let Receiver::Demand(account) = self else { return false };
-        pool.demand_mut().wants(*account, wanted_total);
+        let Receiver::Demand(receiver) = self else { return false };
+        pool.demand_mut().wants(receiver.account_mut(), wanted_total);
         pool.note_demand();
         pool.demand().has_work()
     }
@@ -471,8 +472,8 @@ impl Receiver {
     /// A grant to this sender cannot leave now: we have no lane to it, or the link is busy.
     #[inline]
     pub fn grants_must_wait(&self, pool: &mut Pool) {
-        if let Receiver::Demand(account) = self {
-            pool.demand_mut().grants_must_wait(*account);
+        if let Receiver::Demand(receiver) = self {
+            pool.demand_mut().grants_must_wait(receiver.account);
             pool.note_demand();
         }
     }
@@ -485,8 +486,8 @@ impl Receiver {
             Receiver::Unlimited => None,
             Receiver::Static(receiver) => receiver.grant(credit_slots),
             Receiver::Dynamic(account) => pool.dynamic.grant(*account, credit_slots),
-            Receiver::Demand(account) => {
-                let credits = pool.demand_mut().grant(*account, credit_slots);
+            Receiver::Demand(receiver) => {
+                let credits = pool.demand_mut().grant(receiver.account_mut(), credit_slots);
                 pool.note_grant();
                 credits
             }
@@ -502,7 +503,7 @@ impl Receiver {
     pub fn carry(&mut self, has_room: bool, pool: &mut Pool) -> (u32, u32) {
         match self {
             // What this leaves to do for others waits for the next arrival: a send on the common path ends without it.
-            Receiver::Demand(account) => pool.demand_mut().carry(*account, has_room),
+            Receiver::Demand(receiver) => receiver.carry(has_room, pool.demand_mut()),
             Receiver::Unlimited | Receiver::Dynamic(_) => (0, 0),
             Receiver::Static(receiver) => {
                 let credits = if has_room { receiver.piggyback() } else { 0 };
@@ -522,7 +523,7 @@ impl Receiver {
             Receiver::Unlimited => 0,
             Receiver::Static(receiver) => receiver.granted_total(),
             Receiver::Dynamic(account) => pool.dynamic.granted_total(*account),
-            Receiver::Demand(account) => pool.demand().granted_total(*account),
+            Receiver::Demand(receiver) => pool.demand().granted_total(receiver.account),
             Receiver::StaticConnection(receiver) => receiver.granted_total(),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits().granted_total(),
         }

@@ -82,12 +82,11 @@ impl Pool {
     #[inline(always)]
     pub(crate) fn demand_retrieved_and_due(
         &mut self,
-        account: u32,
+        receiver: &mut demand_credits::Receiver,
         slots: u32,
-        read: u16,
         wanted_total: u32,
     ) -> Result<bool, SpendError> {
-        let due = self.demand_mut().retrieved_and_due(account, slots, read, wanted_total)?;
+        let due = self.demand_mut().retrieved_and_due(receiver.account_mut(), slots, wanted_total)?;
         if due {
             self.note_demand();
         }

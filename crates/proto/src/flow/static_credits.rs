@@ -20,8 +20,9 @@ use crate::mailbox::threshold;
 /// The sending side.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    /// Starting credits: the quota, except in schemes that start with fewer.
-    start_slots: u32,
+    /// Starting credits and granted ones in all, modulo 2^32. The starting ones are the quota, except in schemes that start
+    /// with fewer.
+    all_total: u32,
     /// Maximum of credits: the quota.
     quota_slots: u32,
     /// Granted credits in all, modulo 2^32.
@@ -39,7 +40,7 @@ impl Sender {
     /// With fewer starting credits than the quota.
     pub(super) fn starting_with(start_slots: u32, quota_slots: u32) -> Sender {
         let start_slots = start_slots.min(quota_slots);
-        Sender { start_slots, quota_slots, granted_total: 0, credits: start_slots }
+        Sender { all_total: start_slots, quota_slots, granted_total: 0, credits: start_slots }
     }
 
     /// Slots that may be filled now.
@@ -51,7 +52,7 @@ impl Sender {
     /// Slots that were spent in all, modulo 2^32.
     #[inline]
     pub(super) fn spent_total(&self) -> u32 {
-        self.start_slots.wrapping_add(self.granted_total).wrapping_sub(self.credits)
+        self.all_total.wrapping_sub(self.credits)
     }
 
     /// Spends `slots` credits.
@@ -90,6 +91,7 @@ impl Sender {
             return Err(GrantError { granted_total, credits, quota_slots: self.quota_slots });
         }
         self.granted_total = granted_total;
+        self.all_total = self.all_total.wrapping_add(more);
         self.credits += more;
         Ok(())
     }
@@ -261,6 +263,7 @@ mod tests {
         let mut total = 0u32;
         for _ in 0..5 {
             sender.granted_total = sender.granted_total.wrapping_add(u32::MAX / 4);
+            sender.all_total = sender.all_total.wrapping_add(u32::MAX / 4);
             total = total.wrapping_add(u32::MAX / 4);
             sender.spend(4);
             total = total.wrapping_add(4);

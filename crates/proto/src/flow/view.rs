@@ -73,7 +73,7 @@ impl Receiver {
             Receiver::StaticConnection(receiver) => receiver.view(),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits().view(),
             Receiver::Dynamic(account) => pool.dynamic.view(*account),
-            Receiver::Demand(account) => pool.demand().view(*account),
+            Receiver::Demand(receiver) => pool.demand().view(receiver.account),
         }
     }
 }

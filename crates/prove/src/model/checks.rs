@@ -184,7 +184,7 @@ impl Setup {
             return Ok(());
         }
         guarded(|| {
-            pool.assert_invariants();
+            state.endpoints[at as usize].assert_accounts();
             pool.assert_queue_is_served();
         })
     }

@@ -29,6 +29,7 @@ impl Pool {
             deferred,
             granted_slots,
             expected_slots: _, // the sum over the accounts
+            grown_slots: _,    // the same
             lacks_prefetch,
             has_work,
             tally: _,  // counted, not used
@@ -66,11 +67,13 @@ impl Account {
             owner,
             current,
             window,
+            beyond,
             low: _,    // follows from the window
             middle: _, // the same
             most,
             granted_total,
             wanted_total,
+            due_total: _, // follows from the others
             turn_left,
             waits_since,
             ahead,
@@ -89,6 +92,7 @@ impl Account {
             owner.0,
             *current,
             *window,
+            *beyond,
             *most,
             wanted_total.wrapping_sub(*granted_total),
             *expected,

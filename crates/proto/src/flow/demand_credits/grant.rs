@@ -29,6 +29,9 @@ impl Pool {
             account.granted_total = account.granted_total.wrapping_add(credits);
         }
         account.packets_sent = account.packets_sent.wrapping_add(1);
+        if lost || twice {
+            self.note_due(index);
+        }
         Some(credits)
     }
 
@@ -138,19 +141,27 @@ impl Pool {
 
     /// A sender that uses a part of its window may get what static credits would give it, while memory is plenty. So its
     /// small messages bring no more credit packets than there. If many senders do so, the equal share leaves the reserve.
-    /// Few senders may get more than the equal share, as long as three quarters of what can be lent stay free.
+    ///
+    /// Few senders may get more than the equal share, as long as three quarters of what can be lent are free, and the
+    /// windows have grown by less than the other quarter. If they have grown by more, such a window shrinks again. Free
+    /// slots alone do not show that senders are few: between two calls of an all-to-all all slots are free.
     fn grow_window(&mut self, index: u32) {
-        let Account { window, asked, .. } = self.accounts[index as usize];
+        let Account { window, beyond, asked, .. } = self.accounts[index as usize];
         let (reserve_slots, senders) =
             (2 * self.reserve_slots, self.region.planned_senders.max(self.senders()).max(1));
-        let plenty_slots = self.region.all.saturating_sub(self.credit_slots * senders) / 4 * 3;
-        let few_are_active = self.region.free > plenty_slots;
-        let kept = if few_are_active { 0 } else { reserve_slots };
+        let quarter_slots = self.region.all.saturating_sub(self.credit_slots * senders) / 4;
+        if self.grown_slots > quarter_slots && beyond > 0 {
+            return self.set_window(index, window - beyond);
+        }
+        let spare = self.region.free.saturating_sub(3 * quarter_slots);
+        let beyond_slots = spare.min(quarter_slots.saturating_sub(self.grown_slots));
+        let kept = if spare > 0 { 0 } else { reserve_slots };
         let equal_slots = self.region.all.saturating_sub(kept) / senders;
-        let beyond_slots = self.region.free.saturating_sub(plenty_slots);
         let end = equal_slots.max(window + beyond_slots.min(window));
         if self.region.free > reserve_slots && self.queue.is_empty() && !asked && window < end {
             self.set_window(index, (2 * window).min(end));
+            let account = &mut self.accounts[index as usize];
+            account.beyond = beyond + account.window.saturating_sub(window.max(equal_slots));
         }
     }
 
@@ -168,5 +179,6 @@ impl Pool {
         self.region.grant(account.current, slots);
         account.current += slots;
         account.granted_total = account.granted_total.wrapping_add(slots);
+        self.note_due(index);
     }
 }

@@ -92,9 +92,11 @@ impl Pool {
     pub(super) fn note_ready(&mut self, index: u32) {
         let account = &mut self.accounts[index as usize];
         account.unready = false;
-        if account.queued {
+        let is_queued = account.queued;
+        self.note_due(index);
+        if is_queued {
             self.queue.set_ready(index);
-            let ahead = account.ahead.min(self.queue.len() - 1);
+            let ahead = self.accounts[index as usize].ahead.min(self.queue.len() - 1);
             self.wait_behind(index, ahead);
         }
     }
@@ -102,6 +104,7 @@ impl Pool {
     /// This sender cannot take a grant now. It waits if it has demand.
     pub fn grants_must_wait(&mut self, index: u32) {
         self.accounts[index as usize].unready = true;
+        self.note_due(index);
         if self.accounts[index as usize].queued {
             self.queue.set_unready(index);
             self.has_work |= self.next_waiting().is_some(); // it may have been the first, and needed more

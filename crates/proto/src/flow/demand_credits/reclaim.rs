@@ -72,6 +72,7 @@ impl Pool {
         let account = &mut self.accounts[index as usize];
         self.expected_slots -= core::mem::take(&mut account.expected);
         self.tally.returned_slots += u64::from(credits);
+        self.note_due(index);
         self.release(before, credits);
         Ok(())
     }

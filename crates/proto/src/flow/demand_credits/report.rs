@@ -146,6 +146,8 @@ impl Pool {
         for index in self.indices() {
             let account = &self.accounts[index as usize];
             assert!(account.current <= account.most, "I1: account {index} of {self:?}");
+            let common_slots = account.due_total.wrapping_sub(account.wanted_total);
+            assert_eq!(common_slots, self.common_slots(index), "account {index} of {self:?}");
             expected += account.expected;
             let turns = self.turns.wrapping_sub(account.waits_since);
             assert!(
@@ -155,6 +157,9 @@ impl Pool {
             );
         }
         assert_eq!(expected, self.expected_slots, "{self:?}");
+        let windows = self.indices().map(|index| self.accounts[index as usize].window);
+        let grown: u32 = windows.map(|window| window.saturating_sub(self.region.start)).sum();
+        assert_eq!(grown, self.grown_slots, "{self:?}");
         let waiting = self.indices().filter(|&index| self.accounts[index as usize].queued);
         self.queue.assert_consistent(
             waiting.map(|index| (index, self.waits_for(index), !self.accounts[index as usize].unready)),

@@ -26,8 +26,8 @@ fn attached<const SENDERS: usize>(mut pool: Pool) -> (Pool, [u32; SENDERS]) {
 impl Pool {
     /// `slots` slots of a sender are retrieved that wants `wanted` in all and has read all credit packets.
     fn retrieve(&mut self, account: u32, slots: u32, wanted: u32) -> bool {
-        let read = self.accounts[account as usize].packets_sent;
-        let due = self.retrieved_and_due(account, slots, read, wanted).expect("it had the credits");
+        self.credit_packets_read(account, self.accounts[account as usize].packets_sent);
+        let due = self.retrieved_and_due(account, slots, wanted).expect("it had the credits");
         self.assert_invariants();
         due
     }
@@ -319,7 +319,8 @@ fn steps_per_packet(senders: u32) -> u64 {
         // All slots of one sender are retrieved. Another one says that it has read its credit packets.
         let account = &pool.accounts[accounts[random.usize(0..accounts.len())] as usize];
         let (index, slots, read) = (account.owner.0, account.current, account.packets_sent);
-        pool.retrieved_and_due(index, slots, read, 1 << 20).expect("it had the credits");
+        pool.credit_packets_read(index, read);
+        pool.retrieved_and_due(index, slots, 1 << 20).expect("it had the credits");
         pool.grant(index, 1);
         let other = accounts[random.usize(0..accounts.len())];
         pool.credit_packets_read(other, pool.accounts[other as usize].packets_sent);
@@ -449,6 +450,24 @@ fn a_burst_brings_one_credit_packet_once_its_window_has_grown() {
     assert!(ours <= 100 + 3, "{ours} credit packets, static {fixed}");
 }
 
+/// Calls of an all-to-all: each of 63 senders has a burst of 37 slots in each. Between two calls all slots are free.
+#[test]
+fn windows_beyond_the_equal_share_leave_room_for_those_of_all_senders() {
+    let senders = 63;
+    let mut pool = pool(62 * senders, senders, 2); // EXTOLL with 64 slots per peer
+    let accounts: Vec<u32> = (0..senders).map(|peer| pool.attach(Peer(peer), 1 << 20, 2)).collect();
+    for call in 1..=20 {
+        let short = accounts.iter().filter(|&&account| pool.accounts[account as usize].current < 37).count();
+        assert!(call < 6 || short == 0, "{short} senders lack credits for their burst in call {call}");
+        for &account in &accounts {
+            pool.retrieve(account, 1, 37 * call);
+            pool.explicit(account);
+            pool.retrieve(account, 36, 37 * call);
+            pool.explicit(account);
+        }
+    }
+}
+
 #[test]
 fn while_memory_is_scarce_only_recent_borrowers_get_a_window() {
     // 30 can be lent to 10 senders, the reserve is 10.
@@ -542,7 +561,7 @@ fn the_longest_idle_holders_are_asked_as_far_as_the_queue_needs() {
 fn a_response_without_a_request_is_rejected() {
     let (mut pool, [a, ..]) = with_holders();
     assert_eq!(pool.returned(a, 1), Err(SpendError { slots: 1, credits: 10 }));
-    assert_eq!(pool.retrieved_and_due(a, 11, 0, 12), Err(SpendError { slots: 11, credits: 10 }));
+    assert_eq!(pool.retrieved_and_due(a, 11, 12), Err(SpendError { slots: 11, credits: 10 }));
     pool.assert_invariants();
 }
 
@@ -596,7 +615,7 @@ fn piggybacked_credits_leave_the_queue_to_the_next_arrival() {
     (demand.region.free, demand.region.all) = (3, 3 + 2); // others hold the rest
     demand.retrieve(a, 1, 100);
     let mut pool = crate::flow::Pool::of_demand(demand);
-    let mut receiver = crate::flow::Receiver::Demand(a);
+    let mut receiver = crate::flow::Receiver::Demand(Receiver::new(a));
     assert_eq!(receiver.carry(true, &mut pool), (1, 1));
     assert_eq!((pool.demand().queued(), pool.demand().has_work(), pool.has_requests()), (1, true, false));
     // The next packet of A says so, also if it changes nothing for A.

@@ -12,8 +12,9 @@ impl Sender {
     }
 
     pub(crate) fn canonical(&self, words: &mut Vec<u32>) {
-        let Sender { quota_slots, start_slots, granted_total: _, credits } = self; // the total is part of the origin
-        words.extend([*quota_slots, *start_slots, *credits]);
+        let Sender { quota_slots, all_total, granted_total, credits } = self; // the total is part of the origin
+        let start_slots = all_total.wrapping_sub(*granted_total);
+        words.extend([*quota_slots, start_slots, *credits]);
     }
 }
 
