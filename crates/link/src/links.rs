@@ -13,7 +13,7 @@
 //! poll           the first link, then the others in turn
 //! ```
 //! A look at a network costs a system call, as much as a message in shared memory. So while packets come over the first
-//! link, the others are looked at only every [`LOOK_TICKS`]; while packets come over them, in every poll.
+//! link, the others are looked at only every `LOOK_TICKS`; while packets come over them, in every poll.
 //!
 //! The endpoint sleeps at its first link. The others ring its bell ([`WakeUp::ring_on_arrival`]).
 
