@@ -18,4 +18,4 @@ mod ports;
 mod witness;
 
 pub use network::{UdpCounters, UdpNetwork};
-pub use options::{BUFFER_SETTING, NET_SETTING, PORTS_SETTING, UdpError, UdpOptions, parse_ports};
+pub use options::{BUFFER_SETTING, NET_SETTING, PORTS_SETTING, UdpError, UdpOptions};

@@ -106,8 +106,7 @@ impl UdpNetwork {
         let _ = state.set_recv_buffer_size((&socket).into(), options.buffer_bytes);
         let _ = state.set_send_buffer_size((&socket).into(), options.buffer_bytes);
         let buffer_bytes = state.recv_buffer_size((&socket).into()).map_err(failed)?;
-        let mut witness = Witness::new(listener).map_err(failed)?;
-        witness.set_limit(options.limit_ns);
+        let witness = Witness::new(listener, options.limit_ns).map_err(failed)?;
         let bell = EventDescriptor::open().map_err(failed)?;
         let mtu = mtu_of(&interface).unwrap_or(USUAL_MTU).clamp(SMALLEST_MTU, LARGEST_MTU);
         Ok(UdpNetwork {

@@ -5,6 +5,8 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use weir_proto::reliability::ReliabilityConfig;
+
 /// The setting of [`UdpOptions::net`].
 pub const NET_SETTING: &str = "FI_WEIR_NET";
 /// The setting of [`UdpOptions::ports`].
@@ -15,8 +17,6 @@ pub const BUFFER_SETTING: &str = "FI_WEIR_SOCKET_BUFFER";
 /// The buffer that a socket asks for in each direction. The kernel grants it where `net.core.rmem_max` and `wmem_max` allow
 /// it. Unit: bytes.
 const BUFFER_BYTES: usize = 4 << 20;
-
-const LIMIT_NS: u64 = 10_000_000_000;
 
 /// What a socket is opened with.
 #[derive(Clone, Debug)]
@@ -34,7 +34,8 @@ pub struct UdpOptions {
 
 impl Default for UdpOptions {
     fn default() -> UdpOptions {
-        UdpOptions { net: None, ports: None, buffer_bytes: BUFFER_BYTES, limit_ns: LIMIT_NS }
+        let limit_ns = ReliabilityConfig::default().limit_ns;
+        UdpOptions { net: None, ports: None, buffer_bytes: BUFFER_BYTES, limit_ns }
     }
 }
 
@@ -58,12 +59,6 @@ pub enum UdpError {
         value: String,
         /// All interfaces.
         interfaces: String,
-    },
-    /// The setting of ports cannot be read.
-    #[error("{PORTS_SETTING}={value}: expected a range of ports from 1 to 65535, such as 20100-21100")]
-    Ports {
-        /// The value of the setting.
-        value: String,
     },
     /// All ports are in use.
     #[error(
@@ -90,33 +85,4 @@ pub enum UdpError {
         /// What the kernel says.
         error: io::Error,
     },
-}
-
-/// The range of a text such as `20100-21100`, or of one port.
-///
-/// # Errors
-/// [`UdpError::Ports`].
-pub fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, UdpError> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let ports = first.trim().parse().ok().zip(last.trim().parse().ok());
-    match ports {
-        Some((first, last)) if 0 < first && first <= last => Ok(first..=last),
-        _ => Err(UdpError::Ports { value: text.to_owned() }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_of_ports_is_read_and_anything_else_is_named() {
-        assert_eq!(parse_ports("20100-21100").expect("a range"), 20100..=21100);
-        assert_eq!(parse_ports("7 - 7").expect("a range"), 7..=7);
-        assert_eq!(parse_ports("65535").expect("a port"), 65535..=65535);
-        for wrong in ["", "0-5", "9-8", "1-65536", "a-b", "1-2-3", "-1", "1-"] {
-            let error = parse_ports(wrong).expect_err("not a range").to_string();
-            assert!(error.starts_with(&format!("FI_WEIR_PORTS={wrong}: expected ")), "{error}");
-        }
-    }
 }

@@ -33,8 +33,6 @@ const FORGET_NS: u64 = 60_000_000_000;
 /// Time between two probes of a quiet connection.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-const USUAL_LIMIT_NS: u64 = 10_000_000_000;
-
 /// What is known about a peer.
 #[derive(Debug)]
 enum State {
@@ -61,24 +59,20 @@ pub(super) struct Witness {
     accepted: Vec<TcpStream>,
     questions: HashMap<SocketAddr, Question>,
     looked_at: Instant,
-    /// See [`Witness::set_limit`].
+    /// See [`Witness::new`].
     limit_ns: u64,
 }
 
 impl Witness {
-    /// The kernel answers at `listener`, which does not block.
+    /// The kernel answers at `listener`, which does not block. Nobody vouches for a peer that polls and answers no datagram
+    /// for `limit_ns`. Probes give up after half of it.
     ///
     /// # Errors
     /// Those of the kernel.
-    pub fn new(listener: TcpListener) -> io::Result<Witness> {
+    pub fn new(listener: TcpListener, limit_ns: u64) -> io::Result<Witness> {
         rustix::net::listen(&listener, MOST_CONNECTIONS as i32)?;
         let (accepted, questions) = (Vec::new(), HashMap::new());
-        Ok(Witness { listener, accepted, questions, looked_at: Instant(0), limit_ns: USUAL_LIMIT_NS })
-    }
-
-    /// Nobody vouches for a peer that polls and answers no datagram for `limit_ns`. Probes give up after half of it.
-    pub fn set_limit(&mut self, limit_ns: u64) {
-        self.limit_ns = limit_ns;
+        Ok(Witness { listener, accepted, questions, looked_at: Instant(0), limit_ns })
     }
 
     /// Whether the process at `peer` lives. The first question only begins to find out: repeat it.
@@ -186,14 +180,14 @@ fn connect(peer: SocketAddr, limit_ns: u64) -> io::Result<TcpStream> {
 mod tests {
     use super::*;
 
-    const LIMIT_NS: u64 = USUAL_LIMIT_NS;
+    const LIMIT_NS: u64 = 10_000_000_000;
     const STEP_NS: u64 = 100_000_000;
 
     fn listen() -> (Witness, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("it does not block");
         let address = listener.local_addr().expect("bound");
-        (Witness::new(listener).expect("it listens"), address)
+        (Witness::new(listener, LIMIT_NS).expect("it listens"), address)
     }
 
     /// Asks until the answer is `wanted`. Each question is a step later. Returns the time of the last one.
