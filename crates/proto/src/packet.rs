@@ -38,6 +38,36 @@ pub struct Packet {
     pub body: Body,
 }
 
+/// The part of every packet about the destination's lease in our mailbox: `epoch`, `credit_packets_read` and
+/// `granted_total`. Most packets repeat it, and two numbers are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CreditUpdate {
+    /// `epoch` and, in the upper half, `credit_packets_read`.
+    read_in_lease: u32,
+    granted_total: u32,
+}
+
+impl CreditUpdate {
+    /// The update of these three.
+    #[inline(always)]
+    pub fn new(epoch: u16, credit_packets_read: u16, granted_total: u32) -> CreditUpdate {
+        let read_in_lease = u32::from(epoch) | u32::from(credit_packets_read) << 16;
+        CreditUpdate { read_in_lease, granted_total }
+    }
+
+    /// [`Packet::epoch`].
+    #[inline]
+    pub fn epoch(self) -> u16 {
+        self.read_in_lease as u16
+    }
+
+    /// [`Packet::credit_packets_read`].
+    #[inline]
+    pub fn credit_packets_read(self) -> u16 {
+        (self.read_in_lease >> 16) as u16
+    }
+}
+
 /// Flags of packets of every kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
@@ -329,6 +359,12 @@ impl Packet {
             marks: Marks::default(),
             body,
         }
+    }
+
+    /// What it says of the destination's lease in our mailbox.
+    #[inline(always)]
+    pub(crate) fn credit_update(&self) -> CreditUpdate {
+        CreditUpdate::new(self.epoch, self.credit_packets_read, self.granted_total)
     }
 
     /// A packet for [`crate::Event::Arrived`] to be read into.

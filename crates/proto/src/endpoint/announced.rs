@@ -23,7 +23,7 @@ impl Endpoint {
     ) -> bool {
         let Announced { space, envelope, address, transfer } = announced;
         let from = envelope.from;
-        if self.paths.peer(from).inbound.is_some() {
+        if self.paths.peer(from).path.inbound.is_some() {
             return false;
         }
         let holder = self.matching.holders.get(from).is_some();

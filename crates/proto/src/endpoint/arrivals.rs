@@ -36,7 +36,8 @@ impl Endpoint {
                 receiver.credit_packets_read(read, pool);
                 receiver.wants(packet.wanted_total, pool);
             }
-            state.path.grants.credit_packets_read = state.path.grants.credit_packets_read.wrapping_add(1);
+            state.path.grants.leases.credit_packets_received =
+                state.path.grants.leases.credit_packets_received.wrapping_add(1);
             counters.credit_packets_received += 1;
         }
         let accepted = granted && (packet.body.is_free() || self.accept(from, packet, driver));

@@ -110,7 +110,7 @@ impl Endpoint {
         paths.peer(peer); // expands the entry
         let Paths { config, peers, .. } = paths;
         let state = &peers[peer.0 as usize];
-        let inline_bytes = match state.cross_memory {
+        let inline_bytes = match state.path.grants.cross_memory {
             true => config.remote_inline_bytes.min(MAX_EAGER_BYTES),
             false => MAX_EAGER_BYTES, // packets carry it in any case
         } as u32;
@@ -300,7 +300,7 @@ impl Endpoint {
     ) -> bool {
         let Endpoint { paths, payloads, .. } = self;
         let state = paths.peer(from);
-        if state.said_goodbye {
+        if state.path.grants.said_goodbye {
             return true; // it asked before it closed
         }
         if state.pending.as_deref().is_some_and(|pending| pending.has_hold_request()) {

@@ -61,7 +61,11 @@ impl Endpoint {
             Outbound::Connected(sender) => sender.known_total(),
             _ => 0,
         };
-        Origin { granted_total, credit_packets_read: state.path.grants.credit_packets_read, ..nothing }
+        Origin {
+            granted_total,
+            credit_packets_read: state.path.grants.leases.credit_packets_received,
+            ..nothing
+        }
     }
 
     /// The totals of this endpoint as the sender to `peer`.
@@ -85,7 +89,7 @@ impl Endpoint {
 
     /// The length of a partly arrived message of `peer`. Unit: bytes.
     pub fn arriving_bytes(&self, peer: Peer) -> Option<u64> {
-        let number = self.paths.peers.full_entry(peer.0 as usize)?.inbound?;
+        let number = self.paths.peers.full_entry(peer.0 as usize)?.path.inbound?;
         Some(self.matching.inbounds.get(number.get())?.arrived_and_length().1)
     }
 
@@ -172,7 +176,7 @@ impl Endpoint {
         words.push(u32::from(*any_peer_died));
         for (peer, state) in peers.entries() {
             words.push(peer.0);
-            let inbound = state.inbound.and_then(|number| inbounds.get(number.get()));
+            let inbound = state.path.inbound.and_then(|number| inbounds.get(number.get()));
             let offloaded = |packet: &Offloaded, number, words: &mut Vec<u32>| {
                 offloaded(peer, packet, number, words);
             };
@@ -217,7 +221,7 @@ impl Endpoint {
                     .paths
                     .peers
                     .get(to.0 as usize)
-                    .map_or(0, |state| state.path.grants.credit_packets_read);
+                    .map_or(0, |state| state.path.grants.leases.credit_packets_received);
                 let read = incoming.wrapping_sub(credit_packets_read);
                 words.extend([1, u32::from(read), origin.granted_total.wrapping_sub(granted_total)]);
             }
@@ -270,20 +274,21 @@ impl PeerEntry {
         words: &mut Vec<u32>,
     ) {
         let PeerEntry {
-            path: Path { outbound, grants, credit_slots, room_wait, rendezvous_only },
+            path: Path { outbound, grants, inbound: _ /* written through its number */ },
             pending,
             next_number: _,
-            inbound: _,  // written through its number
             reserved: _, // follows from the attached peers
-            backlog_waited,
-            cross_memory,
-            said_goodbye,
         } = self;
         let Grants {
             receiver,
             leases,
-            credit_packets_read: _, // part of the origin of the other side
+            credit_slots,
+            rendezvous_only,
             unreserved,
+            room_wait,
+            backlog_waited,
+            cross_memory,
+            said_goodbye,
         } = grants;
         let nothing = PendingWork::default();
         let PendingWork {
@@ -327,7 +332,7 @@ impl PeerEntry {
         words.extend(compulsory.canonical(origin.incoming));
         let connected = matches!(outbound, Outbound::Connected(_));
         assert!(
-            !connected || origin.incoming.is(leases.outgoing),
+            !connected || origin.incoming.is(leases.outgoing()),
             "a connected sender does not know its last lease: {self:?}"
         );
         words.extend(leases.canonical(connected, origin));

@@ -43,18 +43,23 @@ impl CompactEntry {
             path:
                 Path {
                     outbound,
-                    grants: Grants { receiver, leases, credit_packets_read: 0, unreserved: false },
-                    credit_slots,
-                    room_wait: RoomWait::Nothing,
-                    rendezvous_only: false,
+                    grants:
+                        Grants {
+                            receiver,
+                            leases,
+                            credit_slots,
+                            rendezvous_only: false,
+                            unreserved: false,
+                            room_wait: RoomWait::Nothing,
+                            backlog_waited: false,
+                            cross_memory,
+                            said_goodbye: false,
+                        },
+                    inbound: None,
                 },
             pending: None,
             next_number,
-            inbound: None,
             reserved: None,
-            backlog_waited: false,
-            cross_memory,
-            said_goodbye: false,
         } = state
         else {
             return None;
@@ -92,7 +97,7 @@ impl CompactEntry {
         state.next_number = (word.get() & ((1 << CompactEntry::NUMBER_BITS) - 1)) as u32;
         if let Some(room) = room {
             state.path.outbound = Outbound::Connected(flow::Sender::with_room(common.room_query, room));
-            state.path.credit_slots = common.credit_slots;
+            state.path.grants.credit_slots = common.credit_slots;
         }
         state.path.grants.receiver =
             (word.get() & CompactEntry::ATTACHED > 0).then_some(flow::Receiver::Unlimited);
@@ -136,15 +141,15 @@ mod tests {
             with(|state| state.path.outbound = Outbound::Lost(crate::event::PeerFault::Closed)),
             with(|state| state.pending = Some(alloc::boxed::Box::default())),
             with(|state| state.next_number = 1 << 30),
-            with(|state| state.inbound = Some(crate::table::Number::of(0))),
+            with(|state| state.path.inbound = Some(crate::table::Number::of(0))),
             with(|state| state.path.grants.leases.incoming = 1),
-            with(|state| state.path.grants.credit_packets_read = 1),
-            with(|state| state.path.credit_slots = 3),
-            with(|state| state.path.room_wait = RoomWait::Answer),
-            with(|state| state.backlog_waited = true),
-            with(|state| state.cross_memory = false),
-            with(|state| state.said_goodbye = true),
-            with(|state| state.path.rendezvous_only = true),
+            with(|state| state.path.grants.leases.credit_packets_received = 1),
+            with(|state| state.path.grants.credit_slots = 3),
+            with(|state| state.path.grants.room_wait = RoomWait::Answer),
+            with(|state| state.path.grants.backlog_waited = true),
+            with(|state| state.path.grants.cross_memory = false),
+            with(|state| state.path.grants.said_goodbye = true),
+            with(|state| state.path.grants.rendezvous_only = true),
             with(|state| state.path.grants.unreserved = true),
             PeerEntry::at_rest(5, Some(1 << 31), true),
         ];

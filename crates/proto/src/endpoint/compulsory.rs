@@ -110,7 +110,7 @@ impl Compulsory {
         counters: &mut Counters,
         driver: &mut D,
     ) -> Result<(), LinkBusy> {
-        let Path { outbound: Outbound::Connected(sender), grants, credit_slots, .. } = path else {
+        let Path { outbound: Outbound::Connected(sender), grants, .. } = path else {
             return Ok(());
         };
         while sender.credits() > 0 && self.waits() {
@@ -122,7 +122,7 @@ impl Compulsory {
             } else {
                 // The amount is that of now, not that of the request: credits may have been spent since.
                 let needed = if pool.breaks(Mutant::ReclaimTakesLentCredits) { 0 } else { backlog_slots };
-                returned = sender.excess(*credit_slots, needed).unwrap_or(0);
+                returned = sender.excess(grants.credit_slots, needed).unwrap_or(0);
                 Body::ReturnResponse { credits: self.fixed.unwrap_or(returned) }
             };
             let queued_slots = backlog_slots + self.slots() - 1;

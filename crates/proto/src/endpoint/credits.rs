@@ -20,7 +20,8 @@ impl Paths {
         let Paths { config, peers, counters, pool, .. } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
         let busy = state.is_link_busy();
-        let Path { outbound, grants, credit_slots, .. } = &mut state.path;
+        let Path { outbound, grants, .. } = &mut state.path;
+        let credit_slots = grants.credit_slots;
         let Some(receiver) = &mut grants.receiver else { return };
         match outbound {
             Outbound::Connected(_) if busy => return receiver.grants_must_wait(pool), // until the link is ready
@@ -33,8 +34,8 @@ impl Paths {
             _ => return receiver.grants_must_wait(pool),
         }
         #[cfg(feature = "explore")]
-        let credit_slots = if self.relies_on_thresholds { &u16::MAX } else { credit_slots };
-        let Some(credits) = receiver.grant((*credit_slots).into(), pool) else { return };
+        let credit_slots = if self.relies_on_thresholds { u16::MAX } else { credit_slots };
+        let Some(credits) = receiver.grant(credit_slots.into(), pool) else { return };
         counters.explicit_credits_sent += u64::from(credits);
         self.send_credit_packet(to, driver);
     }
@@ -140,8 +141,8 @@ impl Paths {
         let Paths { peers, spare, .. } = self;
         let state = &mut peers[from.0 as usize];
         let excess = match &state.path.outbound {
-            Outbound::Connected(sender) if epoch == state.path.grants.leases.outgoing => {
-                sender.excess(state.path.credit_slots, 0)
+            Outbound::Connected(sender) if epoch == state.path.grants.leases.outgoing() => {
+                sender.excess(state.path.grants.credit_slots, 0)
             }
             Outbound::Connecting => {
                 spare.begin(&mut state.pending).compulsory.note_early_request(epoch);

@@ -66,7 +66,7 @@ fn match_whole_message(
     packet: &Packet,
 ) -> Option<(Place, Request, u64, bool)> {
     let Body::Eager { space, tag, length, .. } = packet.body else { return None };
-    if state.inbound.is_some()
+    if state.path.inbound.is_some()
         || !state.receives_on_common_path()
         || pool.has_requests()
         || u64::from(length) > MAX_EAGER_BYTES
@@ -94,12 +94,7 @@ fn apply_data_header(
     // The first credits need a lane back to the sender.
     let (mut credits_due, mut has_read_more) = (false, false);
     if let Outbound::Connected(sender) = &mut state.path.outbound {
-        has_read_more = apply_update_to_sender(
-            sender,
-            &mut state.path.grants.leases,
-            &mut state.path.rendezvous_only,
-            packet,
-        )?;
+        has_read_more = apply_update_to_sender(sender, &mut state.path.grants, packet)?;
     } else {
         match state.path.outbound {
             Outbound::Lost(_) => return None,
@@ -125,7 +120,7 @@ fn apply_data_header(
             credits_due |= receiver.is_due(pool);
         }
     }
-    state.backlog_waited = false;
+    state.path.grants.backlog_waited = false;
     Some(credits_due)
 }
 
@@ -322,8 +317,9 @@ impl Endpoint {
             // The grant waited until a credit packet was read, or there is demand, or work for the queue.
             credits_due = receiver.wants(packet.wanted_total, pool) || receiver.is_due(pool);
         }
-        state.backlog_waited = false;
-        state.path.grants.credit_packets_read = state.path.grants.credit_packets_read.wrapping_add(1);
+        state.path.grants.backlog_waited = false;
+        state.path.grants.leases.credit_packets_received =
+            state.path.grants.leases.credit_packets_received.wrapping_add(1);
         counters.packets_received += 1;
         counters.credit_packets_received += 1;
         Some(credits_due)
@@ -336,7 +332,7 @@ impl Endpoint {
         let Paths { config, peers, counters, pool, budget, .. } = &mut self.paths;
         let matching = &mut self.matching;
         let state = peers.get_mut(from.0 as usize)?;
-        if state.inbound.is_some()
+        if state.path.inbound.is_some()
             || !state.receives_on_common_path()
             || pool.has_requests()
             || length != packet.payload_bytes
@@ -364,7 +360,7 @@ impl Endpoint {
         let Paths { config, peers, counters, pool, .. } = &mut self.paths;
         let Matching { inbounds, unexpected, .. } = &mut self.matching;
         let state = peers.get_mut(from.0 as usize)?;
-        let inbound = inbounds.get_mut(state.inbound?.get())?;
+        let inbound = inbounds.get_mut(state.path.inbound?.get())?;
         let in_the_middle = inbound.continues_with(offset, bytes) && !inbound.completes_with(bytes);
         if !in_the_middle || !state.receives_on_common_path() || pool.has_requests() {
             return None;

@@ -50,7 +50,7 @@ impl Paths {
         let state = &mut peers[peer.0 as usize];
         if matches!(state.path.outbound, Outbound::Connecting | Outbound::Absent) {
             state.path.outbound = Outbound::Connected(sender);
-            state.path.credit_slots = credit_slots.min(u16::MAX.into()) as u16;
+            state.path.grants.credit_slots = credit_slots.min(u16::MAX.into()) as u16;
             state.path.grants.leases.begin_outgoing(epoch);
             if let Some(receiver) = &mut state.path.grants.receiver {
                 receiver.credit_packets_read(state.path.grants.leases.credit_packets_read(), pool);
@@ -92,7 +92,7 @@ impl Paths {
         }
         state.path.grants.leases.begin_incoming(epoch);
         state.path.grants.receiver = Some(flow::Receiver::new(config, peer, quota_slots, start_slots, pool));
-        state.path.grants.credit_packets_read = 0;
+        state.path.grants.leases.credit_packets_received = 0;
         if let Some(pending) = &mut state.pending {
             pending.busy_link.credit = false; // it was for the earlier lease
         }
@@ -122,7 +122,7 @@ impl Paths {
         driver.disconnect(peer);
         state.path.end_room_wait(peer, driver);
         // The reservation there is for one lease, and we may have missed what the peer said in it.
-        state.path.rendezvous_only = self.budget.enforced();
+        state.path.grants.rendezvous_only = self.budget.enforced();
         if let Some(pending) = state.pending.as_deref_mut() {
             pending.compulsory.we_detached();
             if pending.backlog.is_empty() {
@@ -153,7 +153,7 @@ impl Paths {
             pending.compulsory.peer_detached();
             pending.busy_link.credit = false;
         }
-        state.path.grants.credit_packets_read = 0;
+        state.path.grants.leases.credit_packets_received = 0;
         let reserved = state.reserved.take();
         self.budget.detach(&self.config, reserved);
     }

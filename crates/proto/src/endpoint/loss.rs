@@ -31,7 +31,7 @@ impl Endpoint {
             return;
         }
         state.path.outbound = Outbound::Lost(fault);
-        state.backlog_waited = false;
+        state.path.grants.backlog_waited = false;
         state.path.end_room_wait(peer, driver);
         let receiver = state.path.grants.receiver.take();
         let mut backlog = Backlog::default();
@@ -44,7 +44,7 @@ impl Endpoint {
             pending.hold = None;
             backlog = core::mem::take(&mut pending.backlog);
         }
-        let inbound = state.inbound.take();
+        let inbound = state.path.inbound.take();
         let inbound = inbound.and_then(|number| matching.inbounds.remove(number.get()));
         if let Some(receiver) = receiver {
             receiver.remove(&mut paths.pool);
@@ -126,7 +126,7 @@ impl Endpoint {
     /// A peer closes. Sends that wait for it end, so that two closing endpoints do not wait for each other.
     pub(super) fn goodbye_arrived<D: Driver>(&mut self, from: Peer, driver: &mut D) -> bool {
         let Endpoint { paths, payloads, .. } = self;
-        paths.peer(from).said_goodbye = true;
+        paths.peer(from).path.grants.said_goodbye = true;
         // Announced rendezvous are void. Neither the announcement nor its pieces nor a queued injected message needs to
         // leave, nor a message that waits for a match.
         let void = |entry: &BacklogEntry| match entry.kind {

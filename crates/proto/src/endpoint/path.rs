@@ -9,6 +9,7 @@ use crate::driver::Driver;
 use crate::event::{Peer, PeerFault};
 use crate::flow;
 use crate::packet::{Body, Geometry, Marks, Packet};
+use crate::table::Number;
 use crate::timers::{Purpose, Timer};
 
 /// State of our lane at a peer.
@@ -25,9 +26,10 @@ pub(super) enum Outbound {
 }
 
 /// The event for which a path without known free slots waits, in schemes without credits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RoomWait {
     /// Nothing: the link was not asked.
+    #[default]
     Nothing,
     /// The answer of the link.
     Answer,
@@ -35,16 +37,25 @@ pub(super) enum RoomWait {
     Timer,
 }
 
-/// The totals that we grant to the peer and report to it in every header.
+/// Everything about a path but our credits there, which are borrowed at the same time: what headers say in both directions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grants {
     /// The receiver half, while the peer is attached.
     pub receiver: Option<flow::Receiver>,
     pub leases: Leases,
-    /// Credit packets that we have read in the peer's current lease.
-    pub credit_packets_read: u16,
+    /// Slots at the peer for our explicit credit packets, while connected. Values above `u16::MAX` are cut to it.
+    pub credit_slots: u16,
+    /// The peer has no memory for unexpected payload: we send by rendezvous only.
+    pub rendezvous_only: bool,
     /// The peer has no reservation in our budget: it must always send by rendezvous.
     pub unreserved: bool,
+    pub room_wait: RoomWait,
+    /// We have run out of credit since the backlog was last empty: the packets that leave have waited.
+    pub backlog_waited: bool,
+    /// Copies between the two processes work, as far as we know.
+    pub cross_memory: bool,
+    /// The peer has sent a goodbye and receives nothing more.
+    pub said_goodbye: bool,
 }
 
 /// The state of one path. Thousands of peers may be idle, so this structure is small.
@@ -52,22 +63,17 @@ pub(super) struct Grants {
 pub(super) struct Path {
     pub outbound: Outbound,
     pub grants: Grants,
-    /// Slots at the peer for our explicit credit packets, while connected. Values above `u16::MAX` are cut to it.
-    pub credit_slots: u16,
-    pub room_wait: RoomWait,
-    /// The peer has no memory for unexpected payload: we send by rendezvous only.
-    pub rendezvous_only: bool,
+    /// The eager message that is partly arrived.
+    pub inbound: Option<Number>,
 }
 
 impl Path {
     /// A path without lanes.
-    pub fn new() -> Path {
+    pub fn new(cross_memory: bool) -> Path {
         Path {
             outbound: Outbound::Absent,
-            grants: Grants::default(),
-            credit_slots: 0,
-            room_wait: RoomWait::Nothing,
-            rendezvous_only: false,
+            grants: Grants { cross_memory, ..Grants::default() },
+            inbound: None,
         }
     }
 
@@ -81,17 +87,14 @@ impl Path {
     #[inline(always)]
     pub fn apply_credit_update(&mut self, packet: &Packet) -> bool {
         match &mut self.outbound {
-            Outbound::Connected(sender) => {
-                apply_update_to_sender(sender, &mut self.grants.leases, &mut self.rendezvous_only, packet)
-                    .is_some()
-            }
+            Outbound::Connected(sender) => apply_update_to_sender(sender, &mut self.grants, packet).is_some(),
             _ => true,
         }
     }
 
     /// The lane at `peer` ends: nothing waits for free slots there.
     pub fn end_room_wait<D: Driver>(&mut self, peer: Peer, driver: &mut D) {
-        if core::mem::replace(&mut self.room_wait, RoomWait::Nothing) == RoomWait::Timer {
+        if core::mem::replace(&mut self.grants.room_wait, RoomWait::Nothing) == RoomWait::Timer {
             driver.cancel_timer(rnr_timer(peer));
         }
     }
@@ -102,19 +105,21 @@ impl Path {
 #[inline(always)]
 pub(super) fn apply_update_to_sender(
     sender: &mut flow::Sender,
-    leases: &mut Leases,
-    rendezvous_only: &mut bool,
+    Grants { leases, rendezvous_only, .. }: &mut Grants,
     packet: &Packet,
 ) -> Option<bool> {
-    // An update for an earlier lease has no effect.
-    if packet.epoch != leases.outgoing {
+    let update = packet.credit_update();
+    if leases.has_applied(update) {
+        *rendezvous_only = packet.marks.rendezvous_only;
         return Some(false);
     }
-    let has_read_more = leases.note_credit_packets_read(packet.credit_packets_read);
+    // An update for an earlier lease has no effect.
+    if packet.epoch != leases.outgoing() {
+        return Some(false);
+    }
     *rendezvous_only = packet.marks.rendezvous_only;
-    // Not `ok().map()`, which costs the common path some instructions.
-    let is_valid = sender.granted(packet.granted_total).is_ok();
-    if is_valid { Some(has_read_more) } else { None }
+    sender.granted(packet.granted_total).ok()?;
+    Some(leases.apply(update))
 }
 
 /// What a packet says of the slots that we have spent and want: the packet itself is about to spend `slots`, and
@@ -148,7 +153,7 @@ impl Grants {
     ) -> Packet {
         Packet {
             epoch: self.leases.incoming,
-            credit_packets_read: self.credit_packets_read,
+            credit_packets_read: self.leases.credit_packets_received,
             granted_total,
             wanted_total,
             number,

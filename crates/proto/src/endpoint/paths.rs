@@ -96,7 +96,7 @@ impl Paths {
         let unreserved = self.budget.starts_rendezvous_only();
         let rendezvous_only = unreserved || (self.budget.enforced() && self.peers.has_leased(peer));
         let mut state = PeerEntry::new(self.config.cross_memory);
-        state.path.rendezvous_only = rendezvous_only;
+        state.path.grants.rendezvous_only = rendezvous_only;
         state.path.grants.unreserved = unreserved;
         self.peers.insert(peer.0 as usize, state);
     }
@@ -114,9 +114,9 @@ impl Paths {
             matches!(state.path.outbound, Outbound::Absent)
                 && state.path.grants.receiver.is_none()
                 && state.pending.as_deref().is_none_or(PendingWork::is_idle)
-                && state.inbound.is_none()
-                && !state.said_goodbye
-                && state.cross_memory == cross_memory
+                && state.path.inbound.is_none()
+                && !state.path.grants.said_goodbye
+                && state.path.grants.cross_memory == cross_memory
         };
         if let Some(state) = self.peers.full_entry(peer.0 as usize).filter(|state| idle(state)) {
             let stalled_ns = state.pending.as_deref().map_or(0, |pending| pending.stalled_ns);

@@ -8,7 +8,6 @@ use super::path::{Outbound, Path, announced};
 use super::pending::PendingWork;
 use crate::flow;
 use crate::packet::Geometry;
-use crate::table::Number;
 
 /// The state of one peer, from the first contact until both sides have detached. Thousands of peers may be idle, so
 /// this structure is small.
@@ -19,31 +18,14 @@ pub(super) struct PeerEntry {
     pub pending: Option<Box<PendingWork>>,
     /// Number of the next message. Restarts at 0 when the entry is removed, which requires that no message is pending.
     pub next_number: u32,
-    /// The eager message that is partly arrived.
-    pub inbound: Option<Number>,
     /// Its reservation in our budget.
     pub reserved: Option<Reservation>,
-    /// We have run out of credit since the backlog was last empty: the packets that leave have waited.
-    pub backlog_waited: bool,
-    /// Copies between the two processes work, as far as we know.
-    pub cross_memory: bool,
-    /// It has sent a goodbye and receives nothing more.
-    pub said_goodbye: bool,
 }
 
 impl PeerEntry {
     /// The entry of a new peer.
     pub fn new(cross_memory: bool) -> PeerEntry {
-        PeerEntry {
-            path: Path::new(),
-            pending: None,
-            next_number: 0,
-            inbound: None,
-            reserved: None,
-            backlog_waited: false,
-            cross_memory,
-            said_goodbye: false,
-        }
+        PeerEntry { path: Path::new(cross_memory), pending: None, next_number: 0, reserved: None }
     }
 
     /// The backlog, in order.
@@ -119,7 +101,7 @@ impl PeerEntry {
     /// Whether messages to it must be announced: it has no memory, or earlier messages are held for it.
     #[inline]
     pub fn announces(&self) -> bool {
-        self.path.rendezvous_only || self.holds()
+        self.path.grants.rendezvous_only || self.holds()
     }
 
     /// Whether the link has refused a packet and is not ready yet.
@@ -137,7 +119,7 @@ impl PeerEntry {
         if let Some(room) = room {
             state.path.outbound =
                 Outbound::Connected(flow::Sender::with_room(flow::RoomQuery::WhenFree, room));
-            state.path.credit_slots = 2;
+            state.path.grants.credit_slots = 2;
         }
         state.path.grants.receiver = attached.then_some(flow::Receiver::Unlimited);
         state

@@ -434,9 +434,11 @@ mod tests {
         assert_eq!(peers.visit_compact(0, |state| core::mem::replace(&mut state.next_number, 7)), Some(0));
         assert_eq!(peers.visit_compact(0, |state| state.next_number), Some(7));
         assert_eq!((peers.full_entries().count(), peers.compaction.expanded), (kept, spoken_to));
-        peers.visit_compact(0, |state| state.path.grants.credit_packets_read = 1);
+        peers.visit_compact(0, |state| state.path.grants.leases.credit_packets_received = 1);
         assert_eq!(
-            peers.full_entry(0).map(|state| (state.next_number, state.path.grants.credit_packets_read)),
+            peers
+                .full_entry(0)
+                .map(|state| (state.next_number, state.path.grants.leases.credit_packets_received)),
             Some((7, 1))
         );
         assert_eq!((peers.count(), peers.visit_compact(20, |_| ())), (20, None));

@@ -145,7 +145,7 @@ impl Paths {
             match bounce_buffers.of_peer(number, peer).map(|buffer| buffer.stage()) {
                 Some(Stage::Announced | Stage::Left) => {}
                 // A goodbye has freed it already; the peer still acknowledges what it received before.
-                None | Some(Stage::Waiting) => return self.peer(peer).said_goodbye,
+                None | Some(Stage::Waiting) => return self.peer(peer).path.grants.said_goodbye,
                 Some(Stage::Fetched) => return false, // requested pieces have not left
             }
             let transfer = Transfer::of_bounce_buffer(number);

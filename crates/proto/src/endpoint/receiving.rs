@@ -79,7 +79,7 @@ impl Endpoint {
         let from = unexpected.envelope.from;
         self.matching.free_unexpected(message, &mut self.paths.budget, driver);
         if let Payload::Arriving { .. } = unexpected.payload
-            && let Some(number) = self.paths.peer(from).inbound
+            && let Some(number) = self.paths.peer(from).path.inbound
         {
             // Its further packets are read and dropped: no message has this name.
             self.matching.inbound(number).retarget(Target::Message(MessageId(u32::MAX)));
@@ -108,7 +108,7 @@ impl Endpoint {
         driver: &mut D,
     ) -> bool {
         // The previous message must be complete, and no setting allows longer eager messages.
-        if self.paths.peer(from).inbound.is_some() || u64::from(length) > MAX_EAGER_BYTES {
+        if self.paths.peer(from).path.inbound.is_some() || u64::from(length) > MAX_EAGER_BYTES {
             return false;
         }
         let envelope = Envelope { from, tag, data, length: u64::from(length) };
@@ -140,7 +140,7 @@ impl Endpoint {
         };
         if !whole {
             let inbound = Inbound::new(target, &envelope, bytes);
-            self.paths.peer(from).inbound = Some(Number::of(self.matching.inbounds.insert(inbound)));
+            self.paths.peer(from).path.inbound = Some(Number::of(self.matching.inbounds.insert(inbound)));
         }
         true
     }
@@ -152,7 +152,7 @@ impl Endpoint {
         bytes: u64,
         driver: &mut D,
     ) -> bool {
-        let Some(number) = self.paths.peer(from).inbound else { return false };
+        let Some(number) = self.paths.peer(from).path.inbound else { return false };
         let inbound = self.matching.inbound(number);
         if !inbound.continues_with(offset, bytes) {
             return false;
@@ -161,7 +161,7 @@ impl Endpoint {
         let (target, envelope) = (inbound.target(), inbound.envelope(from));
         let whole = arrived == envelope.length;
         if whole {
-            self.paths.peer(from).inbound = None;
+            self.paths.peer(from).path.inbound = None;
             self.matching.inbounds.remove(number.get());
         }
         match target {
@@ -267,7 +267,7 @@ impl Endpoint {
         self.matching.free_unexpected(message, &mut self.paths.budget, driver);
         if unexpected.payload == Payload::Whole {
             self.received(range, &envelope, driver);
-        } else if let Some(number) = self.paths.peer(from).inbound {
+        } else if let Some(number) = self.paths.peer(from).path.inbound {
             self.matching.inbound(number).retarget(Target::Receive(range));
         } else {
             // Its sender was lost before the rest came.
@@ -298,7 +298,7 @@ impl Endpoint {
             return;
         }
         let BufferRange { request, multi, offset, bytes } = range;
-        let can_copy = !address.is_none() && self.paths.peer(from).cross_memory;
+        let can_copy = !address.is_none() && self.paths.peer(from).path.grants.cross_memory;
         let path = if can_copy { PayloadPath::Copying } else { PayloadPath::Packets };
         let state = State::Receive { request, multi, sender, envelope, offset, bytes, left: bytes, path };
         let transfer = self.payloads.transfers.begin(from, state);

@@ -102,7 +102,7 @@ impl Endpoint {
         }
         let Some(state) = self.payloads.transfers.get(transfer, from).copied() else {
             // A goodbye has ended it already; the peer still acknowledges what it received before.
-            return self.paths.peer(from).said_goodbye;
+            return self.paths.peer(from).path.grants.said_goodbye;
         };
         // No operation may end before we have sent it: until then we use the program's buffer.
         let request = match state {
@@ -147,7 +147,7 @@ impl Endpoint {
                     driver,
                 );
             }
-            return known || self.paths.peer(from).said_goodbye;
+            return known || self.paths.peer(from).path.grants.said_goodbye;
         }
         match self.payloads.transfers.get(transfer, from) {
             Some(State::Send { request, length: whole, stage: stage @ SendStage::Left, .. })
@@ -347,7 +347,7 @@ impl Endpoint {
             // The kernel forbids all copies, or cannot copy at these addresses.
             Err(fault @ (CopyFault::Forbidden | CopyFault::BadAddress)) => {
                 if fault == CopyFault::Forbidden {
-                    self.paths.peer(peer).cross_memory = false;
+                    self.paths.peer(peer).path.grants.cross_memory = false;
                 }
                 let entry = match entry.state {
                     State::Receive { sender, bytes, .. } => BacklogEntry::control(Body::Fetch {
@@ -401,7 +401,11 @@ impl Endpoint {
 
     fn choose_path(&mut self, peer: Peer, bytes: u64) -> PayloadPath {
         let large = bytes > self.paths.config.remote_inline_bytes;
-        if large && self.paths.peer(peer).cross_memory { PayloadPath::Locating } else { PayloadPath::Packets }
+        if large && self.paths.peer(peer).path.grants.cross_memory {
+            PayloadPath::Locating
+        } else {
+            PayloadPath::Packets
+        }
     }
 
     fn count_remote(&mut self, bytes: u64) {

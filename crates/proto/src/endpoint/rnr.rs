@@ -39,7 +39,7 @@ impl Paths {
                         counters.stalls += 1;
                     }
                     // The machine does not ask again before the timer. New messages wait behind the refused packet.
-                    state.path.room_wait = RoomWait::Timer;
+                    state.path.grants.room_wait = RoomWait::Timer;
                     driver.set_timer(rnr_timer(peer), at);
                     return None;
                 }
@@ -56,18 +56,18 @@ impl Paths {
     /// The RNR timer of `peer` has expired.
     pub(super) fn retry<D: Driver>(&mut self, peer: Peer, driver: &mut D) {
         let Some(state) = self.peers.get_mut(peer.0 as usize) else { return };
-        if state.path.room_wait != RoomWait::Timer {
+        if state.path.grants.room_wait != RoomWait::Timer {
             return;
         }
         if !state.has_backlog() && !state.is_due() {
             // A goodbye has voided the refused packet. The next message asks for itself.
-            state.path.room_wait = RoomWait::Nothing;
+            state.path.grants.room_wait = RoomWait::Nothing;
             if let Some(pending) = &mut state.pending {
                 pending.stalled_since = None;
             }
             return;
         }
-        state.path.room_wait = RoomWait::Answer;
+        state.path.grants.room_wait = RoomWait::Answer;
         self.counters.rnr_retries += 1;
         driver.ask_room(peer, true);
     }

@@ -176,7 +176,8 @@ impl Endpoint {
     ) -> Option<Packet> {
         let Paths { config, holds, peers, counters, pool, budget, one_packet_bytes, .. } = &mut self.paths;
         let state = peers.get_mut(to.0 as usize)?;
-        let waits = !state.sends_on_common_path() || (state.path.rendezvous_only && (bytes > 0 || *holds));
+        let waits =
+            !state.sends_on_common_path() || (state.path.grants.rendezvous_only && (bytes > 0 || *holds));
         let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         if bytes > *one_packet_bytes || level == SendLevel::Matched || waits {
             return None;
@@ -226,7 +227,7 @@ impl Endpoint {
         let leaves = !waits && sender.credits() > 0;
         let copied =
             bytes <= config.eager_bytes && level <= SendLevel::Buffered && bounce_buffers.fits(bytes);
-        if !leaves || !copied || state.said_goodbye {
+        if !leaves || !copied || state.path.grants.said_goodbye {
             return None;
         }
         sender.spend(1);

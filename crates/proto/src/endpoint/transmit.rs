@@ -81,7 +81,7 @@ impl Paths {
         }
         let Outbound::Connected(sender) = &mut state.path.outbound else { return };
         let Some(pending) = state.pending.as_deref_mut() else {
-            state.backlog_waited = false;
+            state.path.grants.backlog_waited = false;
             return;
         };
         if pending.busy_link.busy {
@@ -90,7 +90,7 @@ impl Paths {
         let geometry = pending.geometry(&config.geometry);
         loop {
             if pending.backlog.is_empty() && !pending.acks.is_due() && !pending.has_hold_request() {
-                state.backlog_waited = false;
+                state.path.grants.backlog_waited = false;
                 spare.end(&mut state.pending);
                 return;
             }
@@ -99,15 +99,15 @@ impl Paths {
                 let room_query = sender.room_query();
                 // The answer shows whether an attempt is refused. Only then does the message wait.
                 let waits = room_query != Some(RoomQuery::Immediate);
-                state.backlog_waited |= waits;
+                state.path.grants.backlog_waited |= waits;
                 if waits && pending.stalled_since.is_none() && !pending.backlog.is_empty() {
                     pending.stalled_since = Some(driver.now());
                     counters.stalls += 1;
                 }
                 if let Some(room_query) = room_query
-                    && state.path.room_wait == RoomWait::Nothing
+                    && state.path.grants.room_wait == RoomWait::Nothing
                 {
-                    state.path.room_wait = RoomWait::Answer;
+                    state.path.grants.room_wait = RoomWait::Answer;
                     driver.ask_room(to, room_query == RoomQuery::Immediate);
                 }
                 return;
@@ -117,7 +117,10 @@ impl Paths {
                 counters.stalled_ns += stalled_ns;
                 pending.stalled_ns += stalled_ns;
             }
-            let marks = Marks { rendezvous_only: budget.is_over_limit(), backlogged: state.backlog_waited };
+            let marks = Marks {
+                rendezvous_only: budget.is_over_limit(),
+                backlogged: state.path.grants.backlog_waited,
+            };
             if pending.acks.is_due()
                 && let Some((transfer, count)) = pending.acks.first()
             {
@@ -191,13 +194,13 @@ impl Paths {
                 false => 0,
             };
             let Some(entry) = pending.backlog.front_mut() else { return };
-            let announces = state.path.rendezvous_only || pending.hold.is_some();
-            let held = announces && *holds && !state.said_goodbye;
+            let announces = state.path.grants.rendezvous_only || pending.hold.is_some();
+            let held = announces && *holds && !state.path.grants.said_goodbye;
             if held && entry.starts_message() && pending.hold_is_full(config.max_unexpected) {
                 return; // until the receiver takes a message
             }
             let Some(entry) = pending.backlog.front_mut() else { return };
-            if announces && entry.sent == 0 && (entry.bytes > 0 || held) && !state.said_goodbye {
+            if announces && entry.sent == 0 && (entry.bytes > 0 || held) && !state.path.grants.said_goodbye {
                 become_rendezvous(entry, to, &mut pending.bounce_buffers, payloads, counters, driver);
             }
             if let Source::Region { key, offset } = entry.payload

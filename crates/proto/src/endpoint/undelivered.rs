@@ -99,7 +99,7 @@ impl Endpoint {
                 let PendingWork { backlog, compulsory, bounce_buffers, .. } = pending;
                 !backlog.is_empty() || compulsory.is_pending() || *bounce_buffers > 0
             });
-            if waits || state.inbound.is_some() {
+            if waits || state.path.inbound.is_some() {
                 visit(peer);
             }
         }

@@ -71,7 +71,7 @@ impl Endpoint {
     /// Bytes that have arrived of a partly arrived eager message of `peer`. `None`: there is no such message.
     #[inline]
     pub fn half_arrived_bytes(&self, peer: Peer) -> Option<u64> {
-        let number = self.paths.peers.full_entry(peer.0 as usize)?.inbound?;
+        let number = self.paths.peers.full_entry(peer.0 as usize)?.path.inbound?;
         self.matching.inbounds.get(number.get()).map(Inbound::arrived_bytes)
     }
 
@@ -79,7 +79,7 @@ impl Endpoint {
     #[inline]
     pub fn is_at_rest(&self, peer: Peer) -> bool {
         let state = self.paths.peers.full_entry(peer.0 as usize);
-        state.is_none_or(|state| state.inbound.is_none() && state.has_nothing_to_send())
+        state.is_none_or(|state| state.path.inbound.is_none() && state.has_nothing_to_send())
     }
 
     /// The posted receive at `place` of a space, the oldest first. `None` if the receives are in an index.

@@ -141,11 +141,11 @@ impl Sender {
     #[inline(always)]
     fn credited(&mut self) -> Option<&mut static_credits::Sender> {
         // The schemes that share a region, without a jump table.
-        if let Sender::Dynamic(sender) = self {
-            return Some(sender.credits_mut());
-        }
         if let Sender::Demand(sender) = self {
             return Some(sender);
+        }
+        if let Sender::Dynamic(sender) = self {
+            return Some(sender.credits_mut());
         }
         match self {
             Sender::Static(sender)

@@ -224,7 +224,11 @@ impl Sender {
         let mut record = Record { sent_at: now, position: position.unwrap_or(without_bundle) };
         if let Some(position) = position {
             let Bundle { number: before, bytes, state } = *self.bundle(position);
-            *self.bundle(position) = Bundle { number, bytes, state: State::UnderWay };
+            // A peer that contradicts itself acknowledges a bundle, but not by position. It is not under way again, so that
+            // no later acknowledgement takes it off the bytes under way.
+            if state != State::Arrived {
+                *self.bundle(position) = Bundle { number, bytes, state: State::UnderWay };
+            }
             match state {
                 State::Waiting => {
                     if !self.is_outstanding() {

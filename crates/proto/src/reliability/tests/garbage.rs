@@ -93,3 +93,23 @@ proptest! {
         }
     }
 }
+
+/// The peer says that the datagram has arrived, and that the position in it has not. The bundle counts once.
+#[test]
+fn a_peer_that_contradicts_itself_takes_no_bundle_off_twice() {
+    let mut bench = Bench::open();
+    let number_of = |calls: &[Call]| {
+        calls.iter().find_map(|call| match call {
+            Call::Transmit(header, Some(_)) => Some(header.number),
+            _ => None,
+        })
+    };
+    let first = number_of(&bench.submit()).expect("it leaves at once");
+    assert_eq!(bench.path.view().in_flight_bytes, 100);
+    bench.acknowledgement_arrives(0, first, 0);
+    assert_eq!(bench.path.view().in_flight_bytes, 0);
+    let again = bench.run_until(bench.now.plus_ns(1_000_000_000));
+    let again = number_of(&again).expect("the position is not acknowledged, so it leaves again");
+    bench.acknowledgement_arrives(0, again, 0);
+    assert_eq!(bench.path.view().in_flight_bytes, 0);
+}
