@@ -7,6 +7,9 @@ use crate::driver::LinkBusy;
 use crate::time::Instant;
 use crate::wire::{EXTENSION_ASKS, LinkExtension, VERSION};
 
+/// A path asks whether a silent peer lives after the limit divided by this.
+pub(super) const STANDING_DIVISOR: u64 = 10;
+
 /// The header of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -152,6 +155,9 @@ pub struct ReliabilityConfig {
     pub limit_ns: u64,
     /// The first number and the first position. They wrap around at 2^32, so tests begin near the end.
     pub start: u32,
+    /// The link delivers every datagram once, or reports that the peer is lost. Then nothing is lost or late: no bundle is
+    /// sent again.
+    pub is_lossless: bool,
 }
 
 impl Default for ReliabilityConfig {
@@ -168,6 +174,7 @@ impl Default for ReliabilityConfig {
             max_timeout_ns: 100_000_000,
             limit_ns: 10_000_000_000,
             start: 0,
+            is_lossless: false,
         }
     }
 }

@@ -40,13 +40,11 @@ pub use grants::{Grants, LEAST_GRANT};
 
 use crate::driver::LinkBusy;
 use crate::time::Instant;
+use datagram::STANDING_DIVISOR;
 use mutant::{Broken, Mutant};
 use receiver::{Age, Place, Receiver};
 use sender::Sender;
 use sequence::expand;
-
-/// A path asks whether a silent peer lives after the limit divided by this.
-const STANDING_DIVISOR: u64 = 10;
 
 /// A question: a datagram without a bundle that wants an answer at once.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +56,8 @@ struct Question {
     /// Number of the first one. The acknowledgement of a number from there on is an answer.
     first_number: u64,
     wait_ns: u64,
+    /// When it left last.
+    asked_at: Instant,
 }
 
 /// Counts of a path, for reports.
@@ -265,7 +265,9 @@ impl ReliablePath {
         if self.sender.timeout_at(&self.config).is_some_and(|at| at <= now) {
             // The oldest bundle, outside of the window. Its answer shows what else is lost.
             let oldest = self.sender.first();
-            if self.transmit(now, Some(oldest), true, driver) {
+            if self.config.is_lossless {
+                self.sender.restart_timeout(now); // it arrives when the peer polls
+            } else if self.transmit(now, Some(oldest), true, driver) {
                 self.sender.timed_out(now, self.broken);
                 // If only large datagrams are lost, a question arrives.
                 if self.sender.suspects_large() {
@@ -443,13 +445,29 @@ impl ReliablePath {
         if self.question.is_none() {
             let wait_ns = self.sender.round_trip.timeout_ns(&self.config);
             let first_number = self.sender.next_number();
-            self.question =
-                Some(Question { since: now, next_at: now.plus_ns(wait_ns), first_number, wait_ns });
+            let next_at = now.plus_ns(wait_ns);
+            self.question = Some(Question { since: now, next_at, first_number, wait_ns, asked_at: now });
             self.transmit(now, None, true, driver);
         }
     }
 
+    /// Repeats the question. Nothing is lost on a lossless link, but a peer that is busy when a stranger asks does not answer.
+    /// So the question is repeated there too. Its intervals double without a bound, because each one waits at the peer
+    /// until that polls.
     fn ask_again<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        if self.config.is_lossless {
+            let look_ns = self.config.limit_ns / STANDING_DIVISOR;
+            let Some(question) = &mut self.question else { return };
+            let is_due = now.since_ns(question.asked_at) >= question.wait_ns;
+            if is_due {
+                (question.asked_at, question.wait_ns) = (now, question.wait_ns.saturating_mul(2));
+            }
+            question.next_at = now.plus_ns(question.wait_ns.min(look_ns));
+            if is_due {
+                self.transmit(now, None, true, driver);
+            }
+            return;
+        }
         let no_back_off = self.broken.has(Mutant::TimeoutsDoNotBackOff);
         if let Some(question) = &mut self.question {
             if !no_back_off {

@@ -8,6 +8,7 @@
 //! Bound: one bit for each position of the window, and 64 for numbers. This file does not know epochs.
 
 use super::datagram::{DatagramDriver, ReliabilityConfig};
+use super::grants::LEAST_GRANT;
 use super::mutant::{Broken, Mutant};
 use super::sequence::{BASE, PositionSet, expand};
 use crate::time::Instant;
@@ -16,6 +17,9 @@ use crate::time::Instant;
 const MAX_UNACKNOWLEDGED: u32 = 32;
 /// Datagrams after which it leaves at the end of a batch. Source: RFC 5681, section 4.2.
 const MIN_UNACKNOWLEDGED: u32 = 2;
+/// The same where nothing is lost: acknowledgements only free copies there. Half of the least grant, so that a peer with no
+/// more than that never waits for the delay.
+const MIN_UNACKNOWLEDGED_LOSSLESS: u32 = LEAST_GRANT as u32 / 2;
 
 /// How a number compares with those that have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +55,8 @@ pub(super) struct Receiver {
     marks: u16,
     /// Datagrams with a bundle or a question since the last acknowledgement left.
     unacknowledged: u32,
+    /// So many make the end of a batch send one.
+    least_unacknowledged: u32,
     /// The next end of a batch sends one in any case.
     is_urgent: bool,
     due_at: Option<Instant>,
@@ -67,6 +73,11 @@ impl Receiver {
             arrived: 0,
             marks: 0,
             unacknowledged: 0,
+            least_unacknowledged: if config.is_lossless {
+                MIN_UNACKNOWLEDGED_LOSSLESS
+            } else {
+                MIN_UNACKNOWLEDGED
+            },
             is_urgent: false,
             due_at: None,
         }
@@ -204,7 +215,7 @@ impl Receiver {
     /// Whether an acknowledgement must leave at the end of a batch.
     #[inline]
     pub(super) fn is_due_after_batch(&self) -> bool {
-        self.is_urgent || self.unacknowledged >= MIN_UNACKNOWLEDGED
+        self.is_urgent || self.unacknowledged >= self.least_unacknowledged
     }
 
     /// When an acknowledgement must leave.

@@ -18,7 +18,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use super::congestion::Congestion;
-use super::datagram::ReliabilityConfig;
+use super::datagram::{ReliabilityConfig, STANDING_DIVISOR};
 use super::mutant::{Broken, Mutant};
 use super::path_mtu::PathMtu;
 use super::round_trip::RoundTrip;
@@ -98,6 +98,8 @@ pub(super) struct Sender {
     /// Bit i: `largest` - 1 - i is acknowledged, and was handled.
     handled: u64,
     reorder_numbers: u32,
+    /// No datagram ever counts as lost.
+    is_lossless: bool,
     marks: u16,
     /// When `first` became the oldest bundle under way.
     oldest_since: Instant,
@@ -131,6 +133,7 @@ impl Sender {
             largest: start - 1,
             handled: 0,
             reorder_numbers: MIN_REORDER_NUMBERS,
+            is_lossless: config.is_lossless,
             marks: 0,
             oldest_since: Instant(0),
             timeout_from: Instant(0),
@@ -279,6 +282,9 @@ impl Sender {
     }
 
     fn note_if_lost(&mut self, number: u64) {
+        if self.is_lossless {
+            return;
+        }
         if let Some(position) = self.under_way(number) {
             let bundle = self.bundle(position);
             bundle.state = State::Lost;
@@ -421,6 +427,9 @@ impl Sender {
     /// Declares overtaken datagrams lost. Cost: each number is passed once.
     pub(super) fn detect_losses(&mut self, now: Instant) {
         self.loss_at = None;
+        if self.is_lossless {
+            return;
+        }
         while self.scan < self.largest {
             let number = self.scan;
             if let Some(position) = self.under_way(number) {
@@ -446,7 +455,13 @@ impl Sender {
     /// When the timeout of the oldest bundle passes.
     #[inline]
     pub(super) fn timeout_at(&self, config: &ReliabilityConfig) -> Option<Instant> {
-        self.is_outstanding().then(|| self.timeout_from.plus_ns(self.round_trip.timeout_ns(config)))
+        // Without loss it is only time to ask whether the peer lives.
+        let timeout_ns = if config.is_lossless {
+            config.limit_ns / STANDING_DIVISOR
+        } else {
+            self.round_trip.timeout_ns(config)
+        };
+        self.is_outstanding().then(|| self.timeout_from.plus_ns(timeout_ns))
     }
 
     /// The timeout has passed, and the oldest bundle was sent again.

@@ -93,13 +93,21 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let path = ReliablePath::new(ReliabilityConfig::default(), epoch(OURS));
+        Bench::with(ReliabilityConfig::default())
+    }
+
+    fn with(config: ReliabilityConfig) -> Bench {
+        let path = ReliablePath::new(config, epoch(OURS));
         Bench { path, calls: Calls::default(), now: Instant(0), number: 0 }
     }
 
     /// A path that has opened, and has sent nothing but an answer.
     fn open() -> Bench {
-        let mut bench = Bench::new();
+        Bench::open_with(ReliabilityConfig::default())
+    }
+
+    fn open_with(config: ReliabilityConfig) -> Bench {
+        let mut bench = Bench::with(config);
         bench.arrives(Datagram { header: Header { destination_epoch: 0, ..bench.header(true) }, ..bare() });
         bench.arrives(Datagram { header: bench.header(false), ..bare() });
         bench.take();
@@ -236,6 +244,15 @@ fn an_acknowledgement_waits_for_a_second_bundle_or_its_delay() {
     let calls = bench.run_until(Instant(50 * MICROSECOND));
     let [Call::Transmit(header, None)] = calls[..] else { panic!("{calls:?}") };
     assert_eq!((header.acknowledged, header.asks), (3, false));
+}
+
+#[test]
+fn without_loss_an_acknowledgement_waits_for_half_of_the_least_grant() {
+    let mut bench = Bench::open_with(ReliabilityConfig { is_lossless: true, ..ReliabilityConfig::default() });
+    let mut acknowledged = |position| bare_count(&bench.bundle_arrives(position)) == 1;
+    assert_eq!((0..8).map(&mut acknowledged).collect::<Vec<bool>>(), [false, false, false, true].repeat(2));
+    bench.bundle_arrives(8);
+    assert_eq!(bare_count(&bench.run_until(Instant(50 * MICROSECOND))), 1);
 }
 
 #[test]
@@ -403,6 +420,58 @@ fn a_silent_peer_whose_process_has_ended_is_lost_before_the_limit() {
     let ReliabilityConfig { limit_ns, max_timeout_ns, .. } = bench.path.config;
     let calls = bench.run_until(Instant(limit_ns / STANDING_DIVISOR + max_timeout_ns));
     assert_eq!(calls.last(), Some(&Call::Lost(PathFault::Ended)));
+}
+
+/// What leaves while the peer computes: four bundles are under way, three of them have overtaken the first, and then the
+/// peer is silent for a thousand seconds.
+fn repetitions_to_a_computing_peer(is_lossless: bool) -> Vec<u64> {
+    let mut bench = Bench::open_with(ReliabilityConfig { is_lossless, ..ReliabilityConfig::default() });
+    bench.calls.standing = Standing::Lives;
+    (0..4).for_each(|_| drop(bench.submit()));
+    let calls = bench.acknowledgement_arrives(0, 4, 0b11);
+    let later = bench.run_until(Instant(1_000_000_000 * MICROSECOND));
+    assert_eq!(bench.path.view().fault, None);
+    assert!(bench.calls.standings_asked > 900, "a look in each second: {}", bench.calls.standings_asked);
+    [positions(&calls), positions(&later)].concat()
+}
+
+#[test]
+fn without_loss_no_bundle_is_sent_again() {
+    assert_eq!(repetitions_to_a_computing_peer(true), []);
+    assert!(repetitions_to_a_computing_peer(false).len() > 1000);
+}
+
+#[test]
+fn without_loss_a_question_is_repeated_ever_more_rarely() {
+    let questions = |is_lossless| {
+        let mut bench = Bench::open_with(ReliabilityConfig { is_lossless, ..ReliabilityConfig::default() });
+        bench.calls.standing = Standing::Lives;
+        bench.path.check(bench.now, &mut bench.calls);
+        let asked = 1 + bare_count(&bench.run_until(Instant(1_000_000_000 * MICROSECOND)));
+        bench.calls.standing = Standing::Ended;
+        let calls = bench.run_until(Instant(1_001_100_000 * MICROSECOND));
+        assert_eq!(
+            calls.last(),
+            Some(&Call::Lost(PathFault::Ended)),
+            "it is still asked whether the peer lives"
+        );
+        asked
+    };
+    // 10 ms, doubled until 1000 s have passed.
+    assert!((10..=20).contains(&questions(true)), "{}", questions(true));
+    assert!(questions(false) > 5000);
+}
+
+#[test]
+fn without_loss_acknowledgements_in_number_do_not_wear_out_a_bundle_under_way() {
+    let mut bench = Bench::open_with(ReliabilityConfig { is_lossless: true, ..ReliabilityConfig::default() });
+    bench.submit();
+    // More bare datagrams than there are records of transmissions.
+    for position in 0..2000 {
+        assert_eq!(positions(&bench.bundle_arrives(position)), []);
+    }
+    assert_eq!(bench.acknowledgement_arrives(1, 1, 0), [Call::Acknowledged(FIRST + 1)]);
+    assert_eq!(bench.path.view().in_flight_bytes, 0);
 }
 
 /// A path on which the first bundle never arrives, and each of the later ones does. There is one in each second.

@@ -47,6 +47,8 @@ struct Faults {
     /// Bundles of each end, and the longest time between two of them.
     bundles: [u32; 2],
     interval_ns: u64,
+    /// The paths know that nothing is lost.
+    is_lossless: bool,
 }
 
 impl Faults {
@@ -68,6 +70,7 @@ impl Faults {
             largest: None,
             bundles: [random.u32(..600), if random.bool() { random.u32(..600) } else { 0 }],
             interval_ns: [0, 2, 50, 1_000][random.usize(..4)] * MICROSECOND,
+            is_lossless: false,
         }
     }
 }
@@ -185,7 +188,8 @@ impl World {
         let mut random = fastrand::Rng::with_seed(seed);
         let start = if random.bool() { 0 } else { u32::MAX - random.u32(..300) };
         let window_bundles = 64 << random.u32(..3);
-        let config = ReliabilityConfig { window_bundles, start, ..ReliabilityConfig::default() };
+        let is_lossless = faults.is_lossless;
+        let config = ReliabilityConfig { window_bundles, start, is_lossless, ..ReliabilityConfig::default() };
         let end = |epoch, to_submit| End::new(config, epoch, mutant, to_submit);
         let ends = [end(1, faults.bundles[0]), end(2, faults.bundles[1])];
         let mut world = World {
@@ -548,8 +552,25 @@ fn run_with_measured_round_trips(seed: u64, mutant: Option<Mutant>) -> Rule<()> 
     Ok(())
 }
 
+/// A network that loses nothing, but delivers in any order: nothing leaves twice.
+fn run_without_loss(seed: u64, mutant: Option<Mutant>) -> Rule<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let jitter_ns = random.u64(..400) * MICROSECOND;
+    let (bundles, refused) = ([random.u32(..600), random.u32(..600)], random.u32(..100));
+    let interval_ns = random.u64(1..60) * MICROSECOND;
+    let delay_ns = 40 * MICROSECOND;
+    let faults =
+        Faults { is_lossless: true, jitter_ns, bundles, refused, interval_ns, delay_ns, ..Faults::default() };
+    let mut world = World::new(seed, faults, mutant);
+    world.run()?;
+    let sent_again = world.ends[0].path.counters().sent_again + world.ends[1].path.counters().sent_again;
+    rule!(sent_again == 0 && world.lost.is_empty(), "{sent_again} sent again, lost: {:?}", world.lost);
+    Ok(())
+}
+
 fn run_all(seed: u64, mutant: Option<Mutant>) -> Rule<()> {
     run_random(seed, mutant)?;
+    run_without_loss(seed, mutant).map_err(|reason| format!("without loss {seed}: {reason}"))?;
     if seed.is_multiple_of(10) {
         run_until_silence(seed, mutant).map_err(|reason| format!("silence {seed}: {reason}"))?;
         run_on_a_small_path(seed, mutant).map_err(|reason| format!("small path {seed}: {reason}"))?;
