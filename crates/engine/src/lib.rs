@@ -65,7 +65,7 @@ use expectation::Laps;
 pub use groups::ReduceArguments;
 use job::{NodeView, Ranks};
 pub use machines::AtomicArguments;
-pub use open::OpenError;
+pub use open::{OpenCore, OpenError};
 use peer_checks::PeerChecks;
 pub use post::{
     Completion, CompletionSink, NullSink, Operation, Post, PostError, RemoteArguments, SendArguments,

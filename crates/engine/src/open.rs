@@ -8,6 +8,7 @@ use std::time::Instant as Clock;
 use weir_link::Link;
 use weir_link::datagram::{DatagramLink, DatagramOptions};
 use weir_link::links::Links;
+use weir_link::ofi::{CoreEndpoint, CoreError, MESSAGE_BYTES, OfiNetwork, OfiOptions};
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::NodeHandle;
 use weir_link::udp::{UdpError, UdpNetwork, UdpOptions};
@@ -15,7 +16,7 @@ use weir_proto::reliability::ReliabilityConfig;
 use weir_proto::{Config, DataRegion, Endpoint, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Packet};
 
 use crate::back_pressure::BackPressure;
-use crate::config::{self, LinkChoice, Settings};
+use crate::config::{self, Settings};
 use crate::driver::Io;
 use crate::expectation::Laps;
 use crate::job::{Job, NodeView};
@@ -25,6 +26,9 @@ use crate::waiting::Waiting;
 use crate::{
     Engine, MAX_BACKLOG, REMOTE_INLINE_BYTES, may_spin_in_reads, oversubscription, stalls, stats, trace,
 };
+
+/// Copies of what peers have not acknowledged, over a core provider, whose datagrams are long: 16 MiB.
+const OFI_COPIES: usize = (16 << 20) / MESSAGE_BYTES;
 
 /// The reason why an endpoint could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +42,9 @@ pub enum OpenError {
     /// The network could not be opened.
     #[error(transparent)]
     Network(#[from] UdpError),
+    /// The core provider could not be opened.
+    #[error(transparent)]
+    Core(#[from] CoreError),
     /// The scheme counts free slots at peers, which no network does.
     #[error(
         "FI_WEIR_FLOW={scheme}: works in shared memory only; choose a scheme with credits, such as dynamic, or \
@@ -65,11 +72,11 @@ pub enum OpenError {
     },
 }
 
+/// Opens an endpoint of the core provider with this name, on the network of `FI_WEIR_NET` if that is set.
+pub type OpenCore<'call> = &'call dyn Fn(&str, Option<&str>) -> Result<Box<dyn CoreEndpoint>, CoreError>;
+
 impl Engine {
-    /// Opens an endpoint with its mailbox in shared memory, and with a socket if it needs one.
-    ///
-    /// - `job`: its ranks, as far as is known; a number means ranks of one node (0: not known). More may come.
-    /// - `several_threads`: limits sleeps inside [`Engine::pause`] to 50 us.
+    /// [`Engine::open_in_libfabric`] for a program without libfabric.
     ///
     /// # Errors
     /// [`OpenError`]; nothing is left behind.
@@ -78,35 +85,70 @@ impl Engine {
         job: impl Into<Job>,
         several_threads: bool,
     ) -> Result<Engine, OpenError> {
+        let no_library = |provider: &str, _: Option<&str>| -> Result<Box<dyn CoreEndpoint>, CoreError> {
+            Err(CoreError::NoLibrary { provider: provider.to_owned() })
+        };
+        Engine::open_in_libfabric(settings, job, several_threads, &no_library)
+    }
+
+    /// Opens an endpoint with its mailbox in shared memory, and with a network if it needs one.
+    ///
+    /// - `job`: its ranks, as far as is known; a number means ranks of one node (0: not known). More may come.
+    /// - `several_threads`: limits sleeps inside [`Engine::pause`] to 50 us.
+    /// - `open_core`: for `FI_WEIR_LINK=ofi:NAME`.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing is left behind.
+    pub fn open_in_libfabric(
+        settings: &Settings,
+        job: impl Into<Job>,
+        several_threads: bool,
+        open_core: OpenCore<'_>,
+    ) -> Result<Engine, OpenError> {
         let mut job = job.into();
         job.has_network = settings.links.has_network(job.spans_nodes());
-        let network = if job.has_network { Some(open_network(settings)?) } else { None };
+        let network = if job.has_network { Some(Network::open(settings, open_core)?) } else { None };
         Engine::open_over(settings, job, several_threads, |shm, _| {
-            let network = network.map(|network| datagram_link(&shm, network, settings));
+            let network = network.map(|network| network.link(&shm, settings));
             Links::new(shm, network.into_iter().collect())
         })
     }
 }
 
-/// Opens the socket of an endpoint.
-fn open_network(settings: &Settings) -> Result<UdpNetwork, OpenError> {
-    if !settings.scheme.grants() {
-        return Err(OpenError::Scheme { scheme: config::flow_word(settings.scheme) });
-    }
-    Ok(UdpNetwork::open(&UdpOptions {
-        net: settings.net.clone(),
-        ports: settings.ports.clone(),
-        buffer_bytes: settings.socket_buffer_bytes as usize,
-        limit_ns: settings.peer_timeout.as_nanos() as u64,
-    })?)
+/// The network of an endpoint.
+enum Network {
+    Udp(UdpNetwork),
+    Ofi(OfiNetwork),
 }
 
-/// The link over `network` of the endpoint with this mailbox. Its senders get the same quota.
-fn datagram_link(shm: &ShmLink, network: UdpNetwork, settings: &Settings) -> Box<dyn Link> {
-    let limit_ns = settings.peer_timeout.as_nanos() as u64;
-    let reliability = ReliabilityConfig { limit_ns, ..ReliabilityConfig::default() };
-    let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
-    Box::new(DatagramLink::open(&shm.address(), network, options))
+impl Network {
+    fn open(settings: &Settings, open_core: OpenCore<'_>) -> Result<Network, OpenError> {
+        if !settings.scheme.grants() {
+            return Err(OpenError::Scheme { scheme: config::flow_word(settings.scheme) });
+        }
+        let (net, ports) = (settings.net.clone(), settings.ports.clone());
+        let limit_ns = settings.peer_timeout.as_nanos() as u64;
+        if let Some(provider) = settings.links.core_provider() {
+            let endpoint = open_core(provider, net.as_deref())?;
+            return Ok(Network::Ofi(OfiNetwork::open(endpoint, &OfiOptions { ports, limit_ns })?));
+        }
+        let buffer_bytes = settings.socket_buffer_bytes as usize;
+        Ok(Network::Udp(UdpNetwork::open(&UdpOptions { net, ports, buffer_bytes, limit_ns })?))
+    }
+
+    /// The link over it of the endpoint with this mailbox. Its senders get the same quota.
+    fn link(self, shm: &ShmLink, settings: &Settings) -> Box<dyn Link> {
+        let limit_ns = settings.peer_timeout.as_nanos() as u64;
+        let reliability = ReliabilityConfig { limit_ns, ..ReliabilityConfig::default() };
+        let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
+        match self {
+            Network::Udp(network) => Box::new(DatagramLink::open(&shm.address(), network, options)),
+            Network::Ofi(network) => {
+                let options = DatagramOptions { most_copies: OFI_COPIES, ..options };
+                Box::new(DatagramLink::open(&shm.address(), network, options))
+            }
+        }
+    }
 }
 
 /// Checks that the endpoint machine can use `link`.
@@ -149,7 +191,7 @@ impl<L: Link> Engine<L> {
             in_memory: place.in_memory,
             reserved_lanes: place.reserved_lanes,
             ranks: senders,
-            is_private: settings.links == LinkChoice::Udp,
+            is_private: settings.links.is_network_alone(),
             quota_data_slots: plan.base_slots,
             start_slots: plan.start_slots,
             quota_rest_lanes: plan.rest_lanes,

@@ -38,6 +38,8 @@ pub enum LinkKind {
     SharedMemory = 2,
     /// UDP sockets ([`crate::udp`]). The part is the IP address and the port of the endpoint's socket.
     Udp = 3,
+    /// A core provider of libfabric ([`crate::ofi`]). The part is the endpoint's name at that provider, shortened.
+    Ofi = 4,
     /// A link of tests that carries packets only to peers that no other link reaches ([`crate::faulty`]).
     LastChoice = 255,
 }
@@ -149,6 +151,7 @@ fn write_part(f: &mut fmt::Formatter<'_>, (kind, contents): (u8, &[u8])) -> fmt:
     match kind {
         kind if kind == LinkKind::SharedMemory as u8 => f.write_str("shared memory ")?,
         kind if kind == LinkKind::Local as u8 => f.write_str("process ")?,
+        kind if kind == LinkKind::Ofi as u8 => f.write_str("ofi ")?,
         kind => write!(f, "link {kind} ")?,
     }
     contents.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -25,6 +25,7 @@ pub mod links;
 pub mod local;
 pub mod membarrier;
 pub mod memory;
+pub mod ofi;
 pub mod page_allocator;
 pub mod sched_yield;
 pub mod shm;

@@ -18,9 +18,13 @@ pub(crate) fn report(own: &Address, peer: &Address) {
 }
 
 fn text(own: &Address, peer: &Address) -> String {
-    let has_udp = |address: &Address| address.part(LinkKind::Udp).is_some();
+    let has = |address: &Address, kind| address.part(kind).is_some();
+    let has_udp = |address: &Address| has(address, LinkKind::Udp);
+    let has_ofi = |address: &Address| has(address, LinkKind::Ofi);
     let advice = if peer.0[0] != ADDRESS_VERSION {
         "run one version of weir on all ranks"
+    } else if has_ofi(own) || has_ofi(peer) {
+        "set FI_WEIR_LINK to the same core provider on all ranks, and FI_WEIR_NET to a network that all hosts have"
     } else if has_udp(own) && has_udp(peer) {
         "set FI_WEIR_NET to the network that all hosts have in common"
     } else {
@@ -55,6 +59,13 @@ mod tests {
             "cannot connect: no link reaches the endpoint 0000000000000002 (shared memory bbbb, UDP 10.0.0.2:9) \
              from 0000000000000001 (shared memory aaaa, UDP 10.0.0.1:9); \
              set FI_WEIR_NET to the network that all hosts have in common"
+        );
+        let peer = address(2, 0xbb).with_part(LinkKind::Ofi, &[10, 0, 0, 2, 0, 9, 0, 8]).expect("room");
+        assert_eq!(
+            text(&own, &peer),
+            "cannot connect: no link reaches the endpoint 0000000000000002 (shared memory bbbb, ofi 0a00000200090008) \
+             from 0000000000000001 (shared memory aaaa, UDP 10.0.0.1:9); \
+             set FI_WEIR_LINK to the same core provider on all ranks, and FI_WEIR_NET to a network that all hosts have"
         );
         let mut older = address(2, 0xbb);
         older.0[0] = 2;

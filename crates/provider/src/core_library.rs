@@ -5,13 +5,19 @@
 //! one that calls `fi_prov_ini` is the one that matters: the plug-in identifies it by the return address, or else takes
 //! the `libfabric.so.1` that is loaded.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, OsStr, c_void};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The `dlopen` handle of the core. It is never closed: the core also keeps this plug-in.
 static CORE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// The file of the core.
+static PATH: OnceLock<PathBuf> = OnceLock::new();
 
 /// The structure that represents this provider in the core.
 static PROVIDER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -26,6 +32,11 @@ pub fn identify(return_address: *const c_void, provider: *mut c_void) {
 /// The structure that represents this provider in the core, for the core's functions.
 pub fn provider() -> *mut c_void {
     PROVIDER.load(Ordering::Relaxed)
+}
+
+/// The file of the core, if its caller was found.
+pub fn path() -> Option<PathBuf> {
+    PATH.get().cloned()
 }
 
 /// A handle of the library, if it exports the functions of libfabric, or null.
@@ -43,7 +54,13 @@ fn loaded_library_at(address: *const c_void) -> *mut c_void {
     }
     // SAFETY: the loader's name of a library that is loaded; it ends with NUL.
     let library = loaded_library(unsafe { CStr::from_ptr(name) });
-    if library.is_null() || symbol(library, c"fi_dupinfo").is_null() { null_mut() } else { library }
+    if library.is_null() || symbol(library, c"fi_dupinfo").is_null() {
+        return null_mut();
+    }
+    // SAFETY: as above.
+    let file = unsafe { CStr::from_ptr(name) };
+    PATH.get_or_init(|| PathBuf::from(OsStr::from_bytes(file.to_bytes())));
+    library
 }
 
 /// A handle of the library of this name, if it is loaded, or null.

@@ -23,7 +23,7 @@ use crate::ffi::*;
 use crate::state::cq_writer::{Binding, COUNTER_FLAGS};
 use crate::state::domain_state::{Domain, Mode, State, skip_in_forked_child};
 use crate::state::endpoint::{Endpoint, EndpointAttr};
-use crate::{atomic, automatic_progress, collective, log, message, rma, tagged};
+use crate::{atomic, automatic_progress, collective, core_provider, log, message, rma, tagged};
 
 object!(EndpointHandle, class::EP, FID_OPS);
 
@@ -181,7 +181,8 @@ impl EndpointHandle {
         }
         let peers = u32::try_from(vectors[vector].expected).unwrap_or(u32::MAX);
         let job = Job::of_launcher(peers);
-        let opened = Engine::open(&self.domain.settings, job, self.domain.mode == Mode::Shared);
+        let several = self.domain.mode == Mode::Shared;
+        let opened = Engine::open_in_libfabric(&self.domain.settings, job, several, &core_provider::open);
         let mut engine = opened.map_err(|error| {
             // The link has reported a lack of memory, once for the whole job.
             if !matches!(&error, OpenError::Mailbox(reason) if reason.is_no_space()) {

@@ -25,7 +25,7 @@ use crate::limits::{
     RMA_IOV_LIMIT, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
 };
 use crate::version::VERSION;
-use crate::{log, settings};
+use crate::{core_provider, log, settings};
 
 /// Messages of a pair stay in order. MPICH also requests the orders of atomic operations, which hold because there
 /// are none.
@@ -450,6 +450,10 @@ fn find(
 ) -> Result<*mut FiInfo, Error> {
     // A utility provider of the core asks. This provider already has everything that it could add.
     if flags & flags::CORE_PROVIDER_ONLY != 0 {
+        return Err(Error::NO_DATA);
+    }
+    // This plug-in asks, for another provider.
+    if core_provider::is_looking() {
         return Err(Error::NO_DATA);
     }
     settings::read()?;

@@ -12,6 +12,7 @@
 //!
 //! The plug-in starts threads only for programs that ask for descriptors ([`wait_object`]) or for automatic progress
 //! ([`automatic_progress`]). It links no symbol of the core.
+//! It is itself a program of the core where endpoints use a core provider as their network (`core_provider`).
 
 pub mod atomic;
 pub mod automatic_progress;
@@ -19,6 +20,7 @@ pub mod av;
 mod closing;
 pub mod collective;
 mod core_library;
+pub mod core_provider;
 pub mod counter;
 pub mod cq;
 mod deadline;

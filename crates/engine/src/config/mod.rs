@@ -6,6 +6,7 @@
 //! variables.
 
 mod bound;
+mod links;
 mod list;
 mod plan;
 
@@ -20,6 +21,7 @@ use weir_proto::{AttachPolicy, Growth, MAX_CREDIT_SLOTS, Scheme};
 
 use crate::node_memory;
 pub use bound::ReceiverBound;
+pub use links::LinkChoice;
 use list::*;
 pub use list::{PREFIX, SETTINGS, SettingInfo, check_names};
 pub use plan::{DEFAULT_SLOTS_PER_SENDER, MailboxPlan, Placement};
@@ -137,41 +139,6 @@ pub enum QuotaRest {
     First,
     /// They stay unused.
     Round,
-}
-
-/// The links that an endpoint opens (`FI_WEIR_LINK`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkChoice {
-    /// Shared memory, and UDP if the job has ranks on other nodes, as far as the launcher says.
-    Auto,
-    /// Shared memory alone.
-    SharedMemory,
-    /// UDP to all other endpoints.
-    Udp,
-    /// Shared memory to endpoints of this node, UDP to others.
-    Both,
-}
-
-impl LinkChoice {
-    const WORDS: [(&str, LinkChoice); 4] = [
-        ("auto", LinkChoice::Auto),
-        ("shm", LinkChoice::SharedMemory),
-        ("udp", LinkChoice::Udp),
-        ("shm,udp", LinkChoice::Both),
-    ];
-
-    fn word(self) -> &'static str {
-        LinkChoice::WORDS.iter().find(|(_, choice)| *choice == self).expect("every choice has a word").0
-    }
-
-    /// Whether an endpoint has a network. `spans_nodes`: its job may have ranks on other nodes.
-    pub fn has_network(self, spans_nodes: bool) -> bool {
-        match self {
-            LinkChoice::Auto => spans_nodes,
-            LinkChoice::SharedMemory => false,
-            LinkChoice::Udp | LinkChoice::Both => true,
-        }
-    }
 }
 
 /// All settings of an endpoint, checked.
@@ -337,7 +304,7 @@ impl Settings {
             close_ms: read_number(&given, CLOSE_MS, 0..=600_000)?.unwrap_or(default.close_ms),
             linger: read_number(&given, LINGER_S, 0..=86_400u32)?
                 .map_or(default.linger, |seconds| Duration::from_secs(seconds.into())),
-            links: read_word(&given, LINK, &LinkChoice::WORDS)?.unwrap_or(default.links),
+            links: read_links(&given)?.unwrap_or(default.links),
             net: given(NET),
             ports: read_ports(&given)?,
             socket_buffer_bytes: read_number(&given, SOCKET_BUFFER, 1 << 16..=1 << 30)?
@@ -415,7 +382,7 @@ impl Settings {
             SLEEP_US => Some(self.sleep_us.to_string()),
             CLOSE_MS => Some(self.close_ms.to_string()),
             LINGER_S => Some(self.linger.as_secs().to_string()),
-            LINK => Some(self.links.word().into()),
+            LINK => Some(self.links.word()),
             NET => self.net.clone(),
             PORTS => self.ports.as_ref().map(|ports| format!("{}-{}", ports.start(), ports.end())),
             SOCKET_BUFFER => Some(self.socket_buffer_bytes.to_string()),
@@ -533,6 +500,11 @@ fn read_number<T: FromStr<Err = ParseIntError> + PartialOrd>(
         }
         _ => Err(not_allowed(variable, value)),
     }
+}
+
+fn read_links(given: &impl Fn(&str) -> Option<String>) -> Result<Option<LinkChoice>, SettingError> {
+    let Some(value) = given(LINK) else { return Ok(None) };
+    LinkChoice::parse(&value).map(Some).ok_or_else(|| not_allowed(LINK, value))
 }
 
 fn read_ports(given: &impl Fn(&str) -> Option<String>) -> Result<Option<RangeInclusive<u16>>, SettingError> {

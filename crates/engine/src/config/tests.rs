@@ -445,7 +445,7 @@ fn parameter_names_are_lower_case_without_the_prefix() {
 #[test]
 fn the_choice_of_links_decides_whether_there_is_a_network() {
     for (word, inside_a_node, across_nodes) in
-        [("auto", false, true), ("shm", false, false), ("udp", true, true), ("shm,udp", true, true)]
+        [("auto", false, true), ("shm", false, false), ("udp", true, true), ("ofi:tcp", true, true)]
     {
         let links = with(&[(LINK, word)]).expect("allowed").links;
         assert_eq!(
@@ -454,8 +454,41 @@ fn the_choice_of_links_decides_whether_there_is_a_network() {
             "{word}"
         );
     }
-    for word in ["tcp", "udp,shm", "SHM", "shm,"] {
-        assert_eq!(refusal(LINK, word), format!("FI_WEIR_LINK={word}: allowed are auto, shm, udp, shm,udp"));
+    for (word, provider, is_network_alone) in [
+        ("udp", None, true),
+        ("shm,udp", None, false),
+        ("ofi:tcp", Some("tcp"), true),
+        ("shm,ofi:verbs;ofi_rxm", Some("verbs;ofi_rxm"), false),
+    ] {
+        let settings = with(&[(LINK, word)]).expect("allowed");
+        let links = &settings.links;
+        assert_eq!((links.core_provider(), links.is_network_alone()), (provider, is_network_alone), "{word}");
+        assert!(settings.to_variables().contains(&(LINK, word.to_owned())), "{word}");
+    }
+    let wrong = [
+        "tcp",
+        "udp,shm",
+        "SHM",
+        "shm,",
+        "ofi",
+        "ofi:",
+        "ofi:weir",
+        "ofi:WEIR",
+        "ofi:tcp;ofi_weir",
+        "ofi:weir;ofi_rxm",
+        "ofi:tcp,udp",
+        "ofi:^tcp",
+        "ofi:tcp;",
+        "ofi:;ofi_rxm",
+        "ofi:tcp,shm",
+        "shm,ofi:",
+        "udp,ofi:tcp",
+        "ofi:t cp",
+    ];
+    for word in wrong {
+        let allowed = "auto, shm, udp, shm,udp, ofi:NAME, shm,ofi:NAME, where NAME is a core provider of libfabric other than \
+                       weir";
+        assert_eq!(refusal(LINK, word), format!("FI_WEIR_LINK={word}: allowed are {allowed}"));
     }
     for ports in ["20100", "0-5", "9-8", "1-65536", "a-b", "1-2-3"] {
         assert!(

@@ -2,7 +2,7 @@
 //!
 //! This file does not know datagrams.
 
-use super::link::{DatagramLink, GEOMETRY, MOST_PACKET_BYTES};
+use super::link::DatagramLink;
 use super::network::DatagramNetwork;
 use super::path::{OurLane, PeersLane};
 use crate::{Arrival, LaneLease, Polled, Quota};
@@ -10,10 +10,7 @@ use core::ops::Range;
 use weir_proto::wire::{
     ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, MORE_HEADER_BYTES, decode_bytes,
 };
-use weir_proto::{Packet, PeerFault};
-
-/// The most payload of a packet of any kind.
-const MOST_PAYLOAD_BYTES: u32 = (MOST_PACKET_BYTES - MORE_HEADER_BYTES) as u32;
+use weir_proto::{Geometry, Packet, PeerFault};
 
 /// The bundle that is being polled.
 #[derive(Debug)]
@@ -45,19 +42,20 @@ enum Head {
     Malformed,
 }
 
-fn head(bytes: &[u8], at: usize, into: &mut Packet) -> Head {
+fn head(bytes: &[u8], at: usize, geometry: &Geometry, into: &mut Packet) -> Head {
     let rest = &bytes[at..];
+    let most_bytes = (geometry.slot_bytes * geometry.max_packet_slots) as usize;
     match LinkFrame::read(rest) {
         _ if rest.is_empty() => Head::End,
         Ok(Some(frame)) => Head::Frame(frame),
         Err(_) => Head::Malformed,
-        Ok(None) => match decode_bytes(rest, MOST_PAYLOAD_BYTES) {
+        Ok(None) => match decode_bytes(rest, (most_bytes - MORE_HEADER_BYTES) as u32) {
             Err(_) => Head::Malformed,
             Ok((packet, header_bytes)) => {
                 *into = packet;
                 let begin = at + header_bytes;
                 let end = begin + packet.payload_bytes as usize;
-                if end - at > MOST_PACKET_BYTES { Head::Malformed } else { Head::Packet(begin..end) }
+                if end - at > most_bytes { Head::Malformed } else { Head::Packet(begin..end) }
             }
         },
     }
@@ -99,8 +97,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 return None;
             }
             let reading = self.reading.as_mut()?;
-            let id = reading.id;
-            let head = if reading.is_void { Head::End } else { head(&reading.bytes, reading.at, into) };
+            let (id, geometry) = (reading.id, &self.geometry);
+            let head =
+                if reading.is_void { Head::End } else { head(&reading.bytes, reading.at, geometry, into) };
             let path = self.paths[id as usize].as_deref();
             match head {
                 Head::End => self.end_reading(false),
@@ -140,7 +139,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     }
 
     fn frame_arrived(&mut self, id: u32, frame: &LinkFrame) -> Option<Arrival> {
-        let geometry = GEOMETRY;
+        let geometry = self.geometry;
         let number = frame.number.get();
         let path = self.paths[id as usize].as_deref_mut()?;
         match (frame.kind, path.our_lane) {

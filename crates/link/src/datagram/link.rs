@@ -2,7 +2,7 @@
 
 use super::buffers::Buffers;
 use super::delivered::Reading;
-use super::network::{Batch, DatagramNetwork};
+use super::network::{Batch, DatagramNetwork, GEOMETRY};
 use super::outgoing::Outgoing;
 use super::path::{INTRODUCTION_BYTES, OurLane, Path, PathDriver};
 use super::report::{DatagramCounters, DatagramReport};
@@ -14,13 +14,6 @@ use weir_proto::reliability::{Grants, LEAST_GRANT, PathCounters, ReliabilityConf
 use weir_proto::wire::{ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, VERSION};
 use weir_proto::{Geometry, Instant, LinkBusy, Peer, PeerFault, TimerQueue};
 use zerocopy::IntoBytes;
-
-/// Slots of 64 bytes, at most 18 for one packet. So a packet fits into a datagram that every path of IPv6 carries:
-/// 1280 bytes less 48 of headers, less what a datagram has beside packets. Source: RFC 8200, section 5.
-pub const GEOMETRY: Geometry = Geometry { max_packet_slots: 18, ..Geometry::SHARED_MEMORY };
-
-/// The most bytes of a packet.
-pub(super) const MOST_PACKET_BYTES: usize = (GEOMETRY.slot_bytes * GEOMETRY.max_packet_slots) as usize;
 
 /// Parameters of a link.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +75,7 @@ impl<N: DatagramNetwork> Shared<N> {
 pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) shared: Shared<N>,
     pub(super) address: Address,
+    pub(super) geometry: Geometry,
     pub(super) options: DatagramOptions,
     pub(super) paths: Vec<Option<Box<Path<N::Place>>>>,
     unused: Vec<u32>,
@@ -118,13 +112,16 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             base.with_part(network.kind(), &network.part()).expect("room for the part of this network");
         let datagram_bytes = network.largest_datagram();
         let bundle_bytes = datagram_bytes.saturating_sub(LEAST_DATAGRAM_BYTES);
+        let geometry = Geometry { max_packet_slots: network.most_packet_slots(), ..GEOMETRY };
+        let most_packet_bytes = (geometry.slot_bytes * geometry.max_packet_slots) as usize;
         assert!(
-            bundle_bytes >= MOST_PACKET_BYTES && datagram_bytes >= INTRODUCTION_BYTES,
-            "datagrams of {datagram_bytes} bytes have no room for packets of {MOST_PACKET_BYTES}"
+            bundle_bytes >= most_packet_bytes && datagram_bytes >= INTRODUCTION_BYTES,
+            "datagrams of {datagram_bytes} bytes have no room for packets of {most_packet_bytes}"
         );
         let buffered = network.buffered_datagrams();
         let reliability = ReliabilityConfig {
             datagram_bytes: datagram_bytes as u32,
+            is_lossless: network.is_lossless(),
             first_grant: if buffered.is_some() { LEAST_GRANT.into() } else { u32::MAX },
             ..options.reliability
         };
@@ -143,6 +140,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 grants: buffered.map(|datagrams| Grants::new(datagrams, most)),
             },
             address,
+            geometry,
             options: DatagramOptions { reliability, ..options },
             paths: Vec::new(),
             unused: Vec::new(),

@@ -29,5 +29,6 @@ mod report;
 mod seal;
 mod transport;
 
-pub use link::{DatagramLink, DatagramOptions, GEOMETRY};
+pub use link::{DatagramLink, DatagramOptions};
+pub use network::GEOMETRY;
 pub use report::{DatagramCounters, DatagramReport};

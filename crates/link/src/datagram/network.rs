@@ -8,8 +8,12 @@ use core::fmt::Debug;
 use core::hash::Hash;
 use core::ops::Range;
 use std::sync::Arc;
-use weir_proto::Instant;
 use weir_proto::reliability::Standing;
+use weir_proto::{Geometry, Instant};
+
+/// Slots of 64 bytes, at most 18 for one packet. So a packet fits into a datagram that every path of IPv6 carries:
+/// 1280 bytes less 48 of headers, less what a datagram has beside packets. Source: RFC 8200, section 5.
+pub const GEOMETRY: Geometry = Geometry { max_packet_slots: 18, ..Geometry::SHARED_MEMORY };
 
 /// Room for the datagrams of one call of [`DatagramNetwork::receive`]. Unit: bytes.
 pub const BATCH_BYTES: usize = 512 << 10;
@@ -59,9 +63,22 @@ pub trait DatagramNetwork: Send {
     /// Length of the largest datagram. It can become less, not more. Unit: bytes.
     fn largest_datagram(&self) -> usize;
 
+    /// Whether every datagram that the network takes arrives once and unchanged, in any order, or [`standing`] says that
+    /// the peer has ended. Then none is sent again.
+    ///
+    /// [`standing`]: DatagramNetwork::standing
+    fn is_lossless(&self) -> bool {
+        false
+    }
+
     /// Datagrams of the largest length that wait here without being lost. `None`: any number.
     fn buffered_datagrams(&self) -> Option<u64> {
         None
+    }
+
+    /// Slots of the longest packet, the same at both ends of a path. A datagram has room for it.
+    fn most_packet_slots(&self) -> u32 {
+        GEOMETRY.max_packet_slots
     }
 
     /// Sends datagrams to one place: `bytes` cut into pieces of `segment_bytes`; the last may be shorter. They may be lost

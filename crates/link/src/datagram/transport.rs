@@ -1,6 +1,6 @@
 //! The transport over datagrams ([`Link`]), its address and its capabilities.
 
-use super::link::{DatagramLink, GEOMETRY};
+use super::link::DatagramLink;
 use super::network::DatagramNetwork;
 use super::path::{OurLane, PeersLane};
 use crate::memory::UserMemory;
@@ -81,7 +81,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 
 impl<N: DatagramNetwork> Link for DatagramLink<N> {
     fn properties(&self) -> Properties {
-        Properties { geometry: GEOMETRY, other_geometries: Vec::new(), ordered: true, reliable: true }
+        Properties { geometry: self.geometry, other_geometries: Vec::new(), ordered: true, reliable: true }
     }
 
     fn connect(&mut self, peer: Peer, address: &Address) -> Option<LaneLease> {

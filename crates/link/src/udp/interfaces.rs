@@ -130,6 +130,14 @@ impl Subnet {
     }
 }
 
+/// The address that an endpoint has for `net`, the value of `FI_WEIR_NET`.
+///
+/// # Errors
+/// As for opening a socket.
+pub fn chosen_address(net: Option<&str>) -> Result<IpAddr, UdpError> {
+    choose(&all()?, net).map(|interface| interface.address)
+}
+
 /// The address of an endpoint: one that fits `net`, or else the most sensible one.
 ///
 /// # Errors

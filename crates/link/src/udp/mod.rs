@@ -15,7 +15,8 @@ mod interfaces;
 mod network;
 mod options;
 mod ports;
-mod witness;
+pub(crate) mod witness;
 
+pub use interfaces::chosen_address;
 pub use network::{UdpCounters, UdpNetwork};
 pub use options::{BUFFER_SETTING, NET_SETTING, PORTS_SETTING, UdpError, UdpOptions};

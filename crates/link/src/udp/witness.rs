@@ -54,7 +54,7 @@ struct Question {
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(super) struct Witness {
+pub(crate) struct Witness {
     listener: TcpListener,
     accepted: Vec<TcpStream>,
     questions: HashMap<SocketAddr, Question>,

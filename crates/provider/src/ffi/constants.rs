@@ -125,11 +125,32 @@ pub mod av_type {
     pub const TABLE: i32 = 2;
 }
 
+/// What a program keeps to for a provider (`fi_info.mode`).
+pub mod mode {
+    #![allow(missing_docs)]
+    pub const CONTEXT2: u64 = 1 << 52;
+    pub const RX_CQ_DATA: u64 = 1 << 56;
+    pub const CONTEXT: u64 = 1 << 59;
+}
+
+/// Values of `fi_info.addr_format`.
+pub mod address_format {
+    #![allow(missing_docs)]
+    pub const SOCKADDR: u32 = 1;
+    pub const SOCKADDR_IN: u32 = 2;
+    pub const SOCKADDR_IN6: u32 = 3;
+}
+
 /// Values and bits of `fi_domain_attr.mr_mode`.
 pub mod mr_mode {
     #![allow(missing_docs)]
     pub const BASIC: i32 = 1;
     pub const SCALABLE: i32 = 2;
+    pub const LOCAL: i32 = 1 << 2;
+    pub const VIRT_ADDR: i32 = 1 << 4;
+    pub const ALLOCATED: i32 = 1 << 5;
+    pub const PROV_KEY: i32 = 1 << 6;
+    pub const ENDPOINT: i32 = 1 << 9;
 }
 
 /// `enum fi_ep_type`.

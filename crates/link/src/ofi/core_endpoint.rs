@@ -1,0 +1,190 @@
+//! The border to the core of libfabric: an endpoint for reliable datagrams of a core provider ([`CoreEndpoint`]), its name,
+//! and the reasons why there is none ([`CoreError`]).
+//!
+//! ```text
+//! link                         core
+//! address_of(name of B)        12
+//! send(12, message)            Taken: the bytes are copied
+//! send(12, message)            Busy: later
+//! receive                      each message that has arrived
+//! next_failure                 12: a message to it will not arrive
+//! ```
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+
+/// The longest message. The core may have a lower limit. Unit: bytes.
+pub const MESSAGE_BYTES: usize = 16 << 10;
+
+/// A peer as the core numbers it (`fi_addr_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CoreAddress(pub u64);
+
+/// The format of names at a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameFormat {
+    /// `sockaddr_in` or `sockaddr_in6`.
+    Socket,
+    /// Bytes of the provider.
+    Other,
+}
+
+/// The name of an endpoint at its provider (`fi_getname`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreName {
+    /// Its format.
+    pub format: NameFormat,
+    /// Its bytes. All names of a provider have the same length.
+    pub bytes: Vec<u8>,
+}
+
+impl CoreName {
+    /// The IP address in it.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self.format {
+            NameFormat::Socket => self.socket_address().map(|address| address.ip()),
+            NameFormat::Other => None,
+        }
+    }
+
+    /// The address and the port in a `sockaddr_in` or `sockaddr_in6`.
+    pub(super) fn socket_address(&self) -> Option<SocketAddr> {
+        let name = &self.bytes;
+        let family = i32::from(u16::from_ne_bytes(*name.first_chunk()?));
+        let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
+        let address: IpAddr = match family {
+            libc::AF_INET => (*name.get(4..)?.first_chunk::<4>()?).into(),
+            libc::AF_INET6 => (*name.get(8..)?.first_chunk::<16>()?).into(),
+            _ => return None,
+        };
+        Some(SocketAddr::new(address, port))
+    }
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The core delivers it, or reports a failure.
+    Taken,
+    /// The core takes nothing now. Nothing was sent.
+    Busy,
+    /// The core does not send to this peer any more.
+    Failed,
+}
+
+/// An endpoint of a core provider. It has one owner, and does nothing while nobody calls it.
+pub trait CoreEndpoint: Send {
+    /// The provider, as the setting names it.
+    fn provider(&self) -> &str;
+
+    /// Its own name.
+    fn name(&self) -> &CoreName;
+
+    /// Length of the longest message, at most [`MESSAGE_BYTES`]. Unit: bytes.
+    fn longest_message(&self) -> usize;
+
+    /// Receives that are posted at a time.
+    fn posted_receives(&self) -> usize;
+
+    /// The address of the peer with this name. `None`: the core does not know such names.
+    fn address_of(&mut self, name: &[u8]) -> Option<CoreAddress>;
+
+    /// Sends `head` and `body` as one message. The bytes can be reused at once.
+    fn send(&mut self, to: CoreAddress, head: &[u8], body: &[u8]) -> Sent;
+
+    /// Passes messages that have arrived to `take`, until that returns `false`. Returns whether there may be more.
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8]) -> bool) -> bool;
+
+    /// A peer to which a message was taken and will not arrive, with the reason. Each failure is reported once.
+    fn next_failure(&mut self) -> Option<(CoreAddress, String)>;
+
+    /// A descriptor that is readable when there may be something to receive, or to do. `None`: the core has none.
+    fn wait_descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether the caller may wait for the descriptor now. `false`: there is something already.
+    fn may_wait(&mut self) -> bool;
+}
+
+/// There is no endpoint of the core provider.
+#[derive(Debug, thiserror::Error)]
+pub enum CoreError {
+    /// The process uses no libfabric.
+    #[error("FI_WEIR_LINK: ofi:{provider} needs a program that uses libfabric")]
+    NoLibrary {
+        /// The provider.
+        provider: String,
+    },
+    /// libfabric has no provider of this name for these endpoints.
+    #[error(
+        "FI_WEIR_LINK: ofi:{provider}: libfabric {version} has no provider of this name with reliable unconnected endpoints \
+         (FI_EP_RDM){advice}. It has {others}"
+    )]
+    NoProvider {
+        /// The provider.
+        provider: String,
+        /// Version of libfabric.
+        version: String,
+        /// What else may help; empty, or begins with a space.
+        advice: String,
+        /// The providers that it has.
+        others: String,
+    },
+    /// The setting fits no network of the provider.
+    #[error("FI_WEIR_NET={value}: ofi:{provider} has no such network. It has: {networks}")]
+    NoSuchNet {
+        /// The value of the setting.
+        value: String,
+        /// The provider.
+        provider: String,
+        /// Names and addresses of its networks.
+        networks: String,
+    },
+    /// A call of libfabric failed.
+    #[error("FI_WEIR_LINK: ofi:{provider}: {call} failed: {reason}")]
+    Call {
+        /// The provider.
+        provider: String,
+        /// The function.
+        call: &'static str,
+        /// The text of libfabric.
+        reason: String,
+    },
+    /// The core's messages are too short.
+    #[error("FI_WEIR_LINK: ofi:{provider}: its messages have at most {bytes} bytes; weir needs {least}")]
+    ShortMessages {
+        /// The provider.
+        provider: String,
+        /// The provider's limit.
+        bytes: usize,
+        /// What weir needs.
+        least: usize,
+    },
+    /// The name does not fit into an address.
+    #[error(
+        "FI_WEIR_LINK: ofi:{provider}: its address {name} does not fit into the {most} bytes that an address of weir has for \
+         it, and takes {bytes}"
+    )]
+    LongName {
+        /// The provider.
+        provider: String,
+        /// The name, in hexadecimal digits.
+        name: String,
+        /// The bytes that it takes.
+        bytes: usize,
+        /// The bytes that there are.
+        most: usize,
+    },
+    /// The port that tells peers that this process lives cannot be opened.
+    #[error("FI_WEIR_LINK: ofi:{provider}: cannot listen at {address}{ports}: {error}")]
+    Listen {
+        /// The provider.
+        provider: String,
+        /// The address.
+        address: IpAddr,
+        /// The range of ports; empty, or begins with a comma.
+        ports: String,
+        /// The reason.
+        error: io::Error,
+    },
+}

@@ -1,0 +1,23 @@
+//! A core provider of libfabric as a network of the datagram link ([`OfiNetwork`]), so that endpoints on different hosts
+//! reach each other over whatever libfabric reaches: TCP, RDMA adapters, other fabrics.
+//!
+//! ```text
+//! send(place of B, two datagrams)    B's name becomes an address of the core     two messages, behind our part
+//! receive                            messages that posted receives have got      each receive is posted again
+//! ```
+//! - `core_endpoint` is the border to the core: an endpoint for reliable datagrams ([`CoreEndpoint`]). Whoever knows
+//!   libfabric's functions implements it; this crate does not.
+//! - `place` makes the endpoint's name at the core short enough for an address.
+//! - `network` is the network. `exchange` is a core inside the process, for tests.
+//!
+//! A core provider loses nothing, so the link sends nothing again. What a receiver has posted bounds what its peers may have
+//! under way, by the grants of the datagram link. The core's own flow control is for what comes beside.
+
+mod core_endpoint;
+pub mod exchange;
+mod network;
+mod place;
+
+pub use core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, MESSAGE_BYTES, NameFormat, Sent};
+pub use network::{OfiCounters, OfiNetwork, OfiOptions};
+pub use place::{MOST_PART_BYTES, OfiPlace};

@@ -1,0 +1,252 @@
+//! Tests of the datagram link over a core provider, on a core inside the process that delivers in any order.
+
+mod ends;
+
+use ends::{QUOTA, connect_all, run, send_to_first};
+use std::os::fd::BorrowedFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use weir_link::datagram::DatagramOptions;
+use weir_link::ofi::exchange::{Exchange, ExchangeEndpoint};
+use weir_link::ofi::{
+    CoreAddress, CoreEndpoint, CoreName, MESSAGE_BYTES, NameFormat, OfiNetwork, OfiOptions, Sent,
+};
+use weir_link::{Address, Addressing, Bell, Capabilities, Link, LinkKind};
+use weir_proto::PeerFault;
+use weir_proto::reliability::ReliabilityConfig;
+
+const LIMIT_NS: u64 = 1_000_000_000;
+
+type End = ends::End<OfiNetwork>;
+
+fn network(endpoint: impl CoreEndpoint + 'static) -> OfiNetwork {
+    let options = OfiOptions { ports: None, limit_ns: LIMIT_NS };
+    OfiNetwork::open(Box::new(endpoint), &options).expect("a network")
+}
+
+fn end(exchange: &Exchange, number: u64) -> End {
+    let reliability = ReliabilityConfig { limit_ns: LIMIT_NS, ..ReliabilityConfig::default() };
+    let options = DatagramOptions { reliability, ..DatagramOptions::new(QUOTA) };
+    End::open(network(exchange.open(number)), number, options)
+}
+
+#[test]
+fn packets_arrive_once_in_order_over_a_core_without_order() {
+    for (seed, senders) in [(1, 1), (2, 1), (3, 4), (4, 7)] {
+        // One of the rooms is too small for what seven peers may have under way.
+        let longest = if seed % 2 == 0 { MESSAGE_BYTES } else { 2048 };
+        let exchange = Exchange::new(seed, 48, longest);
+        let mut ends: Vec<End> = (1..=senders + 1).map(|number| end(&exchange, number)).collect();
+        connect_all(&mut ends);
+        send_to_first(&mut ends, 3000);
+        let counters = exchange.counters();
+        assert!(counters.overtaken > 100, "seed {seed}: {counters:?}");
+        assert!(senders < 7 || counters.refused > 0, "seed {seed}: {counters:?}");
+        for end in &ends {
+            let report = end.link.report();
+            assert_eq!((report.paths.sent_again, report.drops), Default::default(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn what_is_posted_bounds_what_peers_have_under_way() {
+    let exchange = Exchange::new(9, 64, 2048);
+    let mut ends: Vec<End> = (1..=4).map(|number| end(&exchange, number)).collect();
+    connect_all(&mut ends);
+    send_to_first(&mut ends, 5000);
+    // Three peers are granted five eighths of 64 together, and each has acknowledgements beside.
+    assert_eq!(exchange.counters().refused, 0);
+}
+
+#[test]
+fn a_peer_to_which_a_message_fails_is_lost() {
+    let exchange = Exchange::new(1, 64, 2048);
+    let mut ends = [end(&exchange, 1), end(&exchange, 2)];
+    connect_all(&mut ends);
+    exchange.end(2);
+    let (begun, [a, b]) = (Instant::now(), &mut ends);
+    let (address, peer) = (b.link.address(), a.peer(&b.link.address()));
+    while a.lost.is_empty() {
+        a.link.check_peer(peer, &address);
+        a.poll();
+        assert!(begun.elapsed() < Duration::from_secs(20), "the peer is never lost");
+    }
+    assert_eq!(a.lost, [(peer, PeerFault::Died)]);
+    assert!(begun.elapsed() < Duration::from_nanos(LIMIT_NS), "after {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_peer_that_does_not_poll_is_not_lost_and_gets_everything() {
+    let exchange = Exchange::new(1, 64, 2048);
+    let mut ends = [end(&exchange, 1), end(&exchange, 2)];
+    connect_all(&mut ends);
+    let to = ends[1].peer(&ends[0].link.address());
+    (0..20).for_each(|number| ends[1].send(to, number).expect("room"));
+    let before = exchange.counters().taken;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_nanos(2 * LIMIT_NS) {
+        ends[1].poll();
+    }
+    assert!(ends[1].lost.is_empty());
+    assert!(exchange.counters().taken < before + 30, "nothing is repeated");
+    let mut next = 0;
+    run(&mut ends, |ends| {
+        let from = ends[0].peer(&ends[1].link.address());
+        ends[0].check_received(from, 2, &mut next);
+        next == 20
+    });
+}
+
+#[test]
+fn an_address_says_the_name_at_the_core() {
+    let exchange = Exchange::new(1, 64, 2048);
+    let [a, b] = [end(&exchange, 1), end(&exchange, 0x0102)];
+    let address = b.link.address();
+    assert_eq!(address.part(LinkKind::Ofi), Some(&[2, 2, 1][..]));
+    assert_eq!(address.to_string(), "0000000000000102 (ofi 020201)");
+    assert!(a.link.reaches(&address));
+    let long = end(&Exchange::new(1, 64, MESSAGE_BYTES), 1);
+    let slots = |end: &End| end.link.properties().geometry.max_packet_slots;
+    assert_eq!((slots(&a), slots(&long)), (18, 64), "packets are as long as messages allow");
+    let other = Address::new(1, [1; 16]).with_part(LinkKind::Ofi, &[9, 1, 2]).expect("room");
+    assert!(!a.link.reaches(&other), "a run beyond the end");
+}
+
+struct Channel(Mutex<Sender<()>>);
+
+impl Bell for Channel {
+    fn ring(&self) {
+        let _ = self.0.lock().expect("no panic").send(());
+    }
+}
+
+/// Two connected ends, of which the first one has `endpoint`, and the rings of its bell.
+fn sleeper(exchange: &Exchange, endpoint: ExchangeEndpoint) -> ([End; 2], Receiver<()>) {
+    let options = DatagramOptions::new(QUOTA);
+    let mut ends = [End::open(network(endpoint), 1, options), end(exchange, 2)];
+    let (sender, rings) = channel();
+    let bell: Arc<dyn Bell> = Arc::new(Channel(Mutex::new(sender)));
+    assert!(ends[0].link.wake_up().expect("it can sleep").ring_on_arrival(&bell));
+    connect_all(&mut ends);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(20) {
+        ends.iter_mut().for_each(|end| end.poll());
+    }
+    (ends, rings)
+}
+
+#[test]
+fn a_message_wakes_an_endpoint_that_was_armed() {
+    let exchange = Exchange::new(1, 64, 2048);
+    let ([mut a, mut b], rings) = sleeper(&exchange, exchange.open_with_descriptor(1));
+    let to_a = b.peer(&a.link.address());
+    for number in 0..200 {
+        a.link.wake_up().expect("it can sleep").arm();
+        assert!(
+            number % 20 > 0 || rings.recv_timeout(Duration::from_millis(5)).is_err(),
+            "nothing has arrived"
+        );
+        b.send(to_a, number).expect("room");
+        b.poll();
+        rings.recv_timeout(Duration::from_secs(20)).expect("a ring");
+        // One that has arrived before rings at once.
+        a.link.wake_up().expect("it can sleep").arm();
+        rings.recv_timeout(Duration::from_secs(20)).expect("a ring");
+        a.poll();
+        b.poll();
+        while rings.try_recv().is_ok() {}
+    }
+    assert!(a.link.deadline(Instant::now()).is_none_or(|at| at > Instant::now() + Duration::from_millis(1)));
+}
+
+#[test]
+fn an_endpoint_of_a_core_without_a_descriptor_looks_every_half_millisecond() {
+    let exchange = Exchange::new(1, 64, 2048);
+    let ([a, _b], _rings) = sleeper(&exchange, exchange.open(1));
+    let now = Instant::now();
+    let at = a.link.deadline(now).expect("a deadline");
+    assert!(at > now && at <= now + Duration::from_millis(1));
+}
+
+#[test]
+fn a_sleep_at_the_core_ends_with_a_message_or_a_ring() {
+    let exchange = Exchange::new(1, 64, 2048);
+    let ([mut a, mut b], _rings) = sleeper(&exchange, exchange.open_with_descriptor(1));
+    let (to_a, bell) = (b.peer(&a.link.address()), a.link.wake_up().expect("it can sleep").bell());
+    let long_ns = 20_000_000_000;
+    for by_message in [true, false] {
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                if by_message {
+                    b.send(to_a, 0).expect("room");
+                    b.poll();
+                } else {
+                    bell.ring();
+                }
+            });
+            a.link.wake_up().expect("it can sleep").sleep(long_ns);
+        });
+        assert!(begun.elapsed() < Duration::from_secs(15), "by message: {by_message}");
+        a.poll();
+    }
+}
+
+/// An endpoint with another name and another limit.
+struct Odd(ExchangeEndpoint, CoreName, usize);
+
+impl CoreEndpoint for Odd {
+    fn provider(&self) -> &str {
+        "odd"
+    }
+    fn name(&self) -> &CoreName {
+        &self.1
+    }
+    fn longest_message(&self) -> usize {
+        self.2
+    }
+    fn posted_receives(&self) -> usize {
+        self.0.posted_receives()
+    }
+    fn address_of(&mut self, name: &[u8]) -> Option<CoreAddress> {
+        self.0.address_of(name)
+    }
+    fn send(&mut self, to: CoreAddress, head: &[u8], body: &[u8]) -> Sent {
+        self.0.send(to, head, body)
+    }
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        self.0.receive(take)
+    }
+    fn next_failure(&mut self) -> Option<(CoreAddress, String)> {
+        self.0.next_failure()
+    }
+    fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn may_wait(&mut self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let refusal = |bytes: &[u8], longest| {
+        let name = CoreName { format: NameFormat::Other, bytes: bytes.to_vec() };
+        let endpoint = Odd(Exchange::new(1, 8, 2048).open(1), name, longest);
+        let options = OfiOptions { ports: None, limit_ns: LIMIT_NS };
+        OfiNetwork::open(Box::new(endpoint), &options).err().expect("a refusal").to_string()
+    };
+    assert_eq!(
+        refusal(&[0xab; 24], 4096),
+        format!(
+            "FI_WEIR_LINK: ofi:odd: its address {} does not fit into the 20 bytes that an address of weir has for it, and \
+             takes 26",
+            "ab".repeat(24)
+        )
+    );
+    let short = refusal(&[1; 8], 1200);
+    assert_eq!(short, "FI_WEIR_LINK: ofi:odd: its messages have at most 1200 bytes; weir needs 1301");
+}

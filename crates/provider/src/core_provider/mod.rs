@@ -1,0 +1,28 @@
+//! Core providers as networks of weir's own endpoints (`FI_WEIR_LINK=ofi:NAME`): this plug-in as a program of the libfabric
+//! that has loaded it.
+//!
+//! ```text
+//! open("tcp", None)    fi_getinfo(prov_name tcp)    one of the answers    fabric, domain, queue, endpoint, receives
+//! ```
+//! - `objects` has the core's objects, as the other side of their tables, and closes them.
+//! - `library` calls the core's functions, and is silent while the core asks weir itself.
+//! - `discovery` finds the provider, and chooses among its networks.
+//! - `endpoint` is the endpoint ([`weir_link::ofi::CoreEndpoint`]).
+
+mod discovery;
+mod endpoint;
+mod library;
+pub mod objects;
+
+use weir_link::ofi::{CoreEndpoint, CoreError};
+
+pub use library::is_looking;
+
+/// Opens an endpoint of the core provider `provider`. `net`: the network, as `FI_WEIR_NET` names it.
+///
+/// # Errors
+/// [`CoreError`].
+pub fn open(provider: &str, net: Option<&str>) -> Result<Box<dyn CoreEndpoint>, CoreError> {
+    let found = discovery::find(provider, net)?;
+    Ok(Box::new(endpoint::OpenEndpoint::open(provider, &found)?))
+}
