@@ -1,0 +1,87 @@
+"""MPI programs across pretended hosts, over a core provider of libfabric between them and shared memory inside each."""
+
+import imb
+import launch
+import mpi4py_compare
+import pytest
+import test_hosts
+from test_hosts import BENCHMARKS, MPIS, QUICK, run, stress_program
+
+pytestmark = test_hosts.pytestmark
+hosts = test_hosts.hosts
+
+OVER_TCP = {"FI_WEIR_LINK": "shm,ofi:tcp"}
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("count,ranks", [(2, 2), (2, 4)])
+def test_every_byte_is_correct_over_tcp(hosts, mpi, count, ranks):
+    outcome = run(hosts(count), mpi, ranks, stress_program(mpi), settings=OVER_TCP)
+    assert outcome.ok and "all correct" in outcome.output, outcome
+    assert not outcome.leftovers, outcome
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_ranks_of_one_host_can_use_tcp_too(hosts, mpi):
+    outcome = run(hosts(2), mpi, 4, stress_program(mpi), settings={"FI_WEIR_LINK": "ofi:tcp"})
+    assert outcome.ok and "all correct" in outcome.output, outcome
+
+
+@pytest.mark.parametrize("provider", ["tcp;ofi_rxm", "udp;ofi_rxd"])
+def test_every_byte_is_correct_over_layered_providers(hosts, provider):
+    settings = {"FI_WEIR_LINK": f"shm,ofi:{provider}", "FI_PROVIDER": "weir," + provider.replace(";", ","),
+                "MPIR_CVAR_OFI_USE_PROVIDER": "weir"}
+    outcome = run(hosts(2), "mpich", 2, stress_program("mpich"), settings=settings)
+    assert outcome.ok and "all correct" in outcome.output, outcome
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "intel"])
+@pytest.mark.parametrize("count,ranks", [(2, 2), (2, 4), (4, 4)])
+def test_benchmarks_complete_over_tcp(hosts, mpi, count, ranks):
+    outcome = run(hosts(count), mpi, ranks, imb.program(ranks, BENCHMARKS, *QUICK), settings=OVER_TCP)
+    assert imb.complete(outcome.output, BENCHMARKS), outcome
+
+
+@pytest.mark.parametrize("mpi,name", [("mpich", "test_p2p_buf.py"), ("mpich", "test_rma.py"), ("intel", "test_cco_buf.py"),
+                                      ("openmpi", "test_p2p_buf.py")])
+def test_mpi4py_tests_pass_over_tcp(hosts, tmp_path, mpi, name):
+    mpi4py_compare.fetch_suite()
+    prefix = tmp_path / "rank"
+    program = [launch.python(mpi), mpi4py_compare.RANK_SCRIPT, mpi4py_compare.SUITE, prefix, name]
+    outcome = run(hosts(2), mpi, 2, program, settings=OVER_TCP)
+    assert outcome.ok, outcome
+    for rank in range(2):
+        lines = (tmp_path / f"rank.{rank}").read_text().splitlines()
+        results = dict(line.rsplit("\t", 1) for line in lines if "\t" in line)
+        assert len(results) > 10 and set(results.values()) <= mpi4py_compare.PASSED, results
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_provider_that_does_not_exist_is_refused_by_name(hosts, mpi):
+    settings = {"FI_WEIR_LINK": "shm,ofi:none"}
+    outcome = run(hosts(1), mpi, 2, stress_program(mpi, rounds=1), settings=settings, timeout=60)
+    assert not outcome.ok and outcome.status is not None, outcome
+    assert "ofi:none: libfabric" in outcome.output and "no provider of this name" in outcome.output, outcome
+
+
+@pytest.mark.parametrize("fault", [
+    test_hosts.test_a_killed_rank_is_an_error_at_the_other_hosts,
+    test_hosts.test_a_host_that_vanishes_is_an_error_at_the_others,
+])
+def test_the_end_of_a_rank_is_an_error_as_over_udp(hosts, tmp_path, monkeypatch, fault):
+    plain = test_hosts.limited
+    monkeypatch.setattr(test_hosts, "limited", lambda **more: plain(**OVER_TCP, **more))
+    fault(hosts, tmp_path)
+
+
+def test_a_rank_that_is_stopped_for_longer_than_the_limit_goes_on(hosts, monkeypatch):
+    plain = test_hosts.limited
+    monkeypatch.setattr(test_hosts, "limited", lambda **more: plain(**OVER_TCP, **more))
+    test_hosts.test_a_rank_that_is_stopped_for_longer_than_the_limit_goes_on(hosts)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_rank_that_computes_for_longer_than_the_limit_is_not_lost(hosts, monkeypatch, mpi):
+    plain = test_hosts.limited
+    monkeypatch.setattr(test_hosts, "limited", lambda **more: plain(**OVER_TCP, **more))
+    test_hosts.test_a_rank_that_computes_for_longer_than_the_limit_is_not_lost(hosts, mpi)
