@@ -13,7 +13,7 @@ LANE_KIB = 516
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
-@pytest.mark.parametrize("flow", ["dynamic", "static", "adaptive", "hardware", "unlimited"])
+@pytest.mark.parametrize("flow", ["demand", "dynamic", "static", "adaptive", "hardware", "unlimited"])
 def test_jobs_with_fewer_lanes_than_ranks_complete(over_weir, lanes, flow):
     program = [launch.compile_c(stress.SOURCE), "--seed", 40 + lanes, "--rounds", 10, "--max-bytes", 1 << 18]
     flags = ["--set", f"FI_WEIR_MAX_PEERS={lanes}", "--set", f"FI_WEIR_FLOW={flow}"]

@@ -9,7 +9,7 @@ CLOSE = ("--set", "FI_WEIR_CLOSE_MS=100")
 SMALL = ("--set", "FI_WEIR_UNEXPECTED_BUDGET=65536")
 
 
-@pytest.mark.parametrize("flow", ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic"])
+@pytest.mark.parametrize("flow", ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic", "demand"])
 @pytest.mark.parametrize("budget", [(), SMALL], ids=["default", "64 KiB"])
 def test_a_late_receiver_gets_all_messages(over_weir, flow, budget):
     # More messages than a lane holds, so most are in bounce buffers of the senders, which close.
