@@ -3,7 +3,7 @@
 //!
 //! The command tree is also read by `weir reference` and by the tests that check the documents.
 
-use crate::{clean, doctor, explain, reference, run, settings, tune};
+use crate::{clean, doctor, explain, hosts, reference, run, settings, tune};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -55,6 +55,9 @@ enum Command {
     /// Write what is generated from the command itself: reference pages, man pages, shell completions.
     #[command(hide = true)]
     Reference(reference::ReferenceArguments),
+    /// Helper process of `weir run --hosts` and `weir doctor --hosts` on another host.
+    #[command(hide = true)]
+    HostHelper,
     /// Helper process of `weir doctor`.
     #[command(hide = true)]
     Probe(doctor::memory::ProbeArguments),
@@ -105,6 +108,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
             Ok(0)
         }
         Command::Reference(arguments) => reference::run(&arguments),
+        Command::HostHelper => hosts::helper::serve(),
         Command::Probe(arguments) => doctor::memory::probe(&arguments),
         Command::NativePeer(arguments) => engine_pair::run_helper(&arguments),
         Command::BenchInstructions(arguments) => weir_bench::workload::run(&arguments),

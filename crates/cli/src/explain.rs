@@ -5,6 +5,7 @@
 //! program is inside the library. An older file usually means that the program is outside, which often explains the
 //! stall.
 
+use crate::hosts::look::counters_elsewhere;
 use crate::report::lending_by_name;
 use crate::run::STATS;
 use clap::Args;
@@ -127,12 +128,22 @@ pub fn run(arguments: &ExplainArguments) -> Result<u8, Failure> {
             scratch::running().into_iter().map(|run| run.join(STATS)).filter(|stats| stats.is_dir()).collect()
         }
     };
-    let now_ns = stats::now_ns();
     let mut jobs = Vec::new();
     for directory in directories {
         let cannot_read = format!("cannot read the counters in the directory {}", directory.display());
-        let pages = stats::read_dir(&directory).map_err(Failure::system(cannot_read))?;
-        jobs.push(explain(&directory, &pages.endpoints, (arguments.after * 1e9) as u64, now_ns));
+        let mut pages = stats::read_dir(&directory).map_err(Failure::system(cannot_read))?;
+        // The directory of the run says on which other hosts there are counters.
+        let mut elsewhere = directory.parent().map(counters_elsewhere).unwrap_or_default();
+        elsewhere.add_to(&mut pages);
+        for remark in &elsewhere.remarks {
+            eprintln!("weir: {remark}");
+        }
+        let lives = |page: &EndpointReport| match page.host {
+            Some(_) => elsewhere.living.contains(&page.identity),
+            None => runs_here(page),
+        };
+        let after_ns = (arguments.after * 1e9) as u64;
+        jobs.push(explain(&directory, &pages.endpoints, lives, after_ns, stats::now_ns()));
     }
     let waits = jobs.iter().any(|job| !job.stalls.is_empty());
     let to_screen = arguments.json.as_deref() != Some("-");
@@ -173,8 +184,18 @@ fn seconds(now_ns: u64, then_ns: u64) -> f64 {
     (now_ns.saturating_sub(then_ns) / 1_000_000) as f64 / 1e3
 }
 
-fn explain(directory: &Path, pages: &[EndpointReport], after_ns: u64, now_ns: u64) -> Explanation {
-    let lives = |page: &EndpointReport| !page.closed && Path::new(&format!("/proc/{}", page.pid)).exists();
+/// Whether an endpoint of this host is open and its process runs.
+fn runs_here(page: &EndpointReport) -> bool {
+    !page.closed && Path::new(&format!("/proc/{}", page.pid)).exists()
+}
+
+fn explain(
+    directory: &Path,
+    pages: &[EndpointReport],
+    lives: impl Fn(&EndpointReport) -> bool,
+    after_ns: u64,
+    now_ns: u64,
+) -> Explanation {
     let by_identity: BTreeMap<u64, &EndpointReport> =
         pages.iter().map(|page| (page.identity, page)).collect();
     let lasts = |stall: &Stall| now_ns.saturating_sub(stall.since_ns) >= after_ns;
@@ -368,7 +389,7 @@ mod tests {
     #[test]
     fn wait_chains_end_at_the_last_receiver_and_cycles_are_named() {
         let pages = [page(0, &[]), page(1, &[0]), page(2, &[1]), page(3, &[4]), page(4, &[3])];
-        let explanation = explain(Path::new("d"), &pages, S, 13 * S);
+        let explanation = explain(Path::new("d"), &pages, runs_here, S, 13 * S);
         assert_eq!(
             explanation.causes,
             [
@@ -412,7 +433,8 @@ mod tests {
             loans: vec![loan(1, 300, 0, Some(0)), loan(2, 64, 0, Some(1)), loan(7, 0, 5, None)],
             ..page(0, &[])
         };
-        let explanation = explain(Path::new("d"), &[receiver, page(1, &[0]), page(2, &[0])], S, 13 * S);
+        let explanation =
+            explain(Path::new("d"), &[receiver, page(1, &[0]), page(2, &[0])], runs_here, S, 13 * S);
         let line = "rank 0 lends 448 slots: 0 free, 5 idle at senders; queue: rank 1 (300 slots), rank 2 (64 slots) and 7 more";
         assert_eq!(explanation.lending, [line]);
         assert!(
@@ -443,7 +465,7 @@ mod tests {
         let dead = EndpointReport { pid: u64::MAX, ..page(1, &[0]) };
         let closed = EndpointReport { closed: true, ..page(2, &[0]) };
         let explanation =
-            explain(Path::new("d"), &[page(0, &[]), dead, closed, page(3, &[0])], 5 * S, 13 * S);
+            explain(Path::new("d"), &[page(0, &[]), dead, closed, page(3, &[0])], runs_here, 5 * S, 13 * S);
         assert!(explanation.stalls.is_empty() && explanation.causes.is_empty());
         assert!(text(&[explanation], 5.0).contains("no send has waited for credit for 5 s"));
     }

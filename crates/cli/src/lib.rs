@@ -9,6 +9,7 @@ mod clean;
 pub mod command_line;
 mod doctor;
 mod explain;
+mod hosts;
 mod page;
 pub mod reference;
 mod report;

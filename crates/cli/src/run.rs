@@ -8,6 +8,7 @@
 
 mod after;
 
+use crate::hosts::{JobHosts, RunDirectories};
 use crate::tune::saved::{self, Saved};
 use after::{Directory, Ended, remove_stale_mailboxes};
 use clap::{Args, ValueEnum};
@@ -17,7 +18,8 @@ use std::time::Instant;
 use weir_engine::config::{self, PREFIX, ReceiverBound, Settings};
 use weir_link::shm;
 use weir_mpi::find::{self, Mpi, SearchEnvironment};
-use weir_mpi::launch::{JobTransport, Launch};
+use weir_mpi::hosts::{Hosts, Share};
+use weir_mpi::launch::{JobTransport, Launch, SSH};
 use weir_mpi::{job, program, provider_file, scratch};
 use weir_output::Failure;
 use weir_output::quantity;
@@ -43,6 +45,7 @@ Examples:
   weir run -n 4 --mpi mpich -- IMB-MPI1 PingPong
   weir run -n 8 --mailbox-slots 16 --piggyback off --json report.json -- python job.py
   weir run -n 8 --report out -- ./my_mpi_program      (then open out/report.html)
+  weir run -n 8 --hosts hosts.txt -- ./my_mpi_program
 
 Exit status, once the program has ended:
   0      the program succeeded
@@ -72,11 +75,21 @@ In 2 to 5, an MPI whose library the program is linked with comes before the othe
 Where weir searches for the program, first to last:
   PATH, the directory of mpiexec, weir's own environments
 Where weir searches for libweir-fi.so, first to last:
-  WEIR_PROVIDER_PATH, then ../lib and ../lib/weir relative to the command")]
+  WEIR_PROVIDER_PATH, then ../lib and ../lib/weir relative to the command
+
+The file of --hosts has one host on each line: HOST, HOST:RANKS or HOST slots=RANKS. Hosts with a number are filled in
+the order of the file; hosts without one share the remaining ranks evenly. `weir` and the program are at the same place
+on every host. The launcher of the MPI starts the ranks over ssh, and weir gets their counters over ssh.")]
 pub struct RunArguments {
     /// Number of ranks to start.
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     ranks: u32,
+    /// Start the ranks on the hosts that FILE lists.
+    #[arg(long, value_name = "FILE")]
+    hosts: Option<PathBuf>,
+    /// The program that takes the place of ssh, for --hosts; it gets HOST COMMAND, or WEIR_REMOTE_SHELL names it.
+    #[arg(long, value_name = "PROGRAM", requires = "hosts")]
+    remote_shell: Option<String>,
     /// The MPI: mpich, openmpi, intel, an installation's prefix, or an mpiexec; default: see below.
     #[arg(long, value_name = "MPI")]
     mpi: Option<String>,
@@ -123,6 +136,13 @@ struct Checked {
     mpi: Mpi,
     provider: PathBuf,
     program: PathBuf,
+    hosts: Option<Hosts>,
+}
+
+/// The remote shell that an option or the environment names.
+pub fn remote_shell(option: Option<&str>) -> String {
+    let from_environment = || std::env::var("WEIR_REMOTE_SHELL").ok().filter(|value| !value.is_empty());
+    option.map(str::to_owned).or_else(from_environment).unwrap_or_else(|| String::from(SSH))
 }
 
 /// Runs the job and reports. Returns the exit status.
@@ -156,6 +176,26 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         None => None,
     };
 
+    let shares = match &checked.hosts {
+        Some(hosts) => hosts.share(arguments.ranks)?,
+        None => vec![],
+    };
+    let remote_shell = remote_shell(arguments.remote_shell.as_deref());
+    let hosts = match &checked.hosts {
+        Some(_) => Some(JobHosts::begin(
+            &shares,
+            &remote_shell,
+            RunDirectories {
+                run: scratch.path(),
+                stats: counters.path(),
+                traces: traces.as_ref().map(Directory::path),
+                shm: &checked.settings.shm_dir,
+                provider: &checked.provider,
+            },
+        )?),
+        None => None,
+    };
+
     let job_transport = JobTransport::Weir(&provider_directory);
     let mut launch = Launch::new(&checked.mpi, arguments.ranks, job_transport, &arguments.launcher_arg);
     for (variable, value) in &checked.chosen {
@@ -164,6 +204,11 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     launch.set("FI_WEIR_STATS", counters.path());
     if let Some(directory) = &traces {
         launch.set("FI_WEIR_TRACE", directory.path());
+    }
+    if checked.hosts.is_some() {
+        let file = scratch.path().join("hosts");
+        let cannot_write = Failure::system(file.display().to_string());
+        launch.across(&checked.mpi, &shares, &remote_shell, &file).map_err(cannot_write)?;
     }
     launch.program(&checked.program, &arguments.command[1..]);
     for line in launch.overridden(|variable| std::env::var_os(variable)) {
@@ -178,6 +223,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         number_of_ranks(u64::from(arguments.ranks)),
         checked.mpi.describe()
     ));
+    if !shares.is_empty() {
+        note(&describe_shares(&shares));
+    }
     if let Some(bound) = &checked.bound {
         note(&describe_bound(bound));
     }
@@ -185,7 +233,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let status = job::run_in_foreground(&mut launch.command())
         .map_err(Failure::system(format!("{}", checked.mpi.mpiexec.display())))?;
-    let ended = Ended {
+    let mut ended = Ended {
         arguments,
         checked: &checked,
         launch: &launch,
@@ -193,6 +241,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         elapsed: started.elapsed(),
         counters,
         traces,
+        hosts,
+        gathered_directory: scratch.path().join("gathered"),
     };
     Ok(ended.report(&note))
 }
@@ -200,6 +250,10 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
 /// Checks everything that can be checked without starting the program.
 fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     check_json_target(arguments.json.as_deref())?;
+    let hosts = arguments.hosts.as_deref().map(Hosts::read).transpose()?;
+    if let Some(hosts) = &hosts {
+        hosts.share(arguments.ranks)?;
+    }
     let mut chosen = chosen_settings(arguments)?;
     let tuned = add_tuned(&mut chosen)?;
     let inherited = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
@@ -223,7 +277,7 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     also.dedup();
     let program = program::find(&arguments.command[0], search_environment.path.as_deref(), &also)?;
     let provider = provider_file::find_for_this_command()?;
-    Ok(Checked { settings, bound, chosen, tuned, mpi, provider, program })
+    Ok(Checked { settings, bound, chosen, tuned, mpi, provider, program, hosts })
 }
 
 /// The settings that the options give, unchecked.
@@ -298,6 +352,17 @@ fn describe_bound(bound: &ReceiverBound) -> String {
         bytes => format!(", and {bytes} B for each unexpected one"),
     };
     format!("a receiver keeps at most {} for incoming messages{further}", quantity::bytes(bound.bounded()))
+}
+
+fn describe_shares(shares: &[Share<'_>]) -> String {
+    const MOST_NAMED: usize = 8;
+    let named: Vec<_> =
+        shares.iter().take(MOST_NAMED).map(|(host, ranks)| format!("{host} {ranks}")).collect();
+    let more = match shares.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more hosts"),
+    };
+    format!("ranks of each host: {}{more}", named.join(", "))
 }
 
 fn number_of_ranks(ranks: u64) -> String {

@@ -343,3 +343,53 @@ fn help_lists_every_option() {
         assert_eq!(output(&mut world.weir(words)).0, Some(0));
     }
 }
+
+/// A file of hosts, and a remote shell.
+fn pretend_hosts(world: &World, hosts: &str, shell: &str) {
+    std::fs::write(world.at("hosts"), hosts).unwrap();
+    world.script("shell", shell);
+}
+
+#[test]
+fn the_launcher_gets_the_hosts_and_the_remote_shell() {
+    let world = World::new("cat \"$6\"; shift 6; test -d $FI_WEIR_STATS && ls $FI_PROVIDER_PATH");
+    pretend_hosts(
+        &world,
+        "localhost:2\n127.0.0.1\n",
+        "echo $1 >> $(dirname $0)/reached; shift; exec sh -c \"$1\"",
+    );
+    let (hosts, shell) = (world.at("hosts"), world.at("shell"));
+    let words =
+        ["run", "-n", "3", "--hosts", hosts.to_str().unwrap(), "--remote-shell", shell.to_str().unwrap()];
+    let mut command = world.weir(&words);
+    let (code, stdout, stderr) = output(command.args(["--", "program", "x"]));
+    assert_eq!(
+        (code, stdout.as_str()),
+        (Some(0), "localhost:2\n127.0.0.1:1\nlibweir-fi.so\nran x\n"),
+        "{stderr}"
+    );
+    let launches = world.launches();
+    let begins = format!("launched -launcher ssh -launcher-exec {} -f ", shell.display());
+    assert!(launches.starts_with(&begins), "{launches}");
+    assert_eq!(std::fs::read_to_string(world.at("reached")).unwrap(), "localhost\n127.0.0.1\n");
+    assert!(stderr.contains("weir: ranks of each host: localhost 2, 127.0.0.1 1\n"), "{stderr}");
+}
+
+#[test]
+fn the_program_does_not_start_without_every_host() {
+    let world = World::new("");
+    pretend_hosts(&world, "localhost\n127.0.0.1\n", "echo Host key verification failed. >&2; exit 255");
+    let (hosts, shell) = (world.at("hosts"), world.at("shell"));
+    let mut command = world.weir(&["run", "-n", "2", "--hosts", hosts.to_str().unwrap(), "--", "program"]);
+    let (code, stdout, stderr) = output(command.env("WEIR_REMOTE_SHELL", shell));
+    assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
+    assert!(
+        stderr.starts_with("weir: localhost: the helper has ended: Host key verification failed.; `"),
+        "{stderr}"
+    );
+    assert_eq!(world.launches(), "");
+    let (code, _, stderr) =
+        output(&mut world.weir(&["run", "-n", "2", "--hosts", "/no/such/file", "--", "program"]));
+    assert_eq!(code, Some(2));
+    assert!(stderr.starts_with("weir: --hosts /no/such/file: No such file or directory"), "{stderr}");
+}

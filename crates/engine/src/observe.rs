@@ -245,7 +245,7 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// A name for the log: `rank 3`, or the process, or the endpoint.
+    /// A name for the log: `rank 3`, or the process, or the endpoint with its socket.
     pub(crate) fn name_of(&self, peer: Peer, page: Option<&EndpointReport>) -> String {
         let process = self.io.link.process(peer);
         let rank = match page {
@@ -255,7 +255,10 @@ impl<L: Link> Engine<L> {
         match (rank, process) {
             (Some(rank), _) => format!("rank {rank}"),
             (None, Some(process)) => format!("process {process}"),
-            (None, None) => format!("endpoint {:016x}", self.identity(peer)),
+            (None, None) => match self.address_of(peer).place() {
+                Some(place) => format!("endpoint {:016x} at {place}", self.identity(peer)),
+                None => format!("endpoint {:016x}", self.identity(peer)),
+            },
         }
     }
 }

@@ -69,7 +69,7 @@ mod word {
 }
 
 /// Changes with the meaning or number of words.
-const VERSION: u64 = 5;
+pub const VERSION: u64 = 5;
 /// Most stalls in a page; the oldest are stored.
 pub(crate) const MAX_STALLS: usize = 8;
 /// Most senders with held credits in a page; those with most are stored.
@@ -198,6 +198,8 @@ impl Writer {
 pub struct EndpointReport {
     /// Its file.
     pub path: PathBuf,
+    /// The host that has sent it. `None`: this host, or one that shares the directory.
+    pub host: Option<String>,
     /// Rank in the MPI job, if the launcher had set it.
     pub rank: Option<u64>,
     /// Its process.
@@ -314,6 +316,7 @@ fn decode(path: &Path, page: &CounterSnapshot) -> Result<EndpointReport, String>
     values.copy_from_slice(&words[word::COUNTERS..]);
     Ok(EndpointReport {
         path: path.to_owned(),
+        host: None,
         rank: Some(facts[metadata::RANK]).filter(|&rank| rank != UNKNOWN),
         pid: facts[metadata::PID],
         started_ns: facts[metadata::STARTED],

@@ -105,6 +105,11 @@ impl Address {
         is_rest_zero.then(|| parts.into_iter().take(count))
     }
 
+    /// Where the endpoint's socket is, if it has one.
+    pub fn place(&self) -> Option<SocketAddr> {
+        udp_place(self.part(LinkKind::Udp)?)
+    }
+
     /// A number that identifies the endpoint and may be shown. It is not the key. Never 0.
     pub fn identity(&self) -> u64 {
         self.identity_word().max(1)
@@ -184,6 +189,8 @@ mod tests {
         assert_eq!(with.to_string(), "000000000000feed (shared memory 01ab, link 255 07)");
         let with = address().with_part(LinkKind::Udp, &[4, 10, 1, 2, 3, 0x4e, 0x84]).expect("room");
         assert_eq!(with.to_string(), "000000000000feed (UDP 10.1.2.3:20100)");
+        assert_eq!(with.place(), Some("10.1.2.3:20100".parse().expect("a place")));
+        assert_eq!(address().place(), None);
         let mut part = [0; 19];
         (part[0], part[16], part[18]) = (6, 1, 80);
         let with = address().with_part(LinkKind::Udp, &part).expect("room");

@@ -2,7 +2,11 @@
 //!
 //! Nothing is started here: [`Launch::command`] returns the command. [`Launch::overridden`] tells which variables of
 //! the user have no effect. Each MPI needs other settings; `weir doctor` prints them ([`recipe`]). With MPICH they
-//! include the library that keeps ranks in one session, if it is installed.
+//! include the library that keeps ranks in one session, if it is installed. [`Launch::across`] spreads the ranks over hosts.
+
+mod across;
+
+pub use across::SSH;
 
 use crate::find::{Kind, Mpi};
 use crate::provider_file;
@@ -21,6 +25,8 @@ pub struct Launch {
     command_line: Vec<OsString>,
     /// Variables to set, or to remove if `None`.
     changes: BTreeMap<String, Option<OsString>>,
+    /// The job has ranks on other hosts, and this launcher.
+    passes_on: Option<Kind>,
 }
 
 /// The transport of a job's messages.
@@ -44,7 +50,8 @@ impl Launch {
         job_transport: JobTransport<'_>,
         launcher_arguments: &[String],
     ) -> Launch {
-        let mut launch = Launch { command_line: vec![mpi.mpiexec.clone().into()], changes: BTreeMap::new() };
+        let command_line = vec![mpi.mpiexec.clone().into()];
+        let mut launch = Launch { command_line, changes: BTreeMap::new(), passes_on: None };
         launch.command_line.extend(launcher_arguments.iter().map(OsString::from));
         launch.command_line.extend(["-n".into(), ranks.to_string().into()]);
         launch.leave_outer_job();
@@ -72,6 +79,8 @@ impl Launch {
 
     /// Ends the command line with the program.
     pub fn program(&mut self, program: &Path, arguments: impl IntoIterator<Item = impl Into<OsString>>) {
+        let passed_on = self.passed_on(std::env::vars_os());
+        self.command_line.splice(1..1, passed_on);
         self.command_line.push(program.into());
         self.command_line.extend(arguments.into_iter().map(Into::into));
     }

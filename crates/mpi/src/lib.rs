@@ -4,9 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub mod find;
+pub mod hosts;
 pub mod job;
 pub mod launch;
 pub mod mailboxes;
 pub mod program;
 pub mod provider_file;
+pub mod remote;
 pub mod scratch;

@@ -35,6 +35,9 @@ pub enum Failure {
     /// The file is not executable.
     #[error("{}: is not an executable file; make it executable (chmod +x) or name another", .0.display())]
     NotExecutable(PathBuf),
+    /// Another host cannot take part.
+    #[error("{0}")]
+    Host(String),
     /// A signal ended the command.
     #[error("ended by signal {0}")]
     Interrupted(i32),
@@ -60,7 +63,10 @@ impl Failure {
             Failure::NotExecutable(_) => 126,
             Failure::NoMpi(_) | Failure::NoProgram { .. } => 127,
             Failure::Interrupted(signal) => 128 + u8::try_from(*signal).unwrap_or(0),
-            Failure::NoProvider { .. } | Failure::Measurement(_) | Failure::System { .. } => 1,
+            Failure::NoProvider { .. }
+            | Failure::Host(_)
+            | Failure::Measurement(_)
+            | Failure::System { .. } => 1,
         }
     }
 

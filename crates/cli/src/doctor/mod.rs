@@ -5,11 +5,13 @@
 //! no other check has failed.
 
 mod host;
+mod hosts;
 pub mod memory;
 mod mpis;
 
 use clap::Args;
 use serde::Serialize;
+use std::path::PathBuf;
 use weir_engine::config::Settings;
 use weir_mpi::find::{self, SearchEnvironment};
 use weir_mpi::{provider_file, scratch};
@@ -23,7 +25,10 @@ Exit status:
   1      no MPI ran over weir, or another check failed
 Warnings do not change the exit status.
 
-The command takes a few seconds: it runs two ranks under each MPI that it finds.")]
+The command takes a few seconds: it runs two ranks under each MPI that it finds.
+
+With --hosts it checks the hosts of a job instead: versions, sockets, and every path from one to another. Then the exit
+status is 0 if every host reaches every other one, and 1 otherwise. FILE is that of `weir run --hosts`.")]
 pub struct DoctorArguments {
     /// Judge the memory for a job of so many ranks [default: the number of cores].
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -31,6 +36,12 @@ pub struct DoctorArguments {
     /// Write the results as JSON to standard output, instead of text.
     #[arg(long)]
     json: bool,
+    /// Check the hosts that FILE lists, and the paths between them, instead of this host.
+    #[arg(long, value_name = "FILE", conflicts_with = "ranks")]
+    hosts: Option<PathBuf>,
+    /// The program that takes the place of ssh, for --hosts; it gets HOST COMMAND, or WEIR_REMOTE_SHELL names it.
+    #[arg(long, value_name = "PROGRAM", requires = "hosts")]
+    remote_shell: Option<String>,
 }
 
 /// The result of a check.
@@ -95,6 +106,10 @@ struct Record<'a> {
 /// # Errors
 /// [`Failure`]: the checks could not be prepared.
 pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
+    if let Some(file) = &arguments.hosts {
+        let remote_shell = crate::run::remote_shell(arguments.remote_shell.as_deref());
+        return hosts::run(file, &remote_shell, arguments.json);
+    }
     let mut findings = Vec::new();
     let mut add = |finding: Finding| {
         if !arguments.json {

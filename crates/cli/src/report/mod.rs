@@ -34,6 +34,8 @@ pub struct Share {
 pub struct Rank {
     /// Its number; `None` if the launcher does not provide it.
     pub rank: Option<u64>,
+    /// The host that has sent its counters; `None`: this host, or one that shares the directory of the counters.
+    pub host: Option<String>,
     /// Its process.
     pub pid: u64,
     /// Whether the program closed all its endpoints.
@@ -75,7 +77,9 @@ impl Job {
             };
             // Endpoints are sorted by rank and process.
             match ranks.last_mut() {
-                Some(rank) if (rank.rank, rank.pid) == (endpoint.rank, endpoint.pid) => {
+                Some(rank)
+                    if (rank.rank, &rank.host, rank.pid) == (endpoint.rank, &endpoint.host, endpoint.pid) =>
+                {
                     rank.share.add(&share);
                     rank.closed &= endpoint.closed;
                     rank.peers = rank.peers.max(endpoint.peers);
@@ -84,6 +88,7 @@ impl Job {
                 }
                 _ => ranks.push(Rank {
                     rank: endpoint.rank,
+                    host: endpoint.host.clone(),
                     pid: endpoint.pid,
                     closed: endpoint.closed,
                     peers: endpoint.peers,
@@ -145,9 +150,10 @@ impl Job {
 }
 
 impl Rank {
-    /// `rank 3`, or the process of a rank that has no number.
+    /// `rank 3`, or the process of a rank that has no number; with its host, if that is another one.
     pub fn name(&self) -> String {
-        self.rank.map_or_else(|| format!("process {}", self.pid), |rank| format!("rank {rank}"))
+        let name = self.rank.map_or_else(|| format!("process {}", self.pid), |rank| format!("rank {rank}"));
+        self.host.as_ref().map_or(name.clone(), |host| format!("{name} on {host}"))
     }
 }
 
@@ -199,6 +205,7 @@ pub(crate) mod tests {
     pub(crate) fn endpoint(rank: u64, closed: bool, messages: u64, peak: u64) -> EndpointReport {
         EndpointReport {
             path: "x.weir".into(),
+            host: None,
             rank: Some(rank),
             pid: 100 + rank,
             started_ns: 0,
@@ -258,6 +265,22 @@ pub(crate) mod tests {
         assert!(remarks[0].starts_with("rank 2 ended without closing the endpoint"), "{remarks:?}");
         assert_eq!(remarks[1], "these ranks opened no endpoint of weir: 1, 3");
         assert_eq!(remarks[2], "cannot read the counters in d/y: it is no regular file");
+    }
+
+    #[test]
+    fn processes_of_different_hosts_with_one_number_are_different() {
+        let of = |host: Option<&str>| EndpointReport {
+            rank: None,
+            host: host.map(str::to_owned),
+            ..endpoint(0, false, 5, 3)
+        };
+        let reports = Reports { endpoints: vec![of(None), of(Some("h2")), of(Some("h2"))], skipped: vec![] };
+        let job = Job::new(&reports);
+        assert_eq!(
+            job.ranks.iter().map(Rank::name).collect::<Vec<_>>(),
+            ["process 100", "process 100 on h2"]
+        );
+        assert_eq!(job.ranks[1].share.counters.messages_sent, 10);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! remains the program's; if the program succeeded and a step failed, it is 1.
 
 use super::{Checked, RunArguments, files_in, number_of_ranks};
+use crate::hosts::{Collected, JobHosts};
 use crate::page;
 use crate::report::Job;
 use serde::Serialize;
@@ -77,6 +78,10 @@ pub struct Ended<'a> {
     pub counters: Directory,
     /// Traces of the endpoints, if the user wants the page.
     pub traces: Option<Directory>,
+    /// The hosts of the job, if it has some.
+    pub hosts: Option<JobHosts>,
+    /// The directory for what they send.
+    pub gathered_directory: PathBuf,
 }
 
 /// The content of `weir run --json`.
@@ -120,7 +125,7 @@ impl Steps {
 
 impl Ended<'_> {
     /// Does all steps and returns the exit status of the command. `note` prints a line that `--quiet` suppresses.
-    pub fn report(&self, note: &impl Fn(&str)) -> u8 {
+    pub fn report(&mut self, note: &impl Fn(&str)) -> u8 {
         let mut steps = Steps::default();
         // Every process that has opened an endpoint has a file there. The counters are final once the processes have ended,
         // for which the removal of mailboxes waits: only then are they reported.
@@ -128,13 +133,18 @@ impl Ended<'_> {
         let processes = endpoints.iter().map(|endpoint| endpoint.pid as u32).collect::<Vec<_>>();
         steps.attempt(remove_stale_mailboxes(&self.checked.settings.shm_dir, &processes, note));
 
+        let mut elsewhere = match &mut self.hosts {
+            Some(hosts) => hosts.gather(&self.gathered_directory),
+            None => Collected::default(),
+        };
         let reports = steps.attempt(self.counters.read_counters());
         let were_read = reports.is_some();
-        let reports = reports.unwrap_or_default();
+        let mut reports = reports.unwrap_or_default();
+        elsewhere.add_to(&mut reports);
         let job = Job::new(&reports);
-        let mut remarks = Vec::new();
+        let mut remarks = elsewhere.remarks;
         if were_read {
-            remarks = job.remarks(self.arguments.ranks);
+            remarks.extend(job.remarks(self.arguments.ranks));
             if job.ranks.is_empty() {
                 remarks.push(self.unused_reason());
             }
@@ -144,7 +154,9 @@ impl Ended<'_> {
             steps.attempt(write_json(&self.record(&job, &remarks), target));
         }
         if let (Some(directory), Some(traces)) = (&self.arguments.report, &self.traces) {
-            let traces = steps.attempt(traces.read_traces()).unwrap_or_default();
+            let mut traces = steps.attempt(traces.read_traces()).unwrap_or_default();
+            traces.traces.append(&mut elsewhere.traces.traces);
+            traces.skipped.append(&mut elsewhere.traces.skipped);
             if let Some(path) = steps.attempt(self.write_page(directory, &reports, &job, traces, remarks)) {
                 note(&format!("the page is {}", path.display()));
             }

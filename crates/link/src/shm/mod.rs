@@ -29,6 +29,8 @@ mod cooperative_copy;
 mod cross_memory;
 mod diagnostics;
 mod doorbell;
+#[doc(hidden)]
+pub mod from_outside;
 #[cfg(test)]
 mod heap_lane;
 mod inbox;

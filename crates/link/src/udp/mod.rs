@@ -7,6 +7,7 @@
 //! ```
 //! - `options` has the settings and their errors, `interfaces` the choice of the address, `ports` the choice of the port.
 //! - `network` is the socket. The crate `quinn-udp` makes its system calls.
+//! - `probe` tries the way between two hosts for `weir doctor`.
 //! - `witness` asks the kernel of a silent peer whether the peer's process lives.
 //!
 //! An endpoint has one socket, for all its peers and both directions.
@@ -15,6 +16,7 @@ mod interfaces;
 mod network;
 mod options;
 mod ports;
+pub mod probe;
 pub(crate) mod witness;
 
 pub use interfaces::chosen_address;

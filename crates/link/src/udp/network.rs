@@ -208,7 +208,7 @@ fn is_too_large(error: &io::Error) -> bool {
 }
 
 /// The MTU of an interface, as the route to a neighbour has it.
-fn mtu_of(interface: &Interface) -> Option<usize> {
+pub(super) fn mtu_of(interface: &Interface) -> Option<usize> {
     // A socket without a connection does not know it. To connect sends nothing.
     let socket = UdpSocket::bind(interface.place()).ok()?;
     let mut place = interface.place();
@@ -225,7 +225,7 @@ fn mtu_of(interface: &Interface) -> Option<usize> {
 }
 
 /// The headers of IP and UDP. Unit: bytes.
-fn header_bytes(is_ipv4: bool) -> usize {
+pub(super) fn header_bytes(is_ipv4: bool) -> usize {
     if is_ipv4 { 28 } else { 48 }
 }
 

@@ -115,6 +115,23 @@ pub enum NodeLayoutError {
     },
 }
 
+/// Whether these bytes are the header of a segment in a file of `file_bytes` bytes.
+pub fn takes_header(bytes: &[u8], file_bytes: u64) -> bool {
+    let Some(header) = bytes.first_chunk::<FACTS_BYTES>() else { return false };
+    let facts = NodeFacts::parse(header, file_bytes);
+    if let Ok(facts) = &facts {
+        assert!(facts.segment_bytes() <= file_bytes, "all areas are inside the file");
+        let again = NodeFacts::parse(&facts.bytes(), file_bytes);
+        assert!(again.is_ok_and(|again| again.bytes() == facts.bytes()));
+    }
+    facts.is_ok()
+}
+
+/// The header of a new segment.
+pub fn header_example() -> Vec<u8> {
+    NodeFacts::new(5, 6, 7).bytes().to_vec()
+}
+
 impl NodeFacts {
     /// The facts of a new segment.
     pub fn new(id: u64, job: u64, lock_file: u64) -> NodeFacts {

@@ -34,6 +34,7 @@ mod tests;
 
 pub use directory::Member;
 pub use file::{Area, NODE_SEGMENT_VERSION, NodeLayoutError, remove_stale};
+pub(super) use file::{header_example, takes_header};
 pub use handle::{NodeHandle, SharedArea};
 
 use super::ShmLink;

@@ -1,0 +1,330 @@
+//! `weir host-helper`: the process on another host. It reads requests from standard input and answers to standard output
+//! until that ends.
+
+use super::own_greeting;
+use std::fs::DirBuilder;
+use std::io::{self, BufRead, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use weir_engine::stats;
+use weir_link::udp::UdpOptions;
+use weir_link::udp::probe::{Probe, can_connect};
+use weir_mpi::remote::{Answer, Begun, GREETING, Gathered, GatheredFile, Opened, Place, Request, TOKEN};
+use weir_mpi::{mailboxes, provider_file};
+use weir_output::Failure;
+
+/// Time for another host that shares the directory to make it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time for a datagram or a connection of a trial.
+const TRIAL: Duration = Duration::from_millis(500);
+const CONNECTION: Duration = Duration::from_secs(2);
+/// Round trips of which the shortest counts.
+const ROUND_TRIPS: u32 = 5;
+/// The longest file that is sent. Unit: bytes.
+const LONGEST_FILE: u64 = 1 << 30;
+
+/// The run of this helper. Dropping it removes the directory that the helper has made.
+#[derive(Debug, Default)]
+struct Run {
+    made: Option<PathBuf>,
+    directories: Vec<Watched>,
+    shm: PathBuf,
+    /// The sockets of `weir doctor --hosts`.
+    probe: Option<Probe>,
+}
+
+/// A directory whose files are sent.
+#[derive(Debug)]
+struct Watched {
+    place: Place,
+    path: PathBuf,
+    /// The command that asks sees the same directory.
+    is_shared: bool,
+    /// Files of other runs.
+    before: Vec<PathBuf>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(directory) = &self.made {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}
+
+/// Serves until standard input ends.
+///
+/// # Errors
+/// [`Failure::System`]: the output is closed.
+pub fn serve() -> Result<u8, Failure> {
+    let stdout = &mut io::stdout();
+    let greeting = serde_json::to_string(&own_greeting()).map_err(io::Error::from);
+    let greeted = greeting.and_then(|greeting| {
+        writeln!(stdout, "{GREETING}{greeting}")?;
+        stdout.flush()
+    });
+    greeted.map_err(Failure::system("standard output"))?;
+    let mut run = Run::default();
+    for line in io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        let answer = match serde_json::from_str(&line) {
+            Ok(request) => perform(&mut run, request).unwrap_or_else(Answer::Failed),
+            Err(error) => Answer::Failed(format!("request: {error}")),
+        };
+        if send(stdout, &answer).is_err() {
+            break;
+        }
+    }
+    Ok(0)
+}
+
+fn send(stdout: &mut impl Write, answer: &Answer) -> io::Result<()> {
+    writeln!(stdout, "{}", serde_json::to_string(answer)?)?;
+    if let Answer::Files(gathered) = answer {
+        stdout.write_all(&gathered.bytes)?;
+    }
+    stdout.flush()
+}
+
+fn perform(run: &mut Run, request: Request) -> Result<Answer, String> {
+    match request {
+        Request::Begin { run: directory, stats, traces, shm, provider, token } => {
+            let watched = [Some((Place::Stats, stats)), traces.map(|traces| (Place::Traces, traces))];
+            run.shm = shm;
+            let begun = begin(run, &directory, watched.into_iter().flatten(), &token)?;
+            if run.made.is_some() {
+                place_provider(&provider, &directory)?;
+            }
+            Ok(Answer::Begun(begun))
+        }
+        Request::Gather => gather(run).map(Answer::Files),
+        Request::Look { stats } => look(&stats).map(Answer::Files),
+        Request::Open { key, net, ports, buffer_bytes } => {
+            let ports = ports.map(|(first, last)| first..=last);
+            let options = UdpOptions { net, ports, buffer_bytes, ..UdpOptions::default() };
+            let probe = Probe::open(&options, key).map_err(|error| error.to_string())?;
+            Ok(Answer::Opened(describe(run.probe.insert(probe))))
+        }
+        Request::Connect { to } => Ok(Answer::Tried(error_of(can_connect(to, CONNECTION)))),
+        Request::Send { .. } | Request::Seen { .. } | Request::RoundTrip { .. } => {
+            let probe = run.probe.as_ref().ok_or("the sockets are not open")?;
+            Ok(try_path(probe, &request))
+        }
+    }
+}
+
+fn describe(probe: &Probe) -> Opened {
+    Opened {
+        place: probe.place(),
+        interface: probe.interface().to_owned(),
+        mtu_bytes: probe.mtu(),
+        // The kernel reserves twice what it grants.
+        buffer_bytes: probe.buffer_bytes() / 2,
+        header_bytes: probe.header_bytes(),
+    }
+}
+
+fn try_path(probe: &Probe, request: &Request) -> Answer {
+    match *request {
+        Request::Send { to, trial, bytes, count } => {
+            Answer::Tried(error_of(probe.send(to, trial, bytes, count)))
+        }
+        Request::Seen { trial, datagrams } => {
+            let seen = probe.trial_seen(trial, datagrams, TRIAL);
+            Answer::Seen(seen.datagrams, seen.largest_bytes)
+        }
+        Request::RoundTrip { to, trial } => {
+            let shortest = probe.round_trip(to, trial, ROUND_TRIPS, TRIAL);
+            Answer::RoundTrip(shortest.map(|shortest| shortest.as_nanos() as u64))
+        }
+        _ => Answer::Failed(String::from("this request needs no sockets")),
+    }
+}
+
+fn error_of(tried: io::Result<()>) -> Option<String> {
+    tried.err().map(|error| error.to_string())
+}
+
+fn begin(
+    run: &mut Run,
+    directory: &Path,
+    watched: impl Iterator<Item = (Place, PathBuf)>,
+    token: &str,
+) -> Result<Begun, String> {
+    let failed = |error: io::Error| format!("{}: {error}", directory.display());
+    let mut is_made = false;
+    if !has_token(directory, token) {
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Ok(()) => is_made = true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => wait_for_token(directory, token)?,
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    if is_made {
+        run.made = Some(directory.to_owned());
+    }
+    for (place, path) in watched {
+        let is_shared = !is_made && path.starts_with(directory) || has_token(&path, token);
+        if is_made && path.starts_with(directory) {
+            std::fs::create_dir(&path).map_err(failed)?;
+        } else if !path.is_dir() {
+            return Err(format!("{}: no such directory; make it on every host", path.display()));
+        }
+        let before = files_in(&path);
+        run.directories.push(Watched { place, path, is_shared, before });
+    }
+    if is_made {
+        // Last: other hosts that share this directory, but not that of the command, may use it now.
+        std::fs::write(directory.join(TOKEN), token).map_err(failed)?;
+    }
+    let shares = |place| run.directories.iter().filter(|it| it.place == place).all(|it| it.is_shared);
+    Ok(Begun { shares_stats: shares(Place::Stats), shares_traces: shares(Place::Traces) })
+}
+
+/// Puts the plug-in where the ranks look for it. `provider`: where it is on the host of the command.
+fn place_provider(provider: &Path, directory: &Path) -> Result<(), String> {
+    let found = match provider.is_file() {
+        true => Ok(provider.to_owned()),
+        false => provider_file::find_for_this_command(),
+    };
+    let placed = found.and_then(|provider| provider_file::isolate(&provider, directory));
+    placed.map(drop).map_err(|failure| failure.to_string())
+}
+
+fn has_token(directory: &Path, token: &str) -> bool {
+    std::fs::read_to_string(directory.join(TOKEN)).is_ok_and(|found| found == token)
+}
+
+/// Another host that shares the directory has made it.
+fn wait_for_token(directory: &Path, token: &str) -> Result<(), String> {
+    let begun = Instant::now();
+    while !has_token(directory, token) {
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("{}: exists and belongs to something else", directory.display()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.sort();
+    files
+}
+
+/// Processes of endpoints in a directory, without those of files that are to be left out.
+fn processes(directory: &Path, without: &[PathBuf], open_only: bool) -> Vec<u64> {
+    let reports = stats::read_dir(directory).unwrap_or_default();
+    let ours = reports.endpoints.into_iter().filter(|endpoint| !without.contains(&endpoint.path));
+    ours.filter(|endpoint| !(open_only && endpoint.closed)).map(|endpoint| endpoint.pid).collect()
+}
+
+fn gather(run: &Run) -> Result<Gathered, String> {
+    let own = |it: &&Watched| it.place == Place::Stats && !it.is_shared;
+    let ours = run.directories.iter().filter(own).flat_map(|it| processes(&it.path, &it.before, false));
+    let ours: Vec<u32> = ours.map(|process| process as u32).collect();
+    // The counters are final once the processes have ended, for which this waits.
+    let cleaned = mailboxes::remove_after_run(&run.shm, &ours);
+    let (removed, in_use) = cleaned.map_err(|error| format!("{}: {error}", run.shm.display()))?;
+    let mut gathered = Gathered { now_ns: stats::now_ns(), removed, in_use, ..Gathered::default() };
+    for watched in run.directories.iter().filter(|it| !it.is_shared) {
+        add_files(&mut gathered, watched.place, &watched.path, &watched.before)?;
+    }
+    Ok(gathered)
+}
+
+fn look(directory: &Path) -> Result<Gathered, String> {
+    let mut living = processes(directory, &[], true);
+    living.retain(|process| Path::new(&format!("/proc/{process}")).exists());
+    let mut gathered = Gathered { now_ns: stats::now_ns(), living, ..Gathered::default() };
+    add_files(&mut gathered, Place::Stats, directory, &[])?;
+    Ok(gathered)
+}
+
+fn add_files(
+    gathered: &mut Gathered,
+    place: Place,
+    directory: &Path,
+    without: &[PathBuf],
+) -> Result<(), String> {
+    for path in files_in(directory) {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let is_file = std::fs::symlink_metadata(&path).is_ok_and(|about| about.is_file());
+        if without.contains(&path) || !is_file || name == TOKEN {
+            continue;
+        }
+        // A file may grow meanwhile.
+        let opened = std::fs::File::open(&path);
+        let read = opened.and_then(|file| file.take(LONGEST_FILE).read_to_end(&mut gathered.bytes));
+        match read {
+            Ok(bytes) => {
+                gathered.files.push(GatheredFile { place, name: name.to_owned(), bytes: bytes as u64 });
+            }
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(stats: &Path) -> impl Iterator<Item = (Place, PathBuf)> {
+        std::iter::once((Place::Stats, stats.to_owned()))
+    }
+
+    #[allow(clippy::field_reassign_with_default, reason = "it cannot be moved out of")]
+    fn run_in(shm: &Path) -> Run {
+        let mut run = Run::default();
+        run.shm = shm.to_owned();
+        run
+    }
+
+    #[test]
+    fn a_directory_with_the_token_is_shared_and_its_files_are_not_sent() {
+        let root = tempfile::tempdir().unwrap();
+        let stats = root.path().join("stats");
+        std::fs::create_dir(&stats).unwrap();
+        std::fs::write(root.path().join(TOKEN), "t").unwrap();
+        let mut run = run_in(root.path());
+        let begun = begin(&mut run, root.path(), watch(&stats), "t").unwrap();
+        assert_eq!(begun, Begun { shares_stats: true, shares_traces: true });
+        std::fs::write(stats.join("a.weir"), "abc").unwrap();
+        assert_eq!(gather(&run).unwrap().files, []);
+        drop(run);
+        assert!(stats.exists(), "only the maker removes a directory");
+    }
+
+    #[test]
+    fn a_directory_of_another_owner_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join(TOKEN), "other").unwrap();
+        let refused = begin(&mut Run::default(), root.path(), watch(root.path()), "t").unwrap_err();
+        assert!(refused.ends_with("exists and belongs to something else"), "{refused}");
+        let missing = root.path().join("no/such");
+        std::fs::write(root.path().join(TOKEN), "t").unwrap();
+        let refused = begin(&mut Run::default(), root.path(), watch(&missing), "t");
+        // It is inside the directory of the run, which the command has made, so it must exist.
+        assert!(refused.unwrap_err().ends_with("no such directory; make it on every host"));
+    }
+
+    #[test]
+    fn files_that_were_there_before_are_not_sent() {
+        let root = tempfile::tempdir().unwrap();
+        let stats = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join(TOKEN), "t").unwrap();
+        std::fs::write(stats.path().join("old.weir"), "old").unwrap();
+        let mut run = run_in(root.path());
+        let begun = begin(&mut run, root.path(), watch(stats.path()), "t").unwrap();
+        assert!(!begun.shares_stats);
+        std::fs::write(stats.path().join("b.weir"), "bb").unwrap();
+        std::fs::write(stats.path().join("a.weir"), "abc").unwrap();
+        let gathered = gather(&run).unwrap();
+        let contents: Vec<_> = gathered.contents().map(|(file, bytes)| (file.name.as_str(), bytes)).collect();
+        assert_eq!(contents, [("a.weir", &b"abc"[..]), ("b.weir", b"bb")]);
+    }
+}
