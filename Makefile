@@ -46,13 +46,13 @@ demo: build env-mpich env-intel
 	$(call say,weir beside MPICH's own transport)
 	out/bin/weir bench pingpong --only weir,mpich-shm
 
-## test: all tests: machines, links, engine, provider, then unmodified MPI programs
+## test: all tests: machines, links, engine, provider, 20 s of fuzzing, then unmodified MPI programs
 .PHONY: test
 # The environments come first: tests in Rust use the libfabrics of the MPIs.
-test: env test-rust test-loom test-mpi
+test: env test-rust test-loom test-fuzz test-mpi
 	@echo "make test: all passed"
 
-.PHONY: test-rust test-loom test-mpi
+.PHONY: test-rust test-loom test-fuzz test-mpi
 test-rust:
 	$(call say,cargo tests)
 	$(CARGO) test --locked --workspace
@@ -65,6 +65,28 @@ test-loom:
 test-mpi: build env
 	$(call say,unmodified MPI programs over weir)
 	$(PYTEST) --durations=5 -q tests/mpi
+
+test-fuzz:
+	$(MAKE) --no-print-directory fuzz FUZZ_S=20
+
+FUZZ_S ?= 3600
+FUZZ_TARGET := x86_64-unknown-linux-gnu
+FUZZ_DIR := $(CARGO_TARGET_DIR)/fuzz
+# The coverage that libFuzzer reads, by a pass of the stable compiler. `cfg(fuzzing)` opens the seal of datagrams.
+FUZZ_RUSTFLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+	-Cllvm-args=-sanitizer-coverage-trace-compares
+
+## fuzz: feed FUZZ_S (3600) seconds of bytes to everything that reads bytes from outside; a finding is a file in out/fuzz
+.PHONY: fuzz
+fuzz:
+	$(call say,fuzzing for $(FUZZ_S) s)
+	$(CARGO) run --quiet --locked -p weir-fuzz --bin weir-fuzz-seeds -- out/fuzz/corpus
+	CARGO_TARGET_DIR="$(FUZZ_DIR)" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true \
+		CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true RUSTFLAGS="$(FUZZ_RUSTFLAGS)" \
+		$(CARGO) build --locked --release --target $(FUZZ_TARGET) -p weir-fuzz --features libfuzzer --bin weir-fuzz
+	"$(FUZZ_DIR)/$(FUZZ_TARGET)/release/weir-fuzz" -max_total_time=$(FUZZ_S) -max_len=8192 -timeout=10 -rss_limit_mb=1024 \
+		-print_final_stats=1 -verbosity=0 -artifact_prefix=out/fuzz/finding- out/fuzz/corpus
 
 ## prove: search every state of small worlds of the flow-control schemes, and catch the wrong rules
 .PHONY: prove
