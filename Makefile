@@ -118,6 +118,14 @@ faults: build env-mpich env-tools
 	$(call say,killed ranks and bad input)
 	$(PYTEST) -v tests/mpi/test_faults.py tests/mpi/test_bad_input.py
 
+HOURS ?= 1
+
+## faults-hosts: HOURS (1) of mixed traffic across pretended hosts with random faults; prints counts
+.PHONY: faults-hosts
+faults-hosts: build env-mpich
+	$(call say,random faults across hosts)
+	$(PYTHON) tools/faults.py --hours $(HOURS)
+
 IMB := IMB-MPI1,IMB-RMA,IMB-NBC
 
 ## imb: Intel's MPI benchmarks with all their default sizes, under MPICH and Intel MPI

@@ -52,7 +52,7 @@ class Hosts:
     """`count` hosts, called h1, h2 and so on. `mtu`: unit bytes."""
 
     def __init__(self, count, mtu=1500):
-        self.count, self.mtu, self.holders, self.pids = count, mtu, {}, {}
+        self.count, self.mtu, self.holders, self.pids, self.ended = count, mtu, {}, {}, []
         self._folder = tempfile.TemporaryDirectory(prefix="weir-hosts-")
         self.state = pathlib.Path(self._folder.name)
         self.shared = self.state / "tmp"
@@ -83,12 +83,21 @@ class Hosts:
         self._hold(LOGIN, ["-n", "-u", "-m"])
         self.enter(LOGIN, f"ip link add br0 mtu {self.mtu} type bridge stp_state 0 forward_delay 0; ip link set br0 up; "
                           f"ip addr add {NETWORK}.254/24 dev br0")
-        for number, name in enumerate(self.names, 1):
-            self._hold(name, [*NAMESPACES, "-f", "--mount-proc", "--kill-child=KILL"])
-            self.enter(name, "mount -t tmpfs tmpfs /dev/shm")
-            self.enter(LOGIN, f"ip link add v{number} mtu {self.mtu} type veth peer name eth0 mtu {self.mtu} "
-                              f"netns /proc/{self.pids[name]}/ns/net; ip link set v{number} master br0 up")
-            self.enter(name, f"ip addr add {NETWORK}.{number}/24 dev eth0; ip link set eth0 up")
+        for name in self.names:
+            self.boot(name)
+
+    def number(self, name):
+        """The last part of the address of a host. Its port at the bridge is called v and this number."""
+        return self.names.index(name) + 1
+
+    def boot(self, name):
+        """A host begins, for the first time or after `kill`, with the same address."""
+        number = self.number(name)
+        self._hold(name, [*NAMESPACES, "-f", "--mount-proc", "--kill-child=KILL"])
+        self.enter(name, "mount -t tmpfs tmpfs /dev/shm")
+        self.enter(LOGIN, f"ip link add v{number} mtu {self.mtu} type veth peer name eth0 mtu {self.mtu} "
+                          f"netns /proc/{self.pids[name]}/ns/net; ip link set v{number} master br0 up")
+        self.enter(name, f"ip addr add {NETWORK}.{number}/24 dev eth0; ip link set eth0 up")
 
     def _hold(self, name, flags):
         """Starts the process that keeps the namespaces of a host."""
@@ -124,9 +133,10 @@ class Hosts:
 
     def kill(self, name):
         """The host is gone at once, with its processes and its network."""
-        self.enter(LOGIN, f"ip link del v{self.names.index(name) + 1}")
-        os.kill(self.pids[name], signal.SIGKILL)
-        self.holders[name].wait()
+        self.enter(LOGIN, f"ip link del v{self.number(name)}")
+        os.kill(self.pids.pop(name), signal.SIGKILL)
+        # The kernel has killed all its processes. It ends the last one only when a launcher outside has waited for its own.
+        self.ended.append(self.holders.pop(name))
 
     def processes(self, name, program):
         """The processes of a host whose command line contains `program`, by their numbers on this machine."""
@@ -185,6 +195,9 @@ class Hosts:
                     os.kill(self.pids[name], signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+            holder.wait()
+        for holder in self.ended:
+            holder.kill()
             holder.wait()
         self._folder.cleanup()
 
