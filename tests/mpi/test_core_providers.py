@@ -1,5 +1,7 @@
 """MPI programs across pretended hosts, over a core provider of libfabric between them and shared memory inside each."""
 
+import os
+
 import imb
 import launch
 import mpi4py_compare
@@ -85,3 +87,29 @@ def test_a_rank_that_computes_for_longer_than_the_limit_is_not_lost(hosts, monke
     plain = test_hosts.limited
     monkeypatch.setattr(test_hosts, "limited", lambda **more: plain(**OVER_TCP, **more))
     test_hosts.test_a_rank_that_computes_for_longer_than_the_limit_is_not_lost(hosts, mpi)
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "intel"])
+def test_ranks_that_wait_with_too_few_cores_sleep_at_the_provider(hosts, mpi):
+    seconds = 4
+    script = f"""
+import sys, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+world.Barrier()
+if world.rank == 0:
+    time.sleep({seconds})
+    for to in range(1, world.size): world.send(to, to)
+else:
+    begun = time.process_time()
+    assert world.recv(source=0) == world.rank
+    sys.stdout.write(f"used {{time.process_time() - begun:.2f}}\\n")
+world.Barrier()
+"""
+    ranks = 4 * os.cpu_count()
+    outcome = run(hosts(2), mpi, ranks, [launch.python(mpi), "-c", script], settings=OVER_TCP)
+    used = [float(line.split()[1]) for line in outcome.output.splitlines() if line.startswith("used")]
+    assert outcome.ok and len(used) == ranks - 1, outcome
+    # Cores are no more than a fourth of the ranks, so ranks that do not sleep have a fourth of the time each, or less. A
+    # sleep is ended at least once in a millisecond.
+    assert max(used) < seconds / 8, outcome

@@ -103,6 +103,13 @@ impl Exchange {
         }
     }
 
+    /// A message of a stranger to this endpoint.
+    pub fn forge(&self, to: u64, bytes: &[u8]) {
+        if let Some(desk) = self.state().desks.get_mut(&to) {
+            desk.messages.push(bytes.to_vec());
+        }
+    }
+
     /// What it has done.
     pub fn counters(&self) -> ExchangeCounters {
         let State { taken, refused, overtaken, .. } = *self.state();
