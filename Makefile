@@ -46,10 +46,10 @@ demo: build env-mpich env-intel
 	$(call say,weir beside MPICH's own transport)
 	out/bin/weir bench pingpong --only weir,mpich-shm
 
-## test: all tests: machines, links, engine, provider, then unmodified MPI programs
+## test: all tests: machines, links, engine, provider, 20 s of fuzzing, then unmodified MPI programs
 .PHONY: test
 # The environments come first: tests in Rust use the libfabrics of the MPIs.
-test: env test-rust test-loom test-mpi
+test: env test-rust test-loom test-fuzz test-mpi
 	@echo "make test: all passed"
 
 .PHONY: test-rust test-loom test-fuzz test-mpi
