@@ -136,6 +136,10 @@ fn cores() -> Vec<(PathBuf, &'static str)> {
 
 /// Runs two endpoints in one process over the link `link`.
 fn pair(program: &Path, core: &Path, link: &str, more: &[&str]) -> Output {
+    pair_on("127.0.0.1", program, core, link, more)
+}
+
+fn pair_on(net: &str, program: &Path, core: &Path, link: &str, more: &[&str]) -> Output {
     let mut command = Command::new(program);
     command.arg(core).args(more).env("FI_PROVIDER_PATH", provider_directory());
     // Layered providers need their parts.
@@ -144,7 +148,7 @@ fn pair(program: &Path, core: &Path, link: &str, more: &[&str]) -> Output {
     if let Some(directory) = core.parent() {
         command.env("LD_LIBRARY_PATH", directory);
     }
-    command.env("FI_WEIR_LINK", link).env("FI_WEIR_NET", "127.0.0.1");
+    command.env("FI_WEIR_LINK", link).env("FI_WEIR_NET", net);
     command.output().expect("it was just compiled")
 }
 
@@ -162,6 +166,31 @@ fn messages_arrive_over_a_core_provider_of_every_core() {
             let output = pair(&program, &core, &link, &[]);
             assert_eq!(output.status.code(), Some(0), "{} {link}: {}", core.display(), text(&output));
         }
+    }
+}
+
+/// An address of IPv6 that is valid on one link only, if this host has one.
+fn link_local() -> Option<String> {
+    let listed = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+    let digits =
+        listed.lines().filter_map(|line| line.split(' ').next()).find(|digits| digits.starts_with("fe80"))?;
+    let groups: Vec<&str> = (0..8).map(|group| &digits[4 * group..4 * group + 4]).collect();
+    Some(groups.join(":"))
+}
+
+#[test]
+fn networks_are_chosen_by_name_and_address() {
+    let Some(program) = compile("pair.c", &[]) else { return };
+    for (core, provider) in cores() {
+        let link = format!("ofi:{provider}");
+        for net in ["lo", "::1"].map(String::from).into_iter().chain(link_local()) {
+            let output = pair_on(&net, &program, &core, &link, &[]);
+            assert_eq!(output.status.code(), Some(0), "{} {net}: {}", core.display(), text(&output));
+        }
+        let output = pair_on("192.0.2.255", &program, &core, &link, &[]);
+        let said = text(&output);
+        let expected = format!("FI_WEIR_NET=192.0.2.255: {link} has no such network. It has: ");
+        assert!(said.contains(&expected) && said.matches("lo 127.0.0.1").count() == 1, "{said}");
     }
 }
 

@@ -11,7 +11,7 @@
 //! ```
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::BorrowedFd;
 
 /// The longest message. The core may have a lower limit. Unit: bytes.
@@ -48,17 +48,23 @@ impl CoreName {
         }
     }
 
-    /// The address and the port in a `sockaddr_in` or `sockaddr_in6`.
+    /// The address and the port in a `sockaddr_in` or `sockaddr_in6`, with the zone of the latter.
     pub(super) fn socket_address(&self) -> Option<SocketAddr> {
         let name = &self.bytes;
         let family = i32::from(u16::from_ne_bytes(*name.first_chunk()?));
         let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
-        let address: IpAddr = match family {
-            libc::AF_INET => (*name.get(4..)?.first_chunk::<4>()?).into(),
-            libc::AF_INET6 => (*name.get(8..)?.first_chunk::<16>()?).into(),
-            _ => return None,
-        };
-        Some(SocketAddr::new(address, port))
+        match family {
+            libc::AF_INET => {
+                let octets = name.get(4..)?.first_chunk::<4>()?;
+                Some(SocketAddr::new((*octets).into(), port))
+            }
+            libc::AF_INET6 => {
+                let (octets, rest) = name.get(8..)?.split_first_chunk::<16>()?;
+                let zone = u32::from_ne_bytes(*rest.first_chunk()?);
+                Some(SocketAddrV6::new((*octets).into(), port, 0, zone).into())
+            }
+            _ => None,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{Bell, LinkKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -167,7 +167,9 @@ fn listen(provider: &str, name: &CoreName, options: &OfiOptions) -> Result<Optio
     };
     let Some(address) = address else { return Ok(None) };
     let bind = |port| -> io::Result<TcpListener> {
-        let listener = TcpListener::bind(SocketAddr::new(address.ip(), port))?;
+        let mut place = address; // its zone stays
+        place.set_port(port);
+        let listener = TcpListener::bind(place)?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     };
@@ -333,7 +335,9 @@ impl DatagramNetwork for OfiNetwork {
 
     #[inline]
     fn heard(&mut self, place: OfiPlace) {
-        if let (Some(witness), Some(peer)) = (&mut self.witness, place.witness()) {
+        if let Some(witness) = &mut self.witness
+            && let Some(peer) = place.witness(self.endpoint.name())
+        {
             witness.heard(peer);
         }
     }
@@ -345,7 +349,7 @@ impl DatagramNetwork for OfiNetwork {
         if self.targets.get(&place).is_some_and(|target| target.has_failed) {
             return Standing::Ended;
         }
-        match (&mut self.witness, place.witness()) {
+        match (&mut self.witness, place.witness(self.endpoint.name())) {
             (Some(witness), Some(peer)) => witness.standing(peer, now),
             _ => Standing::Lives,
         }

@@ -62,7 +62,7 @@ impl OfiPlace {
 
     /// The name at the core, for an endpoint whose own name is `own`. `None`: no endpoint of its provider has this place.
     pub(super) fn name(&self, own: &CoreName) -> Option<Vec<u8>> {
-        match (own.format, self.witness()) {
+        match (own.format, self.witness_without_zone()) {
             (NameFormat::Socket, Some(witness)) => {
                 // Family and zone are those of the own name.
                 let (mut name, [high, low]) = (own.bytes.clone(), self.port()?.to_be_bytes());
@@ -84,8 +84,19 @@ impl OfiPlace {
         Some(u16::from_be_bytes([port[0], port[1]]))
     }
 
-    /// Where the kernel of the endpoint answers as long as its process lives. `None`: this is no socket's name.
-    pub(super) fn witness(&self) -> Option<SocketAddr> {
+    /// Where the kernel of the endpoint answers as long as its process lives, for an endpoint whose own name is `own`. `None`:
+    /// this is no socket's name.
+    pub(super) fn witness(&self, own: &CoreName) -> Option<SocketAddr> {
+        match (self.witness_without_zone()?, own.socket_address()) {
+            (SocketAddr::V6(mut peer), Some(SocketAddr::V6(own))) if peer.ip().is_unicast_link_local() => {
+                peer.set_scope_id(own.scope_id());
+                Some(peer.into())
+            }
+            (peer, _) => Some(peer),
+        }
+    }
+
+    fn witness_without_zone(&self) -> Option<SocketAddr> {
         let (octets, ports) = self.part().split_last_chunk::<4>()?;
         let address: IpAddr = match self.part().len() {
             V4_BYTES => <[u8; 4]>::try_from(octets).ok()?.into(),
@@ -152,19 +163,26 @@ mod tests {
         let v4 = socket_name(libc::AF_INET, 16, &[10, 0, 0, 7], 4000, 4);
         let place = OfiPlace::of(&v4, 5000).expect("short");
         assert_eq!(place.part(), [10, 0, 0, 7, 0x0f, 0xa0, 0x13, 0x88]);
-        assert_eq!(place.witness(), Some("10.0.0.7:5000".parse().expect("an address")));
+        assert_eq!(place.witness(&v4), Some("10.0.0.7:5000".parse().expect("an address")));
         let peer = socket_name(libc::AF_INET, 16, &[10, 0, 0, 9], 1, 4);
         assert_eq!(place.name(&peer), Some(v4.bytes.clone()));
         let mut fd = [0; 16];
         (fd[0], fd[15]) = (0xfd, 9);
         let v6 = socket_name(libc::AF_INET6, 28, &fd, 4000, 8);
         let place = OfiPlace::of(&v6, 5000).expect("short");
-        assert_eq!((place.part().len(), place.witness()), (20, "[fd00::9]:5000".parse().ok()));
+        assert_eq!((place.part().len(), place.witness(&v6)), (20, "[fd00::9]:5000".parse().ok()));
         // A link-local address is in the zone of whoever reads it.
         let mut peer = socket_name(libc::AF_INET6, 28, &[1; 16], 1, 8);
         peer.bytes[24] = 3;
         let name = place.name(&peer).expect("the same provider");
         assert_eq!((&name[..24], name[24]), (&v6.bytes[..24], 3));
+        let local = socket_name(libc::AF_INET6, 28, &[&[0xfe, 0x80][..], &[7; 14]].concat(), 4000, 8);
+        let place = OfiPlace::of(&local, 5000).expect("short");
+        let zone = |peer: Option<SocketAddr>| match peer {
+            Some(SocketAddr::V6(peer)) => peer.scope_id(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(zone(place.witness(&peer)), u32::from_ne_bytes([3, 0, 0, 0]));
         assert_eq!(place.name(&v4), None, "the other family");
         assert_eq!(place.name(&other(&[0; 28])).map(|name| name.len()), None, "another provider");
     }
@@ -187,7 +205,7 @@ mod tests {
             match OfiPlace::of(&name, 0) {
                 Ok(place) => {
                     assert_eq!(place.name(&name).as_ref(), Some(&name.bytes), "{name:x?}");
-                    assert_eq!(place.witness(), None, "{name:x?}");
+                    assert_eq!(place.witness(&name), None, "{name:x?}");
                 }
                 Err(bytes) => assert!(bytes > MOST_PART_BYTES && length >= MOST_PART_BYTES - 2, "{name:x?}"),
             }

@@ -189,6 +189,7 @@ fn choose<'networks, 'list>(
                 None => network.domain.clone(),
             })
             .collect();
+        names.sort();
         names.dedup();
         names.join(", ")
     })
