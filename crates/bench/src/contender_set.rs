@@ -5,6 +5,7 @@ use super::contender::{Contender, OtherMpi};
 use super::jobs::{self, select};
 use super::program::{self, Source};
 use super::transport::Transport;
+use crate::launcher::Launcher;
 use crate::options::MpichOption;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -109,13 +110,38 @@ impl ContenderSet {
     /// # Panics
     /// If the contender is not in [`ContenderSet::ready`], or the program was not prepared.
     pub fn launch(&self, contender: Contender, ranks: u32, program: Source, words: Vec<String>) -> Launch {
-        let (prepared, job_transport) = match contender {
-            Contender::Mpich(transport) => (&self.mpich, jobs::job_transport(transport, &self.provider)),
-            Contender::OtherMpi(which) => (&self.other_mpis[&which], JobTransport::OwnSharedMemory),
-        };
+        let (prepared, job_transport) = self.prepared(contender);
         let mut launch = Launch::new(&prepared.mpi, ranks, job_transport, &[]);
         launch.program(&prepared.programs[program.name], words);
         launch
+    }
+
+    /// [`ContenderSet::launch`] with a launcher that starts ranks elsewhere. `by`: how one of this kind does it.
+    pub fn launch_by(
+        &self,
+        by: &dyn Fn(Kind) -> Launcher,
+        contender: Contender,
+        ranks: u32,
+        program: Source,
+        words: Vec<String>,
+    ) -> Launch {
+        let (prepared, job_transport) = self.prepared(contender);
+        let Launcher { inside, arguments, variables } = by(prepared.mpi.kind);
+        let mut launch = Launch::new(&prepared.mpi, ranks, job_transport, &arguments);
+        for (name, value) in variables {
+            launch.set(name, value);
+        }
+        launch.run_inside(&inside);
+        launch.program(&prepared.programs[program.name], words);
+        launch
+    }
+
+    /// The MPI of a contender, and its transport.
+    fn prepared(&self, contender: Contender) -> (&PreparedMpi, JobTransport<'_>) {
+        match contender {
+            Contender::Mpich(transport) => (&self.mpich, jobs::job_transport(transport, &self.provider)),
+            Contender::OtherMpi(which) => (&self.other_mpis[&which], JobTransport::OwnSharedMemory),
+        }
     }
 
     /// A job over weir with the plug-in in `provider`, a directory that holds nothing else.

@@ -15,9 +15,11 @@ mod flood;
 pub mod free_memory;
 mod imb;
 pub mod jobs;
+mod launcher;
 pub mod machine;
 pub mod memory;
 mod native;
+mod net;
 mod one_sided;
 pub mod options;
 mod overhead;
@@ -86,6 +88,8 @@ pub enum BenchCommand {
     Memory(memory::MemoryArguments),
     /// Measure half round trips of weir's engine without an MPI, beside the time of a cache line from core to core.
     Native(native::NativeArguments),
+    /// Compare weir over UDP with other transports between hosts, which are namespaces of this machine.
+    Net(net::NetArguments),
     /// Compare one-sided operations of a rank to itself and to another rank, over weir and other transports.
     OneSided(one_sided::OneSidedArguments),
     /// Compare two flow-control schemes: instructions for a message, and time in paired runs.
@@ -109,6 +113,7 @@ pub fn run(arguments: &BenchArguments) -> Result<u8, Failure> {
         BenchCommand::Flood(arguments) => flood::run(arguments),
         BenchCommand::Memory(arguments) => memory::run(arguments),
         BenchCommand::Native(arguments) => native::run(arguments),
+        BenchCommand::Net(arguments) => net::run(arguments),
         BenchCommand::OneSided(arguments) => one_sided::run(arguments),
         BenchCommand::Overhead(arguments) => overhead::run(arguments),
         BenchCommand::Paired(arguments) => paired::run(arguments),

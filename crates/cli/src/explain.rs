@@ -6,17 +6,19 @@
 //! stall.
 
 use crate::hosts::look::counters_elsewhere;
-use crate::report::lending_by_name;
+use crate::report::{lending_by_name, network_by_name};
 use crate::run::STATS;
 use clap::Args;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use weir_engine::NetworkReport;
 use weir_engine::loans::{Lending, Loan};
 use weir_engine::stalls::{self, Stall};
 use weir_engine::stats::{self, EndpointReport};
 use weir_mpi::scratch;
 use weir_output::Failure;
+use weir_output::quantity::time_ns;
 use weir_output::write::write_json;
 
 /// Version of the JSON. It changes when readers have to change.
@@ -59,6 +61,8 @@ struct Explanation {
     stalls: Vec<StallEntry>,
     /// What receivers can lend of which senders wait for slots, one line each.
     lending: Vec<String>,
+    /// What links over networks do, one line for each running endpoint that has any.
+    network: Vec<String>,
     /// The receivers that cause the stalls, one line each.
     causes: Vec<String>,
 }
@@ -80,6 +84,9 @@ struct EndpointStatus {
     /// What it lends, with credits on demand.
     #[serde(serialize_with = "lending_by_name")]
     lending: Option<Lending>,
+    /// What its links over networks have done, if it has any.
+    #[serde(serialize_with = "network_by_name")]
+    network: Option<NetworkReport>,
     /// What its senders have and want: those that wait first, in the order of their turns.
     loans: Vec<LoanStatus>,
 }
@@ -169,7 +176,14 @@ fn text(jobs: &[Explanation], after_s: f64) -> String {
         if job.stalls.is_empty() {
             text += &format!("  no send has waited for credit for {after_s} s\n");
         }
-        for line in job.stalls.iter().map(|stall| &stall.text).chain(&job.lending).chain(&job.causes) {
+        for line in job
+            .stalls
+            .iter()
+            .map(|stall| &stall.text)
+            .chain(&job.lending)
+            .chain(&job.network)
+            .chain(&job.causes)
+        {
             text += &format!("  {line}\n");
         }
     }
@@ -231,6 +245,7 @@ fn explain(
             mailbox_bytes: page.mailbox_bytes,
             stalled_peers: page.stalled_peers,
             lending: page.lending,
+            network: page.network,
             loans: page
                 .loans
                 .iter()
@@ -246,6 +261,7 @@ fn explain(
         endpoints,
         stalls,
         lending: lending.collect(),
+        network: pages.iter().filter(|page| lives(page)).filter_map(network_line).collect(),
         causes: causes(&waits, names),
     }
 }
@@ -280,6 +296,21 @@ fn lending_line(page: &EndpointReport, pages: &BTreeMap<u64, &EndpointReport>) -
         stalls::plural(lending.region_slots, "slot"),
         lending.free_slots,
         queue.join(", "),
+    ))
+}
+
+/// One line about an endpoint with links over networks.
+fn network_line(page: &EndpointReport) -> Option<String> {
+    let network = page.network?;
+    Some(format!(
+        "{} has {} over the network, round trips {} to {}; {} sent again, {}, {} dropped",
+        name(page),
+        stalls::plural(network.open_paths, "path"),
+        time_ns(network.least_round_trip_ns as f64),
+        time_ns(network.greatest_round_trip_ns as f64),
+        stalls::plural(network.sent_again, "bundle"),
+        stalls::plural(network.timeouts, "timeout"),
+        stalls::plural(network.dropped(), "datagram"),
     ))
 }
 
@@ -458,6 +489,28 @@ mod tests {
             text(&[explanation], 1.0)
                 .contains(&format!("\n  {line}\n  cause: rank 1, rank 2 wait for rank 0"))
         );
+    }
+
+    #[test]
+    fn endpoints_with_a_network_have_a_line() {
+        let network = NetworkReport {
+            open_paths: 3,
+            least_round_trip_ns: 12_000,
+            greatest_round_trip_ns: 80_000,
+            sent_again: 9,
+            timeouts: 1,
+            dropped_forged: 2,
+            ..NetworkReport::default()
+        };
+        let far = EndpointReport { network: Some(network), ..page(0, &[]) };
+        let explanation = explain(Path::new("d"), &[far, page(1, &[])], S, 13 * S);
+        let line = "rank 0 has 3 paths over the network, round trips 12.0 us to 80.0 us; 9 bundles sent again, 1 timeout, 2 \
+                    datagrams dropped";
+        assert_eq!(explanation.network, [line]);
+        let json = serde_json::to_value(&explanation).unwrap();
+        assert_eq!(json["endpoints"][0]["network"]["sent_again"], 9);
+        assert!(json["endpoints"][1]["network"].is_null());
+        assert!(text(&[explanation], 1.0).contains(line));
     }
 
     #[test]

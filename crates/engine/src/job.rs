@@ -114,7 +114,8 @@ pub(crate) struct NodeView {
     pub ranks: Ranks,
     /// The ranks that the launcher has started, as far as it has said so.
     pub launched: Ranks,
-    has_network: bool,
+    /// The endpoint has a network.
+    pub has_network: bool,
     segment: Option<NodeSegment>,
     /// The core of the last look.
     core: Option<u32>,

@@ -72,6 +72,7 @@ pub use post::{
 };
 use read_spin::ReadSpin;
 use waiting::Waiting;
+pub use weir_link::NetworkReport;
 use weir_link::links::Links;
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::NodeSegmentError;
@@ -162,11 +163,12 @@ impl<L: Link> Engine<L> {
         self.node_segment_error.as_ref()
     }
 
-    /// Ranks have come or gone. With more ranks than cores this endpoint yields its core sooner.
+    /// Ranks have come or gone, or share their cores with those of other hosts now. With more ranks than cores this endpoint yields its core sooner.
     #[cold]
     pub(crate) fn ranks_have_changed(&mut self) {
         let ranks = self.node.launched_near().max(self.node.ranks.node);
-        let oversubscribed = ranks as usize > self.cores;
+        let is_shared = self.node.has_network && self.waiting.shares_cores();
+        let oversubscribed = ranks as usize > self.cores || is_shared;
         if oversubscribed != self.oversubscribed {
             self.oversubscribed = oversubscribed;
             self.core_per_rank = self.node.launched_near() > 0 && !oversubscribed;

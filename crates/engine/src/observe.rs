@@ -69,6 +69,7 @@ impl<L: Link> Engine<L> {
             held_credits,
             lending: self.lending(),
             loans,
+            network: self.io.link.network_report(),
         }
     }
 

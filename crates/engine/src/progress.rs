@@ -303,7 +303,11 @@ impl<L: Link> Engine<L> {
     fn after_pause(&mut self, yielded: Option<Clock>) {
         self.allow_yield();
         let now = Clock::now();
+        let shared_cores = self.waiting.shares_cores();
         self.waiting.resumed(yielded, now);
+        if shared_cores != self.waiting.shares_cores() {
+            self.ranks_have_changed();
+        }
         self.restart_lap();
         self.check_peers_if_due(now);
     }

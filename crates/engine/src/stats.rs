@@ -20,6 +20,7 @@ use crate::loans::{Lending, Loan};
 use crate::process_rank::own_rank;
 use crate::stalls::{HeldCredits, Stall};
 use scheme_word::{scheme_id, scheme_of};
+use weir_link::NetworkReport;
 use weir_link::counter_page::{CounterPage, CounterSnapshot};
 use weir_proto::{Counters, Scheme};
 
@@ -64,12 +65,14 @@ mod word {
     pub const LENDING: usize = HELD_CREDITS + super::MAX_HELD_CREDITS * super::HeldCredits::WORDS;
     /// Entries of [`super::Loan`]; unused ones start with 0.
     pub const LOANS: usize = LENDING + super::Lending::WORDS;
+    /// 1 if the endpoint has links over networks, then [`super::NetworkReport::values`].
+    pub const NETWORK: usize = LOANS + super::MAX_LOANS * super::Loan::WORDS;
     /// First of [`super::Counters::values`].
-    pub const COUNTERS: usize = LOANS + super::MAX_LOANS * super::Loan::WORDS;
+    pub const COUNTERS: usize = NETWORK + 1 + super::NetworkReport::COUNT;
 }
 
 /// Changes with the meaning or number of words.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 /// Most stalls in a page; the oldest are stored.
 pub(crate) const MAX_STALLS: usize = 8;
 /// Most senders with held credits in a page; those with most are stored.
@@ -110,6 +113,8 @@ pub struct State {
     pub lending: Option<Lending>,
     /// What senders have and want, in the order of their turns.
     pub loans: Vec<Loan>,
+    /// What its links over networks have done, if it has any.
+    pub network: Option<NetworkReport>,
 }
 
 /// The mapped file of one endpoint. Dropping it without [`Writer::close`] leaves the endpoint marked as not closed, as
@@ -170,7 +175,9 @@ impl Writer {
             .flatten()
             .chain(held_credits.take(MAX_HELD_CREDITS).flatten())
             .chain(state.lending.unwrap_or_default().values())
-            .chain(loans.take(MAX_LOANS).flatten());
+            .chain(loans.take(MAX_LOANS).flatten())
+            .chain([u64::from(state.network.is_some())])
+            .chain(state.network.unwrap_or_default().values());
         for (index, value) in (word::STALLS..).zip(entries) {
             self.page.store(index, value);
         }
@@ -240,6 +247,8 @@ pub struct EndpointReport {
     pub lending: Option<Lending>,
     /// What senders had and wanted then: those that waited first.
     pub loans: Vec<Loan>,
+    /// What its links over networks had done, if it had any.
+    pub network: Option<NetworkReport>,
     /// Its counters.
     pub counters: Counters,
 }
@@ -338,7 +347,11 @@ fn decode(path: &Path, page: &CounterSnapshot) -> Result<EndpointReport, String>
             .map(HeldCredits::from_words)
             .collect(),
         lending: words[word::LENDING..].first_chunk().copied().and_then(Lending::from_words),
-        loans: entries(&words[word::LOANS..word::COUNTERS]).map(Loan::from_words).collect(),
+        loans: entries(&words[word::LOANS..word::NETWORK]).map(Loan::from_words).collect(),
+        network: words[word::NETWORK + 1..]
+            .first_chunk()
+            .filter(|_| words[word::NETWORK] == 1)
+            .map(|&values| NetworkReport::from_values(values)),
         counters: Counters::from_values(values),
     })
 }
@@ -377,6 +390,7 @@ pub(crate) mod tests {
             held_credits: vec![HeldCredits::from_words([6, 5, 4, 3, 2])],
             lending: Lending::from_words([64, 3, 16, 2, 9, 8, 7, 6]),
             loans: (1..=40).map(|from| Loan::from_words([from, 2, 3, 1, 4, 9, 0])).collect(),
+            network: Some(NetworkReport::from_values(std::array::from_fn(|index| 500 + index as u64))),
         }
     }
 
@@ -413,6 +427,7 @@ pub(crate) mod tests {
         assert_eq!(report.held_credits, state().held_credits);
         assert_eq!(report.lending, state().lending);
         assert_eq!(report.loans, state().loans[..MAX_LOANS]);
+        assert_eq!(report.network, state().network);
         assert!(report.polled_ns >= report.started_ns);
         assert_eq!(report.scheme, Some(scheme));
         assert_eq!(report.pid, u64::from(std::process::id()));

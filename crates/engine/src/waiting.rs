@@ -15,6 +15,10 @@
 //! Senders that yield instead run, with nothing to do, after each turn of the receiver. And a core on which all ranks
 //! sleep takes ranks from the other cores.
 
+//! Ranks of other hosts can share the cores too, for example containers on one machine. Nobody counts those. So an
+//! endpoint with a network judges by its yields ([`Contention`]): if most find another process on the core, it waits as
+//! with more ranks than cores.
+
 use std::time::{Duration, Instant};
 
 /// Empty polls before the clock is read and the core is yielded. A poll takes 30 to 100 ns.
@@ -38,6 +42,37 @@ const MAX_GAP: Duration = Duration::from_micros(10);
 pub(crate) const MAX_GAP_TICKS: u64 = 30_000;
 /// Longest sleep inside a read while several threads call.
 const SHARED_SLEEP_NS: u64 = 50_000;
+
+/// What a long yield adds to [`Contention`]. A short one takes 1 away.
+const LONG_YIELD: u32 = 16;
+/// From here on the cores are shared. Below, after that, at 0, they are not any more.
+const SHARED_CORES: u32 = 128;
+/// The most that is remembered.
+const MOST_CONTENTION: u32 = 256;
+
+/// Whether the cores are shared with processes that nobody counts, as yields show it.
+///
+/// ```text
+/// 8 yields during which another process ran     shared
+/// 128 to 256 yields that returned at once       not shared
+/// ```
+/// A process that passes by takes the core once or twice. On a core that nobody wants, a wait has some 200 yields.
+#[derive(Clone, Copy, Debug, Default)]
+struct Contention {
+    level: u32,
+    is_shared: bool,
+}
+
+impl Contention {
+    fn note(&mut self, is_long: bool) {
+        self.level = if is_long {
+            (self.level + LONG_YIELD).min(MOST_CONTENTION)
+        } else {
+            self.level.saturating_sub(1)
+        };
+        self.is_shared = if self.is_shared { self.level > 0 } else { self.level >= SHARED_CORES };
+    }
+}
 
 /// The next step of a caller that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +109,7 @@ pub(crate) struct Waiting {
     empty_polls: u32,
     /// Yields since the last event during which another process ran.
     switches: u32,
+    contention: Contention,
     /// The time when the spin after the last event ended.
     since: Option<Instant>,
     /// The time when the last pause that read the clock ended.
@@ -92,6 +128,7 @@ impl Waiting {
             sleep_ns: u64::from(sleep_us) * 1000,
             empty_polls: 0,
             switches: 0,
+            contention: Contention::default(),
             since: None,
             last: None,
         };
@@ -188,9 +225,17 @@ impl Waiting {
     #[inline]
     pub fn resumed(&mut self, yielded: Option<Instant>, now: Instant) {
         self.last = Some(now);
-        if yielded.is_some_and(|began| now.saturating_duration_since(began) > SWITCH_TIME) {
-            self.switches = self.switches.saturating_add(1);
+        if let Some(began) = yielded {
+            let is_long = now.saturating_duration_since(began) > SWITCH_TIME;
+            self.switches = self.switches.saturating_add(is_long.into());
+            self.contention.note(is_long);
         }
+    }
+
+    /// Whether yields show that processes which nobody counts share the cores.
+    #[inline]
+    pub fn shares_cores(&self) -> bool {
+        self.contention.is_shared
     }
 }
 
@@ -242,6 +287,26 @@ mod tests {
         let pauses = wait(&mut waiting, 100 * NS, 5000 * NS, 100);
         assert_eq!(pauses.len(), 5, "{pauses:?}"); // two spins, the first read of the clock, one yield
         assert_eq!(pauses.last(), SLEEP);
+    }
+
+    #[test]
+    fn yields_show_whether_others_share_the_cores() {
+        let mut waiting = Waiting::new(3, 1000, false, false);
+        for round in 1..=8 {
+            assert!(!waiting.shares_cores(), "round {round}: a passer-by");
+            wait(&mut waiting, 100 * NS, 3_000_000 * NS, 100);
+            waiting.reset();
+        }
+        assert!(waiting.shares_cores(), "another process on the core in each of eight waits");
+        wait(&mut waiting, 100 * NS, 300 * NS, 10_000);
+        assert!(!waiting.shares_cores(), "a wait on a core that nobody wants");
+        for _ in 0..1000 {
+            wait(&mut waiting, 100 * NS, 3_000_000 * NS, 100);
+            waiting.reset();
+            wait(&mut waiting, 100 * NS, 300 * NS, 10_000);
+            waiting.reset();
+            assert!(!waiting.shares_cores(), "somebody passes by every few hundred yields");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::links::FirstLink;
 use crate::memory::UserMemory;
 use crate::{
     Address, Addressing, Arrival, Bell, Capabilities, FreeSlots, Inspect, LaneLease, LaneReclamation, Link,
-    LinkKind, Polled, Properties, RemoteMemory, Sleeper, WakeUp,
+    LinkKind, NetworkReport, Polled, Properties, RemoteMemory, Sleeper, WakeUp,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -293,6 +293,10 @@ impl<L: Link> Inspect for Faulty<L> {
 
     fn mailbox_bytes(&self) -> u64 {
         self.link.mailbox_bytes()
+    }
+
+    fn network_report(&self) -> Option<NetworkReport> {
+        self.link.network_report()
     }
 }
 

@@ -34,6 +34,7 @@ pub mod udp;
 
 mod address;
 mod capabilities;
+mod network_report;
 mod transport;
 mod unreachable;
 
@@ -42,5 +43,6 @@ pub use capabilities::{
     Bell, COOPERATIVE_COPY_BYTES, Capabilities, CopyStatus, FreeSlots, LaneReclamation, LocalHandle,
     MemoryAttributes, PeerAccess, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp,
 };
+pub use network_report::NetworkReport;
 pub use shm::Look;
 pub use transport::{Addressing, Arrival, Inspect, LaneLease, Link, Polled, Properties, Quota};

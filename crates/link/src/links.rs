@@ -20,8 +20,8 @@
 use crate::memory::UserMemory;
 use crate::{
     Address, Addressing, Arrival, Bell, Capabilities, CopyStatus, FreeSlots, Inspect, LaneLease,
-    LaneReclamation, Link, LinkKind, LocalHandle, MemoryAttributes, PeerAccess, Polled, Properties,
-    Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp, cores, unreachable,
+    LaneReclamation, Link, LinkKind, LocalHandle, MemoryAttributes, NetworkReport, PeerAccess, Polled,
+    Properties, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp, cores, unreachable,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -411,6 +411,10 @@ impl<L: FirstLink> Inspect for Links<L> {
 
     fn mailbox_bytes(&self) -> u64 {
         self.all().map(|link| link.mailbox_bytes()).sum()
+    }
+
+    fn network_report(&self) -> Option<NetworkReport> {
+        self.all().filter_map(|link| link.network_report()).reduce(|one, other| one.plus(&other))
     }
 }
 

@@ -81,6 +81,12 @@ impl SocketWatch {
         Ok(SocketWatch { shared, socket, thread })
     }
 
+    /// Whether nothing has arrived since it was armed. It can be about to ring.
+    #[inline]
+    pub fn is_armed(&self) -> bool {
+        self.shared.is_armed.load(Ordering::Acquire)
+    }
+
     /// The next arrival rings, and so does one that waits already.
     pub fn arm(&self) {
         if !self.shared.is_armed.swap(true, Ordering::AcqRel) {

@@ -10,7 +10,7 @@
 //! ```
 
 use crate::memory::UserMemory;
-use crate::{Address, Capabilities, LinkKind};
+use crate::{Address, Capabilities, LinkKind, NetworkReport};
 use std::time::Instant;
 use weir_proto::{Geometry, LinkBusy, Packet, Peer, PeerFault};
 
@@ -139,6 +139,11 @@ pub trait Inspect {
     /// bytes.
     fn mailbox_bytes(&self) -> u64 {
         0
+    }
+
+    /// What it has done over a network. `None`: it uses none.
+    fn network_report(&self) -> Option<NetworkReport> {
+        None
     }
 }
 

@@ -8,7 +8,7 @@ use ends::{MOST_BYTES, QUOTA, payload_of};
 use fastrand::Rng;
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
 use weir_link::datagram::{DatagramLink, DatagramOptions};
-use weir_link::{Address, Addressing, Link};
+use weir_link::{Address, Addressing, Capabilities, Link};
 use weir_proto::reliability::ReliabilityConfig;
 use weir_proto::{LinkBusy, Peer, PeerFault};
 
@@ -471,6 +471,27 @@ fn a_path_that_carries_only_small_datagrams_is_used_with_small_ones() {
 }
 
 #[test]
+fn an_endpoint_that_goes_to_sleep_acknowledges_first() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    a.send(to_b, 0).expect("room");
+    run(&switch, &mut [&mut a, &mut b], |ends| !ends[1].received.is_empty());
+    assert_eq!(a.link.unacknowledged_packets(), 1, "the acknowledgement waits for something to ride on");
+    let before = b.link.report().bare_datagrams_sent;
+    for _ in 0..2 {
+        b.link.wake_up().expect("it sleeps").arm();
+    }
+    assert_eq!(b.link.report().bare_datagrams_sent, before + 1);
+    switch.advance(10 * MICROSECOND);
+    a.poll();
+    assert_eq!(a.link.unacknowledged_packets(), 0);
+    // The timer of that acknowledgement is still set, but sends nothing.
+    settle(&switch, &mut a, &mut b);
+    assert_eq!(b.link.report().bare_datagrams_sent, before + 1);
+}
+
+#[test]
 fn a_report_counts_what_was_sent_again_and_keeps_the_counts_of_lost_peers() {
     let switch = Switch::new(9, Impairments { lost: 50, ..quiet() });
     let (mut a, mut b) = pair(&switch);
@@ -483,14 +504,15 @@ fn a_report_counts_what_was_sent_again_and_keeps_the_counts_of_lost_peers() {
         sent == 500 && ends[0].link.unacknowledged_packets() == 0
     });
     let before = a.link.report();
-    assert!(before.paths.sent_again > 0 && before.paths.datagrams > before.paths.sent_again, "{before:?}");
+    assert!(before.sent_again > 0 && before.datagrams_sent > before.sent_again, "{before:?}");
     assert_eq!((before.open_paths, before.narrow_paths), (1, 0));
-    let (least, greatest) = before.round_trip_ns;
+    let (least, greatest) = (before.least_round_trip_ns, before.greatest_round_trip_ns);
     assert!(least == greatest && (20 * MICROSECOND..MILLISECOND).contains(&least), "{before:?}");
-    assert_eq!(before.drops, a.link.counters());
+    assert_eq!(before.dropped_forged, a.link.counters().forged);
+    assert_eq!(weir_link::Inspect::network_report(&a.link), Some(before));
     switch.cut(2);
     a.send(to_b, 500).expect("room");
     run(&switch, &mut [&mut a], |ends| !ends[0].lost.is_empty());
     let after = a.link.report();
-    assert!(after.paths.datagrams > before.paths.datagrams && after.open_paths == 0, "{after:?}");
+    assert!(after.datagrams_sent > before.datagrams_sent && after.open_paths == 0, "{after:?}");
 }

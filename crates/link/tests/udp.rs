@@ -35,7 +35,7 @@ fn packets_arrive_in_order_and_whole_over_both_families() {
         send_to_first(&mut ends, 5000);
         ends.reverse();
         send_to_first(&mut ends, 5000);
-        let counters = ends[0].link.network().counters();
+        let counters = ends[0].link.network().traffic();
         assert!(counters.sent > 0 && counters.received > 0 && counters.failed == 0, "{counters:?}");
     }
 }
@@ -70,6 +70,45 @@ fn a_lone_packet_wakes_a_waiting_end() {
     let begun = Instant::now();
     wake_up.sleep(10_000_000_000);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn an_endpoint_without_peers_looks_only_when_something_has_arrived() {
+    let mut ends = [end(&options("127.0.0.1"), 0xa), end(&options("127.0.0.1"), 0xb)];
+    let elsewhere = network(&options("127.0.0.1")).bell();
+    assert!(ends[1].link.wake_up().expect("it sleeps").ring_on_arrival(&elsewhere));
+    for _ in 0..10_000 {
+        ends[1].poll();
+    }
+    let looks = ends[1].link.network().traffic().looks;
+    assert!(looks < 10, "{looks} looks without a peer");
+    connect_all(&mut ends);
+    send_to_first(&mut ends, 100);
+    for _ in 0..100 {
+        ends[1].poll();
+    }
+    let more = ends[1].link.network().traffic().looks - looks;
+    assert!(more >= 50, "{more} looks with a peer");
+}
+
+#[test]
+fn a_poll_that_finds_something_costs_one_look() {
+    let mut ends = [end(&options("127.0.0.1"), 0xa), end(&options("127.0.0.1"), 0xb)];
+    connect_all(&mut ends);
+    let settled = Instant::now() + Duration::from_millis(20);
+    run(&mut ends, |_| Instant::now() > settled);
+    let [a, b] = &mut ends;
+    let to_b = a.peer(&b.link.address());
+    a.send(to_b, 0).expect("room");
+    let begun = Instant::now();
+    let mut before = 0;
+    while b.received.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nothing arrives");
+        a.poll();
+        before = b.link.network().traffic().looks;
+        b.poll();
+    }
+    assert_eq!(b.link.network().traffic().looks, before + 1, "polled until nothing came");
 }
 
 #[test]

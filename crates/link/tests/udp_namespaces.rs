@@ -108,7 +108,7 @@ fn hosts_exchange_packets_in_datagrams_of_the_length_of_their_mtu() {
             networks.into_iter().zip(1..).map(|(network, id)| end(network, id)).collect();
         connect_all(&mut ends);
         send_to_first(&mut ends, 5000);
-        let counters = ends[1].link.network().counters();
+        let counters = ends[1].link.network().traffic();
         assert_eq!(counters.failed, 0, "{counters:?}");
     }
 }

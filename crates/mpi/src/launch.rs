@@ -67,6 +67,11 @@ impl Launch {
         launch
     }
 
+    /// Runs the launcher by another command, such as `nsenter`.
+    pub fn run_inside(&mut self, words: &[String]) {
+        self.command_line.splice(0..0, words.iter().map(OsString::from));
+    }
+
     /// Sets a variable for the ranks.
     pub fn set(&mut self, variable: &str, value: impl Into<OsString>) {
         self.changes.insert(variable.to_owned(), Some(value.into()));
@@ -314,6 +319,14 @@ mod tests {
         assert_eq!(get("MPIR_CVAR_NOLOCAL").as_deref(), Some("1"));
         assert_eq!(get(MPICH_QUEUE_CELLS).as_deref(), Some("4"), "MPICH leaves /dev/shm to weir");
         assert_eq!(launch.changes.get("MPICH_NOLOCAL"), Some(&None));
+    }
+
+    #[test]
+    fn a_launcher_can_run_inside_another_command() {
+        let mut launch = launch(Kind::Mpich, "5.0.2", WEIR());
+        launch.run_inside(&["nsenter".to_owned(), "--".to_owned()]);
+        assert_eq!(line(&launch), "nsenter -- /opt/mpi/bin/mpiexec -l -n 4 /bin/prog --x 1");
+        assert_eq!(launch.command().get_program(), "nsenter");
     }
 
     #[test]

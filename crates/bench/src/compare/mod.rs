@@ -9,12 +9,12 @@
 //! With 16 ranks some MPIs need 50 ms for a barrier, and such a job takes 5 to 10 s. A round of 7 contenders takes 3 to
 //! 4 minutes, 5 rounds some 20.
 
-mod measure;
+pub(crate) mod measure;
 mod other_load;
 mod page;
-mod results;
-mod store;
-mod table;
+pub(crate) mod results;
+pub(crate) mod store;
+pub(crate) mod table;
 mod targets;
 
 pub use measure::Group;

@@ -6,6 +6,7 @@ mod table;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use weir_engine::NetworkReport;
 use weir_engine::loans::Lending;
 use weir_engine::stats::Reports;
 use weir_proto::Counters;
@@ -24,6 +25,9 @@ pub struct Share {
     /// What the endpoints lend, with credits on demand.
     #[serde(serialize_with = "lending_by_name")]
     pub lending: Option<Lending>,
+    /// What the links over networks have done, if there are any.
+    #[serde(serialize_with = "network_by_name")]
+    pub network: Option<NetworkReport>,
     /// Counters by name. A peak is the maximum over the endpoints; all others are sums.
     #[serde(serialize_with = "counters_by_name")]
     pub counters: Counters,
@@ -73,6 +77,7 @@ impl Job {
                 peak_mailbox_bytes: endpoint.peak_mailbox_bytes,
                 peer_state_bytes: endpoint.peer_state_bytes,
                 lending: endpoint.lending,
+                network: endpoint.network,
                 counters: endpoint.counters,
             };
             // Endpoints are sorted by rank and process.
@@ -104,6 +109,7 @@ impl Job {
             peak_mailbox_bytes: 0,
             peer_state_bytes: 0,
             lending: None,
+            network: None,
             counters: Counters::default(),
         };
         for rank in &ranks {
@@ -168,6 +174,10 @@ impl Share {
             (Some(one), Some(two)) => Some(one.plus(&two)),
             (one, two) => one.or(two),
         };
+        self.network = match (self.network, other.network) {
+            (Some(one), Some(two)) => Some(one.plus(&two)),
+            (one, two) => one.or(two),
+        };
         let mut values = self.counters.values();
         for ((value, more), name) in values.iter_mut().zip(other.counters.values()).zip(Counters::NAMES) {
             *value = if name.starts_with("peak_") { (*value).max(more) } else { value.saturating_add(more) };
@@ -183,6 +193,17 @@ pub(crate) fn lending_by_name<S: serde::Serializer>(
 ) -> Result<S::Ok, S::Error> {
     let map = |lending: Lending| Lending::NAMES.into_iter().zip(lending.values()).collect::<BTreeMap<_, _>>();
     lending.map(map).serialize(serializer)
+}
+
+/// What links over networks have done, by name; null inside a host.
+pub(crate) fn network_by_name<S: serde::Serializer>(
+    network: &Option<NetworkReport>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let map = |network: NetworkReport| {
+        NetworkReport::NAMES.into_iter().zip(network.values()).collect::<BTreeMap<_, _>>()
+    };
+    network.map(map).serialize(serializer)
 }
 
 fn counters_by_name<S: serde::Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
@@ -226,6 +247,7 @@ pub(crate) mod tests {
             held_credits: vec![],
             lending: None,
             loans: vec![],
+            network: None,
             counters: Counters {
                 messages_sent: messages,
                 bytes_sent: messages * 8,
@@ -297,6 +319,27 @@ pub(crate) mod tests {
         assert_eq!(json["total"]["counters"]["stalled_ns"], 1_500_000);
         assert_eq!(json["total"]["mailbox_bytes"], 16896);
         assert!(json["total"]["lending"].is_null());
+    }
+
+    #[test]
+    fn json_has_what_links_over_networks_did_and_its_sum() {
+        let of = |rank, sent_again, least_round_trip_ns| {
+            let network =
+                NetworkReport { sent_again, least_round_trip_ns, open_paths: 1, ..Default::default() };
+            EndpointReport { network: Some(network), ..endpoint(rank, true, 1, 1) }
+        };
+        let reports = Reports {
+            endpoints: vec![of(0, 5, 900), of(1, 7, 800), endpoint(2, true, 1, 1)],
+            skipped: vec![],
+        };
+        let json = serde_json::to_value(Job::new(&reports)).unwrap();
+        let (of_rank, of_all) = (&json["ranks"][1]["network"], &json["total"]["network"]);
+        assert_eq!(
+            (&of_rank["sent_again"], &of_all["sent_again"], &of_all["open_paths"]),
+            (&7.into(), &12.into(), &2.into())
+        );
+        assert_eq!(of_all["least_round_trip_ns"], 800);
+        assert!(json["ranks"][2]["network"].is_null());
     }
 
     #[test]

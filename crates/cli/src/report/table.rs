@@ -3,6 +3,7 @@
 
 use super::{Job, Share};
 use comfy_table::Cell;
+use weir_engine::NetworkReport;
 use weir_output::quantity::{bytes, count, time_ns};
 use weir_output::table;
 
@@ -47,7 +48,7 @@ pub fn render(job: &Job) -> String {
          credit, summed\nover peers. bytes: payload of messages. packets: all kinds, credit packets included.",
         table::text(&table),
         nodes(job),
-        loans(job)
+        loans(job) + &job.total.network.as_ref().map_or_else(String::new, network)
     )
 }
 
@@ -62,6 +63,48 @@ fn loans(job: &Job) -> String {
         count(job.total.counters.credits_given_back),
         count(lending.demands_queued),
         count(lending.queue_turns),
+    )
+}
+
+/// Lines about what the links over networks did.
+fn network(report: &NetworkReport) -> String {
+    let round_trip = match report.greatest_round_trip_ns {
+        0 => String::new(),
+        greatest => format!(
+            ", round trips {} to {}",
+            time_ns(report.least_round_trip_ns as f64),
+            time_ns(greatest as f64)
+        ),
+    };
+    let narrow = match report.narrow_paths {
+        0 => String::new(),
+        paths => format!(" {} pass only small datagrams.", count(paths)),
+    };
+    let drops = [
+        (report.dropped_repeated, "repeated"),
+        (report.dropped_stale, "stale"),
+        (report.dropped_malformed, "malformed"),
+        (report.dropped_foreign, "foreign"),
+        (report.dropped_forged, "forged"),
+    ];
+    let drops: Vec<String> = drops
+        .iter()
+        .filter(|(drops, _)| *drops > 0)
+        .map(|(drops, why)| format!("{} {why}", count(*drops)))
+        .collect();
+    format!(
+        "\nnetwork: {} paths at the end{round_trip}.{narrow} {} datagrams ({}) left, {} without packets; {} arrived.\n{} bundles \
+         were sent again ({} needlessly), {} timeouts, {} marked. dropped: {}.",
+        count(report.open_paths),
+        count(report.datagrams_sent),
+        bytes(report.bytes_sent),
+        count(report.bare_datagrams_sent),
+        count(report.datagrams_received),
+        count(report.sent_again),
+        count(report.sent_needlessly),
+        count(report.timeouts),
+        count(report.marked),
+        if drops.is_empty() { String::from("none") } else { drops.join(", ") },
     )
 }
 
@@ -121,6 +164,34 @@ mod tests {
         assert!(text.contains(line), "{text}");
         let others = Reports { endpoints: vec![endpoint(1, true, 1, 1)], skipped: vec![] };
         assert!(!render(&Job::new(&others)).contains("loans:"));
+    }
+
+    #[test]
+    fn the_network_has_lines_if_there_is_one() {
+        let network = NetworkReport {
+            open_paths: 3,
+            least_round_trip_ns: 12_000,
+            greatest_round_trip_ns: 80_000,
+            datagrams_sent: 4321,
+            bare_datagrams_sent: 21,
+            bytes_sent: 2048,
+            datagrams_received: 4300,
+            sent_again: 9,
+            sent_needlessly: 2,
+            timeouts: 1,
+            dropped_repeated: 2,
+            dropped_forged: 5,
+            ..NetworkReport::default()
+        };
+        let end = EndpointReport { network: Some(network), ..endpoint(0, true, 1, 1) };
+        let text =
+            render(&Job::new(&Reports { endpoints: vec![end, endpoint(1, true, 1, 1)], skipped: vec![] }));
+        let lines = "\nnetwork: 3 paths at the end, round trips 12.0 us to 80.0 us. 4,321 datagrams (2.00 KiB) left, 21 without \
+                     packets; 4,300 arrived.\n9 bundles were sent again (2 needlessly), 1 timeouts, 0 marked. dropped: 2 \
+                     repeated, 5 forged.";
+        assert!(text.contains(lines), "{text}");
+        let inside = Reports { endpoints: vec![endpoint(1, true, 1, 1)], skipped: vec![] };
+        assert!(!render(&Job::new(&inside)).contains("network:"));
     }
 
     #[test]

@@ -8,19 +8,34 @@ use super::network::{Batch, DatagramNetwork, Received};
 use super::path::{INTRODUCTION_BYTES, Path, PathDriver};
 use super::seal::{Key, SALT_BYTES};
 use crate::{ADDRESS_BYTES, Address};
+use weir_proto::Instant;
 use weir_proto::reliability::{Datagram, Header};
 use weir_proto::wire::{EXTENSION_BYTES, split_extension};
 
 impl<N: DatagramNetwork> DatagramLink<N> {
-    /// Handles all datagrams that the network has now, one batch of them.
+    /// Handles all datagrams that the network has now, one batch of them. After a look that has emptied the network, it
+    /// leaves out one: whoever polls until nothing comes pays one look. Without peers it looks only when somebody rings.
     pub(super) fn receive(&mut self) {
+        let has_paths = !self.by_address.is_empty();
+        if std::mem::take(&mut self.is_drained) || (!has_paths && self.shared.network.is_quiet()) {
+            return;
+        }
         let mut batch =
             std::mem::replace(&mut self.batch, Batch { bytes: Box::new([]), datagrams: Vec::new() });
         self.shared.network.receive(&mut batch);
-        let mut touched = Vec::new();
+        if batch.datagrams.is_empty() {
+            self.batch = batch;
+            if !has_paths {
+                self.shared.network.arm();
+            }
+            return;
+        }
+        self.is_drained = !self.shared.network.may_have_arrivals();
+        let now = self.shared.network.now();
+        let mut touched = std::mem::take(&mut self.touched);
         for received in batch.datagrams.drain(..) {
             let Received { from, range, marked } = received;
-            if let Some(id) = self.datagram_arrived(from, &mut batch.bytes[range], marked)
+            if let Some(id) = self.datagram_arrived(now, from, &mut batch.bytes[range], marked)
                 && touched.last() != Some(&id)
             {
                 touched.push(id);
@@ -28,14 +43,27 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
         touched.sort_unstable();
         touched.dedup();
-        for id in touched {
-            self.drive(id, |machine, now, driver| machine.batch_ended(now, driver));
+        for id in touched.drain(..) {
+            self.drive_at(id, now, |machine, now, driver| machine.batch_ended(now, driver));
+            if let Some(path) = self.path(id)
+                && path.machine.owes_acknowledgement()
+                && !std::mem::replace(&mut path.is_owing, true)
+            {
+                self.owing.push(id);
+            }
         }
+        self.touched = touched;
         self.batch = batch;
     }
 
     /// Handles a datagram. Returns its path.
-    fn datagram_arrived(&mut self, from: N::Place, bytes: &mut [u8], marked: bool) -> Option<u32> {
+    fn datagram_arrived(
+        &mut self,
+        now: Instant,
+        from: N::Place,
+        bytes: &mut [u8],
+        marked: bool,
+    ) -> Option<u32> {
         let Ok((extension, _)) = split_extension(bytes) else {
             self.counters.malformed += 1;
             return None;
@@ -49,13 +77,13 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 self.counters.foreign += 1;
                 return None;
             }
-            Some(&[id]) => Some(id).filter(|&id| self.opened(id, header, bytes, marked)),
+            Some(&[id]) => Some(id).filter(|&id| self.opened(now, id, header, bytes, marked)),
             // An endpoint has ended, and another has begun at the same place.
             Some(ids) => {
                 let ids = ids.to_vec();
                 ids.into_iter().rev().find(|&id| {
                     let mut copy = bytes.to_vec(); // a wrong key destroys it
-                    self.opened(id, header, &mut copy, marked)
+                    self.opened(now, id, header, &mut copy, marked)
                 })
             }
         };
@@ -64,8 +92,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     }
 
     /// Handles a datagram if it is from the peer of this path.
-    fn opened(&mut self, id: u32, header: Header, bytes: &mut [u8], marked: bool) -> bool {
-        let now = self.shared.network.now();
+    fn opened(&mut self, now: Instant, id: u32, header: Header, bytes: &mut [u8], marked: bool) -> bool {
         let DatagramLink { paths, shared, counters, .. } = self;
         let Some(path) = paths[id as usize].as_deref_mut() else { return false };
         let Ok((bundle, key)) = path.open(header.epoch, header.number, bytes) else { return false };

@@ -5,7 +5,7 @@ use super::delivered::Reading;
 use super::network::{Batch, DatagramNetwork, GEOMETRY};
 use super::outgoing::Outgoing;
 use super::path::{INTRODUCTION_BYTES, OurLane, Path, PathDriver};
-use super::report::{DatagramCounters, DatagramReport};
+use super::report::DatagramCounters;
 use super::seal::LEAST_DATAGRAM_BYTES;
 use crate::{Address, Quota};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -91,13 +91,19 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) open: Vec<u32>,
     /// Something was added to `open` since the last attempt to send it.
     pub(super) has_unsent: bool,
+    /// The last look at the network found something, and emptied it.
+    pub(super) is_drained: bool,
+    /// Paths that may owe an acknowledgement, since the last sleep.
+    pub(super) owing: Vec<u32>,
+    /// Paths of the datagrams of a look. Empty between looks.
+    pub(super) touched: Vec<u32>,
     /// Paths for which the link is busy.
     pub(super) busy: Vec<u32>,
     pub(super) reading: Option<Reading>,
     pub(super) batch: Batch<N::Place>,
     pub(super) counters: DatagramCounters,
     /// Of paths that were removed.
-    removed: PathCounters,
+    pub(super) removed: PathCounters,
     next_epoch: u16,
     pub(super) is_closed: bool,
 }
@@ -151,6 +157,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             losses: VecDeque::new(),
             open: Vec::new(),
             has_unsent: false,
+            is_drained: false,
+            owing: Vec::new(),
+            touched: Vec::new(),
             busy: Vec::new(),
             reading: None,
             batch: Batch::new(),
@@ -169,20 +178,6 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// Datagrams that were dropped.
     pub fn counters(&self) -> DatagramCounters {
         self.counters
-    }
-
-    /// What it has done.
-    pub fn report(&self) -> DatagramReport {
-        let mut report =
-            DatagramReport { paths: self.removed, drops: self.counters, ..DatagramReport::default() };
-        let most_bytes = self.options.reliability.datagram_bytes as usize;
-        for path in self.paths.iter().flatten() {
-            report.paths = report.paths.plus(&path.machine.counters());
-            if !path.is_over() {
-                report.add(&path.machine.view(), path.io.largest_datagram < most_bytes);
-            }
-        }
-        report
     }
 
     /// Memory for copies of what peers have not acknowledged. Unit: bytes.
@@ -212,6 +207,16 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         event: impl FnOnce(&mut weir_proto::reliability::ReliablePath, Instant, &mut PathDriver<'_, N>),
     ) {
         let now = self.shared.network.now();
+        self.drive_at(id, now, event);
+    }
+
+    /// [`DatagramLink::drive`] at a known time.
+    pub(super) fn drive_at(
+        &mut self,
+        id: u32,
+        now: Instant,
+        event: impl FnOnce(&mut weir_proto::reliability::ReliablePath, Instant, &mut PathDriver<'_, N>),
+    ) {
         if let Some((path, shared)) = self.path_and_shared(id) {
             let Path { machine, io, .. } = path;
             event(machine, now, &mut PathDriver { id, io, shared, arriving: &[] });
@@ -275,7 +280,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
         self.shared.timers.cancel(id);
         self.shared.grants.iter_mut().for_each(|grants| grants.remove(id));
-        for list in [&mut self.open, &mut self.busy, &mut self.shared.refused, &mut self.shared.lost] {
+        for list in
+            [&mut self.open, &mut self.busy, &mut self.owing, &mut self.shared.refused, &mut self.shared.lost]
+        {
             list.retain(|&other| other != id);
         }
         self.shared.ready.retain(|&other| other != id);
@@ -306,13 +313,12 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         packets: u64,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<u64, LinkBusy> {
-        let now = self.shared.network.now();
         let window = self.options.reliability.window_bundles;
         let Some((path, shared)) = self.path_and_shared(id) else { return Err(LinkBusy) };
         let datagram_bytes = path.io.largest_datagram.min(shared.network.largest_datagram());
         let bundle_bytes = datagram_bytes - LEAST_DATAGRAM_BYTES;
         if path.io.open.as_ref().is_some_and(|open| open.len() + bytes > bundle_bytes) {
-            path.submit(id, now, shared)?;
+            path.submit(id, shared.network.now(), shared)?;
         }
         if path.io.open.is_none() {
             if !path.has_room(window) {
@@ -329,7 +335,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
         path.io.taken_packets += packets;
         // With nothing under way, nothing else would make it leave soon.
-        if path.unacknowledged() == 0 && path.submit(id, now, shared).is_ok() {
+        if path.unacknowledged() == 0 && path.submit(id, shared.network.now(), shared).is_ok() {
             let _ = shared.flush(); // what it refuses waits
         } else {
             self.note_unsent(id);
@@ -381,7 +387,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.send_unsent();
         let now = self.shared.network.now();
         while let Some(id) = self.shared.timers.take_expired(now) {
-            self.drive(id, |machine, now, driver| machine.expired(now, driver));
+            self.drive_at(id, now, |machine, now, driver| machine.expired(now, driver));
         }
         self.receive();
         self.tell_grants();
@@ -390,11 +396,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 
     /// Tells peers what they may have under way, if that has changed.
     fn tell_grants(&mut self) {
+        let Some(mut grants) = self.shared.grants.take_if(|grants| grants.has_news()) else { return };
         let now = self.shared.network.now();
-        if !self.shared.grants.as_ref().is_some_and(|grants| grants.is_due(now)) {
-            return;
-        }
-        let Some(mut grants) = self.shared.grants.take() else { return };
         grants.tell(now, |id, datagrams| {
             let may_tell = self.path(id).is_some_and(|path| path.machine.view().is_open && !path.is_over());
             let position = if may_tell { self.append_frame(id, GRANT_FRAME, datagrams).ok() } else { None };
@@ -434,6 +437,15 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             }
         }
         self.shared.refused.extend(ids);
+    }
+
+    /// Sends the acknowledgements that wait for something to ride on: this endpoint is going to sleep.
+    pub(super) fn acknowledge_all(&mut self) {
+        for id in std::mem::take(&mut self.owing) {
+            self.path(id).into_iter().for_each(|path| path.is_owing = false);
+            self.drive(id, |machine, now, driver| machine.idle(now, driver));
+        }
+        let _ = self.shared.flush(); // what it refuses leaves with a later poll
     }
 
     /// A peer that has acknowledged packets that somebody waits for, and how many it has acknowledged.

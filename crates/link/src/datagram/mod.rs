@@ -31,4 +31,4 @@ mod transport;
 
 pub use link::{DatagramLink, DatagramOptions};
 pub use network::GEOMETRY;
-pub use report::{DatagramCounters, DatagramReport};
+pub use report::DatagramCounters;

@@ -46,6 +46,25 @@ impl<P> Batch<P> {
     }
 }
 
+/// Counts of a network, for reports. One that knows none of them reports zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Datagrams that it has taken.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Datagrams that it has refused for good, such as those without a route.
+    pub failed: u64,
+    /// Calls in which it was busy.
+    pub busy: u64,
+    /// Datagrams that have arrived.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Looks for arrivals that cost a system call.
+    pub looks: u64,
+}
+
 /// A network that carries datagrams between places.
 pub trait DatagramNetwork: Send {
     /// Where a datagram goes, or comes from.
@@ -88,6 +107,11 @@ pub trait DatagramNetwork: Send {
     /// Adds datagrams that have arrived to `batch`, which is empty. Never waits.
     fn receive(&mut self, batch: &mut Batch<Self::Place>);
 
+    /// Counts.
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+
     /// Whether [`DatagramNetwork::receive`] may find something. Cheap.
     fn may_have_arrivals(&self) -> bool;
 
@@ -113,6 +137,11 @@ pub trait DatagramNetwork: Send {
 
     /// As [`WakeUp::arm`](crate::WakeUp::arm).
     fn arm(&mut self) {}
+
+    /// Whether nothing has arrived since [`DatagramNetwork::arm`], as far as is known. Without a system call.
+    fn is_quiet(&self) -> bool {
+        false
+    }
 
     /// The peer at `place` has answered, so [`DatagramNetwork::standing`] begins anew when it is silent again.
     fn heard(&mut self, place: Self::Place) {

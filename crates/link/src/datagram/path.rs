@@ -133,6 +133,8 @@ pub(super) struct Path<P> {
     pub left: Option<PeerFault>,
     /// A packet was refused.
     pub has_refused: bool,
+    /// It is in the list of paths that may owe an acknowledgement.
+    pub is_owing: bool,
     /// The first number of both directions.
     start: u32,
 }
@@ -177,6 +179,7 @@ impl<P: Copy> Path<P> {
             next_lease: 0,
             left: None,
             has_refused: false,
+            is_owing: false,
             start: config.start,
         }
     }

@@ -1,6 +1,9 @@
-//! What a link over datagrams has done, and what it has dropped ([`DatagramReport`]).
+//! What a link over datagrams has dropped before a path saw it ([`DatagramCounters`]), and the report of the link.
 
-use weir_proto::reliability::{PathCounters, PathView};
+use super::link::DatagramLink;
+use super::network::{DatagramNetwork, Traffic};
+use crate::NetworkReport;
+use weir_proto::reliability::PathCounters;
 
 /// Counts of a link, for reports. All are of datagrams that were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,33 +16,45 @@ pub struct DatagramCounters {
     pub malformed: u64,
 }
 
-/// What a link has done, for reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DatagramReport {
-    /// The sum of all paths, those of lost peers included.
-    pub paths: PathCounters,
-    /// Datagrams that were dropped.
-    pub drops: DatagramCounters,
-    /// Paths that have opened and not ended.
-    pub open_paths: u32,
-    /// The least and the greatest smoothed round trip of them; 0 if none was measured.
-    pub round_trip_ns: (u64, u64),
-    /// Paths on which only small datagrams pass.
-    pub narrow_paths: u32,
-}
-
-impl DatagramReport {
-    /// Adds a path that has not ended.
-    pub(super) fn add(&mut self, view: &PathView, is_narrow: bool) {
-        if !view.is_open {
-            return;
+impl<N: DatagramNetwork> DatagramLink<N> {
+    /// What it has done.
+    pub fn report(&self) -> NetworkReport {
+        let mut counts = self.removed;
+        let mut report = NetworkReport::default();
+        let most_bytes = self.options.reliability.datagram_bytes as usize;
+        for path in self.paths.iter().flatten() {
+            counts = counts.plus(&path.machine.counters());
+            let view = path.machine.view();
+            if view.is_open && !path.is_over() {
+                report.open_paths += 1;
+                report.narrow_paths += u64::from(path.io.largest_datagram < most_bytes);
+                report.add_round_trip(view.round_trip_ns, view.round_trip_ns);
+            }
         }
-        self.open_paths += 1;
-        self.narrow_paths += u32::from(is_narrow);
-        if view.round_trip_ns > 0 {
-            let (least, greatest) = &mut self.round_trip_ns;
-            *least = if *least == 0 { view.round_trip_ns } else { view.round_trip_ns.min(*least) };
-            *greatest = view.round_trip_ns.max(*greatest);
+        let DatagramCounters { foreign, forged, malformed } = self.counters();
+        let PathCounters { datagrams, bare, sent_again, sent_needlessly, timeouts, .. } = counts;
+        let PathCounters { marked, repeated, stale, malformed: malformed_in_paths, .. } = counts;
+        let Traffic { sent_bytes, failed, busy, received, received_bytes, looks, .. } =
+            self.shared.network.traffic();
+        NetworkReport {
+            datagrams_sent: datagrams,
+            bare_datagrams_sent: bare,
+            bytes_sent: sent_bytes,
+            datagrams_received: received,
+            bytes_received: received_bytes,
+            sent_again,
+            sent_needlessly,
+            timeouts,
+            marked,
+            busy_calls: busy,
+            refused_datagrams: failed,
+            looks,
+            dropped_repeated: repeated,
+            dropped_stale: stale,
+            dropped_malformed: malformed + malformed_in_paths,
+            dropped_foreign: foreign,
+            dropped_forged: forged,
+            ..report
         }
     }
 }

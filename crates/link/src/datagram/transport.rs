@@ -5,8 +5,8 @@ use super::network::DatagramNetwork;
 use super::path::{OurLane, PeersLane};
 use crate::memory::UserMemory;
 use crate::{
-    Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind, Polled, Properties,
-    WakeUp,
+    Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind, NetworkReport,
+    Polled, Properties, WakeUp,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -302,6 +302,10 @@ impl<N: DatagramNetwork> Inspect for DatagramLink<N> {
     fn mailbox_bytes(&self) -> u64 {
         self.paths.iter().flatten().map(|path| path.arrived_bytes() as u64).sum()
     }
+
+    fn network_report(&self) -> Option<NetworkReport> {
+        Some(self.report())
+    }
 }
 
 impl<N: DatagramNetwork> Capabilities for DatagramLink<N> {
@@ -312,6 +316,7 @@ impl<N: DatagramNetwork> Capabilities for DatagramLink<N> {
 
 impl<N: DatagramNetwork> WakeUp for DatagramLink<N> {
     fn sleep(&mut self, at_most_ns: u64) {
+        self.acknowledge_all();
         let until = self.shared.network.now().plus_ns(at_most_ns);
         self.shared.network.wait(until);
     }
@@ -325,6 +330,7 @@ impl<N: DatagramNetwork> WakeUp for DatagramLink<N> {
     }
 
     fn arm(&mut self) {
+        self.acknowledge_all();
         self.shared.network.arm();
     }
 }

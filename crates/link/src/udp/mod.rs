@@ -3,15 +3,16 @@
 //! ```text
 //! UdpOptions { net: "10.0.0.0/8" }    interfaces: lo, eth0 10.1.2.3, docker0 172.17.0.1     the socket is at 10.1.2.3
 //! send(10.1.2.4:20101, 2700 B, cut at 1200 B)     one call of sendmsg with UDP_SEGMENT
-//! receive                                          one call of recvmmsg; UDP_GRO joins datagrams of one sender
+//! receive                                          calls of recvmsg; UDP_GRO joins datagrams of one sender
 //! ```
 //! - `options` has the settings and their errors, `interfaces` the choice of the address, `ports` the choice of the port.
-//! - `network` is the socket. The crate `quinn-udp` makes its system calls.
+//! - `network` is the socket. The crate `quinn-udp` prepares it and sends batches. `calls` has the calls for one datagram.
 //! - `probe` tries the way between two hosts for `weir doctor`.
 //! - `witness` asks the kernel of a silent peer whether the peer's process lives.
 //!
 //! An endpoint has one socket, for all its peers and both directions.
 
+mod calls;
 mod interfaces;
 mod network;
 mod options;
@@ -20,5 +21,5 @@ pub mod probe;
 pub(crate) mod witness;
 
 pub use interfaces::chosen_address;
-pub use network::{UdpCounters, UdpNetwork};
+pub use network::UdpNetwork;
 pub use options::{BUFFER_SETTING, NET_SETTING, PORTS_SETTING, UdpError, UdpOptions};

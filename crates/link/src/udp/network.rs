@@ -1,20 +1,22 @@
 //! The socket of an endpoint ([`UdpNetwork`]). A network that takes nothing now is busy. Every other failure is the loss of
 //! a datagram: whoever sent it sends it again.
 
+use super::calls::{self, Found, Looker};
 use super::interfaces::{Interface, all, choose};
 use super::options::{UdpError, UdpOptions};
 use super::ports::{self, Sockets};
 use super::witness::Witness;
-use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received};
+use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received, Traffic};
 use crate::event_descriptor::EventDescriptor;
 use crate::socket_watch::SocketWatch;
 use crate::{Bell, LinkKind};
 use nix::sys::socket::sockopt::Ipv6DontFrag;
-use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
-use std::io::{self, IoSliceMut};
+use std::cell::Cell;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -25,6 +27,8 @@ use weir_proto::reliability::Standing;
 const JOINED_BYTES: usize = 64 << 10;
 /// Joined datagrams of one look.
 const JOINED: usize = crate::datagram::network::BATCH_BYTES / JOINED_BYTES;
+/// A look that follows an empty one ends with a datagram up to this length. Unit: bytes.
+const LONE_BYTES: usize = 2048;
 /// The MTU of an interface that does not tell its own.
 const USUAL_MTU: usize = 1500;
 /// A larger MTU is not used. Copies that wait for their acknowledgement have room for a whole datagram.
@@ -44,25 +48,6 @@ fn charge_bytes(datagram_bytes: u64) -> u64 {
     (datagram_bytes + 448).next_power_of_two() + 264
 }
 
-/// Counts of a socket, for reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UdpCounters {
-    /// Datagrams that the kernel has taken.
-    pub sent: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// Datagrams that the kernel has refused for good, such as those without a route.
-    pub failed: u64,
-    /// Calls in which the kernel was busy.
-    pub busy: u64,
-    /// Datagrams that have arrived.
-    pub received: u64,
-    /// Their bytes.
-    pub received_bytes: u64,
-    /// Looks at the socket.
-    pub looks: u64,
-}
-
 /// See the head of this file.
 #[derive(Debug)]
 pub struct UdpNetwork {
@@ -80,11 +65,16 @@ pub struct UdpNetwork {
     cuts: bool,
     /// When the kernel is asked again, after it has refused to.
     cuts_again_at: Instant,
+    looker: Looker,
     /// The last look found as much as it could.
     has_more: bool,
+    /// The last look found nothing.
+    was_empty: bool,
     bell: Arc<SocketBell>,
     origin: std::time::Instant,
-    counters: UdpCounters,
+    /// The time when the clock was read last.
+    read_at: Cell<Instant>,
+    traffic: Traffic,
 }
 
 impl UdpNetwork {
@@ -102,6 +92,7 @@ impl UdpNetwork {
         let state = UdpSocketState::new((&socket).into()).map_err(failed)?;
         let cuts = state.max_gso_segments() > 1;
         let local = socket.local_addr().map_err(failed)?;
+        calls::plain(&socket, local.is_ipv4());
         // The kernel grants less where its limits are lower. What it grants for receiving is asked for below.
         let _ = state.set_recv_buffer_size((&socket).into(), options.buffer_bytes);
         let _ = state.set_send_buffer_size((&socket).into(), options.buffer_bytes);
@@ -120,10 +111,13 @@ impl UdpNetwork {
             buffer_bytes,
             cuts,
             cuts_again_at: Instant(0),
+            looker: Looker::new(local.is_ipv4()),
             has_more: false,
+            was_empty: true,
             bell: Arc::new(SocketBell(bell)),
             origin: std::time::Instant::now(),
-            counters: UdpCounters::default(),
+            read_at: Cell::new(Instant(0)),
+            traffic: Traffic::default(),
         })
     }
 
@@ -148,13 +142,11 @@ impl UdpNetwork {
         self.buffer_bytes
     }
 
-    /// Counts.
-    pub fn counters(&self) -> UdpCounters {
-        self.counters
-    }
-
     /// Sends datagrams of one length in one call.
     fn send_joined(&mut self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> io::Result<()> {
+        if bytes.len() <= segment_bytes {
+            return calls::send_one(&self.socket, &to, bytes);
+        }
         let transmit = Transmit {
             destination: to,
             ecn: Some(EcnCodepoint::Ect0),
@@ -171,6 +163,7 @@ impl UdpNetwork {
             self.cuts_again_at = self.now().plus_ns(CUTS_AGAIN_NS);
             if let Ok(state) = UdpSocketState::new((&self.socket).into()) {
                 self.state = state;
+                calls::plain(&self.socket, self.local.is_ipv4());
             }
         }
     }
@@ -298,11 +291,11 @@ impl DatagramNetwork for UdpNetwork {
             };
             match sent {
                 Ok(()) => {
-                    self.counters.sent += datagrams;
-                    self.counters.sent_bytes += joined.len() as u64;
+                    self.traffic.sent += datagrams;
+                    self.traffic.sent_bytes += joined.len() as u64;
                 }
                 Err(error) if is_busy(&error) => {
-                    self.counters.busy += 1;
+                    self.traffic.busy += 1;
                     break;
                 }
                 // The interface has a smaller MTU than before.
@@ -311,7 +304,7 @@ impl DatagramNetwork for UdpNetwork {
                 }
                 // The route or the adapter does not cut datagrams any more: one by one.
                 Err(_) if datagrams as usize > self.state.max_gso_segments() => continue,
-                Err(_) => self.counters.failed += datagrams,
+                Err(_) => self.traffic.failed += datagrams,
             }
             taken += joined.len();
         }
@@ -319,27 +312,31 @@ impl DatagramNetwork for UdpNetwork {
     }
 
     fn receive(&mut self, batch: &mut Batch<SocketAddr>) {
-        self.counters.looks += 1;
-        self.witness.polled(self.now());
+        self.witness.polled(self.read_at.get());
         let Batch { bytes, datagrams } = batch;
-        let mut metas = [RecvMeta::default(); JOINED];
-        let mut buffers = bytes.chunks_exact_mut(JOINED_BYTES).map(IoSliceMut::new);
-        let mut buffers: [_; JOINED] = std::array::from_fn(|_| buffers.next().expect("the bytes of a batch"));
-        let arrived = self.state.recv((&self.socket).into(), &mut buffers, &mut metas);
-        // Errors are reports on earlier sends, whose datagrams are lost.
-        let arrived = arrived.unwrap_or(0);
-        self.has_more = arrived == JOINED;
-        for (nth, meta) in metas[..arrived].iter().enumerate() {
-            let marked = meta.ecn == Some(EcnCodepoint::Ce);
-            let (begin, end) = (nth * JOINED_BYTES, nth * JOINED_BYTES + meta.len);
-            for at in (begin..end).step_by(meta.stride.max(1)) {
-                let range = at..end.min(at + meta.stride);
-                datagrams.push(Received { from: meta.addr, range, marked });
+        let was_empty = std::mem::replace(&mut self.was_empty, true);
+        self.has_more = false;
+        for (nth, buffer) in bytes.chunks_exact_mut(JOINED_BYTES).enumerate() {
+            self.traffic.looks += 1;
+            let Some(found) = self.looker.look(&self.socket, buffer) else { break };
+            (self.was_empty, self.has_more) = (false, nth + 1 == JOINED);
+            let Found { from, bytes, segment_bytes, marked } = found;
+            let (begin, end) = (nth * JOINED_BYTES, nth * JOINED_BYTES + bytes);
+            for at in (begin..end).step_by(segment_bytes.max(1)) {
+                datagrams.push(Received { from, range: at..end.min(at + segment_bytes), marked });
             }
-            self.counters.received_bytes += meta.len as u64;
+            self.traffic.received_bytes += bytes as u64;
+            // Somebody waits for this one: what comes behind it, if anything, waits for the next look.
+            if was_empty && nth == 0 && bytes <= LONE_BYTES {
+                break;
+            }
         }
         debug_assert!(datagrams.len() <= BATCH_DATAGRAMS, "{} datagrams", datagrams.len());
-        self.counters.received += datagrams.len() as u64;
+        self.traffic.received += datagrams.len() as u64;
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     /// Without a system call: after a look that was full, there may be more. Nothing else is known.
@@ -348,7 +345,9 @@ impl DatagramNetwork for UdpNetwork {
     }
 
     fn now(&self) -> Instant {
-        Instant(self.origin.elapsed().as_nanos() as u64)
+        let now = Instant(self.origin.elapsed().as_nanos() as u64);
+        self.read_at.set(now);
+        now
     }
 
     fn wait(&mut self, until: Instant) {
@@ -373,6 +372,11 @@ impl DatagramNetwork for UdpNetwork {
         if let Some(watch) = &self.watch {
             watch.arm();
         }
+    }
+
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        self.watch.as_ref().is_some_and(SocketWatch::is_armed)
     }
 
     #[inline]

@@ -245,6 +245,20 @@ impl ReliablePath {
         }
     }
 
+    /// Whether the peer waits for an acknowledgement that waits for something to ride on.
+    #[inline]
+    pub fn owes_acknowledgement(&self) -> bool {
+        self.receiver.due_at().is_some()
+    }
+
+    /// The driver is going to sleep, so nothing will take an acknowledgement along soon. It leaves now, and its timer wakes
+    /// nobody.
+    pub fn idle<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        if self.fault.is_none() && self.owes_acknowledgement() {
+            self.transmit(now, None, false, driver);
+        }
+    }
+
     /// The timer has expired.
     pub fn expired<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
         let Some(timer) = self.timer.take() else { return };

@@ -1,0 +1,172 @@
+//! What the links of an endpoint over networks have done, and what they have dropped ([`NetworkReport`]), for reports.
+//!
+//! ```text
+//! a link's report    [`NetworkReport::values`]    a counter page    [`NetworkReport::from_values`]    `weir run`
+//! ```
+
+/// Counts of the links of an endpoint over networks: the sum of all paths, those of lost peers included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkReport {
+    /// Paths that have opened and not ended.
+    pub open_paths: u64,
+    /// Those on which only small datagrams pass.
+    pub narrow_paths: u64,
+    /// The least smoothed round trip of open paths; 0: none was measured. Unit: ns.
+    pub least_round_trip_ns: u64,
+    /// The greatest. Unit: ns.
+    pub greatest_round_trip_ns: u64,
+    /// Datagrams that have left.
+    pub datagrams_sent: u64,
+    /// Those without packets: questions and acknowledgements.
+    pub bare_datagrams_sent: u64,
+    /// Bytes that have left.
+    pub bytes_sent: u64,
+    /// Datagrams that have arrived, those that were dropped included.
+    pub datagrams_received: u64,
+    /// Their bytes.
+    pub bytes_received: u64,
+    /// Bundles of packets that were sent again.
+    pub sent_again: u64,
+    /// Those whose earlier transmission had arrived, as far as is known.
+    pub sent_needlessly: u64,
+    /// Timeouts.
+    pub timeouts: u64,
+    /// Datagrams that arrived at a peer with a mark of a long queue.
+    pub marked: u64,
+    /// Calls in which the network was busy.
+    pub busy_calls: u64,
+    /// Datagrams that the network has refused for good, such as those without a route.
+    pub refused_datagrams: u64,
+    /// Looks at the network that cost a system call.
+    pub looks: u64,
+    /// Dropped: the datagram or its packets had arrived before.
+    pub dropped_repeated: u64,
+    /// Dropped: of an earlier life of an endpoint.
+    pub dropped_stale: u64,
+    /// Dropped: too short, of another version, or nothing that a correct peer sends.
+    pub dropped_malformed: u64,
+    /// Dropped: from places where no peer is.
+    pub dropped_foreign: u64,
+    /// Dropped: the tag was wrong. It was changed on the way, or does not come from a member of the job.
+    pub dropped_forged: u64,
+}
+
+impl NetworkReport {
+    /// Number of values.
+    pub const COUNT: usize = 21;
+
+    /// Names of the values, in the order of [`NetworkReport::values`].
+    pub const NAMES: [&str; NetworkReport::COUNT] = [
+        "open_paths",
+        "narrow_paths",
+        "least_round_trip_ns",
+        "greatest_round_trip_ns",
+        "datagrams_sent",
+        "bare_datagrams_sent",
+        "bytes_sent",
+        "datagrams_received",
+        "bytes_received",
+        "sent_again",
+        "sent_needlessly",
+        "timeouts",
+        "marked",
+        "busy_calls",
+        "refused_datagrams",
+        "looks",
+        "dropped_repeated",
+        "dropped_stale",
+        "dropped_malformed",
+        "dropped_foreign",
+        "dropped_forged",
+    ];
+
+    /// The values, in the order of [`NetworkReport::NAMES`].
+    pub fn values(&self) -> [u64; NetworkReport::COUNT] {
+        let mut copy = *self;
+        copy.fields().map(|field| *field)
+    }
+
+    /// A report of these values.
+    pub fn from_values(values: [u64; NetworkReport::COUNT]) -> NetworkReport {
+        let mut report = NetworkReport::default();
+        for (field, value) in report.fields().into_iter().zip(values) {
+            *field = value;
+        }
+        report
+    }
+
+    fn fields(&mut self) -> [&mut u64; NetworkReport::COUNT] {
+        [
+            &mut self.open_paths,
+            &mut self.narrow_paths,
+            &mut self.least_round_trip_ns,
+            &mut self.greatest_round_trip_ns,
+            &mut self.datagrams_sent,
+            &mut self.bare_datagrams_sent,
+            &mut self.bytes_sent,
+            &mut self.datagrams_received,
+            &mut self.bytes_received,
+            &mut self.sent_again,
+            &mut self.sent_needlessly,
+            &mut self.timeouts,
+            &mut self.marked,
+            &mut self.busy_calls,
+            &mut self.refused_datagrams,
+            &mut self.looks,
+            &mut self.dropped_repeated,
+            &mut self.dropped_stale,
+            &mut self.dropped_malformed,
+            &mut self.dropped_foreign,
+            &mut self.dropped_forged,
+        ]
+    }
+
+    /// Adds a round trip of an open path.
+    pub(crate) fn add_round_trip(&mut self, least_ns: u64, greatest_ns: u64) {
+        if least_ns > 0 {
+            let least = self.least_round_trip_ns;
+            self.least_round_trip_ns = if least == 0 { least_ns } else { least.min(least_ns) };
+        }
+        self.greatest_round_trip_ns = self.greatest_round_trip_ns.max(greatest_ns);
+    }
+
+    /// The report of both: sums, and the least and the greatest round trip.
+    #[must_use]
+    pub fn plus(&self, other: &NetworkReport) -> NetworkReport {
+        let mut sum = *self;
+        for (field, more) in sum.fields().into_iter().zip(other.values()) {
+            *field = field.saturating_add(more); // numbers come from files too
+        }
+        sum.least_round_trip_ns = self.least_round_trip_ns;
+        sum.greatest_round_trip_ns = self.greatest_round_trip_ns;
+        sum.add_round_trip(other.least_round_trip_ns, other.greatest_round_trip_ns);
+        sum
+    }
+
+    /// Datagrams that were dropped.
+    pub fn dropped(&self) -> u64 {
+        let NetworkReport { dropped_repeated, dropped_stale, dropped_malformed, .. } = *self;
+        [dropped_repeated, dropped_stale, dropped_malformed, self.dropped_foreign, self.dropped_forged]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_keep_their_order_and_sums_keep_the_range_of_round_trips() {
+        let values = std::array::from_fn(|index| index as u64 + 1);
+        let report = NetworkReport::from_values(values);
+        assert_eq!((report.open_paths, report.least_round_trip_ns, report.dropped_forged), (1, 3, 21));
+        assert_eq!(report.values(), values);
+        assert_eq!(report.dropped(), 17 + 18 + 19 + 20 + 21);
+        let other = NetworkReport { least_round_trip_ns: 2, greatest_round_trip_ns: 9, ..report };
+        let sum = report.plus(&other).plus(&NetworkReport::default());
+        assert_eq!((sum.least_round_trip_ns, sum.greatest_round_trip_ns, sum.looks), (2, 9, 32));
+        let least = NetworkReport::default().plus(&report).least_round_trip_ns;
+        assert_eq!(least, 3, "0 is no round trip");
+    }
+}
