@@ -483,10 +483,10 @@ fn an_endpoint_that_goes_to_sleep_acknowledges_first() {
         b.link.wake_up().expect("it sleeps").arm();
     }
     assert_eq!(b.link.report().bare_datagrams_sent, before + 1);
+    assert_eq!(b.link.deadline(std::time::Instant::now()), None, "nothing ends its sleep");
     switch.advance(10 * MICROSECOND);
     a.poll();
     assert_eq!(a.link.unacknowledged_packets(), 0);
-    // The timer of that acknowledgement is still set, but sends nothing.
     settle(&switch, &mut a, &mut b);
     assert_eq!(b.link.report().bare_datagrams_sent, before + 1);
 }

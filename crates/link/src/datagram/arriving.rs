@@ -46,10 +46,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         for id in touched.drain(..) {
             self.drive_at(id, now, |machine, now, driver| machine.batch_ended(now, driver));
             if let Some(path) = self.path(id)
-                && path.machine.owes_acknowledgement()
-                && !std::mem::replace(&mut path.is_owing, true)
+                && !std::mem::replace(&mut path.is_recent, true)
             {
-                self.owing.push(id);
+                self.recent.push(id);
             }
         }
         self.touched = touched;

@@ -93,8 +93,8 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) has_unsent: bool,
     /// The last look at the network found something, and emptied it.
     pub(super) is_drained: bool,
-    /// Paths that may owe an acknowledgement, since the last sleep.
-    pub(super) owing: Vec<u32>,
+    /// Paths from which something has arrived since the last sleep.
+    pub(super) recent: Vec<u32>,
     /// Paths of the datagrams of a look. Empty between looks.
     pub(super) touched: Vec<u32>,
     /// Paths for which the link is busy.
@@ -158,7 +158,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             open: Vec::new(),
             has_unsent: false,
             is_drained: false,
-            owing: Vec::new(),
+            recent: Vec::new(),
             touched: Vec::new(),
             busy: Vec::new(),
             reading: None,
@@ -280,9 +280,13 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
         self.shared.timers.cancel(id);
         self.shared.grants.iter_mut().for_each(|grants| grants.remove(id));
-        for list in
-            [&mut self.open, &mut self.busy, &mut self.owing, &mut self.shared.refused, &mut self.shared.lost]
-        {
+        for list in [
+            &mut self.open,
+            &mut self.busy,
+            &mut self.recent,
+            &mut self.shared.refused,
+            &mut self.shared.lost,
+        ] {
             list.retain(|&other| other != id);
         }
         self.shared.ready.retain(|&other| other != id);
@@ -439,10 +443,11 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.shared.refused.extend(ids);
     }
 
-    /// Sends the acknowledgements that wait for something to ride on: this endpoint is going to sleep.
+    /// Sends the acknowledgements that wait for something to ride on, and ends timers that are not needed: this endpoint is
+    /// going to sleep.
     pub(super) fn acknowledge_all(&mut self) {
-        for id in std::mem::take(&mut self.owing) {
-            self.path(id).into_iter().for_each(|path| path.is_owing = false);
+        for id in std::mem::take(&mut self.recent) {
+            self.path(id).into_iter().for_each(|path| path.is_recent = false);
             self.drive(id, |machine, now, driver| machine.idle(now, driver));
         }
         let _ = self.shared.flush(); // what it refuses leaves with a later poll

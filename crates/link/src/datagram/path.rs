@@ -133,8 +133,8 @@ pub(super) struct Path<P> {
     pub left: Option<PeerFault>,
     /// A packet was refused.
     pub has_refused: bool,
-    /// It is in the list of paths that may owe an acknowledgement.
-    pub is_owing: bool,
+    /// Something has arrived from it since the last sleep.
+    pub is_recent: bool,
     /// The first number of both directions.
     start: u32,
 }
@@ -179,7 +179,7 @@ impl<P: Copy> Path<P> {
             next_lease: 0,
             left: None,
             has_refused: false,
-            is_owing: false,
+            is_recent: false,
             start: config.start,
         }
     }
@@ -393,6 +393,10 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
 
     fn set_timer(&mut self, at: Instant) {
         self.shared.timers.set(self.id, at);
+    }
+
+    fn cancel_timer(&mut self) {
+        self.shared.timers.cancel(self.id);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, NameFormat, Sent};
 use super::place::{MOST_PART_BYTES, OfiPlace};
-use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, GEOMETRY, Received};
+use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, GEOMETRY, Received, Traffic};
 use crate::event_descriptor::EventDescriptor;
 use crate::socket_watch::SocketWatch;
 use crate::udp::witness::Witness;
@@ -280,6 +280,12 @@ impl DatagramNetwork for OfiNetwork {
             at + longest <= bytes.len() && datagrams.len() < BATCH_DATAGRAMS
         });
         self.take_failures();
+    }
+
+    fn traffic(&self) -> Traffic {
+        let OfiCounters { sent, sent_bytes, failed, busy, received, received_bytes, malformed: _ } =
+            self.counters;
+        Traffic { sent, sent_bytes, failed, busy, received, received_bytes, looks: 0 }
     }
 
     /// Without a look at the core: after one that was full, there may be more. Nothing else is known.

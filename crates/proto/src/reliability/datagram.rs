@@ -126,6 +126,8 @@ pub trait DatagramDriver {
     fn lost(&mut self, fault: PathFault);
     /// Sets the timer of this path, instead of an earlier setting. [`super::ReliablePath::expired`] follows.
     fn set_timer(&mut self, at: Instant);
+    /// The timer is not needed. It may expire all the same.
+    fn cancel_timer(&mut self) {}
 }
 
 /// Parameters of a path. Both ends have the same.

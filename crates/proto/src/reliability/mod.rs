@@ -245,17 +245,19 @@ impl ReliablePath {
         }
     }
 
-    /// Whether the peer waits for an acknowledgement that waits for something to ride on.
-    #[inline]
-    pub fn owes_acknowledgement(&self) -> bool {
-        self.receiver.due_at().is_some()
-    }
-
-    /// The driver is going to sleep, so nothing will take an acknowledgement along soon. It leaves now, and its timer wakes
-    /// nobody.
+    /// The driver is going to sleep, so nothing will take an acknowledgement along soon. It leaves now, and the timer expires
+    /// when it must.
     pub fn idle<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
-        if self.fault.is_none() && self.owes_acknowledgement() {
+        if self.fault.is_some() {
+            return;
+        }
+        if self.receiver.due_at().is_some() {
             self.transmit(now, None, false, driver);
+        }
+        self.timer = None;
+        self.update_timer(driver);
+        if self.timer.is_none() {
+            driver.cancel_timer();
         }
     }
 
