@@ -503,7 +503,7 @@ mod tests {
             ..NetworkReport::default()
         };
         let far = EndpointReport { network: Some(network), ..page(0, &[]) };
-        let explanation = explain(Path::new("d"), &[far, page(1, &[])], S, 13 * S);
+        let explanation = explain(Path::new("d"), &[far, page(1, &[])], runs_here, S, 13 * S);
         let line = "rank 0 has 3 paths over the network, round trips 12.0 us to 80.0 us; 9 bundles sent again, 1 timeout, 2 \
                     datagrams dropped";
         assert_eq!(explanation.network, [line]);
