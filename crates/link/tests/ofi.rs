@@ -120,7 +120,7 @@ fn messages_of_strangers_change_nothing() {
         }
     }
     send_to_first(&mut ends, 1000);
-    let (drops, counters) = (ends[0].link.report().drops, ends[0].link.network().counters());
+    let (drops, counters) = (ends[0].link.counters(), ends[0].link.network().counters());
     assert!(drops.forged > 100 && drops.foreign > 100 && counters.malformed > 100, "{drops:?} {counters:?}");
     assert!(ends.iter().all(|end| end.lost.is_empty()));
 }
