@@ -227,7 +227,7 @@ fn all_of(cores: &[usize]) -> String {
     cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Takes the place of ssh: [options] HOST COMMAND...
+/// Takes the place of ssh: `[options] HOST COMMAND...`.
 fn agent(folder: &Path) -> String {
     let folder = folder.display();
     format!(
