@@ -163,7 +163,8 @@ impl<L: Link> Engine<L> {
         self.node_segment_error.as_ref()
     }
 
-    /// Ranks have come or gone, or share their cores with those of other hosts now. With more ranks than cores this endpoint yields its core sooner.
+    /// Ranks have come or gone, or have begun or ceased to share their cores with those of other hosts. With more ranks than
+    /// cores this endpoint yields its core sooner.
     #[cold]
     pub(crate) fn ranks_have_changed(&mut self) {
         let ranks = self.node.launched_near().max(self.node.ranks.node);

@@ -14,10 +14,10 @@
 //! core. The receiver takes many messages before it returns credits, which takes longer than a sleep and a wake-up.
 //! Senders that yield instead run, with nothing to do, after each turn of the receiver. And a core on which all ranks
 //! sleep takes ranks from the other cores.
-
+//!
 //! Ranks of other hosts can share the cores too, for example containers on one machine. Nobody counts those. So an
-//! endpoint with a network judges by its yields ([`Contention`]): if most find another process on the core, it waits as
-//! with more ranks than cores.
+//! endpoint with a network judges by its yields ([`Contention`]): if many give the core to another process, it waits as with
+//! more ranks than cores.
 
 use std::time::{Duration, Instant};
 
@@ -45,9 +45,9 @@ const SHARED_SLEEP_NS: u64 = 50_000;
 
 /// What a long yield adds to [`Contention`]. A short one takes 1 away.
 const LONG_YIELD: u32 = 16;
-/// From here on the cores are shared. Below, after that, at 0, they are not any more.
+/// At this level the cores begin to be shared. They are until the level is 0.
 const SHARED_CORES: u32 = 128;
-/// The most that is remembered.
+/// The highest level.
 const MOST_CONTENTION: u32 = 256;
 
 /// Whether the cores are shared with processes that nobody counts, as yields show it.

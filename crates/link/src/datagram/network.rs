@@ -53,7 +53,7 @@ pub struct Traffic {
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Datagrams that it has refused for good, such as those without a route.
+    /// Datagrams that it has refused for good, such as those without a route, or has taken and not delivered.
     pub failed: u64,
     /// Calls in which it was busy.
     pub busy: u64,
@@ -61,6 +61,8 @@ pub struct Traffic {
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
+    /// What has arrived and was no datagram.
+    pub malformed: u64,
     /// Looks for arrivals that cost a system call.
     pub looks: u64,
 }

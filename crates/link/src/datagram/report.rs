@@ -34,13 +34,21 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let DatagramCounters { foreign, forged, malformed } = self.counters();
         let PathCounters { datagrams, bare, sent_again, sent_needlessly, timeouts, .. } = counts;
         let PathCounters { marked, repeated, stale, malformed: malformed_in_paths, .. } = counts;
-        let Traffic { sent_bytes, failed, busy, received, received_bytes, looks, .. } =
-            self.shared.network.traffic();
+        let Traffic {
+            sent_bytes,
+            failed,
+            busy,
+            received,
+            received_bytes,
+            malformed: no_datagrams,
+            looks,
+            ..
+        } = self.shared.network.traffic();
         NetworkReport {
             datagrams_sent: datagrams,
             bare_datagrams_sent: bare,
             bytes_sent: sent_bytes,
-            datagrams_received: received,
+            datagrams_received: received + no_datagrams,
             bytes_received: received_bytes,
             sent_again,
             sent_needlessly,
@@ -51,7 +59,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             looks,
             dropped_repeated: repeated,
             dropped_stale: stale,
-            dropped_malformed: malformed + malformed_in_paths,
+            dropped_malformed: malformed + malformed_in_paths + no_datagrams,
             dropped_foreign: foreign,
             dropped_forged: forged,
             ..report

@@ -102,8 +102,8 @@ pub trait CoreEndpoint: Send {
     /// Passes messages that have arrived to `take`, until that returns `false`. Returns whether there may be more.
     fn receive(&mut self, take: &mut dyn FnMut(&[u8]) -> bool) -> bool;
 
-    /// A peer to which a message was taken and will not arrive, with the reason. Each failure is reported once.
-    fn next_failure(&mut self) -> Option<(CoreAddress, String)>;
+    /// A peer to which a message was taken and will not arrive. Each failure is reported once.
+    fn next_failure(&mut self) -> Option<CoreAddress>;
 
     /// A descriptor that is readable when there may be something to receive, or to do. `None`: the core has none.
     fn wait_descriptor(&self) -> Option<BorrowedFd<'_>>;

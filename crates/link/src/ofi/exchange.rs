@@ -186,8 +186,8 @@ impl CoreEndpoint for ExchangeEndpoint {
         }
     }
 
-    fn next_failure(&mut self) -> Option<(CoreAddress, String)> {
-        self.failures.pop_front().map(|to| (CoreAddress(to), String::from("it has ended")))
+    fn next_failure(&mut self) -> Option<CoreAddress> {
+        self.failures.pop_front().map(CoreAddress)
     }
 
     fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {

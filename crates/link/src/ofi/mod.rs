@@ -19,5 +19,5 @@ mod network;
 mod place;
 
 pub use core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, MESSAGE_BYTES, NameFormat, Sent};
-pub use network::{OfiCounters, OfiNetwork, OfiOptions};
+pub use network::{OfiNetwork, OfiOptions};
 pub use place::{MOST_PART_BYTES, OfiPlace};

@@ -38,25 +38,6 @@ pub struct OfiOptions {
     pub limit_ns: u64,
 }
 
-/// Counts of a network, for reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OfiCounters {
-    /// Messages that the core has taken, and their bytes.
-    pub sent: u64,
-    /// Unit: bytes.
-    pub sent_bytes: u64,
-    /// Messages that the core has refused for good, or has taken and not delivered.
-    pub failed: u64,
-    /// Calls in which the core was busy.
-    pub busy: u64,
-    /// Messages that have arrived, and their bytes.
-    pub received: u64,
-    /// Unit: bytes.
-    pub received_bytes: u64,
-    /// Those that were no messages of this link.
-    pub malformed: u64,
-}
-
 /// A peer of the core.
 #[derive(Clone, Copy, Debug)]
 struct Target {
@@ -83,7 +64,7 @@ pub struct OfiNetwork {
     /// Rung instead of a wait that would be too late.
     owners_bell: Option<Arc<dyn Bell>>,
     origin: std::time::Instant,
-    counters: OfiCounters,
+    traffic: Traffic,
 }
 
 impl OfiNetwork {
@@ -120,14 +101,9 @@ impl OfiNetwork {
             bell: Arc::new(NetworkBell(EventDescriptor::open().map_err(failed("eventfd"))?)),
             owners_bell: None,
             origin: std::time::Instant::now(),
-            counters: OfiCounters::default(),
+            traffic: Traffic::default(),
             endpoint,
         })
-    }
-
-    /// Counts.
-    pub fn counters(&self) -> OfiCounters {
-        self.counters
     }
 
     /// The peer of the core at this place.
@@ -144,14 +120,14 @@ impl OfiNetwork {
     }
 
     fn note_failure(&mut self, place: OfiPlace) {
-        self.counters.failed += 1;
+        self.traffic.failed += 1;
         if let Some(target) = self.targets.get_mut(&place) {
             target.has_failed = true;
         }
     }
 
     fn take_failures(&mut self) {
-        while let Some((address, _)) = self.endpoint.next_failure() {
+        while let Some(address) = self.endpoint.next_failure() {
             if let Some(&place) = self.places.get(&address) {
                 self.note_failure(place);
             }
@@ -243,11 +219,11 @@ impl DatagramNetwork for OfiNetwork {
             };
             match sent {
                 Sent::Taken => {
-                    self.counters.sent += 1;
-                    self.counters.sent_bytes += datagram.len() as u64;
+                    self.traffic.sent += 1;
+                    self.traffic.sent_bytes += datagram.len() as u64;
                 }
                 Sent::Busy => {
-                    self.counters.busy += 1;
+                    self.traffic.busy += 1;
                     break;
                 }
                 // It is lost with all that follows: the peer is reported as ended.
@@ -264,15 +240,15 @@ impl DatagramNetwork for OfiNetwork {
             witness.polled(now);
         }
         let longest = self.endpoint.longest_message();
-        let (counters, Batch { bytes, datagrams }) = (&mut self.counters, batch);
+        let (traffic, Batch { bytes, datagrams }) = (&mut self.traffic, batch);
         let mut at = 0;
         self.has_more = self.endpoint.receive(&mut |message| {
             let Some((from, datagram)) = split(message) else {
-                counters.malformed += 1;
+                traffic.malformed += 1;
                 return true;
             };
-            counters.received += 1;
-            counters.received_bytes += datagram.len() as u64;
+            traffic.received += 1;
+            traffic.received_bytes += datagram.len() as u64;
             let range = at..at + datagram.len();
             bytes[range.clone()].copy_from_slice(datagram);
             at = range.end;
@@ -283,9 +259,7 @@ impl DatagramNetwork for OfiNetwork {
     }
 
     fn traffic(&self) -> Traffic {
-        let OfiCounters { sent, sent_bytes, failed, busy, received, received_bytes, malformed: _ } =
-            self.counters;
-        Traffic { sent, sent_bytes, failed, busy, received, received_bytes, looks: 0 }
+        self.traffic
     }
 
     /// Without a look at the core: after one that was full, there may be more. Nothing else is known.

@@ -114,7 +114,7 @@ pub struct OpenEndpoint {
     free: Vec<usize>,
     /// The peer of each send.
     targets: Vec<FiAddr>,
-    failures: VecDeque<(CoreAddress, String)>,
+    failures: VecDeque<CoreAddress>,
 }
 
 // SAFETY: the core's objects may be used by any thread, one at a time (`FI_THREAD_DOMAIN`). Nothing else has the pointers.
@@ -269,7 +269,7 @@ impl OpenEndpoint {
             Some(index) if index < self.receives => self.to_post.push(index),
             Some(index) => {
                 let target = self.targets[index - self.receives];
-                self.failures.push_back((CoreAddress(target), error_text(entry.err)));
+                self.failures.push_back(CoreAddress(target));
                 self.free.push(index);
             }
             None => {}
@@ -433,7 +433,7 @@ impl CoreEndpoint for OpenEndpoint {
         }
     }
 
-    fn next_failure(&mut self) -> Option<(CoreAddress, String)> {
+    fn next_failure(&mut self) -> Option<CoreAddress> {
         self.failures.pop_front()
     }
 
