@@ -8,9 +8,10 @@ use ends::{MOST_BYTES, QUOTA, payload_of};
 use fastrand::Rng;
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
 use weir_link::datagram::{DatagramLink, DatagramOptions};
+use weir_link::memory::OwnedMemory;
 use weir_link::{Address, Addressing, Capabilities, Link};
 use weir_proto::reliability::ReliabilityConfig;
-use weir_proto::{LinkBusy, Peer, PeerFault};
+use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault, Space};
 
 const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000_000;
@@ -171,6 +172,89 @@ fn a_lone_packet_leaves_without_a_poll() {
     let before = switch.counters().sent;
     a.send(to_b, 0).expect("room");
     assert_eq!(switch.counters().sent, before + 1);
+}
+
+/// Transmits an eager message of `parts` packets with `bytes` bytes each, headers included.
+fn send_in_parts(end: &mut End, to: Peer, parts: u32, bytes: u32) {
+    let memory = OwnedMemory::new(bytes as usize);
+    for part in 0..parts {
+        let (body, header_bytes) = match part {
+            0 => {
+                let length = parts * (bytes - 32) - 16;
+                (Body::Eager { space: Space::Tagged, tag: 7, data: None, length, acknowledge: None }, 48)
+            }
+            _ => (Body::More { offset: part * (bytes - 32) - 16 }, 32),
+        };
+        let packet = Packet { number: part, ..Packet::new(body, bytes - header_bytes) };
+        end.link.transmit(to, &packet, Some((&memory.view(), 0))).expect("room");
+    }
+}
+
+#[test]
+fn a_message_of_several_datagrams_leaves_in_one_call_without_a_poll() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    let before = switch.counters();
+    send_in_parts(&mut a, to_b, 3, 1000);
+    let after = switch.counters();
+    assert_eq!((after.sent - before.sent, after.joined - before.joined), (3, 2));
+}
+
+#[test]
+fn a_message_whose_rest_has_no_credits_leaves_with_the_next_poll() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    let before = switch.counters().sent;
+    let body = Body::Eager { space: Space::Tagged, tag: 7, data: None, length: 5000, acknowledge: None };
+    let memory = OwnedMemory::new(1000);
+    a.link.transmit(to_b, &Packet::new(body, 1000), Some((&memory.view(), 0))).expect("room");
+    assert_eq!(switch.counters().sent, before, "it waits for what follows");
+    assert!(a.link.may_have_arrivals(), "so that the endpoint does not sleep");
+    a.poll();
+    assert_eq!(switch.counters().sent, before + 1);
+    // It is over: the next message leaves alone.
+    let to_a = b.peer(&a.link.address());
+    run(&switch, &mut [&mut a, &mut b], |ends| ends[1].received.contains_key(&to_a));
+    settle(&switch, &mut a, &mut b);
+    let before = switch.counters().sent;
+    a.send(to_b, 0).expect("room");
+    assert_eq!(switch.counters().sent, before + 1);
+}
+
+#[test]
+fn an_answer_takes_the_acknowledgement_of_several_datagrams_along() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let (to_b, to_a) = (a.peer(&b.link.address()), b.peer(&a.link.address()));
+    let before = switch.counters().sent;
+    // In three calls, so that they keep their order.
+    for number in 0..3 {
+        a.send(to_b, number).expect("room");
+        a.poll();
+        switch.advance(MICROSECOND);
+    }
+    switch.advance(11 * MICROSECOND);
+    b.link.poll().expect("the first packet");
+    b.link.retire();
+    b.send(to_a, 0).expect("room");
+    b.poll();
+    assert_eq!(switch.counters().sent - before, 4, "no acknowledgement alone");
+    settle(&switch, &mut a, &mut b);
+    for number in 3..6 {
+        a.send(to_b, number).expect("room");
+        a.poll();
+        switch.advance(MICROSECOND);
+    }
+    switch.advance(11 * MICROSECOND);
+    let before = switch.counters().sent;
+    b.link.poll().expect("the next packet");
+    b.link.retire();
+    b.poll();
+    assert_eq!(switch.counters().sent, before, "its user may answer");
+    b.poll();
+    assert_eq!(switch.counters().sent, before + 1, "b has nothing to say, and looks in vain");
 }
 
 #[test]

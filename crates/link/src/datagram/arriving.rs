@@ -25,6 +25,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.shared.network.receive(&mut batch);
         if batch.datagrams.is_empty() {
             self.batch = batch;
+            self.looked_in_vain();
             if !has_paths {
                 self.shared.network.arm();
             }
@@ -45,14 +46,31 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         touched.dedup();
         for id in touched.drain(..) {
             self.drive_at(id, now, |machine, now, driver| machine.batch_ended(now, driver));
-            if let Some(path) = self.path(id)
-                && !std::mem::replace(&mut path.is_recent, true)
-            {
-                self.recent.push(id);
+            let DatagramLink { paths, recent, unanswered, .. } = self;
+            if let Some(path) = paths[id as usize].as_deref_mut() {
+                for (flag, list) in [(&mut path.is_recent, recent), (&mut path.is_unanswered, unanswered)] {
+                    if !std::mem::replace(flag, true) {
+                        list.push(id);
+                    }
+                }
             }
         }
         self.touched = touched;
         self.batch = batch;
+    }
+
+    /// Sends the acknowledgements that no packet has taken along.
+    fn looked_in_vain(&mut self) {
+        if self.unanswered.is_empty() {
+            return;
+        }
+        let mut ids = std::mem::take(&mut self.unanswered);
+        let now = self.shared.network.now();
+        for id in ids.drain(..) {
+            self.path(id).into_iter().for_each(|path| path.is_unanswered = false);
+            self.drive_at(id, now, |machine, now, driver| machine.looked_in_vain(now, driver));
+        }
+        self.unanswered = ids;
     }
 
     /// Handles a datagram. Returns its path.

@@ -95,6 +95,8 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) is_drained: bool,
     /// Paths from which something has arrived since the last sleep.
     pub(super) recent: Vec<u32>,
+    /// Paths from which something has arrived since the last look that found nothing.
+    pub(super) unanswered: Vec<u32>,
     /// Paths of the datagrams of a look. Empty between looks.
     pub(super) touched: Vec<u32>,
     /// Paths for which the link is busy.
@@ -159,6 +161,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             has_unsent: false,
             is_drained: false,
             recent: Vec::new(),
+            unanswered: Vec::new(),
             touched: Vec::new(),
             busy: Vec::new(),
             reading: None,
@@ -284,6 +287,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             &mut self.open,
             &mut self.busy,
             &mut self.recent,
+            &mut self.unanswered,
             &mut self.shared.refused,
             &mut self.shared.lost,
         ] {
@@ -306,7 +310,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     }
 
     /// Appends `bytes` bytes to the open bundle of a path, which `write` appends to its argument. They begin with a word,
-    /// and are `packets` packets. Returns the position of the bundle.
+    /// and are `packets` packets. `more_follow`: others will be appended at once. Returns the position of the bundle.
     ///
     /// # Errors
     /// [`LinkBusy`]: the window of the path, or the memory for copies, is used up. Nothing is written.
@@ -315,6 +319,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         id: u32,
         bytes: usize,
         packets: u64,
+        more_follow: bool,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<u64, LinkBusy> {
         let window = self.options.reliability.window_bundles;
@@ -338,8 +343,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             open[begin..begin + 4].copy_from_slice(&(position as u32).to_le_bytes());
         }
         path.io.taken_packets += packets;
-        // With nothing under way, nothing else would make it leave soon.
-        if path.unacknowledged() == 0 && path.submit(id, shared.network.now(), shared).is_ok() {
+        // With nothing under way, nothing else would make it leave soon. It leaves in one call with what follows.
+        path.leaves_at_once |= path.unacknowledged() == 0;
+        let leaves = !more_follow && std::mem::take(&mut path.leaves_at_once);
+        if leaves && path.submit(id, shared.network.now(), shared).is_ok() {
             let _ = shared.flush(); // what it refuses waits
         } else {
             self.note_unsent(id);
@@ -366,7 +373,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             credit_slots: credit_slots.into(),
             unused: [],
         };
-        self.append(id, LINK_FRAME_BYTES, 0, |bundle| bundle.extend_from_slice(frame.as_bytes()))
+        self.append(id, LINK_FRAME_BYTES, 0, false, |bundle| bundle.extend_from_slice(frame.as_bytes()))
     }
 
     /// Sends the frames that a path must send, if there is room.

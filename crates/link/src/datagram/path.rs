@@ -17,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU16;
 use weir_proto::reliability::{DatagramDriver, Header, PathFault, ReliabilityConfig, ReliablePath, Standing};
 use weir_proto::wire::{EXTENSION_BYTES, LinkExtension, TAG_BYTES};
-use weir_proto::{Instant, LinkBusy, Peer, PeerFault};
+use weir_proto::{Body, Instant, LinkBusy, Packet, Peer, PeerFault};
 use zerocopy::IntoBytes;
 
 /// Length of an introduction: extension, salt, sealed address, tag. Unit: bytes.
@@ -135,6 +135,12 @@ pub(super) struct Path<P> {
     pub has_refused: bool,
     /// Something has arrived from it since the last sleep.
     pub is_recent: bool,
+    /// Something has arrived from it since the last look that found nothing.
+    pub is_unanswered: bool,
+    /// The message that is being written began when nothing was under way.
+    pub leaves_at_once: bool,
+    /// Bytes of it that later packets carry.
+    message_rest_bytes: u32,
     /// The first number of both directions.
     start: u32,
 }
@@ -180,6 +186,9 @@ impl<P: Copy> Path<P> {
             left: None,
             has_refused: false,
             is_recent: false,
+            is_unanswered: false,
+            leaves_at_once: false,
+            message_rest_bytes: 0,
             start: config.start,
         }
     }
@@ -206,6 +215,21 @@ impl<P: Copy> Path<P> {
     /// Whether the window has room for a bundle.
     pub(super) fn has_room(&self, window_bundles: u32) -> bool {
         self.io.copies.len() < window_bundles as usize
+    }
+
+    /// Whether the machine transmits more of a message behind this packet of it, unless its credits end. Then the next poll
+    /// sends what waits.
+    pub(super) fn more_follow(&mut self, packet: &Packet) -> bool {
+        match packet.body {
+            Body::Eager { length, .. } => self.message_rest_bytes = length - packet.payload_bytes,
+            Body::More { .. } => {
+                self.message_rest_bytes = self.message_rest_bytes.saturating_sub(packet.payload_bytes)
+            }
+            Body::Piece { last, .. } => return !last,
+            Body::Write { left, .. } => return left > 0,
+            _ => return false,
+        }
+        self.message_rest_bytes > 0
     }
 
     /// Opens a datagram of this peer, without its extension. The key of another epoch than that of the path is made for

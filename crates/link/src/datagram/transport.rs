@@ -127,7 +127,8 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         let header = encode(packet);
         let header_bytes = header_bytes(&header);
         let payload_bytes = packet.payload_bytes as usize;
-        let sent = self.append(id, header_bytes + payload_bytes, 1, |bundle| {
+        let more_follow = path.more_follow(packet);
+        let sent = self.append(id, header_bytes + payload_bytes, 1, more_follow, |bundle| {
             bundle.extend_from_slice(&header[..header_bytes]);
             let begin = bundle.len();
             bundle.resize(begin + payload_bytes, 0);

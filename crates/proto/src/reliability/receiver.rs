@@ -15,7 +15,9 @@ use crate::time::Instant;
 
 /// Datagrams after which an acknowledgement leaves within a batch. It names 65 numbers, so each datagram is named twice.
 const MAX_UNACKNOWLEDGED: u32 = 32;
-/// Datagrams after which it leaves at the end of a batch. Source: RFC 5681, section 4.2.
+/// Datagrams after which it leaves at the end of a batch. A peer with no more than the least grant may wait for it.
+const BATCH_UNACKNOWLEDGED: u32 = LEAST_GRANT as u32;
+/// Datagrams after which it leaves when a look finds nothing more. Source: RFC 5681, section 4.2.
 const MIN_UNACKNOWLEDGED: u32 = 2;
 /// The same where nothing is lost: acknowledgements only free copies there. Half of the least grant, so that a peer with no
 /// more than that never waits for the delay.
@@ -55,7 +57,7 @@ pub(super) struct Receiver {
     marks: u16,
     /// Datagrams with a bundle or a question since the last acknowledgement left.
     unacknowledged: u32,
-    /// So many make the end of a batch send one.
+    /// So many make a look in vain send one.
     least_unacknowledged: u32,
     /// The next end of a batch sends one in any case.
     is_urgent: bool,
@@ -215,6 +217,12 @@ impl Receiver {
     /// Whether an acknowledgement must leave at the end of a batch.
     #[inline]
     pub(super) fn is_due_after_batch(&self) -> bool {
+        self.is_urgent || self.unacknowledged >= BATCH_UNACKNOWLEDGED
+    }
+
+    /// Whether an acknowledgement must leave when a later look has found nothing.
+    #[inline]
+    pub(super) fn is_due_after_look(&self) -> bool {
         self.is_urgent || self.unacknowledged >= self.least_unacknowledged
     }
 

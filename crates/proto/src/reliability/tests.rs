@@ -134,9 +134,21 @@ impl Bench {
     }
 
     /// A bundle of the peer arrives, alone in its batch.
-    fn bundle_arrives(&mut self, position: u32) -> Vec<Call> {
+    fn batch_of_one_arrives(&mut self, position: u32) -> Vec<Call> {
         self.arrives(Datagram { header: self.header(false), position: Some(position), marked: false });
         self.path.batch_ended(self.now, &mut self.calls);
+        self.take()
+    }
+
+    /// The same, and the next look finds nothing.
+    fn bundle_arrives(&mut self, position: u32) -> Vec<Call> {
+        let mut calls = self.batch_of_one_arrives(position);
+        calls.extend(self.looks_in_vain());
+        calls
+    }
+
+    fn looks_in_vain(&mut self) -> Vec<Call> {
+        self.path.looked_in_vain(self.now, &mut self.calls);
         self.take()
     }
 
@@ -244,6 +256,22 @@ fn an_acknowledgement_waits_for_a_second_bundle_or_its_delay() {
     let calls = bench.run_until(Instant(50 * MICROSECOND));
     let [Call::Transmit(header, None)] = calls[..] else { panic!("{calls:?}") };
     assert_eq!((header.acknowledged, header.asks), (3, false));
+}
+
+#[test]
+fn the_acknowledgement_of_a_few_bundles_waits_for_an_answer_to_ride_on() {
+    let mut bench = Bench::open();
+    let alone = |bench: &mut Bench, position| bare_count(&bench.batch_of_one_arrives(position));
+    assert_eq!([0, 1, 2].map(|position| alone(&mut bench, position)), [0, 0, 0]);
+    let calls = bench.submit();
+    assert!(matches!(calls[..], [Call::Transmit(Header { acknowledged: 3, .. }, Some(_))]), "{calls:?}");
+    assert_eq!(bare_count(&bench.looks_in_vain()), 0, "the answer has acknowledged them");
+    assert_eq!([3, 4].map(|position| alone(&mut bench, position)), [0, 0]);
+    assert_eq!([bare_count(&bench.looks_in_vain()), bare_count(&bench.looks_in_vain())], [1, 0]);
+    // A peer with the least grant sends no more.
+    let least = u32::from(LEAST_GRANT);
+    let bare: Vec<usize> = (5..5 + least).map(|position| alone(&mut bench, position)).collect();
+    assert_eq!((bare.iter().sum::<usize>(), bare.last()), (1, Some(&1)), "{bare:?}");
 }
 
 #[test]
