@@ -242,3 +242,25 @@ sys.stdout.write("received\\n")
 """
     outcome = run(hosts(2), mpi, 2, [launch.python(mpi), "-c", script], settings=limited())
     assert outcome.ok and outcome.output.count("received") == 2, outcome
+
+
+def test_a_rank_that_polls_once_between_long_computations_is_not_lost(hosts):
+    """In such a poll it reads datagrams of some peers, and says to all that it polls."""
+    script = f"""
+import sys, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+world.Barrier()
+if world.rank == 0:
+    for _ in range(3):
+        end = time.monotonic() + {2 * LIMIT_SECONDS}
+        while time.monotonic() < end: pass
+        world.Iprobe(source=1)
+    for peer in range(1, world.size): assert world.recv(source=peer) == peer
+else:
+    world.send(world.rank, 0)
+world.Barrier()
+sys.stdout.write("received\\n")
+"""
+    outcome = run(hosts(3), "mpich", 6, [launch.python("mpich"), "-c", script], settings=limited())
+    assert outcome.ok and outcome.output.count("received") == 6, outcome

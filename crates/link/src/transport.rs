@@ -179,8 +179,9 @@ pub trait Link: Addressing + Capabilities + Inspect + Send {
         false
     }
 
-    /// The packets that were transmitted to `to` so far, if its side does not hold all of them. Then
-    /// [`Arrival::Acknowledged`] follows with at least this number, or [`Arrival::Lost`]. `None`: it holds all.
+    /// The packets that were transmitted to `to` so far, up to the last one that closing must not lose, if its side does not
+    /// hold all of them. Then [`Arrival::Acknowledged`] follows with at least this number, or [`Arrival::Lost`]. `None`: it
+    /// holds all.
     fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
         let _ = to;
         None

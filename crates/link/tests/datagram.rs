@@ -9,7 +9,7 @@ use fastrand::Rng;
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
 use weir_link::datagram::{DatagramLink, DatagramOptions};
 use weir_link::memory::OwnedMemory;
-use weir_link::{Address, Addressing, Capabilities, Link};
+use weir_link::{Address, Addressing, Arrival, Capabilities, Link};
 use weir_proto::reliability::ReliabilityConfig;
 use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault, Space};
 
@@ -298,6 +298,30 @@ fn acknowledged_packets_are_reported_to_those_who_wait_for_them() {
     assert_eq!(a.link.awaited_packets(to_b), Some(10));
     run(&switch, &mut [&mut a], |ends| !ends[0].lost.is_empty());
     assert!(a.acknowledged.iter().all(|&(_, packets)| packets < 10), "{:?}", a.acknowledged);
+}
+
+#[test]
+fn a_credit_that_a_closed_peer_does_not_acknowledge_is_not_waited_for() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    a.send(to_b, 0).expect("room");
+    settle(&switch, &mut a, &mut b);
+    b.link.close();
+    a.link.transmit(to_b, &Packet::new(Body::Credit, 0), None).expect("room");
+    assert_eq!(a.link.awaited_packets(to_b), None, "it holds the message");
+    let mut lost = None;
+    for _ in 0..100 {
+        lost = lost.or_else(|| a.link.poll());
+        switch.advance(5 * MICROSECOND);
+    }
+    assert!(
+        matches!(lost, Some(Arrival::Lost { peer, fault: PeerFault::Closed }) if peer == to_b),
+        "{lost:?}"
+    );
+    assert_eq!(a.link.awaited_packets(to_b), None, "it holds the message");
+    a.send(to_b, 1).expect("lost with the peer");
+    assert_eq!(a.link.awaited_packets(to_b), Some(u64::MAX));
 }
 
 #[test]

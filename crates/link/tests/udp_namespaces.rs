@@ -7,6 +7,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::process::Command;
+use weir_link::Inspect;
 use weir_link::datagram::DatagramOptions;
 use weir_link::datagram::network::DatagramNetwork;
 use weir_link::udp::{UdpNetwork, UdpOptions};
@@ -159,4 +160,29 @@ fn a_router_with_a_smaller_mtu_drops_only_what_is_too_large() {
     assert_eq!(ends[1].link.network().largest_datagram(), 1472);
     connect_all(&mut ends);
     send_to_first(&mut ends, 3000);
+}
+
+/// The kernel lets a socket have no more waiting at its interface than its send buffer, and drops what a queue has no room for.
+/// It tells a socket of neither by `ENOBUFS` unless that asks for errors (ip(7), `IP_RECVERR`).
+#[test]
+fn a_full_queue_at_the_own_interface_loses_nothing() {
+    // In the first queue everything has room, in the second two datagrams.
+    for (limit, buffer_bytes) in [("4mb", 4 << 10), ("3kb", 1 << 20)] {
+        let Some([a, b]) = cabled(1500) else { return };
+        if !b.run(&format!("tc qdisc add dev eth0 root tbf rate 400mbit burst 4kb limit {limit}")) {
+            eprintln!("skipped: the kernel has no token bucket, or the program tc is missing");
+            return;
+        }
+        let options =
+            UdpOptions { net: Some("10.0.0.0/8".to_owned()), buffer_bytes, ..UdpOptions::default() };
+        let mut ends = [end(a.open("10.0.0.0/8"), 1), end(b.open_with(&options), 2)];
+        connect_all(&mut ends);
+        send_to_first(&mut ends, 3000);
+        let report = ends[1].link.network_report().expect("a network");
+        if limit == "4mb" {
+            assert!(report.busy_calls > 0, "{report:?}");
+        } else {
+            assert!(report.sent_again > 0, "{report:?}");
+        }
+    }
 }

@@ -117,8 +117,12 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
     ) -> Result<(), LinkBusy> {
         let Some(id) = self.id_of(to) else { return Ok(()) };
         let Some(path) = self.path(id) else { return Ok(()) };
+        let is_owed = !matches!(packet.body, Body::Credit | Body::Goodbye | Body::Detach);
         // A packet to a peer that has ended is lost with it.
         if path.is_over() || !matches!(path.our_lane, OurLane::Leased(_)) {
+            if is_owed {
+                path.io.owed_packets = u64::MAX; // nobody acknowledges it
+            }
             return Ok(());
         }
         if path.has_refused {
@@ -140,7 +144,7 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
             if sent.is_err() {
                 path.has_refused = true;
                 self.busy.push(id);
-            } else if !matches!(packet.body, Body::Credit | Body::Goodbye | Body::Detach) {
+            } else if is_owed {
                 path.io.owed_packets = path.io.taken_packets;
             }
         }
@@ -151,18 +155,20 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         true
     }
 
+    /// Packets that closing may lose are not waited for: a peer that has what was sent to it, and has closed, acknowledges no
+    /// credits.
     fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
         let id = self.id_of(to)?;
         let path = self.path(id)?;
+        if path.io.owed_packets <= path.io.acknowledged_packets {
+            return None;
+        }
         if path.is_over() {
             self.note_lost(id);
             return Some(u64::MAX);
         }
-        let io = &mut path.io;
-        (io.acknowledged_packets < io.taken_packets).then(|| {
-            io.awaited_packets = io.taken_packets;
-            io.taken_packets
-        })
+        path.io.awaited_packets = path.io.owed_packets;
+        Some(path.io.owed_packets)
     }
 
     fn unacknowledged_packets(&self) -> u64 {

@@ -255,6 +255,11 @@ impl DatagramNetwork for OfiNetwork {
             datagrams.push(Received { from, range, marked: false });
             at + longest <= bytes.len() && datagrams.len() < BATCH_DATAGRAMS
         });
+        if datagrams.is_empty()
+            && let Some(witness) = &mut self.witness
+        {
+            witness.drained(now);
+        }
         self.take_failures();
     }
 

@@ -318,7 +318,10 @@ impl DatagramNetwork for UdpNetwork {
         self.has_more = false;
         for (nth, buffer) in bytes.chunks_exact_mut(JOINED_BYTES).enumerate() {
             self.traffic.looks += 1;
-            let Some(found) = self.looker.look(&self.socket, buffer) else { break };
+            let Some(found) = self.looker.look(&self.socket, buffer) else {
+                self.witness.drained(self.read_at.get());
+                break;
+            };
             (self.was_empty, self.has_more) = (false, nth + 1 == JOINED);
             let Found { from, bytes, segment_bytes, marked } = found;
             let (begin, end) = (nth * JOINED_BYTES, nth * JOINED_BYTES + bytes);
@@ -397,5 +400,22 @@ struct SocketBell(EventDescriptor);
 impl Bell for SocketBell {
     fn ring(&self) {
         self.0.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_may_take_later_is_not_lost() {
+        for (number, busy) in [
+            (Errno::NOBUFS, true),
+            (Errno::AGAIN, true),
+            (Errno::MSGSIZE, false),
+            (Errno::HOSTUNREACH, false),
+        ] {
+            assert_eq!(is_busy(&io::Error::from(number)), busy, "{number:?}");
+        }
     }
 }

@@ -9,9 +9,13 @@
 //! B: computes, or is stopped                                            A: the connection is quiet: B lives
 //! B: is killed                                    B's kernel closes     A: B has ended
 //! B's host vanishes                               no answer to probes   A: not known; the limit of the path counts
-//! B: polls, and finds A's connection              sends one byte        A: B polls. If it answers no datagram for a
-//!                                                                          while, datagrams do not reach it
+//! B: polls, and finds A's connection              sends a byte,         A: B polls. If it does so for the limit and answers
+//!                                                 again each 0.5 s         no datagram, datagrams do not reach it
 //! ```
+//! One byte is not enough: a program that polls once and computes again may have read the datagram of another peer. Neither is
+//! a closed connection: the last datagrams of a process that has ended may still wait at the socket, its goodbye among them.
+//! So an end counts when a look at the socket has found nothing, a moment after the connection has closed.
+//!
 //! The answer is not authenticated. A stranger who takes over the address of a dead peer, port included, can delay the
 //! report of its death. It learns nothing and can send nothing.
 
@@ -26,10 +30,12 @@ use weir_proto::reliability::Standing;
 
 /// Connections of peers that wait for `accept`, and those that were accepted: one for each peer that asks at a time.
 const MOST_CONNECTIONS: usize = 4096;
-/// Time between two looks at the connections of peers.
+/// Time between two looks at the connections of peers, and so between two bytes on each.
 const LOOK_NS: u64 = 500_000_000;
 /// A question that was not repeated for so long is forgotten.
 const FORGET_NS: u64 = 60_000_000_000;
+/// Datagrams of a process that has ended are on their way for at most so long.
+const ARRIVAL_NS: u64 = 10_000_000;
 /// Time between two probes of a quiet connection.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -37,12 +43,16 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 enum State {
     Connecting(TcpStream),
-    /// `polls_since`: it has polled its endpoint since it was asked.
+    /// `polls`: how often it has said that it polls its endpoint.
     Connected {
         stream: TcpStream,
-        polls_since: Option<Instant>,
+        polls: u64,
     },
-    Ended,
+    /// `is_drained`: what it has sent before was read.
+    Ended {
+        since: Instant,
+        is_drained: bool,
+    },
     Unknown,
 }
 
@@ -86,11 +96,9 @@ impl Witness {
         question.look(now);
         match question.state {
             State::Connecting(_) | State::Unknown => Standing::Unknown,
-            State::Ended => Standing::Ended,
-            State::Connected { polls_since: Some(since), .. } if now.since_ns(since) >= limit_ns => {
-                Standing::Unknown
-            }
-            State::Connected { .. } => Standing::Lives,
+            State::Ended { is_drained: true, .. } => Standing::Ended,
+            State::Connected { polls, .. } if polls.saturating_mul(LOOK_NS) > limit_ns => Standing::Unknown,
+            State::Connected { .. } | State::Ended { is_drained: false, .. } => Standing::Lives,
         }
     }
 
@@ -102,17 +110,27 @@ impl Witness {
         }
     }
 
+    /// A look for datagrams has found nothing.
+    #[inline]
+    pub fn drained(&mut self, now: Instant) {
+        for question in self.questions.values_mut() {
+            if let State::Ended { since, is_drained } = &mut question.state {
+                *is_drained |= now.since_ns(*since) >= ARRIVAL_NS;
+            }
+        }
+    }
+
     /// Tells peers that ask that this endpoint polls, and forgets questions that are over. Call this in every poll.
     pub fn polled(&mut self, now: Instant) {
         if now.since_ns(self.looked_at) < LOOK_NS {
             return;
         }
         self.looked_at = now;
-        self.accepted.retain_mut(|stream| read(stream).is_ok_and(|end| !end));
+        self.accepted.retain_mut(|stream| read(stream).is_ok_and(|end| !end) && say(stream));
         while self.accepted.len() < MOST_CONNECTIONS
             && let Ok((mut stream, _)) = self.listener.accept()
         {
-            if stream.set_nonblocking(true).is_ok() && stream.write(&[1]).is_ok() {
+            if stream.set_nonblocking(true).is_ok() && say(&mut stream) {
                 self.accepted.push(stream);
             }
         }
@@ -127,17 +145,17 @@ impl Question {
             && let State::Connecting(stream) = std::mem::replace(&mut self.state, State::Unknown)
             && stream.take_error().is_ok_and(|error| error.is_none())
         {
-            self.state = State::Connected { stream, polls_since: None };
+            self.state = State::Connected { stream, polls: 0 };
         }
-        if let State::Connected { stream, polls_since } = &mut self.state {
-            let before = *polls_since;
-            let mut byte = [0; 16];
-            match stream.read(&mut byte) {
-                Ok(0) => self.state = State::Ended,
-                Ok(_) => *polls_since = before.or(Some(now)),
+        if let State::Connected { stream, polls } = &mut self.state {
+            match stream.read(&mut [0; 16]) {
+                Ok(0) => self.state = State::Ended { since: now, is_drained: false },
+                Ok(bytes) => *polls += bytes as u64,
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::Interrupted => {}
-                    ErrorKind::ConnectionReset => self.state = State::Ended,
+                    ErrorKind::ConnectionReset => {
+                        self.state = State::Ended { since: now, is_drained: false };
+                    }
                     _ => self.state = State::Unknown, // its host does not answer
                 },
             }
@@ -152,6 +170,11 @@ fn read(stream: &mut TcpStream) -> io::Result<bool> {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Tells a peer that this endpoint polls. Returns whether the connection lives. A peer that does not read knows enough.
+fn say(stream: &mut TcpStream) -> bool {
+    stream.write(&[1]).map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |_| true)
 }
 
 fn is_writable(stream: &TcpStream) -> bool {
@@ -190,10 +213,11 @@ mod tests {
         (Witness::new(listener, LIMIT_NS).expect("it listens"), address)
     }
 
-    /// Asks until the answer is `wanted`. Each question is a step later. Returns the time of the last one.
+    /// Asks until the answer is `wanted`. Each question is a step later. No datagram waits. Returns the time of the last one.
     fn ask_until(witness: &mut Witness, peer: SocketAddr, mut now: u64, wanted: Standing) -> u64 {
         for _ in 0..1000 {
             now += STEP_NS;
+            witness.drained(Instant(now));
             if witness.standing(peer, Instant(now)) == wanted {
                 return now;
             }
@@ -217,15 +241,49 @@ mod tests {
     #[test]
     fn nobody_vouches_for_an_endpoint_that_polls_and_does_not_answer() {
         let ((mut a, _), (mut b, of_b)) = (listen(), listen());
-        let now = ask_until(&mut a, of_b, 0, Standing::Lives);
-        b.polled(Instant(LOOK_NS));
-        let later = ask_until(&mut a, of_b, now, Standing::Unknown);
-        assert!((LIMIT_NS..LIMIT_NS + 10 * STEP_NS).contains(&(later - now)), "{} ns", later - now);
+        let begun = ask_until(&mut a, of_b, 0, Standing::Lives);
+        // It says for the limit that it polls; the last byte is on its way for a moment.
+        let polls = LIMIT_NS / LOOK_NS;
+        for poll in 1..=polls {
+            b.polled(Instant(poll * LOOK_NS));
+            assert_eq!(a.standing(of_b, Instant(begun + poll * LOOK_NS)), Standing::Lives);
+        }
+        b.polled(Instant((polls + 1) * LOOK_NS));
+        let later = ask_until(&mut a, of_b, begun + (polls + 1) * LOOK_NS, Standing::Unknown);
         // It answers, and computes again at once. That is another question.
         a.heard(of_b);
         let now = ask_until(&mut a, of_b, later, Standing::Lives);
         for step in 1..3 * LIMIT_NS / STEP_NS {
             assert_eq!(a.standing(of_b, Instant(now + step * STEP_NS)), Standing::Lives);
+        }
+    }
+
+    /// What it has sent last may say that it ends as it should.
+    #[test]
+    fn an_end_counts_when_what_was_sent_before_has_been_read() {
+        let ((mut a, _), (b, of_b)) = (listen(), listen());
+        let begun = ask_until(&mut a, of_b, 0, Standing::Lives);
+        drop(b);
+        std::thread::sleep(Duration::from_millis(20)); // until the connection has closed
+        for step in 1..50 {
+            assert_eq!(a.standing(of_b, Instant(begun + step * STEP_NS)), Standing::Lives);
+        }
+        a.drained(Instant(begun + STEP_NS + ARRIVAL_NS - 1));
+        assert_eq!(a.standing(of_b, Instant(begun + 50 * STEP_NS)), Standing::Lives, "it may be on its way");
+        a.drained(Instant(begun + 50 * STEP_NS));
+        assert_eq!(a.standing(of_b, Instant(begun + 51 * STEP_NS)), Standing::Ended);
+    }
+
+    /// It may have read the datagram of somebody else in its only poll.
+    #[test]
+    fn the_kernel_vouches_for_a_process_that_polls_once_and_computes_again() {
+        let ((mut a, _), (mut b, of_b)) = (listen(), listen());
+        let mut now = ask_until(&mut a, of_b, 0, Standing::Lives);
+        b.polled(Instant(LOOK_NS));
+        std::thread::sleep(Duration::from_millis(20)); // until the byte has arrived
+        for _ in 0..3 * LIMIT_NS / STEP_NS {
+            now += STEP_NS;
+            assert_eq!(a.standing(of_b, Instant(now)), Standing::Lives);
         }
     }
 
