@@ -6,6 +6,11 @@ run with its own time limit. Results stay in out/mpi4py, so that the same comman
 Results without weir stay for good, results with weir until the provider changes. If all tests of a file pass on all
 ranks with weir, there is no run without weir. Each line shows times, processor time and messages of a rank. With
 several numbers of ranks the last lines compare them.
+
+    tools/mpi4py_compare.py --hosts 2 --ranks 4 --mpi openmpi --link ofi:tcp
+
+With `--hosts` the ranks are on so many pretended hosts (netns.py), and without weir the MPI uses its own network: `tcp` of
+libfabric, or that of Open MPI. Then messages are not counted.
 """
 
 import argparse
@@ -16,8 +21,10 @@ import pathlib
 import subprocess
 import sys
 import tarfile
+from dataclasses import dataclass
 
 import launch
+import netns
 
 WORK = launch.OUT / "mpi4py"
 SUITE = WORK / "mpi4py-4.1.2"
@@ -26,6 +33,7 @@ PASSED = {"ok", "skipped", "expected"}
 
 # Test files of each MPI: all under MPICH and Intel MPI, point-to-point and collectives under Open MPI.
 FILES = {"mpich": "test_", "intel": "test_", "openmpi": r"test_p2p_ test_cco_ test_msg test_request test_pack.py test_util_pkl5".split()}
+LINKS = ["udp", "ofi:tcp"]
 QUICK = ["test_p2p_buf.py", "test_p2p_obj_matched.py", "test_cco_buf.py", "test_cco_nb_buf.py", "test_request.py"]
 
 
@@ -49,17 +57,57 @@ def test_files(mpi, only):
     return [name for name in names if any(part in name for part in wanted)]
 
 
-def command(mpi, ranks, transport, flow, prefix, name):
-    """Command and environment of one test file, and the stamp that its results depend on."""
-    program = [launch.python(mpi), RANK_SCRIPT, SUITE, prefix, name]
+@dataclass(frozen=True)
+class Way:
+    """How the suite runs. `hosts`: pretended hosts, 0 for this machine; `link`: what weir uses between them."""
+
+    mpi: str
+    ranks: int
+    flow: str
+    hosts: int
+    link: str
+
+    def folder(self, transport):
+        scheme = f"-{self.flow}" if transport == "weir" else ""
+        link = f"-{self.link.replace(':', '-')}" if transport == "weir" else ""
+        place = f"-{self.hosts}-hosts{link}" if self.hosts else ""
+        return WORK / "results" / f"{self.mpi}-{transport}{scheme}-{self.ranks}{place}"
+
+    def describe(self, transport):
+        scheme = f", {self.flow}" if transport == "weir" else ""
+        place = f" across {self.hosts} hosts" if self.hosts else ""
+        over = f" over {self.link}" if self.hosts and transport == "weir" else ""
+        return f"{self.mpi}, {self.ranks} rank{'s' * (self.ranks > 1)}{place}", f"{transport}{over}{scheme}"
+
+
+def stamp_of(transport):
+    """What results depend on."""
+    return hashlib.sha256(launch.PROVIDER.read_bytes()).hexdigest() if transport == "weir" else "plain"
+
+
+def command(way, transport, prefix, name):
+    """Command and environment of one test file on this machine."""
+    program = [launch.python(way.mpi), RANK_SCRIPT, SUITE, prefix, name]
     if transport == "weir":
-        stamp = hashlib.sha256(launch.PROVIDER.read_bytes()).hexdigest()
-        return launch.weir_run(ranks, program, mpi=mpi, flags=["--quiet", "--flow", flow],
-                               report=report_of(prefix)), {}, stamp
-    env = launch.plain_environment(mpi)
+        flags = ["--quiet", "--flow", way.flow]
+        return launch.weir_run(way.ranks, program, mpi=way.mpi, flags=flags, report=report_of(prefix)), {}
+    env = launch.plain_environment(way.mpi)
     if transport == "tcp":
         env |= {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"}
-    return [*launch.plain_mpiexec(mpi, ranks), *program], env, "plain"
+    return [*launch.plain_mpiexec(way.mpi, way.ranks), *program], env
+
+
+def run(way, transport, prefix, name, limit):
+    """Runs one test file. Hosts are new for each, so nothing that a hang leaves meets the next one."""
+    if not way.hosts:
+        words, env = command(way, transport, prefix, name)
+        return launch.run(words, timeout=limit, env=env | {"PYTHONDONTWRITEBYTECODE": "1"})
+    program = ["env", "PYTHONDONTWRITEBYTECODE=1", launch.python(way.mpi), RANK_SCRIPT, SUITE, prefix, name]
+    where = {"settings": {"FI_WEIR_LINK": f"shm,{way.link}", "FI_WEIR_FLOW": way.flow}} if transport == "weir" else \
+        {"environment": netns.own_network(way.mpi)}
+    with netns.Hosts(way.hosts) as hosts:
+        words, env = hosts.mpiexec(way.mpi, way.ranks, program, **where)
+        return launch.run(words, timeout=limit, env=env)
 
 
 def report_of(prefix):
@@ -74,21 +122,19 @@ def messages_sent(prefix):
         return None
 
 
-def outcomes(mpi, ranks, transport, flow, name, limit):
+def outcomes(way, transport, name, limit):
     """The record of one test file: from an earlier run if its stamp is the same, otherwise from a new run."""
-    scheme = f"-{flow}" if transport == "weir" else ""
-    folder = WORK / "results" / f"{mpi}-{transport}{scheme}-{ranks}"
+    folder, ranks, stamp = way.folder(transport), way.ranks, stamp_of(transport)
     folder.mkdir(parents=True, exist_ok=True)
     kept, prefix = folder / f"{name}.json", folder / f"{name}.rank"
-    words, env, stamp = command(mpi, ranks, transport, flow, prefix, name)
     if kept.exists():
         record = json.loads(kept.read_text())
         if record["stamp"] == stamp:
             return record
     for old in [*folder.glob(f"{name}.rank.*"), report_of(prefix)]:
         old.unlink(missing_ok=True)
-    result = launch.run(words, timeout=limit, env=env | {"PYTHONDONTWRITEBYTECODE": "1"})
-    (folder / f"{name}.log").write_text(str(result))
+    result = run(way, transport, prefix, name, limit)
+    (folder / f"{name}.log").write_text(f"{result}\nwhole output:\n{result.output}")
     tests = {}
     for rank in range(ranks):
         path = pathlib.Path(f"{prefix}.{rank}")
@@ -127,23 +173,25 @@ def is_clean(record, ranks):
             and len({len(of_rank) for of_rank in tests.values()}) == 1 and len(tests["0"]) > 1)
 
 
-def compare(mpi, ranks, names, limit, transport, flow):
+def compare(way, names, limit, transport):
     """Prints one line per test file. Returns the differences, and processor seconds and messages of a rank."""
-    print(f"\n{mpi}, {ranks} rank{'s' * (ranks > 1)}: {len(names)} test files without and with {transport}{f', {flow}' * (transport == 'weir')}", flush=True)
+    who, what = way.describe(transport)
+    print(f"\n{who}: {len(names)} test files without and with {what}", flush=True)
     print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8} {'CPU s/rank':>11} {'messages/rank':>14}")
     total, processor, messages = {}, 0.0, 0.0
     for name in names:
-        after = outcomes(mpi, ranks, transport, flow, name, limit)
+        after = outcomes(way, transport, name, limit)
         # Without weir a file can take minutes if there are more ranks than cores. So it runs only where it can differ.
-        before = after if is_clean(after, ranks) else outcomes(mpi, ranks, "own", flow, name, limit)
+        before = after if is_clean(after, way.ranks) else outcomes(way, "own", name, limit)
         found = differences(before, after)
         total |= found
         count = len(before["tests"]["0"]) - 1
-        cost = after.get("processor_seconds", float("nan")) / ranks
-        sent = (after.get("messages") or 0) / ranks
-        processor, messages = processor + cost, messages + sent
+        cost = after.get("processor_seconds", float("nan")) / way.ranks
+        sent = after.get("messages")
+        processor, messages = processor + cost, messages + (sent or 0) / way.ranks
+        sent = "-" if sent is None else f"{sent / way.ranks:,.0f}"
         bad = len({test for test, _, _ in failing(before)}) + (before["status"] is None)
-        print(f"  {name:34} {count:6} {bad:15} {len(found):7} {'-' if before is after else before['seconds']:>7} {after['seconds']:8.1f} {cost:11.2f} {sent:14,.0f}", flush=True)
+        print(f"  {name:34} {count:6} {bad:15} {len(found):7} {'-' if before is after else before['seconds']:>7} {after['seconds']:8.1f} {cost:11.2f} {sent:>14}", flush=True)
         for test, ranks_of in sorted(found.items()):
             print(f"    passes without {transport} only: {test} "
                   f"({', '.join(f'rank {rank}: {how}' for rank, how in sorted(ranks_of.items()))})", flush=True)
@@ -157,6 +205,8 @@ def main():
     parser.add_argument("--mpi", default="mpich,intel,openmpi", help="MPIs, separated by commas (default: %(default)s)")
     parser.add_argument("--flow", default="dynamic", help="schemes, separated by commas (default: %(default)s)")
     parser.add_argument("--only", action="append", metavar="PART", help="run only test files whose name contains PART")
+    parser.add_argument("--hosts", type=int, default=0, help="number of pretended hosts (default: this machine alone)")
+    parser.add_argument("--link", choices=LINKS, default="udp", help="weir's link between hosts (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="run the subset of `make test`")
     parser.add_argument("--timeout", type=float, default=300, help="time limit of a test file in seconds (default: %(default)s)")
     parser.add_argument("--fresh", action="store_true", help="delete earlier results")
@@ -167,6 +217,10 @@ def main():
     mpis = options.mpi.split(",")
     if unknown := [mpi for mpi in mpis if mpi not in FILES]:
         parser.error(f"--mpi {unknown[0]}; allowed: {', '.join(FILES)}")
+    if options.hosts and options.against != "weir":
+        parser.error("--hosts compares weir with the MPI's own network; --against is for one machine")
+    if options.hosts and (reason := netns.reason_not_possible()):
+        raise SystemExit(reason)
     launch.require(*[launch.python(mpi) for mpi in mpis], *[launch.PROVIDER, launch.WEIR] * (options.against == "weir"))
     fetch_suite()
     if options.fresh:
@@ -177,7 +231,8 @@ def main():
         names = QUICK if options.quick else test_files(mpi, options.only)
         for ranks in map(int, options.ranks.split(",")):
             for flow in options.flow.split(","):
-                found, costs[mpi, flow, ranks] = compare(mpi, ranks, names, options.timeout, options.against, flow)
+                way = Way(mpi, ranks, flow, options.hosts, options.link)
+                found, costs[mpi, flow, ranks] = compare(way, names, options.timeout, options.against)
                 total |= {f"{mpi} {ranks} {flow} {test}": how for test, how in found.items()}
     for (mpi, flow, ranks), cost in costs.items():
         fewest = min(count for other, scheme, count in costs if (other, scheme) == (mpi, flow))

@@ -44,6 +44,13 @@ def reason_not_possible():
     return None if made.returncode == 0 else f"no network namespaces here: {made.stderr.decode().strip()}"
 
 
+def own_network(mpi):
+    """Variables of the ranks of an MPI that uses its own network between hosts, without weir."""
+    if mpi == "openmpi":
+        return {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
+    return {"I_MPI_OFI_PROVIDER": "tcp"} if mpi == "intel" else {"FI_PROVIDER": "tcp", "MPIR_CVAR_CH4_NETMOD": "ofi"}
+
+
 def _die_with_parent():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -4,12 +4,16 @@ import mpi4py_compare
 import pytest
 
 
+def way(mpi):
+    return mpi4py_compare.Way(mpi, ranks=2, flow="dynamic", hosts=0, link="udp")
+
+
 @pytest.mark.parametrize("name", mpi4py_compare.QUICK)
 def test_mpi4py_tests_pass_with_weir(name):
     mpi4py_compare.fetch_suite()
-    assert mpi4py_compare.compare("mpich", 2, [name], 120, "weir", "dynamic")[0] == {}
+    assert mpi4py_compare.compare(way("mpich"), [name], 120, "weir")[0] == {}
 
 
 def test_mpi4py_point_to_point_tests_pass_under_open_mpi():
     mpi4py_compare.fetch_suite()
-    assert mpi4py_compare.compare("openmpi", 2, ["test_p2p_buf.py"], 120, "weir", "dynamic")[0] == {}
+    assert mpi4py_compare.compare(way("openmpi"), ["test_p2p_buf.py"], 120, "weir")[0] == {}
