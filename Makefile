@@ -1,5 +1,5 @@
 # Builds, tests and installs weir. `make` alone lists all targets. They write to out/ and target/ only, with one
-# exception: `make test` as root installs Debian's chromium if no browser is installed.
+# exception: as root, `make test` installs Debian's chromium and nftables, and `make suites-hosts` its hpcc, if they are missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -152,6 +152,18 @@ compare-mpi4py: build env-mpich env-intel env-openmpi
 	$(call say,mpi4py's test suite without and with weir)
 	$(PYTHON) tools/mpi4py_compare.py $(ARGS)
 
+## suites-hosts: mpi4py's suite, Intel's benchmarks and HPCC across pretended hosts, beside the MPIs' own networks; hours
+.PHONY: suites-hosts
+suites-hosts: build env-mpich env-intel env-openmpi
+	$(call say,mpi4py's test suite across two hosts)
+	$(PYTHON) tools/mpi4py_compare.py --hosts 2 --ranks 4 --link udp
+	$(PYTHON) tools/mpi4py_compare.py --hosts 2 --ranks 4 --link ofi:tcp
+	$(call say,Intel's benchmarks across two and four hosts)
+	$(PYTHON) tools/imb_hosts.py --hosts 2 --ranks 4
+	$(PYTHON) tools/imb_hosts.py --hosts 4 --ranks 4
+	$(call say,HPCC across two hosts)
+	$(PYTHON) tools/hpcc.py
+
 ## bench: micro benchmarks, and weir beside the other transports on this host
 .PHONY: bench
 bench: build env
@@ -216,14 +228,14 @@ out/tools/bin/hyperlink-$(HYPERLINK_VERSION):
 	$(call install_tool,hyperlink,$(HYPERLINK_VERSION))
 
 ## env: the private Python environments with MPICH, Intel MPI and Open MPI, in out/env
-.PHONY: env env-tools browser $(ENVS:%=env-%)
+.PHONY: env env-tools packages $(ENVS:%=env-%)
 env: $(ENVS:%=env-%) env-tools
 	@echo "env: ready in out/env"
 $(ENVS:%=env-%) env-tools: env-%: out/env/%/complete
 
-env-tools: browser
-browser:
-	@tools/install_chromium.sh
+env-tools: packages
+packages:
+	@tools/install_packages.sh
 
 # One environment for each MPI, because each has its own mpiexec.
 out/env/%/complete: tools/requirements/%.txt tools/make_env.sh
