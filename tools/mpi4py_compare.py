@@ -173,8 +173,8 @@ def is_clean(record, ranks):
             and len({len(of_rank) for of_rank in tests.values()}) == 1 and len(tests["0"]) > 1)
 
 
-def compare(way, names, limit, transport):
-    """Prints one line per test file. Returns the differences, and processor seconds and messages of a rank."""
+def compare(way, names, limit, transport, always=False):
+    """Prints one line per test file. `always`: all files run without weir too. Returns the differences, and processor seconds and messages of a rank."""
     who, what = way.describe(transport)
     print(f"\n{who}: {len(names)} test files without and with {what}", flush=True)
     print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8} {'CPU s/rank':>11} {'messages/rank':>14}")
@@ -182,7 +182,7 @@ def compare(way, names, limit, transport):
     for name in names:
         after = outcomes(way, transport, name, limit)
         # Without weir a file can take minutes if there are more ranks than cores. So it runs only where it can differ.
-        before = after if is_clean(after, way.ranks) else outcomes(way, "own", name, limit)
+        before = after if is_clean(after, way.ranks) and not always else outcomes(way, "own", name, limit)
         found = differences(before, after)
         total |= found
         count = len(before["tests"]["0"]) - 1
@@ -209,6 +209,7 @@ def main():
     parser.add_argument("--link", choices=LINKS, default="udp", help="weir's link between hosts (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="run the subset of `make test`")
     parser.add_argument("--timeout", type=float, default=300, help="time limit of a test file in seconds (default: %(default)s)")
+    parser.add_argument("--both", action="store_true", help="run all files without weir too, to compare times")
     parser.add_argument("--fresh", action="store_true", help="delete earlier results")
     parser.add_argument("--against", choices=["weir", "tcp"], default="weir",
                         help="tcp: run libfabric's tcp provider instead of weir, to find failures of the MPI over libfabric")
@@ -232,7 +233,7 @@ def main():
         for ranks in map(int, options.ranks.split(",")):
             for flow in options.flow.split(","):
                 way = Way(mpi, ranks, flow, options.hosts, options.link)
-                found, costs[mpi, flow, ranks] = compare(way, names, options.timeout, options.against)
+                found, costs[mpi, flow, ranks] = compare(way, names, options.timeout, options.against, options.both)
                 total |= {f"{mpi} {ranks} {flow} {test}": how for test, how in found.items()}
     for (mpi, flow, ranks), cost in costs.items():
         fewest = min(count for other, scheme, count in costs if (other, scheme) == (mpi, flow))

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import launch
+import netns
 import pytest
 
 
@@ -133,3 +134,16 @@ def test_a_wrong_option_gives_a_one_line_error(tmp_path):
                   ["one-sided", "--seconds", "0"]):
         outcome = launch.run([launch.WEIR, "bench", *words], timeout=20)
         assert outcome.status == 2 and len(outcome.output.strip().splitlines()) == 1, outcome
+
+
+def test_net_measures_between_hosts_while_they_lose_frames(tmp_path):
+    if reason := netns.reason_not_possible() or (None if shutil.which("nft") else "nft is not installed"):
+        pytest.skip(reason)
+    outcome, record = bench(tmp_path, "net", "--quick", "--repeat", "1", "--measure", "latency", "--only", "weir", "--loss", "20",
+                            timeout=120)
+    assert outcome.ok, outcome
+    assert [part["loss_per_mille"] for part in record["by_loss"]] == [0, 20]
+    for part in record["by_loss"]:
+        assert part["failures"] == [], outcome
+        rows = {row["at"]: row["samples"] for row in part["rows"]}
+        assert {8, 2048, 65536, 1 << 20} <= set(rows) and all(min(samples) > 0 for samples in rows.values()), rows
