@@ -174,7 +174,8 @@ def is_clean(record, ranks):
 
 
 def compare(way, names, limit, transport, always=False):
-    """Prints one line per test file. `always`: all files run without weir too. Returns the differences, and processor seconds and messages of a rank."""
+    """Prints one line per test file. `always`: all files run without weir too. Returns the differences, and processor
+    seconds and messages of a rank."""
     who, what = way.describe(transport)
     print(f"\n{who}: {len(names)} test files without and with {what}", flush=True)
     print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8} {'CPU s/rank':>11} {'messages/rank':>14}")

@@ -231,7 +231,10 @@ def main():
         environment = None
         if options.provider:
             environment = {"FI_PROVIDER": options.provider, "MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", **settings}
-        words, env = hosts.mpiexec(options.mpi, options.n, options.program, settings=settings, environment=environment)
+        program = options.program
+        if program and pathlib.Path(program[0]).exists():  # ranks begin in another directory
+            program = [pathlib.Path(program[0]).absolute(), *program[1:]]
+        words, env = hosts.mpiexec(options.mpi, options.n, program, settings=settings, environment=environment)
         process = subprocess.Popen(words, env={**os.environ, **env, launch.MARK: (mark := launch.new_mark())})
         try:
             return process.wait(options.timeout)

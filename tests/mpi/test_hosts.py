@@ -264,3 +264,10 @@ sys.stdout.write("received\\n")
 """
     outcome = run(hosts(3), "mpich", 6, [launch.python("mpich"), "-c", script], settings=limited())
     assert outcome.ok and outcome.output.count("received") == 6, outcome
+
+
+def test_the_command_takes_a_program_by_its_relative_path():
+    program = os.path.relpath(launch.python("mpich"), launch.ROOT)
+    words = [launch.ROOT / "tools" / "netns.py", "-n", 2, "--", program, "-c", "from mpi4py import MPI; print('here')"]
+    outcome = launch.run(words, timeout=60, cwd=launch.ROOT)
+    assert outcome.ok and outcome.output.count("here") == 2, outcome
