@@ -160,8 +160,14 @@ fn small_packets_share_datagrams_and_datagrams_share_calls() {
     large.iter().for_each(|&number| a.send(to_b, number).expect("room"));
     a.poll();
     let after = switch.counters();
-    assert_eq!(after.sent - before.sent, 20);
-    assert!(after.joined - before.joined >= 17, "{} datagrams left together", after.joined - before.joined);
+    // The first packet leaves alone, the others fill datagrams. The rest of a packet has a frame of 20 bytes.
+    let (sent, full) = (after.sent - before.sent, 20 * 4096_u64 / 1388);
+    assert!((full..=full + 2).contains(&sent), "{sent} datagrams");
+    assert!(
+        after.joined - before.joined >= sent - 3,
+        "{} datagrams left together",
+        after.joined - before.joined
+    );
 }
 
 #[test]
@@ -170,7 +176,7 @@ fn a_lone_packet_leaves_without_a_poll() {
     let (mut a, b) = pair(&switch);
     let to_b = a.peer(&b.link.address());
     let before = switch.counters().sent;
-    a.send(to_b, 0).expect("room");
+    send_in_parts(&mut a, to_b, 1, 100);
     assert_eq!(switch.counters().sent, before + 1);
 }
 
@@ -219,7 +225,7 @@ fn a_message_whose_rest_has_no_credits_leaves_with_the_next_poll() {
     run(&switch, &mut [&mut a, &mut b], |ends| ends[1].received.contains_key(&to_a));
     settle(&switch, &mut a, &mut b);
     let before = switch.counters().sent;
-    a.send(to_b, 0).expect("room");
+    send_in_parts(&mut a, to_b, 1, 100);
     assert_eq!(switch.counters().sent, before + 1);
 }
 
@@ -229,8 +235,9 @@ fn an_answer_takes_the_acknowledgement_of_several_datagrams_along() {
     let (mut a, mut b) = pair(&switch);
     let (to_b, to_a) = (a.peer(&b.link.address()), b.peer(&a.link.address()));
     let before = switch.counters().sent;
+    let numbers: Vec<u32> = (0..).filter(|&number| payload_of(0xa, number).len() < 64).take(6).collect();
     // In three calls, so that they keep their order.
-    for number in 0..3 {
+    for &number in &numbers[..3] {
         a.send(to_b, number).expect("room");
         a.poll();
         switch.advance(MICROSECOND);
@@ -238,11 +245,11 @@ fn an_answer_takes_the_acknowledgement_of_several_datagrams_along() {
     switch.advance(11 * MICROSECOND);
     b.link.poll().expect("the first packet");
     b.link.retire();
-    b.send(to_a, 0).expect("room");
+    send_in_parts(&mut b, to_a, 1, 100);
     b.poll();
     assert_eq!(switch.counters().sent - before, 4, "no acknowledgement alone");
     settle(&switch, &mut a, &mut b);
-    for number in 3..6 {
+    for &number in &numbers[3..] {
         a.send(to_b, number).expect("room");
         a.poll();
         switch.advance(MICROSECOND);
@@ -390,9 +397,9 @@ fn a_link_is_busy_when_its_memory_is_used_up_and_others_have_their_share() {
     let large = (0..).find(|&number| payload_of(0xa, number).len() == MOST_BYTES).expect("some are large");
     switch.cut(2);
     let taken = (0..100).take_while(|_| a.send(to_b, large).is_ok()).count();
-    assert_eq!(taken, 10, "copies");
+    assert_eq!(taken, 3, "three copies each, and ten are there");
     assert_eq!(a.send(to_b, large), Err(LinkBusy));
-    assert!(a.link.copy_bytes() <= 14 * 1452, "{} bytes", a.link.copy_bytes());
+    assert!(a.link.copy_bytes() <= 18 * 1452, "{} bytes", a.link.copy_bytes());
     a.send(to_c, large).expect("the share of this path");
     let from_a = c.peer(&a.link.address());
     run(&switch, &mut [&mut a, &mut c], |ends| ends[1].received.contains_key(&from_a));
@@ -583,7 +590,7 @@ fn an_endpoint_that_goes_to_sleep_acknowledges_first() {
     let switch = Switch::new(1, quiet());
     let (mut a, mut b) = pair(&switch);
     let to_b = a.peer(&b.link.address());
-    a.send(to_b, 0).expect("room");
+    send_in_parts(&mut a, to_b, 1, 100);
     run(&switch, &mut [&mut a, &mut b], |ends| !ends[1].received.is_empty());
     assert_eq!(a.link.unacknowledged_packets(), 1, "the acknowledgement waits for something to ride on");
     let before = b.link.report().bare_datagrams_sent;

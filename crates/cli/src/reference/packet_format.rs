@@ -149,7 +149,9 @@ fn extension() -> String {
     part += &format!(
         "\n### Link frames\n\n{}",
         paragraph(&format!(
-            "A link frame has {LINK_FRAME_BYTES} bytes. Its word, version and kind are where a packet has them."
+            "A link frame has {LINK_FRAME_BYTES} bytes. Its word, version and kind are where a packet has them. A packet that is \
+             longer than what is left of a datagram ends with the datagram, in its payload. The next datagrams begin with a frame \
+             `rest`, which is followed by so many bytes of that payload."
         )),
     );
     part += "\n";
@@ -173,7 +175,7 @@ fn errors() -> String {
         ),
         String::from("fault: a `group failed` has none of the listed reasons."),
         String::from("nothing left: a `write` without `last` says that 0 bytes follow."),
-        String::from("truncated: a packet of a datagram ends before its payload does."),
+        String::from("truncated: a datagram ends within a header, or the rest of a packet does not follow."),
     ];
     for condition in conditions {
         part += &item(&condition);

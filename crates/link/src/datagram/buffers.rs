@@ -1,8 +1,8 @@
 //! Memory of bundles ([`Buffers`]): copies of those that peers have not acknowledged. Its bound is one for the link, and
 //! each path has a small share that is always its own. So a peer that does not answer cannot stop the others.
 
-/// Copies that each path may have, however many there are.
-const OWN_COPIES: usize = 4;
+/// Copies that each path may have, however many there are: enough for the longest packet.
+const OWN_COPIES: usize = 8;
 /// Unused buffers that are kept.
 const MOST_UNUSED: usize = 256;
 
@@ -22,14 +22,14 @@ impl Buffers {
         Buffers { unused: Vec::new(), taken: 0, most, capacity }
     }
 
-    /// Whether [`Buffers::take`] would return a buffer.
-    pub(super) fn has_one_for(&self, held: usize) -> bool {
-        held < OWN_COPIES || self.taken < self.most
+    /// Whether [`Buffers::take`] would return so many buffers for a path that holds `held`, one after the other.
+    pub(super) fn have_for(&self, held: usize, buffers: usize) -> bool {
+        held + buffers <= OWN_COPIES || self.taken + buffers <= self.most
     }
 
     /// An empty buffer for a path that holds `held`. `None`: there is none now.
     pub(super) fn take(&mut self, held: usize) -> Option<Vec<u8>> {
-        self.has_one_for(held).then(|| {
+        self.have_for(held, 1).then(|| {
             self.taken += 1;
             self.unused.pop().unwrap_or_else(|| Vec::with_capacity(self.capacity))
         })
@@ -62,9 +62,10 @@ mod tests {
         let own: Vec<_> = (0..).map_while(|held| buffers.take(held)).collect();
         assert_eq!(own.len(), OWN_COPIES);
         buffers.give(taken.pop().expect("ten"));
-        assert!(!buffers.has_one_for(9), "the own share of another path counts");
+        assert!(!buffers.have_for(9, 1), "the own share of another path counts");
         own.into_iter().chain(taken).for_each(|buffer| buffers.give(buffer));
-        assert_eq!((buffers.taken, buffers.unused.len()), (0, 14));
+        assert_eq!((buffers.taken, buffers.unused.len()), (0, 10 + OWN_COPIES));
+        assert!(buffers.have_for(9, 10) && !buffers.have_for(9, 11));
         assert!(buffers.take(9).is_some());
     }
 }

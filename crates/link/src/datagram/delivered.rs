@@ -2,13 +2,15 @@
 //!
 //! This file does not know datagrams.
 
+use super::appending::LEAST_PART_BYTES;
 use super::link::DatagramLink;
 use super::network::DatagramNetwork;
 use super::path::{OurLane, PeersLane};
 use crate::{Arrival, LaneLease, Polled, Quota};
 use core::ops::Range;
 use weir_proto::wire::{
-    ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, MORE_HEADER_BYTES, decode_bytes,
+    ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, MORE_HEADER_BYTES, REST_FRAME,
+    decode_head,
 };
 use weir_proto::{Geometry, Packet, PeerFault};
 
@@ -20,24 +22,49 @@ pub(super) struct Reading {
     bytes: Vec<u8>,
     /// The next packet or frame.
     at: usize,
-    /// The payload of the polled packet, which is not retired.
+    /// The payload of the polled packet, which is not retired. If the packet was cut: its last part.
     pub payload: Option<Range<usize>>,
     /// Its path was removed.
     pub is_void: bool,
 }
 
 impl Reading {
-    /// The first `bytes` bytes of the payload of the polled packet.
-    pub(super) fn payload(&self, bytes: u64) -> &[u8] {
-        let range = self.payload.clone().unwrap_or(0..0);
-        &self.bytes[range][..bytes as usize]
+    /// The payload of the polled packet in this bundle.
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.bytes[self.payload.clone().unwrap_or(0..0)]
     }
+}
+
+/// A part of a packet.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// The bundle that ends with it.
+    pub bytes: Vec<u8>,
+    payload: Range<usize>,
+}
+
+impl Part {
+    /// Its payload.
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.bytes[self.payload.clone()]
+    }
+}
+
+/// A packet of which the bundles so far have a part.
+#[derive(Debug, Default)]
+pub(super) struct Begun {
+    /// `None`: there is none.
+    packet: Option<Packet>,
+    pub parts: Vec<Part>,
+    missing_bytes: usize,
 }
 
 /// What is at the head of a bundle.
 enum Head {
     End,
     Packet(Range<usize>),
+    /// A packet of which so many bytes are missing.
+    Cut(Range<usize>, usize),
     Frame(LinkFrame),
     Malformed,
 }
@@ -49,13 +76,17 @@ fn head(bytes: &[u8], at: usize, geometry: &Geometry, into: &mut Packet) -> Head
         _ if rest.is_empty() => Head::End,
         Ok(Some(frame)) => Head::Frame(frame),
         Err(_) => Head::Malformed,
-        Ok(None) => match decode_bytes(rest, (most_bytes - MORE_HEADER_BYTES) as u32) {
+        Ok(None) => match decode_head(rest, (most_bytes - MORE_HEADER_BYTES) as u32) {
             Err(_) => Head::Malformed,
             Ok((packet, header_bytes)) => {
                 *into = packet;
                 let begin = at + header_bytes;
                 let end = begin + packet.payload_bytes as usize;
-                if end - at > most_bytes { Head::Malformed } else { Head::Packet(begin..end) }
+                match end.checked_sub(bytes.len()) {
+                    _ if end - at > most_bytes => Head::Malformed,
+                    None | Some(0) => Head::Packet(begin..end),
+                    Some(missing) => Head::Cut(begin..bytes.len(), missing),
+                }
             }
         },
     }
@@ -100,25 +131,64 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             let (id, geometry) = (reading.id, &self.geometry);
             let head =
                 if reading.is_void { Head::End } else { head(&reading.bytes, reading.at, geometry, into) };
-            let path = self.paths[id as usize].as_deref();
-            match head {
-                Head::End => self.end_reading(false),
-                Head::Packet(payload) if path.is_some_and(|path| path.peers_lane == PeersLane::Open) => {
+            let path = self.paths[id as usize].as_deref_mut();
+            let is_open = path.as_ref().is_some_and(|path| path.peers_lane == PeersLane::Open);
+            let has_begun = path.as_ref().is_some_and(|path| path.io.begun.packet.is_some());
+            match (head, path) {
+                (Head::End, _) => self.end_reading(false),
+                (Head::Frame(frame), Some(path)) if is_open && has_begun && frame.kind == REST_FRAME => {
+                    let begin = reading.at + LINK_FRAME_BYTES;
+                    let end = begin + usize::from(frame.number.get());
+                    match path.io.begun.missing_bytes.checked_sub(end - begin) {
+                        Some(0) if end <= reading.bytes.len() => {
+                            let Begun { packet, parts, missing_bytes } = &mut path.io.begun;
+                            *missing_bytes = 0;
+                            std::mem::swap(parts, &mut self.earlier_parts);
+                            *into = packet.take()?;
+                            (reading.at, reading.payload) = (end, Some(begin..end));
+                            return Some(Polled::Packet { from: path.peer? });
+                        }
+                        Some(missing)
+                            if missing > 0
+                                && end == reading.bytes.len()
+                                && end - begin >= LEAST_PART_BYTES =>
+                        {
+                            path.io.begun.missing_bytes = missing;
+                            self.keep_part(begin..end);
+                        }
+                        _ => self.malformed(id),
+                    }
+                }
+                _ if has_begun => self.malformed(id),
+                (Head::Packet(payload), Some(path)) if is_open => {
                     reading.at = payload.end;
-                    reading.payload = Some(payload);
-                    if let Some(from) = path.and_then(|path| path.peer) {
+                    if let Some(from) = path.peer {
+                        reading.payload = Some(payload);
                         return Some(Polled::Packet { from });
                     }
-                    reading.payload = None;
                 }
-                Head::Frame(frame) => {
+                (Head::Cut(payload, missing_bytes), Some(path)) if is_open => {
+                    path.io.begun.packet = Some(*into);
+                    path.io.begun.missing_bytes = missing_bytes;
+                    self.keep_part(payload);
+                }
+                (Head::Frame(frame), _) if frame.kind != REST_FRAME => {
                     reading.at += LINK_FRAME_BYTES;
                     if let Some(arrival) = self.frame_arrived(id, &frame) {
                         return Some(Polled::Other(Box::new(arrival)));
                     }
                 }
-                Head::Packet(_) | Head::Malformed => self.malformed(id),
+                _ => self.malformed(id),
             }
+        }
+    }
+
+    /// The bundle that is being polled ends with a part of a packet.
+    fn keep_part(&mut self, payload: Range<usize>) {
+        let Some(Reading { id, bytes, .. }) = self.reading.take() else { return };
+        match self.path(id) {
+            Some(path) => path.io.begun.parts.push(Part { bytes, payload }),
+            None => self.shared.arrived.give(bytes),
         }
     }
 
@@ -135,6 +205,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             path.left = Some(fault);
             shared.grants.iter_mut().for_each(|grants| grants.remove(id));
             path.io.delivered.drain(..).for_each(|(bytes, _)| shared.arrived.give(bytes));
+            path.io.begun.packet = None;
+            path.io.begun.parts.drain(..).for_each(|part| shared.arrived.give(part.bytes));
         }
     }
 
@@ -211,6 +283,16 @@ mod tests {
                 let header = encode(&Packet::new(body, length));
                 [&header[..header_bytes(&header)], &payload].concat()
             });
+        let cut = (256..600_usize, 1..1000_u32).prop_map(|(bytes, missing)| {
+            let length = bytes as u32 + missing;
+            let body = Body::Eager { space: Space::Tagged, tag: 7, data: None, length, acknowledge: None };
+            let header = encode(&Packet::new(body, length));
+            [&header[..header_bytes(&header)], &vec![5; bytes]].concat()
+        });
+        let rest = (0..600_u16).prop_map(|bytes| {
+            let head = [0, 0, 0, 0, VERSION, REST_FRAME, bytes as u8, (bytes >> 8) as u8];
+            [&head[..], &[0; 12], &vec![6; bytes.into()]].concat()
+        });
         let frame = (126_u8..134, any::<u16>(), any::<u32>()).prop_map(|(kind, number, slots)| {
             let number = number.into();
             let (word, slots) = (0.into(), slots.into());
@@ -226,7 +308,7 @@ mod tests {
             };
             frame.as_bytes().to_vec()
         });
-        prop_oneof![packet, frame, proptest::collection::vec(any::<u8>(), 0..60)]
+        prop_oneof![packet, cut, rest, frame, proptest::collection::vec(any::<u8>(), 0..60)]
     }
 
     proptest! {
@@ -251,6 +333,7 @@ mod tests {
                     bundle[at] = value;
                 }
                 let bytes = bundle.len();
+                let most_parts = 4096 / LEAST_PART_BYTES + 1;
                 let (path, shared) = link.path_and_shared(id).expect("a path");
                 path.io.delivered.push_back((bundle, 0));
                 path.io.is_listed = true;
@@ -262,10 +345,13 @@ mod tests {
                     prop_assert!(polled <= bytes, "more packets than bytes");
                     match arrival {
                         Polled::Packet { from } => {
+                            prop_assert!(link.earlier_parts.len() <= most_parts, "parts of 256 bytes");
                             prop_assert_eq!(from, Peer(0));
-                            let reading = link.reading.as_ref().expect("a packet");
-                            prop_assert!(reading.payload(packet.payload_bytes.into()).len() <= bytes);
+                            let reading = link.reading.as_ref().expect("a packet").payload().len();
+                            let earlier = link.earlier_parts.iter().map(|part| part.payload().len());
+                            prop_assert_eq!(earlier.sum::<usize>() + reading, packet.payload_bytes as usize);
                             link.retire();
+                            prop_assert!(link.earlier_parts.is_empty());
                         }
                         Polled::Other(_) => link.accept(id, Peer(0)),
                     }

@@ -1,19 +1,18 @@
 //! The link with all its paths ([`DatagramLink`]): how paths are made and found, and the work of a poll.
 
 use super::buffers::Buffers;
-use super::delivered::Reading;
+use super::delivered::{Part, Reading};
 use super::network::{Batch, DatagramNetwork, GEOMETRY};
 use super::outgoing::Outgoing;
-use super::path::{INTRODUCTION_BYTES, OurLane, Path, PathDriver};
+use super::path::{OurLane, Path, PathDriver};
 use super::report::DatagramCounters;
 use super::seal::LEAST_DATAGRAM_BYTES;
 use crate::{Address, Quota};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU16;
 use weir_proto::reliability::{Grants, LEAST_GRANT, PathCounters, ReliabilityConfig};
-use weir_proto::wire::{ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, VERSION};
+use weir_proto::wire::{ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME};
 use weir_proto::{Geometry, Instant, LinkBusy, Peer, PeerFault, TimerQueue};
-use zerocopy::IntoBytes;
 
 /// Parameters of a link.
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +101,8 @@ pub struct DatagramLink<N: DatagramNetwork> {
     /// Paths for which the link is busy.
     pub(super) busy: Vec<u32>,
     pub(super) reading: Option<Reading>,
+    /// Parts of the polled packet in bundles before that.
+    pub(super) earlier_parts: Vec<Part>,
     pub(super) batch: Batch<N::Place>,
     pub(super) counters: DatagramCounters,
     /// Of paths that were removed.
@@ -114,17 +115,15 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// A link for the endpoint that has the address `base` on its other links.
     ///
     /// # Panics
-    /// If the address has no room for the part of this network, or if its datagrams have no room for a packet.
+    /// If the address has no room for the part of this network, or if its datagrams are shorter than every path carries.
     pub fn open(base: &Address, network: N, options: DatagramOptions) -> DatagramLink<N> {
         let address =
             base.with_part(network.kind(), &network.part()).expect("room for the part of this network");
         let datagram_bytes = network.largest_datagram();
         let bundle_bytes = datagram_bytes.saturating_sub(LEAST_DATAGRAM_BYTES);
-        let geometry = Geometry { max_packet_slots: network.most_packet_slots(), ..GEOMETRY };
-        let most_packet_bytes = (geometry.slot_bytes * geometry.max_packet_slots) as usize;
         assert!(
-            bundle_bytes >= most_packet_bytes && datagram_bytes >= INTRODUCTION_BYTES,
-            "datagrams of {datagram_bytes} bytes have no room for packets of {most_packet_bytes}"
+            datagram_bytes >= ReliabilityConfig::default().base_datagram_bytes as usize,
+            "datagrams of {datagram_bytes} bytes"
         );
         let buffered = network.buffered_datagrams();
         let reliability = ReliabilityConfig {
@@ -148,7 +147,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 grants: buffered.map(|datagrams| Grants::new(datagrams, most)),
             },
             address,
-            geometry,
+            geometry: GEOMETRY,
             options: DatagramOptions { reliability, ..options },
             paths: Vec::new(),
             unused: Vec::new(),
@@ -165,6 +164,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             touched: Vec::new(),
             busy: Vec::new(),
             reading: None,
+            earlier_parts: Vec::new(),
             batch: Batch::new(),
             counters: DatagramCounters::default(),
             removed: PathCounters::default(),
@@ -301,81 +301,6 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.unused.push(id);
     }
 
-    /// Something of this path must leave with the next poll.
-    pub(super) fn note_unsent(&mut self, id: u32) {
-        if !self.open.contains(&id) {
-            self.open.push(id);
-        }
-        self.has_unsent = true;
-    }
-
-    /// Appends `bytes` bytes to the open bundle of a path, which `write` appends to its argument. They begin with a word,
-    /// and are `packets` packets. `more_follow`: others will be appended at once. Returns the position of the bundle.
-    ///
-    /// # Errors
-    /// [`LinkBusy`]: the window of the path, or the memory for copies, is used up. Nothing is written.
-    pub(super) fn append(
-        &mut self,
-        id: u32,
-        bytes: usize,
-        packets: u64,
-        more_follow: bool,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<u64, LinkBusy> {
-        let window = self.options.reliability.window_bundles;
-        let Some((path, shared)) = self.path_and_shared(id) else { return Err(LinkBusy) };
-        let datagram_bytes = path.io.largest_datagram.min(shared.network.largest_datagram());
-        let bundle_bytes = datagram_bytes - LEAST_DATAGRAM_BYTES;
-        if path.io.open.as_ref().is_some_and(|open| open.len() + bytes > bundle_bytes) {
-            path.submit(id, shared.network.now(), shared)?;
-        }
-        if path.io.open.is_none() {
-            if !path.has_room(window) {
-                return Err(LinkBusy);
-            }
-            path.io.open = Some(shared.copies.take(path.unacknowledged()).ok_or(LinkBusy)?);
-        }
-        let position = path.machine.next_position();
-        if let Some(open) = &mut path.io.open {
-            let begin = open.len();
-            write(open);
-            debug_assert_eq!(open.len() - begin, bytes, "the length of a packet");
-            open[begin..begin + 4].copy_from_slice(&(position as u32).to_le_bytes());
-        }
-        path.io.taken_packets += packets;
-        // With nothing under way, nothing else would make it leave soon. It leaves in one call with what follows.
-        path.leaves_at_once |= path.unacknowledged() == 0;
-        let leaves = !more_follow && std::mem::take(&mut path.leaves_at_once);
-        if leaves && path.submit(id, shared.network.now(), shared).is_ok() {
-            let _ = shared.flush(); // what it refuses waits
-        } else {
-            self.note_unsent(id);
-        }
-        Ok(position)
-    }
-
-    /// Appends a frame. Returns the position of its bundle.
-    ///
-    /// # Errors
-    /// [`LinkBusy`].
-    pub(super) fn append_frame(&mut self, id: u32, kind: u8, number: u16) -> Result<u64, LinkBusy> {
-        let Quota { data_slots, start_slots, credit_slots } = match kind {
-            LEASE_FRAME => self.options.quota,
-            _ => Quota { data_slots: 0, start_slots: 0, credit_slots: 0 },
-        };
-        let frame = LinkFrame {
-            word: 0.into(),
-            version: VERSION,
-            kind,
-            number: number.into(),
-            data_slots: data_slots.into(),
-            start_slots: start_slots.into(),
-            credit_slots: credit_slots.into(),
-            unused: [],
-        };
-        self.append(id, LINK_FRAME_BYTES, 0, false, |bundle| bundle.extend_from_slice(frame.as_bytes()))
-    }
-
     /// Sends the frames that a path must send, if there is room.
     pub(super) fn send_frames(&mut self, id: u32) -> Result<(), LinkBusy> {
         let Some(path) = self.path(id) else { return Ok(()) };
@@ -471,12 +396,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// A path for which the link is not busy any more.
     pub(super) fn next_ready(&mut self) -> Option<Peer> {
         let window = self.options.reliability.window_bundles;
+        let most_bytes = (self.geometry.slot_bytes * self.geometry.max_packet_slots) as usize;
         let index = self.busy.iter().position(|&id| {
             let path = self.paths[id as usize].as_deref();
-            path.is_none_or(|path| {
-                path.is_over()
-                    || (path.has_room(window) && self.shared.copies.has_one_for(path.unacknowledged()))
-            })
+            path.is_none_or(|path| path.is_over() || path.takes(most_bytes, window, &self.shared))
         })?;
         let id = self.busy.swap_remove(index);
         let path = self.path(id)?;

@@ -11,12 +11,14 @@
 //! ```
 //! - [`network`] is the border to the network and its clock. [`lossy`] is a network inside the process, for tests.
 //! - `seal` has the keys, `outgoing` the datagrams that leave, `buffers` the memory of bundles.
-//! - `path` is one peer, `link` the link with all paths. `arriving` handles datagrams, `delivered` what they carry.
+//! - `path` is one peer, `link` the link with all paths. `appending` writes packets into bundles. `arriving` handles
+//!   datagrams, `delivered` what they carry.
 //! - `report` has the counts. `transport` implements [`crate::Link`].
 //!
 //! A path belongs to a pair of endpoints, and serves both directions. It opens once: after a loss the endpoint never
 //! believes that address again. [`weir_proto::reliability`] decides what is sent again, and when a peer is lost.
 
+mod appending;
 mod arriving;
 mod buffers;
 mod delivered;

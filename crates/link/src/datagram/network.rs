@@ -11,9 +11,8 @@ use std::sync::Arc;
 use weir_proto::reliability::Standing;
 use weir_proto::{Geometry, Instant};
 
-/// Slots of 64 bytes, at most 18 for one packet. So a packet fits into a datagram that every path of IPv6 carries:
-/// 1280 bytes less 48 of headers, less what a datagram has beside packets. Source: RFC 8200, section 5.
-pub const GEOMETRY: Geometry = Geometry { max_packet_slots: 18, ..Geometry::SHARED_MEMORY };
+/// As in shared memory. A packet that is longer than a datagram is cut.
+pub const GEOMETRY: Geometry = Geometry::SHARED_MEMORY;
 
 /// Room for the datagrams of one call of [`DatagramNetwork::receive`]. Unit: bytes.
 pub const BATCH_BYTES: usize = 512 << 10;
@@ -95,11 +94,6 @@ pub trait DatagramNetwork: Send {
     /// Datagrams of the largest length that wait here without being lost. `None`: any number.
     fn buffered_datagrams(&self) -> Option<u64> {
         None
-    }
-
-    /// Slots of the longest packet, the same at both ends of a path. A datagram has room for it.
-    fn most_packet_slots(&self) -> u32 {
-        GEOMETRY.max_packet_slots
     }
 
     /// Sends datagrams to one place: `bytes` cut into pieces of `segment_bytes`; the last may be shorter. They may be lost

@@ -9,6 +9,7 @@
 //! ```
 //! This file does not know what a bundle contains.
 
+use super::delivered::Begun;
 use super::link::Shared;
 use super::network::DatagramNetwork;
 use super::seal::{self, Key, SALT_BYTES};
@@ -99,6 +100,8 @@ pub(super) struct PathIo<P> {
     held: HashMap<u64, Vec<u8>>,
     /// Bundles, and where the first unread byte is.
     pub delivered: VecDeque<(Vec<u8>, usize)>,
+    /// The packet of which a part was read.
+    pub begun: Begun,
     /// Packets that were taken, and those of them that the peer has acknowledged.
     pub taken_packets: u64,
     pub acknowledged_packets: u64,
@@ -165,6 +168,7 @@ impl<P: Copy> Path<P> {
             first_copy: machine.next_position(),
             held: HashMap::new(),
             delivered: VecDeque::new(),
+            begun: Begun::default(),
             taken_packets: 0,
             acknowledged_packets: 0,
             owed_packets: 0,
@@ -212,11 +216,6 @@ impl<P: Copy> Path<P> {
         self.io.copies.len()
     }
 
-    /// Whether the window has room for a bundle.
-    pub(super) fn has_room(&self, window_bundles: u32) -> bool {
-        self.io.copies.len() < window_bundles as usize
-    }
-
     /// Whether the machine transmits more of a message behind this packet of it, unless its credits end. Then the next poll
     /// sends what waits.
     pub(super) fn more_follow(&mut self, packet: &Packet) -> bool {
@@ -258,7 +257,8 @@ impl<P: Copy> Path<P> {
     /// Memory of the bundles of the peer. Unit: bytes.
     pub(super) fn arrived_bytes(&self) -> usize {
         let delivered = self.io.delivered.iter().map(|(bytes, _)| bytes.capacity());
-        delivered.chain(self.io.held.values().map(Vec::capacity)).sum()
+        let begun = self.io.begun.parts.iter().map(|part| part.bytes.capacity());
+        delivered.chain(begun).chain(self.io.held.values().map(Vec::capacity)).sum()
     }
 
     /// Submits the open bundle.
@@ -293,6 +293,7 @@ impl<P: Copy> Path<P> {
             .for_each(|copy| shared.copies.give(copy));
         let delivered = io.delivered.drain(..).map(|(bytes, _)| bytes);
         delivered
+            .chain(io.begun.parts.drain(..).map(|part| part.bytes))
             .chain(io.held.drain().map(|(_, bytes)| bytes))
             .for_each(|bundle| shared.arrived.give(bundle));
     }

@@ -1,5 +1,7 @@
 //! The transport over datagrams ([`Link`]), its address and its capabilities.
 
+use super::appending::Item;
+use super::delivered::Part;
 use super::link::DatagramLink;
 use super::network::DatagramNetwork;
 use super::path::{OurLane, PeersLane};
@@ -132,14 +134,8 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         let header_bytes = header_bytes(&header);
         let payload_bytes = packet.payload_bytes as usize;
         let more_follow = path.more_follow(packet);
-        let sent = self.append(id, header_bytes + payload_bytes, 1, more_follow, |bundle| {
-            bundle.extend_from_slice(&header[..header_bytes]);
-            let begin = bundle.len();
-            bundle.resize(begin + payload_bytes, 0);
-            if let Some((memory, offset)) = payload {
-                memory.read(offset, &mut bundle[begin..]);
-            }
-        });
+        let header = &header[..header_bytes];
+        let sent = self.append(id, &Item { header, payload, payload_bytes, is_packet: true, more_follow });
         if let Some(path) = self.path(id) {
             if sent.is_err() {
                 path.has_refused = true;
@@ -233,8 +229,12 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
     }
 
     fn copy_payload(&self, memory: &UserMemory, offset: u64, bytes: u64) {
-        if let Some(reading) = &self.reading {
-            memory.write(offset, reading.payload(bytes));
+        let Some(reading) = &self.reading else { return };
+        let (mut at, mut left) = (offset, bytes as usize);
+        for part in self.earlier_parts.iter().map(Part::payload).chain([reading.payload()]) {
+            let part = &part[..part.len().min(left)];
+            memory.write(at, part);
+            (at, left) = (at + part.len() as u64, left - part.len());
         }
     }
 
@@ -242,6 +242,7 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         if let Some(reading) = &mut self.reading {
             reading.payload = None;
         }
+        self.earlier_parts.drain(..).for_each(|part| self.shared.arrived.give(part.bytes));
     }
 
     fn check_peer(&mut self, peer: Peer, address: &Address) {

@@ -4,7 +4,7 @@
 
 use super::core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, NameFormat, Sent};
 use super::place::{MOST_PART_BYTES, OfiPlace};
-use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, GEOMETRY, Received, Traffic};
+use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received, Traffic};
 use crate::event_descriptor::EventDescriptor;
 use crate::socket_watch::SocketWatch;
 use crate::udp::witness::Witness;
@@ -16,18 +16,15 @@ use std::net::TcpListener;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use weir_proto::Instant;
 use weir_proto::reliability::Standing;
-use weir_proto::{Geometry, Instant};
 
 /// The part of the posted receives that peers are granted. The others are for datagrams without bundles.
 const GRANTED: (u64, u64) = (5, 8);
 /// Where the core has no descriptor, an endpoint sleeps no longer than this.
 const LOOK_NS: u64 = 500_000;
-/// The shortest message that weir needs: a datagram with the longest packet, behind the part. Unit: bytes.
+/// The shortest message that weir needs: a datagram that every path carries, behind the part. Unit: bytes.
 const LEAST_MESSAGE_BYTES: usize = 1 + MOST_PART_BYTES + 1280;
-
-/// More than a datagram has beside its packets. Unit: bytes.
-const BESIDE_BYTES: usize = 128;
 
 /// What a network is opened with.
 #[derive(Clone, Debug)]
@@ -191,14 +188,6 @@ impl DatagramNetwork for OfiNetwork {
 
     fn largest_datagram(&self) -> usize {
         self.endpoint.longest_message() - 1 - MOST_PART_BYTES
-    }
-
-    /// As in shared memory, if the core's messages are long enough.
-    fn most_packet_slots(&self) -> u32 {
-        let long = Geometry::SHARED_MEMORY;
-        let has_room =
-            self.largest_datagram() >= (long.slot_bytes * long.max_packet_slots) as usize + BESIDE_BYTES;
-        if has_room { long.max_packet_slots } else { GEOMETRY.max_packet_slots }
     }
 
     fn is_lossless(&self) -> bool {

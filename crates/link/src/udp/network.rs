@@ -27,8 +27,8 @@ use weir_proto::reliability::Standing;
 const JOINED_BYTES: usize = 64 << 10;
 /// Joined datagrams of one look.
 const JOINED: usize = crate::datagram::network::BATCH_BYTES / JOINED_BYTES;
-/// A look that follows an empty one ends with a datagram up to this length. Unit: bytes.
-const LONE_BYTES: usize = 2048;
+/// A look ends when it has found so much. Its sender may wait for the acknowledgement. Unit: bytes.
+const LOOK_BYTES: usize = 16 << 10;
 /// The MTU of an interface that does not tell its own.
 const USUAL_MTU: usize = 1500;
 /// A larger MTU is not used. Copies that wait for their acknowledgement have room for a whole datagram.
@@ -316,6 +316,7 @@ impl DatagramNetwork for UdpNetwork {
         let Batch { bytes, datagrams } = batch;
         let was_empty = std::mem::replace(&mut self.was_empty, true);
         self.has_more = false;
+        let mut found_bytes = 0;
         for (nth, buffer) in bytes.chunks_exact_mut(JOINED_BYTES).enumerate() {
             self.traffic.looks += 1;
             let Some(found) = self.looker.look(&self.socket, buffer) else {
@@ -329,8 +330,10 @@ impl DatagramNetwork for UdpNetwork {
                 datagrams.push(Received { from, range: at..end.min(at + segment_bytes), marked });
             }
             self.traffic.received_bytes += bytes as u64;
-            // Somebody waits for this one: what comes behind it, if anything, waits for the next look.
-            if was_empty && nth == 0 && bytes <= LONE_BYTES {
+            found_bytes += bytes;
+            self.has_more |= found_bytes >= LOOK_BYTES;
+            // After an empty look somebody waits for this one: what comes behind it, if anything, waits for the next look.
+            if (was_empty && nth == 0) || self.has_more {
                 break;
             }
         }

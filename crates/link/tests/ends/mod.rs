@@ -12,14 +12,14 @@ use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault, Space};
 
 pub const QUOTA: Quota = Quota { data_slots: 1000, start_slots: 100, credit_slots: 2 };
 /// The most payload of an `eager` packet of this link.
-pub const MOST_BYTES: usize = 18 * 64 - 48;
+pub const MOST_BYTES: usize = 64 * 64 - 48;
 
 /// The payload of the message `number` from `from`.
 pub fn payload_of(from: u64, number: u32) -> Vec<u8> {
     let mut random = Rng::with_seed(from << 32 | u64::from(number));
-    let bytes = match random.u32(..4) {
+    let bytes = match random.u32(..16) {
         0 => MOST_BYTES,
-        1 => random.usize(..=MOST_BYTES),
+        1..5 => random.usize(..=MOST_BYTES / 2),
         _ => random.usize(..64),
     };
     (0..bytes).map(|_| random.u8(..)).collect()

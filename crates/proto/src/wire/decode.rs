@@ -66,22 +66,34 @@ pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> 
 /// # Errors
 /// As [`decode`], and [`PacketError::Truncated`] if header or payload are longer than `bytes`.
 pub fn decode_bytes(bytes: &[u8], max_payload_bytes: u32) -> Result<(Packet, usize), PacketError> {
+    let (packet, header_bytes) = decode_head(bytes, max_payload_bytes)?;
+    needs(bytes.len(), header_bytes + packet.payload_bytes as usize)?;
+    Ok((packet, header_bytes))
+}
+
+/// [`decode_bytes`] of a packet whose payload may continue behind `bytes`.
+///
+/// # Errors
+/// As [`decode`], and [`PacketError::Truncated`] if the header is longer than `bytes`.
+pub fn decode_head(bytes: &[u8], max_payload_bytes: u32) -> Result<(Packet, usize), PacketError> {
     let have_bytes = bytes.len();
-    let needs = |need_bytes| match have_bytes < need_bytes {
-        true => Err(PacketError::Truncated { have_bytes, need_bytes }),
-        false => Ok(()),
-    };
-    needs(COMMON_BYTES)?;
+    needs(have_bytes, COMMON_BYTES)?;
     let mut slot = [0; SLOT_BYTES];
     let head_bytes = have_bytes.min(SLOT_BYTES);
     slot[..head_bytes].copy_from_slice(&bytes[..head_bytes]);
     let header: &Header = transmute_ref!(&slot);
     let (kind, flags) = check(&header.common)?;
     let header_bytes = kind.header_bytes(flags & ACKNOWLEDGE != 0);
-    needs(header_bytes)?;
+    needs(have_bytes, header_bytes)?;
     let packet = decode(&slot, max_payload_bytes)?;
-    needs(header_bytes + packet.payload_bytes as usize)?;
     Ok((packet, header_bytes))
+}
+
+fn needs(have_bytes: usize, need_bytes: usize) -> Result<(), PacketError> {
+    match have_bytes < need_bytes {
+        true => Err(PacketError::Truncated { have_bytes, need_bytes }),
+        false => Ok(()),
+    }
 }
 
 /// Checks version, kind and flags.

@@ -6,6 +6,7 @@
 //! A -> B   attach, lease 7                              I want to send to your mailbox
 //! B -> A   lease 7, 1024 data slots, 64 at the start    you may
 //! B -> A   grant 64                                      you may have 64 datagrams under way
+//! A -> B   rest 1388                                     so many bytes of the packet that the last datagram has begun
 //! A -> B   leave, closed                                nothing more comes from here
 //! ```
 
@@ -25,6 +26,8 @@ pub const LEASE_FRAME: u8 = 129;
 pub const LEAVE_FRAME: u8 = 130;
 /// Kind of a frame: how many datagrams with packets the receiver of the frame may have under way to its sender.
 pub const GRANT_FRAME: u8 = 131;
+/// Kind of a frame: the next bytes belong to the packet with which the bundle before ended.
+pub const REST_FRAME: u8 = 132;
 
 structure! {
     /// A frame of a link. Its first six bytes mean the same as those of a packet.
@@ -33,9 +36,9 @@ structure! {
         word: U32,
         /// Version of the format.
         version: u8,
-        /// 128 attach, 129 lease, 130 leave, 131 grant.
+        /// 128 attach, 129 lease, 130 leave, 131 grant, 132 rest.
         kind: u8,
-        /// Attach, lease: number of the lease. Leave: 0 died, 3 closed. Grant: datagrams.
+        /// Attach, lease: number of the lease. Leave: 0 died, 3 closed. Grant: datagrams. Rest: bytes.
         number: U16,
         /// Lease: data slots. Otherwise 0.
         data_slots: U32,
@@ -54,7 +57,7 @@ impl LinkFrame {
     /// [`PacketError::Truncated`], [`PacketError::Version`].
     pub fn read(bytes: &[u8]) -> Result<Option<LinkFrame>, PacketError> {
         let kind = bytes.get(offset_of!(LinkFrame, kind));
-        if !kind.is_some_and(|kind| (ATTACH_FRAME..=GRANT_FRAME).contains(kind)) {
+        if !kind.is_some_and(|kind| (ATTACH_FRAME..=REST_FRAME).contains(kind)) {
             return Ok(None);
         }
         match LinkFrame::read_from_prefix(bytes) {

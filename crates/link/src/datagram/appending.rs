@@ -1,0 +1,190 @@
+//! Packets and frames on their way into bundles, in order. A packet that is longer than what is left of a bundle is cut:
+//! its rest follows in the next bundles, behind frames that say how long it is.
+//!
+//! ```text
+//! bundle 7    packet, packet, header and 700 B of a packet of 4096 B
+//! bundle 8    rest 1388, 1388 B
+//! bundle 9    rest 1388, 1388 B
+//! bundle 10   rest 572, 572 B, packet
+//! ```
+//! So the length of a packet does not depend on that of a datagram, which can become less. All parts of a packet are
+//! appended together, or none.
+
+use super::buffers::Buffers;
+use super::link::{DatagramLink, Shared};
+use super::network::DatagramNetwork;
+use super::path::Path;
+use super::seal::LEAST_DATAGRAM_BYTES;
+use crate::Quota;
+use crate::memory::UserMemory;
+use weir_proto::LinkBusy;
+use weir_proto::wire::{LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, REST_FRAME, VERSION};
+use zerocopy::IntoBytes;
+
+/// The least payload of the first part of a packet. It is small, so that most datagrams have the same length: only such
+/// datagrams leave in one call. Unit: bytes.
+const LEAST_BEGIN_BYTES: usize = 16;
+/// The least payload of the parts behind it, but the last. Unit: bytes.
+pub(super) const LEAST_PART_BYTES: usize = 256;
+
+/// A packet or a frame. It begins with a word.
+pub(super) struct Item<'item> {
+    pub header: &'item [u8],
+    pub payload: Option<(&'item UserMemory, u64)>,
+    pub payload_bytes: usize,
+    /// It counts as a packet.
+    pub is_packet: bool,
+    /// The machine appends more of its message at once.
+    pub more_follow: bool,
+}
+
+/// Whether an item begins in an open bundle with so much room, and how many more bundles it needs.
+fn split(item_bytes: usize, header_bytes: usize, room: Option<usize>, bundle_bytes: usize) -> (bool, usize) {
+    let room = room.filter(|&room| item_bytes <= room || room >= header_bytes + LEAST_BEGIN_BYTES);
+    let rest_bytes = item_bytes.saturating_sub(room.unwrap_or(bundle_bytes));
+    let rest = rest_bytes.div_ceil(bundle_bytes - LINK_FRAME_BYTES);
+    (room.is_some(), rest + usize::from(room.is_none()))
+}
+
+fn frame(kind: u8, number: u16, quota: Quota) -> LinkFrame {
+    let Quota { data_slots, start_slots, credit_slots } = quota;
+    LinkFrame {
+        word: 0.into(),
+        version: VERSION,
+        kind,
+        number: number.into(),
+        data_slots: data_slots.into(),
+        start_slots: start_slots.into(),
+        credit_slots: credit_slots.into(),
+        unused: [],
+    }
+}
+
+const NO_QUOTA: Quota = Quota { data_slots: 0, start_slots: 0, credit_slots: 0 };
+
+impl<P: Copy> Path<P> {
+    /// Bundles that the peer has not acknowledged, and the open one.
+    fn held(&self) -> usize {
+        self.unacknowledged() + usize::from(self.io.open.is_some())
+    }
+
+    /// Whether there is room for so many bundles more.
+    fn has_room(&self, bundles: usize, window: u32, copies: &Buffers) -> bool {
+        bundles == 0 || (self.held() + bundles <= window as usize && copies.have_for(self.held(), bundles))
+    }
+
+    /// Whether there is room for a packet of `bytes` bytes, however it is cut.
+    pub(super) fn takes<N: DatagramNetwork<Place = P>>(
+        &self,
+        bytes: usize,
+        window: u32,
+        shared: &Shared<N>,
+    ) -> bool {
+        let (_, bundles) = split(bytes, bytes, None, self.bundle_bytes(&shared.network));
+        self.has_room(bundles, window, &shared.copies)
+    }
+
+    /// Length of a bundle that begins now.
+    fn bundle_bytes<N: DatagramNetwork<Place = P>>(&self, network: &N) -> usize {
+        self.io.largest_datagram.min(network.largest_datagram()) - LEAST_DATAGRAM_BYTES
+    }
+
+    /// Appends to the open bundle: a header, whose first word becomes the position of the bundle, and payload up to its end.
+    /// Returns the bytes of that.
+    fn write(&mut self, header: &[u8], item: &Item<'_>, written: usize, bundle_bytes: usize) -> usize {
+        let position = self.machine.next_position() as u32;
+        let Some(open) = &mut self.io.open else { return 0 };
+        let begin = open.len();
+        open.extend_from_slice(header);
+        open[begin..begin + 4].copy_from_slice(&position.to_le_bytes());
+        let part = bundle_bytes.saturating_sub(open.len()).min(item.payload_bytes - written);
+        let begin = open.len();
+        open.resize(begin + part, 0);
+        if let Some((memory, offset)) = item.payload {
+            memory.read(offset + written as u64, &mut open[begin..]);
+        }
+        part
+    }
+}
+
+impl<N: DatagramNetwork> DatagramLink<N> {
+    /// Something of this path must leave with the next poll.
+    pub(super) fn note_unsent(&mut self, id: u32) {
+        if !self.open.contains(&id) {
+            self.open.push(id);
+        }
+        self.has_unsent = true;
+    }
+
+    /// Appends an item to the bundles of a path. Returns the position of the bundle with its end.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: the window of the path, or the memory for copies, is used up. Nothing is written.
+    pub(super) fn append(&mut self, id: u32, item: &Item<'_>) -> Result<u64, LinkBusy> {
+        let window = self.options.reliability.window_bundles;
+        let Some((path, shared)) = self.path_and_shared(id) else { return Err(LinkBusy) };
+        let bundle_bytes = path.bundle_bytes(&shared.network);
+        let room = path.io.open.as_ref().map(|open| bundle_bytes.saturating_sub(open.len()));
+        let item_bytes = item.header.len() + item.payload_bytes;
+        let (begins_in_open, bundles) = split(item_bytes, item.header.len(), room, bundle_bytes);
+        if !path.has_room(bundles, window, &shared.copies) {
+            return Err(LinkBusy);
+        }
+        // With nothing under way, nothing else would make it leave soon. It leaves in one call with what follows.
+        path.leaves_at_once |= path.unacknowledged() == 0;
+        let leaves = !item.more_follow && std::mem::take(&mut path.leaves_at_once);
+        let now = if bundles > 0 || leaves { shared.network.now() } else { weir_proto::Instant(0) };
+        let next = |path: &mut Path<N::Place>, shared: &mut Shared<N>| {
+            path.submit(id, now, shared)?; // refused only on a path that is over
+            path.io.open = shared.copies.take(path.unacknowledged());
+            debug_assert!(path.io.open.is_some(), "a buffer that was counted");
+            Ok(())
+        };
+        if !begins_in_open {
+            next(path, shared)?;
+        }
+        let mut written = path.write(item.header, item, 0, bundle_bytes);
+        while written < item.payload_bytes {
+            next(path, shared)?;
+            let rest = (item.payload_bytes - written).min(bundle_bytes - LINK_FRAME_BYTES);
+            let frame = frame(REST_FRAME, rest as u16, NO_QUOTA);
+            written += path.write(frame.as_bytes(), item, written, bundle_bytes);
+        }
+        path.io.taken_packets += u64::from(item.is_packet);
+        let position = path.machine.next_position();
+        if leaves && path.submit(id, now, shared).is_ok() {
+            let _ = shared.flush(); // what it refuses waits
+        } else {
+            self.note_unsent(id);
+        }
+        Ok(position)
+    }
+
+    /// Appends a frame. Returns the position of its bundle.
+    ///
+    /// # Errors
+    /// [`LinkBusy`].
+    pub(super) fn append_frame(&mut self, id: u32, kind: u8, number: u16) -> Result<u64, LinkBusy> {
+        let quota = if kind == LEASE_FRAME { self.options.quota } else { NO_QUOTA };
+        let frame = frame(kind, number, quota);
+        let header = frame.as_bytes();
+        let item = Item { header, payload: None, payload_bytes: 0, is_packet: false, more_follow: false };
+        self.append(id, &item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_is_cut_only_where_a_part_is_worth_it() {
+        assert_eq!(split(100, 48, Some(100), 1000), (true, 0), "it fits");
+        assert_eq!(split(101, 48, Some(63), 1000), (false, 1), "too little room for a part");
+        assert_eq!(split(101, 48, Some(64), 1000), (true, 1), "the rest in the next bundle");
+        assert_eq!(split(1000, 48, None, 1000), (false, 1));
+        assert_eq!(split(1000 + 980, 48, None, 1000), (false, 2));
+        assert_eq!(split(1000 + 981, 48, None, 1000), (false, 3));
+        assert_eq!(split(500 + 980, 48, Some(500), 1000), (true, 1));
+    }
+}
