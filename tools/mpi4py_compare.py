@@ -31,7 +31,7 @@ SUITE = WORK / "mpi4py-4.1.2"
 RANK_SCRIPT = launch.ROOT / "tests" / "mpi" / "mpi4py_rank.py"
 PASSED = {"ok", "skipped", "expected"}
 
-# Test files of each MPI: all under MPICH and Intel MPI, point-to-point and collectives under Open MPI.
+# Test files of each MPI: all under MPICH and Intel MPI, point-to-point and collectives under Open MPI. Across hosts all.
 FILES = {"mpich": "test_", "intel": "test_", "openmpi": r"test_p2p_ test_cco_ test_msg test_request test_pack.py test_util_pkl5".split()}
 LINKS = ["udp", "ofi:tcp"]
 QUICK = ["test_p2p_buf.py", "test_p2p_obj_matched.py", "test_cco_buf.py", "test_cco_nb_buf.py", "test_request.py"]
@@ -103,8 +103,11 @@ def run(way, transport, prefix, name, limit):
         words, env = command(way, transport, prefix, name)
         return launch.run(words, timeout=limit, env=env | {"PYTHONDONTWRITEBYTECODE": "1"})
     program = ["env", "PYTHONDONTWRITEBYTECODE=1", launch.python(way.mpi), RANK_SCRIPT, SUITE, prefix, name]
-    where = {"settings": {"FI_WEIR_LINK": f"shm,{way.link}", "FI_WEIR_FLOW": way.flow}} if transport == "weir" else \
-        {"environment": netns.own_network(way.mpi)}
+    where = {
+        "weir": {"settings": {"FI_WEIR_LINK": f"shm,{way.link}", "FI_WEIR_FLOW": way.flow}},
+        "tcp": {"environment": netns.over_tcp(way.mpi)},
+        "own": {"environment": netns.own_network(way.mpi)},
+    }[transport]
     with netns.Hosts(way.hosts) as hosts:
         words, env = hosts.mpiexec(way.mpi, way.ranks, program, **where)
         return launch.run(words, timeout=limit, env=env)
@@ -219,8 +222,6 @@ def main():
     mpis = options.mpi.split(",")
     if unknown := [mpi for mpi in mpis if mpi not in FILES]:
         parser.error(f"--mpi {unknown[0]}; allowed: {', '.join(FILES)}")
-    if options.hosts and options.against != "weir":
-        parser.error("--hosts compares weir with the MPI's own network; --against is for one machine")
     if options.hosts and (reason := netns.reason_not_possible()):
         raise SystemExit(reason)
     launch.require(*[launch.python(mpi) for mpi in mpis], *[launch.PROVIDER, launch.WEIR] * (options.against == "weir"))
@@ -230,7 +231,7 @@ def main():
             old.unlink()
     total, costs = {}, {}
     for mpi in mpis:
-        names = QUICK if options.quick else test_files(mpi, options.only)
+        names = QUICK if options.quick else test_files(mpi, options.only or (["test_"] if options.hosts else None))
         for ranks in map(int, options.ranks.split(",")):
             for flow in options.flow.split(","):
                 way = Way(mpi, ranks, flow, options.hosts, options.link)

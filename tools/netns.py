@@ -48,6 +48,13 @@ def own_network(mpi):
     """Variables of the ranks of an MPI that uses its own network between hosts, without weir."""
     if mpi == "openmpi":
         return {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
+    return over_tcp(mpi)
+
+
+def over_tcp(mpi):
+    """Variables of the ranks of an MPI that uses the provider `tcp` of libfabric between hosts."""
+    if mpi == "openmpi":
+        return {"OMPI_MCA_pml": "cm", "OMPI_MCA_mtl": "ofi", "OMPI_MCA_opal_common_ofi_provider_include": "tcp", "FI_PROVIDER": "tcp"}
     return {"I_MPI_OFI_PROVIDER": "tcp"} if mpi == "intel" else {"FI_PROVIDER": "tcp", "MPIR_CVAR_CH4_NETMOD": "ofi"}
 
 
