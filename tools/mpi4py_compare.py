@@ -59,25 +59,29 @@ def test_files(mpi, only):
 
 @dataclass(frozen=True)
 class Way:
-    """How the suite runs. `hosts`: pretended hosts, 0 for this machine; `link`: what weir uses between them."""
+    """How the suite runs. `hosts`: pretended hosts, 0 for this machine; `link`: what weir uses between them; `settings`: further
+    variables of the ranks with weir, NAME=VALUE."""
 
     mpi: str
     ranks: int
     flow: str
     hosts: int
     link: str
+    settings: tuple = ()
 
     def folder(self, transport):
         scheme = f"-{self.flow}" if transport == "weir" else ""
         link = f"-{self.link.replace(':', '-')}" if transport == "weir" else ""
-        place = f"-{self.hosts}-hosts{link}" if self.hosts else ""
+        settings = "".join(f"-{pair}" for pair in self.settings if transport == "weir")
+        place = f"-{self.hosts}-hosts{link}{settings}" if self.hosts else ""
         return WORK / "results" / f"{self.mpi}-{transport}{scheme}-{self.ranks}{place}"
 
     def describe(self, transport):
         scheme = f", {self.flow}" if transport == "weir" else ""
         place = f" across {self.hosts} hosts" if self.hosts else ""
         over = f" over {self.link}" if self.hosts and transport == "weir" else ""
-        return f"{self.mpi}, {self.ranks} rank{'s' * (self.ranks > 1)}{place}", f"{transport}{over}{scheme}"
+        settings = "".join(f", {pair}" for pair in self.settings if transport == "weir")
+        return f"{self.mpi}, {self.ranks} rank{'s' * (self.ranks > 1)}{place}", f"{transport}{over}{scheme}{settings}"
 
 
 def stamp_of(transport):
@@ -104,7 +108,8 @@ def run(way, transport, prefix, name, limit):
         return launch.run(words, timeout=limit, env=env | {"PYTHONDONTWRITEBYTECODE": "1"})
     program = ["env", "PYTHONDONTWRITEBYTECODE=1", launch.python(way.mpi), RANK_SCRIPT, SUITE, prefix, name]
     where = {
-        "weir": {"settings": {"FI_WEIR_LINK": f"shm,{way.link}", "FI_WEIR_FLOW": way.flow}},
+        "weir": {"settings": {"FI_WEIR_LINK": f"shm,{way.link}", "FI_WEIR_FLOW": way.flow,
+                              **dict(pair.split("=", 1) for pair in way.settings)}},
         "tcp": {"environment": netns.over_tcp(way.mpi)},
         "own": {"environment": netns.own_network(way.mpi)},
     }[transport]
@@ -211,6 +216,7 @@ def main():
     parser.add_argument("--only", action="append", metavar="PART", help="run only test files whose name contains PART")
     parser.add_argument("--hosts", type=int, default=0, help="number of pretended hosts (default: this machine alone)")
     parser.add_argument("--link", choices=LINKS, default="udp", help="weir's link between hosts (default: %(default)s)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="with --hosts: a variable of the ranks over weir")
     parser.add_argument("--quick", action="store_true", help="run the subset of `make test`")
     parser.add_argument("--timeout", type=float, default=300, help="time limit of a test file in seconds (default: %(default)s)")
     parser.add_argument("--both", action="store_true", help="run all files without weir too, to compare times")
@@ -222,6 +228,8 @@ def main():
     mpis = options.mpi.split(",")
     if unknown := [mpi for mpi in mpis if mpi not in FILES]:
         parser.error(f"--mpi {unknown[0]}; allowed: {', '.join(FILES)}")
+    if options.set and not options.hosts:
+        parser.error("--set needs --hosts")
     if options.hosts and (reason := netns.reason_not_possible()):
         raise SystemExit(reason)
     launch.require(*[launch.python(mpi) for mpi in mpis], *[launch.PROVIDER, launch.WEIR] * (options.against == "weir"))
@@ -234,7 +242,7 @@ def main():
         names = QUICK if options.quick else test_files(mpi, options.only or (["test_"] if options.hosts else None))
         for ranks in map(int, options.ranks.split(",")):
             for flow in options.flow.split(","):
-                way = Way(mpi, ranks, flow, options.hosts, options.link)
+                way = Way(mpi, ranks, flow, options.hosts, options.link, tuple(options.set))
                 found, costs[mpi, flow, ranks] = compare(way, names, options.timeout, options.against, options.both)
                 total |= {f"{mpi} {ranks} {flow} {test}": how for test, how in found.items()}
     for (mpi, flow, ranks), cost in costs.items():

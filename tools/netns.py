@@ -182,6 +182,7 @@ class Hosts:
                 words += ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "opal_common_ofi_provider_include", "weir"]
             for name, value in {**variables, "LD_LIBRARY_PATH": env["LD_LIBRARY_PATH"]}.items():
                 words += ["-x", f"{name}={value}"]
+            env |= variables  # spawned ranks have the variables of the daemons, which this agent passes on
         else:
             words = [bin_dir / "mpiexec"]
             if mpi == "mpich":

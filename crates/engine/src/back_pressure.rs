@@ -7,6 +7,10 @@
 //! A receiver that takes nothing may compute or wait for a later message. So useless waits become rare: first every
 //! such message waits, then one in two, one in four, down to one in [`MAX_SKIPPED`] + 1. No wait blocks: it ends after
 //! [`MAX_WAIT`], or after [`MAX_WAIT_OVERSUBSCRIBED`] with more ranks than cores.
+//!
+//! The first message to a peer on another host waits too, up to [`MAX_CONTACT_WAIT`], until the peer has answered and the
+//! message has left. Its send is complete, so the program may leave for something else than MPI that depends on
+//! the message, such as `MPI_Comm_accept` of Open MPI, and nobody polls here any more. Useless waits become rare as above.
 
 use std::time::{Duration, Instant as Clock};
 
@@ -23,6 +27,8 @@ const RESUME_BOUNCE_BUFFERS: u32 = FREE_BOUNCE_BUFFERS / 2;
 const MAX_WAIT: Duration = Duration::from_micros(20);
 /// Longest wait with more ranks than cores: time for the receiver to get a core.
 const MAX_WAIT_OVERSUBSCRIBED: Duration = Duration::from_micros(200);
+/// Longest wait at the first contact: some time slices, since the peer may share its core.
+const MAX_CONTACT_WAIT: Duration = Duration::from_millis(20);
 /// Empty polls before the sender yields the core, with more ranks than cores.
 const POLLS_OVERSUBSCRIBED: u32 = 10;
 /// Most messages in a row that are sent without a wait after useless waits.
@@ -64,12 +70,38 @@ impl<L: Link> Engine<L> {
         }
     }
 
+    /// Gives the first message to a peer on another host time to leave. Called after a send that is complete.
+    #[inline]
+    pub(crate) fn make_contact(&mut self, to: Peer) {
+        if self.io.reports_acknowledgements
+            && self.machine.is_connecting(to)
+            && !self.contact.sends_without_wait()
+        {
+            self.wait_for_contact(to);
+        }
+    }
+
+    #[cold]
+    fn wait_for_contact(&mut self, to: Peer) {
+        self.wait_at_most(MAX_CONTACT_WAIT, |engine| !engine.machine.is_connecting(to));
+        self.progress(); // what was appended to a datagram leaves
+        self.contact.waited(!self.machine.is_connecting(to));
+    }
+
     #[cold]
     fn wait_for_receiver(&mut self, to: Peer) {
-        let (before, began) = (self.machine.bounce_buffers_for(to), Clock::now());
+        let before = self.machine.bounce_buffers_for(to);
         let max_wait = if self.oversubscribed { MAX_WAIT_OVERSUBSCRIBED } else { MAX_WAIT };
         // Other threads may wait for the lock that this one holds.
         let max_wait = max_wait.min(self.waiting.longest_sleep());
+        self.wait_at_most(max_wait, |engine| engine.machine.bounce_buffers_for(to) <= RESUME_BOUNCE_BUFFERS);
+        // Other receivers may have taken something meanwhile, which says nothing about this one.
+        self.back_pressure.waited(self.machine.bounce_buffers_for(to) < before);
+    }
+
+    /// Polls until `is_over`, or for `max_wait`.
+    fn wait_at_most(&mut self, max_wait: Duration, is_over: impl Fn(&Self) -> bool) {
+        let began = Clock::now();
         let mut polls = 0;
         loop {
             if self.progress() == 0 {
@@ -80,12 +112,10 @@ impl<L: Link> Engine<L> {
                     std::hint::spin_loop();
                 }
             }
-            if self.machine.bounce_buffers_for(to) <= RESUME_BOUNCE_BUFFERS || began.elapsed() >= max_wait {
+            if is_over(self) || began.elapsed() >= max_wait {
                 break;
             }
         }
-        // Other receivers may have taken something meanwhile, which says nothing about this one.
-        self.back_pressure.waited(self.machine.bounce_buffers_for(to) < before);
     }
 }
 

@@ -57,10 +57,11 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Ends a send to `to`. A sender far ahead of its receiver waits a moment.
+    /// Ends a send to `to`. A sender far ahead of its receiver waits a moment, and so does the first one to another host.
     #[inline(never)]
     fn after_send(&mut self, to: Peer) {
         self.after_event();
+        self.make_contact(to);
         self.apply_back_pressure(to);
     }
 

@@ -101,6 +101,8 @@ pub struct Engine<L: Link = Links<ShmLink>> {
     /// An injected send that waits for a bounce buffer, or has waited in vain.
     bounce_limit_wait: Option<BounceLimitWait>,
     back_pressure: BackPressure,
+    /// Which first messages wait for the answer of their peer.
+    contact: BackPressure,
     /// Something has arrived since [`Engine::clear_new_arrivals`].
     new_arrivals: bool,
     /// Calls of `progress` in a row that found nothing.

@@ -283,6 +283,7 @@ impl<L: Link> Engine<L> {
             io: Io::new(link, settings.cross_memory),
             bounce_limit_wait: None,
             back_pressure: BackPressure::default(),
+            contact: BackPressure::default(),
             new_arrivals: false,
             idle_polls: 0,
             idle_bytes: u64::from(settings.idle_bytes),

@@ -382,3 +382,43 @@ fn await_done(two: &mut Two) {
     };
     assert_eq!(completion.outcome, Outcome::Done);
 }
+
+/// MPI programs leave MPI for calls that wait for other ranks, such as those of PMIx. What they have sent must have left.
+#[test]
+fn the_first_message_to_another_node_leaves_although_its_sender_polls_no_more() {
+    let switch = Switch::new(1, GOOD);
+    let scheme = Scheme::Dynamic { piggyback: true };
+    let (say, hear) = std::sync::mpsc::channel();
+    let there = switch.clone();
+    let receiver = std::thread::spawn(move || {
+        let directory = directory();
+        let mut b = open(&directory, scheme, &there, 2);
+        let into = OwnedMemory::new(8);
+        let pattern = Pattern { space: Space::Tagged, from: None, tag: 0, ignore: 0 };
+        b.receive(Post::default(), pattern, into.view(), None).expect("taken");
+        say.send(b.address()).expect("the sender waits");
+        let begun = std::time::Instant::now();
+        while b.next_completion().is_none() {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(20), "nothing arrives");
+            b.progress();
+        }
+        let mut bytes = [0; 8];
+        into.view().read(0, &mut bytes);
+        bytes
+    });
+    let directory = directory();
+    let mut a = open(&directory, scheme, &switch, 1);
+    let to_b = a.peer(&hear.recv().expect("its address"));
+    let payload = eight_bytes();
+    let arguments = SendArguments {
+        to: to_b,
+        space: Space::Tagged,
+        tag: 0,
+        data: None,
+        level: SendLevel::Injected,
+        memory: payload.view(),
+        inject: true,
+    };
+    a.send(Post::default(), arguments).expect("taken");
+    assert_eq!(&receiver.join().expect("no panic"), b"over net");
+}

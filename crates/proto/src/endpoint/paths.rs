@@ -133,6 +133,12 @@ impl Paths {
         }
     }
 
+    pub fn is_connecting(&self, to: Peer) -> bool {
+        self.peers
+            .full_entry(to.0 as usize)
+            .is_some_and(|state| matches!(state.path.outbound, Outbound::Connecting))
+    }
+
     /// The path to `peer` has this geometry.
     pub fn set_geometry(&mut self, peer: Peer, geometry: Geometry) {
         assert!(

@@ -135,6 +135,11 @@ impl Endpoint {
         self.paths.fault(peer)
     }
 
+    /// Whether this endpoint has asked for a lane at `to` and does not have it yet.
+    pub fn is_connecting(&self, to: Peer) -> bool {
+        self.paths.is_connecting(to)
+    }
+
     /// Memory for envelopes of unexpected messages, without the payload that the driver stores. Unit: bytes.
     pub fn unexpected_bytes(&self) -> usize {
         self.matching.unexpected.bytes()
