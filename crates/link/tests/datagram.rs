@@ -260,8 +260,35 @@ fn an_answer_takes_the_acknowledgement_of_several_datagrams_along() {
     b.link.retire();
     b.poll();
     assert_eq!(switch.counters().sent, before, "its user may answer");
+    switch.advance(50 * MICROSECOND);
     b.poll();
-    assert_eq!(switch.counters().sent, before + 1, "b has nothing to say, and looks in vain");
+    assert_eq!(switch.counters().sent, before + 1, "b has nothing to say");
+}
+
+#[test]
+fn who_sends_without_a_poll_sees_acknowledgements() {
+    let switch = Switch::new(1, Impairments::default());
+    let (mut a, mut b) = pair(&switch);
+    let (to_b, from_a) = (a.peer(&b.link.address()), b.peer(&a.link.address()));
+    for number in 0..1000 {
+        a.send(to_b, number).expect("the window stays open");
+        b.poll();
+    }
+    run(&switch, &mut [&mut a, &mut b], |ends| {
+        ends[1].received.get(&from_a).is_some_and(|all| all.len() == 1000)
+    });
+}
+
+#[test]
+fn the_first_datagrams_leave_while_others_are_sealed() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    let before = switch.counters();
+    send_in_parts(&mut a, to_b, 16, 4096);
+    let after = switch.counters();
+    let (sent, calls) = (after.sent - before.sent, after.sent - before.sent + before.joined - after.joined);
+    assert!((47..=49).contains(&sent) && (4..=6).contains(&calls), "{sent} datagrams in {calls} calls");
 }
 
 #[test]

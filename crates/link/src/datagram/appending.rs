@@ -27,6 +27,10 @@ const LEAST_BEGIN_BYTES: usize = 16;
 /// The least payload of the parts behind it, but the last. Unit: bytes.
 pub(super) const LEAST_PART_BYTES: usize = 256;
 
+/// Whoever submits so many bundles without a poll looks for acknowledgements, so that the window does not close before the
+/// peer's answers are read.
+const LOOK_BUNDLES: u32 = 64;
+
 /// A packet or a frame. It begins with a word.
 pub(super) struct Item<'item> {
     pub header: &'item [u8],
@@ -121,6 +125,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// # Errors
     /// [`LinkBusy`]: the window of the path, or the memory for copies, is used up. Nothing is written.
     pub(super) fn append(&mut self, id: u32, item: &Item<'_>) -> Result<u64, LinkBusy> {
+        if self.submitted_since_look >= LOOK_BUNDLES {
+            self.look();
+        }
         let window = self.options.reliability.window_bundles;
         let Some((path, shared)) = self.path_and_shared(id) else { return Err(LinkBusy) };
         let bundle_bytes = path.bundle_bytes(&shared.network);
@@ -151,12 +158,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             written += path.write(frame.as_bytes(), item, written, bundle_bytes);
         }
         path.io.taken_packets += u64::from(item.is_packet);
+        let submitted = bundles as u32 + u32::from(leaves);
         let position = path.machine.next_position();
         if leaves && path.submit(id, now, shared).is_ok() {
             let _ = shared.flush(); // what it refuses waits
         } else {
             self.note_unsent(id);
         }
+        self.submitted_since_look += submitted;
         Ok(position)
     }
 

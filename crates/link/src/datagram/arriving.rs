@@ -16,6 +16,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// Handles all datagrams that the network has now, one batch of them. After a look that has emptied the network, it
     /// leaves out one: whoever polls until nothing comes pays one look. Without peers it looks only when somebody rings.
     pub(super) fn receive(&mut self) {
+        self.submitted_since_look = 0;
         let has_paths = !self.by_address.is_empty();
         if std::mem::take(&mut self.is_drained) || (!has_paths && self.shared.network.is_quiet()) {
             return;
@@ -25,7 +26,6 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.shared.network.receive(&mut batch);
         if batch.datagrams.is_empty() {
             self.batch = batch;
-            self.looked_in_vain();
             if !has_paths {
                 self.shared.network.arm();
             }
@@ -46,31 +46,20 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         touched.dedup();
         for id in touched.drain(..) {
             self.drive_at(id, now, |machine, now, driver| machine.batch_ended(now, driver));
-            let DatagramLink { paths, recent, unanswered, .. } = self;
-            if let Some(path) = paths[id as usize].as_deref_mut() {
-                for (flag, list) in [(&mut path.is_recent, recent), (&mut path.is_unanswered, unanswered)] {
-                    if !std::mem::replace(flag, true) {
-                        list.push(id);
-                    }
-                }
+            if let Some(path) = self.path(id)
+                && !std::mem::replace(&mut path.is_recent, true)
+            {
+                self.recent.push(id);
             }
         }
         self.touched = touched;
         self.batch = batch;
     }
 
-    /// Sends the acknowledgements that no packet has taken along.
-    fn looked_in_vain(&mut self) {
-        if self.unanswered.is_empty() {
-            return;
-        }
-        let mut ids = std::mem::take(&mut self.unanswered);
-        let now = self.shared.network.now();
-        for id in ids.drain(..) {
-            self.path(id).into_iter().for_each(|path| path.is_unanswered = false);
-            self.drive_at(id, now, |machine, now, driver| machine.looked_in_vain(now, driver));
-        }
-        self.unanswered = ids;
+    /// [`DatagramLink::receive`] outside of a poll. What has arrived waits for the next one.
+    pub(super) fn look(&mut self) {
+        self.is_drained = false;
+        self.receive();
     }
 
     /// Handles a datagram. Returns its path.
@@ -89,12 +78,20 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if header.destination_epoch == 0 {
             return self.introduced(from, header, bytes, marked);
         }
-        let opened = match self.by_place.get(&from).map(Vec::as_slice) {
+        let last = self.last_place.filter(|(place, _)| *place == from).map(|(_, id)| id);
+        let at_place = match &last {
+            Some(id) => Some(std::slice::from_ref(id)),
+            None => self.by_place.get(&from).map(Vec::as_slice),
+        };
+        let opened = match at_place {
             None => {
                 self.counters.foreign += 1;
                 return None;
             }
-            Some(&[id]) => Some(id).filter(|&id| self.opened(now, id, header, bytes, marked)),
+            Some(&[id]) => {
+                self.last_place = Some((from, id));
+                Some(id).filter(|&id| self.opened(now, id, header, bytes, marked))
+            }
             // An endpoint has ended, and another has begun at the same place.
             Some(ids) => {
                 let ids = ids.to_vec();

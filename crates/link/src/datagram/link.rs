@@ -80,6 +80,8 @@ pub struct DatagramLink<N: DatagramNetwork> {
     unused: Vec<u32>,
     pub(super) by_address: HashMap<Address, u32>,
     pub(super) by_place: HashMap<N::Place, Vec<u32>>,
+    /// The last place of `by_place` from which a datagram came, if one path is there.
+    pub(super) last_place: Option<(N::Place, u32)>,
     /// The path of each peer.
     by_peer: Vec<Option<u32>>,
     /// Addresses of lost peers.
@@ -90,12 +92,12 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) open: Vec<u32>,
     /// Something was added to `open` since the last attempt to send it.
     pub(super) has_unsent: bool,
+    /// Bundles that were submitted since the last look at the network.
+    pub(super) submitted_since_look: u32,
     /// The last look at the network found something, and emptied it.
     pub(super) is_drained: bool,
     /// Paths from which something has arrived since the last sleep.
     pub(super) recent: Vec<u32>,
-    /// Paths from which something has arrived since the last look that found nothing.
-    pub(super) unanswered: Vec<u32>,
     /// Paths of the datagrams of a look. Empty between looks.
     pub(super) touched: Vec<u32>,
     /// Paths for which the link is busy.
@@ -153,14 +155,15 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             unused: Vec::new(),
             by_address: HashMap::new(),
             by_place: HashMap::new(),
+            last_place: None,
             by_peer: Vec::new(),
             forgotten: HashSet::new(),
             losses: VecDeque::new(),
             open: Vec::new(),
             has_unsent: false,
+            submitted_since_look: 0,
             is_drained: false,
             recent: Vec::new(),
-            unanswered: Vec::new(),
             touched: Vec::new(),
             busy: Vec::new(),
             reading: None,
@@ -243,6 +246,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.paths[id as usize] = Some(Box::new(path));
         self.by_address.insert(*address, id);
         self.by_place.entry(place).or_default().push(id);
+        self.last_place = None;
         self.shared.grants.iter_mut().for_each(|grants| grants.add(id));
         Some(id)
     }
@@ -272,6 +276,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.removed = self.removed.plus(&path.machine.counters());
         path.free(&mut self.shared);
         self.by_address.remove(&path.io.address);
+        self.last_place = None;
         if let Some(ids) = self.by_place.get_mut(&path.io.place) {
             ids.retain(|&other| other != id);
             if ids.is_empty() {
@@ -287,7 +292,6 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             &mut self.open,
             &mut self.busy,
             &mut self.recent,
-            &mut self.unanswered,
             &mut self.shared.refused,
             &mut self.shared.lost,
         ] {
@@ -339,6 +343,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             let position = if may_tell { self.append_frame(id, GRANT_FRAME, datagrams).ok() } else { None };
             if let Some(path) = self.path(id).filter(|_| position.is_some()) {
                 path.io.granted_at = position;
+                path.machine.granted(datagrams.into());
             }
             position.is_some()
         });

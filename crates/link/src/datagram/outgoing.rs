@@ -13,6 +13,8 @@ use weir_proto::LinkBusy;
 /// The most bytes and datagrams of one call. Source: udp(7), `UDP_SEGMENT`.
 const MOST_BYTES: usize = 60 << 10;
 const MOST_DATAGRAMS: usize = 64;
+/// So many wait for others, if there are so many, although nothing is under way.
+const LEAST_BURST: usize = 8;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -45,7 +47,8 @@ impl<P: Copy + Eq> Outgoing<P> {
     }
 
     /// Appends a datagram of `length` bytes to `to`, which `write` appends to its argument. One that is longer than
-    /// `largest` leaves in fragments.
+    /// `largest` leaves in fragments. With `under_way` datagrams on their way to a peer, at most half as many wait here:
+    /// it begins with the first ones while others are sealed.
     ///
     /// # Errors
     /// [`LinkBusy`]: the network does not take those that wait before it. Nothing is written.
@@ -55,6 +58,7 @@ impl<P: Copy + Eq> Outgoing<P> {
         to: P,
         length: usize,
         largest: usize,
+        under_way: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), LinkBusy> {
         let in_fragments = length > largest;
@@ -62,7 +66,7 @@ impl<P: Copy + Eq> Outgoing<P> {
             && self.in_fragments == in_fragments
             && !self.is_closed
             && length <= self.segment_bytes
-            && self.datagrams < MOST_DATAGRAMS
+            && self.datagrams < (under_way / 2).clamp(LEAST_BURST, MOST_DATAGRAMS)
             && self.bytes.len() + length <= MOST_BYTES;
         if !joins {
             self.flush(network)?;

@@ -138,8 +138,6 @@ pub(super) struct Path<P> {
     pub has_refused: bool,
     /// Something has arrived from it since the last sleep.
     pub is_recent: bool,
-    /// Something has arrived from it since the last look that found nothing.
-    pub is_unanswered: bool,
     /// The message that is being written began when nothing was under way.
     pub leaves_at_once: bool,
     /// Bytes of it that later packets carry.
@@ -190,7 +188,6 @@ impl<P: Copy> Path<P> {
             left: None,
             has_refused: false,
             is_recent: false,
-            is_unanswered: false,
             leaves_at_once: false,
             message_rest_bytes: 0,
             start: config.start,
@@ -327,7 +324,7 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
         let Shared { network, outgoing, .. } = &mut *self.shared;
         let Some(salt) = seal::salt() else { return Err(LinkBusy) };
         let PathIo { place, own, address, .. } = &*self.io;
-        outgoing.append(network, *place, INTRODUCTION_BYTES, INTRODUCTION_BYTES, |datagram| {
+        outgoing.append(network, *place, INTRODUCTION_BYTES, INTRODUCTION_BYTES, 0, |datagram| {
             let begin = datagram.len();
             datagram.extend_from_slice(LinkExtension::from(*header).as_bytes());
             datagram.extend_from_slice(&salt);
@@ -346,7 +343,7 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
         let number = expand(header.number, *next_number);
         let length = EXTENSION_BYTES + bundle.len() + TAG_BYTES;
         let largest = self.io.largest_datagram.min(network.largest_datagram());
-        outgoing.append(network, *place, length, largest, |datagram| {
+        outgoing.append(network, *place, length, largest, copies.len(), |datagram| {
             let begin = datagram.len();
             datagram.extend_from_slice(LinkExtension::from(*header).as_bytes());
             datagram.extend_from_slice(bundle);

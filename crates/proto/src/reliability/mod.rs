@@ -17,7 +17,7 @@
 //! A: arrived                    A->B  number 1, from 7 to 9, bundle 0              lost
 //! A: expired, after 200 us      A->B  number 2, from 7 to 9, bundle 0, asks
 //! B: arrived, deliver(0)
-//! B: looked_in_vain             B->A  number 1, from 9 to 7, acknowledged 1, latest 2
+//! B: expired, after 50 us       B->A  number 1, from 9 to 7, acknowledged 1, latest 2
 //! A: arrived, acknowledged(1)
 //! ```
 //! Sources: RFC 9000 and 9002 (QUIC), RFC 8985, RFC 6298, RFC 8257. `docs/notes/2026-11-25-reliability.md` has the
@@ -239,16 +239,9 @@ impl ReliablePath {
     }
 
     /// All datagrams that were waiting have been passed to [`ReliablePath::arrived`]. The acknowledgement of a few waits for
-    /// the answer of whoever uses the link.
+    /// something to ride on.
     pub fn batch_ended<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
         if self.fault.is_none() && self.receiver.is_due_after_batch() {
-            self.transmit(now, None, false, driver);
-        }
-    }
-
-    /// A look after the end of a batch has found nothing, so whoever uses the link has nothing better to do.
-    pub fn looked_in_vain<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
-        if self.fault.is_none() && self.receiver.is_due_after_look() {
             self.transmit(now, None, false, driver);
         }
     }
@@ -315,7 +308,7 @@ impl ReliablePath {
             return;
         }
         self.send_waiting(now, driver);
-        if self.receiver.is_due_after_look() {
+        if self.receiver.is_due_after_batch() {
             self.transmit(now, None, false, driver);
         }
         self.update_timer(driver);
@@ -328,6 +321,11 @@ impl ReliablePath {
             self.send_waiting(now, driver);
             self.update_timer(driver);
         }
+    }
+
+    /// The peer may have so many bundles under way to here. It needs an acknowledgement before it has used them up.
+    pub fn granted(&mut self, bundles: u32) {
+        self.receiver.granted(bundles);
     }
 
     /// Asks whether the peer lives, for an endpoint that depends on it. If it does not answer within the limit, it is lost.

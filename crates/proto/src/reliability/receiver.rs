@@ -13,16 +13,10 @@ use super::mutant::{Broken, Mutant};
 use super::sequence::{BASE, PositionSet, expand};
 use crate::time::Instant;
 
-/// Datagrams after which an acknowledgement leaves within a batch. It names 65 numbers, so each datagram is named twice.
-const MAX_UNACKNOWLEDGED: u32 = 32;
-/// Datagrams after which it leaves at the end of a batch. A peer with no more than the least grant may wait for it.
-const BATCH_UNACKNOWLEDGED: u32 = LEAST_GRANT as u32;
-/// Datagrams after which it leaves when a look finds nothing more. Source: RFC 5681, section 4.2.
-const MIN_UNACKNOWLEDGED: u32 = 2;
-/// The same where nothing is lost: acknowledgements only free copies there. Half of the least grant, so that a peer with no
-/// more than that never waits for the delay.
-const MIN_UNACKNOWLEDGED_LOSSLESS: u32 = LEAST_GRANT as u32 / 2;
-
+/// Datagrams after which an acknowledgement leaves within a batch. It names 65 numbers.
+const MAX_UNACKNOWLEDGED: u32 = 64;
+/// Datagrams after which it leaves at the end of a batch: half of what the peer may have under way, within these bounds.
+const BATCH_UNACKNOWLEDGED: (u32, u32) = (LEAST_GRANT as u32 / 2, 48);
 /// How a number compares with those that have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Age {
@@ -46,6 +40,10 @@ pub(super) enum Place {
     Outside,
 }
 
+fn batch_unacknowledged(granted_bundles: u32) -> u32 {
+    (granted_bundles / 2).clamp(BATCH_UNACKNOWLEDGED.0, BATCH_UNACKNOWLEDGED.1)
+}
+
 /// See the head of this file.
 #[derive(Clone, Debug)]
 pub(super) struct Receiver {
@@ -57,8 +55,8 @@ pub(super) struct Receiver {
     marks: u16,
     /// Datagrams with a bundle or a question since the last acknowledgement left.
     unacknowledged: u32,
-    /// So many make a look in vain send one.
-    least_unacknowledged: u32,
+    /// So many make the end of a batch send one.
+    batch_unacknowledged: u32,
     /// The next end of a batch sends one in any case.
     is_urgent: bool,
     due_at: Option<Instant>,
@@ -75,14 +73,15 @@ impl Receiver {
             arrived: 0,
             marks: 0,
             unacknowledged: 0,
-            least_unacknowledged: if config.is_lossless {
-                MIN_UNACKNOWLEDGED_LOSSLESS
-            } else {
-                MIN_UNACKNOWLEDGED
-            },
+            batch_unacknowledged: batch_unacknowledged(config.first_grant),
             is_urgent: false,
             due_at: None,
         }
+    }
+
+    /// The peer may have so many bundles under way.
+    pub(super) fn granted(&mut self, bundles: u32) {
+        self.batch_unacknowledged = batch_unacknowledged(bundles);
     }
 
     /// Bundles that the driver holds.
@@ -217,13 +216,7 @@ impl Receiver {
     /// Whether an acknowledgement must leave at the end of a batch.
     #[inline]
     pub(super) fn is_due_after_batch(&self) -> bool {
-        self.is_urgent || self.unacknowledged >= BATCH_UNACKNOWLEDGED
-    }
-
-    /// Whether an acknowledgement must leave when a later look has found nothing.
-    #[inline]
-    pub(super) fn is_due_after_look(&self) -> bool {
-        self.is_urgent || self.unacknowledged >= self.least_unacknowledged
+        self.is_urgent || self.unacknowledged >= self.batch_unacknowledged
     }
 
     /// When an acknowledgement must leave.

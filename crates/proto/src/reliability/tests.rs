@@ -134,21 +134,9 @@ impl Bench {
     }
 
     /// A bundle of the peer arrives, alone in its batch.
-    fn batch_of_one_arrives(&mut self, position: u32) -> Vec<Call> {
+    fn bundle_arrives(&mut self, position: u32) -> Vec<Call> {
         self.arrives(Datagram { header: self.header(false), position: Some(position), marked: false });
         self.path.batch_ended(self.now, &mut self.calls);
-        self.take()
-    }
-
-    /// The same, and the next look finds nothing.
-    fn bundle_arrives(&mut self, position: u32) -> Vec<Call> {
-        let mut calls = self.batch_of_one_arrives(position);
-        calls.extend(self.looks_in_vain());
-        calls
-    }
-
-    fn looks_in_vain(&mut self) -> Vec<Call> {
-        self.path.looked_in_vain(self.now, &mut self.calls);
         self.take()
     }
 
@@ -247,40 +235,33 @@ fn a_datagram_that_the_network_repeats_is_dropped_without_an_answer() {
 }
 
 #[test]
-fn an_acknowledgement_waits_for_a_second_bundle_or_its_delay() {
+fn an_acknowledgement_waits_for_an_answer_or_its_delay() {
     let mut bench = Bench::open();
-    assert_eq!(bare_count(&bench.bundle_arrives(0)), 0);
-    assert_eq!(bare_count(&bench.bundle_arrives(1)), 1);
-    assert_eq!(bare_count(&bench.bundle_arrives(2)), 0);
-    assert_eq!(bench.run_until(Instant(49 * MICROSECOND)), []);
-    let calls = bench.run_until(Instant(50 * MICROSECOND));
-    let [Call::Transmit(header, None)] = calls[..] else { panic!("{calls:?}") };
-    assert_eq!((header.acknowledged, header.asks), (3, false));
-}
-
-#[test]
-fn the_acknowledgement_of_a_few_bundles_waits_for_an_answer_to_ride_on() {
-    let mut bench = Bench::open();
-    let alone = |bench: &mut Bench, position| bare_count(&bench.batch_of_one_arrives(position));
-    assert_eq!([0, 1, 2].map(|position| alone(&mut bench, position)), [0, 0, 0]);
+    assert_eq!([0, 1, 2].map(|position| bare_count(&bench.bundle_arrives(position))), [0, 0, 0]);
     let calls = bench.submit();
     assert!(matches!(calls[..], [Call::Transmit(Header { acknowledged: 3, .. }, Some(_))]), "{calls:?}");
-    assert_eq!(bare_count(&bench.looks_in_vain()), 0, "the answer has acknowledged them");
-    assert_eq!([3, 4].map(|position| alone(&mut bench, position)), [0, 0]);
-    assert_eq!([bare_count(&bench.looks_in_vain()), bare_count(&bench.looks_in_vain())], [1, 0]);
-    // A peer with the least grant sends no more.
-    let least = u32::from(LEAST_GRANT);
-    let bare: Vec<usize> = (5..5 + least).map(|position| alone(&mut bench, position)).collect();
-    assert_eq!((bare.iter().sum::<usize>(), bare.last()), (1, Some(&1)), "{bare:?}");
+    bench.bundle_arrives(3);
+    let due = bench.now.plus_ns(50 * MICROSECOND);
+    let calls = bench.run_until(Instant(due.0 - 1));
+    assert_eq!(bare_count(&calls), 0, "{calls:?}");
+    let calls = bench.run_until(due);
+    let [Call::Transmit(header, None)] = calls[..] else { panic!("{calls:?}") };
+    assert_eq!((header.acknowledged, header.asks), (4, false));
 }
 
 #[test]
-fn without_loss_an_acknowledgement_waits_for_half_of_the_least_grant() {
-    let mut bench = Bench::open_with(ReliabilityConfig { is_lossless: true, ..ReliabilityConfig::default() });
-    let mut acknowledged = |position| bare_count(&bench.bundle_arrives(position)) == 1;
-    assert_eq!((0..8).map(&mut acknowledged).collect::<Vec<bool>>(), [false, false, false, true].repeat(2));
-    bench.bundle_arrives(8);
-    assert_eq!(bare_count(&bench.run_until(Instant(50 * MICROSECOND))), 1);
+fn a_peer_gets_an_acknowledgement_before_it_has_used_up_its_grant() {
+    for is_lossless in [false, true] {
+        let config = ReliabilityConfig { is_lossless, ..ReliabilityConfig::default() };
+        let mut bench = Bench::open_with(config);
+        let mut next = 0..;
+        for (granted, batches) in [(u32::from(LEAST_GRANT), 4), (40, 20), (256, 48), (1, 4)] {
+            bench.path.granted(granted);
+            let positions = (&mut next).take(batches);
+            let bare: Vec<usize> = positions.map(|at| bare_count(&bench.bundle_arrives(at))).collect();
+            assert_eq!((bare.iter().sum::<usize>(), bare.last()), (1, Some(&1)), "{granted}: {bare:?}");
+        }
+    }
 }
 
 #[test]
@@ -389,8 +370,8 @@ fn a_bare_acknowledgement_gives_no_round_trip() {
     bench.submit();
     bench.now = Instant(100 * MICROSECOND);
     bench.acknowledgement_arrives(1, 1, 0);
-    bench.bundle_arrives(0);
-    assert_eq!(bare_count(&bench.bundle_arrives(1)), 1);
+    bench.path.granted(1);
+    assert_eq!([0, 1, 2, 3].map(|position| bare_count(&bench.bundle_arrives(position))), [0, 0, 0, 1]);
     // A second later the peer has something to send, and so names number 2.
     bench.now = Instant(1_000_000 * MICROSECOND);
     bench.acknowledgement_arrives(1, 2, 0b1);

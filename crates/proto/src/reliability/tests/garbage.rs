@@ -61,7 +61,6 @@ proptest! {
                 Step::Arrives(datagram) => {
                     bench.path.arrived(bench.now, &datagram, &mut bench.calls);
                     bench.path.batch_ended(bench.now, &mut bench.calls);
-                    bench.path.looked_in_vain(bench.now, &mut bench.calls);
                     bench.take()
                 }
                 Step::Submit(bytes) => {

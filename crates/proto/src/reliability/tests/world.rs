@@ -265,9 +265,6 @@ impl World {
                 self.ends[end].batch_is_open = false;
                 let End { path, link, .. } = &mut self.ends[end];
                 path.batch_ended(now, link);
-                if self.random.bool() {
-                    path.looked_in_vain(now, link);
-                }
                 end
             }
             Event::Submits(end) => {
