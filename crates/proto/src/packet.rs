@@ -15,7 +15,10 @@ pub enum Space {
 }
 
 /// One packet. It fills [`Geometry::packet_slots`] slots of the receiver's mailbox.
+///
+/// The first fields are in the order of the header (`wire::layout`), so that they are copied and compared together.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
 pub struct Packet {
     /// The lease of the destination in our mailbox that `granted_total` and `credit_packets_read` refer to, in its
     /// numbers. The destination ignores both if they refer to an earlier lease.
@@ -38,33 +41,28 @@ pub struct Packet {
     pub body: Body,
 }
 
-/// The part of every packet about the destination's lease in our mailbox: `epoch`, `credit_packets_read` and
-/// `granted_total`. Most packets repeat it, and two numbers are compared.
+/// The part of every packet about the destination's lease in our mailbox. Most packets repeat it, so it is one number to
+/// compare: from the low end `epoch` and `credit_packets_read` with 16 bits each, and `granted_total`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CreditUpdate {
-    /// `epoch` and, in the upper half, `credit_packets_read`.
-    read_in_lease: u32,
-    granted_total: u32,
-}
+pub(crate) struct CreditUpdate(u64);
 
 impl CreditUpdate {
     /// The update of these three.
     #[inline(always)]
     pub fn new(epoch: u16, credit_packets_read: u16, granted_total: u32) -> CreditUpdate {
-        let read_in_lease = u32::from(epoch) | u32::from(credit_packets_read) << 16;
-        CreditUpdate { read_in_lease, granted_total }
+        CreditUpdate(u64::from(epoch) | u64::from(credit_packets_read) << 16 | u64::from(granted_total) << 32)
     }
 
     /// [`Packet::epoch`].
     #[inline]
     pub fn epoch(self) -> u16 {
-        self.read_in_lease as u16
+        self.0 as u16
     }
 
     /// [`Packet::credit_packets_read`].
     #[inline]
     pub fn credit_packets_read(self) -> u16 {
-        (self.read_in_lease >> 16) as u16
+        (self.0 >> 16) as u16
     }
 }
 

@@ -192,6 +192,8 @@ pub struct Pool {
     lacks_prefetch: bool,
     /// The queue may be served, or credits may be reclaimed for it.
     has_work: bool,
+    /// More free slots are nobody's business ([`Pool::is_calm`]). If it is `false`, that has to be looked at.
+    calm: bool,
     tally: Tally,
     #[cfg(any(test, feature = "mutants"))]
     mutant: Option<Mutant>,
@@ -227,6 +229,7 @@ impl Pool {
             grown_slots: 0,
             lacks_prefetch: false,
             has_work: false,
+            calm: false,
             tally: Tally::default(),
             #[cfg(any(test, feature = "mutants"))]
             mutant: None,
@@ -354,6 +357,14 @@ impl Pool {
     /// Free slots are reserved for planned senders that are not attached, and given up beyond the planned size.
     fn settle(&mut self) {
         self.region.settle(self.senders(), u32::MAX);
+        self.calm = false;
+    }
+
+    /// The queue may be served, or credits may be reclaimed for it, if `there_is`.
+    #[inline]
+    fn note_work(&mut self, there_is: bool) {
+        self.has_work |= there_is;
+        self.calm &= !there_is;
     }
 
     /// A sender with `before` slots holds `slots` less.
@@ -369,7 +380,7 @@ impl Pool {
         if self.region.missing > 0 {
             self.settle();
         }
-        self.has_work |= !self.queue.is_empty() && !self.breaks(Mutant::QueueIsForgotten);
+        self.note_work(!self.queue.is_empty() && !self.breaks(Mutant::QueueIsForgotten));
     }
 
     /// A sender has detached with all its credits and may attach again. Its starting credits are reserved.
@@ -418,7 +429,7 @@ impl Pool {
         slots: u32,
         wanted_total: u32,
     ) -> Result<bool, SpendError> {
-        let is_calm = self.is_calm();
+        let is_calm = self.calm;
         let account = &mut self.accounts[index as usize];
         // The common case: the sender has queued nothing, and holds more than half of its window.
         let is_quiet = wanted_total.wrapping_sub(account.wanted_total) == slots;
@@ -435,7 +446,6 @@ impl Pool {
     }
 
     /// Whether more free slots are nobody's business: nobody waits for them, and the region has its planned size.
-    #[inline(always)]
     fn is_calm(&self) -> bool {
         self.region.missing | self.queue.len() | u32::from(self.has_work) == 0
     }
@@ -450,6 +460,7 @@ impl Pool {
         self.release(before, slots);
         self.is_ready(index);
         self.wants(index, wanted_total);
+        self.calm = self.is_calm();
         Some(self.is_due(index) || self.has_work)
     }
 

@@ -32,6 +32,7 @@ impl Pool {
             grown_slots: _,    // the same
             lacks_prefetch,
             has_work,
+            calm: _,   // decides only how much is looked at
             tally: _,  // counted, not used
             mutant: _, // constant
         } = self;

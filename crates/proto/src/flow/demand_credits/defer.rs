@@ -42,7 +42,7 @@ impl Pool {
         self.granted_slots = self.granted_slots.wrapping_add(credits);
         self.deferred.remove(index);
         self.accounts[index as usize].overdue = false;
-        self.has_work |= self.is_first_overdue();
+        self.note_work(self.is_first_overdue());
     }
 
     /// Whether the first deferred sender has seen as many grants as the turns of all senders allow.

@@ -121,7 +121,8 @@ impl Pool {
         let credits = wanted.min(spare);
         if credits == 0 {
             if is_recent && !self.holders.is_empty() {
-                (self.lacks_prefetch, self.has_work) = (true, true);
+                self.lacks_prefetch = true;
+                self.note_work(true);
             } else {
                 self.set_window(index, window / 2);
             }

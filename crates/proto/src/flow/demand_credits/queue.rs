@@ -38,7 +38,7 @@ impl Pool {
             }
             return;
         }
-        self.has_work = true;
+        self.note_work(true);
         if !self.accounts[index as usize].queued {
             return self.join_queue(index);
         }
@@ -69,6 +69,7 @@ impl Pool {
         (account.queued, account.turn_left) = (true, self.quantum_slots);
         let (ready, ahead) = (!account.unready, self.queue.len());
         self.queue.push(index, ready);
+        self.calm = false;
         self.queue.set_wanted(index, self.waits_for(index));
         self.wait_behind(index, ahead);
         self.tally.queued += 1;
@@ -107,7 +108,7 @@ impl Pool {
         self.note_due(index);
         if self.accounts[index as usize].queued {
             self.queue.set_unready(index);
-            self.has_work |= self.next_waiting().is_some(); // it may have been the first, and needed more
+            self.note_work(self.next_waiting().is_some()); // it may have been the first, and needed more
         } else if self.waits_for(index) > 0 {
             self.join_queue(index);
         }

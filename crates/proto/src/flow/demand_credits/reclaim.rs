@@ -20,7 +20,7 @@ impl Pool {
         if self.demand(index) == 0 && self.accounts[index as usize].queued {
             self.leave_queue(index);
         }
-        self.has_work |= !self.queue.is_empty();
+        self.note_work(!self.queue.is_empty());
     }
 
     /// The next sender that should get a return request.

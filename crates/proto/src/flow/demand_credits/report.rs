@@ -157,6 +157,7 @@ impl Pool {
             );
         }
         assert_eq!(expected, self.expected_slots, "{self:?}");
+        assert!(!self.calm || self.is_calm(), "{self:?}");
         let windows = self.indices().map(|index| self.accounts[index as usize].window);
         let grown: u32 = windows.map(|window| window.saturating_sub(self.region.start)).sum();
         assert_eq!(grown, self.grown_slots, "{self:?}");
