@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory that contains only the plug-in, under its installed name.
 fn provider_directory() -> PathBuf {
@@ -92,7 +93,10 @@ fn compile(source: &str, options: &[&str]) -> Option<PathBuf> {
         eprintln!("skipped: no headers of libfabric here");
         return None;
     }
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{source}-{}", std::process::id()));
+    // Tests run at the same time, and a program that is being written cannot be started.
+    static PROGRAMS: AtomicU32 = AtomicU32::new(0);
+    let name = format!("{source}-{}-{}", std::process::id(), PROGRAMS.fetch_add(1, Ordering::Relaxed));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut compiler = Command::new("cc");
     compiler.args(["-Wall", "-Werror"]).args(options).arg("-o").arg(&program);
     compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source)).arg("-ldl");
