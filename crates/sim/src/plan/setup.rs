@@ -34,9 +34,10 @@ pub enum SchemeName {
     Adaptive,
     /// Dynamic credits as published (Prades, chapter 6).
     Dynamic,
-    /// The provider's dynamic credits: piggybacking, shares at first contact, and a hold time.
+    /// The default of the provider: dynamic credits with piggybacking, shares at first contact, and a hold
+    /// time.
     Weir,
-    /// The default of the provider: credits on demand with piggybacking, with the same sizes as `weir`.
+    /// Credits on demand with piggybacking, with the same sizes as `weir`.
     Demand,
 }
 
