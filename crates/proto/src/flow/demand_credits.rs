@@ -155,6 +155,8 @@ struct Account {
     used: bool,
     /// A grant to it has been deferred long enough.
     overdue: bool,
+    /// Credits are due when a quarter of its window is retrieved, also within a burst. Follows from the window.
+    is_large: bool,
     /// `false`: the entry is unused.
     open: bool,
 }
@@ -296,6 +298,7 @@ impl Pool {
             asked: false,
             used: false,
             overdue: false,
+            is_large: false,
             open: true,
         };
         let index = match self.unused.pop() {
@@ -320,8 +323,9 @@ impl Pool {
     }
 
     /// The window changes, and with it the value of `current` at which prefetch is due: half of it. A burst should need
-    /// few credit packets, because at most `n` can be unread. Packets piggyback credits before that, at three quarters,
-    /// but not every packet does: most leave with a look at the account.
+    /// few credit packets, because at most `n` can be unread. A quarter of a large window is worth a credit packet; its
+    /// sender should not stop until all is retrieved. Packets piggyback credits before that, but not every packet does:
+    /// most leave with a look at the account.
     fn set_window(&mut self, index: u32, window: u32) {
         let start = self.region.start;
         let account = &mut self.accounts[index as usize];
@@ -329,7 +333,9 @@ impl Pool {
         account.window = window.min(account.most).max(self.credit_slots);
         account.beyond = 0;
         self.grown_slots = self.grown_slots - before + account.window.saturating_sub(start);
-        account.low = ((account.window - 1) / 2).max(self.credit_slots - 1);
+        account.is_large = account.window / 4 >= MAX_QUANTUM_SLOTS;
+        let low = if account.is_large { account.window - account.window / 4 } else { (account.window - 1) / 2 };
+        account.low = low.max(self.credit_slots - 1);
         account.middle = (account.low + account.window) / 2;
         self.note_due(index);
     }
@@ -431,7 +437,7 @@ impl Pool {
     ) -> Result<bool, SpendError> {
         let is_calm = self.calm;
         let account = &mut self.accounts[index as usize];
-        // The common case: the sender has queued nothing, and holds more than half of its window.
+        // The common case: the sender has queued nothing, and holds most of its window.
         let is_quiet = wanted_total.wrapping_sub(account.wanted_total) == slots;
         if is_quiet && (account.due_total.wrapping_sub(wanted_total) as i32) > 0 && is_calm {
             account.wanted_total = wanted_total;
@@ -508,15 +514,16 @@ impl Pool {
         self.balance(index).saturating_neg().max(0) as u32
     }
 
-    /// Whether [`Pool::grant`] might have credits to grant: for demand, or at the end of a burst.
+    /// Whether [`Pool::grant`] might have credits to grant: for demand, at the end of a burst, or when a quarter of a large
+    /// window is retrieved.
     #[inline]
     pub fn is_due(&self, index: u32) -> bool {
         let account = &self.accounts[index as usize];
         // Before its burst is over, a sender without demand has credits for all that it has told. So one credit packet at
-        // the end of a burst is enough.
+        // the end of a burst is enough for a small window.
         self.balance(index) > 0
             || account.current == 0
-            || (self.is_quiet(index) && account.current <= account.low)
+            || (account.current <= account.low && (account.is_large || self.is_quiet(index)))
     }
 
     /// Whether all that the sender has told is retrieved.

@@ -87,6 +87,7 @@ impl Account {
             asked,
             used,
             overdue,
+            is_large: _, // follows from the window
             open: _,
         } = self;
         words.extend([

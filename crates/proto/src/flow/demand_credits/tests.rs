@@ -450,6 +450,30 @@ fn a_burst_brings_one_credit_packet_once_its_window_has_grown() {
     assert!(ours <= 100 + 3, "{ours} credit packets, static {fixed}");
 }
 
+/// Of a sender with credits for all that it has told, as many slots as its window, a quarter is retrieved.
+fn grant_within_a_burst(region: u32) -> Option<u32> {
+    let (mut pool, [a, _]) = attached(pool(region, 2, 1));
+    let mut wanted = 1;
+    while pool.accounts[a as usize].window < region / 3 {
+        pool.retrieve(a, 1, wanted);
+        pool.explicit(a);
+        wanted += 1;
+    }
+    let told = pool.accounts[a as usize].current;
+    pool.retrieve(a, told / 4, wanted - 1 + told);
+    assert_eq!(pool.demand(a), 0);
+    pool.retrieve(a, 1, wanted - 1 + told);
+    pool.explicit(a)
+}
+
+#[test]
+fn a_sender_with_a_large_window_gets_credits_before_its_burst_is_retrieved() {
+    let granted = grant_within_a_burst(2000);
+    assert!(granted.is_some_and(|credits| credits > 150), "{granted:?} credits");
+    // A small window is filled at the end of the burst, with one credit packet.
+    assert_eq!(grant_within_a_burst(124), None);
+}
+
 /// One sender of small messages is active alone, then 63 senders have a burst of 37 slots in each call of an all-to-all.
 #[test]
 fn a_window_beyond_the_equal_share_is_given_back_when_all_senders_are_active() {
