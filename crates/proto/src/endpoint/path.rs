@@ -108,18 +108,29 @@ pub(super) fn apply_update_to_sender(
     Grants { leases, rendezvous_only, .. }: &mut Grants,
     packet: &Packet,
 ) -> Option<bool> {
-    let update = packet.credit_update();
-    if leases.has_applied(update) {
+    if leases.has_applied(packet.credit_update()) {
         *rendezvous_only = packet.marks.rendezvous_only;
         return Some(false);
     }
+    apply_new_update(sender, leases, rendezvous_only, packet)
+}
+
+/// The rest of [`apply_update_to_sender`], for an update that differs from the last one. Out of line, so that the update is
+/// one load on the common path, which uses none of its fields.
+#[inline(never)]
+fn apply_new_update(
+    sender: &mut flow::Sender,
+    leases: &mut Leases,
+    rendezvous_only: &mut bool,
+    packet: &Packet,
+) -> Option<bool> {
     // An update for an earlier lease has no effect.
     if packet.epoch != leases.outgoing() {
         return Some(false);
     }
     *rendezvous_only = packet.marks.rendezvous_only;
     sender.granted(packet.granted_total).ok()?;
-    Some(leases.apply(update))
+    Some(leases.apply(packet.credit_update()))
 }
 
 /// What a packet says of the slots that we have spent and want: the packet itself is about to spend `slots`, and
