@@ -45,7 +45,7 @@ def complete(output, benchmarks):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--timeout", type=float, default=900, help="time limit of a run in seconds (default: %(default)s)")
-    parser.add_argument("--flow", default="dynamic", help="schemes, separated by commas (default: %(default)s)")
+    parser.add_argument("--flow", default="demand", help="schemes, separated by commas (default: %(default)s)")
     parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks under MPICH, separated by commas (default: %(default)s)")
     # IMB leaves out sizes on a slow machine if this time is short.
     parser.add_argument("--time", default="100", help="time limit of a size in seconds (default: %(default)s)")

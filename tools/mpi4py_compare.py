@@ -212,7 +212,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="1,2,4", help="numbers of ranks, separated by commas (default: %(default)s)")
     parser.add_argument("--mpi", default="mpich,intel,openmpi", help="MPIs, separated by commas (default: %(default)s)")
-    parser.add_argument("--flow", default="dynamic", help="schemes, separated by commas (default: %(default)s)")
+    parser.add_argument("--flow", default="demand", help="schemes, separated by commas (default: %(default)s)")
     parser.add_argument("--only", action="append", metavar="PART", help="run only test files whose name contains PART")
     parser.add_argument("--hosts", type=int, default=0, help="number of pretended hosts (default: this machine alone)")
     parser.add_argument("--link", choices=LINKS, default="udp", help="weir's link between hosts (default: %(default)s)")

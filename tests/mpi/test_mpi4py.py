@@ -5,7 +5,7 @@ import pytest
 
 
 def way(mpi):
-    return mpi4py_compare.Way(mpi, ranks=2, flow="dynamic", hosts=0, link="udp")
+    return mpi4py_compare.Way(mpi, ranks=2, flow="demand", hosts=0, link="udp")
 
 
 @pytest.mark.parametrize("name", mpi4py_compare.QUICK)

@@ -31,7 +31,7 @@ mod tests {
         for setting in weir_engine::config::SETTINGS {
             assert!(text.contains(setting.variable) && text.contains(setting.help));
         }
-        let flow = "FI_WEIR_FLOW  (allowed: unlimited, hardware, static, static-connection, adaptive, dynamic, demand; default: dynamic)";
+        let flow = "FI_WEIR_FLOW  (allowed: unlimited, hardware, static, static-connection, adaptive, dynamic, demand; default: demand)";
         assert!(text.contains(flow));
     }
 }

@@ -124,7 +124,7 @@ fn counters_become_a_table_and_a_record() {
     assert_eq!(record["ranks"][0]["closed"], false);
     assert_eq!(record["ranks"][0]["endpoints"], 2);
     assert_eq!(record["total"]["counters"]["messages_sent"], 2468);
-    assert_eq!(record["settings"]["FI_WEIR_FLOW"], "dynamic");
+    assert_eq!(record["settings"]["FI_WEIR_FLOW"], "demand");
     assert_eq!(record["mpi"]["kind"], "mpich");
 }
 

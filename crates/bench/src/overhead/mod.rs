@@ -1,5 +1,5 @@
 //! `weir bench overhead`: the instructions and the time that one flow-control scheme costs more than another, by
-//! default dynamic credits compared with no flow control.
+//! default credits on demand compared with no flow control.
 //!
 //! It has two methods. The number of instructions is exact, but says nothing about time. Time is noisy, so it is
 //! measured in pairs of consecutive runs and reported with an interval. Both are compared with limits. The command

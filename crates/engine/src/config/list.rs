@@ -65,10 +65,10 @@ pub(super) const STALL_MS: &str = "FI_WEIR_STALL_MS";
 pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: FLOW,
-        default: "dynamic",
+        default: "demand",
         allowed: "unlimited, hardware, static, static-connection, adaptive, dynamic, demand",
-        help: "Flow-control scheme. dynamic: credits move to the senders that use them. demand: \
-               credits are lent when a sender says how many it needs. static: every \
+        help: "Flow-control scheme. demand: credits are lent when a sender says how many it needs. dynamic: \
+               credits move to the senders that use them. static: every \
                sender has a fixed quota (static-connection: in the form of connections). adaptive: the \
                quota grows when a sender has to wait. hardware: a refused sender tries again. unlimited: a \
                sender checks for room.",
@@ -83,7 +83,7 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: MAILBOX_SLOTS,
         default: "0",
         allowed: "0, or 1 to 16777216",
-        help: "Data slots (64 bytes) of an endpoint's mailbox, for all its senders. 0 with dynamic credits: \
+        help: "Data slots (64 bytes) of an endpoint's mailbox, for all its senders. 0 with demand and dynamic: \
                FI_WEIR_SLOTS_PER_PEER for each rank, but at least what the lanes hold (4096 to 65536). 0 \
                with other schemes: 256 for each sender.",
     },
@@ -91,20 +91,20 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: SLOTS_PER_PEER,
         default: "16",
         allowed: "1 to 1024",
-        help: "Dynamic credits: data slots of the mailbox for each rank of this node; all senders share them.",
+        help: "demand, dynamic: data slots of the mailbox for each rank of this node; all senders share them.",
     },
     SettingInfo {
         variable: ATTACH,
         default: "contact",
         allowed: "contact, start",
-        help: "Dynamic credits: when a sender gets its share of the mailbox. contact: when it first sends. \
+        help: "dynamic: when a sender gets its share of the mailbox. contact: when it first sends. \
                start: all senders get equal shares from the start (as published).",
     },
     SettingInfo {
         variable: CREDIT_SLOTS,
         default: "2",
         allowed: "1 to 16",
-        help: "Slots for credit packets, for each sender; with dynamic credits also its guaranteed credits.",
+        help: "Slots for credit packets, for each sender; with demand and dynamic also its guaranteed credits.",
     },
     SettingInfo {
         variable: PREPOSTED,

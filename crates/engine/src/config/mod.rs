@@ -210,7 +210,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            scheme: Scheme::Dynamic { piggyback: true },
+            scheme: Scheme::Demand,
             mailbox_slots: 0,
             slots_per_peer: 16,
             attach: AttachPolicy::FirstContact,
@@ -430,7 +430,7 @@ fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, Settin
         Scheme::Demand,
     ]
     .map(|scheme| (flow_word(scheme), scheme));
-    Ok(read_word(given, FLOW, &words)?.unwrap_or(Scheme::Dynamic { piggyback }))
+    Ok(read_word(given, FLOW, &words)?.unwrap_or(Settings::default().scheme))
 }
 
 fn growth_of(word: &str) -> Option<Growth> {

@@ -21,8 +21,17 @@ fn unset_settings_have_the_documented_defaults() {
     let settings = with(&[]).unwrap();
     assert_eq!(settings, Settings::default());
     // Settings of schemes other than the default one have no value.
-    let of_others =
-        [PREPOSTED, RNR_TIMER_US, RNR_RETRIES, ECM_THRESHOLD, ADAPTIVE_START, ADAPTIVE_MAX, ADAPTIVE_GROWTH];
+    let of_others = [
+        PIGGYBACK,
+        ATTACH,
+        PREPOSTED,
+        RNR_TIMER_US,
+        RNR_RETRIES,
+        ECM_THRESHOLD,
+        ADAPTIVE_START,
+        ADAPTIVE_MAX,
+        ADAPTIVE_GROWTH,
+    ];
     let documented: Vec<_> = SETTINGS
         .iter()
         .filter(|s| !s.default.is_empty() && !of_others.contains(&s.variable))

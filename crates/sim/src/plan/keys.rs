@@ -266,10 +266,10 @@ pub const SCHEMES: &[(&str, &str)] = &[
         "As `static-connection`; a receiver posts more buffers when a sender had to wait (Liu & Panda).",
     ),
     ("dynamic", "The mailbox moves slots to the senders that use them, as published (Prades, chapter 6)."),
-    ("weir", "What the provider does by default: dynamic credits, piggybacking, a share at first contact."),
+    ("weir", "The provider's dynamic credits: piggybacking, a share at first contact."),
     (
         "demand",
-        "Senders say what they need, and receivers lend free slots; sizes as with `weir` (weir's own).",
+        "The provider's default: senders say what they need, and receivers lend free slots; sizes as with `weir`.",
     ),
 ];
 

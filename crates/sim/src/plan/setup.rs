@@ -34,10 +34,9 @@ pub enum SchemeName {
     Adaptive,
     /// Dynamic credits as published (Prades, chapter 6).
     Dynamic,
-    /// The default of the provider: dynamic credits with piggybacking, shares at first contact, and a hold
-    /// time.
+    /// The provider's dynamic credits: piggybacking, shares at first contact, and a hold time.
     Weir,
-    /// Credits on demand with piggybacking, with the same sizes as `weir`.
+    /// The default of the provider: credits on demand with piggybacking, with the same sizes as `weir`.
     Demand,
 }
 

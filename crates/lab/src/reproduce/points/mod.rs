@@ -264,7 +264,7 @@ fn static_name(credit_slots: u32) -> String {
     format!("static, {credit_slots} credit slot{}", if credit_slots == 1 { "" } else { "s" })
 }
 
-/// Name of the curve of weir's defaults in all figures. The number of ranks decides which of its points is the
+/// Name of the curve of weir's dynamic credits in all figures. The number of ranks decides which of its points is the
 /// default.
 const WEIR: &str = "weir (dynamic, piggybacking, equal shares at first contact)";
 
