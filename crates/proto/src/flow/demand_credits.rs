@@ -334,7 +334,8 @@ impl Pool {
         account.beyond = 0;
         self.grown_slots = self.grown_slots - before + account.window.saturating_sub(start);
         account.is_large = account.window / 4 >= MAX_QUANTUM_SLOTS;
-        let low = if account.is_large { account.window - account.window / 4 } else { (account.window - 1) / 2 };
+        let low =
+            if account.is_large { account.window - account.window / 4 } else { (account.window - 1) / 2 };
         account.low = low.max(self.credit_slots - 1);
         account.middle = (account.low + account.window) / 2;
         self.note_due(index);
