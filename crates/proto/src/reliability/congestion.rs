@@ -134,6 +134,11 @@ impl Congestion {
         self.troubled += 1;
     }
 
+    /// A bundle that has arrived was lost before, and was sent again outside of the window.
+    pub(super) fn repaired(&mut self) {
+        self.troubled += 1;
+    }
+
     /// The peer has reported marked datagrams.
     pub(super) fn marked(&mut self, datagrams: u16) {
         self.troubled += u32::from(datagrams);

@@ -20,6 +20,7 @@
 //! B: expired, after 50 us       B->A  number 1, from 9 to 7, acknowledged 1, latest 2
 //! A: arrived, acknowledged(1)
 //! ```
+//! After the first round trip, a probe repeats the oldest bundle before its timeout.
 //! Sources: RFC 9000 and 9002 (QUIC), RFC 8985, RFC 6298, RFC 8257. `docs/notes/2026-11-25-reliability.md` has the
 //! reasons.
 
@@ -279,9 +280,9 @@ impl ReliablePath {
         if self.sender.loss_at().is_some_and(|at| at <= now) {
             self.sender.detect_losses(now);
         }
+        // The oldest bundle, outside of the window. Its answer shows what else is lost.
+        let oldest = self.sender.first();
         if self.sender.timeout_at(&self.config).is_some_and(|at| at <= now) {
-            // The oldest bundle, outside of the window. Its answer shows what else is lost.
-            let oldest = self.sender.first();
             if self.config.is_lossless {
                 self.sender.restart_timeout(now); // it arrives when the peer polls
             } else if self.transmit(now, Some(oldest), true, driver) {
@@ -292,6 +293,13 @@ impl ReliablePath {
                 }
             } else {
                 self.sender.restart_timeout(now);
+            }
+        } else if let Some(earlier) = self.sender.due_probe(now, &self.config) {
+            let number = self.sender.next_number();
+            if self.transmit(now, Some(oldest), true, driver) {
+                self.sender.probed(now, earlier, number, self.broken);
+            } else {
+                self.sender.restart_probe(now);
             }
         }
         self.send_waiting(now, driver);
@@ -613,6 +621,7 @@ impl ReliablePath {
             self.receiver.due_at().filter(|_| !self.is_busy),
             self.sender.loss_at(),
             self.sender.timeout_at(&self.config),
+            self.sender.probe_at(&self.config),
             self.paced_until,
             self.question.map(|question| question.next_at),
         ];

@@ -17,6 +17,12 @@ pub(super) enum Mutant {
     ReorderWindowHasNoBound,
     /// A bundle that came twice is delivered twice.
     RepeatedBundlesAreDelivered,
+    /// Probes leave until something is acknowledged.
+    ProbesRepeat,
+    /// A datagram that was sent again before its acknowledgement came counts as overtaken.
+    EarlyRetransmissionsCountAsReordering,
+    /// A loss that a probe has repaired does not count.
+    RepairedLossesDoNotCount,
     /// The timeout restarts with each send.
     SendsRestartTheTimeout,
     /// The limit counts from any arrival, so that a path of small bundles hides a large one that never arrives.

@@ -59,6 +59,14 @@ struct Record {
     position: u64,
 }
 
+/// A bundle that was sent again early, because nothing was acknowledged for some round trips.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    /// The number of its transmission before.
+    earlier: u64,
+    number: u64,
+}
+
 /// What a peer acknowledges.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Acknowledgement {
@@ -77,6 +85,10 @@ pub(super) struct Acknowledgement {
 pub(super) struct SenderCounts {
     pub(super) sent_again: u64,
     pub(super) needlessly: u64,
+    pub(super) probes: u64,
+    /// Probes whose bundle had arrived before, and those whose bundle had not.
+    pub(super) needless_probes: u64,
+    pub(super) needed_probes: u64,
     pub(super) timeouts: u64,
     pub(super) marks: u64,
 }
@@ -106,6 +118,12 @@ pub(super) struct Sender {
     /// Start of the running timeout.
     timeout_from: Instant,
     timeouts_in_a_row: u32,
+    /// When something was acknowledged, or a bundle left within the window.
+    probe_from: Instant,
+    /// Nothing was acknowledged since the last probe.
+    is_probed: bool,
+    /// The last probe, until the peer names its number or a later one.
+    probe: Option<Probe>,
     /// When the oldest overtaken datagram counts as lost.
     loss_at: Option<Instant>,
     pub(super) congestion: Congestion,
@@ -138,6 +156,9 @@ impl Sender {
             oldest_since: Instant(0),
             timeout_from: Instant(0),
             timeouts_in_a_row: 0,
+            probe_from: Instant(0),
+            is_probed: false,
+            probe: None,
             loss_at: None,
             congestion: Congestion::new(config),
             mtu: PathMtu::new(config),
@@ -238,13 +259,15 @@ impl Sender {
                         (self.oldest_since, self.timeout_from) = (now, now);
                     }
                     self.unsent = position + 1;
+                    self.probe_from = now;
                     self.congestion.sent(now, bytes, self.round_trip.smoothed_ns());
                 }
                 State::Lost => {
                     self.lost.remove(position);
+                    self.probe_from = now;
                     self.congestion.sent(now, bytes, self.round_trip.smoothed_ns());
                 }
-                // A timeout: the bundle counts once.
+                // A timeout or a probe: the bundle counts once.
                 State::UnderWay | State::Arrived => {}
             }
             if state != State::Waiting {
@@ -329,7 +352,8 @@ impl Sender {
             self.congestion.marked(new_marks);
         }
         // Numbers first: they say which transmission arrived.
-        let mut is_progress = self.acknowledge_numbers(now, latest, arrived);
+        let mut is_progress = self.acknowledge_numbers(now, latest, arrived, broken);
+        self.judge_probe(broken);
         let advances = before > self.first;
         if advances {
             is_progress = true;
@@ -342,7 +366,7 @@ impl Sender {
         if is_progress {
             self.round_trip.progress();
             self.timeouts_in_a_row = 0;
-            self.timeout_from = now;
+            (self.timeout_from, self.probe_from, self.is_probed) = (now, now, false);
             if broken.has(Mutant::AnyArrivalRestartsTheLimit) {
                 self.oldest_since = now;
             }
@@ -353,9 +377,14 @@ impl Sender {
     }
 
     /// Handles the numbers of an acknowledgement that are new. Returns whether a bundle has arrived.
-    fn acknowledge_numbers(&mut self, now: Instant, latest: u64, arrived: u64) -> bool {
+    fn acknowledge_numbers(&mut self, now: Instant, latest: u64, arrived: u64, broken: Broken) -> bool {
         let mut is_progress = false;
         let mut new_bits = arrived;
+        let passed = if broken.has(Mutant::EarlyRetransmissionsCountAsReordering) {
+            self.largest.max(latest)
+        } else {
+            self.largest
+        };
         if latest > self.largest {
             let distance = latest - self.largest;
             let Record { sent_at, position } = *self.record(latest);
@@ -368,7 +397,7 @@ impl Sender {
             let largest = if distance <= 64 { 1 << (distance - 1) } else { 0 };
             self.handled = if distance < 64 { before } else { 0 } | largest;
             self.largest = latest;
-            is_progress |= self.note_number(latest);
+            is_progress |= self.note_number(latest, passed);
         } else if latest < self.largest {
             return false; // an older picture; it has nothing new
         }
@@ -377,7 +406,7 @@ impl Sender {
         while new_bits != 0 {
             let number = latest - 1 - u64::from(new_bits.trailing_zeros());
             new_bits &= new_bits - 1;
-            is_progress |= self.note_number(number);
+            is_progress |= self.note_number(number, passed);
         }
         is_progress
     }
@@ -387,8 +416,9 @@ impl Sender {
         self.next_number.saturating_sub(self.records.len() as u64)
     }
 
-    /// The datagram with this number has arrived. Returns whether its bundle is new.
-    fn note_number(&mut self, number: u64) -> bool {
+    /// The datagram with this number has arrived. Earlier acknowledgements have named `passed`. Returns whether its bundle is
+    /// new.
+    fn note_number(&mut self, number: u64, passed: u64) -> bool {
         if number < self.oldest_record() {
             return false;
         }
@@ -401,11 +431,14 @@ impl Sender {
             return false;
         }
         if bundle.state == State::Lost || bundle.number != number {
-            // It counted as lost, and has only been late.
+            // It counted as lost or was sent again, and has only been late. It may also be the peer that was late: then no
+            // earlier acknowledgement has passed it, and it was not overtaken.
             self.counts.needlessly += u64::from(bundle.number != number);
-            let distance = u32::try_from(self.largest - number).unwrap_or(u32::MAX);
-            self.reorder_numbers =
-                self.reorder_numbers.max(distance.saturating_add(1).min(MAX_REORDER_NUMBERS));
+            if let Some(distance) = passed.checked_sub(number) {
+                let distance = u32::try_from(distance).unwrap_or(u32::MAX);
+                self.reorder_numbers =
+                    self.reorder_numbers.max(distance.saturating_add(1).min(MAX_REORDER_NUMBERS));
+            }
         }
         self.mtu.arrived(bundle.bytes);
         self.note_arrived(position);
@@ -462,6 +495,63 @@ impl Sender {
             self.round_trip.timeout_ns(config)
         };
         self.is_outstanding().then(|| self.timeout_from.plus_ns(timeout_ns))
+    }
+
+    /// When the oldest bundle is sent again early, because nothing was acknowledged. Once until something is, and not while
+    /// lost ones wait for the window. Without a round trip the timeout is all there is.
+    #[inline]
+    pub(super) fn probe_at(&self, config: &ReliabilityConfig) -> Option<Instant> {
+        if self.is_probed || self.is_lossless || !self.is_outstanding() || self.lost.count() > 0 {
+            return None;
+        }
+        Some(self.probe_from.plus_ns(self.round_trip.probe_ns(config)?))
+    }
+
+    /// Whether a probe must leave now. Returns the number of the last transmission of the oldest bundle.
+    pub(super) fn due_probe(&mut self, now: Instant, config: &ReliabilityConfig) -> Option<u64> {
+        self.probe_at(config).filter(|&at| at <= now)?;
+        let first = self.first;
+        Some(self.bundle(first).number)
+    }
+
+    /// The oldest bundle, which had the number `earlier`, has left again with `number`.
+    pub(super) fn probed(&mut self, now: Instant, earlier: u64, number: u64, broken: Broken) {
+        self.counts.probes += 1;
+        self.probe = Some(Probe { earlier, number });
+        // The peer has a timeout to answer.
+        (self.timeout_from, self.probe_from) = (now, now);
+        self.is_probed = !broken.has(Mutant::ProbesRepeat);
+    }
+
+    /// The driver refused a probe.
+    pub(super) fn restart_probe(&mut self, now: Instant) {
+        self.probe_from = now;
+    }
+
+    /// Finds out whether the last probe was needed, when the peer has named its number or a later one. Each transmission has a
+    /// number of its own, so this is no guess.
+    fn judge_probe(&mut self, broken: Broken) {
+        let Some(probe) = self.probe.take_if(|probe| probe.number <= self.largest) else { return };
+        match (self.has_arrived(probe.earlier), self.has_arrived(probe.number)) {
+            (Some(true), _) => self.counts.needless_probes += 1,
+            // The network has lost a datagram, and no loss was declared.
+            (Some(false), Some(true)) => {
+                self.counts.needed_probes += 1;
+                if !broken.has(Mutant::RepairedLossesDoNotCount) {
+                    self.congestion.repaired();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the peer has named this number. `None`: it is too old to tell.
+    fn has_arrived(&self, number: u64) -> Option<bool> {
+        match self.largest.checked_sub(number)? {
+            0 => Some(true),
+            distance @ 1..=64 => Some(self.handled >> (distance - 1) & 1 == 1),
+            _ => None,
+        }
     }
 
     /// The timeout has passed, and the oldest bundle was sent again.

@@ -340,10 +340,110 @@ fn timeouts_after_a_sample(mutant: Option<Mutant>) -> Vec<u64> {
 }
 
 #[test]
-fn the_timeout_follows_the_round_trip_and_doubles() {
+fn a_probe_leaves_after_two_round_trips_and_then_the_timeout_doubles() {
     let times = timeouts_after_a_sample(None);
-    assert_eq!(times, [100 + 350, 100 + 3 * 350, 100 + 7 * 350]);
+    let probe = 100 + 2 * 100 + 50;
+    assert_eq!(times, [probe, probe + 350, probe + 3 * 350]);
     assert_ne!(timeouts_after_a_sample(Some(Mutant::TimeoutsDoNotBackOff)), times);
+}
+
+/// A path with this round trip. The next position is 1, the next number 2. With 100 us a probe leaves after 250 us, and a
+/// timeout passes after 350 us.
+fn measured(round_trip_us: u64, mutant: Option<Mutant>) -> Bench {
+    let mut bench = Bench::open();
+    bench.path.broken.mutant = mutant;
+    bench.submit();
+    bench.now = Instant(round_trip_us * MICROSECOND);
+    bench.acknowledgement_arrives(1, 1, 0);
+    bench
+}
+
+/// Transmissions of a bundle within 3 ms after its probe is due.
+fn transmissions_to_a_silent_peer(mutant: Option<Mutant>) -> usize {
+    let mut bench = measured(100, mutant);
+    bench.submit();
+    assert_eq!(bench.run_until(Instant(349 * MICROSECOND)), []);
+    let calls = bench.run_until(Instant(350 * MICROSECOND));
+    assert!(
+        matches!(calls[..], [Call::Transmit(Header { asks: true, number: 3, .. }, Some(position))] if position == FIRST + 1),
+        "{calls:?}"
+    );
+    assert_eq!(bench.path.counters().timeouts, 0);
+    positions(&bench.run_until(Instant(3_350 * MICROSECOND))).len()
+}
+
+#[test]
+fn the_last_bundle_is_probed_once() {
+    assert_eq!(transmissions_to_a_silent_peer(None), 3, "timeouts of 350, 700 and 1400 us");
+    let repeated = transmissions_to_a_silent_peer(Some(Mutant::ProbesRepeat));
+    assert!(repeated >= 10, "{repeated}");
+}
+
+#[test]
+fn a_probe_waits_while_bundles_leave_and_the_timeout_does_not() {
+    let mut bench = measured(100, None);
+    bench.submit();
+    bench.run_until(Instant(300 * MICROSECOND));
+    bench.submit();
+    assert_eq!(positions(&bench.run_until(Instant(449 * MICROSECOND))), []);
+    assert_eq!(positions(&bench.run_until(Instant(450 * MICROSECOND))), [1]);
+    assert_eq!((bench.path.counters().timeouts, bench.path.sender.counts.probes), (1, 0));
+}
+
+/// What is sent again at once when three datagrams overtake a lost one, after a needless probe: the peer had all ten
+/// bundles, and was only late with its answer.
+fn sent_again_after_a_needless_probe(mutant: Option<Mutant>) -> Vec<u64> {
+    let mut bench = measured(100, mutant);
+    (1..=10).for_each(|_| drop(bench.submit()));
+    assert_eq!(positions(&bench.run_until(Instant(350 * MICROSECOND))), [1]);
+    // Numbers 2 to 11 are those of the bundles, 12 is that of the probe.
+    bench.acknowledgement_arrives(11, 11, !0);
+    bench.acknowledgement_arrives(11, 12, !0);
+    let counts = bench.path.sender.counts;
+    assert_eq!(
+        (counts.probes, counts.needless_probes, counts.needed_probes, counts.needlessly),
+        (1, 1, 0, 1)
+    );
+    (0..4).for_each(|_| drop(bench.submit()));
+    positions(&bench.acknowledgement_arrives(11, 16, !0b100))
+}
+
+#[test]
+fn a_needless_probe_does_not_count_as_reordering() {
+    assert_eq!(sent_again_after_a_needless_probe(None), [11]);
+    let broken = Some(Mutant::EarlyRetransmissionsCountAsReordering);
+    assert_eq!(sent_again_after_a_needless_probe(broken), []);
+}
+
+#[test]
+fn a_datagram_that_was_overtaken_and_arrives_raises_the_distance_of_losses() {
+    let mut bench = measured(100, None);
+    (0..4).for_each(|_| drop(bench.submit()));
+    assert_eq!(positions(&bench.acknowledgement_arrives(1, 5, 0b11)), [1], "number 2 counts as lost");
+    bench.acknowledgement_arrives(5, 5, !0);
+    (0..4).for_each(|_| drop(bench.submit()));
+    assert_eq!(positions(&bench.acknowledgement_arrives(5, 10, !0b100)), [], "three are not enough any more");
+}
+
+/// The window after twenty bundles of which each was lost once, the last one under way.
+fn window_after_repaired_losses(mutant: Option<Mutant>) -> u64 {
+    let mut bench = measured(40, mutant);
+    for position in 1..=20 {
+        bench.submit();
+        let number = bench.path.sender.next_number() as u32;
+        assert_eq!(positions(&bench.run_until(bench.now.plus_ns(150 * MICROSECOND))), [u64::from(position)]);
+        bench.now = bench.now.plus_ns(20 * MICROSECOND);
+        bench.acknowledgement_arrives(position + 1, number, !1);
+    }
+    assert_eq!(bench.path.sender.counts.needed_probes, 20);
+    bench.path.view().window_bytes
+}
+
+#[test]
+fn a_loss_that_a_probe_repairs_lowers_the_window() {
+    let most_bytes = measured(100, None).path.view().window_bytes;
+    assert!(window_after_repaired_losses(None) < most_bytes);
+    assert_eq!(window_after_repaired_losses(Some(Mutant::RepairedLossesDoNotCount)), most_bytes);
 }
 
 /// The smoothed round trip if a retransmission is acknowledged 80 us after it left.

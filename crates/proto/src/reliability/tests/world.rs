@@ -5,6 +5,7 @@
 //! - what counts as acknowledged has arrived;
 //! - copies, bundles out of order and memory stay within the window;
 //! - bare datagrams are answers, so there are no more of them than of datagrams that want one;
+//! - between two arrivals an end probes once;
 //! - nothing happens after the last acknowledgement, and no path ends without a reason.
 //!
 //! A world repeats exactly from its seed. Each mutant must break a rule in some world or fail an exact test.
@@ -141,6 +142,8 @@ struct End {
     received: u64,
     first_memory_bytes: usize,
     batch_is_open: bool,
+    /// Datagrams that have arrived.
+    arrivals: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -250,6 +253,7 @@ impl World {
                     return end;
                 }
                 self.want_answer[end] += u64::from(datagram.header.asks || datagram.position.is_some());
+                self.ends[end].arrivals += 1;
                 let End { path, link, .. } = &mut self.ends[end];
                 link.arriving = bundle;
                 path.arrived(now, &datagram, link);
@@ -351,6 +355,8 @@ impl World {
         rule!(end.link.copies.len() as u64 <= window, "{} copies", end.link.copies.len());
         rule!(end.link.held.len() as u64 <= window, "{} bundles out of order", end.link.held.len());
         rule!(view.memory_bytes == end.first_memory_bytes, "memory has grown");
+        let (probes, arrivals) = (end.path.sender.counts.probes, end.arrivals);
+        rule!(probes <= arrivals + 1, "{probes} probes, {arrivals} arrivals");
         for (position, bundle) in core::mem::take(&mut end.link.delivered) {
             let from = *end.from.get_or_insert(bundle.epoch);
             rule!(bundle.epoch == from, "a bundle of epoch {}, after those of {from}", bundle.epoch);
@@ -474,6 +480,7 @@ impl End {
             from: None,
             received: 0,
             batch_is_open: false,
+            arrivals: 0,
         }
     }
 }
@@ -596,6 +603,7 @@ fn random_worlds_keep_the_rules() {
 fn random_worlds_contain_every_fault() {
     let mut seen = PathCounters::default();
     let (mut restarts, mut silences) = (0, 0);
+    let (mut needless_probes, mut needed_probes) = (0, 0);
     for seed in 0..60 {
         let world = run_random(seed, None).unwrap_or_else(|reason| panic!("{reason}"));
         for end in &world.ends {
@@ -606,6 +614,8 @@ fn random_worlds_contain_every_fault() {
             seen.marked += counters.marked;
             seen.repeated += counters.repeated;
             seen.stale += counters.stale;
+            needless_probes += end.path.sender.counts.needless_probes;
+            needed_probes += end.path.sender.counts.needed_probes;
         }
         restarts += world.lost.iter().filter(|lost| lost.2 == PathFault::Restarted).count();
         silences += world.lost.iter().filter(|lost| lost.2 == PathFault::Silent).count();
@@ -615,15 +625,17 @@ fn random_worlds_contain_every_fault() {
         assert!(count > 0, "{seen:?}");
     }
     assert!(restarts > 0 && silences > 0, "{restarts} restarts, {silences} silent");
+    assert!(needless_probes > 0 && needed_probes > 0, "{needless_probes} and {needed_probes} probes");
 }
 
 /// Wrong rules that these worlds do not show have exact tests beside this file: the window of a receiver, sends that
-/// delay a timeout, a restart without proof, and arrivals that restart the limit.
+/// delay a timeout, a restart without proof, arrivals that restart the limit, and what a probe says about the network.
 #[test]
 fn worlds_detect_mutants() {
     let mutants = [
         Mutant::AcknowledgementIsNotCumulative,
         Mutant::TimeoutsDoNotBackOff,
+        Mutant::ProbesRepeat,
         Mutant::RoundTripCountsFromTheFirstTransmission,
         Mutant::EpochsAreNotCompared,
         Mutant::RepeatedBundlesAreDelivered,
