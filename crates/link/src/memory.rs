@@ -202,6 +202,21 @@ impl UserMemory {
         }
     }
 
+    /// Appends `bytes` bytes of the buffer at `offset` to `into`.
+    #[inline]
+    pub fn append_to(&self, offset: u64, bytes: usize, into: &mut Vec<u8>) {
+        into.reserve(bytes);
+        let mut end = into.len();
+        self.for_each_stretch(offset, bytes as u64, |from, length| {
+            // SAFETY: as in `write`, with readable pieces. All stretches together have `bytes` bytes, for which `into` has room
+            // behind its end.
+            unsafe { core::ptr::copy(from, into.as_mut_ptr().add(end), length) };
+            end += length;
+        });
+        // SAFETY: the bytes up to there were written just now.
+        unsafe { into.set_len(end) };
+    }
+
     /// Copies from the buffer at `offset` into `into`.
     #[inline]
     pub fn read(&self, offset: u64, into: &mut [u8]) {
@@ -333,6 +348,18 @@ mod tests {
         let two = UserMemory::joined([memory.part(first, 4), memory.part(first + 4, 4)]);
         assert_eq!(two.update_word(0, 8, |_| 0), None, "two pieces");
         assert_eq!(two.update_word(4, 4, |old| old), Some(7));
+    }
+
+    #[test]
+    fn parts_of_several_pieces_are_appended_in_order() {
+        let memory = OwnedMemory::new(8);
+        memory.view().write(0, b"abcdefgh");
+        let pieces = UserMemory::joined([memory.part(4, 4), memory.part(0, 3)]);
+        let mut into = vec![b'-'];
+        for (offset, bytes) in [(1, 5), (0, 0), (6, 1)] {
+            pieces.append_to(offset, bytes, &mut into);
+        }
+        assert_eq!(into, b"-fghabc");
     }
 
     #[test]

@@ -102,10 +102,9 @@ impl<P: Copy> Path<P> {
         open.extend_from_slice(header);
         open[begin..begin + 4].copy_from_slice(&position.to_le_bytes());
         let part = bundle_bytes.saturating_sub(open.len()).min(item.payload_bytes - written);
-        let begin = open.len();
-        open.resize(begin + part, 0);
-        if let Some((memory, offset)) = item.payload {
-            memory.read(offset + written as u64, &mut open[begin..]);
+        match item.payload {
+            Some((memory, offset)) => memory.append_to(offset + written as u64, part, open),
+            None => open.resize(open.len() + part, 0),
         }
         part
     }
