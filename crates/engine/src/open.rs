@@ -6,7 +6,7 @@
 use std::time::Instant as Clock;
 
 use weir_link::Link;
-use weir_link::datagram::{DatagramLink, DatagramOptions};
+use weir_link::datagram::{DatagramOptions, HelpedLink};
 use weir_link::links::Links;
 use weir_link::ofi::{CoreEndpoint, CoreError, MESSAGE_BYTES, OfiNetwork, OfiOptions};
 use weir_link::shm::ShmLink;
@@ -142,10 +142,10 @@ impl Network {
         let reliability = ReliabilityConfig { limit_ns, ..ReliabilityConfig::default() };
         let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
         match self {
-            Network::Udp(network) => Box::new(DatagramLink::open(&shm.address(), network, options)),
+            Network::Udp(network) => Box::new(HelpedLink::open(&shm.address(), network, options)),
             Network::Ofi(network) => {
                 let options = DatagramOptions { most_copies: OFI_COPIES, ..options };
-                Box::new(DatagramLink::open(&shm.address(), network, options))
+                Box::new(HelpedLink::open(&shm.address(), network, options))
             }
         }
     }

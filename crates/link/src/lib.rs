@@ -21,6 +21,7 @@ pub mod counter_page;
 pub mod datagram;
 pub mod event_descriptor;
 pub mod faulty;
+pub mod helper_lock;
 pub mod links;
 pub mod local;
 pub mod membarrier;

@@ -350,6 +350,22 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.shared.grants = Some(grants);
     }
 
+    /// Whether something leaves only with the next poll, or with [`DatagramLink::send_waiting`].
+    #[inline]
+    pub(super) fn waits_for_poll(&self) -> bool {
+        !self.is_closed
+            && (self.has_unsent || !self.shared.outgoing.is_empty() || !self.shared.refused.is_empty())
+    }
+
+    /// Sends what waits for the next poll, and nothing else. Returns whether something still waits.
+    pub(super) fn send_waiting(&mut self) -> bool {
+        if !self.is_closed {
+            self.send_unsent();
+            self.send_refused();
+        }
+        self.waits_for_poll()
+    }
+
     fn send_unsent(&mut self) {
         self.has_unsent = false;
         for id in std::mem::take(&mut self.open) {

@@ -13,7 +13,8 @@
 //! - `seal` has the keys, `outgoing` the datagrams that leave, `buffers` the memory of bundles.
 //! - `path` is one peer, `link` the link with all paths. `appending` writes packets into bundles. `arriving` handles
 //!   datagrams, `delivered` what they carry.
-//! - `report` has the counts. `transport` implements [`crate::Link`].
+//! - `report` has the counts. `transport` implements [`crate::Link`]. `helped_link` adds a thread, the `helper`, that sends
+//!   what waits for a poll.
 //!
 //! A path belongs to a pair of endpoints, and serves both directions. It opens once: after a loss the endpoint never
 //! believes that address again. [`weir_proto::reliability`] decides what is sent again, and when a peer is lost.
@@ -22,6 +23,8 @@ mod appending;
 mod arriving;
 mod buffers;
 mod delivered;
+mod helped_link;
+mod helper;
 mod link;
 pub mod lossy;
 pub mod network;
@@ -31,6 +34,7 @@ mod report;
 mod seal;
 mod transport;
 
+pub use helped_link::HelpedLink;
 pub use link::{DatagramLink, DatagramOptions};
 pub use network::GEOMETRY;
 pub use report::DatagramCounters;

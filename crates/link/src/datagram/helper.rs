@@ -1,0 +1,189 @@
+//! The helper of a link: a thread that does what waits for the next poll while the program does not poll ([`run`]). A packet
+//! in an open bundle is the rest of a completed send, so it must not wait until the program has computed.
+//!
+//! ```text
+//! owner    appends to a bundle; changes: 1         wakes the helper, which sleeps
+//! helper   sees 1; TICK later still 1              borrows the link, sends the bundle; changes: 2
+//! helper   TICK later still 2                      sleeps
+//!
+//! owner    appends, polls, appends, polls ...      changes: 3, 4, 5, 6 ...
+//! helper   sees another number after each TICK     the program polls itself: does nothing
+//! ```
+//! So the owner makes a system call when it appends after a pause, not for each message. While it uses the link, the helper
+//! costs a look every TICK. What waits leaves after two TICKs, unless the network is busy or the window is full.
+//!
+//! The owner stores `changes` and then reads whether the helper sleeps. The helper says that it sleeps and then reads
+//! `changes`. There is a fence in between, a light one at the owner ([`crate::shm::sync`]), so no wake-up is lost.
+//!
+//! This file does not know links.
+
+use crate::helper_lock::Helper;
+use crate::shm::sync::{
+    AtomicU32, AtomicU64, Futex, Ordering, heavy_fence_inside, light_fence, register_inside, sleep,
+};
+use core::time::Duration;
+
+/// Half of the longest time that something waits for the helper.
+const TICK: Duration = Duration::from_micros(500);
+/// The longest sleep. Unit: ns.
+const LONGEST_SLEEP_NS: u64 = 3_600_000_000_000;
+/// The same after a failed heavy fence (`membarrier` was forbidden after the start), when a wake-up can be lost. Unit: ns.
+const UNFENCED_SLEEP_NS: u64 = 1_000_000;
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+
+/// What the two threads tell each other.
+#[derive(Debug)]
+pub(super) struct Notice {
+    /// Odd: something waits for the next poll. Whoever has the link stores.
+    changes: AtomicU64,
+    asleep: Futex,
+    stop: AtomicU32,
+    /// There is no `membarrier`, so that the owner's fence is a full one.
+    full_fences: bool,
+}
+
+impl Notice {
+    pub(super) fn new() -> Notice {
+        Notice {
+            changes: AtomicU64::new(0),
+            asleep: Futex::default(),
+            stop: AtomicU32::new(0),
+            full_fences: !register_inside(),
+        }
+    }
+
+    /// Notes whether something waits. Only whoever has the link may call this.
+    #[inline]
+    pub(super) fn note(&self, waits: bool) {
+        let changes = self.changes.load(Ordering::Relaxed);
+        if (changes % 2 == 1) != waits {
+            self.changes.store(changes + 1, Ordering::Relaxed);
+            if waits {
+                light_fence(self.full_fences);
+                if self.asleep.word().load(Ordering::Relaxed) == ASLEEP {
+                    self.wake();
+                }
+            }
+        }
+    }
+
+    /// The helper ends soon.
+    pub(super) fn stop(&self) {
+        self.stop.store(1, Ordering::Release);
+        light_fence(true);
+        self.wake();
+    }
+
+    #[cold]
+    fn wake(&self) {
+        self.asleep.word().store(AWAKE, Ordering::Release);
+        self.asleep.wake();
+    }
+
+    /// The helper sleeps until something waits, or until it is stopped.
+    fn sleep(&self) {
+        self.asleep.word().store(ASLEEP, Ordering::Relaxed);
+        let is_fenced = heavy_fence_inside() || self.full_fences;
+        let at_most_ns = if is_fenced { LONGEST_SLEEP_NS } else { UNFENCED_SLEEP_NS };
+        let has_work = self.changes.load(Ordering::Relaxed) % 2 == 1 || self.is_stopped();
+        if !has_work {
+            self.asleep.wait(ASLEEP, at_most_ns);
+        }
+        self.asleep.word().store(AWAKE, Ordering::Relaxed);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire) != 0
+    }
+}
+
+/// The thread. `send` sends what waits, and returns whether something still waits.
+pub(super) fn run<T>(mut helper: Helper<T>, notice: &Notice, send: impl Fn(&mut T) -> bool) {
+    let mut seen = 0;
+    while !notice.is_stopped() {
+        let changes = notice.changes.load(Ordering::Relaxed);
+        if changes == seen {
+            if changes.is_multiple_of(2) {
+                notice.sleep();
+                seen = notice.changes.load(Ordering::Relaxed);
+            } else if let Some(mut value) = helper.borrow() {
+                let waits = send(&mut value);
+                notice.note(waits);
+            }
+        } else {
+            seen = changes;
+        }
+        sleep(TICK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::helper_lock::helper_lock;
+    use crate::shm::sync::{Arc, Watched, explore, thread, yield_now};
+
+    /// What waits, and what has left.
+    struct Bundles {
+        open: Watched<u32>,
+        left: Watched<u32>,
+    }
+
+    impl Bundles {
+        fn append(&self) {
+            // SAFETY: whoever calls has the lock. Loom reports a race.
+            self.open.with_mut(|open| unsafe { *open += 1 });
+        }
+
+        fn send(&self) {
+            // SAFETY: as above.
+            unsafe {
+                let open = self.open.with_mut(|open| core::mem::take(&mut *open));
+                self.left.with_mut(|left| *left += open);
+            }
+        }
+
+        fn left(&self) -> u32 {
+            // SAFETY: as above.
+            self.left.with(|left| unsafe { *left })
+        }
+    }
+
+    /// The owner appends, sends some of it itself, and then only looks whether the rest leaves. Loom reports a lost wake-up as
+    /// a deadlock: the model's futex never times out.
+    #[test]
+    fn loom_what_waits_leaves_without_its_owner() {
+        explore(2, || {
+            let bundles = Bundles { open: Watched::new(0), left: Watched::new(0) };
+            let (mut owner, helper) = helper_lock(bundles);
+            let notice = Arc::new(Notice::new());
+            let thread = {
+                let notice = Arc::clone(&notice);
+                thread::spawn(move || {
+                    run(helper, &notice, |bundles: &mut Bundles| {
+                        bundles.send();
+                        false
+                    });
+                })
+            };
+            for sends_itself in [true, false] {
+                let bundles = owner.enter();
+                bundles.append();
+                notice.note(true);
+                drop(bundles);
+                if sends_itself {
+                    let bundles = owner.enter();
+                    bundles.send();
+                    notice.note(false);
+                }
+            }
+            while owner.look().left() < 2 {
+                yield_now();
+            }
+            notice.stop();
+            thread.join().unwrap();
+        });
+    }
+}
