@@ -77,6 +77,13 @@ pub struct BenchArguments {
     compare: compare::CompareArguments,
 }
 
+impl BenchArguments {
+    /// Whether the benchmark is that of the simulator.
+    pub fn simulates(&self) -> bool {
+        matches!(self.command, Some(BenchCommand::Sim(_)))
+    }
+}
+
 /// The benchmarks.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {

@@ -3,6 +3,7 @@
 //!
 //! The command tree is also read by `weir reference` and by the tests that check the documents.
 
+use crate::huge_pages::restart_with_huge_pages;
 use crate::{clean, doctor, explain, hosts, reference, run, settings, tune};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -69,6 +70,17 @@ enum Command {
     BenchInstructions(weir_bench::workload::WorkloadArguments),
 }
 
+impl Command {
+    /// Whether it runs worlds in the simulator.
+    fn simulates(&self) -> bool {
+        match self {
+            Command::Sim(_) | Command::Reproduce(_) | Command::Calibrate(_) => true,
+            Command::Bench(arguments) => arguments.simulates(),
+            _ => false,
+        }
+    }
+}
+
 /// Parses the arguments of this process and performs the command. Returns the exit status.
 pub fn main() -> ExitCode {
     if let Err(error) = job::exit_on_closed_pipe() {
@@ -93,6 +105,9 @@ pub fn main() -> ExitCode {
 }
 
 fn perform(command: Command) -> Result<u8, Failure> {
+    if command.simulates() {
+        restart_with_huge_pages();
+    }
     match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -10,6 +10,7 @@ pub mod command_line;
 mod doctor;
 mod explain;
 mod hosts;
+mod huge_pages;
 mod page;
 pub mod reference;
 mod report;
