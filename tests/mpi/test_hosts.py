@@ -122,6 +122,20 @@ def test_without_a_network_the_first_contact_says_what_to_do(hosts):
     assert "no link reaches the endpoint" in outcome.output and "FI_WEIR_LINK=shm,udp" in outcome.output, outcome
 
 
+@pytest.mark.parametrize("receives", [0, 1])
+def test_ranks_with_different_schemes_are_told_so_and_end(hosts, receives):
+    """One sends and the other only receives, in both ways."""
+    script = (f"from mpi4py import MPI; world = MPI.COMM_WORLD; other = 1 - world.rank;"
+              f"world.recv(source=other) if world.rank == {receives} else world.send(b'', other)")
+    flow = "case $PMI_RANK in 0) export FI_WEIR_FLOW=static;; esac; exec \"$@\""
+    program = ["sh", "-c", flow, "sh", launch.python("mpich"), "-m", "mpi4py", "-c", script]
+    outcome = run(hosts(2), "mpich", 2, program, settings={"FI_WEIR_FLOW": "demand"}, timeout=60)
+    assert not outcome.ok and outcome.status is not None, outcome
+    lines = {line for line in outcome.output.splitlines() if "cannot connect" in line}
+    assert lines and all("FI_WEIR_FLOW of this rank is" in line for line in lines), outcome
+    assert all("static" in line and "demand" in line for line in lines), outcome
+
+
 def test_the_ports_of_endpoints_are_in_the_range(hosts):
     script = ("import sys; from mpi4py import MPI; MPI.COMM_WORLD.Barrier();"
               "ports = [int(line.split()[1].rpartition(':')[2], 16) for line in open('/proc/net/udp') if ':' in line];"

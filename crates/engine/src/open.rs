@@ -124,7 +124,7 @@ enum Network {
 impl Network {
     fn open(settings: &Settings, open_core: OpenCore<'_>) -> Result<Network, OpenError> {
         if !settings.scheme.grants() {
-            return Err(OpenError::Scheme { scheme: config::flow_word(settings.scheme) });
+            return Err(OpenError::Scheme { scheme: settings.scheme.name() });
         }
         let (net, ports) = (settings.net.clone(), settings.ports.clone());
         let limit_ns = settings.peer_timeout.as_nanos() as u64;
@@ -201,7 +201,7 @@ impl<L: Link> Engine<L> {
             full_fences: oversubscribed,
             cooperative_copy: !oversubscribed,
             conditional: !settings.scheme.grants(),
-            scheme: weir_link::shm::SchemeName::new(config::flow_word(settings.scheme)),
+            scheme: weir_link::SchemeName::new(settings.scheme.name()),
         };
         let mailbox = ShmLink::open(&options)?;
         let (node, node_segment_error) = NodeView::join(&mailbox, &job);

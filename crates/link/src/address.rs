@@ -4,7 +4,9 @@
 //! ```text
 //! 0    version      1 B
 //! 1    parts        1 B   number of parts
-//! 2    zero         6 B
+//! 2    packets      1 B   version of the packet format
+//! 3    scheme       1 B   number of the flow-control scheme, from 1 on; 0: not said
+//! 4    zero         4 B
 //! 8    identity     8 B   a random number that identifies the endpoint and may be shown
 //! 16   key         16 B   proves that whoever has the address belongs to the job
 //! 32   parts       32 B   one after the other: kind (1 B), length (1 B), contents; then zeroes
@@ -13,16 +15,24 @@
 //! An endpoint ignores parts of kinds ([`LinkKind`]) that it does not know. The text of an address shows identity and
 //! parts, but not the key.
 //!
+//! Both ends of a path compare what they must agree on: the versions here, and the scheme where they connect. So they
+//! find out before a packet leaves, also if the other one would not understand it. A link over datagrams seals the address
+//! in its introduction, so nobody outside the job can change it.
+//!
 //! MPI libraries exchange addresses as bytes. MPICH takes at most 64 bytes (`FI_NAME_MAX` of libfabric). Beside shared
 //! memory, 22 bytes are left for the part of another link: an IPv6 address with its port takes 20.
 
+use crate::SchemeName;
 use core::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 /// Length of an address. Unit: bytes.
 pub const ADDRESS_BYTES: usize = 64;
 /// Version of this layout.
-pub const ADDRESS_VERSION: u8 = 3;
+pub const ADDRESS_VERSION: u8 = 4;
+/// The bytes before the identity: versions, number of parts, scheme.
+const PACKETS_AT: usize = 2;
+const SCHEME_AT: usize = 3;
 
 const PARTS_OFFSET: usize = 32;
 const PART_HEADER_BYTES: usize = 2;
@@ -49,10 +59,11 @@ pub enum LinkKind {
 pub struct Address(pub [u8; ADDRESS_BYTES]);
 
 impl Address {
-    /// An address without parts.
+    /// An address without parts and without a scheme.
     pub fn new(identity: u64, key: [u8; 16]) -> Address {
         let mut bytes = [0; ADDRESS_BYTES];
         bytes[0] = ADDRESS_VERSION;
+        bytes[PACKETS_AT] = weir_proto::wire::VERSION;
         bytes[8..16].copy_from_slice(&identity.to_le_bytes());
         bytes[16..32].copy_from_slice(&key);
         Address(bytes)
@@ -74,6 +85,27 @@ impl Address {
         Some(self)
     }
 
+    /// The same address, of an endpoint with this scheme.
+    pub fn with_scheme(mut self, scheme: SchemeName) -> Address {
+        self.0[SCHEME_AT] = scheme.number();
+        self
+    }
+
+    /// The scheme of the endpoint.
+    pub(crate) fn scheme(&self) -> SchemeName {
+        SchemeName::of_number(self.0[SCHEME_AT])
+    }
+
+    /// Whether both endpoints have one scheme.
+    pub(crate) fn has_scheme_of(&self, other: &Address) -> bool {
+        self.0[SCHEME_AT] == other.0[SCHEME_AT]
+    }
+
+    /// Whether its endpoint has this version of addresses and of packets.
+    pub(crate) fn is_of_this_version(&self) -> bool {
+        (self.0[0], self.0[PACKETS_AT]) == (ADDRESS_VERSION, weir_proto::wire::VERSION)
+    }
+
     /// The part of a link. `None`: the endpoint has no such link, or this is no address of this version.
     pub fn part(&self, kind: LinkKind) -> Option<&[u8]> {
         self.parts()?.find(|&(found, _)| found == kind as u8).map(|(_, part)| part)
@@ -87,7 +119,7 @@ impl Address {
     /// All parts, by kind. `None`: this is no address of this version.
     fn parts(&self) -> Option<impl Iterator<Item = (u8, &[u8])>> {
         let (head, mut rest) = self.0.split_at(PARTS_OFFSET);
-        if head[0] != ADDRESS_VERSION || head[2..8] != [0; 6] {
+        if !self.is_of_this_version() || head[4..8] != [0; 4] {
             return None;
         }
         let mut parts = [(0, &rest[..0]); (ADDRESS_BYTES - PARTS_OFFSET) / PART_HEADER_BYTES];
@@ -131,7 +163,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x} (", self.identity())?;
         match self.parts() {
-            None => write!(f, "address version {}", self.0[0])?,
+            None => write!(f, "address version {}, packet format {}", self.0[0], self.0[PACKETS_AT])?,
             Some(mut parts) => match parts.next() {
                 None => f.write_str("no links")?,
                 Some(first) => {
@@ -199,7 +231,7 @@ mod tests {
         assert_eq!(with.to_string(), "000000000000feed (link 3 0501)");
         let mut older = address();
         older.0[0] = 2;
-        assert_eq!(older.to_string(), "000000000000feed (address version 2)");
+        assert_eq!(older.to_string(), "000000000000feed (address version 2, packet format 2)");
     }
 
     #[test]
@@ -218,6 +250,15 @@ mod tests {
     }
 
     #[test]
+    fn the_scheme_of_an_address_is_compared_and_named() {
+        let with = |name| address().with_scheme(SchemeName::new(name));
+        assert!(with("static").has_scheme_of(&with("static")));
+        assert!(!with("static").has_scheme_of(&with("demand")) && !with("static").has_scheme_of(&address()));
+        let part = with("demand").with_part(LinkKind::Udp, &[1]).expect("room");
+        assert_eq!((part.scheme().to_string(), part.part(LinkKind::Udp)), ("demand".into(), Some(&[1][..])));
+    }
+
+    #[test]
     fn parts_of_unknown_kinds_are_skipped() {
         let mut newer = address();
         newer.0[1] = 2;
@@ -228,10 +269,21 @@ mod tests {
     #[test]
     fn malformed_addresses_have_no_parts() {
         let with = address().with_part(LinkKind::SharedMemory, &[1, 2, 3]).expect("room");
-        // Version, number of parts, reserved byte, kind, length, byte behind the parts.
-        for (at, byte) in
-            [(0, 1), (1, 0), (1, 2), (1, 255), (2, 1), (7, 1), (33, 2), (33, 255), (37, 1), (63, 1)]
-        {
+        // Version, number of parts, packet format, reserved byte, kind, length, byte behind the parts.
+        for (at, byte) in [
+            (0, 1),
+            (1, 0),
+            (1, 2),
+            (1, 255),
+            (2, 1),
+            (2, 3),
+            (4, 1),
+            (7, 1),
+            (33, 2),
+            (33, 255),
+            (37, 1),
+            (63, 1),
+        ] {
             let mut other = with;
             other.0[at] = byte;
             assert_eq!(other.part(LinkKind::SharedMemory), None, "byte {at}");

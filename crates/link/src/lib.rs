@@ -36,6 +36,7 @@ pub mod udp;
 mod address;
 mod capabilities;
 mod network_report;
+mod scheme_name;
 mod transport;
 mod unreachable;
 
@@ -45,5 +46,6 @@ pub use capabilities::{
     MemoryAttributes, PeerAccess, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp,
 };
 pub use network_report::NetworkReport;
+pub use scheme_name::SchemeName;
 pub use shm::Look;
 pub use transport::{Addressing, Arrival, Inspect, LaneLease, Link, Polled, Properties, Quota};

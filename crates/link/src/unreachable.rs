@@ -1,27 +1,47 @@
-//! Prints one line on standard error when no link of an endpoint reaches a peer.
+//! Prints one line on standard error when an endpoint cannot exchange messages with a peer: no link reaches it, it has
+//! another version, or another scheme.
 //!
-//! The caller gets [`weir_proto::PeerFault::Unreachable`], which is a number. The line names the links of both, and
-//! says what to change.
+//! The caller gets [`weir_proto::PeerFault::Unreachable`], which is a number. The line names what differs, and says what
+//! to change. It appears once for the ranks of a job on a node, because it is most often so for many of them and many peers.
 
-use crate::{ADDRESS_VERSION, Address, LinkKind};
+use crate::shm::{Report, is_first_to_report};
+use crate::{Address, LinkKind, SchemeName};
 use std::io::{self, Write};
 use std::sync::Once;
 
-/// Reports that the endpoint at `own` cannot reach the one at `peer`. Once in a process, because it is most often so for
-/// many peers.
+/// Reports that the endpoint at `own` cannot reach the one at `peer`.
 pub(crate) fn report(own: &Address, peer: &Address) {
     static REPORTED: Once = Once::new();
-    REPORTED.call_once(|| {
+    print_once(&REPORTED, Report::Unreachable, || text(own, peer));
+}
+
+/// Reports that this rank and a peer use different schemes.
+pub(crate) fn report_other_scheme(ours: SchemeName, theirs: SchemeName) {
+    static REPORTED: Once = Once::new();
+    print_once(&REPORTED, Report::OtherScheme, || other_scheme(ours, theirs));
+}
+
+fn print_once(reported: &Once, what: Report, text: impl FnOnce() -> String) {
+    reported.call_once(|| {
+        if !is_first_to_report(what) {
+            return;
+        }
         // In one piece, because many ranks share the terminal. A closed standard error is no reason to fail.
-        let _ = io::stderr().write_all(format!("weir: {}\n", text(own, peer)).as_bytes());
+        let _ = io::stderr().write_all(format!("weir: {}\n", text()).as_bytes());
     });
+}
+
+fn other_scheme(ours: SchemeName, theirs: SchemeName) -> String {
+    format!(
+        "cannot connect: FI_WEIR_FLOW of this rank is {ours}, of a peer {theirs}; set the same scheme for all ranks"
+    )
 }
 
 fn text(own: &Address, peer: &Address) -> String {
     let has = |address: &Address, kind| address.part(kind).is_some();
     let has_udp = |address: &Address| has(address, LinkKind::Udp);
     let has_ofi = |address: &Address| has(address, LinkKind::Ofi);
-    let advice = if peer.0[0] != ADDRESS_VERSION {
+    let advice = if !peer.is_of_this_version() {
         "run one version of weir on all ranks"
     } else if has_ofi(own) || has_ofi(peer) {
         "set FI_WEIR_LINK to the same core provider on all ranks, and FI_WEIR_NET to a network that all hosts have"
@@ -67,8 +87,19 @@ mod tests {
              from 0000000000000001 (shared memory aaaa, UDP 10.0.0.1:9); \
              set FI_WEIR_LINK to the same core provider on all ranks, and FI_WEIR_NET to a network that all hosts have"
         );
-        let mut older = address(2, 0xbb);
-        older.0[0] = 2;
-        assert!(text(&address(1, 0xaa), &older).ends_with("run one version of weir on all ranks"));
+        for version_at in [0, 2] {
+            let mut other = address(2, 0xbb);
+            other.0[version_at] += 1;
+            assert!(text(&address(1, 0xaa), &other).ends_with("run one version of weir on all ranks"));
+        }
+    }
+
+    #[test]
+    fn the_message_about_schemes_names_both() {
+        assert_eq!(
+            other_scheme(SchemeName::new("static"), SchemeName::new("static-connection")),
+            "cannot connect: FI_WEIR_FLOW of this rank is static, of a peer static-connection; \
+             set the same scheme for all ranks"
+        );
     }
 }

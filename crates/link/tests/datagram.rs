@@ -9,7 +9,7 @@ use fastrand::Rng;
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
 use weir_link::datagram::{DatagramLink, DatagramOptions};
 use weir_link::memory::OwnedMemory;
-use weir_link::{Address, Addressing, Arrival, Capabilities, Link};
+use weir_link::{Address, Addressing, Arrival, Capabilities, Link, SchemeName};
 use weir_proto::reliability::ReliabilityConfig;
 use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault, Space};
 
@@ -517,6 +517,26 @@ fn forged_foreign_and_short_datagrams_are_dropped_and_counted() {
     assert!(counters.forged >= 173 && counters.foreign >= 173, "{counters:?}");
     assert!(counters.malformed >= 200, "{counters:?}");
     assert_eq!(a.lost, []);
+}
+
+#[test]
+fn an_introduction_of_an_endpoint_with_another_scheme_opens_no_path() {
+    let switch = Switch::new(1, quiet());
+    let [mut a, mut b] = [(1, "static"), (2, "demand")].map(|(port, scheme)| {
+        let base = Address::new(port.into(), [port as u8; 16]).with_scheme(SchemeName::new(scheme));
+        End::open_at(&base, switch.open(port), options())
+    });
+    // It introduces itself, as one that does not compare schemes would.
+    let mut at_b = b.link.address();
+    at_b.0[3] = a.link.address().0[3];
+    let to_b = a.peer(&at_b);
+    run(&switch, &mut [&mut a, &mut b], |ends| {
+        ends[0].connect(&at_b);
+        !ends[0].lost.is_empty()
+    });
+    assert_eq!(a.lost, [(to_b, PeerFault::Unreachable)]);
+    assert!(b.link.counters().foreign > 0 && b.attached.is_empty(), "{:?}", b.link.counters());
+    assert_eq!(b.link.counters().forged, 0, "the introduction is authentic");
 }
 
 #[test]

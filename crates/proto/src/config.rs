@@ -48,6 +48,23 @@ pub enum Scheme {
 }
 
 impl Scheme {
+    /// The names of all schemes. An address has the place of a name in this list, so new ones come last.
+    pub const NAMES: [&'static str; 7] =
+        ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic", "demand"];
+
+    /// Its name, as `FI_WEIR_FLOW` has it.
+    pub const fn name(&self) -> &'static str {
+        Scheme::NAMES[match self {
+            Scheme::Unlimited => 0,
+            Scheme::Hardware { .. } => 1,
+            Scheme::Static { .. } => 2,
+            Scheme::StaticConnection { .. } => 3,
+            Scheme::AdaptiveBacklog { .. } => 4,
+            Scheme::Dynamic { .. } => 5,
+            Scheme::Demand => 6,
+        }]
+    }
+
     /// Whether all senders share one data region.
     #[inline]
     pub fn shares_region(&self) -> bool {

@@ -366,7 +366,7 @@ impl Settings {
         };
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let value = |variable| match variable {
-            FLOW => Some(flow_word(self.scheme).into()),
+            FLOW => Some(self.scheme.name().into()),
             MAILBOX_SLOTS => Some(self.mailbox_slots.to_string()),
             CREDIT_SLOTS => Some(self.credit_slots.to_string()),
             QUOTA_REST => Some(rest.into()),
@@ -397,19 +397,6 @@ impl Settings {
     }
 }
 
-/// The value of `FI_WEIR_FLOW` that selects `scheme`.
-pub(crate) fn flow_word(scheme: Scheme) -> &'static str {
-    match scheme {
-        Scheme::Unlimited => "unlimited",
-        Scheme::Hardware { .. } => "hardware",
-        Scheme::Static { .. } => "static",
-        Scheme::StaticConnection { .. } => "static-connection",
-        Scheme::AdaptiveBacklog { .. } => "adaptive",
-        Scheme::Dynamic { .. } => "dynamic",
-        Scheme::Demand => "demand",
-    }
-}
-
 /// The selected scheme. Checks the settings of all schemes, also of those that are not selected.
 fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, SettingError> {
     let piggyback = read_word(given, PIGGYBACK, &SWITCH)?.unwrap_or(true);
@@ -429,7 +416,7 @@ fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, Settin
         Scheme::Dynamic { piggyback },
         Scheme::Demand,
     ]
-    .map(|scheme| (flow_word(scheme), scheme));
+    .map(|scheme| (scheme.name(), scheme));
     Ok(read_word(given, FLOW, &words)?.unwrap_or(Settings::default().scheme))
 }
 

@@ -145,11 +145,11 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             return None;
         };
         let address = Address(*address);
-        if self.forgotten.contains(&address) || self.place_of(&address) != Some(from) {
+        let is_refused = self.forgotten.contains(&address) || self.place_of(&address) != Some(from);
+        let Some(id) = (if is_refused { None } else { self.path_to(&address) }) else {
             self.counters.foreign += 1;
             return None;
-        }
-        let id = self.path_to(&address)?;
+        };
         let now = self.shared.network.now();
         let (path, shared): (&mut Path<N::Place>, &mut Shared<N>) = self.path_and_shared(id)?;
         let Path { machine, io, .. } = path;

@@ -7,7 +7,7 @@ use super::outgoing::Outgoing;
 use super::path::{OurLane, Path, PathDriver};
 use super::report::DatagramCounters;
 use super::seal::LEAST_DATAGRAM_BYTES;
-use crate::{Address, Quota};
+use crate::{Address, Quota, unreachable};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU16;
 use weir_proto::reliability::{Grants, LEAST_GRANT, PathCounters, ReliabilityConfig};
@@ -229,12 +229,17 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
     }
 
-    /// The path to the endpoint at `address`, a new one if there is none. `None`: the network does not reach it.
+    /// The path to the endpoint at `address`, a new one if there is none. `None`: the network does not reach it, or it has
+    /// another scheme.
     pub(super) fn path_to(&mut self, address: &Address) -> Option<u32> {
         if let Some(&id) = self.by_address.get(address) {
             return Some(id);
         }
         let place = self.place_of(address)?;
+        if !self.address.has_scheme_of(address) {
+            unreachable::report_other_scheme(self.address.scheme(), address.scheme());
+            return None;
+        }
         // An epoch differs from all others between two endpoints: there is one path for each pair.
         self.next_epoch = self.next_epoch.checked_add(1).unwrap_or(1);
         let epoch = NonZeroU16::new(self.next_epoch).expect("counted from 1");

@@ -8,7 +8,7 @@ use weir_proto::reliability::PathCounters;
 /// Counts of a link, for reports. All are of datagrams that were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramCounters {
-    /// From places where no peer is.
+    /// From places where no peer is, or from an endpoint with another scheme.
     pub foreign: u64,
     /// Their tag was wrong: changed on the way, or not from a member of the job.
     pub forged: u64,

@@ -78,7 +78,7 @@ impl ShmLink {
         if (scheme, conditional) == (self.shape.scheme, self.shape.conditional) {
             return Ok(());
         }
-        diagnostics::report_other_scheme(self.shape.scheme, scheme);
+        unreachable::report_other_scheme(self.shape.scheme, scheme);
         Err(PeerFault::Unreachable)
     }
 

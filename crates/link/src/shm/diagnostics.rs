@@ -3,10 +3,10 @@
 //!
 //! The caller gets only a [`weir_proto::PeerFault`], which does not say why. This module prints the reason. Each
 //! message appears once in a process, because every rank of a job would repeat it for every peer. Messages about memory
-//! appear once in a job.
+//! and about other versions appear once in a job.
 
-use super::layout::{LayoutError, SchemeName};
-use super::lock_file::{self, LockFile};
+use super::layout::LayoutError;
+use super::lock_file::{self, LockFile, Report};
 use super::{open_files, segment_file};
 use rustix::io::Errno;
 use std::io::{self, Write};
@@ -14,22 +14,14 @@ use std::path::Path;
 use std::sync::Once;
 use weir_proto::wire::PacketError;
 
-/// Reports that this rank and a peer use different schemes.
-pub fn report_other_scheme(ours: SchemeName, theirs: SchemeName) {
-    static REPORTED: Once = Once::new();
-    print_once(&REPORTED, || other_scheme(ours, theirs));
-}
-
-fn other_scheme(ours: SchemeName, theirs: SchemeName) -> String {
-    format!(
-        "cannot connect: FI_WEIR_FLOW of this rank is {ours}, of a peer {theirs}; set the same scheme for all ranks"
-    )
-}
-
 /// Reports that a peer runs another version of weir, as `error` says.
 pub fn report_other_version(error: &LayoutError) {
     static REPORTED: Once = Once::new();
-    print_once(&REPORTED, || format!("cannot connect to a peer: {error} in all ranks"));
+    REPORTED.call_once(|| {
+        if open_files::is_first_to_report(Report::OtherVersion) {
+            print(&format!("cannot connect to a peer: {error} in all ranks"));
+        }
+    });
 }
 
 /// Reports that a mailbox of `bytes` bytes has no space in `dir`, nor in other memory. Once in a job of `ranks` ranks.
@@ -118,19 +110,4 @@ fn print(text: &str) {
 
 fn print_once(reported: &Once, text: impl FnOnce() -> String) {
     reported.call_once(|| print(&text()));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_message_about_schemes_names_both() {
-        let text = other_scheme(SchemeName::new("static"), SchemeName::new("static-connection"));
-        assert_eq!(
-            text,
-            "cannot connect: FI_WEIR_FLOW of this rank is static, of a peer static-connection; \
-             set the same scheme for all ranks"
-        );
-    }
 }

@@ -18,12 +18,11 @@
 
 use super::doorbell::MAX_LANES;
 use super::meeting_place::MeetingPlace;
-use crate::{Address, LinkKind, Quota};
-use core::fmt::{self, Write};
+use crate::{Address, LinkKind, Quota, SchemeName};
 use weir_proto::wire::{self, SLOT_BYTES};
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 9;
+pub const LAYOUT_VERSION: u32 = 10;
 const MAGIC: [u8; 8] = *b"weir-shm";
 /// Length of the constant part. Unit: bytes.
 pub const FACTS_BYTES: usize = 128;
@@ -107,36 +106,6 @@ pub enum LayoutError {
         /// The allowed values.
         allowed: &'static str,
     },
-}
-
-/// Length of the name of a scheme in a segment. Unit: bytes.
-const SCHEME_BYTES: usize = 24;
-
-/// The name of the flow-control scheme of an endpoint, filled up with zeros. Endpoints connect only if theirs is equal,
-/// because one side would wait for credit that the other side does not return.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SchemeName([u8; SCHEME_BYTES]);
-
-impl SchemeName {
-    /// The name as a program writes it, for example `static-connection`. Characters behind the 24th are cut.
-    pub const fn new(name: &str) -> SchemeName {
-        let (mut bytes, name, mut at) = ([0; SCHEME_BYTES], name.as_bytes(), 0);
-        while at < SCHEME_BYTES && at < name.len() {
-            bytes[at] = name[at];
-            at += 1;
-        }
-        SchemeName(bytes)
-    }
-}
-
-impl fmt::Display for SchemeName {
-    /// A peer wrote the bytes, so only letters and hyphens are shown.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(SCHEME_BYTES);
-        let shown =
-            |&byte: &u8| if byte.is_ascii_lowercase() || byte == b'-' { char::from(byte) } else { '?' };
-        self.0[..end].iter().try_for_each(|byte| f.write_char(shown(byte)))
-    }
 }
 
 /// The shape of the lanes of a segment.

@@ -22,10 +22,12 @@
 //! both apart, and peers with different files do not connect.
 //!
 //! **Reports.** The time of the file shows that a rank of this job has reported a lack of memory. So the others do not
-//! repeat it ([`LockFile::report_once`]).
+//! repeat it ([`LockFile::report_once`]). Whoever reports something about peers holds a byte for it, of its job, as long as
+//! it runs ([`LockFile::is_first_to_report`]).
 
 use super::segment_file::uid;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -34,12 +36,25 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The byte that is locked while an endpoint joins or leaves.
 const GATE: i64 = 1 << 62;
+/// The first of the bytes for reports.
+const REPORTS: i64 = GATE + 1;
 /// Bound on waiting for the gate. Its holder needs some microseconds, unless somebody has stopped it.
 const GATE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bound on attempts to open a file that others remove at the same time.
 const ATTEMPTS: u32 = 100;
 /// Ranks of one job report the same lack of memory within this time.
 const REPORT_SECONDS: i64 = 60;
+
+/// Something about peers that one rank of a job on a node reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// No link reaches a peer.
+    Unreachable,
+    /// A peer has another scheme.
+    OtherScheme,
+    /// A peer has another version.
+    OtherVersion,
+}
 
 /// The lock file of a directory and user, opened by this process.
 #[derive(Debug)]
@@ -114,6 +129,15 @@ impl LockFile {
         pass_gate(&self.file);
         mark_report(&self.file, report);
         let _ = set_lock(&self.file, libc::F_UNLCK, GATE, 1);
+    }
+
+    /// Whether no other process of this job on this node has reported `what`, as far as they still run.
+    pub fn is_first_to_report(&self, what: Report) -> bool {
+        let mut hasher = DefaultHasher::new();
+        (job_mark(), what as u8).hash(&mut hasher);
+        let byte = REPORTS + (hasher.finish() >> 3) as i64;
+        let locked = set_lock(&self.file, libc::F_WRLCK, byte, 1);
+        !locked.is_err_and(|error| matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)))
     }
 
     /// Runs `act` while no other process joins or leaves, or runs such an act. After a timeout it runs nevertheless: so

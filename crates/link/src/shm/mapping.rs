@@ -218,17 +218,17 @@ impl MappedLane {
             part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
         let mut bytes = [0; ADDRESS_BYTES];
-        bytes[..2].copy_from_slice(&packed[..2]);
+        bytes[..4].copy_from_slice(&packed[..4]);
         bytes[8..16].copy_from_slice(&id.to_le_bytes());
-        bytes[16..].copy_from_slice(&packed[2..50]);
+        bytes[16..].copy_from_slice(&packed[4..52]);
         Address(bytes)
     }
 
     /// Names the owner.
     pub fn set_owner(&self, owner: &Address) {
         let mut packed = [0; 4 * OWNER_WORDS];
-        packed[..2].copy_from_slice(&owner.0[..2]);
-        packed[2..50].copy_from_slice(&owner.0[16..]);
+        packed[..4].copy_from_slice(&owner.0[..4]);
+        packed[4..52].copy_from_slice(&owner.0[16..]);
         for (part, word) in packed.chunks_exact(4).zip(&self.header().owner) {
             word.store(u32::from_ne_bytes([part[0], part[1], part[2], part[3]]), Ordering::Relaxed);
         }

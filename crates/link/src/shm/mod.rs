@@ -60,6 +60,7 @@ pub(crate) mod sync;
 mod transport;
 mod wake_up;
 
+pub use crate::SchemeName;
 use crate::{
     Address, Capabilities, FreeSlots, LaneLease, LaneReclamation, Link, Quota, RemoteMemory, WakeUp,
 };
@@ -69,11 +70,13 @@ use inbox::{Inbox, PollLimits};
 use lane_queue::Ticket;
 use lane_reclamation::Reclamation;
 use lanes::{Claimant, Lane};
-pub use layout::{MAX_LANE_SLOTS, SchemeName};
+pub use layout::MAX_LANE_SLOTS;
 use layout::{SegmentAddress, Shape};
 use liveness::{Liveness, Notice};
+pub(crate) use lock_file::Report;
 use mapping::{MappedHeader, MappedLane};
 use open_files::Locks;
+pub(crate) use open_files::is_first_to_report;
 pub use options::{MAILBOX_HEADER_BYTES, ShmError, ShmOptions, lane_bytes, lane_data_slots};
 use outbox::Outbox;
 use pending_copy::PendingCopy;
@@ -186,7 +189,7 @@ impl ShmLink {
             next_epoch: 0,
             own: Some(own),
             own_address,
-            address: own_address.address(),
+            address: own_address.address().with_scheme(options.scheme),
             shape,
             locks,
             cross_memory: options.cross_memory,

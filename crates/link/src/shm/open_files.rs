@@ -13,7 +13,7 @@
 //! **Forks.** A child has a copy of its parent's list, but owns nothing in it. The list belongs to one process
 //! ([`PerProcess`]). In any other process it counts as empty, and nothing is unlinked or closed there.
 
-use super::lock_file::{self, LockFile};
+use super::lock_file::{self, LockFile, Report};
 use super::per_process::PerProcess;
 use super::segment::OwnSegment;
 use super::segment_file::{SystemError, attempt, uid};
@@ -179,6 +179,12 @@ extern "C" fn remove_names_at_exit() {
             file.remove_name_if_last();
         }
     }
+}
+
+/// Whether no other process of this job on this node has reported `what`. Without an endpoint in shared memory every
+/// process reports.
+pub(crate) fn is_first_to_report(what: Report) -> bool {
+    registry().lock_files.first().is_none_or(|(_, file)| file.is_first_to_report(what))
 }
 
 /// Calls `report` if nobody in this job has reported a lack of memory in `dir` before. Serves processes without a segment.

@@ -1,10 +1,11 @@
 //! Options of a mailbox, such as its lanes, their slots and its directory. The mailbox is created where there is memory
 //! for it. The engine asks here how many bytes a lane needs ([`lane_bytes`]) when it plans a mailbox.
 
-use super::layout::{LayoutError, MAX_LANE_SLOTS, RESERVED_HEADER_BYTES, SchemeName, Shape};
+use super::layout::{LayoutError, MAX_LANE_SLOTS, RESERVED_HEADER_BYTES, Shape};
 use super::segment::OwnSegment;
 use super::segment_file::SystemError;
 use super::{diagnostics, layout, segment_file};
+use crate::SchemeName;
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -42,10 +42,14 @@ pub struct End<N: DatagramNetwork> {
 
 impl<N: DatagramNetwork> End<N> {
     pub fn open(network: N, identity: u64, options: DatagramOptions) -> End<N> {
-        let base = Address::new(identity, [identity as u8; 16]);
+        End::open_at(&Address::new(identity, [identity as u8; 16]), network, options)
+    }
+
+    /// The endpoint that has the address `base` on its other links.
+    pub fn open_at(base: &Address, network: N, options: DatagramOptions) -> End<N> {
         End {
-            link: DatagramLink::open(&base, network, options),
-            identity,
+            link: DatagramLink::open(base, network, options),
+            identity: base.identity(),
             leases: HashMap::new(),
             attached: Vec::new(),
             received: HashMap::new(),

@@ -1,9 +1,9 @@
 //! Tests of endpoints that are killed at any step of joining or leaving a node segment, or stopped while others wait
 //! for them, with forked processes and real files. Others cover unfinished files and a removed lock file.
 
-use super::super::layout::SchemeName;
 use super::super::{ShmLink, ShmOptions};
 use super::*;
+use crate::SchemeName;
 use std::time::{Duration, Instant};
 
 fn open(dir: &Path) -> ShmLink {
