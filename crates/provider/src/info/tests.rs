@@ -58,6 +58,9 @@ impl Found {
     fn rx(&self) -> &FiRxAttr {
         inner(self.info().rx_attr).expect("rx_attr")
     }
+    fn ep(&self) -> &FiEpAttr {
+        inner(self.info().ep_attr).expect("ep_attr")
+    }
     fn domain(&self) -> &FiDomainAttr {
         inner(self.info().domain_attr).expect("domain_attr")
     }
@@ -98,6 +101,27 @@ fn getinfo_without_hints_offers_all_capabilities() {
         let mr_mode = if api_version < version(1, 5) { mr_mode::SCALABLE } else { 0 };
         assert_eq!((found.domain().mr_mode, found.domain().threading), (mr_mode, threading::SAFE));
         assert!(found.info().next.is_null());
+    }
+}
+
+/// The numbers stand here a second time, as fi_endpoint(3) has them: bit 8 is `FI_ORDER_SAS`, bits 36 to 39 are
+/// `FI_ORDER_ATOMIC_*`.
+#[test]
+fn an_answer_without_hints_has_the_orders_and_limits_of_the_provider() {
+    const MESSAGES_AND_ATOMICS: u64 = 1 << 8 | 0b1111 << 36;
+    for found in [ask(version(2, 5), 0, None), Hints::new(0).ask()] {
+        let found = found.expect("an answer");
+        let (tx, rx, ep, domain) = (found.tx(), found.rx(), found.ep(), found.domain());
+        assert_eq!((tx.msg_order, rx.msg_order), (MESSAGES_AND_ATOMICS, MESSAGES_AND_ATOMICS));
+        assert_eq!((tx.comp_order, rx.comp_order), (0, 0), "completions come in any order");
+        assert_eq!((tx.iov_limit, rx.iov_limit, tx.rma_iov_limit, domain.mr_iov_limit), (32, 32, 1, 32));
+        assert_eq!(tx.inject_size, if inject_bytes() == 4096 { 4096 } else { 256 });
+        assert_eq!((tx.size, rx.size), (1024, 1024));
+        assert_eq!((ep.max_msg_size, ep.msg_prefix_size), (0x7fff_ffff_ffff_ffff, 0));
+        // Remote accesses have no order, so no bytes of them have one.
+        let orders = (ep.max_order_raw_size, ep.max_order_war_size, ep.max_order_waw_size);
+        assert_eq!(orders, (0, 0, 0));
+        assert_eq!((domain.mr_key_size, domain.cq_data_size, domain.mr_cnt), (8, 8, 65536));
     }
 }
 
