@@ -191,17 +191,17 @@ impl<L: Link> Engine<L> {
     }
 
     /// Whether closing now would lose something, in the endpoint machine or on the link.
-    fn has_undelivered(&self) -> bool {
-        self.machine.has_undelivered() || self.io.link.unacknowledged_packets() > 0
+    fn has_undelivered(&mut self) -> bool {
+        self.machine.has_undelivered() || self.io.unacknowledged_packets() > 0
     }
 
     /// Whether closing waits for peers.
-    fn waits_to_close(&self, closing: &mut Closing, idle_peers: &[Address], now: Clock) -> bool {
+    fn waits_to_close(&mut self, closing: &mut Closing, idle_peers: &[Address], now: Clock) -> bool {
         closing.looked_at = Some(now);
         closing.given_up.clear();
         let undelivered = self.machine.undelivered();
         let incomplete = now < closing.deadline && self.machine.has_incomplete();
-        let packets = self.io.link.unacknowledged_packets();
+        let packets = self.io.unacknowledged_packets();
         closing.unacknowledged_packets = 0;
         if undelivered.is_empty() && packets == 0 {
             if closing.reported && !incomplete {

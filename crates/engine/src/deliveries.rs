@@ -1,5 +1,5 @@
 //! Sends that complete when the receiver's side holds the message, over links that keep a packet until the receiver
-//! acknowledges it ([`weir_link::Link::reports_acknowledgements`]). Such a send has left, and its completion waits here
+//! acknowledges it ([`weir_link::Acknowledgements`]). Such a send has left, and its completion waits here
 //! for [`weir_link::Arrival::Acknowledged`].
 //!
 //! ```text

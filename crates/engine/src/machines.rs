@@ -20,7 +20,7 @@ use weir_proto::{
     Outgoing, Payload, Peer, PeerFault, Refusal, Request, Space, TimerKey, TimerQueue,
 };
 
-use crate::driver::{Io, complete_held};
+use crate::io::{Io, complete_held};
 use crate::machine_buffers::{MachineBuffers, combine};
 use crate::operations::Operations;
 use crate::remote_memory::Region;

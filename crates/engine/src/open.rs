@@ -17,8 +17,8 @@ use weir_proto::{Config, DataRegion, Endpoint, MAX_UNEXPECTED, NO_ENVELOPE_BUDGE
 
 use crate::back_pressure::BackPressure;
 use crate::config::{self, Settings};
-use crate::driver::Io;
 use crate::expectation::Laps;
+use crate::io::Io;
 use crate::job::{Job, NodeView};
 use crate::peer_checks::PeerChecks;
 use crate::read_spin::ReadSpin;

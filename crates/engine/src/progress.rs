@@ -17,7 +17,8 @@ use weir_link::sched_yield;
 use weir_link::{Arrival, LaneLease, Link, Polled, Quota};
 use weir_proto::{Command, Event, Machine, Peer};
 
-use crate::driver::{EventDriver, Io, LaneWork, connected};
+use crate::driver::{EventDriver, connected};
+use crate::io::{Io, LaneWork};
 use crate::waiting::{MAX_GAP_TICKS, Pause};
 use crate::{CompletionSink, Engine, NullSink};
 

@@ -20,7 +20,7 @@ use weir_link::{CopyStatus, Link, PeerAccess, Registration, RemoteCopy};
 use weir_proto::{CopyFault, Event, MemoryCopy, Peer, RemoteAddress, Request, Source, Transfer};
 
 use crate::Engine;
-use crate::driver::{Io, bounce_buffer_number};
+use crate::io::{Io, bounce_buffer_number};
 
 /// Memory that the program has registered.
 pub(crate) struct Region {

@@ -1,6 +1,6 @@
 //! Capabilities: traits for what only some links can do. These are copies between two processes ([`RemoteMemory`]),
-//! sleep and wake-up ([`WakeUp`]), lane reclamation ([`LaneReclamation`]), and a count of free slots ([`FreeSlots`]).
-//! The engine asks a link for each ([`Capabilities`]).
+//! sleep and wake-up ([`WakeUp`]), lane reclamation ([`LaneReclamation`]), a count of free slots ([`FreeSlots`]), and
+//! acknowledgements of packets ([`Acknowledgements`]). The engine asks a link for each ([`Capabilities`]).
 
 use crate::Look;
 use crate::memory::UserMemory;
@@ -26,6 +26,11 @@ pub trait Capabilities {
 
     /// The number of free slots at peers. Without it a link serves only schemes with credits.
     fn free_slots(&mut self) -> Option<&mut dyn FreeSlots> {
+        None
+    }
+
+    /// Acknowledgements of packets. Without them the receiver's side holds every packet that was transmitted.
+    fn acknowledgements(&mut self) -> Option<&mut dyn Acknowledgements> {
         None
     }
 }
@@ -223,4 +228,17 @@ pub trait LaneReclamation {
 pub trait FreeSlots {
     /// Slots at `to` that have become free since the last call. The first call counts all slots of the lane.
     fn newly_free_slots(&mut self, to: Peer) -> u32;
+}
+
+/// Acknowledgements of packets. `Ok` of [`Link::transmit`](crate::Link::transmit) then says only that the link keeps the
+/// packet until the receiver acknowledges it.
+pub trait Acknowledgements {
+    /// The packets that were transmitted to `to` so far, up to the last one that closing must not lose, if its side does not
+    /// hold all of them. Then [`Arrival::Acknowledged`](crate::Arrival::Acknowledged) follows with at least this number, or
+    /// [`Arrival::Lost`](crate::Arrival::Lost). `None`: it holds all.
+    fn awaited_packets(&mut self, to: Peer) -> Option<u64>;
+
+    /// Packets to all peers that are not lost, up to the last one that closing must not lose, which their sides do not
+    /// hold. Credits and goodbyes alone do not count. Unit: packets.
+    fn unacknowledged_packets(&mut self) -> u64;
 }

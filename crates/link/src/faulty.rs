@@ -16,8 +16,8 @@
 use crate::links::FirstLink;
 use crate::memory::UserMemory;
 use crate::{
-    Address, Addressing, Arrival, Bell, Capabilities, FreeSlots, Inspect, LaneLease, LaneReclamation, Link,
-    LinkKind, NetworkReport, Polled, Properties, RemoteMemory, Sleeper, WakeUp,
+    Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, FreeSlots, Inspect, LaneLease,
+    LaneReclamation, Link, LinkKind, NetworkReport, Polled, Properties, RemoteMemory, Sleeper, WakeUp,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -188,18 +188,6 @@ impl<L: Link> Link for Faulty<L> {
         }
     }
 
-    fn reports_acknowledgements(&self) -> bool {
-        self.link.reports_acknowledgements()
-    }
-
-    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
-        self.link.awaited_packets(to)
-    }
-
-    fn unacknowledged_packets(&self) -> u64 {
-        self.link.unacknowledged_packets()
-    }
-
     fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
         if let Some(peer) = self.next_ready() {
             return Some(Polled::Other(Box::new(Arrival::Ready { peer })));
@@ -315,6 +303,10 @@ impl<L: Link> Capabilities for Faulty<L> {
 
     fn free_slots(&mut self) -> Option<&mut dyn FreeSlots> {
         self.link.free_slots()
+    }
+
+    fn acknowledgements(&mut self) -> Option<&mut dyn Acknowledgements> {
+        self.link.acknowledgements()
     }
 }
 

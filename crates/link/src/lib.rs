@@ -6,8 +6,8 @@
 //! packet where the endpoint machine says that there is space. It checks what arrives and hands it up.
 //!
 //! [`Link`] is the transport, which every link has. Each ability that only some links have is a trait of its own,
-//! which a link returns by an accessor: [`RemoteMemory`], [`WakeUp`], [`LaneReclamation`], [`FreeSlots`]. [`links`]
-//! makes one link of several.
+//! which a link returns by an accessor: [`RemoteMemory`], [`WakeUp`], [`LaneReclamation`], [`FreeSlots`],
+//! [`Acknowledgements`]. [`links`] makes one link of several.
 //!
 //! System calls go through `rustix`, which calls the C library here, so that hooks of MPI libraries on memory mappings
 //! see them. `libc` remains for what `rustix` has not, such as cross-memory attach, locks of byte ranges and the
@@ -42,8 +42,8 @@ mod unreachable;
 
 pub use address::{ADDRESS_BYTES, ADDRESS_VERSION, Address, LinkKind};
 pub use capabilities::{
-    Bell, COOPERATIVE_COPY_BYTES, Capabilities, CopyStatus, FreeSlots, LaneReclamation, LocalHandle,
-    MemoryAttributes, PeerAccess, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp,
+    Acknowledgements, Bell, COOPERATIVE_COPY_BYTES, Capabilities, CopyStatus, FreeSlots, LaneReclamation,
+    LocalHandle, MemoryAttributes, PeerAccess, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp,
 };
 pub use network_report::NetworkReport;
 pub use scheme_name::SchemeName;

@@ -19,9 +19,9 @@
 
 use crate::memory::UserMemory;
 use crate::{
-    Address, Addressing, Arrival, Bell, Capabilities, CopyStatus, FreeSlots, Inspect, LaneLease,
-    LaneReclamation, Link, LinkKind, LocalHandle, MemoryAttributes, NetworkReport, PeerAccess, Polled,
-    Properties, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp, cores, unreachable,
+    Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, CopyStatus, FreeSlots, Inspect,
+    LaneLease, LaneReclamation, Link, LinkKind, LocalHandle, MemoryAttributes, NetworkReport, PeerAccess,
+    Polled, Properties, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp, cores, unreachable,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -303,18 +303,6 @@ impl<L: FirstLink> Link for Links<L> {
         }
     }
 
-    fn reports_acknowledgements(&self) -> bool {
-        self.all().any(|link| link.reports_acknowledgements())
-    }
-
-    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
-        self.link_of(to).awaited_packets(to)
-    }
-
-    fn unacknowledged_packets(&self) -> u64 {
-        self.all().map(|link| link.unacknowledged_packets()).sum()
-    }
-
     #[inline(always)]
     fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
         if self.is_alone { self.first.poll_into(packet) } else { self.poll_all(packet) }
@@ -436,6 +424,23 @@ impl<L: FirstLink> Capabilities for Links<L> {
 
     fn free_slots(&mut self) -> Option<&mut dyn FreeSlots> {
         if self.all_mut().all(|link| link.free_slots().is_some()) { Some(self) } else { None }
+    }
+
+    fn acknowledgements(&mut self) -> Option<&mut dyn Acknowledgements> {
+        if self.all_mut().any(|link| link.acknowledgements().is_some()) { Some(self) } else { None }
+    }
+}
+
+/// Packets over a link without acknowledgements are with their receivers.
+impl<L: FirstLink> Acknowledgements for Links<L> {
+    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
+        self.link_of(to).acknowledgements()?.awaited_packets(to)
+    }
+
+    fn unacknowledged_packets(&mut self) -> u64 {
+        let of_link =
+            |link: &mut dyn Link| link.acknowledgements().map_or(0, |it| it.unacknowledged_packets());
+        self.all_mut().map(of_link).sum()
     }
 }
 

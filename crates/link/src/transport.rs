@@ -83,7 +83,7 @@ pub enum Arrival {
         peer: Peer,
     },
     /// The receiver's side holds the first `packets` packets that were transmitted to it, counted over all leases. Only
-    /// after [`Link::awaited_packets`] has returned a number.
+    /// after [`Acknowledgements::awaited_packets`](crate::Acknowledgements::awaited_packets) has returned a number.
     Acknowledged {
         /// The receiver.
         peer: Peer,
@@ -162,7 +162,8 @@ pub trait Link: Addressing + Capabilities + Inspect + Send {
     fn disconnect(&mut self, to: Peer);
 
     /// Writes `packet` and its payload (from `memory`, at `offset`) to a connected peer, and wakes that peer if it
-    /// sleeps. Never waits. The caller owns the slots, by credit or by [`crate::FreeSlots`].
+    /// sleeps. Never waits. The caller owns the slots, by credit or by [`crate::FreeSlots`]. `Ok`: the receiver's side holds
+    /// the packet, unless the link has [`crate::Acknowledgements`].
     ///
     /// # Errors
     /// [`LinkBusy`]: the link takes nothing for this peer now, and has kept nothing. [`Arrival::Ready`] follows.
@@ -172,26 +173,6 @@ pub trait Link: Addressing + Capabilities + Inspect + Send {
         packet: &Packet,
         payload: Option<(&UserMemory, u64)>,
     ) -> Result<(), LinkBusy>;
-
-    /// Whether `Ok` of [`Link::transmit`] says only that this link keeps the packet until the receiver acknowledges it.
-    /// Otherwise it says that the receiver's side holds it.
-    fn reports_acknowledgements(&self) -> bool {
-        false
-    }
-
-    /// The packets that were transmitted to `to` so far, up to the last one that closing must not lose, if its side does not
-    /// hold all of them. Then [`Arrival::Acknowledged`] follows with at least this number, or [`Arrival::Lost`]. `None`: it
-    /// holds all.
-    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
-        let _ = to;
-        None
-    }
-
-    /// Packets to all peers that are not lost, up to the last one that closing must not lose, which their sides do not
-    /// hold. Credits and goodbyes alone do not count. Unit: packets.
-    fn unacknowledged_packets(&self) -> u64 {
-        0
-    }
 
     /// The next arrival, or `None`. Packets that this endpoint has sent to itself come first. The others follow in
     /// fair order.

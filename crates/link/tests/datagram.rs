@@ -9,7 +9,7 @@ use fastrand::Rng;
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
 use weir_link::datagram::{DatagramLink, DatagramOptions};
 use weir_link::memory::OwnedMemory;
-use weir_link::{Address, Addressing, Arrival, Capabilities, Link, SchemeName};
+use weir_link::{Acknowledgements, Address, Addressing, Arrival, Capabilities, Link, SchemeName};
 use weir_proto::reliability::ReliabilityConfig;
 use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault, Space};
 

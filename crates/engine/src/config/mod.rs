@@ -1,6 +1,6 @@
 //! Settings: the `FI_WEIR_*` variables, for the provider, the command and the documentation.
 //!
-//! [`SETTINGS`] lists them, [`Settings::from_lookup`] reads and checks them, and [`Settings::quota`] checks what
+//! [`SETTINGS`] lists them, [`Settings::from_lookup`] reads and checks them (`readers.rs`), and [`Settings::quota`] checks what
 //! depends on the number of peers. The caller supplies the values. The provider reads the environment of its process,
 //! `weir run` adds its options, and a test uses a closure. [`Settings::to_variables`] writes settings back as
 //! variables.
@@ -9,15 +9,15 @@ mod bound;
 mod links;
 mod list;
 mod plan;
+mod readers;
 
-use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use weir_link::shm::MAX_LANE_SLOTS;
-use weir_proto::{AttachPolicy, Growth, MAX_CREDIT_SLOTS, Scheme};
+use weir_proto::{AttachPolicy, MAX_CREDIT_SLOTS, Scheme};
 
 use crate::node_memory;
 pub use bound::ReceiverBound;
@@ -25,6 +25,7 @@ pub use links::LinkChoice;
 use list::*;
 pub use list::{PREFIX, SETTINGS, SettingInfo, check_names};
 pub use plan::{DEFAULT_SLOTS_PER_SENDER, MailboxPlan, Placement};
+use readers::*;
 
 /// All ranks of a node together use at most 1 / this of its memory for bounce buffers.
 const BOUNCE_DIVISOR: u64 = 2;
@@ -395,121 +396,6 @@ impl Settings {
         };
         SETTINGS.iter().filter_map(|setting| Some((setting.variable, value(setting.variable)?))).collect()
     }
-}
-
-/// The selected scheme. Checks the settings of all schemes, also of those that are not selected.
-fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, SettingError> {
-    let piggyback = read_word(given, PIGGYBACK, &SWITCH)?.unwrap_or(true);
-    let rnr_timer_us = read_number(given, RNR_TIMER_US, 1..=655_360u32)?.unwrap_or(10);
-    let rnr_retries = read_number(given, RNR_RETRIES, 0..=7u8)?.unwrap_or(7);
-    let ecm_threshold = read_number(given, ECM_THRESHOLD, 0..=65535)?.and_then(NonZeroU32::new);
-    let growth = match given(ADAPTIVE_GROWTH) {
-        None => Growth::Exponential,
-        Some(word) => growth_of(&word).ok_or_else(|| not_allowed(ADAPTIVE_GROWTH, word))?,
-    };
-    let words = [
-        Scheme::Unlimited,
-        Scheme::Hardware { rnr_timer_ns: u64::from(rnr_timer_us) * 1000, rnr_retries },
-        Scheme::Static { piggyback },
-        Scheme::StaticConnection { ecm_threshold },
-        Scheme::AdaptiveBacklog { growth, ecm_threshold },
-        Scheme::Dynamic { piggyback },
-        Scheme::Demand,
-    ]
-    .map(|scheme| (scheme.name(), scheme));
-    Ok(read_word(given, FLOW, &words)?.unwrap_or(Settings::default().scheme))
-}
-
-fn growth_of(word: &str) -> Option<Growth> {
-    if word == "exponential" {
-        return Some(Growth::Exponential);
-    }
-    let slots = word.strip_prefix("linear:")?.parse().ok().filter(|slots| (1..=65535).contains(slots))?;
-    Some(Growth::Linear { slots: NonZeroU32::new(slots)? })
-}
-
-fn growth_word(growth: Growth) -> String {
-    match growth {
-        Growth::Linear { slots } => format!("linear:{slots}"),
-        Growth::Exponential => String::from("exponential"),
-    }
-}
-
-/// Rejects `value` if it is greater than `most`, unless that is 0.
-fn check_not_above(
-    (variable, value): (&'static str, u32),
-    (other, most): (&'static str, u32),
-) -> Result<(), SettingError> {
-    if most > 0 && value > most {
-        return Err(SettingError::ExceedsOther { variable, value, other, most });
-    }
-    Ok(())
-}
-
-const SWITCH: [(&str, bool); 2] = [("0", false), ("1", true)];
-
-fn not_allowed(variable: &str, value: String) -> SettingError {
-    let setting = setting(variable);
-    SettingError::NotAllowed { variable: setting.variable, value, allowed: setting.allowed }
-}
-
-fn no_number(variable: &str, value: String) -> SettingError {
-    let setting = setting(variable);
-    SettingError::NoNumber { variable: setting.variable, value, allowed: setting.allowed }
-}
-
-fn setting(variable: &str) -> &'static SettingInfo {
-    SETTINGS.iter().find(|setting| setting.variable == variable).expect("variable is in SETTINGS")
-}
-
-fn read_word<T: Copy>(
-    given: &impl Fn(&str) -> Option<String>,
-    variable: &str,
-    words: &[(&str, T)],
-) -> Result<Option<T>, SettingError> {
-    let Some(value) = given(variable) else { return Ok(None) };
-    match words.iter().find(|(word, _)| *word == value) {
-        Some(&(_, meaning)) => Ok(Some(meaning)),
-        None => Err(not_allowed(variable, value)),
-    }
-}
-
-fn read_number<T: FromStr<Err = ParseIntError> + PartialOrd>(
-    given: &impl Fn(&str) -> Option<String>,
-    variable: &str,
-    range: RangeInclusive<T>,
-) -> Result<Option<T>, SettingError> {
-    let Some(value) = given(variable) else { return Ok(None) };
-    match value.parse::<T>() {
-        Ok(number) if range.contains(&number) => Ok(Some(number)),
-        Err(error) if *error.kind() == IntErrorKind::InvalidDigit && !value.starts_with('-') => {
-            Err(no_number(variable, value))
-        }
-        _ => Err(not_allowed(variable, value)),
-    }
-}
-
-fn read_links(given: &impl Fn(&str) -> Option<String>) -> Result<Option<LinkChoice>, SettingError> {
-    let Some(value) = given(LINK) else { return Ok(None) };
-    LinkChoice::parse(&value).map(Some).ok_or_else(|| not_allowed(LINK, value))
-}
-
-fn read_ports(given: &impl Fn(&str) -> Option<String>) -> Result<Option<RangeInclusive<u16>>, SettingError> {
-    let Some(value) = given(PORTS) else { return Ok(None) };
-    let ports = value.split_once('-').and_then(|(low, high)| {
-        let (low, high) = (low.parse().ok()?, high.parse().ok()?);
-        (0 < low && low <= high).then_some(low..=high)
-    });
-    ports.map(Some).ok_or_else(|| not_allowed(PORTS, value))
-}
-
-fn read_directory(
-    given: &impl Fn(&str) -> Option<String>,
-    variable: &'static str,
-) -> Result<Option<PathBuf>, SettingError> {
-    let Some(value) = given(variable) else { return Ok(None) };
-    let path = PathBuf::from(&value);
-    if path.is_dir() { Ok(Some(path)) } else { Err(SettingError::NoDirectory { variable, value }) }
 }
 
 #[cfg(test)]

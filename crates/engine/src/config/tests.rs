@@ -4,7 +4,7 @@ use super::list::*;
 use super::plan::MailboxPlan;
 use super::*;
 use weir_link::shm::FileSystemSpace;
-use weir_proto::DataRegion;
+use weir_proto::{DataRegion, Growth};
 
 fn with(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
     Settings::from_lookup(|wanted| {

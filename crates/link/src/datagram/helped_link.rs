@@ -10,8 +10,8 @@ use crate::cores::spawn_without_signals;
 use crate::helper_lock::{Helper, Owner, helper_lock};
 use crate::memory::UserMemory;
 use crate::{
-    Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind, NetworkReport,
-    Polled, Properties, WakeUp,
+    Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind,
+    NetworkReport, Polled, Properties, WakeUp,
 };
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -92,18 +92,6 @@ impl<N: DatagramNetwork + 'static> Link for HelpedLink<N> {
         payload: Option<(&UserMemory, u64)>,
     ) -> Result<(), LinkBusy> {
         self.call(|link| link.transmit(to, packet, payload))
-    }
-
-    fn reports_acknowledgements(&self) -> bool {
-        self.link.look().reports_acknowledgements()
-    }
-
-    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
-        self.call(|link| link.awaited_packets(to))
-    }
-
-    fn unacknowledged_packets(&self) -> u64 {
-        self.link.look().unacknowledged_packets()
     }
 
     fn poll(&mut self) -> Option<Arrival> {
@@ -196,6 +184,20 @@ impl<N: DatagramNetwork + 'static> Inspect for HelpedLink<N> {
 impl<N: DatagramNetwork + 'static> Capabilities for HelpedLink<N> {
     fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
         Some(self)
+    }
+
+    fn acknowledgements(&mut self) -> Option<&mut dyn Acknowledgements> {
+        Some(self)
+    }
+}
+
+impl<N: DatagramNetwork + 'static> Acknowledgements for HelpedLink<N> {
+    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
+        self.call(|link| link.awaited_packets(to))
+    }
+
+    fn unacknowledged_packets(&mut self) -> u64 {
+        self.link.enter().unacknowledged_packets()
     }
 }
 

@@ -7,8 +7,8 @@ use super::network::DatagramNetwork;
 use super::path::{OurLane, PeersLane};
 use crate::memory::UserMemory;
 use crate::{
-    Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind, NetworkReport,
-    Polled, Properties, WakeUp,
+    Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind,
+    NetworkReport, Polled, Properties, WakeUp,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -145,31 +145,6 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
             }
         }
         sent.map(drop)
-    }
-
-    fn reports_acknowledgements(&self) -> bool {
-        true
-    }
-
-    /// Packets that closing may lose are not waited for: a peer that has what was sent to it, and has closed, acknowledges no
-    /// credits.
-    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
-        let id = self.id_of(to)?;
-        let path = self.path(id)?;
-        if path.io.owed_packets <= path.io.acknowledged_packets {
-            return None;
-        }
-        if path.is_over() {
-            self.note_lost(id);
-            return Some(u64::MAX);
-        }
-        path.io.awaited_packets = path.io.owed_packets;
-        Some(path.io.owed_packets)
-    }
-
-    fn unacknowledged_packets(&self) -> u64 {
-        let paths = self.paths.iter().flatten().filter(|path| !path.is_over());
-        paths.map(|path| path.io.owed_packets.saturating_sub(path.io.acknowledged_packets)).sum()
     }
 
     fn poll_into(&mut self, packet: &mut Packet) -> Option<Polled> {
@@ -319,6 +294,33 @@ impl<N: DatagramNetwork> Inspect for DatagramLink<N> {
 impl<N: DatagramNetwork> Capabilities for DatagramLink<N> {
     fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
         Some(self)
+    }
+
+    fn acknowledgements(&mut self) -> Option<&mut dyn Acknowledgements> {
+        Some(self)
+    }
+}
+
+impl<N: DatagramNetwork> Acknowledgements for DatagramLink<N> {
+    /// Packets that closing may lose are not waited for: a peer that has what was sent to it, and has closed, acknowledges no
+    /// credits.
+    fn awaited_packets(&mut self, to: Peer) -> Option<u64> {
+        let id = self.id_of(to)?;
+        let path = self.path(id)?;
+        if path.io.owed_packets <= path.io.acknowledged_packets {
+            return None;
+        }
+        if path.is_over() {
+            self.note_lost(id);
+            return Some(u64::MAX);
+        }
+        path.io.awaited_packets = path.io.owed_packets;
+        Some(path.io.owed_packets)
+    }
+
+    fn unacknowledged_packets(&mut self) -> u64 {
+        let paths = self.paths.iter().flatten().filter(|path| !path.is_over());
+        paths.map(|path| path.io.owed_packets.saturating_sub(path.io.acknowledged_packets)).sum()
     }
 }
 

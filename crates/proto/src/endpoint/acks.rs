@@ -100,7 +100,7 @@ impl PendingAcks {
     }
 
     /// All that there are leave as soon as there is credit.
-    pub fn send_now(&mut self) {
+    pub fn all_are_due(&mut self) {
         self.due = !self.is_empty();
     }
 

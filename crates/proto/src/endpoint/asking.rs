@@ -98,7 +98,7 @@ impl Endpoint {
         if let Some(pending) = paths.peer(peer).pending.as_deref_mut()
             && !mutant.breaks(HoldMutant::AsksBeforeAcknowledging)
         {
-            pending.acks.send_now(); // before the request
+            pending.acks.all_are_due(); // before the request
         }
         paths.submit(peer, BacklogEntry { number: first, ..BacklogEntry::control(body) }, payloads, driver);
     }
