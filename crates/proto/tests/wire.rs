@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use weir_proto::offload::atomics::AtomicPacket;
 use weir_proto::offload::reduce::{ReducePacket, Vector};
 use weir_proto::offload::{Combination, Offloaded, WordOperation, WordType, WordUpdate};
-use weir_proto::wire::layout::{BODY_BYTES, COMMON_BYTES, Common, Field, KNOWN_KINDS, Kind};
+use weir_proto::wire::layout::{
+    BODY_BYTES, COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind, REMOTE_KEY,
+};
 use weir_proto::wire::{
     self, EXTENSION_BYTES, LINK_FRAME_BYTES, LinkExtension, LinkFrame, PacketError, SLOT_BYTES,
 };
@@ -638,6 +640,25 @@ fn the_header_length_is_where_the_payload_of_a_decoded_packet_begins() {
         assert_eq!(wire::header_bytes(&slot), header_bytes);
         let bytes = [&slot[..header_bytes], &[0; 8]].concat();
         assert_eq!(wire::decode_bytes(&bytes, 8).map(|(_, at)| at), Ok(header_bytes));
+    }
+}
+
+#[test]
+fn a_packet_with_the_reserved_remote_key_is_refused() {
+    let bit: u16 = 1 << REMOTE_KEY.flag.bit;
+    assert!(FLAGS.iter().all(|flag| flag.bit != REMOTE_KEY.flag.bit));
+    assert!(Kind::ALL.iter().all(|kind| kind.flags() & bit == 0), "no packet of this version has it");
+    for &kind in REMOTE_KEY.kinds {
+        let place = REMOTE_KEY.offset(kind);
+        assert!(kind.fields().iter().all(|field| field.offset + field.bytes <= place), "{kind:?}");
+        let mut bytes = [0; 2 * SLOT_BYTES];
+        (bytes[4], bytes[5]) = (wire::VERSION, kind as u8);
+        assert!(wire::decode_bytes(&bytes, 0).is_ok_and(|(_, header_bytes)| header_bytes == place));
+        bytes[6..8].copy_from_slice(&bit.to_le_bytes());
+        let refused = PacketError::Flags { have: bit, allowed: kind.flags() };
+        assert_eq!(wire::decode_bytes(&bytes, 0), Err(refused), "a link over datagrams");
+        let slot = bytes.first_chunk().expect("a slot");
+        assert_eq!(wire::decode(slot, 0), Err(refused), "shared memory");
     }
 }
 

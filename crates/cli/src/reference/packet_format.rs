@@ -3,7 +3,9 @@
 
 use super::markdown::{GENERATED, escape, item, paragraph};
 use weir_proto::Geometry;
-use weir_proto::wire::layout::{COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind};
+use weir_proto::wire::layout::{
+    COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind, REMOTE_KEY, ReservedField,
+};
 use weir_proto::wire::{
     EAGER_HEADER_BYTES, EXTENSION_BYTES, LINK_FRAME_BYTES, LinkExtension, LinkFrame, MORE_HEADER_BYTES,
     REMOTE_HEADER_BYTES, TAG_BYTES, VERSION,
@@ -95,7 +97,27 @@ fn flags() -> String {
             if kinds.len() == Kind::ALL.len() { String::from("every kind") } else { kinds.join(", ") };
         part += &format!("| {} | {} | {kinds} | {} |\n", flag.bit, flag.name, escape(flag.meaning.trim()));
     }
-    part + "\nAll other bits are 0.\n"
+    part += "\nAll other bits are 0.\n\n";
+    part += &reserved(&REMOTE_KEY);
+    part
+}
+
+/// What is said about a field that no link writes yet.
+fn reserved(field: &ReservedField) -> String {
+    let ReservedField { flag, kinds, bytes } = field;
+    let place = |kind: Kind| {
+        let first = field.offset(kind);
+        format!("{first}–{} of `{}`", first + bytes - 1, kind.name())
+    };
+    let places: Vec<String> = kinds.iter().map(|&kind| place(kind)).collect();
+    paragraph(&format!(
+        "**Reserved.** Bit {}, {}: {} Its place is bytes {}. No link writes it yet, and a receiver refuses a packet with the \
+         bit. A later version that writes it has another number, so endpoints of both versions do not connect.",
+        flag.bit,
+        flag.name,
+        flag.meaning,
+        places.join(", "),
+    ))
 }
 
 fn kinds() -> String {

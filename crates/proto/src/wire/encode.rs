@@ -76,9 +76,10 @@ fn encode_eager_body(
     (flags, transmute!(fields))
 }
 
-/// The address of announced memory. A link with keys has its own place for them.
+/// The address of announced memory. The place of a key is reserved ([`layout::REMOTE_KEY`]); no link that encodes packets
+/// has keys.
 fn plain_address(address: RemoteAddress) -> u64 {
-    assert!(address.key == 0, "packets of links without keys have no room for key {:#x}", address.key);
+    assert!(address.key == 0, "this version of the format writes no key {:#x}", address.key);
     address.address
 }
 

@@ -375,6 +375,40 @@ flags! {
     SEEN = 10, "seen";
 }
 
+/// A field that the format has a place for, and that no link writes yet. It is there if its flag is set.
+///
+/// A reader of this version refuses a packet with the flag ([`super::PacketError::Flags`]), because it would take the field
+/// for payload or for the next packet. So a version that writes it has another number, and endpoints of both do not
+/// connect: addresses and segments have that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservedField {
+    /// Its flag.
+    pub flag: FlagInfo,
+    /// The kinds that can have it.
+    pub kinds: &'static [Kind],
+    /// Its length. It begins behind the header of the kind ([`Kind::header_bytes`]). Unit: bytes.
+    pub bytes: usize,
+}
+
+impl ReservedField {
+    /// Its offset in a packet of this kind. Unit: bytes.
+    pub const fn offset(&self, kind: Kind) -> usize {
+        kind.header_bytes(false)
+    }
+}
+
+/// The remote key of announced memory, for links whose memory is registered. Where it lies behind byte 64 the packet fills
+/// one more slot of 64 bytes.
+pub const REMOTE_KEY: ReservedField = ReservedField {
+    flag: FlagInfo {
+        bit: 11,
+        name: "has key",
+        meaning: "The remote key of the memory at `address` follows the header.",
+    },
+    kinds: &[Kind::Rendezvous, Kind::Offer, Kind::Located],
+    bytes: 8,
+};
+
 /// The flags of packets of every kind.
 pub(super) const MARKS: u16 = RENDEZVOUS_ONLY | BACKLOGGED;
 
@@ -518,4 +552,8 @@ const _: () = {
     assert!(Kind::Eager.header_bytes(true) + 8 == SLOT_BYTES);
     assert!(Eager::FIELD_BYTES <= Write::FIELD_BYTES && Piece::FIELD_BYTES <= Write::FIELD_BYTES);
     assert!(Contribution::FIELD_BYTES <= Write::FIELD_BYTES);
+    assert!(
+        REMOTE_KEY.offset(Kind::Rendezvous) == SLOT_BYTES && REMOTE_KEY.offset(Kind::Offer) == SLOT_BYTES
+    );
+    assert!(REMOTE_KEY.offset(Kind::Located) + REMOTE_KEY.bytes == SLOT_BYTES);
 };
