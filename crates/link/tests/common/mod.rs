@@ -231,6 +231,13 @@ pub fn get(words: &[std::sync::atomic::AtomicU64; 64], at: usize) -> Address {
     address
 }
 
+/// Says that the test of this thread tests nothing here. Past the capture of the test harness, so that it shows.
+pub fn skipped(reason: &str) {
+    let test = std::thread::current().name().map_or_else(String::new, |name| format!(" {name}:"));
+    let _ =
+        std::io::Write::write_all(&mut std::io::stderr(), format!("skipped:{test} {reason}\n").as_bytes());
+}
+
 /// A small tmpfs. Only root can mount one.
 pub struct SmallTmpfs(tempfile::TempDir);
 
@@ -242,7 +249,10 @@ impl SmallTmpfs {
         let (kind, data) = (c"tmpfs".as_ptr(), size.as_ptr().cast());
         // SAFETY: NUL-terminated strings that live across the call.
         if unsafe { libc::mount(kind, path.as_ptr(), kind, 0, data) } != 0 {
-            println!("skipped: cannot mount a small tmpfs: {}", std::io::Error::last_os_error());
+            skipped(&format!(
+                "cannot mount a small tmpfs, which needs root: {}",
+                std::io::Error::last_os_error()
+            ));
             return None;
         }
         Some(SmallTmpfs(dir))
