@@ -8,8 +8,9 @@
 //!
 //! - `sequence` has the numbers, `datagram` the border, `sender` and `receiver` the windows.
 //! - `grants` is what a receiver lets its peers have under way. `path_mtu` finds that large datagrams do not pass.
+//! - `question` asks a silent peer and knows the limit. `report` has counts and the state, for reports.
 //! - `round_trip` has the timeouts, and `congestion` what losses and marks do. `mutant` has wrong rules for tests.
-//! - This file has epochs: how a path opens, and how it finds that its peer has restarted. It has the timer and the limit.
+//! - This file has epochs: how a path opens, and how it finds that its peer has restarted. It has the timer.
 //!
 //! ```text
 //! A, epoch 7: submit(1000 B)    A->B  number 0, from 7 to ?, asks                  A does not know B's epoch
@@ -29,7 +30,9 @@ mod datagram;
 mod grants;
 mod mutant;
 mod path_mtu;
+mod question;
 mod receiver;
+mod report;
 mod round_trip;
 mod sender;
 mod sequence;
@@ -38,95 +41,15 @@ use core::num::NonZeroU16;
 
 pub use datagram::{Datagram, DatagramDriver, Header, PathFault, ReliabilityConfig, Standing};
 pub use grants::{Grants, LEAST_GRANT};
+pub use report::{PathCounters, PathView};
 
 use crate::driver::LinkBusy;
 use crate::time::Instant;
-use datagram::STANDING_DIVISOR;
 use mutant::{Broken, Mutant};
+use question::Question;
 use receiver::{Age, Place, Receiver};
 use sender::Sender;
 use sequence::expand;
-
-/// A question: a datagram without a bundle that wants an answer at once.
-#[derive(Clone, Copy, Debug)]
-struct Question {
-    /// When it was asked first.
-    since: Instant,
-    /// When it is asked again.
-    next_at: Instant,
-    /// Number of the first one. The acknowledgement of a number from there on is an answer.
-    first_number: u64,
-    wait_ns: u64,
-    /// When it left last.
-    asked_at: Instant,
-}
-
-/// Counts of a path, for reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PathCounters {
-    /// Datagrams that have left.
-    pub datagrams: u64,
-    /// Those without a bundle.
-    pub bare: u64,
-    /// Bundles that were sent again.
-    pub sent_again: u64,
-    /// Those whose earlier transmission had arrived, as far as this end knows.
-    pub sent_needlessly: u64,
-    /// Timeouts.
-    pub timeouts: u64,
-    /// Datagrams that arrived with a mark at the peer.
-    pub marked: u64,
-    /// Datagrams that were dropped because their number or their bundle had arrived before.
-    pub repeated: u64,
-    /// Datagrams of other epochs that were dropped.
-    pub stale: u64,
-    /// Datagrams that no correct peer sends.
-    pub malformed: u64,
-}
-
-impl PathCounters {
-    /// The sum of both, for reports on many paths.
-    pub fn plus(self, other: &PathCounters) -> PathCounters {
-        PathCounters {
-            datagrams: self.datagrams + other.datagrams,
-            bare: self.bare + other.bare,
-            sent_again: self.sent_again + other.sent_again,
-            sent_needlessly: self.sent_needlessly + other.sent_needlessly,
-            timeouts: self.timeouts + other.timeouts,
-            marked: self.marked + other.marked,
-            repeated: self.repeated + other.repeated,
-            stale: self.stale + other.stale,
-            malformed: self.malformed + other.malformed,
-        }
-    }
-}
-
-/// The state of a path, for reports and tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathView {
-    /// Both ends know their epochs.
-    pub is_open: bool,
-    /// The reason why it has ended.
-    pub fault: Option<PathFault>,
-    /// The first position that the peer has not acknowledged.
-    pub first_unacknowledged: u64,
-    /// The next position that this end delivers.
-    pub next_delivery: u64,
-    /// Bundles that were submitted and are not acknowledged.
-    pub unacknowledged_bundles: u64,
-    /// Bundles that the driver holds out of order.
-    pub held_bundles: u32,
-    /// The congestion window. Unit: bytes.
-    pub window_bytes: u64,
-    /// Unit: bytes.
-    pub in_flight_bytes: u64,
-    /// Bundles that the peer allows to be under way.
-    pub grant_bundles: u32,
-    /// The smoothed round trip; 0 before the first sample.
-    pub round_trip_ns: u64,
-    /// Heap memory. It does not change. Unit: bytes.
-    pub memory_bytes: usize,
-}
 
 /// See the head of this file.
 #[derive(Clone, Debug)]
@@ -467,73 +390,6 @@ impl ReliablePath {
         }
         if wants_answer && self.receiver.want_acknowledgement(now, is_urgent, &self.config) {
             self.transmit(now, None, false, driver);
-        }
-    }
-
-    /// Begins a question, unless one is open.
-    fn ask<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
-        if self.question.is_none() {
-            let wait_ns = self.sender.round_trip.timeout_ns(&self.config);
-            let first_number = self.sender.next_number();
-            let next_at = now.plus_ns(wait_ns);
-            self.question = Some(Question { since: now, next_at, first_number, wait_ns, asked_at: now });
-            self.transmit(now, None, true, driver);
-        }
-    }
-
-    /// Repeats the question. Nothing is lost on a lossless link, but a peer that is busy when a stranger asks does not answer.
-    /// So the question is repeated there too. Its intervals double without a bound, because each one waits at the peer
-    /// until that polls.
-    fn ask_again<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
-        if self.config.is_lossless {
-            let look_ns = self.config.limit_ns / STANDING_DIVISOR;
-            let Some(question) = &mut self.question else { return };
-            let is_due = now.since_ns(question.asked_at) >= question.wait_ns;
-            if is_due {
-                (question.asked_at, question.wait_ns) = (now, question.wait_ns.saturating_mul(2));
-            }
-            question.next_at = now.plus_ns(question.wait_ns.min(look_ns));
-            if is_due {
-                self.transmit(now, None, true, driver);
-            }
-            return;
-        }
-        let no_back_off = self.broken.has(Mutant::TimeoutsDoNotBackOff);
-        if let Some(question) = &mut self.question {
-            if !no_back_off {
-                question.wait_ns = (2 * question.wait_ns).min(self.config.max_timeout_ns);
-            }
-            question.next_at = now.plus_ns(question.wait_ns);
-        }
-        self.transmit(now, None, true, driver);
-    }
-
-    /// A timer that is late by more than any timeout shows that this process did not run. Peers may have answered meanwhile,
-    /// so the limit does not count that time.
-    fn skip_gap(&mut self, gap_ns: u64) {
-        if gap_ns > self.config.max_timeout_ns {
-            self.sender.skip_gap(gap_ns);
-            if let Some(question) = &mut self.question {
-                question.since = question.since.plus_ns(gap_ns);
-            }
-        }
-    }
-
-    /// The reason why a silent peer is lost now. A peer that computes or is stopped is silent too. So after a part of the
-    /// limit the path asks who else knows whether it lives.
-    fn fault_of_silence<D: DatagramDriver>(&self, now: Instant, driver: &mut D) -> Option<PathFault> {
-        let limit_ns = self.config.limit_ns;
-        let oldest = self.sender.is_outstanding().then(|| self.sender.oldest_since());
-        let question = self.question.map(|question| question.since);
-        let since = [oldest, question].into_iter().flatten().min()?;
-        let silent_ns = now.since_ns(since);
-        if silent_ns < limit_ns / STANDING_DIVISOR {
-            return None;
-        }
-        match driver.standing() {
-            Standing::Ended => Some(PathFault::Ended),
-            Standing::Unknown if silent_ns >= limit_ns => Some(PathFault::Silent),
-            Standing::Unknown | Standing::Lives => None,
         }
     }
 

@@ -7,6 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::num::NonZeroU16;
 
+use super::datagram::STANDING_DIVISOR;
 use super::*;
 
 mod garbage;
