@@ -39,9 +39,14 @@ def imb(name="IMB-MPI1"):
     return env_dir("intel") / "bin" / name
 
 
+def mpiexec(mpi):
+    """The launcher of the private environment. `weir run --mpi NAME` would take the first such MPI of `PATH`."""
+    return env_dir(mpi) / "bin" / "mpiexec"
+
+
 def plain_mpiexec(mpi, ranks):
     """The command line of the MPI's own launcher, for runs without weir."""
-    command = [env_dir(mpi) / "bin" / "mpiexec"]
+    command = [mpiexec(mpi)]
     if mpi == "openmpi":
         command += ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
     return [*command, "-n", str(ranks)]
@@ -61,7 +66,7 @@ def plain_environment(mpi):
 
 def weir_run(ranks, program, *, mpi="mpich", flags=(), report=None):
     """The command line of `weir run`. `report`: file for its JSON report."""
-    command = [WEIR, "run", "-n", str(ranks), "--mpi", mpi, *flags]
+    command = [WEIR, "run", "-n", str(ranks), "--mpi", mpiexec(mpi), *flags]
     if report:
         command += ["--json", report]
     return [str(word) for word in [*command, "--", *program]]

@@ -56,7 +56,7 @@ def weir(hosts, words, *, timeout=120, **rest):
 
 
 def run_words(hosts, mpi, ranks, program, *flags):
-    return ["run", "-n", ranks, "--mpi", mpi, "--hosts", hosts.state / "hostfile", *flags, "--", *program]
+    return ["run", "-n", ranks, "--mpi", launch.mpiexec(mpi), "--hosts", hosts.state / "hostfile", *flags, "--", *program]
 
 
 def stress_program(mpi):
