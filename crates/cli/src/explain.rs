@@ -1,4 +1,4 @@
-//! `weir explain`: lists the senders that wait for credit now, and names the receivers that cause the waits.
+//! `weir explain`: lists the senders that wait for credit or for a link now, and names the receivers that cause the waits.
 //!
 //! The command reads the counter files of running endpoints (`FI_WEIR_STATS`; `weir run` creates a directory for them).
 //! It sends nothing to the ranks, so it works while they are stuck. An endpoint updates its file every 200 ms while the
@@ -6,7 +6,7 @@
 //! stall.
 
 use crate::hosts::look::counters_elsewhere;
-use crate::report::{lending_by_name, network_by_name};
+use crate::report::{lending_by_name, network_by_name, round_trips};
 use crate::run::STATS;
 use clap::Args;
 use serde::Serialize;
@@ -18,7 +18,6 @@ use weir_engine::stalls::{self, Stall};
 use weir_engine::stats::{self, EndpointReport};
 use weir_mpi::scratch;
 use weir_output::Failure;
-use weir_output::quantity::time_ns;
 use weir_output::write::write_json;
 
 /// Version of the JSON. It changes when readers have to change.
@@ -109,6 +108,8 @@ struct StallEntry {
     sender: String,
     receiver: String,
     waited_s: f64,
+    /// `credit`, or `link`: see [`stalls::Awaited`].
+    waits_for: &'static str,
     credits: u64,
     quota_slots: Option<u64>,
     granted_total: Option<u64>,
@@ -174,7 +175,7 @@ fn text(jobs: &[Explanation], after_s: f64) -> String {
         let living = job.endpoints.iter().filter(|endpoint| endpoint.lives).count();
         text += &format!("{}: {living} of {} endpoints open\n", job.directory.display(), job.endpoints.len());
         if job.stalls.is_empty() {
-            text += &format!("  no send has waited for credit for {after_s} s\n");
+            text += &format!("  no send has waited for credit or a link for {after_s} s\n");
         }
         for line in job
             .stalls
@@ -303,11 +304,10 @@ fn lending_line(page: &EndpointReport, pages: &BTreeMap<u64, &EndpointReport>) -
 fn network_line(page: &EndpointReport) -> Option<String> {
     let network = page.network?;
     Some(format!(
-        "{} has {} over the network, round trips {} to {}; {} sent again, {}, {} dropped",
+        "{} has {} over the network{}; {} sent again, {}, {} dropped",
         name(page),
         stalls::plural(network.open_paths, "path"),
-        time_ns(network.least_round_trip_ns as f64),
-        time_ns(network.greatest_round_trip_ns as f64),
+        round_trips(&network),
         stalls::plural(network.sent_again, "bundle"),
         stalls::plural(network.timeouts, "timeout"),
         stalls::plural(network.dropped(), "datagram"),
@@ -328,6 +328,7 @@ fn waiting(
         sender: from,
         receiver: to,
         waited_s: seconds(now_ns, stall.since_ns),
+        waits_for: stall.awaits.word(),
         credits: stall.credits,
         quota_slots: stall.quota_slots,
         granted_total: stall.granted_total,
@@ -405,6 +406,7 @@ mod tests {
             spent_total: Some(256),
             backlog: 12,
             backlog_bytes: 24_576,
+            awaits: stalls::Awaited::Credit,
         };
         let stalls: Vec<_> = waits_for.iter().map(stall).collect();
         let pid = u64::from(std::process::id());
@@ -441,6 +443,20 @@ mod tests {
         );
         let text = text(&[explanation], 1.0);
         assert!(text.starts_with("d: 5 of 5 endpoints open\n  rank 1 has waited"), "{text}");
+    }
+
+    #[test]
+    fn a_send_that_waits_for_a_link_is_a_stall_with_a_cause() {
+        let mut sender = page(1, &[0]);
+        sender.stalls[0].awaits = stalls::Awaited::Link;
+        let explanation = explain(Path::new("d"), &[page(0, &[]), sender], runs_here, S, 13 * S);
+        let text = text(std::slice::from_ref(&explanation), 1.0);
+        assert!(
+            text.contains("rank 1 has waited 3.0 s for room in the window of the link to rank 0: "),
+            "{text}"
+        );
+        assert!(text.contains("cause: rank 1 waits for rank 0"), "{text}");
+        assert_eq!(serde_json::to_value(&explanation).unwrap()["stalls"][0]["waits_for"], "link");
     }
 
     #[test]
@@ -511,6 +527,15 @@ mod tests {
         assert_eq!(json["endpoints"][0]["network"]["sent_again"], 9);
         assert!(json["endpoints"][1]["network"].is_null());
         assert!(text(&[explanation], 1.0).contains(line));
+        let begun = NetworkReport { open_paths: 1, ..NetworkReport::default() };
+        let pages = [EndpointReport { network: Some(begun), ..page(0, &[]) }];
+        let line =
+            "rank 0 has 1 path over the network; 0 bundles sent again, 0 timeouts, 0 datagrams dropped";
+        assert_eq!(
+            explain(Path::new("d"), &pages, runs_here, S, 13 * S).network,
+            [line],
+            "no round trip yet"
+        );
     }
 
     #[test]
@@ -520,6 +545,6 @@ mod tests {
         let explanation =
             explain(Path::new("d"), &[page(0, &[]), dead, closed, page(3, &[0])], runs_here, 5 * S, 13 * S);
         assert!(explanation.stalls.is_empty() && explanation.causes.is_empty());
-        assert!(text(&[explanation], 5.0).contains("no send has waited for credit for 5 s"));
+        assert!(text(&[explanation], 5.0).contains("no send has waited for credit or a link for 5 s"));
     }
 }

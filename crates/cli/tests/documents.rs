@@ -51,9 +51,17 @@ fn assert_all(problems: impl Fn(&str) -> Vec<String>) {
 /// Fixed parts of output that pages show, with the file that prints them.
 const SHOWN: &[(&str, &str, &str)] = &[
     ("docs/how-to/own-mpiexec.md", "crates/cli/src/explain.rs", " endpoints open"),
-    ("docs/how-to/own-mpiexec.md", "crates/cli/src/explain.rs", "no send has waited for credit for "),
+    (
+        "docs/how-to/own-mpiexec.md",
+        "crates/cli/src/explain.rs",
+        "no send has waited for credit or a link for ",
+    ),
     ("docs/how-to/own-mpiexec.md", "crates/cli/src/doctor/mpis.rs", ": 2 ranks used weir; settings: "),
-    ("docs/how-to/debug-a-stall.md", "crates/cli/src/explain.rs", "no send has waited for credit for "),
+    (
+        "docs/how-to/debug-a-stall.md",
+        "crates/cli/src/explain.rs",
+        "no send has waited for credit or a link for ",
+    ),
     ("docs/how-to/debug-a-stall.md", "crates/cli/src/explain.rs", " for each other, in a cycle"),
     ("docs/how-to/debug-a-stall.md", "crates/cli/src/explain.rs", ", which waits for no credit"),
     (

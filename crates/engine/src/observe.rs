@@ -13,7 +13,7 @@ use weir_proto::{Instant, PairView, Peer, PeerFault};
 use crate::Engine;
 use crate::loans::{Lending, Loan};
 use crate::process_rank;
-use crate::stalls::{self, HeldCredits, MAX_REPORTED_STALLS, Stall};
+use crate::stalls::{self, Awaited, HeldCredits, MAX_REPORTED_STALLS, Stall};
 use crate::stats::{self, EndpointReport, State};
 use crate::trace::{Gauges, PairSample, Sample};
 
@@ -112,7 +112,7 @@ impl<L: Link> Engine<L> {
     }
 
     fn stall(&self, pair: &PairView, now: Instant) -> Option<Stall> {
-        let since = pair.stalled_since?;
+        let (since, awaits) = stalled(pair)?;
         let sending = pair.sending.unwrap_or_default();
         let wide = |number: Option<u32>| number.map(u64::from);
         Some(Stall {
@@ -124,6 +124,7 @@ impl<L: Link> Engine<L> {
             spent_total: wide(sending.spent_total),
             backlog: u64::from(pair.backlog),
             backlog_bytes: self.machine.backlog_bytes(pair.peer),
+            awaits,
         })
     }
 
@@ -187,11 +188,11 @@ impl<L: Link> Engine<L> {
     pub(crate) fn watch_stalls(&mut self) {
         let now = self.io.clock();
         let Some(warn) = self.warn else { return };
-        let mut stalled = Vec::new();
+        let mut waits = Vec::new();
         if self.machine.backlogged() > 0 {
-            stalled.extend(self.machine.pairs(now).filter_map(|pair| Some((pair.peer, pair.stalled_since?))));
+            waits.extend(self.machine.pairs(now).filter_map(|pair| Some((pair.peer, stalled(&pair)?.0))));
         }
-        let reported = self.stall_watch.stalls_to_report(now, &stalled);
+        let reported = self.stall_watch.stalls_to_report(now, &waits);
         if reported.is_empty() {
             return;
         }
@@ -206,7 +207,7 @@ impl<L: Link> Engine<L> {
         }
         if reported.len() > MAX_REPORTED_STALLS {
             warn(&format!(
-                "{} also waits for credit from {} more peers",
+                "{} also waits for {} more peers",
                 own_name(),
                 reported.len() - MAX_REPORTED_STALLS
             ));
@@ -262,6 +263,12 @@ impl<L: Link> Engine<L> {
             },
         }
     }
+}
+
+/// Since when the head of the backlog waits, and for what. `None`: it does not.
+fn stalled(pair: &PairView) -> Option<(Instant, Awaited)> {
+    let at_link = || Some((pair.link_busy_since?, Awaited::Link));
+    pair.stalled_since.map(|since| (since, Awaited::Credit)).or_else(at_link)
 }
 
 pub(crate) fn own_name() -> String {

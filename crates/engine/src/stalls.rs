@@ -1,5 +1,5 @@
-//! Stalls: sends that wait for credit or for room in a mailbox, for how long, and where the credits are. The provider's
-//! log and `weir explain` print them. `StallWatch` decides which the log reports, and when again. The line about a
+//! Stalls: sends that wait for credit, for room in a mailbox or for a link, for how long, and where the credits are. The
+//! provider's log and `weir explain` print them. `StallWatch` decides which the log reports, and when again. The line about a
 //! sender whose bounce buffers are at their limit is here too.
 //!
 //! A sender knows what it has spent and what it was granted. Only the receiver knows what became of the rest. Both
@@ -23,7 +23,27 @@ pub(crate) const MAX_REPORTED_STALLS: usize = 4;
 /// oversubscribed node lets it. Unit: ns.
 const NOT_POLLING_NS: u64 = 600_000_000;
 
-/// A stall in a sender's page: a peer for whose credit something waits.
+/// What a stalled send waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// Credit; in schemes without credits room in the mailbox.
+    Credit,
+    /// The link, which takes no packets for this peer now. Its window is full: the peer has not acknowledged what is under
+    /// way.
+    Link,
+}
+
+impl Awaited {
+    /// Its name in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Awaited::Credit => "credit",
+            Awaited::Link => "link",
+        }
+    }
+}
+
+/// A stall in a sender's page: a peer for whose credit or link something waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// The receiver: see [`weir_link::Address::identity`].
@@ -42,6 +62,8 @@ pub struct Stall {
     pub backlog: u64,
     /// Their payload. Unit: bytes.
     pub backlog_bytes: u64,
+    /// What they wait for.
+    pub awaits: Awaited,
 }
 
 /// Credits in a receiver's page that it holds back from one sender: slots retrieved and not granted again.
@@ -68,7 +90,7 @@ pub(crate) fn known(word: u64) -> Option<u64> {
 
 impl Stall {
     /// Words of a stall in a page.
-    pub(crate) const WORDS: usize = 8;
+    pub(crate) const WORDS: usize = 9;
 
     pub(crate) fn words(&self) -> [u64; Stall::WORDS] {
         let or_unknown = |value: Option<u64>| value.unwrap_or(UNKNOWN);
@@ -81,13 +103,25 @@ impl Stall {
             or_unknown(self.spent_total),
             self.backlog,
             self.backlog_bytes,
+            u64::from(self.awaits == Awaited::Link),
         ]
     }
 
     pub(crate) fn from_words(words: [u64; Stall::WORDS]) -> Stall {
-        let [to, since_ns, credits, quota, granted, spent, backlog, backlog_bytes] = words;
+        let [to, since_ns, credits, quota, granted, spent, backlog, backlog_bytes, link] = words;
+        let awaits = if link == 1 { Awaited::Link } else { Awaited::Credit };
         let (quota_slots, granted_total, spent_total) = (known(quota), known(granted), known(spent));
-        Stall { to, since_ns, credits, quota_slots, granted_total, spent_total, backlog, backlog_bytes }
+        Stall {
+            to,
+            since_ns,
+            credits,
+            quota_slots,
+            granted_total,
+            spent_total,
+            backlog,
+            backlog_bytes,
+            awaits,
+        }
     }
 }
 
@@ -133,12 +167,16 @@ pub fn stall_line(
 ) -> String {
     let age = time(now_ns.saturating_sub(stall.since_ns));
     let backlog = plural(stall.backlog, "message");
-    let mut line = match stall.granted_total {
-        Some(_) => format!("{sender} has waited {age} for credit from {receiver}"),
-        None => format!("{sender} has waited {age} for room in the mailbox of {receiver}"),
+    let what = match (stall.awaits, stall.granted_total) {
+        (Awaited::Link, _) => "room in the window of the link to",
+        (Awaited::Credit, Some(_)) => "credit from",
+        (Awaited::Credit, None) => "room in the mailbox of",
     };
+    let mut line = format!("{sender} has waited {age} for {what} {receiver}");
     line += &format!(": {backlog} ({}) behind", bytes(stall.backlog_bytes));
-    if let (Some(granted), Some(spent)) = (stall.granted_total, stall.spent_total) {
+    if stall.awaits == Awaited::Credit
+        && let (Some(granted), Some(spent)) = (stall.granted_total, stall.spent_total)
+    {
         let of_quota = stall.quota_slots.map_or(String::new(), |quota| format!("of {quota} "));
         let credits = stall.credits;
         line +=
@@ -148,6 +186,7 @@ pub fn stall_line(
     line += &format!("; {receiver} {}", last_activity(page, now_ns));
     let loan = page.loans.iter().find(|loan| loan.from == sender_identity);
     let known = match loan {
+        _ if stall.awaits == Awaited::Link => None, // its credits are not the reason
         Some(loan) => loan.line(stall.granted_total, page.lending.as_ref()),
         None => held_line(sender_identity, stall, page),
     };
@@ -195,7 +234,7 @@ fn last_activity(page: &EndpointReport, now_ns: u64) -> String {
     let quiet_ns = now_ns.saturating_sub(page.polled_ns);
     if page.closed {
         String::from("has closed its endpoint")
-    } else if !std::path::Path::new(&format!("/proc/{}", page.pid)).exists() {
+    } else if page.host.is_none() && !std::path::Path::new(&format!("/proc/{}", page.pid)).exists() {
         String::from("has ended without closing its endpoint")
     } else if quiet_ns > NOT_POLLING_NS {
         format!("has not polled for {}", time(quiet_ns))
@@ -307,6 +346,7 @@ mod tests {
         spent_total: Some(4352),
         backlog: 12,
         backlog_bytes: 24_576,
+        awaits: Awaited::Credit,
     };
 
     fn page(polled_ns: u64) -> EndpointReport {
@@ -337,11 +377,25 @@ mod tests {
     }
 
     #[test]
+    fn a_stall_at_a_link_names_its_window_and_no_credits() {
+        let stall = Stall { awaits: Awaited::Link, credits: 99, ..STALL };
+        let known = "rank 3 has waited 1.4 s for room in the window of the link to rank 0: 12 messages (24 KiB) behind";
+        assert_eq!(reported(&stall, None), known);
+        let away = reported(&stall, Some(&page(10 * S)));
+        assert_eq!(away, format!("{known}; rank 0 has not polled for 1.4 s"));
+    }
+
+    #[test]
     fn a_stall_line_distinguishes_ended_closed_and_waiting_receivers() {
         let ended = EndpointReport { pid: u64::MAX, held_credits: vec![], ..page(0) };
         assert!(reported(&STALL, Some(&ended)).ends_with("; rank 0 has ended without closing its endpoint"));
         let closed = EndpointReport { closed: true, ..ended };
         assert!(reported(&STALL, Some(&closed)).ends_with("; rank 0 has closed its endpoint"));
+        let elsewhere = EndpointReport { closed: false, host: Some("h2".into()), ..closed };
+        assert!(
+            reported(&STALL, Some(&elsewhere)).ends_with("; rank 0 has not polled for 11.4 s"),
+            "another host's process"
+        );
         let own = Stall { since_ns: 9 * S, ..STALL };
         let waiting = EndpointReport { stalls: vec![own], stalled_peers: 3, ..page(11 * S + S / 4) };
         assert!(reported(&STALL, Some(&waiting)).ends_with(", and has itself waited 2.4 s for 3 peers"));
@@ -378,7 +432,7 @@ mod tests {
     #[test]
     fn stalls_and_held_credits_survive_encoding() {
         let unknown = Stall { quota_slots: None, granted_total: None, spent_total: None, ..STALL };
-        for stall in [STALL, unknown] {
+        for stall in [STALL, unknown, Stall { awaits: Awaited::Link, ..STALL }] {
             assert_eq!(Stall::from_words(stall.words()), stall);
         }
         let held_credits = page(0).held_credits[0];

@@ -51,7 +51,7 @@ mod word {
     pub const UNEXPECTED_BYTES: usize = 6;
     pub const PEER_STATE_BYTES: usize = 7;
     pub const PEAK_MAILBOX_BYTES: usize = 8;
-    /// Peers for whose credit something waits, including those that have no entry below.
+    /// Peers for whose credit or link something waits, including those that have no entry below.
     pub const STALLED_PEERS: usize = 9;
     /// Ranks of the job on this node. 0: not known.
     pub const NODE_RANKS: usize = 10;
@@ -72,7 +72,7 @@ mod word {
 }
 
 /// Changes with the meaning or number of words.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 /// Most stalls in a page; the oldest are stored.
 pub(crate) const MAX_STALLS: usize = 8;
 /// Most senders with held credits in a page; those with most are stored.
@@ -105,7 +105,7 @@ pub struct State {
     pub peer_state_bytes: u64,
     /// Ranks of the job on this node, and in all, as far as the endpoint knows.
     pub ranks: Ranks,
-    /// Peers for whose credit something waits, the longest wait first.
+    /// Peers for whose credit or link something waits, the longest wait first.
     pub stalls: Vec<Stall>,
     /// Senders from whom credits are held back, the most first.
     pub held_credits: Vec<HeldCredits>,
@@ -237,7 +237,7 @@ pub struct EndpointReport {
     pub peer_state_bytes: u64,
     /// Ranks of its job on its node, and in all, as far as it knew then.
     pub ranks: Ranks,
-    /// Peers for whose credit something waited then.
+    /// Peers for whose credit or link something waited then.
     pub stalled_peers: u64,
     /// The longest of those waits.
     pub stalls: Vec<Stall>,
@@ -376,7 +376,7 @@ pub(crate) mod tests {
     use super::*;
 
     fn state() -> State {
-        let stall = |to| Stall::from_words([to, 2, 3, 4, 5, 6, 7, 8]);
+        let stall = |to| Stall::from_words([to, 2, 3, 4, 5, 6, 7, 8, 1]);
         State {
             mailbox_bytes: 16384,
             peak_mailbox_bytes: 32768,

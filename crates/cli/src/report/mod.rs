@@ -3,6 +3,8 @@
 
 mod table;
 
+pub use table::round_trips;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;

@@ -66,16 +66,21 @@ fn loans(job: &Job) -> String {
     )
 }
 
-/// Lines about what the links over networks did.
-fn network(report: &NetworkReport) -> String {
-    let round_trip = match report.greatest_round_trip_ns {
+/// `, round trips 12.0 us to 80.0 us`. Empty, if none was measured.
+pub fn round_trips(report: &NetworkReport) -> String {
+    match report.greatest_round_trip_ns {
         0 => String::new(),
         greatest => format!(
             ", round trips {} to {}",
             time_ns(report.least_round_trip_ns as f64),
             time_ns(greatest as f64)
         ),
-    };
+    }
+}
+
+/// Lines about what the links over networks did.
+fn network(report: &NetworkReport) -> String {
+    let round_trip = round_trips(report);
     let narrow = match report.narrow_paths {
         0 => String::new(),
         paths => format!(" {} pass only small datagrams.", count(paths)),

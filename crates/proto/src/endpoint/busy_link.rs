@@ -15,7 +15,7 @@
 
 use super::paths::Paths;
 use super::payloads::Payloads;
-use super::pending::BusyLink;
+use super::pending::{BusyLink, Waits};
 use crate::driver::Driver;
 use crate::event::Peer;
 
@@ -27,6 +27,9 @@ impl Paths {
         let BusyLink { busy, credit, detach } = core::mem::take(&mut pending.busy_link);
         if !busy {
             return;
+        }
+        if let Waits::Link(_) = pending.waits {
+            pending.waits = Waits::Nothing;
         }
         if credit {
             self.send_credit_packet(peer, driver);

@@ -296,8 +296,8 @@ impl PeerEntry {
             geometry: _, // follows from the peer
             busy_link,
             compulsory,
-            stalled_since: _, // counted, not used
-            stalled_ns: _,    // the same
+            waits: _,      // counted, not used
+            stalled_ns: _, // the same
             write_refused,
             write_bytes,
             bounce_buffers,

@@ -27,6 +27,7 @@
 use super::path::Outbound;
 use super::paths::Paths;
 use super::payloads::Payloads;
+use super::pending::Waits;
 use crate::action::Source;
 use crate::driver::Driver;
 use crate::event::Peer;
@@ -126,9 +127,9 @@ impl Paths {
         if let Some(pending) = state.pending.as_deref_mut() {
             pending.compulsory.we_detached();
             if pending.backlog.is_empty() {
-                pending.stalled_since = None; // a refused packet is void
-            } else if pending.stalled_since.is_none() {
-                pending.stalled_since = Some(driver.now());
+                pending.waits = Waits::Nothing; // a refused packet is void
+            } else if pending.stalled_since().is_none() {
+                pending.waits = Waits::Credit(driver.now());
                 self.counters.stalls += 1;
             }
         }

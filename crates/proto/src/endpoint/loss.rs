@@ -14,7 +14,7 @@ use super::inbound::BufferRange;
 use super::path::Outbound;
 use super::paths::Paths;
 use super::peers::EntryRef;
-use super::pending::{BusyLink, PendingWork};
+use super::pending::{BusyLink, PendingWork, Waits};
 use super::state::Endpoint;
 use crate::action::{Outcome, Source};
 use crate::driver::Driver;
@@ -38,7 +38,7 @@ impl Endpoint {
         let mut undelivered = 0;
         if let Some(pending) = state.pending.as_deref_mut() {
             undelivered = pending.bounce_buffers;
-            pending.stalled_since = None;
+            pending.waits = Waits::Nothing;
             pending.busy_link = BusyLink::default();
             pending.compulsory = Compulsory::default();
             pending.hold = None;

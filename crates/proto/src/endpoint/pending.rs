@@ -28,6 +28,16 @@ pub(super) struct BusyLink {
     pub detach: bool,
 }
 
+/// What the head of a backlog waits for, and since when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Waits {
+    #[default]
+    Nothing,
+    Credit(Instant),
+    /// The link, which is busy.
+    Link(Instant),
+}
+
 /// Pending work with one peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingWork {
@@ -39,8 +49,8 @@ pub(super) struct PendingWork {
     pub busy_link: BusyLink,
     /// Compulsory returns, which leave before the backlog.
     pub compulsory: Compulsory,
-    /// The time since which the head of the backlog waits for credit.
-    pub stalled_since: Option<Instant>,
+    /// What the head of the backlog waits for.
+    pub waits: Waits,
     /// Time of past stalls. Unit: ns.
     pub stalled_ns: u64,
     /// A packet of the remote write that is arriving was refused.
@@ -115,6 +125,28 @@ impl PendingWork {
         self.has_nothing_to_send() && self.geometry.is_none()
     }
 
+    /// The link has just refused the head of the backlog.
+    pub fn link_refused(&mut self, now: Instant) {
+        self.busy_link.busy = true;
+        self.waits = Waits::Link(now);
+    }
+
+    /// The time since which the head of the backlog waits for credit.
+    pub fn stalled_since(&self) -> Option<Instant> {
+        match self.waits {
+            Waits::Credit(since) => Some(since),
+            Waits::Nothing | Waits::Link(_) => None,
+        }
+    }
+
+    /// The time since which it waits for a busy link.
+    pub fn link_busy_since(&self) -> Option<Instant> {
+        match self.waits {
+            Waits::Link(since) if !self.backlog.is_empty() => Some(since),
+            _ => None,
+        }
+    }
+
     /// Whether messages to the peer take the common path, as far as pending work decides.
     #[inline]
     pub fn sends_on_common_path(&self) -> bool {
@@ -137,7 +169,7 @@ impl PendingWork {
     fn is_empty(&self) -> bool {
         self.stalled_ns == 0
             && self.geometry.is_none()
-            && self.stalled_since.is_none()
+            && self.waits == Waits::Nothing
             && self.compulsory == Compulsory::default()
             && self.is_idle()
     }

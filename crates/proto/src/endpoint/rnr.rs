@@ -6,6 +6,7 @@
 use super::path::{Outbound, RoomWait, rnr_timer};
 use super::paths::Paths;
 use super::payloads::Payloads;
+use super::pending::Waits;
 use crate::driver::Driver;
 use crate::event::{Peer, PeerFault};
 use crate::flow::NotReady;
@@ -32,10 +33,10 @@ impl Paths {
                 NotReady::RetryAt(at) => {
                     counters.rnr_naks += 1;
                     if let Some(pending) = state.pending.as_deref_mut()
-                        && pending.stalled_since.is_none()
+                        && pending.stalled_since().is_none()
                         && !pending.backlog.is_empty()
                     {
-                        pending.stalled_since = Some(driver.now());
+                        pending.waits = Waits::Credit(driver.now());
                         counters.stalls += 1;
                     }
                     // The machine does not ask again before the timer. New messages wait behind the refused packet.
@@ -63,7 +64,7 @@ impl Paths {
             // A goodbye has voided the refused packet. The next message asks for itself.
             state.path.grants.room_wait = RoomWait::Nothing;
             if let Some(pending) = &mut state.pending {
-                pending.stalled_since = None;
+                pending.waits = Waits::Nothing;
             }
             return;
         }

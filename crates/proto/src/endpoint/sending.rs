@@ -296,5 +296,6 @@ impl Endpoint {
         let payload = Source::Bounce { transfer, offset: 0 };
         let entry = BacklogEntry { payload, number: packet.number, ..BacklogEntry::control(packet.body) };
         self.paths.push_backlog(to, entry);
+        self.paths.pending(to).link_refused(driver.now());
     }
 }

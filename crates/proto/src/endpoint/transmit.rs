@@ -11,7 +11,7 @@ use super::hold_queue::Held;
 use super::path::{Outbound, RoomWait, announced};
 use super::paths::Paths;
 use super::payloads::Payloads;
-use super::pending::PendingWork;
+use super::pending::{PendingWork, Waits};
 use crate::action::{Outcome, Source};
 use crate::config::Scheme;
 use crate::counters::Counters;
@@ -85,6 +85,9 @@ impl Paths {
             return;
         };
         if pending.busy_link.busy {
+            if pending.waits == Waits::Nothing && !pending.backlog.is_empty() {
+                pending.waits = Waits::Link(driver.now());
+            }
             return;
         }
         let geometry = pending.geometry(&config.geometry);
@@ -100,8 +103,8 @@ impl Paths {
                 // The answer shows whether an attempt is refused. Only then does the message wait.
                 let waits = room_query != Some(RoomQuery::Immediate);
                 state.path.grants.backlog_waited |= waits;
-                if waits && pending.stalled_since.is_none() && !pending.backlog.is_empty() {
-                    pending.stalled_since = Some(driver.now());
+                if waits && pending.waits == Waits::Nothing && !pending.backlog.is_empty() {
+                    pending.waits = Waits::Credit(driver.now());
                     counters.stalls += 1;
                 }
                 if let Some(room_query) = room_query
@@ -112,7 +115,7 @@ impl Paths {
                 }
                 return;
             }
-            if let Some(since) = pending.stalled_since.take() {
+            if let Waits::Credit(since) = core::mem::take(&mut pending.waits) {
                 let stalled_ns = driver.now().since_ns(since);
                 counters.stalled_ns += stalled_ns;
                 pending.stalled_ns += stalled_ns;
@@ -133,7 +136,7 @@ impl Paths {
                 let packet = grants.control_packet(&geometry, body, 0, wanted_total, marks, pool, counters);
                 if driver.transmit(to, &packet, Source::None).is_err() {
                     counters.uncount(&body, 1);
-                    pending.busy_link.busy = true;
+                    pending.link_refused(driver.now());
                     return;
                 }
                 sender.spend(1);
@@ -169,7 +172,7 @@ impl Paths {
                 let packet = grants.header(body, payload_bytes, number, totals, marks);
                 if driver.transmit(to, &packet, payload).is_err() {
                     counters.uncount(&body, slots);
-                    pending.busy_link.busy = true;
+                    pending.link_refused(driver.now());
                     return;
                 }
                 sender.spend(slots);
@@ -233,7 +236,7 @@ impl Paths {
                     driver.announcements_ended(to, transfer, 1); // it is announced again
                 }
                 counters.uncount(&body, slots);
-                pending.busy_link.busy = true;
+                pending.link_refused(driver.now());
                 return;
             }
             sender.spend(slots);

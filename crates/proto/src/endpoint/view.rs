@@ -27,6 +27,8 @@ pub struct PairView {
     pub backlog: u32,
     /// The time since which the head of the backlog waits for credit.
     pub stalled_since: Option<Instant>,
+    /// The time since which it waits for a busy link, for example one whose window is full.
+    pub link_busy_since: Option<Instant>,
     /// Stall time up to now, with the current stall. Unit: ns.
     pub stalled_ns: u64,
 }
@@ -41,7 +43,7 @@ impl Endpoint {
                 || !matches!(state.path.outbound, Outbound::Absent)
         };
         self.paths.peers.entries().filter(move |(_, state)| known(state)).map(move |(peer, state)| {
-            let stalls = |pending: &PendingWork| (pending.stalled_since, pending.stalled_ns);
+            let stalls = |pending: &PendingWork| (pending.stalled_since(), pending.stalled_ns);
             let (stalled_since, stalled_ns) = state.pending.as_deref().map_or((None, 0), stalls);
             PairView {
                 peer,
@@ -57,6 +59,7 @@ impl Endpoint {
                     .map(|receiver| receiver.view(&self.paths.pool)),
                 backlog: state.backlog_len() as u32,
                 stalled_since,
+                link_busy_since: state.pending.as_deref().and_then(PendingWork::link_busy_since),
                 stalled_ns: stalled_ns + stalled_since.map_or(0, |since| now.since_ns(since)),
             }
         })

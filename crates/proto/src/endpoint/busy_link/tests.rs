@@ -20,6 +20,7 @@ struct Bench {
     credit_packets_read: u16,
     /// Packets that the link takes before it is busy.
     takes: u32,
+    now: Instant,
 }
 
 fn bench(bounce_bytes: u64) -> Bench {
@@ -45,7 +46,7 @@ fn bench(bounce_bytes: u64) -> Bench {
         planned_peers: 1,
         planned_quota_slots: 4,
     });
-    let mut bench = Bench { machine, credit_packets_read: 0, takes: u32::MAX };
+    let mut bench = Bench { machine, credit_packets_read: 0, takes: u32::MAX, now: Instant(0) };
     let (quota_slots, start_slots) = (4, 4);
     bench.event(Event::Connected { peer: PEER, quota_slots, start_slots, credit_slots: 1, epoch: 0 });
     bench.event(Event::Attached { peer: PEER, quota_slots, start_slots, epoch: 0 });
@@ -56,7 +57,7 @@ impl Bench {
     /// The packets and completions of an event.
     fn event(&mut self, event: Event<'_>) -> Vec<String> {
         let mut actions = Vec::new();
-        let driver = Recorder::with_busy_link(Instant(0), &mut actions, self.takes);
+        let driver = Recorder::with_busy_link(self.now, &mut actions, self.takes);
         self.machine.handle(event, driver).expect("within the bounds");
         let short = |action: &Action| match action {
             Action::Transmit { packet, .. } => Some(match packet.body {
@@ -73,6 +74,11 @@ impl Bench {
             _ => None,
         };
         actions.iter().filter_map(short).collect()
+    }
+
+    /// The time since which the messages to the peer wait for its link.
+    fn waits_since(&self) -> Option<Instant> {
+        self.machine.pairs(self.now).find(|pair| pair.peer == PEER).and_then(|pair| pair.link_busy_since)
     }
 
     fn send(&mut self, request: u32, bytes: u64, level: SendLevel) -> Vec<String> {
@@ -222,4 +228,38 @@ fn totals_of_a_refused_packet_that_a_goodbye_voids_leave_with_detach() {
     assert_eq!(bench.arrive(Body::Goodbye, 0), [""; 0]);
     let packets = bench.ready();
     assert!(packets[0] == "detach 1" || packets[0] == "detach 2", "{packets:?}");
+}
+
+#[test]
+fn a_message_that_waits_for_a_busy_link_is_reported_with_the_time_since_which_it_waits() {
+    let mut sender = bench(1 << 20);
+    (sender.takes, sender.now) = (0, Instant(7));
+    assert_eq!(sender.waits_since(), None);
+    sender.send(0, 8, SendLevel::Buffered);
+    sender.now = Instant(9);
+    sender.send(1, 8, SendLevel::Buffered);
+    assert_eq!(sender.waits_since(), Some(Instant(7)), "the second message waits behind the first");
+    sender.takes = 1;
+    sender.event(Event::LinkReady { peer: PEER });
+    assert_eq!(sender.waits_since(), Some(Instant(9)), "the first has left, and the second waits now");
+    sender.takes = 1;
+    sender.event(Event::LinkReady { peer: PEER });
+    assert_eq!(sender.waits_since(), None);
+    assert_eq!(sender.machine.counters().stalls, 0, "this is no wait for credit");
+}
+
+#[test]
+fn a_message_behind_a_refused_credit_packet_is_reported_too() {
+    let mut sender = bench(1 << 20);
+    (sender.takes, sender.now) = (0, Instant(7));
+    for _ in 0..4 {
+        sender.arrive(
+            Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 8, acknowledge: None },
+            8,
+        );
+    }
+    assert_eq!(sender.waits_since(), None, "no message waits, only a credit packet");
+    sender.now = Instant(8);
+    sender.send(0, 8, SendLevel::Buffered);
+    assert_eq!(sender.waits_since(), Some(Instant(8)));
 }
