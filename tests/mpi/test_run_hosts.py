@@ -15,20 +15,20 @@ reason = netns.reason_not_possible()
 pytestmark = pytest.mark.skipif(reason is not None, reason=str(reason))
 
 MPIS = ["mpich", "intel", "openmpi"]
-# Rank 1 sends more than fits, while rank 0 computes.
+# Rank 1 sends more than fits, while rank 0 computes. Argument: number of messages.
 STALL = """
 import sys, time
 from mpi4py import MPI
-world = MPI.COMM_WORLD
+world, messages = MPI.COMM_WORLD, int(sys.argv[1])
 world.Barrier()
 if world.rank == 1:
-    requests = [world.isend(bytes(1000), 0, 1) for _ in range(300)]
+    requests = [world.isend(bytes(1000), 0, 1) for _ in range(messages)]
     sys.stderr.write("sending\\n")
     MPI.Request.waitall(requests)
 elif world.rank == 0:
     end = time.monotonic() + 6
     while time.monotonic() < end: pass
-    for _ in range(300): world.recv(source=1, tag=1)
+    for _ in range(messages): world.recv(source=1, tag=1)
 world.Barrier()
 """
 
@@ -105,11 +105,18 @@ def test_the_page_has_the_traces_of_all_hosts(two, tmp_path):
     assert "rank 0" in text and "rank 1" in text
 
 
-def test_a_stall_between_hosts_is_explained(two):
-    program = [launch.python("mpich"), "-c", STALL]
-    # One slot for each sender: it has no credit as soon as the receiver computes.
-    few = ["--flow", "static", "--credit-slots", 1, "--mailbox-slots", 2]
-    words, env = command(two, run_words(two, "mpich", 2, program, *few))
+# One slot for each sender: it has no credit as soon as the receiver computes. With default settings its credits are more
+# than the window of the link holds.
+FEW_SLOTS = ["--flow", "static", "--credit-slots", 1, "--mailbox-slots", 2]
+
+
+@pytest.mark.parametrize("messages,flags,waits_for,awaited", [
+    (300, FEW_SLOTS, "credit", "for credit from"),
+    (3000, [], "link", "for room in the window of the link to"),
+])
+def test_a_stall_between_hosts_is_explained(two, messages, flags, waits_for, awaited):
+    program = [launch.python("mpich"), "-c", STALL, messages]
+    words, env = command(two, run_words(two, "mpich", 2, program, *flags))
     mark = launch.new_mark()
     job = subprocess.Popen(list(map(str, words)), env={**os.environ, **env, launch.MARK: mark}, text=True,
                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -124,7 +131,9 @@ def test_a_stall_between_hosts_is_explained(two):
         assert [stall["sender"] for explained in told["jobs"] for stall in explained["stalls"]] == ["rank 1"], outcome
         explained = told["jobs"][0]
         assert explained["causes"] == ["cause: rank 1 waits for rank 0, which waits for no credit"], told
-        assert explained["stalls"][0]["receiver_last_poll_s"] > 0.5, told
+        stall = explained["stalls"][0]
+        assert stall["receiver_last_poll_s"] > 0.5 and stall["waits_for"] == waits_for, told
+        assert f" {awaited} rank 0: " in stall["text"] and "; rank 0 has not polled for " in stall["text"], told
         assert all(endpoint["lives"] for endpoint in explained["endpoints"]), told
         output, _ = job.communicate(timeout=60)
     finally:
@@ -132,7 +141,7 @@ def test_a_stall_between_hosts_is_explained(two):
         job.wait()
     assert job.returncode == 0, output
     # The line of the rank itself names the socket of its peer.
-    assert "rank 1 has waited" in output and " at 10.99.0.1:" in output, output
+    assert "rank 1 has waited" in output and f" {awaited} " in output and " at 10.99.0.1:" in output, output
 
 
 def agent_without(hosts, name):
@@ -151,15 +160,32 @@ def test_a_host_that_cannot_be_reached_is_named(two):
     assert left_behind(two) == []
 
 
-def test_counters_that_cannot_be_collected_are_named(two, tmp_path):
-    """The helper of h2 is killed while the program runs."""
-    script = tmp_path / "program"
+def run_with_killed_helper(hosts, place, **rest):
+    """The helper of h2 is killed while the program runs. Outcome and report of the run."""
+    script = place / "program"
     script.write_text("#!/bin/sh\n[ $(hostname) = h2 ] && kill -9 $(pgrep -f '[h]ost-helper')\nexec \"$@\"\n")
     script.chmod(0o755)
-    report = tmp_path / "report.json"
-    outcome = weir(two, run_words(two, "mpich", 2, [script, *stress_program("mpich")], "--json", report))
+    report = place / "report.json"
+    words = run_words(hosts, "mpich", 2, [script, *stress_program("mpich")], "--json", report)
+    outcome = weir(hosts, words, **rest)
+    return outcome, launch.read_report(report)
+
+
+def test_a_killed_helper_is_replaced(two, tmp_path):
+    outcome, told = run_with_killed_helper(two, tmp_path)
+    assert outcome.ok and "all correct" in outcome.output, outcome
+    assert hosts_of_ranks(told) == {0: "h1", 1: "h2"} and told["remarks"] == [], told
+    assert left_behind(two) == [] and not outcome.leftovers, outcome
+
+
+def test_counters_that_cannot_be_collected_are_named(two, tmp_path):
+    """The helper of h2 is killed, and h2 cannot be reached again."""
+    once = two.state / "once"
+    once.write_text(f'#!/bin/sh\ncase "$1 $2" in "h2 "*host-helper) mkdir {tmp_path}/reached || exit 255;; esac\n'
+                    f'exec {two.state}/agent "$@"\n')
+    once.chmod(0o755)
+    outcome, told = run_with_killed_helper(two, tmp_path, shell=once)
     assert "all correct" in outcome.output, outcome
-    told = launch.read_report(report)
     assert any(remark.startswith("h2: ") and "the counters of its ranks are missing" in remark and "FI_WEIR_STATS" in remark
                for remark in told["remarks"]), told
     assert hosts_of_ranks(told) == {0: "h1"}, told

@@ -53,7 +53,7 @@ pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         (
             "answers of helpers",
             b"welcome\nweir-host {\"version\":\"0.1.0\",\"formats\":[3,2,5],\"host\":\"h\"}\n\
-              {\"Begun\":{\"shares_stats\":false,\"shares_traces\":true}}\n\
+              {\"Begun\":{\"shares_stats\":false,\"shares_traces\":true,\"is_maker\":false}}\n\
               {\"Files\":{\"files\":[{\"place\":\"Stats\",\"name\":\"a.weir\",\"bytes\":3}],\"living\":[1],\"now_ns\":5,\
               \"removed\":0,\"in_use\":[]}}\nabc{\"Tried\":null}\n"
                 .to_vec(),

@@ -135,6 +135,11 @@ impl Helper {
         sent.map_err(|error| self.explain(&error.to_string()))
     }
 
+    /// Whether the remote shell has ended, and the helper with it.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
     /// The next answer; files with their bytes.
     ///
     /// # Errors
@@ -342,8 +347,11 @@ mod tests {
         let mut helper = Helper::start(&shell, "h2", Path::new("/w")).unwrap();
         helper.greeting().unwrap();
         std::thread::sleep(Duration::from_millis(100));
+        assert!(!helper.has_ended());
         let error = helper.ask(&Request::Gather, Duration::from_secs(10)).unwrap_err();
         assert!(error.starts_with("h2: ") && error.contains("pipe"), "{error}");
+        helper.child.wait().unwrap();
+        assert!(helper.has_ended());
     }
 
     #[test]

@@ -98,6 +98,11 @@ fn perform(run: &mut Run, request: Request) -> Result<Answer, String> {
             }
             Ok(Answer::Begun(begun))
         }
+        Request::Adopt { run: directory, stats, traces, shm, token } => {
+            let watched = [Some((Place::Stats, stats)), traces.map(|traces| (Place::Traces, traces))];
+            run.shm = shm;
+            adopt(run, &directory, watched.into_iter().flatten(), &token).map(Answer::Begun)
+        }
         Request::Gather => gather(run).map(Answer::Files),
         Request::Look { stats } => look(&stats).map(Answer::Files),
         Request::Open { key, net, ports, buffer_bytes } => {
@@ -178,8 +183,34 @@ fn begin(
         // Last: other hosts that share this directory, but not that of the command, may use it now.
         std::fs::write(directory.join(TOKEN), token).map_err(failed)?;
     }
+    Ok(begun(run))
+}
+
+fn begun(run: &Run) -> Begun {
     let shares = |place| run.directories.iter().filter(|it| it.place == place).all(|it| it.is_shared);
-    Ok(Begun { shares_stats: shares(Place::Stats), shares_traces: shares(Place::Traces) })
+    Begun {
+        shares_stats: shares(Place::Stats),
+        shares_traces: shares(Place::Traces),
+        is_maker: run.made.is_some(),
+    }
+}
+
+/// Takes over the directory that an earlier helper of this run has made. Directories elsewhere are left alone: which of
+/// their files belong to other runs is not known any more.
+fn adopt(
+    run: &mut Run,
+    directory: &Path,
+    watched: impl Iterator<Item = (Place, PathBuf)>,
+    token: &str,
+) -> Result<Begun, String> {
+    if !has_token(directory, token) {
+        return Err(format!("{}: is not there any more, or belongs to something else", directory.display()));
+    }
+    run.made = Some(directory.to_owned());
+    let inside = watched.filter(|(_, path)| path.starts_with(directory));
+    let own = |(place, path)| Watched { place, path, is_shared: false, before: Vec::new() };
+    run.directories.extend(inside.map(own));
+    Ok(begun(run))
 }
 
 /// Puts the plug-in where the ranks look for it. `provider`: where it is on the host of the command.
@@ -292,11 +323,34 @@ mod tests {
         std::fs::write(root.path().join(TOKEN), "t").unwrap();
         let mut run = run_in(root.path());
         let begun = begin(&mut run, root.path(), watch(&stats), "t").unwrap();
-        assert_eq!(begun, Begun { shares_stats: true, shares_traces: true });
+        assert_eq!(begun, Begun { shares_stats: true, shares_traces: true, is_maker: false });
         std::fs::write(stats.join("a.weir"), "abc").unwrap();
         assert_eq!(gather(&run).unwrap().files, []);
         drop(run);
         assert!(stats.exists(), "only the maker removes a directory");
+    }
+
+    #[test]
+    fn the_directory_of_a_killed_helper_is_taken_over_and_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let (directory, stats) = (root.path().join("run"), root.path().join("run/stats"));
+        let mut killed = run_in(root.path());
+        assert!(begin(&mut killed, &directory, watch(&stats), "t").unwrap().is_maker);
+        std::mem::forget(killed);
+        std::fs::write(stats.join("a.weir"), "abc").unwrap();
+        let elsewhere = root.path().join("other.weir");
+        std::fs::write(&elsewhere, "of another run").unwrap();
+        let watched = || watch(&stats).chain([(Place::Traces, root.path().to_owned())]);
+
+        let refused = adopt(&mut run_in(root.path()), &directory, watched(), "another run").unwrap_err();
+        assert!(refused.ends_with("belongs to something else"), "{refused}");
+        let mut next = run_in(root.path());
+        assert!(adopt(&mut next, &directory, watched(), "t").unwrap().is_maker);
+        let gathered = gather(&next).unwrap();
+        let contents: Vec<_> = gathered.contents().map(|(file, bytes)| (file.name.as_str(), bytes)).collect();
+        assert_eq!(contents, [("a.weir", &b"abc"[..])]);
+        drop(next);
+        assert!(!directory.exists() && elsewhere.exists());
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! The remote shell of the MPI's launcher starts one helper on each host before the program, and the connection lasts as
 //! long as the run. The helper makes the directory of the run at the same path, so that all ranks have one environment.
-//! After the program it sends the counters and traces of its ranks. A directory that hosts share is read once.
+//! After the program it sends the counters and traces of its ranks. A directory that hosts share is read once. If a helper was
+//! killed meanwhile, another one takes over its directory, sends what is there and removes it.
 
 mod collected;
 pub mod helper;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weir_engine::stats;
 use weir_mpi::hosts::Share;
-use weir_mpi::remote::{Answer, Greeting, Helper, Request, TOKEN};
+use weir_mpi::remote::{Answer, Begun, Greeting, Helper, Request, TOKEN};
 use weir_output::Failure;
 
 /// Time that a helper has to make directories.
@@ -42,12 +43,17 @@ struct JobHost {
     helper: Helper,
     shares_stats: bool,
     shares_traces: bool,
+    /// It has made the directory of the run.
+    is_maker: bool,
 }
 
 /// The hosts of a job. Dropping it ends the helpers, which remove their directories.
 #[derive(Debug)]
 pub struct JobHosts {
     hosts: Vec<JobHost>,
+    remote_shell: String,
+    /// What a helper is asked that replaces a killed one.
+    adopt: Request,
 }
 
 /// The files of a run.
@@ -135,22 +141,24 @@ impl JobHosts {
         for mark in &marked {
             std::fs::write(mark, &token).map_err(Failure::system(mark.display().to_string()))?;
         }
-        let begun = begin_all(
-            helpers,
-            &Request::Begin {
-                run: run.to_owned(),
-                stats: stats.to_owned(),
-                traces: traces.map(Path::to_owned),
-                shm: shm.to_owned(),
-                provider: provider.to_owned(),
-                token,
-            },
-        );
+        let (run_directory, shm, traces) = (run.to_owned(), shm.to_owned(), traces.map(Path::to_owned));
+        let stats_directory = stats.to_owned();
+        let adopt = Request::Adopt {
+            run: run_directory.clone(),
+            stats: stats_directory.clone(),
+            traces: traces.clone(),
+            shm: shm.clone(),
+            token: token.clone(),
+        };
+        let provider = provider.to_owned();
+        let begin =
+            Request::Begin { run: run_directory, stats: stats_directory, traces, shm, provider, token };
+        let begun = begin_all(helpers, &begin);
         for mark in marked {
             let _ = std::fs::remove_file(mark);
         }
         let hosts = begun.map_err(Failure::Host)?;
-        let job = JobHosts { hosts };
+        let job = JobHosts { hosts, remote_shell: remote_shell.to_owned(), adopt };
         let elsewhere = Elsewhere {
             remote_shell: remote_shell.to_owned(),
             hosts: job.hosts.iter().filter(|it| !it.shares_stats).map(|it| it.helper.host().into()).collect(),
@@ -168,13 +176,22 @@ impl JobHosts {
     /// remark.
     pub fn gather(&mut self, directory: &Path) -> Collected {
         let mut collected = Collected::default();
-        let asked: Vec<_> = self.hosts.iter_mut().map(|host| host.helper.request(&Request::Gather)).collect();
-        for (number, (host, asked)) in self.hosts.iter_mut().zip(asked).enumerate() {
+        let JobHosts { hosts, remote_shell, adopt } = self;
+        let asked: Vec<_> = hosts.iter_mut().map(|host| host.helper.request(&Request::Gather)).collect();
+        for (number, (host, asked)) in hosts.iter_mut().zip(asked).enumerate() {
             let name = host.helper.host().to_owned();
-            let taken = asked.and_then(|()| match host.helper.answer(GATHER)? {
-                Answer::Files(gathered) => {
-                    collected.take(&name, &directory.join(number.to_string()), &gathered)
-                }
+            let directory = directory.join(number.to_string());
+            let mut answer = asked.and_then(|()| host.helper.answer(GATHER));
+            if let Err(error) = &answer
+                && host.is_maker
+                && host.helper.has_ended()
+            {
+                let error = error.clone();
+                answer =
+                    host.replace(remote_shell, adopt).map_err(|again| format!("{error}; again: {again}"));
+            }
+            let taken = answer.and_then(|answer| match answer {
+                Answer::Files(gathered) => collected.take(&name, &directory, &gathered),
                 other => Err(format!("{name}: unexpected answer of the helper: {other:?}")),
             });
             match taken {
@@ -192,16 +209,31 @@ impl JobHosts {
     }
 }
 
+impl JobHost {
+    /// The helper has ended before its time. Starts another one, which sends the files that the first has left, and
+    /// removes them when it ends.
+    fn replace(&mut self, remote_shell: &str, adopt: &Request) -> Result<Answer, String> {
+        let program = own_program().map_err(|failure| failure.to_string())?;
+        let mut helper = Helper::start(remote_shell, self.helper.host(), &program)?;
+        helper.greeting()?;
+        helper.ask(adopt, BEGIN)?;
+        self.helper = helper;
+        self.helper.ask(&Request::Gather, GATHER)
+    }
+}
+
 fn begin_all(helpers: Vec<Helper>, request: &Request) -> Result<Vec<JobHost>, String> {
     let mut hosts = Vec::new();
     for mut helper in helpers {
         helper.request(request)?;
-        hosts.push(JobHost { helper, shares_stats: false, shares_traces: false });
+        hosts.push(JobHost { helper, shares_stats: false, shares_traces: false, is_maker: false });
     }
     for host in &mut hosts {
         match host.helper.answer(BEGIN)? {
             Answer::Begun(begun) => {
-                (host.shares_stats, host.shares_traces) = (begun.shares_stats, begun.shares_traces);
+                let Begun { shares_stats, shares_traces, is_maker } = begun;
+                (host.shares_stats, host.shares_traces, host.is_maker) =
+                    (shares_stats, shares_traces, is_maker);
             }
             other => {
                 return Err(format!("{}: unexpected answer of the helper: {other:?}", host.helper.host()));

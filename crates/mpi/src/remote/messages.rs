@@ -33,6 +33,20 @@ pub enum Request {
         /// The content of a file [`TOKEN`] in directories that this host shares with the command's.
         token: String,
     },
+    /// Take over the directory of a run from a helper that was killed. Without a file [`TOKEN`] with this content there, it is
+    /// not the directory of this run.
+    Adopt {
+        /// The directory of the run.
+        run: PathBuf,
+        /// The directory of the counters.
+        stats: PathBuf,
+        /// The directory of the traces.
+        traces: Option<PathBuf>,
+        /// The directory of the mailboxes.
+        shm: PathBuf,
+        /// The token of the run.
+        token: String,
+    },
     /// After the program's end: remove stale mailboxes, and send the files of this run.
     Gather,
     /// While a program runs: send the counters in a directory.
@@ -129,6 +143,8 @@ pub struct Begun {
     pub shares_stats: bool,
     /// The directory of the traces is that of the command.
     pub shares_traces: bool,
+    /// The helper has made the directory of the run, and removes it.
+    pub is_maker: bool,
 }
 
 /// A directory of a run.
