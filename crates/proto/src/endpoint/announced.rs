@@ -44,7 +44,10 @@ impl Endpoint {
             self.take_announced(range, announced, driver);
             return true;
         }
-        if self.matching.unexpected.count() >= self.paths.config.max_unexpected {
+        let is_unheld = !sender.held() && !holder;
+        if self.matching.unexpected.count() >= self.paths.config.max_unexpected
+            || (is_unheld && !self.paths.heeds_mark(from, 0))
+        {
             return false;
         }
         let mutant = self.matching.holders.mutant;

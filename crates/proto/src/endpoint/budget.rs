@@ -1,13 +1,17 @@
 //! The budgets of a receiver for unexpected messages, in schemes with credits: payload and envelopes. They reserve
 //! memory for what attached and planned senders may still send, decide whether senders must use rendezvous only, and
-//! whether an envelope is kept. The cost of a message is computed here, also for drivers.
+//! whether an envelope is kept. They find out a sender that does not. The cost of a message is computed here, also for
+//! drivers.
 //!
 //! This file does not know messages or packets. `docs/explanation/receiver-memory.md` explains why the budget holds.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use core::num::NonZero;
 
 use crate::action::Envelope;
 use crate::config::{Config, ENVELOPE_BYTES, Scheme};
+use crate::event::Peer;
 use crate::packet::Geometry;
 use crate::table::Number;
 
@@ -112,6 +116,19 @@ impl Envelopes {
     }
 }
 
+/// The messages that a sender may still bring over the limit: it may have sent them before it read the mark.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    messages: u32,
+    bytes: u64,
+}
+
+/// Senders that have brought messages since the limit was passed.
+#[derive(Clone, Debug, Default)]
+struct Allowances {
+    of_senders: BTreeMap<Peer, Allowance>,
+}
+
 /// The receiver's side: the unexpected-message budget.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
@@ -119,7 +136,7 @@ pub(super) struct Budget {
     /// Maximum cost of the payload of one slot, over all links.
     slot_cost_bytes: u64,
     /// The reservations of all planned senders, if they fit. They include senders that have attached.
-    planned_bytes: Option<u64>,
+    planned_bytes: Option<NonZero<u64>>,
     attached_bytes: u64,
     /// Senders that are attached and not lost.
     attached: u32,
@@ -131,6 +148,10 @@ pub(super) struct Budget {
     payload_over_limit: bool,
     /// The scheme grants credits, so the grants bound what can arrive.
     enforced: bool,
+    /// `None` below the limit. In a box, because few endpoints are ever above it.
+    allowances: Option<Box<Allowances>>,
+    /// This endpoint has said goodbye. Its peers announce nothing to it any more.
+    is_closing: bool,
 }
 
 impl Budget {
@@ -166,7 +187,7 @@ impl Budget {
         Budget {
             limit_bytes: config.unexpected_budget_bytes,
             slot_cost_bytes,
-            planned_bytes: fits.then_some(all_bytes),
+            planned_bytes: fits.then(|| NonZero::new(all_bytes).unwrap_or(NonZero::<u64>::MIN)),
             attached_bytes: shared_bytes,
             attached: 0,
             used_bytes: 0,
@@ -183,6 +204,8 @@ impl Budget {
             over_limit: false,
             payload_over_limit: false,
             enforced,
+            allowances: None,
+            is_closing: false,
         }
     }
 
@@ -193,7 +216,7 @@ impl Budget {
 
     /// The reservations: the maximum that may still arrive eagerly.
     fn reserved_bytes(&self) -> u64 {
-        self.planned_bytes.unwrap_or(0).max(self.attached_bytes)
+        self.planned_bytes.map_or(0, NonZero::get).max(self.attached_bytes)
     }
 
     /// A sender with `quota_slots` has attached. Returns its reservation. `None`: the budget has no space for it, so
@@ -239,6 +262,43 @@ impl Budget {
             envelopes.attached -= reserved.map_or(0, Reservation::envelope_bytes);
         }
         self.update();
+    }
+
+    /// Whether a message that its sender does not hold arrives over the limit. `payload_bytes`: what has to be kept of
+    /// it besides the envelope.
+    #[inline]
+    pub fn is_over_limit_with(&self, payload_bytes: u64) -> bool {
+        let used_bytes = self.used_bytes + unexpected_cost_bytes(payload_bytes);
+        let exceeds = self.over_limit || used_bytes > self.limit_bytes.saturating_sub(self.reserved_bytes());
+        self.enforced && !self.is_closing && exceeds
+    }
+
+    /// A sender that owns `slots` slots, those of the packet included, brings such a message over the limit. Returns whether
+    /// it may have sent it before it read the mark. All credits that were granted without the mark are among `slots`, and
+    /// each message has taken one. So these messages cost no more than a reservation for `slots` slots.
+    #[cold]
+    pub fn allow(&mut self, config: &Config, from: Peer, slots: u32, payload_bytes: u64) -> bool {
+        let first =
+            Allowance { messages: slots, bytes: reservation_bytes(config, self.slot_cost_bytes, slots) };
+        let allowance = self.allowances.get_or_insert_default().of_senders.entry(from).or_insert(first);
+        // Where envelopes have no limit, messages without payload are sent as ever.
+        let messages = allowance.messages.checked_sub(u32::from(self.envelopes.is_some()));
+        let bytes = allowance.bytes.checked_sub(unexpected_cost_bytes(payload_bytes));
+        let (Some(messages), Some(bytes)) = (messages, bytes) else { return false };
+        *allowance = Allowance { messages, bytes };
+        true
+    }
+
+    /// A sender is lost.
+    pub fn forget(&mut self, peer: Peer) {
+        if let Some(allowances) = &mut self.allowances {
+            allowances.of_senders.remove(&peer);
+        }
+    }
+
+    /// This endpoint has said goodbye: peers cannot announce anything to it.
+    pub fn close(&mut self) {
+        self.is_closing = true;
     }
 
     /// A message is kept. `buffered`: its payload too.
@@ -319,6 +379,9 @@ impl Budget {
                 envelopes.over_limit = false;
             }
             self.over_limit |= envelopes.over_limit;
+        }
+        if !self.over_limit && self.allowances.is_some() {
+            self.allowances = None;
         }
     }
 }

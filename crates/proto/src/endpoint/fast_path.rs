@@ -338,6 +338,7 @@ impl Endpoint {
             || length != packet.payload_bytes
             || u64::from(length) > MAX_EAGER_BYTES
             || matching.unexpected.count() >= config.max_unexpected
+            || budget.is_over_limit_with(length.into()) // has its sender read the mark?
             || matching.posted.find(space, from, tag).is_some()
         {
             return None;

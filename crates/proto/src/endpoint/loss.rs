@@ -108,6 +108,7 @@ impl Endpoint {
         let holders = self.closing_holders();
         let Endpoint { paths, payloads, matching } = self;
         matching.posted.clear();
+        paths.budget.close();
         paths.flush_acks(payloads, driver); // before the goodbye, which voids unsent acknowledgements
         let connected = |(peer, state): (Peer, EntryRef<'_>)| {
             matches!(state.path.outbound, Outbound::Connected(_)).then_some(peer)

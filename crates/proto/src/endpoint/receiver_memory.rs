@@ -1,4 +1,4 @@
-//! Receiver memory of each path: reservations in our budget, and our bounce buffers for messages that a receiver does
+//! Receiver memory of each path: reservations in our budget, senders that ignore our mark, and our bounce buffers for messages that a receiver does
 //! not have yet. It also decides whether a message to a receiver without memory stays in the program's buffer, and
 //! whether waiting could free a bounce buffer for it.
 //!
@@ -35,7 +35,24 @@ impl Paths {
             acks.clear();
         }
         self.budget.detach(&self.config, reserved);
+        self.budget.forget(peer);
         self.free_bounce_buffers(peer, &mut payloads.bounce_buffers, driver);
+    }
+
+    /// Whether `from` may have sent a message that it does not hold, and that no receive takes, although we ask for
+    /// rendezvous only. `payload_bytes`: what has to be kept of it besides the envelope.
+    #[inline]
+    pub(super) fn heeds_mark(&mut self, from: Peer, payload_bytes: u64) -> bool {
+        !self.budget.is_over_limit_with(payload_bytes) || self.may_precede_mark(from, payload_bytes)
+    }
+
+    #[cold]
+    fn may_precede_mark(&mut self, from: Peer, payload_bytes: u64) -> bool {
+        self.peer(from); // expands the entry
+        let Paths { config, peers, pool, budget, .. } = self;
+        let receiver = peers[from.0 as usize].path.grants.receiver.as_ref();
+        let slots = receiver.and_then(|receiver| receiver.view(pool).current).unwrap_or(0);
+        budget.allow(config, from, slots, payload_bytes)
     }
 
     /// Frees the bounce buffers for `peer`, which will not receive them.

@@ -125,7 +125,9 @@ impl Endpoint {
                 Target::Receive(range)
             }
             None => {
-                if self.matching.unexpected.count() >= self.paths.config.max_unexpected {
+                if self.matching.unexpected.count() >= self.paths.config.max_unexpected
+                    || !self.paths.heeds_mark(from, envelope.length)
+                {
                     return false;
                 }
                 let payload = if whole { Payload::Whole } else { Payload::Arriving { bytes } };

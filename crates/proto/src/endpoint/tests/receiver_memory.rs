@@ -379,3 +379,112 @@ fn an_acknowledgement_of_an_unknown_or_unsent_bounce_buffer_is_rejected() {
         assert!(actions.contains(&"free bounce 1".into()));
     }
 }
+
+/// A receiver with a quota of four slots, which keeps three envelopes beyond its reservation.
+fn with_three_envelopes() -> Bench {
+    let mut bench = with_credits(4);
+    let config = Config {
+        envelope_budget_bytes: (4 + 3) * crate::config::ENVELOPE_BYTES,
+        planned_quota_slots: 4,
+        max_unexpected: 1000,
+        ..*bench.machine.config()
+    };
+    bench.machine = Endpoint::new(config);
+    let (quota_slots, start_slots) = (4, 4);
+    bench.event(Event::Connected { peer: PEER, quota_slots, start_slots, credit_slots: 1, epoch: 0 });
+    bench.event(Event::Attached { peer: PEER, quota_slots, start_slots, epoch: 0 });
+    bench
+}
+
+impl Bench {
+    /// A packet of a sender that reads all credits and heeds no mark. Returns whether it was lost by that.
+    fn is_lost_by(&mut self, body: Body, bytes: u32) -> bool {
+        let actions = self.arrive(body, bytes);
+        let credits = actions.iter().filter(|action| action.starts_with("credit")).count();
+        self.credit_packets_read += credits as u16;
+        actions.iter().any(|action| action == "drop peer")
+    }
+
+    /// Up to `most` such packets without payload. Returns the number of those before which the sender was lost.
+    fn packets_until_lost(&mut self, most: u32, body: Body) -> Option<u32> {
+        (0..most).find(|_| self.is_lost_by(body, 0))
+    }
+
+    fn slots_of_sender(&self) -> u32 {
+        self.machine.receiving(PEER).and_then(|receiving| receiving.current).expect("it is attached")
+    }
+}
+
+/// A message of `length` bytes.
+fn eager(length: u32) -> Body {
+    Body::Eager { space: Space::Tagged, tag: 0, data: None, length, acknowledge: None }
+}
+
+/// An announcement of a message that its sender does not hold.
+fn unheld() -> Body {
+    let (space, transfer, sender) = (Space::Tagged, Transfer(7), AnnouncementMarks::default());
+    let address = RemoteAddress::without_key(1);
+    Body::Rendezvous { space, tag: 0, data: None.into(), length: 1 << 20, address, transfer, sender }
+}
+
+#[test]
+fn a_sender_that_ignores_the_mark_is_lost_after_the_messages_that_it_may_have_sent_before() {
+    for body in [eager(0), unheld()] {
+        let mut receiver = with_three_envelopes();
+        assert_eq!(receiver.packets_until_lost(4, body), None);
+        assert!(receiver.machine.paths.budget.is_over_limit());
+        let slots = receiver.slots_of_sender();
+        assert_eq!(receiver.packets_until_lost(100, body), Some(slots), "each of them has taken a slot");
+        assert_eq!(receiver.machine.counters().malformed_packets, 1);
+    }
+}
+
+#[test]
+fn what_a_sender_may_have_sent_before_the_mark_is_counted_anew_when_the_mark_has_ended() {
+    let mut receiver = with_three_envelopes();
+    for _ in 0..20 {
+        assert_eq!(receiver.packets_until_lost(4, eager(0)), None);
+        assert!(receiver.machine.paths.budget.is_over_limit());
+        let slots = receiver.slots_of_sender();
+        assert_eq!(receiver.packets_until_lost(slots, eager(0)), None);
+        for request in 0..4 + slots {
+            receiver.receive(request, 8, None);
+        }
+        assert!(!receiver.machine.paths.budget.is_over_limit());
+    }
+}
+
+#[test]
+fn a_sender_that_ignores_the_mark_does_not_exceed_the_budget() {
+    for (quota_slots, length) in [(2, 30), (16, 100), (16, 1000)] {
+        let mut receiver = nearly_full(quota_slots);
+        receiver.machine.paths.config.max_unexpected = 1 << 20;
+        let lost = (0..1 << 10).find(|_| {
+            let first = length.min(100);
+            let parts = (first..length).step_by(100).map(|offset| Body::More { offset });
+            let packets = core::iter::once(eager(length)).chain(parts);
+            packets.into_iter().any(|body| receiver.is_lost_by(body, first))
+        });
+        assert!(
+            lost.is_some() && receiver.machine.paths.budget.is_over_limit(),
+            "messages of {length} bytes"
+        );
+        let used_bytes = receiver.machine.counters().peak_budget_used_bytes;
+        let budget_bytes = receiver.machine.config().unexpected_budget_bytes;
+        assert!(used_bytes <= budget_bytes, "{used_bytes} of {budget_bytes} bytes");
+    }
+}
+
+#[test]
+fn a_message_longer_than_the_reservation_is_refused_if_the_budget_has_no_memory_for_it() {
+    let mut receiver = nearly_full(16);
+    assert_eq!(receiver.eager(1 << 20, 100), ["retire", "drop peer"]);
+    assert_eq!(receiver.machine.counters().malformed_packets, 1);
+}
+
+#[test]
+fn peers_of_a_closing_endpoint_cannot_heed_its_mark() {
+    let mut receiver = with_three_envelopes();
+    receiver.post(Command::Close);
+    assert_eq!(receiver.packets_until_lost(100, eager(0)), None);
+}
