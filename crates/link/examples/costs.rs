@@ -190,7 +190,7 @@ fn main() {
         ns_single("100 fetch_add on a word that another core changes too", rounds / 10, hundred);
         stop.store(true, Ordering::Relaxed);
     });
-    let shared = BiasedLock::shared(0_u64);
+    let shared = BiasedLock::shared(0_u64, |_| ());
     ns_each("biased lock: enter and leave, shared mode", rounds, || {
         *std::hint::black_box(shared.enter()) += 1
     });

@@ -53,15 +53,8 @@ const INTERRUPT_POLL: Duration = Duration::from_millis(1);
 const SPINS: u32 = 100;
 
 /// State of a serialised lock, for a change of its callers.
-#[derive(Debug)]
-struct Serialised<T> {
-    state: Mutex<SerialisedState>,
-    /// Called when a second thread enters, and after each further change.
-    on_change: fn(&mut T),
-}
-
 #[derive(Debug, Default)]
-struct SerialisedState {
+struct Serialised {
     /// Some thread has entered.
     entered: bool,
     /// [`BiasedLock::interrupt`] was called: threads that are not the owner stay in the slow path.
@@ -89,7 +82,9 @@ pub struct BiasedLock<T> {
     /// The thread that entered a serialised lock last.
     owner: AtomicUsize,
     /// `None`: the lock is shared.
-    serialised: Option<Serialised<T>>,
+    serialised: Option<Mutex<Serialised>>,
+    /// Called when a second thread enters, and after each further change, until this becomes an ordinary lock.
+    on_change: fn(&mut T),
     /// Number of the current ownership, or [`UNBIASED`], or [`PLAIN_LOCK`].
     current: AtomicUsize,
     biases: Box<[Bias]>,
@@ -105,10 +100,16 @@ unsafe impl<T: Send> Sync for BiasedLock<T> {}
 unsafe impl<T: Send> Send for BiasedLock<T> {}
 
 impl<T> BiasedLock<T> {
-    /// For callers on any thread (`FI_THREAD_SAFE`).
-    pub fn shared(value: T) -> BiasedLock<T> {
+    /// For callers on any thread (`FI_THREAD_SAFE`). `on_change` is called when a second thread enters, and after further
+    /// changes of the calling thread. An ordinary lock does not notice them ([`BiasedLock::notices_threads`]).
+    pub fn shared(value: T, on_change: fn(&mut T)) -> BiasedLock<T> {
         let current = if register_inside() { UNBIASED } else { PLAIN_LOCK };
-        BiasedLock::new(value, None, current)
+        BiasedLock::new(value, None, on_change, current)
+    }
+
+    /// Whether it notices that another thread enters: it is no ordinary lock.
+    pub fn notices_threads(&self) -> bool {
+        self.current.load(Ordering::Relaxed) != PLAIN_LOCK
     }
 
     /// For callers that never call at the same time (`FI_THREAD_DOMAIN`). Entering then costs one comparison.
@@ -120,16 +121,21 @@ impl<T> BiasedLock<T> {
     /// must happen before those of the next one, as they do if the callers hold a lock. Guards of
     /// [`BiasedLock::interrupt`] are exempt.
     pub unsafe fn serialised(value: T, on_change: fn(&mut T)) -> BiasedLock<T> {
-        let serialised = Serialised { state: Mutex::new(SerialisedState::default()), on_change };
-        BiasedLock::new(value, Some(serialised), UNBIASED)
+        BiasedLock::new(value, Some(Mutex::new(Serialised::default())), on_change, UNBIASED)
     }
 
-    fn new(value: T, serialised: Option<Serialised<T>>, current: usize) -> BiasedLock<T> {
+    fn new(
+        value: T,
+        serialised: Option<Mutex<Serialised>>,
+        on_change: fn(&mut T),
+        current: usize,
+    ) -> BiasedLock<T> {
         let bias = |_| Bias { thread: AtomicU64::new(0), busy: AtomicU32::new(0) };
         let biases = if serialised.is_none() { MAX_BIASES } else { 0 };
         BiasedLock {
             owner: AtomicUsize::new(NO_THREAD),
             serialised,
+            on_change,
             current: AtomicUsize::new(current),
             biases: (0..biases).map(bias).collect(),
             used: Mutex::new(0),
@@ -175,8 +181,8 @@ impl<T> BiasedLock<T> {
 
     /// Enters a serialised lock that another thread entered last. Never returns if the lock was interrupted.
     #[cold]
-    fn enter_serialised(&self, serialised: &Serialised<T>) -> Guard<'_, T> {
-        let mut state = lock(&serialised.state);
+    fn enter_serialised(&self, serialised: &Mutex<Serialised>) -> Guard<'_, T> {
+        let mut state = lock(serialised);
         if state.interrupted {
             state.arrived = true;
             drop(state);
@@ -189,7 +195,7 @@ impl<T> BiasedLock<T> {
         drop(state);
         let mut guard = self.guard(Release::Nothing);
         if changes {
-            (serialised.on_change)(&mut guard);
+            (self.on_change)(&mut guard);
         }
         guard
     }
@@ -202,7 +208,7 @@ impl<T> BiasedLock<T> {
     pub fn interrupt(&self, limit: Duration, alone: bool) -> Option<Guard<'_, T>> {
         let Some(serialised) = &self.serialised else { return Some(self.enter()) };
         let thread = calling_thread();
-        let mut state = lock(&serialised.state);
+        let mut state = lock(serialised);
         state.interrupted = true;
         let owner = self.owner.load(Ordering::Relaxed);
         if owner != thread && owner != NO_THREAD && !alone {
@@ -214,7 +220,7 @@ impl<T> BiasedLock<T> {
                 }
                 drop(state);
                 sleep(INTERRUPT_POLL);
-                state = lock(&serialised.state);
+                state = lock(serialised);
             }
         }
         state.entered = true;
@@ -247,14 +253,21 @@ impl<T> BiasedLock<T> {
         }
         let Some(bias) = self.biases.get(*used) else {
             self.current.store(PLAIN_LOCK, Ordering::Relaxed);
-            return self.guard(Release::Lock(used));
+            let mut guard = self.guard(Release::Lock(used));
+            (self.on_change)(&mut guard);
+            return guard;
         };
+        let changes = *used > 0;
         bias.thread.store(thread, Ordering::Relaxed);
         bias.busy.store(1, Ordering::Relaxed);
         self.current.store(*used, Ordering::Release);
         *used += 1;
         drop(used);
-        self.guard(Release::Busy(&bias.busy))
+        let mut guard = self.guard(Release::Busy(&bias.busy));
+        if changes {
+            (self.on_change)(&mut guard);
+        }
+        guard
     }
 
     #[inline]
@@ -319,7 +332,7 @@ mod tests {
     #[test]
     fn loom_two_threads_never_hold_a_guard_at_the_same_time() {
         explore(3, || {
-            let lock = Arc::new(BiasedLock::shared(crate::shm::sync::Watched::new(0_u32)));
+            let lock = Arc::new(BiasedLock::shared(crate::shm::sync::Watched::new(0_u32), |_| ()));
             let add = |lock: &BiasedLock<crate::shm::sync::Watched<u32>>| {
                 // SAFETY: there is one guard at a time. Loom reports a race.
                 lock.enter().with_mut(|value| unsafe { *value += 1 });
@@ -372,7 +385,7 @@ mod tests {
 
     #[test]
     fn four_threads_lose_no_update() {
-        let lock = BiasedLock::shared(0_u64);
+        let lock = BiasedLock::shared(0_u64, |_| ());
         let rounds = if cfg!(miri) { 50 } else { 100_000 };
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -388,7 +401,7 @@ mod tests {
 
     #[test]
     fn the_bias_is_kept_until_max_biases_changes() {
-        let lock = BiasedLock::shared(0_u64);
+        let lock = BiasedLock::shared(0_u64, |_| ());
         for _ in 0..3 {
             *lock.enter() += 1;
             std::thread::scope(|scope| {
@@ -409,22 +422,26 @@ mod tests {
     #[test]
     #[should_panic(expected = "entered the lock twice")]
     fn entering_twice_in_one_thread_panics() {
-        let lock = BiasedLock::shared(());
+        let lock = BiasedLock::shared((), |()| ());
         let _guard = lock.enter();
         let _ = lock.enter();
     }
 
     #[test]
-    fn a_serialised_lock_notes_each_change_of_the_thread() {
+    fn a_lock_notes_each_change_of_the_thread() {
+        let note: fn(&mut (u64, u64)) = |(_, changes)| *changes += 1;
         // SAFETY: there is one guard at a time below.
-        let lock = unsafe { BiasedLock::serialised((0, 0), |(_, changes)| *changes += 1) };
-        lock.enter().0 += 1;
-        lock.enter().0 += 1;
-        assert_eq!(*lock.enter(), (2, 0));
-        std::thread::scope(|scope| {
-            scope.spawn(|| lock.enter().0 += 1);
-        });
-        assert_eq!(*lock.enter(), (3, 2));
+        let serialised = unsafe { BiasedLock::serialised((0, 0), note) };
+        for lock in [serialised, BiasedLock::shared((0, 0), note)] {
+            assert!(lock.notices_threads());
+            lock.enter().0 += 1;
+            lock.enter().0 += 1;
+            assert_eq!(*lock.enter(), (2, 0));
+            std::thread::scope(|scope| {
+                scope.spawn(|| lock.enter().0 += 1);
+            });
+            assert_eq!(*lock.enter(), (3, 2));
+        }
     }
 
     /// A thread that calls again and again, as a progress thread does, until the process ends.

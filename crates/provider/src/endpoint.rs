@@ -21,7 +21,7 @@ use crate::eq::EventQueueHandle;
 use crate::errno::{Error, ssize_status, status};
 use crate::ffi::*;
 use crate::state::cq_writer::{Binding, COUNTER_FLAGS};
-use crate::state::domain_state::{Domain, Mode, State, skip_in_forked_child};
+use crate::state::domain_state::{Domain, State, skip_in_forked_child};
 use crate::state::endpoint::{Endpoint, EndpointAttr};
 use crate::{atomic, automatic_progress, collective, core_provider, log, message, rma, tagged};
 
@@ -181,8 +181,8 @@ impl EndpointHandle {
         }
         let peers = u32::try_from(vectors[vector].expected).unwrap_or(u32::MAX);
         let job = Job::of_launcher(peers);
-        let several = self.domain.mode == Mode::Shared;
-        let opened = Engine::open_in_libfabric(&self.domain.settings, job, several, &core_provider::open);
+        let settings = &self.domain.settings;
+        let opened = Engine::open_in_libfabric(settings, job, *several_threads, &core_provider::open);
         let mut engine = opened.map_err(|error| {
             // The link has reported a lack of memory, once for the whole job.
             if !matches!(&error, OpenError::Mailbox(reason) if reason.is_no_space()) {
@@ -198,9 +198,6 @@ impl EndpointHandle {
         engine.on_stall(log::report);
         for (&key, region) in regions.iter() {
             engine.register_memory(key, region.memory.view(), region.readable, region.writable);
-        }
-        if *several_threads {
-            engine.several_threads_call();
         }
         endpoint.enable(engine);
         self.domain.enabled_endpoints.fetch_add(1, Ordering::Relaxed);

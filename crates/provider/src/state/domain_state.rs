@@ -283,8 +283,10 @@ impl Domain {
             // on the domain and its objects. This crate enters the domain only in those calls. The exit
             // handler interrupts it. Event queues belong to no domain, so they do not enter serialised domains (`eq`).
             Mode::Serialised => unsafe { BiasedLock::serialised(State::default(), State::thread_changed) },
-            Mode::Shared => BiasedLock::shared(State::default()),
+            Mode::Shared => BiasedLock::shared(State::default(), State::thread_changed),
         };
+        // A program that allows several threads often calls from one only, and may sleep as long as any other.
+        state.enter().several_threads = automatic_progress || !state.notices_threads();
         let process = std::process::id();
         let enabled_endpoints = AtomicUsize::new(0);
         let domain = Arc::new(Domain {

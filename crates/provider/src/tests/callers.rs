@@ -94,17 +94,19 @@ fn reading_an_unchanged_counter_yields_the_core() {
 }
 
 #[test]
-fn a_second_thread_in_a_serialised_domain_is_noticed() {
-    let (one, _other) = pair(threading::DOMAIN, 0);
-    let enter_elsewhere = || {
-        let domain = std::sync::Arc::clone(&one.queue().domain);
-        std::thread::spawn(move || drop(domain.enter())).join().expect("no panic");
-    };
-    enter_elsewhere();
-    assert!(!one.queue().domain.enter().several_threads, "one thread opens, and another one uses");
-    one.progress();
-    enter_elsewhere();
-    assert!(one.queue().domain.enter().several_threads);
+fn a_second_thread_in_a_domain_is_noticed() {
+    for threading in [threading::DOMAIN, threading::SAFE] {
+        let (one, _other) = pair(threading, 0);
+        let enter_elsewhere = || {
+            let domain = std::sync::Arc::clone(&one.queue().domain);
+            std::thread::spawn(move || drop(domain.enter())).join().expect("no panic");
+        };
+        enter_elsewhere();
+        assert!(!one.queue().domain.enter().several_threads, "one thread opens, and another one uses");
+        one.progress();
+        enter_elsewhere();
+        assert!(one.queue().domain.enter().several_threads);
+    }
 }
 
 /// After many reads without a poll, the next poll may find an answer to what was posted meanwhile.
