@@ -112,6 +112,10 @@ impl<T> Helper<T> {
     /// The value. `None`: the owner has it now.
     pub fn borrow(&mut self) -> Option<HelperMut<'_, T>> {
         let inner = &*self.inner;
+        // An owner that waits for `borrowed` to be 0 is inside. It should not meet the next attempt too.
+        if inner.users.0.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
         inner.borrowed.0.store(1, Ordering::Relaxed);
         // If the kernel forbids `membarrier` later, the owner's fence is too light for the helper.
         let is_fenced = heavy_fence_inside() || inner.full_fences;
