@@ -191,6 +191,8 @@ def survive(hosts, faults, random, memory, *, ranks=None, rounds=100000, seconds
     try:
         job.wait_until_it_runs(hosts, "stress", hosts.names)
         time.sleep(0.5)
+        # The traffic can end with the last fault.
+        memory.look(hosts)
         for fault in faults:
             if job.outcome:
                 break
