@@ -155,10 +155,15 @@ struct Account {
     used: bool,
     /// A grant to it has been deferred long enough.
     overdue: bool,
-    /// Credits are due when a quarter of its window is retrieved, also within a burst. Follows from the window.
-    is_large: bool,
     /// `false`: the entry is unused.
     open: bool,
+}
+
+impl Account {
+    /// Whether a quarter of the window is worth a credit packet. Then credits are due also within a burst.
+    fn has_large_window(&self) -> bool {
+        self.window / 4 >= MAX_QUANTUM_SLOTS
+    }
 }
 
 /// The data region of an endpoint and the accounts of its senders.
@@ -298,7 +303,6 @@ impl Pool {
             asked: false,
             used: false,
             overdue: false,
-            is_large: false,
             open: true,
         };
         let index = match self.unused.pop() {
@@ -333,9 +337,9 @@ impl Pool {
         account.window = window.min(account.most).max(self.credit_slots);
         account.beyond = 0;
         self.grown_slots = self.grown_slots - before + account.window.saturating_sub(start);
-        account.is_large = account.window / 4 >= MAX_QUANTUM_SLOTS;
+        let quarter = account.window / 4;
         let low =
-            if account.is_large { account.window - account.window / 4 } else { (account.window - 1) / 2 };
+            if account.has_large_window() { account.window - quarter } else { (account.window - 1) / 2 };
         account.low = low.max(self.credit_slots - 1);
         account.middle = (account.low + account.window) / 2;
         self.note_due(index);
@@ -524,7 +528,7 @@ impl Pool {
         // the end of a burst is enough for a small window.
         self.balance(index) > 0
             || account.current == 0
-            || (account.current <= account.low && (account.is_large || self.is_quiet(index)))
+            || (account.current <= account.low && (account.has_large_window() || self.is_quiet(index)))
     }
 
     /// Whether all that the sender has told is retrieved.

@@ -87,7 +87,6 @@ impl Account {
             asked,
             used,
             overdue,
-            is_large: _, // follows from the window
             open: _,
         } = self;
         words.extend([
