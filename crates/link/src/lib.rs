@@ -21,7 +21,6 @@ pub mod counter_page;
 pub mod datagram;
 pub mod event_descriptor;
 pub mod faulty;
-pub mod helper_lock;
 pub mod links;
 pub mod local;
 pub mod membarrier;
@@ -35,6 +34,7 @@ pub mod udp;
 
 mod address;
 mod capabilities;
+mod helper_lock;
 mod network_report;
 mod scheme_name;
 mod transport;

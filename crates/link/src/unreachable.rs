@@ -21,7 +21,8 @@ pub(crate) fn report_other_scheme(ours: SchemeName, theirs: SchemeName) {
     print_once(&REPORTED, Report::OtherScheme, || other_scheme(ours, theirs));
 }
 
-fn print_once(reported: &Once, what: Report, text: impl FnOnce() -> String) {
+/// Prints `text` unless this process, or another one of this job on this node, has reported `what`.
+pub(crate) fn print_once(reported: &Once, what: Report, text: impl FnOnce() -> String) {
     reported.call_once(|| {
         if !is_first_to_report(what) {
             return;

@@ -1,7 +1,7 @@
 //! A link over datagrams with a helper ([`HelpedLink`]): what is in an open bundle leaves although its program polls no more.
 //!
-//! The thread starts when the first bundle waits, so an endpoint without remote peers has none. It ends when the link closes. It only sends: what arrives, timers and losses wait for the program, as
-//! everything else that needs progress.
+//! The thread starts when the first bundle waits, so an endpoint without remote peers has none. It ends when the link closes.
+//! It only sends. What arrives, timers and losses wait for the program, as everything else that needs progress.
 
 use super::helper::{Notice, run};
 use super::link::{DatagramLink, DatagramOptions};

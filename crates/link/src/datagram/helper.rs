@@ -26,7 +26,7 @@ use core::time::Duration;
 /// The time between two looks after a sleep. Half of the longest time that something waits then.
 const TICK: Duration = Duration::from_micros(500);
 /// The time between two looks while the program uses the link itself: each look in vain doubles it up to this bound. A look
-/// takes a core from a rank that spins. At every 0.5 ms, messages of 64 KiB and 1 MiB took a fifth longer on two cores.
+/// takes a core from a rank that spins, which makes its long messages slower.
 const LONGEST_TICK: Duration = Duration::from_millis(5);
 /// The longest sleep. Unit: ns.
 const LONGEST_SLEEP_NS: u64 = 3_600_000_000_000;

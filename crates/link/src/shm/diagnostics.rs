@@ -8,6 +8,7 @@
 use super::layout::LayoutError;
 use super::lock_file::{self, LockFile, Report};
 use super::{open_files, segment_file};
+use crate::unreachable;
 use rustix::io::Errno;
 use std::io::{self, Write};
 use std::path::Path;
@@ -17,10 +18,8 @@ use weir_proto::wire::PacketError;
 /// Reports that a peer runs another version of weir, as `error` says.
 pub fn report_other_version(error: &LayoutError) {
     static REPORTED: Once = Once::new();
-    REPORTED.call_once(|| {
-        if open_files::is_first_to_report(Report::OtherVersion) {
-            print(&format!("cannot connect to a peer: {error} in all ranks"));
-        }
+    unreachable::print_once(&REPORTED, Report::OtherVersion, || {
+        format!("cannot connect to a peer: {error} in all ranks")
     });
 }
 
