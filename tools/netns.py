@@ -7,7 +7,7 @@ Needs root. The hosts end with this process.
 
     tools/netns.py --hosts 2 -n 4 -- out/env/intel/bin/IMB-MPI1 PingPong     # MPICH, 2 ranks on each host
     tools/netns.py --mpi intel --set FI_WEIR_LINK=udp -n 2 -- PROGRAM
-    tools/netns.py --hosts 3 --shell                                        # a shell on the login node: h1 COMMAND...
+    tools/netns.py --hosts 3 --shell                   # a shell on the login node: h1 COMMAND..., weir run --hosts FILE ...
 
 A launcher starts its helpers with a program that takes the place of ssh. The tests use the class `Hosts`.
 """
@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -145,6 +146,12 @@ class Hosts:
         """Runs a shell script on a host."""
         return subprocess.run(self.words(name, ["sh", "-ec", script]), check=check, capture_output=True, text=True)
 
+    def login_environment(self):
+        """Variables with which `weir run --hosts` on the login node reaches the hosts. Each has a TMPDIR of its own."""
+        return {"WEIR_REMOTE_SHELL": str(self.state / "agent"), "TMPDIR": str(self.shared),
+                "PRTE_MCA_prte_tmpdir_base": str(self.shared),
+                "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
     def kill(self, name):
         """The host is gone at once, with its processes and its network."""
         self.enter(LOGIN, f"ip link del v{self.number(name)}")
@@ -235,7 +242,8 @@ def main():
     with Hosts(options.hosts, options.mtu) as hosts:
         if options.shell:
             script = "".join(f'{name}() {{ {hosts.state}/agent {name} "$@"; }}; export -f {name}; ' for name in hosts.names)
-            return subprocess.call(hosts.words(LOGIN, ["bash", "-c", f"{script} exec bash --norc"]))
+            script += f"cd {shlex.quote(os.getcwd())}; exec bash --norc"
+            return subprocess.call(hosts.words(LOGIN, ["bash", "-c", script]), env={**os.environ, **hosts.login_environment()})
         environment = None
         if options.provider:
             environment = {"FI_PROVIDER": options.provider, "MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", **settings}

@@ -42,11 +42,9 @@ def two():
 def command(hosts, words, *, file="h1\nh2\n", own_directories=True, shell=None):
     """The command line of `weir` on the login node, and its environment."""
     (hosts.state / "hostfile").write_text(file)
-    env = {"WEIR_REMOTE_SHELL": str(shell or hosts.state / "agent"), "PRTE_MCA_prte_tmpdir_base": str(hosts.shared),
-           "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    if own_directories:
-        # Every host has its own file system there; /tmp is one for all.
-        env["TMPDIR"] = str(hosts.shared)
+    env = {**hosts.login_environment(), "WEIR_REMOTE_SHELL": str(shell or hosts.state / "agent")}
+    if not own_directories:
+        del env["TMPDIR"]  # /tmp is one for all
     return hosts.words(netns.LOGIN, [launch.WEIR, *words]), env
 
 

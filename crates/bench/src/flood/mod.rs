@@ -86,7 +86,7 @@ pub struct FloodArguments {
     /// Number of repetitions; 5, or 2 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
-    /// Limit of one job, after which it counts as not finished; 120, or 10 with --quick. Unit: seconds.
+    /// Limit of one job, after which it counts as not finished; 120, 10 with --quick, 600 with --envelopes. Unit: seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
     #[command(flatten)]
@@ -125,6 +125,16 @@ impl FloodArguments {
             (true, _) => 1,
             (false, true) => 2,
             (false, false) => 5,
+        })
+    }
+
+    /// The limit of one job. Unit: seconds. A drain of ten million messages in reverse order asks a sender for most of them
+    /// one by one.
+    fn chosen_limit_s(&self) -> u64 {
+        self.timeout.unwrap_or(match (self.envelopes, self.quick) {
+            (true, _) => 600,
+            (false, true) => 10,
+            (false, false) => 120,
         })
     }
 }
@@ -220,11 +230,7 @@ impl Bench {
         let missing = missing.collect();
         Ok(Bench {
             jobs: Jobs {
-                limit: Duration::from_secs(arguments.timeout.unwrap_or(if arguments.quick {
-                    10
-                } else {
-                    120
-                })),
+                limit: Duration::from_secs(arguments.chosen_limit_s()),
                 shm_dir: settings.shm_dir.clone(),
             },
             repeat: arguments.chosen_repetitions(),
