@@ -1,10 +1,10 @@
 //! The driver: the calls that the endpoint machine makes while it handles an event.
 //!
 //! The endpoint decides, and the driver acts at once: it puts packets on links, copies payload, and reports
-//! completions. The engine drives real links. The simulator, the search and most tests use a [`Recorder`], which notes
-//! calls as [`Action`]s. It can also refuse packets as a busy link does. For packets that it handles before their time,
-//! the simulator has a driver of its own. All of them call [`crate::Endpoint::handle`], so there is one way through the
-//! protocol.
+//! completions. The engine drives real links. The ranks of the simulator drive modelled processors, with a driver of its
+//! own for packets before their time. The simulator's NICs, the search and most tests use a [`Recorder`], which notes
+//! calls as [`Action`]s. It can also refuse packets as a busy link does. All of them call [`crate::Endpoint::handle`],
+//! so there is one way through the protocol.
 //!
 //! Worked exchange, an 8 B message that matches a posted receive:
 //! ```text

@@ -154,7 +154,13 @@ impl<E: Copy> Queue<E> {
         Some(self.pop_present())
     }
 
-    /// The event that is popped after `ahead` others, if no event is pushed before it and its time is the current one.
+    /// Number of events that are popped next, if none is pushed before them: those of the current time and round.
+    #[inline]
+    pub fn upcoming_count(&self) -> usize {
+        self.present.len() - self.popped
+    }
+
+    /// The event that is popped after `ahead` others, if there are so many of the current time and round.
     #[inline]
     pub fn upcoming(&self, ahead: usize) -> Option<E> {
         self.present.get(self.popped + ahead).map(|entry| entry.event)

@@ -122,9 +122,10 @@ impl Traffic {
                     (0..count).for_each(|_| network.retrieved(now, to, &mut outputs));
                 }
             }
-            for Reminder { at, sequence, event } in outputs.reminders() {
+            for &Reminder { at, sequence, event } in outputs.reminders() {
                 queue.push(at, sequence, Event::Network(event));
             }
+            outputs.clear_reminders();
             if outputs.count() == 0 {
                 continue;
             }

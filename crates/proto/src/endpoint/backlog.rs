@@ -191,7 +191,7 @@ impl BacklogEntry {
     }
 
     /// Cuts the next packet, of at most `credits` slots. Returns the payload bytes, the slots and the body.
-    #[inline]
+    #[inline(always)]
     pub(super) fn cut(&self, geometry: &Geometry, credits: u32) -> (u32, u32, Body) {
         let left = self.bytes - self.sent;
         let header_bytes = self.header_bytes(geometry);

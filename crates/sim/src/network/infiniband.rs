@@ -359,19 +359,23 @@ impl InfiniBand {
     /// it is free. If there is no room behind the channel, a freed buffer starts it.
     #[inline]
     fn schedule_start(&mut self, channel: u32, outputs: &mut Outputs<Event>) {
-        let Channel { packet_queue, last_there, free_at, look, room, .. } = self.channels[channel as usize];
-        let first = packet_queue.first().map_or(Moment::NEVER, |place| self.packets[place].there);
-        let planned = if room == 0 {
-            Moment::NEVER
-        } else if free_at > look.at {
-            look // it has started something at that time, by another event
-        } else if look.is_never() || look.is_before(first) {
-            first
-        } else if last_there.at >= look.at {
+        let state = &self.channels[channel as usize]; // most fields are rarely needed
+        if state.room == 0 {
+            return self.wait_for(channel, Moment::NEVER, outputs);
+        }
+        let look = &state.look;
+        if state.free_at > look.at {
+            return self.wait_for(channel, *look, outputs); // it has started something at that time, by another event
+        }
+        let first = state.packet_queue.first().map_or(&Moment::NEVER, |place| &self.packets[place].there);
+        let planned = if look.is_never() || look.is_before(*first) {
+            *first
+        } else if state.last_there.at >= look.at {
             // A packet that becomes ready at that very time, with an earlier sequence, starts the channel.
-            self.first_since(packet_queue, look.at).filter(|there| there.is_before(look)).unwrap_or(look)
+            let there = self.first_since(state.packet_queue, look.at);
+            there.filter(|there| there.is_before(*look)).unwrap_or(*look)
         } else {
-            look
+            *look
         };
         self.wait_for(channel, planned, outputs);
     }

@@ -173,16 +173,16 @@ impl<E> Outputs<E> {
         self.reminders.push(Reminder { at, sequence, event });
     }
 
-    /// Whether the network has scheduled events for itself.
+    /// The events that the network has scheduled for itself.
     #[inline]
-    pub fn has_reminders(&self) -> bool {
-        !self.reminders.is_empty()
+    pub fn reminders(&self) -> &[Reminder<E>] {
+        &self.reminders
     }
 
-    /// Takes the events that the network has scheduled for itself.
+    /// Forgets them.
     #[inline]
-    pub fn reminders(&mut self) -> std::vec::Drain<'_, Reminder<E>> {
-        self.reminders.drain(..)
+    pub fn clear_reminders(&mut self) {
+        self.reminders.clear();
     }
 
     /// Draws the sequence of an event at `at`. The event need not be scheduled.

@@ -34,6 +34,8 @@ use crate::Picoseconds;
 pub(super) const MAX_PACKETS: usize = 32;
 /// Fewest packets that are worth it.
 pub(super) const MIN_PACKETS: usize = 4;
+/// Fewest packets to look at.
+const MIN_REACH: usize = 8;
 
 /// A packet that the machine has processed: from the middle of a message, or a whole message.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +71,9 @@ pub(super) struct Lookahead {
     taken: usize,
     /// Number of packets behind these that are messages of one packet. They are processed when they are
     /// retrieved.
-    messages: usize,
+    messages: u32,
+    /// Packets that the last look did not need.
+    spared: u32,
 }
 
 impl Lookahead {
@@ -77,17 +81,30 @@ impl Lookahead {
         self.taken == self.seen.len()
     }
 
+    /// Number of packets to look at.
+    #[inline]
+    pub fn reach(&self) -> usize {
+        MAX_PACKETS - self.spared as usize
+    }
+
+    /// The machine has processed `processed` packets from the middle of messages. The next look is for twice as many: each
+    /// packet that is looked at is far away in memory, and with few credits the first ones end the look.
+    #[inline]
+    pub fn set_reach(&mut self, processed: usize) {
+        self.spared = (MAX_PACKETS - (2 * processed).clamp(MIN_REACH, MAX_PACKETS)) as u32;
+    }
+
     /// Notes that the next packets are messages of one packet.
     #[inline]
     pub fn note_messages(&mut self, messages: usize) {
-        self.messages = messages;
+        self.messages = messages as u32;
     }
 
     /// Whether the next packet was noted as a message. It is retrieved now.
     #[inline]
     pub fn take_message(&mut self) -> bool {
         let noted = self.messages > 0;
-        self.messages -= usize::from(noted);
+        self.messages -= u32::from(noted);
         noted
     }
 

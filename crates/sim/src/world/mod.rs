@@ -110,6 +110,8 @@ enum Event<E> {
 /// Memory of an event is asked for when so many events come before it, and the memory that this memory names.
 const PREFETCHED_LATER: usize = 5;
 const PREFETCHED_SOON: usize = 2;
+/// A world that has had so many trains at a time is in no cache. In a smaller one asking costs more than it saves.
+const LARGE_WORLD_TRAINS: usize = 1 << 16;
 
 /// An entry of the queue takes 24 bytes, with its time and its sequence.
 const _: () = assert!(size_of::<Event<infiniband::Event>>() == 12);
@@ -305,6 +307,9 @@ impl<N: Network> World<N> {
     /// in no cache. An event asks in two steps, because the first memory says where the rest lies.
     #[inline]
     fn prefetch(&self) {
+        if self.trains.count() < LARGE_WORLD_TRAINS || self.queue.upcoming_count() <= PREFETCHED_SOON {
+            return;
+        }
         for (ahead, soon) in [(PREFETCHED_LATER, false), (PREFETCHED_SOON, true)] {
             match self.queue.upcoming(ahead) {
                 Some(Event::Network(event)) => self.network.prefetch(event, soon),

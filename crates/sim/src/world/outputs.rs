@@ -5,16 +5,22 @@ use super::{Event, World};
 use crate::network::{Network, Output, Reminder, ScheduledOutput, TrainPart};
 
 impl<N: Network> World<N> {
-    #[inline]
+    /// Schedules what the network has announced. Most calls find nothing.
+    #[inline(always)]
     pub(super) fn take_outputs(&mut self) {
-        if self.outputs.has_reminders() {
-            for Reminder { at, sequence, event } in self.outputs.reminders() {
-                self.queue.push(at, sequence, Event::Network(event));
-            }
+        if !self.outputs.reminders().is_empty() {
+            self.schedule_reminders();
         }
         if self.outputs.count() > 0 {
             self.schedule_outputs();
         }
+    }
+
+    fn schedule_reminders(&mut self) {
+        for &Reminder { at, sequence, event } in self.outputs.reminders() {
+            self.queue.push(at, sequence, Event::Network(event));
+        }
+        self.outputs.clear_reminders();
     }
 
     fn schedule_outputs(&mut self) {

@@ -1,26 +1,25 @@
-//! State of one rank: program, endpoint, mailbox and processor. [`step`] runs the program, [`actions`] performs what
-//! the machine wants done, [`retrieval`] handles what reaches the rank, [`early_driver`] prices what the machine does
-//! early, and [`context`] has the arguments and results of a step. The rest is here: what wakes, holds, pauses or crashes
-//! a rank, and the events of its hardware.
+//! State of one rank: program, endpoint, mailbox and processor. [`step`] runs the program, [`retrieval`] handles what
+//! reaches the rank, [`driver`] is what the machine calls, [`actions`] performs what it wants done, [`early_driver`] prices
+//! what the machine does early, and [`context`] has the arguments and results of a step. The rest is here: what wakes,
+//! holds, pauses or crashes a rank, and the events of its hardware.
 
 mod actions;
 mod context;
+mod driver;
 mod early_driver;
 mod retrieval;
 mod step;
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::slice;
 
 use prefetch_index::prefetch_index;
 use weir_proto::{
     Action, Counters, Endpoint, Event, Geometry, Instant, Peer, PeerFault, Recorder, Request, Scheme,
-    Scratch, Timer, TimerQueue,
+    Scratch, Timer,
 };
 
 use super::lookahead::Lookahead;
-use super::machines::Machines;
 use super::mailbox::{Chunks, Mailbox};
 use super::peer_numbers::PeerNumbers;
 use super::rnr::HardwareEvent;
@@ -31,6 +30,7 @@ use crate::jitter::Jitter;
 use crate::network::Hold;
 use crate::program::{Handle, Program, Rank, Shared, Status};
 pub(super) use context::{DeferredWork, Get, Post, StepContext, StepResult};
+use driver::DriverState;
 
 /// Idle time after which the machine sends pending acknowledgements alone. The engine counts 16 polls without
 /// result instead.
@@ -58,46 +58,26 @@ struct Notices {
 }
 
 pub(super) struct RankState {
-    rank: u32,
     machine: Endpoint,
-    /// Under `hardware` the NIC runs them, otherwise the processor. Most ranks never set one.
-    timers: Option<Box<TimerQueue>>,
-    /// Our numbers of the other ranks.
-    peers: PeerNumbers,
+    driver: DriverState,
     program: Program,
-    shared: Rc<Shared>,
     /// The program has returned. It has ended when its last calls are performed too.
     returned: bool,
-    phase: Phase,
     /// The next call is a send that the network does not accept yet.
     postponed: bool,
-    /// The processor is busy until this time.
-    free_at: Picoseconds,
     /// The network holds the processor, which does nothing until it is released.
     held: bool,
+    crashed: bool,
     /// Time of the next step; `None`: some event must wake the rank.
     step_at: Option<Picoseconds>,
     pub mailbox: Mailbox,
     /// Packets that the machine has processed before they were retrieved. They came before all packets in the
     /// mailbox.
     lookahead: Lookahead,
-    /// Number of remote gets, and of operations on the NIC, whose ends come as notices.
-    gets: u32,
     /// Most ranks never get a notice.
     notices: Option<Box<Notices>>,
-    crashed: bool,
-    /// The offloaded machines, if the processor drives them and there was something to do.
-    machines: Option<Box<Machines>>,
-    /// Number of pending operations of the program.
-    open: u32,
-    /// Call time of the send whose actions are performed.
-    called_at: Picoseconds,
     /// End of the last call that sends.
     sent_at: Picoseconds,
-    /// Start time of the current work of the processor.
-    since: Picoseconds,
-    /// The next packet to this rank has arrived already, because it was an attempt.
-    already_arrived: Option<u32>,
     /// Draws the extra time of calls.
     jitter: Jitter,
 }
@@ -108,30 +88,33 @@ const _: () = assert!(size_of::<RankState>() - size_of::<Endpoint>() <= 296);
 impl RankState {
     pub fn new(spec: &WorldSpec, rank: u32, program: &impl Fn(Rank) -> Program) -> RankState {
         let shared = Shared::with_seed(rank, spec.ranks, spec.seed);
-        RankState {
+        let program = program(Rank::new(&shared));
+        let driver = DriverState {
             rank,
-            machine: Endpoint::new(spec.config),
             timers: None,
             peers: PeerNumbers::with_ranks(spec.ranks),
-            program: program(Rank::new(&shared)),
             shared,
-            returned: false,
             phase: Phase::Running,
-            postponed: false,
             free_at: 0,
-            held: false,
-            step_at: Some(0),
-            mailbox: Mailbox::default(),
-            lookahead: Lookahead::default(),
             gets: 0,
-            notices: None,
-            crashed: false,
             machines: None,
             open: 0,
             called_at: 0,
-            sent_at: 0,
             since: 0,
-            already_arrived: None,
+        };
+        RankState {
+            machine: Endpoint::new(spec.config),
+            driver,
+            program,
+            returned: false,
+            postponed: false,
+            held: false,
+            crashed: false,
+            step_at: Some(0),
+            mailbox: Mailbox::default(),
+            lookahead: Lookahead::default(),
+            notices: None,
+            sent_at: 0,
             jitter: Jitter::new(spec.seed, rank),
         }
     }
@@ -150,11 +133,11 @@ impl RankState {
     }
 
     pub fn has_ended(&self) -> bool {
-        matches!(self.phase, Phase::Ended(_))
+        matches!(self.driver.phase, Phase::Ended(_))
     }
 
     pub fn ended_at(&self) -> Picoseconds {
-        match self.phase {
+        match self.driver.phase {
             Phase::Ended(at) => at,
             _ => 0,
         }
@@ -162,7 +145,7 @@ impl RankState {
 
     /// The processor is idle from this time on, unless something arrives.
     pub fn free_at(&self) -> Picoseconds {
-        self.free_at
+        self.driver.free_at
     }
 
     pub fn counters(&self) -> Counters {
@@ -179,10 +162,10 @@ impl RankState {
 
     /// Something arrived at `now`. Returns when to step, unless an earlier step is due.
     pub fn wake_at(&mut self, now: Picoseconds, cost: &Cost) -> Option<Picoseconds> {
-        let at = cost.seen_ps(self.free_at, now);
+        let at = cost.seen_ps(self.driver.free_at, now);
         if self.held
             || self.crashed
-            || (self.phase == Phase::Running && !self.postponed)
+            || (self.driver.phase == Phase::Running && !self.postponed)
             || self.step_at.is_some_and(|due| due <= at)
         {
             return None; // a step is due, or the rank does nothing
@@ -194,7 +177,7 @@ impl RankState {
     /// The network holds the processor.
     pub fn hold(&mut self, hold: Hold) {
         match hold {
-            Hold::Until(at) => self.free_at = self.free_at.max(at),
+            Hold::Until(at) => self.driver.free_at = self.driver.free_at.max(at),
             Hold::UntilReleased => self.held = true,
         }
     }
@@ -202,9 +185,9 @@ impl RankState {
     /// The network releases the processor. Returns when to step.
     pub fn release(&mut self, now: Picoseconds) -> Picoseconds {
         self.held = false;
-        self.free_at = self.free_at.max(now);
-        self.step_at = Some(self.free_at);
-        self.free_at
+        self.driver.free_at = self.driver.free_at.max(now);
+        self.step_at = Some(self.driver.free_at);
+        self.driver.free_at
     }
 
     /// A remote get has ended.
@@ -224,34 +207,34 @@ impl RankState {
 
     /// The processor does nothing for `ps`.
     pub fn pause(&mut self, now: Picoseconds, ps: Picoseconds) {
-        self.free_at = self.free_at.max(now) + ps;
+        self.driver.free_at = self.driver.free_at.max(now) + ps;
     }
 
     /// The rank does nothing from now on.
     pub fn crash(&mut self, now: Picoseconds) {
         self.crashed = true;
         if !self.has_ended() {
-            self.phase = Phase::Ended(now);
+            self.driver.phase = Phase::Ended(now);
         }
     }
 
     /// Names of everything that is left at this rank at the end.
     pub fn leftovers(&self) -> Vec<&'static str> {
-        let open = self.open > 0;
+        let open = self.driver.open > 0;
         let checks = [
             (self.next_at().is_some(), "packets in its mailbox"),
             (open, "pending operations"),
             (self.machine.unexpected().0 > 0, "unexpected messages"),
             (!self.machine.is_quiescent(), "pending work in its machine"),
-            (self.timers.as_ref().is_some_and(|timers| !timers.is_empty()), "timers"),
-            (self.machines.as_ref().is_some_and(|it| !it.is_quiescent()), "offloaded operations"),
+            (self.driver.timers.as_ref().is_some_and(|timers| !timers.is_empty()), "timers"),
+            (self.driver.machines.as_ref().is_some_and(|it| !it.is_quiescent()), "offloaded operations"),
         ];
         checks.into_iter().filter_map(|(left, what)| left.then_some(what)).collect()
     }
 
     /// The rank `from` begins to send to us. Returns our number of it.
     pub fn attached(&mut self, now: Picoseconds, from: u32, spec: &WorldSpec, scratch: &mut Scratch) -> Peer {
-        let peer = self.peer(from);
+        let peer = self.driver.peer(from);
         let event = Event::Attached {
             peer,
             quota_slots: spec.quota_slots,
@@ -268,18 +251,12 @@ impl RankState {
 
     /// Notes our number at a peer.
     pub fn set_number_at_peer(&mut self, peer: Peer, number_at_peer: Peer) {
-        self.peers.set_number_at_peer(peer.0, number_at_peer.0);
-    }
-
-    /// Our number of `rank`.
-    #[inline]
-    fn peer(&mut self, rank: u32) -> Peer {
-        Peer(self.peers.number(rank))
+        self.driver.peers.set_number_at_peer(peer.0, number_at_peer.0);
     }
 
     /// Slots of our mailbox that belong to `rank`.
     pub fn slots_of(&mut self, rank: u32) -> u32 {
-        let peer = self.peer(rank);
+        let peer = self.driver.peer(rank);
         let lookahead = self.lookahead.slots_of(rank, &self.machine.config().geometry);
         self.machine.receiving(peer).and_then(|view| view.current).map_or(0, |slots| slots + lookahead)
     }
@@ -287,7 +264,7 @@ impl RankState {
     /// Completes a read of the number of slots.
     pub fn read(&self, handle: Handle, slots: u32) {
         let status = Status { bytes: slots.into(), ..Status::default() };
-        self.shared.complete_since(handle, status, self.since);
+        self.driver.shared.complete_since(handle, status, self.driver.since);
     }
 
     /// The hardware reports an event to the machine while the processor works. Returns when to step, unless
@@ -303,36 +280,36 @@ impl RankState {
         }
         let event = match hardware_event {
             HardwareEvent::Accepted { peer, slots } => {
-                self.already_arrived = Some(peer);
-                Some(Event::Room { peer: self.peer(peer), slots })
+                context.deferred.accepted_by = Some(peer);
+                Some(Event::Room { peer: self.driver.peer(peer), slots })
             }
-            HardwareEvent::Refused { peer } => Some(Event::Room { peer: self.peer(peer), slots: 0 }),
+            HardwareEvent::Refused { peer } => Some(Event::Room { peer: self.driver.peer(peer), slots: 0 }),
             HardwareEvent::TimerExpired => self.take_expired_timers(now, context),
         };
-        let busy_until = self.free_at.max(now);
-        (self.free_at, self.since) = (now, now);
+        let busy_until = self.driver.free_at.max(now);
+        (self.driver.free_at, self.driver.since) = (now, now);
         if let Some(event) = event {
             self.handle(event, context);
         }
-        self.already_arrived = None;
+        context.deferred.accepted_by = None;
         // The processor writes the descriptors, at whatever time the hardware needs them.
-        self.free_at = busy_until + (self.free_at - now);
+        self.driver.free_at = busy_until + (self.driver.free_at - now);
         self.wake_running()
     }
 
     /// The time of the next step if the program can run, unless an earlier step is due.
     fn wake_running(&mut self) -> Option<Picoseconds> {
-        let due = self.step_at.is_some_and(|due| due <= self.free_at);
-        if self.held || self.phase != Phase::Running || due {
+        let due = self.step_at.is_some_and(|due| due <= self.driver.free_at);
+        if self.held || self.driver.phase != Phase::Running || due {
             return None;
         }
-        self.step_at = Some(self.free_at);
+        self.step_at = Some(self.driver.free_at);
         self.step_at
     }
 
     /// Payload of the packet to `rank` before which `before` others wait. Unit: bytes.
     pub fn waiting_packet(&mut self, rank: u32, before: u32, geometry: &Geometry) -> Option<u32> {
-        let peer = self.peer(rank);
+        let peer = self.driver.peer(rank);
         let most_bytes = geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
         let mut before = u64::from(before);
         for bytes in self.machine.backlog_payloads(peer) {
@@ -358,13 +335,13 @@ impl RankState {
 
     /// Sets a timer of the machine.
     pub fn set_timer(&mut self, timer: Timer, at: Instant) {
-        self.timers.get_or_insert_default().set(timer, at);
+        self.driver.timers.get_or_insert_default().set(timer, at);
     }
 
     /// The time when the first timer of the machine expires.
     #[inline]
     pub fn first_timer(&self) -> Option<Picoseconds> {
-        let earliest = self.timers.as_ref()?.earliest().filter(|_| !self.crashed);
+        let earliest = self.driver.timers.as_ref()?.earliest().filter(|_| !self.crashed);
         earliest.map(|Instant(ns)| ns * 1000)
     }
 
@@ -374,7 +351,7 @@ impl RankState {
         now: Picoseconds,
         context: &mut StepContext<'_>,
     ) -> Option<Event<'static>> {
-        let timers = self.timers.as_mut()?;
+        let timers = self.driver.timers.as_mut()?;
         let first = timers.take_expired(instant(now))?;
         let others = std::iter::from_fn(|| timers.take_expired(instant(now)));
         context.deferred.events.extend(others.map(Event::TimerExpired));
@@ -387,10 +364,20 @@ impl RankState {
     }
 
     /// The time when the processor has to handle a timer of the machine, or of the offloaded machines that it drives.
-    #[inline]
+    #[inline(always)]
     fn processor_timer(&self) -> Option<Picoseconds> {
+        if self.has_timers() { self.first_processor_timer() } else { None }
+    }
+
+    /// Whether timers may be set. Most ranks never set one.
+    #[inline(always)]
+    fn has_timers(&self) -> bool {
+        self.driver.timers.is_some() || self.driver.machines.is_some()
+    }
+
+    fn first_processor_timer(&self) -> Option<Picoseconds> {
         let of_endpoint = self.first_timer().filter(|_| !self.nic_runs_timers());
-        let Some(machines) = &self.machines else { return of_endpoint };
+        let Some(machines) = &self.driver.machines else { return of_endpoint };
         let of_machines = machines.first_timer().filter(|_| !self.crashed).map(|Instant(ns)| ns * 1000);
         of_endpoint.into_iter().chain(of_machines).min()
     }

@@ -213,6 +213,12 @@ pub(super) struct Trains {
 }
 
 impl Trains {
+    /// Most trains that were in the network at a time.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.trains.len()
+    }
+
     /// Appends `packet` to `train`, if it fits. Returns whether it did.
     pub fn extend(&mut self, train: TrainId, to: u32, packet: &Packet) -> bool {
         let train = &mut self.trains[train.0 as usize];

@@ -12,9 +12,10 @@ pub fn drive<N: Network, R>(
     let result = begin(network, &mut outputs);
     let mut announced = Vec::new();
     loop {
-        for Reminder { at, sequence, event } in outputs.reminders() {
+        for &Reminder { at, sequence, event } in outputs.reminders() {
             queue.push(at, sequence, event);
         }
+        outputs.clear_reminders();
         let scheduled = outputs.take(0, Vec::new()).into_iter();
         announced.extend(scheduled.map(|ScheduledOutput { at, output, .. }| (at, output)));
         let Some((now, sequence, event)) = queue.pop() else { break };

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
-use weir_proto::{Action, Event, Packet, Peer, Request, Scratch};
+use weir_proto::{Event, Packet, Peer, Request, Scratch};
 
 use super::super::check::Checks;
 use super::super::mailbox::Chunks;
@@ -47,6 +47,14 @@ pub struct StepContext<'a> {
     pub already_arrived: Option<TrainId>,
 }
 
+impl StepContext<'_> {
+    /// Whether checks or posted buffers need the packets that are retired.
+    #[inline]
+    pub fn observes_packets(&self) -> bool {
+        self.checks.is_some() || self.posted_buffers.is_some()
+    }
+}
+
 /// Work that a rank leaves for the world, and buffers that all ranks share.
 #[derive(Default)]
 pub struct DeferredWork {
@@ -65,11 +73,14 @@ pub struct DeferredWork {
     pub severed: Vec<u32>,
     /// Memory that the machines lend each other; only one works at a time.
     pub scratch: Scratch,
-    /// Actions that the machine requests, and the events that follow from them.
-    pub(super) actions: Vec<Action>,
+    /// Events for the machine that follow from its calls.
     pub(super) events: VecDeque<Event<'static>>,
-    /// The packet that is being processed, and its sender.
-    pub(super) arrived: Option<(u32, Packet)>,
+    /// The next packet to this rank has arrived already, because it was an attempt.
+    pub(super) accepted_by: Option<u32>,
+    /// A packet is being processed, and is not retired yet.
+    pub(super) has_arrived: bool,
+    /// That packet and its sender, where checks or posted buffers need it.
+    pub(super) observed: Option<(u32, Packet)>,
     /// Its payload, if it is one of an offloaded machine.
     pub(super) payload: Vec<u8>,
 }

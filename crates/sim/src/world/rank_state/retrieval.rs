@@ -12,7 +12,6 @@ use weir_proto::{
 };
 
 use super::super::lookahead::{self, AfterRetrieval, EarlyPacket};
-use super::super::rnr::Reposted;
 use super::super::trains::RetrievedPacket;
 use super::early_driver::{EarlyDriver, EarlyResult};
 use super::{IDLE_PS, Notices, Phase, RankState, StepContext, StepResult, instant};
@@ -25,11 +24,11 @@ use crate::trace::Trace;
 impl RankState {
     /// Handles the end of a remote get, or the next packet.
     pub(super) fn serve(&mut self, context: &mut StepContext<'_>) {
-        self.since = self.free_at;
+        self.driver.since = self.driver.free_at;
         if self.notices.is_some() && self.serve_notice(context) {
             return;
         }
-        if self.processor_timer().is_some_and(|at| at <= self.free_at) {
+        if self.processor_timer().is_some_and(|at| at <= self.driver.free_at) {
             return self.serve_timer(context);
         }
         if self.looks_ahead(context)
@@ -37,10 +36,10 @@ impl RankState {
         {
             context.retrieved = true;
             self.retrieve_processed(&seen, context);
-        } else if let Some((train, index)) = self.mailbox.retrieve(self.free_at, context.chunks) {
+        } else if let Some((train, index)) = self.mailbox.retrieve(self.driver.free_at, context.chunks) {
             context.retrieved = true;
             context.deferred.payload = context.trains.take_payload(train);
-            let peers = &mut self.peers;
+            let peers = &mut self.driver.peers;
             let retrieved = context.trains.retrieve(train, index, |rank| Peer(peers.number(rank)));
             self.process(retrieved, context);
         } else if self.machine.waits_for_idle() {
@@ -55,7 +54,7 @@ impl RankState {
         }
         let mut next = [TrainId(0)];
         let train = match self.mailbox.peek(context.chunks, &mut next) {
-            0 => self.mailbox.peek_part(self.free_at)?,
+            0 => self.mailbox.peek_part(self.driver.free_at)?,
             _ => next[0],
         };
         Some(context.trains.called_at(train))
@@ -69,15 +68,18 @@ impl RankState {
 
     /// Tells the machine that a timer has expired, or an offloaded machine.
     fn serve_timer(&mut self, context: &mut StepContext<'_>) {
-        context.trace.note(self.free_at ^ u64::from(self.rank) << 48);
-        let of_endpoint =
-            if self.nic_runs_timers() { None } else { self.take_expired_timers(self.free_at, context) };
+        context.trace.note(self.driver.free_at ^ u64::from(self.driver.rank) << 48);
+        let of_endpoint = if self.nic_runs_timers() {
+            None
+        } else {
+            self.take_expired_timers(self.driver.free_at, context)
+        };
         if let Some(expired) = of_endpoint {
             return self.handle(expired, context);
         }
-        let at = instant(self.free_at);
-        if let Some(timer) = self.machines.as_mut().and_then(|machines| machines.take_expired(at)) {
-            self.offload(MachineEvent::TimerExpired(timer), context);
+        let at = instant(self.driver.free_at);
+        if let Some(timer) = self.driver.machines.as_mut().and_then(|machines| machines.take_expired(at)) {
+            self.driver.offload(MachineEvent::TimerExpired(timer), context);
             self.handle_caused(context);
         }
     }
@@ -86,23 +88,23 @@ impl RankState {
     fn serve_notice(&mut self, context: &mut StepContext<'_>) -> bool {
         let Some(Notices { copied, lost, offloaded }) = self.notices.as_deref_mut() else { return false };
         if let Some((number, whole)) = copied.pop_front() {
-            self.free_at += context.cost.packet_receive_ps;
-            self.gets -= 1;
+            self.driver.free_at += context.cost.packet_receive_ps;
+            self.driver.gets -= 1;
             let result = if whole { Ok(()) } else { Err(CopyFault::Gone) };
             self.handle(Event::CopyDone { transfer: Transfer(number), result }, context);
             return true;
         }
         if let Some((request, status)) = offloaded.pop_front() {
-            self.free_at += context.cost.packet_receive_ps;
-            self.gets -= 1;
-            self.end(request, status, context);
+            self.driver.free_at += context.cost.packet_receive_ps;
+            self.driver.gets -= 1;
+            self.driver.end(request, status, context);
             return true;
         }
         let due = |&mut (at, ..): &mut (Picoseconds, u32, PeerFault)| {
             self.mailbox.next_at().is_none_or(|next| next > at)
         };
         let Some((_, rank, fault)) = lost.pop_front_if(due) else { return false };
-        let peer = self.peer(rank);
+        let peer = self.driver.peer(rank);
         self.handle(Event::Lost { peer, fault }, context);
         true
     }
@@ -112,20 +114,23 @@ impl RankState {
         let RetrievedPacket { from, peer, packet, called_at } = retrieved;
         let cost = context.cost;
         let credit = packet.body.is_credit();
-        self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
+        self.driver.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
         self.note_retrieved(from, packet.number, packet.payload_bytes, context.trace);
-        self.called_at = called_at;
+        self.driver.called_at = called_at;
         if let Some(checks) = &mut context.checks {
-            checks.retrieved(from, self.rank, &packet);
+            checks.retrieved(from, self.driver.rank, &packet);
         }
-        context.deferred.arrived = Some((from, packet));
+        context.deferred.has_arrived = true;
+        if context.observes_packets() {
+            context.deferred.observed = Some((from, packet));
+        }
         self.handle(Event::Arrived { from: peer, packet: &packet }, context);
     }
 
     #[inline(always)]
     fn note_retrieved(&self, from: u32, number: u32, payload_bytes: u32, trace: &mut Trace) {
-        trace.note(self.free_at);
-        trace.note(u64::from(self.rank) << 32 | u64::from(from));
+        trace.note(self.driver.free_at);
+        trace.note(u64::from(self.driver.rank) << 32 | u64::from(from));
         trace.note(u64::from(number) << 32 | u64::from(payload_bytes));
     }
 
@@ -133,10 +138,10 @@ impl RankState {
     fn retrieve_processed(&mut self, seen: &EarlyPacket, context: &mut StepContext<'_>) {
         let &EarlyPacket { from, number, payload_bytes, called_at, place_ps, then, .. } = seen;
         self.mailbox.leave();
-        self.free_at += context.cost.packet_receive_ps;
+        self.driver.free_at += context.cost.packet_receive_ps;
         self.note_retrieved(from, number, payload_bytes, context.trace);
-        self.called_at = called_at;
-        self.free_at += place_ps;
+        self.driver.called_at = called_at;
+        self.driver.free_at += place_ps;
         match then {
             AfterRetrieval::Nothing => {}
             AfterRetrieval::SendDueCredits(peer) => {
@@ -144,7 +149,7 @@ impl RankState {
             }
             AfterRetrieval::Complete { request, tag, bytes } => {
                 let status = Status { source: from, tag, bytes: bytes.into(), ..Status::default() };
-                self.received(request, status, Some(called_at), context);
+                self.driver.received(request, status, Some(called_at), context);
             }
         }
     }
@@ -158,7 +163,8 @@ impl RankState {
         }
         // The next action of the program, and the end of a get, are unknown before their time. The effect of a
         // timer depends on the packets before it.
-        let is_foreseen = self.gets == 0 && self.phase != Phase::Running && self.processor_timer().is_none();
+        let is_foreseen =
+            self.driver.gets == 0 && self.driver.phase != Phase::Running && self.processor_timer().is_none();
         if context.looks_ahead && is_foreseen {
             if !self.mailbox.has_packets_in_order() {
                 self.look_ahead_in_parts(context);
@@ -171,7 +177,7 @@ impl RankState {
 
     fn look_ahead(&mut self, context: &mut StepContext<'_>) {
         let mut arrived = [TrainId(0); lookahead::MAX_PACKETS];
-        let count = self.mailbox.peek(context.chunks, &mut arrived);
+        let count = self.mailbox.peek(context.chunks, &mut arrived[..self.lookahead.reach()]);
         if count < lookahead::MIN_PACKETS {
             return;
         }
@@ -183,11 +189,12 @@ impl RankState {
             // Receives are mostly posted in the order in which messages arrive. Otherwise this read is
             // useless.
             let receive = self.machine.posted_receive(Space::Tagged, place);
-            black_box(receive.is_some_and(|request| self.shared.is_pending(Handle(request.0))));
+            black_box(receive.is_some_and(|request| self.driver.shared.is_pending(Handle(request.0))));
             trains.is_single(train) && trains.peer(train).is_none_or(at_rest)
         });
         let messages = messages.count();
         if messages > 0 {
+            self.lookahead.set_reach(messages);
             if !lookahead::supports_message_lookahead(&context.spec.config)
                 || !self.process_messages_early(&arrived[..messages], context)
             {
@@ -199,24 +206,27 @@ impl RankState {
         let parts =
             peers.take_while(|&peer| self.machine.half_arrived_bytes(peer).is_some_and(|bytes| bytes > 0));
         let count = parts.count();
+        let mut processed = 0;
         for &train in &arrived[..count] {
             let Some(continues) = self.process_early(train, context) else { break };
             self.mailbox.set_aside(context.chunks);
+            processed += 1;
             if !continues {
                 break;
             }
         }
+        self.lookahead.set_reach(processed);
     }
 
     /// The same where several trains arrive interleaved.
     fn look_ahead_in_parts(&mut self, context: &mut StepContext<'_>) {
         for _ in 0..lookahead::MAX_PACKETS {
-            let Some(train) = self.mailbox.peek_part(self.free_at) else { break };
+            let Some(train) = self.mailbox.peek_part(self.driver.free_at) else { break };
             if context.trains.peer(train).is_none() {
                 break; // its message has not begun
             }
             let Some(continues) = self.process_early(train, context) else { break };
-            self.mailbox.set_aside_of_part(self.free_at);
+            self.mailbox.set_aside_of_part(self.driver.free_at);
             if !continues {
                 break;
             }
@@ -257,7 +267,7 @@ impl RankState {
     fn process_messages_early(&mut self, trains: &[TrainId], context: &mut StepContext<'_>) -> bool {
         for &train in trains {
             if context.trains.peer(train).is_none() {
-                let peer = self.peer(context.trains.source(train));
+                let peer = self.driver.peer(context.trains.source(train));
                 context.trains.set_peer(train, peer);
             }
             let RetrievedPacket { from, peer, packet, called_at } = context.trains.next(train);
@@ -292,32 +302,32 @@ impl RankState {
         if !matches!(then, AfterRetrieval::Nothing) {
             return None;
         }
-        if self.step_at != Some(now) || self.held || self.free_at > now || self.has_due_notice() {
+        if self.step_at != Some(now) || self.held || self.driver.free_at > now || self.has_due_notice() {
             return None;
         }
-        if self.processor_timer().is_some_and(|at| at <= now) {
-            return None;
+        if self.has_timers() {
+            return None; // the whole step decides
         }
-        assert!(self.phase != Phase::Running, "a part of a message does not wake a program");
+        assert!(self.driver.phase != Phase::Running, "a part of a message does not wake a program");
         self.lookahead.take();
         self.mailbox.leave();
-        self.free_at = now + cost.packet_receive_ps;
+        self.driver.free_at = now + cost.packet_receive_ps;
         self.note_retrieved(from, number, payload_bytes, trace);
-        self.called_at = called_at;
-        self.free_at += place_ps;
+        self.driver.called_at = called_at;
+        self.driver.free_at += place_ps;
         self.step_at = self.serves_at(cost);
         Some(StepResult { step_at: self.step_at, ended: false })
     }
 
     /// The time when a waiting program has something to handle, as far as known.
-    #[inline]
+    #[inline(always)]
     pub(super) fn serves_at(&self, cost: &Cost) -> Option<Picoseconds> {
         let seen_at = match self.next_at() {
-            Some(at) => Some(cost.seen_ps(self.free_at, at)),
-            None => self.machine.waits_for_idle().then_some(self.free_at + IDLE_PS),
+            Some(at) => Some(cost.seen_ps(self.driver.free_at, at)),
+            None => self.machine.waits_for_idle().then_some(self.driver.free_at + IDLE_PS),
         };
         let Some(timer_at) = self.processor_timer() else { return seen_at };
-        let timer_at = timer_at.max(self.free_at);
+        let timer_at = timer_at.max(self.driver.free_at);
         Some(seen_at.map_or(timer_at, |at| at.min(timer_at)))
     }
 
@@ -325,26 +335,6 @@ impl RankState {
     #[inline]
     pub(super) fn next_at(&self) -> Option<Picoseconds> {
         if self.lookahead.is_empty() { self.mailbox.next_at() } else { Some(0) }
-    }
-
-    /// The slots of a packet are free.
-    #[inline]
-    pub(super) fn retire(&mut self, from: u32, packet: &Packet, context: &mut StepContext<'_>) {
-        if context.checks.is_some() || context.posted_buffers.is_some() {
-            self.retire_observed(from, packet, context);
-        }
-    }
-
-    /// The same, where checks or posted buffers need it.
-    #[cold]
-    fn retire_observed(&mut self, from: u32, packet: &Packet, context: &mut StepContext<'_>) {
-        if let Some(checks) = &mut context.checks {
-            checks.retired(from, self.rank, packet);
-        }
-        if let Some(posted_buffers) = &mut context.posted_buffers {
-            let slots = context.spec.config.geometry.packet_slots(packet);
-            posted_buffers.reposted.push(Reposted { at: self.free_at, from, slots });
-        }
     }
 }
 

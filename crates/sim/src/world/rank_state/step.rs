@@ -25,25 +25,25 @@ impl RankState {
         if self.held || self.crashed {
             return StepResult::default();
         }
-        if self.free_at > now {
-            return self.step_again_at(self.free_at, false);
+        if self.driver.free_at > now {
+            return self.step_again_at(self.driver.free_at, false);
         }
-        self.free_at = now;
+        self.driver.free_at = now;
         let mut ended = false;
         for _ in 0..MAX_CALLS_PER_STEP {
-            if self.phase == Phase::Running && !self.returned && self.shared.has_completed() {
+            if self.driver.phase == Phase::Running && !self.returned && self.driver.shared.has_completed() {
                 // The program may make calls that go before waiting ones.
                 self.returned = program::run(&mut self.program);
             }
-            match self.phase {
-                Phase::Running => match self.shared.next_call(context.send_from > now) {
+            match self.driver.phase {
+                Phase::Running => match self.driver.shared.next_call(context.send_from > now) {
                     Some(call) if call.sends() && context.send_from > now => {
-                        self.shared.postpone(call);
+                        self.driver.shared.postpone(call);
                         self.postponed = true;
                         self.serve(context);
                     }
                     Some(call) if self.packet_goes_first(&call, context) => {
-                        self.shared.postpone(call);
+                        self.driver.shared.postpone(call);
                         self.serve(context);
                     }
                     Some(call) => {
@@ -52,14 +52,14 @@ impl RankState {
                     }
                     None if self.returned || program::run(&mut self.program) => {
                         self.returned = true;
-                        if !self.shared.has_calls() {
-                            self.phase = Phase::Ended(self.free_at);
+                        if !self.driver.shared.has_calls() {
+                            self.driver.phase = Phase::Ended(self.driver.free_at);
                             ended = true;
                         }
                     }
                     // The program waits. The next steps perform the calls that it made before.
-                    None if self.shared.has_calls() => {}
-                    None => self.phase = Phase::Waiting,
+                    None if self.driver.shared.has_calls() => {}
+                    None => self.driver.phase = Phase::Waiting,
                 },
                 Phase::Waiting | Phase::Ended(_) => self.serve(context),
             }
@@ -67,13 +67,13 @@ impl RankState {
                 break;
             }
         }
-        let step_at = match self.phase {
+        let step_at = match self.driver.phase {
             Phase::Running if self.postponed => {
-                let seen = self.next_at().map(|at| context.cost.seen_ps(self.free_at, at));
-                Some(seen.map_or(context.send_from, |at| at.min(context.send_from)).max(self.free_at))
+                let seen = self.next_at().map(|at| context.cost.seen_ps(self.driver.free_at, at));
+                Some(seen.map_or(context.send_from, |at| at.min(context.send_from)).max(self.driver.free_at))
             }
-            Phase::Running => Some(self.free_at),
-            _ if self.has_due_notice() => Some(self.free_at),
+            Phase::Running => Some(self.driver.free_at),
+            _ if self.has_due_notice() => Some(self.driver.free_at),
             _ => self.serves_at(context.cost),
         };
         match step_at {
@@ -86,7 +86,7 @@ impl RankState {
     fn can_continue(&self, now: Picoseconds, context: &StepContext<'_>) -> bool {
         let DeferredWork { injections, gets, posted, attaches, readings, .. } = &*context.deferred;
         // The world asks the network for gets, and other ranks for their slots, in order of time.
-        if self.phase != Phase::Running || gets.len() + posted.len() + readings.len() > 0 {
+        if self.driver.phase != Phase::Running || gets.len() + posted.len() + readings.len() > 0 {
             return false;
         }
         // Hardware events and faults come at any time.
@@ -94,14 +94,14 @@ impl RankState {
             return false;
         }
         // With `wait_any`, a packet that arrives meanwhile may come first.
-        if self.free_at > now && self.shared.uses_wait_any() {
+        if self.driver.free_at > now && self.driver.shared.uses_wait_any() {
             return false;
         }
         // An injection may hold the processor, and a sender may find credits that arrived meanwhile.
         if context.sends_never_wait {
             return injections.len() < MAX_TRAINS_PER_STEP;
         }
-        injections.is_empty() && attaches.is_empty() && !self.shared.sends_next()
+        injections.is_empty() && attaches.is_empty() && !self.driver.shared.sends_next()
     }
 
     pub(super) fn step_again_at(&mut self, at: Picoseconds, ended: bool) -> StepResult {
@@ -114,75 +114,80 @@ impl RankState {
     /// same. A program that waits for chosen operations retrieves nothing until it waits again.
     #[inline]
     fn packet_goes_first(&self, call: &Call, context: &StepContext<'_>) -> bool {
-        let Some(since) = self.shared.ready_since() else { return false };
+        let Some(since) = self.driver.shared.ready_since() else { return false };
         let takes_time = call.sends() || matches!(call, Call::Compute { .. });
         takes_time && self.next_called_at(context).is_some_and(|called_at| called_at < since)
     }
 
     fn perform_call(&mut self, call: Call, context: &mut StepContext<'_>) {
         let cost = context.cost;
-        self.since = self.free_at;
+        self.driver.since = self.driver.free_at;
         match call {
             Call::Send { handle, to, tag, bytes } => {
-                self.called_at = self.free_at;
-                let started = StartedOperation { tag, bytes, called_at: self.called_at };
+                self.driver.called_at = self.driver.free_at;
+                let started = StartedOperation { tag, bytes, called_at: self.driver.called_at };
                 let request = self.begin(handle, started);
-                self.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
-                self.sent_at = self.free_at;
+                self.driver.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
+                self.sent_at = self.driver.free_at;
                 // For the latency of the message, and for the checks.
                 let data = Some(match &mut context.checks {
-                    Some(checks) => checks.posted(self.rank, to, tag, bytes, self.called_at).into(),
-                    None => self.called_at,
+                    Some(checks) => {
+                        checks.posted(self.driver.rank, to, tag, bytes, self.driver.called_at).into()
+                    }
+                    None => self.driver.called_at,
                 });
-                let (to, space, level) = (self.peer(to), Space::Tagged, SendLevel::Buffered);
+                let (to, space, level) = (self.driver.peer(to), Space::Tagged, SendLevel::Buffered);
                 let send = SendCommand { request, to, space, tag, data, bytes, level };
                 self.handle(Event::Posted(Command::Send(send)), context);
             }
             Call::Receive { handle, from, tag, bytes } => {
                 let request = self.begin(
                     handle,
-                    StartedOperation { called_at: self.free_at, ..StartedOperation::default() },
+                    StartedOperation { called_at: self.driver.free_at, ..StartedOperation::default() },
                 );
-                self.free_at += cost.receive_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
-                let from = from.map(|from| self.peer(from));
+                self.driver.free_at += cost.receive_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
+                let from = from.map(|from| self.driver.peer(from));
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
                 let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
                 self.handle(Event::Posted(Command::Receive(receive)), context);
             }
             Call::Compute { ps, handle } => {
                 let ps = ps.saturating_mul(u64::from(context.percent)) / 100;
-                self.free_at = self.free_at.saturating_add(ps).min(TIME_LIMIT);
+                self.driver.free_at = self.driver.free_at.saturating_add(ps).min(TIME_LIMIT);
                 if let Some(handle) = handle {
-                    self.shared.complete_since(handle, Status::default(), self.since);
+                    self.driver.shared.complete_since(handle, Status::default(), self.driver.since);
                 }
             }
             Call::Clock { handle } => {
-                let status = Status { bytes: self.free_at, ..Status::default() };
-                self.shared.complete_since(handle, status, self.since);
+                let status = Status { bytes: self.driver.free_at, ..Status::default() };
+                self.driver.shared.complete_since(handle, status, self.driver.since);
             }
             Call::Offload { handle } => {
-                let started = StartedOperation { called_at: self.free_at, ..StartedOperation::default() };
+                let started =
+                    StartedOperation { called_at: self.driver.free_at, ..StartedOperation::default() };
                 let request = self.begin(handle, started);
-                self.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
-                self.sent_at = self.free_at;
-                let call = self.shared.take_offload_call(handle);
+                self.driver.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
+                self.sent_at = self.driver.free_at;
+                let call = self.driver.shared.take_offload_call(handle);
                 self.post_offloaded(Post { request, call }, context);
             }
             Call::Credits { handle, peer } => context.deferred.readings.push((handle, peer)),
             Call::Record { name, index, value } => {
-                context.records.push(Record { at: self.free_at, rank: self.rank, name, index, value });
+                context.records.push(Record {
+                    at: self.driver.free_at,
+                    rank: self.driver.rank,
+                    name,
+                    index,
+                    value,
+                });
             }
         }
     }
 
     /// Begins an operation of the program. The request has the number of the handle.
     fn begin(&mut self, handle: Handle, started: StartedOperation) -> Request {
-        self.open += 1;
-        self.shared.begin(handle, started);
+        self.driver.open += 1;
+        self.driver.shared.begin(handle, started);
         Request(handle.0)
-    }
-
-    pub(super) fn started(&self, request: Request) -> StartedOperation {
-        self.shared.started(Handle(request.0))
     }
 }
