@@ -13,6 +13,7 @@ mod contender_set;
 pub mod engine_pair;
 mod flood;
 pub mod free_memory;
+pub mod huge_pages;
 mod imb;
 pub mod jobs;
 mod launcher;
@@ -75,13 +76,6 @@ pub struct BenchArguments {
     command: Option<BenchCommand>,
     #[command(flatten)]
     compare: compare::CompareArguments,
-}
-
-impl BenchArguments {
-    /// Whether the benchmark is that of the simulator.
-    pub fn simulates(&self) -> bool {
-        matches!(self.command, Some(BenchCommand::Sim(_)))
-    }
 }
 
 /// The benchmarks.

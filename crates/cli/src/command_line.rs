@@ -3,7 +3,6 @@
 //!
 //! The command tree is also read by `weir reference` and by the tests that check the documents.
 
-use crate::huge_pages::restart_with_huge_pages;
 use crate::{clean, doctor, explain, hosts, reference, run, settings, tune};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -71,13 +70,9 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it runs worlds in the simulator.
+    /// Whether it runs worlds in the simulator, in this process.
     fn simulates(&self) -> bool {
-        match self {
-            Command::Sim(_) | Command::Reproduce(_) | Command::Calibrate(_) => true,
-            Command::Bench(arguments) => arguments.simulates(),
-            _ => false,
-        }
+        matches!(self, Command::Sim(_) | Command::Reproduce(_) | Command::Calibrate(_))
     }
 }
 
@@ -106,7 +101,7 @@ pub fn main() -> ExitCode {
 
 fn perform(command: Command) -> Result<u8, Failure> {
     if command.simulates() {
-        restart_with_huge_pages();
+        weir_bench::huge_pages::restart_with_huge_pages();
     }
     match command {
         Command::Run(arguments) => run::run(&arguments),

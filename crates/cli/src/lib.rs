@@ -10,7 +10,6 @@ pub mod command_line;
 mod doctor;
 mod explain;
 mod hosts;
-mod huge_pages;
 mod page;
 pub mod reference;
 mod report;

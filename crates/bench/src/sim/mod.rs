@@ -16,6 +16,7 @@
 mod table;
 mod worlds;
 
+use crate::huge_pages;
 use crate::machine::Machine;
 use crate::options::OutputOptions;
 use clap::{Args, ValueEnum};
@@ -126,6 +127,7 @@ fn measure_in_child_process(case: Case, quick: bool) -> Result<Measured, Failure
     if quick {
         command.arg("--quick");
     }
+    huge_pages::use_if(case.reads_memory_often(), &mut command);
     let output = command.stderr(Stdio::inherit()).output().map_err(Failure::system("our own program"))?;
     if !output.status.success() {
         return Err(Failure::Measurement(format!("{}: {}", name(case), output.status)));

@@ -93,6 +93,11 @@ impl Case {
         }
     }
 
+    /// Whether its world reads hundreds of MiB many times, so that huge pages bring more than they cost.
+    pub fn reads_memory_often(self) -> bool {
+        matches!(self, Case::AlltoallMesh64 | Case::AlltoallMesh1024)
+    }
+
     /// Runs the world of the case to its end.
     ///
     /// # Errors
