@@ -157,7 +157,7 @@ fn a_member_holds_no_descriptor() {
         let link = open(dir.path());
         let before = descriptors();
         let node = join(&link);
-        node.area(Area::Lines).expect("memory");
+        node.area(Area::Groups).expect("memory");
         assert_eq!(descriptors(), before);
     });
     assert_eq!(reap(child), 0);
@@ -196,7 +196,7 @@ fn endpoints_that_join_after_the_name_was_removed_have_another_segment() {
     assert_eq!((first.census().endpoints, second.census().endpoints), (1, 1));
     drop(first);
     assert_eq!(node_names(dir.path()).len(), 1, "only the members of a segment remove its name");
-    assert!(second.area(Area::Lines).is_ok());
+    assert!(second.area(Area::Groups).is_ok());
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn cleaning_removes_only_segments_whose_endpoints_have_all_ended() {
     });
     until("the other process", || words[0].load(SeqCst) == 1);
     // Other versions, and what a creator left.
-    let others = ["node2.0123456789abcdef", "node1.0123456789abcdef.new"].map(|name| {
+    let others = ["node9.0123456789abcdef", "node2.0123456789abcdef.new"].map(|name| {
         let path = dir.path().join(format!("weir.{}.{name}", uid()));
         std::fs::write(&path, "weirnode and more").expect("written");
         path

@@ -46,6 +46,7 @@ mod liveness;
 mod lock_file;
 mod mapping;
 mod meeting_place;
+pub mod node_group;
 pub mod node_segment;
 mod open_files;
 mod options;

@@ -34,6 +34,12 @@ mod native {
     pub const BITMAP_WORDS: usize = 64;
     /// Places in the queue for a lane.
     pub const LANE_QUEUE_PLACES: usize = 64;
+    /// Rounds of a node group that can be under way.
+    pub const GROUP_ROUNDS: usize = 4;
+    /// Words of a slot of a node group: two cache lines.
+    pub const GROUP_SLOT_WORDS: usize = 16;
+    /// Words of a buffer of a node group.
+    pub const GROUP_BUFFER_WORDS: usize = 512;
 
     fn membarrier(command: MembarrierCommand) -> bool {
         rustix::thread::membarrier(command).is_ok()
@@ -196,6 +202,9 @@ mod modelled {
     pub const NATIVE: bool = false;
     pub const BITMAP_WORDS: usize = 1;
     pub const LANE_QUEUE_PLACES: usize = 2;
+    pub const GROUP_ROUNDS: usize = 2;
+    pub const GROUP_SLOT_WORDS: usize = 3;
+    pub const GROUP_BUFFER_WORDS: usize = 1;
 
     pub fn register_across_processes() -> bool {
         true

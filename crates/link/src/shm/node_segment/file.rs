@@ -1,11 +1,11 @@
 //! Files of node segments: layout, creating, checking, and removing what crashed jobs have left.
 //!
 //! ```text
-//! weir.UID.node1.JOB      1: version of this layout; JOB: the job's key
+//! weir.UID.node2.JOB      2: version of this layout; JOB: the job's key
 //! 0        facts     128 B   written before the segment has a name, then constant
 //! 128      counts    128 B   entries whose memory is reserved; number of changes of the directory
 //! 4096     directory 256 KiB entries of 64 B
-//! 266240   areas             for token pools, proxy queues and the lines of barriers
+//! 266240   areas             for token pools, proxy queues and groups
 //! ```
 //! The file is as long as all of it, but sparse. A process reserves the memory of each part before it touches it.
 
@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Version of this layout. It is part of the name, so other versions have other segments.
-pub const NODE_SEGMENT_VERSION: u32 = 1;
+pub const NODE_SEGMENT_VERSION: u32 = 2;
 const MAGIC: [u8; 8] = *b"weirnode";
 /// Length of the constant part. Unit: bytes.
 const FACTS_BYTES: usize = 128;
@@ -49,20 +49,20 @@ pub enum Area {
     TokenPools,
     /// Descriptors of messages that another endpoint sends.
     ProxyQueues,
-    /// Cache lines of each entry of the directory, four of 64 bytes, where ranks meet.
-    Lines,
+    /// Groups of endpoints ([`crate::shm::node_group`]). A group reserves its own part.
+    Groups,
 }
 
 impl Area {
     /// All areas, in the order of the layout.
-    pub const ALL: [Area; 3] = [Area::TokenPools, Area::ProxyQueues, Area::Lines];
+    pub const ALL: [Area; 3] = [Area::TokenPools, Area::ProxyQueues, Area::Groups];
 
     /// Its length. Unit: bytes.
     pub const fn bytes(self) -> u64 {
         match self {
             Area::TokenPools => 64 << 10,
             Area::ProxyQueues => 4 << 20,
-            Area::Lines => MAX_ENTRIES as u64 * 4 * 64,
+            Area::Groups => (8 << 10) + 128 * (160 << 10),
         }
     }
 }
@@ -186,15 +186,12 @@ impl NodeFacts {
         if !(ENTRIES_PER_PART..=MAX_ENTRIES).contains(&facts.entries) {
             return field("number of entries", facts.entries.into(), "64 to 4096");
         }
-        for area in &facts.areas {
+        for (area, kind) in facts.areas.iter().zip(Area::ALL) {
             let end = area.offset.checked_add(area.bytes);
             let is_inside = area.offset >= FIRST_BYTES && end.is_some_and(|end| end <= file_bytes);
-            if !is_inside || !area.offset.is_multiple_of(64) || !area.bytes.is_multiple_of(64) {
-                return field(
-                    "area",
-                    area.offset,
-                    "multiples of 64 behind the directory and inside the file",
-                );
+            if !is_inside || !area.offset.is_multiple_of(64) || area.bytes != kind.bytes() {
+                let allowed = "multiples of 64 behind the directory, with the length of this version";
+                return field("area", area.offset, allowed);
             }
         }
         if facts.segment_bytes() > file_bytes {

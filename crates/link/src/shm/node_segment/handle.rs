@@ -1,5 +1,5 @@
 //! The node segment as a link uses it: areas, the endpoints that run, and their bells. No link of this version uses it,
-//! except one in a test (`crates/engine/tests/token_link.rs`).
+//! except one in a test (`crates/engine/tests/token_link.rs`). Groups of endpoints do (`shm/node_group`).
 //!
 //! A link that shares something with the other endpoints of the node gets a handle when it is made, and keeps it. The
 //! handle does not join and does not leave. Worked exchange, for a pool with one token:
@@ -48,6 +48,39 @@ impl NodeHandle {
     pub fn area(&self, area: Area) -> Result<SharedArea, SystemError> {
         let extent = self.0.reserve(area)?;
         Ok(SharedArea { membership: Arc::clone(&self.0), extent })
+    }
+
+    /// A part of an area, whose words are 0 at first. Reserves its memory, so use the result again.
+    ///
+    /// # Errors
+    /// No space left, or the name is gone.
+    ///
+    /// # Panics
+    /// If it is not inside the area, or not aligned to 8 bytes.
+    pub fn part(&self, area: Area, offset: u64, bytes: u64) -> Result<SharedArea, SystemError> {
+        let extent = self.0.reserve_part(area, offset, bytes)?;
+        Ok(SharedArea { membership: Arc::clone(&self.0), extent })
+    }
+
+    /// As [`NodeHandle::part`], for a part whose memory another endpoint has reserved.
+    pub(in crate::shm) fn reserved_part(&self, area: Area, offset: u64, bytes: u64) -> SharedArea {
+        SharedArea { membership: Arc::clone(&self.0), extent: self.0.part(area, offset, bytes) }
+    }
+
+    /// The number of this endpoint's entry in the directory.
+    pub fn index(&self) -> usize {
+        self.0.index
+    }
+
+    /// Whether an endpoint of the directory runs and has not closed. Asks the kernel.
+    pub fn is_running(&self, endpoint: u64) -> bool {
+        segment::is_open_and_alive(&self.0.locks, endpoint)
+    }
+
+    /// Whether the endpoint that holds the entry `index` of the directory runs. Asks the kernel.
+    pub fn is_running_at(&self, index: usize) -> bool {
+        let holder = self.0.entries().get(index).map_or(0, |entry| entry.holder());
+        holder != 0 && self.is_running(holder)
     }
 
     /// The bell of another endpoint of the node. It costs some system calls, so keep it. `None`: the endpoint has ended.

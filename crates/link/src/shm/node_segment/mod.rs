@@ -241,8 +241,24 @@ impl Membership {
 
     /// Reserves the memory of an area.
     fn reserve(&self, area: Area) -> Result<Extent, SystemError> {
+        self.reserve_part(area, 0, self.facts.areas[area as usize].bytes)
+    }
+
+    /// The place of `bytes` bytes of an area, which begin at `offset`.
+    ///
+    /// # Panics
+    /// If they are not inside the area.
+    fn part(&self, area: Area, offset: u64, bytes: u64) -> Extent {
+        let area = self.facts.areas[area as usize];
+        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= area.bytes);
+        assert!(is_inside, "{bytes} bytes at {offset} of an area of {} bytes", area.bytes);
+        Extent { offset: area.offset + offset, bytes }
+    }
+
+    /// Reserves the memory of such a part.
+    fn reserve_part(&self, area: Area, offset: u64, bytes: u64) -> Result<Extent, SystemError> {
         let what = || format!("reserve memory in the node segment {}", self.path.display());
-        let extent = self.facts.areas[area as usize];
+        let extent = self.part(area, offset, bytes);
         let file = attempt(what, open_existing(&self.path, self.locks.uid(), true))?;
         if attempt(what, file.metadata())?.ino() != self.inode {
             return attempt(what, Err(io::Error::from(io::ErrorKind::NotFound)));

@@ -196,7 +196,7 @@ fn an_unfinished_file_of_a_killed_creator_hinders_nobody() {
 #[test]
 fn a_named_segment_replaces_what_a_killed_creator_left() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
-    let path = dir.path().join("weir.0.node1.x");
+    let path = dir.path().join("weir.0.node2.x");
     let facts = NodeFacts::new(1, 2, 3);
     let made = create(dir.path(), &path, &facts).expect("created");
     assert_eq!(NodeFacts::read(&made), Ok(facts));
