@@ -304,12 +304,13 @@ impl<L: Link, S: CompletionSink> OperationDriver for EventDriver<'_, L, S> {
         let Io { operations, link, completions, .. } = &mut *self.io;
         // Only receives of one message take a whole packet.
         let operation = Operation::Receive;
-        let Outstanding { post, space, memory, .. } = operations.take(request);
+        let outstanding = operations.get(request).expect("matched receives are outstanding");
+        let Outstanding { post, space, ref memory, .. } = *outstanding;
         if bytes > 0 {
-            link.copy_payload(&memory, 0, bytes);
+            link.copy_payload(memory, 0, bytes);
         }
         let buffer = memory.contiguous_address().unwrap_or(0);
-        memory.release();
+        operations.end(request); // to move it out would copy all of it
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
         offer(completions, Completion { post, operation, space, outcome, buffer }, self.sink);
     }

@@ -149,15 +149,13 @@ impl<T> BiasedLock<T> {
     /// If this thread already holds a guard. An ordinary lock may block instead.
     #[inline]
     pub fn enter(&self) -> Guard<'_, T> {
-        if self.owner.load(Ordering::Relaxed) == calling_thread() {
-            return self.guard(Release::Nothing);
-        }
-        self.enter_as_other()
+        let is_owner = self.owner.load(Ordering::Relaxed) == calling_thread();
+        self.guard(if is_owner { Release::Nothing } else { self.enter_as_other() })
     }
 
     /// [`BiasedLock::enter`] of a shared lock, or by another thread than the last one.
     #[inline]
-    fn enter_as_other(&self) -> Guard<'_, T> {
+    fn enter_as_other(&self) -> Release<'_> {
         if let Some(serialised) = &self.serialised {
             return self.enter_serialised(serialised);
         }
@@ -172,7 +170,7 @@ impl<T> BiasedLock<T> {
             // Acquire: pairs with the store of the thread that made this one the owner. The value does not need it,
             // since only this thread has used it since. But the accesses below must not move before this load.
             if self.current.load(Ordering::Acquire) == number {
-                return self.guard(Release::Busy(&bias.busy));
+                return Release::Busy(&bias.busy);
             }
             bias.busy.store(0, Ordering::Release);
         }
@@ -181,7 +179,7 @@ impl<T> BiasedLock<T> {
 
     /// Enters a serialised lock that another thread entered last. Never returns if the lock was interrupted.
     #[cold]
-    fn enter_serialised(&self, serialised: &Mutex<Serialised>) -> Guard<'_, T> {
+    fn enter_serialised(&self, serialised: &Mutex<Serialised>) -> Release<'_> {
         let mut state = lock(serialised);
         if state.interrupted {
             state.arrived = true;
@@ -193,11 +191,10 @@ impl<T> BiasedLock<T> {
         let changes = core::mem::replace(&mut state.entered, true);
         self.owner.store(calling_thread(), Ordering::Relaxed);
         drop(state);
-        let mut guard = self.guard(Release::Nothing);
         if changes {
-            (self.on_change)(&mut guard);
+            (self.on_change)(&mut self.guard(Release::Nothing));
         }
-        guard
+        Release::Nothing
     }
 
     /// Takes the value at the end of the process, while other threads may still enter. Other threads never enter
@@ -230,11 +227,11 @@ impl<T> BiasedLock<T> {
     }
 
     #[cold]
-    fn enter_slow_path(&self, thread: u64) -> Guard<'_, T> {
+    fn enter_slow_path(&self, thread: u64) -> Release<'_> {
         let mut used = lock(&self.used);
         let number = self.current.load(Ordering::Relaxed);
         if number == PLAIN_LOCK {
-            return self.guard(Release::Lock(used));
+            return Release::Lock(used);
         }
         self.current.store(UNBIASED, Ordering::Relaxed);
         if let Some(bias) = self.biases.get(number) {
@@ -255,7 +252,7 @@ impl<T> BiasedLock<T> {
             self.current.store(PLAIN_LOCK, Ordering::Relaxed);
             let mut guard = self.guard(Release::Lock(used));
             (self.on_change)(&mut guard);
-            return guard;
+            return guard.into_release();
         };
         let changes = *used > 0;
         bias.thread.store(thread, Ordering::Relaxed);
@@ -267,7 +264,7 @@ impl<T> BiasedLock<T> {
         if changes {
             (self.on_change)(&mut guard);
         }
-        guard
+        guard.into_release()
     }
 
     #[inline]
@@ -281,6 +278,7 @@ impl<T> BiasedLock<T> {
     }
 }
 
+/// What a guard does when it is dropped.
 enum Release<'a> {
     Nothing,
     Busy(&'a AtomicU32),
@@ -293,6 +291,13 @@ pub struct Guard<'a, T> {
     lock: &'a BiasedLock<T>,
     release: Release<'a>,
     _this_thread_only: PhantomData<*mut ()>,
+}
+
+impl<'a, T> Guard<'a, T> {
+    /// Ends the guard and keeps the value locked.
+    fn into_release(mut self) -> Release<'a> {
+        core::mem::replace(&mut self.release, Release::Nothing)
+    }
 }
 
 impl<T> Deref for Guard<'_, T> {
