@@ -1,7 +1,7 @@
 //! Groups of endpoints of one node that do collective operations in shared memory: barrier, reduce, all-reduce, broadcast.
 //!
 //! A group lies in the node segment. Each member writes its own cache lines and looks at those of the others, without a
-//! locked instruction ([`rounds`]). The members find their group by a key in a table ([`table`]). This part does not know
+//! locked instruction (`rounds.rs`). The members find their group by a key in a table (`table.rs`). This part does not know
 //! messages, matching, other nodes, nor how a member waits: the caller does.
 //! ```text
 //! member 0  join(key): takes an entry of the table, prepares the memory, shows the key
