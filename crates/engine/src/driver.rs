@@ -304,13 +304,12 @@ impl<L: Link, S: CompletionSink> OperationDriver for EventDriver<'_, L, S> {
         let Io { operations, link, completions, .. } = &mut *self.io;
         // Only receives of one message take a whole packet.
         let operation = Operation::Receive;
-        let outstanding = operations.get(request).expect("matched receives are outstanding");
-        let Outstanding { post, space, ref memory, .. } = *outstanding;
+        let Outstanding { post, space, memory, .. } = operations.take(request);
         if bytes > 0 {
-            link.copy_payload(memory, 0, bytes);
+            link.copy_payload(&memory, 0, bytes);
         }
         let buffer = memory.contiguous_address().unwrap_or(0);
-        operations.end(request); // to move it out would copy all of it
+        memory.release();
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
         offer(completions, Completion { post, operation, space, outcome, buffer }, self.sink);
     }

@@ -70,9 +70,8 @@ impl Operations {
     }
 
     /// Removes an operation. It must be outstanding.
-    #[inline(always)]
     pub fn end(&mut self, request: Request) {
-        assert!(self.table.discard(request.0), "an operation ends once");
+        self.take(request);
     }
 
     /// Removes an operation that was refused, and moves its buffer back to `memory`.

@@ -149,13 +149,15 @@ impl<T> BiasedLock<T> {
     /// If this thread already holds a guard. An ordinary lock may block instead.
     #[inline]
     pub fn enter(&self) -> Guard<'_, T> {
-        let is_owner = self.owner.load(Ordering::Relaxed) == calling_thread();
-        self.guard(if is_owner { Release::Nothing } else { self.enter_as_other() })
+        if self.owner.load(Ordering::Relaxed) == calling_thread() {
+            return self.guard(Release::Nothing);
+        }
+        self.enter_as_other()
     }
 
     /// [`BiasedLock::enter`] of a shared lock, or by another thread than the last one.
     #[inline]
-    fn enter_as_other(&self) -> Release<'_> {
+    fn enter_as_other(&self) -> Guard<'_, T> {
         if let Some(serialised) = &self.serialised {
             return self.enter_serialised(serialised);
         }
@@ -170,7 +172,7 @@ impl<T> BiasedLock<T> {
             // Acquire: pairs with the store of the thread that made this one the owner. The value does not need it,
             // since only this thread has used it since. But the accesses below must not move before this load.
             if self.current.load(Ordering::Acquire) == number {
-                return Release::Busy(&bias.busy);
+                return self.guard(Release::Busy(&bias.busy));
             }
             bias.busy.store(0, Ordering::Release);
         }
@@ -179,7 +181,7 @@ impl<T> BiasedLock<T> {
 
     /// Enters a serialised lock that another thread entered last. Never returns if the lock was interrupted.
     #[cold]
-    fn enter_serialised(&self, serialised: &Mutex<Serialised>) -> Release<'_> {
+    fn enter_serialised(&self, serialised: &Mutex<Serialised>) -> Guard<'_, T> {
         let mut state = lock(serialised);
         if state.interrupted {
             state.arrived = true;
@@ -191,10 +193,11 @@ impl<T> BiasedLock<T> {
         let changes = core::mem::replace(&mut state.entered, true);
         self.owner.store(calling_thread(), Ordering::Relaxed);
         drop(state);
+        let mut guard = self.guard(Release::Nothing);
         if changes {
-            (self.on_change)(&mut self.guard(Release::Nothing));
+            (self.on_change)(&mut guard);
         }
-        Release::Nothing
+        guard
     }
 
     /// Takes the value at the end of the process, while other threads may still enter. Other threads never enter
@@ -227,11 +230,11 @@ impl<T> BiasedLock<T> {
     }
 
     #[cold]
-    fn enter_slow_path(&self, thread: u64) -> Release<'_> {
+    fn enter_slow_path(&self, thread: u64) -> Guard<'_, T> {
         let mut used = lock(&self.used);
         let number = self.current.load(Ordering::Relaxed);
         if number == PLAIN_LOCK {
-            return Release::Lock(used);
+            return self.guard(Release::Lock(used));
         }
         self.current.store(UNBIASED, Ordering::Relaxed);
         if let Some(bias) = self.biases.get(number) {
@@ -252,7 +255,7 @@ impl<T> BiasedLock<T> {
             self.current.store(PLAIN_LOCK, Ordering::Relaxed);
             let mut guard = self.guard(Release::Lock(used));
             (self.on_change)(&mut guard);
-            return guard.into_release();
+            return guard;
         };
         let changes = *used > 0;
         bias.thread.store(thread, Ordering::Relaxed);
@@ -264,7 +267,7 @@ impl<T> BiasedLock<T> {
         if changes {
             (self.on_change)(&mut guard);
         }
-        guard.into_release()
+        guard
     }
 
     #[inline]
@@ -278,7 +281,6 @@ impl<T> BiasedLock<T> {
     }
 }
 
-/// What a guard does when it is dropped.
 enum Release<'a> {
     Nothing,
     Busy(&'a AtomicU32),
@@ -291,13 +293,6 @@ pub struct Guard<'a, T> {
     lock: &'a BiasedLock<T>,
     release: Release<'a>,
     _this_thread_only: PhantomData<*mut ()>,
-}
-
-impl<'a, T> Guard<'a, T> {
-    /// Ends the guard and keeps the value locked.
-    fn into_release(mut self) -> Release<'a> {
-        core::mem::replace(&mut self.release, Release::Nothing)
-    }
 }
 
 impl<T> Deref for Guard<'_, T> {

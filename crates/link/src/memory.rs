@@ -5,7 +5,6 @@
 //! Making a `UserMemory` from addresses is `unsafe`, because the caller promises that they stay valid. A view of weir's
 //! own memory is safe to make, but must be dropped before its owner.
 
-use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -14,26 +13,6 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 struct Piece {
     address: usize,
     bytes: usize,
-}
-
-/// A [`Backing`], boxed: few buffers have one, but all are written and read. The drop is out of line, so that code which
-/// drops a buffer only tests whether there is one.
-#[derive(Debug)]
-struct BoxedBacking(ManuallyDrop<Box<Backing>>);
-
-impl BoxedBacking {
-    fn new(backing: Backing) -> BoxedBacking {
-        BoxedBacking(ManuallyDrop::new(Box::new(backing)))
-    }
-}
-
-impl Drop for BoxedBacking {
-    #[cold]
-    #[inline(never)]
-    fn drop(&mut self) {
-        // SAFETY: dropped once, here, and not used any more.
-        unsafe { ManuallyDrop::drop(&mut self.0) };
-    }
 }
 
 /// Further pieces of a buffer, or memory that it keeps alive.
@@ -52,7 +31,8 @@ enum Backing {
 #[derive(Debug)]
 pub struct UserMemory {
     first: Piece,
-    backing: Option<BoxedBacking>,
+    /// Boxed: few buffers have one, but all are written and read.
+    backing: Option<Box<Backing>>,
     bytes: u64,
 }
 
@@ -86,7 +66,7 @@ impl UserMemory {
             None => UserMemory::EMPTY,
             Some((&first, [])) => UserMemory { first, backing: None, bytes },
             Some((&first, rest)) => {
-                UserMemory { first, backing: Some(BoxedBacking::new(Backing::Pieces(rest.into()))), bytes }
+                UserMemory { first, backing: Some(Box::new(Backing::Pieces(rest.into()))), bytes }
             }
         }
     }
@@ -103,7 +83,7 @@ impl UserMemory {
 
     /// The same buffer. It must not be used after `self` is dropped, as for [`OwnedMemory::view`].
     pub fn view(&self) -> UserMemory {
-        let backing = self.rest().map(|rest| BoxedBacking::new(Backing::Pieces(rest.into())));
+        let backing = self.rest().map(|rest| Box::new(Backing::Pieces(rest.into())));
         UserMemory { first: self.first, backing, bytes: self.bytes }
     }
 
@@ -123,9 +103,18 @@ impl UserMemory {
     /// The pieces after the first.
     #[inline(always)]
     fn rest(&self) -> Option<&[Piece]> {
-        match self.backing.as_ref().map(|backing| &**backing.0) {
+        match self.backing.as_deref() {
             Some(Backing::Pieces(rest)) => Some(rest),
             Some(Backing::Owned { .. }) | None => None,
+        }
+    }
+
+    /// Drops the buffer. Most buffers own nothing, so this is checked before the drop, which is a call.
+    #[inline(always)]
+    pub fn release(self) {
+        match &self.backing {
+            Some(_) => drop(self),
+            None => core::mem::forget(self), // there is nothing to drop
         }
     }
 
@@ -141,9 +130,11 @@ impl UserMemory {
     /// If the range is not inside the buffer.
     #[inline(always)]
     pub fn for_each_stretch(&self, offset: u64, bytes: u64, mut visit: impl FnMut(*mut u8, usize)) {
-        if bytes > self.bytes || offset > self.bytes - bytes {
-            outside(offset, bytes, self.bytes);
-        }
+        assert!(
+            offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
+            "{bytes} bytes at {offset} are outside a buffer of {} bytes",
+            self.bytes
+        );
         match self.rest() {
             // The block moves `visit`, so that only this rare case stores it in memory.
             Some(rest) => for_each_piece(&self.first, rest, offset as usize, bytes as usize, &mut { visit }),
@@ -157,11 +148,11 @@ impl UserMemory {
     #[inline]
     pub fn write(&self, offset: u64, from: &[u8]) {
         let mut done = 0;
-        self.for_each_stretch(offset, from.len() as u64, move |to, bytes| {
+        self.for_each_stretch(offset, from.len() as u64, |to, bytes| {
             // SAFETY: the maker of this value promised that its pieces are writable while it exists. The part is
             // inside one piece, and `from` is a live slice of at least `done + bytes` bytes. They do not
             // overlap, because `from` is borrowed from safe Rust and the pieces are the program's.
-            unsafe { copy_bytes(from.as_ptr().add(done), to, bytes) };
+            unsafe { core::ptr::copy(from.as_ptr().add(done), to, bytes) };
             done += bytes;
         });
     }
@@ -236,30 +227,6 @@ impl UserMemory {
             done += bytes;
         });
     }
-}
-
-/// [`core::ptr::copy`]. The head of a packet most often carries a word, or the first 16 bytes of a longer message. For
-/// these lengths the compiler makes moves instead of a call.
-///
-/// # Safety
-/// `from` is readable and `to` is writable for `bytes` bytes.
-#[inline(always)]
-pub(crate) unsafe fn copy_bytes(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise; each arm copies `bytes` bytes.
-    unsafe {
-        match bytes {
-            8 => core::ptr::copy(from, to, 8),
-            16 => core::ptr::copy(from, to, 16),
-            _ => core::ptr::copy(from, to, bytes),
-        }
-    }
-}
-
-/// Its arguments are values, so that callers need not keep them in memory.
-#[cold]
-#[inline(never)]
-fn outside(offset: u64, bytes: u64, buffer_bytes: u64) -> ! {
-    panic!("{bytes} bytes at {offset} are outside a buffer of {buffer_bytes} bytes");
 }
 
 /// [`UserMemory::for_each_stretch`] of a scattered buffer.
@@ -351,7 +318,7 @@ impl From<OwnedMemory> for UserMemory {
     fn from(memory: OwnedMemory) -> UserMemory {
         let first = Piece { address: memory.address as usize, bytes: memory.bytes };
         let bytes = memory.bytes as u64;
-        UserMemory { first, backing: Some(BoxedBacking::new(Backing::Owned { _memory: memory })), bytes }
+        UserMemory { first, backing: Some(Box::new(Backing::Owned { _memory: memory })), bytes }
     }
 }
 
@@ -393,26 +360,6 @@ mod tests {
             pieces.append_to(offset, bytes, &mut into);
         }
         assert_eq!(into, b"-fghabc");
-    }
-
-    #[test]
-    fn a_write_of_any_length_changes_only_its_bytes() {
-        let from: Vec<u8> = (1..=40).collect();
-        for (offset, bytes) in (0..3).flat_map(|offset| (0..=40).map(move |bytes| (offset, bytes))) {
-            let memory = OwnedMemory::new(48);
-            memory.view().write(offset, &from[..bytes]);
-            let mut all = [0; 48];
-            memory.view().read(0, &mut all);
-            let (before, rest) = all.split_at(offset as usize);
-            assert_eq!(rest[..bytes], from[..bytes], "at {offset}");
-            assert!(before.iter().chain(&rest[bytes..]).all(|&byte| byte == 0), "{bytes} bytes at {offset}");
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "8 bytes at 1 are outside a buffer of 8 bytes")]
-    fn a_write_beyond_the_buffer_panics() {
-        OwnedMemory::new(8).view().write(1, &[0; 8]);
     }
 
     #[test]

@@ -42,18 +42,6 @@ impl<T> Page<T> {
         self.entries.len() - self.free.len()
     }
 
-    /// The entry at `place` is free, in this page number `index`. Returns whether the page is to be reset.
-    #[inline(always)]
-    fn add_free(&mut self, index: usize, place: usize, open: &mut Vec<u32>) -> bool {
-        self.free.push(place as u16);
-        let used = self.used();
-        if used == Table::<T>::PER_PAGE - 1 {
-            open.push(index as u32);
-        }
-        // Most often nothing is to be done: the only page with free places is empty again.
-        used == 0 && (place + 1 == Table::<T>::PER_PAGE || open.len() > 1)
-    }
-
     /// Adds a place. The first page grows by need, for the many tables with only a few entries.
     fn add_place(&mut self, first_page: bool) -> usize {
         if self.entries.capacity() == 0 && !first_page {
@@ -153,29 +141,19 @@ impl<T> Table<T> {
     #[inline(always)]
     pub fn remove(&mut self, number: u32) -> Option<T> {
         let (index, place) = Self::place(number);
-        let Table { pages, open, count } = self;
-        let page = pages.get_mut(index)?;
+        let page = self.pages.get_mut(index)?;
         let value = page.entries.get_mut(place)?.take()?;
-        *count -= 1;
-        if page.add_free(index, place, open) {
+        page.free.push(place as u16);
+        self.count -= 1;
+        let used = page.used();
+        if used == Self::PER_PAGE - 1 {
+            self.open.push(index as u32);
+        }
+        // Most often nothing is to be done: the only page with free places is empty again.
+        if used == 0 && (place + 1 == Self::PER_PAGE || self.open.len() > 1) {
             self.reset_empty_page(index);
         }
         Some(value)
-    }
-
-    /// As [`Table::remove`], without moving the entry out. Returns whether there was one.
-    #[inline(always)]
-    pub fn discard(&mut self, number: u32) -> bool {
-        let (index, place) = Self::place(number);
-        let Table { pages, open, count } = self;
-        let Some(page) = pages.get_mut(index) else { return false };
-        let Some(entry @ Some(_)) = page.entries.get_mut(place) else { return false };
-        *entry = None;
-        *count -= 1;
-        if page.add_free(index, place, open) {
-            self.reset_empty_page(index);
-        }
-        true
     }
 
     #[cold]
@@ -300,13 +278,9 @@ mod tests {
         assert_eq!(table.count(), 100_000);
         for (&number, value) in numbers.iter().zip(0..) {
             assert_eq!(table.get(number), Some(&value));
-            if value % 2 == 0 {
-                assert_eq!(table.remove(number), Some(value));
-            } else {
-                assert!(table.discard(number));
-            }
+            assert_eq!(table.remove(number), Some(value));
             assert_eq!(table.get(number), None);
-            assert_eq!((table.remove(number), table.discard(number)), (None, false));
+            assert_eq!(table.remove(number), None);
         }
         assert_eq!((table.count(), table.iter().count()), (0, 0));
     }

@@ -124,69 +124,54 @@ fn slots_of(packet: &Packet, header_bytes: u32) -> u32 {
     1 + (header_bytes + packet.payload_bytes - 1) / SLOT_BYTES as u32
 }
 
-/// The longest packet that fits in `lane`. Unit: slots.
-fn most_slots(lane: &impl LaneMemory) -> u32 {
-    GEOMETRY.max_packet_slots.min(lane.slots().saturating_sub(1))
-}
-
 /// The publish word of a run whose head is at `position`.
 #[inline]
 pub fn publish_word(position: u64) -> u32 {
     (position as u32 & (u32::MAX >> 1)) + 1
 }
 
-/// A point in a ring: its position, its slot (which avoids a division), and the slot where the way ahead bends. That is a
-/// slot which this lap skips, or else the end of the ring.
+/// A point in a ring: its position, its slot (which avoids a division), and a slot ahead that this lap skips, or
+/// [`NO_SLOT`].
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     position: u64,
     slot: u32,
-    bend: u32,
+    skipped_slot: u32,
 }
 
 impl Cursor {
-    /// The start of a ring of `slots` slots.
-    fn start(slots: u32) -> Cursor {
-        Cursor { position: 0, slot: 0, bend: slots }
-    }
+    const START: Cursor = Cursor { position: 0, slot: 0, skipped_slot: NO_SLOT };
 
-    #[inline(always)]
+    #[inline]
     fn advance(&mut self, by: u32, slots: u32) {
         self.position += u64::from(by);
-        self.slot += by;
-        if self.slot >= self.bend {
-            (self.slot, self.bend) = (past_bend(self.slot, self.bend, slots), slots);
+        let mut slot = self.slot + by;
+        if slot >= self.skipped_slot {
+            (slot, self.skipped_slot) = (slot + 1, NO_SLOT);
         }
+        self.slot = if slot >= slots { slot - slots } else { slot };
     }
 
     /// Continues at slot 0 and skips the current slot in the next lap. Everything is retired, so a slot skipped
     /// before is free again.
     fn wrap_early(&mut self) {
-        (self.bend, self.slot) = (self.slot, 0);
+        (self.skipped_slot, self.slot) = (self.slot, 0);
     }
 
     /// Calls `visit(slot, count)` for each contiguous part of the slots behind the head of a run of `run_slots`
     /// slots.
     #[inline]
     fn for_each_stretch(self, run_slots: u32, slots: u32, mut visit: impl FnMut(u32, u32)) {
-        let (mut at, mut bend, mut left) = (self.slot + 1, self.bend, run_slots - 1);
+        let (mut at, mut left) = (self.slot + 1, run_slots - 1);
         while left > 0 {
-            if at >= bend {
-                (at, bend) = (past_bend(at, bend, slots), slots);
-            }
-            let count = left.min(bend - at);
+            at += u32::from(at == self.skipped_slot);
+            at = if at >= slots { at - slots } else { at };
+            let end = if at < self.skipped_slot { slots.min(self.skipped_slot) } else { slots };
+            let count = left.min(end - at);
             visit(at, count);
             (at, left) = (at + count, left - count);
         }
     }
-}
-
-/// The slot of a cursor that comes from before `bend` and would be at `slot`, if the way were straight.
-#[cold]
-#[inline(never)]
-fn past_bend(slot: u32, bend: u32, slots: u32) -> u32 {
-    let slot = slot + u32::from(bend < slots); // the skipped slot
-    if slot >= slots { slot - slots } else { slot }
 }
 
 /// Calls `visit(byte of the slots, bytes)` for each contiguous part of the `bytes` bytes behind the head of the run
@@ -206,8 +191,6 @@ fn for_each_body_part(cursor: Cursor, bytes: u32, slots: u32, mut visit: impl Fn
 pub struct Writer<L> {
     lane: L,
     at: Cursor,
-    /// The longest packet. Unit: slots.
-    most_slots: u32,
     /// `slots + retired` at the last call of `newly_free_slots`, without the two reserved slots.
     slots_counted: u64,
     /// Position of the next check for an early wrap.
@@ -229,9 +212,8 @@ impl<L: LaneMemory> Writer<L> {
         let next_wrap_check =
             if early_wrap_slots < lane.slots() { u64::from(early_wrap_slots) } else { u64::MAX };
         Writer {
-            at: Cursor::start(lane.slots()),
-            most_slots: most_slots(&lane),
             lane,
+            at: Cursor::START,
             slots_counted: 0,
             next_wrap_check,
             early_wrap_slots,
@@ -268,9 +250,11 @@ impl<L: LaneMemory> Writer<L> {
         }
         let header_bytes = GEOMETRY.header_bytes(&packet.body);
         let slots = slots_of(packet, header_bytes);
-        if slots > self.most_slots {
-            self.is_too_long(slots);
-        }
+        assert!(
+            slots < self.lane.slots() && slots <= GEOMETRY.max_packet_slots,
+            "a packet of {slots} slots does not fit in a lane of {}",
+            self.lane.slots()
+        );
         debug_assert!(
             self.at.position + u64::from(slots)
                 < self.lane.control().retired.0.load(Ordering::Acquire) + u64::from(self.lane.slots()),
@@ -278,12 +262,6 @@ impl<L: LaneMemory> Writer<L> {
             self.at.position
         );
         (slots, packet.payload_bytes.min(SLOT_BYTES as u32 - header_bytes))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn is_too_long(&self, slots: u32) -> ! {
-        panic!("a packet of {slots} slots does not fit in a lane of {}", self.lane.slots());
     }
 
     /// Wraps early if everything is retired.
@@ -306,12 +284,11 @@ impl<L: LaneMemory> Writer<L> {
         let Some((memory, offset)) = payload else { return };
         let left = payload_bytes - in_head;
         let mut from_byte = offset + u64::from(in_head);
-        let lane = &self.lane;
-        for_each_body_part(self.at, left, lane.slots(), |mut at, bytes| {
-            memory.for_each_stretch(from_byte, bytes as u64, move |from, bytes| {
+        for_each_body_part(self.at, left, self.lane.slots(), |mut at, bytes| {
+            memory.for_each_stretch(from_byte, bytes as u64, |from, bytes| {
                 // SAFETY: the part is readable by the promise behind `UserMemory`. `begin` has checked that the run
                 // fits in the lane, so each part is inside the slots. Credit makes the run the writer's own.
-                unsafe { lane.write(at, from, bytes) };
+                unsafe { self.lane.write(at, from, bytes) };
                 at += bytes;
             });
             from_byte += bytes as u64;
@@ -328,17 +305,15 @@ impl<L: LaneMemory> Writer<L> {
             Some(head) => unsafe {
                 self.lane.write(at + 4, head[4..].as_ptr(), EAGER_HEADER_BYTES - 4);
             },
-            // A copy, so that only this case keeps the packet in memory.
-            None => self.fill_header(&{ *packet }),
+            None => self.fill_header(packet),
         }
         if in_head > 0 {
             let (memory, offset) = payload.expect("a packet with payload bytes comes with its payload");
             let mut to = at + GEOMETRY.header_bytes(&packet.body) as usize;
-            let lane = &self.lane;
-            memory.for_each_stretch(offset, u64::from(in_head), move |from, bytes| {
+            memory.for_each_stretch(offset, u64::from(in_head), |from, bytes| {
                 // SAFETY: the part is readable by the promise behind `UserMemory`. `in_head` bytes fit behind the
                 // header in the slot, which is the writer's own as above.
-                unsafe { lane.write(to, from, bytes) };
+                unsafe { self.lane.write(to, from, bytes) };
                 to += bytes;
             });
         }
@@ -427,21 +402,17 @@ impl Found {
     /// If the packet or the memory has fewer bytes.
     #[inline(always)]
     pub fn copy_from_head(&self, head: &Head, memory: &UserMemory, offset: u64, bytes: u64) -> u64 {
-        if bytes > u64::from(self.payload_bytes) {
-            self.has_fewer(bytes);
-        }
+        assert!(
+            bytes <= u64::from(self.payload_bytes),
+            "cannot copy {bytes} bytes of a packet with {} payload bytes",
+            self.payload_bytes
+        );
         let behind_header = &head[self.header_bytes as usize..];
         let in_head = (bytes as usize).min(behind_header.len());
         if in_head > 0 {
             memory.write(offset, &behind_header[..in_head]);
         }
         in_head as u64
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn has_fewer(&self, bytes: u64) -> ! {
-        panic!("cannot copy {bytes} bytes of a packet with {} payload bytes", self.payload_bytes);
     }
 }
 
@@ -460,14 +431,12 @@ pub struct MalformedPacket;
 pub struct Reader<L> {
     lane: L,
     at: Cursor,
-    /// The longest packet. Unit: slots.
-    most_slots: u32,
 }
 
 impl<L: LaneMemory> Reader<L> {
     /// A reader at position 0.
     pub fn new(lane: L) -> Reader<L> {
-        Reader { at: Cursor::start(lane.slots()), most_slots: most_slots(&lane), lane }
+        Reader { lane, at: Cursor::START }
     }
 
     /// The lane's memory.
@@ -502,7 +471,7 @@ impl<L: LaneMemory> Reader<L> {
         wire::decode_into(head, MAX_PAYLOAD_BYTES, packet).map_err(|_| MalformedPacket)?;
         let header_bytes = GEOMETRY.header_bytes(&packet.body);
         let slots = slots_of(packet, header_bytes);
-        if slots > self.most_slots {
+        if slots > GEOMETRY.max_packet_slots || slots >= self.lane.slots() {
             return Err(MalformedPacket);
         }
         Ok(Found { payload_bytes: packet.payload_bytes, header_bytes, slots })
@@ -534,12 +503,11 @@ impl<L: LaneMemory> Reader<L> {
     #[inline(never)]
     pub fn copy_body(&self, memory: &UserMemory, offset: u64, bytes: u64) {
         let mut to_byte = offset;
-        let lane = &self.lane;
-        for_each_body_part(self.at, bytes as u32, lane.slots(), |mut at, bytes| {
-            memory.for_each_stretch(to_byte, bytes as u64, move |to, bytes| {
+        for_each_body_part(self.at, bytes as u32, self.lane.slots(), |mut at, bytes| {
+            memory.for_each_stretch(to_byte, bytes as u64, |to, bytes| {
                 // SAFETY: the part is writable by the promise behind `UserMemory`. The range is inside the run, whose
                 // length `read_head` checked against the lane. The body was published with its head.
-                unsafe { lane.read(at, to, bytes) };
+                unsafe { self.lane.read(at, to, bytes) };
                 at += bytes;
             });
             to_byte += bytes as u64;

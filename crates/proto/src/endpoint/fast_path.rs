@@ -29,7 +29,7 @@ use crate::event::{MessageId, Pattern, Peer, ReceiveCommand, Request};
 use crate::flow;
 use crate::message::posted::{Place, PostedQueue};
 use crate::message::unexpected::{Payload, Unexpected};
-use crate::packet::{Body, Packet, Space};
+use crate::packet::{Body, Packet};
 
 /// A message that has arrived whole and has matched a receive for one message.
 struct ReceivedMessage {
@@ -211,19 +211,12 @@ impl Endpoint {
         mut driver: D,
     ) -> Result<(), Refusal> {
         let ReceiveCommand { request, pattern, capacity_bytes, multi } = receive;
-        let Pattern { space, from, tag, ignore } = pattern;
         if multi.is_some()
             || !self.matching.unexpected.is_bare()
             || self.paths.pool.has_requests()
             || self.only_failed_peers_match(&pattern).is_some()
         {
-            return self.receive_out_of_line(
-                request,
-                (space, from, tag, ignore),
-                capacity_bytes,
-                multi,
-                driver,
-            );
+            return self.receive_out_of_line(receive, driver);
         }
         if !driver.can_hold() {
             return Err(Refusal::Operations);
@@ -233,17 +226,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The arguments are values and not the command, so that only this case keeps it in memory.
     #[inline(never)]
     fn receive_out_of_line<D: Driver>(
         &mut self,
-        request: Request,
-        (space, from, tag, ignore): (Space, Option<Peer>, u64, u64),
-        capacity_bytes: u64,
-        multi: Option<u64>,
+        receive: ReceiveCommand,
         mut driver: D,
     ) -> Result<(), Refusal> {
-        let pattern = Pattern { space, from, tag, ignore };
+        let ReceiveCommand { request, pattern, capacity_bytes, multi } = receive;
         if multi.is_none()
             && let Some((message, envelope)) = self.take_unexpected(&pattern)
         {
@@ -266,8 +255,7 @@ impl Endpoint {
             return Err(Refusal::Operations);
         }
         let request = driver.hold(request, false);
-        let receive = ReceiveCommand { request, pattern, capacity_bytes, multi };
-        self.receive_uncommon(receive, &mut driver);
+        self.receive_uncommon(ReceiveCommand { request, ..receive }, &mut driver);
         if self.matching.holders.exist() {
             self.resume_holders(&mut driver);
         }

@@ -49,7 +49,7 @@ impl PeerEntry {
     }
 
     /// See [`PendingWork::receives_on_common_path`].
-    #[inline(always)]
+    #[inline]
     pub fn receives_on_common_path(&self) -> bool {
         self.pending.as_deref().is_none_or(PendingWork::receives_on_common_path)
     }

@@ -140,16 +140,13 @@ impl Sender {
     /// The credit calculator, in schemes with credits.
     #[inline(always)]
     fn credited(&mut self) -> Option<&mut static_credits::Sender> {
-        // The schemes that share a region come first and need no jump table.
-        match self {
-            Sender::Demand(sender) => Some(sender),
-            Sender::Dynamic(sender) => Some(sender.credits_mut()),
-            _ => self.credited_without_region(),
+        // The schemes that share a region, without a jump table.
+        if let Sender::Demand(sender) = self {
+            return Some(sender);
         }
-    }
-
-    #[inline(never)]
-    fn credited_without_region(&mut self) -> Option<&mut static_credits::Sender> {
+        if let Sender::Dynamic(sender) = self {
+            return Some(sender.credits_mut());
+        }
         match self {
             Sender::Static(sender)
             | Sender::StaticConnection(sender)
@@ -160,22 +157,15 @@ impl Sender {
         }
     }
 
-    /// [`Sender::spend`], if there are enough credits. Returns [`Sender::wanted_total`] without queued slots.
+    /// [`Sender::spend`], if there are enough credits. Returns whether there were.
     #[inline(always)]
-    pub fn try_spend(&mut self, slots: u32) -> Option<u32> {
-        if let Sender::Demand(sender) = self {
-            return sender.try_spend(slots).then(|| sender.spent_total());
+    pub fn try_spend(&mut self, slots: u32) -> bool {
+        if let Some(credits) = self.credited() {
+            return credits.try_spend(slots);
         }
-        let spent = match self {
-            Sender::Dynamic(sender) => sender.credits_mut().try_spend(slots),
-            Sender::Unlimited(sender) => sender.try_spend(slots),
-            _ => self.try_spend_without_region(slots),
-        };
-        spent.then_some(0)
-    }
-
-    #[inline(never)]
-    fn try_spend_without_region(&mut self, slots: u32) -> bool {
+        if let Sender::Unlimited(sender) = self {
+            return sender.try_spend(slots);
+        }
         let enough = self.credits() >= slots;
         if enough {
             self.spend(slots);

@@ -2,8 +2,8 @@
 
 use std::ops::{Index, IndexMut};
 
-/// Objects of one kind, by number. Numbers are reused. Boxed, because the look-up in a table of pointers is shorter.
-pub struct Table<T>(Vec<Option<Box<T>>>);
+/// Objects of one kind, by number. Numbers are reused.
+pub struct Table<T>(Vec<Option<T>>);
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
@@ -14,7 +14,6 @@ impl<T> Default for Table<T> {
 impl<T> Table<T> {
     /// Adds an object and returns its number.
     pub fn insert(&mut self, value: T) -> usize {
-        let value = Box::new(value);
         let free = self.0.iter().position(Option::is_none);
         let index = free.unwrap_or(self.0.len());
         match free {
@@ -26,17 +25,17 @@ impl<T> Table<T> {
 
     /// Removes an object.
     pub fn remove(&mut self, index: usize) -> Option<T> {
-        self.0.get_mut(index)?.take().map(|value| *value)
+        self.0.get_mut(index)?.take()
     }
 
     /// An object that may have been removed.
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.0.get_mut(index)?.as_deref_mut()
+        self.0.get_mut(index)?.as_mut()
     }
 
     /// All objects.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.0.iter_mut().flatten().map(Box::as_mut)
+        self.0.iter_mut().flatten()
     }
 }
 

@@ -73,7 +73,7 @@ fn early_wraps_lose_no_packet_and_reuse_no_unread_slot() {
             if unread_slots + filled < slots {
                 let before = writer.at.slot;
                 send(&mut writer, &bytes); // `begin` asserts that the writer owns the slots
-                wraps += u32::from(writer.at.bend == before);
+                wraps += u32::from(writer.at.skipped_slot == before);
                 unread.push_back(bytes);
                 unread_slots += filled;
             }
@@ -128,7 +128,7 @@ fn publish_words_are_never_zero() {
 #[test]
 fn positions_above_2_to_the_32_work() {
     let (mut writer, mut reader) = pair(4);
-    let start = Cursor { position: (1 << 32) - 4, ..Cursor::start(4) };
+    let start = Cursor { position: (1 << 32) - 4, ..Cursor::START };
     (writer.at, reader.at) = (start, start);
     reader.lane.control().retired.0.store(start.position, Ordering::Release);
     for round in 0..16_u8 {
