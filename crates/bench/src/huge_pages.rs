@@ -5,7 +5,7 @@
 //!
 //! A huge page costs more than its small pages where a virtual machine's host supplies the memory at the first touch. A
 //! world that reads its memory a few times only is slower with them. `weir bench sim` knows its worlds, and says for each
-//! whether to use them ([`use_if`]).
+//! whether to use them ([`ask_for`]).
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -19,25 +19,21 @@ const NAME: &str = "glibc.malloc.hugetlb";
 /// Starts this command again with huge pages, unless the variable already says whether to use them. Returns if it does, or
 /// if the command cannot be started again: then it goes on without.
 pub fn restart_with_huge_pages() {
-    let Some(tunables) = with_huge_pages(given().as_deref()) else { return };
     let Ok(program) = std::env::current_exe() else { return };
     let mut arguments = std::env::args_os();
     let mut command = Command::new(program);
-    command.arg0(arguments.next().unwrap_or_else(|| OsString::from("weir")));
-    // Returns only if it fails. A command without huge pages is slower, and has the same results.
-    let _ = command.args(arguments).env(VARIABLE, tunables).exec();
-}
-
-/// Lets `command` start with huge pages if `huge`, unless the variable already says whether to use them.
-pub fn use_if(huge: bool, command: &mut Command) {
-    if huge && let Some(tunables) = with_huge_pages(given().as_deref()) {
-        command.env(VARIABLE, tunables);
+    command.arg0(arguments.next().unwrap_or_else(|| OsString::from("weir"))).args(arguments);
+    if ask_for(&mut command) {
+        // Returns only if it fails. A command without huge pages is slower, and has the same results.
+        let _ = command.exec();
     }
 }
 
-/// The variable of this process.
-fn given() -> Option<String> {
-    std::env::var(VARIABLE).ok()
+/// Lets `command` start with huge pages. Returns `false` and changes nothing if the variable already says whether to use
+/// them.
+pub fn ask_for(command: &mut Command) -> bool {
+    let tunables = with_huge_pages(std::env::var(VARIABLE).ok().as_deref());
+    tunables.map(|tunables| command.env(VARIABLE, tunables)).is_some()
 }
 
 /// The value of the variable that adds huge pages to `given`. `None`: it names the tunable already.
@@ -51,17 +47,6 @@ fn with_huge_pages(given: Option<&str>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_command_gets_the_tunable_only_if_it_wants_huge_pages() {
-        let tunables = |huge| {
-            let mut command = Command::new("weir");
-            use_if(huge, &mut command);
-            command.get_envs().count()
-        };
-        let names_it = with_huge_pages(given().as_deref()).is_none();
-        assert_eq!((tunables(true), tunables(false)), (usize::from(!names_it), 0));
-    }
 
     #[test]
     fn the_tunable_is_added_once_and_a_choice_of_the_user_is_kept() {

@@ -127,7 +127,9 @@ fn measure_in_child_process(case: Case, quick: bool) -> Result<Measured, Failure
     if quick {
         command.arg("--quick");
     }
-    huge_pages::use_if(case.reads_memory_often(), &mut command);
+    if case.reads_memory_often() {
+        huge_pages::ask_for(&mut command);
+    }
     let output = command.stderr(Stdio::inherit()).output().map_err(Failure::system("our own program"))?;
     if !output.status.success() {
         return Err(Failure::Measurement(format!("{}: {}", name(case), output.status)));
