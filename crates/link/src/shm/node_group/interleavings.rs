@@ -51,6 +51,15 @@ fn start(member: &mut Member, operation: Operation, value: u64) -> Round {
     member.start(operation, data).expect("no failure").expect("not held back")
 }
 
+/// Runs `part` for each member in a thread of its own.
+fn in_threads(members: Vec<Member>, part: fn(&mut Member)) {
+    let start = |mut member| thread::spawn(move || part(&mut member));
+    let threads: Vec<_> = members.into_iter().map(start).collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
 /// The result of a round, if it has finished.
 fn look(member: &mut Member, operation: Operation, round: Round) -> Option<u64> {
     let mut bytes = [0; 8];
@@ -201,42 +210,24 @@ fn what_a_member_has_written_before_its_end_is_valid() {
 #[test]
 fn loom_members_get_the_sum_of_each_round_while_slots_are_used_again() {
     explore(2, || {
-        let members = group(2);
-        let threads: Vec<_> = members
-            .into_iter()
-            .map(|mut member| {
-                thread::spawn(move || {
-                    for round in 1..=MAX_ROUNDS + 1 {
-                        let own = round * (1 + u64::from(member.rank()));
-                        assert_eq!(run(&mut member, all_reduce(), own), 3 * round);
-                    }
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        in_threads(group(2), |member| {
+            for round in 1..=MAX_ROUNDS + 1 {
+                let own = round * (1 + u64::from(member.rank()));
+                assert_eq!(run(member, all_reduce(), own), 3 * round);
+            }
+        });
     });
 }
 
 #[test]
 fn loom_a_root_that_is_ahead_overwrites_nothing_that_another_reads() {
     explore(2, || {
-        let members = group(2);
-        let threads: Vec<_> = members
-            .into_iter()
-            .map(|mut member| {
-                thread::spawn(move || {
-                    for value in 1..=MAX_ROUNDS + 2 {
-                        let result = run(&mut member, broadcast(0), value);
-                        assert!(member.rank() == 0 || result == value, "{result}, not {value}");
-                    }
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        in_threads(group(2), |member| {
+            for value in 1..=MAX_ROUNDS + 2 {
+                let result = run(member, broadcast(0), value);
+                assert!(member.rank() == 0 || result == value, "{result}, not {value}");
+            }
+        });
     });
 }
 

@@ -2,33 +2,12 @@
 
 use super::rounds::WriteStep;
 use super::*;
-use crate::SchemeName;
-use crate::shm::node_segment::{JobKey, NodeSegment};
-use crate::shm::{ShmLink, ShmOptions};
+use crate::shm::ShmLink;
+use crate::shm::node_segment::NodeSegment;
+use crate::shm::node_segment::tests::{key, open};
 use std::path::Path;
 use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, WordOperation, WordType};
-
-fn open(dir: &Path) -> ShmLink {
-    let options = ShmOptions {
-        dir: dir.to_owned(),
-        in_memory: false,
-        reserved_lanes: 0,
-        ranks: 0,
-        is_private: false,
-        quota_data_slots: 16,
-        quota_rest_lanes: 0,
-        start_slots: 0,
-        credit_slots: 2,
-        max_lanes: 4,
-        cross_memory: true,
-        full_fences: false,
-        cooperative_copy: true,
-        conditional: false,
-        scheme: SchemeName::new("static"),
-    };
-    ShmLink::open(&options).expect("a mailbox")
-}
 
 /// An endpoint of the job in `dir`. Dropped in this order.
 struct Member {
@@ -40,7 +19,7 @@ struct Member {
 impl Member {
     fn new(dir: &Path) -> Member {
         let link = open(dir);
-        let node = NodeSegment::join(&link, JobKey::new(&"a job")).expect("joined");
+        let node = NodeSegment::join(&link, key()).expect("joined");
         let groups = NodeGroups::open(node.handle()).expect("a table");
         Member { groups, node, _link: link }
     }

@@ -30,7 +30,7 @@ mod directory;
 mod file;
 mod handle;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use directory::Member;
 pub use file::{Area, NODE_SEGMENT_VERSION, NodeLayoutError, remove_stale};

@@ -6,7 +6,8 @@ use super::*;
 use crate::SchemeName;
 use std::time::{Duration, Instant};
 
-fn open(dir: &Path) -> ShmLink {
+/// A mailbox in `dir`.
+pub(in crate::shm) fn open(dir: &Path) -> ShmLink {
     let options = ShmOptions {
         dir: dir.to_owned(),
         in_memory: false,
@@ -27,7 +28,7 @@ fn open(dir: &Path) -> ShmLink {
     ShmLink::open(&options).expect("a mailbox")
 }
 
-fn key() -> JobKey {
+pub(in crate::shm) fn key() -> JobKey {
     JobKey::new(&"a job")
 }
 
