@@ -380,6 +380,20 @@ mod tests {
     }
 
     #[test]
+    fn a_write_of_any_length_changes_only_its_bytes() {
+        let from: Vec<u8> = (1..=40).collect();
+        for (offset, bytes) in (0..3).flat_map(|offset| (0..=40).map(move |bytes| (offset, bytes))) {
+            let memory = OwnedMemory::new(48);
+            memory.view().write(offset, &from[..bytes]);
+            let mut all = [0; 48];
+            memory.view().read(0, &mut all);
+            let (before, rest) = all.split_at(offset as usize);
+            assert_eq!(rest[..bytes], from[..bytes], "at {offset}");
+            assert!(before.iter().chain(&rest[bytes..]).all(|&byte| byte == 0), "{bytes} bytes at {offset}");
+        }
+    }
+
+    #[test]
     fn no_change_of_a_word_is_lost() {
         let memory = OwnedMemory::new(16);
         let view = memory.view();
