@@ -36,10 +36,18 @@ mod native {
     pub const LANE_QUEUE_PLACES: usize = 64;
     /// Rounds of a node group that can be under way.
     pub const GROUP_ROUNDS: usize = 4;
-    /// Words of a slot of a node group: two cache lines.
-    pub const GROUP_SLOT_WORDS: usize = 16;
-    /// Words of a buffer of a node group.
-    pub const GROUP_BUFFER_WORDS: usize = 512;
+    /// Words of a cache line in the memory of a node group.
+    pub const GROUP_LINE_WORDS: usize = 8;
+
+    /// Words that a member of a node group can contribute in a round: 1 KiB for each member, at least 8 KiB. Many members
+    /// share 1 MiB, but have a word for each of them.
+    pub const fn group_slot_words(members: u32) -> usize {
+        let members = members as usize;
+        let for_each = if members < 8 { 1024 } else { 128 * members };
+        let shared = (32 << 10) / members / GROUP_LINE_WORDS * GROUP_LINE_WORDS;
+        let most = if shared < 256 { 256 } else { shared };
+        if for_each < most { for_each } else { most }
+    }
 
     fn membarrier(command: MembarrierCommand) -> bool {
         rustix::thread::membarrier(command).is_ok()
@@ -203,8 +211,11 @@ mod modelled {
     pub const BITMAP_WORDS: usize = 1;
     pub const LANE_QUEUE_PLACES: usize = 2;
     pub const GROUP_ROUNDS: usize = 2;
-    pub const GROUP_SLOT_WORDS: usize = 3;
-    pub const GROUP_BUFFER_WORDS: usize = 1;
+    pub const GROUP_LINE_WORDS: usize = 3;
+
+    pub const fn group_slot_words(members: u32) -> usize {
+        members as usize
+    }
 
     pub fn register_across_processes() -> bool {
         true

@@ -1,19 +1,25 @@
 //! Tests of the rounds in one process: exact ones of each operation, and interleavings of members. `make test-loom` tries
 //! all interleavings with a few preemptions; otherwise those tests run many times.
 
-use super::rounds::{GroupFailure, GroupWords, MAX_ROUNDS, Operation, Round, Rounds, group_words};
+use super::operation::Operation;
+use super::rounds::{GroupMemory, Round, Rounds};
+use super::sleepers::{Bed, Sleepers};
+use super::words::{GroupFailure, GroupWords, MAX_ROUNDS, group_words};
 use crate::shm::sync::{Arc, AtomicU64, Ordering, explore, thread, yield_now};
-use core::ops::Deref;
 use weir_proto::PeerFault;
 use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, WordOperation, WordType};
 
-struct Heap(Arc<Vec<AtomicU64>>);
+#[derive(Clone)]
+struct Heap(Arc<(Vec<AtomicU64>, Vec<Bed>)>);
 
-impl Deref for Heap {
-    type Target = [AtomicU64];
-    fn deref(&self) -> &[AtomicU64] {
-        &self.0
+impl GroupMemory for Heap {
+    fn words(&self) -> &[AtomicU64] {
+        &self.0.0
+    }
+
+    fn beds(&self) -> &[Bed] {
+        &self.0.1
     }
 }
 
@@ -21,12 +27,15 @@ type Member = Rounds<Heap>;
 
 /// The members of a group. The endpoint of rank `i` is `i + 1`.
 fn group(members: u32) -> Vec<Member> {
-    let words = Arc::new((0..group_words(members)).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
+    let words = (0..group_words(members)).map(|_| AtomicU64::new(0)).collect();
+    let memory = Heap(Arc::new((words, (0..members).map(|_| Bed::default()).collect())));
+    let words = GroupWords::new(memory.words(), members);
     let endpoints: Vec<u64> = (1..=members.into()).collect();
-    GroupWords::new(&words, members).clear(&endpoints);
+    words.clear(&endpoints);
+    Sleepers::new(words.sleepers(), memory.beds()).clear();
     let join = |rank| {
-        GroupWords::new(&words, members).join(rank);
-        Rounds::new(Heap(Arc::clone(&words)), members, rank)
+        words.join(rank);
+        Rounds::new(memory.clone(), members, rank, false)
     };
     (0..members).map(join).collect()
 }
@@ -45,15 +54,26 @@ fn broadcast(root: u32) -> Operation {
     Operation::Broadcast { root, bytes: 8 }
 }
 
+fn data_bytes(member: &Member, operation: Operation) -> usize {
+    operation.data_bytes(member.rank(), member.words().members().end)
+}
+
+fn result_bytes(member: &Member, operation: Operation) -> usize {
+    operation.result_bytes(member.rank(), member.words().members().end)
+}
+
 fn start(member: &mut Member, operation: Operation, value: u64) -> Round {
     let data = value.to_ne_bytes();
-    let data = &data[..operation.data_bytes(member.rank())];
+    let data = &data[..data_bytes(member, operation)];
     member.start(operation, data).expect("no failure").expect("not held back")
 }
 
 /// Runs `part` for each member in a thread of its own.
-fn in_threads(members: Vec<Member>, part: fn(&mut Member)) {
-    let start = |mut member| thread::spawn(move || part(&mut member));
+fn in_threads(members: Vec<Member>, part: impl Fn(&mut Member) + Clone + Send + 'static) {
+    let start = |mut member| {
+        let part = part.clone();
+        thread::spawn(move || part(&mut member))
+    };
     let threads: Vec<_> = members.into_iter().map(start).collect();
     for thread in threads {
         thread.join().unwrap();
@@ -63,13 +83,13 @@ fn in_threads(members: Vec<Member>, part: fn(&mut Member)) {
 /// The result of a round, if it has finished.
 fn look(member: &mut Member, operation: Operation, round: Round) -> Option<u64> {
     let mut bytes = [0; 8];
-    let result = &mut bytes[..operation.result_bytes(member.rank())];
+    let result = &mut bytes[..result_bytes(member, operation)];
     member.test(round, result).expect("no failure").then_some(u64::from_ne_bytes(bytes))
 }
 
 fn run(member: &mut Member, operation: Operation, value: u64) -> u64 {
     let data = value.to_ne_bytes();
-    let data = &data[..operation.data_bytes(member.rank())];
+    let data = &data[..data_bytes(member, operation)];
     let round = loop {
         match member.start(operation, data).expect("no failure") {
             Some(round) => break round,
@@ -162,11 +182,11 @@ fn a_member_that_does_another_operation_ends_the_group() {
             let mut members = group(2);
             let _ = start(&mut members[1], theirs, 0);
             let round = start(&mut members[0], ours, 0);
-            let mut result = vec![0; ours.result_bytes(0)];
+            let mut result = vec![0; ours.result_bytes(0, 2)];
             let failure = lost(1, PeerFault::Malformed);
             assert_eq!(members[0].test(round, &mut result), Err(failure));
             assert_eq!(
-                members[0].start(ours, &[0; 8][..ours.data_bytes(0)]),
+                members[0].start(ours, &[0; 8][..ours.data_bytes(0, 2)]),
                 Err(failure),
                 "it stays failed"
             );
@@ -204,6 +224,219 @@ fn what_a_member_has_written_before_its_end_is_valid() {
         assert_eq!(look(&mut members[0], all_reduce(), ours), Some(7));
         let _ = (theirs, start(&mut members[0], Operation::Barrier, 0));
         assert_eq!(members[0].check(|_| true), Err(lost(1, PeerFault::Closed)));
+    });
+}
+
+/// Performs an operation of any length, and checks its result. Byte `at` of the block of `from` for `to` is a function of
+/// the three; to all, it is that for 0.
+fn perform(member: &mut Member, operation: Operation) {
+    let byte = |from: u32, to: u32, at: usize| (from as usize * 37 + to as usize * 11 + at) as u8;
+    let (rank, members) = (member.rank(), member.words().members());
+    let blocks = |pairs: &mut dyn Iterator<Item = (u32, u32)>, bytes: u32| -> Vec<u8> {
+        pairs.flat_map(|(from, to)| (0..bytes as usize).map(move |at| byte(from, to, at))).collect()
+    };
+    let (sent, expected) = match operation {
+        Operation::AllToAll { bytes } => (
+            blocks(&mut members.clone().map(|to| (rank, to)), bytes),
+            blocks(&mut members.map(|from| (from, rank)), bytes),
+        ),
+        Operation::Scatter { root, bytes } => {
+            (blocks(&mut members.map(|to| (root, to)), bytes), blocks(&mut [(root, rank)].into_iter(), bytes))
+        }
+        Operation::AllGather { bytes } | Operation::Gather { bytes, .. } => {
+            (blocks(&mut [(rank, 0)].into_iter(), bytes), blocks(&mut members.map(|from| (from, 0)), bytes))
+        }
+        Operation::Broadcast { root, bytes } => {
+            let block = blocks(&mut [(root, 0)].into_iter(), bytes);
+            (block.clone(), block)
+        }
+        other => panic!("{other:?}"),
+    };
+    let data = &sent[..data_bytes(member, operation)];
+    let mut result = vec![0; result_bytes(member, operation)];
+    let mut task = member.task(operation);
+    while !member.advance(&mut task, data, &mut result).expect("no failure") {
+        yield_now();
+    }
+    assert!(result.is_empty() || result == expected, "{operation:?} at {rank}");
+}
+
+#[test]
+fn every_operation_that_copies_gives_each_member_its_blocks_at_any_length() {
+    for count in if cfg!(any(miri, loom)) { vec![2] } else { vec![1, 2, 3, 5, 9] } {
+        let lengths = if cfg!(any(miri, loom)) { vec![0, 9] } else { vec![0, 1, 8, 13, 2048, 9000, 100_001] };
+        let work = move |member: &mut Member| {
+            for &bytes in &lengths {
+                let root = bytes % count;
+                perform(member, Operation::AllGather { bytes });
+                perform(member, Operation::AllToAll { bytes });
+                perform(member, Operation::Broadcast { root, bytes });
+                perform(member, Operation::Gather { root, bytes });
+                perform(member, Operation::Scatter { root, bytes });
+            }
+        };
+        let run = move || in_threads(group(count), work.clone());
+        if cfg!(loom) { explore(0, run) } else { run() }
+    }
+}
+
+#[test]
+fn a_long_reduction_has_the_bits_of_combining_in_rank_order() {
+    explore(1, || {
+        let elements = if cfg!(loom) { 5 } else { 512 };
+        let operation = Operation::AllReduce(Vector { bytes: elements * 8, ..vector(SUM, WordType::F64) });
+        let value = |rank: u32, at: u32| [1e16, 1.0 + f64::from(at), -1e16][rank as usize];
+        let data = |rank| -> Vec<u8> { (0..elements).flat_map(|at| value(rank, at).to_ne_bytes()).collect() };
+        let expected: Vec<u8> =
+            (0..elements).flat_map(|at| (value(0, at) + value(1, at) + value(2, at)).to_ne_bytes()).collect();
+        let mut members = group(3);
+        let mut tasks: Vec<_> = members
+            .iter()
+            .map(|member| (member.task(operation), data(member.rank()), vec![0; expected.len()]))
+            .collect();
+        let mut finished = [false; 3];
+        while finished != [true; 3] {
+            for rank in [2, 0, 1] {
+                let (task, data, result) = &mut tasks[rank];
+                finished[rank] =
+                    finished[rank] || members[rank].advance(task, data, result).expect("no failure");
+            }
+        }
+        assert!(tasks.iter().all(|(_, _, result)| *result == expected));
+    });
+}
+
+#[test]
+fn a_task_starts_when_all_parts_of_the_one_before_have_started() {
+    explore(1, || {
+        let mut members = group(2);
+        let bytes = 8 * MAX_ROUNDS as u32 * 2 * if cfg!(loom) { 2 } else { 1024 };
+        let long = Operation::Broadcast { root: 0, bytes };
+        let data: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
+        let mut first = members[0].task(long);
+        let mut second = members[0].task(Operation::Barrier);
+        assert_eq!(members[0].advance(&mut first, &data, &mut []), Ok(false), "the other takes nothing");
+        assert_eq!(members[0].start(Operation::Barrier, &[]), Ok(None), "half of the parts have started");
+        assert_eq!(members[0].advance(&mut second, &[], &mut []), Ok(false));
+        let (mut theirs, mut result) = (members[1].task(long), vec![0; data.len()]);
+        while !members[1].advance(&mut theirs, &[], &mut result).expect("no failure") {
+            let _ = members[0].advance(&mut first, &data, &mut []).expect("no failure");
+        }
+        assert_eq!(result, data);
+        assert_eq!(members[0].advance(&mut second, &[], &mut []), Ok(false));
+        let _ = start(&mut members[1], Operation::Barrier, 0);
+        assert_eq!(members[0].advance(&mut second, &[], &mut []), Ok(true));
+    });
+}
+
+#[test]
+#[cfg(not(loom))]
+fn a_member_that_has_not_written_for_many_rounds_is_not_taken_for_a_later_one() {
+    let mut members = group(2);
+    for value in 0..if cfg!(miri) { 5000 } else { 40_000 } {
+        let round = start(&mut members[0], broadcast(0), value);
+        assert_eq!(look(&mut members[0], broadcast(0), round), Some(0));
+        assert_eq!(run(&mut members[1], broadcast(0), 0), value);
+        if value % 997 == 0 {
+            let round = start(&mut members[0], Operation::Barrier, 0);
+            assert_eq!(look(&mut members[0], Operation::Barrier, round), None, "after {value}");
+            assert_eq!(run(&mut members[1], Operation::Barrier, 0), 0);
+            assert_eq!(look(&mut members[0], Operation::Barrier, round), Some(0));
+        }
+    }
+}
+
+#[test]
+fn loom_blocks_of_several_parts_arrive_while_places_are_used_again() {
+    explore(1, || {
+        in_threads(group(2), |member| {
+            perform(member, Operation::AllToAll { bytes: 17 });
+            perform(member, Operation::AllGather { bytes: 8 });
+        });
+    });
+}
+
+/// As `run`, but sleeps between two looks, as long as nobody wakes it.
+fn run_asleep(member: &mut Member, operation: Operation, value: u64) -> u64 {
+    const LONG_NS: u64 = 20_000_000_000;
+    let data = value.to_ne_bytes();
+    let data = &data[..data_bytes(member, operation)];
+    let round = loop {
+        match member.start(operation, data).expect("no failure") {
+            Some(round) => break round,
+            None => member.sleep(LONG_NS),
+        }
+    };
+    loop {
+        match look(member, operation, round) {
+            Some(result) => return result,
+            None => member.sleep(LONG_NS),
+        }
+    }
+}
+
+/// A wake-up that is lost is a deadlock of the model. Otherwise it takes longer than this test may.
+fn in_time(test: impl Fn()) {
+    let begun = std::time::Instant::now();
+    test();
+    assert!(cfg!(loom) || begun.elapsed() < std::time::Duration::from_secs(15), "a wake-up was lost");
+}
+
+#[test]
+fn loom_a_member_that_sleeps_until_another_has_written_is_woken() {
+    explore(2, || {
+        in_time(|| {
+            in_threads(group(2), |member| {
+                for round in 1..=2 {
+                    assert_eq!(run_asleep(member, all_reduce(), round), 2 * round);
+                }
+            });
+        });
+    });
+}
+
+#[test]
+fn loom_a_root_that_sleeps_until_another_has_finished_is_woken() {
+    explore(2, || {
+        in_time(|| {
+            in_threads(group(2), |member| {
+                for value in 1..=MAX_ROUNDS + 1 {
+                    let result = run_asleep(member, broadcast(0), value);
+                    assert!(member.rank() == 0 || result == value);
+                }
+            });
+        });
+    });
+}
+
+#[test]
+fn loom_each_of_several_sleepers_is_woken_by_the_one_that_it_waits_for() {
+    explore(1, || {
+        in_time(|| {
+            in_threads(group(3), |member| {
+                assert_eq!(run_asleep(member, all_reduce(), 1), 3);
+            });
+        });
+    });
+}
+
+#[test]
+fn only_those_that_wait_for_a_member_are_woken_by_it() {
+    explore(1, || {
+        let memory: Vec<Bed> = (0..2).map(|_| Bed::default()).collect();
+        let bits: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let sleepers = Sleepers::new(&bits, &memory);
+        assert_eq!(sleepers.wake(1, false), 0, "nobody sleeps");
+        for (awaited, by, woken) in [(Some(1), 0, 0), (Some(1), 1, 1), (None, 1, 1)] {
+            let found = core::cell::Cell::new(u32::MAX);
+            // It does not wait in the kernel, because the other one writes just before.
+            sleepers.sleep(0, &mut Default::default(), awaited, 1, || {
+                found.set(sleepers.wake(by, false));
+                false
+            });
+            assert_eq!(found.get(), woken, "{awaited:?}, {by}");
+            assert_eq!(sleepers.wake(by, false), 0, "it is awake");
+        }
     });
 }
 

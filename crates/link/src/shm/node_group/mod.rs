@@ -1,8 +1,10 @@
-//! Groups of endpoints of one node that do collective operations in shared memory: barrier, reduce, all-reduce, broadcast.
+//! Groups of endpoints of one node that do collective operations in shared memory: barrier, reduce, all-reduce, broadcast,
+//! all-gather, all-to-all, gather, scatter.
 //!
-//! A group lies in the node segment. Each member writes its own cache lines and looks at those of the others, without a
-//! locked instruction (`rounds.rs`). The members find their group by a key in a table (`table.rs`). This part does not know
-//! messages, matching, other nodes, nor how a member waits: the caller does.
+//! A group lies in the node segment. Each member writes its own words and looks at those of the others (`words.rs`),
+//! without a locked instruction (`rounds.rs`). What an operation is, `operation.rs` says. The members find their group by a
+//! key in a table (`table.rs`). This part does not know messages, matching, other nodes, nor what a member
+//! does while it waits.
 //! ```text
 //! member 0  join(key): takes an entry of the table, prepares the memory, shows the key
 //! member 1  join(key): finds the key, and takes its place
@@ -10,44 +12,82 @@
 //! each      leaves (drop); the entry is free again when all have left or died
 //! ```
 //! **Split phase.** A member can start up to four rounds before it tests the first. It may do something else meanwhile,
-//! and nobody waits for a member longer than for what it has to write or read.
+//! and nobody waits for a member longer than for what it has to write or read. An operation that does not fit one round is
+//! a task ([`NodeGroup::task`]): its parts are rounds, several of them under way.
+//!
+//! **Waiting.** A member looks, lets the caller do something, and looks again. After a millisecond it sleeps meanwhile, and
+//! the one that it waits for wakes it (`sleepers.rs`). So with more members than cores, a long wait leaves the core to others.
 //!
 //! **Members that die, leave or disagree.** [`NodeGroup::check`] asks the kernel for the members that are waited for. The
 //! group then has failed for this member, and for those that wait for it.
 //!
-//! **Memory** is bounded by the table: 128 groups for each node and job, each of at most 256 members. The first member
-//! reserves it. A group of 16 has 25 KiB.
+//! **Memory** is bounded by the table: 128 groups for each node and job, each of at most 256 members. The first member of a
+//! group reserves it, and it stays reserved for the next group at that place. It is mostly what members
+//! contribute in four rounds:
+//!
+//! | members | a contribution, bytes | group, KiB |
+//! |---|---|---|
+//! | up to 8 | 8192 | 33 for each member |
+//! | 16 | 16384 | 1027 |
+//! | 17 to 128 | 256 KiB / members | at most 1050 |
+//! | 129 to 256 | 2048 | at most 2091 |
 
 #[cfg(test)]
 mod interleavings;
+mod operation;
 mod rounds;
+mod sleepers;
 mod table;
 #[cfg(test)]
 mod tests;
+mod words;
 
-pub use rounds::{
-    GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_ROUNDS, MAX_VECTOR_BYTES, Operation, Round,
-};
+pub use operation::{MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, Operation};
+pub use rounds::{Round, Task};
+pub use words::{GroupFailure, MAX_ROUNDS};
 
 use super::node_segment::{Area, NodeHandle, SharedArea};
 use super::segment_file::SystemError;
-use super::sync::NATIVE;
-use rounds::{GroupWords, Rounds, group_words};
+use super::sync::{AtomicU64, NATIVE, register_across_processes};
+use rounds::{GroupMemory, Rounds};
+use sleepers::{Bed, Sleepers};
 use std::time::{Duration, Instant};
 use table::{ENTRY_WORDS, Entry};
 use weir_proto::PeerFault;
+use words::{GroupWords, group_words};
 
 /// Most groups of a node and job.
 const MAX_GROUPS: u64 = 128;
 const TABLE_BYTES: u64 = MAX_GROUPS * ENTRY_WORDS as u64 * 8;
 /// Distance of the memory of two groups: whole pages, enough for the largest.
-const STRIDE_BYTES: u64 = 160 << 10;
+const STRIDE_BYTES: u64 = 2112 << 10;
 
-const _: () = assert!(!NATIVE || group_words(MAX_MEMBERS) as u64 * 8 <= STRIDE_BYTES);
+/// Length of the memory of a group: words, then beds. Unit: bytes.
+const fn group_bytes(members: u32) -> u64 {
+    group_words(members) as u64 * 8 + members as u64 * size_of::<Bed>() as u64
+}
+
+/// Length of the memory of the largest group. Unit: bytes.
+const fn largest_group_bytes() -> u64 {
+    let (mut members, mut largest) = (1, 0);
+    while members <= MAX_MEMBERS {
+        let bytes = group_bytes(members);
+        largest = if bytes > largest { bytes } else { largest };
+        members += 1;
+    }
+    largest
+}
+
+const _: () = assert!(!NATIVE || largest_group_bytes() <= STRIDE_BYTES);
 const _: () = assert!(TABLE_BYTES + MAX_GROUPS * STRIDE_BYTES <= Area::Groups.bytes());
 
 /// A member that waits asks so often whether the others run.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
+/// A member that has waited so long sleeps between two looks. Most waits are shorter, and cost no system call of this part.
+const AWAKE_TIME: Duration = Duration::from_millis(1);
+/// A sleep is at most this share of the time that the member has waited, and at most [`CHECK_INTERVAL`]. So what the caller
+/// does between two looks comes late by a bounded share.
+const SLEEP_DIVISOR: u32 = 4;
 /// It reads the clock once in so many looks.
 const LOOKS_PER_CLOCK: u32 = 16;
 
@@ -78,6 +118,23 @@ pub enum JoinError {
     Failed(#[from] GroupFailure),
 }
 
+/// The memory of a group in the node segment.
+#[derive(Debug)]
+struct GroupArea {
+    area: SharedArea,
+    members: u32,
+}
+
+impl GroupMemory for GroupArea {
+    fn words(&self) -> &[AtomicU64] {
+        &self.area[..group_words(self.members)]
+    }
+
+    fn beds(&self) -> &[Bed] {
+        self.area.values(group_words(self.members) as u64 * 8, self.members as usize)
+    }
+}
+
 /// The groups of the node, for one endpoint.
 #[derive(Debug)]
 pub struct NodeGroups {
@@ -101,13 +158,13 @@ impl NodeGroups {
 
     /// The place of the memory of a group in the area, and its length. Unit: bytes.
     fn place(number: u64, members: u32) -> (u64, u64) {
-        (TABLE_BYTES + number * STRIDE_BYTES, group_words(members) as u64 * 8)
+        (TABLE_BYTES + number * STRIDE_BYTES, group_bytes(members))
     }
 
     /// The memory of a group that an entry shows: its maker has reserved it.
-    fn memory(&self, number: u64, members: u32) -> SharedArea {
+    fn memory(&self, number: u64, members: u32) -> GroupArea {
         let (offset, bytes) = NodeGroups::place(number, members);
-        self.handle.reserved_part(Area::Groups, offset, bytes)
+        GroupArea { area: self.handle.reserved_part(Area::Groups, offset, bytes), members }
     }
 
     /// Joins a group. `None`: its first member has not made it yet, so try again.
@@ -142,13 +199,14 @@ impl NodeGroups {
             self.find(key, members, rank).ok_or(failure)?
         };
         let count = members.len() as u32;
-        GroupWords::new(&memory, count).join(rank);
-        let (handle, rounds) = (self.handle.clone(), Rounds::new(memory, count, rank));
+        GroupWords::new(memory.words(), count).join(rank);
+        let rounds = Rounds::new(memory, count, rank, !register_across_processes());
+        let handle = self.handle.clone();
         Ok(Some(NodeGroup { handle, rounds, pid: std::process::id() }))
     }
 
     /// Takes an entry, and reserves and prepares its memory.
-    fn make(&self, key: u64, members: &[u64]) -> Result<SharedArea, JoinError> {
+    fn make(&self, key: u64, members: &[u64]) -> Result<GroupArea, JoinError> {
         let (own, count) = (self.handle.index(), members.len() as u32);
         let is_running = |place| self.handle.is_running_at(place);
         let taken = self
@@ -156,9 +214,11 @@ impl NodeGroups {
             .find(|&(number, entry)| entry.take(own, is_running, |members| self.has_ended(number, members)));
         let (number, entry) = taken.ok_or(JoinError::Full { groups: MAX_GROUPS })?;
         let (offset, bytes) = NodeGroups::place(number, count);
-        let memory = self.handle.part(Area::Groups, offset, bytes);
-        let memory = memory.inspect_err(|_| entry.give_back())?;
-        GroupWords::new(&memory, count).clear(members);
+        let area = self.handle.part(Area::Groups, offset, bytes).inspect_err(|_| entry.give_back())?;
+        let memory = GroupArea { area, members: count };
+        let words = GroupWords::new(memory.words(), count);
+        words.clear(members);
+        Sleepers::new(words.sleepers(), memory.beds()).clear();
         entry.show(key, count);
         Ok(memory)
     }
@@ -168,17 +228,17 @@ impl NodeGroups {
         // A number that makes no sense is that of no group.
         members > MAX_MEMBERS || {
             let memory = self.memory(number, members);
-            GroupWords::new(&memory, members).has_ended(|endpoint| self.handle.is_running(endpoint))
+            GroupWords::new(memory.words(), members).has_ended(|endpoint| self.handle.is_running(endpoint))
         }
     }
 
     /// The memory of the group with this key and these members in which `rank` has not joined.
-    fn find(&self, key: u64, members: &[u64], rank: u32) -> Option<SharedArea> {
+    fn find(&self, key: u64, members: &[u64], rank: u32) -> Option<GroupArea> {
         let count = members.len() as u32;
         let shown = self.entries().filter(|(_, entry)| entry.shown() == Some((key, count)));
         let mut memories = shown.map(|(number, _)| self.memory(number, count));
         memories.find(|memory| {
-            let words = GroupWords::new(memory, count);
+            let words = GroupWords::new(memory.words(), count);
             words.is_awaited(rank) && (0..).zip(members).all(|(rank, &member)| words.endpoint(rank) == member)
         })
     }
@@ -188,14 +248,15 @@ impl NodeGroups {
 #[derive(Debug)]
 pub struct NodeGroup {
     handle: NodeHandle,
-    rounds: Rounds<SharedArea>,
+    rounds: Rounds<GroupArea>,
     /// The process that has joined. A forked child does nothing with its copy.
     pid: u32,
 }
 
 impl NodeGroup {
-    /// Starts the next operation of the group. All members start the same operations in the same order. `None`: some
-    /// member has not finished the operation four before this one, so try again, and test what is under way.
+    /// Starts the next operation of the group, which fits one round. All members start the same operations in the same
+    /// order. `None`: some member has not finished the round four before this one, or a task has not started all of its
+    /// parts. So try again, and test what is under way.
     ///
     /// - `data`: what this member contributes, as long as [`Operation::data_bytes`] says. Free again at the return.
     ///
@@ -203,7 +264,7 @@ impl NodeGroup {
     /// The group has failed.
     ///
     /// # Panics
-    /// If the operation is not valid ([`Operation::is_valid`]), or `data` has another length.
+    /// If the operation is not valid ([`Operation::is_valid`]), does not fit a round, or `data` has another length.
     pub fn start(&mut self, operation: Operation, data: &[u8]) -> Result<Option<Round>, GroupFailure> {
         self.rounds.start(operation, data)
     }
@@ -221,6 +282,29 @@ impl NodeGroup {
         self.rounds.test(round, result)
     }
 
+    /// An operation of any length, which [`NodeGroup::advance`] starts.
+    ///
+    /// # Panics
+    /// If the operation is not valid ([`Operation::is_valid`]).
+    pub fn task(&self, operation: Operation) -> Task {
+        self.rounds.task(operation)
+    }
+
+    /// Starts and tests what it can of an operation. Returns whether it has finished for this member. The first calls for
+    /// several tasks are in the same order at all members; a task starts when all parts of the one before have started.
+    ///
+    /// - `data`, `result`: the same memory in all calls for this operation, as long as [`Operation::data_bytes`] and
+    ///   [`Operation::result_bytes`] say. `data` is free, and `result` has the result, when it has finished.
+    ///
+    /// # Errors
+    /// The group has failed.
+    ///
+    /// # Panics
+    /// If one of them has another length.
+    pub fn advance(&mut self, task: &mut Task, data: &[u8], result: &mut [u8]) -> Result<bool, GroupFailure> {
+        self.rounds.advance(task, data, result)
+    }
+
     /// Looks whether members that are waited for have died, left or failed. Asks the kernel for each of them, so call it
     /// rarely.
     ///
@@ -230,9 +314,15 @@ impl NodeGroup {
         self.rounds.check(|endpoint| self.handle.is_running(endpoint))
     }
 
-    /// Waits until an operation has finished for this member, and checks the others some hundred times a second.
+    /// Sleeps until a member has written or finished that this one waits for, or for `at_most`. It may return early.
+    pub fn sleep(&mut self, at_most: Duration) {
+        self.rounds.sleep(at_most.as_nanos() as u64);
+    }
+
+    /// Waits until an operation has finished for this member, and checks the others some hundred times a second. After a
+    /// millisecond it sleeps between two looks, for some milliseconds at most.
     ///
-    /// - `idle`: called between two looks, to yield, to sleep shortly, or to make progress elsewhere.
+    /// - `idle`: called between two looks, to yield, or to make progress elsewhere.
     ///
     /// # Errors
     /// The group has failed.
@@ -240,8 +330,8 @@ impl NodeGroup {
         self.look_until(|group| group.test(round, result).map(|is_done| is_done.then_some(())), idle)
     }
 
-    /// Starts an operation and waits for it, as [`NodeGroup::start`] and [`NodeGroup::wait`] do. Operations that were
-    /// started before must have been tested to their end.
+    /// Performs an operation of any length, and waits for its end as [`NodeGroup::wait`] does. Operations that were started
+    /// before must have been tested to their end.
     ///
     /// # Errors
     /// The group has failed.
@@ -250,10 +340,13 @@ impl NodeGroup {
         operation: Operation,
         data: &[u8],
         result: &mut [u8],
-        mut idle: impl FnMut(),
+        idle: impl FnMut(),
     ) -> Result<(), GroupFailure> {
-        let round = self.look_until(|group| group.start(operation, data), &mut idle)?;
-        self.wait(round, result, idle)
+        let mut task = self.task(operation);
+        let look = |group: &mut NodeGroup| {
+            group.advance(&mut task, data, result).map(|is_done| is_done.then_some(()))
+        };
+        self.look_until(look, idle)
     }
 
     fn look_until<T>(
@@ -261,19 +354,24 @@ impl NodeGroup {
         mut look: impl FnMut(&mut NodeGroup) -> Result<Option<T>, GroupFailure>,
         mut idle: impl FnMut(),
     ) -> Result<T, GroupFailure> {
-        let (mut looks, mut checked) = (0_u32, None);
+        let (mut looks, mut times, mut sleeps) = (0_u32, None, false);
         loop {
             if let Some(found) = look(self)? {
                 return Ok(found);
             }
             idle();
             looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(LOOKS_PER_CLOCK) {
+            if sleeps || looks.is_multiple_of(LOOKS_PER_CLOCK) {
                 let now = Instant::now();
-                let last = *checked.get_or_insert(now);
-                if now.duration_since(last) >= CHECK_INTERVAL {
-                    checked = Some(now);
+                let (began, checked) = times.get_or_insert((now, now));
+                if now.duration_since(*checked) >= CHECK_INTERVAL {
+                    *checked = now;
                     self.check()?;
+                }
+                let waited = now.duration_since(*began);
+                sleeps = waited >= AWAKE_TIME;
+                if sleeps {
+                    self.sleep((waited / SLEEP_DIVISOR).min(CHECK_INTERVAL));
                 }
             }
         }

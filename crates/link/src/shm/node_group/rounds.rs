@@ -1,168 +1,51 @@
 //! The rounds of a group: what members write for each other, and when a round has ended.
 //!
-//! All members start the same operations in the same order. The number of an operation is its *round*, from 1 on. A
-//! member writes only its own lines, so no instruction is locked, and a kill at any instruction leaves no half state.
-//! This file knows words that all members share. It does not know where they lie, nor which members run.
+//! All members start the same operations in the same order. The number of an operation, or of a part of a long one, is its
+//! *round*, from 1 on. A member writes only its own words, so no instruction is locked, and a kill at any instruction
+//! leaves no half state. This file knows words that all members share. It does not know where they lie, nor which members
+//! run.
 //! ```text
-//! start     vector and shape to the own slot of the round, one of four; last, the round, which publishes it
-//! test      looks at the slots of those it waits for, in rank order; then combines their vectors in rank order
+//! start     the contribution to the own place for the round, one of four; last, the word of the board, which publishes it
+//! test      looks at the words of those it waits for, in rank order, and takes what they have written
 //! finish    writes the highest round up to which it needs nothing any more
 //! bound     a member writes for a round when all members have finished the round four before it
 //! ```
-//! Who waits for whom:
-//!
-//! | operation | writes | waits for |
-//! |---|---|---|
-//! | barrier, all-reduce | everyone | everyone |
-//! | reduce | everyone | the root for everyone, others for nobody |
-//! | broadcast | the root, to a buffer of the group | others for the root, the root for nobody |
-//!
-//! A slot also says how many rounds its member had not finished when it wrote. So members that wait for each other
-//! look at no other line.
+//! A word of the board also says how many rounds its member had not finished when it wrote. So members that wait for
+//! each other look at nothing else.
 
-use crate::shm::sync::{AtomicU64, GROUP_BUFFER_WORDS, GROUP_ROUNDS, GROUP_SLOT_WORDS, Ordering};
-use core::ops::Deref;
+use super::operation::{Cut, MAX_MEMBERS, Operation, Part};
+use super::sleepers::{Bed, Episode, Sleepers};
+use super::words::{GroupFailure, GroupWords, MAX_ROUNDS, Shown, read, write};
+use crate::shm::sync::{AtomicU64, GROUP_ROUNDS, group_slot_words};
 use weir_proto::PeerFault;
 use weir_proto::offload::reduce::Vector;
 
-/// Bound: rounds that a member has started and that not all members have finished.
-pub const MAX_ROUNDS: u64 = GROUP_ROUNDS as u64;
-/// Most members of a group.
-pub const MAX_MEMBERS: u32 = 256;
-/// Longest vector of a reduction. Unit: bytes.
-pub const MAX_VECTOR_BYTES: u32 = (8 * (GROUP_SLOT_WORDS - PAYLOAD)) as u32;
-/// Longest broadcast. Unit: bytes.
-pub const MAX_BROADCAST_BYTES: u32 = 8 * GROUP_BUFFER_WORDS as u32;
-
-/// Words of a slot: its round, its shape, the vector.
-const ROUND: usize = 0;
-const SHAPE: usize = 1;
-const PAYLOAD: usize = 2;
-
-/// Words of a member's line: its endpoint, its state, the round up to which it has finished.
-const ENDPOINT: usize = 0;
-const STATE: usize = 1;
-const FINISHED: usize = 2;
-const LINE_WORDS: usize = 8;
-
-const BUFFERS_WORDS: usize = GROUP_ROUNDS * GROUP_BUFFER_WORDS;
-const MEMBER_WORDS: usize = LINE_WORDS + GROUP_ROUNDS * GROUP_SLOT_WORDS;
-
-/// The position of the number of unfinished rounds in a shape.
-const UNFINISHED_BIT: u32 = 56;
-
-/// Length of the shared memory of a group. Unit: words.
-pub const fn group_words(members: u32) -> usize {
-    BUFFERS_WORDS + members as usize * MEMBER_WORDS
-}
-
-/// What the members of a group do in one round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Ends when all have started it.
-    Barrier,
-    /// Combines the vectors of all members in rank order. The root gets the result.
-    Reduce {
-        /// The rank of the root.
-        root: u32,
-        /// The vectors, of at most [`MAX_VECTOR_BYTES`].
-        vector: Vector,
-    },
-    /// As `Reduce`. All members get the result.
-    AllReduce(Vector),
-    /// All members get the bytes of the root.
-    Broadcast {
-        /// The rank of the root.
-        root: u32,
-        /// At most [`MAX_BROADCAST_BYTES`]. Unit: bytes.
-        bytes: u32,
-    },
-}
-
-impl Operation {
-    /// Whether a group of `members` members can do it.
-    pub fn is_valid(self, members: u32) -> bool {
-        let fits = |vector: Vector| vector.is_valid() && vector.bytes <= MAX_VECTOR_BYTES;
-        match self {
-            Operation::Barrier => true,
-            Operation::Reduce { root, vector } => root < members && fits(vector),
-            Operation::AllReduce(vector) => fits(vector),
-            Operation::Broadcast { root, bytes } => root < members && bytes <= MAX_BROADCAST_BYTES,
-        }
-    }
-
-    /// Length of what the member `rank` contributes. Unit: bytes.
-    pub fn data_bytes(self, rank: u32) -> usize {
-        match self {
-            Operation::Reduce { vector, .. } | Operation::AllReduce(vector) => vector.bytes as usize,
-            Operation::Broadcast { root, bytes } if root == rank => bytes as usize,
-            Operation::Barrier | Operation::Broadcast { .. } => 0,
-        }
-    }
-
-    /// Length of what the member `rank` gets. The root of a broadcast gets nothing: it has the bytes. Unit: bytes.
-    pub fn result_bytes(self, rank: u32) -> usize {
-        match self {
-            Operation::AllReduce(vector) => vector.bytes as usize,
-            Operation::Reduce { root, vector } if root == rank => vector.bytes as usize,
-            Operation::Broadcast { root, bytes } if root != rank => bytes as usize,
-            Operation::Barrier | Operation::Reduce { .. } | Operation::Broadcast { .. } => 0,
-        }
-    }
-
-    /// Whether the member `rank` writes in this round.
-    fn is_written_by(self, rank: u32) -> bool {
-        !matches!(self, Operation::Broadcast { root, .. } if root != rank)
-    }
-
-    /// The members that the member `rank` waits for.
-    fn awaited(self, rank: u32, members: u32) -> core::ops::Range<u32> {
-        match self {
-            Operation::Reduce { root, .. } if root != rank => 0..0,
-            Operation::Broadcast { root, .. } if root == rank => 0..0,
-            Operation::Broadcast { root, .. } => root..root + 1,
-            _ => 0..members,
-        }
-    }
-
-    /// What all members must agree on, as a number.
-    fn shape(self) -> u64 {
-        let of = |vector: Vector| {
-            let Vector { bytes, combination } = vector;
-            let types = (combination.operation as u64) << 8 | combination.word_type as u64;
-            types << 32 | u64::from(bytes)
-        };
-        let (kind, rest, root) = match self {
-            Operation::Barrier => (1, 0, 0),
-            Operation::Reduce { root, vector } => (2, of(vector), root),
-            Operation::AllReduce(vector) => (3, of(vector), 0),
-            Operation::Broadcast { root, bytes } => (4, bytes.into(), root),
-        };
-        // The root has 8 bits, bytes have 32, types 12: there are less than 16 operations.
-        kind << 52 | rest << 8 | u64::from(root)
-    }
-}
-
-/// The reason why a group can do nothing any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the member of rank {member} has failed: {fault:?}")]
-pub struct GroupFailure {
-    /// The member, by rank.
-    pub member: u32,
-    /// Its fault. [`PeerFault::Closed`]: it has left. [`PeerFault::Malformed`]: it does another operation, or what it
-    /// has written makes no sense.
-    pub fault: PeerFault,
-}
+/// Bytes of vectors that are combined at once.
+const COMBINED_BYTES: usize = 128;
 
 /// A round that a member has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a round that is never tested to its end stops the group"]
 pub struct Round(u64);
 
+/// An operation of any length, which a member does part by part.
+#[derive(Debug)]
+#[must_use = "an operation that is not advanced to its end stops the group"]
+pub struct Task {
+    operation: Operation,
+    cut: Cut,
+    /// The round of the first part, once it has started.
+    first: Option<u64>,
+    started: u64,
+    finished: u64,
+}
+
 /// A round that has not finished here.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     operation: Operation,
+    part: Part,
+    digest: u64,
     /// Ranks that we still wait for.
     awaited: (u32, u32),
     /// The lowest round up to which the members seen so far had finished.
@@ -173,161 +56,51 @@ struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(not(test), expect(dead_code, reason = "only tests stop earlier"))]
 pub(super) enum WriteStep {
-    /// Its vector, or the bytes that it broadcasts.
+    /// Its contribution.
     Data,
-    /// What it does, and how far it is.
-    Shape,
-    /// The round: now others see it.
+    /// The word of the board: now others see it.
     Round,
 }
 
-/// State bits of a member.
-mod state {
-    pub const JOINED: u64 = 1;
-    pub const FAILED: u64 = 2;
-    pub const LEFT: u64 = 4;
-    pub const FAULT_BIT: u32 = 8;
-    pub const MEMBER_BIT: u32 = 32;
+/// The shared memory of a group.
+pub trait GroupMemory {
+    /// The words, of which [`GroupWords`] knows the places.
+    fn words(&self) -> &[AtomicU64];
+    /// A bed for each member.
+    fn beds(&self) -> &[Bed];
 }
 
-const FAULTS: [PeerFault; 3] = [PeerFault::Died, PeerFault::Malformed, PeerFault::Closed];
-
-/// The shared words of a group.
-#[derive(Clone, Copy, Debug)]
-pub struct GroupWords<'a> {
-    words: &'a [AtomicU64],
-}
-
-impl<'a> GroupWords<'a> {
-    /// # Panics
-    /// If there are too few for `members` members.
-    pub fn new(words: &'a [AtomicU64], members: u32) -> GroupWords<'a> {
-        GroupWords { words: &words[..group_words(members)] }
-    }
-
-    fn members(self) -> core::ops::Range<u32> {
-        0..((self.words.len() - BUFFERS_WORDS) / MEMBER_WORDS) as u32
-    }
-
-    fn line(self, member: u32) -> &'a [AtomicU64] {
-        &self.words[BUFFERS_WORDS + member as usize * MEMBER_WORDS..][..LINE_WORDS]
-    }
-
-    fn slot(self, member: u32, round: u64) -> &'a [AtomicU64] {
-        let slot = (round % MAX_ROUNDS) as usize * GROUP_SLOT_WORDS;
-        &self.words[BUFFERS_WORDS + member as usize * MEMBER_WORDS + LINE_WORDS + slot..][..GROUP_SLOT_WORDS]
-    }
-
-    fn buffer(self, round: u64) -> &'a [AtomicU64] {
-        &self.words[(round % MAX_ROUNDS) as usize * GROUP_BUFFER_WORDS..][..GROUP_BUFFER_WORDS]
-    }
-
-    /// Prepares the memory for a new group of these endpoints. Nobody else looks at it.
-    pub fn clear(self, endpoints: &[u64]) {
-        for (member, &endpoint) in self.members().zip(endpoints) {
-            let line = self.line(member);
-            line[ENDPOINT].store(endpoint, Ordering::Relaxed);
-            line[STATE].store(0, Ordering::Relaxed);
-            line[FINISHED].store(0, Ordering::Relaxed);
-            for round in 0..MAX_ROUNDS {
-                self.slot(member, round)[ROUND].store(0, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// The endpoint of a member.
-    pub fn endpoint(self, member: u32) -> u64 {
-        self.line(member)[ENDPOINT].load(Ordering::Relaxed)
-    }
-
-    /// Whether a member has not joined yet.
-    pub fn is_awaited(self, member: u32) -> bool {
-        self.line(member)[STATE].load(Ordering::Acquire) == 0
-    }
-
-    /// Whether all members have left or died.
-    pub fn has_ended(self, is_running: impl Fn(u64) -> bool) -> bool {
-        self.members().all(|member| {
-            let has_left = self.line(member)[STATE].load(Ordering::Acquire) & state::LEFT != 0;
-            has_left || !is_running(self.endpoint(member))
-        })
-    }
-
-    /// Takes the place of a member.
-    pub fn join(self, member: u32) {
-        self.line(member)[STATE].store(state::JOINED, Ordering::Release);
-    }
-
-    /// Leaves. The member touches these words no more.
-    pub fn leave(self, member: u32) {
-        let word = &self.line(member)[STATE];
-        word.store(word.load(Ordering::Relaxed) | state::LEFT, Ordering::Release);
-    }
-
-    fn fail(self, member: u32, failure: GroupFailure) {
-        let fault = FAULTS.iter().position(|&fault| fault == failure.fault).unwrap_or(0) as u64;
-        let failed = state::JOINED | state::FAILED | fault << state::FAULT_BIT;
-        let word = failed | u64::from(failure.member) << state::MEMBER_BIT;
-        self.line(member)[STATE].store(word, Ordering::Release);
-    }
-
-    /// Why nothing more comes from `member`. `None`: it is in the group, or has not joined yet.
-    fn failure(self, member: u32) -> Option<GroupFailure> {
-        let word = self.line(member)[STATE].load(Ordering::Acquire);
-        if word & state::FAILED != 0 {
-            let fault = FAULTS.get((word >> state::FAULT_BIT) as usize & 0xff).copied();
-            let cause = (word >> state::MEMBER_BIT) as u32;
-            return Some(GroupFailure { member: cause, fault: fault.unwrap_or(PeerFault::Malformed) });
-        }
-        (word & state::LEFT != 0).then_some(GroupFailure { member, fault: PeerFault::Closed })
-    }
-
-    fn finished(self, member: u32) -> u64 {
-        self.line(member)[FINISHED].load(Ordering::Acquire)
-    }
-
-    /// Looks at what `member` has written for `round`: the round up to which it had finished then. `None`: nothing yet.
-    #[inline]
-    fn look(self, member: u32, round: u64, operation: Operation) -> Result<Option<u64>, GroupFailure> {
-        let slot = self.slot(member, round);
-        let written = slot[ROUND].load(Ordering::Acquire);
-        if written < round {
-            return Ok(None);
-        }
-        let shape = slot[SHAPE].load(Ordering::Relaxed);
-        let unfinished = shape >> UNFINISHED_BIT;
-        let agrees = shape & ((1 << UNFINISHED_BIT) - 1) == operation.shape();
-        if written > round || !agrees || unfinished >= MAX_ROUNDS.min(round) {
-            return Err(GroupFailure { member, fault: PeerFault::Malformed });
-        }
-        Ok(Some(round - 1 - unfinished))
-    }
-}
-
-/// A member's part in the rounds of its group.
+/// The rounds of a group as a member sees them.
 #[derive(Debug)]
 pub struct Rounds<M> {
     memory: M,
     members: u32,
     rank: u32,
-    /// The next round that this member starts.
+    /// The round of the next operation.
     next: u64,
     /// All members have finished this round and those before it.
     all_finished: u64,
     /// Up to here this member has finished.
     finished: u64,
+    shown: Shown,
     /// By round.
     pending: [Option<Pending>; GROUP_ROUNDS],
+    /// The first round of a task of which some parts have not started.
+    open_task: Option<u64>,
     /// The last start waits for members that have not finished.
     is_held_back: bool,
     failure: Option<GroupFailure>,
+    episode: Episode,
+    /// Heavy fences of sleepers do not reach this process.
+    full_fences: bool,
 }
 
-impl<M: Deref<Target = [AtomicU64]>> Rounds<M> {
+impl<M: GroupMemory> Rounds<M> {
     /// The member `rank` of `members`, which has joined in `memory`.
-    pub fn new(memory: M, members: u32, rank: u32) -> Rounds<M> {
+    ///
+    /// - `full_fences`: the heavy fences of other members do not reach this process.
+    pub fn new(memory: M, members: u32, rank: u32, full_fences: bool) -> Rounds<M> {
         assert!(rank < members && members <= MAX_MEMBERS, "rank {rank} of {members} members");
-        let pending = [None; GROUP_ROUNDS];
         Rounds {
             memory,
             members,
@@ -335,15 +108,23 @@ impl<M: Deref<Target = [AtomicU64]>> Rounds<M> {
             next: 1,
             all_finished: 0,
             finished: 0,
-            pending,
+            shown: Shown::default(),
+            pending: [None; GROUP_ROUNDS],
+            open_task: None,
             is_held_back: false,
             failure: None,
+            episode: Episode::default(),
+            full_fences,
         }
     }
 
     /// The shared words.
     pub fn words(&self) -> GroupWords<'_> {
-        GroupWords::new(&self.memory, self.members)
+        GroupWords::new(self.memory.words(), self.members)
+    }
+
+    fn sleepers(&self) -> Sleepers<'_> {
+        Sleepers::new(self.words().sleepers(), self.memory.beds())
     }
 
     /// Our rank.
@@ -351,7 +132,8 @@ impl<M: Deref<Target = [AtomicU64]>> Rounds<M> {
         self.rank
     }
 
-    /// Starts the next round. `None`: too many are under way at some member, so try again, and test earlier ones.
+    /// Starts the next operation, which has one part. `None`: too many rounds are under way at some member, or a task has
+    /// parts that have not started, so try again, and test and advance earlier ones.
     ///
     /// - `data`: what this member contributes.
     ///
@@ -359,21 +141,50 @@ impl<M: Deref<Target = [AtomicU64]>> Rounds<M> {
     /// The group has failed.
     ///
     /// # Panics
-    /// If the group cannot do the operation, or `data` has another length than [`Operation::data_bytes`].
+    /// If the group cannot do the operation, it has several parts, or `data` has another length than
+    /// [`Operation::data_bytes`].
     pub fn start(&mut self, operation: Operation, data: &[u8]) -> Result<Option<Round>, GroupFailure> {
+        let cut = self.cut(operation);
+        assert!(cut.parts() == 1, "{operation:?} has {} parts", cut.parts());
+        match self.open_task {
+            Some(_) => self.failure.map_or(Ok(None), Err),
+            None => self.start_part(operation, cut.part(0), data),
+        }
+    }
+
+    /// How an operation is cut.
+    ///
+    /// # Panics
+    /// If the group cannot do it.
+    fn cut(&self, operation: Operation) -> Cut {
         assert!(operation.is_valid(self.members), "{operation:?} in a group of {} members", self.members);
-        assert_eq!(data.len(), operation.data_bytes(self.rank), "{operation:?} at rank {}", self.rank);
+        Cut::new(operation, self.members, group_slot_words(self.members))
+    }
+
+    fn start_part(
+        &mut self,
+        operation: Operation,
+        part: Part,
+        data: &[u8],
+    ) -> Result<Option<Round>, GroupFailure> {
+        assert_eq!(
+            data.len(),
+            operation.data_bytes(self.rank, self.members),
+            "{operation:?} at {}",
+            self.rank
+        );
         self.failure.map_or(Ok(()), Err)?;
         let round = self.next;
         self.is_held_back = !self.all_have_finished(round.saturating_sub(MAX_ROUNDS));
         if self.is_held_back {
             return Ok(None);
         }
-        self.write(round, operation, data, WriteStep::Round);
+        let digest = operation.digest();
+        self.write(round, operation, part, data, WriteStep::Round);
         let awaited = operation.awaited(self.rank, self.members);
         let awaited = (awaited.start, awaited.end);
         self.pending[round as usize % GROUP_ROUNDS] =
-            Some(Pending { operation, awaited, finished: u64::MAX });
+            Some(Pending { operation, part, digest, awaited, finished: u64::MAX });
         self.next += 1;
         if awaited.0 == awaited.1 {
             self.finish(round);
@@ -383,23 +194,27 @@ impl<M: Deref<Target = [AtomicU64]>> Rounds<M> {
 
     /// Writes our part of a round, up to a step.
     #[inline]
-    pub(super) fn write(&self, round: u64, operation: Operation, data: &[u8], last: WriteStep) {
-        if !operation.is_written_by(self.rank) {
-            return;
-        }
-        let words = self.words();
-        let slot = words.slot(self.rank, round);
-        match operation {
-            Operation::Broadcast { .. } => write(words.buffer(round), data),
-            _ => write(&slot[PAYLOAD..], data),
-        }
-        if last >= WriteStep::Shape {
-            let unfinished = round - 1 - self.finished;
-            slot[SHAPE].store(operation.shape() | unfinished << UNFINISHED_BIT, Ordering::Relaxed);
+    pub(super) fn write(
+        &mut self,
+        round: u64,
+        operation: Operation,
+        part: Part,
+        data: &[u8],
+        last: WriteStep,
+    ) {
+        let is_writer = operation.is_written_by(self.rank);
+        if is_writer {
+            let words = operation.blocks(self.members) * part.words();
+            let place = self.words().contribution(self.rank, round, words);
+            write(place, operation, self.members, part, data);
         }
         if last >= WriteStep::Round {
-            // Release: who sees the round also sees what was written for it.
-            slot[ROUND].store(round, Ordering::Release);
+            let digest = if is_writer { operation.digest() } else { 0 };
+            self.shown = self.shown.with(round, round - 1 - self.finished, digest);
+            if is_writer || Shown::is_due(round) {
+                self.words().show(self.rank, self.shown);
+                self.sleepers().wake(self.rank, self.full_fences);
+            }
         }
     }
 
@@ -418,42 +233,108 @@ impl<M: Deref<Target = [AtomicU64]>> Rounds<M> {
             return Ok(true);
         };
         let words = self.words();
-        let (mut first, end) = pending.awaited;
-        while first < end {
-            match words.look(first, round, pending.operation) {
+        let (first, end) = pending.awaited;
+        for member in first..end {
+            match words.look(member, round, pending.digest) {
                 Ok(Some(finished)) => pending.finished = pending.finished.min(finished),
                 Ok(None) => {
-                    pending.awaited.0 = first;
-                    self.pending[round as usize % GROUP_ROUNDS] = Some(pending);
+                    if member > first {
+                        pending.awaited.0 = member;
+                        self.pending[round as usize % GROUP_ROUNDS] = Some(pending);
+                    }
                     return Ok(false);
                 }
                 Err(failure) => return Err(self.fail(failure)),
             }
-            first += 1;
         }
-        self.take(round, pending.operation, result);
-        if pending.operation.awaited(self.rank, self.members) == (0..self.members) {
+        let Pending { operation, part, .. } = pending;
+        assert_eq!(
+            result.len(),
+            operation.result_bytes(self.rank, self.members),
+            "the result of {operation:?}"
+        );
+        let awaited = operation.awaited(self.rank, self.members);
+        if part.bytes > 0 {
+            awaited.clone().for_each(|member| self.take(member, round, operation, part, result));
+        }
+        if awaited == (0..self.members) {
             self.all_finished = self.all_finished.max(pending.finished);
         }
         self.finish(round);
         Ok(true)
     }
 
-    /// Takes the result of a round for which all have written that we wait for.
-    fn take(&self, round: u64, operation: Operation, result: &mut [u8]) {
-        assert_eq!(result.len(), operation.result_bytes(self.rank), "the result of {operation:?}");
-        let words = self.words();
+    /// Takes what `member` has written for a round, and combines vectors. Members come in rank order.
+    #[inline]
+    fn take(&self, member: u32, round: u64, operation: Operation, part: Part, result: &mut [u8]) {
+        let block_bytes = operation.block_bytes();
+        let words = operation.blocks(self.members) * part.words();
+        let written = self.words().contribution(member, round, words);
         match operation {
             Operation::Barrier => {}
-            Operation::Broadcast { .. } => read(words.buffer(round), result),
             Operation::Reduce { vector, .. } | Operation::AllReduce(vector) => {
-                read(&words.slot(0, round)[PAYLOAD..], result);
-                let mut bytes = [0; MAX_VECTOR_BYTES as usize];
-                let with = &mut bytes[..result.len()];
-                for member in 1..self.members {
-                    read(&words.slot(member, round)[PAYLOAD..], with);
-                    vector.combination.combine(result, with);
+                let result = &mut result[part.within(0, block_bytes)];
+                if member == 0 { read(written, result) } else { combine(vector, written, result) }
+            }
+            Operation::Broadcast { .. } => read(written, &mut result[part.within(0, block_bytes)]),
+            Operation::AllGather { .. } | Operation::Gather { .. } => {
+                read(written, &mut result[part.within(member as usize, block_bytes)]);
+            }
+            Operation::AllToAll { .. } => {
+                let ours = &written[self.rank as usize * part.words()..];
+                read(ours, &mut result[part.within(member as usize, block_bytes)]);
+            }
+            Operation::Scatter { .. } => {
+                let ours = &written[self.rank as usize * part.words()..];
+                read(ours, &mut result[part.within(0, block_bytes)]);
+            }
+        }
+    }
+
+    /// An operation of any length. Nothing of it is started yet.
+    ///
+    /// # Panics
+    /// If the group cannot do it.
+    pub fn task(&self, operation: Operation) -> Task {
+        Task { operation, cut: self.cut(operation), first: None, started: 0, finished: 0 }
+    }
+
+    /// Starts and tests what it can of an operation. Returns whether it has finished here. Operations begin in the order
+    /// of the first calls, and one begins when all parts of the one before have started.
+    ///
+    /// - `data`, `result`: the same memory in all calls for this operation. Until it has finished, `result` has a part of it.
+    ///
+    /// # Errors
+    /// The group has failed.
+    ///
+    /// # Panics
+    /// If one of them has another length than the operation says.
+    pub fn advance(&mut self, task: &mut Task, data: &[u8], result: &mut [u8]) -> Result<bool, GroupFailure> {
+        let parts = task.cut.parts();
+        loop {
+            let may_start =
+                task.started < parts && (self.open_task.is_none() || self.open_task == task.first);
+            let started = match may_start {
+                true => self.start_part(task.operation, task.cut.part(task.started), data)?,
+                false => None,
+            };
+            if let Some(Round(round)) = started {
+                task.started += 1;
+                let first = *task.first.get_or_insert(round);
+                self.open_task = (task.started < parts).then_some(first);
+            }
+            let is_tested = match task.first {
+                Some(first) if task.finished < task.started => {
+                    self.test(Round(first + task.finished), result)?
                 }
+                _ => false,
+            };
+            task.finished += u64::from(is_tested);
+            if task.finished == parts {
+                return Ok(true);
+            }
+            if started.is_none() && !is_tested {
+                return self.failure.map_or(Ok(false), Err);
             }
         }
     }
@@ -465,8 +346,8 @@ impl<M: Deref<Target = [AtomicU64]>> Rounds<M> {
         let finished = (self.finished + 1..self.next).take_while(|&round| !is_pending(round)).last();
         if let Some(finished) = finished {
             self.finished = finished;
-            // Release: who sees it may write over what we have read.
-            self.words().line(self.rank)[FINISHED].store(finished, Ordering::Release);
+            self.words().set_finished(self.rank, finished);
+            self.sleepers().wake(self.rank, self.full_fences);
         }
     }
 
@@ -478,6 +359,34 @@ impl<M: Deref<Target = [AtomicU64]>> Rounds<M> {
             self.all_finished = self.all_finished.max(lowest.unwrap_or(0));
         }
         self.all_finished >= round
+    }
+
+    /// Sleeps until a member that this one waits for has written or finished, at most `at_most_ns`. Returns at once if
+    /// nobody is missing for a round under way. May return early.
+    pub fn sleep(&mut self, at_most_ns: u64) {
+        let Some(missing) = self.missing() else { return };
+        // With several rounds under way, another member may end the wait.
+        let waits = self.pending.iter().flatten().count() + usize::from(self.is_held_back);
+        let (mut episode, awaited) = (self.episode, Some(missing).filter(|_| waits == 1));
+        let is_missing = || self.missing() == Some(missing);
+        self.sleepers().sleep(self.rank, &mut episode, awaited, at_most_ns, is_missing);
+        self.episode = episode;
+    }
+
+    /// A member that is missing. `None`: some round under way misses nobody.
+    fn missing(&self) -> Option<u32> {
+        let (words, mut found) = (self.words(), None);
+        for round in self.finished + 1..self.next {
+            let Some(pending) = &self.pending[round as usize % GROUP_ROUNDS] else { continue };
+            let is_missing = |member: &u32| matches!(words.look(*member, round, pending.digest), Ok(None));
+            let (first, end) = pending.awaited;
+            found = found.or(Some((first..end).find(is_missing)?));
+        }
+        if self.is_held_back {
+            let needed = self.next.saturating_sub(MAX_ROUNDS);
+            found = found.or(Some(words.members().find(|&member| words.finished(member) < needed)?));
+        }
+        found
     }
 
     /// Looks for members that are waited for and do not run, have left or have failed. Costs some system calls.
@@ -497,7 +406,7 @@ impl<M: Deref<Target = [AtomicU64]>> Rounds<M> {
         for round in self.finished + 1..self.next {
             let Some(pending) = &self.pending[round as usize % GROUP_ROUNDS] else { continue };
             let (first, end) = pending.awaited;
-            let missing = |member: u32| matches!(words.look(member, round, pending.operation), Ok(None));
+            let missing = |member: u32| matches!(words.look(member, round, pending.digest), Ok(None));
             let lost = |member| gone(member).filter(|_| missing(member));
             found = found.or_else(|| (first..end).filter(|&member| missing(member)).find_map(lost));
         }
@@ -518,18 +427,12 @@ impl<M: Deref<Target = [AtomicU64]>> Rounds<M> {
     }
 }
 
-/// Writes bytes to the first words.
-fn write(words: &[AtomicU64], bytes: &[u8]) {
-    for (word, bytes) in words.iter().zip(bytes.chunks(8)) {
-        let mut padded = [0; 8];
-        padded[..bytes.len()].copy_from_slice(bytes);
-        word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
-    }
-}
-
-/// Reads bytes from the first words.
-fn read(words: &[AtomicU64], bytes: &mut [u8]) {
-    for (word, bytes) in words.iter().zip(bytes.chunks_mut(8)) {
-        bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..bytes.len()]);
+/// Combines `result` with a vector.
+fn combine(vector: Vector, words: &[AtomicU64], result: &mut [u8]) {
+    let mut bytes = [0; COMBINED_BYTES];
+    for (words, result) in words.chunks(COMBINED_BYTES / 8).zip(result.chunks_mut(COMBINED_BYTES)) {
+        let with = &mut bytes[..result.len()];
+        read(words, with);
+        vector.combination.combine(result, with);
     }
 }

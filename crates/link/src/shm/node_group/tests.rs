@@ -1,5 +1,6 @@
 //! Tests of groups with real node segments: joining, the table, and members and makers that are killed at each step.
 
+use super::operation::Part;
 use super::rounds::WriteStep;
 use super::*;
 use crate::shm::ShmLink;
@@ -108,11 +109,11 @@ fn processes_do_the_same_operations_in_several_groups_at_once() {
         let half: Vec<u64> = members.iter().copied().skip(rank as usize % 2).step_by(2).collect();
         let mut pair = own.join(2 + u64::from(rank % 2), &half, rank / 2);
         let members = members.len() as u64;
-        let mut long = vec![0; MAX_BROADCAST_BYTES as usize];
-        for round in 0..3000 {
+        let mut long = vec![0; 20_000];
+        for round in 0..2000 {
             assert_eq!(sum(&mut all, round + u64::from(rank)), Ok(members * round + 6));
             let root = (round % members) as u32;
-            let operation = Operation::Broadcast { root, bytes: MAX_BROADCAST_BYTES };
+            let operation = Operation::Broadcast { root, bytes: long.len() as u32 };
             if rank == root {
                 all.perform(operation, &vec![round as u8; long.len()], &mut [], std::thread::yield_now)
             } else {
@@ -125,10 +126,26 @@ fn processes_do_the_same_operations_in_several_groups_at_once() {
             let mut result = [0; 8];
             pair.wait(started.expect("room"), &mut result, std::thread::yield_now).expect("no failure");
             assert_eq!(u64::from_ne_bytes(result), 2 + 2 * u64::from(rank % 2), "seed {seed}");
+            let bytes = 8 * (round as usize % 2000);
+            let mut blocks = vec![0; bytes * members as usize];
+            let all_to_all = Operation::AllToAll { bytes: bytes as u32 };
+            let data = vec![rank as u8; blocks.len()];
+            all.perform(all_to_all, &data, &mut blocks, std::thread::yield_now).expect("no failure");
+            let mut blocks = (0..).zip(blocks.chunks(bytes.max(1)));
+            assert!(blocks.all(|(from, block)| block.iter().all(|&byte| byte == from)), "round {round}");
         }
     };
     let children = [0, 1, 2, 3].map(|seed| fork(|| act(seed)));
     assert_eq!(children.map(reap), [0; 4]);
+}
+
+#[test]
+fn a_group_has_the_memory_that_the_text_above_states() {
+    let kib = |members| group_bytes(members).div_ceil(1024);
+    assert!((1..=8).all(|members| kib(members) <= 33 * u64::from(members)));
+    assert_eq!([16, 256].map(kib), [1027, 2091]);
+    assert!((17..=128).all(|members| kib(members) <= 1050));
+    assert!((1..=MAX_MEMBERS).all(|members| kib(members) <= 2091));
 }
 
 #[test]
@@ -176,12 +193,21 @@ fn a_group_whose_first_member_has_ended_cannot_be_joined() {
     assert!(matches!(joined, Err(JoinError::Failed(failure)) if failure == died), "{joined:?}");
 }
 
-/// Two survivors of a group. A third member does `act` and is killed: it is `victim_rank` in the list. Returns what each
-/// survivor gets from `rounds` sums.
+/// What each of two survivors of a group gets from `rounds` sums. See [`survivors_of`].
 fn survivors(
     victim_rank: u32,
     rounds: u64,
     act: impl Fn(&Member, &[u64]),
+) -> [Vec<Result<u64, GroupFailure>>; 2] {
+    survivors_of(victim_rank, act, |group| (0..rounds).map(|_| sum(group, 1)).collect())
+}
+
+/// Two survivors of a group. A third member does `act` and is killed: it is `victim_rank` in the list. Returns what each
+/// survivor gets from `calls`.
+fn survivors_of(
+    victim_rank: u32,
+    act: impl Fn(&Member, &[u64]),
+    calls: impl Fn(&mut NodeGroup) -> Vec<Result<u64, GroupFailure>> + Sync,
 ) -> [Vec<Result<u64, GroupFailure>>; 2] {
     let dir = directory();
     let own = [Member::new(dir.path()), Member::new(dir.path())];
@@ -211,7 +237,7 @@ fn survivors(
             }
         };
         let mut group = joined;
-        (0..rounds).map(|_| sum(&mut group, 1)).collect()
+        calls(&mut group)
     };
     let begun = Instant::now();
     let found = std::thread::scope(|scope| {
@@ -244,12 +270,13 @@ fn in_order(all: &[u64], victim: u64, rank: u32) -> Vec<u64> {
 #[test]
 fn a_member_killed_at_any_step_of_an_operation_is_an_error_at_the_others() {
     for rank in [0, 2] {
-        for last in [None, Some(WriteStep::Data), Some(WriteStep::Shape), Some(WriteStep::Round)] {
+        for last in [None, Some(WriteStep::Data), Some(WriteStep::Round)] {
             let found = survivors(rank, 4, |victim, members| {
                 let mut group = victim.join(9, members, rank);
                 assert_eq!(sum(&mut group, 5), Ok(7));
                 if let Some(last) = last {
-                    group.rounds.write(2, SUM, &5_u64.to_ne_bytes(), last);
+                    let part = Part { from: 0, bytes: 8 };
+                    group.rounds.write(2, SUM, part, &5_u64.to_ne_bytes(), last);
                 }
                 // The others can only have joined by now. The victim does not leave.
                 std::mem::forget(group);
@@ -261,6 +288,32 @@ fn a_member_killed_at_any_step_of_an_operation_is_an_error_at_the_others() {
             }
         }
     }
+}
+
+#[test]
+fn a_member_killed_amid_a_long_operation_is_an_error_at_the_others() {
+    let long = |group: &NodeGroup| {
+        let operation = Operation::Broadcast { root: 0, bytes: 1 << 20 };
+        (group.task(operation), operation)
+    };
+    let found = survivors_of(
+        0,
+        |victim, members| {
+            let mut group = victim.join(9, members, 0);
+            let (mut task, _) = long(&group);
+            assert_eq!(group.advance(&mut task, &vec![7; 1 << 20], &mut []), Ok(false), "more than fits");
+            std::mem::forget(group);
+        },
+        |group| {
+            let (_, operation) = long(group);
+            let mut result = vec![0; 1 << 20];
+            let ended = group.perform(operation, &[], &mut result, std::thread::yield_now);
+            assert!(result[0] == 7 && *result.last().expect("bytes") == 0, "a part has arrived");
+            vec![ended.map(|()| 0)]
+        },
+    );
+    let died = Err(GroupFailure { member: 0, fault: PeerFault::Died });
+    assert_eq!(found, [vec![died], vec![died]]);
 }
 
 #[test]
@@ -299,6 +352,43 @@ fn a_member_that_leaves_is_an_error_at_those_that_wait_for_it() {
     let (mut waits, leaves) = (first.join(1, &members, 0), second.join(1, &members, 1));
     drop(leaves);
     assert_eq!(sum(&mut waits, 1), Err(GroupFailure { member: 1, fault: PeerFault::Closed }));
+}
+
+/// Processor time of this thread.
+fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the time to our own variable.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn a_long_wait_takes_little_processor_time_whoever_is_waited_for() {
+    let dir = directory();
+    let own = [Member::new(dir.path()), Member::new(dir.path())];
+    let members = own.each_ref().map(Member::endpoint);
+    let mut groups = [0, 1].map(|rank| own[rank].join(1, &members, rank as u32));
+    // One waits for a contribution, then the other one for a place to write.
+    let long = Operation::Broadcast { root: 0, bytes: 1 << 16 };
+    let [first, second] = &mut groups;
+    let wait = Duration::from_millis(300);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let before = thread_time();
+            let summed = sum(first, 1);
+            first.perform(long, &[9; 1 << 16], &mut [], std::thread::yield_now).expect("no failure");
+            (summed, thread_time() - before)
+        });
+        std::thread::sleep(wait);
+        assert_eq!(sum(second, 2), Ok(3));
+        std::thread::sleep(wait);
+        let mut bytes = [0; 1 << 16];
+        second.perform(long, &[], &mut bytes, std::thread::yield_now).expect("no failure");
+        assert_eq!(bytes, [9; 1 << 16]);
+        let (summed, time) = waits.join().expect("no panic");
+        assert_eq!(summed, Ok(3));
+        assert!(time < wait / 3, "{time:?} of {wait:?} twice");
+    });
 }
 
 #[test]

@@ -14,6 +14,7 @@
 
 use super::{Area, Extent, Member, Membership};
 use crate::Bell;
+use crate::shm::mapping::Shared;
 use crate::shm::segment;
 use crate::shm::segment_file::SystemError;
 use crate::shm::sync::AtomicU64;
@@ -95,6 +96,18 @@ impl NodeHandle {
 pub struct SharedArea {
     membership: Arc<Membership>,
     extent: Extent,
+}
+
+impl SharedArea {
+    /// The `count` values that begin `offset` bytes behind the start of this area.
+    ///
+    /// # Panics
+    /// If they are not inside the area, or not aligned.
+    pub(in crate::shm) fn values<T: Shared>(&self, offset: u64, count: usize) -> &[T] {
+        let end = offset + count as u64 * size_of::<T>() as u64;
+        assert!(end <= self.extent.bytes, "values up to byte {end} of an area of {}", self.extent.bytes);
+        self.membership.mapping.shared((self.extent.offset + offset) as usize, count)
+    }
 }
 
 impl Deref for SharedArea {

@@ -1,0 +1,294 @@
+//! The shared words of a group: where everything lies, and how a member shows how far it is.
+//! ```text
+//! sleepers one line             a bit for each member that sleeps (`sleepers.rs`)
+//! board    one word per member   the round that it has written, and what it did in the last four
+//! values   four rounds           contributions of one word, beside each other
+//! lines    one line per member   its endpoint, its state, the round up to which it has finished
+//! slots    four per member       longer contributions
+//! ```
+//! A member writes only its own words. In small groups each word of the board has a line of its own: all members
+//! look at the same time, each from a core of its own. In larger ones a line of the board has eight of them, so that a
+//! member that looks takes few lines from other cores.
+//!
+//! **A word of the board** has the number of the last round in which the member has written, from its lowest bits on; how
+//! many earlier rounds the member had not finished then; and a digest of the operation of each of the last rounds, 0
+//! where it did not write. Members differ by at most four rounds, so a few bits of the number suffice. A member
+//! that never writes shows its word from time to time, so that others do not take it for a later one.
+
+use super::operation::{DIGEST_BITS, Operation, Part};
+use super::sleepers::SLEEPER_WORDS;
+use crate::shm::sync::{AtomicU64, GROUP_LINE_WORDS, GROUP_ROUNDS, Ordering, group_slot_words};
+use core::ops::Range;
+use weir_proto::PeerFault;
+
+/// Bound: rounds that a member has started and that not all members have finished.
+pub const MAX_ROUNDS: u64 = GROUP_ROUNDS as u64;
+
+/// Words of a member's line.
+const ENDPOINT: usize = 0;
+const STATE: usize = 1;
+const FINISHED: usize = 2;
+
+/// Words before the board.
+const HEAD_WORDS: usize = lines_of(SLEEPER_WORDS);
+
+/// Most members whose words of the board have lines of their own.
+const SPREAD_MEMBERS: usize = 4;
+
+/// Bits of a word of the board: the round, unfinished rounds, digests.
+const ROUND_BITS: u32 = 14;
+const UNFINISHED_BITS: u32 = 2;
+const DIGESTS_BIT: u32 = ROUND_BITS + UNFINISHED_BITS;
+const _: () =
+    assert!(DIGESTS_BIT + DIGEST_BITS * GROUP_ROUNDS as u32 <= 64 && GROUP_ROUNDS <= 1 << UNFINISHED_BITS);
+
+/// A member shows its word at least once in so many rounds.
+const SHOW_INTERVAL: u64 = 1 << (ROUND_BITS - 2);
+
+/// State bits of a member.
+mod state {
+    pub const JOINED: u64 = 1;
+    pub const FAILED: u64 = 2;
+    pub const LEFT: u64 = 4;
+    pub const FAULT_BIT: u32 = 8;
+    pub const MEMBER_BIT: u32 = 32;
+}
+
+const FAULTS: [PeerFault; 3] = [PeerFault::Died, PeerFault::Malformed, PeerFault::Closed];
+
+/// Words of `count` words, in whole lines.
+const fn lines_of(count: usize) -> usize {
+    count.next_multiple_of(GROUP_LINE_WORDS)
+}
+
+const fn board_words(members: usize) -> usize {
+    if members <= SPREAD_MEMBERS { members * GROUP_LINE_WORDS } else { lines_of(members) }
+}
+
+const fn values_at(members: usize) -> usize {
+    HEAD_WORDS + board_words(members)
+}
+
+const fn lines_at(members: usize) -> usize {
+    values_at(members) + GROUP_ROUNDS * lines_of(members)
+}
+
+const fn slots_at(members: usize) -> usize {
+    lines_at(members) + members * GROUP_LINE_WORDS
+}
+
+/// Length of the shared words of a group. Unit: words.
+pub const fn group_words(members: u32) -> usize {
+    let count = members as usize;
+    slots_at(count) + count * GROUP_ROUNDS * group_slot_words(members)
+}
+
+/// The reason why a group can do nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the member of rank {member} has failed: {fault:?}")]
+pub struct GroupFailure {
+    /// The member, by rank.
+    pub member: u32,
+    /// Its fault. [`PeerFault::Closed`]: it has left. [`PeerFault::Malformed`]: it does another operation, or what it
+    /// has written makes no sense.
+    pub fault: PeerFault,
+}
+
+/// What a member shows on the board.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown(u64);
+
+impl Shown {
+    /// After `round`, in which the member wrote what has this digest, or nothing (0).
+    pub fn with(self, round: u64, unfinished: u64, digest: u64) -> Shown {
+        let bit = digest_bit(round);
+        let digests = self.0 & !(mask(DIGEST_BITS) << bit) & !mask(DIGESTS_BIT);
+        Shown(digests | digest << bit | unfinished << ROUND_BITS | round & mask(ROUND_BITS))
+    }
+
+    /// Whether it must be shown although the member writes nothing in `round`.
+    pub fn is_due(round: u64) -> bool {
+        round.is_multiple_of(SHOW_INTERVAL)
+    }
+}
+
+const fn mask(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+fn digest_bit(round: u64) -> u32 {
+    DIGESTS_BIT + DIGEST_BITS * (round % MAX_ROUNDS) as u32
+}
+
+/// The shared words of a group.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupWords<'a> {
+    words: &'a [AtomicU64],
+    members: u32,
+}
+
+impl<'a> GroupWords<'a> {
+    /// # Panics
+    /// If there are too few for `members` members.
+    pub fn new(words: &'a [AtomicU64], members: u32) -> GroupWords<'a> {
+        GroupWords { words: &words[..group_words(members)], members }
+    }
+
+    /// The ranks.
+    pub fn members(self) -> Range<u32> {
+        0..self.members
+    }
+
+    fn board(self, member: u32) -> &'a AtomicU64 {
+        let step = if self.members as usize <= SPREAD_MEMBERS { GROUP_LINE_WORDS } else { 1 };
+        &self.words[HEAD_WORDS + member as usize * step]
+    }
+
+    fn line(self, member: u32) -> &'a [AtomicU64] {
+        &self.words[lines_at(self.members as usize) + member as usize * GROUP_LINE_WORDS..]
+            [..GROUP_LINE_WORDS]
+    }
+
+    /// Where the contribution of a member to a round lies, of so many words.
+    pub fn contribution(self, member: u32, round: u64, words: usize) -> &'a [AtomicU64] {
+        let (count, member, place) = (self.members as usize, member as usize, (round % MAX_ROUNDS) as usize);
+        if words <= 1 {
+            return &self.words[values_at(count) + place * lines_of(count) + member..][..words];
+        }
+        let slot_words = group_slot_words(self.members);
+        &self.words[slots_at(count) + (member * GROUP_ROUNDS + place) * slot_words..][..words.min(slot_words)]
+    }
+
+    /// The bits of those that sleep.
+    pub fn sleepers(self) -> &'a [AtomicU64] {
+        &self.words[..SLEEPER_WORDS]
+    }
+
+    /// Prepares the memory for a new group of these endpoints. Nobody else looks at it.
+    pub fn clear(self, endpoints: &[u64]) {
+        for (member, &endpoint) in self.members().zip(endpoints) {
+            let line = self.line(member);
+            line[ENDPOINT].store(endpoint, Ordering::Relaxed);
+            line[STATE].store(0, Ordering::Relaxed);
+            line[FINISHED].store(0, Ordering::Relaxed);
+            self.board(member).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The endpoint of a member.
+    pub fn endpoint(self, member: u32) -> u64 {
+        self.line(member)[ENDPOINT].load(Ordering::Relaxed)
+    }
+
+    /// Whether a member has not joined yet.
+    pub fn is_awaited(self, member: u32) -> bool {
+        self.line(member)[STATE].load(Ordering::Acquire) == 0
+    }
+
+    /// Whether all members have left or died.
+    pub fn has_ended(self, is_running: impl Fn(u64) -> bool) -> bool {
+        self.members().all(|member| {
+            let has_left = self.line(member)[STATE].load(Ordering::Acquire) & state::LEFT != 0;
+            has_left || !is_running(self.endpoint(member))
+        })
+    }
+
+    /// Takes the place of a member.
+    pub fn join(self, member: u32) {
+        self.line(member)[STATE].store(state::JOINED, Ordering::Release);
+    }
+
+    /// Leaves. The member touches these words no more.
+    pub fn leave(self, member: u32) {
+        let word = &self.line(member)[STATE];
+        word.store(word.load(Ordering::Relaxed) | state::LEFT, Ordering::Release);
+    }
+
+    /// Says that the group has failed for a member.
+    pub fn fail(self, member: u32, failure: GroupFailure) {
+        let fault = FAULTS.iter().position(|&fault| fault == failure.fault).unwrap_or(0) as u64;
+        let failed = state::JOINED | state::FAILED | fault << state::FAULT_BIT;
+        let word = failed | u64::from(failure.member) << state::MEMBER_BIT;
+        self.line(member)[STATE].store(word, Ordering::Release);
+    }
+
+    /// Why nothing more comes from `member`. `None`: it is in the group, or has not joined yet.
+    pub fn failure(self, member: u32) -> Option<GroupFailure> {
+        let word = self.line(member)[STATE].load(Ordering::Acquire);
+        if word & state::FAILED != 0 {
+            let fault = FAULTS.get((word >> state::FAULT_BIT) as usize & 0xff).copied();
+            let cause = (word >> state::MEMBER_BIT) as u32;
+            return Some(GroupFailure { member: cause, fault: fault.unwrap_or(PeerFault::Malformed) });
+        }
+        (word & state::LEFT != 0).then_some(GroupFailure { member, fault: PeerFault::Closed })
+    }
+
+    /// Shows how far `member` is.
+    pub fn show(self, member: u32, shown: Shown) {
+        // Release: who sees the round also sees what was written for it.
+        self.board(member).store(shown.0, Ordering::Release);
+    }
+
+    /// Says that `member` needs nothing of `round` and those before it any more.
+    pub fn set_finished(self, member: u32, round: u64) {
+        // Release: who sees it may write over what the member has read.
+        self.line(member)[FINISHED].store(round, Ordering::Release);
+    }
+
+    /// The round up to which `member` needs nothing any more.
+    pub fn finished(self, member: u32) -> u64 {
+        self.line(member)[FINISHED].load(Ordering::Acquire)
+    }
+
+    /// Whether `member` has written for `round`: the round up to which it had finished then. `None`: not yet.
+    ///
+    /// - `digest`: that of the operation.
+    ///
+    /// # Errors
+    /// It did something else in that round.
+    #[inline]
+    pub fn look(self, member: u32, round: u64, digest: u64) -> Result<Option<u64>, GroupFailure> {
+        let word = self.board(member).load(Ordering::Acquire);
+        let unused = u64::BITS - ROUND_BITS;
+        // The difference of two numbers of so many bits, with its sign.
+        let ahead = (word.wrapping_sub(round) << unused).cast_signed() >> unused;
+        if ahead < 0 {
+            return Ok(None);
+        }
+        let last = round + ahead.unsigned_abs();
+        let unfinished = word >> ROUND_BITS & mask(UNFINISHED_BITS);
+        let agrees = word >> digest_bit(round) & mask(DIGEST_BITS) == digest;
+        if !agrees || ahead.unsigned_abs() >= MAX_ROUNDS || unfinished >= MAX_ROUNDS.min(last) {
+            return Err(GroupFailure { member, fault: PeerFault::Malformed });
+        }
+        Ok(Some(last - 1 - unfinished))
+    }
+}
+
+/// Writes the part of each block of `data` to words.
+pub fn write(words: &[AtomicU64], operation: Operation, members: u32, part: Part, data: &[u8]) {
+    for block in 0..operation.blocks(members) {
+        let bytes = &data[part.within(block, operation.block_bytes())];
+        let (whole, rest) = bytes.as_chunks::<8>();
+        let words = &words[block * part.words()..];
+        for (word, bytes) in words.iter().zip(whole) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+        if !rest.is_empty() {
+            let mut padded = [0; 8];
+            padded[..rest.len()].copy_from_slice(rest);
+            words[whole.len()].store(u64::from_ne_bytes(padded), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Reads bytes from the first words.
+pub fn read(words: &[AtomicU64], bytes: &mut [u8]) {
+    let (whole, rest) = bytes.as_chunks_mut::<8>();
+    for (word, bytes) in words.iter().zip(whole.iter_mut()) {
+        *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+    }
+    if !rest.is_empty() {
+        rest.copy_from_slice(&words[whole.len()].load(Ordering::Relaxed).to_ne_bytes()[..rest.len()]);
+    }
+}
