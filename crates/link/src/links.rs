@@ -299,7 +299,8 @@ impl<L: FirstLink> Link for Links<L> {
     ) -> Result<(), LinkBusy> {
         match self.first.transmit_over_lane(to, packet, payload) {
             Some(sent) => sent,
-            None => self.transmit_elsewhere(to, packet, payload),
+            // A copy, so that only this case keeps the packet in memory.
+            None => self.transmit_elsewhere(to, &{ *packet }, payload),
         }
     }
 

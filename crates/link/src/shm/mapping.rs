@@ -12,6 +12,7 @@ use super::lane_queue::LaneQueue;
 use super::layout::{CLAIMS_BYTES, HEADER_BYTES, LANE_HEADER_BYTES, segment_state};
 use super::ring::{CacheLine, LaneControl, LaneMemory};
 use super::sync::{AtomicU32, AtomicU64, Futex, NATIVE, Ordering};
+use crate::memory::copy_bytes;
 use crate::{ADDRESS_BYTES, Address};
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -292,10 +293,8 @@ unsafe impl LaneMemory for MappedLane {
     #[inline]
     unsafe fn write(&self, at: usize, from: *const u8, bytes: usize) {
         // SAFETY: the caller promises that the range is inside the slots and its own, and that `from` is readable.
-        // They cannot overlap: the program does not know the address of this mapping, so it cannot send from it.
         unsafe {
-            let to = self.base.add(LANE_HEADER_BYTES + at).as_ptr();
-            core::ptr::copy_nonoverlapping(from, to, bytes);
+            copy_bytes(from, self.base.add(LANE_HEADER_BYTES + at).as_ptr(), bytes);
         }
     }
 

@@ -305,7 +305,8 @@ impl<L: LaneMemory> Writer<L> {
             Some(head) => unsafe {
                 self.lane.write(at + 4, head[4..].as_ptr(), EAGER_HEADER_BYTES - 4);
             },
-            None => self.fill_header(packet),
+            // A copy, so that only this case keeps the packet in memory.
+            None => self.fill_header(&{ *packet }),
         }
         if in_head > 0 {
             let (memory, offset) = payload.expect("a packet with payload bytes comes with its payload");
