@@ -10,32 +10,35 @@ use weir_output::Failure;
 /// Round trips between two looks at the clock.
 const BATCH: u32 = 200;
 /// An answer that takes longer was lost.
-const LOST: Duration = Duration::from_secs(1);
+pub(super) const LOST: Duration = Duration::from_secs(1);
 /// The first byte of the last message.
-const END: u8 = 1;
-const MORE: u8 = 0;
+pub(super) const END: u8 = 1;
+/// That of all others.
+pub(super) const MORE: u8 = 0;
+
+/// The calling thread joins a host, with its core, and opens a socket there.
+pub(super) fn begin(hosts: &Hosts, host: usize) -> Result<UdpSocket, Failure> {
+    let cores = weir_link::cores::allowed().map_err(Failure::system("sched_getaffinity"))?;
+    hosts.join_network(host)?;
+    if cores.len() > 1 {
+        weir_link::cores::pin(cores[host]).map_err(Failure::system("sched_setaffinity"))?;
+    }
+    let address = hosts.address(host);
+    let socket = UdpSocket::bind((address.as_str(), 0)).map_err(Failure::system(address))?;
+    socket.set_nonblocking(true).map_err(Failure::system("a socket"))?;
+    Ok(socket)
+}
 
 /// Half round trips of messages of these sizes, each measured for `time`. Unit: us.
 ///
 /// # Errors
 /// [`Failure`]: a socket could not be opened, or a message was lost.
 pub fn half_round_trips(hosts: &Hosts, sizes: &[usize], time: Duration) -> Result<Vec<f64>, Failure> {
-    let cores = weir_link::cores::allowed().map_err(Failure::system("sched_getaffinity"))?;
-    let begin = |host: usize| -> Result<UdpSocket, Failure> {
-        hosts.join_network(host)?;
-        if cores.len() > 1 {
-            weir_link::cores::pin(cores[host]).map_err(Failure::system("sched_setaffinity"))?;
-        }
-        let address = hosts.address(host);
-        let socket = UdpSocket::bind((address.as_str(), 0)).map_err(Failure::system(address))?;
-        socket.set_nonblocking(true).map_err(Failure::system("a socket"))?;
-        Ok(socket)
-    };
     let place = |socket: &UdpSocket| socket.local_addr().map_err(Failure::system("a socket"));
     let ((to_echo, from_asker), (to_asker, from_echo)) = (channel(), channel());
     std::thread::scope(|scope| {
         let echo = scope.spawn(move || {
-            let socket = begin(1)?;
+            let socket = begin(hosts, 1)?;
             let _ = to_asker.send(place(&socket)?);
             let Ok(asker) = from_asker.recv() else { return Ok(()) };
             socket.connect(asker).map_err(Failure::system("connect"))?;
@@ -49,7 +52,7 @@ pub fn half_round_trips(hosts: &Hosts, sizes: &[usize], time: Duration) -> Resul
             }
         });
         let asker = scope.spawn(move || {
-            let socket = begin(0)?;
+            let socket = begin(hosts, 0)?;
             let _ = to_echo.send(place(&socket)?);
             let Ok(echo) = from_echo.recv() else {
                 return Err(Failure::Measurement(String::from("no echo of bare UDP")));

@@ -1,13 +1,14 @@
 //! `weir bench net`: compares weir over UDP with other transports between hosts. The hosts are namespaces of this machine
 //! (`hosts.rs`), so nothing but this machine is needed, and nothing leaves it.
 //!
-//! Measures and tables are those of `weir bench` (`compare`). Rounds are interleaved. Bare UDP (`bare.rs`) is measured in
-//! each round too. With a loss, latency, bandwidth and rate are measured again while hosts drop frames.
+//! Measures and tables are those of `weir bench` (`compare`). Rounds are interleaved. Bare UDP (`bare.rs`, `bare_bulk.rs`)
+//! is measured in each round too. With a loss, latency, bandwidth and rate are measured again while hosts drop frames.
 //!
 //! Expected on 2 cores: a job takes 1 to 3 s, and a round of 4 contenders without losses a minute. With more hosts than
 //! cores, as in incast, jobs can take as long as their limit.
 
 mod bare;
+mod bare_bulk;
 mod hosts;
 mod table;
 
@@ -46,13 +47,15 @@ const GROUPS: [Group; 5] = [Group::Latency, Group::Bandwidth, Group::Rate, Group
 const LOSSY_GROUPS: [Group; 3] = [Group::Latency, Group::Bandwidth, Group::Rate];
 /// Messages of bare UDP. The second is the largest below an MTU of 1500 that is a round number. Unit: bytes.
 const BARE_BYTES: [usize; 2] = [8, 1400];
+/// Messages of many datagrams (`bare_bulk.rs`). Unit: bytes.
+const BARE_BULK_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 
 /// Options of `weir bench net`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Hosts are network namespaces on a bridge inside this machine, one rank on each. With as many cores as hosts, each host has \
 a core. The tables show the median of the rounds, the least and the greatest value, and the ratio to weir's median. Bare \
-UDP is two threads that send and receive, and nothing else.
+UDP is two threads that send and receive, and nothing else; for large messages they also encrypt, and copy.
 
 It needs root, iproute2 and util-linux, for losses also nftables (nft), an MPICH with libfabric, UCX and mpicc (pip install \
 mpich), and a C compiler. weir's settings come from the environment (see `weir settings`).
@@ -235,11 +238,13 @@ impl Bench<'_> {
         let mut measured = Measured::default();
         let mut turn = 0;
         for round in 1..=self.rounds {
-            for (&bytes, us) in BARE_BYTES.iter().zip(bare::half_round_trips(
-                &self.hosts,
-                &BARE_BYTES,
-                Duration::from_millis(if self.arguments.quick { 50 } else { 200 }),
-            )?) {
+            let time = Duration::from_millis(if self.arguments.quick { 50 } else { 200 });
+            let small = bare::half_round_trips(&self.hosts, &BARE_BYTES, time)?;
+            for (&bytes, us) in BARE_BYTES.iter().zip(small) {
+                measured.bare.entry(bytes).or_default().push(us);
+            }
+            for bytes in BARE_BULK_BYTES {
+                let us = bare_bulk::half_round_trip(&self.hosts, bytes, time)?;
                 measured.bare.entry(bytes).or_default().push(us);
             }
             for &(loss, job) in &round_jobs {

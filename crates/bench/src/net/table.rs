@@ -42,10 +42,12 @@ fn bare_lines(results: Option<&Results>, bare: &BTreeMap<usize, Option<Spread>>)
             ratio.unwrap_or_default()
         ))
     });
-    std::iter::once(String::from("Half round trip of bare UDP, spinning"))
-        .chain(lines)
-        .collect::<Vec<_>>()
-        .join("\n")
+    std::iter::once(String::from(
+        "Half round trip of bare UDP, spinning; from 64 KiB on with the link's cipher",
+    ))
+    .chain(lines)
+    .collect::<Vec<_>>()
+    .join("\n")
 }
 
 /// How to read the numbers, and what is missing.

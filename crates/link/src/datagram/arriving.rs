@@ -3,8 +3,9 @@
 //!
 //! This file does not know what a bundle contains.
 
+use super::arrived::Place;
 use super::link::{DatagramLink, Shared};
-use super::network::{Batch, DatagramNetwork, Received};
+use super::network::{DatagramNetwork, Received};
 use super::path::{INTRODUCTION_BYTES, Path, PathDriver};
 use super::seal::{Key, SALT_BYTES};
 use crate::{ADDRESS_BYTES, Address};
@@ -21,11 +22,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if std::mem::take(&mut self.is_drained) || (!has_paths && self.shared.network.is_quiet()) {
             return;
         }
-        let mut batch =
-            std::mem::replace(&mut self.batch, Batch { bytes: Box::new([]), datagrams: Vec::new() });
-        self.shared.network.receive(&mut batch);
-        if batch.datagrams.is_empty() {
-            self.batch = batch;
+        let mut filling = self.shared.arrived.fill();
+        self.shared.network.receive(&mut filling.batch);
+        if filling.batch.datagrams.is_empty() {
+            self.shared.arrived.filled(filling);
             if !has_paths {
                 self.shared.network.arm();
             }
@@ -34,9 +34,12 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.is_drained = !self.shared.network.may_have_arrivals();
         let now = self.shared.network.now();
         let mut touched = std::mem::take(&mut self.touched);
-        for received in batch.datagrams.drain(..) {
+        let mut datagrams = std::mem::take(&mut filling.batch.datagrams);
+        for received in datagrams.drain(..) {
             let Received { from, range, marked } = received;
-            if let Some(id) = self.datagram_arrived(now, from, &mut batch.bytes[range], marked)
+            let place = filling.place(range.start);
+            let bytes = &mut filling.batch.bytes[range];
+            if let Some(id) = self.datagram_arrived(now, from, bytes, place, marked)
                 && touched.last() != Some(&id)
             {
                 touched.push(id);
@@ -51,9 +54,13 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             {
                 self.recent.push(id);
             }
+            if !self.unread.contains(&id) {
+                self.unread.push(id);
+            }
         }
         self.touched = touched;
-        self.batch = batch;
+        filling.batch.datagrams = datagrams;
+        self.shared.arrived.filled(filling);
     }
 
     /// [`DatagramLink::receive`] outside of a poll. What has arrived waits for the next one.
@@ -62,12 +69,13 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.receive();
     }
 
-    /// Handles a datagram. Returns its path.
+    /// Handles a datagram, which lies at `place`. Returns its path.
     fn datagram_arrived(
         &mut self,
         now: Instant,
         from: N::Place,
         bytes: &mut [u8],
+        place: Option<Place>,
         marked: bool,
     ) -> Option<u32> {
         let Ok((extension, _)) = split_extension(bytes) else {
@@ -90,14 +98,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             }
             Some(&[id]) => {
                 self.last_place = Some((from, id));
-                Some(id).filter(|&id| self.opened(now, id, header, bytes, marked))
+                Some(id).filter(|&id| self.opened(now, id, header, (bytes, place), marked))
             }
             // An endpoint has ended, and another has begun at the same place.
             Some(ids) => {
                 let ids = ids.to_vec();
                 ids.into_iter().rev().find(|&id| {
                     let mut copy = bytes.to_vec(); // a wrong key destroys it
-                    self.opened(now, id, header, &mut copy, marked)
+                    self.opened(now, id, header, (&mut copy, None), marked)
                 })
             }
         };
@@ -106,7 +114,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     }
 
     /// Handles a datagram if it is from the peer of this path.
-    fn opened(&mut self, now: Instant, id: u32, header: Header, bytes: &mut [u8], marked: bool) -> bool {
+    fn opened(
+        &mut self,
+        now: Instant,
+        id: u32,
+        header: Header,
+        (bytes, place): (&mut [u8], Option<Place>),
+        marked: bool,
+    ) -> bool {
         let DatagramLink { paths, shared, counters, .. } = self;
         let Some(path) = paths[id as usize].as_deref_mut() else { return false };
         let Ok((bundle, key)) = path.open(header.epoch, header.number, bytes) else { return false };
@@ -123,7 +138,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
         let Path { machine, io, .. } = path;
         shared.network.heard(io.place);
-        let mut driver = PathDriver { id, io, shared, arriving: bundle };
+        let place = place.map(|place| place.plus(EXTENSION_BYTES));
+        let mut driver = PathDriver { id, io, shared, arriving: Some((bundle, place)) };
         machine.arrived(now, &Datagram { header, position, marked }, &mut driver);
         if let Some(key) = key {
             path.bind(key);
@@ -153,7 +169,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let now = self.shared.network.now();
         let (path, shared): (&mut Path<N::Place>, &mut Shared<N>) = self.path_and_shared(id)?;
         let Path { machine, io, .. } = path;
-        let mut driver = PathDriver { id, io, shared, arriving: &[] };
+        let mut driver = PathDriver { id, io, shared, arriving: None };
         machine.arrived(now, &Datagram { header, position: None, marked }, &mut driver);
         Some(id)
     }

@@ -3,6 +3,7 @@
 //! This file does not know datagrams.
 
 use super::appending::LEAST_PART_BYTES;
+use super::arrived::{Arrived, Bundle};
 use super::link::DatagramLink;
 use super::network::DatagramNetwork;
 use super::path::{OurLane, PeersLane};
@@ -19,7 +20,7 @@ use weir_proto::{Geometry, Packet, PeerFault};
 pub(super) struct Reading {
     /// Its path.
     pub id: u32,
-    bytes: Vec<u8>,
+    bundle: Bundle,
     /// The next packet or frame.
     at: usize,
     /// The payload of the polled packet, which is not retired. If the packet was cut: its last part.
@@ -30,8 +31,8 @@ pub(super) struct Reading {
 
 impl Reading {
     /// The payload of the polled packet in this bundle.
-    pub(super) fn payload(&self) -> &[u8] {
-        &self.bytes[self.payload.clone().unwrap_or(0..0)]
+    pub(super) fn payload<'all, P>(&'all self, arrived: &'all Arrived<P>) -> &'all [u8] {
+        &arrived.bytes(&self.bundle)[self.payload.clone().unwrap_or(0..0)]
     }
 }
 
@@ -39,14 +40,14 @@ impl Reading {
 #[derive(Debug)]
 pub(super) struct Part {
     /// The bundle that ends with it.
-    pub bytes: Vec<u8>,
+    pub bundle: Bundle,
     payload: Range<usize>,
 }
 
 impl Part {
     /// Its payload.
-    pub(super) fn payload(&self) -> &[u8] {
-        &self.bytes[self.payload.clone()]
+    pub(super) fn payload<'all, P>(&'all self, arrived: &'all Arrived<P>) -> &'all [u8] {
+        &arrived.bytes(&self.bundle)[self.payload.clone()]
     }
 }
 
@@ -100,9 +101,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             if let Some(path) = paths[id as usize].as_deref_mut() {
                 // Packets wait until the endpoint has named their sender.
                 let waits = path.peers_lane == PeersLane::Attached;
-                if let Some((bytes, at)) = path.io.delivered.pop_front_if(|_| !waits) {
+                if let Some((bundle, at)) = path.io.delivered.pop_front_if(|_| !waits) {
                     shared.ready.rotate_left(1);
-                    *reading = Some(Reading { id, bytes, at, payload: None, is_void: false });
+                    *reading = Some(Reading { id, bundle, at, payload: None, is_void: false });
                     return true;
                 }
                 path.io.is_listed = false;
@@ -114,10 +115,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 
     /// The end of the bundle that is being polled. What is left of it waits if `keep` is set.
     fn end_reading(&mut self, keep: bool) {
-        let Some(Reading { id, bytes, at, is_void, .. }) = self.reading.take() else { return };
+        let Some(Reading { id, bundle, at, is_void, .. }) = self.reading.take() else { return };
         match self.path(id).filter(|_| keep && !is_void) {
-            Some(path) => path.io.delivered.push_front((bytes, at)),
-            None => self.shared.arrived.give(bytes),
+            Some(path) => path.io.delivered.push_front((bundle, at)),
+            None => self.shared.arrived.give(bundle),
         }
     }
 
@@ -129,8 +130,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             }
             let reading = self.reading.as_mut()?;
             let (id, geometry) = (reading.id, &self.geometry);
-            let head =
-                if reading.is_void { Head::End } else { head(&reading.bytes, reading.at, geometry, into) };
+            let bytes = self.shared.arrived.bytes(&reading.bundle);
+            let bundle_bytes = bytes.len();
+            let head = if reading.is_void { Head::End } else { head(bytes, reading.at, geometry, into) };
             let path = self.paths[id as usize].as_deref_mut();
             let is_open = path.as_ref().is_some_and(|path| path.peers_lane == PeersLane::Open);
             let has_begun = path.as_ref().is_some_and(|path| path.io.begun.packet.is_some());
@@ -140,7 +142,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                     let begin = reading.at + LINK_FRAME_BYTES;
                     let end = begin + usize::from(frame.number.get());
                     match path.io.begun.missing_bytes.checked_sub(end - begin) {
-                        Some(0) if end <= reading.bytes.len() => {
+                        Some(0) if end <= bundle_bytes => {
                             let Begun { packet, parts, missing_bytes } = &mut path.io.begun;
                             *missing_bytes = 0;
                             std::mem::swap(parts, &mut self.earlier_parts);
@@ -149,9 +151,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                             return Some(Polled::Packet { from: path.peer? });
                         }
                         Some(missing)
-                            if missing > 0
-                                && end == reading.bytes.len()
-                                && end - begin >= LEAST_PART_BYTES =>
+                            if missing > 0 && end == bundle_bytes && end - begin >= LEAST_PART_BYTES =>
                         {
                             path.io.begun.missing_bytes = missing;
                             self.keep_part(begin..end);
@@ -185,10 +185,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 
     /// The bundle that is being polled ends with a part of a packet.
     fn keep_part(&mut self, payload: Range<usize>) {
-        let Some(Reading { id, bytes, .. }) = self.reading.take() else { return };
+        let Some(Reading { id, bundle, .. }) = self.reading.take() else { return };
         match self.path(id) {
-            Some(path) => path.io.begun.parts.push(Part { bytes, payload }),
-            None => self.shared.arrived.give(bytes),
+            Some(path) => path.io.begun.parts.push(Part { bundle, payload }),
+            None => self.shared.arrived.give(bundle),
         }
     }
 
@@ -204,9 +204,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if let Some((path, shared)) = self.path_and_shared(id) {
             path.left = Some(fault);
             shared.grants.iter_mut().for_each(|grants| grants.remove(id));
-            path.io.delivered.drain(..).for_each(|(bytes, _)| shared.arrived.give(bytes));
+            path.io.delivered.drain(..).for_each(|(bundle, _)| shared.arrived.give(bundle));
             path.io.begun.packet = None;
-            path.io.begun.parts.drain(..).for_each(|part| shared.arrived.give(part.bytes));
+            path.io.begun.parts.drain(..).for_each(|part| shared.arrived.give(part.bundle));
         }
     }
 
@@ -326,7 +326,7 @@ mod tests {
             link.path(id).expect("a path").peers_lane =
                 if is_open { PeersLane::Open } else { PeersLane::Absent };
             for (items, change) in bundles {
-                let mut bundle = link.shared.arrived.take(0).expect("room");
+                let mut bundle = Vec::new();
                 items.iter().for_each(|item| bundle.extend_from_slice(item));
                 if let Some((at, value)) = change.filter(|_| !bundle.is_empty()) {
                     let at = at % bundle.len();
@@ -335,6 +335,7 @@ mod tests {
                 let bytes = bundle.len();
                 let most_parts = 4096 / LEAST_PART_BYTES + 1;
                 let (path, shared) = link.path_and_shared(id).expect("a path");
+                let bundle = shared.arrived.keep(&bundle, None);
                 path.io.delivered.push_back((bundle, 0));
                 path.io.is_listed = true;
                 shared.ready.push_back(id);
@@ -347,8 +348,10 @@ mod tests {
                         Polled::Packet { from } => {
                             prop_assert!(link.earlier_parts.len() <= most_parts, "parts of 256 bytes");
                             prop_assert_eq!(from, Peer(0));
-                            let reading = link.reading.as_ref().expect("a packet").payload().len();
-                            let earlier = link.earlier_parts.iter().map(|part| part.payload().len());
+                            let reading = link.reading.as_ref().expect("a packet");
+                            let arrived = &link.shared.arrived;
+                            let reading = reading.payload(arrived).len();
+                            let earlier = link.earlier_parts.iter().map(|part| part.payload(arrived).len());
                             prop_assert_eq!(earlier.sum::<usize>() + reading, packet.payload_bytes as usize);
                             link.retire();
                             prop_assert!(link.earlier_parts.is_empty());

@@ -1,8 +1,9 @@
 //! The link with all its paths ([`DatagramLink`]): how paths are made and found, and the work of a poll.
 
+use super::arrived::Arrived;
 use super::buffers::Buffers;
 use super::delivered::{Part, Reading};
-use super::network::{Batch, DatagramNetwork, GEOMETRY};
+use super::network::{DatagramNetwork, GEOMETRY};
 use super::outgoing::Outgoing;
 use super::path::{OurLane, Path, PathDriver};
 use super::report::DatagramCounters;
@@ -47,7 +48,7 @@ pub(super) struct Shared<N: DatagramNetwork> {
     /// Bundles that peers have not acknowledged.
     pub copies: Buffers,
     /// Bundles that have arrived.
-    pub arrived: Buffers,
+    pub arrived: Arrived<N::Place>,
     /// Paths with delivered bundles.
     pub ready: VecDeque<u32>,
     /// Paths whose datagrams the network has refused.
@@ -98,6 +99,8 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) is_drained: bool,
     /// Paths from which something has arrived since the last sleep.
     pub(super) recent: Vec<u32>,
+    /// Paths from which something has arrived since the endpoint had last read all.
+    pub(super) unread: Vec<u32>,
     /// Paths of the datagrams of a look. Empty between looks.
     pub(super) touched: Vec<u32>,
     /// Paths for which the link is busy.
@@ -105,7 +108,6 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) reading: Option<Reading>,
     /// Parts of the polled packet in bundles before that.
     pub(super) earlier_parts: Vec<Part>,
-    pub(super) batch: Batch<N::Place>,
     pub(super) counters: DatagramCounters,
     /// Of paths that were removed.
     pub(super) removed: PathCounters,
@@ -141,7 +143,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 outgoing: Outgoing::new(),
                 timers: TimerQueue::default(),
                 copies: Buffers::new(options.most_copies, bundle_bytes),
-                arrived: Buffers::new(usize::MAX, bundle_bytes),
+                arrived: Arrived::new(bundle_bytes),
                 ready: VecDeque::new(),
                 refused: Vec::new(),
                 lost: Vec::new(),
@@ -164,11 +166,11 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             submitted_since_look: 0,
             is_drained: false,
             recent: Vec::new(),
+            unread: Vec::new(),
             touched: Vec::new(),
             busy: Vec::new(),
             reading: None,
             earlier_parts: Vec::new(),
-            batch: Batch::new(),
             counters: DatagramCounters::default(),
             removed: PathCounters::default(),
             next_epoch: 0,
@@ -225,7 +227,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     ) {
         if let Some((path, shared)) = self.path_and_shared(id) {
             let Path { machine, io, .. } = path;
-            event(machine, now, &mut PathDriver { id, io, shared, arriving: &[] });
+            event(machine, now, &mut PathDriver { id, io, shared, arriving: None });
         }
     }
 
@@ -297,6 +299,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             &mut self.open,
             &mut self.busy,
             &mut self.recent,
+            &mut self.unread,
             &mut self.shared.refused,
             &mut self.shared.lost,
         ] {
@@ -327,10 +330,16 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         Ok(())
     }
 
-    /// Sends everything that can leave, runs timers, and takes what has arrived.
+    /// Sends everything that can leave, runs timers, and takes what has arrived. The endpoint has read what came before.
     pub(super) fn work(&mut self) {
         self.send_unsent();
         let now = self.shared.network.now();
+        if !self.unread.is_empty() {
+            while let Some(id) = self.unread.pop() {
+                self.drive_at(id, now, |machine, now, driver| machine.bundles_read(now, driver));
+            }
+            let _ = self.shared.flush(); // before the next look, which may be long; what it refuses leaves later
+        }
         while let Some(id) = self.shared.timers.take_expired(now) {
             self.drive_at(id, now, |machine, now, driver| machine.expired(now, driver));
         }

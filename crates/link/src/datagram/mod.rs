@@ -10,7 +10,8 @@
 //! A: close                      A->B  frame `leave`                               B: Lost { Closed }, if asked
 //! ```
 //! - [`network`] is the border to the network and its clock. [`lossy`] is a network inside the process, for tests.
-//! - `seal` has the keys, `outgoing` the datagrams that leave, `buffers` the memory of bundles.
+//! - `seal` has the keys, `outgoing` the datagrams that leave, `buffers` the memory of bundles that leave, `arrived` that
+//!   of bundles that have arrived.
 //! - `path` is one peer, `link` the link with all paths. `appending` writes packets into bundles. `arriving` handles
 //!   datagrams, `delivered` what they carry.
 //! - `report` has the counts. `transport` implements [`crate::Link`]. `helped_link` adds a thread, the `helper`, that sends
@@ -20,6 +21,7 @@
 //! believes that address again. [`weir_proto::reliability`] decides what is sent again, and when a peer is lost.
 
 mod appending;
+mod arrived;
 mod arriving;
 mod buffers;
 mod delivered;
@@ -31,7 +33,7 @@ pub mod network;
 mod outgoing;
 mod path;
 mod report;
-mod seal;
+pub mod seal;
 mod transport;
 
 pub use helped_link::HelpedLink;

@@ -9,6 +9,7 @@
 //! ```
 //! This file does not know what a bundle contains.
 
+use super::arrived::{Bundle, Place};
 use super::delivered::Begun;
 use super::link::Shared;
 use super::network::DatagramNetwork;
@@ -97,9 +98,9 @@ pub(super) struct PathIo<P> {
     /// The number of packets that were taken before the end of each bundle.
     copies: VecDeque<(Vec<u8>, u64)>,
     first_copy: u64,
-    held: HashMap<u64, Vec<u8>>,
+    held: HashMap<u64, Bundle>,
     /// Bundles, and where the first unread byte is.
-    pub delivered: VecDeque<(Vec<u8>, usize)>,
+    pub delivered: VecDeque<(Bundle, usize)>,
     /// The packet of which a part was read.
     pub begun: Begun,
     /// Packets that were taken, and those of them that the peer has acknowledged.
@@ -253,9 +254,9 @@ impl<P: Copy> Path<P> {
 
     /// Memory of the bundles of the peer. Unit: bytes.
     pub(super) fn arrived_bytes(&self) -> usize {
-        let delivered = self.io.delivered.iter().map(|(bytes, _)| bytes.capacity());
-        let begun = self.io.begun.parts.iter().map(|part| part.bytes.capacity());
-        delivered.chain(begun).chain(self.io.held.values().map(Vec::capacity)).sum()
+        let delivered = self.io.delivered.iter().map(|(bundle, _)| bundle);
+        let begun = self.io.begun.parts.iter().map(|part| &part.bundle);
+        delivered.chain(begun).chain(self.io.held.values()).map(Bundle::kept_bytes).sum()
     }
 
     /// Submits the open bundle.
@@ -272,7 +273,7 @@ impl<P: Copy> Path<P> {
         let bytes = (EXTENSION_BYTES + bundle.len() + TAG_BYTES) as u32;
         self.io.copies.push_back((bundle, self.io.taken_packets));
         let Path { machine, io, .. } = self;
-        let mut driver = PathDriver { id, io, shared, arriving: &[] };
+        let mut driver = PathDriver { id, io, shared, arriving: None };
         if machine.submit(now, bytes, &mut driver).is_err() {
             self.io.open = self.io.copies.pop_back().map(|(bundle, _)| bundle);
             return Err(LinkBusy);
@@ -288,10 +289,10 @@ impl<P: Copy> Path<P> {
             .map(|(copy, _)| copy)
             .chain(io.open.take())
             .for_each(|copy| shared.copies.give(copy));
-        let delivered = io.delivered.drain(..).map(|(bytes, _)| bytes);
+        let delivered = io.delivered.drain(..).map(|(bundle, _)| bundle);
         delivered
-            .chain(io.begun.parts.drain(..).map(|part| part.bytes))
-            .chain(io.held.drain().map(|(_, bytes)| bytes))
+            .chain(io.begun.parts.drain(..).map(|part| part.bundle))
+            .chain(io.held.drain().map(|(_, bundle)| bundle))
             .for_each(|bundle| shared.arrived.give(bundle));
     }
 }
@@ -301,16 +302,15 @@ pub(super) struct PathDriver<'event, N: DatagramNetwork> {
     pub id: u32,
     pub io: &'event mut PathIo<N::Place>,
     pub shared: &'event mut Shared<N>,
-    /// The bundle of the datagram that is being handled.
-    pub arriving: &'event [u8],
+    /// The bundle of the datagram that is being handled, and its place, if it can stay there.
+    pub arriving: Option<(&'event [u8], Option<Place>)>,
 }
 
 impl<N: DatagramNetwork> PathDriver<'_, N> {
-    fn keep_arriving(&mut self) -> Vec<u8> {
-        let mut buffer =
-            self.shared.arrived.take(0).expect("arrivals are bounded by the windows of their senders");
-        buffer.extend_from_slice(self.arriving);
-        buffer
+    /// Keeps the bundle of the datagram that is being handled. `waits`: for an earlier one.
+    fn keep_arriving(&mut self, waits: bool) -> Bundle {
+        let (bundle, place) = self.arriving.unwrap_or_default();
+        self.shared.arrived.keep(bundle, place.filter(|_| !waits))
     }
 
     fn list(&mut self) {
@@ -363,13 +363,13 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
     }
 
     fn deliver(&mut self, _position: u64) {
-        let bundle = self.keep_arriving();
+        let bundle = self.keep_arriving(false);
         self.io.delivered.push_back((bundle, 0));
         self.list();
     }
 
     fn hold(&mut self, position: u64) {
-        let bundle = self.keep_arriving();
+        let bundle = self.keep_arriving(true);
         self.io.held.insert(position, bundle);
     }
 

@@ -24,11 +24,11 @@ pub(super) const SALT_BYTES: usize = 16;
 
 /// A key for one direction of a path in one epoch, or for one introduction.
 #[derive(Debug)]
-pub(super) struct Key(LessSafeKey);
+pub struct Key(LessSafeKey);
 
 /// The bytes of a datagram did not come from the owner of the key, or were changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Forged;
+pub struct Forged;
 
 /// A random salt. `None`: the operating system has none.
 pub(super) fn salt() -> Option<[u8; SALT_BYTES]> {
@@ -49,7 +49,7 @@ impl Key {
     }
 
     /// For datagrams from `from`, in its epoch `epoch`, to `to`.
-    pub(super) fn of_path(from: &Address, to: &Address, epoch: u16) -> Key {
+    pub fn of_path(from: &Address, to: &Address, epoch: u16) -> Key {
         let mut secret = [0; 32];
         secret[..16].copy_from_slice(&from.key());
         secret[16..].copy_from_slice(&to.key());
@@ -66,13 +66,13 @@ impl Key {
     /// Fuzzers write datagrams of members, whose seal they cannot know: here none is made. `cfg(fuzzing)` is set in no build
     /// that anybody installs.
     #[cfg(fuzzing)]
-    pub(super) fn seal(&self, _number: u64, datagram: &mut Vec<u8>, _begin: usize, _clear_bytes: usize) {
+    pub fn seal(&self, _number: u64, datagram: &mut Vec<u8>, _begin: usize, _clear_bytes: usize) {
         datagram.extend_from_slice(&[0; TAG_BYTES]);
     }
 
     /// A tag whose last byte is even is that of a member, and any other one that of a stranger.
     #[cfg(fuzzing)]
-    pub(super) fn open<'datagram>(
+    pub fn open<'datagram>(
         &self,
         number: u64,
         datagram: &'datagram mut [u8],
@@ -86,7 +86,7 @@ impl Key {
 
     /// Encrypts the part of a datagram behind the first `clear_bytes` bytes, and appends the tag of the whole.
     #[cfg(not(fuzzing))]
-    pub(super) fn seal(&self, number: u64, datagram: &mut Vec<u8>, begin: usize, clear_bytes: usize) {
+    pub fn seal(&self, number: u64, datagram: &mut Vec<u8>, begin: usize, clear_bytes: usize) {
         let (clear, secret) = datagram[begin..].split_at_mut(clear_bytes);
         let tag = self
             .0
@@ -100,7 +100,7 @@ impl Key {
     /// # Errors
     /// [`Forged`]. The bytes are then worthless.
     #[cfg(not(fuzzing))]
-    pub(super) fn open<'datagram>(
+    pub fn open<'datagram>(
         &self,
         number: u64,
         datagram: &'datagram mut [u8],

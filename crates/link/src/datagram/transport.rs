@@ -1,7 +1,6 @@
 //! The transport over datagrams ([`Link`]), its address and its capabilities.
 
 use super::appending::Item;
-use super::delivered::Part;
 use super::link::DatagramLink;
 use super::network::DatagramNetwork;
 use super::path::{OurLane, PeersLane};
@@ -206,7 +205,9 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
     fn copy_payload(&self, memory: &UserMemory, offset: u64, bytes: u64) {
         let Some(reading) = &self.reading else { return };
         let (mut at, mut left) = (offset, bytes as usize);
-        for part in self.earlier_parts.iter().map(Part::payload).chain([reading.payload()]) {
+        let arrived = &self.shared.arrived;
+        let earlier = self.earlier_parts.iter().map(|part| part.payload(arrived));
+        for part in earlier.chain([reading.payload(arrived)]) {
             let part = &part[..part.len().min(left)];
             memory.write(at, part);
             (at, left) = (at + part.len() as u64, left - part.len());
@@ -217,7 +218,7 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         if let Some(reading) = &mut self.reading {
             reading.payload = None;
         }
-        self.earlier_parts.drain(..).for_each(|part| self.shared.arrived.give(part.bytes));
+        self.earlier_parts.drain(..).for_each(|part| self.shared.arrived.give(part.bundle));
     }
 
     fn check_peer(&mut self, peer: Peer, address: &Address) {

@@ -162,10 +162,18 @@ impl ReliablePath {
         self.update_timer(driver);
     }
 
-    /// All datagrams that were waiting have been passed to [`ReliablePath::arrived`]. The acknowledgement of a few waits for
-    /// something to ride on.
+    /// All datagrams that were waiting have been passed to [`ReliablePath::arrived`]. An acknowledgement leaves if the peer
+    /// asks, or if something is missing. [`ReliablePath::bundles_read`] follows.
     pub fn batch_ended<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
-        if self.fault.is_none() && self.receiver.is_due_after_batch() {
+        if self.fault.is_none() && self.receiver.is_urgent() {
+            self.transmit(now, None, false, driver);
+        }
+    }
+
+    /// What was delivered has been read, and answers to it have been submitted. They have taken the acknowledgement along.
+    /// Otherwise that of many leaves now, and that of a few waits for something to ride on.
+    pub fn bundles_read<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        if self.fault.is_none() && self.receiver.is_due() {
             self.transmit(now, None, false, driver);
         }
     }
@@ -239,7 +247,7 @@ impl ReliablePath {
             return;
         }
         self.send_waiting(now, driver);
-        if self.receiver.is_due_after_batch() {
+        if self.receiver.is_due() {
             self.transmit(now, None, false, driver);
         }
         self.update_timer(driver);

@@ -15,8 +15,8 @@ use crate::time::Instant;
 
 /// Datagrams after which an acknowledgement leaves within a batch. It names 65 numbers.
 const MAX_UNACKNOWLEDGED: u32 = 64;
-/// Datagrams after which it leaves at the end of a batch: half of what the peer may have under way, within these bounds.
-const BATCH_UNACKNOWLEDGED: (u32, u32) = (LEAST_GRANT as u32 / 2, 48);
+/// Datagrams after which it leaves when a batch has been read: half of what the peer may have under way, within these bounds.
+const READ_UNACKNOWLEDGED: (u32, u32) = (LEAST_GRANT as u32 / 2, 48);
 /// How a number compares with those that have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Age {
@@ -40,8 +40,8 @@ pub(super) enum Place {
     Outside,
 }
 
-fn batch_unacknowledged(granted_bundles: u32) -> u32 {
-    (granted_bundles / 2).clamp(BATCH_UNACKNOWLEDGED.0, BATCH_UNACKNOWLEDGED.1)
+fn read_unacknowledged(granted_bundles: u32) -> u32 {
+    (granted_bundles / 2).clamp(READ_UNACKNOWLEDGED.0, READ_UNACKNOWLEDGED.1)
 }
 
 /// See the head of this file.
@@ -55,8 +55,8 @@ pub(super) struct Receiver {
     marks: u16,
     /// Datagrams with a bundle or a question since the last acknowledgement left.
     unacknowledged: u32,
-    /// So many make the end of a batch send one.
-    batch_unacknowledged: u32,
+    /// So many make the end of reading send one.
+    read_unacknowledged: u32,
     /// The next end of a batch sends one in any case.
     is_urgent: bool,
     due_at: Option<Instant>,
@@ -73,7 +73,7 @@ impl Receiver {
             arrived: 0,
             marks: 0,
             unacknowledged: 0,
-            batch_unacknowledged: batch_unacknowledged(config.first_grant),
+            read_unacknowledged: read_unacknowledged(config.first_grant),
             is_urgent: false,
             due_at: None,
         }
@@ -81,7 +81,7 @@ impl Receiver {
 
     /// The peer may have so many bundles under way.
     pub(super) fn granted(&mut self, bundles: u32) {
-        self.batch_unacknowledged = batch_unacknowledged(bundles);
+        self.read_unacknowledged = read_unacknowledged(bundles);
     }
 
     /// Bundles that the driver holds.
@@ -215,8 +215,14 @@ impl Receiver {
 
     /// Whether an acknowledgement must leave at the end of a batch.
     #[inline]
-    pub(super) fn is_due_after_batch(&self) -> bool {
-        self.is_urgent || self.unacknowledged >= self.batch_unacknowledged
+    pub(super) fn is_urgent(&self) -> bool {
+        self.is_urgent
+    }
+
+    /// Whether an acknowledgement must leave when a batch has been read.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.is_urgent || self.unacknowledged >= self.read_unacknowledged
     }
 
     /// When an acknowledgement must leave.

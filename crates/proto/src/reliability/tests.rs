@@ -134,11 +134,19 @@ impl Bench {
         self.path.arrived(self.now, &datagram, &mut self.calls);
     }
 
-    /// A bundle of the peer arrives, alone in its batch.
-    fn bundle_arrives(&mut self, position: u32) -> Vec<Call> {
+    /// A bundle of the peer arrives, alone in its batch, and is not read yet.
+    fn bundle_arrives_unread(&mut self, position: u32) -> Vec<Call> {
         self.arrives(Datagram { header: self.header(false), position: Some(position), marked: false });
         self.path.batch_ended(self.now, &mut self.calls);
         self.take()
+    }
+
+    /// The same, and it is read.
+    fn bundle_arrives(&mut self, position: u32) -> Vec<Call> {
+        let mut calls = self.bundle_arrives_unread(position);
+        self.path.bundles_read(self.now, &mut self.calls);
+        calls.extend(self.take());
+        calls
     }
 
     /// The peer acknowledges positions before `before`, and numbers up to `latest`.
@@ -263,6 +271,22 @@ fn a_peer_gets_an_acknowledgement_before_it_has_used_up_its_grant() {
             assert_eq!((bare.iter().sum::<usize>(), bare.last()), (1, Some(&1)), "{granted}: {bare:?}");
         }
     }
+}
+
+#[test]
+fn the_answer_to_many_bundles_takes_their_acknowledgement_along() {
+    let mut bench = Bench::open();
+    let bare: usize = (0..48).map(|at| bare_count(&bench.bundle_arrives_unread(at))).sum();
+    assert_eq!(bare, 0, "nobody has read them");
+    let calls = bench.submit();
+    assert!(matches!(calls[..], [Call::Transmit(Header { acknowledged: 48, .. }, Some(_))]), "{calls:?}");
+    bench.path.bundles_read(bench.now, &mut bench.calls);
+    assert_eq!(bench.take(), []);
+    // Without an answer it leaves alone. What is missing is said before anything is read.
+    (48..96).for_each(|at| assert_eq!(bare_count(&bench.bundle_arrives_unread(at)), 0));
+    bench.path.bundles_read(bench.now, &mut bench.calls);
+    assert_eq!(bare_count(&bench.take()), 1);
+    assert_eq!(bare_count(&bench.bundle_arrives_unread(97)), 1);
 }
 
 #[test]

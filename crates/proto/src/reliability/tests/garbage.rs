@@ -61,6 +61,7 @@ proptest! {
                 Step::Arrives(datagram) => {
                     bench.path.arrived(bench.now, &datagram, &mut bench.calls);
                     bench.path.batch_ended(bench.now, &mut bench.calls);
+                    bench.path.bundles_read(bench.now, &mut bench.calls);
                     bench.take()
                 }
                 Step::Submit(bytes) => {

@@ -150,6 +150,8 @@ struct End {
 enum Event {
     Arrives(usize, Datagram, Option<Bundle>),
     BatchEnds(usize),
+    /// This end has read what was delivered.
+    Reads(usize),
     Submits(usize),
     Expires(usize),
     Writable(usize),
@@ -269,6 +271,13 @@ impl World {
                 self.ends[end].batch_is_open = false;
                 let End { path, link, .. } = &mut self.ends[end];
                 path.batch_ended(now, link);
+                let in_ns = self.random.u64(..20 * MICROSECOND);
+                self.schedule(in_ns, Event::Reads(end));
+                end
+            }
+            Event::Reads(end) => {
+                let End { path, link, .. } = &mut self.ends[end];
+                path.bundles_read(now, link);
                 end
             }
             Event::Submits(end) => {
