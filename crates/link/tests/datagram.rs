@@ -208,6 +208,20 @@ fn a_message_of_several_datagrams_leaves_in_one_call_without_a_poll() {
 }
 
 #[test]
+fn datagrams_of_a_long_message_have_one_length_so_that_they_share_calls() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    let before = switch.counters();
+    send_in_parts(&mut a, to_b, 60, 4096);
+    let after = switch.counters();
+    let sent = after.sent - before.sent;
+    let calls = sent - (after.joined - before.joined);
+    // Several packets end where no other can begin.
+    assert_eq!((sent, calls), (179, 7));
+}
+
+#[test]
 fn a_message_whose_rest_has_no_credits_leaves_with_the_next_poll() {
     let switch = Switch::new(1, quiet());
     let (mut a, mut b) = pair(&switch);

@@ -621,7 +621,7 @@ fn link_frames_are_told_from_packets_and_malformed_ones_are_rejected() {
     for kind in 0..=255 {
         bytes[5] = kind;
         let is_frame = LinkFrame::read(&bytes).expect("whole").is_some();
-        assert_eq!(is_frame, (wire::ATTACH_FRAME..=wire::REST_FRAME).contains(&kind));
+        assert_eq!(is_frame, (wire::ATTACH_FRAME..=wire::FILL_FRAME).contains(&kind));
         let is_packet = wire::decode_bytes(&[bytes.as_slice(), &[0; 64]].concat(), 0).is_ok();
         assert!(!(is_frame && is_packet), "kind {kind}");
     }

@@ -5,8 +5,10 @@
 //! bundle 7    packet, packet, header and 700 B of a packet of 4096 B
 //! bundle 8    rest 1388, 1388 B
 //! bundle 9    rest 1388, 1388 B
-//! bundle 10   rest 572, 572 B, packet
+//! bundle 10   rest 572, 572 B, packet, fill 0
 //! ```
+//! A bundle without room for the beginning of a long packet is filled up: only datagrams of one length leave in one call.
+//!
 //! So the length of a packet does not depend on that of a datagram, which can become less. All parts of a packet are
 //! appended together, or none.
 
@@ -18,7 +20,7 @@ use super::seal::LEAST_DATAGRAM_BYTES;
 use crate::Quota;
 use crate::memory::UserMemory;
 use weir_proto::LinkBusy;
-use weir_proto::wire::{LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, REST_FRAME, VERSION};
+use weir_proto::wire::{FILL_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, REST_FRAME, VERSION};
 use zerocopy::IntoBytes;
 
 /// The least payload of the first part of a packet. It is small, so that most datagrams have the same length: only such
@@ -108,6 +110,17 @@ impl<P: Copy> Path<P> {
         }
         part
     }
+
+    /// Fills the open bundle up, if there is room for that.
+    fn fill(&mut self, bundle_bytes: usize) {
+        let position = self.machine.next_position() as u32;
+        let Some(open) = &mut self.io.open else { return };
+        if let Some(rest_bytes) = bundle_bytes.checked_sub(open.len() + LINK_FRAME_BYTES) {
+            let frame = LinkFrame { word: position.into(), ..frame(FILL_FRAME, rest_bytes as u16, NO_QUOTA) };
+            open.extend_from_slice(frame.as_bytes());
+            open.resize(bundle_bytes, 0);
+        }
+    }
 }
 
 impl<N: DatagramNetwork> DatagramLink<N> {
@@ -147,6 +160,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             Ok(())
         };
         if !begins_in_open {
+            if bundles > 1 {
+                path.fill(bundle_bytes);
+            }
             next(path, shared)?;
         }
         let mut written = path.write(item.header, item, 0, bundle_bytes);

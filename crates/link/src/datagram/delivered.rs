@@ -10,8 +10,8 @@ use super::path::{OurLane, PeersLane};
 use crate::{Arrival, LaneLease, Polled, Quota};
 use core::ops::Range;
 use weir_proto::wire::{
-    ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, MORE_HEADER_BYTES, REST_FRAME,
-    decode_head,
+    ATTACH_FRAME, FILL_FRAME, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, MORE_HEADER_BYTES,
+    REST_FRAME, decode_head,
 };
 use weir_proto::{Geometry, Packet, PeerFault};
 
@@ -172,6 +172,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                     path.io.begun.missing_bytes = missing_bytes;
                     self.keep_part(payload);
                 }
+                (Head::Frame(frame), _) if frame.kind == FILL_FRAME => {
+                    let end = reading.at + LINK_FRAME_BYTES + usize::from(frame.number.get());
+                    if end == bundle_bytes {
+                        self.end_reading(false);
+                    } else {
+                        self.malformed(id);
+                    }
+                }
                 (Head::Frame(frame), _) if frame.kind != REST_FRAME => {
                     reading.at += LINK_FRAME_BYTES;
                     if let Some(arrival) = self.frame_arrived(id, &frame) {
@@ -293,7 +301,7 @@ mod tests {
             let head = [0, 0, 0, 0, VERSION, REST_FRAME, bytes as u8, (bytes >> 8) as u8];
             [&head[..], &[0; 12], &vec![6; bytes.into()]].concat()
         });
-        let frame = (126_u8..134, any::<u16>(), any::<u32>()).prop_map(|(kind, number, slots)| {
+        let frame = (126_u8..135, any::<u16>(), any::<u32>()).prop_map(|(kind, number, slots)| {
             let number = number.into();
             let (word, slots) = (0.into(), slots.into());
             let frame = LinkFrame {

@@ -7,6 +7,7 @@
 //! B -> A   lease 7, 1024 data slots, 64 at the start    you may
 //! B -> A   grant 64                                      you may have 64 datagrams under way
 //! A -> B   rest 1388                                     so many bytes of the packet that the last datagram has begun
+//! A -> B   fill 40                                       so many zeros behind it end the datagram
 //! A -> B   leave, closed                                nothing more comes from here
 //! ```
 
@@ -28,6 +29,8 @@ pub const LEAVE_FRAME: u8 = 130;
 pub const GRANT_FRAME: u8 = 131;
 /// Kind of a frame: the next bytes belong to the packet with which the bundle before ended.
 pub const REST_FRAME: u8 = 132;
+/// Kind of a frame: the bytes behind it, up to the end of the datagram, mean nothing. It makes the datagram as long as others.
+pub const FILL_FRAME: u8 = 133;
 
 structure! {
     /// A frame of a link. Its first six bytes mean the same as those of a packet.
@@ -36,9 +39,9 @@ structure! {
         word: U32,
         /// Version of the format.
         version: u8,
-        /// 128 attach, 129 lease, 130 leave, 131 grant, 132 rest.
+        /// 128 attach, 129 lease, 130 leave, 131 grant, 132 rest, 133 fill.
         kind: u8,
-        /// Attach, lease: number of the lease. Leave: 0 died, 3 closed. Grant: datagrams. Rest: bytes.
+        /// Attach, lease: number of the lease. Leave: 0 died, 3 closed. Grant: datagrams. Rest, fill: bytes.
         number: U16,
         /// Lease: data slots. Otherwise 0.
         data_slots: U32,
@@ -57,7 +60,7 @@ impl LinkFrame {
     /// [`PacketError::Truncated`], [`PacketError::Version`].
     pub fn read(bytes: &[u8]) -> Result<Option<LinkFrame>, PacketError> {
         let kind = bytes.get(offset_of!(LinkFrame, kind));
-        if !kind.is_some_and(|kind| (ATTACH_FRAME..=REST_FRAME).contains(kind)) {
+        if !kind.is_some_and(|kind| (ATTACH_FRAME..=FILL_FRAME).contains(kind)) {
             return Ok(None);
         }
         match LinkFrame::read_from_prefix(bytes) {

@@ -20,7 +20,7 @@ pub use encode::{encode, encode_eager, header_bytes};
 pub use extension::{EXTENSION_ASKS, EXTENSION_BYTES, LinkExtension, TAG_BYTES, split_extension};
 use layout::{KNOWN_KINDS, Kind};
 pub use link_frame::{
-    ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME, LEAVE_FRAME, LINK_FRAME_BYTES, LinkFrame, REST_FRAME,
+    ATTACH_FRAME, FILL_FRAME, GRANT_FRAME, LEASE_FRAME, LEAVE_FRAME, LINK_FRAME_BYTES, LinkFrame, REST_FRAME,
 };
 
 /// Version of the format. Attach refuses a mailbox of another version; `decode` rejects a packet of another version.
