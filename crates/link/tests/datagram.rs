@@ -171,6 +171,32 @@ fn small_packets_share_datagrams_and_datagrams_share_calls() {
 }
 
 #[test]
+fn an_endpoint_that_was_away_reads_acknowledgements_before_it_sends_again() {
+    for has_drained in [false, true] {
+        let switch = Switch::new(1, quiet());
+        let (mut a, mut b) = pair(&switch);
+        settle(&switch, &mut a, &mut b);
+        let (to_a, to_b) = (b.peer(&a.link.address()), a.peer(&b.link.address()));
+        if has_drained {
+            b.send(to_a, 0).expect("room");
+            switch.advance(50 * MICROSECOND);
+            assert!(
+                matches!(a.link.poll(), Some(Arrival::Packet { .. })),
+                "the look has emptied the network"
+            );
+            a.link.retire();
+        }
+        a.send(to_b, 0).expect("room");
+        let until = switch.now().plus_ns(20 * MILLISECOND);
+        run(&switch, &mut [&mut b], |_| switch.now() >= until);
+        let before = switch.counters().sent;
+        a.poll();
+        assert_eq!(switch.counters().sent, before, "{has_drained}");
+        assert_eq!(a.link.unacknowledged_packets(), 0);
+    }
+}
+
+#[test]
 fn a_lone_packet_leaves_without_a_poll() {
     let switch = Switch::new(1, quiet());
     let (mut a, b) = pair(&switch);

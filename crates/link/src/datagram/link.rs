@@ -340,10 +340,12 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             }
             let _ = self.shared.flush(); // before the next look, which may be long; what it refuses leaves later
         }
+        // This process may not have run for a while. What it waits for may have arrived.
+        self.is_drained &= self.shared.timers.earliest().is_none_or(|at| at > now);
+        self.receive();
         while let Some(id) = self.shared.timers.take_expired(now) {
             self.drive_at(id, now, |machine, now, driver| machine.expired(now, driver));
         }
-        self.receive();
         self.tell_grants();
         self.send_refused();
     }
