@@ -212,12 +212,12 @@ impl ReliablePath {
             self.sender.detect_losses(now);
         }
         // The oldest bundle, outside of the window. Its answer shows what else is lost.
-        let oldest = self.sender.first();
+        let (oldest, earlier) = (self.sender.first(), self.sender.oldest_number());
         if self.sender.timeout_at(&self.config).is_some_and(|at| at <= now) {
             if self.config.is_lossless {
                 self.sender.restart_timeout(now); // it arrives when the peer polls
             } else if self.transmit(now, Some(oldest), true, driver) {
-                self.sender.timed_out(now, self.broken);
+                self.sender.timed_out(now, earlier, self.broken);
                 // If only large datagrams are lost, a question arrives.
                 if self.sender.suspects_large() {
                     self.ask(now, driver);
@@ -225,10 +225,9 @@ impl ReliablePath {
             } else {
                 self.sender.restart_timeout(now);
             }
-        } else if let Some(earlier) = self.sender.due_probe(now, &self.config) {
-            let number = self.sender.next_number();
+        } else if self.sender.is_probe_due(now, &self.config) {
             if self.transmit(now, Some(oldest), true, driver) {
-                self.sender.probed(now, earlier, number, self.broken);
+                self.sender.probed(now, earlier, self.broken);
             } else {
                 self.sender.restart_probe(now);
             }

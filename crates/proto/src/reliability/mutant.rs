@@ -19,6 +19,8 @@ pub(super) enum Mutant {
     RepeatedBundlesAreDelivered,
     /// Probes leave until something is acknowledged.
     ProbesRepeat,
+    /// What was sent again needlessly, because the peer did not run, makes no wait longer.
+    LatePeersAreNotAwaited,
     /// A datagram that was sent again before its acknowledgement came counts as overtaken.
     EarlyRetransmissionsCountAsReordering,
     /// A loss that a probe has repaired does not count.

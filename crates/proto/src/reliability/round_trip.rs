@@ -5,7 +5,8 @@
 //! transmission has its own number, so samples of retransmissions are valid, and the doubling ends with any progress.
 //!
 //! The variation makes the timeout long where other processes take turns on the cores. So a probe leaves earlier, once. It
-//! costs a datagram if it was not needed.
+//! costs a datagram if it was not needed. A peer that had everything, but did not run, makes both waits twice as long. A loss
+//! makes them short again.
 //!
 //! ```text
 //! sample 100 us          smoothed 100, variation 50; timeout 100 + 4 * 50 + 50 = 350 us; probe 2 * 100 + 50 = 250 us
@@ -19,6 +20,9 @@ use super::mutant::{Broken, Mutant};
 /// More doublings than any timeout needs.
 const MAX_DOUBLINGS: u32 = 32;
 
+/// The longest wait for a peer that does not run: a turn of another process. Unit: ns.
+const MAX_PATIENCE_NS: u64 = 5_000_000;
+
 /// The measured round trip.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundTrip {
@@ -27,6 +31,8 @@ pub(super) struct RoundTrip {
     variation_ns: u64,
     latest_ns: u64,
     doublings: u32,
+    /// Doublings of both waits, since the peer was late.
+    patience: u32,
 }
 
 impl RoundTrip {
@@ -65,14 +71,34 @@ impl RoundTrip {
             smoothed_ns => smoothed_ns + 4 * self.variation_ns + config.acknowledgement_delay_ns,
         };
         // Saturates: a shift that loses bits yields the longest.
-        let doubled_ns = base_ns.max(config.min_timeout_ns).saturating_mul(1 << self.doublings);
+        let doubled_ns =
+            self.patient_ns(base_ns.max(config.min_timeout_ns)).saturating_mul(1 << self.doublings);
         doubled_ns.min(config.max_timeout_ns)
     }
 
     /// The time after which the last bundle is probed. `None`: there was no sample. Source: RFC 8985, section 7.2.
     #[inline]
     pub(super) fn probe_ns(&self, config: &ReliabilityConfig) -> Option<u64> {
-        (self.smoothed_ns > 0).then_some(2 * self.smoothed_ns + config.acknowledgement_delay_ns)
+        (self.smoothed_ns > 0)
+            .then(|| self.patient_ns(2 * self.smoothed_ns + config.acknowledgement_delay_ns))
+    }
+
+    /// A wait for a peer that may not run.
+    #[inline]
+    fn patient_ns(&self, wait_ns: u64) -> u64 {
+        wait_ns.saturating_mul(1 << self.patience).min(wait_ns.max(MAX_PATIENCE_NS))
+    }
+
+    /// A bundle was sent again although it had arrived: the peer did not run.
+    pub(super) fn peer_was_late(&mut self, broken: Broken) {
+        if !broken.has(Mutant::LatePeersAreNotAwaited) {
+            self.patience = (self.patience + 1).min(MAX_DOUBLINGS);
+        }
+    }
+
+    /// A bundle was sent again because it was lost.
+    pub(super) fn bundle_was_lost(&mut self) {
+        self.patience = 0;
     }
 
     /// A timeout has passed: the next one is twice as long.

@@ -59,12 +59,14 @@ struct Record {
     position: u64,
 }
 
-/// A bundle that was sent again early, because nothing was acknowledged for some round trips.
+/// A bundle that was sent again, because nothing was acknowledged for some time.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     /// The number of its transmission before.
     earlier: u64,
     number: u64,
+    /// A peer that runs has answered it by then.
+    answer_by: Instant,
 }
 
 /// What a peer acknowledges.
@@ -122,7 +124,7 @@ pub(super) struct Sender {
     probe_from: Instant,
     /// Nothing was acknowledged since the last probe.
     is_probed: bool,
-    /// The last probe, until the peer names its number or a later one.
+    /// The last probe or timeout, until the peer names one of its numbers or a later one.
     probe: Option<Probe>,
     /// When the oldest overtaken datagram counts as lost.
     loss_at: Option<Instant>,
@@ -353,7 +355,7 @@ impl Sender {
         }
         // Numbers first: they say which transmission arrived.
         let mut is_progress = self.acknowledge_numbers(now, latest, arrived, broken);
-        self.judge_probe(broken);
+        self.judge_probe(now, broken);
         let advances = before > self.first;
         if advances {
             is_progress = true;
@@ -507,20 +509,31 @@ impl Sender {
         Some(self.probe_from.plus_ns(self.round_trip.probe_ns(config)?))
     }
 
-    /// Whether a probe must leave now. Returns the number of the last transmission of the oldest bundle.
-    pub(super) fn due_probe(&mut self, now: Instant, config: &ReliabilityConfig) -> Option<u64> {
-        self.probe_at(config).filter(|&at| at <= now)?;
-        let first = self.first;
-        Some(self.bundle(first).number)
+    /// Whether a probe must leave now.
+    pub(super) fn is_probe_due(&self, now: Instant, config: &ReliabilityConfig) -> bool {
+        self.probe_at(config).is_some_and(|at| at <= now)
     }
 
-    /// The oldest bundle, which had the number `earlier`, has left again with `number`.
-    pub(super) fn probed(&mut self, now: Instant, earlier: u64, number: u64, broken: Broken) {
+    /// The number of the last transmission of the oldest bundle.
+    pub(super) fn oldest_number(&mut self) -> u64 {
+        self.bundle(self.first).number
+    }
+
+    /// The oldest bundle, which had the number `earlier`, has left again early.
+    pub(super) fn probed(&mut self, now: Instant, earlier: u64, broken: Broken) {
         self.counts.probes += 1;
-        self.probe = Some(Probe { earlier, number });
+        self.sent_early(now, earlier);
         // The peer has a timeout to answer.
         (self.timeout_from, self.probe_from) = (now, now);
         self.is_probed = !broken.has(Mutant::ProbesRepeat);
+    }
+
+    /// The oldest bundle, which had the number `earlier`, has left again. If it does so more than once, the first time
+    /// counts.
+    fn sent_early(&mut self, now: Instant, earlier: u64) {
+        let number = self.oldest_number();
+        let answer_by = now.plus_ns(self.round_trip.reorder_ns());
+        self.probe.get_or_insert(Probe { earlier, number, answer_by });
     }
 
     /// The driver refused a probe.
@@ -528,15 +541,26 @@ impl Sender {
         self.probe_from = now;
     }
 
-    /// Finds out whether the last probe was needed, when the peer has named its number or a later one. Each transmission has a
-    /// number of its own, so this is no guess.
-    fn judge_probe(&mut self, broken: Broken) {
-        let Some(probe) = self.probe.take_if(|probe| probe.number <= self.largest) else { return };
-        match (self.has_arrived(probe.earlier), self.has_arrived(probe.number)) {
-            (Some(true), _) => self.counts.needless_probes += 1,
+    /// Finds out whether the last probe or timeout was needed. Each transmission has a number of its own, so this is no guess.
+    fn judge_probe(&mut self, now: Instant, broken: Broken) {
+        let Some(Probe { earlier, number, answer_by }) = self.probe else { return };
+        let had_arrived = self.has_arrived(earlier);
+        if had_arrived != Some(true) && self.largest < number {
+            return;
+        }
+        self.probe = None;
+        match (had_arrived, self.has_arrived(number)) {
+            (Some(true), _) => {
+                self.counts.needless_probes += 1;
+                // Otherwise only the acknowledgement was lost: the probe was answered soon.
+                if self.largest < number || now > answer_by {
+                    self.round_trip.peer_was_late(broken);
+                }
+            }
             // The network has lost a datagram, and no loss was declared.
             (Some(false), Some(true)) => {
                 self.counts.needed_probes += 1;
+                self.round_trip.bundle_was_lost();
                 if !broken.has(Mutant::RepairedLossesDoNotCount) {
                     self.congestion.repaired();
                 }
@@ -554,9 +578,10 @@ impl Sender {
         }
     }
 
-    /// The timeout has passed, and the oldest bundle was sent again.
-    pub(super) fn timed_out(&mut self, now: Instant, broken: Broken) {
+    /// The timeout has passed, and the oldest bundle, which had the number `earlier`, was sent again.
+    pub(super) fn timed_out(&mut self, now: Instant, earlier: u64, broken: Broken) {
         self.counts.timeouts += 1;
+        self.sent_early(now, earlier);
         self.timeouts_in_a_row += 1;
         self.round_trip.back_off(broken);
         if self.timeouts_in_a_row >= COLLAPSE_TIMEOUTS {

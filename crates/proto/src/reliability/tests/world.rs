@@ -50,6 +50,8 @@ struct Faults {
     interval_ns: u64,
     /// The paths know that nothing is lost.
     is_lossless: bool,
+    /// The second end runs for the first time and does not run for the second one, in turn: others have its core.
+    turns_ns: Option<[u64; 2]>,
 }
 
 impl Faults {
@@ -72,7 +74,15 @@ impl Faults {
             bundles: [random.u32(..600), if random.bool() { random.u32(..600) } else { 0 }],
             interval_ns: [0, 2, 50, 1_000][random.usize(..4)] * MICROSECOND,
             is_lossless: false,
+            turns_ns: None,
         }
+    }
+
+    /// Until when this end does not run.
+    fn away_until(&self, end: usize, now: u64) -> Option<u64> {
+        let [runs_ns, away_ns] = self.turns_ns.filter(|_| end == 1)?;
+        let since = now % (runs_ns + away_ns);
+        (since >= runs_ns).then(|| now - since + runs_ns + away_ns)
     }
 }
 
@@ -158,6 +168,20 @@ enum Event {
     Restarts(usize),
 }
 
+impl Event {
+    fn end(&self) -> usize {
+        match *self {
+            Event::Arrives(end, ..)
+            | Event::BatchEnds(end)
+            | Event::Reads(end)
+            | Event::Submits(end)
+            | Event::Expires(end)
+            | Event::Writable(end)
+            | Event::Restarts(end) => end,
+        }
+    }
+}
+
 struct World {
     faults: Faults,
     config: ReliabilityConfig,
@@ -228,6 +252,17 @@ impl World {
         self.events.insert((self.now + in_ns, self.event_count), event);
     }
 
+    /// An event of an end that does not run happens when it runs again. It looks at what has arrived before its timer.
+    fn delay(&mut self, event: Event, until: u64) {
+        let mut in_ns = until - self.now;
+        if let Event::Expires(end) = event {
+            in_ns += 1;
+            let link = &mut self.ends[end].link;
+            link.timer = link.timer.map(|at| if at == self.now { until + 1 } else { at });
+        }
+        self.schedule(in_ns, event);
+    }
+
     fn happens(&mut self, share: u32) -> bool {
         share > 0 && self.random.u32(..1000) < share
     }
@@ -241,6 +276,10 @@ impl World {
         while let Some(((at, _), event)) = self.events.pop_first() {
             rule!(self.event_count < 400_000, "more than 400,000 events at {} ns", self.now);
             self.now = at;
+            if let Some(until) = self.faults.away_until(event.end(), at) {
+                self.delay(event, until);
+                continue;
+            }
             let end = self.handle(event);
             self.settle(end).map_err(|reason| format!("{reason}, at {at} ns, after {event:?}"))?;
         }
@@ -584,6 +623,24 @@ fn run_without_loss(seed: u64, mutant: Option<Mutant>) -> Rule<()> {
     Ok(())
 }
 
+/// A peer that shares its core and loses nothing: little of what is sent to it is sent twice.
+fn run_with_turns(seed: u64, mutant: Option<Mutant>) -> Rule<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let faults = Faults {
+        turns_ns: Some([random.u64(100..2000) * MICROSECOND, random.u64(1000..4000) * MICROSECOND]),
+        delay_ns: random.u64(1..20) * MICROSECOND,
+        bundles: [20_000, 0],
+        interval_ns: [2, 10][random.usize(..2)] * MICROSECOND,
+        ..Faults::default()
+    };
+    let mut world = World::new(seed, faults, mutant);
+    world.run()?;
+    let end = &world.ends[0];
+    let (sent_again, most) = (end.path.counters().sent_again, end.submitted / 100);
+    rule!(sent_again <= most, "{sent_again} of {} bundles were sent again, {faults:?}", end.submitted);
+    Ok(())
+}
+
 fn run_all(seed: u64, mutant: Option<Mutant>) -> Rule<()> {
     run_random(seed, mutant)?;
     run_without_loss(seed, mutant).map_err(|reason| format!("without loss {seed}: {reason}"))?;
@@ -592,6 +649,7 @@ fn run_all(seed: u64, mutant: Option<Mutant>) -> Rule<()> {
         run_on_a_small_path(seed, mutant).map_err(|reason| format!("small path {seed}: {reason}"))?;
         run_with_measured_round_trips(seed, mutant)
             .map_err(|reason| format!("round trips {seed}: {reason}"))?;
+        run_with_turns(seed, mutant).map_err(|reason| format!("turns {seed}: {reason}"))?;
     }
     Ok(())
 }
@@ -645,6 +703,7 @@ fn worlds_detect_mutants() {
         Mutant::AcknowledgementIsNotCumulative,
         Mutant::TimeoutsDoNotBackOff,
         Mutant::ProbesRepeat,
+        Mutant::LatePeersAreNotAwaited,
         Mutant::RoundTripCountsFromTheFirstTransmission,
         Mutant::EpochsAreNotCompared,
         Mutant::RepeatedBundlesAreDelivered,
