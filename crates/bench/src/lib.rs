@@ -21,6 +21,7 @@ pub mod machine;
 pub mod memory;
 mod native;
 mod net;
+pub mod node_group;
 mod one_sided;
 pub mod options;
 mod overhead;
@@ -91,6 +92,8 @@ pub enum BenchCommand {
     Native(native::NativeArguments),
     /// Compare weir over UDP with other transports between hosts, which are namespaces of this machine.
     Net(net::NetArguments),
+    /// Measure collective operations of processes of this node in shared memory, beside a barrier by one counter.
+    NodeGroup(node_group::NodeGroupArguments),
     /// Compare one-sided operations of a rank to itself and to another rank, over weir and other transports.
     OneSided(one_sided::OneSidedArguments),
     /// Compare two flow-control schemes: instructions for a message, and time in paired runs.
@@ -115,6 +118,7 @@ pub fn run(arguments: &BenchArguments) -> Result<u8, Failure> {
         BenchCommand::Memory(arguments) => memory::run(arguments),
         BenchCommand::Native(arguments) => native::run(arguments),
         BenchCommand::Net(arguments) => net::run(arguments),
+        BenchCommand::NodeGroup(arguments) => node_group::run(arguments),
         BenchCommand::OneSided(arguments) => one_sided::run(arguments),
         BenchCommand::Overhead(arguments) => overhead::run(arguments),
         BenchCommand::Paired(arguments) => paired::run(arguments),

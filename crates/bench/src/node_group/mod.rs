@@ -1,0 +1,247 @@
+//! `weir bench node-group`: collective operations among processes of this node in shared memory, without an MPI, beside a
+//! barrier by one counter.
+//!
+//! The processes are helpers, which are this command again. They meet in a node segment of their own and do all
+//! operations in turn, in rounds, so that the group and the counter see the same load. A waiting process yields after
+//! each look, in both. A barrier may take at most 1.3 times the counter's.
+//!
+//! Expected: ten seconds with three numbers of processes and seven rounds.
+
+mod case;
+mod flat_counter;
+mod member;
+
+pub use member::{HELPER, MemberArguments, run as run_helper};
+
+use crate::machine::Machine;
+use crate::options::OutputOptions;
+use case::Case;
+use clap::Args;
+use serde::Serialize;
+use statrs::statistics::{Data, OrderStatistics};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use weir_engine::config::Settings;
+use weir_mpi::job;
+use weir_output::Failure;
+use weir_output::quantity::{three_digits, time_ns};
+use weir_output::table;
+
+/// Target for the barrier, as a multiple of the counter's.
+const LIMIT: f64 = 1.3;
+/// Fewest rounds for a verdict.
+const MIN_ROUNDS: usize = 3;
+
+/// Options of `weir bench node-group`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Processes of this node do collective operations in shared memory, without an MPI and without messages. Beside them runs \
+the flat counter: a barrier that is nothing but one counter in shared memory. A process that waits yields its core \
+after each look, in both.
+
+The table shows the median of the rounds, the quartiles, and the ratio to the counter: the median of the ratios of \
+each round. The root of a reduction or broadcast changes each time.
+
+Exit status:
+  0      everything was measured, whether the target is reached or not
+  1      a measurement failed")]
+pub struct NodeGroupArguments {
+    /// Numbers of processes.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 8, 16], value_parser = clap::value_parser!(u32).range(1..=256))]
+    ranks: Vec<u32>,
+    /// Number of rounds.
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Time of each measurement. Unit: milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    time: u64,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+/// The part of the `--json` record below its head.
+#[derive(Serialize)]
+struct Results {
+    machine: Machine,
+    groups: Vec<Group>,
+}
+
+#[derive(Serialize)]
+struct Group {
+    ranks: u32,
+    operations: Vec<Samples>,
+}
+
+#[derive(Serialize)]
+struct Samples {
+    operation: String,
+    /// Mean time of one operation, by round.
+    time_ns: Vec<f64>,
+}
+
+/// Measures and prints. Returns the exit status.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(arguments: &NodeGroupArguments) -> Result<u8, Failure> {
+    arguments.output.record.check()?;
+    let settings = Settings::from_environment()?;
+    let machine = Machine::of_this();
+    let measurements = arguments.ranks.len() * arguments.repeat as usize * Case::ALL.len();
+    let bar = arguments.output.progress_bar(measurements as u64);
+    let mut groups = Vec::new();
+    for &ranks in &arguments.ranks {
+        bar.set_message(format!("{ranks} processes"));
+        let mut operations: Vec<Samples> = Case::ALL
+            .map(|case| Samples { operation: case.name(), time_ns: Vec::new() })
+            .into_iter()
+            .collect();
+        let mut measured = 0;
+        measure(&settings, arguments, ranks, |time_ns| {
+            operations[measured % Case::ALL.len()].time_ns.push(time_ns);
+            measured += 1;
+            bar.inc(1);
+        })?;
+        if measured != arguments.repeat as usize * Case::ALL.len() {
+            return Err(Failure::Measurement(format!("the processes have sent {measured} times")));
+        }
+        groups.push(Group { ranks, operations });
+    }
+    bar.finish_and_clear();
+    let results = Results { machine, groups };
+    arguments.output.record.print(render(&results))?;
+    arguments.output.record.write("weir-bench-node-group-1", results)?;
+    Ok(0)
+}
+
+/// The processes of a group. They end with this value.
+struct Processes(Vec<Child>);
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Those that were waited for are gone.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Runs a group of `ranks` processes, and passes on each time that it measures.
+fn measure(
+    settings: &Settings,
+    arguments: &NodeGroupArguments,
+    ranks: u32,
+    mut take: impl FnMut(f64),
+) -> Result<(), Failure> {
+    let directory = tempfile::Builder::new().prefix("weir-bench-").tempdir_in(&settings.shm_dir);
+    let directory =
+        directory.map_err(Failure::system(format!("a directory in {}", settings.shm_dir.display())))?;
+    let executable = std::env::current_exe().map_err(Failure::system("the path of this command"))?;
+    let time = Duration::from_millis(arguments.time);
+    let words = MemberArguments::words(directory.path(), ranks, arguments.repeat, time);
+    let (from, to) = std::io::pipe().map_err(Failure::system("a pipe"))?;
+    let mut processes = Processes(Vec::new());
+    for _ in 0..ranks {
+        let to = to.try_clone().map_err(Failure::system("a pipe"))?;
+        let mut command = Command::new(&executable);
+        let started = command.args(&words).stdin(Stdio::null()).stdout(to).spawn();
+        processes.0.push(started.map_err(Failure::system("a process of the group"))?);
+    }
+    drop(to);
+    for line in BufReader::new(from).lines() {
+        let line = line.map_err(Failure::system("the output of the group"))?;
+        let time_ns = line.parse().map_err(|_| Failure::Measurement(format!("{line:?} is not a time")))?;
+        take(time_ns);
+    }
+    for child in &mut processes.0 {
+        let status = child.wait().map_err(Failure::system("a process of the group"))?;
+        if job::exit_code(status) != 0 {
+            let what = format!("a process of the group ended with status {}", job::exit_code(status));
+            return Err(Failure::Measurement(what));
+        }
+    }
+    Ok(())
+}
+
+/// Lower quartile, median and upper quartile.
+fn quartiles(samples: &[f64]) -> [f64; 3] {
+    let mut data = Data::new(samples.to_vec());
+    [data.lower_quartile(), data.median(), data.upper_quartile()]
+}
+
+/// The ratios of each round.
+fn ratios(samples: &Samples, to: &Samples) -> Vec<f64> {
+    samples.time_ns.iter().zip(&to.time_ns).map(|(ours, theirs)| ours / theirs).collect()
+}
+
+fn verdict(ratios: &[f64]) -> &'static str {
+    let [low, _, high] = quartiles(ratios);
+    match ratios.len() {
+        few if few < MIN_ROUNDS => "too few rounds",
+        _ if high <= LIMIT => "reached",
+        _ if low > LIMIT => "MISSED",
+        _ => "within noise",
+    }
+}
+
+fn render(results: &Results) -> String {
+    let mut table = table::plain();
+    table.set_header(["processes", "operation", "median", "quartiles", "of the counter", "quartiles"]);
+    let mut verdicts = String::new();
+    for group in &results.groups {
+        let [flat, barrier, ..] = &group.operations[..] else { continue };
+        for samples in &group.operations {
+            let [low, median, high] = quartiles(&samples.time_ns).map(time_ns);
+            let [least, ratio, most] = quartiles(&ratios(samples, flat)).map(three_digits);
+            let name = comfy_table::Cell::new(&samples.operation);
+            let texts =
+                [median, format!("{low} .. {high}"), format!("{ratio} x"), format!("{least} .. {most}")];
+            let cells = [table::right(group.ranks.to_string()), name];
+            table.add_row(cells.into_iter().chain(texts.map(table::right)));
+        }
+        let word = verdict(&ratios(barrier, flat));
+        verdicts.push_str(&format!(
+            "\nTarget for the barrier of {} processes: at most {LIMIT} x the counter: {word}.",
+            group.ranks
+        ));
+    }
+    let machine = &results.machine;
+    let load = match machine.is_busy() {
+        true => format!("\nThe machine was not idle (load {}): the times are not reliable.", machine.load),
+        false => String::new(),
+    };
+    let host = format!("{}, {} cores, Linux {}.", machine.processor, machine.cores, machine.kernel);
+    format!("{}{verdicts}{load}\n{host}", table::text(&table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_comes_from_the_ratios_of_each_round() {
+        let group = |barrier: [f64; 3]| {
+            let samples = |operation: &str, time_ns: [f64; 3]| Samples {
+                operation: operation.into(),
+                time_ns: time_ns.into(),
+            };
+            let operations =
+                vec![samples("flat counter", [100.0, 200.0, 400.0]), samples("barrier", barrier)];
+            Group { ranks: 8, operations }
+        };
+        let text = |barrier| {
+            let machine = Machine { processor: "P".into(), cores: 2, kernel: "6".into(), load: 0.0 };
+            render(&Results { machine, groups: vec![group(barrier)] })
+        };
+        let word = |barrier| {
+            text(barrier).lines().find_map(|line| Some(line.rsplit_once("counter: ")?.1.to_owned()))
+        };
+        // The times differ by 4, the ratios do not.
+        assert_eq!(word([120.0, 240.0, 480.0]).as_deref(), Some("reached."));
+        assert_eq!(word([140.0, 280.0, 560.0]).as_deref(), Some("MISSED."));
+        assert_eq!(word([100.0, 280.0, 600.0]).as_deref(), Some("within noise."));
+        assert!(text([120.0, 240.0, 480.0]).contains("1.20 x"));
+    }
+}
