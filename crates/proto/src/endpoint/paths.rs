@@ -20,7 +20,7 @@ use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::{Peer, PeerFault};
 use crate::flow::{self, Mutant};
-use crate::packet::{Geometry, Packet};
+use crate::packet::{Body, Geometry};
 
 /// All paths.
 #[derive(Clone, Debug)]
@@ -203,9 +203,9 @@ impl Paths {
         busy_link
     }
 
-    /// The packet `packet` of `slots` slots has not left.
-    pub fn take_back(&mut self, to: Peer, packet: &Packet, slots: u32) {
-        self.counters.uncount(&packet.body, slots);
+    /// A packet with this body, of `slots` slots, has not left.
+    pub fn take_back(&mut self, to: Peer, body: &Body, slots: u32) {
+        self.counters.uncount(body, slots);
         if let Outbound::Connected(sender) = &mut self.peers[to.0 as usize].path.outbound
             && !self.pool.breaks(Mutant::RefusedPacketSpendsItsCredit)
         {

@@ -30,10 +30,10 @@ impl Endpoint {
     pub(super) fn send<D: Driver>(&mut self, send: SendCommand, mut driver: D) -> Result<(), Refusal> {
         let SendCommand { request, to, space, tag, data, bytes, level } = send;
         let Some(packet) = self.single_packet(to, space, tag, data, bytes, level) else {
-            return self.send_out_of_line(send, driver);
+            return self.send_out_of_line(request, to, (space, tag, data, bytes), level, driver);
         };
         if driver.transmit(to, &packet, Source::Request { request, offset: 0 }).is_err() {
-            return self.single_packet_refused(send, &packet, driver);
+            return self.single_packet_refused(request, to, (space, tag, data, bytes), level, driver);
         }
         driver.complete_posted(request, Outcome::Done);
         if self.paths.pool.has_requests() {
@@ -50,13 +50,17 @@ impl Endpoint {
         self.paths.ask_for_credits(&mut self.payloads, &mut driver);
     }
 
+    /// Sends or queues a message that is no single packet. The arguments are values and not the command, so that only this
+    /// case keeps it in memory.
     #[inline(never)]
-    pub(super) fn send_out_of_line<D: Driver>(
+    fn send_out_of_line<D: Driver>(
         &mut self,
-        send: SendCommand,
+        request: Request,
+        to: Peer,
+        (space, tag, data, bytes): (Space, u64, Option<u64>, u64),
+        level: SendLevel,
         mut driver: D,
     ) -> Result<(), Refusal> {
-        let SendCommand { request, to, space, tag, data, bytes, level } = send;
         if let Some((mut packet, transfer)) = self.forced_rendezvous(to, space, tag, data, bytes, level) {
             driver.fill_bounce(transfer, request);
             let payload = Source::Bounce { transfer, offset: 0 };
@@ -78,7 +82,7 @@ impl Endpoint {
         }
         let announced = self.paths.announces_user_buffer(to, bytes, level, bounce_buffers);
         let request = driver.hold(request, announced);
-        self.queue(SendCommand { request, ..send }, &mut driver);
+        self.queue(SendCommand { request, to, space, tag, data, bytes, level }, &mut driver);
         self.paths.send_return_requests(&mut self.payloads, &mut driver);
         Ok(())
     }
@@ -261,24 +265,29 @@ impl Endpoint {
         Some((packet, transfer))
     }
 
-    /// The link has refused `packet`, the whole message of `send`: queues the message.
+    /// The link has refused the packet of a whole message: queues the message.
     ///
     /// # Errors
     /// As for a send that waits for credit.
     #[cold]
     #[inline(never)]
-    pub(super) fn single_packet_refused<D: Driver>(
+    fn single_packet_refused<D: Driver>(
         &mut self,
-        send: SendCommand,
-        packet: &Packet,
+        request: Request,
+        to: Peer,
+        message: (Space, u64, Option<u64>, u64),
+        level: SendLevel,
         driver: D,
     ) -> Result<(), Refusal> {
-        let slots = self.paths.config.geometry.packet_slots(packet);
-        self.paths.take_back(send.to, packet, slots);
+        let (space, tag, data, bytes) = message;
+        let body = Body::Eager { space, tag, data, length: bytes as u32, acknowledge: None };
+        let slots = self.paths.config.geometry.packet_slots(&Packet::new(body, bytes as u32));
+        self.paths.take_back(to, &body, slots);
         self.paths.counters.messages_sent -= 1;
-        self.paths.counters.bytes_sent -= send.bytes;
-        self.paths.peers[send.to.0 as usize].next_number = packet.number;
-        self.send_out_of_line(send, driver)
+        self.paths.counters.bytes_sent -= bytes;
+        let number = &mut self.paths.peers[to.0 as usize].next_number;
+        *number = number.wrapping_sub(1);
+        self.send_out_of_line(request, to, message, level, driver)
     }
 
     /// The link has refused the announcement of a bounce buffer: queues it.
@@ -291,7 +300,7 @@ impl Endpoint {
         driver: &mut D,
     ) {
         driver.announcements_ended(to, transfer, 1);
-        self.paths.take_back(to, packet, 1);
+        self.paths.take_back(to, &packet.body, 1);
         self.paths.end_held(to, transfer, &mut self.payloads.bounce_buffers);
         let payload = Source::Bounce { transfer, offset: 0 };
         let entry = BacklogEntry { payload, number: packet.number, ..BacklogEntry::control(packet.body) };

@@ -256,11 +256,6 @@ impl Endpoint {
         first_post: bool,
     ) -> Result<Posting<'a>, Error> {
         let (post, flags) = self.post(side, context, flags);
-        let engine = self.engine.as_mut().ok_or(Error::BAD_STATE)?;
-        if first_post {
-            let queue = self.bindings.receive.map(|binding| &bound.queues[binding.queue]);
-            engine.before_post(queue.is_none_or(|queue| queue.entries.is_empty()));
-        }
         let directed = side == Side::Transmit || self.endpoint_attr.caps & caps::DIRECTED_RECV != 0;
         let peer =
             if address == ADDR_UNSPEC || !directed || flags & (flags::CLAIM | flags::PEEK) == flags::CLAIM {
@@ -273,6 +268,10 @@ impl Endpoint {
         let min_multi_recv = self.min_multi_recv as u64;
         let Endpoint { engine, claims, bindings, .. } = self;
         let engine = engine.as_mut().ok_or(Error::BAD_STATE)?;
+        if first_post {
+            let queue = bindings.receive.map(|binding| &bound.queues[binding.queue]);
+            engine.before_post(queue.is_none_or(|queue| queue.entries.is_empty()));
+        }
         Ok(Posting {
             engine,
             post,
@@ -287,9 +286,10 @@ impl Endpoint {
     /// Finds the peer of an address that is used for the first time.
     #[cold]
     fn find_peer(&mut self, address: FiAddr, vectors: &Table<AddressVector>) -> Result<Peer, Error> {
+        let engine = self.engine.as_mut().ok_or(Error::BAD_STATE)?;
         let vector = self.vector.ok_or(Error::NO_VECTOR)?;
         let known = vectors[vector].address(address).ok_or(Error::INVALID)?;
-        let peer = self.engine.as_mut().ok_or(Error::BAD_STATE)?.peer(&known);
+        let peer = engine.peer(&known);
         let place = address as usize;
         if self.peers.len() <= place {
             self.peers.resize(place + 1, None);
