@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use weir_link::Capabilities;
 use weir_link::shm::ShmLink;
-use weir_link::shm::node_segment::{Area, Census, JobKey, NodeSegment, NodeSegmentError, remove_stale};
+use weir_link::shm::node_segment::{
+    Area, Census, JobKey, NodeSegment, NodeSegmentError, SharedArea, remove_stale,
+};
 
 fn key() -> JobKey {
     JobKey::new(&("launcher", 4711))
@@ -94,26 +96,33 @@ fn the_directory_grows_with_the_endpoints() {
 
 #[test]
 fn the_words_of_an_area_are_shared_between_processes() {
+    const PART_BYTES: u64 = 4096;
+    /// The first and the last part of an area. A whole one may be larger than what is free.
+    fn ends(node: &NodeSegment, area: Area) -> [SharedArea; 2] {
+        let part = |offset| node.handle().part(area, offset, PART_BYTES).expect("memory");
+        [0, area.bytes() - PART_BYTES].map(part)
+    }
     let dir = directory();
     let link = open(dir.path());
     let node = join(&link);
     for area in Area::ALL {
-        let words = node.area(area).expect("memory");
-        assert_eq!(words.len() as u64 * 8, area.bytes());
-        words[0].store(1, SeqCst);
-        words[words.len() - 1].store(2, SeqCst);
+        let [first, last] = ends(&node, area);
+        assert_eq!(last.len() as u64 * 8, PART_BYTES);
+        first[0].store(1, SeqCst);
+        last[last.len() - 1].store(2, SeqCst);
     }
+    assert_eq!(node.area(Area::TokenPools).expect("memory").len() as u64 * 8, Area::TokenPools.bytes());
     let child = fork(|| {
         let link = open(dir.path());
         let node = join(&link);
         for area in Area::ALL {
-            let words = node.area(area).expect("memory");
-            assert_eq!(words[0].fetch_add(9, SeqCst), 1);
-            assert_eq!(words[words.len() - 1].load(SeqCst), 2);
+            let [first, last] = ends(&node, area);
+            assert_eq!(first[0].fetch_add(9, SeqCst), 1);
+            assert_eq!(last[last.len() - 1].load(SeqCst), 2);
         }
     });
     assert_eq!(reap(child), 0);
-    assert!(Area::ALL.iter().all(|&area| node.area(area).expect("memory")[0].load(SeqCst) == 10));
+    assert!(Area::ALL.iter().all(|&area| ends(&node, area)[0][0].load(SeqCst) == 10));
 }
 
 #[test]

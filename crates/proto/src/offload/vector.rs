@@ -37,16 +37,38 @@ impl Combination {
     pub fn combine(self, into: &mut [u8], with: &[u8]) {
         assert_eq!(into.len(), with.len(), "two vectors of one length");
         assert!(self.divides(into.len() as u32), "{} bytes of {:?}", into.len(), self.word_type);
-        let bytes = self.word_type.bytes() as usize;
-        let Combination { operation, word_type } = self;
-        for (into, with) in into.chunks_exact_mut(bytes).zip(with.chunks_exact(bytes)) {
-            let update = WordUpdate { operation, word_type, operand: load(with), compare: 0 };
-            store(into, update.apply(load(into)));
+        // A loop for each operation and type, in which both are constants.
+        macro_rules! each {
+            ($($operation:ident)*) => {
+                match self.operation {
+                    $(WordOperation::$operation => match self.word_type {
+                        WordType::U32 => elements::<4>(WordOperation::$operation, WordType::U32, into, with),
+                        WordType::I32 => elements::<4>(WordOperation::$operation, WordType::I32, into, with),
+                        WordType::U64 => elements::<8>(WordOperation::$operation, WordType::U64, into, with),
+                        WordType::I64 => elements::<8>(WordOperation::$operation, WordType::I64, into, with),
+                        WordType::F32 => elements::<4>(WordOperation::$operation, WordType::F32, into, with),
+                        WordType::F64 => elements::<8>(WordOperation::$operation, WordType::F64, into, with),
+                    },)*
+                }
+            };
         }
+        each!(Read Write CompareSwap Sum Min Max And Or Xor Product);
+    }
+}
+
+/// Combines elements of `BYTES` bytes.
+#[inline(always)]
+fn elements<const BYTES: usize>(operation: WordOperation, word_type: WordType, into: &mut [u8], with: &[u8]) {
+    let (into, with) = (into.as_chunks_mut::<BYTES>().0, with.as_chunks::<BYTES>().0);
+    for (into, with) in into.iter_mut().zip(with) {
+        let update = WordUpdate { operation, word_type, operand: load(with), compare: 0 };
+        let new = update.apply(load(into));
+        store(into, new);
     }
 }
 
 /// The word in 4 or 8 bytes, as bits.
+#[inline(always)]
 fn load(bytes: &[u8]) -> u64 {
     match (bytes.first_chunk(), bytes.first_chunk()) {
         (Some(all), _) => u64::from_ne_bytes(*all),
@@ -55,6 +77,7 @@ fn load(bytes: &[u8]) -> u64 {
 }
 
 /// Writes the lower bytes of `word` to 4 or 8 bytes.
+#[inline(always)]
 fn store(into: &mut [u8], word: u64) {
     match into.len() {
         4 => into.copy_from_slice(&(word as u32).to_ne_bytes()),

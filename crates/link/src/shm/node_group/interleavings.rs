@@ -4,7 +4,7 @@
 use super::operation::Operation;
 use super::rounds::{GroupMemory, Round, Rounds};
 use super::sleepers::{Bed, Sleepers};
-use super::words::{GroupFailure, GroupWords, MAX_ROUNDS, group_words};
+use super::words::{GroupFailure, GroupLayout, GroupWords, MAX_ROUNDS};
 use crate::shm::sync::{Arc, AtomicU64, Ordering, explore, thread, yield_now};
 use weir_proto::PeerFault;
 use weir_proto::offload::reduce::Vector;
@@ -27,9 +27,10 @@ type Member = Rounds<Heap>;
 
 /// The members of a group. The endpoint of rank `i` is `i + 1`.
 fn group(members: u32) -> Vec<Member> {
-    let words = (0..group_words(members)).map(|_| AtomicU64::new(0)).collect();
+    let layout = GroupLayout::new(members);
+    let words = (0..layout.words).map(|_| AtomicU64::new(0)).collect();
     let memory = Heap(Arc::new((words, (0..members).map(|_| Bed::default()).collect())));
-    let words = GroupWords::new(memory.words(), members);
+    let words = GroupWords::new(memory.words(), &layout);
     let endpoints: Vec<u64> = (1..=members.into()).collect();
     words.clear(&endpoints);
     Sleepers::new(words.sleepers(), memory.beds()).clear();

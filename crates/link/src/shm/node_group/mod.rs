@@ -54,7 +54,7 @@ use sleepers::{Bed, Sleepers};
 use std::time::{Duration, Instant};
 use table::{ENTRY_WORDS, Entry};
 use weir_proto::PeerFault;
-use words::{GroupWords, group_words};
+use words::{GroupLayout, GroupWords};
 
 /// Most groups of a node and job.
 const MAX_GROUPS: u64 = 128;
@@ -64,7 +64,7 @@ const STRIDE_BYTES: u64 = 2112 << 10;
 
 /// Length of the memory of a group: words, then beds. Unit: bytes.
 const fn group_bytes(members: u32) -> u64 {
-    group_words(members) as u64 * 8 + members as u64 * size_of::<Bed>() as u64
+    GroupLayout::new(members).words as u64 * 8 + members as u64 * size_of::<Bed>() as u64
 }
 
 /// Length of the memory of the largest group. Unit: bytes.
@@ -123,15 +123,23 @@ pub enum JoinError {
 struct GroupArea {
     area: SharedArea,
     members: u32,
+    /// Length of the words. Unit: words.
+    words: usize,
+}
+
+impl GroupArea {
+    fn new(area: SharedArea, layout: &GroupLayout, members: u32) -> GroupArea {
+        GroupArea { area, members, words: layout.words }
+    }
 }
 
 impl GroupMemory for GroupArea {
     fn words(&self) -> &[AtomicU64] {
-        &self.area[..group_words(self.members)]
+        &self.area[..self.words]
     }
 
     fn beds(&self) -> &[Bed] {
-        self.area.values(group_words(self.members) as u64 * 8, self.members as usize)
+        self.area.values(self.words as u64 * 8, self.members as usize)
     }
 }
 
@@ -162,9 +170,9 @@ impl NodeGroups {
     }
 
     /// The memory of a group that an entry shows: its maker has reserved it.
-    fn memory(&self, number: u64, members: u32) -> GroupArea {
+    fn memory(&self, number: u64, layout: &GroupLayout, members: u32) -> GroupArea {
         let (offset, bytes) = NodeGroups::place(number, members);
-        GroupArea { area: self.handle.reserved_part(Area::Groups, offset, bytes), members }
+        GroupArea::new(self.handle.reserved_part(Area::Groups, offset, bytes), layout, members)
     }
 
     /// Joins a group. `None`: its first member has not made it yet, so try again.
@@ -199,7 +207,7 @@ impl NodeGroups {
             self.find(key, members, rank).ok_or(failure)?
         };
         let count = members.len() as u32;
-        GroupWords::new(memory.words(), count).join(rank);
+        GroupWords::new(memory.words(), &GroupLayout::new(count)).join(rank);
         let rounds = Rounds::new(memory, count, rank, !register_across_processes());
         let handle = self.handle.clone();
         Ok(Some(NodeGroup { handle, rounds, pid: std::process::id() }))
@@ -215,8 +223,9 @@ impl NodeGroups {
         let (number, entry) = taken.ok_or(JoinError::Full { groups: MAX_GROUPS })?;
         let (offset, bytes) = NodeGroups::place(number, count);
         let area = self.handle.part(Area::Groups, offset, bytes).inspect_err(|_| entry.give_back())?;
-        let memory = GroupArea { area, members: count };
-        let words = GroupWords::new(memory.words(), count);
+        let layout = GroupLayout::new(count);
+        let memory = GroupArea::new(area, &layout, count);
+        let words = GroupWords::new(memory.words(), &layout);
         words.clear(members);
         Sleepers::new(words.sleepers(), memory.beds()).clear();
         entry.show(key, count);
@@ -227,18 +236,20 @@ impl NodeGroups {
     fn has_ended(&self, number: u64, members: u32) -> bool {
         // A number that makes no sense is that of no group.
         members > MAX_MEMBERS || {
-            let memory = self.memory(number, members);
-            GroupWords::new(memory.words(), members).has_ended(|endpoint| self.handle.is_running(endpoint))
+            let layout = GroupLayout::new(members);
+            let memory = self.memory(number, &layout, members);
+            GroupWords::new(memory.words(), &layout).has_ended(|endpoint| self.handle.is_running(endpoint))
         }
     }
 
     /// The memory of the group with this key and these members in which `rank` has not joined.
     fn find(&self, key: u64, members: &[u64], rank: u32) -> Option<GroupArea> {
         let count = members.len() as u32;
+        let layout = GroupLayout::new(count);
         let shown = self.entries().filter(|(_, entry)| entry.shown() == Some((key, count)));
-        let mut memories = shown.map(|(number, _)| self.memory(number, count));
+        let mut memories = shown.map(|(number, _)| self.memory(number, &layout, count));
         memories.find(|memory| {
-            let words = GroupWords::new(memory.words(), count);
+            let words = GroupWords::new(memory.words(), &layout);
             words.is_awaited(rank) && (0..).zip(members).all(|(rank, &member)| words.endpoint(rank) == member)
         })
     }

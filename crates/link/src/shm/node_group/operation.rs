@@ -198,13 +198,21 @@ pub(super) struct Cut {
 impl Cut {
     /// For slots of `slot_words` words.
     pub fn new(operation: Operation, members: u32, slot_words: usize) -> Cut {
-        let part_bytes = slot_words / operation.blocks(members) * 8;
-        Cut { block_bytes: operation.block_bytes(), part_bytes }
+        let part_words = match operation.blocks(members) {
+            1 => slot_words,
+            blocks => slot_words / blocks,
+        };
+        Cut { block_bytes: operation.block_bytes(), part_bytes: 8 * part_words }
     }
 
     /// The number of parts, at least 1.
     pub fn parts(self) -> u64 {
-        self.block_bytes.div_ceil(self.part_bytes).max(1) as u64
+        // Most operations fit, and a division takes as long as all else here.
+        if self.block_bytes <= self.part_bytes {
+            1
+        } else {
+            self.block_bytes.div_ceil(self.part_bytes) as u64
+        }
     }
 
     /// A part.

@@ -15,8 +15,8 @@
 
 use super::operation::{Cut, MAX_MEMBERS, Operation, Part};
 use super::sleepers::{Bed, Episode, Sleepers};
-use super::words::{GroupFailure, GroupWords, MAX_ROUNDS, Shown, read, write};
-use crate::shm::sync::{AtomicU64, GROUP_ROUNDS, group_slot_words};
+use super::words::{GroupFailure, GroupLayout, GroupWords, MAX_ROUNDS, Shown, read, write};
+use crate::shm::sync::{AtomicU64, GROUP_ROUNDS};
 use weir_proto::PeerFault;
 use weir_proto::offload::reduce::Vector;
 
@@ -74,6 +74,7 @@ pub trait GroupMemory {
 #[derive(Debug)]
 pub struct Rounds<M> {
     memory: M,
+    layout: GroupLayout,
     members: u32,
     rank: u32,
     /// The round of the next operation.
@@ -103,6 +104,7 @@ impl<M: GroupMemory> Rounds<M> {
         assert!(rank < members && members <= MAX_MEMBERS, "rank {rank} of {members} members");
         Rounds {
             memory,
+            layout: GroupLayout::new(members),
             members,
             rank,
             next: 1,
@@ -120,7 +122,7 @@ impl<M: GroupMemory> Rounds<M> {
 
     /// The shared words.
     pub fn words(&self) -> GroupWords<'_> {
-        GroupWords::new(self.memory.words(), self.members)
+        GroupWords::new(self.memory.words(), &self.layout)
     }
 
     fn sleepers(&self) -> Sleepers<'_> {
@@ -158,7 +160,7 @@ impl<M: GroupMemory> Rounds<M> {
     /// If the group cannot do it.
     fn cut(&self, operation: Operation) -> Cut {
         assert!(operation.is_valid(self.members), "{operation:?} in a group of {} members", self.members);
-        Cut::new(operation, self.members, group_slot_words(self.members))
+        self.layout.cut(operation)
     }
 
     fn start_part(

@@ -54,11 +54,24 @@ const SUM: Operation = Operation::AllReduce(Vector {
     combination: Combination { operation: WordOperation::Sum, word_type: WordType::U64 },
 });
 
+/// What the member `rank` contributes, if each of its words is `value`.
+fn words(operation: Operation, rank: u32, members: u32, value: u64) -> Vec<u8> {
+    value.to_ne_bytes().repeat(operation.data_bytes(rank, members) / 8)
+}
+
+/// Performs an operation in which all words of each member are its `value`. Returns the sum of the words of the result,
+/// which is the sum of the values for a sum, and for an exchange of one word with every member.
+fn total(group: &mut NodeGroup, operation: Operation, value: u64) -> Result<u64, GroupFailure> {
+    let (rank, members) = (group.rounds.rank(), group.rounds.words().members().end);
+    let mut result = vec![0; operation.result_bytes(rank, members)];
+    let data = words(operation, rank, members, value);
+    group.perform(operation, &data, &mut result, std::thread::yield_now)?;
+    Ok(result.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).sum())
+}
+
 /// The sum of the values of all members.
 fn sum(group: &mut NodeGroup, value: u64) -> Result<u64, GroupFailure> {
-    let mut result = [0; 8];
-    group.perform(SUM, &value.to_ne_bytes(), &mut result, std::thread::yield_now)?;
-    Ok(u64::from_ne_bytes(result))
+    total(group, SUM, value)
 }
 
 /// The endpoints of all members of the job, when there are `count`. All see them in one order.
@@ -193,18 +206,9 @@ fn a_group_whose_first_member_has_ended_cannot_be_joined() {
     assert!(matches!(joined, Err(JoinError::Failed(failure)) if failure == died), "{joined:?}");
 }
 
-/// What each of two survivors of a group gets from `rounds` sums. See [`survivors_of`].
-fn survivors(
-    victim_rank: u32,
-    rounds: u64,
-    act: impl Fn(&Member, &[u64]),
-) -> [Vec<Result<u64, GroupFailure>>; 2] {
-    survivors_of(victim_rank, act, |group| (0..rounds).map(|_| sum(group, 1)).collect())
-}
-
 /// Two survivors of a group. A third member does `act` and is killed: it is `victim_rank` in the list. Returns what each
 /// survivor gets from `calls`.
-fn survivors_of(
+fn survivors(
     victim_rank: u32,
     act: impl Fn(&Member, &[u64]),
     calls: impl Fn(&mut NodeGroup) -> Vec<Result<u64, GroupFailure>> + Sync,
@@ -269,22 +273,29 @@ fn in_order(all: &[u64], victim: u64, rank: u32) -> Vec<u64> {
 
 #[test]
 fn a_member_killed_at_any_step_of_an_operation_is_an_error_at_the_others() {
-    for rank in [0, 2] {
-        for last in [None, Some(WriteStep::Data), Some(WriteStep::Round)] {
-            let found = survivors(rank, 4, |victim, members| {
+    for operation in [SUM, Operation::AllToAll { bytes: 8 }, Operation::AllGather { bytes: 8 }] {
+        for (rank, last) in [
+            (0, None),
+            (0, Some(WriteStep::Data)),
+            (0, Some(WriteStep::Round)),
+            (2, Some(WriteStep::Data)),
+            (2, Some(WriteStep::Round)),
+        ] {
+            let act = |victim: &Member, members: &[u64]| {
                 let mut group = victim.join(9, members, rank);
-                assert_eq!(sum(&mut group, 5), Ok(7));
+                assert_eq!(total(&mut group, operation, 5), Ok(7));
                 if let Some(last) = last {
-                    let part = Part { from: 0, bytes: 8 };
-                    group.rounds.write(2, SUM, part, &5_u64.to_ne_bytes(), last);
+                    let (part, data) = (Part { from: 0, bytes: 8 }, words(operation, rank, 3, 5));
+                    group.rounds.write(2, operation, part, &data, last);
                 }
                 // The others can only have joined by now. The victim does not leave.
                 std::mem::forget(group);
-            });
+            };
+            let found = survivors(rank, act, |group| (0..4).map(|_| total(group, operation, 1)).collect());
             let died = Err(GroupFailure { member: rank, fault: PeerFault::Died });
             let second = if last == Some(WriteStep::Round) { Ok(7) } else { died };
             for results in found {
-                assert_eq!(results, [Ok(7), second, died, died], "{last:?} at rank {rank}");
+                assert_eq!(results, [Ok(7), second, died, died], "{operation:?}, {last:?} at rank {rank}");
             }
         }
     }
@@ -296,7 +307,7 @@ fn a_member_killed_amid_a_long_operation_is_an_error_at_the_others() {
         let operation = Operation::Broadcast { root: 0, bytes: 1 << 20 };
         (group.task(operation), operation)
     };
-    let found = survivors_of(
+    let found = survivors(
         0,
         |victim, members| {
             let mut group = victim.join(9, members, 0);
@@ -327,7 +338,7 @@ fn a_member_killed_at_any_step_of_joining_is_an_error_at_the_others() {
     }
     use JoinStep::{Joined, Nothing, Shown, Taken};
     for (rank, last) in [(0, Nothing), (0, Taken), (0, Shown), (0, Joined), (1, Nothing), (1, Joined)] {
-        let found = survivors(rank, 1, |victim, members| match last {
+        let act = |victim: &Member, members: &[u64]| match last {
             Nothing => {}
             Taken => {
                 let taken = victim
@@ -338,7 +349,8 @@ fn a_member_killed_at_any_step_of_joining_is_an_error_at_the_others() {
             }
             Shown => drop(victim.groups.make(9, members).expect("memory")),
             Joined => std::mem::forget(victim.join(9, members, rank)),
-        });
+        };
+        let found = survivors(rank, act, |group| vec![sum(group, 1)]);
         let died = Err(GroupFailure { member: rank, fault: PeerFault::Died });
         assert_eq!(found, [vec![died], vec![died]], "{last:?} at rank {rank}");
     }

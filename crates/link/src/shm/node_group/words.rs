@@ -15,7 +15,7 @@
 //! where it did not write. Members differ by at most four rounds, so a few bits of the number suffice. A member
 //! that never writes shows its word from time to time, so that others do not take it for a later one.
 
-use super::operation::{DIGEST_BITS, Operation, Part};
+use super::operation::{Cut, DIGEST_BITS, Operation, Part};
 use super::sleepers::SLEEPER_WORDS;
 use crate::shm::sync::{AtomicU64, GROUP_LINE_WORDS, GROUP_ROUNDS, Ordering, group_slot_words};
 use core::ops::Range;
@@ -61,26 +61,40 @@ const fn lines_of(count: usize) -> usize {
     count.next_multiple_of(GROUP_LINE_WORDS)
 }
 
-const fn board_words(members: usize) -> usize {
-    if members <= SPREAD_MEMBERS { members * GROUP_LINE_WORDS } else { lines_of(members) }
+/// The places of a group's words. Made once for each member, because it divides.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupLayout {
+    members: u32,
+    /// Distance of two words of the board.
+    board_step: usize,
+    values: usize,
+    /// Words of the values of a round.
+    values_words: usize,
+    lines: usize,
+    slots: usize,
+    slot_words: usize,
+    /// Length. Unit: words.
+    pub words: usize,
 }
 
-const fn values_at(members: usize) -> usize {
-    HEAD_WORDS + board_words(members)
-}
+impl GroupLayout {
+    /// The layout of a group of `members` members.
+    pub const fn new(members: u32) -> GroupLayout {
+        let count = members as usize;
+        let board_step = if count <= SPREAD_MEMBERS { GROUP_LINE_WORDS } else { 1 };
+        let values = HEAD_WORDS + lines_of(count * board_step);
+        let values_words = lines_of(count);
+        let lines = values + GROUP_ROUNDS * values_words;
+        let slots = lines + count * GROUP_LINE_WORDS;
+        let slot_words = group_slot_words(members);
+        let words = slots + count * GROUP_ROUNDS * slot_words;
+        GroupLayout { members, board_step, values, values_words, lines, slots, slot_words, words }
+    }
 
-const fn lines_at(members: usize) -> usize {
-    values_at(members) + GROUP_ROUNDS * lines_of(members)
-}
-
-const fn slots_at(members: usize) -> usize {
-    lines_at(members) + members * GROUP_LINE_WORDS
-}
-
-/// Length of the shared words of a group. Unit: words.
-pub const fn group_words(members: u32) -> usize {
-    let count = members as usize;
-    slots_at(count) + count * GROUP_ROUNDS * group_slot_words(members)
+    /// How a group of this layout cuts an operation.
+    pub fn cut(&self, operation: Operation) -> Cut {
+        Cut::new(operation, self.members, self.slot_words)
+    }
 }
 
 /// The reason why a group can do nothing any more.
@@ -124,39 +138,36 @@ fn digest_bit(round: u64) -> u32 {
 #[derive(Clone, Copy, Debug)]
 pub struct GroupWords<'a> {
     words: &'a [AtomicU64],
-    members: u32,
+    layout: &'a GroupLayout,
 }
 
 impl<'a> GroupWords<'a> {
-    /// # Panics
-    /// If there are too few for `members` members.
-    pub fn new(words: &'a [AtomicU64], members: u32) -> GroupWords<'a> {
-        GroupWords { words: &words[..group_words(members)], members }
+    /// - `words`: as many as the layout says.
+    pub fn new(words: &'a [AtomicU64], layout: &'a GroupLayout) -> GroupWords<'a> {
+        GroupWords { words, layout }
     }
 
     /// The ranks.
     pub fn members(self) -> Range<u32> {
-        0..self.members
+        0..self.layout.members
     }
 
     fn board(self, member: u32) -> &'a AtomicU64 {
-        let step = if self.members as usize <= SPREAD_MEMBERS { GROUP_LINE_WORDS } else { 1 };
-        &self.words[HEAD_WORDS + member as usize * step]
+        &self.words[HEAD_WORDS + member as usize * self.layout.board_step]
     }
 
     fn line(self, member: u32) -> &'a [AtomicU64] {
-        &self.words[lines_at(self.members as usize) + member as usize * GROUP_LINE_WORDS..]
-            [..GROUP_LINE_WORDS]
+        &self.words[self.layout.lines + member as usize * GROUP_LINE_WORDS..][..GROUP_LINE_WORDS]
     }
 
     /// Where the contribution of a member to a round lies, of so many words.
     pub fn contribution(self, member: u32, round: u64, words: usize) -> &'a [AtomicU64] {
-        let (count, member, place) = (self.members as usize, member as usize, (round % MAX_ROUNDS) as usize);
+        let (layout, member, place) = (self.layout, member as usize, (round % MAX_ROUNDS) as usize);
         if words <= 1 {
-            return &self.words[values_at(count) + place * lines_of(count) + member..][..words];
+            return &self.words[layout.values + place * layout.values_words + member..][..words];
         }
-        let slot_words = group_slot_words(self.members);
-        &self.words[slots_at(count) + (member * GROUP_ROUNDS + place) * slot_words..][..words.min(slot_words)]
+        &self.words[layout.slots + (member * GROUP_ROUNDS + place) * layout.slot_words..]
+            [..words.min(layout.slot_words)]
     }
 
     /// The bits of those that sleep.
