@@ -163,7 +163,7 @@ impl Member {
     fn measure(&mut self, case: Case, time: Duration) -> Result<f64, Failure> {
         let warm_up = self.time(case, WARM_UP, true)?;
         let wanted = time.as_nanos() as f64 / (warm_up.as_nanos() as f64 / WARM_UP as f64);
-        let count = self.from_first((wanted as u64).clamp(WARM_UP, MAX_REPETITIONS))?;
+        let count = self.agree_on((wanted as u64).clamp(WARM_UP, MAX_REPETITIONS))?;
         Ok(self.time(case, count, false)?.as_nanos() as f64 / count as f64)
     }
 
@@ -201,8 +201,8 @@ impl Member {
         self.group.perform(Operation::Barrier, &[], &mut [], std::thread::yield_now).map_err(lost)
     }
 
-    /// The number of member 0.
-    fn from_first(&mut self, number: u64) -> Result<u64, Failure> {
+    /// Tells all members the number of member 0.
+    fn agree_on(&mut self, number: u64) -> Result<u64, Failure> {
         let operation = Operation::Broadcast { root: 0, bytes: 8 };
         let mut bytes = number.to_ne_bytes();
         if self.rank == 0 {
