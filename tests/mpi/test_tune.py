@@ -1,4 +1,4 @@
-"""`weir tune` and `weir bench native` measure without an MPI, and `weir run` uses saved settings."""
+"""`weir tune`, `weir bench native` and `weir bench node-group` measure without an MPI; `weir run` uses saved settings."""
 
 import json
 
@@ -62,3 +62,18 @@ def test_one_core_gives_an_error(private_shm):
     for command in (("tune",), ("bench", "native")):
         outcome = launch.run(["taskset", "-c", "0", launch.WEIR, *command], timeout=20)
         assert outcome.status == 1 and "one core only" in outcome.output, outcome
+
+
+def test_bench_node_group_measures_every_operation_in_every_round(tmp_path, private_shm):
+    record = tmp_path / "record.json"
+    words = ("--ranks", "1,3", "--repeat", "2", "--time", "2", "--quiet", "--json", record)
+    outcome = weir("bench", "node-group", *words)
+    assert outcome.ok and "too few rounds" in outcome.output, outcome
+    groups = json.loads(record.read_text())["groups"]
+    assert [group["ranks"] for group in groups] == [1, 3]
+    for group in groups:
+        names = [samples["operation"] for samples in group["operations"]]
+        assert names[:2] == ["flat counter", "barrier"] and "all-to-all 2 KiB" in names, names
+        for samples in group["operations"]:
+            assert len(samples["time_ns"]) == 2 and min(samples["time_ns"]) > 0, samples
+    assert launch.shm_files(private_shm) == []
