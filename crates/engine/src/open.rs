@@ -13,7 +13,7 @@ use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::NodeHandle;
 use weir_link::udp::{UdpError, UdpNetwork, UdpOptions};
 use weir_proto::reliability::ReliabilityConfig;
-use weir_proto::{Config, DataRegion, Endpoint, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Packet};
+use weir_proto::{Config, DataRegion, Endpoint, FAR_EAGER_BYTES, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Packet};
 
 use crate::back_pressure::BackPressure;
 use crate::config::{self, Settings};
@@ -107,6 +107,7 @@ impl Engine {
     ) -> Result<Engine, OpenError> {
         let mut job = job.into();
         job.has_network = settings.links.has_network(job.spans_nodes());
+        let settings = &settings.among(&job);
         let network = if job.has_network { Some(Network::open(settings, open_core)?) } else { None };
         Engine::open_over(settings, job, several_threads, |shm, _| {
             let network = network.map(|network| network.link(&shm, settings));
@@ -277,6 +278,10 @@ impl<L: Link> Engine<L> {
         };
         let mut machine = Endpoint::new(config);
         properties.other_geometries.iter().for_each(|geometry| machine.expect_geometry(geometry));
+        machine.announce_to_readers_beyond(settings.readable_eager_bytes);
+        if job.has_network {
+            machine.expect_foreign_eager(FAR_EAGER_BYTES);
+        }
         Engine {
             machine,
             packet: Packet::blank(),

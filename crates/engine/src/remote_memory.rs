@@ -133,6 +133,12 @@ impl Copies {
 }
 
 impl<L: Link> Io<L> {
+    /// Whether `to` may read memory of messages that it is told of.
+    pub fn may_read(&mut self, to: Peer) -> bool {
+        let remote = self.link.remote_memory().filter(|_| self.cross_memory);
+        remote.is_some_and(|remote| remote.attributes(to).is_some())
+    }
+
     /// Where `to` may access the memory that `payload` names.
     pub fn announced_address(&mut self, to: Peer, payload: Source) -> RemoteAddress {
         let Io { link, operations, bounce_buffers, regions, copies, cross_memory, .. } = self;

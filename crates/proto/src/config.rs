@@ -176,6 +176,8 @@ pub const MAX_CREDIT_SLOTS: u32 = 16;
 
 /// Bound on the eager limit. A first packet that claims a longer message is malformed. Unit: bytes.
 pub const MAX_EAGER_BYTES: u64 = 1 << 20;
+/// The eager limit that drivers may choose for peers that cannot read our memory, without asking the program. Unit: bytes.
+pub const FAR_EAGER_BYTES: u64 = 64 << 10;
 
 /// Bound on the outstanding remote reads and writes of an endpoint with one peer. The peer keeps at most as many answers
 /// that wait for credit. An initiator that exceeds it is malformed.

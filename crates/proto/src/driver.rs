@@ -92,6 +92,13 @@ pub trait PayloadDriver {
         RemoteAddress::NONE
     }
 
+    /// Whether `to` can read memory of ours that it was told of.
+    #[inline(always)]
+    fn may_read(&mut self, to: Peer) -> bool {
+        let _ = to;
+        true
+    }
+
     /// `from` has announced a message of `bytes` bytes at `address` of its memory.
     #[inline(always)]
     fn announcement_arrived(&mut self, from: Peer, address: RemoteAddress, bytes: u64) {
@@ -239,6 +246,7 @@ impl<D: LinkDriver + ?Sized> LinkDriver for &mut D {
 impl<D: PayloadDriver + ?Sized> PayloadDriver for &mut D {
     forward! {
         announce(to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> RemoteAddress;
+        may_read(to: Peer) -> bool;
         announcement_arrived(from: Peer, address: RemoteAddress, bytes: u64);
         announcements_ended(peer: Peer, first: Transfer, count: u32);
         may_exceed_bounce_limit(to: Peer, held: u32) -> bool;

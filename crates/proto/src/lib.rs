@@ -31,8 +31,8 @@ pub mod wire;
 
 pub use action::{Action, Destination, Direction, Envelope, MemoryCopy, Outcome, Source};
 pub use config::{
-    AttachPolicy, Config, DataRegion, ENVELOPE_BYTES, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES,
-    MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, PEER_BYTES, Scheme,
+    AttachPolicy, Config, DataRegion, ENVELOPE_BYTES, FAR_EAGER_BYTES, Growth, MAX_CREDIT_SLOTS,
+    MAX_EAGER_BYTES, MAX_REMOTE_OPERATIONS, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, PEER_BYTES, Scheme,
 };
 pub use counters::{Counters, PACKET_KINDS};
 pub use driver::{Driver, LinkBusy, LinkDriver, OperationDriver, PayloadDriver, Recorder, TimeDriver};

@@ -40,6 +40,7 @@ pub(super) const ADAPTIVE_MAX: &str = "FI_WEIR_ADAPTIVE_MAX";
 pub(super) const ADAPTIVE_GROWTH: &str = "FI_WEIR_ADAPTIVE_GROWTH";
 pub(super) const QUOTA_REST: &str = "FI_WEIR_QUOTA_REST";
 pub(super) const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
+pub(super) const FAR_EAGER_BYTES: &str = "FI_WEIR_FAR_EAGER_BYTES";
 pub(super) const UNEXPECTED_BUDGET: &str = "FI_WEIR_UNEXPECTED_BUDGET";
 pub(super) const ENVELOPE_BUDGET: &str = "FI_WEIR_ENVELOPE_BUDGET";
 pub(super) const BOUNCE_BYTES: &str = "FI_WEIR_BOUNCE_BYTES";
@@ -162,6 +163,14 @@ pub const SETTINGS: &[SettingInfo] = &[
         default: "16384",
         allowed: "0 to 1048576 bytes",
         help: "Longest eager message; the receiver fetches longer ones by rendezvous.",
+    },
+    SettingInfo {
+        variable: FAR_EAGER_BYTES,
+        default: "65536",
+        allowed: "0 to 1048576 bytes",
+        help: "The same for ranks that cannot read the memory of this one, such as those of other hosts over UDP. \
+               It counts if it is longer, and if a message of each rank of the job takes at most a quarter of \
+               FI_WEIR_UNEXPECTED_BUDGET.",
     },
     SettingInfo {
         variable: UNEXPECTED_BUDGET,

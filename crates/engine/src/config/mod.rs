@@ -166,6 +166,11 @@ pub struct Settings {
     pub quota_rest: QuotaRest,
     /// `FI_WEIR_EAGER_BYTES`: longest eager message.
     pub eager_bytes: u32,
+    /// `FI_WEIR_FAR_EAGER_BYTES`: the same for ranks that cannot read the memory of this one, if the endpoint has a network and
+    /// the budget suffices.
+    pub far_eager_bytes: u32,
+    /// The same for ranks that can, at most `eager_bytes`. No setting: it follows from the job of an endpoint.
+    pub readable_eager_bytes: u32,
     /// `FI_WEIR_UNEXPECTED_BUDGET`: the unexpected-message budget. Unit: bytes.
     pub unexpected_budget_bytes: u64,
     /// `FI_WEIR_ENVELOPE_BUDGET`: memory for envelopes of unexpected messages; 0: no limit. Unit: bytes.
@@ -221,6 +226,8 @@ impl Default for Settings {
             adaptive_max_slots: 0,
             quota_rest: QuotaRest::First,
             eager_bytes: 16384,
+            far_eager_bytes: weir_proto::FAR_EAGER_BYTES as u32,
+            readable_eager_bytes: u32::MAX,
             unexpected_budget_bytes: 16 << 20,
             envelope_budget_bytes: 64 << 20,
             bounce_bytes: 0,
@@ -291,6 +298,9 @@ impl Settings {
             adaptive_max_slots,
             quota_rest: read_word(&given, QUOTA_REST, &rest_words)?.unwrap_or(default.quota_rest),
             eager_bytes: read_number(&given, EAGER_BYTES, 0..=1 << 20)?.unwrap_or(default.eager_bytes),
+            far_eager_bytes: read_number(&given, FAR_EAGER_BYTES, 0..=1 << 20)?
+                .unwrap_or(default.far_eager_bytes),
+            readable_eager_bytes: default.readable_eager_bytes,
             unexpected_budget_bytes: read_number(&given, UNEXPECTED_BUDGET, 1 << 16..=1 << 40)?
                 .unwrap_or(default.unexpected_budget_bytes),
             envelope_budget_bytes: read_number(&given, ENVELOPE_BUDGET, 0..=1 << 40)?
@@ -372,6 +382,7 @@ impl Settings {
             CREDIT_SLOTS => Some(self.credit_slots.to_string()),
             QUOTA_REST => Some(rest.into()),
             EAGER_BYTES => Some(self.eager_bytes.to_string()),
+            FAR_EAGER_BYTES => Some(self.far_eager_bytes.to_string()),
             UNEXPECTED_BUDGET => Some(self.unexpected_budget_bytes.to_string()),
             ENVELOPE_BUDGET => Some(self.envelope_budget_bytes.to_string()),
             BOUNCE_BYTES => Some(self.bounce_bytes.to_string()),

@@ -9,6 +9,7 @@ use weir_proto::{DataRegion, Scheme};
 
 use super::list::MAILBOX_SLOTS;
 use super::{QuotaRest, SettingError, Settings};
+use crate::job::Job;
 
 /// Data slots per sender when `FI_WEIR_MAILBOX_SLOTS` is 0.
 pub const DEFAULT_SLOTS_PER_SENDER: u32 = 256;
@@ -21,6 +22,8 @@ const DEFAULT_MAX_SLOTS: u32 = 65_536;
 /// Bytes of the unexpected-message budget for each of these slots. Packets that may still come under credits reserve 76
 /// B of the budget for each slot of the region and of the starting credits. Most of the budget should remain.
 const BUDGET_BYTES_PER_SLOT: u64 = 224;
+/// One message of each rank, of the eager limit for ranks of other nodes, takes at most 1 / this of that budget.
+const FAR_EAGER_SHARE: u64 = 4;
 /// Most data slots of a lane whose sender shares the mailbox with few others: half of a core's second-level cache.
 const MAX_DEFAULT_LANE_SLOTS: u32 = 8192;
 /// Bounds on the lanes of all ranks of a job together, as long as no lane is shorter than
@@ -80,6 +83,18 @@ pub struct MailboxPlan {
 }
 
 impl Settings {
+    /// The settings of an endpoint of this job. With a network, longer messages are eager to ranks that cannot read our
+    /// memory, if a message of each rank takes a small part of the budget. All ranks decide this alike.
+    pub(crate) fn among(&self, job: &Job) -> Settings {
+        let (ranks, far_bytes) = (job.ranks().job, self.far_eager_bytes);
+        let cost_bytes = u64::from(ranks) * weir_proto::unexpected_cost_bytes(far_bytes.into());
+        let suffices = ranks > 0 && cost_bytes <= self.unexpected_budget_bytes / FAR_EAGER_SHARE;
+        if !job.has_network || far_bytes <= self.eager_bytes || !suffices {
+            return self.clone();
+        }
+        Settings { eager_bytes: far_bytes, readable_eager_bytes: self.eager_bytes, ..self.clone() }
+    }
+
     /// The mailbox plan of each endpoint of a job of `peers` endpoints (0: not known, counts as one). At most as many
     /// share it as can have a lane at a time.
     ///

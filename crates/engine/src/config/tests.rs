@@ -3,6 +3,7 @@
 use super::list::*;
 use super::plan::MailboxPlan;
 use super::*;
+use crate::job::Job;
 use weir_link::shm::FileSystemSpace;
 use weir_proto::{DataRegion, Growth};
 
@@ -66,6 +67,7 @@ fn every_setting_is_read_and_written_back() {
         (ADAPTIVE_GROWTH, "linear:3"),
         (QUOTA_REST, "round"),
         (EAGER_BYTES, "1048576"),
+        (FAR_EAGER_BYTES, "0"),
         (UNEXPECTED_BUDGET, "65536"),
         (ENVELOPE_BUDGET, "4096"),
         (BOUNCE_BYTES, "1099511627776"),
@@ -203,7 +205,7 @@ fn each_scheme_name_selects_its_scheme() {
 
 #[test]
 fn numbers_outside_their_range_are_rejected() {
-    let ranges: [(&str, u64, u64); 20] = [
+    let ranges: [(&str, u64, u64); 21] = [
         (MAILBOX_SLOTS, 0, 16_777_216),
         (SLOTS_PER_PEER, 1, 1024),
         (CREDIT_SLOTS, 1, 16),
@@ -214,6 +216,7 @@ fn numbers_outside_their_range_are_rejected() {
         (ADAPTIVE_START, 1, 65535),
         (ADAPTIVE_MAX, 0, 65535),
         (EAGER_BYTES, 0, 1_048_576),
+        (FAR_EAGER_BYTES, 0, 1_048_576),
         (UNEXPECTED_BUDGET, 1 << 16, 1 << 40),
         (ENVELOPE_BUDGET, 0, 1 << 40),
         (BOUNCE_BYTES, 0, 1 << 40),
@@ -444,6 +447,31 @@ fn more_ranks_than_lanes_are_planned_as_one_per_lane() {
     let settings = Settings { scheme, max_peers: 4, mailbox_slots: 100, ..Settings::default() };
     assert_eq!(settings.quota(8), settings.quota(4));
     assert_eq!(settings.quota(8).unwrap().base_slots, 25);
+}
+
+#[test]
+fn messages_to_other_nodes_are_longer_if_the_budget_has_room_for_one_of_each_rank() {
+    let limits = |settings: &Settings, ranks: u32, has_network: bool| {
+        let mut job = Job::from(ranks);
+        job.has_network = has_network;
+        let settings = settings.among(&job);
+        (settings.eager_bytes, settings.readable_eager_bytes.min(settings.eager_bytes))
+    };
+    let default = Settings::default();
+    let most = (default.unexpected_budget_bytes / 4 / weir_proto::unexpected_cost_bytes(65536)) as u32;
+    for (ranks, has_network, expected) in [
+        (2, true, (65536, 16384)),
+        (most, true, (65536, 16384)),
+        (most + 1, true, (16384, 16384)),
+        (0, true, (16384, 16384)),
+        (2, false, (16384, 16384)),
+    ] {
+        assert_eq!(limits(&default, ranks, has_network), expected, "{ranks} ranks, network {has_network}");
+    }
+    let shorter = with(&[(FAR_EAGER_BYTES, "1000")]).expect("allowed");
+    assert_eq!(limits(&shorter, 2, true), (16384, 16384));
+    let both = with(&[(EAGER_BYTES, "100"), (FAR_EAGER_BYTES, "1000")]).expect("allowed");
+    assert_eq!(limits(&both, 2, true), (1000, 100));
 }
 
 #[test]

@@ -52,19 +52,20 @@ pub fn envelope_cost_bytes(envelope: &Envelope) -> u64 {
 
 /// Maximum cost of the payload of one data slot as an unexpected message. No eager message is longer than
 /// `eager_bytes`, however large slots are.
-fn max_slot_cost_bytes(geometry: &Geometry, eager_bytes: u64) -> u64 {
+fn max_slot_cost_bytes(geometry: &Geometry, eager_bytes: u64) -> u32 {
     let cost = |slots| {
         let bytes = geometry.payload_bytes(geometry.eager_header_bytes.min(geometry.slot_bytes - 1), slots);
         unexpected_cost_bytes(u64::from(bytes).min(eager_bytes)).div_ceil(u64::from(slots))
     };
     // A message of one packet costs most per slot: further packets add payload but no message.
-    (1..=geometry.max_packet_slots).map(cost).max().unwrap_or(0)
+    let most = (1..=geometry.max_packet_slots).map(cost).max().unwrap_or(0);
+    u32::try_from(most).expect("a slot is shorter than 2 GiB")
 }
 
 /// Maximum of unexpected payload from a sender with `quota_slots` own data slots, before it reads our answer.
-fn reservation_bytes(config: &Config, slot_cost_bytes: u64, quota_slots: u32) -> u64 {
+fn reservation_bytes(config: &Config, slot_cost_bytes: u32, quota_slots: u32) -> u64 {
     // The first packet of a message is charged for the whole message.
-    u64::from(quota_slots) * slot_cost_bytes + unexpected_cost_bytes(config.eager_bytes)
+    u64::from(quota_slots) * u64::from(slot_cost_bytes) + unexpected_cost_bytes(config.eager_bytes)
 }
 
 /// Slots that all senders share, as a data region with the starting credits of all of them.
@@ -90,7 +91,7 @@ impl Reservation {
         u64::from(self.0.get()) * ENVELOPE_BYTES
     }
 
-    fn bytes(self, config: &Config, slot_cost_bytes: u64) -> u64 {
+    fn bytes(self, config: &Config, slot_cost_bytes: u32) -> u64 {
         reservation_bytes(config, slot_cost_bytes, self.0.get())
     }
 }
@@ -134,7 +135,7 @@ struct Allowances {
 pub(super) struct Budget {
     limit_bytes: u64,
     /// Maximum cost of the payload of one slot, over all links.
-    slot_cost_bytes: u64,
+    slot_cost_bytes: u32,
     /// The reservations of all planned senders, if they fit. They include senders that have attached. Not 0, which saves 8
     /// bytes of each endpoint.
     planned_bytes: Option<NonZero<u64>>,
@@ -153,6 +154,8 @@ pub(super) struct Budget {
     allowances: Option<Box<Allowances>>,
     /// This endpoint has said goodbye. Its peers announce nothing to it any more.
     is_closing: bool,
+    /// Further cost of a message of a sender from another job, whose eager limit may be higher.
+    foreign_bytes: u32,
 }
 
 impl Budget {
@@ -172,8 +175,8 @@ impl Budget {
         max_slot_cost_bytes(geometry, config.eager_bytes) <= self.slot_cost_bytes
     }
 
-    fn with_slot_cost(config: &Config, slot_cost_bytes: u64) -> Budget {
-        let shared_bytes = region_slots(config) * slot_cost_bytes;
+    fn with_slot_cost(config: &Config, slot_cost_bytes: u32) -> Budget {
+        let shared_bytes = region_slots(config) * u64::from(slot_cost_bytes);
         let own_slots = if shared_bytes > 0 { 0 } else { config.planned_quota_slots };
         let one = reservation_bytes(config, slot_cost_bytes, own_slots);
         let all_bytes = one.saturating_mul(u64::from(config.planned_peers)).saturating_add(shared_bytes);
@@ -207,6 +210,7 @@ impl Budget {
             enforced,
             allowances: None,
             is_closing: false,
+            foreign_bytes: 0,
         }
     }
 
@@ -274,13 +278,19 @@ impl Budget {
         self.enforced && !self.is_closing && exceeds
     }
 
+    /// Senders from other jobs may have the eager limit `bytes`.
+    pub fn expect_foreign(&mut self, config: &Config, bytes: u64) {
+        let further = unexpected_cost_bytes(bytes).saturating_sub(unexpected_cost_bytes(config.eager_bytes));
+        self.foreign_bytes = u32::try_from(further).unwrap_or(u32::MAX);
+    }
+
     /// A sender that owns `slots` slots, those of the packet included, brings such a message over the limit. Returns whether
     /// it may have sent it before it read the mark. All credits that were granted without the mark are among `slots`, and
     /// each message has taken one. So these messages cost no more than a reservation for `slots` slots.
     #[cold]
     pub fn allow(&mut self, config: &Config, from: Peer, slots: u32, payload_bytes: u64) -> bool {
-        let first =
-            Allowance { messages: slots, bytes: reservation_bytes(config, self.slot_cost_bytes, slots) };
+        let bytes = reservation_bytes(config, self.slot_cost_bytes, slots) + u64::from(self.foreign_bytes);
+        let first = Allowance { messages: slots, bytes };
         let allowance = self.allowances.get_or_insert_default().of_senders.entry(from).or_insert(first);
         // Where envelopes have no limit, messages without payload are sent as ever.
         let messages = allowance.messages.checked_sub(u32::from(self.envelopes.is_some()));

@@ -160,8 +160,9 @@ impl Endpoint {
             peers,
             counters: _, // counted, not used
             pool,
-            one_packet_bytes: _, // constant
-            budget: _,           // of unexpected payload, which does not occur
+            one_packet_bytes: _,     // constant
+            readable_eager_bytes: _, // constant
+            budget: _,               // of unexpected payload, which does not occur
             pending_acks,
             backlogged: _,           // the sum over the peers
             spare: _,                // memory

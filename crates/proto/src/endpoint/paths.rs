@@ -17,7 +17,7 @@ use super::pending::{BusyLink, PendingWork, Spare};
 use super::refusal::Refusal;
 use crate::config::{Config, MAX_UNEXPECTED};
 use crate::counters::Counters;
-use crate::driver::Driver;
+use crate::driver::{Driver, PayloadDriver};
 use crate::event::{Peer, PeerFault};
 use crate::flow::{self, Mutant};
 use crate::packet::{Body, Geometry};
@@ -34,7 +34,9 @@ pub(super) struct Paths {
     /// Flow-control state that exists once per endpoint.
     pub pool: flow::Pool,
     /// The longest eager message that fits into one packet. Unit: bytes.
-    pub one_packet_bytes: u64,
+    pub one_packet_bytes: u32,
+    /// Eager limit for peers that can read our memory. At most that of the configuration.
+    pub readable_eager_bytes: u32,
     /// The unexpected payload that we can still take, which every header reports.
     pub budget: Budget,
     /// Peers with coalesced acknowledgements, which leave with the next one or when the endpoint is idle.
@@ -64,8 +66,10 @@ impl Paths {
         let pool = flow::Pool::new(&config);
         let most_bytes = geometry
             .payload_bytes(geometry.eager_header_bytes.min(geometry.slot_bytes), geometry.max_packet_slots);
+        let eager_bytes = u32::try_from(config.eager_bytes).unwrap_or(u32::MAX);
         Paths {
-            one_packet_bytes: config.eager_bytes.min(u64::from(most_bytes)),
+            one_packet_bytes: eager_bytes.min(most_bytes),
+            readable_eager_bytes: eager_bytes,
             budget: Budget::new(&config),
             holds: config.holds(),
             hold_mutant: SelectedMutant::default(),
@@ -176,6 +180,12 @@ impl Paths {
             Some(_) => true,
             None => self.peers.compact_room(peer.0 as usize).is_none_or(|room| u64::from(room) < slots),
         }
+    }
+
+    /// Whether a message of `bytes` bytes to `to` is eager, and not announced.
+    pub fn is_eager<D: PayloadDriver>(&self, to: Peer, bytes: u64, driver: &mut D) -> bool {
+        bytes <= u64::from(self.readable_eager_bytes)
+            || (bytes <= self.config.eager_bytes && !driver.may_read(to))
     }
 
     /// Whether the bounds allow an operation that may wait for credit with `bytes` bytes to `to`.

@@ -105,7 +105,7 @@ impl Paths {
         }
     }
 
-    /// Whether a send to a peer in rendezvous-only mode would have to leave its payload in the program's own buffer.
+    /// Whether an eager send to a peer in rendezvous-only mode would have to leave its payload in the program's own buffer.
     #[inline]
     pub(super) fn announces_user_buffer(
         &self,

@@ -61,7 +61,9 @@ impl Endpoint {
         level: SendLevel,
         mut driver: D,
     ) -> Result<(), Refusal> {
-        if let Some((mut packet, transfer)) = self.forced_rendezvous(to, space, tag, data, bytes, level) {
+        let is_eager = self.paths.is_eager(to, bytes, &mut driver);
+        let forced = self.forced_rendezvous(to, (space, tag, data, bytes), level, is_eager);
+        if let Some((mut packet, transfer)) = forced {
             driver.fill_bounce(transfer, request);
             let payload = Source::Bounce { transfer, offset: 0 };
             packet.body.set_address(driver.announce(to, transfer, payload, bytes));
@@ -80,7 +82,7 @@ impl Endpoint {
         {
             return Err(Refusal::BounceBuffers);
         }
-        let announced = self.paths.announces_user_buffer(to, bytes, level, bounce_buffers);
+        let announced = !is_eager || self.paths.announces_user_buffer(to, bytes, level, bounce_buffers);
         let request = driver.hold(request, announced);
         self.queue(SendCommand { request, to, space, tag, data, bytes, level }, &mut driver);
         self.paths.send_return_requests(&mut self.payloads, &mut driver);
@@ -93,7 +95,7 @@ impl Endpoint {
         let Endpoint { paths, payloads, .. } = self;
         paths.counters.messages_sent += 1;
         paths.counters.bytes_sent += bytes;
-        let mut entry = if bytes <= paths.config.eager_bytes.min(u64::from(u32::MAX)) {
+        let mut entry = if bytes <= u64::from(u32::MAX) && paths.is_eager(to, bytes, driver) {
             let acknowledge = (level == SendLevel::Matched).then(|| {
                 let stage = SendStage::Queued;
                 payloads.transfers.begin(to, State::Send { request, length: 0, stage, awaits_match: true })
@@ -183,7 +185,7 @@ impl Endpoint {
         let waits =
             !state.sends_on_common_path() || (state.path.grants.rendezvous_only && (bytes > 0 || *holds));
         let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
-        if bytes > *one_packet_bytes || level == SendLevel::Matched || waits {
+        if bytes > u64::from(*one_packet_bytes) || level == SendLevel::Matched || waits {
             return None;
         }
         let (geometry, length) = (&config.geometry, bytes as u32);
@@ -209,11 +211,9 @@ impl Endpoint {
     fn forced_rendezvous(
         &mut self,
         to: Peer,
-        space: Space,
-        tag: u64,
-        data: Option<u64>,
-        bytes: u64,
+        (space, tag, data, bytes): (Space, u64, Option<u64>, u64),
         level: SendLevel,
+        is_eager: bool,
     ) -> Option<(Packet, Transfer)> {
         let Paths { config, holds, peers, counters, pool, budget, spare, .. } = &mut self.paths;
         let bounce_buffers = &mut self.payloads.bounce_buffers;
@@ -229,8 +229,7 @@ impl Endpoint {
         let waits = state.must_queue() || state.is_due() || hold_waits;
         let Outbound::Connected(sender) = &mut state.path.outbound else { return None };
         let leaves = !waits && sender.credits() > 0;
-        let copied =
-            bytes <= config.eager_bytes && level <= SendLevel::Buffered && bounce_buffers.fits(bytes);
+        let copied = is_eager && level <= SendLevel::Buffered && bounce_buffers.fits(bytes);
         if !leaves || !copied || state.path.grants.said_goodbye {
             return None;
         }

@@ -41,6 +41,22 @@ impl Endpoint {
         budget.cover(config, geometry);
     }
 
+    /// Messages of more than `bytes` bytes are announced to peers that can read our memory
+    /// ([`crate::PayloadDriver::may_read`]), although others get them whole up to [`Config::eager_bytes`].
+    pub fn announce_to_readers_beyond(&mut self, bytes: u32) {
+        let Paths { one_packet_bytes, readable_eager_bytes, .. } = &mut self.paths;
+        *readable_eager_bytes = bytes.min(*readable_eager_bytes);
+        // A longer message is not sent before the driver was asked.
+        *one_packet_bytes = bytes.min(*one_packet_bytes);
+    }
+
+    /// Peers of other jobs may send whole messages of up to `bytes` bytes, whatever the eager limit is here. Call it after
+    /// [`Endpoint::expect_geometry`].
+    pub fn expect_foreign_eager(&mut self, bytes: u64) {
+        let Paths { config, budget, .. } = &mut self.paths;
+        budget.expect_foreign(config, bytes);
+    }
+
     /// Swaps the spare memory with that in `scratch`. Changes nothing else.
     #[inline]
     pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
