@@ -19,7 +19,7 @@ use weir_engine::config::{self, PREFIX, ReceiverBound, Settings};
 use weir_link::shm;
 use weir_mpi::find::{self, Mpi, SearchEnvironment};
 use weir_mpi::hosts::{Hosts, Share};
-use weir_mpi::launch::{JobTransport, Launch, SSH};
+use weir_mpi::launch::{self, JobTransport, Launch, SSH};
 use weir_mpi::{job, program, provider_file, scratch};
 use weir_output::Failure;
 use weir_output::quantity;
@@ -58,7 +58,7 @@ Exit status, if the program was not started:
   127    the program or an MPI was not found
 
 Where settings come from, first to last:
-  1. options: --flow, --piggyback, --mailbox-slots, --credit-slots, --set
+  1. options: --flow, --piggyback, --collectives, --mailbox-slots, --credit-slots, --set
   2. the environment: FI_WEIR_*
   3. the file of this host that `weir tune --save` has written
   4. the defaults, see `weir settings`
@@ -99,6 +99,9 @@ pub struct RunArguments {
     /// Return credits with data packets of the other direction (FI_WEIR_PIGGYBACK).
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
     piggyback: Option<Switch>,
+    /// Do barriers, broadcasts and reductions of ranks of one node in shared memory (FI_WEIR_COLLECTIVES).
+    #[arg(long, value_name = "on|off", hide_possible_values = true)]
+    collectives: Option<Switch>,
     /// Data slots of 64 bytes in each mailbox (FI_WEIR_MAILBOX_SLOTS); 0: the scheme and the number of ranks decide.
     #[arg(long, value_name = "N")]
     mailbox_slots: Option<String>,
@@ -135,6 +138,8 @@ struct Checked {
     tuned: Option<String>,
     mpi: Mpi,
     provider: PathBuf,
+    /// The library that ranks load for collective operations, if the setting is on.
+    collectives: Option<PathBuf>,
     program: PathBuf,
     hosts: Option<Hosts>,
 }
@@ -202,6 +207,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         launch.set(variable, value);
     }
     launch.set("FI_WEIR_STATS", counters.path());
+    if let Some(library) = &checked.collectives {
+        launch.preload(library);
+    }
     if let Some(directory) = &traces {
         launch.set("FI_WEIR_TRACE", directory.path());
     }
@@ -277,7 +285,27 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     also.dedup();
     let program = program::find(&arguments.command[0], search_environment.path.as_deref(), &also)?;
     let provider = provider_file::find_for_this_command()?;
-    Ok(Checked { settings, bound, chosen, tuned, mpi, provider, program, hosts })
+    let collectives = collectives_library(&settings, &provider, hosts.is_some())?;
+    Ok(Checked { settings, bound, chosen, tuned, mpi, provider, collectives, program, hosts })
+}
+
+/// The library that the ranks load for collective operations. `None`: they use messages.
+fn collectives_library(
+    settings: &Settings,
+    provider: &Path,
+    is_across_hosts: bool,
+) -> Result<Option<PathBuf>, Failure> {
+    // Node groups reach one node only, and every rank of a communicator must have the library.
+    if !settings.collectives || is_across_hosts {
+        return Ok(None);
+    }
+    match launch::collectives_library(provider) {
+        Some(library) => Ok(Some(library)),
+        None => Err(Failure::Usage(format!(
+            "FI_WEIR_COLLECTIVES=1: libweir-mpi.so is not beside {}; install it there, or set --collectives off",
+            provider.display()
+        ))),
+    }
 }
 
 /// The settings that the options give, unchecked.
@@ -290,10 +318,11 @@ fn chosen_settings(arguments: &RunArguments) -> Result<BTreeMap<String, String>,
         }
         _ => Ok(()),
     };
-    let piggyback = arguments.piggyback.map(|switch| if switch == Switch::On { "1" } else { "0" });
+    let value = |switch: Switch| if switch == Switch::On { "1" } else { "0" };
     let options = [
         ("FI_WEIR_FLOW", arguments.flow.as_deref()),
-        ("FI_WEIR_PIGGYBACK", piggyback),
+        ("FI_WEIR_PIGGYBACK", arguments.piggyback.map(value)),
+        ("FI_WEIR_COLLECTIVES", arguments.collectives.map(value)),
         ("FI_WEIR_MAILBOX_SLOTS", arguments.mailbox_slots.as_deref()),
         ("FI_WEIR_CREDIT_SLOTS", arguments.credit_slots.as_deref()),
     ];
@@ -398,7 +427,8 @@ mod tests {
     #[test]
     fn options_become_settings() {
         let arguments = parse(
-            "-n 4 --flow static --piggyback off --mailbox-slots 16 --credit-slots 2 --set FI_WEIR_SPIN=5 --json -- prog -n 1",
+            "-n 4 --flow static --piggyback off --collectives on --mailbox-slots 16 --credit-slots 2 --set FI_WEIR_SPIN=5 \
+             --json -- prog -n 1",
         );
         assert_eq!(arguments.command, ["prog", "-n", "1"]);
         assert_eq!(arguments.json.as_deref(), Some("-"));
@@ -407,6 +437,7 @@ mod tests {
         assert_eq!(
             chosen,
             [
+                "FI_WEIR_COLLECTIVES=1",
                 "FI_WEIR_CREDIT_SLOTS=2",
                 "FI_WEIR_FLOW=static",
                 "FI_WEIR_MAILBOX_SLOTS=16",
@@ -428,6 +459,22 @@ mod tests {
             "--set FI_PROVIDER=tcp: the form is --set FI_WEIR_NAME=VALUE; `weir settings` lists the names"
         );
         assert!(refusal("-n 1 --set FI_WEIR_FLOW -- p").starts_with("--set FI_WEIR_FLOW: "));
+    }
+
+    #[test]
+    fn ranks_load_the_library_for_collective_operations_only_on_one_host() {
+        let directory = tempfile::tempdir().unwrap();
+        let provider = directory.path().join("libweir-fi.so");
+        std::fs::write(&provider, "").unwrap();
+        let on = Settings { collectives: true, ..Settings::default() };
+        let off = Settings { collectives: false, ..Settings::default() };
+        let refusal = collectives_library(&on, &provider, false).unwrap_err().to_string();
+        assert!(refusal.starts_with("FI_WEIR_COLLECTIVES=1: libweir-mpi.so is not beside "), "{refusal}");
+        assert_eq!(collectives_library(&off, &provider, false).unwrap(), None);
+        let library = directory.path().canonicalize().unwrap().join("libweir-mpi.so");
+        std::fs::write(&library, "").unwrap();
+        assert_eq!(collectives_library(&on, &provider, false).unwrap(), Some(library));
+        assert_eq!(collectives_library(&on, &provider, true).unwrap(), None);
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod launcher;
 pub mod loans;
 mod machine_buffers;
 mod machines;
+pub mod node_group_interface;
 pub mod node_memory;
 mod observe;
 mod open;
@@ -76,7 +77,7 @@ use waiting::Waiting;
 pub use weir_link::NetworkReport;
 use weir_link::links::Links;
 use weir_link::shm::ShmLink;
-use weir_link::shm::node_segment::NodeSegmentError;
+use weir_link::shm::node_segment::{NodeHandle, NodeSegmentError};
 use weir_link::{Address, Link};
 use weir_proto::{Counters, Endpoint, Packet, Peer};
 
@@ -164,6 +165,11 @@ impl<L: Link> Engine<L> {
     /// launcher says that they are on this node.
     pub fn node_segment_error(&self) -> Option<&NodeSegmentError> {
         self.node_segment_error.as_ref()
+    }
+
+    /// The node segment, for those that use its groups. `None`: this endpoint has none.
+    pub fn node_handle(&self) -> Option<NodeHandle> {
+        self.node.handle()
     }
 
     /// Ranks have come or gone, or have begun or ceased to share their cores with those of other hosts. With more ranks than

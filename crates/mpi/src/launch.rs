@@ -77,6 +77,11 @@ impl Launch {
         self.changes.insert(variable.to_owned(), Some(value.into()));
     }
 
+    /// Makes the ranks load a library before their own.
+    pub fn preload(&mut self, library: &Path) {
+        self.prepend(PRELOAD, library);
+    }
+
     /// Removes a variable for the ranks.
     pub fn remove(&mut self, variable: &str) {
         self.changes.insert(variable.to_owned(), None);
@@ -156,7 +161,7 @@ impl Launch {
             JobTransport::Weir(directory) => {
                 self.set("FI_PROVIDER_PATH", directory);
                 if let Some(library) = session_library(&directory.join(provider_file::INSTALLED_NAME)) {
-                    self.prepend("LD_PRELOAD", &library);
+                    self.preload(&library);
                 }
                 // MPICH allocates its own queues even if it does not use them: 1 to 2 MiB of /dev/shm for each rank.
                 if std::env::var_os(MPICH_QUEUE_CELLS).is_none() {
@@ -231,10 +236,11 @@ impl Launch {
         }
     }
 
-    /// Puts a path before the inherited value of the variable.
+    /// Puts a path before the value of the variable, which is inherited if the launch has not set it.
     fn prepend(&mut self, variable: &str, path: &Path) {
         let mut value = path.as_os_str().to_owned();
-        if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
+        let set = self.changes.get(variable).cloned().flatten();
+        if let Some(rest) = set.or_else(|| std::env::var_os(variable)).filter(|rest| !rest.is_empty()) {
             value.push(":");
             value.push(rest);
         }
@@ -242,10 +248,23 @@ impl Launch {
     }
 }
 
+/// The libraries that the dynamic linker preloads.
+const PRELOAD: &str = "LD_PRELOAD";
+
 /// The library that keeps the ranks of MPICH's launcher in one session (`crates/session`), in the directory of the file
 /// that `plug_in` links to. Without it each rank has its own session, as without weir.
 pub fn session_library(plug_in: &Path) -> Option<PathBuf> {
-    let library = plug_in.canonicalize().ok()?.with_file_name("libweir-session.so");
+    library_beside(plug_in, "libweir-session.so")
+}
+
+/// The library that gives MPI programs the collective operations of node groups (`crates/collectives`), in the directory
+/// of the file that `plug_in` links to.
+pub fn collectives_library(plug_in: &Path) -> Option<PathBuf> {
+    library_beside(plug_in, "libweir-mpi.so")
+}
+
+fn library_beside(plug_in: &Path, name: &str) -> Option<PathBuf> {
+    let library = plug_in.canonicalize().ok()?.with_file_name(name);
     // The linker ends a name at colons and blanks.
     let usable = !library.as_os_str().as_encoded_bytes().iter().any(|byte| b": ".contains(byte));
     (usable && library.is_file()).then_some(library)
@@ -395,6 +414,15 @@ mod tests {
         let intel = launch(Kind::Intel, "2021.18.1", JobTransport::OwnSharedMemory);
         assert_eq!(intel.changes.get("I_MPI_FABRICS"), Some(&None));
         assert_eq!(variable(&intel, "I_MPI_ROOT").as_deref(), Some("/opt/mpi"));
+    }
+
+    #[test]
+    fn several_libraries_are_preloaded_before_those_of_the_user() {
+        let mut launch = launch(Kind::Mpich, "5.0", WEIR());
+        launch.preload(Path::new("/w/libfirst.so"));
+        launch.preload(Path::new("/w/libsecond.so"));
+        let value = variable(&launch, "LD_PRELOAD").expect("a value");
+        assert!(value.starts_with("/w/libsecond.so:/w/libfirst.so"), "{value}");
     }
 
     #[test]

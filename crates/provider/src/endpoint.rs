@@ -23,7 +23,7 @@ use crate::ffi::*;
 use crate::state::cq_writer::{Binding, COUNTER_FLAGS};
 use crate::state::domain_state::{Domain, State, skip_in_forked_child};
 use crate::state::endpoint::{Endpoint, EndpointAttr};
-use crate::{atomic, automatic_progress, collective, core_provider, log, message, rma, tagged};
+use crate::{atomic, automatic_progress, collective, core_provider, log, message, node_groups, rma, tagged};
 
 object!(EndpointHandle, class::EP, FID_OPS);
 
@@ -196,6 +196,7 @@ impl EndpointHandle {
             });
         }
         engine.on_stall(log::report);
+        node_groups::offer(&engine);
         for (&key, region) in regions.iter() {
             engine.register_memory(key, region.memory.view(), region.readable, region.writable);
         }

@@ -37,6 +37,7 @@ pub mod limits;
 pub mod log;
 pub mod message;
 pub mod mr;
+pub mod node_groups;
 pub mod poll_set;
 pub mod rma;
 pub mod settings;

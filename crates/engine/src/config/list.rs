@@ -46,6 +46,7 @@ pub(super) const ENVELOPE_BUDGET: &str = "FI_WEIR_ENVELOPE_BUDGET";
 pub(super) const BOUNCE_BYTES: &str = "FI_WEIR_BOUNCE_BYTES";
 pub(super) const CROSS_MEMORY: &str = "FI_WEIR_CROSS_MEMORY";
 pub(super) const SKIP_YIELDS: &str = "FI_WEIR_SKIP_YIELDS";
+pub(super) const COLLECTIVES: &str = "FI_WEIR_COLLECTIVES";
 pub(super) const MAX_PEERS: &str = "FI_WEIR_MAX_PEERS";
 pub(super) const IDLE_BYTES: &str = "FI_WEIR_IDLE_BYTES";
 pub(super) const SPIN: &str = "FI_WEIR_SPIN";
@@ -198,6 +199,13 @@ pub const SETTINGS: &[SettingInfo] = &[
         default: "1",
         allowed: "0, 1",
         help: "Copy large messages directly between processes, if the kernel allows it.",
+    },
+    SettingInfo {
+        variable: COLLECTIVES,
+        default: "0",
+        allowed: "0, 1",
+        help: "Barriers, broadcasts and reductions of ranks of one node go through shared memory instead of \
+               messages, in MPI programs that load libweir-mpi.so; `weir run` then loads it.",
     },
     SettingInfo {
         variable: MAX_PEERS,

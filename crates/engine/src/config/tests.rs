@@ -72,6 +72,7 @@ fn every_setting_is_read_and_written_back() {
         (ENVELOPE_BUDGET, "4096"),
         (BOUNCE_BYTES, "1099511627776"),
         (CROSS_MEMORY, "0"),
+        (COLLECTIVES, "1"),
         (MAX_PEERS, "1"),
         (IDLE_BYTES, "0"),
         (SPIN, "1000000"),

@@ -1,0 +1,233 @@
+//! The communicators of this process that have had a collective call, and the decision of each: its group, or none.
+//!
+//! The first call of a communicator decides, together with all members ([`crate::agreement`]). The decision stays until the
+//! communicator is freed: an attribute's delete function tells us, and the group is left. A duplicate gets no attribute, so
+//! it decides for itself.
+//!
+//! Only communicators are considered whose members are all in our `MPI_COMM_WORLD`: all members of a communicator find
+//! the same, without a message. Spawned processes and those of other programs may not have this library.
+
+use crate::abi::Abi;
+use crate::agreement::{self, OFFER_WORDS, Offer};
+use crate::member::{Communicator, Member, lock};
+use crate::mpi::Mpi;
+use crate::provider;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use weir_engine::config::Settings;
+use weir_link::shm::node_group::MAX_MEMBERS;
+
+/// By handle.
+static KNOWN: Mutex<BTreeMap<usize, Arc<Communicator>>> = Mutex::new(BTreeMap::new());
+/// Communicators that have been freed: a handle may mean another communicator afterwards.
+static FREED: AtomicU64 = AtomicU64::new(0);
+/// `MPI_Finalize` has begun.
+static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+/// Operations of communicators that have been freed.
+static PERFORMED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The communicator of this thread's last call, and [`FREED`] then.
+    static LAST: RefCell<Option<(u64, Arc<Communicator>)>> = const { RefCell::new(None) };
+}
+
+/// The communicator, if its operations are done by a group. The first call decides, with all members.
+///
+/// # Errors
+/// The MPI failed while the members agreed. It has told its error handler.
+pub fn grouped(mpi: &Mpi, abi: &Abi, handle: usize) -> Result<Option<Arc<Communicator>>, c_int> {
+    let freed = FREED.load(Ordering::Acquire);
+    let is_last = |last: &&(u64, Arc<Communicator>)| last.0 == freed && last.1.handle == handle;
+    let last = LAST.with_borrow(|last| last.as_ref().filter(is_last).map(|(_, last)| Arc::clone(last)));
+    let communicator = match last {
+        Some(last) => last,
+        None => {
+            if HAS_ENDED.load(Ordering::Acquire) {
+                return Ok(None);
+            }
+            let known = lock(&KNOWN).get(&handle).cloned();
+            let communicator = match known {
+                Some(known) => known,
+                None => match begin(mpi, abi, handle)? {
+                    Some(new) => new,
+                    None => return Ok(None),
+                },
+            };
+            LAST.set(Some((freed, Arc::clone(&communicator))));
+            communicator
+        }
+    };
+    Ok(communicator.has_group.then_some(communicator))
+}
+
+/// Operations that groups have done for this process.
+pub fn performed() -> u64 {
+    let known = lock(&KNOWN);
+    let running: u64 = known.values().filter_map(|known| Some(lock(&known.member).as_ref()?.performed)).sum();
+    PERFORMED.load(Ordering::Relaxed) + running
+}
+
+/// Leaves all groups. From now on all calls pass through. The mailboxes close in the MPI's own `MPI_Finalize`.
+pub fn end() {
+    HAS_ENDED.store(true, Ordering::Release);
+    let known = std::mem::take(&mut *lock(&KNOWN));
+    known.values().for_each(|communicator| forget(communicator));
+}
+
+fn forget(communicator: &Communicator) {
+    FREED.fetch_add(1, Ordering::AcqRel);
+    if let Some(member) = lock(&communicator.member).take() {
+        PERFORMED.fetch_add(member.performed, Ordering::Relaxed);
+    }
+}
+
+/// A status of the MPI. Its error handler has been called.
+fn check(status: c_int) -> Result<(), c_int> {
+    if status == 0 { Ok(()) } else { Err(status) }
+}
+
+/// Decides about a communicator, together with its members. `None`: it has no decision, and the MPI does this call.
+fn begin(mpi: &Mpi, abi: &Abi, handle: usize) -> Result<Option<Arc<Communicator>>, c_int> {
+    let functions = &mpi.functions;
+    let (mut is_initialized, mut is_finalized, mut is_between_groups) = (0, 0, 0);
+    let (mut members, mut rank) = (0, 0);
+    // SAFETY: the MPI's functions, and variables for their results.
+    unsafe {
+        (functions.initialized)(&mut is_initialized);
+        (functions.finalized)(&mut is_finalized);
+        if is_initialized == 0 || is_finalized != 0 || handle == abi.constants.null_communicator {
+            return Ok(None);
+        }
+        check((functions.comm_test_inter)(handle, &mut is_between_groups))?;
+        check((functions.comm_size)(handle, &mut members))?;
+        check((functions.comm_rank)(handle, &mut rank))?;
+    }
+    let is_considered = is_between_groups == 0
+        && (2..=MAX_MEMBERS as c_int).contains(&members)
+        && is_of_world(mpi, abi, handle, members)?;
+    let is_watched = watch(mpi, handle);
+    let (members, rank) = (members as u32, rank as u32);
+    let member = if is_considered { agree(mpi, abi, handle, (members, rank), is_watched)? } else { None };
+    if !is_watched {
+        return Ok(None);
+    }
+    let has_group = member.is_some();
+    let communicator = Communicator { handle, rank, members, has_group, member: Mutex::new(member) };
+    let communicator = Arc::new(communicator);
+    lock(&KNOWN).insert(handle, Arc::clone(&communicator));
+    Ok(Some(communicator))
+}
+
+/// Whether all members are in our `MPI_COMM_WORLD`.
+fn is_of_world(mpi: &Mpi, abi: &Abi, handle: usize, members: c_int) -> Result<bool, c_int> {
+    if handle == abi.constants.world {
+        return Ok(true);
+    }
+    let functions = &mpi.functions;
+    let ranks: Vec<c_int> = (0..members).collect();
+    let mut in_world = vec![-1; ranks.len()];
+    let (mut own, mut world) = (0, 0);
+    // SAFETY: the MPI's functions; variables as large as any handle; arrays with `members` ranks.
+    unsafe {
+        check((functions.comm_group)(handle, &mut own))?;
+        check((functions.comm_group)(abi.constants.world, &mut world))?;
+        let (from, to) = (ranks.as_ptr(), in_world.as_mut_ptr());
+        check((functions.group_translate_ranks)(own, members, from, world, to))?;
+        check((functions.group_free)(&mut own))?;
+        check((functions.group_free)(&mut world))?;
+    }
+    // Those outside have MPI_UNDEFINED, which is negative.
+    Ok(in_world.iter().all(|&rank| rank >= 0))
+}
+
+/// The agreement. Returns the membership if all members have joined.
+fn agree(
+    mpi: &Mpi,
+    abi: &Abi,
+    handle: usize,
+    (members, rank): (u32, u32),
+    is_watched: bool,
+) -> Result<Option<Member>, c_int> {
+    static KEYS: AtomicU64 = AtomicU64::new(1);
+    let functions = &mpi.functions;
+    let identity = (is_watched && is_on()).then(provider::identity).flatten();
+    let offer = agreement::offer(identity, KEYS.fetch_add(1, Ordering::Relaxed));
+    let mut offers: Vec<Offer> = vec![[0; OFFER_WORDS]; members as usize];
+    let (bytes, byte) = (size_of::<Offer>() as c_int, abi.constants.byte);
+    let (from, to) = ((&raw const offer) as usize, offers.as_mut_ptr() as usize);
+    // SAFETY: the MPI's function; an offer, and room for those of all members.
+    check(unsafe { (functions.allgather)(from, bytes, byte, to, bytes, byte, handle) })?;
+    let Some(agreed) = agreement::agreed(&offers) else { return Ok(None) };
+    let endpoint = agreed.endpoints[rank as usize];
+    let join = || provider::join(endpoint, agreed.key, &agreed.endpoints, rank);
+
+    let mut group = if rank == 0 { join() } else { None };
+    let mut is_made = c_int::from(group.is_some());
+    // SAFETY: the MPI's function, and a variable.
+    check(unsafe { (functions.bcast)((&raw mut is_made) as usize, 1, abi.constants.int, 0, handle) })?;
+    if is_made == 0 {
+        return Ok(None);
+    }
+    if rank != 0 {
+        group = join();
+    }
+    let (mine, mut all) = (c_int::from(group.is_some()), 0);
+    let (from, to) = ((&raw const mine) as usize, (&raw mut all) as usize);
+    // SAFETY: the MPI's function, and two variables.
+    check(unsafe { (functions.allreduce)(from, to, 1, abi.constants.int, abi.constants.min, handle) })?;
+    Ok(group.filter(|_| all == 1).map(Member::new))
+}
+
+/// Whether the setting of this process is on.
+fn is_on() -> bool {
+    static IS_ON: OnceLock<bool> = OnceLock::new();
+    // The provider reports settings that are wrong.
+    *IS_ON.get_or_init(|| Settings::from_environment().is_ok_and(|settings| settings.collectives))
+}
+
+/// Attaches the attribute whose delete function ends the communicator's group.
+fn watch(mpi: &Mpi, handle: usize) -> bool {
+    static KEY: Mutex<Option<c_int>> = Mutex::new(None);
+    let mut key = lock(&KEY);
+    if key.is_none() {
+        let mut new = 0;
+        // SAFETY: the MPI's function, functions of the types that the standard gives, and a variable for the result.
+        let status = unsafe { (mpi.functions.comm_create_keyval)(copy_nothing, is_freed, &mut new, 0) };
+        *key = (status == 0).then_some(new);
+    }
+    // SAFETY: the MPI's function; the value is only a mark.
+    key.is_some_and(|key| unsafe { (mpi.functions.comm_set_attr)(handle, key, 1) } == 0)
+}
+
+/// A duplicate of a communicator gets no attribute.
+unsafe extern "C" fn copy_nothing(
+    _communicator: usize,
+    _key: c_int,
+    _extra: *mut c_void,
+    _value: *mut c_void,
+    _copy: *mut c_void,
+    is_copied: *mut c_int,
+) -> c_int {
+    // SAFETY: the MPI gives a variable for the answer.
+    unsafe { is_copied.write(0) };
+    0
+}
+
+/// A communicator is freed.
+unsafe extern "C" fn is_freed(
+    communicator: usize,
+    _key: c_int,
+    _value: *mut c_void,
+    _extra: *mut c_void,
+) -> c_int {
+    if let Some(abi) = &crate::mpi::mpi().abi {
+        let freed = lock(&KNOWN).remove(&abi.handle(communicator));
+        if let Some(freed) = freed {
+            forget(&freed);
+        }
+    }
+    0
+}

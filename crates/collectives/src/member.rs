@@ -1,0 +1,141 @@
+//! A member at work in its group: waiting, and what becomes of a failure.
+//!
+//! While it waits, a member yields its core, and lets the MPI make progress: others may wait for the answer to a message,
+//! and would then never come. `PMPI_Iprobe` does this in every MPI. It asks for messages of this rank to itself, so that it
+//! neither finds a message for the program nor fails with another rank.
+
+use crate::abi::Abi;
+use crate::mpi::Mpi;
+use crate::provider::Group;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use weir_link::shm::node_group::{GroupFailure, Operation};
+use weir_proto::PeerFault;
+
+/// Looks of a waiting member before it yields its core, if every rank of the node has a core.
+const SPINS: u32 = 64;
+/// Looks before the MPI makes progress; then it does after each. Shorter waits delay nobody.
+const FIRST_PROGRESS: u32 = 128;
+
+/// Our membership in the group of a communicator.
+#[derive(Debug)]
+pub struct Member {
+    group: Group,
+    /// Operations that the group has done for this member.
+    pub performed: u64,
+    /// The user knows that the group has failed.
+    is_reported: bool,
+}
+
+impl Member {
+    /// A member that has done nothing.
+    pub fn new(group: Group) -> Member {
+        Member { group, performed: 0, is_reported: false }
+    }
+}
+
+/// A communicator whose decision is known.
+#[derive(Debug)]
+pub struct Communicator {
+    /// Its handle.
+    pub handle: usize,
+    /// Our rank in it.
+    pub rank: u32,
+    /// Its ranks.
+    pub members: u32,
+    /// It has a group. The MPI does its operations otherwise.
+    pub has_group: bool,
+    /// Our membership. `None`: it has no group, or has been freed.
+    pub member: Mutex<Option<Member>>,
+}
+
+/// Locks, whatever another thread has left.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A member that waits.
+struct Wait<'mpi> {
+    mpi: &'mpi Mpi,
+    abi: &'mpi Abi,
+    communicator: &'mpi Communicator,
+    is_crowded: bool,
+    looks: u32,
+}
+
+/// Called between two looks, with a [`Wait`].
+unsafe extern "C" fn idle(context: *mut c_void) {
+    // SAFETY: `perform` gives its own variable, which nobody else uses meanwhile.
+    let wait = unsafe { &mut *context.cast::<Wait<'_>>() };
+    wait.looks = wait.looks.saturating_add(1);
+    if !wait.is_crowded && wait.looks <= SPINS {
+        std::hint::spin_loop();
+        return;
+    }
+    if wait.looks >= FIRST_PROGRESS {
+        let constants = &wait.abi.constants;
+        let (rank, mut found) = (wait.communicator.rank as c_int, 0);
+        // SAFETY: the MPI's function, a variable for the result, and the value that means no status. Whatever it returns, the
+        // MPI has made progress.
+        unsafe {
+            (wait.mpi.functions.iprobe)(
+                rank,
+                constants.any_tag,
+                wait.communicator.handle,
+                &mut found,
+                constants.status_ignore,
+            );
+        }
+    }
+    // SAFETY: takes nothing and touches no memory.
+    unsafe { libc::sched_yield() };
+}
+
+impl Communicator {
+    /// Performs an operation in the group. Returns the status for the program: 0, or the error after the error handler of
+    /// the communicator has returned. `None`: the communicator has been freed.
+    ///
+    /// - `name`: the call, for the user.
+    ///
+    /// # Safety
+    /// `data` and `result` are as long as the operation says for this member, and do not overlap.
+    pub unsafe fn perform(
+        &self,
+        mpi: &Mpi,
+        abi: &Abi,
+        name: &str,
+        operation: Operation,
+        data: *const u8,
+        result: *mut u8,
+    ) -> Option<c_int> {
+        let mut locked = lock(&self.member);
+        let member = locked.as_mut()?;
+        let mut wait = Wait { mpi, abi, communicator: self, is_crowded: member.group.is_crowded, looks: 0 };
+        // SAFETY: as the caller promises; `idle` gets its own variable.
+        let ended = unsafe { member.group.perform(operation, data, result, idle, (&raw mut wait).cast()) };
+        let Err(failure) = ended else {
+            member.performed += 1;
+            return Some(0);
+        };
+        let is_news = !std::mem::replace(&mut member.is_reported, true);
+        drop(locked); // the error handler may call MPI
+        if is_news {
+            use std::io::Write;
+            // A closed or full standard error is no reason to fail.
+            let _ = std::io::stderr().write_all(format!("weir: {name}: {}\n", describe(failure)).as_bytes());
+        }
+        let error = abi.constants.member_failed;
+        // SAFETY: the MPI's function. A handler may end the process, or return.
+        unsafe { (mpi.functions.comm_call_errhandler)(self.handle, error) };
+        Some(error)
+    }
+}
+
+fn describe(failure: GroupFailure) -> String {
+    let what = match failure.fault {
+        PeerFault::Died => "its process has ended",
+        PeerFault::Closed => "it has freed the communicator or finalized MPI",
+        _ => "it is in another collective call, or calls it with other arguments",
+    };
+    format!("rank {} of the communicator has failed: {what}", failure.member)
+}

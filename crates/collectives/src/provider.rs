@@ -1,0 +1,116 @@
+//! The provider in this process, whose endpoint is a member of the node groups.
+//!
+//! This library opens no endpoint of its own: that would cost a mailbox for each rank, and count twice among the ranks of
+//! the node. The provider has been loaded by the MPI's libfabric, so it is found among the loaded libraries.
+
+use crate::mpi::{last_part, loaded_libraries, open_loaded};
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+use weir_engine::node_group_interface::{
+    ENTRY, Entry, FailureWords, Identity, Idle, JOINED, Joined, NOT_YET, NodeGroupFunctions, OperationWords,
+    VERSION,
+};
+use weir_link::shm::node_group::{
+    GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, Operation,
+};
+
+/// Ends of the file names of the plug-in: as installed, and as built by cargo.
+const NAMES: [&[u8]; 2] = [b"libweir-fi.so", b"libweir_fi.so"];
+
+/// Attempts to join a group that its first member has made.
+const ATTEMPTS: u32 = 1000;
+
+/// The functions of the provider. `None`: this process has none of this version.
+fn functions() -> Option<&'static NodeGroupFunctions> {
+    static FOUND: OnceLock<&'static NodeGroupFunctions> = OnceLock::new();
+    if let Some(&found) = FOUND.get() {
+        return Some(found);
+    }
+    let names = loaded_libraries();
+    let name = names.iter().find(|name| NAMES.contains(&last_part(name)))?;
+    let handle = open_loaded(name)?;
+    // SAFETY: a loaded library, and a string that ends with NUL. The provider gives the function this name and this type,
+    // and its table is constant.
+    let functions = unsafe {
+        let address = libc::dlsym(handle, ENTRY.as_ptr());
+        if address.is_null() {
+            return None;
+        }
+        &*std::mem::transmute::<*mut c_void, Entry>(address)()
+    };
+    let limits = (functions.max_members, functions.max_vector_bytes, functions.max_broadcast_bytes);
+    let is_ours =
+        functions.version == VERSION && limits == (MAX_MEMBERS, MAX_VECTOR_BYTES, MAX_BROADCAST_BYTES);
+    is_ours.then(|| *FOUND.get_or_init(|| functions))
+}
+
+/// The endpoint of this process in its node segment. `None`: it has none.
+pub fn identity() -> Option<Identity> {
+    let functions = functions()?;
+    let mut identity = Identity::default();
+    // SAFETY: the provider's function, and a variable for its result.
+    (unsafe { (functions.identify)(&mut identity) } == 0).then_some(identity)
+}
+
+/// A group that this process has joined. It leaves when the value is dropped.
+#[derive(Debug)]
+pub struct Group {
+    functions: &'static NodeGroupFunctions,
+    group: *mut c_void,
+    /// More endpoints than cores: members must yield while they wait.
+    pub is_crowded: bool,
+}
+
+// SAFETY: a membership may move between threads; `perform` needs a unique reference.
+unsafe impl Send for Group {}
+
+/// Joins a group. Member 0 makes it; the others call this when it has. `None`: the endpoint cannot.
+pub fn join(endpoint: u64, key: u64, members: &[u64], rank: u32) -> Option<Group> {
+    let functions = functions()?;
+    let count = members.len() as u32;
+    let mut joined = Joined { group: std::ptr::null_mut(), is_crowded: 0 };
+    for _ in 0..ATTEMPTS {
+        // SAFETY: the provider's function, an array of `count` numbers, and a variable for the result.
+        match unsafe { (functions.join)(endpoint, key, members.as_ptr(), count, rank, &mut joined) } {
+            JOINED => {
+                return Some(Group { functions, group: joined.group, is_crowded: joined.is_crowded != 0 });
+            }
+            NOT_YET => std::thread::yield_now(),
+            _ => return None,
+        }
+    }
+    None
+}
+
+impl Group {
+    /// Performs an operation, and calls `idle` with `context` while it waits.
+    ///
+    /// # Errors
+    /// The group has failed.
+    ///
+    /// # Safety
+    /// `data` and `result` are as long as the operation says for this member, and do not overlap. `idle` may be called with
+    /// `context`.
+    pub unsafe fn perform(
+        &mut self,
+        operation: Operation,
+        data: *const u8,
+        result: *mut u8,
+        idle: Idle,
+        context: *mut c_void,
+    ) -> Result<(), GroupFailure> {
+        let (words, mut failure) = (OperationWords::from(operation), FailureWords::default());
+        // SAFETY: the group that the provider has given, one call at a time, and what the caller promises.
+        let status: c_int = unsafe {
+            (self.functions.perform)(self.group, &words, data, result, idle, context, &mut failure)
+        };
+        if status == 0 { Ok(()) } else { Err(failure.failure()) }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // SAFETY: the group that the provider has given, which is used no more.
+        unsafe { (self.functions.leave)(self.group) };
+    }
+}

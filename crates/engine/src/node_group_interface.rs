@@ -1,0 +1,222 @@
+//! The C interface by which another library of the process uses the node groups of an endpoint: `libweir-mpi.so` those of
+//! `libweir-fi.so`. It has the types; the provider has the functions.
+//!
+//! ```text
+//! libweir-mpi.so     finds libweir-fi.so in its process, and calls ENTRY: a table of functions
+//! identify           the node segment and the endpoint, which the members tell each other
+//! join, perform ...  as NodeGroups::join and NodeGroup::perform
+//! leave              before the endpoint closes
+//! ```
+//! Both libraries are files of one version of weir. [`VERSION`] and the limits in the table find out if they are not.
+
+use core::ffi::{CStr, c_int, c_void};
+use weir_link::shm::node_group::{GroupFailure, Operation};
+use weir_proto::PeerFault;
+use weir_proto::offload::reduce::Vector;
+use weir_proto::offload::{Combination, WordOperation, WordType};
+
+/// The name of the function that returns the table.
+pub const ENTRY: &CStr = c"weir_node_groups";
+/// The type of that function.
+pub type Entry = unsafe extern "C" fn() -> *const NodeGroupFunctions;
+/// The version of this interface. Count it up with each change of a type of this file.
+pub const VERSION: u32 = 1;
+
+/// What identifies an endpoint among those of its node.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The number of the node segment.
+    pub segment: u64,
+    /// The number of the endpoint in it. Never 0.
+    pub endpoint: u64,
+}
+
+/// An [`Operation`], in C's types.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperationWords {
+    kind: u32,
+    root: u32,
+    operation: u32,
+    word_type: u32,
+    bytes: u32,
+}
+
+/// A [`GroupFailure`], in C's types.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FailureWords {
+    member: u32,
+    fault: u32,
+}
+
+/// The answer to an attempt to join.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// The group, for the other functions. Null unless the status is [`JOINED`].
+    pub group: *mut c_void,
+    /// Whether the node has more endpoints than cores, so that members must yield while they wait: 0 or 1.
+    pub is_crowded: u32,
+}
+
+/// The endpoint has joined.
+pub const JOINED: c_int = 0;
+/// The first member has not made the group yet.
+pub const NOT_YET: c_int = 1;
+/// It cannot join, ever.
+pub const REFUSED: c_int = 2;
+
+/// Called while a member waits, with the context of the call.
+pub type Idle = unsafe extern "C" fn(*mut c_void);
+
+/// The functions.
+#[repr(C)]
+#[derive(Debug)]
+pub struct NodeGroupFunctions {
+    /// [`VERSION`] of the library that has these functions.
+    pub version: u32,
+    /// Most members of a group.
+    pub max_members: u32,
+    /// Longest vector of a reduction. Unit: bytes.
+    pub max_vector_bytes: u32,
+    /// Longest broadcast. Unit: bytes.
+    pub max_broadcast_bytes: u32,
+    /// The first open endpoint of this process that is in a node segment. Returns 0, or 1 if there is none.
+    pub identify: unsafe extern "C" fn(identity: *mut Identity) -> c_int,
+    /// Joins a group: this endpoint, the key, the endpoints of all `count` members, our rank. Returns [`JOINED`],
+    /// [`NOT_YET`] or [`REFUSED`].
+    pub join: unsafe extern "C" fn(
+        endpoint: u64,
+        key: u64,
+        members: *const u64,
+        count: u32,
+        rank: u32,
+        joined: *mut Joined,
+    ) -> c_int,
+    /// Performs an operation: `data` and `result` are as long as the operation says, and do not overlap. One thread at a
+    /// time. Returns 0, or 1 and the failure.
+    pub perform: unsafe extern "C" fn(
+        group: *mut c_void,
+        operation: *const OperationWords,
+        data: *const u8,
+        result: *mut u8,
+        idle: Idle,
+        context: *mut c_void,
+        failure: *mut FailureWords,
+    ) -> c_int,
+    /// Leaves the group. Its pointer is then no longer valid.
+    pub leave: unsafe extern "C" fn(group: *mut c_void),
+}
+
+const BARRIER: u32 = 0;
+const REDUCE: u32 = 1;
+const ALL_REDUCE: u32 = 2;
+const BROADCAST: u32 = 3;
+const ALL_GATHER: u32 = 4;
+const ALL_TO_ALL: u32 = 5;
+const GATHER: u32 = 6;
+const SCATTER: u32 = 7;
+
+impl From<Operation> for OperationWords {
+    fn from(operation: Operation) -> OperationWords {
+        let of = |kind, root, vector: Vector| OperationWords {
+            kind,
+            root,
+            operation: vector.combination.operation as u32,
+            word_type: vector.combination.word_type as u32,
+            bytes: vector.bytes,
+        };
+        let without = |kind, root, bytes| OperationWords { kind, root, operation: 0, word_type: 0, bytes };
+        match operation {
+            Operation::Barrier => without(BARRIER, 0, 0),
+            Operation::Reduce { root, vector } => of(REDUCE, root, vector),
+            Operation::AllReduce(vector) => of(ALL_REDUCE, 0, vector),
+            Operation::Broadcast { root, bytes } => without(BROADCAST, root, bytes),
+            Operation::AllGather { bytes } => without(ALL_GATHER, 0, bytes),
+            Operation::AllToAll { bytes } => without(ALL_TO_ALL, 0, bytes),
+            Operation::Gather { root, bytes } => without(GATHER, root, bytes),
+            Operation::Scatter { root, bytes } => without(SCATTER, root, bytes),
+        }
+    }
+}
+
+impl OperationWords {
+    /// The operation. `None`: these numbers are none.
+    pub fn operation(self) -> Option<Operation> {
+        let OperationWords { kind, root, bytes, .. } = self;
+        let vector = || {
+            let operation = *WordOperation::ALL.get(self.operation as usize)?;
+            let word_type = *WordType::ALL.get(self.word_type as usize)?;
+            Some(Vector { bytes, combination: Combination { operation, word_type } })
+        };
+        Some(match kind {
+            BARRIER => Operation::Barrier,
+            REDUCE => Operation::Reduce { root, vector: vector()? },
+            ALL_REDUCE => Operation::AllReduce(vector()?),
+            BROADCAST => Operation::Broadcast { root, bytes },
+            ALL_GATHER => Operation::AllGather { bytes },
+            ALL_TO_ALL => Operation::AllToAll { bytes },
+            GATHER => Operation::Gather { root, bytes },
+            SCATTER => Operation::Scatter { root, bytes },
+            _ => return None,
+        })
+    }
+}
+
+const FAULTS: [PeerFault; 3] = [PeerFault::Died, PeerFault::Closed, PeerFault::Malformed];
+
+impl From<GroupFailure> for FailureWords {
+    fn from(failure: GroupFailure) -> FailureWords {
+        let fault = FAULTS.iter().position(|&fault| fault == failure.fault).unwrap_or(0);
+        FailureWords { member: failure.member, fault: fault as u32 }
+    }
+}
+
+impl FailureWords {
+    /// The failure.
+    pub fn failure(self) -> GroupFailure {
+        let fault = FAULTS.get(self.fault as usize).copied().unwrap_or(PeerFault::Malformed);
+        GroupFailure { member: self.member, fault }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_and_failure_crosses_the_interface_unchanged() {
+        let (root, bytes) = (3, 4096);
+        let mut operations = vec![
+            Operation::Barrier,
+            Operation::Broadcast { root, bytes },
+            Operation::AllGather { bytes },
+            Operation::AllToAll { bytes },
+            Operation::Gather { root, bytes },
+            Operation::Scatter { root, bytes },
+        ];
+        for operation in WordOperation::ALL {
+            for word_type in WordType::ALL {
+                let vector = Vector { bytes: 24, combination: Combination { operation, word_type } };
+                operations.extend([Operation::AllReduce(vector), Operation::Reduce { root: 7, vector }]);
+            }
+        }
+        for operation in operations {
+            assert_eq!(OperationWords::from(operation).operation(), Some(operation));
+        }
+        for fault in FAULTS {
+            let failure = GroupFailure { member: 9, fault };
+            assert_eq!(FailureWords::from(failure).failure(), failure);
+        }
+    }
+
+    #[test]
+    fn numbers_of_no_operation_are_rejected() {
+        let words = OperationWords::from(Operation::Barrier);
+        assert_eq!(OperationWords { kind: 8, ..words }.operation(), None);
+        assert_eq!(OperationWords { kind: ALL_REDUCE, operation: 10, ..words }.operation(), None);
+        assert_eq!(OperationWords { kind: REDUCE, word_type: 6, ..words }.operation(), None);
+    }
+}

@@ -1,0 +1,300 @@
+/* Collective operations whose results are compared with those of the MPI's own functions (PMPI_...), bit by bit.
+ *
+ * usage: collectives MODE NUMBER [DIRECTORY]
+ *
+ *   random   NUMBER random operations in several communicators, in place or not, with other datatypes at some ranks
+ *   loops    NUMBER communicators, one after the other: made, used and freed
+ *   threads  two threads with a communicator each, NUMBER operations in each
+ *   errors   calls with wrong arguments, for an MPI that checks them
+ *   die      the last rank kills itself before its operation NUMBER; the others get an error, write it to DIRECTORY/RANK,
+ *            and end with status 3
+ *
+ * Rank 0 prints `performed N`: the operations that groups have done there. N is -1 without libweir-mpi.so.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_WORDS = 600, MOST_BYTES = 20000 };
+
+static int rank, ranks;
+static const char *directory;
+
+static void fail(const char *what, int round) {
+    printf("rank %d: round %d: %s\n", rank, round, what);
+    fflush(stdout);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void check(int error) {
+    if (error == MPI_SUCCESS) return;
+    char text[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    MPI_Error_string(error, text, &length);
+    if (directory) { /* before printing: the launcher may have ended */
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%d", directory, rank);
+        FILE *file = fopen(path, "w");
+        if (file) {
+            fprintf(file, "%.*s", length, text);
+            fclose(file);
+        }
+    }
+    printf("rank %d: error: %.*s\n", rank, length, text);
+    fflush(stdout);
+    _exit(3);
+}
+
+static long performed(void) {
+    unsigned long (*count)(void) = (unsigned long (*)(void))dlsym(RTLD_DEFAULT, "weir_mpi_performed");
+    return count ? (long)count() : -1;
+}
+
+/* The same numbers at all ranks, if the state is the same. */
+static unsigned next(unsigned long *state) {
+    *state = *state * 6364136223846793005ul + 1442695040888963407ul;
+    return (unsigned)(*state >> 33);
+}
+
+static const struct {
+    MPI_Datatype type, alias;
+    int bytes, is_float;
+} TYPES[] = {
+    {MPI_INT, MPI_INT32_T, 4, 0},          {MPI_UNSIGNED, MPI_UINT32_T, 4, 0},
+    {MPI_LONG, MPI_INT64_T, 8, 0},         {MPI_UNSIGNED_LONG, MPI_UINT64_T, 8, 0},
+    {MPI_LONG_LONG, MPI_LONG_LONG_INT, 8, 0}, {MPI_UNSIGNED_LONG_LONG, MPI_UINT64_T, 8, 0},
+    {MPI_FLOAT, MPI_FLOAT, 4, 1},          {MPI_DOUBLE, MPI_DOUBLE, 8, 1},
+    {MPI_AINT, MPI_AINT, 8, 0},            {MPI_SHORT, MPI_INT16_T, 2, 0},
+};
+enum { TYPE_COUNT = sizeof TYPES / sizeof *TYPES };
+
+/* Small whole numbers: sums and products of floats are exact in any order. */
+static void fill(void *data, int words, int type, unsigned long *state) {
+    for (int at = 0; at < words; at++) {
+        int value = (int)(next(state) % 5) + 1;
+        if (TYPES[type].is_float && TYPES[type].bytes == 4) ((float *)data)[at] = (float)value;
+        else if (TYPES[type].is_float) ((double *)data)[at] = value;
+        else if (TYPES[type].bytes == 2) ((short *)data)[at] = (short)value;
+        else if (TYPES[type].bytes == 4) ((int *)data)[at] = value * (int)next(state);
+        else ((long *)data)[at] = value * (long)next(state) * (long)next(state);
+    }
+}
+
+static void reduction(MPI_Comm comm, unsigned long *shared, unsigned long *own, int round) {
+    const MPI_Op ops[] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND};
+    long in[MOST_WORDS], out[MOST_WORDS], expected[MOST_WORDS];
+    int members, me;
+    MPI_Comm_size(comm, &members);
+    MPI_Comm_rank(comm, &me);
+    int type = (int)(next(shared) % TYPE_COUNT), words = (int)(next(shared) % (next(shared) % 4 ? 20 : MOST_WORDS)), to_all = (int)(next(shared) % 2);
+    MPI_Op op = ops[next(shared) % (TYPES[type].is_float ? 4 : 8)];
+    int root = (int)(next(shared) % (unsigned)members), has_result = to_all || me == root;
+    fill(in, words, type, own);
+    memset(out, 0x5a, sizeof out);
+    memset(expected, 0x5a, sizeof expected);
+    if (to_all) check(PMPI_Allreduce(in, expected, words, TYPES[type].type, op, comm));
+    else check(PMPI_Reduce(in, expected, words, TYPES[type].type, op, root, comm));
+    int in_place = has_result && next(own) % 2;
+    if (in_place) memcpy(out, in, (size_t)(words * TYPES[type].bytes));
+    /* The same type under two names. */
+    MPI_Datatype named = next(own) % 2 ? TYPES[type].type : TYPES[type].alias;
+    const void *from = in_place ? MPI_IN_PLACE : in;
+    if (to_all) check(MPI_Allreduce(from, out, words, named, op, comm));
+    else check(MPI_Reduce(from, me == root ? out : NULL, words, named, op, root, comm));
+    if (memcmp(out, expected, sizeof out)) fail(to_all ? "all-reduce" : "reduce", round);
+}
+
+/* Sums of any floats, which must be those of rank order. */
+static void rank_order(MPI_Comm comm, unsigned long *own, int round) {
+    double mine[4], sums[4], expected[4], all[64 * 4];
+    int members;
+    MPI_Comm_size(comm, &members);
+    for (int at = 0; at < 4; at++) mine[at] = (double)next(own) / (double)(next(own) + 1) * (at & 1 ? -1e9 : 1e-9);
+    check(PMPI_Allgather(mine, 4, MPI_DOUBLE, all, 4, MPI_DOUBLE, comm));
+    memcpy(expected, all, sizeof expected);
+    for (int member = 1; member < members; member++)
+        for (int at = 0; at < 4; at++) expected[at] += all[4 * member + at];
+    long before = performed();
+    check(MPI_Allreduce(mine, sums, 4, MPI_DOUBLE, MPI_SUM, comm));
+    if (performed() > before && memcmp(sums, expected, sizeof sums)) fail("sum in rank order", round);
+}
+
+static void broadcast(MPI_Comm comm, unsigned long *shared, unsigned long *own, int round) {
+    static int expected[MOST_BYTES], buffer[2 * MOST_BYTES];
+    int members, me;
+    MPI_Comm_size(comm, &members);
+    MPI_Comm_rank(comm, &me);
+    int root = (int)(next(shared) % (unsigned)members);
+    int words = (int)(next(shared) % (next(shared) % 3 ? 200 : MOST_BYTES / 4));
+    for (int at = 0; at < words; at++) expected[at] = (int)next(shared);
+    /* Some ranks have gaps between the words, others have the words as bytes: signatures must be equal, so no bytes. */
+    int gap = 1 + (int)(next(own) % 2);
+    memset(buffer, 0, sizeof buffer);
+    if (me == root)
+        for (int at = 0; at < words; at++) buffer[at * gap] = expected[at];
+    if (gap == 1) {
+        check(MPI_Bcast(buffer, words, next(own) % 2 ? MPI_INT : MPI_INT32_T, root, comm));
+    } else {
+        MPI_Datatype spread;
+        check(MPI_Type_vector(words, 1, gap, MPI_INT, &spread));
+        check(MPI_Type_commit(&spread));
+        check(MPI_Bcast(buffer, 1, spread, root, comm));
+        check(MPI_Type_free(&spread));
+    }
+    for (int at = 0; at < words; at++)
+        if (buffer[at * gap] != expected[at]) fail("broadcast", round);
+    for (int at = 0; gap > 1 && at < words; at++)
+        if (buffer[at * gap + 1]) fail("broadcast wrote into a gap", round);
+}
+
+/* A synchronous send that is answered while its receiver is in a barrier. */
+static void progress(int round) {
+    static char out[200000], in[200000];
+    MPI_Request request;
+    int left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
+    memset(out, round, sizeof out);
+    check(MPI_Irecv(in, sizeof in, MPI_BYTE, left, 7, MPI_COMM_WORLD, &request));
+    if (rank % 2) check(MPI_Ssend(out, sizeof out, MPI_BYTE, right, 7, MPI_COMM_WORLD));
+    check(MPI_Barrier(MPI_COMM_WORLD));
+    if (rank % 2 == 0) check(MPI_Ssend(out, sizeof out, MPI_BYTE, right, 7, MPI_COMM_WORLD));
+    check(MPI_Barrier(MPI_COMM_WORLD));
+    check(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    if (memcmp(in, out, sizeof in)) fail("message beside a barrier", round);
+}
+
+static void random_operations(int rounds) {
+    MPI_Comm comms[5];
+    unsigned long shared = 1, own = 1000 + (unsigned long)rank;
+    comms[0] = MPI_COMM_WORLD;
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]));
+    check(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &comms[2]));
+    check(MPI_Comm_split(MPI_COMM_WORLD, rank / 3, rank, &comms[3]));
+    comms[4] = MPI_COMM_SELF;
+    for (int round = 0; round < rounds; round++) {
+        MPI_Comm comm = comms[next(&shared) % 5];
+        /* Sub-communicators draw the same numbers, but need not do as many steps: each round has numbers of its own. */
+        unsigned long numbers = shared * 31 + 7;
+        if (next(&own) % 50 == 0) usleep(next(&own) % 300);
+        switch (next(&numbers) % 6) {
+        case 0: check(MPI_Barrier(comm)); break;
+        case 1: case 2: reduction(comm, &numbers, &own, round); break;
+        case 3: broadcast(comm, &numbers, &own, round); break;
+        case 4: rank_order(comm, &own, round); break;
+        default: if (next(&numbers) % 8 == 0) progress(round);
+        }
+    }
+    for (int at = 1; at < 4; at++) check(MPI_Comm_free(&comms[at]));
+}
+
+static void loops(int count) {
+    MPI_Comm kept, comm;
+    check(MPI_Barrier(MPI_COMM_WORLD));
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &kept));
+    for (int round = 0; round < count; round++) {
+        if (round % 3 == 2) check(MPI_Comm_split(kept, 0, ranks - rank, &comm));
+        else check(MPI_Comm_dup(round % 3 ? kept : MPI_COMM_WORLD, &comm));
+        int me, mine, sum = 0, expected = ranks * (ranks - 1) / 2 + ranks * round;
+        check(MPI_Comm_rank(comm, &me));
+        mine = me + round;
+        check(MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, comm));
+        if (sum != expected) fail("sum in a new communicator", round);
+        check(MPI_Barrier(kept));
+        check(MPI_Comm_free(&comm));
+    }
+    check(MPI_Comm_free(&kept));
+}
+
+struct work {
+    MPI_Comm comm;
+    int rounds;
+};
+
+static void *work(void *argument) {
+    struct work *work = argument;
+    unsigned long shared = 5, own = (unsigned long)rank;
+    for (int round = 0; round < work->rounds; round++) {
+        reduction(work->comm, &shared, &own, round);
+        check(MPI_Barrier(work->comm));
+    }
+    return NULL;
+}
+
+static void threads(int rounds) {
+    struct work works[2];
+    pthread_t thread;
+    for (int at = 0; at < 2; at++) {
+        check(MPI_Comm_dup(MPI_COMM_WORLD, &works[at].comm));
+        works[at].rounds = rounds;
+    }
+    pthread_create(&thread, NULL, work, &works[1]);
+    work(&works[0]);
+    pthread_join(thread, NULL);
+    for (int at = 0; at < 2; at++) check(MPI_Comm_free(&works[at].comm));
+}
+
+static void expect(const char *what, int error, int class) {
+    int found = MPI_SUCCESS;
+    if (error != MPI_SUCCESS) PMPI_Error_class(error, &found);
+    if (found != class) {
+        printf("%s: class %d, not %d\n", what, found, class);
+        fail(what, 0);
+    }
+}
+
+static void errors(void) {
+    int value = 1, sum = 0;
+    MPI_Comm comm = MPI_COMM_WORLD;
+    check(MPI_Barrier(comm));
+    expect("root", MPI_Bcast(&value, 1, MPI_INT, ranks, comm), MPI_ERR_ROOT);
+    expect("root of a reduction", MPI_Reduce(&value, &sum, 1, MPI_INT, MPI_SUM, -5, comm), MPI_ERR_ROOT);
+    expect("count", MPI_Allreduce(&value, &sum, -1, MPI_INT, MPI_SUM, comm), MPI_ERR_COUNT);
+    expect("datatype", MPI_Bcast(&value, 1, MPI_DATATYPE_NULL, 0, comm), MPI_ERR_TYPE);
+    expect("operation", MPI_Allreduce(&value, &sum, 1, MPI_FLOAT, MPI_BAND, comm), MPI_ERR_OP);
+    expect("buffer", MPI_Allreduce(&value, &value, 1, MPI_INT, MPI_SUM, comm), MPI_ERR_BUFFER);
+    expect("no buffer", MPI_Bcast(NULL, 1, MPI_INT, 0, comm), MPI_ERR_BUFFER);
+    expect("communicator", MPI_Barrier(MPI_COMM_NULL), MPI_ERR_COMM);
+    /* Nothing of this has disturbed the group. */
+    expect("zero", MPI_Allreduce(NULL, NULL, 0, MPI_INT, MPI_SUM, comm), MPI_SUCCESS);
+    expect("sum", MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, comm), MPI_SUCCESS);
+    if (sum != ranks) fail("sum after errors", 0);
+}
+
+static void die(int last) {
+    int value = 1, sum;
+    for (int now = 0; now < last + 10; now++) {
+        if (now == last && rank == ranks - 1) {
+            usleep(200000); /* until the others wait */
+            raise(SIGKILL);
+        }
+        switch (now % 3) {
+        case 0: check(MPI_Barrier(MPI_COMM_WORLD)); break;
+        case 1: check(MPI_Bcast(&value, 1, MPI_INT, ranks - 1, MPI_COMM_WORLD)); break;
+        default: check(MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc >= 3 ? argv[1] : "";
+    int number = argc >= 3 ? atoi(argv[2]) : 0, provided;
+    directory = argc == 4 ? argv[3] : NULL;
+    MPI_Init_thread(&argc, &argv, strcmp(mode, "threads") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (!strcmp(mode, "random")) random_operations(number);
+    else if (!strcmp(mode, "loops")) loops(number);
+    else if (!strcmp(mode, "threads")) threads(number);
+    else if (!strcmp(mode, "errors")) errors();
+    else if (!strcmp(mode, "die")) die(number);
+    else MPI_Abort(MPI_COMM_WORLD, 2);
+    if (rank == 0) printf("performed %ld\n", performed());
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,125 @@
+"""Collective operations of node groups (libweir-mpi.so): the results are those of the MPI, and all members choose alike."""
+
+import re
+
+import launch
+import pytest
+
+SOURCE = launch.ROOT / "tests" / "mpi" / "collectives.c"
+ON = ["--collectives", "on"]
+
+PYTHON = """
+import array, operator, random
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+shared, own = random.Random(3), random.Random(world.rank)
+comms = [world, world.Dup(), world.Split(world.rank % 2, -world.rank)]
+OPERATIONS = [(MPI.SUM, operator.add), (MPI.PROD, operator.mul), (MPI.MIN, min), (MPI.MAX, max)]
+
+def combine(code, function, one, other):
+    value = function(one, other)
+    if code in "fd":
+        return array.array(code, [value])[0]  # rounds to binary32
+    bits = 8 * array.array(code).itemsize
+    value %= 1 << bits
+    return value - (1 << bits) if code in "iq" and value >> (bits - 1) else value
+
+for step in range(400):
+    comm, code, count = comms[shared.randrange(3)], shared.choice("iIqQfd"), shared.randrange(1, 700)
+    (operation, function), root = shared.choice(OPERATIONS), shared.randrange(64) % comm.size
+    if shared.random() < 0.8:
+        count = count % 14 + 1
+    draw = {"f": lambda: own.uniform(-40, 60), "d": lambda: own.uniform(-40, 60)}.get(code, lambda: own.randrange(1 << 31))
+    mine = array.array(code, [draw() for _ in range(count)])
+    gathered = comm.allgather(mine)
+    expected = gathered[0]
+    for other in gathered[1:]:
+        expected = array.array(code, [combine(code, function, *pair) for pair in zip(expected, other)])
+    is_ours = count * mine.itemsize <= 4096
+    if code in "fd" and not is_ours:
+        continue  # the MPI combines in another order
+    sums, copy = array.array(code, mine), array.array(code, mine)
+    comm.Allreduce(mine, sums, operation)
+    assert sums == expected, ("all-reduce", step)
+    comm.Allreduce(MPI.IN_PLACE, copy, operation)
+    assert copy == expected, ("all-reduce in place", step)
+    comm.Reduce(mine, sums if comm.rank == root else None, operation, root)
+    assert comm.rank != root or sums == expected, ("reduce", step)
+    data = array.array(code, mine)
+    comm.Bcast(data, root)
+    assert data == gathered[root], ("broadcast", step)
+    comm.Barrier()
+world.Barrier()
+print("passed", flush=True)
+"""
+
+
+def performed(outcome):
+    found = re.findall(r"performed (-?\d+)", outcome.output)
+    assert len(found) == 1, outcome
+    return int(found[0])
+
+
+def program(*arguments):
+    return [launch.compile_c(SOURCE), *map(str, arguments)]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8])
+def test_random_operations_have_the_results_of_the_mpi(over_weir, ranks):
+    outcome, _ = over_weir(ranks, program("random", 1500), flags=ON, timeout=240)
+    assert performed(outcome) > 500, outcome
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "intel", "openmpi"])
+def test_operations_of_mpi4py_have_the_results_of_python(over_weir, mpi):
+    outcome, _ = over_weir(4, [launch.python(mpi), "-c", PYTHON], mpi=mpi, flags=ON, timeout=240)
+    assert outcome.output.count("passed") == 4, outcome
+
+
+def test_groups_of_freed_communicators_are_used_again(over_weir):
+    # A node has 128 groups. Each communicator has one, and no operation is left to the MPI.
+    outcome, _ = over_weir(3, program("loops", 300), flags=ON, timeout=120)
+    assert performed(outcome) == 1 + 2 * 300, outcome
+
+
+def test_threads_use_communicators_of_their_own(over_weir):
+    outcome, _ = over_weir(2, program("threads", 300), flags=ON, timeout=120)
+    assert performed(outcome) > 600, outcome
+
+
+def test_errors_are_those_of_the_mpi(over_weir):
+    # Intel MPI checks arguments; this build of MPICH does not. The program runs under both.
+    outcome, _ = over_weir(2, program("errors", 0), mpi="intel", flags=ON, timeout=60)
+    assert performed(outcome) == 2, outcome
+
+
+def test_a_rank_with_another_setting_means_messages_for_all(over_weir):
+    script = 'test "$PMI_RANK" != 1 || export FI_WEIR_COLLECTIVES=0; exec "$@"'
+    outcome, _ = over_weir(3, ["sh", "-c", script, "sh", *program("loops", 5)], flags=ON, timeout=120)
+    assert performed(outcome) == 0, outcome
+
+
+def test_without_the_setting_ranks_do_not_load_the_library(over_weir):
+    outcome, _ = over_weir(2, program("random", 50), flags=["--collectives", "off"], timeout=60)
+    assert performed(outcome) == -1, outcome
+
+
+# The launcher ends all ranks when it sees one die. This shell hides the death for some seconds.
+OUTLIVED = ["sh", "-c", '"$@"; status=$?; sleep 3; exit $status', "sh"]
+
+
+@pytest.mark.parametrize("last,call", [(30, "MPI_Barrier"), (31, "MPI_Bcast"), (32, "MPI_Allreduce")])
+def test_a_killed_member_is_an_error_and_no_hang(tmp_path, private_shm, last, call):
+    """It dies before a barrier, before a broadcast of which it is the root, and before an all-reduce."""
+    errors = tmp_path / "errors"
+    errors.mkdir()
+    words = launch.weir_run(4, [*OUTLIVED, *program("die", last, errors)], flags=ON)
+    outcome = launch.run(words, timeout=60)
+    assert outcome.status not in (0, None), outcome
+    assert not outcome.leftovers, outcome
+    texts = {path.name: path.read_text() for path in errors.iterdir()}
+    assert texts == dict.fromkeys("012", "Process failed"), outcome
+    line = f"weir: {call}: rank 3 of the communicator has failed: its process has ended"
+    assert line in outcome.output, outcome
+    assert launch.run([launch.WEIR, "clean"], timeout=20).ok
+    assert launch.shm_files(private_shm) == [], "mailboxes are left after the run"
