@@ -35,7 +35,7 @@ build:
 	@mkdir -p out/bin out/lib
 	@install -m 755 "$$CARGO_TARGET_DIR/release/weir" out/bin/weir
 	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_fi.so" out/lib/libweir-fi.so
-	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_mpi.so" out/lib/libweir-mpi.so
+	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_collectives.so" out/lib/libweir-mpi.so
 	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_session.so" out/lib/libweir-session.so
 	@echo "built: out/bin/weir, out/lib/libweir-fi.so, out/lib/libweir-mpi.so, out/lib/libweir-session.so"
 

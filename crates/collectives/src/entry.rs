@@ -3,8 +3,8 @@
 //! A handle arrives as a `usize`, whatever the binary interface makes of it. Arguments that only the caller's own rank can
 //! have wrong, such as a null pointer, go to the MPI, which reports them before any message leaves.
 //!
-//! Fortran: the bindings of MPICH and Intel MPI call the C functions here, after they have translated handles and
-//! `MPI_IN_PLACE`. Those of Open MPI call `PMPI_` functions, so their calls stay with the MPI.
+//! Fortran: the bindings of Intel MPI call the C functions here, after they have translated handles and `MPI_IN_PLACE`. Bindings
+//! that call `PMPI_` functions stay with the MPI.
 
 use crate::abi::Abi;
 use crate::choice;
