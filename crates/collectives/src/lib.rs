@@ -3,7 +3,7 @@
 //!
 //! It defines `MPI_Barrier` and the others, so the program calls them instead of the MPI's. What it does not take, it
 //! passes to the MPI under the names that the standard has for this (`PMPI_Barrier`). It has no MPI header: a table for each
-//! binary interface has the handles ([`abi`]). The groups are those of the provider in the same process ([`provider`]).
+//! binary interface has the handles (`abi`). The groups are those of the provider in the same process (`provider`).
 //! ```text
 //! program      MPI_Allreduce(in, out, 1, MPI_DOUBLE, MPI_SUM, comm)
 //! entry        choice: 8 bytes, sum of F64; this is a choice by what MPI requires to be equal at all members
