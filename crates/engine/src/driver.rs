@@ -146,7 +146,7 @@ impl<L: Link, S: CompletionSink> LinkDriver for EventDriver<'_, L, S> {
         let io = &mut *self.io;
         io.awaiting_room.retain(|waiting| *waiting != peer);
         io.lane_work.retain(|work| work.peer() != peer);
-        io.sent_rts.retain(|(receiver, _)| *receiver != peer);
+        io.cooperative_sends.forget(peer);
         io.read_ahead.forget(peer);
         io.link.forget(peer);
         io.forget_copies(peer);
@@ -162,7 +162,7 @@ impl<L: Link, S: CompletionSink> PayloadDriver for EventDriver<'_, L, S> {
         let address = self.io.announced_address(to, payload);
         let both_can_copy = address.key == 0 && !address.is_none();
         if bytes >= COOPERATIVE_COPY_BYTES && both_can_copy && !matches!(payload, Source::Region { .. }) {
-            self.io.sent_rts.push_back((to, transfer));
+            self.io.cooperative_sends.begin(to, transfer);
         }
         address
     }
@@ -178,8 +178,7 @@ impl<L: Link, S: CompletionSink> PayloadDriver for EventDriver<'_, L, S> {
     }
 
     fn announcements_ended(&mut self, peer: Peer, first: Transfer, count: u32) {
-        let ended = |transfer: Transfer| transfer.0.wrapping_sub(first.0) < count;
-        self.io.sent_rts.retain(|&(receiver, transfer)| receiver != peer || !ended(transfer));
+        self.io.cooperative_sends.end(peer, first, count);
     }
 
     fn allocate_unexpected(&mut self, message: MessageId, bytes: u64) {

@@ -17,6 +17,7 @@ use weir_proto::{
 
 use crate::addresses::AddressTable;
 use crate::bounce_buffers::BounceBuffers;
+use crate::cooperative::CooperativeSends;
 use crate::deliveries::Deliveries;
 use crate::machine_buffers::MachineBuffers;
 use crate::operations::{Operations, Outstanding};
@@ -85,8 +86,8 @@ pub(crate) struct Io<L: Link> {
     /// Our mailbox has had more senders than lanes. A sender may detach with its next packet, and its credits are void
     /// then. So credits wait until the arrivals are handled.
     pub lanes_are_scarce: bool,
-    /// Large announced messages of ours. Their receivers may copy them cooperatively with us.
-    pub sent_rts: VecDeque<(Peer, Transfer)>,
+    /// Large announced messages of ours.
+    pub cooperative_sends: CooperativeSends,
     /// Copies that have not ended.
     pub copies: Copies,
     /// Events that calls of the endpoint machine have caused, to be handled next.
@@ -126,7 +127,7 @@ impl<L: Link> Io<L> {
             awaiting_room: Vec::new(),
             lane_work: Vec::new(),
             lanes_are_scarce: false,
-            sent_rts: VecDeque::new(),
+            cooperative_sends: CooperativeSends::default(),
             copies: Copies::default(),
             events: VecDeque::new(),
             lost_messages: Vec::new(),
@@ -145,7 +146,7 @@ impl<L: Link> Io<L> {
     /// Whether an event may come that does not show in our mailbox.
     #[inline]
     pub fn awaits_other_events(&self) -> bool {
-        let copies = self.sent_rts.len() | self.copies.outstanding();
+        let copies = self.cooperative_sends.count() | self.copies.outstanding();
         (self.awaiting_room.len() | self.lane_work.len() | copies) > 0
     }
 

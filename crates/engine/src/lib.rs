@@ -22,6 +22,7 @@ mod bounce_limit;
 mod calls;
 mod closing;
 pub mod config;
+mod cooperative;
 mod deliveries;
 mod driver;
 pub mod executor;

@@ -9,6 +9,9 @@ use weir_proto::{Peer, Request, Space};
 
 use crate::{Operation, Post};
 
+/// A list of at most so many receives is kept, however few of them are outstanding.
+const LEAST_LISTED: usize = 64;
+
 /// One outstanding operation.
 #[derive(Debug)]
 pub(crate) struct Outstanding {
@@ -40,12 +43,15 @@ impl Outstanding {
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     table: Table<Outstanding>,
-    /// The receives that were outstanding at some cancel, by their context. They may have ended since. So a program that
-    /// cancels many receives causes one look at all operations, and a receive costs nothing more.
+    /// While this list is kept: the receives that were outstanding at some cancel or have begun since, by their context. They
+    /// may have ended. Only programs that cancel pay for it.
     receives: HashMap<usize, Vec<u32>>,
-    /// Looks at all operations, for tests that count instead of timing.
+    keeps_list: bool,
+    /// Receives in the list.
+    listed: usize,
+    /// Operations looked at for the list, for tests that count instead of timing.
     #[cfg(test)]
-    looks: u32,
+    looks: usize,
 }
 
 impl Operations {
@@ -57,7 +63,12 @@ impl Operations {
 
     #[inline(always)]
     pub fn begin(&mut self, outstanding: Outstanding) -> Request {
-        Request(self.table.insert(outstanding))
+        let (context, is_listed) = (outstanding.post.context, self.keeps_list && outstanding.is_receive());
+        let number = self.table.insert(outstanding);
+        if is_listed {
+            self.list(context, number);
+        }
+        Request(number)
     }
 
     #[inline]
@@ -87,29 +98,46 @@ impl Operations {
 
     /// A posted receive with this context, to be canceled.
     pub fn receive_with_context(&mut self, context: usize) -> Option<Request> {
-        self.listed_receive(context).or_else(|| {
+        if !self.keeps_list {
             self.list_receives();
-            self.listed_receive(context)
-        })
+        }
+        let Operations { receives, listed, table, .. } = self;
+        let numbers = receives.get_mut(&context)?;
+        let is_it =
+            |number: &u32| table.get(*number).is_some_and(|it| it.is_receive() && it.post.context == context);
+        while numbers.last().is_some_and(|number| !is_it(number)) {
+            numbers.pop();
+            *listed -= 1;
+        }
+        // It stays in the list until it has ended: one that is arriving cannot be canceled.
+        let found = numbers.last().copied();
+        if found.is_none() {
+            receives.remove(&context);
+        }
+        found.map(Request)
     }
 
-    /// Removes entries of the list until one is a receive with this context.
-    fn listed_receive(&mut self, context: usize) -> Option<Request> {
-        let numbers = self.receives.get_mut(&context)?;
-        let is_it = |number: &u32| {
-            self.table.get(*number).is_some_and(|it| it.is_receive() && it.post.context == context)
-        };
-        std::iter::from_fn(|| numbers.pop()).find(is_it).map(Request)
+    #[cold]
+    #[inline(never)]
+    fn list(&mut self, context: usize, number: u32) {
+        self.receives.entry(context).or_default().push(number);
+        self.listed += 1;
+        // Most of them have ended: the next cancel makes a new list. It looks at fewer operations than have begun since.
+        if self.listed > 2 * self.table.count() + LEAST_LISTED {
+            (self.keeps_list, self.listed) = (false, 0);
+            self.receives.clear();
+        }
     }
 
     fn list_receives(&mut self) {
-        self.receives.clear();
+        self.keeps_list = true;
         for (number, outstanding) in self.table.iter().filter(|(_, outstanding)| outstanding.is_receive()) {
             self.receives.entry(outstanding.post.context).or_default().push(number);
+            self.listed += 1;
         }
         #[cfg(test)]
         {
-            self.looks += 1;
+            self.looks += self.table.count();
         }
     }
 }
@@ -117,6 +145,7 @@ impl Operations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
 
     fn begin(operations: &mut Operations, context: usize, operation: Operation) -> Request {
         let post = Post { context, cookie: 0 };
@@ -133,8 +162,43 @@ mod tests {
             assert_eq!(operations.receive_with_context(context), Some(*request));
             operations.end(*request);
         }
-        assert_eq!(operations.looks, 1);
         assert_eq!(operations.receive_with_context(5), None, "only a send is left");
+        assert_eq!(operations.looks, 1001);
+    }
+
+    #[test]
+    fn a_receive_is_found_until_it_has_ended() {
+        let mut operations = Operations::default();
+        let [first, second] = [(); 2].map(|()| begin(&mut operations, 1, Operation::Receive));
+        assert_eq!([(); 2].map(|()| operations.receive_with_context(1)), [Some(second); 2]);
+        operations.end(second);
+        assert_eq!(operations.receive_with_context(1), Some(first));
+        operations.end(first);
+        assert_eq!(operations.receive_with_context(1), None);
+    }
+
+    #[test]
+    fn cancels_among_posts_and_ends_look_at_few_operations() {
+        let mut operations = Operations::default();
+        (0..1000).for_each(|_| _ = begin(&mut operations, 9, Operation::Send));
+        let mut requests = VecDeque::new();
+        for context in 10..10_010 {
+            requests.push_back(begin(&mut operations, context, Operation::Receive));
+            if context % 2 == 0 {
+                let newest = requests.pop_back();
+                assert_eq!(operations.receive_with_context(context), newest);
+                operations.end(newest.expect("just posted"));
+            }
+            assert_eq!(operations.receive_with_context(1), None, "an unknown context");
+            // Others end without a cancel.
+            if requests.len() > 100 {
+                operations.end(requests.pop_front().expect("one of 101"));
+            }
+        }
+        assert!(operations.looks <= 10 * 2000, "{}", operations.looks);
+        assert!(operations.listed <= 2 * operations.count() + LEAST_LISTED);
+        let left: usize = operations.receives.values().map(Vec::len).sum();
+        assert_eq!(operations.listed, left);
     }
 
     #[test]

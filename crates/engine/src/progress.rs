@@ -121,7 +121,7 @@ impl<L: Link> Engine<L> {
         if !self.io.lane_work.is_empty() {
             found += self.do_lane_work();
         }
-        if !self.io.sent_rts.is_empty() {
+        if self.io.cooperative_sends.count() > 0 {
             found += self.help_cooperative_copies();
         }
         if self.io.copies.outstanding() > 0 {
@@ -385,15 +385,11 @@ impl<L: Link> Engine<L> {
 
     /// Helps receivers of our messages with their cooperative copies. Returns how many copies got help.
     fn help_cooperative_copies(&mut self) -> usize {
-        let Io { link, sent_rts, .. } = &mut self.io;
+        let Io { link, cooperative_sends, .. } = &mut self.io;
         let Some(remote) = link.remote_memory() else { return 0 };
-        let mut helped = 0;
-        for _ in 0..sent_rts.len().min(MAX_COOPERATIVE_COPY_POLLS) {
-            let Some(rendezvous) = sent_rts.pop_front() else { break };
-            helped += usize::from(remote.help_copy(rendezvous.0));
-            sent_rts.push_back(rendezvous);
-        }
-        helped
+        let polls = cooperative_sends.count().min(MAX_COOPERATIVE_COPY_POLLS);
+        let peers = std::iter::from_fn(|| cooperative_sends.next_peer()).take(polls);
+        peers.filter(|&peer| remote.help_copy(peer)).count()
     }
 
     fn poll_room(&mut self) -> usize {
