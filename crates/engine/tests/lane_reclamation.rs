@@ -118,8 +118,12 @@ fn turns_on_one_lane_cost_a_bounded_number_of_polls() {
     let piggyback = true;
     // Leases for each message: the message and its acknowledgement. With credits the message is announced, because the
     // receiver may have no memory for it, and a third lease fetches it.
-    let schemes =
-        [(Scheme::Dynamic { piggyback }, 3), (Scheme::Static { piggyback }, 3), (Scheme::Unlimited, 2)];
+    let schemes = [
+        (Scheme::Demand, 3),
+        (Scheme::Dynamic { piggyback }, 3),
+        (Scheme::Static { piggyback }, 3),
+        (Scheme::Unlimited, 2),
+    ];
     for (scheme, leases_per_message) in schemes {
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let settings = Settings { max_peers: 1, ..settings(&directory, scheme) };
@@ -146,7 +150,7 @@ fn turns_on_one_lane_cost_a_bounded_number_of_polls() {
 fn no_turn_waits_for_a_time() {
     const ENGINES: usize = 8;
     let piggyback = true;
-    for scheme in [Scheme::Dynamic { piggyback }, Scheme::Static { piggyback }] {
+    for scheme in [Scheme::Demand, Scheme::Dynamic { piggyback }, Scheme::Static { piggyback }] {
         for max_peers in [1, 2, 3, 7] {
             let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
             let settings = Settings { max_peers, ..settings(&directory, scheme) };
@@ -190,7 +194,7 @@ fn with_fewer_lanes_than_peers_everything_arrives_in_order() {
     let piggyback = [true, false];
     let with_credits =
         piggyback.map(|piggyback| [Scheme::Static { piggyback }, Scheme::Dynamic { piggyback }]).into_iter();
-    for scheme in with_credits.flatten().chain([Scheme::Unlimited]) {
+    for scheme in with_credits.flatten().chain([Scheme::Demand, Scheme::Unlimited]) {
         for max_peers in [1, 2, 3] {
             let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
             let settings = Settings { max_peers, ..settings(&directory, scheme) };
@@ -208,6 +212,7 @@ fn idle_peers_return_their_lanes_and_can_attach_again() {
     for (scheme, remaining_bytes) in [
         (Scheme::Static { piggyback: true }, 8 * 16 + 1280),
         (Scheme::Dynamic { piggyback: true }, 8 * (16 + 256) + 512),
+        (Scheme::Demand, 8 * (16 + 256) + 512),
     ] {
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let mut engines = engines(8, &Settings { idle_bytes: 0, ..settings(&directory, scheme) });
