@@ -41,7 +41,7 @@ structure! {
         version: u8,
         /// 128 attach, 129 lease, 130 leave, 131 grant, 132 rest, 133 fill.
         kind: u8,
-        /// Attach, lease: number of the lease. Leave: 0 died, 3 closed. Grant: datagrams. Rest, fill: bytes.
+        /// Attach, lease: its number. Leave: 0 died, 3 closed. Grant: datagrams. Rest, fill: bytes.
         number: U16,
         /// Lease: data slots. Otherwise 0.
         data_slots: U32,
