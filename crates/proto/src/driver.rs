@@ -293,12 +293,24 @@ pub struct Recorder<'actions> {
     takes_packets: Option<u32>,
     /// Peers to which the link has refused a packet.
     pub refused: Vec<Peer>,
+    defers_credits: bool,
+    /// Peers whose due credits it has deferred. [`crate::Event::CreditsDue`] must follow for each.
+    pub deferred: Vec<Peer>,
+    non_readers: Vec<Peer>,
 }
 
 impl<'actions> Recorder<'actions> {
     /// Appends to `actions`. Events happen at `now`.
     pub fn new(now: Instant, actions: &'actions mut Vec<Action>) -> Recorder<'actions> {
-        Recorder { now, actions, takes_packets: None, refused: Vec::new() }
+        Recorder {
+            now,
+            actions,
+            takes_packets: None,
+            refused: Vec::new(),
+            defers_credits: false,
+            deferred: Vec::new(),
+            non_readers: Vec::new(),
+        }
     }
 
     /// The same with a link that takes `packets` packets and is busy then.
@@ -308,6 +320,18 @@ impl<'actions> Recorder<'actions> {
         packets: u32,
     ) -> Recorder<'actions> {
         Recorder { takes_packets: Some(packets), ..Recorder::new(now, actions) }
+    }
+
+    /// The same, and it defers credits that are due after an arrival, if `defers`.
+    #[must_use]
+    pub fn deferring_credits(self, defers: bool) -> Self {
+        Recorder { defers_credits: defers, ..self }
+    }
+
+    /// The same, and these peers cannot read our memory.
+    #[must_use]
+    pub fn with_non_readers(self, non_readers: Vec<Peer>) -> Self {
+        Recorder { non_readers, ..self }
     }
 }
 
@@ -358,12 +382,23 @@ impl LinkDriver for Recorder<'_> {
         self.actions.push(Action::Retire);
     }
 
+    fn defers_credits(&mut self, peer: Peer) -> bool {
+        if self.defers_credits {
+            self.deferred.push(peer);
+        }
+        self.defers_credits
+    }
+
     fn drop_peer(&mut self, peer: Peer) {
         self.actions.push(Action::DropPeer { peer });
     }
 }
 
 impl PayloadDriver for Recorder<'_> {
+    fn may_read(&mut self, to: Peer) -> bool {
+        !self.non_readers.contains(&to)
+    }
+
     fn allocate_unexpected(&mut self, message: MessageId, bytes: u64) {
         self.actions.push(Action::AllocateUnexpected { message, bytes });
     }

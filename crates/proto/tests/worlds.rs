@@ -23,7 +23,7 @@ use weir_proto::{
     AttachPolicy, Command, DataRegion, Geometry, Growth, Outcome, Pattern, Peer, ReceiveCommand,
     RemoteCommand, Scheme, SendCommand, SendLevel, Space,
 };
-use world::{Plan, World, with_busy_links};
+use world::{Plan, Seen as DriverSeen, World, with_busy_links};
 
 /// All completion levels, from weakest to strongest.
 const LEVELS: [SendLevel; 4] =
@@ -74,10 +74,11 @@ fn plan(rng: &mut Rng) -> Plan {
         Scheme::Unlimited | Scheme::Hardware { .. } | Scheme::Static { .. } => {}
     }
     let narrow = Geometry { max_packet_slots: rng.u32(1..=4), ..Geometry::SHARED_MEMORY };
+    let geometry = [Geometry::SHARED_MEMORY, Geometry::EXTOLL, narrow][rng.usize(..3)];
     Plan {
         endpoints: rng.u32(1..=8),
         scheme,
-        geometry: [Geometry::SHARED_MEMORY, Geometry::EXTOLL, narrow][rng.usize(..3)],
+        geometry,
         quota_slots,
         start_slots,
         credit_slots,
@@ -91,6 +92,11 @@ fn plan(rng: &mut Rng) -> Plan {
         bounce_bytes: [0, 100, 10_000, 1 << 30][rng.usize(..4)],
         envelope_bytes: [u64::MAX, 0, 64, 128, 30_000][rng.usize(..5)],
         planned: rng.bool(),
+        deferring: [0, 0, u32::MAX, rng.u32(..)][rng.usize(..4)],
+        second_node: [0, 0, rng.u32(..)][rng.usize(..3)],
+        nodes_read: rng.bool(),
+        far_geometry: [geometry, Geometry::SHARED_MEMORY, Geometry::EXTOLL, narrow][rng.usize(..4)],
+        readable_eager_bytes: [u32::MAX, 0, 64, 1000][rng.usize(..4)],
     }
 }
 
@@ -115,10 +121,10 @@ struct Sent {
 
 /// Every message is sent and received once. Receives are directed or from any source, with exact or any tag, posted
 /// before or after the message. Events come in any order. Numbers travel as completion data.
-fn world(seed: u64) -> u64 {
+fn world(seed: u64) -> World {
     let mut rng = Rng::with_seed(seed);
     let plan = plan(&mut rng);
-    world_of(plan, rng, false).trace
+    world_of(plan, rng, false)
 }
 
 fn world_of(plan: Plan, rng: Rng, recorded: bool) -> World {
@@ -401,6 +407,7 @@ fn random_worlds_reach_the_events_that_they_check() {
             budget_bytes,
             envelope_bytes,
             planned,
+            readable_eager_bytes: u32::MAX,
             ..plan(&mut rng)
         };
         let mut world = World::new(plan);
@@ -472,6 +479,11 @@ fn busy_world(seed: u64, on_demand: bool) -> (u64, Tally, DemandTally) {
         bounce_bytes: 1 << 30,
         envelope_bytes: u64::MAX,
         planned: rng.bool(),
+        deferring: [0, 0, u32::MAX, rng.u32(..)][rng.usize(..4)],
+        second_node: [0, 0, rng.u32(..)][rng.usize(..3)],
+        nodes_read: false,
+        far_geometry: [Geometry::SHARED_MEMORY, Geometry::EXTOLL][rng.usize(..2)],
+        readable_eager_bytes: u32::MAX,
     };
     let asked = [0, 0, 4][rng.usize(..3)];
     let mut world = World::new(plan);
@@ -757,7 +769,37 @@ fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {
 
 #[test]
 fn legal_programs_complete_with_correct_bytes() {
-    run("legal_programs_complete_with_correct_bytes", 2000, world);
+    let seen = std::cell::Cell::new(DriverSeen::default());
+    run("legal_programs_complete_with_correct_bytes", 2000, |seed| {
+        let world = world(seed);
+        let mut sum = seen.get();
+        sum += world.seen;
+        seen.set(sum);
+        world.trace
+    });
+    let DriverSeen { late_credits, whole_to_non_readers, far_packets } = seen.get();
+    let least = [late_credits, whole_to_non_readers, far_packets].into_iter().min();
+    let few = std::env::var("WEIR_SEED").is_ok() || std::env::var("WEIR_WORLDS").is_ok();
+    assert!(few || least > Some(100), "{:?}", seen.get());
+}
+
+/// The worlds notice a driver that forgets the credits that it has deferred.
+#[test]
+fn forgotten_deferred_credits_are_detected() {
+    let ends = |forgets: bool, seed| {
+        let mut rng = Rng::with_seed(seed);
+        let plan = Plan { deferring: u32::MAX, ..plan(&mut rng) };
+        let mut world = World::new(plan);
+        world.forgets_deferred_credits = forgets;
+        let run = std::panic::AssertUnwindSafe(|| run_program(world, rng));
+        std::panic::catch_unwind(run).is_ok()
+    };
+    let (mut found, worlds) = (0, 200);
+    for seed in 0..worlds {
+        assert!(ends(false, seed), "seed {seed:x} fails without the fault");
+        found += u32::from(!ends(true, seed));
+    }
+    assert!(found > 10, "{found} of {worlds} worlds noticed it");
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl World {
                 if packet.body.is_credit() {
                     lane.credit_packets -= 1;
                 } else if packet.body != Body::Detach {
-                    lane.data_slots -= self.plan.geometry.packet_slots(&packet);
+                    lane.data_slots -= self.plan.path_geometry(from, rank).packet_slots(&packet);
                 }
             }
             Action::Deliver { message, request, offset, bytes } => {
@@ -146,7 +146,9 @@ impl World {
                 );
             }
             Action::Copy(MemoryCopy { transfer, request, peer, direction, address, offset, bytes }) => {
-                let result = if self.plan.copies_forbidden {
+                let result = if address.is_none() {
+                    Err(CopyFault::BadAddress)
+                } else if self.plan.copies_forbidden {
                     Err(CopyFault::Forbidden)
                 } else if self.dropped.contains(&(peer.0, rank)) {
                     Err(CopyFault::Gone)
@@ -191,27 +193,36 @@ impl World {
     }
 
     fn transmit(&mut self, rank: u32, to: Peer, mut packet: Packet, payload: Source) {
+        let geometry = self.plan.path_geometry(rank, to.0);
         let sender = &mut self.ranks[rank as usize];
         *sender.kinds.entry(kind(&packet.body)).or_default() += 1;
         if !packet.body.is_free() {
-            *sender.slots.entry(to).or_default() += self.plan.geometry.packet_slots(&packet);
+            *sender.slots.entry(to).or_default() += geometry.packet_slots(&packet);
+        }
+        self.seen.far_packets += u64::from(geometry != self.plan.geometry);
+        let readable = self.plan.may_read(rank, to.0);
+        if let Body::Eager { length, .. } = packet.body
+            && length > self.plan.readable_eager_bytes
+        {
+            assert!(!readable, "{length} bytes are sent whole to a rank that can read them");
+            self.seen.whole_to_non_readers += 1;
         }
         let from = &self.ranks[rank as usize];
         match (&mut packet.body, payload) {
             (
                 Body::Rendezvous { address, .. } | Body::Offer { address, .. },
                 Source::Request { request, .. },
-            ) if self.plan.cross_memory => {
+            ) if readable => {
                 *address = RemoteAddress::without_key((u64::from(request.0) + 1) << 32);
             }
             (
                 Body::Rendezvous { address, .. } | Body::Offer { address, .. },
                 Source::Bounce { transfer, .. },
-            ) if self.plan.cross_memory => {
+            ) if readable => {
                 let number = u64::from(transfer.bounce_buffer().expect("a bounce buffer"));
                 *address = RemoteAddress::without_key(number + 1);
             }
-            (Body::Located { key, offset, address, refused: false, .. }, _) => {
+            (Body::Located { key, offset, address, refused: false, .. }, _) if readable => {
                 *address = RemoteAddress::without_key((*key << 48) | *offset);
             }
             _ => {}
@@ -232,8 +243,8 @@ impl World {
                 from.machine_buffers[&buffer.0][offset as usize..][..bytes].to_vec()
             }
         };
-        let slots = self.plan.geometry.packet_slots(&packet);
-        assert!(slots <= self.plan.geometry.max_packet_slots, "{slots} slots in one packet");
+        let slots = geometry.packet_slots(&packet);
+        assert!(slots <= geometry.max_packet_slots, "{slots} slots in one packet");
         // The granted total belongs to the lease of the other direction with this epoch.
         let stays = self.lanes.entry((to.0, rank)).or_default();
         if let Some(stay) = stays.iter_mut().find(|lane| lane.epoch == packet.epoch && lane.attached) {

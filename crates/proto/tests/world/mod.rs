@@ -42,6 +42,17 @@ pub struct Plan {
     pub envelope_bytes: u64,
     /// Endpoints know the number of endpoints.
     pub planned: bool,
+    /// Endpoints that sometimes defer credits, one bit each.
+    pub deferring: u32,
+    /// Endpoints of a second node, one bit each.
+    pub second_node: u32,
+    /// Endpoints can read memory of the other node.
+    pub nodes_read: bool,
+    /// The geometry of paths between the nodes.
+    pub far_geometry: Geometry,
+    /// Longer messages are announced to peers that can read the sender's memory. `u32::MAX`: no other limit than
+    /// `eager_bytes`.
+    pub readable_eager_bytes: u32,
 }
 
 impl Plan {
@@ -62,6 +73,49 @@ impl Plan {
             planned_peers: if self.planned { self.endpoints } else { 0 },
             planned_quota_slots: self.quota_slots,
         }
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        let mut endpoint = Endpoint::new(self.config());
+        if self.second_node != 0 {
+            endpoint.expect_geometry(&self.far_geometry);
+        }
+        endpoint.announce_to_readers_beyond(self.readable_eager_bytes);
+        endpoint
+    }
+
+    fn are_apart(&self, one: u32, other: u32) -> bool {
+        let node = |rank| self.second_node >> rank & 1;
+        node(one) != node(other)
+    }
+
+    /// The geometry of the path between two endpoints, in both directions.
+    pub fn path_geometry(&self, one: u32, other: u32) -> Geometry {
+        if self.are_apart(one, other) { self.far_geometry } else { self.geometry }
+    }
+
+    /// Whether `reader` can read memory of `owner`.
+    pub fn may_read(&self, owner: u32, reader: u32) -> bool {
+        self.cross_memory && (self.nodes_read || !self.are_apart(owner, reader))
+    }
+}
+
+/// How often something occurred that depends on the driver.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// Credits were deferred, and the endpoint handled other events before `CreditsDue`.
+    pub late_credits: u64,
+    /// A message was sent whole because its receiver cannot read it.
+    pub whole_to_non_readers: u64,
+    /// Packets on a path whose geometry is not that of the endpoint.
+    pub far_packets: u64,
+}
+
+impl std::ops::AddAssign for Seen {
+    fn add_assign(&mut self, other: Seen) {
+        self.late_credits += other.late_credits;
+        self.whole_to_non_readers += other.whole_to_non_readers;
+        self.far_packets += other.far_packets;
     }
 }
 
@@ -95,6 +149,7 @@ enum Candidate {
     Request,
     Timer,
     LinkReady,
+    CreditsDue,
 }
 
 #[derive(Debug)]
@@ -112,6 +167,10 @@ pub struct TestRank {
     regions: BTreeMap<u64, Vec<u8>>,
     events: VecDeque<Event<'static>>,
     awaiting_room: Vec<Peer>,
+    /// Peers whose credits are deferred, with the number of events before that.
+    deferred: BTreeMap<Peer, u64>,
+    /// Number of events.
+    handled: u64,
     timers: TimerQueue<TimerKey>,
     /// Buffers of the offloaded machines.
     machine_buffers: BTreeMap<u32, Vec<u8>>,
@@ -159,12 +218,15 @@ pub struct World {
     /// Packets that set `rendezvous_only` after one that did not, and the other way round.
     pub switched_on: u64,
     pub switched_off: u64,
+    pub seen: Seen,
+    /// The drivers are wrong: they forget the credits that they have deferred.
+    pub forgets_deferred_credits: bool,
 }
 
 impl World {
     pub fn new(plan: Plan) -> World {
         let rank = |_| TestRank {
-            machine: Endpoint::new(plan.config()),
+            machine: plan.endpoint(),
             offload: Offload::default(),
             buffers: Vec::new(),
             unexpected: BTreeMap::new(),
@@ -174,6 +236,8 @@ impl World {
             regions: BTreeMap::new(),
             events: VecDeque::new(),
             awaiting_room: Vec::new(),
+            deferred: BTreeMap::new(),
+            handled: 0,
             timers: TimerQueue::default(),
             machine_buffers: BTreeMap::new(),
             next_epoch: 0,
@@ -197,6 +261,8 @@ impl World {
             refusals: 0,
             switched_on: 0,
             switched_off: 0,
+            seen: Seen::default(),
+            forgets_deferred_credits: false,
         }
     }
 
@@ -282,6 +348,9 @@ impl World {
         let alive = |&&(from, _): &&(u32, u32)| !self.ranks[from as usize].dead;
         candidates
             .extend(self.refused.iter().filter(alive).map(|&(from, to)| (Candidate::LinkReady, from, to)));
+        for (index, rank) in (0..).zip(&self.ranks).filter(|(_, rank)| !rank.dead) {
+            candidates.extend(rank.deferred.keys().map(|peer| (Candidate::CreditsDue, index, peer.0)));
+        }
         if candidates.is_empty() {
             return false;
         }
@@ -309,6 +378,7 @@ impl World {
             Candidate::Attachment => {
                 lanes[0].attached = true;
                 let epoch = lanes[0].epoch;
+                self.begin_path(to, from);
                 self.handle(to, Event::Attached { peer: Peer(from), quota_slots, start_slots, epoch });
             }
             Candidate::Connection => {
@@ -317,6 +387,7 @@ impl World {
                 let epoch = last.epoch;
                 let peer = Peer(to);
                 self.ranks[from as usize].slots.remove(&peer);
+                self.begin_path(from, to);
                 let connected = Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch };
                 self.handle(from, connected);
             }
@@ -330,8 +401,22 @@ impl World {
                 self.refused.remove(&(from, to));
                 self.handle(from, Event::LinkReady { peer: Peer(to) });
             }
+            Candidate::CreditsDue => {
+                let TestRank { deferred, handled, .. } = &mut self.ranks[from as usize];
+                let before = deferred.remove(&Peer(to)).expect("chosen");
+                self.seen.late_credits += u64::from(*handled > before);
+                self.handle(from, Event::CreditsDue { peer: Peer(to) });
+            }
         }
         true
+    }
+
+    /// Tells `rank` the slots of its path to `peer`, before a lease begins there.
+    fn begin_path(&mut self, rank: u32, peer: u32) {
+        let geometry = self.plan.path_geometry(rank, peer);
+        if geometry != self.plan.geometry {
+            self.handle(rank, Event::PathGeometry { peer: Peer(peer), geometry });
+        }
     }
 
     /// Gives free lanes of the mailbox of `rank` to waiting endpoints, in order.
@@ -381,15 +466,26 @@ impl World {
                 Event::Arrived { from, .. } => Some(from.0),
                 _ => None,
             };
+            let defers = self.next_defers_credits(rank);
+            let plan = self.plan;
+            let non_readers = (0..plan.endpoints).filter(|&to| !plan.may_read(rank, to));
             let mut driver = match self.next_busy_link() {
                 Some(packets) => Recorder::with_busy_link(self.now, &mut actions, packets),
                 None => Recorder::new(self.now, &mut actions),
-            };
+            }
+            .deferring_credits(defers)
+            .with_non_readers(non_readers.map(Peer).collect());
+            self.ranks[rank as usize].handled += 1;
             self.ranks[rank as usize].machine.handle(event, &mut driver).expect("within the bounds");
             self.refusals += driver.refused.len() as u64;
             for to in driver.refused {
                 let again = !self.refused.insert((rank, to.0));
                 assert!(!again, "a packet to {to:?} before the link was ready");
+            }
+            let deferred = driver.deferred;
+            if !self.forgets_deferred_credits {
+                let rank = &mut self.ranks[rank as usize];
+                deferred.into_iter().for_each(|peer| _ = rank.deferred.entry(peer).or_insert(rank.handled));
             }
             let mut retired = 0;
             for action in actions.drain(..) {
@@ -406,6 +502,12 @@ impl World {
             self.check_pool(rank);
             next = self.ranks[rank as usize].events.pop_front();
         }
+    }
+
+    /// Whether the driver of `rank` defers credits in the next event.
+    fn next_defers_credits(&self, rank: u32) -> bool {
+        let draw = (self.trace ^ self.now.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62;
+        self.plan.deferring >> rank & 1 == 1 && draw > 0
     }
 
     /// Packets that the link takes in the next event. `None`: all.
