@@ -86,6 +86,8 @@ pub struct Setup {
     pub inner_checks: bool,
     /// Every link may become busy at any moment. Only worlds of two endpoints.
     pub busy_links: bool,
+    /// Every driver defers the credits that are due after an arrival. `CreditsDue` comes at any later moment.
+    pub deferring: bool,
     /// This endpoint may crash at any moment.
     pub may_crash: Option<u32>,
     /// Possible message lengths. Unit: bytes.
@@ -164,6 +166,8 @@ pub struct State {
     takes_one: Bits,
     /// The link has refused a packet of the lane, and its sender waits for it to be ready.
     refused: Bits,
+    /// The driver of the sender has deferred credits for the receiver.
+    deferred: Bits,
     /// The timers that are set, with their endpoints.
     timers: Arc<BTreeSet<(u32, Timer)>>,
     machines: Arc<Machines>,
@@ -200,6 +204,7 @@ impl Setup {
             congested: 0,
             takes_one: 0,
             refused: 0,
+            deferred: 0,
             timers: Arc::default(),
             machines: Arc::new(self.initial_machines()),
             dead: 0,
@@ -416,12 +421,17 @@ impl Setup {
                 let lane = self.lane(from, to);
                 let lease = state.leases[lane];
                 let waits = [state.asking, state.attaching, state.unnotified, state.dropped];
-                let bits = waits.into_iter().chain([state.congested, state.takes_one, state.refused]);
+                let bits = waits.into_iter().chain([
+                    state.congested,
+                    state.takes_one,
+                    state.refused,
+                    state.deferred,
+                ]);
                 let flags = bits.fold(0, |flags, bits| flags << 1 | (bits >> lane & 1) as u32);
                 let data_since_promotion = u32::from(state.data_since_promotion[lane]);
                 words.push(
                     state.lanes[lane].len() as u32
-                        | flags << 16
+                        | flags << 15
                         | u32::from(lease.is_active) << 23
                         | data_since_promotion << 24,
                 );

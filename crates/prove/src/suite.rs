@@ -164,6 +164,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         watch_activity: false,
         inner_checks: true,
         busy_links: false,
+        deferring: false,
         may_crash: None,
         message_bytes: message_bytes.to_vec(),
         offload: OffloadSetup::default(),
@@ -219,7 +220,11 @@ pub fn quick() -> Vec<Case> {
     add(busy_links(setup(Shape::Both, STATIC, 2, 1, &[SHORT])), &[Waiting, CreditPacket, Piggyback, Refused]);
     add(busy_links(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT])), &[Waiting, CreditPacket, Refused]);
     let detaching = detaching(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0)], 0);
-    add(busy_links(detaching), &[Waiting, CreditPacket, Detached, Refused]);
+    add(busy_links(detaching.clone()), &[Waiting, CreditPacket, Detached, Refused]);
+    add(deferring(setup(Shape::Both, STATIC, 2, 1, &[SHORT])), &[Waiting, Piggyback, LateCredits]);
+    add(deferring(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT])), &[Waiting, LateCredits]);
+    add(deferring(demand(Shape::OneWay, 2, 0, &[SHORT, TWO_SLOTS])), &[Waiting, LateCredits, Loan]);
+    add(deferring(detaching), &[Waiting, Detached, LateCredits]);
     add(demand(Shape::Star, 1, 0, &[SHORT, TWO_SLOTS]), &[Waiting, CreditPacket, Loan]);
     add(demand(Shape::Star, 1, 1, &[SHORT]), &[Waiting, CreditPacket]);
     add(demand(Shape::Both, 2, 0, &[SHORT, TWO_SLOTS]), &[Waiting, Piggyback, Loan, Prefetch]);
@@ -316,6 +321,13 @@ pub fn full() -> Vec<Case> {
     add(detaching(demand(Shape::Star, 1, 1, &[SHORT]), &[(1, 0)], 0), &[Detached, StaleGrant], Some(500_000));
     add(detaching(demand(Shape::OneWay, 2, 0, &[SHORT]), &both, 1), &[Detached, StaleGrant], None);
     add(victim_without_return_lane(), &[Blocked, ShortGrant, QuotaTransfer, Detached], Some(500_000));
+    // Drivers that defer credits.
+    add(deferring(dynamic(Shape::Star, 2)), &[Blocked, ShortGrant, LateCredits], Some(500_000));
+    add(deferring(dynamic(Shape::Both, 2)), &[Waiting, Piggyback, LateCredits], Some(500_000));
+    let scarce = demand(Shape::Star, 1, 1, &[SHORT, TWO_SLOTS]);
+    add(deferring(scarce), &[Waiting, Loan, Queued, LateCredits], Some(500_000));
+    let stealing = stealing(dynamic(Shape::OneWay, 2));
+    add(deferring(stealing), &[Blocked, QuotaTransfer, LateCredits], Some(500_000));
     machines::full().iter().for_each(|(setup, wanted)| add(setup.clone(), wanted, None));
     machines::bounded().iter().for_each(|(setup, wanted)| add(setup.clone(), wanted, Some(500_000)));
     cases
@@ -375,6 +387,11 @@ fn busy_links(setup: Setup) -> Setup {
     Setup { busy_links: true, name: setup.name.clone() + ", busy links", ..setup }
 }
 
+/// `setup` with drivers that defer credits.
+fn deferring(setup: Setup) -> Setup {
+    Setup { deferring: true, name: setup.name.clone() + ", deferring", ..setup }
+}
+
 fn may_crash(setup: Setup) -> Setup {
     Setup { may_crash: Some(1), name: setup.name.clone() + ", crash", ..setup }
 }
@@ -426,6 +443,8 @@ pub fn mutants() -> Vec<Mutant> {
     let busy = || busy_links(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]));
     dynamic(RefusedPacketSpendsItsCredit, "a refused packet spends its credit", busy(), "I1", Some("I1"));
     dynamic(RefusedCreditsAreForgotten, "refused credits are forgotten", busy(), "I4", Some("I4"));
+    let late = deferring(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]));
+    dynamic(CreditsDueAreIgnored, "deferred credits are never sent", late, "I4", Some("I4"));
     let sizes = [SHORT, TWO_SLOTS];
     let scarce = || demand(Shape::Star, 1, 1, &sizes);
     dynamic(DemandDecreases, "demand that decreases", scarce(), "D2", Some("D2"));

@@ -83,6 +83,7 @@ pub fn setup(seed: u64) -> Setup {
         watch_activity: true,
         inner_checks: true,
         busy_links: false,
+        deferring: seed % 4 == 1,
         may_crash: None,
         message_bytes,
         offload: OffloadSetup::default(),

@@ -126,7 +126,11 @@ impl Endpoint {
                 }
             }
             Event::CopyDone { transfer, result } => self.copy_done(transfer, result, driver),
-            Event::CreditsDue { peer } => paths.return_credits(peer, driver),
+            Event::CreditsDue { peer } => {
+                if !paths.pool.breaks(flow::Mutant::CreditsDueAreIgnored) {
+                    paths.return_credits(peer, driver);
+                }
+            }
             Event::LinkReady { peer } => paths.link_ready(peer, payloads, driver),
             Event::Lost { peer, fault } => self.lose(peer, fault, driver),
             Event::TimerExpired(Timer { peer, purpose: Purpose::Rnr }) => paths.retry(peer, driver),

@@ -57,11 +57,13 @@ pub enum Mutant {
     OffloadedPacketsTakeNoCredit,
     /// Not published: an answer of an offloaded machine is dropped if the backlog of its peer is not empty.
     AnswersBehindABacklogAreDropped,
+    /// Credits that the driver has deferred are never sent.
+    CreditsDueAreIgnored,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Mutant; 25] = [
+    pub const ALL: [Mutant; 26] = [
         Mutant::ShortGrantPushesTheThreshold,
         Mutant::ReturnLeavesThresholds,
         Mutant::BlockedCrossingIsLost,
@@ -87,5 +89,6 @@ impl Mutant {
         Mutant::DeferredIsForgotten,
         Mutant::OffloadedPacketsTakeNoCredit,
         Mutant::AnswersBehindABacklogAreDropped,
+        Mutant::CreditsDueAreIgnored,
     ];
 }

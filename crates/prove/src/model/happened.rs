@@ -69,11 +69,13 @@ pub enum Happened {
     Reduced,
     /// A contribution came before its turn.
     EarlyContribution,
+    /// The driver sent credits that it had deferred, after other events of the endpoint.
+    LateCredits,
 }
 
 impl Happened {
     /// All kinds, in the order of the table.
-    pub const ALL: [Happened; 27] = [
+    pub const ALL: [Happened; 28] = [
         Happened::Waiting,
         Happened::CreditPacket,
         Happened::Piggyback,
@@ -101,6 +103,7 @@ impl Happened {
         Happened::AnswerWaiting,
         Happened::Reduced,
         Happened::EarlyContribution,
+        Happened::LateCredits,
     ];
 
     /// Name in the table.
@@ -133,6 +136,7 @@ impl Happened {
             Happened::AnswerWaiting => "answer waits",
             Happened::Reduced => "reduced",
             Happened::EarlyContribution => "early contribution",
+            Happened::LateCredits => "late credits",
         }
     }
 

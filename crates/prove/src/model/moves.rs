@@ -80,6 +80,13 @@ pub enum Move {
         /// It takes one packet only.
         once: bool,
     },
+    /// `who` sends the credits for `to` that its driver has deferred.
+    SendDeferred {
+        /// The receiver of messages.
+        who: u32,
+        /// Their sender.
+        to: u32,
+    },
     /// A timer of `who` expires.
     Expire {
         /// The endpoint.
@@ -113,6 +120,7 @@ impl Move {
             Move::Retrieve { .. }
             | Move::FindRoom { .. }
             | Move::Notify { .. }
+            | Move::SendDeferred { .. }
             | Move::Expire { .. }
             | Move::Idle { .. }
             | Move::LearnLoss { .. } => true,
@@ -178,7 +186,7 @@ impl Setup {
     /// All possible automatic moves ([`Move::is_automatic`]), in a fixed order.
     pub fn automatic_moves(&self, state: &State, moves: &mut Vec<Move>) {
         moves.clear();
-        let mut lanes = state.busy | state.asking | state.unnotified | state.dropped | state.refused;
+        let mut lanes = self.lanes_with_moves(state);
         while lanes != 0 {
             let lane = lanes.trailing_zeros();
             lanes &= lanes - 1;
@@ -199,9 +207,22 @@ impl Setup {
             if state.refused & 1 << lane != 0 {
                 moves.push(Move::Ready { from, to, once: false });
             }
+            if state.deferred & 1 << lane != 0 {
+                moves.push(Move::SendDeferred { who: from, to });
+            }
         }
         moves.extend(state.timers.iter().map(|&(who, timer)| Move::Expire { who, timer }));
         moves.extend(self.waiting_for_idle(state).map(|who| Move::Idle { who }));
+    }
+
+    fn lanes_with_moves(&self, state: &State) -> u64 {
+        let State { busy, asking, unnotified, dropped, refused, deferred, .. } = state;
+        busy | asking | unnotified | dropped | refused | deferred
+    }
+
+    /// Whether the driver of `who` has deferred credits for a sender.
+    pub(super) fn defers(&self, state: &State, who: u32) -> bool {
+        (0..self.processes).any(|to| state.deferred & 1 << self.lane(who, to) != 0)
     }
 
     /// Endpoints that do something when they are idle.

@@ -139,6 +139,14 @@ impl Setup {
                 self.handle(next, from, None, Event::LinkReady { peer: Peer(to) }, &mut effect)?;
                 from
             }
+            Move::SendDeferred { who, to } => {
+                let before = next.endpoints[who as usize].counters().credit_packets_sent;
+                next.deferred &= !(1 << self.lane(who, to));
+                self.handle(next, who, None, Event::CreditsDue { peer: Peer(to) }, &mut effect)?;
+                let sent = next.endpoints[who as usize].counters().credit_packets_sent - before;
+                effect.happened |= if sent > 0 { Happened::LateCredits.bit() } else { 0 };
+                who
+            }
             Move::Expire { who, timer } => {
                 Arc::make_mut(&mut next.timers).remove(&(who, timer));
                 self.handle(next, who, None, Event::TimerExpired(timer), &mut effect)?;
@@ -173,6 +181,7 @@ impl Setup {
                         next.lanes[lane] = Arc::default();
                         next.busy &= !(1 << lane);
                         self.clear_lane_requests(next, lane);
+                        next.deferred &= !(1 << lane);
                         Arc::make_mut(&mut next.data_since_promotion)[lane] = 0;
                     }
                     let lost = Event::Lost { peer: Peer(who), fault: PeerFault::Died };
@@ -222,14 +231,18 @@ impl Setup {
         let before = watched.and_then(|from| self.activity(state, from, endpoint));
         let congested = self.congested_lane(state, endpoint);
         let mut refused = false;
+        let mut deferred = Vec::new();
         self.act(state, endpoint, arrived_from, effect, |machine, actions| {
             let mut recorder = match congested {
                 Some((_, packets)) => Recorder::with_busy_link(Instant(0), actions, packets),
                 None => Recorder::new(Instant(0), actions),
-            };
+            }
+            .deferring_credits(self.deferring);
             machine.handle(event, &mut recorder).expect("within the bounds");
             refused = !recorder.refused.is_empty();
+            deferred = recorder.deferred;
         })?;
+        deferred.into_iter().for_each(|peer| state.deferred |= 1 << self.lane(endpoint, peer.0));
         if let Some((lane, _)) = congested.filter(|_| refused) {
             state.refused |= 1 << lane;
             effect.happened |= Happened::Refused.bit();
@@ -387,6 +400,7 @@ impl Setup {
             {
                 let lane = self.lane(endpoint, peer.0);
                 self.clear_lane_requests(state, lane);
+                state.deferred &= !(1 << lane);
                 state.dropped |= 1 << lane;
                 effect.happened |= Happened::GaveUp.bit();
                 Ok(())
