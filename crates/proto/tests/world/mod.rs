@@ -100,6 +100,17 @@ impl Plan {
     }
 }
 
+/// A rule that wrong drivers break, to show that the worlds notice it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverFault {
+    /// `CreditsDue` never follows deferred credits.
+    ForgetsDeferredCredits,
+    /// The driver says that no peer can read memory, although peers can.
+    NobodyReads,
+    /// Only the endpoint with the higher rank learns that the slots of a path differ.
+    OneSideLearnsTheGeometry,
+}
+
 /// How often something occurred that depends on the driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
@@ -219,8 +230,8 @@ pub struct World {
     pub switched_on: u64,
     pub switched_off: u64,
     pub seen: Seen,
-    /// The drivers are wrong: they forget the credits that they have deferred.
-    pub forgets_deferred_credits: bool,
+    /// The drivers break this rule.
+    pub fault: Option<DriverFault>,
 }
 
 impl World {
@@ -262,7 +273,7 @@ impl World {
             switched_on: 0,
             switched_off: 0,
             seen: Seen::default(),
-            forgets_deferred_credits: false,
+            fault: None,
         }
     }
 
@@ -414,7 +425,8 @@ impl World {
     /// Tells `rank` the slots of its path to `peer`, before a lease begins there.
     fn begin_path(&mut self, rank: u32, peer: u32) {
         let geometry = self.plan.path_geometry(rank, peer);
-        if geometry != self.plan.geometry {
+        let is_told = rank > peer || self.fault != Some(DriverFault::OneSideLearnsTheGeometry);
+        if geometry != self.plan.geometry && is_told {
             self.handle(rank, Event::PathGeometry { peer: Peer(peer), geometry });
         }
     }
@@ -468,7 +480,8 @@ impl World {
             };
             let defers = self.next_defers_credits(rank);
             let plan = self.plan;
-            let non_readers = (0..plan.endpoints).filter(|&to| !plan.may_read(rank, to));
+            let nobody_reads = self.fault == Some(DriverFault::NobodyReads);
+            let non_readers = (0..plan.endpoints).filter(|&to| nobody_reads || !plan.may_read(rank, to));
             let mut driver = match self.next_busy_link() {
                 Some(packets) => Recorder::with_busy_link(self.now, &mut actions, packets),
                 None => Recorder::new(self.now, &mut actions),
@@ -483,7 +496,7 @@ impl World {
                 assert!(!again, "a packet to {to:?} before the link was ready");
             }
             let deferred = driver.deferred;
-            if !self.forgets_deferred_credits {
+            if self.fault != Some(DriverFault::ForgetsDeferredCredits) {
                 let rank = &mut self.ranks[rank as usize];
                 deferred.into_iter().for_each(|peer| _ = rank.deferred.entry(peer).or_insert(rank.handled));
             }
