@@ -17,7 +17,8 @@
 //! A sender that asks for a lane gets it at once. While an earlier lane of it is read, it waits until at most
 //! [`Setup::overlap`] earlier leases remain. Its `Connected` and the receiver's `Attached` are two moves, in any order.
 //! There is no clock: each timer may expire at any moment. With [`Setup::busy_links`] a link may refuse packets at any
-//! moment, and is ready at any later one.
+//! moment, and is ready at any later one. With [`Setup::deferring`] credits that are due after an arrival leave at any
+//! later moment.
 //!
 //! After each move [`Setup::advance`] checks the invariants, from outside and in the machines' totals (`checks.rs`).
 //! `step.rs` performs moves. [`Setup::canonical`] decides which states are equal. None of them knows how states are

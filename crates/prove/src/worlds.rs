@@ -1,8 +1,8 @@
 //! Random runs of larger worlds, by seed, for `make worlds`. They sample worlds that are too large for a search.
 //!
 //! A world has 3 to 8 processes. The seed determines its setup, for example the scheme, the quota, the pairs, and who
-//! gets detach requests or fetches words. A run has phases with different active pairs and different rates of
-//! retrieval, so that activity changes.
+//! gets detach requests or fetches words. In every fourth world, drivers defer credits. A run has phases with different
+//! active pairs and different rates of retrieval, so that activity changes.
 //!
 //! After each phase the programs stop and everything is retrieved. Then each pair in turn must be able to send while
 //! all others are silent. This is the promise I4, checked in some states instead of all. The checks of [`crate::model`]
