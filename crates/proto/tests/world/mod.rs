@@ -1,11 +1,14 @@
 //! A world for tests: endpoints, lanes between them, real bytes, and a schedule by seed.
 //!
-//! This file has the state of the world, and its possible events. `actions.rs` performs what endpoints want done,
-//! `machines.rs` drives their offloaded machines, and `checks.rs` checks the world from outside.
+//! This file has the state of the world, and its possible events. `plan.rs` has its settings, `drivers.rs` what drivers
+//! answer. `actions.rs` performs what endpoints want done, `machines.rs` drives their offloaded machines, and `checks.rs`
+//! checks the world from outside.
 
 mod actions;
 mod checks;
+mod drivers;
 mod machines;
+mod plan;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,122 +16,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir_proto::offload::atomics::AtomicsCommand;
 use weir_proto::offload::{Offload, OffloadCommand};
 use weir_proto::{
-    Action, Command, Config, DataRegion, Endpoint, Event, Geometry, Instant, MachineEvent, MessageId,
-    Outcome, Packet, Peer, PeerFault, Recorder, Request, Scheme, TimerKey, TimerQueue,
+    Action, Command, Endpoint, Event, Instant, MachineEvent, MessageId, Outcome, Packet, Peer, PeerFault,
+    Request, TimerKey, TimerQueue,
 };
 
-/// Settings of all endpoints of a world.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    pub endpoints: u32,
-    pub scheme: Scheme,
-    pub geometry: Geometry,
-    pub quota_slots: u32,
-    /// Starting credits. Fewer than the quota only in schemes that grant more later. With dynamic credits those of the
-    /// region.
-    pub start_slots: u32,
-    pub credit_slots: u32,
-    /// With dynamic credits `quota_slots` is the size of a lane.
-    pub region: DataRegion,
-    pub eager_bytes: u64,
-    pub cross_memory: bool,
-    /// The kernel forbids copies.
-    pub copies_forbidden: bool,
-    /// Number of lanes of a mailbox. More senders take turns.
-    pub max_lanes: usize,
-    pub budget_bytes: u64,
-    pub bounce_bytes: u64,
-    /// `u64::MAX`: no limit.
-    pub envelope_bytes: u64,
-    /// Endpoints know the number of endpoints.
-    pub planned: bool,
-    /// Endpoints that sometimes defer credits, one bit each.
-    pub deferring: u32,
-    /// Endpoints of a second node, one bit each.
-    pub second_node: u32,
-    /// Endpoints can read memory of the other node.
-    pub nodes_read: bool,
-    /// The geometry of paths between the nodes.
-    pub far_geometry: Geometry,
-    /// Longer messages are announced to peers that can read the sender's memory. `u32::MAX`: no other limit than
-    /// `eager_bytes`.
-    pub readable_eager_bytes: u32,
-}
-
-impl Plan {
-    pub fn config(&self) -> Config {
-        Config {
-            scheme: self.scheme,
-            geometry: self.geometry,
-            credit_slots: self.credit_slots,
-            region: self.region,
-            eager_bytes: self.eager_bytes,
-            cross_memory: self.cross_memory,
-            remote_inline_bytes: 64,
-            max_backlog: u32::MAX,
-            max_unexpected: 1 << 20,
-            unexpected_budget_bytes: self.budget_bytes,
-            bounce_bytes: self.bounce_bytes,
-            envelope_budget_bytes: self.envelope_bytes,
-            planned_peers: if self.planned { self.endpoints } else { 0 },
-            planned_quota_slots: self.quota_slots,
-        }
-    }
-
-    fn endpoint(&self) -> Endpoint {
-        let mut endpoint = Endpoint::new(self.config());
-        if self.second_node != 0 {
-            endpoint.expect_geometry(&self.far_geometry);
-        }
-        endpoint.announce_to_readers_beyond(self.readable_eager_bytes);
-        endpoint
-    }
-
-    fn are_apart(&self, one: u32, other: u32) -> bool {
-        let node = |rank| self.second_node >> rank & 1;
-        node(one) != node(other)
-    }
-
-    /// The geometry of the path between two endpoints, in both directions.
-    pub fn path_geometry(&self, one: u32, other: u32) -> Geometry {
-        if self.are_apart(one, other) { self.far_geometry } else { self.geometry }
-    }
-
-    /// Whether `reader` can read memory of `owner`.
-    pub fn may_read(&self, owner: u32, reader: u32) -> bool {
-        self.cross_memory && (self.nodes_read || !self.are_apart(owner, reader))
-    }
-}
-
-/// A rule that wrong drivers break, to show that the worlds notice it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DriverFault {
-    /// `CreditsDue` never follows deferred credits.
-    ForgetsDeferredCredits,
-    /// The driver says that no peer can read memory, although peers can.
-    NobodyReads,
-    /// Only the endpoint with the higher rank learns that the slots of a path differ.
-    OneSideLearnsTheGeometry,
-}
-
-/// How often something occurred that depends on the driver.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
-    /// Credits were deferred, and the endpoint handled other events before `CreditsDue`.
-    pub late_credits: u64,
-    /// A message was sent whole because its receiver cannot read it.
-    pub whole_to_non_readers: u64,
-    /// Packets on a path whose geometry is not that of the endpoint.
-    pub far_packets: u64,
-}
-
-impl std::ops::AddAssign for Seen {
-    fn add_assign(&mut self, other: Seen) {
-        self.late_credits += other.late_credits;
-        self.whole_to_non_readers += other.whole_to_non_readers;
-        self.far_packets += other.far_packets;
-    }
-}
+pub use drivers::{DriverFault, Seen};
+pub use plan::Plan;
 
 /// A lease of a lane. A pair can have several: the last is written, the first is read.
 #[derive(Debug, Default)]
@@ -422,15 +315,6 @@ impl World {
         true
     }
 
-    /// Tells `rank` the slots of its path to `peer`, before a lease begins there.
-    fn begin_path(&mut self, rank: u32, peer: u32) {
-        let geometry = self.plan.path_geometry(rank, peer);
-        let is_told = rank > peer || self.fault != Some(DriverFault::OneSideLearnsTheGeometry);
-        if geometry != self.plan.geometry && is_told {
-            self.handle(rank, Event::PathGeometry { peer: Peer(peer), geometry });
-        }
-    }
-
     /// Gives free lanes of the mailbox of `rank` to waiting endpoints, in order.
     fn grant_lanes(&mut self, rank: u32) {
         while self.used_lanes(rank) < self.plan.max_lanes {
@@ -478,16 +362,7 @@ impl World {
                 Event::Arrived { from, .. } => Some(from.0),
                 _ => None,
             };
-            let defers = self.next_defers_credits(rank);
-            let plan = self.plan;
-            let nobody_reads = self.fault == Some(DriverFault::NobodyReads);
-            let non_readers = (0..plan.endpoints).filter(|&to| nobody_reads || !plan.may_read(rank, to));
-            let mut driver = match self.next_busy_link() {
-                Some(packets) => Recorder::with_busy_link(self.now, &mut actions, packets),
-                None => Recorder::new(self.now, &mut actions),
-            }
-            .deferring_credits(defers)
-            .with_non_readers(non_readers.map(Peer).collect());
+            let mut driver = self.driver(rank, &mut actions);
             self.ranks[rank as usize].handled += 1;
             self.ranks[rank as usize].machine.handle(event, &mut driver).expect("within the bounds");
             self.refusals += driver.refused.len() as u64;
@@ -515,19 +390,5 @@ impl World {
             self.check_pool(rank);
             next = self.ranks[rank as usize].events.pop_front();
         }
-    }
-
-    /// Whether the driver of `rank` defers credits in the next event.
-    fn next_defers_credits(&self, rank: u32) -> bool {
-        let draw = (self.trace ^ self.now.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62;
-        self.plan.deferring >> rank & 1 == 1 && draw > 0
-    }
-
-    /// Packets that the link takes in the next event. `None`: all.
-    fn next_busy_link(&mut self) -> Option<u32> {
-        let state = self.busy_links.as_mut()?;
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let packets = (*state >> 33) % 5;
-        (packets < 4).then_some(packets as u32)
     }
 }
