@@ -79,7 +79,7 @@ impl Reduction {
     ///
     /// - `has_result`: this member gets the result.
     fn buffers(&self, abi: &Abi, has_result: bool) -> Option<(*const u8, *mut u8)> {
-        let in_place = abi.constants.in_place;
+        let in_place = abi.constants.values.in_place;
         let from = if has_result && self.send == in_place { self.receive } else { self.send };
         let is_wrong = |buffer: usize| buffer == 0 || buffer == in_place;
         let result_is_wrong = has_result && (is_wrong(self.receive) || self.send == self.receive);
@@ -173,7 +173,7 @@ unsafe fn broadcast(
         unsafe { communicator.perform(mpi, abi, "MPI_Bcast", operation, buffer, buffer) }
     };
     if facts.is_some() {
-        if buffer == 0 || buffer == abi.constants.in_place {
+        if buffer == 0 || buffer == abi.constants.values.in_place {
             return None;
         }
         return perform(buffer as *mut u8); // a datatype of the table has no gaps

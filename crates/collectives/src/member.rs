@@ -80,10 +80,10 @@ unsafe extern "C" fn idle(context: *mut c_void) {
         unsafe {
             (wait.mpi.functions.iprobe)(
                 rank,
-                constants.any_tag,
+                constants.values.any_tag,
                 wait.communicator.handle,
                 &mut found,
-                constants.status_ignore,
+                constants.values.status_ignore,
             );
         }
     }
@@ -124,7 +124,7 @@ impl Communicator {
             // A closed or full standard error is no reason to fail.
             let _ = std::io::stderr().write_all(format!("weir: {name}: {}\n", describe(failure)).as_bytes());
         }
-        let error = abi.constants.member_failed;
+        let error = abi.constants.values.member_failed;
         // SAFETY: the MPI's function. A handler may end the process, or return.
         unsafe { (mpi.functions.comm_call_errhandler)(self.handle, error) };
         Some(error)

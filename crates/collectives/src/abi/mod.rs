@@ -73,11 +73,24 @@ const OPERATIONS: &[(&str, WordOperation)] = &[
     ("MPI_BXOR", WordOperation::Xor),
 ];
 
+/// What a binary interface has that is no handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Values {
+    /// Handles are pointers, not integers of 32 bits.
+    has_pointers: bool,
+    /// `MPI_IN_PLACE`.
+    pub in_place: usize,
+    /// `MPI_ANY_TAG`.
+    pub any_tag: c_int,
+    /// `MPI_STATUS_IGNORE`.
+    pub status_ignore: usize,
+    /// The error class of an operation whose member has failed.
+    pub member_failed: c_int,
+}
+
 /// The constants of one binary interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constants {
-    /// Handles are pointers, not integers of 32 bits.
-    has_pointers: bool,
     /// `MPI_COMM_WORLD`.
     pub world: usize,
     /// `MPI_COMM_NULL`.
@@ -90,14 +103,13 @@ pub struct Constants {
     pub int: usize,
     /// See `byte`.
     pub min: usize,
-    /// `MPI_IN_PLACE`.
-    pub in_place: usize,
-    /// `MPI_ANY_TAG`.
-    pub any_tag: c_int,
-    /// `MPI_STATUS_IGNORE`.
-    pub status_ignore: usize,
-    /// The error class of an operation whose member has failed.
-    pub member_failed: c_int,
+    /// All others.
+    pub values: Values,
+}
+
+/// The entry of a name in a table.
+fn entry<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+    table.iter().find(|&&(known, _)| known == name).map(|&(_, entry)| entry)
 }
 
 /// A binary interface, with the handles of the names that it has.
@@ -148,26 +160,35 @@ impl Abi {
     /// `None`: a constant has no value.
     pub fn new(kind: Kind, symbol: impl Fn(&str) -> Option<usize>) -> Option<Abi> {
         let value = |name: &str| match kind {
-            Kind::Mpich => mpich::handle(name),
-            Kind::OpenMpi => symbol(open_mpi::symbol(name)?),
-            Kind::Standard => standard::handle(name),
+            Kind::Mpich => entry(mpich::HANDLES, name),
+            Kind::OpenMpi => symbol(entry(open_mpi::SYMBOLS, name)?),
+            Kind::Standard => entry(standard::HANDLES, name),
         };
-        let constants = match kind {
-            Kind::Mpich => mpich::constants(value),
-            Kind::OpenMpi => open_mpi::constants(value),
-            Kind::Standard => standard::constants(value),
+        let values = match kind {
+            Kind::Mpich => mpich::VALUES,
+            Kind::OpenMpi => open_mpi::VALUES,
+            Kind::Standard => standard::VALUES,
+        };
+        let constants = Constants {
+            world: value("MPI_COMM_WORLD")?,
+            null_communicator: value("MPI_COMM_NULL")?,
+            null_datatype: value("MPI_DATATYPE_NULL")?,
+            byte: value("MPI_BYTE")?,
+            int: value("MPI_INT")?,
+            min: value("MPI_MIN")?,
+            values,
         };
         let mut types: Vec<_> =
             TYPES.iter().filter_map(|&(name, facts)| Some((value(name)?, facts))).collect();
         types.sort_unstable_by_key(|&(handle, _)| handle);
         let operations =
             OPERATIONS.iter().filter_map(|&(name, operation)| Some((value(name)?, operation))).collect();
-        Some(Abi { constants: constants?, types, operations })
+        Some(Abi { constants, types, operations })
     }
 
     /// A handle as it came in a register. C gives no value to the upper half of an integer.
     pub fn handle(&self, raw: usize) -> usize {
-        if self.constants.has_pointers { raw } else { raw as u32 as usize }
+        if self.constants.values.has_pointers { raw } else { raw as u32 as usize }
     }
 
     /// What a datatype is. `None`: it is not in the table, and may have gaps.
@@ -254,7 +275,7 @@ pub mod tests {
     #[test]
     fn different_names_of_one_type_are_one_type() {
         let abi = mpich();
-        let facts = |name| abi.datatype(mpich::handle(name).expect("a name")).expect("a type");
+        let facts = |name| abi.datatype(entry(mpich::HANDLES, name).expect("a name")).expect("a type");
         assert_eq!(facts("MPI_LONG"), facts("MPI_INT64_T"));
         assert_eq!(facts("MPI_LONG_LONG"), facts("MPI_INT64_T"));
         assert_eq!(facts("MPI_UNSIGNED_LONG"), facts("MPI_UINT64_T"));
@@ -263,7 +284,7 @@ pub mod tests {
     #[test]
     fn the_upper_half_of_a_register_is_no_part_of_an_integer() {
         let abi = mpich();
-        let handle = mpich::handle("MPI_COMM_WORLD").expect("a name");
+        let handle = entry(mpich::HANDLES, "MPI_COMM_WORLD").expect("a name");
         assert_eq!(abi.handle(handle | 0xdead_beef << 32), handle);
         let pointers =
             Abi::new(Kind::OpenMpi, |name| Some(0x7f00_0000_0000 + name.len())).expect("constants");
@@ -285,11 +306,14 @@ pub mod tests {
     #[test]
     fn open_mpi_has_a_symbol_for_each_name() {
         for (name, _) in TYPES {
-            assert!(open_mpi::symbol(name).is_some_and(|symbol| symbol.starts_with("ompi_mpi_")), "{name}");
+            assert!(
+                entry(open_mpi::SYMBOLS, name).is_some_and(|symbol| symbol.starts_with("ompi_mpi_")),
+                "{name}"
+            );
         }
         for (name, _) in OPERATIONS {
             assert!(
-                open_mpi::symbol(name).is_some_and(|symbol| symbol.starts_with("ompi_mpi_op_")),
+                entry(open_mpi::SYMBOLS, name).is_some_and(|symbol| symbol.starts_with("ompi_mpi_op_")),
                 "{name}"
             );
         }

@@ -2,9 +2,10 @@
 //!
 //! Source: `mpi.h` of MPICH 5.0.
 
-use super::Constants;
+use super::Values;
 
-const HANDLES: &[(&str, usize)] = &[
+/// The handle of each name.
+pub const HANDLES: &[(&str, usize)] = &[
     ("MPI_COMM_NULL", 0x0400_0000),
     ("MPI_COMM_WORLD", 0x4400_0000),
     ("MPI_DATATYPE_NULL", 0x0c00_0000),
@@ -44,24 +45,11 @@ const HANDLES: &[(&str, usize)] = &[
     ("MPI_BXOR", 0x5800_000a),
 ];
 
-/// The handle of a name.
-pub fn handle(name: &str) -> Option<usize> {
-    HANDLES.iter().find(|&&(known, _)| known == name).map(|&(_, handle)| handle)
-}
-
-/// The constants. `value`: [`handle`].
-pub fn constants(value: impl Fn(&str) -> Option<usize>) -> Option<Constants> {
-    Some(Constants {
-        has_pointers: false,
-        world: value("MPI_COMM_WORLD")?,
-        null_communicator: value("MPI_COMM_NULL")?,
-        null_datatype: value("MPI_DATATYPE_NULL")?,
-        byte: value("MPI_BYTE")?,
-        int: value("MPI_INT")?,
-        min: value("MPI_MIN")?,
-        in_place: usize::MAX,
-        any_tag: -1,
-        status_ignore: 1,
-        member_failed: 101, // MPIX_ERR_PROC_FAILED
-    })
-}
+/// The other values.
+pub const VALUES: Values = Values {
+    has_pointers: false,
+    in_place: usize::MAX,
+    any_tag: -1,
+    status_ignore: 1,
+    member_failed: 101, // MPIX_ERR_PROC_FAILED
+};

@@ -2,9 +2,10 @@
 //!
 //! Source: `mpi.h` of Open MPI 5.0.
 
-use super::Constants;
+use super::Values;
 
-const SYMBOLS: &[(&str, &str)] = &[
+/// The symbol whose address is the handle of each name.
+pub const SYMBOLS: &[(&str, &str)] = &[
     ("MPI_COMM_NULL", "ompi_mpi_comm_null"),
     ("MPI_COMM_WORLD", "ompi_mpi_comm_world"),
     ("MPI_DATATYPE_NULL", "ompi_mpi_datatype_null"),
@@ -44,24 +45,11 @@ const SYMBOLS: &[(&str, &str)] = &[
     ("MPI_BXOR", "ompi_mpi_op_bxor"),
 ];
 
-/// The symbol whose address is the handle of a name.
-pub fn symbol(name: &str) -> Option<&'static str> {
-    SYMBOLS.iter().find(|&&(known, _)| known == name).map(|&(_, symbol)| symbol)
-}
-
-/// The constants. `value`: the address of [`symbol`].
-pub fn constants(value: impl Fn(&str) -> Option<usize>) -> Option<Constants> {
-    Some(Constants {
-        has_pointers: true,
-        world: value("MPI_COMM_WORLD")?,
-        null_communicator: value("MPI_COMM_NULL")?,
-        null_datatype: value("MPI_DATATYPE_NULL")?,
-        byte: value("MPI_BYTE")?,
-        int: value("MPI_INT")?,
-        min: value("MPI_MIN")?,
-        in_place: 1,
-        any_tag: -1,
-        status_ignore: 0,
-        member_failed: 75, // MPI_ERR_PROC_FAILED
-    })
-}
+/// The other values.
+pub const VALUES: Values = Values {
+    has_pointers: true,
+    in_place: 1,
+    any_tag: -1,
+    status_ignore: 0,
+    member_failed: 75, // MPI_ERR_PROC_FAILED
+};

@@ -2,9 +2,10 @@
 //!
 //! Source: `mpi_abi.h` of MPICH 5.0.
 
-use super::Constants;
+use super::Values;
 
-const HANDLES: &[(&str, usize)] = &[
+/// The handle of each name.
+pub const HANDLES: &[(&str, usize)] = &[
     ("MPI_COMM_NULL", 0x100),
     ("MPI_COMM_WORLD", 0x101),
     ("MPI_DATATYPE_NULL", 0x200),
@@ -44,24 +45,11 @@ const HANDLES: &[(&str, usize)] = &[
     ("MPI_BXOR", 0x2a),
 ];
 
-/// The handle of a name.
-pub fn handle(name: &str) -> Option<usize> {
-    HANDLES.iter().find(|&&(known, _)| known == name).map(|&(_, handle)| handle)
-}
-
-/// The constants. `value`: [`handle`].
-pub fn constants(value: impl Fn(&str) -> Option<usize>) -> Option<Constants> {
-    Some(Constants {
-        has_pointers: true,
-        world: value("MPI_COMM_WORLD")?,
-        null_communicator: value("MPI_COMM_NULL")?,
-        null_datatype: value("MPI_DATATYPE_NULL")?,
-        byte: value("MPI_BYTE")?,
-        int: value("MPI_INT")?,
-        min: value("MPI_MIN")?,
-        in_place: 1,
-        any_tag: -2,
-        status_ignore: 0,
-        member_failed: 58, // MPI_ERR_PROC_ABORTED
-    })
-}
+/// The other values.
+pub const VALUES: Values = Values {
+    has_pointers: true,
+    in_place: 1,
+    any_tag: -2,
+    status_ignore: 0,
+    member_failed: 58, // MPI_ERR_PROC_ABORTED
+};
