@@ -10,7 +10,8 @@ several numbers of ranks the last lines compare them.
     tools/mpi4py_compare.py --hosts 2 --ranks 4 --mpi openmpi --link ofi:tcp
 
 With `--hosts` the ranks are on so many pretended hosts (netns.py), and without weir the MPI uses its own network: `tcp` of
-libfabric, or that of Open MPI. Then messages are not counted.
+libfabric, or that of Open MPI. Then messages are not counted. `held` are messages that senders kept because a receiver had
+reached its envelope budget (`--set FI_WEIR_ENVELOPE_BUDGET=4096`).
 """
 
 import argparse
@@ -73,8 +74,11 @@ class Way:
         scheme = f"-{self.flow}" if transport == "weir" else ""
         link = f"-{self.link.replace(':', '-')}" if transport == "weir" else ""
         settings = "".join(f"-{pair}" for pair in self.settings if transport == "weir")
-        place = f"-{self.hosts}-hosts{link}{settings}" if self.hosts else ""
-        return WORK / "results" / f"{self.mpi}-{transport}{scheme}-{self.ranks}{place}"
+        place = f"-{self.hosts}-hosts{link}" if self.hosts else ""
+        return WORK / "results" / f"{self.mpi}-{transport}{scheme}-{self.ranks}{place}{settings}"
+
+    def variables(self):
+        return dict(pair.split("=", 1) for pair in self.settings)
 
     def describe(self, transport):
         scheme = f", {self.flow}" if transport == "weir" else ""
@@ -94,7 +98,7 @@ def command(way, transport, prefix, name):
     program = [launch.python(way.mpi), RANK_SCRIPT, SUITE, prefix, name]
     if transport == "weir":
         flags = ["--quiet", "--flow", way.flow]
-        return launch.weir_run(way.ranks, program, mpi=way.mpi, flags=flags, report=report_of(prefix)), {}
+        return launch.weir_run(way.ranks, program, mpi=way.mpi, flags=flags, report=report_of(prefix)), way.variables()
     env = launch.plain_environment(way.mpi)
     if transport == "tcp":
         env |= {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"}
@@ -109,7 +113,7 @@ def run(way, transport, prefix, name, limit):
     program = ["env", "PYTHONDONTWRITEBYTECODE=1", launch.python(way.mpi), RANK_SCRIPT, SUITE, prefix, name]
     where = {
         "weir": {"settings": {"FI_WEIR_LINK": f"shm,{way.link}", "FI_WEIR_FLOW": way.flow,
-                              **dict(pair.split("=", 1) for pair in way.settings)}},
+                              **way.variables()}},
         "tcp": {"environment": netns.over_tcp(way.mpi)},
         "own": {"environment": netns.own_network(way.mpi)},
     }[transport]
@@ -122,10 +126,10 @@ def report_of(prefix):
     return prefix.with_suffix(".report")
 
 
-def messages_sent(prefix):
-    """Messages of all ranks, from the report of `weir run`; None without a report."""
+def counter(prefix, name):
+    """A counter of all ranks, from the report of `weir run`; None without a report."""
     try:
-        return launch.read_report(report_of(prefix))["total"]["counters"]["messages_sent"]
+        return launch.read_report(report_of(prefix))["total"]["counters"][name]
     except (OSError, ValueError, KeyError):
         return None
 
@@ -149,7 +153,8 @@ def outcomes(way, transport, name, limit):
         lines = path.read_text().splitlines() if path.exists() else []
         tests[rank] = dict(line.rsplit("\t", 1) for line in lines if "\t" in line)  # the last outcome of a test counts
     record = {"stamp": stamp, "status": result.status, "seconds": round(result.seconds, 1),
-              "processor_seconds": round(result.processor_seconds, 2), "messages": messages_sent(prefix), "tests": tests}
+              "processor_seconds": round(result.processor_seconds, 2), "messages": counter(prefix, "messages_sent"),
+              "held": counter(prefix, "held_messages"), "tests": tests}
     record = json.loads(json.dumps(record))  # the same form as a record that was read: ranks are strings
     kept.write_text(json.dumps(record))
     return record
@@ -186,8 +191,8 @@ def compare(way, names, limit, transport, always=False):
     seconds and messages of a rank."""
     who, what = way.describe(transport)
     print(f"\n{who}: {len(names)} test files without and with {what}", flush=True)
-    print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8} {'CPU s/rank':>11} {'messages/rank':>14}")
-    total, processor, messages = {}, 0.0, 0.0
+    print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8} {'CPU s/rank':>11} {'messages/rank':>14} {'held':>9}")
+    total, processor, messages, held = {}, 0.0, 0.0, 0
     for name in names:
         after = outcomes(way, transport, name, limit)
         # Without weir a file can take minutes if there are more ranks than cores. So it runs only where it can differ.
@@ -196,15 +201,15 @@ def compare(way, names, limit, transport, always=False):
         total |= found
         count = len(before["tests"]["0"]) - 1
         cost = after.get("processor_seconds", float("nan")) / way.ranks
-        sent = after.get("messages")
-        processor, messages = processor + cost, messages + (sent or 0) / way.ranks
+        sent, kept = after.get("messages"), after.get("held")
+        processor, messages, held = processor + cost, messages + (sent or 0) / way.ranks, held + (kept or 0)
         sent = "-" if sent is None else f"{sent / way.ranks:,.0f}"
         bad = len({test for test, _, _ in failing(before)}) + (before["status"] is None)
-        print(f"  {name:34} {count:6} {bad:15} {len(found):7} {'-' if before is after else before['seconds']:>7} {after['seconds']:8.1f} {cost:11.2f} {sent:>14}", flush=True)
+        print(f"  {name:34} {count:6} {bad:15} {len(found):7} {'-' if before is after else before['seconds']:>7} {after['seconds']:8.1f} {cost:11.2f} {sent:>14} {'-' if kept is None else kept:>9}", flush=True)
         for test, ranks_of in sorted(found.items()):
             print(f"    passes without {transport} only: {test} "
                   f"({', '.join(f'rank {rank}: {how}' for rank, how in sorted(ranks_of.items()))})", flush=True)
-    print(f"  {'all files':34} {'':46} {processor:11.2f} {messages:14,.0f}", flush=True)
+    print(f"  {'all files':34} {'':46} {processor:11.2f} {messages:14,.0f} {held:9,}", flush=True)
     return total, (processor, messages)
 
 
@@ -216,7 +221,7 @@ def main():
     parser.add_argument("--only", action="append", metavar="PART", help="run only test files whose name contains PART")
     parser.add_argument("--hosts", type=int, default=0, help="number of pretended hosts (default: this machine alone)")
     parser.add_argument("--link", choices=LINKS, default="udp", help="weir's link between hosts (default: %(default)s)")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="with --hosts: a variable of the ranks over weir")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable of the ranks over weir")
     parser.add_argument("--quick", action="store_true", help="run the subset of `make test`")
     parser.add_argument("--timeout", type=float, default=300, help="time limit of a test file in seconds (default: %(default)s)")
     parser.add_argument("--both", action="store_true", help="run all files without weir too, to compare times")
@@ -228,8 +233,8 @@ def main():
     mpis = options.mpi.split(",")
     if unknown := [mpi for mpi in mpis if mpi not in FILES]:
         parser.error(f"--mpi {unknown[0]}; allowed: {', '.join(FILES)}")
-    if options.set and not options.hosts:
-        parser.error("--set needs --hosts")
+    if wrong := [pair for pair in options.set if "=" not in pair]:
+        parser.error(f"--set {wrong[0]}; allowed: NAME=VALUE")
     if options.hosts and (reason := netns.reason_not_possible()):
         raise SystemExit(reason)
     launch.require(*[launch.python(mpi) for mpi in mpis], *[launch.PROVIDER, launch.WEIR] * (options.against == "weir"))
