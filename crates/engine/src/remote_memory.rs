@@ -13,8 +13,9 @@
 //! ```
 //! Each waiting copy belongs to a transfer. A multi-receive can have several.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use rustc_hash::FxHashMap;
 use weir_link::memory::UserMemory;
 use weir_link::{CopyStatus, Link, PeerAccess, Registration, RemoteCopy};
 use weir_proto::{CopyFault, Event, MemoryCopy, Peer, RemoteAddress, Request, Source, Transfer};
@@ -62,10 +63,10 @@ struct PeerCopies {
 pub(crate) struct Copies {
     /// Copies under way or waiting.
     outstanding: usize,
-    under_way: HashMap<Transfer, UnderWay>,
+    under_way: FxHashMap<Transfer, UnderWay>,
     /// Only peers with outstanding copies.
-    peers: HashMap<Peer, PeerCopies>,
-    announced: HashMap<Announced, Registration>,
+    peers: FxHashMap<Peer, PeerCopies>,
+    announced: FxHashMap<Announced, Registration>,
 }
 
 impl Copies {

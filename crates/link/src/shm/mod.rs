@@ -82,6 +82,7 @@ pub use options::{MAILBOX_HEADER_BYTES, ShmError, ShmOptions, lane_bytes, lane_d
 use outbox::Outbox;
 use pending_copy::PendingCopy;
 use ring::Head;
+use rustc_hash::FxHashMap;
 use segment::{OwnSegment, PeerSegment};
 pub use segment_file::{
     FileSystemSpace, SystemError, cleanup, file_system_space, has_unlimited_memory, owners,
@@ -119,10 +120,11 @@ pub struct ShmLink {
     /// Lanes of senders that attached again before their previous lane was read to its end.
     parked: Vec<(Address, u32)>,
     reclamation: Reclamation,
-    peers: HashMap<Peer, PeerEntry>,
+    /// By numbers of this process, which nobody outside chooses: so their hash needs no secret.
+    peers: FxHashMap<Peer, PeerEntry>,
     /// Segments of peers that have our version and scheme ([`ShmLink::is_compatible`]).
     compatible: HashSet<u64>,
-    pending_attaches: HashMap<Peer, PendingAttach>,
+    pending_attaches: FxHashMap<Peer, PendingAttach>,
     /// Places in queues of peers that were forgotten since.
     unneeded_tickets: Vec<(PeerSegment, Ticket)>,
     /// Notices that polls return beside the contents of lanes.
@@ -139,7 +141,7 @@ pub struct ShmLink {
     cross_memory: bool,
     cooperative_copy: bool,
     /// Copies of which the peer has taken the last pieces.
-    pending_copies: HashMap<Peer, PendingCopy>,
+    pending_copies: FxHashMap<Peer, PendingCopy>,
     fences_registered: bool,
     pid_namespace: u64,
     pid: u32,
@@ -182,9 +184,9 @@ impl ShmLink {
             claimants: HashMap::new(),
             parked: Vec::new(),
             reclamation: Reclamation::default(),
-            peers: HashMap::new(),
+            peers: FxHashMap::default(),
             compatible: HashSet::new(),
-            pending_attaches: HashMap::new(),
+            pending_attaches: FxHashMap::default(),
             unneeded_tickets: Vec::new(),
             notices: VecDeque::new(),
             next_epoch: 0,
@@ -195,7 +197,7 @@ impl ShmLink {
             locks,
             cross_memory: options.cross_memory,
             cooperative_copy: options.cooperative_copy,
-            pending_copies: HashMap::new(),
+            pending_copies: FxHashMap::default(),
             fences_registered,
             pid_namespace: facts.pid_namespace,
             pid: facts.pid,
