@@ -215,6 +215,9 @@ impl Setup {
         for us in (0..self.processes).filter(|_| self.has_machines()) {
             self.expose_word(&mut state, us).expect("a new region");
         }
+        if !self.detaching.is_empty() && self.message_bytes.iter().any(|&bytes| bytes > 0) {
+            state.endpoints.iter_mut().for_each(|endpoint| Arc::make_mut(endpoint).rely_on_receives());
+        }
         if self.cold {
             return state;
         }

@@ -123,6 +123,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
     let kinds = match message_bytes {
         [SHORT] => "",
         [SHORT, FULL] => ", full",
+        bytes if bytes.contains(&FOUR_SLOTS) => ", 4 slots",
         _ => ", 2 slots",
     };
     let config = Config {
@@ -318,7 +319,13 @@ pub fn full() -> Vec<Case> {
     add(demand(Shape::Both, 3, 0, &[SHORT, TWO_SLOTS]), &[Waiting, Piggyback, Loan, Prefetch], Some(500_000));
     add(may_crash(demand(Shape::Star, 1, 1, &[SHORT, TWO_SLOTS])), &[Queued, Reclaim, Crashed], None);
     add(cold(demand(Shape::Star, 1, 1, &[SHORT, TWO_SLOTS])), &[Queued, Reclaim], Some(500_000));
-    add(detaching(demand(Shape::Star, 1, 1, &[SHORT]), &[(1, 0)], 0), &[Detached, StaleGrant], Some(500_000));
+    add(demand(Shape::Star3, 1, 0, &[FOUR_SLOTS]), &[Waiting, Loan, Queued], None);
+    add(demand(Shape::Answers, 1, 0, &[SHORT, TWO_SLOTS]), &[Waiting, Loan, Queued], None);
+    // Leases that end while demand is queued and credits are lent.
+    let leases_end = [Loan, Queued, Prefetch, Reclaim, Reclaimed, Detached, StaleGrant];
+    let once = detaching(demand(Shape::Star, 1, 1, &[SHORT, TWO_SLOTS]), &[(1, 0)], 0);
+    add(Setup { max_detaches: Some(1), name: once.name.clone() + " once", ..once }, &leases_end, None);
+    add(detaching(demand(Shape::Star, 2, 0, &[SHORT, TWO_SLOTS]), &[(1, 0)], 0), &leases_end, None);
     add(detaching(demand(Shape::OneWay, 2, 0, &[SHORT]), &both, 1), &[Detached, StaleGrant], None);
     add(victim_without_return_lane(), &[Blocked, ShortGrant, QuotaTransfer, Detached], Some(500_000));
     // Drivers that defer credits.
@@ -464,6 +471,13 @@ pub fn mutants() -> Vec<Mutant> {
     );
     dynamic(NothingIsReserved, "demand without guarantee", scarce(), "I4", Some("I4"));
     dynamic(DeferredIsForgotten, "deferred guarantees are forgotten", scarce(), "I4", Some("I4"));
+    dynamic(
+        QueueDoesNotRotate,
+        "a queue that does not rotate",
+        demand(Shape::Star3, 2, 1, &[TWO_SLOTS, FOUR_SLOTS]),
+        "D3",
+        None,
+    );
     dynamic(QueueIsForgotten, "freed slots do not serve the queue", scarce(), "D5", None);
     machines::mutants(&mut mutants);
     mutants

@@ -258,6 +258,12 @@ impl Budget {
         self.enforced
     }
 
+    /// No sender has to use rendezvous only.
+    #[cfg(feature = "explore")]
+    pub fn do_not_enforce(&mut self) {
+        self.enforced = false;
+    }
+
     /// A sender has detached or is lost.
     pub fn detach(&mut self, config: &Config, reserved: Option<Reservation>) {
         self.attached_bytes -=

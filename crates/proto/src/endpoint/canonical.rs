@@ -131,6 +131,12 @@ impl Endpoint {
         self.paths.relies_on_thresholds = true;
     }
 
+    /// No sender is told to use rendezvous only, not even the one that attaches again: exploration does not model
+    /// transfers, and receives every message at once.
+    pub fn rely_on_receives(&mut self) {
+        self.paths.budget.do_not_enforce();
+    }
+
     /// Sets the threshold of the receiver of `peer`, to show the failures of other formulae.
     pub fn set_threshold(&mut self, peer: Peer, threshold_slots: u32) {
         if let Some(receiver) = &mut self.paths.peer(peer).path.grants.receiver {
