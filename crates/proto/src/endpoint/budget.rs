@@ -119,7 +119,7 @@ impl Envelopes {
 
 /// The messages that a sender may still bring over the limit: it may have sent them before it read the mark.
 #[derive(Clone, Copy, Debug)]
-struct Allowance {
+pub(super) struct Allowance {
     messages: u32,
     bytes: u64,
 }

@@ -166,6 +166,11 @@ impl Account {
     }
 }
 
+/// Memory for each sender: its account, and its places in the two lists and in the queue.
+#[cfg(test)]
+pub(crate) const SENDER_BYTES: usize =
+    size_of::<Account>() + 2 * account_list::LINK_BYTES + turns::SENDER_BYTES;
+
 /// The data region of an endpoint and the accounts of its senders.
 #[derive(Clone, Debug)]
 pub struct Pool {

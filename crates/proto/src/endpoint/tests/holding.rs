@@ -130,7 +130,10 @@ fn the_state_of_a_peer_fits_into_its_constant() {
     // A node of a map is between half full and full. The engine keeps 64 B of address and some 10 B to find it.
     let holder = 2 * size_of::<(Peer, Holder)>();
     let answers = size_of::<PendingWork>() + size_of::<HoldQueue>() + size_of::<BacklogEntry>();
-    let bytes = size_of::<PeerEntry>() + answers + holder + 74;
+    // A vector that grows is at least half full.
+    let account = 2 * crate::flow::demand_credits::SENDER_BYTES;
+    let allowance = 2 * size_of::<(Peer, super::super::budget::Allowance)>();
+    let bytes = size_of::<PeerEntry>() + answers + holder + account + allowance + 74;
     assert!(bytes as u64 <= PEER_BYTES, "{bytes}");
 }
 

@@ -11,6 +11,10 @@ struct Link {
     listed: bool,
 }
 
+/// Memory for each account.
+#[cfg(test)]
+pub(super) const LINK_BYTES: usize = size_of::<Link>();
+
 /// The list.
 #[derive(Clone, Debug)]
 pub(super) struct AccountList {

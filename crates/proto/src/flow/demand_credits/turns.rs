@@ -37,6 +37,10 @@ pub(super) struct Turns {
     pub visits: core::cell::Cell<u64>,
 }
 
+/// Memory for each account: its place, and its number in the heap.
+#[cfg(test)]
+pub(super) const SENDER_BYTES: usize = size_of::<Place>() + size_of::<u32>();
+
 impl Turns {
     /// Makes room for an account, so that no other operation allocates.
     pub fn make_room(&mut self, index: u32) {
