@@ -56,6 +56,18 @@ def test_envelopes_stay_within_their_budget(over_weir, senders, messages, patter
     assert counters[0]["holder_requests_sent"] > 0
 
 
+@pytest.mark.parametrize("message_bytes,counter", [(8, "peak_envelope_bytes"), (2048, "peak_budget_used_bytes")])
+def test_memory_stays_within_the_bound_that_weir_run_prints(over_weir, message_bytes, counter):
+    """Seven senders use up a budget of one receiver."""
+    flags = [*setting("UNEXPECTED_BUDGET", KIB * KIB), *setting("ENVELOPE_BUDGET", 512 * KIB)]
+    found, report = flood(over_weir, 7, 4000, message_bytes, "blocking", "late", *flags)
+    assert int(found["peak_growth_kib"]) * KIB <= report["receiver_bound_bytes"], found
+    receiver = report["ranks"][0]
+    assert receiver["counters"][counter] > 256 * KIB
+    # The bound covers the mailbox, the budgets, and little more.
+    assert report["receiver_bound_bytes"] - receiver["mailbox_bytes"] <= 2 * KIB * KIB + 512 * KIB
+
+
 @pytest.mark.parametrize("message_bytes", [8, 2048, 16384])
 @pytest.mark.parametrize("sends", ["blocking", "nonblocking"])
 def test_head_to_head_sends_complete(over_weir, message_bytes, sends):
