@@ -46,11 +46,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--timeout", type=float, default=900, help="time limit of a run in seconds (default: %(default)s)")
     parser.add_argument("--flow", default="demand", help="schemes, separated by commas (default: %(default)s)")
-    parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks under MPICH, separated by commas (default: %(default)s)")
+    parser.add_argument("--ranks", help="numbers of ranks, separated by commas (default: 2,4,8, and 2,4 under Intel MPI)")
     # IMB leaves out sizes on a slow machine if this time is short.
     parser.add_argument("--time", default="100", help="time limit of a size in seconds (default: %(default)s)")
     parser.add_argument("--iterations", help="most repetitions of a size (default: that of IMB, 1000 and fewer for long messages)")
-    parser.add_argument("--mpi", default="mpich,intel", help="MPIs, separated by commas; Intel MPI runs with 2 and 4 ranks (default: %(default)s)")
+    parser.add_argument("--mpi", default="mpich,intel", help="mpich and intel, separated by commas (default: %(default)s)")
+    parser.add_argument("--collectives", choices=["on", "off"], help="setting of `weir run` (default: that of weir)")
+    parser.add_argument("--only", help="benchmarks, separated by commas (default: all, and some of IMB-MPI1 under Intel MPI)")
     parser.add_argument("--programs", default="IMB-MPI1", help=f"programs, separated by commas; allowed: {', '.join(BENCHMARKS)} (default: %(default)s)")
     options = parser.parse_args()
     programs = options.programs.split(",")
@@ -59,13 +61,16 @@ def main():
     launch.require(launch.WEIR, launch.PROVIDER, *map(launch.imb, programs))
     failed = 0
     limits = ["-time", options.time] + (["-iter", options.iterations] if options.iterations else [])
-    ranks_of = {"mpich": list(map(int, options.ranks.split(","))), "intel": [2, 4]}
-    runs = [(mpi, ranks, name) for mpi in options.mpi.split(",") for ranks in ranks_of[mpi] for name in programs]
+    flags = ["--quiet", *(["--collectives", options.collectives] if options.collectives else [])]
+    ranks_of = {"mpich": "2,4,8", "intel": "2,4"}
+    runs = [(mpi, int(ranks), name) for mpi in options.mpi.split(",") for ranks in (options.ranks or ranks_of[mpi]).split(",")
+            for name in programs]
     for flow in options.flow.split(","):
         for mpi, ranks, name in runs:
-            for benchmark in benchmarks_of(mpi, name, ranks):
+            wanted = options.only.split(",") if options.only else benchmarks_of(mpi, name, ranks)
+            for benchmark in wanted:
                 words = launch.weir_run(ranks, program(ranks, [benchmark], *limits, name=name), mpi=mpi,
-                                        flags=["--quiet", "--flow", flow])
+                                        flags=[*flags, "--flow", flow])
                 result = launch.run(words, timeout=options.timeout)
                 good = result.ok and complete(result.output, [benchmark])
                 failed += not good

@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = pathlib.Path(os.environ.get("WEIR_OUT", ROOT / "out"))
 WEIR = OUT / "bin" / "weir"
 PROVIDER = OUT / "lib" / "libweir-fi.so"
+COLLECTIVES = OUT / "lib" / "libweir-mpi.so"
 MARK = "WEIR_LAUNCH_MARK"
 
 _numbers = itertools.count()

@@ -90,7 +90,9 @@ class Way:
 
 def stamp_of(transport):
     """What results depend on."""
-    return hashlib.sha256(launch.PROVIDER.read_bytes()).hexdigest() if transport == "weir" else "plain"
+    if transport != "weir":
+        return "plain"
+    return hashlib.sha256(launch.PROVIDER.read_bytes() + launch.COLLECTIVES.read_bytes()).hexdigest()
 
 
 def command(way, transport, prefix, name):

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_WORDS = 600, MOST_BYTES = 20000 };
+enum { MOST_WORDS = 600, MOST_BYTES = 20000, MOST_BLOCK_WORDS = 6000 };
 
 static int rank, ranks;
 static const char *directory;
@@ -125,6 +125,22 @@ static void rank_order(MPI_Comm comm, unsigned long *own, int round) {
     if (performed() > before && memcmp(sums, expected, sizeof sums)) fail("sum in rank order", round);
 }
 
+/* Some MPIs by themselves deliver wrong data, or crash, if ranks describe data of one signature by different datatypes: Intel
+ * MPI 2021.18 in all-gathers, Open MPI 5.0 in long or empty broadcasts. There, ranks do so only if a group does the operation. */
+enum { LONGEST_OF_GROUPS = 2048 };
+static int mpi_mixes_types;
+
+static void look_at_version(void) {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length;
+    MPI_Get_library_version(text, &length);
+    mpi_mixes_types = strstr(text, "MPICH") != NULL;
+}
+
+static int may_mix_types(int members, int words) {
+    return mpi_mixes_types || (performed() >= 0 && members > 1 && words > 0 && words * (int)sizeof(int) <= LONGEST_OF_GROUPS);
+}
+
 static void broadcast(MPI_Comm comm, unsigned long *shared, unsigned long *own, int round) {
     static int expected[MOST_BYTES], buffer[2 * MOST_BYTES];
     int members, me;
@@ -134,7 +150,7 @@ static void broadcast(MPI_Comm comm, unsigned long *shared, unsigned long *own, 
     int words = (int)(next(shared) % (next(shared) % 3 ? 200 : MOST_BYTES / 4));
     for (int at = 0; at < words; at++) expected[at] = (int)next(shared);
     /* Some ranks have gaps between the words, others have the words as bytes: signatures must be equal, so no bytes. */
-    int gap = 1 + (int)(next(own) % 2);
+    int gap = 1 + (int)(next(own) % 2) * may_mix_types(members, words);
     memset(buffer, 0, sizeof buffer);
     if (me == root)
         for (int at = 0; at < words; at++) buffer[at * gap] = expected[at];
@@ -151,6 +167,108 @@ static void broadcast(MPI_Comm comm, unsigned long *shared, unsigned long *own, 
         if (buffer[at * gap] != expected[at]) fail("broadcast", round);
     for (int at = 0; gap > 1 && at < words; at++)
         if (buffer[at * gap + 1]) fail("broadcast wrote into a gap", round);
+}
+
+/* A description of blocks of integers: some ranks have gaps between them, others one element for a whole block. */
+struct layout {
+    MPI_Datatype type;
+    int count, step;
+};
+
+static struct layout draw_layout(int members, int words, unsigned long *own) {
+    struct layout layout = {MPI_INT, words, 1};
+    unsigned kind = next(own) % 4;
+    if (kind < 2 || words == 0 || !may_mix_types(members, words)) {
+        if (kind) layout.type = MPI_INT32_T;
+        return layout;
+    }
+    layout.count = 1;
+    layout.step = kind == 2 ? 1 : 2;
+    if (kind == 2) {
+        check(MPI_Type_contiguous(words, MPI_INT, &layout.type));
+        check(MPI_Type_commit(&layout.type));
+        return layout;
+    }
+    MPI_Datatype tight;
+    check(MPI_Type_vector(words, 1, layout.step, MPI_INT, &tight));
+    check(MPI_Type_create_resized(tight, 0, words * layout.step * (MPI_Aint)sizeof(int), &layout.type));
+    check(MPI_Type_commit(&layout.type));
+    check(MPI_Type_free(&tight));
+    return layout;
+}
+
+static void end_layout(struct layout *layout, int words) {
+    if (words && layout->count == 1 && layout->type != MPI_INT && layout->type != MPI_INT32_T) check(MPI_Type_free(&layout->type));
+}
+
+enum { ALL_GATHER, ALL_TO_ALL, GATHER, SCATTER, EXCHANGES };
+
+static int call(int kind, int large, const void *from, const struct layout *send, void *to, const struct layout *receive,
+                int root, MPI_Comm comm) {
+    MPI_Datatype out = send->type, in = receive->type;
+    int outs = send->count, ins = receive->count;
+#if MPI_VERSION >= 4
+    if (large) switch (kind) {
+        case ALL_GATHER: return MPI_Allgather_c(from, outs, out, to, ins, in, comm);
+        case ALL_TO_ALL: return MPI_Alltoall_c(from, outs, out, to, ins, in, comm);
+        case GATHER: return MPI_Gather_c(from, outs, out, to, ins, in, root, comm);
+        default: return MPI_Scatter_c(from, outs, out, to, ins, in, root, comm);
+        }
+#endif
+    (void)large;
+    switch (kind) {
+    case ALL_GATHER: return MPI_Allgather(from, outs, out, to, ins, in, comm);
+    case ALL_TO_ALL: return MPI_Alltoall(from, outs, out, to, ins, in, comm);
+    case GATHER: return MPI_Gather(from, outs, out, to, ins, in, root, comm);
+    default: return MPI_Scatter(from, outs, out, to, ins, in, root, comm);
+    }
+}
+
+static int call_of_mpi(int kind, const int *from, int *to, int words, int root, MPI_Comm comm) {
+    switch (kind) {
+    case ALL_GATHER: return PMPI_Allgather(from, words, MPI_INT, to, words, MPI_INT, comm);
+    case ALL_TO_ALL: return PMPI_Alltoall(from, words, MPI_INT, to, words, MPI_INT, comm);
+    case GATHER: return PMPI_Gather(from, words, MPI_INT, to, words, MPI_INT, root, comm);
+    default: return PMPI_Scatter(from, words, MPI_INT, to, words, MPI_INT, root, comm);
+    }
+}
+
+/* Operations that copy blocks. What the MPI delivers must be there, and nothing else be written. */
+static void exchange(MPI_Comm comm, unsigned long *shared, unsigned long *own, int round) {
+    static const char *const names[] = {"all-gather", "all-to-all", "gather", "scatter"};
+    int members, me;
+    MPI_Comm_size(comm, &members);
+    MPI_Comm_rank(comm, &me);
+    int kind = (int)(next(shared) % EXCHANGES), root = (int)(next(shared) % (unsigned)members), is_root = me == root;
+    int words = (int)(next(shared) % (next(shared) % 4 ? 60 : MOST_BLOCK_WORDS));
+    int all_in_place = next(shared) % 3 == 0, one_in_place = next(own) % 2;
+    int sent = kind == ALL_TO_ALL || kind == SCATTER ? members : 1, received = kind == SCATTER ? 1 : members;
+    int in_place = kind < GATHER ? all_in_place : is_root && one_in_place;
+    size_t room = (size_t)members * (size_t)words * 2 + 2;
+    int *plain_out = malloc(room * sizeof(int)), *plain_in = malloc(room * sizeof(int));
+    int *out = malloc(room * sizeof(int)), *in = malloc(room * sizeof(int));
+    if (!plain_out || !plain_in || !out || !in) fail("no memory", round);
+    for (size_t at = 0; at < room; at++) plain_out[at] = (int)next(own), plain_in[at] = out[at] = in[at] = -7;
+    check(call_of_mpi(kind, plain_out, plain_in, words, root, comm));
+
+    struct layout send = draw_layout(members, words, own), receive = draw_layout(members, words, own);
+    for (int at = 0; at < sent * words; at++) out[at * send.step] = plain_out[at];
+    int skip = kind == ALL_TO_ALL ? 0 : me * words; /* in place, the contribution lies here */
+    if (in_place && kind != SCATTER)
+        for (int at = 0; at < sent * words; at++) in[(skip + at) * receive.step] = plain_out[at];
+    const void *from = in_place && kind != SCATTER ? MPI_IN_PLACE : out;
+    void *to = in_place && kind == SCATTER ? MPI_IN_PLACE : in;
+    check(call(kind, next(own) % 4 == 0, from, &send, to, &receive, root, comm));
+
+    int has_result = kind == GATHER ? is_root : kind != SCATTER || !in_place;
+    for (size_t at = 0; at < room; at++) {
+        size_t word = at / (size_t)receive.step;
+        int is_word = has_result && at % (size_t)receive.step == 0 && word < (size_t)(received * words);
+        if (in[at] != (is_word ? plain_in[word] : -7)) fail(names[kind], round);
+    }
+    end_layout(&send, words);
+    end_layout(&receive, words);
+    free(plain_out), free(plain_in), free(out), free(in);
 }
 
 /* A synchronous send that is answered while its receiver is in a barrier. */
@@ -181,11 +299,12 @@ static void random_operations(int rounds) {
         /* Sub-communicators draw the same numbers, but need not do as many steps: each round has numbers of its own. */
         unsigned long numbers = shared * 31 + 7;
         if (next(&own) % 50 == 0) usleep(next(&own) % 300);
-        switch (next(&numbers) % 6) {
+        switch (next(&numbers) % 9) {
         case 0: check(MPI_Barrier(comm)); break;
         case 1: case 2: reduction(comm, &numbers, &own, round); break;
         case 3: broadcast(comm, &numbers, &own, round); break;
         case 4: rank_order(comm, &own, round); break;
+        case 5: case 6: case 7: exchange(comm, &numbers, &own, round); break;
         default: if (next(&numbers) % 8 == 0) progress(round);
         }
     }
@@ -220,6 +339,7 @@ static void *work(void *argument) {
     unsigned long shared = 5, own = (unsigned long)rank;
     for (int round = 0; round < work->rounds; round++) {
         reduction(work->comm, &shared, &own, round);
+        exchange(work->comm, &shared, &own, round);
         check(MPI_Barrier(work->comm));
     }
     return NULL;
@@ -256,13 +376,27 @@ static void errors(void) {
     expect("count", MPI_Allreduce(&value, &sum, -1, MPI_INT, MPI_SUM, comm), MPI_ERR_COUNT);
     expect("datatype", MPI_Bcast(&value, 1, MPI_DATATYPE_NULL, 0, comm), MPI_ERR_TYPE);
     expect("operation", MPI_Allreduce(&value, &sum, 1, MPI_FLOAT, MPI_BAND, comm), MPI_ERR_OP);
-    expect("buffer", MPI_Allreduce(&value, &value, 1, MPI_INT, MPI_SUM, comm), MPI_ERR_BUFFER);
     expect("no buffer", MPI_Bcast(NULL, 1, MPI_INT, 0, comm), MPI_ERR_BUFFER);
     expect("communicator", MPI_Barrier(MPI_COMM_NULL), MPI_ERR_COMM);
+    int pair[64] = {0};
+    expect("gather", MPI_Gather(&value, 1, MPI_INT, pair, 1, MPI_INT, ranks, comm), MPI_ERR_ROOT);
+    expect("scatter", MPI_Scatter(pair, 1, MPI_INT, &value, -1, MPI_INT, 0, comm), MPI_ERR_COUNT);
+    expect("all-gather", MPI_Allgather(&value, 1, MPI_INT, pair, 1, MPI_DATATYPE_NULL, comm), MPI_ERR_TYPE);
+    expect("all-to-all", MPI_Alltoall(pair, 1, MPI_INT, NULL, 1, MPI_INT, comm), MPI_ERR_BUFFER);
     /* Nothing of this has disturbed the group. */
     expect("zero", MPI_Allreduce(NULL, NULL, 0, MPI_INT, MPI_SUM, comm), MPI_SUCCESS);
     expect("sum", MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, comm), MPI_SUCCESS);
     if (sum != ranks) fail("sum after errors", 0);
+    /* One buffer for both sides, at one rank only: not allowed, but nobody waits. */
+    for (int at = 0; at < ranks; at++) pair[at] = 10 + at;
+    int *block = rank == 0 ? pair : &value;
+    expect("one buffer", MPI_Scatter(pair, 1, MPI_INT, block, 1, MPI_INT, 0, comm), MPI_SUCCESS);
+    if (*block != 10 + rank) fail("a scattered block", rank);
+    expect("one buffer", MPI_Gather(block, 1, MPI_INT, pair, 1, MPI_INT, 0, comm), MPI_SUCCESS);
+    for (int at = 0; at < ranks; at++)
+        if (pair[at] != 10 + at) fail("gathered blocks", at);
+    /* Lengths that contradict each other: an error at each rank that has them, and nobody waits. */
+    expect("lengths", MPI_Allgather(&value, 1, MPI_INT, pair, 2, MPI_INT, comm), MPI_ERR_TRUNCATE);
 }
 
 static void die(int last) {
@@ -288,6 +422,7 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    look_at_version();
     if (!strcmp(mode, "random")) random_operations(number);
     else if (!strcmp(mode, "loops")) loops(number);
     else if (!strcmp(mode, "threads")) threads(number);

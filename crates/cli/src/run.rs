@@ -99,7 +99,7 @@ pub struct RunArguments {
     /// Return credits with data packets of the other direction (FI_WEIR_PIGGYBACK).
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
     piggyback: Option<Switch>,
-    /// Do barriers, broadcasts and reductions of ranks of one node in shared memory (FI_WEIR_COLLECTIVES).
+    /// Do collective operations of ranks of one node in shared memory (FI_WEIR_COLLECTIVES).
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
     collectives: Option<Switch>,
     /// Data slots of 64 bytes in each mailbox (FI_WEIR_MAILBOX_SLOTS); 0: the scheme and the number of ranks decide.

@@ -17,7 +17,7 @@ pub const OFFER_WORDS: usize = 4;
 
 /// The version of this agreement and of the choices for each call. Count it up when either changes: members with different
 /// versions use no group.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// What a member tells the others, as words.
 pub type Offer = [u64; OFFER_WORDS];

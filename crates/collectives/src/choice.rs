@@ -5,12 +5,18 @@
 //! would reject, such as one with a root outside the communicator, gets no choice: the MPI says what is wrong.
 
 use crate::abi::Abi;
+use crate::call::Kind;
 use weir_link::shm::node_group::MAX_VECTOR_BYTES;
 use weir_proto::offload::Combination;
 use weir_proto::offload::reduce::Vector;
 
-/// The longest broadcast that a group does. The group could do longer ones, which the MPI copies once. Unit: bytes.
-pub const LONGEST_BROADCAST: usize = 16 << 10;
+/// The longest block that a group copies. It could do longer ones, which the MPI copies once and the group twice. Unit:
+/// bytes.
+pub const LONGEST_BLOCK: usize = 16 << 10;
+
+/// The longest block of a scatter. Its root writes the blocks of all members, so it soon waits for those that read the
+/// rounds before. Unit: bytes.
+pub const LONGEST_SCATTERED_BLOCK: usize = 2 << 10;
 
 /// The vector of a reduction. `None`: the MPI does it.
 ///
@@ -24,22 +30,18 @@ pub fn vector(abi: &Abi, count: i64, datatype: usize, operation: usize) -> Optio
     combination.is_valid().then_some(vector)
 }
 
-/// Length of a broadcast. `None`: the MPI does it. Unit: bytes.
+/// Length of a block of the operations that only copy. `None`: the MPI does it. Unit: bytes.
 ///
-/// - `type_bytes`: length of the data of one element, without gaps. It follows from the type signature.
-pub fn broadcast(count: i64, type_bytes: usize) -> Option<usize> {
-    length(count, type_bytes, LONGEST_BROADCAST)
+/// - `element_bytes`: length of the data of one element, without gaps. It follows from the type signature.
+pub fn block(count: i64, element_bytes: usize, kind: Kind) -> Option<u32> {
+    let longest = if kind == Kind::Scatter { LONGEST_SCATTERED_BLOCK } else { LONGEST_BLOCK };
+    Some(length(count, element_bytes, longest)? as u32)
 }
 
 /// `count * bytes`, if it is 1 to `longest`. Calls without data stay with the MPI, which does nothing for them.
 fn length(count: i64, bytes: usize, longest: usize) -> Option<usize> {
     let length = usize::try_from(count).ok()?.checked_mul(bytes)?;
     (1..=longest).contains(&length).then_some(length)
-}
-
-/// The root's rank, if the communicator has it.
-pub fn root(root: i32, members: u32) -> Option<u32> {
-    u32::try_from(root).ok().filter(|&root| root < members)
 }
 
 #[cfg(test)]
@@ -89,18 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn the_choice_of_a_broadcast_depends_on_its_bytes_alone() {
+    fn the_choice_of_a_block_depends_on_its_bytes_alone() {
         // One member may say 4 integers, another one element of a type with 16 bytes of data.
-        assert_eq!(broadcast(4, 4), broadcast(1, 16));
-        assert_eq!(broadcast(16, 1024), Some(LONGEST_BROADCAST));
-        for (count, bytes) in [(0, 4), (4, 0), (-1, 4), (1, LONGEST_BROADCAST + 1), (i64::MAX, 8)] {
-            assert_eq!(broadcast(count, bytes), None, "{count} of {bytes}");
+        assert_eq!(block(4, 4, Kind::AllGather), block(1, 16, Kind::AllGather));
+        assert_eq!(block(16, 1024, Kind::Broadcast), Some(LONGEST_BLOCK as u32));
+        assert_eq!((block(2, 1024, Kind::Scatter), block(3, 1024, Kind::Scatter)), (Some(2048), None));
+        for (count, bytes) in [(0, 4), (4, 0), (-1, 4), (1, LONGEST_BLOCK + 1), (i64::MAX, 8)] {
+            assert_eq!(block(count, bytes, Kind::Broadcast), None, "{count} of {bytes}");
         }
-    }
-
-    #[test]
-    fn a_root_outside_the_communicator_is_an_error_that_the_mpi_reports() {
-        assert_eq!((root(0, 2), root(1, 2)), (Some(0), Some(1)));
-        assert_eq!((root(2, 2), root(-1, 2), root(-3, 2)), (None, None, None));
     }
 }

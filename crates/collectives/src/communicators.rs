@@ -152,14 +152,13 @@ fn agree(
     is_watched: bool,
 ) -> Result<Option<Member>, c_int> {
     static KEYS: AtomicU64 = AtomicU64::new(1);
-    let functions = &mpi.functions;
     let identity = (is_watched && is_on()).then(provider::identity).flatten();
     let offer = agreement::offer(identity, KEYS.fetch_add(1, Ordering::Relaxed));
     let mut offers: Vec<Offer> = vec![[0; OFFER_WORDS]; members as usize];
     let (bytes, byte) = (size_of::<Offer>() as c_int, abi.constants.byte);
     let (from, to) = ((&raw const offer) as usize, offers.as_mut_ptr() as usize);
     // SAFETY: the MPI's function; an offer, and room for those of all members.
-    check(unsafe { (functions.allgather)(from, bytes, byte, to, bytes, byte, handle) })?;
+    check(unsafe { (mpi.small.allgather)(from, bytes, byte, to, bytes, byte, handle) })?;
     let Some(agreed) = agreement::agreed(&offers) else { return Ok(None) };
     let endpoint = agreed.endpoints[rank as usize];
     let join = || provider::join(endpoint, agreed.key, &agreed.endpoints, rank);
@@ -167,7 +166,7 @@ fn agree(
     let mut group = if rank == 0 { join() } else { None };
     let mut is_made = c_int::from(group.is_some());
     // SAFETY: the MPI's function, and a variable.
-    check(unsafe { (functions.bcast)((&raw mut is_made) as usize, 1, abi.constants.int, 0, handle) })?;
+    check(unsafe { (mpi.small.bcast)((&raw mut is_made) as usize, 1, abi.constants.int, 0, handle) })?;
     if is_made == 0 {
         return Ok(None);
     }
@@ -177,7 +176,7 @@ fn agree(
     let (mine, mut all) = (c_int::from(group.is_some()), 0);
     let (from, to) = ((&raw const mine) as usize, (&raw mut all) as usize);
     // SAFETY: the MPI's function, and two variables.
-    check(unsafe { (functions.allreduce)(from, to, 1, abi.constants.int, abi.constants.min, handle) })?;
+    check(unsafe { (mpi.small.allreduce)(from, to, 1, abi.constants.int, abi.constants.min, handle) })?;
     Ok(group.filter(|_| all == 1).map(Member::new))
 }
 

@@ -12,24 +12,25 @@ use std::sync::OnceLock;
 const VERSION_CHARACTERS: usize = 16 << 10;
 
 macro_rules! functions {
-    ($($(#[$doc:meta])* $field:ident: $name:literal ($($argument:ty),*);)*) => {
-        /// Functions of the MPI. Handles and pointers are `usize`.
+    ($(#[$doc:meta])* $name:ident$(<$count:ident>)? {
+        $($(#[$field_doc:meta])* $field:ident: $symbol:literal ($($argument:ty),*);)*
+    }) => {
+        $(#[$doc])*
         #[derive(Debug)]
-        pub struct Functions {
-            $($(#[$doc])* pub $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        pub struct $name$(<$count>)? {
+            $($(#[$field_doc])* pub $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
         }
 
-        impl Functions {
+        impl$(<$count>)? $name$(<$count>)? {
+            /// `None`: one of them is missing.
+            ///
+            /// - `suffix`: of the names.
+            ///
             /// # Safety
             /// `find` returns the addresses of an MPI's functions.
-            unsafe fn find(find: impl Fn(&CStr) -> *mut c_void) -> Option<Functions> {
+            unsafe fn find(suffix: &str, find: impl Fn(&CStr) -> *mut c_void) -> Option<Self> {
                 $(
-                    let $field = find(const {
-                        match CStr::from_bytes_with_nul(concat!($name, "\0").as_bytes()) {
-                            Ok(name) => name,
-                            Err(_) => panic!("a name"),
-                        }
-                    });
+                    let $field = find(&CString::new([$symbol, suffix].concat()).ok()?);
                     if $field.is_null() {
                         return None;
                     }
@@ -37,7 +38,7 @@ macro_rules! functions {
                 // SAFETY: the standard gives these functions these types; handles are integers or pointers, which C passes
                 // in the same registers as a `usize`.
                 unsafe {
-                    Some(Functions {
+                    Some($name {
                         $($field: transmute_copy::<
                             *mut c_void,
                             unsafe extern "C" fn($($argument),*) -> c_int,
@@ -50,48 +51,66 @@ macro_rules! functions {
 }
 
 functions! {
-    /// `(communicator)`
-    barrier: "PMPI_Barrier" (usize);
-    /// `(buffer, count, type, root, communicator)`
-    bcast: "PMPI_Bcast" (usize, c_int, usize, c_int, usize);
-    /// `(send, receive, count, type, operation, root, communicator)`
-    reduce: "PMPI_Reduce" (usize, usize, c_int, usize, usize, c_int, usize);
-    /// `(send, receive, count, type, operation, communicator)`
-    allreduce: "PMPI_Allreduce" (usize, usize, c_int, usize, usize, usize);
-    /// `(send, count, type, receive, count, type, communicator)`
-    allgather: "PMPI_Allgather" (usize, c_int, usize, usize, c_int, usize, usize);
-    /// `(flag)`
-    initialized: "PMPI_Initialized" (*mut c_int);
-    /// `(flag)`
-    finalized: "PMPI_Finalized" (*mut c_int);
-    /// `()`
-    finalize: "PMPI_Finalize" ();
-    /// `(communicator, flag)`
-    comm_test_inter: "PMPI_Comm_test_inter" (usize, *mut c_int);
-    /// `(communicator, size)`
-    comm_size: "PMPI_Comm_size" (usize, *mut c_int);
-    /// `(communicator, rank)`
-    comm_rank: "PMPI_Comm_rank" (usize, *mut c_int);
-    /// `(communicator, group)`
-    comm_group: "PMPI_Comm_group" (usize, *mut usize);
-    /// `(group, count, ranks, group, ranks)`
-    group_translate_ranks: "PMPI_Group_translate_ranks" (usize, c_int, *const c_int, usize, *mut c_int);
-    /// `(group)`
-    group_free: "PMPI_Group_free" (*mut usize);
-    /// `(copy, delete, key, extra)`
-    comm_create_keyval: "PMPI_Comm_create_keyval" (CopyAttribute, DeleteAttribute, *mut c_int, usize);
-    /// `(communicator, key, value)`
-    comm_set_attr: "PMPI_Comm_set_attr" (usize, c_int, usize);
-    /// `(communicator, error)`
-    comm_call_errhandler: "PMPI_Comm_call_errhandler" (usize, c_int);
-    /// `(source, tag, communicator, flag, status)`
-    iprobe: "PMPI_Iprobe" (c_int, c_int, usize, *mut c_int, usize);
-    /// `(type, bytes)`
-    type_size: "PMPI_Type_size" (usize, *mut c_int);
-    /// `(data, count, type, buffer, bytes, position, communicator)`
-    pack: "PMPI_Pack" (usize, c_int, usize, *mut u8, c_int, *mut c_int, usize);
-    /// `(buffer, bytes, position, data, count, type, communicator)`
-    unpack: "PMPI_Unpack" (*const u8, c_int, *mut c_int, usize, c_int, usize, usize);
+    /// The collective functions of the MPI that have counts. Handles and pointers are `usize`. The names of those with counts
+    /// of 64 bits, which MPI 4 has, end in `_c`.
+    Counted<Count> {
+        /// `(buffer, count, type, root, communicator)`
+        bcast: "PMPI_Bcast" (usize, Count, usize, c_int, usize);
+        /// `(send, receive, count, type, operation, root, communicator)`
+        reduce: "PMPI_Reduce" (usize, usize, Count, usize, usize, c_int, usize);
+        /// `(send, receive, count, type, operation, communicator)`
+        allreduce: "PMPI_Allreduce" (usize, usize, Count, usize, usize, usize);
+        /// `(send, count, type, receive, count, type, communicator)`
+        allgather: "PMPI_Allgather" (usize, Count, usize, usize, Count, usize, usize);
+        /// As `allgather`.
+        alltoall: "PMPI_Alltoall" (usize, Count, usize, usize, Count, usize, usize);
+        /// `(send, count, type, receive, count, type, root, communicator)`
+        gather: "PMPI_Gather" (usize, Count, usize, usize, Count, usize, c_int, usize);
+        /// As `gather`.
+        scatter: "PMPI_Scatter" (usize, Count, usize, usize, Count, usize, c_int, usize);
+    }
+}
+
+functions! {
+    /// The other functions of the MPI that this library calls. Handles and pointers are `usize`.
+    Functions {
+        /// `(communicator)`
+        barrier: "PMPI_Barrier" (usize);
+        /// `(flag)`
+        initialized: "PMPI_Initialized" (*mut c_int);
+        /// `(flag)`
+        finalized: "PMPI_Finalized" (*mut c_int);
+        /// `()`
+        finalize: "PMPI_Finalize" ();
+        /// `(communicator, flag)`
+        comm_test_inter: "PMPI_Comm_test_inter" (usize, *mut c_int);
+        /// `(communicator, size)`
+        comm_size: "PMPI_Comm_size" (usize, *mut c_int);
+        /// `(communicator, rank)`
+        comm_rank: "PMPI_Comm_rank" (usize, *mut c_int);
+        /// `(communicator, group)`
+        comm_group: "PMPI_Comm_group" (usize, *mut usize);
+        /// `(group, count, ranks, group, ranks)`
+        group_translate_ranks: "PMPI_Group_translate_ranks" (usize, c_int, *const c_int, usize, *mut c_int);
+        /// `(group)`
+        group_free: "PMPI_Group_free" (*mut usize);
+        /// `(copy, delete, key, extra)`
+        comm_create_keyval: "PMPI_Comm_create_keyval" (CopyAttribute, DeleteAttribute, *mut c_int, usize);
+        /// `(communicator, key, value)`
+        comm_set_attr: "PMPI_Comm_set_attr" (usize, c_int, usize);
+        /// `(communicator, error)`
+        comm_call_errhandler: "PMPI_Comm_call_errhandler" (usize, c_int);
+        /// `(source, tag, communicator, flag, status)`
+        iprobe: "PMPI_Iprobe" (c_int, c_int, usize, *mut c_int, usize);
+        /// `(type, bytes)`
+        type_size: "PMPI_Type_size" (usize, *mut c_int);
+        /// `(type, lower bound, extent)`
+        type_get_extent: "PMPI_Type_get_extent" (usize, *mut isize, *mut isize);
+        /// `(data, count, type, buffer, bytes, position, communicator)`
+        pack: "PMPI_Pack" (usize, c_int, usize, *mut u8, c_int, *mut c_int, usize);
+        /// `(buffer, bytes, position, data, count, type, communicator)`
+        unpack: "PMPI_Unpack" (*const u8, c_int, *mut c_int, usize, c_int, usize, usize);
+    }
 }
 
 /// `MPI_Comm_copy_attr_function`
@@ -100,24 +119,15 @@ pub type CopyAttribute =
 /// `MPI_Comm_delete_attr_function`
 pub type DeleteAttribute = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void) -> c_int;
 
-/// The variants of MPI 4 with counts of 64 bits. Older libraries have none.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LargeCounts {
-    /// As [`Functions::bcast`].
-    pub bcast: Option<unsafe extern "C" fn(usize, i64, usize, c_int, usize) -> c_int>,
-    /// As [`Functions::reduce`].
-    pub reduce: Option<unsafe extern "C" fn(usize, usize, i64, usize, usize, c_int, usize) -> c_int>,
-    /// As [`Functions::allreduce`].
-    pub allreduce: Option<unsafe extern "C" fn(usize, usize, i64, usize, usize, usize) -> c_int>,
-}
-
 /// An MPI library.
 #[derive(Debug)]
 pub struct Mpi {
-    /// Its functions.
+    /// Its collective functions.
+    pub small: Counted<c_int>,
+    /// The same with large counts. `None`: it does not have all of them.
+    pub large: Option<Counted<i64>>,
+    /// Its other functions.
     pub functions: Functions,
-    /// Its functions with large counts.
-    pub large: LargeCounts,
     /// Its binary interface. `None`: an unknown one, so every call passes through.
     pub abi: Option<Abi>,
 }
@@ -147,17 +157,11 @@ fn find() -> Option<Mpi> {
     } else {
         libc::RTLD_NEXT
     };
+    let of_mpi = |name: &CStr| address(handle, name);
     // SAFETY: the library has PMPI_Barrier, so it is an MPI.
-    let functions = unsafe { Functions::find(|name| address(handle, name)) }?;
-    let function = |name: &CStr| Some(address(handle, name)).filter(|address| !address.is_null());
-    // SAFETY: the standard gives these functions these types, as in `Functions`. A null pointer is `None`.
-    let large = unsafe {
-        LargeCounts {
-            bcast: function(c"PMPI_Bcast_c").map(|address| transmute_copy(&address)),
-            reduce: function(c"PMPI_Reduce_c").map(|address| transmute_copy(&address)),
-            allreduce: function(c"PMPI_Allreduce_c").map(|address| transmute_copy(&address)),
-        }
-    };
+    let (small, large, functions) =
+        unsafe { (Counted::find("", of_mpi)?, Counted::find("_c", of_mpi), Functions::find("", of_mpi)?) };
+    let function = |name: &CStr| Some(of_mpi(name)).filter(|address| !address.is_null());
     // A program that is linked with the MPI may have copies of its variables, and then everybody uses those. They are first in
     // the search order of the process.
     let symbol = |name: &str| {
@@ -171,7 +175,7 @@ fn find() -> Option<Mpi> {
         symbol("ompi_mpi_comm_world").is_some(),
     );
     let abi = kind.and_then(|kind| Abi::new(kind, symbol));
-    Some(Mpi { functions, large, abi })
+    Some(Mpi { small, large, functions, abi })
 }
 
 fn library_version(function: *mut c_void) -> String {

@@ -84,6 +84,8 @@ pub struct Values {
     pub any_tag: c_int,
     /// `MPI_STATUS_IGNORE`.
     pub status_ignore: usize,
+    /// `MPI_ERR_TRUNCATE`.
+    pub truncated: c_int,
     /// The error class of an operation whose member has failed.
     pub member_failed: c_int,
 }

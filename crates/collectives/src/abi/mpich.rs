@@ -51,5 +51,6 @@ pub const VALUES: Values = Values {
     in_place: usize::MAX,
     any_tag: -1,
     status_ignore: 1,
+    truncated: 14,
     member_failed: 101, // MPIX_ERR_PROC_FAILED
 };

@@ -51,5 +51,6 @@ pub const VALUES: Values = Values {
     in_place: 1,
     any_tag: -1,
     status_ignore: 0,
+    truncated: 15,
     member_failed: 75, // MPI_ERR_PROC_FAILED
 };

@@ -51,5 +51,6 @@ pub const VALUES: Values = Values {
     in_place: 1,
     any_tag: -2,
     status_ignore: 0,
+    truncated: 15,
     member_failed: 58, // MPI_ERR_PROC_ABORTED
 };

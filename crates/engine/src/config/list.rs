@@ -204,7 +204,7 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: COLLECTIVES,
         default: "0",
         allowed: "0, 1",
-        help: "Barriers, broadcasts and reductions of ranks of one node go through shared memory instead of \
+        help: "Collective operations of ranks of one node go through shared memory instead of \
                messages, in MPI programs that load libweir-mpi.so; `weir run` then loads it.",
     },
     SettingInfo {
