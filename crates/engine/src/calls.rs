@@ -5,6 +5,7 @@
 use weir_link::memory::UserMemory;
 use weir_link::{Link, PeerAccess};
 
+use weir_proto::offload::atomics::ExposedRegion;
 use weir_proto::{
     Command, Event, MAX_REMOTE_OPERATIONS, MessageId, Pattern, PeekThen, Peer, ReceiveCommand, Refusal,
     Request, SendCommand, SendLevel, Space,
@@ -193,7 +194,7 @@ impl<L: Link> Engine<L> {
         let access = PeerAccess { read: readable, write: writable };
         self.io.regions.insert(key, Region::new(memory, access));
         self.post(Command::RegisterMemory { key, bytes, readable, writable });
-        self.expose_words(key, (readable && writable).then_some(bytes));
+        self.expose_words(key, Some(ExposedRegion { bytes, readable, writable }));
     }
 
     /// Deregisters the memory of `key`.

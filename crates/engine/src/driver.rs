@@ -10,9 +10,9 @@ use weir_link::memory::UserMemory;
 use weir_link::{COOPERATIVE_COPY_BYTES, LaneLease, Link, Quota};
 use weir_proto::offload::Offloaded;
 use weir_proto::{
-    Destination, Driver, Envelope, Event, Instant, LinkBusy, LinkDriver, MachineEvent, MemoryCopy, MessageId,
-    OperationDriver, Outcome, Packet, PayloadDriver, Peer, PeerFault, RemoteAddress, Request, Source, Space,
-    TimeDriver, Timer, Transfer,
+    BufferId, Destination, Driver, Envelope, Event, Instant, LinkBusy, LinkDriver, MachineEvent, MemoryCopy,
+    MessageId, OperationDriver, Outcome, Packet, PayloadDriver, Peer, PeerFault, RemoteAddress, Request,
+    Source, Space, TimeDriver, Timer, Transfer,
 };
 
 use crate::io::{Io, LaneWork, bounce_buffer_number};
@@ -322,6 +322,11 @@ impl<L: Link, S: CompletionSink> Driver for EventDriver<'_, L, S> {
     fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32) {
         let arrived = MachineEvent::Arrived { from, number, packet: *packet, payload_bytes };
         self.io.offload(arrived).expect("arrivals are not refused");
+    }
+
+    fn answer_left(&mut self, buffer: BufferId) {
+        self.io.machine_buffers.free(buffer);
+        self.io.offload.answer_left(buffer);
     }
 
     fn peer_lost(&mut self, peer: Peer, fault: PeerFault) {

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addresses;
+mod atomics;
 mod back_pressure;
 mod bounce_buffers;
 mod bounce_limit;
@@ -59,6 +60,7 @@ pub mod watcher;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant as Clock};
 
+pub use atomics::{AtomicArguments, AtomicVector};
 use back_pressure::BackPressure;
 use bounce_limit::BounceLimitWait;
 use closing::Closing;
@@ -67,7 +69,6 @@ use expectation::Laps;
 pub use groups::ReduceArguments;
 use io::Io;
 use job::{NodeView, Ranks};
-pub use machines::AtomicArguments;
 pub use open::{OpenCore, OpenError};
 use peer_checks::PeerChecks;
 pub use post::{

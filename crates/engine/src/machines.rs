@@ -1,5 +1,5 @@
-//! The driver of the offloaded machines, which are remote atomics and reductions. [`Engine::atomic`] posts to the
-//! first; `groups.rs` posts to the second. Atomics also learn here which regions peers may change.
+//! The driver of the offloaded machines, which are remote atomics and reductions. `atomics.rs` posts to the first,
+//! `groups.rs` to the second. Atomics also learn here which regions peers may change.
 //!
 //! [`Io::offload`] passes an event to them. A packet that they send is queued, and the endpoint sends it after the
 //! current event, over its paths and with its credits. This file does not look into packets.
@@ -13,45 +13,19 @@ use std::time::Instant as Clock;
 
 use weir_link::Link;
 use weir_link::memory::{OwnedMemory, UserMemory};
-use weir_proto::offload::atomics::{AtomicsCommand, FetchCommand, MAX_ATOMICS};
-use weir_proto::offload::{Combination, OffloadCommand, Offloaded, WordUpdate};
+use weir_proto::offload::atomics::{AtomicsCommand, ExposedRegion};
+use weir_proto::offload::{Combination, OffloadCommand, Offloaded, VectorUpdate, WordOperation, WordUpdate};
 use weir_proto::{
     BufferId, Event, Instant, Machine, MachineDriver, MachineEvent, MachineTimer, Memory, Operand, Outcome,
-    Outgoing, Payload, Peer, PeerFault, Refusal, Request, Space, TimerKey, TimerQueue,
+    Outgoing, Payload, Peer, PeerFault, Refusal, Request, TimerKey, TimerQueue,
 };
 
+use crate::atomics;
 use crate::io::{Io, complete_held};
 use crate::machine_buffers::{MachineBuffers, combine};
 use crate::operations::Operations;
 use crate::remote_memory::Region;
-use crate::{Completion, Engine, MAX_OPERATIONS, Operation, Post, PostError};
-
-/// A change of a word of a peer's memory, which returns the old word.
-#[derive(Debug)]
-pub struct AtomicArguments {
-    /// The peer that owns the memory.
-    pub peer: Peer,
-    /// Key of the region there. It must be readable and writable.
-    pub key: u64,
-    /// Offset of the word in the region. The word must be aligned to its length. Unit: bytes.
-    pub offset: u64,
-    /// The change.
-    pub update: WordUpdate,
-    /// Receives the old word. At least as long as the word.
-    pub result: UserMemory,
-}
-
-impl AtomicArguments {
-    /// # Panics
-    /// If the buffer is shorter than the word.
-    pub(crate) fn check(&self) {
-        let (have_bytes, word_bytes) = (self.result.bytes(), self.update.word_type.bytes());
-        assert!(
-            have_bytes >= u64::from(word_bytes),
-            "a buffer of {have_bytes} bytes for a word of {word_bytes}"
-        );
-    }
-}
+use crate::{Completion, Engine};
 
 /// The driver of the offloaded machines.
 struct MachineCalls<'io, L> {
@@ -110,14 +84,33 @@ impl<L: Link> MachineDriver for MachineCalls<'_, L> {
 
     fn update_word(&mut self, key: u64, offset: u64, update: &WordUpdate) -> Option<u64> {
         let region = self.regions.get(&key).expect("the machine checked the key");
-        region.memory.update_word(offset, update.word_type.bytes(), |old| update.apply(old))
+        Some(atomics::update_word(&region.memory, offset, update))
+    }
+
+    fn update_vector(&mut self, update: &VectorUpdate, old: Option<Memory>) -> bool {
+        let region = &self.regions.get(&update.key).expect("the machine checked the key").memory;
+        let operands = match update.combination.operation {
+            WordOperation::Read => None,
+            _ => {
+                let arrived: UserMemory = OwnedMemory::new(update.bytes as usize).into();
+                self.link.copy_payload(&arrived, 0, update.bytes.into());
+                Some(arrived)
+            }
+        };
+        let old = old.map(|old| self.memory(old));
+        atomics::update_vector(region, update, operands.as_ref(), old);
+        true
     }
 
     fn place_word(&mut self, request: Request, word: u64, bytes: u32) {
+        self.place_word_at(request, 0, word, bytes);
+    }
+
+    fn place_word_at(&mut self, request: Request, offset: u32, word: u64, bytes: u32) {
         let outstanding = self.operations.get(request).expect("answered operations are outstanding");
         match bytes {
-            4 => outstanding.memory.write(0, &(word as u32).to_ne_bytes()),
-            _ => outstanding.memory.write(0, &word.to_ne_bytes()),
+            4 => outstanding.memory.write(offset.into(), &(word as u32).to_ne_bytes()),
+            _ => outstanding.memory.write(offset.into(), &word.to_ne_bytes()),
         }
     }
 
@@ -214,42 +207,10 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Changes a word of a peer's memory, and returns the old one. Completes when the old word is in its buffer, or with
-    /// [`Outcome::Refused`]: no such region, bounds, rights or alignment.
-    ///
-    /// # Errors
-    /// [`PostError::Again`].
-    ///
-    /// # Panics
-    /// If the buffer is shorter than the word.
-    pub fn atomic(&mut self, post: Post, mut arguments: AtomicArguments) -> Result<(), PostError> {
-        self.post_atomic(post, &mut arguments)
-    }
-
-    /// [`Engine::atomic`] that leaves the buffer where it is if it is refused.
-    pub(crate) fn post_atomic(
-        &mut self,
-        post: Post,
-        arguments: &mut AtomicArguments,
-    ) -> Result<(), PostError> {
-        arguments.check();
-        let AtomicArguments { peer, key, offset, update, ref mut result } = *arguments;
-        if self.io.operations.count() >= MAX_OPERATIONS as usize {
-            return Err(PostError::Again { limit: MAX_OPERATIONS }); // before `begin` takes the buffer
-        }
-        let request = self.begin(post, Operation::Atomic, Space::Untagged, result.take())?;
-        let fetch = FetchCommand { request, peer, key, offset, update };
-        let command = OffloadCommand::Atomics(AtomicsCommand::Fetch(fetch));
-        self.post_offloaded(command).map_err(|_| {
-            self.io.operations.give_back(request, result);
-            PostError::Again { limit: MAX_ATOMICS }
-        })
-    }
-
-    /// Peers may change words of the region `key` (`Some`: of this length in bytes), or no more.
-    pub(crate) fn expose_words(&mut self, key: u64, bytes: Option<u64>) {
-        let command = match bytes {
-            Some(bytes) => AtomicsCommand::Expose { key, bytes },
+    /// Peers may fetch and change words of the region `key`, or no more.
+    pub(crate) fn expose_words(&mut self, key: u64, region: Option<ExposedRegion>) {
+        let command = match region {
+            Some(region) => AtomicsCommand::Expose { key, region },
             None => AtomicsCommand::Withdraw { key },
         };
         self.io

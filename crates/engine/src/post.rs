@@ -28,8 +28,10 @@ pub enum Operation {
     Read,
     /// Remote write.
     Write,
-    /// Change of a word of a peer's memory.
+    /// Change of words of a peer's memory, which fetches the old ones.
     Atomic,
+    /// Change of words of a peer's memory, which fetches nothing.
+    AtomicWrite,
     /// Part of a reduction of a group.
     Reduce,
     /// A peer wrote to our memory with completion data. `post` has no meaning; the outcome says what was received.

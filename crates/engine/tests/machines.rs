@@ -70,7 +70,7 @@ fn words_of_a_peer_are_changed_under_every_kind_of_scheme() {
         let directory = directory();
         let mut engines = pair(&directory, scheme);
         let target = engines[0].peer(&engines[1].address());
-        let (memory, result) = (OwnedMemory::new(16), OwnedMemory::new(8));
+        let (memory, result) = (OwnedMemory::new(24), OwnedMemory::new(8));
         engines[1].register_memory(KEY, memory.view(), true, true);
         let mut change = |offset, update| {
             post(&mut engines[0], target, offset, update, &result).expect("taken");
@@ -83,9 +83,9 @@ fn words_of_a_peer_are_changed_under_every_kind_of_scheme() {
         let swap = |compare| WordUpdate { operation: WordOperation::CompareSwap, compare, ..add(7) };
         assert_eq!(change(0, swap(41)), (Outcome::Done, 42), "it differs");
         assert_eq!(change(0, swap(42)), (Outcome::Done, 42));
-        assert_eq!(change(16, add(1)).0, Outcome::Refused, "beyond the region");
-        assert_eq!(change(4, add(1)).0, Outcome::Refused, "not aligned");
-        assert_eq!(change(8, add(1)), (Outcome::Done, 0));
+        assert_eq!(change(24, add(1)).0, Outcome::Refused, "beyond the region");
+        assert_eq!(change(12, add(1)), (Outcome::Done, 0), "not aligned");
+        assert_eq!(change(8, add(1)), (Outcome::Done, 1 << 32));
         assert_eq!(word(&memory), 7);
         engines[1].deregister_memory(KEY);
         engines[1].register_memory(KEY, memory.view(), true, false);

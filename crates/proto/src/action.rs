@@ -88,6 +88,11 @@ pub enum Action {
         /// Its payload, which lies in the slots. Unit: bytes.
         payload_bytes: u32,
     },
+    /// The last packet of a machine's answer has left, or none of it leaves any more: its buffer ends.
+    AnswerLeft {
+        /// The buffer.
+        buffer: BufferId,
+    },
     /// Copy the first `bytes` bytes of the unexpected buffer of `message` into the buffer of `request` at `offset`.
     Deliver {
         /// The message.

@@ -14,7 +14,7 @@
 use alloc::vec::Vec;
 
 use crate::action::{Action, Destination, Envelope, MemoryCopy, Outcome, Source};
-use crate::event::{MessageId, Peer, PeerFault, Request, Transfer};
+use crate::event::{BufferId, MessageId, Peer, PeerFault, Request, Transfer};
 use crate::offload::Offloaded;
 use crate::packet::{Packet, RemoteAddress};
 use crate::time::Instant;
@@ -200,6 +200,10 @@ pub trait Driver: TimeDriver + LinkDriver + PayloadDriver + OperationDriver {
     /// [`crate::Event::Outgoing`].
     fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32);
 
+    /// The last packet of a machine's answer has left, or none of it leaves any more: its buffer, which an earlier
+    /// [`crate::Event::Outgoing`] named, ends ([`Offloaded::owns_payload`]).
+    fn answer_left(&mut self, buffer: BufferId);
+
     /// The offloaded machines of this endpoint end their operations with `peer` ([`crate::MachineEvent::Lost`]). This
     /// call comes when the peer is lost, and for each packet that a machine sends to it later.
     fn peer_lost(&mut self, peer: Peer, fault: PeerFault);
@@ -279,6 +283,7 @@ impl<D: OperationDriver + ?Sized> OperationDriver for &mut D {
 impl<D: Driver + ?Sized> Driver for &mut D {
     forward! {
         pass_on(from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32);
+        answer_left(buffer: BufferId);
         peer_lost(peer: Peer, fault: PeerFault);
     }
 }
@@ -441,6 +446,10 @@ impl OperationDriver for Recorder<'_> {
 impl Driver for Recorder<'_> {
     fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32) {
         self.actions.push(Action::PassOn { from, number, packet: *packet, payload_bytes });
+    }
+
+    fn answer_left(&mut self, buffer: BufferId) {
+        self.actions.push(Action::AnswerLeft { buffer });
     }
 
     fn peer_lost(&mut self, peer: Peer, fault: PeerFault) {

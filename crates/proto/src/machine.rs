@@ -20,7 +20,7 @@
 use crate::action::{Outcome, Source};
 use crate::endpoint::Refusal;
 use crate::event::{BufferId, Peer, PeerFault, Request};
-use crate::offload::{Combination, Offloaded, WordUpdate};
+use crate::offload::{Combination, Offloaded, VectorUpdate, WordUpdate};
 use crate::time::Instant;
 use crate::timers::MachineTimer;
 
@@ -137,7 +137,8 @@ pub enum Operand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload {
     /// Where it lies. The bytes must not change, and the buffer or request must not end, until the destination has answered
-    /// or is lost.
+    /// or is lost. A packet that owns its payload ([`Offloaded::owns_payload`]) has a buffer that ends by itself when the last
+    /// packet has left or the peer is lost.
     pub memory: Memory,
     /// Its length. Unit: bytes.
     pub bytes: u32,
@@ -161,12 +162,26 @@ pub trait MachineDriver {
     /// `from` has sent a packet that makes no sense: report it to the endpoint as lost.
     fn reject(&mut self, from: Peer);
 
-    /// Changes a word of the registered region `key` as one step, whoever else uses the word. Returns the old word.
-    /// `None`: the word is not aligned to its length, or not one piece of memory. The machine has checked the bounds.
+    /// Changes a word of the registered region `key` as one step, whoever else uses the word. A word that is not aligned
+    /// to its length, or not one piece of memory, is changed as one step among the changes of this driver only. Returns the
+    /// old word. `None`: the driver cannot change it. The machine has checked the bounds.
     fn update_word(&mut self, key: u64, offset: u64, update: &WordUpdate) -> Option<u64>;
+
+    /// Changes the words of a vector, each as [`MachineDriver::update_word`]. Their operands are the payload of the packet that
+    /// has just arrived; a read has none. Copies the old words to `old`. Returns whether the driver can do it. The machine has
+    /// checked the bounds. A driver without this function refuses vectors.
+    fn update_vector(&mut self, _update: &VectorUpdate, _old: Option<Memory>) -> bool {
+        false
+    }
 
     /// Copies the lower `bytes` bytes of `word` to the start of the buffer of `request`.
     fn place_word(&mut self, request: Request, word: u64, bytes: u32);
+
+    /// [`MachineDriver::place_word`] at `offset` in the buffer. A driver without this function has requests of one word only.
+    fn place_word_at(&mut self, request: Request, offset: u32, word: u64, bytes: u32) {
+        assert_eq!(offset, 0, "the driver has no request of several words");
+        self.place_word(request, word, bytes);
+    }
 
     /// A new buffer of `bytes` bytes, which are 0. The machine has a bound on its buffers.
     fn allocate(&mut self, bytes: u32) -> BufferId;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_proto::offload::atomics::AtomicPacket;
 use weir_proto::offload::reduce::{ReducePacket, Vector};
-use weir_proto::offload::{Combination, Offloaded, WordOperation, WordType, WordUpdate};
+use weir_proto::offload::{Combination, Offloaded, VectorUpdate, WordOperation, WordType, WordUpdate};
 use weir_proto::wire::layout::{
     BODY_BYTES, COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind, REMOTE_KEY,
 };
@@ -113,11 +113,17 @@ fn body() -> impl Strategy<Value = Body> {
         Just(Body::ReturnRequest),
         any::<u32>().prop_map(|credits| Body::ReturnResponse { credits }),
         (any::<u64>(), any::<u64>()).prop_map(|(data, bytes)| Body::Written { data, bytes }),
-        (any::<u64>(), any::<u64>(), update()).prop_map(|(key, offset, update)| {
-            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Request { key, offset, update }))
+        (any::<u64>(), any::<u64>(), update(), any::<bool>()).prop_map(|(key, offset, update, fetch)| {
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::request(key, offset, update, fetch)))
         }),
         (any::<u64>(), any::<bool>()).prop_map(|(old, refused)| {
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old, refused }))
+        }),
+        (vector_update(), any::<bool>(), any::<u32>()).prop_map(|(update, fetch, at)| {
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Vector { update, fetch, at }))
+        }),
+        (any::<u32>(), any::<u32>()).prop_map(|(bytes, at)| {
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::VectorResult { bytes, at }))
         }),
         reduce_packet().prop_map(|packet| Body::Offloaded(Offloaded::Reduce(packet))),
     ]
@@ -146,6 +152,14 @@ fn combination() -> impl Strategy<Value = Combination> {
     let operation = proptest::sample::select(WordOperation::ALL.to_vec());
     let word_type = proptest::sample::select(WordType::ALL.to_vec());
     (operation, word_type).prop_map(|(operation, word_type)| Combination { operation, word_type })
+}
+
+fn vector_update() -> impl Strategy<Value = VectorUpdate> {
+    let combination = combination().prop_filter("vectors", |Combination { operation, word_type }| {
+        operation.has_type(*word_type) && !operation.compares()
+    });
+    (any::<u64>(), any::<u64>(), any::<u32>(), combination)
+        .prop_map(|(key, offset, bytes, combination)| VectorUpdate { key, offset, bytes, combination })
 }
 
 fn update() -> impl Strategy<Value = WordUpdate> {
@@ -503,18 +517,19 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
             "08000000b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1a4a3a2a1",
         ),
         (
-            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Request {
-                key: KEY,
-                offset: OFFSET,
-                update: WordUpdate {
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::request(
+                KEY,
+                OFFSET,
+                WordUpdate {
                     operation: WordOperation::CompareSwap,
                     word_type: WordType::I64,
                     operand: DATA,
                     compare: TAG,
                 },
-            })),
+                true,
+            ))),
             0,
-            "02208000",
+            "02208010",
             "d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1c8c7c6c5c4c3c2c1b8b7b6b5b4b3b2b10203",
         ),
         (
@@ -548,6 +563,33 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
             "02258000",
             "545352516463626104",
         ),
+        (
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Vector {
+                update: VectorUpdate {
+                    key: KEY,
+                    offset: OFFSET,
+                    bytes: 0x61626364,
+                    combination: Combination {
+                        operation: WordOperation::Difference,
+                        word_type: WordType::F64,
+                    },
+                },
+                fetch: true,
+                at: 0x71727374,
+            })),
+            8,
+            "02308010",
+            "d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e164636261747372710d05",
+        ),
+        (
+            Body::Offloaded(Offloaded::Atomic(AtomicPacket::VectorResult {
+                bytes: 0x61626364,
+                at: 0x71727374,
+            })),
+            8,
+            "02318000",
+            "6463626174737271",
+        ),
     ];
     let mut kinds: Vec<u8> = Vec::new();
     for (body, payload_bytes, start, fields) in cases {
@@ -569,7 +611,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
     }
     kinds.dedup();
     assert_eq!(kinds, Vec::from_iter(Kind::ALL.iter().map(|kind| *kind as u8)), "every kind");
-    assert_eq!((1..=22).chain(32..=37).collect::<Vec<u8>>(), kinds, "{KNOWN_KINDS}");
+    assert_eq!((1..=22).chain(32..=37).chain(48..=49).collect::<Vec<u8>>(), kinds, "{KNOWN_KINDS}");
 }
 
 fn reduce(packet: ReducePacket) -> Body {
@@ -668,9 +710,12 @@ fn malformed_headers_are_rejected() {
     let mut slot = [0; SLOT_BYTES];
     assert_eq!(message(&slot), Err("packet version 0, allowed is 2".into()));
     slot[4] = wire::VERSION;
-    for kind in [0, 23, 31, 38, 255] {
+    for kind in [0, 23, 31, 38, 47, 50, 255] {
         slot[5] = kind;
-        assert_eq!(message(&slot), Err(format!("packet kind {kind}, known are 1 to 22 and 32 to 37")));
+        assert_eq!(
+            message(&slot),
+            Err(format!("packet kind {kind}, known are 1 to 22, 32 to 37, 48 and 49"))
+        );
     }
     slot[5] = Kind::More as u8;
     slot[6] = 1;
@@ -701,12 +746,20 @@ fn malformed_headers_are_rejected() {
         (slot[60], slot[61]) = (operation, word_type);
         message(&slot).map(|_| ())
     };
-    assert_eq!([word(8, 3), word(5, 5)], [Ok(()), Ok(())]);
-    for (operation, word_type) in [(10, 0), (0, 6), (6, 4), (8, 5)] {
-        let allowed = "allowed are operations 0 to 9 on types 0 to 5, but 6 to 8 only on 0 to 3, and 0 to 2 only in `atomic`";
+    assert_eq!([word(8, 3), word(18, 5)], [Ok(()), Ok(())]);
+    for (operation, word_type) in [(20, 0), (0, 6), (6, 4), (8, 5), (19, 5)] {
+        let allowed = "allowed are operations 0 to 19 on types 0 to 5, but 6 to 8 and 19 only on 0 to 3, 2 and 14 to 19 only in `atomic`, and in `contribution` only 3 to 9";
         let error = format!("word operation {operation} on type {word_type}, {allowed}");
         assert_eq!(word(operation, word_type), Err(error));
     }
+    slot[5] = Kind::AtomicVector as u8;
+    let vector = |operation, word_type| {
+        let mut slot = slot;
+        (slot[28 + 24], slot[28 + 25]) = (operation, word_type);
+        message(&slot).is_ok()
+    };
+    assert_eq!([(0, 5), (1, 4), (13, 5), (8, 3)].map(|(operation, it)| vector(operation, it)), [true; 4]);
+    assert_eq!([(2, 0), (14, 0), (19, 0), (8, 5)].map(|(operation, it)| vector(operation, it)), [false; 4]);
     slot[5] = Kind::Contribution as u8;
     let combination = |operation| {
         let mut slot = slot;

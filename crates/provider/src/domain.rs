@@ -5,6 +5,7 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Once};
 
+use crate::atomic;
 use crate::av::{self, VectorHandle};
 use crate::counter::{self, CounterHandle};
 use crate::cq::{self, QueueHandle};
@@ -66,7 +67,7 @@ static OPS: FiOpsDomain<
     poll_open,
     stx_ctx: not_implemented,
     srx_ctx: not_implemented,
-    query_atomic: not_supported,
+    query_atomic: atomic::query,
     query_collective: not_implemented,
     endpoint2,
 };
@@ -174,7 +175,7 @@ extern "C" fn endpoint(
         return Error::INVALID.code();
     }
     let endpoint_attr = EndpointAttr {
-        caps: if info.caps == 0 { limits::CAPS } else { info.caps },
+        caps: if info.caps == 0 { limits::DEFAULT_CAPS } else { info.caps },
         transmit_flags: inner(info.tx_attr).map_or(0, |attr| attr.op_flags),
         receive_flags: inner(info.rx_attr).map_or(0, |attr| attr.op_flags),
     };

@@ -22,7 +22,7 @@ pub struct EndpointHandle {
     pub(crate) msg: *const FiOpsMsg<EndpointHandle>,
     pub(crate) rma: *const FiOpsRma<EndpointHandle>,
     pub(crate) tagged: *const FiOpsTagged<EndpointHandle>,
-    pub(crate) atomic: *const FiOpsAtomic,
+    pub(crate) atomic: *const FiOpsAtomic<EndpointHandle>,
     pub(crate) collective: *const FiOpsCollective,
     pub(crate) domain: Arc<Domain>,
     /// Its index in the domain.

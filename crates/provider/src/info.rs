@@ -21,16 +21,17 @@ use weir_link::ADDRESS_BYTES;
 use crate::errno::Error;
 use crate::ffi::*;
 use crate::limits::{
-    CAPS, DELIVERED_FLAGS, DOMAIN_CAPS, IOV_LIMIT, MESSAGE_MODIFIERS, MODIFIERS, PRIMARY, REMOTE_MODIFIERS,
-    RMA_IOV_LIMIT, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
+    CAPS, DEFAULT_CAPS, DELIVERED_FLAGS, DOMAIN_CAPS, IOV_LIMIT, MESSAGE_MODIFIERS, MODIFIERS, PRIMARY,
+    REMOTE_MODIFIERS, RMA_IOV_LIMIT, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
 };
 use crate::version::VERSION;
 use crate::{core_provider, log, settings};
 
-/// Messages of a pair stay in order. MPICH also requests the orders of atomic operations, which hold because there
-/// are none.
+/// Messages of a pair stay in order. So do its atomic operations: they take the path of messages.
 const TX_ORDER: u64 = order::SEND_AFTER_SEND | order::ATOMIC;
 const RX_ORDER: u64 = TX_ORDER;
+/// Longest atomic operation that keeps these orders. Unit: bytes.
+const MAX_ORDER_BYTES: usize = weir_proto::offload::atomics::MAX_ATOMIC_BYTES as usize;
 
 /// Longest message that can be injected. The program has its buffer back at once, so a message that must wait is
 /// copied. MPICH and Open MPI inject everything up to this limit. Unit: bytes.
@@ -82,7 +83,7 @@ fn default_answer(api_version: u32) -> Answer {
     Answer {
         info: FiInfo {
             next: null_mut(),
-            caps: CAPS,
+            caps: DEFAULT_CAPS,
             mode: 0,
             addr_format: ADDRESS_FORMAT,
             src_addrlen: 0,
@@ -98,7 +99,7 @@ fn default_answer(api_version: u32) -> Answer {
             nic: null_mut(),
         },
         tx: FiTxAttr {
-            caps: TX_CAPS,
+            caps: DEFAULT_CAPS & TX_CAPS,
             mode: 0,
             op_flags: 0,
             msg_order: TX_ORDER,
@@ -110,7 +111,7 @@ fn default_answer(api_version: u32) -> Answer {
             tclass: 0,
         },
         rx: FiRxAttr {
-            caps: RX_CAPS,
+            caps: DEFAULT_CAPS & RX_CAPS,
             mode: 0,
             op_flags: 0,
             msg_order: RX_ORDER,
@@ -208,13 +209,13 @@ impl Answer {
 
     /// Capabilities: the requested primary ones with their directions, and the secondary ones.
     fn fit_caps(&mut self, asked: u64) {
-        let mut caps = CAPS;
+        let mut caps = DEFAULT_CAPS;
         if asked != 0 {
             caps = asked & (PRIMARY | MODIFIERS) | SECONDARY;
             if asked & (caps::MSG | caps::TAGGED) != 0 && asked & MESSAGE_MODIFIERS == 0 {
                 caps |= MESSAGE_MODIFIERS;
             }
-            if asked & caps::RMA != 0 && asked & REMOTE_MODIFIERS == 0 {
+            if asked & (caps::RMA | caps::ATOMIC) != 0 && asked & REMOTE_MODIFIERS == 0 {
                 caps |= REMOTE_MODIFIERS;
             }
             if asked & caps::SOURCE == 0 {
@@ -224,6 +225,12 @@ impl Answer {
         self.info.caps = caps;
         self.tx.caps = caps & TX_CAPS;
         self.rx.caps = caps & RX_CAPS;
+        if caps & caps::ATOMIC != 0 {
+            // Up to here atomics have the orders of `TX_ORDER`, which is all that they take.
+            let ep = &mut self.ep;
+            let sizes = [&mut ep.max_order_raw_size, &mut ep.max_order_war_size, &mut ep.max_order_waw_size];
+            sizes.into_iter().for_each(|size| *size = MAX_ORDER_BYTES);
+        }
     }
 
     fn fit_endpoint(&mut self, asked: &FiEpAttr) -> Result<(), Mismatch> {
@@ -232,9 +239,10 @@ impl Answer {
         at_most("ep_attr->protocol_version", asked.protocol_version as usize, 1)?;
         at_most("ep_attr->max_msg_size", asked.max_msg_size, MAX_MESSAGE_BYTES)?;
         at_most("ep_attr->msg_prefix_size", asked.msg_prefix_size, 0)?;
-        at_most("ep_attr->max_order_raw_size", asked.max_order_raw_size, 0)?;
-        at_most("ep_attr->max_order_war_size", asked.max_order_war_size, 0)?;
-        at_most("ep_attr->max_order_waw_size", asked.max_order_waw_size, 0)?;
+        let order_bytes = self.ep.max_order_raw_size; // `fit_caps` has set it, and the others like it
+        at_most("ep_attr->max_order_raw_size", asked.max_order_raw_size, order_bytes)?;
+        at_most("ep_attr->max_order_war_size", asked.max_order_war_size, order_bytes)?;
+        at_most("ep_attr->max_order_waw_size", asked.max_order_waw_size, order_bytes)?;
         at_most("ep_attr->tx_ctx_cnt", asked.tx_ctx_cnt, 1)?;
         at_most("ep_attr->rx_ctx_cnt", asked.rx_ctx_cnt, 1)?;
         at_most("ep_attr->auth_key_size", asked.auth_key_size, 0)

@@ -15,6 +15,7 @@ use crate::mr::RegionHandle;
 use weir_link::ADDRESS_BYTES;
 
 mod addresses;
+mod atomics;
 mod automatic_progress;
 mod callers;
 mod closing;

@@ -49,7 +49,10 @@ fn slots() -> String {
         ("`eager` without `acknowledge`", EAGER_HEADER_BYTES),
         ("`eager` with `acknowledge`", Kind::Eager.header_bytes(true)),
         ("`more`", MORE_HEADER_BYTES),
-        ("`piece`, `write`, `contribution`, `eager offer`", REMOTE_HEADER_BYTES),
+        (
+            "`piece`, `write`, `contribution`, `eager offer`, `atomic vector`, `atomic vector result`",
+            REMOTE_HEADER_BYTES,
+        ),
     ];
     for (packet, header_bytes) in rows {
         part += &format!("| {packet} | {header_bytes} | {} |\n", most_payload(header_bytes));
@@ -192,8 +195,8 @@ fn errors() -> String {
             "length: an `eager` packet has more payload than its message is long, or an `eager offer` has less or more.",
         ),
         String::from(
-            "word: an `atomic` or a `contribution` has an unknown operation or type, or a bitwise operation on a float; or \
-             the operation of a `contribution` does not combine vectors.",
+            "word: an `atomic`, an `atomic vector` or a `contribution` has an unknown operation or type, or a bitwise \
+             operation on a float; or the kind does not have the operation.",
         ),
         String::from("fault: a `group failed` has none of the listed reasons."),
         String::from("nothing left: a `write` without `last` says that 0 bytes follow."),

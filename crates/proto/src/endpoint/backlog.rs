@@ -6,7 +6,7 @@
 use alloc::collections::VecDeque;
 
 use crate::action::Source;
-use crate::event::{Request, Transfer};
+use crate::event::{BufferId, Request, Transfer};
 use crate::offload::{Offloaded, WORD_BYTES};
 use crate::packet::{Body, Geometry, Space};
 
@@ -106,6 +106,16 @@ impl BacklogEntry {
             EntryKind::Control(Body::Located { .. } | Body::Finished { .. }) => true,
             EntryKind::Offloaded(packet) => packet.is_answer(),
             _ => false,
+        }
+    }
+
+    /// The buffer that ends with this entry, if there is one.
+    pub(super) fn owned_buffer(&self) -> Option<BufferId> {
+        match (self.kind, self.payload) {
+            (EntryKind::Offloaded(packet), Source::Buffer { buffer, .. }) if packet.owns_payload() => {
+                Some(buffer)
+            }
+            _ => None,
         }
     }
 

@@ -66,6 +66,9 @@ impl Endpoint {
             if let Some(request) = payloads.end_unsent(entry) {
                 driver.complete(request, lost);
             }
+            if let Some(buffer) = entry.owned_buffer() {
+                driver.answer_left(buffer);
+            }
         }
         for transfer in payloads.transfers.with_peer(peer) {
             let entry = payloads.transfers.end(transfer).expect("listed transfers exist");

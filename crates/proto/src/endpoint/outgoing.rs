@@ -14,14 +14,15 @@ impl Endpoint {
     /// An offloaded machine sends a packet. If the peer is lost already, its operations with that peer end.
     pub(super) fn send_outgoing<D: Driver>(&mut self, outgoing: Outgoing, driver: &mut D) {
         let Outgoing { to, number, packet, payload } = outgoing;
-        if let Some(fault) = self.fault(to) {
-            driver.peer_lost(to, fault);
-            return;
-        }
         let (bytes, from) =
             payload.map_or((0, Source::None), |payload| (u64::from(payload.bytes), payload.memory.into()));
         let entry =
             BacklogEntry { number, ..BacklogEntry::payload(EntryKind::Offloaded(packet), bytes, from) };
+        if let Some(fault) = self.fault(to) {
+            entry.owned_buffer().into_iter().for_each(|buffer| driver.answer_left(buffer));
+            driver.peer_lost(to, fault);
+            return;
+        }
         if self.paths.pool.breaks(Mutant::AnswersBehindABacklogAreDropped)
             && packet.is_answer()
             && self.backlog_waits(to)
@@ -31,6 +32,7 @@ impl Endpoint {
         if !packet.is_answer() {
             self.paths.submit(to, entry, &mut self.payloads, driver);
         } else if !self.answer(to, entry, driver) {
+            entry.owned_buffer().into_iter().for_each(|buffer| driver.answer_left(buffer));
             self.lose(to, PeerFault::Malformed, driver); // it has asked for more than it may
         }
         if self.paths.pool.breaks(Mutant::OffloadedPacketsTakeNoCredit)

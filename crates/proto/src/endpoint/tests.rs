@@ -158,6 +158,7 @@ fn short(action: &Action) -> String {
         Action::DropPeer { .. } => "drop peer".into(),
         Action::Notify { data, bytes, .. } => format!("notify {data} {bytes}"),
         Action::PassOn { number, .. } => format!("pass on {number}"),
+        Action::AnswerLeft { buffer } => format!("answer left {}", buffer.0),
         Action::PeerLost { .. } => "peer lost".into(),
     }
 }

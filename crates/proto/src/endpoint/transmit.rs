@@ -389,6 +389,9 @@ fn last_packet_left<D: Driver>(
         (EntryKind::Pieces { .. }, Source::Bounce { transfer, .. }) => {
             payloads.bounce_buffers.pieces_left(transfer);
         }
+        (EntryKind::Offloaded(packet), Source::Buffer { buffer, .. }) if packet.owns_payload() => {
+            driver.answer_left(buffer);
+        }
         _ => {}
     }
 }

@@ -14,12 +14,12 @@ mod vector;
 mod word;
 
 use crate::endpoint::Refusal;
-use crate::event::Peer;
+use crate::event::{BufferId, Peer};
 use crate::machine::{Machine, MachineDriver, MachineEvent};
 use crate::timers::MachineTimer;
 use atomics::{AtomicPacket, Atomics, AtomicsCommand, MAX_ATOMICS};
 use reduce::{MAX_GROUPS, MAX_REDUCTIONS, ReduceCommand, ReducePacket, Reductions};
-pub use vector::{Combination, WORD_BYTES};
+pub use vector::{Combination, VectorUpdate, WORD_BYTES};
 pub use word::{WordOperation, WordType, WordUpdate};
 
 /// Bound: answers of all machines that can wait for credit to one peer.
@@ -43,10 +43,15 @@ impl Offloaded {
         }
     }
 
+    /// Whether its payload is a buffer that ends when the last packet has left ([`crate::Driver::answer_left`]).
+    pub fn owns_payload(&self) -> bool {
+        matches!(self, Offloaded::Atomic(AtomicPacket::VectorResult { .. }))
+    }
+
     /// The same packet with the payload that begins at `offset`. Unit: bytes.
     pub(crate) fn at_offset(self, offset: u32) -> Offloaded {
         match self {
-            Offloaded::Atomic(_) => self,
+            Offloaded::Atomic(packet) => Offloaded::Atomic(packet.at_offset(offset)),
             Offloaded::Reduce(packet) => Offloaded::Reduce(packet.at_offset(offset)),
         }
     }
@@ -67,6 +72,13 @@ pub enum OffloadCommand {
 pub struct Offload {
     atomics: Atomics,
     reductions: Reductions,
+}
+
+impl Offload {
+    /// The driver has ended the buffer of an answer ([`crate::Driver::answer_left`]).
+    pub fn answer_left(&mut self, buffer: BufferId) {
+        self.atomics.answer_left(buffer);
+    }
 }
 
 impl Machine for Offload {

@@ -49,10 +49,43 @@ impl Combination {
                         WordType::F32 => elements::<4>(WordOperation::$operation, WordType::F32, into, with),
                         WordType::F64 => elements::<8>(WordOperation::$operation, WordType::F64, into, with),
                     },)*
+                    _ => {} // it does not combine
                 }
             };
         }
-        each!(Read Write CompareSwap Sum Min Max And Or Xor Product);
+        each!(Sum Min Max And Or Xor Product);
+    }
+}
+
+/// A change of the words of a vector in registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VectorUpdate {
+    /// Key of the region.
+    pub key: u64,
+    /// Offset of the first word in it. Unit: bytes.
+    pub offset: u64,
+    /// Length of all words, a multiple of that of a word. Unit: bytes.
+    pub bytes: u32,
+    /// Operation and type. The operation has no compare value.
+    pub combination: Combination,
+}
+
+impl VectorUpdate {
+    /// Changes the words in `region` by those in `operands`, and copies the old ones to `old`: for drivers whose memory is
+    /// theirs alone.
+    ///
+    /// - `region`: the bytes of the vector. `operands`: as long, or empty for a read. `old`: as long, if any.
+    pub fn apply(&self, region: &mut [u8], operands: &[u8], mut old: Option<&mut [u8]>) {
+        let Combination { operation, word_type } = self.combination;
+        let bytes = word_type.bytes() as usize;
+        if let Some(old) = &mut old {
+            old.copy_from_slice(region);
+        }
+        for (number, word) in region.chunks_exact_mut(bytes).enumerate() {
+            let operand = operands.get(number * bytes..).map_or(0, |rest| rest.get(..bytes).map_or(0, load));
+            let update = WordUpdate { operation, word_type, operand, compare: 0 };
+            store(word, update.apply(load(word)));
+        }
     }
 }
 

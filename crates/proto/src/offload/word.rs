@@ -66,11 +66,31 @@ pub enum WordOperation {
     Xor = 8,
     /// Multiplies by the operand. Integers wrap.
     Product = 9,
+    /// 1 if both differ from 0, otherwise 0.
+    LogicalAnd = 10,
+    /// 1 if one of them differs from 0, otherwise 0.
+    LogicalOr = 11,
+    /// 1 if exactly one of them differs from 0, otherwise 0.
+    LogicalXor = 12,
+    /// Subtracts the operand. Integers wrap.
+    Difference = 13,
+    /// Replaces it by the operand if the compare value is not equal to it.
+    SwapIfNotEqual = 14,
+    /// Replaces it by the operand if the compare value is at most as large.
+    SwapIfLessEqual = 15,
+    /// Replaces it by the operand if the compare value is less.
+    SwapIfLess = 16,
+    /// Replaces it by the operand if the compare value is at least as large.
+    SwapIfGreaterEqual = 17,
+    /// Replaces it by the operand if the compare value is greater.
+    SwapIfGreater = 18,
+    /// Takes the bits that are set in the compare value from the operand; integers only.
+    MaskedSwap = 19,
 }
 
 impl WordOperation {
     /// All operations, by number.
-    pub const ALL: [WordOperation; 10] = [
+    pub const ALL: [WordOperation; 20] = [
         WordOperation::Read,
         WordOperation::Write,
         WordOperation::CompareSwap,
@@ -81,17 +101,46 @@ impl WordOperation {
         WordOperation::Or,
         WordOperation::Xor,
         WordOperation::Product,
+        WordOperation::LogicalAnd,
+        WordOperation::LogicalOr,
+        WordOperation::LogicalXor,
+        WordOperation::Difference,
+        WordOperation::SwapIfNotEqual,
+        WordOperation::SwapIfLessEqual,
+        WordOperation::SwapIfLess,
+        WordOperation::SwapIfGreaterEqual,
+        WordOperation::SwapIfGreater,
+        WordOperation::MaskedSwap,
     ];
 
     /// Whether it works on words of `word_type`: bitwise operations are for integers.
     pub fn has_type(self, word_type: WordType) -> bool {
-        let bitwise = matches!(self, WordOperation::And | WordOperation::Or | WordOperation::Xor);
-        !bitwise || word_type.is_integer()
+        use WordOperation::{And, MaskedSwap, Or, Xor};
+        !matches!(self, And | Or | Xor | MaskedSwap) || word_type.is_integer()
     }
 
-    /// Whether it makes one value of two of the same kind, so that it can combine vectors.
+    /// Whether reductions have it.
     pub fn combines(self) -> bool {
-        !matches!(self, WordOperation::Read | WordOperation::Write | WordOperation::CompareSwap)
+        use WordOperation::{And, Max, Min, Or, Product, Sum, Xor};
+        matches!(self, Sum | Product | Min | Max | And | Or | Xor)
+    }
+
+    /// Whether it has a compare value.
+    pub fn compares(self) -> bool {
+        use WordOperation::{
+            CompareSwap, MaskedSwap, SwapIfGreater, SwapIfGreaterEqual, SwapIfLess, SwapIfLessEqual,
+            SwapIfNotEqual,
+        };
+        matches!(
+            self,
+            CompareSwap
+                | SwapIfNotEqual
+                | SwapIfLessEqual
+                | SwapIfLess
+                | SwapIfGreaterEqual
+                | SwapIfGreater
+                | MaskedSwap
+        )
     }
 }
 
@@ -104,7 +153,7 @@ pub struct WordUpdate {
     pub word_type: WordType,
     /// The operand, as bits.
     pub operand: u64,
-    /// The compare value of [`WordOperation::CompareSwap`], as bits; otherwise 0.
+    /// The compare value of operations that have one ([`WordOperation::compares`]), as bits; otherwise 0.
     pub compare: u64,
 }
 
@@ -114,8 +163,12 @@ macro_rules! result {
         match $update.operation {
             WordOperation::Read => $old,
             WordOperation::Write => $operand,
-            WordOperation::CompareSwap if $old == $compare => $operand,
-            WordOperation::CompareSwap => $old,
+            WordOperation::CompareSwap => if $compare == $old { $operand } else { $old },
+            WordOperation::SwapIfNotEqual => if $compare != $old { $operand } else { $old },
+            WordOperation::SwapIfLessEqual => if $compare <= $old { $operand } else { $old },
+            WordOperation::SwapIfLess => if $compare < $old { $operand } else { $old },
+            WordOperation::SwapIfGreaterEqual => if $compare >= $old { $operand } else { $old },
+            WordOperation::SwapIfGreater => if $compare > $old { $operand } else { $old },
             $($rest)*
         }
     };
@@ -132,6 +185,11 @@ macro_rules! integer {
             WordOperation::And => old & operand,
             WordOperation::Or => old | operand,
             WordOperation::Xor => old ^ operand,
+            WordOperation::LogicalAnd => <$type>::from(old != 0 && operand != 0),
+            WordOperation::LogicalOr => <$type>::from(old != 0 || operand != 0),
+            WordOperation::LogicalXor => <$type>::from((old != 0) != (operand != 0)),
+            WordOperation::Difference => old.wrapping_sub(operand),
+            WordOperation::MaskedSwap => (operand & compare) | (old & !compare),
         });
         u64::from(new as $bits)
     }};
@@ -148,7 +206,11 @@ macro_rules! float {
             WordOperation::Min if operand < old || old.is_nan() => operand,
             WordOperation::Max if operand > old || old.is_nan() => operand,
             WordOperation::Min | WordOperation::Max => old,
-            WordOperation::And | WordOperation::Or | WordOperation::Xor => old,
+            WordOperation::LogicalAnd => <$type>::from(u8::from(old != 0.0 && operand != 0.0)),
+            WordOperation::LogicalOr => <$type>::from(u8::from(old != 0.0 || operand != 0.0)),
+            WordOperation::LogicalXor => <$type>::from(u8::from((old != 0.0) != (operand != 0.0))),
+            WordOperation::Difference => old - operand,
+            WordOperation::And | WordOperation::Or | WordOperation::Xor | WordOperation::MaskedSwap => old,
         });
         u64::from(new.to_bits())
     }};
@@ -214,6 +276,58 @@ mod tests {
     }
 
     #[test]
+    fn logical_operations_and_differences_work_on_all_types() {
+        use WordOperation::*;
+        let (two, three) = (2.0f64.to_bits(), 3.0f64.to_bits());
+        let (one, minus_one) = (1.0f64.to_bits(), (-1.0f64).to_bits());
+        for (operation, [of_zeros, of_one_zero, of_none]) in
+            [(LogicalAnd, [0, 0, 1]), (LogicalOr, [0, 1, 1]), (LogicalXor, [0, 1, 0])]
+        {
+            for word_type in [WordType::U32, WordType::I32, WordType::U64, WordType::I64] {
+                assert_eq!(apply(operation, word_type, [0, 0, 0]), of_zeros, "{operation:?}");
+                assert_eq!(apply(operation, word_type, [0, 3, 0]), of_one_zero, "{operation:?}");
+                assert_eq!(apply(operation, word_type, [2, 3, 0]), of_none, "{operation:?}");
+            }
+            let minus_zero = (-0.0f64).to_bits();
+            assert_eq!(apply(operation, WordType::F64, [0, minus_zero, 0]), of_zeros * one, "{operation:?}");
+            assert_eq!(apply(operation, WordType::F64, [two, 0, 0]), of_one_zero * one, "{operation:?}");
+            assert_eq!(apply(operation, WordType::F64, [two, three, 0]), of_none * one, "{operation:?}");
+        }
+        assert_eq!(apply(Difference, WordType::F64, [two, three, 0]), minus_one);
+        assert_eq!(apply(Difference, WordType::U32, [2, 3, 0]), u64::from(u32::MAX));
+        assert_eq!(apply(Difference, WordType::I64, [2, 3, 0]), u64::MAX);
+    }
+
+    #[test]
+    fn a_conditional_swap_compares_the_compare_value_with_the_word() {
+        use WordOperation::*;
+        // Whether it swaps if the compare value is less than, equal to, and greater than the word.
+        for (operation, swaps) in [
+            (CompareSwap, [false, true, false]),
+            (SwapIfNotEqual, [true, false, true]),
+            (SwapIfLessEqual, [true, true, false]),
+            (SwapIfLess, [true, false, false]),
+            (SwapIfGreaterEqual, [false, true, true]),
+            (SwapIfGreater, [false, false, true]),
+        ] {
+            assert!(operation.compares() && !operation.combines());
+            let signed = [-2i64, -1, 0].map(|compare| {
+                apply(operation, WordType::I64, [u64::MAX, 9, compare as u64]) == 9 // the word is -1
+            });
+            assert_eq!(signed, swaps, "{operation:?} signed");
+            let unsigned = [4, 5, 6].map(|compare| apply(operation, WordType::U32, [5, 9, compare]) == 9);
+            assert_eq!(unsigned, swaps, "{operation:?} unsigned");
+            let bits = |value: f32| u64::from(value.to_bits());
+            let floats = [-2.0, -1.0, 0.0].map(|compare| {
+                apply(operation, WordType::F32, [bits(-1.0), bits(9.0), bits(compare)]) == bits(9.0)
+            });
+            assert_eq!(floats, swaps, "{operation:?} floats");
+        }
+        assert_eq!(apply(MaskedSwap, WordType::U32, [0b1100, 0b1010, 0b0110]), 0b1010);
+        assert_eq!(apply(MaskedSwap, WordType::U64, [!0, 0, 0xF0]), !0xF0);
+    }
+
+    #[test]
     fn floats_have_no_bitwise_operations() {
         let bits = |value: f64| value.to_bits();
         assert_eq!(apply(WordOperation::Sum, WordType::F64, [bits(1.5), bits(2.25), 0]), bits(3.75));
@@ -223,7 +337,7 @@ mod tests {
         for operation in WordOperation::ALL {
             for word_type in WordType::ALL {
                 let update = WordUpdate { operation, word_type, operand: 6, compare: 0 };
-                let bitwise = (6..=8).contains(&(operation as u8));
+                let bitwise = matches!(operation as u8, 6..=8 | 19);
                 assert_eq!(update.is_valid(), !bitwise || word_type.is_integer(), "{update:?}");
                 assert!(update.is_valid() || update.apply(3) == 3, "{update:?}");
             }

@@ -4,14 +4,14 @@
 //! flags, payload and operations are checked here. What depends on state, the endpoint machine checks.
 
 use super::layout::{
-    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, COMMON_BYTES, Common, FOR_WRITING, HAS_DATA, HELD, Header,
-    Kind, LAST, LOOK, MARKS, REFUSED, RENDEZVOUS_ONLY, SEEN, TAGGED,
+    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, COMMON_BYTES, Common, FETCH, FOR_WRITING, HAS_DATA, HELD,
+    Header, Kind, LAST, LOOK, MARKS, REFUSED, RENDEZVOUS_ONLY, SEEN, TAGGED,
 };
 use super::{PacketError, SLOT_BYTES, Slot, VERSION};
 use crate::event::{PeerFault, Transfer};
 use crate::offload::atomics::AtomicPacket;
 use crate::offload::reduce::{ReducePacket, Vector};
-use crate::offload::{Combination, Offloaded, WordOperation, WordType, WordUpdate};
+use crate::offload::{Combination, Offloaded, VectorUpdate, WordOperation, WordType, WordUpdate};
 use crate::packet::{AnnouncementMarks, Body, Marks, Packet, RemoteAddress, Space};
 use zerocopy::{TryFromBytes, transmute_ref};
 
@@ -287,20 +287,40 @@ fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body,
             Body::ReturnResponse { credits: fields.credits.get() }
         }
         Kind::Detach => Body::Detach,
-        Kind::Atomic => {
-            let fields: &layout::Atomic = transmute_ref!(bytes);
-            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Request {
-                key: fields.key.get(),
-                offset: fields.offset.get(),
-                update: decode_update(fields)?,
-            }))
-        }
-        Kind::AtomicResult => {
-            let fields: &layout::AtomicResult = transmute_ref!(bytes);
-            Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old: fields.old.get(), refused }))
+        Kind::Atomic | Kind::AtomicResult | Kind::AtomicVector | Kind::AtomicVectorResult => {
+            Body::Offloaded(Offloaded::Atomic(decode_atomic(bytes, kind, flags)?))
         }
         Kind::GroupJoined | Kind::Contribution | Kind::ContributionTaken | Kind::GroupFailed => {
             Body::Offloaded(Offloaded::Reduce(decode_reduce(bytes, kind, refused)?))
+        }
+    })
+}
+
+fn decode_atomic(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<AtomicPacket, PacketError> {
+    Ok(match kind {
+        Kind::Atomic => {
+            let fields: &layout::Atomic = transmute_ref!(bytes);
+            let (key, offset) = (fields.key.get(), fields.offset.get());
+            AtomicPacket::request(key, offset, decode_update(fields)?, flags & FETCH != 0)
+        }
+        Kind::AtomicVector => {
+            let fields: &layout::AtomicVector = transmute_ref!(bytes);
+            let layout::AtomicVector { operation, word_type, .. } = *fields;
+            let combination = decode_operation(operation, word_type)
+                .map(|(operation, word_type)| Combination { operation, word_type })
+                .filter(|it| it.operation.has_type(it.word_type) && !it.operation.compares())
+                .ok_or(PacketError::Word { operation, word_type })?;
+            let (key, offset, bytes) = (fields.key.get(), fields.offset.get(), fields.length.get());
+            let update = VectorUpdate { key, offset, bytes, combination };
+            AtomicPacket::Vector { update, fetch: flags & FETCH != 0, at: fields.at.get() }
+        }
+        Kind::AtomicVectorResult => {
+            let fields: &layout::AtomicVectorResult = transmute_ref!(bytes);
+            AtomicPacket::VectorResult { bytes: fields.length.get(), at: fields.at.get() }
+        }
+        _ => {
+            let fields: &layout::AtomicResult = transmute_ref!(bytes);
+            AtomicPacket::Result { old: fields.old.get(), refused: flags & REFUSED != 0 }
         }
     })
 }

@@ -1,14 +1,14 @@
 //! Encodes packets as headers, in the layout of `layout.rs`.
 
 use super::layout::{
-    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, Common, FOR_WRITING, HAS_DATA, HELD, Header, Kind, LAST, LOOK,
-    REFUSED, RENDEZVOUS_ONLY, SEEN, TAGGED,
+    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, Common, FETCH, FOR_WRITING, HAS_DATA, HELD, Header, Kind,
+    LAST, LOOK, REFUSED, RENDEZVOUS_ONLY, SEEN, TAGGED,
 };
 use super::{SLOT_BYTES, Slot, VERSION};
 use crate::event::Transfer;
 use crate::offload::atomics::AtomicPacket;
 use crate::offload::reduce::{ReducePacket, Vector};
-use crate::offload::{Offloaded, WordUpdate};
+use crate::offload::{Combination, Offloaded, VectorUpdate};
 use crate::packet::{Body, Marks, Packet, RemoteAddress, Space};
 use zerocopy::{FromZeros, transmute};
 
@@ -189,8 +189,15 @@ fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
             (Kind::ReturnResponse, 0, transmute!(fields))
         }
         Body::Detach => (Kind::Detach, 0, [0; _]),
-        Body::Offloaded(Offloaded::Atomic(AtomicPacket::Request { key, offset, update })) => {
-            let WordUpdate { operation, word_type, operand, compare } = update;
+        Body::Offloaded(Offloaded::Atomic(packet)) => encode_atomic(packet),
+        Body::Offloaded(Offloaded::Reduce(packet)) => encode_reduce(packet),
+    }
+}
+
+fn encode_atomic(packet: AtomicPacket) -> (Kind, u16, [u8; BODY_BYTES]) {
+    match packet {
+        AtomicPacket::Request { key, offset, operand, compare, combination, fetch } => {
+            let Combination { operation, word_type } = combination;
             let fields = layout::Atomic {
                 key: key.into(),
                 offset: offset.into(),
@@ -200,13 +207,30 @@ fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
                 word_type: word_type as u8,
                 ..FromZeros::new_zeroed()
             };
-            (Kind::Atomic, 0, transmute!(fields))
+            (Kind::Atomic, flag(fetch, FETCH), transmute!(fields))
         }
-        Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old, refused })) => {
+        AtomicPacket::Result { old, refused } => {
             let fields = layout::AtomicResult { old: old.into(), ..FromZeros::new_zeroed() };
             (Kind::AtomicResult, flag(refused, REFUSED), transmute!(fields))
         }
-        Body::Offloaded(Offloaded::Reduce(packet)) => encode_reduce(packet),
+        AtomicPacket::Vector { update, fetch, at } => {
+            let VectorUpdate { key, offset, bytes, combination } = update;
+            let fields = layout::AtomicVector {
+                key: key.into(),
+                offset: offset.into(),
+                length: bytes.into(),
+                at: at.into(),
+                operation: combination.operation as u8,
+                word_type: combination.word_type as u8,
+                ..FromZeros::new_zeroed()
+            };
+            (Kind::AtomicVector, flag(fetch, FETCH), transmute!(fields))
+        }
+        AtomicPacket::VectorResult { bytes, at } => {
+            let fields =
+                layout::AtomicVectorResult { length: bytes.into(), at: at.into(), ..FromZeros::new_zeroed() };
+            (Kind::AtomicVectorResult, 0, transmute!(fields))
+        }
     }
 }
 

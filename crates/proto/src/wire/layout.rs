@@ -267,11 +267,13 @@ structure! {
         offset: U64,
         /// Operand, in the lower bytes.
         operand: U64,
-        /// Value that the word must have for a compare and swap, in the lower bytes; otherwise 0.
+        /// Value that the operations 2 and 14 to 19 compare with the word, or the mask, in the lower bytes; otherwise 0.
         compare: U64,
-        /// 0 read, 1 write, 2 compare and swap, 3 sum, 4 min, 5 max, 6 and, 7 or, 8 xor, 9 product.
+        /// 0 read, 1 write, 2 compare and swap, 3 sum, 4 min, 5 max, 6 and, 7 or, 8 xor, 9 product, 10 logical and, 11 logical
+        /// or, 12 logical xor, 13 difference, 14 to 18 swap if the compare value is not equal, at most as large, less, at least
+        /// as large, greater, 19 swap the bits of the mask.
         operation: u8,
-        /// 0 u32, 1 i32, 2 u64, 3 i64, 4 binary32, 5 binary64; operations 6 to 8 only with 0 to 3.
+        /// 0 u32, 1 i32, 2 u64, 3 i64, 4 binary32, 5 binary64; operations 6 to 8 and 19 only with 0 to 3.
         word_type: u8,
     }
 }
@@ -279,8 +281,36 @@ structure! {
 structure! {
     /// The fields of `atomic result`.
     AtomicResult(COMMON_BYTES, BODY_BYTES) {
-        /// The word before the change, in the lower bytes; 0 if `refused`.
+        /// The word before the change, in the lower bytes; 0 if `refused`, not wanted, or for a vector.
         old: U64,
+    }
+}
+
+structure! {
+    /// The fields of `atomic vector`.
+    AtomicVector(COMMON_BYTES, BODY_BYTES) {
+        /// Key of the destination's memory region.
+        key: U64,
+        /// Offset of the vector in the region, bytes.
+        offset: U64,
+        /// Length of the whole vector, bytes; at most 4,096.
+        length: U32,
+        /// Offset of the payload in the vector, bytes.
+        at: U32,
+        /// As in `atomic`, without those that have a compare value. A read has no payload.
+        operation: u8,
+        /// Type of a word, as in `atomic`.
+        word_type: u8,
+    }
+}
+
+structure! {
+    /// The fields of `atomic vector result`.
+    AtomicVectorResult(COMMON_BYTES, BODY_BYTES) {
+        /// Length of all old words, bytes.
+        length: U32,
+        /// Offset of the payload in them, bytes.
+        at: U32,
     }
 }
 
@@ -373,6 +403,8 @@ flags! {
     LOOK = 9, "look";
     /// An earlier question with `look` has found the message.
     SEEN = 10, "seen";
+    /// The sender wants the old words.
+    FETCH = 12, "fetch";
 }
 
 /// A field that the format has a place for, and that no link writes yet. It is there if its flag is set.
@@ -413,7 +445,7 @@ pub const REMOTE_KEY: ReservedField = ReservedField {
 pub(super) const MARKS: u16 = RENDEZVOUS_ONLY | BACKLOGGED;
 
 /// The numbers of [`Kind`], for messages.
-pub const KNOWN_KINDS: &str = "1 to 22 and 32 to 37";
+pub const KNOWN_KINDS: &str = "1 to 22, 32 to 37, 48 and 49";
 
 /// The kinds of packets, with name, fields and flags of each. From 32 on they belong to machines beside the endpoint.
 macro_rules! kinds {
@@ -503,8 +535,8 @@ kinds! {
     /// Answer to `ask`: as `offer`, and carries the whole message.
     EagerOffer = 22, "eager offer", Eager, TAGGED | HAS_DATA;
     /// Asks to change a word of a memory region, and for the old word.
-    Atomic = 32, "atomic", Atomic, 0;
-    /// Answer to `atomic`.
+    Atomic = 32, "atomic", Atomic, FETCH;
+    /// Answer to `atomic`, and to an `atomic vector` that is refused or fetches nothing.
     AtomicResult = 33, "atomic result", AtomicResult, REFUSED;
     /// The sender takes part in a group of reductions.
     GroupJoined = 34, "group joined", GroupJoined, 0;
@@ -514,6 +546,10 @@ kinds! {
     ContributionTaken = 36, "contribution taken", ContributionTaken, REFUSED;
     /// A member of a group is lost: all its reductions end.
     GroupFailed = 37, "group failed", GroupFailed, 0;
+    /// Asks to change a vector of a memory region; its operands are the payload of one packet or several.
+    AtomicVector = 48, "atomic vector", AtomicVector, FETCH;
+    /// Answer to the last packet of an `atomic vector`: the old words.
+    AtomicVectorResult = 49, "atomic vector result", AtomicVectorResult, 0;
 }
 
 impl Kind {
@@ -524,9 +560,13 @@ impl Kind {
         match self {
             Kind::Eager if !acknowledged => COMMON_BYTES + offset_of!(Eager, transfer),
             // One length for all of them, that of the longest.
-            Kind::Eager | Kind::Piece | Kind::Write | Kind::Contribution | Kind::EagerOffer => {
-                COMMON_BYTES + Write::FIELD_BYTES
-            }
+            Kind::Eager
+            | Kind::Piece
+            | Kind::Write
+            | Kind::Contribution
+            | Kind::EagerOffer
+            | Kind::AtomicVector
+            | Kind::AtomicVectorResult => COMMON_BYTES + Write::FIELD_BYTES,
             _ => COMMON_BYTES + self.field_bytes(),
         }
     }
@@ -540,7 +580,14 @@ impl Kind {
     pub const fn carries_payload(self) -> bool {
         matches!(
             self,
-            Kind::Eager | Kind::More | Kind::Piece | Kind::Write | Kind::Contribution | Kind::EagerOffer
+            Kind::Eager
+                | Kind::More
+                | Kind::Piece
+                | Kind::Write
+                | Kind::Contribution
+                | Kind::EagerOffer
+                | Kind::AtomicVector
+                | Kind::AtomicVectorResult
         )
     }
 }
@@ -552,6 +599,7 @@ const _: () = {
     assert!(Kind::Eager.header_bytes(true) + 8 == SLOT_BYTES);
     assert!(Eager::FIELD_BYTES <= Write::FIELD_BYTES && Piece::FIELD_BYTES <= Write::FIELD_BYTES);
     assert!(Contribution::FIELD_BYTES <= Write::FIELD_BYTES);
+    assert!(AtomicVector::FIELD_BYTES <= Write::FIELD_BYTES);
     assert!(
         REMOTE_KEY.offset(Kind::Rendezvous) == SLOT_BYTES && REMOTE_KEY.offset(Kind::Offer) == SLOT_BYTES
     );

@@ -67,9 +67,9 @@ pub enum PacketError {
         /// All flags of this kind.
         allowed: u16,
     },
-    /// No such operation on a word, no such type, a bitwise operation on a float, or one that does not combine vectors.
+    /// No such operation on a word, no such type, a bitwise operation on a float, or one that this kind does not have.
     #[error(
-        "word operation {operation} on type {word_type}, allowed are operations 0 to 9 on types 0 to 5, but 6 to 8 only on 0 to 3, and 0 to 2 only in `atomic`"
+        "word operation {operation} on type {word_type}, allowed are operations 0 to 19 on types 0 to 5, but 6 to 8 and 19 only on 0 to 3, 2 and 14 to 19 only in `atomic`, and in `contribution` only 3 to 9"
     )]
     Word {
         /// The operation in the header.

@@ -177,6 +177,11 @@ impl World {
             Action::PassOn { from, number, packet, payload_bytes } => {
                 self.offload(rank, MachineEvent::Arrived { from, number, packet, payload_bytes });
             }
+            Action::AnswerLeft { buffer } => {
+                let rank = &mut self.ranks[rank as usize];
+                rank.free_machine_buffer(buffer);
+                rank.offload.answer_left(buffer);
+            }
             Action::PeerLost { peer, fault } => self.offload(rank, MachineEvent::Lost { peer, fault }),
             Action::Notify { from, data, bytes } => {
                 self.ranks[rank as usize].notices.push((from, data, bytes));

@@ -1,7 +1,7 @@
 //! The offloaded machines of a test world, beside its endpoints. Their driver acts at once; the packets that they
 //! send follow as events.
 
-use weir_proto::offload::{Combination, Offload, OffloadCommand, Offloaded, WordUpdate};
+use weir_proto::offload::{Combination, Offload, OffloadCommand, Offloaded, VectorUpdate, WordUpdate};
 use weir_proto::{
     BufferId, Event, Instant, Machine, MachineDriver, MachineEvent, MachineTimer, Memory, Operand, Outcome,
     Outgoing, Payload, Peer, PeerFault, Request,
@@ -77,9 +77,25 @@ impl MachineDriver for Driver<'_> {
         Some(old)
     }
 
+    fn update_vector(&mut self, update: &VectorUpdate, old: Option<Memory>) -> bool {
+        let bytes = update.bytes as usize;
+        let operands = std::mem::take(&mut self.arrived);
+        let region = self.rank.regions.get_mut(&update.key).expect("the machine checked the key");
+        let mut before = vec![0; bytes];
+        update.apply(&mut region[update.offset as usize..][..bytes], &operands, Some(&mut before));
+        if let Some(old) = old {
+            self.memory(old, update.bytes).copy_from_slice(&before);
+        }
+        true
+    }
+
     fn place_word(&mut self, request: Request, word: u64, bytes: u32) {
+        self.place_word_at(request, 0, word, bytes);
+    }
+
+    fn place_word_at(&mut self, request: Request, offset: u32, word: u64, bytes: u32) {
         let buffer = self.rank.buffers[request.0 as usize].as_mut().expect("outstanding");
-        buffer[..bytes as usize].copy_from_slice(&word.to_le_bytes()[..bytes as usize]);
+        buffer[offset as usize..][..bytes as usize].copy_from_slice(&word.to_le_bytes()[..bytes as usize]);
     }
 
     fn allocate(&mut self, bytes: u32) -> BufferId {
@@ -90,7 +106,7 @@ impl MachineDriver for Driver<'_> {
     }
 
     fn free(&mut self, buffer: BufferId) {
-        assert!(self.rank.machine_buffers.remove(&buffer.0).is_some(), "{buffer:?} is freed twice");
+        self.rank.free_machine_buffer(buffer);
     }
 
     fn copy(&mut self, from: Operand, into: Memory, bytes: u32) {
@@ -110,6 +126,11 @@ impl MachineDriver for Driver<'_> {
 }
 
 impl TestRank {
+    /// Ends a buffer of its offloaded machines.
+    pub(super) fn free_machine_buffer(&mut self, buffer: BufferId) {
+        assert!(self.machine_buffers.remove(&buffer.0).is_some(), "{buffer:?} is freed twice");
+    }
+
     /// Number of buffers of its offloaded machines.
     pub fn machine_buffers(&self) -> usize {
         self.machine_buffers.len()

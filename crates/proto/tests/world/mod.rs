@@ -13,7 +13,7 @@ mod plan;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weir_proto::offload::atomics::AtomicsCommand;
+use weir_proto::offload::atomics::{AtomicsCommand, ExposedRegion};
 use weir_proto::offload::{Offload, OffloadCommand};
 use weir_proto::{
     Action, Command, Endpoint, Event, Instant, MachineEvent, MessageId, Outcome, Packet, Peer, PeerFault,
@@ -183,9 +183,10 @@ impl World {
 
     pub fn expose(&mut self, rank: u32, key: u64, memory: Vec<u8>) {
         let bytes = memory.len() as u64;
+        let region = ExposedRegion { bytes, readable: true, writable: true };
         self.ranks[rank as usize].regions.insert(key, memory);
         self.post(rank, Command::RegisterMemory { key, bytes, readable: true, writable: true });
-        self.post_offloaded(rank, OffloadCommand::Atomics(AtomicsCommand::Expose { key, bytes }));
+        self.post_offloaded(rank, OffloadCommand::Atomics(AtomicsCommand::Expose { key, region }));
     }
 
     pub fn region(&self, rank: u32, key: u64) -> &[u8] {

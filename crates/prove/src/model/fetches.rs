@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use weir_proto::offload::atomics::{AtomicPacket, AtomicsCommand, FetchCommand};
+use weir_proto::offload::atomics::{AtomicPacket, AtomicsCommand, ExposedRegion, FetchCommand};
 use weir_proto::offload::{OffloadCommand, WordOperation, WordType, WordUpdate};
 use weir_proto::{Outcome, Peer, Request};
 
@@ -30,7 +30,9 @@ pub(super) struct Fetch {
 impl Setup {
     /// The peers may change the word of `us`.
     pub(super) fn expose_word(&self, state: &mut State, us: u32) -> Result<(), Violation> {
-        let command = AtomicsCommand::Expose { key: 0, bytes: u64::from(UPDATE.word_type.bytes()) };
+        let bytes = UPDATE.word_type.bytes().into();
+        let region = ExposedRegion { bytes, readable: true, writable: true };
+        let command = AtomicsCommand::Expose { key: 0, region };
         self.post_offloaded(state, us, OffloadCommand::Atomics(command), &mut Effect::default()).map(|_| ())
     }
 
@@ -51,7 +53,7 @@ impl Setup {
     ) -> Result<(), Violation> {
         let lane = self.lane(from, to);
         let request = Arc::make_mut(&mut state.machines).ranks[from as usize].request(Vec::new());
-        let fetch = FetchCommand { request, peer: Peer(to), key: 0, offset: 0, update: UPDATE };
+        let fetch = FetchCommand { request, peer: Peer(to), key: 0, offset: 0, update: UPDATE, fetch: true };
         let command = OffloadCommand::Atomics(AtomicsCommand::Fetch(fetch));
         let Some(number) = self.post_offloaded(state, from, command, effect)? else {
             return violation("fetch", format!("{from} sends nothing to {to}"));
@@ -147,6 +149,9 @@ impl Setup {
                 }
                 None => words.push(2),
             },
+            AtomicPacket::Vector { .. } | AtomicPacket::VectorResult { .. } => {
+                unreachable!("programs of a search have no vectors")
+            }
         }
     }
 }

@@ -416,6 +416,7 @@ impl Setup {
             ),
             // `tests/worlds.rs` checks bytes and requests.
             Action::Place { .. }
+            | Action::AnswerLeft { .. }
             | Action::PeerLost { .. }
             | Action::Complete { outcome: Outcome::Done | Outcome::Received { .. }, .. } => Ok(()),
             _ => violation("unexpected", format!("endpoint {endpoint} asks for {action:?}")),

@@ -6,7 +6,7 @@ use libc::{c_char, c_int, c_void, iovec};
 use std::mem::{offset_of, size_of};
 
 use super::objects::Fid;
-use super::pointers::UserVector;
+use super::pointers::{UserBuffer, UserVector, UserWords};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -230,6 +230,47 @@ pub struct FiMsgRma {
     pub data: u64,
 }
 
+/// `fi_ioc`: words of the program, in one piece.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FiIoc {
+    pub addr: UserBuffer,
+    /// Number of words.
+    pub count: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FiRmaIoc {
+    pub addr: u64,
+    /// Number of words.
+    pub count: usize,
+    pub key: u64,
+}
+
+#[repr(C)]
+pub struct FiMsgAtomic {
+    pub msg_iov: UserWords,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: u64,
+    pub rma_iov: *const FiRmaIoc,
+    pub rma_iov_count: usize,
+    pub datatype: c_int,
+    pub op: c_int,
+    pub context: usize,
+    pub data: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FiAtomicAttr {
+    /// The most words of one call.
+    pub count: usize,
+    /// Length of a word. Unit: bytes.
+    pub size: usize,
+}
+
 /// `fi_cq_tagged_entry`. The shorter formats are its beginnings.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -286,6 +327,8 @@ const _: () = {
     assert!(size_of::<FiMsgTagged>() == 64);
     assert!(size_of::<FiRmaIov>() == 24);
     assert!(size_of::<FiMsgRma>() == 64);
+    assert!(size_of::<FiIoc>() == 16 && size_of::<FiRmaIoc>() == 24 && size_of::<FiAtomicAttr>() == 16);
+    assert!(size_of::<FiMsgAtomic>() == 72 && offset_of!(FiMsgAtomic, context) == 56);
     assert!(size_of::<FiCqTaggedEntry>() == 48);
     assert!(size_of::<FiCqErrEntry>() == 88);
     assert!(offset_of!(FiCqErrEntry, err) == 56 && offset_of!(FiCqErrEntry, err_data_size) == 72);

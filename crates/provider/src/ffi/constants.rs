@@ -59,6 +59,10 @@ pub mod flags {
     /// Of `fi_av_insert`: the context is an array of error codes.
     pub const SYNC_ERR: u64 = 1 << 58;
     pub const DISCARD: u64 = 1 << 58;
+    /// Of `fi_query_atomic`.
+    pub const FETCH_ATOMIC: u64 = 1 << 58;
+    /// Of `fi_query_atomic`.
+    pub const COMPARE_ATOMIC: u64 = 1 << 59;
     pub const CLAIM: u64 = 1 << 59;
     /// Of `fi_ep_bind`.
     pub const SELECTIVE_COMPLETION: u64 = 1 << 59;

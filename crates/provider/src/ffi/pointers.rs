@@ -13,6 +13,8 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use weir_link::memory::UserMemory;
 
+use super::attributes::FiIoc;
+
 /// The caller's variable for one result. May be NULL; writing to it then does nothing.
 #[repr(transparent)]
 pub struct Out<'a, T>(Option<NonNull<T>>, PhantomData<&'a mut T>);
@@ -183,6 +185,48 @@ impl UserVector {
     /// As for [`UserMemory::scattered`].
     pub const unsafe fn new(pieces: *const iovec) -> UserVector {
         UserVector(pieces)
+    }
+}
+
+/// The words of an atomic operation, in pieces (`fi_ioc`). The vector is valid during the call, the memory that it names
+/// until the completion.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct UserWords(*const FiIoc);
+
+impl UserWords {
+    /// Number of words in the first `pieces` pieces.
+    pub fn count(self, pieces: usize) -> usize {
+        self.pieces(pieces).iter().fold(0, |count, piece| count.saturating_add(piece.count))
+    }
+
+    /// The words, of `word_bytes` bytes each. Their number must be checked before.
+    pub fn memory(self, pieces: usize, word_bytes: usize) -> UserMemory {
+        match self.pieces(pieces) {
+            [] => UserMemory::EMPTY,
+            [one] => one.addr.memory(one.count * word_bytes),
+            several => {
+                let pieces = several.iter().map(|piece| (piece.addr.0.cast(), piece.count * word_bytes));
+                // SAFETY: as for `UserBuffer::memory`, for each piece.
+                unsafe { UserMemory::scattered(pieces) }
+            }
+        }
+    }
+
+    fn pieces<'a>(self, count: usize) -> &'a [FiIoc] {
+        if self.0.is_null() || count == 0 {
+            return &[];
+        }
+        // SAFETY: the program gave `count` elements at this address, valid during the call. The slice is not kept longer.
+        unsafe { std::slice::from_raw_parts(self.0, count) }
+    }
+
+    /// For tests: a vector of the caller.
+    ///
+    /// # Safety
+    /// As for [`UserMemory::scattered`].
+    pub const unsafe fn new(pieces: *const FiIoc) -> UserWords {
+        UserWords(pieces)
     }
 }
 

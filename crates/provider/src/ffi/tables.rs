@@ -108,7 +108,7 @@ pub struct FiOpsDomain<D: 'static, A: 'static, C: 'static, E: 'static, N: 'stati
     pub poll_open: extern "C" fn(&D, Option<&FiPollAttr>, Out<*mut P>) -> c_int,
     pub stx_ctx: Stub,
     pub srx_ctx: Stub,
-    pub query_atomic: Stub,
+    pub query_atomic: extern "C" fn(&D, c_int, c_int, Out<FiAtomicAttr>, u64) -> c_int,
     pub query_collective: Stub,
     pub endpoint2: extern "C" fn(&D, Option<&FiInfo>, Out<*mut E>, u64, usize) -> c_int,
 }
@@ -260,13 +260,85 @@ pub struct FiOpsRma<E: 'static> {
     pub injectdata: extern "C" fn(&E, UserBuffer, usize, u64, FiAddr, u64, u64) -> ssize_t,
 }
 
+type AtomicValid<E> = extern "C" fn(&E, c_int, c_int, Out<usize>) -> c_int;
+
 #[repr(C)]
-pub struct FiOpsAtomic {
+#[allow(clippy::type_complexity)]
+pub struct FiOpsAtomic<E: 'static> {
     pub size: usize,
-    /// write, writev, writemsg, inject, readwrite, readwritev, readwritemsg, compwrite, compwritev, compwritemsg.
-    pub operations: [Stub; 10],
-    /// writevalid, readwritevalid, compwritevalid.
-    pub valid: [Stub; 3],
+    pub write: extern "C" fn(&E, UserBuffer, usize, Desc, FiAddr, u64, u64, c_int, c_int, usize) -> ssize_t,
+    pub writev: extern "C" fn(&E, UserWords, Desc, usize, FiAddr, u64, u64, c_int, c_int, usize) -> ssize_t,
+    pub writemsg: extern "C" fn(&E, &FiMsgAtomic, u64) -> ssize_t,
+    pub inject: extern "C" fn(&E, UserBuffer, usize, FiAddr, u64, u64, c_int, c_int) -> ssize_t,
+    pub readwrite: extern "C" fn(
+        &E,
+        UserBuffer,
+        usize,
+        Desc,
+        UserBuffer,
+        Desc,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        usize,
+    ) -> ssize_t,
+    pub readwritev: extern "C" fn(
+        &E,
+        UserWords,
+        Desc,
+        usize,
+        UserWords,
+        Desc,
+        usize,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        usize,
+    ) -> ssize_t,
+    pub readwritemsg: extern "C" fn(&E, &FiMsgAtomic, UserWords, Desc, usize, u64) -> ssize_t,
+    pub compwrite: extern "C" fn(
+        &E,
+        UserBuffer,
+        usize,
+        Desc,
+        UserBuffer,
+        Desc,
+        UserBuffer,
+        Desc,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        usize,
+    ) -> ssize_t,
+    pub compwritev: extern "C" fn(
+        &E,
+        UserWords,
+        Desc,
+        usize,
+        UserWords,
+        Desc,
+        usize,
+        UserWords,
+        Desc,
+        usize,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        usize,
+    ) -> ssize_t,
+    pub compwritemsg:
+        extern "C" fn(&E, &FiMsgAtomic, UserWords, Desc, usize, UserWords, Desc, usize, u64) -> ssize_t,
+    pub writevalid: AtomicValid<E>,
+    pub readwritevalid: AtomicValid<E>,
+    pub compwritevalid: AtomicValid<E>,
 }
 
 #[repr(C)]
@@ -292,6 +364,6 @@ const _: () = {
     assert!(size_of::<FiOpsMsg<H>>() == 80);
     assert!(size_of::<FiOpsTagged<H>>() == 80);
     assert!(size_of::<FiOpsRma<H>>() == 80);
-    assert!(size_of::<FiOpsAtomic>() == 112);
+    assert!(size_of::<FiOpsAtomic<H>>() == 112);
     assert!(size_of::<FiOpsCollective>() == 96);
 };

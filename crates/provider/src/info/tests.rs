@@ -93,7 +93,7 @@ fn the_provider_structure_has_the_expected_fields() {
 fn getinfo_without_hints_offers_all_capabilities() {
     for api_version in [0, version(1, 5), version(1, 17), version(2, 5)] {
         let found = ask(api_version, 0, None).expect("an answer"); // Intel MPI passes version 0.0
-        assert_eq!(found.info().caps, CAPS);
+        assert_eq!(found.info().caps, CAPS & !caps::ATOMIC);
         assert_eq!(found.info().mode, 0);
         assert!(found.fabric().prov_name.is_null()); // the core appends to a name that it finds
         assert_eq!(inner_string(found.fabric().name), Some(c"weir"));
@@ -123,6 +123,27 @@ fn an_answer_without_hints_has_the_orders_and_limits_of_the_provider() {
         assert_eq!(orders, (0, 0, 0));
         assert_eq!((domain.mr_key_size, domain.cq_data_size, domain.mr_cnt), (8, 8, 65536));
     }
+}
+
+#[test]
+fn atomics_are_for_programs_that_request_them() {
+    for found in [ask(version(2, 5), 0, None), Hints::new(0).ask(), Hints::new(caps::RMA).ask()] {
+        let found = found.expect("an answer");
+        let all = found.info().caps | found.tx().caps | found.rx().caps;
+        assert_eq!(all & caps::ATOMIC, 0);
+    }
+    let mut hints = Hints::new(caps::ATOMIC);
+    hints.ep.max_order_waw_size = 4096;
+    let found = hints.ask().expect("an answer");
+    let directions = caps::READ | caps::WRITE | caps::REMOTE_READ | caps::REMOTE_WRITE;
+    assert_eq!(found.info().caps & (caps::ATOMIC | caps::RMA | directions), caps::ATOMIC | directions);
+    assert_eq!(found.tx().caps & caps::ATOMIC, caps::ATOMIC);
+    assert_eq!(found.rx().caps & caps::ATOMIC, caps::ATOMIC);
+    let ep = inner(found.info().ep_attr).expect("ep_attr");
+    let orders = (ep.max_order_raw_size, ep.max_order_war_size, ep.max_order_waw_size);
+    assert_eq!(orders, (4096, 4096, 4096));
+    hints.ep.max_order_waw_size = 4097;
+    assert!(hints.ask().is_err());
 }
 
 #[test]
@@ -298,7 +319,6 @@ fn progress_is_manual_unless_the_program_asks() {
 fn unsupported_hints_are_rejected() {
     type Change = fn(&mut Hints);
     let changes: &[Change] = &[
-        |hints| hints.info.caps |= caps::ATOMIC,
         |hints| hints.info.caps |= 1 << 6, // collectives
         |hints| hints.info.addr_format = 2,
         |hints| hints.tx.inject_size = INJECT_BYTES + 1,

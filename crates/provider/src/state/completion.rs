@@ -59,6 +59,7 @@ fn kind_flags(completion: &Completion) -> (Side, u64) {
         Operation::Read => (Side::Transmit, flags::RMA | flags::READ),
         Operation::Write => (Side::Transmit, flags::RMA | flags::WRITE),
         Operation::Atomic => (Side::Transmit, flags::ATOMIC | flags::READ),
+        Operation::AtomicWrite => (Side::Transmit, flags::ATOMIC | flags::WRITE),
         Operation::Reduce => (Side::Transmit, flags::COLLECTIVE),
         Operation::Receive | Operation::MultiReceive | Operation::Peek => {
             (Side::Receive, flags::RECV | space)
@@ -74,7 +75,7 @@ fn counter_of(operation: Operation) -> Option<u64> {
         Operation::Send => Some(flags::SEND),
         Operation::Receive | Operation::MultiReceive => Some(flags::RECV),
         Operation::Read | Operation::Atomic => Some(flags::READ),
-        Operation::Write => Some(flags::WRITE),
+        Operation::Write | Operation::AtomicWrite => Some(flags::WRITE),
         Operation::Peek | Operation::Reduce | Operation::RemoteWrite => None,
     }
 }
@@ -187,6 +188,13 @@ mod tests {
         let report = report(&completion(Operation::Atomic, Outcome::Done, WANTS_ENTRY));
         assert_eq!((report.side, report.counter_flag), (Side::Transmit, Some(flags::READ)));
         assert_eq!((report.queued, report.entry.flags), (true, flags::ATOMIC | flags::READ));
+    }
+
+    #[test]
+    fn an_atomic_that_fetches_nothing_counts_as_a_write() {
+        let report = report(&completion(Operation::AtomicWrite, Outcome::Done, WANTS_ENTRY));
+        assert_eq!((report.side, report.counter_flag), (Side::Transmit, Some(flags::WRITE)));
+        assert_eq!((report.queued, report.entry.flags), (true, flags::ATOMIC | flags::WRITE));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use weir_proto::offload::atomics::{AtomicsCommand, FetchCommand};
+use weir_proto::offload::atomics::{AtomicsCommand, ExposedRegion, FetchCommand};
 use weir_proto::offload::reduce::{Membership, ReduceCommand, Vector};
 use weir_proto::offload::{Combination, Offload, OffloadCommand, Offloaded, WordUpdate};
 use weir_proto::table::Table;
@@ -113,7 +113,8 @@ impl Default for Machines {
             timers: TimerQueue::default(),
             waiting: VecDeque::new(),
         };
-        let expose = AtomicsCommand::Expose { key: REGION, bytes: REGION_BYTES };
+        let region = ExposedRegion { bytes: REGION_BYTES, readable: true, writable: true };
+        let expose = AtomicsCommand::Expose { key: REGION, region };
         machines.handle(Instant(0), MachineEvent::Posted(OffloadCommand::Atomics(expose)), &[]);
         machines
     }
@@ -131,7 +132,8 @@ impl Machines {
         let command = match call {
             OffloadCall::Fetch { to, word, update } => {
                 let offset = u64::from(word) * WORD_BYTES;
-                let fetch = FetchCommand { request, peer: peer(to), key: REGION, offset, update };
+                let fetch =
+                    FetchCommand { request, peer: peer(to), key: REGION, offset, update, fetch: true };
                 OffloadCommand::Atomics(AtomicsCommand::Fetch(fetch))
             }
             OffloadCall::Join { group, members, rank, patience_ns } => {

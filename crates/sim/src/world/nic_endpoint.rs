@@ -290,6 +290,9 @@ impl<N: Network> World<N> {
             Action::PassOn { from, number, packet, payload_bytes } => {
                 self.offload_on_nic(work, MachineEvent::Arrived { from, number, packet, payload_bytes });
             }
+            Action::AnswerLeft { buffer } => {
+                unreachable!("{buffer:?}: programs here have no vectors of atomics")
+            }
             Action::PeerLost { peer, fault } => {
                 self.offload_on_nic(work, MachineEvent::Lost { peer, fault });
             }

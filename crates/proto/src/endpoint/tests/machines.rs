@@ -11,7 +11,7 @@ use crate::offload::{Combination, Offloaded, WordOperation, WordType, WordUpdate
 
 const UPDATE: WordUpdate =
     WordUpdate { operation: WordOperation::Sum, word_type: WordType::U64, operand: 1, compare: 0 };
-const REQUEST: Offloaded = Offloaded::Atomic(AtomicPacket::Request { key: 5, offset: 0, update: UPDATE });
+const REQUEST: Offloaded = Offloaded::Atomic(AtomicPacket::request(5, 0, UPDATE, true));
 const ANSWER: Offloaded = Offloaded::Atomic(AtomicPacket::Result { old: 0, refused: false });
 
 impl Bench {

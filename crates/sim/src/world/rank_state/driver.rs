@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use weir_proto::offload::Offloaded;
 use weir_proto::{
-    Destination, Driver, Instant, LinkBusy, LinkDriver, MachineEvent, MemoryCopy, MessageId, OperationDriver,
-    Outcome, Packet, PayloadDriver, Peer, PeerFault, Request, Source, TimeDriver, Timer, TimerQueue,
-    Transfer,
+    BufferId, Destination, Driver, Instant, LinkBusy, LinkDriver, MachineEvent, MemoryCopy, MessageId,
+    OperationDriver, Outcome, Packet, PayloadDriver, Peer, PeerFault, Request, Source, TimeDriver, Timer,
+    TimerQueue, Transfer,
 };
 
 use super::super::machines::Machines;
@@ -161,6 +161,10 @@ impl Driver for RankDriver<'_, '_> {
     fn pass_on(&mut self, from: Peer, number: u32, packet: &Offloaded, payload_bytes: u32) {
         let event = MachineEvent::Arrived { from, number, packet: *packet, payload_bytes };
         self.state.offload(event, self.context);
+    }
+
+    fn answer_left(&mut self, buffer: BufferId) {
+        unreachable!("{buffer:?}: programs here have no vectors of atomics");
     }
 
     fn peer_lost(&mut self, peer: Peer, fault: PeerFault) {

@@ -5,8 +5,9 @@
 
 use weir_proto::offload::Offloaded;
 use weir_proto::{
-    Destination, Driver, Envelope, Instant, LinkBusy, LinkDriver, MemoryCopy, MessageId, OperationDriver,
-    Outcome, Packet, PayloadDriver, Peer, PeerFault, Request, Source, TimeDriver, Timer, Transfer,
+    BufferId, Destination, Driver, Envelope, Instant, LinkBusy, LinkDriver, MemoryCopy, MessageId,
+    OperationDriver, Outcome, Packet, PayloadDriver, Peer, PeerFault, Request, Source, TimeDriver, Timer,
+    Transfer,
 };
 
 use super::retrieval::place_ps;
@@ -108,6 +109,7 @@ impl OperationDriver for EarlyDriver<'_> {
 impl Driver for EarlyDriver<'_> {
     never! {
         pass_on(Peer, u32, &Offloaded, u32);
+        answer_left(BufferId);
         peer_lost(Peer, PeerFault);
     }
 }
