@@ -1,14 +1,19 @@
-//! Tests of random worlds by seed: legal programs complete with correct bytes, and mailboxes keep their bounds.
+//! Tests of random worlds by seed: legal programs complete with correct bytes, and mailboxes keep their bounds. The files
+//! in `worlds` have further kinds of worlds.
 //!
 //! `WEIR_SEED=7f3a cargo test -p weir-proto --test worlds` repeats one world. `WEIR_WORLDS=100000` runs more worlds and
 //! reports progress.
 
 #[path = "worlds/atomics.rs"]
 mod atomics;
+#[path = "worlds/budgets.rs"]
+mod budgets;
 #[path = "worlds/drivers.rs"]
 mod drivers;
 #[path = "worlds/holding.rs"]
 mod holding;
+#[path = "worlds/load.rs"]
+mod load;
 #[path = "worlds/reductions.rs"]
 mod reductions;
 mod world;
@@ -17,8 +22,6 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use fastrand::Rng;
-use weir_proto::flow::demand_credits::Tally as DemandTally;
-use weir_proto::flow::dynamic_credits::Tally;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
 use weir_proto::flow::static_connection::{ecm_slots, ecm_threshold as threshold};
 use weir_proto::{
@@ -452,296 +455,6 @@ fn random_worlds_reach_the_events_that_they_check() {
     assert!(reached.values().all(|&count| count > 10) && reached.len() == 5, "{reached:?}");
 }
 
-/// A scheme with a shared region under load: 3 to 8 endpoints, in phases in which a few send much and the others little. Regions have
-/// any size, packets one or several slots. At the end everything comes to rest, and every endpoint can still send to
-/// every other.
-fn busy_world(seed: u64, on_demand: bool) -> (u64, Tally, DemandTally) {
-    let mut rng = Rng::with_seed(seed);
-    let endpoints = rng.u32(3..=8);
-    let credit_slots = rng.u32(1..=3);
-    let start_slots = credit_slots + [0, 0, 1, 7][rng.usize(..4)];
-    let peers = [0, 2, endpoints, endpoints, endpoints + 1][rng.usize(..5)];
-    let slots = start_slots * peers + [0, 1, 2, 6, 24, 80, 300][rng.usize(..7)];
-    let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
-    let grace_points = [0, 1, 4][rng.usize(..3)];
-    let dynamic = Scheme::Dynamic { piggyback: rng.bool() };
-    let plan = Plan {
-        endpoints,
-        scheme: if on_demand { Scheme::Demand } else { dynamic },
-        geometry: [Geometry::SHARED_MEMORY, Geometry::EXTOLL][rng.usize(..2)],
-        quota_slots: start_slots + [0, 3, 40, 1000][rng.usize(..4)],
-        start_slots,
-        credit_slots,
-        region: DataRegion { slots, peers, start_slots, attach_policy, grace_points },
-        eager_bytes: 100_000,
-        cross_memory: false,
-        copies_forbidden: false,
-        max_lanes: [1, 3, 100, 100][rng.usize(..4)],
-        budget_bytes: [1 << 30, 20_000][rng.usize(..2)],
-        bounce_bytes: 1 << 30,
-        envelope_bytes: u64::MAX,
-        planned: rng.bool(),
-        deferring: [0, 0, u32::MAX, rng.u32(..)][rng.usize(..4)],
-        second_node: [0, 0, rng.u32(..)][rng.usize(..3)],
-        nodes_read: false,
-        far_geometry: [Geometry::SHARED_MEMORY, Geometry::EXTOLL][rng.usize(..2)],
-        readable_eager_bytes: u32::MAX,
-    };
-    let asked = [0, 0, 4][rng.usize(..3)];
-    let mut world = World::new(plan);
-    let mut sent = vec![0usize; endpoints as usize];
-    let mut transfer = |world: &mut World, from: u32, to: u32, bytes: usize| {
-        let into = world.request(to, vec![0; bytes]);
-        let pattern = Pattern { space: Space::Tagged, from: Some(Peer(from)), tag: 0, ignore: 0 };
-        let receive = ReceiveCommand { request: into, pattern, capacity_bytes: bytes as u64, multi: None };
-        world.post(to, Command::Receive(receive));
-        let request = world.request(from, message(from, to, bytes as u32, bytes));
-        let (to_peer, space, level) = (Peer(to), Space::Tagged, SendLevel::Delivered);
-        let (data, bytes) = (Some(bytes as u64), bytes as u64);
-        let send = SendCommand { request, to: to_peer, space, tag: 0, data, bytes, level };
-        world.post(from, Command::Send(send));
-        sent[to as usize] += 1;
-    };
-    for _ in 0..rng.usize(2..6) {
-        let busy: Vec<(u32, u32)> = (0..3).map(|_| (rng.u32(..endpoints), rng.u32(..endpoints))).collect();
-        let longest = [20, 200, 1500][rng.usize(..3)];
-        for _ in 0..60 {
-            let (from, to) = match rng.u8(..8) {
-                0 => (rng.u32(..endpoints), rng.u32(..endpoints)),
-                _ => busy[rng.usize(..busy.len())],
-            };
-            let bytes = rng.usize(..longest);
-            transfer(&mut world, from, to, bytes);
-            for _ in 0..rng.usize(..12) {
-                world.step(|count| rng.usize(..count));
-                if asked > 0 && rng.u8(..asked) == 0 {
-                    world.request_detach(rng.u32(..endpoints), rng.u32(..endpoints));
-                }
-            }
-        }
-    }
-    world.run_to_rest(|count| rng.usize(..count));
-    world.assert_at_rest();
-    for from in 0..endpoints {
-        for to in 0..endpoints {
-            transfer(&mut world, from, to, 300);
-        }
-        world.run_to_rest(|count| rng.usize(..count));
-    }
-    world.assert_at_rest();
-
-    let (mut sum, mut lent) = (Tally::default(), DemandTally::default());
-    for (to, rank) in world.ranks.iter().enumerate() {
-        let mut received = 0;
-        for (_, outcome, buffer) in &rank.completions {
-            if let Outcome::Received { envelope, bytes, .. } = *outcome {
-                assert_eq!(*buffer, message(envelope.from.0, to as u32, bytes as u32, bytes as usize));
-                received += 1;
-            }
-        }
-        assert_eq!(received, sent[to]);
-        assert!(rank.machine.pool().accounts().all(|account| !account.blocked), "a response is missing");
-        add(&mut sum, rank.machine.pool().tally());
-        if let Some(pool) = rank.machine.demand_pool() {
-            assert!(pool.accounts().all(|account| !account.asked), "a response is missing");
-            lent = lent.plus(pool.tally());
-        }
-    }
-    if seed.is_multiple_of(2) {
-        assert_entries_are_freed_after_detach(&mut world, &mut rng);
-    }
-    (world.trace, sum, lent)
-}
-
-fn add(sum: &mut Tally, one: &Tally) {
-    sum.quota_transfers += one.quota_transfers;
-    sum.victims_passed_over += one.victims_passed_over;
-    sum.requests += one.requests;
-    sum.short_grants += one.short_grants;
-    sum.excesses += one.excesses;
-    sum.deficits += one.deficits;
-}
-
-#[test]
-fn credits_follow_activity_and_every_sender_can_send() {
-    let seen = std::cell::Cell::new(Tally::default());
-    run("credits_follow_activity_and_every_sender_can_send", 150, |seed| {
-        let (trace, tally, _) = busy_world(seed, false);
-        let mut sum = seen.get();
-        add(&mut sum, &tally);
-        seen.set(sum);
-        trace
-    });
-    // Each count must be positive, unless a single world is repeated.
-    let Tally { quota_transfers, victims_passed_over, requests, short_grants, excesses, deficits, .. } =
-        seen.get();
-    let least =
-        [quota_transfers, victims_passed_over, requests, short_grants, excesses, deficits].into_iter().min();
-    assert!(least > Some(10) || std::env::var("WEIR_SEED").is_ok(), "{:?}", seen.get());
-}
-
-#[test]
-fn lent_credits_reach_every_sender_that_waits() {
-    let seen = std::cell::Cell::new(DemandTally::default());
-    run("lent_credits_reach_every_sender_that_waits", 150, |seed| {
-        let (trace, _, tally) = busy_world(seed, true);
-        seen.set(seen.get().plus(&tally));
-        trace
-    });
-    let DemandTally { lent_slots, prefetched_slots, queued, rotations, requests, returned_slots, .. } =
-        seen.get();
-    let least = [lent_slots, prefetched_slots, queued, rotations, requests, returned_slots].into_iter().min();
-    assert!(least > Some(10) || std::env::var("WEIR_SEED").is_ok(), "{:?}", seen.get());
-}
-
-/// Events of floods, summed over worlds, to show that they occur.
-#[derive(Debug, Default)]
-struct Seen {
-    forced_rendezvous: u64,
-    /// Packets that set `rendezvous_only` after one that did not, and the other way round.
-    switched_on: u64,
-    switched_off: u64,
-    fetched: u64,
-    voided: u64,
-}
-
-/// Senders flood one receiver. It receives late, in another order, or never, and may close while senders hold payload.
-/// The budget and the senders' limits hold at every step, received bytes are correct, and nothing is left.
-fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
-    let mut rng = Rng::with_seed(seed);
-    let drawn = plan(&mut rng);
-    let piggyback = rng.bool();
-    let mut credit_slots = rng.u32(1..=3);
-    let quota_slots = credit_slots + rng.u32(..20);
-    let ecm_threshold = NonZeroU32::new(rng.u32(..=quota_slots));
-    let scheme = [
-        Scheme::Static { piggyback },
-        Scheme::StaticConnection { ecm_threshold },
-        Scheme::AdaptiveBacklog { growth: Growth::Exponential, ecm_threshold },
-        Scheme::Dynamic { piggyback },
-        Scheme::Demand,
-    ][rng.usize(..5)];
-    let start_slots = match scheme {
-        Scheme::Dynamic { .. } | Scheme::Demand => credit_slots,
-        Scheme::AdaptiveBacklog { .. } => rng.u32(1..=quota_slots),
-        _ => quota_slots,
-    };
-    if let Scheme::StaticConnection { ecm_threshold } = scheme {
-        credit_slots = ecm_slots(quota_slots, ecm_threshold);
-    }
-    let eager_bytes = [100, 2048][rng.usize(..2)];
-    // The reservation of two or three senders and a little more, or less than that of one.
-    let budget_bytes = u64::from(quota_slots) * 164 * rng.u64(..5) + rng.u64(..20_000);
-    let endpoints = rng.u32(2..=4);
-    let peers = endpoints;
-    let slots = start_slots * peers + rng.u32(..20);
-    let region = DataRegion { slots, peers, start_slots, ..drawn.region };
-    let lanes = Plan { quota_slots, start_slots, credit_slots, region, ..drawn };
-    let mut world = World::new(Plan { endpoints, scheme, eager_bytes, budget_bytes, ..lanes });
-    let detach_requests = rng.bool();
-    let mut sent = Vec::new();
-    for number in 0..rng.u32(20..200) {
-        let from = rng.u32(1..endpoints);
-        let bytes = [1, rng.usize(1..20), rng.usize(1..2500)][rng.usize(..3)];
-        let request = world.request(from, message(from, 0, number, bytes));
-        let level = LEVELS[rng.usize(..4)];
-        let (to, space, data) = (Peer(0), Space::Tagged, Some(u64::from(number)));
-        let send = SendCommand { request, to, space, tag: 0, data, bytes: bytes as u64, level };
-        world.post(from, Command::Send(send));
-        sent.push((from, number, bytes));
-        for _ in 0..rng.u8(..6) {
-            world.step(|count| rng.usize(..count));
-            if detach_requests && rng.u8(..4) == 0 {
-                world.request_detach(rng.u32(1..endpoints), 0);
-            }
-        }
-        if rng.u8(..3) == 0 {
-            let request = world.request(0, vec![0; 2500]);
-            let from = rng.bool().then(|| Peer(rng.u32(1..endpoints)));
-            let pattern = Pattern { space: Space::Tagged, from, tag: 0, ignore: 0 };
-            let receive = ReceiveCommand { request, pattern, capacity_bytes: 2500, multi: None };
-            world.post(0, Command::Receive(receive));
-        }
-        world.assert_within_budget();
-    }
-    world.run_to_rest(|count| rng.usize(..count));
-    // Receives without a message are canceled. Then the rest is received, or the receiver closes.
-    let waiting: Vec<_> = world.outstanding(0);
-    for request in waiting {
-        world.post(0, Command::Cancel { request });
-    }
-    let closes = rng.bool();
-    if closes {
-        seen.voided +=
-            u64::from((1..endpoints as usize).any(|rank| world.ranks[rank].machine.has_undelivered()));
-        world.run_to_rest(|count| rng.usize(..count));
-        world.post(0, Command::Close);
-        world.run_to_rest(|count| rng.usize(..count));
-        for rank in 1..endpoints {
-            let machine = &world.ranks[rank as usize].machine;
-            if machine.has_undelivered() {
-                // A detached receiver sends no goodbye. A sender with an announced rendezvous checks whether the
-                // receiver is alive.
-                assert!(
-                    detach_requests || world.plan.max_lanes < 10,
-                    "endpoint {rank} has undelivered messages after the goodbye"
-                );
-                let mut looks = false;
-                machine.depends_on(|peer| looks |= peer == Peer(0));
-                assert!(looks, "endpoint {rank} has undelivered messages and does not check its receiver");
-                world.lose(rank, 0);
-            }
-            let machine = &world.ranks[rank as usize].machine;
-            assert!(!machine.has_undelivered(), "endpoint {rank} has undelivered messages after the goodbye");
-        }
-    } else {
-        for _ in 0..sent.len() {
-            let request = world.request(0, vec![0; 2500]);
-            let pattern = Pattern { space: Space::Tagged, from: None, tag: 0, ignore: 0 };
-            let receive = ReceiveCommand { request, pattern, capacity_bytes: 2500, multi: None };
-            world.post(0, Command::Receive(receive));
-            world.step(|count| rng.usize(..count));
-        }
-        world.run_to_rest(|count| rng.usize(..count));
-        for request in world.outstanding(0) {
-            world.post(0, Command::Cancel { request });
-        }
-        world.assert_at_rest();
-    }
-    world.assert_within_budget();
-    let mut received = 0;
-    for (_, outcome, buffer) in &world.ranks[0].completions {
-        if let Outcome::Received { envelope, bytes, .. } = outcome {
-            let number = envelope.data.expect("numbered") as u32;
-            let from = envelope.from.0;
-            assert!(sent.contains(&(from, number, *bytes as usize)));
-            assert_eq!(buffer[..*bytes as usize], message(from, 0, number, *bytes as usize));
-            received += 1;
-        }
-    }
-    assert!(closes || received == sent.len(), "{received} of {} messages received", sent.len());
-    let forced_rendezvous: u64 =
-        world.ranks.iter().map(|rank| rank.machine.counters().forced_rendezvous).sum();
-    seen.forced_rendezvous += forced_rendezvous;
-    seen.switched_on += world.switched_on;
-    seen.switched_off += world.switched_off;
-    seen.fetched +=
-        u64::from(forced_rendezvous > 0 && (!world.plan.cross_memory || world.plan.copies_forbidden));
-    world.trace
-}
-
-#[test]
-fn a_flood_stays_within_the_memory_budgets() {
-    let seen = std::cell::RefCell::new(Seen::default());
-    run("a_flood_stays_within_the_memory_budgets", 500, |seed| flood_world(seed, &mut seen.borrow_mut()));
-    let seen = seen.into_inner();
-    println!("{seen:?}");
-    let Seen { forced_rendezvous, switched_on, switched_off, fetched, voided } = seen;
-    let least = [forced_rendezvous, switched_on, switched_off, fetched, voided].into_iter().min();
-    let alone = std::env::var("WEIR_SEED").is_ok();
-    assert!(alone || least > Some(0), "an event never occurred: {seen:?}");
-}
-
 fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {
     let seeds: Vec<u64> = match std::env::var("WEIR_SEED") {
         Ok(seed) => vec![u64::from_str_radix(&seed, 16).expect("WEIR_SEED is a hexadecimal number")],
@@ -808,14 +521,4 @@ fn legal_programs_complete_over_busy_links() {
         })
     });
     assert!(refusals.get() > 0, "no packet was refused");
-}
-
-#[test]
-fn memory_and_losses_are_as_promised_over_busy_links() {
-    let seen = std::cell::RefCell::new(Seen::default());
-    run("memory_and_losses_are_as_promised_over_busy_links", 500, |seed| {
-        with_busy_links(seed, || {
-            flood_world(seed, &mut seen.borrow_mut()) ^ remote_world(seed) ^ crash_world(seed)
-        })
-    });
 }
