@@ -70,6 +70,33 @@ fn a_match_among_many_receives_visits_few_of_them() {
 }
 
 #[test]
+fn a_removal_looks_at_few_receives_without_an_index() {
+    const COUNT: u32 = 10_000;
+    let mut queue = PostedQueue::default();
+    let mut post = |number: u32, mask: u32| {
+        queue.post(Request(number), pattern(Some(1), u64::from(number), 1 << mask), 8, None);
+    };
+    // Each mask is a selector. The first ones get all indexes.
+    let first = MAX_INDEXES as u32;
+    (0..first).for_each(|number| post(number, 40 + number));
+    (first..COUNT).for_each(|number| post(number, 50));
+    (COUNT..2 * COUNT).for_each(|number| post(number, 40));
+    let looks = |queue: &PostedQueue| queue.tagged.indexed.as_ref().expect("a long queue").looks;
+    let remove = |queue: &mut PostedQueue, numbers: core::ops::Range<u32>| {
+        for number in numbers.rev() {
+            assert!(queue.remove_request(Request(number)).is_some());
+        }
+    };
+    remove(&mut queue, COUNT + COUNT / 2..2 * COUNT); // they have an index
+    remove(&mut queue, first..COUNT);
+    let each = looks(&queue) / u64::from(COUNT / 2 + COUNT - first);
+    assert!((1..=20).contains(&each), "{each} looks a removal");
+    let before = looks(&queue);
+    remove(&mut queue, COUNT..COUNT + COUNT / 2);
+    assert_eq!(looks(&queue), before, "all receives have an index");
+}
+
+#[test]
 fn a_peer_without_posted_receives_uses_no_memory() {
     let mut queue = PostedQueue::default();
     queue.post(Request(0), pattern(Some(1), 0, 0), 8, None);
