@@ -143,10 +143,8 @@ impl Pool {
     #[cfg(any(test, feature = "mutants"))]
     pub fn mutate(&mut self, mutant: Mutant) {
         self.mutant = Some(mutant);
-        match mutant {
-            Mutant::VictimsGetNoGrace => self.grace_points = 0,
-            Mutant::NothingIsReserved => self.region.guarantee_nothing(),
-            _ => {}
+        if mutant == Mutant::NothingIsReserved {
+            self.region.guarantee_nothing();
         }
     }
 

@@ -1,11 +1,26 @@
-//! Mutants: rules that are known to be wrong, most of them as published. Tests and searches must detect each of them,
-//! except one that equals our rule on links that keep packets in order ([`Mutant::AmountIsFixedByTheRequest`]).
+//! Mutants: rules that are known to be wrong, most of them as published. A search or a test must detect each of them,
+//! except those that violate no invariant. `crates/prove/tests/mutants.rs` checks that, and has the reasons.
 //!
 //! Only tests and proofs can select a mutant.
 
-/// One wrong rule, most of them of dynamic credits. The gap numbers are those of `docs/explanation/flow-control.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mutant {
+/// Declares [`Mutant`] and the list of all.
+macro_rules! mutants {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// One wrong rule, most of them of dynamic credits. The gap numbers are those of
+        /// `docs/explanation/flow-control.md`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Mutant {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Mutant {
+            /// All mutants.
+            pub const ALL: &[Mutant] = &[$(Mutant::$name,)+];
+        }
+    };
+}
+
+mutants! {
     /// Gap 1: a short grant pushes the whole new threshold.
     ShortGrantPushesTheThreshold,
     /// Gap 2: returned credits do not change the thresholds.
@@ -23,8 +38,6 @@ pub enum Mutant {
     AmountIsFixedByTheRequest,
     /// Gap 7: requests and responses count as activity.
     ControlCountsAsActivity,
-    /// Gap 7: a sender that has just gained quota can be the next victim.
-    VictimsGetNoGrace,
     /// Gap 8: all thresholds of a new sender are ones, whatever its starting credits.
     ThresholdsStartAsOnes,
     /// Gap 9: lost peers keep their quota.
@@ -59,36 +72,4 @@ pub enum Mutant {
     AnswersBehindABacklogAreDropped,
     /// Credits that the driver has deferred are never sent.
     CreditsDueAreIgnored,
-}
-
-impl Mutant {
-    /// All mutants.
-    pub const ALL: [Mutant; 26] = [
-        Mutant::ShortGrantPushesTheThreshold,
-        Mutant::ReturnLeavesThresholds,
-        Mutant::BlockedCrossingIsLost,
-        Mutant::PiggybackOverdraws,
-        Mutant::PiggybackForgetsTheOvershoot,
-        Mutant::ResponsesWaitForResponses,
-        Mutant::AmountIsFixedByTheRequest,
-        Mutant::ControlCountsAsActivity,
-        Mutant::VictimsGetNoGrace,
-        Mutant::ThresholdsStartAsOnes,
-        Mutant::LostPeersKeepTheirShare,
-        Mutant::NothingIsReserved,
-        Mutant::PiggybackIgnoresTheQuota,
-        Mutant::CreditIsLost,
-        Mutant::CreditsReturnTwice,
-        Mutant::RefusedPacketSpendsItsCredit,
-        Mutant::RefusedCreditsAreForgotten,
-        Mutant::DemandDecreases,
-        Mutant::LoansReturnToTheSender,
-        Mutant::ReclaimTakesLentCredits,
-        Mutant::QueueDoesNotRotate,
-        Mutant::QueueIsForgotten,
-        Mutant::DeferredIsForgotten,
-        Mutant::OffloadedPacketsTakeNoCredit,
-        Mutant::AnswersBehindABacklogAreDropped,
-        Mutant::CreditsDueAreIgnored,
-    ];
 }
