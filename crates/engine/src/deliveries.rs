@@ -15,7 +15,7 @@ use weir_proto::{Outcome, Peer, PeerFault};
 
 use crate::Completion;
 
-/// See the head of this file. Bound: the completions that the program has not read.
+/// See the head of this file. Bound: the packets that the link has under way, which are those in the window of each peer.
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
     /// For each peer, in order: the packets that must be acknowledged, and the completion.
