@@ -88,3 +88,10 @@ pub unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
     // SAFETY: the pointer is not null, has the right size (asserted) and the right type (the caller's promise).
     (!function.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&function) })
 }
+
+/// The version of the core. `None`: there is no core.
+pub fn version() -> Option<u32> {
+    type Version = unsafe extern "C" fn() -> u32;
+    // SAFETY: the core exports this name with this type, unchanged since 1.0.
+    unsafe { function::<Version>(c"fi_version").map(|version| version()) }
+}

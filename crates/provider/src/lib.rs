@@ -53,15 +53,16 @@ mod tests;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use fabric::FabricHandle;
 use ffi::FiProvider;
-use version::{API_VERSION, NAME, VERSION};
+use version::{API_VERSION, NAME, VERSION, reported_version};
 
 struct Provider(UnsafeCell<FiProvider<FabricHandle>>);
 
-// SAFETY: the structure holds a pointer to a constant string, numbers and functions. This crate never changes it. The
-// core writes to it under its own lock.
+// SAFETY: the structure holds a pointer to a constant string, numbers and functions. This crate changes one number, the
+// version, atomically. The core writes to the structure under its own lock.
 unsafe impl Sync for Provider {}
 
 static PROVIDER: Provider = Provider(UnsafeCell::new(FiProvider {
@@ -102,9 +103,13 @@ pub extern "C" fn fi_prov_ini() -> *mut FiProvider<FabricHandle> {
     initialise(std::ptr::null())
 }
 
-/// Identifies the core that calls, and registers the settings there.
+/// Identifies the core that calls, reports a version that suits it, and registers the settings there.
 extern "C" fn initialise(return_address: *const c_void) -> *mut FiProvider<FabricHandle> {
     core_library::identify(return_address, provider().cast());
+    // SAFETY: a place in the static structure, aligned. This crate accesses it only here.
+    let version = unsafe { AtomicU32::from_ptr(&raw mut (*provider()).fi_version) };
+    // Another core of this process may have asked before.
+    version.fetch_max(reported_version(core_library::version()), Ordering::Relaxed);
     static LIST_SETTINGS: Once = Once::new();
     LIST_SETTINGS.call_once(settings::list);
     provider()

@@ -16,7 +16,7 @@ use std::ptr::null_mut;
 use weir_link::ofi::{CoreError, CoreName, NameFormat};
 use weir_link::udp::chosen_address;
 
-use super::library::{Infos, Source, version};
+use super::library::{Infos, Source};
 use crate::core_library;
 use crate::ffi::{
     FiInfo, address_format, av_type, caps, ep_type, mode, mr_mode, progress, resource_mgmt, threading,
@@ -52,7 +52,7 @@ pub struct Found {
 /// [`CoreError`].
 pub fn find(provider: &str, net: Option<&str>) -> Result<Found, CoreError> {
     let no_library = || CoreError::NoLibrary { provider: provider.to_owned() };
-    let core_version = version().ok_or_else(no_library)?;
+    let core_version = core_library::version().ok_or_else(no_library)?;
     let api_version = USED_VERSION.min(core_version);
     let hints = Hints::new(Some(provider)).ok_or_else(no_library)?;
     let core = [(Source::Core, 0), (Source::Core, HIDDEN)];

@@ -24,18 +24,11 @@ pub fn is_looking() -> bool {
 
 type Duplicate = unsafe extern "C" fn(*const FiInfo) -> *mut FiInfo;
 type Free = unsafe extern "C" fn(*mut FiInfo);
-type Version = unsafe extern "C" fn() -> u32;
 type ErrorText = unsafe extern "C" fn(c_int) -> *const c_char;
-
-/// The version of the core. `None`: there is no core.
-pub fn version() -> Option<u32> {
-    // SAFETY: the core exports this name with this type, unchanged since 1.0.
-    unsafe { core_library::function::<Version>(c"fi_version").map(|version| version()) }
-}
 
 /// The text of a positive error number.
 pub fn error_text(error: c_int) -> String {
-    // SAFETY: as in `version`. The text is constant and ends with NUL.
+    // SAFETY: the core exports this name with this type, unchanged since 1.0. The text is constant and ends with NUL.
     let text = unsafe {
         core_library::function::<ErrorText>(c"fi_strerror").map(|text| CStr::from_ptr(text(error)))
     };
@@ -48,7 +41,7 @@ pub struct Infos(NonNull<FiInfo>);
 impl Infos {
     /// Hints without contents, in the sizes of the core's version. `None`: there is no core, or no memory is left.
     pub fn empty() -> Option<Infos> {
-        // SAFETY: as in `version`. Of NULL it makes an empty structure.
+        // SAFETY: as in `error_text`. Of NULL it makes an empty structure.
         let info = unsafe { core_library::function::<Duplicate>(c"fi_dupinfo").map(|make| make(null())) };
         NonNull::new(info?).map(Infos)
     }
@@ -63,7 +56,7 @@ impl Infos {
     /// # Safety
     /// `info` is in a list that is not freed.
     pub unsafe fn copy(info: *const FiInfo) -> Option<Infos> {
-        // SAFETY: as in `version`, and the promise of the caller.
+        // SAFETY: as in `error_text`, and the promise of the caller.
         let copy = unsafe { core_library::function::<Duplicate>(c"fi_dupinfo").map(|copy| copy(info)) };
         NonNull::new(copy?).map(Infos)
     }
@@ -71,7 +64,7 @@ impl Infos {
 
 impl Drop for Infos {
     fn drop(&mut self) {
-        // SAFETY: as in `version`. The list came from the core, and nobody else frees it.
+        // SAFETY: as in `error_text`. The list came from the core, and nobody else frees it.
         unsafe {
             if let Some(free) = core_library::function::<Free>(c"fi_freeinfo") {
                 free(self.0.as_ptr());
