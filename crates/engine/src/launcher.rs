@@ -142,6 +142,11 @@ fn own_rank(lookup: &impl Lookup) -> Option<String> {
     RANK_VARIABLES.iter().find_map(|&name| Some(format!("{name}={}", lookup(name)?)))
 }
 
+/// Whether a launcher has started this process.
+pub(crate) fn has_started_us() -> bool {
+    own_rank(&environment).is_some()
+}
+
 /// Cores that all ranks of this node share, as far as is known. `None`: no launcher is known.
 pub(crate) fn shared_cores() -> Option<usize> {
     let parent = std::os::unix::process::parent_id();

@@ -72,6 +72,13 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Whether the reason is a setting, which most often all ranks of the job share.
+    pub fn is_setting(&self) -> bool {
+        matches!(self, OpenError::Setting(_) | OpenError::Scheme { .. })
+    }
+}
+
 /// Opens an endpoint of the core provider with this name, on the network of `FI_WEIR_NET` if that is set.
 pub type OpenCore<'call> = &'call dyn Fn(&str, Option<&str>) -> Result<Box<dyn CoreEndpoint>, CoreError>;
 

@@ -8,6 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use weir_engine::config::report_once_in_job;
 use weir_engine::job::Job;
 use weir_engine::{Engine, OpenError};
 use weir_link::ADDRESS_BYTES;
@@ -184,9 +185,12 @@ impl EndpointHandle {
         let settings = &self.domain.settings;
         let opened = Engine::open_in_libfabric(settings, job, *several_threads, &core_provider::open);
         let mut engine = opened.map_err(|error| {
-            // The link has reported a lack of memory, once for the whole job.
-            if !matches!(&error, OpenError::Mailbox(reason) if reason.is_no_space()) {
-                log::report(&format!("cannot open an endpoint: {error}"));
+            let report = || log::report(&format!("cannot open an endpoint: {error}"));
+            match &error {
+                // The link has reported a lack of memory, once for the whole job.
+                OpenError::Mailbox(reason) if reason.is_no_space() => {}
+                error if error.is_setting() => report_once_in_job(report),
+                _ => report(),
             }
             Error::from(&error)
         })?;

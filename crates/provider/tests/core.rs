@@ -82,6 +82,22 @@ fn a_wrong_setting_is_reported_once() {
     assert_eq!(text.matches("FI_WEIR_FLOW=flood: allowed are").count(), 1, "{text}");
 }
 
+/// These processes have one parent, as the ranks of a job on a node have.
+#[test]
+fn a_wrong_setting_is_reported_once_in_a_job() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path().to_str().expect("UTF-8");
+    let reports = |rank: &[(&str, &str)]| {
+        let wrong = [("FI_WEIR_FLOW", "flood"), ("FI_WEIR_SHM_DIR", dir)];
+        let output = fi_info(&["-p", "weir"], &[&wrong, rank].concat())?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        Some(text.matches("FI_WEIR_FLOW=flood: allowed are").count())
+    };
+    let Some(first) = reports(&[("PMI_RANK", "0")]) else { return };
+    assert_eq!((first, reports(&[("PMI_RANK", "1")]), reports(&[("PMI_RANK", "2")])), (1, Some(0), Some(0)));
+    assert_eq!(reports(&[]), Some(1), "no launcher has started this process");
+}
+
 #[test]
 fn a_full_standard_error_does_not_change_the_result() {
     let full =

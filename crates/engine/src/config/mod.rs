@@ -19,7 +19,7 @@ use std::time::Duration;
 use weir_link::shm::MAX_LANE_SLOTS;
 use weir_proto::{AttachPolicy, MAX_CREDIT_SLOTS, Scheme};
 
-use crate::node_memory;
+use crate::{launcher, node_memory};
 pub use bound::ReceiverBound;
 pub use links::LinkChoice;
 use list::*;
@@ -253,6 +253,16 @@ impl Default for Settings {
             stall_ms: 1000,
         }
     }
+}
+
+/// Calls `report`, which shows the user a wrong setting. Ranks that one launcher has started on this node call it once: most
+/// often they have the same settings.
+pub fn report_once_in_job(report: impl FnOnce()) {
+    if !launcher::has_started_us() {
+        return report();
+    }
+    let dir = std::env::var_os(SHM_DIR).map(PathBuf::from).filter(|dir| dir.is_dir());
+    weir_link::shm::report_once(&dir.unwrap_or(Settings::default().shm_dir), report);
 }
 
 impl Settings {

@@ -21,9 +21,9 @@
 //! name. Later endpoints then have another file, where this process's locks are not seen. [`LockFile::inode`] tells
 //! both apart, and peers with different files do not connect.
 //!
-//! **Reports.** The time of the file shows that a rank of this job has reported a lack of memory. So the others do not
-//! repeat it ([`LockFile::report_once`]). Whoever reports something about peers holds a byte for it, of its job, as long as
-//! it runs ([`LockFile::is_first_to_report`]).
+//! **Reports.** The time of the file shows that a rank of this job has reported a lack of memory, or a wrong setting. So the
+//! others do not repeat it ([`LockFile::report_once`]). Whoever reports something about peers holds a byte for it, of its
+//! job, as long as it runs ([`LockFile::is_first_to_report`]).
 
 use super::segment_file::uid;
 use std::fs::File;
@@ -42,7 +42,7 @@ const REPORTS: i64 = GATE + 1;
 const GATE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bound on attempts to open a file that others remove at the same time.
 const ATTEMPTS: u32 = 100;
-/// Ranks of one job report the same lack of memory within this time.
+/// Ranks of one job report the same lack of memory, or the same wrong setting, within this time.
 const REPORT_SECONDS: i64 = 60;
 
 /// Something about peers that one rank of a job on a node reports.
@@ -123,8 +123,8 @@ impl LockFile {
         let _ = set_lock(&self.file, libc::F_UNLCK, GATE, 1);
     }
 
-    /// Calls `report` if nobody in this job has reported a lack of memory before. A rank that comes later continues only
-    /// when that is done: it may end the job.
+    /// Calls `report` if nobody in this job has reported a lack of memory, or a wrong setting, before. A rank that comes later
+    /// continues only when that is done: it may end the job.
     pub fn report_once(&self, report: impl FnOnce()) {
         pass_gate(&self.file);
         mark_report(&self.file, report);
@@ -228,7 +228,8 @@ fn job_mark() -> i64 {
     i64::from(std::os::unix::process::parent_id() % 1_000_000_000)
 }
 
-/// Whether somebody of this job has reported a lack of memory. The time of the file says so: it needs no space.
+/// Whether somebody of this job has reported a lack of memory, or a wrong setting. The time of the file says so: it needs no
+/// space.
 fn is_marked(file: &File) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
     file.metadata().is_ok_and(|metadata| {

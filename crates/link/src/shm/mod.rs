@@ -78,6 +78,7 @@ pub(crate) use lock_file::Report;
 use mapping::{MappedHeader, MappedLane};
 use open_files::Locks;
 pub(crate) use open_files::is_first_to_report;
+pub use open_files::report_once;
 pub use options::{MAILBOX_HEADER_BYTES, ShmError, ShmOptions, lane_bytes, lane_data_slots};
 use outbox::Outbox;
 use pending_copy::PendingCopy;

@@ -187,7 +187,9 @@ pub(crate) fn is_first_to_report(what: Report) -> bool {
     registry().lock_files.first().is_none_or(|(_, file)| file.is_first_to_report(what))
 }
 
-/// Calls `report` if nobody in this job has reported a lack of memory in `dir` before. Serves processes without a segment.
+/// Calls `report` if no rank of this job on this node has reported something in this way before, with the same `dir`: a lack
+/// of memory, or a wrong setting. Serves processes without a segment too. Ranks of a job have one parent, so a process that
+/// no launcher has started should not use it.
 pub fn report_once(dir: &Path, report: impl FnOnce()) {
     let opened = registry();
     let key = directory_key(dir).ok();
