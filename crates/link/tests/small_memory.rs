@@ -4,6 +4,7 @@
 mod common;
 
 use common::*;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use weir_link::shm::{ShmLink, ShmOptions, cleanup, owners};
@@ -203,4 +204,13 @@ fn cleanup_keeps_unnamed_memory_of_a_process_that_it_cannot_see() {
     kill(child);
     reap(child);
     assert_eq!(cleanup(dir.path()).expect("a directory"), [name]);
+}
+
+#[test]
+fn a_file_system_that_cannot_reserve_memory_is_recognised() {
+    let of_proc =
+        std::fs::File::options().write(true).open("/proc/self/comm").expect("a file of this process");
+    assert!(!weir_link::shm::can_reserve(of_proc.as_fd()), "files of /proc have no memory to reserve");
+    let of_tmpfs = tempfile::tempfile_in("/dev/shm").expect("a file");
+    assert!(weir_link::shm::can_reserve(of_tmpfs.as_fd()));
 }

@@ -1,5 +1,7 @@
 //! Checks of `weir doctor` on the host: shared memory, locked memory, cores, membarrier.
 
+use std::os::fd::AsFd;
+
 use super::{Finding, Level};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
@@ -32,23 +34,34 @@ fn shared_memory(settings: &Settings, ranks: u32) -> Finding {
         }
     };
     // A file without a name: it disappears also if this process is killed.
-    if let Err(error) = tempfile::tempfile_in(directory) {
-        return Finding::fail(
-            CHECK,
-            format!("{place}: cannot create a file: {error}"),
-            "give the user write permission, or set FI_WEIR_SHM_DIR to another directory",
-        );
-    }
+    let file = match tempfile::tempfile_in(directory) {
+        Ok(file) => file,
+        Err(error) => {
+            return Finding::fail(
+                CHECK,
+                format!("{place}: cannot create a file: {error}"),
+                "give the user write permission, or set FI_WEIR_SHM_DIR to another directory",
+            );
+        }
+    };
     let space = shm::file_system_space(directory);
     let finding = judge_space(settings, ranks, space, shm::has_unlimited_memory());
-    if finding.level == Level::Ok && !is_tmpfs {
-        return Finding::warn(
-            CHECK,
-            format!("{}, but it is no tmpfs", finding.seen),
-            "set FI_WEIR_SHM_DIR to a directory on a tmpfs, such as /dev/shm",
-        );
-    }
-    finding
+    judge_file_system(finding, is_tmpfs, shm::can_reserve(file.as_fd()))
+}
+
+/// What `finding` about the space becomes on a file system of another kind. `reserves`: it can reserve memory.
+fn judge_file_system(finding: Finding, is_tmpfs: bool, reserves: bool) -> Finding {
+    let fault = match (is_tmpfs, reserves) {
+        _ if finding.level != Level::Ok => return finding,
+        (_, false) => "it cannot reserve memory (fallocate), so ranks die of SIGBUS when it is full",
+        (false, true) => "it is no tmpfs",
+        (true, true) => return finding,
+    };
+    Finding::warn(
+        "shared mem.",
+        format!("{}, but {fault}", finding.seen),
+        "set FI_WEIR_SHM_DIR to a directory on a tmpfs, such as /dev/shm",
+    )
 }
 
 /// Whether the mailboxes of `ranks` ranks that all send to all have memory. `unlimited`: there is memory that the size
@@ -185,6 +198,25 @@ mod tests {
         let none = judge(1024, 8, false);
         assert_eq!(none.level, Level::Fail);
         assert!(none.seen.ends_with("and at least 12.0 MiB"), "{none:?}");
+    }
+
+    #[test]
+    fn a_file_system_that_cannot_reserve_memory_is_a_warning() {
+        let judge = |is_tmpfs, reserves| {
+            judge_file_system(Finding::ok("shared mem.", "/dev/shm: no limit"), is_tmpfs, reserves)
+        };
+        assert_eq!(judge(true, true).level, Level::Ok);
+        for (is_tmpfs, reserves, seen) in [
+            (false, true, "/dev/shm: no limit, but it is no tmpfs"),
+            (
+                true,
+                false,
+                "/dev/shm: no limit, but it cannot reserve memory (fallocate), so ranks die of SIGBUS when it is full",
+            ),
+        ] {
+            let finding = judge(is_tmpfs, reserves);
+            assert_eq!((finding.level, finding.seen.as_str()), (Level::Warn, seen));
+        }
     }
 
     #[test]

@@ -86,7 +86,7 @@ use ring::Head;
 use rustc_hash::FxHashMap;
 use segment::{OwnSegment, PeerSegment};
 pub use segment_file::{
-    FileSystemSpace, SystemError, cleanup, file_system_space, has_unlimited_memory, owners,
+    FileSystemSpace, SystemError, can_reserve, cleanup, file_system_space, has_unlimited_memory, owners,
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;

@@ -278,13 +278,21 @@ pub fn file_system_space(dir: &Path) -> Option<FileSystemSpace> {
 }
 
 /// Reserves memory, so that a lack of it is an error here and not a SIGBUS later. A file system that cannot reserve
-/// is accepted as it is.
+/// ([`can_reserve`]) is accepted as it is.
 pub fn allocate(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> io::Result<()> {
-    let reserve = || rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes);
-    match rustix::io::retry_on_intr(reserve) {
+    match reserve(file, offset, bytes) {
         Err(Errno::OPNOTSUPP) => Ok(()),
         result => Ok(result?),
     }
+}
+
+fn reserve(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> rustix::io::Result<()> {
+    rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes))
+}
+
+/// Whether the file system of `file` can reserve memory. If not, a full one ends a rank by SIGBUS. The file may grow.
+pub fn can_reserve(file: BorrowedFd<'_>) -> bool {
+    reserve(file, 0, 1) != Err(Errno::OPNOTSUPP)
 }
 
 /// Returns a range of the file to the system. `false`: the file system cannot release parts of a file.
