@@ -1,6 +1,6 @@
 /* Measures messages, collectives and memory: the program of `weir bench`.
  *
- * usage: measure latency|stream|ends|collectives|barrier|allreduce|alltoall|incast|memory SECONDS BYTES...
+ * usage: measure latency|stream|ends|collectives|operations|barrier|allreduce|alltoall|incast|memory SECONDS BYTES...
  *
  * latency      Half a round trip between two ranks.
  * stream       Windows of messages from rank 0 to rank 1, which answers each window.
@@ -10,6 +10,8 @@
  * collectives  Barrier, all-reduce of one double, all-to-all of BYTES for each pair; means over the ranks. Also the cost of
  *              one operation at a rank: how often it lost the core and slept, and processor time in the program and in
  *              the kernel. `barrier`, `allreduce` and `alltoall` are one of them alone.
+ * operations   The same for more operations: barrier, all-reduce and reduce of one double, broadcast of 8 B and of 16 KiB,
+ *              all-gather and all-to-all of BYTES for each pair. The root of a reduce or broadcast changes each time.
  * incast       All other ranks send to rank 0, until the first sender has finished. Also the cost of one message at a
  *              sender and at the receiver.
  * memory       RssAnon + RssShmem of a rank after all-to-alls of BYTES for each pair; mean over the ranks.
@@ -26,7 +28,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { DATA = 1, ANSWER = 2, WINDOW = 64, LEAST_WINDOW = 4, WINDOW_BYTES = 4 << 20, TRIES = 3, CALLS = 4, MEASURES = 9 };
+enum { DATA = 1, ANSWER = 2, WINDOW = 64, LEAST_WINDOW = 4, WINDOW_BYTES = 4 << 20, TRIES = 3, CALLS = 4, MEASURES = 10, LONG_BROADCAST = 16 << 10 };
 
 static int rank, ranks, bytes, window;
 static int checking;
@@ -40,7 +42,7 @@ static void wrong(const char *what, int from, long message) {
 }
 
 static void usage(void) {
-    if (rank == 0) fprintf(stderr, "usage: measure latency|stream|ends|collectives|barrier|allreduce|alltoall|incast|memory SECONDS BYTES...\n");
+    if (rank == 0) fprintf(stderr, "usage: measure latency|stream|ends|collectives|operations|barrier|allreduce|alltoall|incast|memory SECONDS BYTES...\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
@@ -244,6 +246,33 @@ static void exchanges(long count) {
     }
 }
 
+/* Reduces of one double, and broadcasts. The root changes each time, so that no rank runs ahead of all others. */
+static void rooted_reductions(long count) {
+    for (long i = 0; i < count; i++) {
+        double share = rank + 1.0 + i, sum = 0;
+        int root = (int)(i % ranks);
+        MPI_Reduce(&share, &sum, 1, MPI_DOUBLE, MPI_SUM, root, MPI_COMM_WORLD);
+        if (checking && rank == root && sum != ranks * (ranks + 1) / 2.0 + (double)i * ranks) wrong("a reduction", rank, i);
+    }
+}
+
+static void broadcasts(long count) {
+    for (long i = 0; i < count; i++) {
+        int root = (int)(i % ranks);
+        if (checking && rank == root) fill(in, root, i);
+        MPI_Bcast(in, bytes, MPI_BYTE, root, MPI_COMM_WORLD);
+        if (checking) check(in, root, i);
+    }
+}
+
+static void gatherings(long count) {
+    for (long i = 0; i < count; i++) {
+        if (checking) fill(out, rank, i);
+        MPI_Allgather(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD);
+        for (int from = 0; checking && from < ranks; from++) check(in + (size_t)from * bytes, from, i);
+    }
+}
+
 /* The last incast: messages by sender that had arrived with the first sender's last message, and that time. */
 static long *counts;
 static double all_sent_s;
@@ -330,28 +359,46 @@ static void measure_ends(double seconds) {
     }
 }
 
-static void measure_collective(int which, double seconds) {
-    static void (*const works[])(long) = {barriers, reductions, exchanges};
-    static const char *const names[] = {"barrier", "allreduce", "alltoall"};
+/* Prints the means over the ranks: the time of one operation, and its cost at a rank. */
+static void measure_operation(const char *name, void (*work)(long count), long checks, double seconds) {
     make_room(ranks);
-    checked(works[which], which == 0 ? ranks : CALLS);
-    double took = measured(works[which], seconds), mine[5], sum[5];
+    checked(work, checks);
+    double took = measured(work, seconds), mine[5], sum[5];
     mine[0] = took * 1e6;
     memcpy(mine + 1, used, sizeof used);
     MPI_Reduce(mine, sum, 5, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     for (int k = 0; k < 5; k++) sum[k] /= ranks;
     if (rank == 0)
-        printf("%s ranks=%d us=%.3f preempted=%.2f slept=%.2f user_us=%.2f system_us=%.2f\n", names[which], ranks, sum[0], sum[1], sum[2], sum[3], sum[4]);
+        printf("%s ranks=%d us=%.3f preempted=%.2f slept=%.2f user_us=%.2f system_us=%.2f\n", name, ranks, sum[0], sum[1], sum[2], sum[3], sum[4]);
 }
 
-static void measure_barrier(double seconds) { measure_collective(0, seconds); }
+static void measure_barrier(double seconds) { measure_operation("barrier", barriers, ranks, seconds); }
 
-static void measure_allreduce(double seconds) { measure_collective(1, seconds); }
+static void measure_allreduce(double seconds) { measure_operation("allreduce", reductions, CALLS, seconds); }
 
-static void measure_alltoall(double seconds) { measure_collective(2, seconds); }
+static void measure_alltoall(double seconds) { measure_operation("alltoall", exchanges, CALLS, seconds); }
 
 static void measure_collectives(double seconds) {
-    for (int which = 0; which < 3; which++) measure_collective(which, seconds);
+    measure_barrier(seconds);
+    measure_allreduce(seconds);
+    measure_alltoall(seconds);
+}
+
+static void measure_broadcast(const char *name, int length, double seconds) {
+    int block = bytes;
+    bytes = length;
+    measure_operation(name, broadcasts, ranks, seconds);
+    bytes = block;
+}
+
+static void measure_operations(double seconds) {
+    measure_barrier(seconds);
+    measure_allreduce(seconds);
+    measure_operation("reduce", rooted_reductions, ranks, seconds);
+    measure_broadcast("broadcast-short", (int)sizeof(double), seconds);
+    measure_broadcast("broadcast-long", LONG_BROADCAST, seconds);
+    measure_operation("allgather", gatherings, CALLS, seconds);
+    measure_alltoall(seconds);
 }
 
 static void measure_incast(double seconds) {
@@ -391,8 +438,8 @@ static void measure_memory(double seconds) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const names[MEASURES] = {"latency", "stream", "ends", "collectives", "barrier", "allreduce", "alltoall", "incast", "memory"};
-    static void (*const measures[MEASURES])(double) = {measure_latency, measure_stream, measure_ends, measure_collectives, measure_barrier, measure_allreduce, measure_alltoall, measure_incast, measure_memory};
+    static const char *const names[MEASURES] = {"latency", "stream", "ends", "collectives", "operations", "barrier", "allreduce", "alltoall", "incast", "memory"};
+    static void (*const measures[MEASURES])(double) = {measure_latency, measure_stream, measure_ends, measure_collectives, measure_operations, measure_barrier, measure_allreduce, measure_alltoall, measure_incast, measure_memory};
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

@@ -62,6 +62,18 @@ def test_one_sided_operations_are_measured_and_checked(tmp_path, private_shm):
     assert launch.shm_files(private_shm) == []
 
 
+def test_collectives_are_measured_in_groups_and_beside_other_mpis(tmp_path, private_shm):
+    outcome, record = bench(tmp_path, "collectives", "--ranks", "3", "--repeat", "2", "--time", "5", timeout=120)
+    assert outcome.ok and record["missing"] == [], outcome
+    assert record["contenders"] == ["weir, on", "weir, off", "Intel MPI", "Open MPI", "MPICH"]
+    operations = {"barrier", "allreduce", "reduce", "broadcast-short", "broadcast-long", "allgather", "alltoall"}
+    for contender in record["jobs"][0]["time_us"]:
+        assert contender.keys() == operations, contender
+        assert all(len(samples) == 2 and min(samples) > 0 for samples in contender.values()), contender
+    assert outcome.output.count("too few rounds") == len(operations), outcome
+    assert launch.shm_files(private_shm) == []
+
+
 def test_flood_measures_time_and_memory(tmp_path, private_shm):
     cases = {"1x2000x2048-blocking": 2000, "3x500x8-nonblocking": 1500}
     outcome, record = bench(tmp_path, "flood", "--cases", ",".join(cases), "--only", "weir,mpich-shm", "--repeat", "2",

@@ -6,6 +6,7 @@
 //! tune` times the engine with one.
 #![forbid(unsafe_code)]
 
+mod collectives;
 mod compare;
 mod comparison;
 mod contender;
@@ -82,6 +83,8 @@ pub struct BenchArguments {
 /// The benchmarks.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
+    /// Compare collective operations of weir in shared memory with those by messages and of other MPIs.
+    Collectives(collectives::CollectivesArguments),
     /// Compare half round trip, message rate and barrier over weir and other transports, under the same MPICH.
     Pingpong(pingpong::PingpongArguments),
     /// Measure a receiver's memory in a flood of unexpected messages, over weir and other transports.
@@ -113,6 +116,7 @@ pub enum BenchCommand {
 pub fn run(arguments: &BenchArguments) -> Result<u8, Failure> {
     let Some(command) = &arguments.command else { return compare::run(&arguments.compare) };
     match command {
+        BenchCommand::Collectives(arguments) => collectives::run(arguments),
         BenchCommand::Pingpong(arguments) => pingpong::run(arguments),
         BenchCommand::Flood(arguments) => flood::run(arguments),
         BenchCommand::Memory(arguments) => memory::run(arguments),

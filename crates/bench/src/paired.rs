@@ -26,7 +26,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use weir_engine::config::Settings;
-use weir_mpi::launch::Launch;
+use weir_mpi::launch::{Launch, collectives_library};
 use weir_mpi::{provider_file, scratch};
 use weir_output::{Failure, table};
 
@@ -38,16 +38,19 @@ const COLLECTIVES: [&str; 4] = ["collectives", "barrier", "allreduce", "alltoall
 const PARAMETERS: [&str; 4] = ["ranks", "senders", "window", "windows"];
 /// The variable that names another build of weir's plug-in.
 const PROVIDER_VARIABLE: &str = "WEIR_PROVIDER_PATH";
+/// The variable with which a job loads the library beside the plug-in that does collective operations in node groups.
+const COLLECTIVES_ON: (&str, &str) = ("FI_WEIR_COLLECTIVES", "1");
 
 /// Options of `weir bench paired`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 A contender is a transport that `weir bench list` names, or `floor`. The first is the reference. Settings follow a \
 colon: weir:FI_WEIR_ATTACH=start;FI_WEIR_EAGER_BYTES=65536. WEIR_PROVIDER_PATH names another build of weir. `floor` is \
-a program without MPI and protocol: a lower bound of collectives.
+a program without MPI and protocol: a lower bound of collectives. With FI_WEIR_COLLECTIVES=1 the ranks load \
+libweir-mpi.so.
 
 MEASURE has the arguments of tests/mpi/measure.c: a name, the seconds for each value, and message sizes in bytes. \
-Names: latency, stream, ends, collectives, barrier, allreduce, alltoall, incast, memory.
+Names: latency, stream, ends, collectives, operations, barrier, allreduce, alltoall, incast, memory.
 
 Each row has the median and the quartiles over the rounds. `x` is the ratio to the reference in the same round. `best` \
 is the ratio of the best values.
@@ -88,7 +91,7 @@ pub struct PairedArguments {
 
 /// A contender with its own settings.
 #[derive(Clone, Debug, PartialEq)]
-struct SetContender {
+pub struct SetContender {
     /// As on the command line.
     text: String,
     /// `None`: the lower bound.
@@ -115,7 +118,7 @@ impl FromStr for SetContender {
 }
 
 /// A value of a run, by the words of its line and its key: `latency bytes=8 us`.
-type Values = Vec<(String, f64)>;
+pub type Values = Vec<(String, f64)>;
 
 /// The samples of one contender at one number of ranks, in the order of the rounds.
 #[derive(Debug, Default, Serialize)]
@@ -176,7 +179,7 @@ pub fn run(arguments: &PairedArguments) -> Result<u8, Failure> {
         for &(index, contender) in jobs::rotated(&numbered, round) {
             for &ranks in &rank_counts {
                 bar.set_message(format!("round {}: {} with {ranks} ranks", round + 1, contender.text));
-                let launch = launch(&set, contender, plug_ins[index].as_deref(), ranks, &words);
+                let launch = launch(&set, contender, plug_ins[index].as_deref(), ranks, &words)?;
                 let failed = |why: String| Failure::Measurement(format!("{}: {why}", contender.text));
                 let output =
                     jobs.run(&launch, || true)?.map_err(|unfinished| failed(unfinished.to_string()))?;
@@ -230,13 +233,20 @@ fn contenders_plug_ins(contenders: &[SetContender], scratch: &Path) -> Result<Ve
     contenders.iter().enumerate().map(plug_in).collect()
 }
 
-fn launch(
+/// The job of a contender.
+///
+/// - `plug_in`: a directory that holds only the contender's own plug-in.
+/// - `words`: the arguments of the program.
+///
+/// # Errors
+/// [`Failure::Usage`]: its settings need a library that is not beside the plug-in.
+pub fn launch(
     set: &ContenderSet,
     contender: &SetContender,
     plug_in: Option<&Path>,
     ranks: u32,
     words: &[&str],
-) -> Launch {
+) -> Result<Launch, Failure> {
     let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let mut launch = match (contender.contender, plug_in) {
         (Some(_), Some(directory)) => set.launch_over_plug_in(directory, ranks, MEASURE, owned(words)),
@@ -246,11 +256,25 @@ fn launch(
     for (variable, value) in contender.settings.iter().filter(|(it, _)| it != PROVIDER_VARIABLE) {
         launch.set(variable, value);
     }
-    launch
+    if contender
+        .settings
+        .iter()
+        .any(|(variable, value)| (variable.as_str(), value.as_str()) == COLLECTIVES_ON)
+    {
+        let own = plug_in.map(|directory| directory.join(provider_file::INSTALLED_NAME));
+        let library = own.as_deref().or(set.plug_in()).and_then(collectives_library);
+        let missing =
+            || Failure::Usage(format!("{}: libweir-mpi.so is not beside the plug-in", contender.text));
+        launch.preload(&library.ok_or_else(missing)?);
+    }
+    Ok(launch)
 }
 
 /// All numeric results of an output.
-fn values(output: &str) -> Result<Values, String> {
+///
+/// # Errors
+/// One line: there is none.
+pub fn values(output: &str) -> Result<Values, String> {
     let mut values = Values::new();
     for (word, pairs) in result_line::pairs(output) {
         let size = pairs.iter().find(|(key, _)| *key == "bytes").map(|(_, value)| format!(" {value} B"));
@@ -293,7 +317,7 @@ fn spread(values: &[f64]) -> String {
 }
 
 /// Ratios round by round; `None` if a round lacks a value or has a value that is not positive.
-fn ratios(ours: &[f64], theirs: &[f64]) -> Option<Vec<f64>> {
+pub fn ratios(ours: &[f64], theirs: &[f64]) -> Option<Vec<f64>> {
     let comparable =
         ours.len() == theirs.len() && !ours.is_empty() && theirs.iter().all(|&value| value > 0.0);
     comparable.then(|| ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())

@@ -1,0 +1,276 @@
+//! `weir bench collectives`: collective operations in weir's node groups, beside the same MPI over weir's messages, and
+//! beside Intel MPI, Open MPI and MPICH with their own shared memory.
+//!
+//! Each round runs all contenders in turn, as `weir bench paired` does, and begins with another one each time. The
+//! ratios are those of a round. The targets are multiples of Intel MPI's times.
+//!
+//! Expected: five minutes with three numbers of ranks and seven rounds.
+
+use crate::contender::{Contender, OtherMpi};
+use crate::contender_set::ContenderSet;
+use crate::jobs::{self, Jobs};
+use crate::machine::Machine;
+use crate::options::{MpichOption, OutputOptions, TimeoutOption};
+use crate::paired::{self, SetContender};
+use crate::program::MEASURE;
+use crate::transport::Transport;
+use clap::Args;
+use comfy_table::Cell;
+use serde::Serialize;
+use statrs::statistics::{Data, OrderStatistics};
+use std::collections::BTreeMap;
+use weir_engine::config::Settings;
+use weir_mpi::scratch;
+use weir_output::quantity::{three_digits, time_ns};
+use weir_output::{Failure, table};
+
+/// Length of a block of all-gather and all-to-all. Unit: bytes.
+const BLOCK_BYTES: u32 = 2048;
+/// Fewest rounds for a verdict.
+const MIN_ROUNDS: usize = 3;
+
+/// An operation of `measure operations`.
+struct Operation {
+    /// The first word of its result line.
+    word: &'static str,
+    /// Its name in the table.
+    name: &'static str,
+    /// Target, as a multiple of Intel MPI's time.
+    limit: f64,
+}
+
+const OPERATIONS: [Operation; 7] = [
+    Operation { word: "barrier", name: "barrier", limit: 0.7 },
+    Operation { word: "allreduce", name: "all-reduce 8 B", limit: 0.8 },
+    Operation { word: "reduce", name: "reduce 8 B", limit: 0.8 },
+    Operation { word: "broadcast-short", name: "broadcast 8 B", limit: 0.8 },
+    Operation { word: "broadcast-long", name: "broadcast 16 KiB", limit: 0.8 },
+    Operation { word: "allgather", name: "all-gather 2 KiB", limit: 1.0 },
+    Operation { word: "alltoall", name: "all-to-all 2 KiB", limit: 1.0 },
+];
+
+/// Options of `weir bench collectives`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+One program runs over weir with collective operations in shared memory (on) and by messages (off), both under MPICH, and \
+under Intel MPI, Open MPI and MPICH with their own shared memory. An MPI that is not installed is left out.
+
+The table shows the median time of an operation, a mean over the ranks, and weir's time divided by that of the other: \
+the median of the ratios of each round. The root of a reduce or broadcast changes each time. The target is weir's ratio \
+to Intel MPI: reached if three quarters of the rounds are within it, missed if three quarters are not.
+
+Exit status:
+  0      everything was measured, whether targets are reached or not
+  1      a job failed or timed out
+  2      a wrong option or setting
+  127    a program was not found
+
+Examples:
+  weir bench collectives
+  weir bench collectives --ranks 8 --repeat 15")]
+pub struct CollectivesArguments {
+    /// Numbers of ranks.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 8, 16], value_parser = clap::value_parser!(u32).range(2..=256))]
+    ranks: Vec<u32>,
+    /// Number of rounds.
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Time of each measurement. Unit: milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    time: u64,
+    #[command(flatten)]
+    mpich: MpichOption,
+    #[command(flatten)]
+    timeout: TimeoutOption,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+/// The part of the `--json` record below its head.
+#[derive(Serialize)]
+struct Results {
+    machine: Machine,
+    mpis: Vec<String>,
+    /// Contenders, weir with node groups first.
+    contenders: Vec<String>,
+    missing: Vec<String>,
+    jobs: Vec<Job>,
+}
+
+/// The samples of all contenders with one number of ranks.
+#[derive(Serialize)]
+struct Job {
+    ranks: u32,
+    /// By contender, then by the word of the operation: mean times by round.
+    time_us: Vec<BTreeMap<String, Vec<f64>>>,
+}
+
+/// Contender on the command line of `weir bench paired`, its column, and what it needs.
+const CONTENDERS: [(&str, &str, Contender); 5] = [
+    ("weir:FI_WEIR_COLLECTIVES=1", "weir, on", Contender::Mpich(Transport::Weir)),
+    ("weir:FI_WEIR_COLLECTIVES=0", "weir, off", Contender::Mpich(Transport::Weir)),
+    ("intel-mpi", INTEL, Contender::OtherMpi(OtherMpi::IntelMpi)),
+    ("open-mpi", "Open MPI", Contender::OtherMpi(OtherMpi::OpenMpi)),
+    ("mpich-shm", "MPICH", Contender::Mpich(Transport::MpichShm)),
+];
+const INTEL: &str = "Intel MPI";
+
+/// Measures and prints. Returns the exit status.
+///
+/// # Errors
+/// [`Failure`] if weir or MPICH is missing, or if a job fails.
+pub fn run(arguments: &CollectivesArguments) -> Result<u8, Failure> {
+    arguments.output.record.check()?;
+    let settings = Settings::from_environment()?;
+    let machine = Machine::of_this();
+    let scratch = scratch::directory()?;
+    let wanted: Vec<Contender> = CONTENDERS.iter().map(|&(_, _, contender)| contender).collect();
+    let set = ContenderSet::prepare(&arguments.mpich, &wanted, &[MEASURE], scratch.path())?;
+    if let Some((_, why)) = set.missing.iter().find(|(it, _)| *it == Contender::Mpich(Transport::Weir)) {
+        return Err(Failure::NoMpi(format!("weir: {why}")));
+    }
+    let is_ready = |contender: &Contender| set.ready.contains(contender);
+    let chosen: Vec<_> = CONTENDERS.into_iter().filter(|(_, _, contender)| is_ready(contender)).collect();
+    let parsed = chosen.iter().map(|(text, _, _)| text.parse::<SetContender>());
+    let contenders: Vec<SetContender> = parsed.collect::<Result<_, _>>().map_err(Failure::Usage)?;
+    let seconds = (arguments.time as f64 / 1e3).to_string();
+    let block = BLOCK_BYTES.to_string();
+    let words = ["operations", seconds.as_str(), block.as_str()];
+
+    let jobs = Jobs { limit: arguments.timeout.limit(), shm_dir: settings.shm_dir };
+    let total = arguments.ranks.len() * arguments.repeat as usize * contenders.len();
+    let bar = arguments.output.progress_bar(total as u64);
+    let numbered: Vec<_> = contenders.iter().enumerate().collect();
+    let mut results = Vec::new();
+    for &ranks in &arguments.ranks {
+        let mut job = Job { ranks, time_us: vec![BTreeMap::new(); contenders.len()] };
+        for round in 0..arguments.repeat as usize {
+            for &(index, contender) in jobs::rotated(&numbered, round) {
+                bar.set_message(format!("{ranks} ranks: {}", chosen[index].1));
+                let launch = paired::launch(&set, contender, None, ranks, &words)?;
+                let failed = |why: String| Failure::Measurement(format!("{}: {why}", chosen[index].1));
+                let output =
+                    jobs.run(&launch, || true)?.map_err(|unfinished| failed(unfinished.to_string()))?;
+                for (measure, value) in paired::values(&output).map_err(failed)? {
+                    if let Some(word) = measure.strip_suffix(" us") {
+                        job.time_us[index].entry(word.to_owned()).or_default().push(value);
+                    }
+                }
+                bar.inc(1);
+            }
+        }
+        results.push(job);
+    }
+    drop(bar);
+    let results = Results {
+        machine,
+        mpis: set.mpis(),
+        contenders: chosen.iter().map(|&(_, name, _)| name.to_owned()).collect(),
+        missing: set
+            .missing
+            .iter()
+            .map(|(contender, why)| format!("{}: {why}", contender.heading()))
+            .collect(),
+        jobs: results,
+    };
+    arguments.output.record.print(render(&results))?;
+    arguments.output.record.write("weir-bench-collectives-1", results)?;
+    Ok(0)
+}
+
+/// Lower quartile, median and upper quartile.
+fn quartiles(samples: &[f64]) -> [f64; 3] {
+    let mut data = Data::new(samples.to_vec());
+    [data.lower_quartile(), data.median(), data.upper_quartile()]
+}
+
+fn verdict(ratios: &[f64], limit: f64) -> &'static str {
+    let [low, _, high] = quartiles(ratios);
+    match ratios.len() {
+        few if few < MIN_ROUNDS => "too few rounds",
+        _ if high <= limit => "reached",
+        _ if low > limit => "MISSED",
+        _ => "within noise",
+    }
+}
+
+fn render(results: &Results) -> String {
+    let mut table = table::plain();
+    let heads =
+        ["operation", "ranks"].map(String::from).into_iter().chain(results.contenders.iter().cloned());
+    table.set_header(heads.chain([String::from("target"), String::from("verdict")]));
+    for operation in &OPERATIONS {
+        for job in &results.jobs {
+            let of = |index: usize| job.time_us[index].get(operation.word).map_or(&[][..], Vec::as_slice);
+            let ours = of(0);
+            let ratios = |index: usize| paired::ratios(ours, of(index)).unwrap_or_default();
+            let mut cells = vec![Cell::new(operation.name), table::right(job.ranks.to_string())];
+            for index in 0..results.contenders.len() {
+                let [_, median, _] = quartiles(of(index));
+                let time = time_ns(median * 1e3);
+                cells.push(table::right(match index {
+                    0 => time,
+                    _ => format!("{time} ({} x)", three_digits(quartiles(&ratios(index))[1])),
+                }));
+            }
+            let intel = results.contenders.iter().position(|name| name == INTEL);
+            let word = intel.map_or("no Intel MPI", |index| verdict(&ratios(index), operation.limit));
+            cells.push(table::right(format!("{} x", operation.limit)));
+            cells.push(Cell::new(word));
+            table.add_row(cells);
+        }
+    }
+    let rounds = results.jobs.iter().flat_map(|job| job.time_us[0].values().map(Vec::len)).max().unwrap_or(0);
+    let machine = &results.machine;
+    let mut text = format!(
+        "{}\n{rounds} interleaved rounds. In brackets: weir, on, divided by the other. Target: at most so much of {INTEL}.",
+        table::text(&table)
+    );
+    for line in &results.missing {
+        text.push_str(&format!("\nLeft out: {line}"));
+    }
+    if machine.is_busy() {
+        text.push_str(&format!("\nThe machine was not idle (load {}).", machine.load));
+    }
+    text.push_str(&format!("\n{}, {} cores, Linux {}.", machine.processor, machine.cores, machine.kernel));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(intel: [f64; 3]) -> Results {
+        let times = |values: [f64; 3]| BTreeMap::from([(String::from("barrier"), values.to_vec())]);
+        Results {
+            machine: Machine { processor: "P".into(), cores: 2, kernel: "6".into(), load: 0.0 },
+            mpis: Vec::new(),
+            contenders: vec!["weir, on".into(), INTEL.into()],
+            missing: vec![String::from("Open MPI: not found")],
+            jobs: vec![Job { ranks: 8, time_us: vec![times([1.0, 2.0, 4.0]), times(intel)] }],
+        }
+    }
+
+    #[test]
+    fn a_verdict_comes_from_the_ratios_of_each_round() {
+        let line =
+            |intel| render(&results(intel)).lines().find(|line| line.contains("barrier")).map(str::to_owned);
+        // The times differ by 4, the ratios do not.
+        let reached = line([2.0, 4.0, 8.0]).unwrap();
+        assert!(
+            reached.contains("2.00 us") && reached.contains("(0.50 x)") && reached.contains("reached"),
+            "{reached}"
+        );
+        assert!(line([1.0, 2.0, 4.0]).unwrap().contains("MISSED"));
+        assert!(line([1.0, 4.0, 8.0]).unwrap().contains("within noise"));
+        assert!(render(&results([1.0; 3])).contains("Left out: Open MPI: not found"));
+    }
+
+    #[test]
+    fn contenders_have_names_of_the_paired_benchmark() {
+        for (text, _, contender) in CONTENDERS {
+            assert!(text.parse::<SetContender>().is_ok(), "{text}");
+            assert!(text.starts_with(contender.word()), "{text}");
+        }
+    }
+}
