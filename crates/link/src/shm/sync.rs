@@ -49,6 +49,23 @@ mod native {
         if for_each < most { for_each } else { most }
     }
 
+    /// Copies bytes to the first words. By the protocol nobody else touches them meanwhile.
+    pub fn write_words(words: &[AtomicU64], bytes: &[u8]) {
+        assert!(bytes.len() <= size_of_val(words));
+        // SAFETY: as many bytes as the words have at least; atomics may be written by shared references. If another
+        // process breaks the protocol, the bytes are a mixture, which their reader gets as payload.
+        unsafe {
+            words.as_ptr().cast::<u8>().cast_mut().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
+    }
+
+    /// Copies bytes from the first words. By the protocol nobody writes them meanwhile.
+    pub fn read_words(words: &[AtomicU64], bytes: &mut [u8]) {
+        assert!(bytes.len() <= size_of_val(words));
+        // SAFETY: as for `write_words`.
+        unsafe { words.as_ptr().cast::<u8>().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+    }
+
     fn membarrier(command: MembarrierCommand) -> bool {
         rustix::thread::membarrier(command).is_ok()
     }
@@ -215,6 +232,20 @@ mod modelled {
 
     pub const fn group_slot_words(members: u32) -> usize {
         members as usize
+    }
+
+    pub fn write_words(words: &[AtomicU64], bytes: &[u8]) {
+        for (word, bytes) in words.iter().zip(bytes.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
+        }
+    }
+
+    pub fn read_words(words: &[AtomicU64], bytes: &mut [u8]) {
+        for (word, bytes) in words.iter().zip(bytes.chunks_mut(8)) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..bytes.len()]);
+        }
     }
 
     pub fn register_across_processes() -> bool {

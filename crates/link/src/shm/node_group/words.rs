@@ -17,7 +17,9 @@
 
 use super::operation::{Cut, DIGEST_BITS, Operation, Part};
 use super::sleepers::SLEEPER_WORDS;
-use crate::shm::sync::{AtomicU64, GROUP_LINE_WORDS, GROUP_ROUNDS, Ordering, group_slot_words};
+use crate::shm::sync::{
+    AtomicU64, GROUP_LINE_WORDS, GROUP_ROUNDS, Ordering, group_slot_words, read_words, write_words,
+};
 use core::ops::Range;
 use weir_proto::PeerFault;
 
@@ -280,26 +282,18 @@ impl<'a> GroupWords<'a> {
 pub fn write(words: &[AtomicU64], operation: Operation, members: u32, part: Part, data: &[u8]) {
     for block in 0..operation.blocks(members) {
         let bytes = &data[part.within(block, operation.block_bytes())];
-        let (whole, rest) = bytes.as_chunks::<8>();
         let words = &words[block * part.words()..];
-        for (word, bytes) in words.iter().zip(whole) {
-            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
-        }
-        if !rest.is_empty() {
-            let mut padded = [0; 8];
-            padded[..rest.len()].copy_from_slice(rest);
-            words[whole.len()].store(u64::from_ne_bytes(padded), Ordering::Relaxed);
+        match bytes.as_array::<8>() {
+            Some(word) => words[0].store(u64::from_ne_bytes(*word), Ordering::Relaxed),
+            None => write_words(words, bytes),
         }
     }
 }
 
 /// Reads bytes from the first words.
 pub fn read(words: &[AtomicU64], bytes: &mut [u8]) {
-    let (whole, rest) = bytes.as_chunks_mut::<8>();
-    for (word, bytes) in words.iter().zip(whole.iter_mut()) {
-        *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-    }
-    if !rest.is_empty() {
-        rest.copy_from_slice(&words[whole.len()].load(Ordering::Relaxed).to_ne_bytes()[..rest.len()]);
+    match bytes.as_mut_array::<8>() {
+        Some(word) => *word = words[0].load(Ordering::Relaxed).to_ne_bytes(),
+        None => read_words(words, bytes),
     }
 }
