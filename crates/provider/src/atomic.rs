@@ -11,7 +11,6 @@ use weir_link::memory::UserMemory;
 use weir_proto::offload::atomics::MAX_ATOMIC_BYTES;
 use weir_proto::offload::{Combination, WordOperation, WordType};
 
-use crate::domain::DomainHandle;
 use crate::endpoint_handle::EndpointHandle;
 use crate::errno::{Error, ssize_status, status};
 use crate::ffi::*;
@@ -239,14 +238,8 @@ fn valid(family: Family, datatype: c_int, operation: c_int, mut count: Out<usize
     status(combination(family, datatype, operation).map(|combination| count.set(most_words(combination))))
 }
 
-/// `fi_query_atomic`. `flags`: the family.
-pub extern "C" fn query(
-    _domain: &DomainHandle,
-    datatype: c_int,
-    operation: c_int,
-    mut attr: Out<FiAtomicAttr>,
-    flags: u64,
-) -> c_int {
+/// `fi_query_atomic`, which is the same for all domains. `flags`: the family.
+pub fn query(datatype: c_int, operation: c_int, mut attr: Out<FiAtomicAttr>, flags: u64) -> c_int {
     let family = match flags {
         0 => Family::Base,
         flags::FETCH_ATOMIC => Family::Fetch,

@@ -67,10 +67,20 @@ static OPS: FiOpsDomain<
     poll_open,
     stx_ctx: not_implemented,
     srx_ctx: not_implemented,
-    query_atomic: atomic::query,
+    query_atomic,
     query_collective: not_implemented,
     endpoint2,
 };
+
+extern "C" fn query_atomic(
+    _domain: &DomainHandle,
+    datatype: c_int,
+    operation: c_int,
+    attr: Out<FiAtomicAttr>,
+    flags: u64,
+) -> c_int {
+    atomic::query(datatype, operation, attr, flags)
+}
 
 static MR_OPS: FiOpsMr<DomainHandle, RegionHandle> =
     FiOpsMr { size: size_of::<FiOpsMr<DomainHandle, RegionHandle>>(), reg, regv, regattr };

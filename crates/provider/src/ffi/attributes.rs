@@ -6,7 +6,7 @@ use libc::{c_char, c_int, c_void, iovec};
 use std::mem::{offset_of, size_of};
 
 use super::objects::Fid;
-use super::pointers::{UserBuffer, UserVector, UserWords};
+use super::pointers::{FiIoc, UserVector, UserWords};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -228,15 +228,6 @@ pub struct FiMsgRma {
     pub rma_iov_count: usize,
     pub context: usize,
     pub data: u64,
-}
-
-/// `fi_ioc`: words of the program, in one piece.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct FiIoc {
-    pub addr: UserBuffer,
-    /// Number of words.
-    pub count: usize,
 }
 
 #[repr(C)]

@@ -13,8 +13,6 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use weir_link::memory::UserMemory;
 
-use super::attributes::FiIoc;
-
 /// The caller's variable for one result. May be NULL; writing to it then does nothing.
 #[repr(transparent)]
 pub struct Out<'a, T>(Option<NonNull<T>>, PhantomData<&'a mut T>);
@@ -186,6 +184,16 @@ impl UserVector {
     pub const unsafe fn new(pieces: *const iovec) -> UserVector {
         UserVector(pieces)
     }
+}
+
+/// `fi_ioc`: words of the program, in one piece.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FiIoc {
+    /// Where they lie.
+    pub addr: UserBuffer,
+    /// Number of words.
+    pub count: usize,
 }
 
 /// The words of an atomic operation, in pieces (`fi_ioc`). The vector is valid during the call, the memory that it names
