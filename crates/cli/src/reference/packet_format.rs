@@ -140,6 +140,12 @@ fn fields_by_kind() -> String {
         "Other bytes before the payload are 0, and the receiver does not read them. Kinds without fields of their own: {}.",
         names.join(", ")
     ));
+    part += "\n";
+    part += &paragraph(
+        "Operations of `atomic` and `atomic vector`: 0 read, 1 write, 2 compare and swap, 3 sum, 4 min, 5 max, 6 and, 7 or, \
+         8 xor, 9 product, 10 logical and, 11 logical or, 12 logical xor, 13 difference. 14 to 18 swap if `compare` is not \
+         equal to the word, at most as large, less, at least as large, greater. 19 swaps the bits that `compare` has.",
+    );
     for group in with_fields.chunk_by(|a, b| a.fields() == b.fields()) {
         let names: Vec<String> =
             group.iter().map(|&kind| format!("`{}` ({})", kind.name(), kind as u8)).collect();

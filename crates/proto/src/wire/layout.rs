@@ -267,11 +267,9 @@ structure! {
         offset: U64,
         /// Operand, in the lower bytes.
         operand: U64,
-        /// Value that the operations 2 and 14 to 19 compare with the word, or the mask, in the lower bytes; otherwise 0.
+        /// Second operand of the operations 2 and 14 to 19, in the lower bytes; otherwise 0.
         compare: U64,
-        /// 0 read, 1 write, 2 compare and swap, 3 sum, 4 min, 5 max, 6 and, 7 or, 8 xor, 9 product, 10 logical and, 11 logical
-        /// or, 12 logical xor, 13 difference, 14 to 18 swap if the compare value is not equal, at most as large, less, at least
-        /// as large, greater, 19 swap the bits of the mask.
+        /// The operation, by the number above.
         operation: u8,
         /// 0 u32, 1 i32, 2 u64, 3 i64, 4 binary32, 5 binary64; operations 6 to 8 and 19 only with 0 to 3.
         word_type: u8,
@@ -546,7 +544,7 @@ kinds! {
     ContributionTaken = 36, "contribution taken", ContributionTaken, REFUSED;
     /// A member of a group is lost: all its reductions end.
     GroupFailed = 37, "group failed", GroupFailed, 0;
-    /// Asks to change a vector of a memory region; its operands are the payload of one packet or several.
+    /// Asks to change a vector of a region. The payload of one or more packets has the operands.
     AtomicVector = 48, "atomic vector", AtomicVector, FETCH;
     /// Answer to the last packet of an `atomic vector`: the old words.
     AtomicVectorResult = 49, "atomic vector result", AtomicVectorResult, 0;
