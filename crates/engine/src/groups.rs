@@ -1,12 +1,13 @@
 //! Groups of endpoints and their reductions: [`Engine::join_group`], [`Engine::reduce`] and [`Engine::leave_group`].
 //!
-//! The machine of reductions does the work ([`weir_proto::offload::reduce`]). This file posts the commands to it, and
-//! returns an error if there are too many groups, reductions or operations.
+//! The machine of groups does the work ([`weir_proto::offload::group`]). This file posts the commands to it, and
+//! returns an error if there are too many groups, operations of one, or operations.
 
 use weir_link::Link;
 use weir_link::memory::UserMemory;
 use weir_proto::Space;
-use weir_proto::offload::reduce::{MAX_GROUPS, MAX_REDUCTIONS, Membership, ReduceCommand, Vector};
+use weir_proto::offload::group::{GroupCommand, MAX_GROUPS, MAX_ROUNDS, Membership, Operation as Collective};
+use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, OffloadCommand};
 
 use crate::{Engine, MAX_OPERATIONS, Operation, Post, PostError};
@@ -32,13 +33,13 @@ impl<L: Link> Engine<L> {
     /// # Panics
     /// If the rank is not that of a member.
     pub fn join_group(&mut self, membership: Membership) -> Result<(), PostError> {
-        self.post_offloaded(OffloadCommand::Reduce(ReduceCommand::Join(membership)))
+        self.post_offloaded(OffloadCommand::Group(GroupCommand::Join(membership)))
             .map_err(|_| PostError::Again { limit: MAX_GROUPS as u32 })
     }
 
     /// Takes part in a group no more. Reductions of other members that need us end with [`weir_proto::Outcome::Lost`].
     pub fn leave_group(&mut self, group: u32) {
-        self.post_offloaded(OffloadCommand::Reduce(ReduceCommand::Leave { group }))
+        self.post_offloaded(OffloadCommand::Group(GroupCommand::Leave { group }))
             .expect("leaving is not refused");
     }
 
@@ -65,10 +66,11 @@ impl<L: Link> Engine<L> {
         // Longer ones are refused by the machine.
         let bytes = u32::try_from(memory.bytes()).unwrap_or(u32::MAX);
         let request = self.begin(post, Operation::Reduce, Space::Untagged, memory.take())?;
-        let start = ReduceCommand::Start { request, group, vector: Vector { bytes, combination } };
-        self.post_offloaded(OffloadCommand::Reduce(start)).map_err(|_| {
+        let operation = Collective::Reduce(Vector { bytes, combination });
+        let start = GroupCommand::Start { request, group, operation };
+        self.post_offloaded(OffloadCommand::Group(start)).map_err(|_| {
             self.io.operations.give_back(request, memory);
-            PostError::Again { limit: MAX_REDUCTIONS }
+            PostError::Again { limit: MAX_ROUNDS }
         })
     }
 }

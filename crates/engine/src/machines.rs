@@ -1,4 +1,4 @@
-//! The driver of the offloaded machines, which are remote atomics and reductions. `atomics.rs` posts to the first,
+//! The driver of the offloaded machines, which are remote atomics and groups. `atomics.rs` posts to the first,
 //! `groups.rs` to the second. Atomics also learn here which regions peers may change.
 //!
 //! [`Io::offload`] passes an event to them. A packet that they send is queued, and the endpoint sends it after the

@@ -14,7 +14,7 @@ use weir_engine::{
 };
 use weir_link::memory::OwnedMemory;
 use weir_proto::offload::atomics::MAX_ATOMICS;
-use weir_proto::offload::reduce::{MAX_GROUPS, Membership};
+use weir_proto::offload::group::{MAX_GROUPS, Membership, Shape};
 use weir_proto::offload::{Combination, WordOperation, WordType, WordUpdate};
 use weir_proto::{Outcome, Pattern, PeekThen, Peer, PeerFault, SendLevel, Space};
 
@@ -153,7 +153,7 @@ fn helper_threads_reduce_vectors_while_the_clients_only_submit_and_reap() {
     let to_self = [&mut root, &mut leaf].map(|engine| engine.peer(&engine.address()));
     let members = [vec![to_self[0], to_leaf], vec![to_root, to_self[1]]];
     for (engine, (rank, members)) in [&mut root, &mut leaf].into_iter().zip((0..).zip(members)) {
-        let membership = Membership { group: 3, members, rank, patience_ns: None };
+        let membership = Membership { group: 3, members, rank, patience_ns: None, shape: Shape::default() };
         engine.join_group(membership).expect("the first group");
     }
     let sum = Combination { operation: WordOperation::Sum, word_type: WordType::U64 };
@@ -269,7 +269,13 @@ fn calls_of_a_running_executor_answer_and_remote_accesses_show_what_they_did() {
     assert_eq!(ask(Submission::Write(Post::default(), remote(0))), Outcome::Refused, "no such key");
     assert_eq!(ask(fetch_and_add(to, &own)), Outcome::Refused, "no such key");
 
-    let alone = move || Membership { group: 1, members: vec![to], rank: 0, patience_ns: None };
+    let alone = move || Membership {
+        group: 1,
+        members: vec![to],
+        rank: 0,
+        patience_ns: None,
+        shape: Shape::default(),
+    };
     call(&mut client, move |engine| engine.join_group(alone())).expect("the first group");
     let again = call(&mut client, move |engine| engine.join_group(alone()));
     assert_eq!(again, Err(PostError::Again { limit: MAX_GROUPS as u32 }));

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use faults::{directory, settings};
 use weir_engine::{Completion, Engine, Operation, Post, PostError, ReduceArguments};
 use weir_link::memory::OwnedMemory;
-use weir_proto::offload::reduce::{MAX_REDUCTIONS, MAX_VECTOR_BYTES, Membership};
+use weir_proto::offload::group::{MAX_ROUNDS, Membership, Shape};
+use weir_proto::offload::reduce::MAX_VECTOR_BYTES;
 use weir_proto::offload::{Combination, WordOperation, WordType};
 use weir_proto::{Outcome, Peer, PeerFault, Scheme};
 
@@ -25,7 +26,8 @@ fn engines(directory: &tempfile::TempDir) -> Vec<Engine> {
 fn join(engines: &mut [Engine], rank: usize, patience_ns: Option<u64>) {
     let addresses: Vec<_> = engines.iter().map(|engine| engine.address()).collect();
     let members: Vec<Peer> = addresses.iter().map(|address| engines[rank].peer(address)).collect();
-    let membership = Membership { group: GROUP, members, rank: rank as u32, patience_ns };
+    let membership =
+        Membership { group: GROUP, members, rank: rank as u32, patience_ns, shape: Shape::default() };
     engines[rank].join_group(membership).expect("the first group");
 }
 
@@ -99,14 +101,14 @@ fn a_missing_member_ends_reductions_when_the_timer_of_the_group_expires() {
     join(&mut engines, 0, Some(PATIENCE.as_nanos() as u64));
     let memory = vector([1.0]);
     let began = Instant::now();
-    for _ in 0..MAX_REDUCTIONS {
+    for _ in 0..MAX_ROUNDS {
         start(&mut engines[0], &memory).expect("within the bound");
     }
-    assert_eq!(start(&mut engines[0], &memory), Err(PostError::Again { limit: MAX_REDUCTIONS }));
+    assert_eq!(start(&mut engines[0], &memory), Err(PostError::Again { limit: MAX_ROUNDS }));
     let missing = engines[1].address();
     let missing = engines[0].peer(&missing);
     let lost = Outcome::Lost { peer: Some(missing), fault: PeerFault::NotReady };
-    for _ in 0..MAX_REDUCTIONS {
+    for _ in 0..MAX_ROUNDS {
         assert_eq!(complete(&mut engines, &[0])[0].outcome, lost);
     }
     assert!(began.elapsed() >= PATIENCE, "{:?}", began.elapsed());

@@ -33,8 +33,8 @@ pub struct Timer {
 /// A timer of an offloaded machine: the machine, what it concerns, and the purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MachineTimer {
-    /// Reductions: the oldest one of this group has waited as long as the group allows.
-    Reduction {
+    /// Of a group: its oldest operation has waited as long as the group allows.
+    Group {
         /// The group.
         group: u32,
     },

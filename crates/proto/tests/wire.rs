@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use weir_proto::offload::atomics::AtomicPacket;
-use weir_proto::offload::reduce::{ReducePacket, Vector};
+use weir_proto::offload::group::{GroupPacket, Operation};
+use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, Offloaded, VectorUpdate, WordOperation, WordType, WordUpdate};
 use weir_proto::wire::layout::{
     BODY_BYTES, COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind, REMOTE_KEY,
@@ -125,22 +126,31 @@ fn body() -> impl Strategy<Value = Body> {
         (any::<u32>(), any::<u32>()).prop_map(|(bytes, at)| {
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::VectorResult { bytes, at }))
         }),
-        reduce_packet().prop_map(|packet| Body::Offloaded(Offloaded::Reduce(packet))),
+        group_packet().prop_map(|packet| Body::Offloaded(Offloaded::Group(packet))),
     ]
 }
 
-fn reduce_packet() -> impl Strategy<Value = ReducePacket> {
+fn group_packet() -> impl Strategy<Value = GroupPacket> {
     let combination = combination().prop_filter("combinations", |combination| combination.is_valid());
+    let operation = (0..3u8, any::<u32>(), combination, any::<u32>()).prop_map(
+        |(collective, bytes, combination, root)| match collective {
+            0 => Operation::Reduce(Vector { bytes, combination }),
+            1 => Operation::AllReduce(Vector { bytes, combination }),
+            _ => Operation::Broadcast { root, bytes },
+        },
+    );
     let fault = proptest::sample::select(FAULTS.to_vec());
     prop_oneof![
-        any::<u32>().prop_map(|group| ReducePacket::Joined { group }),
-        (any::<u32>(), any::<u32>(), combination, any::<u32>()).prop_map(
-            |(group, bytes, combination, offset)| {
-                ReducePacket::Contribution { group, vector: Vector { bytes, combination }, offset }
-            }
-        ),
-        (any::<u32>(), any::<bool>()).prop_map(|(group, refused)| ReducePacket::Taken { group, refused }),
-        (any::<u32>(), any::<u32>(), fault).prop_map(|(group, member, fault)| ReducePacket::Failed {
+        (any::<u32>(), any::<bool>()).prop_map(|(group, all)| GroupPacket::Joined { group, all }),
+        (any::<u32>(), operation, any::<u32>()).prop_map(|(group, operation, offset)| GroupPacket::Part {
+            group,
+            operation,
+            offset
+        }),
+        any::<u32>()
+            .prop_map(|group| { GroupPacket::Part { group, operation: Operation::Barrier, offset: 0 } }),
+        (any::<u32>(), any::<bool>()).prop_map(|(group, refused)| GroupPacket::Taken { group, refused }),
+        (any::<u32>(), any::<u32>(), fault).prop_map(|(group, member, fault)| GroupPacket::Failed {
             group,
             member,
             fault
@@ -213,7 +223,9 @@ fn carries_payload(body: &Body) -> bool {
     match body {
         Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. } => true,
         Body::EagerOffer { .. } => true,
-        Body::Offloaded(Offloaded::Reduce(packet)) => matches!(packet, ReducePacket::Contribution { .. }),
+        Body::Offloaded(Offloaded::Group(GroupPacket::Part { operation, .. })) => {
+            *operation != Operation::Barrier
+        }
         _ => false,
     }
 }
@@ -331,6 +343,14 @@ fn used_bytes(packet: &Packet) -> Vec<usize> {
     let is_used = |field: &&Field| match (packet.body, field.name) {
         (Body::Eager { acknowledge, .. }, "transfer") => acknowledge.is_some(),
         (_, "data" | "left_or_data") => has_data,
+        (Body::Offloaded(Offloaded::Group(GroupPacket::Part { operation, .. })), name) => {
+            let is_broadcast = matches!(operation, Operation::Broadcast { .. });
+            match name {
+                "operation" | "word_type" => !is_broadcast,
+                "root" => is_broadcast,
+                _ => name != "word",
+            }
+        }
         (_, name) => name != "word",
     };
     let fields = Common::FIELDS.iter().chain(kind.fields()).filter(is_used);
@@ -538,31 +558,44 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
             "02219000",
             "c8c7c6c5c4c3c2c1",
         ),
-        (reduce(ReducePacket::Joined { group: 0x51525354 }), 0, "02228000", "54535251"),
+        (group(GroupPacket::Joined { group: 0x51525354, all: false }), 0, "02228000", "54535251"),
         (
-            reduce(ReducePacket::Contribution {
+            group(GroupPacket::Part {
                 group: 0x51525354,
-                vector: Vector {
+                operation: Operation::AllReduce(Vector {
                     bytes: 0x61626364,
                     combination: Combination { operation: WordOperation::Product, word_type: WordType::F64 },
-                },
+                }),
                 offset: 0x71727374,
             }),
             8,
             "02238000",
-            "5453525164636261747372710905",
+            "545352516463626174737271090501",
         ),
-        (reduce(ReducePacket::Taken { group: 0x51525354, refused: true }), 0, "02249000", "54535251"),
         (
-            reduce(ReducePacket::Failed {
+            group(GroupPacket::Part {
                 group: 0x51525354,
-                member: 0x61626364,
-                fault: PeerFault::NotReady,
+                operation: Operation::Broadcast { root: 0x41424344, bytes: 0x61626364 },
+                offset: 0x71727374,
             }),
+            8,
+            "02238000",
+            "54535251646362617473727100000244434241",
+        ),
+        (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "02249000", "54535251"),
+        (
+            group(GroupPacket::Failed { group: 0x51525354, member: 0x61626364, fault: PeerFault::NotReady }),
             0,
             "02258000",
             "545352516463626104",
         ),
+        (
+            group(GroupPacket::Part { group: 0x51525354, operation: Operation::Barrier, offset: 0 }),
+            0,
+            "02268000",
+            "54535251",
+        ),
+        (group(GroupPacket::Joined { group: 0x51525354, all: true }), 0, "02278000", "54535251"),
         (
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Vector {
                 update: VectorUpdate {
@@ -611,11 +644,11 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
     }
     kinds.dedup();
     assert_eq!(kinds, Vec::from_iter(Kind::ALL.iter().map(|kind| *kind as u8)), "every kind");
-    assert_eq!((1..=22).chain(32..=37).chain(48..=49).collect::<Vec<u8>>(), kinds, "{KNOWN_KINDS}");
+    assert_eq!((1..=22).chain(32..=39).chain(48..=49).collect::<Vec<u8>>(), kinds, "{KNOWN_KINDS}");
 }
 
-fn reduce(packet: ReducePacket) -> Body {
-    Body::Offloaded(Offloaded::Reduce(packet))
+fn group(packet: GroupPacket) -> Body {
+    Body::Offloaded(Offloaded::Group(packet))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -710,11 +743,11 @@ fn malformed_headers_are_rejected() {
     let mut slot = [0; SLOT_BYTES];
     assert_eq!(message(&slot), Err("packet version 0, allowed is 2".into()));
     slot[4] = wire::VERSION;
-    for kind in [0, 23, 31, 38, 47, 50, 255] {
+    for kind in [0, 23, 31, 40, 47, 50, 255] {
         slot[5] = kind;
         assert_eq!(
             message(&slot),
-            Err(format!("packet kind {kind}, known are 1 to 22, 32 to 37, 48 and 49"))
+            Err(format!("packet kind {kind}, known are 1 to 22, 32 to 39, 48 and 49"))
         );
     }
     slot[5] = Kind::More as u8;
@@ -748,7 +781,7 @@ fn malformed_headers_are_rejected() {
     };
     assert_eq!([word(8, 3), word(18, 5)], [Ok(()), Ok(())]);
     for (operation, word_type) in [(20, 0), (0, 6), (6, 4), (8, 5), (19, 5)] {
-        let allowed = "allowed are operations 0 to 19 on types 0 to 5, but 6 to 8 and 19 only on 0 to 3, 2 and 14 to 19 only in `atomic`, and in `contribution` only 3 to 9";
+        let allowed = "allowed are operations 0 to 19 on types 0 to 5, but 6 to 8 and 19 only on 0 to 3, 2 and 14 to 19 only in `atomic`, and in `group part` only 3 to 9";
         let error = format!("word operation {operation} on type {word_type}, {allowed}");
         assert_eq!(word(operation, word_type), Err(error));
     }
@@ -760,13 +793,15 @@ fn malformed_headers_are_rejected() {
     };
     assert_eq!([(0, 5), (1, 4), (13, 5), (8, 3)].map(|(operation, it)| vector(operation, it)), [true; 4]);
     assert_eq!([(2, 0), (14, 0), (19, 0), (8, 5)].map(|(operation, it)| vector(operation, it)), [false; 4]);
-    slot[5] = Kind::Contribution as u8;
+    slot[5] = Kind::GroupPart as u8;
     let combination = |operation| {
         let mut slot = slot;
         (slot[28 + 12], slot[28 + 13]) = (operation, 0);
         message(&slot).is_ok()
     };
     assert_eq!([2, 3, 9, 10].map(combination), [false, true, true, false]);
+    slot[28 + 14] = 3;
+    assert_eq!(message(&slot), Err("operation 3 of a group, allowed are 0 to 2".into()));
     (slot[5], slot[28 + 8]) = (Kind::GroupFailed as u8, 5);
     assert_eq!(message(&slot), Err("fault 5 of a group, allowed are 0 to 4".into()));
     slot[5] = Kind::Write as u8;

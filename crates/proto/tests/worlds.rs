@@ -10,12 +10,12 @@ mod atomics;
 mod budgets;
 #[path = "worlds/drivers.rs"]
 mod drivers;
+#[path = "worlds/groups.rs"]
+mod groups;
 #[path = "worlds/holding.rs"]
 mod holding;
 #[path = "worlds/load.rs"]
 mod load;
-#[path = "worlds/reductions.rs"]
-mod reductions;
 mod world;
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@
 //! - A sender learns that slots are free (schemes without credits), gets its lane, or gets a request to detach.
 //! - A timer expires, an endpoint crashes, or an endpoint learns that a peer is lost.
 //! - A link becomes busy or ready, or a sender without an endpoint takes quota (dynamic credits).
-//! - With machines beside the endpoints: a program fetches a word of a peer, joins a group, or starts a reduction
+//! - With machines beside the endpoints: a program fetches a word of a peer, joins a group, or starts an operation of it
 //!   (`machines.rs`).
 //!
 //! Senders never finish: whenever no message of a pair waits, the program may post another one. Every receive is posted
@@ -30,10 +30,10 @@
 
 mod checks;
 mod fetches;
+mod groups;
 mod happened;
 mod machines;
 mod moves;
-mod reductions;
 mod step;
 
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ use weir_proto::{Body, Config, DataRegion, Endpoint, Event, Instant, Packet, Pee
 pub use checks::Violation;
 pub use happened::{Effect, Happened};
 use machines::Machines;
-pub use machines::{OffloadSetup, WrongMachine};
+pub use machines::{Collective, OffloadSetup, WrongMachine};
 pub use moves::Move;
 
 /// A world to explore.

@@ -23,10 +23,11 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 
 use weir_proto::PeerFault;
-use weir_proto::offload::{Combination, WordUpdate};
+use weir_proto::offload::WordUpdate;
+use weir_proto::offload::group::{self, Shape};
 
 use crate::Picoseconds;
-pub use rank::{Rank, Reduction};
+pub use rank::{GroupOperation, Rank};
 
 /// A nonblocking operation. The program waits for each operation exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,21 +134,23 @@ pub enum OffloadCall {
         members: Vec<u32>,
         /// Our place in `members`.
         rank: u32,
-        /// The group fails if a reduction waits longer for others. `None`: it waits. Unit: ns.
+        /// The group fails if an operation waits longer for others. `None`: it waits. Unit: ns.
         patience_ns: Option<u64>,
+        /// How its barriers and broadcasts travel.
+        shape: Shape,
     },
     /// Take part in it no more. Completes at once.
     Leave {
         /// Its number.
         group: u32,
     },
-    /// Start the next reduction of a group.
-    Reduce {
+    /// Start the next operation of a group.
+    Start {
         /// The group.
         group: u32,
-        /// How the vectors are combined.
-        combination: Combination,
-        /// Our vector. That of the root gets the result.
+        /// The operation.
+        operation: group::Operation,
+        /// Our vector. It gets the result.
         vector: Rc<RefCell<Vec<u8>>>,
     },
 }

@@ -11,7 +11,8 @@ use std::rc::Rc;
 
 use fastrand::Rng;
 use support::{SCHEMES, spec};
-use weir_proto::offload::reduce::{MAX_REDUCTIONS, MAX_VECTOR_BYTES};
+use weir_proto::offload::group::MAX_ROUNDS;
+use weir_proto::offload::reduce::MAX_VECTOR_BYTES;
 use weir_proto::offload::{Combination, WordOperation, WordType};
 use weir_proto::{Geometry, PeerFault, Scheme};
 use weir_sim::cost::NicCost;
@@ -81,7 +82,7 @@ fn reduces(vectors: &Rc<Vec<Vec<Vec<u8>>>>, ahead: usize, ends: &Ends) -> impl F
                 let start = |&number: &usize| rank.ireduce(GROUP, SUM, vectors[number][me as usize].clone());
                 let started: Vec<_> = numbers.iter().map(start).collect();
                 for (place, reduction) in started.into_iter().enumerate() {
-                    let end = rank.reduced(reduction).await;
+                    let end = rank.ended(reduction).await;
                     ends.borrow_mut().insert((me, batch * ahead + place), end);
                 }
             }
@@ -146,7 +147,7 @@ fn a_thousand_ranks_reduce_on_hosts_and_on_nics() {
 #[test]
 fn reductions_beyond_the_bound_wait_and_end_in_order() {
     let mut rng = Rng::with_seed(3);
-    let count = 4 * MAX_REDUCTIONS as usize;
+    let count = 4 * MAX_ROUNDS as usize;
     let draw = |rng: &mut Rng| (0..5).map(|_| floats(rng, 3)).collect::<Vec<_>>();
     let vectors = Rc::new((0..count).map(|_| draw(&mut rng)).collect::<Vec<_>>());
     for place in PLACES {
@@ -205,7 +206,7 @@ fn random_worlds_give_the_same_bits_on_hosts_and_on_nics() {
                         }
                     }
                     for (number, reduction) in started.into_iter().enumerate() {
-                        let end = rank.reduced(reduction).await;
+                        let end = rank.ended(reduction).await;
                         ends.borrow_mut().insert((place.expect("a member") as u32, number), end);
                     }
                 })
@@ -237,15 +238,15 @@ fn a_timer_ends_reductions_that_wait_for_a_missing_member_under_every_scheme() {
                     }
                     rank.join_group(GROUP, &[0, 1, 2, 3, 4], Some(PATIENCE_NS)).await;
                     let reduction = rank.ireduce(GROUP, SUM, vec![0; 16]);
-                    let (status, _) = rank.reduced(reduction).await;
+                    let (status, _) = rank.ended(reduction).await;
                     faults.borrow_mut().insert(rank.rank(), status.fault);
                 })
             };
             let report = world(5, scheme, place, program).run();
             let report = report.unwrap_or_else(|error| panic!("{scheme:?}, {place:?}: {error}"));
-            // Rank 0 has combined the vector of rank 1. That of rank 4 waits for its turn behind rank 2.
+            // Nobody sends a vector before all have joined.
             let late = Some(PeerFault::NotReady);
-            let expected = BTreeMap::from([(0, late), (1, None), (2, late), (4, late)]);
+            let expected = BTreeMap::from([(0, late), (1, late), (2, late), (4, late)]);
             assert_eq!(*faults.borrow(), expected, "{scheme:?}, {place:?}");
             let waited_us = report.finished_at / US;
             assert!((50..90).contains(&waited_us), "{scheme:?}, {place:?}: {waited_us} us");
@@ -265,7 +266,7 @@ fn crash(scheme: Scheme, place: Place, victim: u32, at: u64) -> (Report, Ends) {
             for number in 0..200 {
                 let own = f64::from(rank.rank() + 1).to_ne_bytes().repeat(10);
                 let reduction = rank.ireduce(GROUP, SUM, own);
-                let end = rank.reduced(reduction).await;
+                let end = rank.ended(reduction).await;
                 let is_last = end.0.fault.is_some();
                 ends.borrow_mut().insert((rank.rank(), number), end);
                 if is_last {
@@ -347,7 +348,7 @@ fn different_vectors(scheme: Scheme, place: Place) -> (Result<Report, WorldError
             rank.join_group(GROUP, &[0, 1], None).await;
             let bytes = 8 * (1 + rank.rank() as usize);
             let reduction = rank.ireduce(GROUP, SUM, vec![0; bytes]);
-            let (status, _) = rank.reduced(reduction).await;
+            let (status, _) = rank.ended(reduction).await;
             faults.borrow_mut()[rank.rank() as usize] = status.fault;
         })
     };
@@ -377,17 +378,17 @@ fn a_reduction_without_group_or_with_a_bad_vector_is_refused() {
         let program = |rank: Rank| -> Program {
             Box::pin(async move {
                 let start = |bytes, combination| rank.ireduce(GROUP, combination, vec![0; bytes]);
-                assert!(rank.reduced(start(8, SUM)).await.0.refused, "no group");
+                assert!(rank.ended(start(8, SUM)).await.0.refused, "no group");
                 assert!(!rank.join_group(GROUP, &[rank.rank()], None).await.refused);
                 assert!(rank.join_group(GROUP, &[rank.rank()], None).await.refused, "a second one");
-                assert!(rank.reduced(start(7, SUM)).await.0.refused, "no whole element");
+                assert!(rank.ended(start(7, SUM)).await.0.refused, "no whole element");
                 let too_long = MAX_VECTOR_BYTES as usize + 8;
-                assert!(rank.reduced(start(too_long, SUM)).await.0.refused, "too long");
+                assert!(rank.ended(start(too_long, SUM)).await.0.refused, "too long");
                 let compare = Combination { operation: WordOperation::CompareSwap, ..SUM };
-                assert!(rank.reduced(start(8, compare)).await.0.refused, "not a combination");
-                assert!(!rank.reduced(start(8, SUM)).await.0.refused);
+                assert!(rank.ended(start(8, compare)).await.0.refused, "not a combination");
+                assert!(!rank.ended(start(8, SUM)).await.0.refused);
                 rank.leave_group(GROUP).await;
-                assert!(rank.reduced(start(8, SUM)).await.0.refused, "no group any more");
+                assert!(rank.ended(start(8, SUM)).await.0.refused, "no group any more");
             })
         };
         world(2, STATIC, place, program).run().expect("ends");
@@ -405,7 +406,7 @@ fn a_nic_combines_while_its_rank_computes_and_for_its_own_price() {
                 if rank.rank() == 0 {
                     rank.compute(compute_ps);
                 }
-                rank.reduced(reduction).await;
+                rank.ended(reduction).await;
             })
         };
         let nic = (place == Place::Nic).then_some(nic);
@@ -428,7 +429,7 @@ fn the_processor_of_a_rank_takes_time_to_combine() {
             Box::pin(async move {
                 rank.join_group(GROUP, &[0, 1], None).await;
                 let reduction = rank.ireduce(GROUP, SUM, vec![0; 2048]);
-                rank.reduced(reduction).await;
+                rank.ended(reduction).await;
             })
         };
         let mut spec = spec(2, STATIC);

@@ -50,7 +50,7 @@ fn slots() -> String {
         ("`eager` with `acknowledge`", Kind::Eager.header_bytes(true)),
         ("`more`", MORE_HEADER_BYTES),
         (
-            "`piece`, `write`, `contribution`, `eager offer`, `atomic vector`, `atomic vector result`",
+            "`piece`, `write`, `group part`, `eager offer`, `atomic vector`, `atomic vector result`",
             REMOTE_HEADER_BYTES,
         ),
     ];
@@ -201,9 +201,10 @@ fn errors() -> String {
             "length: an `eager` packet has more payload than its message is long, or an `eager offer` has less or more.",
         ),
         String::from(
-            "word: an `atomic`, an `atomic vector` or a `contribution` has an unknown operation or type, or a bitwise \
+            "word: an `atomic`, an `atomic vector` or a `group part` has an unknown operation or type, or a bitwise \
              operation on a float; or the kind does not have the operation.",
         ),
+        String::from("collective: a `group part` has none of the listed operations."),
         String::from("fault: a `group failed` has none of the listed reasons."),
         String::from("nothing left: a `write` without `last` says that 0 bytes follow."),
         String::from("truncated: a datagram ends within a header, or the rest of a packet does not follow."),

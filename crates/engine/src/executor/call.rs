@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use weir_link::memory::UserMemory;
 use weir_link::{Address, Link};
-use weir_proto::offload::reduce::Membership;
+use weir_proto::offload::group::Membership;
 use weir_proto::{Counters, Peer};
 
 use super::Submission;

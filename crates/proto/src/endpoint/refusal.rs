@@ -8,10 +8,10 @@ pub enum Refusal {
     Operations,
     /// As many entries as allowed wait for credit at the peer ([`crate::Config::max_backlog`]).
     Backlog,
-    /// As many remote reads and writes with the peer, atomics with it, or reductions of the group as allowed are outstanding
+    /// As many remote reads and writes with the peer, atomics with it, or operations of the group as allowed are outstanding
     /// ([`crate::MAX_REMOTE_OPERATIONS`]).
     RemoteOperations,
-    /// As many groups as allowed exist ([`crate::offload::reduce::MAX_GROUPS`]), or one with this number.
+    /// As many groups as allowed exist ([`crate::offload::group::MAX_GROUPS`]), or one with this number.
     Groups,
     /// An injected message does not fit into the bounce buffers ([`crate::Config::bounce_bytes`]).
     BounceBuffers,

@@ -15,8 +15,8 @@ pub trait Names {
     /// The name of our fetch of this number, which completes `request`. Names of different fetches differ.
     fn fetch(&self, number: u32, request: Request) -> u32;
 
-    /// The name of the reduction `number` of a group: its distance from a reduction that all members agree on.
-    fn reduction(&self, group: u32, number: u32) -> u32;
+    /// The name of the operation `number` of a group: its distance from an operation that all members agree on.
+    fn operation(&self, group: u32, number: u32) -> u32;
 
     /// Appends what the first `bytes` bytes of `memory` hold.
     fn contents(&self, memory: Memory, bytes: u32, words: &mut Vec<u32>);
@@ -25,8 +25,8 @@ pub trait Names {
 impl Offload {
     /// Appends the canonical form of this state.
     pub fn canonical(&self, names: &impl Names, words: &mut Vec<u32>) {
-        let Offload { atomics, reductions } = self;
+        let Offload { atomics, groups } = self;
         atomics.canonical(names, words);
-        reductions.canonical(names, words);
+        groups.canonical(names, words);
     }
 }

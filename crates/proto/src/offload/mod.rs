@@ -1,5 +1,5 @@
-//! Offloaded operations, which are remote atomics and reductions. Machines handle their packets without the
-//! application. [`Offload`] gives each event to the machine that it is for.
+//! Offloaded operations, which are remote atomics and operations of groups. Machines handle their packets without
+//! the application. [`Offload`] gives each event to the machine that it is for.
 //!
 //! Packets of kinds 32 to 63 belong to these machines (`wire/layout.rs` has the kinds). The endpoint passes them on
 //! unread ([`crate::Driver::pass_on`]). A new machine needs a variant of [`Offloaded`], one of [`OffloadCommand`], and
@@ -8,8 +8,8 @@
 pub mod atomics;
 #[cfg(feature = "explore")]
 pub mod canonical;
+pub mod group;
 pub mod reduce;
-mod tree;
 mod vector;
 mod word;
 
@@ -18,20 +18,20 @@ use crate::event::{BufferId, Peer};
 use crate::machine::{Machine, MachineDriver, MachineEvent};
 use crate::timers::MachineTimer;
 use atomics::{AtomicPacket, Atomics, AtomicsCommand, MAX_ATOMICS};
-use reduce::{MAX_GROUPS, MAX_REDUCTIONS, ReduceCommand, ReducePacket, Reductions};
+use group::{GroupCommand, GroupPacket, Groups, MAX_GROUPS, MAX_ROUNDS};
 pub use vector::{Combination, VectorUpdate, WORD_BYTES};
 pub use word::{WordOperation, WordType, WordUpdate};
 
 /// Bound: answers of all machines that can wait for credit to one peer.
-pub const MAX_ANSWERS: u32 = MAX_ATOMICS + MAX_GROUPS as u32 * MAX_REDUCTIONS;
+pub const MAX_ANSWERS: u32 = MAX_ATOMICS + MAX_GROUPS as u32 * MAX_ROUNDS;
 
 /// A packet of an offloaded machine. [`crate::Packet::number`] is the number of its operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Offloaded {
     /// Of the machine of remote atomics.
     Atomic(AtomicPacket),
-    /// Of the machine of reductions.
-    Reduce(ReducePacket),
+    /// Of the machine of groups.
+    Group(GroupPacket),
 }
 
 impl Offloaded {
@@ -39,7 +39,7 @@ impl Offloaded {
     pub fn is_answer(&self) -> bool {
         match self {
             Offloaded::Atomic(packet) => packet.is_answer(),
-            Offloaded::Reduce(packet) => packet.is_answer(),
+            Offloaded::Group(packet) => packet.is_answer(),
         }
     }
 
@@ -48,11 +48,11 @@ impl Offloaded {
         matches!(self, Offloaded::Atomic(AtomicPacket::VectorResult { .. }))
     }
 
-    /// The same packet with the payload that begins at `offset`. Unit: bytes.
-    pub(crate) fn at_offset(self, offset: u32) -> Offloaded {
+    /// The same packet with the payload that begins `further` bytes later.
+    pub(crate) fn at_offset(self, further: u32) -> Offloaded {
         match self {
-            Offloaded::Atomic(packet) => Offloaded::Atomic(packet.at_offset(offset)),
-            Offloaded::Reduce(packet) => Offloaded::Reduce(packet.at_offset(offset)),
+            Offloaded::Atomic(packet) => Offloaded::Atomic(packet.at_offset(further)),
+            Offloaded::Group(packet) => Offloaded::Group(packet.at_offset(further)),
         }
     }
 }
@@ -62,8 +62,8 @@ impl Offloaded {
 pub enum OffloadCommand {
     /// Of the machine of remote atomics.
     Atomics(AtomicsCommand),
-    /// Of the machine of reductions.
-    Reduce(ReduceCommand),
+    /// Of the machine of groups.
+    Group(GroupCommand),
 }
 
 /// The offloaded machines, and the demultiplexer: each event goes to the machine of its kind, and the loss of a
@@ -71,7 +71,7 @@ pub enum OffloadCommand {
 #[derive(Clone, Debug, Default)]
 pub struct Offload {
     atomics: Atomics,
-    reductions: Reductions,
+    groups: Groups,
 }
 
 impl Offload {
@@ -90,36 +90,36 @@ impl Machine for Offload {
         event: MachineEvent<OffloadCommand, Offloaded>,
         driver: &mut D,
     ) -> Result<(), Refusal> {
-        let Offload { atomics, reductions } = self;
+        let Offload { atomics, groups } = self;
         match event {
             MachineEvent::Posted(OffloadCommand::Atomics(command)) => {
                 atomics.handle(MachineEvent::Posted(command), driver)
             }
-            MachineEvent::Posted(OffloadCommand::Reduce(command)) => {
-                reductions.handle(MachineEvent::Posted(command), driver)
+            MachineEvent::Posted(OffloadCommand::Group(command)) => {
+                groups.handle(MachineEvent::Posted(command), driver)
             }
             MachineEvent::Arrived { from, number, packet: Offloaded::Atomic(packet), payload_bytes } => {
                 atomics.handle(MachineEvent::Arrived { from, number, packet, payload_bytes }, driver)
             }
-            MachineEvent::Arrived { from, number, packet: Offloaded::Reduce(packet), payload_bytes } => {
-                reductions.handle(MachineEvent::Arrived { from, number, packet, payload_bytes }, driver)
+            MachineEvent::Arrived { from, number, packet: Offloaded::Group(packet), payload_bytes } => {
+                groups.handle(MachineEvent::Arrived { from, number, packet, payload_bytes }, driver)
             }
-            MachineEvent::TimerExpired(timer @ MachineTimer::Reduction { .. }) => {
-                reductions.handle(MachineEvent::TimerExpired(timer), driver)
+            MachineEvent::TimerExpired(timer @ MachineTimer::Group { .. }) => {
+                groups.handle(MachineEvent::TimerExpired(timer), driver)
             }
             MachineEvent::Lost { peer, fault } => {
                 atomics.handle(MachineEvent::Lost { peer, fault }, driver)?;
-                reductions.handle(MachineEvent::Lost { peer, fault }, driver)
+                groups.handle(MachineEvent::Lost { peer, fault }, driver)
             }
         }
     }
 
     fn is_quiescent(&self) -> bool {
-        self.atomics.is_quiescent() && self.reductions.is_quiescent()
+        self.atomics.is_quiescent() && self.groups.is_quiescent()
     }
 
     fn depends_on(&self, mut visit: impl FnMut(Peer)) {
         self.atomics.depends_on(&mut visit);
-        self.reductions.depends_on(visit);
+        self.groups.depends_on(visit);
     }
 }

@@ -10,7 +10,8 @@ use super::layout::{
 use super::{PacketError, SLOT_BYTES, Slot, VERSION};
 use crate::event::{PeerFault, Transfer};
 use crate::offload::atomics::AtomicPacket;
-use crate::offload::reduce::{ReducePacket, Vector};
+use crate::offload::group::{GroupPacket, Operation};
+use crate::offload::reduce::Vector;
 use crate::offload::{Combination, Offloaded, VectorUpdate, WordOperation, WordType, WordUpdate};
 use crate::packet::{AnnouncementMarks, Body, Marks, Packet, RemoteAddress, Space};
 use zerocopy::{TryFromBytes, transmute_ref};
@@ -290,9 +291,12 @@ fn decode_body(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Body,
         Kind::Atomic | Kind::AtomicResult | Kind::AtomicVector | Kind::AtomicVectorResult => {
             Body::Offloaded(Offloaded::Atomic(decode_atomic(bytes, kind, flags)?))
         }
-        Kind::GroupJoined | Kind::Contribution | Kind::ContributionTaken | Kind::GroupFailed => {
-            Body::Offloaded(Offloaded::Reduce(decode_reduce(bytes, kind, refused)?))
-        }
+        Kind::GroupJoined
+        | Kind::GroupPart
+        | Kind::GroupTaken
+        | Kind::GroupFailed
+        | Kind::GroupBarrier
+        | Kind::GroupComplete => Body::Offloaded(Offloaded::Group(decode_group(bytes, kind, refused)?)),
     })
 }
 
@@ -325,25 +329,37 @@ fn decode_atomic(bytes: &[u8; BODY_BYTES], kind: Kind, flags: u16) -> Result<Ato
     })
 }
 
-fn decode_reduce(bytes: &[u8; BODY_BYTES], kind: Kind, refused: bool) -> Result<ReducePacket, PacketError> {
+fn decode_group(bytes: &[u8; BODY_BYTES], kind: Kind, refused: bool) -> Result<GroupPacket, PacketError> {
     let joined: &layout::GroupJoined = transmute_ref!(bytes);
     let group = joined.group.get(); // every kind begins with it
     Ok(match kind {
-        Kind::Contribution => {
-            let fields: &layout::Contribution = transmute_ref!(bytes);
-            let combination = decode_combination(fields.operation, fields.word_type)?;
-            let vector = Vector { bytes: fields.length.get(), combination };
-            ReducePacket::Contribution { group, vector, offset: fields.offset.get() }
+        Kind::GroupPart => {
+            let fields: &layout::GroupPart = transmute_ref!(bytes);
+            let operation = decode_collective(fields)?;
+            GroupPacket::Part { group, operation, offset: fields.offset.get() }
         }
-        Kind::ContributionTaken => ReducePacket::Taken { group, refused },
+        Kind::GroupBarrier => GroupPacket::Part { group, operation: Operation::Barrier, offset: 0 },
+        Kind::GroupTaken => GroupPacket::Taken { group, refused },
         Kind::GroupFailed => {
             let fields: &layout::GroupFailed = transmute_ref!(bytes);
             let fault = PeerFault::try_read_from_bytes(&[fields.fault])
                 .map_err(|_| PacketError::Fault { have: fields.fault })?;
-            ReducePacket::Failed { group, member: fields.member.get(), fault }
+            GroupPacket::Failed { group, member: fields.member.get(), fault }
         }
-        _ => ReducePacket::Joined { group },
+        other => GroupPacket::Joined { group, all: other == Kind::GroupComplete },
     })
+}
+
+fn decode_collective(fields: &layout::GroupPart) -> Result<Operation, PacketError> {
+    let layout::GroupPart { operation, word_type, collective, .. } = *fields;
+    let bytes = fields.length.get();
+    let vector = || decode_combination(operation, word_type).map(|combination| Vector { bytes, combination });
+    match collective {
+        layout::REDUCE => vector().map(Operation::Reduce),
+        layout::ALL_REDUCE => vector().map(Operation::AllReduce),
+        layout::BROADCAST => Ok(Operation::Broadcast { root: fields.root.get(), bytes }),
+        have => Err(PacketError::Collective { have }),
+    }
 }
 
 fn decode_combination(operation: u8, word_type: u8) -> Result<Combination, PacketError> {

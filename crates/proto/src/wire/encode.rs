@@ -7,7 +7,7 @@ use super::layout::{
 use super::{SLOT_BYTES, Slot, VERSION};
 use crate::event::Transfer;
 use crate::offload::atomics::AtomicPacket;
-use crate::offload::reduce::{ReducePacket, Vector};
+use crate::offload::group::{GroupPacket, Operation};
 use crate::offload::{Combination, Offloaded, VectorUpdate};
 use crate::packet::{Body, Marks, Packet, RemoteAddress, Space};
 use zerocopy::{FromZeros, transmute};
@@ -190,7 +190,7 @@ fn encode_body(body: &Body) -> (Kind, u16, [u8; BODY_BYTES]) {
         }
         Body::Detach => (Kind::Detach, 0, [0; _]),
         Body::Offloaded(Offloaded::Atomic(packet)) => encode_atomic(packet),
-        Body::Offloaded(Offloaded::Reduce(packet)) => encode_reduce(packet),
+        Body::Offloaded(Offloaded::Group(packet)) => encode_group(packet),
     }
 }
 
@@ -234,28 +234,44 @@ fn encode_atomic(packet: AtomicPacket) -> (Kind, u16, [u8; BODY_BYTES]) {
     }
 }
 
-fn encode_reduce(packet: ReducePacket) -> (Kind, u16, [u8; BODY_BYTES]) {
+fn encode_group(packet: GroupPacket) -> (Kind, u16, [u8; BODY_BYTES]) {
     match packet {
-        ReducePacket::Joined { group } => {
+        GroupPacket::Joined { group, all: false } => {
             let fields = layout::GroupJoined { group: group.into(), ..FromZeros::new_zeroed() };
             (Kind::GroupJoined, 0, transmute!(fields))
         }
-        ReducePacket::Contribution { group, vector: Vector { bytes, combination }, offset } => {
-            let fields = layout::Contribution {
+        GroupPacket::Joined { group, all: true } => {
+            let fields = layout::GroupComplete { group: group.into(), ..FromZeros::new_zeroed() };
+            (Kind::GroupComplete, 0, transmute!(fields))
+        }
+        GroupPacket::Part { group, operation: Operation::Barrier, .. } => {
+            let fields = layout::GroupBarrier { group: group.into(), ..FromZeros::new_zeroed() };
+            (Kind::GroupBarrier, 0, transmute!(fields))
+        }
+        GroupPacket::Part { group, operation, offset } => {
+            let (collective, root) = match operation {
+                Operation::Barrier | Operation::Reduce(_) => (layout::REDUCE, 0),
+                Operation::AllReduce(_) => (layout::ALL_REDUCE, 0),
+                Operation::Broadcast { root, .. } => (layout::BROADCAST, root),
+            };
+            let combination = operation.combination();
+            let fields = layout::GroupPart {
                 group: group.into(),
-                length: bytes.into(),
+                length: operation.bytes().into(),
                 offset: offset.into(),
-                operation: combination.operation as u8,
-                word_type: combination.word_type as u8,
+                operation: combination.map_or(0, |combination| combination.operation as u8),
+                word_type: combination.map_or(0, |combination| combination.word_type as u8),
+                collective,
+                root: root.into(),
                 ..FromZeros::new_zeroed()
             };
-            (Kind::Contribution, 0, transmute!(fields))
+            (Kind::GroupPart, 0, transmute!(fields))
         }
-        ReducePacket::Taken { group, refused } => {
-            let fields = layout::ContributionTaken { group: group.into(), ..FromZeros::new_zeroed() };
-            (Kind::ContributionTaken, flag(refused, REFUSED), transmute!(fields))
+        GroupPacket::Taken { group, refused } => {
+            let fields = layout::GroupTaken { group: group.into(), ..FromZeros::new_zeroed() };
+            (Kind::GroupTaken, flag(refused, REFUSED), transmute!(fields))
         }
-        ReducePacket::Failed { group, member, fault } => {
+        GroupPacket::Failed { group, member, fault } => {
             let fields = layout::GroupFailed {
                 group: group.into(),
                 member: member.into(),

@@ -320,25 +320,50 @@ structure! {
     }
 }
 
+/// Values of the field `collective` of `group part`.
+pub(super) const REDUCE: u8 = 0;
+pub(super) const ALL_REDUCE: u8 = 1;
+pub(super) const BROADCAST: u8 = 2;
+
 structure! {
-    /// The fields of `contribution`.
-    Contribution(COMMON_BYTES, BODY_BYTES) {
+    /// The fields of `group part`.
+    GroupPart(COMMON_BYTES, BODY_BYTES) {
         /// Number of the group.
         group: U32,
-        /// Length of the whole vector, bytes; at most 4,096.
+        /// Length of the whole vector, bytes; at most 4,096, or 16,384 of a broadcast.
         length: U32,
         /// Offset of the payload in the vector, bytes.
         offset: U32,
-        /// 3 to 9 as in `atomic`.
+        /// 3 to 9 as in `atomic`; 0 of a broadcast.
         operation: u8,
-        /// Type of an element, as in `atomic`.
+        /// Type of an element, as in `atomic`; 0 of a broadcast.
         word_type: u8,
+        /// 0 reduction, 1 all-reduce, 2 broadcast.
+        collective: u8,
+        /// Rank of the root of a broadcast; otherwise 0.
+        root: U32,
     }
 }
 
 structure! {
-    /// The fields of `contribution taken`.
-    ContributionTaken(COMMON_BYTES, BODY_BYTES) {
+    /// The fields of `group complete`.
+    GroupComplete(COMMON_BYTES, BODY_BYTES) {
+        /// Number of the group.
+        group: U32,
+    }
+}
+
+structure! {
+    /// The fields of `group barrier`.
+    GroupBarrier(COMMON_BYTES, BODY_BYTES) {
+        /// Number of the group.
+        group: U32,
+    }
+}
+
+structure! {
+    /// The fields of `group taken`.
+    GroupTaken(COMMON_BYTES, BODY_BYTES) {
         /// Number of the group.
         group: U32,
     }
@@ -443,7 +468,7 @@ pub const REMOTE_KEY: ReservedField = ReservedField {
 pub(super) const MARKS: u16 = RENDEZVOUS_ONLY | BACKLOGGED;
 
 /// The numbers of [`Kind`], for messages.
-pub const KNOWN_KINDS: &str = "1 to 22, 32 to 37, 48 and 49";
+pub const KNOWN_KINDS: &str = "1 to 22, 32 to 39, 48 and 49";
 
 /// The kinds of packets, with name, fields and flags of each. From 32 on they belong to machines beside the endpoint.
 macro_rules! kinds {
@@ -536,14 +561,18 @@ kinds! {
     Atomic = 32, "atomic", Atomic, FETCH;
     /// Answer to `atomic`, and to an `atomic vector` that is refused or fetches nothing.
     AtomicResult = 33, "atomic result", AtomicResult, REFUSED;
-    /// The sender takes part in a group of reductions.
+    /// The sender takes part in a group.
     GroupJoined = 34, "group joined", GroupJoined, 0;
-    /// Vectors of the sender and of the members below it in the tree of a group, combined.
-    Contribution = 35, "contribution", Contribution, 0;
-    /// Answer to the last packet of a `contribution`.
-    ContributionTaken = 36, "contribution taken", ContributionTaken, REFUSED;
-    /// A member of a group is lost: all its reductions end.
+    /// A vector of an operation of a group: combined so far, the result, or what is broadcast.
+    GroupPart = 35, "group part", GroupPart, 0;
+    /// Answer to the last packet of a `group part`: its sender may use its memory again.
+    GroupTaken = 36, "group taken", GroupTaken, REFUSED;
+    /// A member of a group is lost: all its operations end.
     GroupFailed = 37, "group failed", GroupFailed, 0;
+    /// The sender's step of a barrier of a group.
+    GroupBarrier = 38, "group barrier", GroupBarrier, 0;
+    /// All members below the sender in the tree have joined; from the parent: all members have.
+    GroupComplete = 39, "group complete", GroupComplete, 0;
     /// Asks to change a vector of a region. The payload of one or more packets has the operands.
     AtomicVector = 48, "atomic vector", AtomicVector, FETCH;
     /// Answer to the last packet of an `atomic vector`: the old words.
@@ -561,7 +590,7 @@ impl Kind {
             Kind::Eager
             | Kind::Piece
             | Kind::Write
-            | Kind::Contribution
+            | Kind::GroupPart
             | Kind::EagerOffer
             | Kind::AtomicVector
             | Kind::AtomicVectorResult => COMMON_BYTES + Write::FIELD_BYTES,
@@ -582,7 +611,7 @@ impl Kind {
                 | Kind::More
                 | Kind::Piece
                 | Kind::Write
-                | Kind::Contribution
+                | Kind::GroupPart
                 | Kind::EagerOffer
                 | Kind::AtomicVector
                 | Kind::AtomicVectorResult
@@ -596,7 +625,7 @@ const _: () = {
     assert!(Kind::Eager.header_bytes(false) + 16 == SLOT_BYTES);
     assert!(Kind::Eager.header_bytes(true) + 8 == SLOT_BYTES);
     assert!(Eager::FIELD_BYTES <= Write::FIELD_BYTES && Piece::FIELD_BYTES <= Write::FIELD_BYTES);
-    assert!(Contribution::FIELD_BYTES <= Write::FIELD_BYTES);
+    assert!(GroupPart::FIELD_BYTES <= Write::FIELD_BYTES);
     assert!(AtomicVector::FIELD_BYTES <= Write::FIELD_BYTES);
     assert!(
         REMOTE_KEY.offset(Kind::Rendezvous) == SLOT_BYTES && REMOTE_KEY.offset(Kind::Offer) == SLOT_BYTES

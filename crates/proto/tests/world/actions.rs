@@ -175,14 +175,17 @@ impl World {
                 self.ranks[rank as usize].awaiting_room.retain(|awaiting_room| *awaiting_room != peer);
             }
             Action::PassOn { from, number, packet, payload_bytes } => {
-                self.offload(rank, MachineEvent::Arrived { from, number, packet, payload_bytes });
+                let event = MachineEvent::Arrived { from, number, packet, payload_bytes };
+                self.offload(rank, event).expect("no command");
+            }
+            Action::PeerLost { peer, fault } => {
+                self.offload(rank, MachineEvent::Lost { peer, fault }).expect("no command");
             }
             Action::AnswerLeft { buffer } => {
                 let rank = &mut self.ranks[rank as usize];
                 rank.free_machine_buffer(buffer);
                 rank.offload.answer_left(buffer);
             }
-            Action::PeerLost { peer, fault } => self.offload(rank, MachineEvent::Lost { peer, fault }),
             Action::Notify { from, data, bytes } => {
                 self.ranks[rank as usize].notices.push((from, data, bytes));
             }

@@ -4,7 +4,7 @@
 use weir_proto::offload::{Combination, Offload, OffloadCommand, Offloaded, VectorUpdate, WordUpdate};
 use weir_proto::{
     BufferId, Event, Instant, Machine, MachineDriver, MachineEvent, MachineTimer, Memory, Operand, Outcome,
-    Outgoing, Payload, Peer, PeerFault, Request,
+    Outgoing, Payload, Peer, PeerFault, Refusal, Request,
 };
 
 use super::{TestRank, World};
@@ -139,7 +139,14 @@ impl TestRank {
 
 impl World {
     /// Passes an event to the offloaded machines of `rank`. Packets that they send wait in the rank's events.
-    pub(super) fn offload(&mut self, rank: u32, event: MachineEvent<OffloadCommand, Offloaded>) {
+    ///
+    /// # Errors
+    /// [`Refusal`]: only a command of the program.
+    pub(super) fn offload(
+        &mut self,
+        rank: u32,
+        event: MachineEvent<OffloadCommand, Offloaded>,
+    ) -> Result<(), Refusal> {
         let arrived = match &event {
             MachineEvent::Arrived { from, .. } => {
                 let lane = &self.lanes[&(from.0, rank)][0];
@@ -151,15 +158,26 @@ impl World {
         let rank = &mut self.ranks[rank as usize];
         let mut offload: Offload = std::mem::take(&mut rank.offload);
         let mut driver = Driver { rank, rejected: Vec::new(), now, arrived };
-        offload.handle(event, &mut driver).expect("within the bounds");
+        let handled = offload.handle(event, &mut driver);
         assert_eq!(driver.rejected, [], "the machines of a world send only packets that make sense");
         rank.offload = offload;
+        handled
     }
 
-    /// The program of `rank` asks one of the machines for something.
+    /// The program of `rank` asks one of the machines for something within the bounds.
     pub fn post_offloaded(&mut self, rank: u32, command: OffloadCommand) {
-        self.offload(rank, MachineEvent::Posted(command));
+        self.offload(rank, MachineEvent::Posted(command)).expect("within the bounds");
         self.handle_caused(rank);
+    }
+
+    /// The same for a command with a request, which ends if a bound does not allow it. Returns whether it does.
+    pub fn try_offloaded(&mut self, rank: u32, request: Request, command: OffloadCommand) -> bool {
+        if self.offload(rank, MachineEvent::Posted(command)).is_err() {
+            self.ranks[rank as usize].buffers[request.0 as usize] = None;
+            return false;
+        }
+        self.handle_caused(rank);
+        true
     }
 
     /// Handles what a machine has sent outside of an event of the endpoint.

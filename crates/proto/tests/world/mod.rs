@@ -271,7 +271,7 @@ impl World {
                 match timer {
                     TimerKey::Endpoint(timer) => self.handle(from, Event::TimerExpired(timer)),
                     TimerKey::Machine(timer) => {
-                        self.offload(from, MachineEvent::TimerExpired(timer));
+                        self.offload(from, MachineEvent::TimerExpired(timer)).expect("no command");
                         self.handle_caused(from);
                     }
                 }

@@ -18,7 +18,7 @@ const COUNTED_ENTRIES: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The check: `I1` to `I6`, `D2` to `D5`, `reclaim`, `activity`, `assertion`, `lease`, `refused` or `unexpected`. With
-    /// machines beside the endpoints also `fetch`, `reduction` or `machine`.
+    /// machines beside the endpoints also `fetch`, `group` or `machine`.
     pub check: &'static str,
     /// The values that violate it.
     pub detail: String,
@@ -82,7 +82,7 @@ impl Setup {
         }
         if self.has_machines() {
             self.check_fetches_at_rest(state)?;
-            self.check_reductions_at_rest(state)?;
+            self.check_group_at_rest(state)?;
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ pub enum Happened {
     Fetched,
     /// State: an answer of a machine waits for credit.
     AnswerWaiting,
-    /// A reduction ended at the root.
+    /// An operation of a group ended at the root.
     Reduced,
     /// A contribution came before its turn.
     EarlyContribution,

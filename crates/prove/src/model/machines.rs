@@ -1,4 +1,4 @@
-//! The offloaded machines of a search, with their programs and their memory. `fetches.rs` and `reductions.rs` say what
+//! The offloaded machines of a search, with their programs and their memory. `fetches.rs` and `groups.rs` say what
 //! the programs must see.
 //!
 //! A world with machines has one [`Offload`] beside each endpoint. Its driver acts at once. Packets that a machine sends
@@ -12,6 +12,7 @@ use std::mem;
 use std::sync::Arc;
 
 use weir_proto::offload::canonical::Names;
+use weir_proto::offload::group::{GroupPacket, Operation};
 use weir_proto::offload::{Combination, Offload, OffloadCommand, Offloaded, WORD_BYTES, WordUpdate};
 use weir_proto::{
     BufferId, Instant, Machine, MachineDriver, MachineEvent, MachineTimer, Memory, Operand, Outcome,
@@ -29,12 +30,26 @@ pub struct OffloadSetup {
     pub fetching: Vec<(u32, u32)>,
     /// Maximum of fetches of a pair without an answer.
     pub max_fetches: usize,
-    /// The endpoints that reduce vectors, by rank.
+    /// The endpoints of a group, by rank.
     pub members: Vec<u32>,
-    /// Maximum of reductions that a member has started and that have not ended.
-    pub max_reductions: u32,
+    /// What they do together.
+    pub collective: Collective,
+    /// Maximum of operations of the group that a member has started and that have not ended.
+    pub max_rounds: u32,
     /// Length of a vector. Unit: words.
     pub vector_words: u32,
+}
+
+/// The operation of the group of a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Collective {
+    /// Reduction to the first member.
+    #[default]
+    Reduce,
+    /// Reduction whose result all members get.
+    AllReduce,
+    /// Barrier by pairwise exchange.
+    Barrier,
 }
 
 /// A wrong machine. The driver of the search makes it from the right one.
@@ -48,6 +63,8 @@ pub enum WrongMachine {
     CombinesFromTheLeft,
     /// A contribution that comes before its turn is not kept.
     LosesEarlyContributions,
+    /// The last of three members gets no packet of a barrier.
+    ForgetsTheLastMember,
 }
 
 /// An element of a vector: the contributions that were combined, by rank and number of the reduction.
@@ -78,11 +95,11 @@ pub(super) struct MachineRank {
     requests: BTreeMap<u32, Contents>,
     buffers: BTreeMap<u32, Contents>,
     pub joined: bool,
-    /// Reductions that it has started, and those of them that have ended, modulo 2^32.
+    /// Operations of the group that it has started, and those of them that have ended, modulo 2^32.
     pub started: u32,
     pub ended: u32,
-    /// The requests of the others, oldest first.
-    pub reductions: VecDeque<Request>,
+    /// The requests and numbers of the others, oldest first.
+    pub rounds: VecDeque<(Request, u32)>,
 }
 
 impl MachineRank {
@@ -101,10 +118,14 @@ impl MachineRank {
         let (contents, offset) = match memory {
             Memory::Request { request, offset } => (self.requests.get_mut(&request.0), offset),
             Memory::Buffer { buffer, offset } => (self.buffers.get_mut(&buffer.0), offset),
-            Memory::Region { .. } => panic!("reductions use no region"),
+            Memory::Region { .. } => panic!("groups use no region"),
         };
         &mut contents.expect("memory in use")[words(offset, bytes)]
     }
+}
+
+fn is_of_barrier(packet: &Offloaded) -> bool {
+    matches!(packet, Offloaded::Group(GroupPacket::Part { operation: Operation::Barrier, .. }))
 }
 
 /// The words in `bytes` bytes from `offset` on.
@@ -165,6 +186,7 @@ impl MachineDriver for Driver<'_> {
         let copies = match (self.wrong, packet.is_answer()) {
             (Some(WrongMachine::AnswersTwice), true) => 2,
             (Some(WrongMachine::ForgetsEarlierFetches), true) if self.more_fetches => 0,
+            (Some(WrongMachine::ForgetsTheLastMember), _) if is_of_barrier(&packet) && to == Peer(2) => 0,
             _ => 1,
         };
         let outgoing = Outgoing { to, number, packet, payload };
@@ -290,8 +312,9 @@ impl Setup {
             match call {
                 Call::Updated { old } => self.word_updated(state, us, from, old)?,
                 Call::Completed { request, outcome, word, contents } => {
-                    if state.machines.ranks[us as usize].reductions.contains(&request) {
-                        self.reduction_ended(state, us, request, outcome, &contents, effect)?;
+                    let of_group = |(of_group, _): &(Request, u32)| *of_group == request;
+                    if state.machines.ranks[us as usize].rounds.iter().any(of_group) {
+                        self.round_ended(state, us, request, outcome, &contents, effect)?;
                     } else {
                         self.fetch_ended(state, us, request, outcome, word, effect)?;
                     }
@@ -353,10 +376,10 @@ impl Setup {
             return;
         }
         let names = MachineNames { setup: self, state, us };
-        let MachineRank { offload, word: _, requests: _, buffers: _, joined, started, ended, reductions: _ } =
+        let MachineRank { offload, word: _, requests: _, buffers: _, joined, started, ended, rounds: _ } =
             &state.machines.ranks[us as usize];
         offload.canonical(&names, words);
-        let base = self.first_reduction(state);
+        let base = self.first_round(state);
         words.extend([u32::from(*joined), started.wrapping_sub(base), ended.wrapping_sub(base)]);
         for peer in self.neighbours(us) {
             let fetches = &state.machines.fetches[self.lane(us, peer)];
@@ -376,7 +399,7 @@ impl Setup {
     ) {
         match packet {
             Offloaded::Atomic(packet) => self.canonical_atomic(state, (from, to), packet, number, words),
-            Offloaded::Reduce(packet) => self.canonical_reduce(state, packet, number, words),
+            Offloaded::Group(packet) => self.canonical_group(state, packet, number, words),
         }
     }
 
@@ -389,7 +412,7 @@ impl Setup {
     }
 
     fn canonical_contents(&self, state: &State, contents: &[Element], words: &mut Vec<u32>) {
-        let base = self.first_reduction(state);
+        let base = self.first_round(state);
         words.push(contents.len() as u32);
         for element in contents {
             words.push(element.len() as u32);
@@ -415,8 +438,8 @@ impl Names for MachineNames<'_> {
         setup.neighbours(*us).find_map(name).unwrap_or(u32::MAX)
     }
 
-    fn reduction(&self, _group: u32, number: u32) -> u32 {
-        number.wrapping_sub(self.setup.first_reduction(self.state))
+    fn operation(&self, _group: u32, number: u32) -> u32 {
+        number.wrapping_sub(self.setup.first_round(self.state))
     }
 
     fn contents(&self, memory: Memory, bytes: u32, out: &mut Vec<u32>) {
@@ -424,7 +447,7 @@ impl Names for MachineNames<'_> {
         let contents = match memory {
             Memory::Request { request, .. } => &rank.requests[&request.0],
             Memory::Buffer { buffer, .. } => &rank.buffers[&buffer.0],
-            Memory::Region { .. } => panic!("reductions use no region"),
+            Memory::Region { .. } => panic!("groups use no region"),
         };
         self.setup.canonical_contents(self.state, &contents[words(0, bytes)], out);
     }

@@ -38,8 +38,8 @@ pub enum Move {
         /// The endpoint.
         who: u32,
     },
-    /// The program of `who` starts its next reduction.
-    Reduce {
+    /// The program of `who` starts the next operation of its group.
+    Start {
         /// The endpoint.
         who: u32,
     },
@@ -129,7 +129,7 @@ impl Move {
             | Move::Post { .. }
             | Move::Fetch { .. }
             | Move::Join { .. }
-            | Move::Reduce { .. }
+            | Move::Start { .. }
             | Move::Steal { .. }
             | Move::Detach { .. }
             | Move::Crash { .. } => false,
@@ -150,7 +150,7 @@ impl Setup {
         );
         for &who in &self.offload.members {
             if self.may_start(state, who) {
-                moves.push(Move::Reduce { who });
+                moves.push(Move::Start { who });
             } else if !state.machines.ranks[who as usize].joined {
                 moves.push(Move::Join { who });
             }

@@ -107,8 +107,8 @@ impl Setup {
                 self.send_outgoing(next, who, &mut effect)?;
                 who
             }
-            Move::Reduce { who } => {
-                self.start_reduction(next, who, &mut effect)?;
+            Move::Start { who } => {
+                self.start_round(next, who, &mut effect)?;
                 self.send_outgoing(next, who, &mut effect)?;
                 who
             }

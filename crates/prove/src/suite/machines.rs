@@ -8,7 +8,7 @@ use super::{
     CONNECTION, DOUBLING, DYNAMIC, EXPLICIT, Mutant, SHORT, STATIC, Shape, busy_links, demand, detaching,
     hardware, may_crash, setup, stealing,
 };
-use crate::model::{Happened, OffloadSetup, Rule, Setup, WrongMachine};
+use crate::model::{Collective, Happened, OffloadSetup, Rule, Setup, WrongMachine};
 
 fn connection_of(shape: Shape, quota_slots: u32) -> Setup {
     setup(shape, CONNECTION, quota_slots, ecm_slots(quota_slots, None), &[SHORT])
@@ -26,14 +26,22 @@ fn fetching(setup: Setup, max_fetches: usize) -> Setup {
 fn reducing(setup: Setup, members: u32, vector_words: u32) -> Setup {
     let members: Vec<u32> = (0..members).collect();
     let name = format!("{}, reductions of {vector_words}", setup.name);
-    let offload = OffloadSetup { members, max_reductions: 2, vector_words, ..OffloadSetup::default() };
+    let offload = OffloadSetup { members, max_rounds: 2, vector_words, ..OffloadSetup::default() };
     Setup { name, offload, ..setup }
+}
+
+/// `setup` whose first `members` endpoints also do this operation of a group, with vectors of a word.
+fn together(setup: Setup, members: u32, collective: Collective) -> Setup {
+    let mut together = reducing(setup.clone(), members, u32::from(collective != Collective::Barrier));
+    together.offload.collective = collective;
+    let operations = if collective == Collective::Barrier { "barriers" } else { "all-reduces" };
+    Setup { name: format!("{}, {operations}", setup.name), ..together }
 }
 
 /// `setup` without messages, whose first `members` endpoints reduce one word at a time.
 fn only_reducing(setup: Setup, members: u32) -> Setup {
     let mut setup = Setup { pairs: Vec::new(), ..reducing(setup, members, 1) };
-    setup.offload.max_reductions = 1;
+    setup.offload.max_rounds = 1;
     Setup { name: setup.name.clone() + ", no messages", ..setup }
 }
 
@@ -59,6 +67,8 @@ pub(super) fn quick() -> Vec<(Setup, Vec<Happened>)> {
         (detaching(fetching(one_way(STATIC), 1), &[(1, 0)], 0), with(&[Detached, StaleGrant])),
         (may_crash(fetching(setup(Shape::Both, STATIC, 1, 1, &[SHORT]), 1)), with(&[Crashed])),
         (reducing(one_way(STATIC), 2, 1), vec![Waiting, Reduced, EarlyContribution]),
+        (together(one_way(STATIC), 2, Collective::AllReduce), vec![Waiting, Reduced]),
+        (together(one_way(STATIC), 2, Collective::Barrier), vec![Waiting, Reduced]),
     ]
 }
 
@@ -110,6 +120,10 @@ pub(super) fn mutants(mutants: &mut Vec<Mutant>) {
     use WrongMachine::*;
     machine(AnswersTwice, "a fetch is answered twice", one_way(), "machine");
     machine(ForgetsEarlierFetches, "one of two fetches is not answered", one_way(), "fetch");
-    machine(CombinesFromTheLeft, "contributions are combined from the left", reduces(), "reduction");
-    machine(LosesEarlyContributions, "early contributions are lost", reduces(), "reduction");
+    machine(CombinesFromTheLeft, "contributions are combined from the left", reduces(), "group");
+    machine(LosesEarlyContributions, "early contributions are lost", reduces(), "group");
+    let star = Setup { pairs: Vec::new(), ..setup(Shape::Star, STATIC, 1, 1, &[SHORT]) };
+    let mut barrier = together(star, 3, Collective::Barrier);
+    barrier.offload.max_rounds = 1;
+    machine(ForgetsTheLastMember, "the last member gets no packet of a barrier", barrier, "group");
 }

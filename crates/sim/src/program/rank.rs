@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use super::{Call, Handle, Operation, Shared, Status};
 use crate::Picoseconds;
-pub use offload::Reduction;
+pub use offload::GroupOperation;
 
 /// A program's view of its rank.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use weir_proto::offload::atomics::{AtomicsCommand, ExposedRegion, FetchCommand};
-use weir_proto::offload::reduce::{Membership, ReduceCommand, Vector};
+use weir_proto::offload::group::{GroupCommand, Membership};
 use weir_proto::offload::{Combination, Offload, OffloadCommand, Offloaded, WordUpdate};
 use weir_proto::table::Table;
 use weir_proto::{
@@ -70,7 +70,7 @@ struct MachineMemory {
     /// The words of the rank. Empty: nobody has named one, and all are 0.
     words: Vec<u8>,
     buffers: Table<Vec<u8>>,
-    /// Vectors of reductions under way, by request. The program has them too.
+    /// Vectors of operations under way, by request. The program has them too.
     vectors: BTreeMap<u32, Rc<RefCell<Vec<u8>>>>,
 }
 
@@ -136,17 +136,15 @@ impl Machines {
                     FetchCommand { request, peer: peer(to), key: REGION, offset, update, fetch: true };
                 OffloadCommand::Atomics(AtomicsCommand::Fetch(fetch))
             }
-            OffloadCall::Join { group, members, rank, patience_ns } => {
+            OffloadCall::Join { group, members, rank, patience_ns, shape } => {
                 let members = members.into_iter().map(peer).collect();
-                OffloadCommand::Reduce(ReduceCommand::Join(Membership { group, members, rank, patience_ns }))
+                let membership = Membership { group, members, rank, patience_ns, shape };
+                OffloadCommand::Group(GroupCommand::Join(membership))
             }
-            OffloadCall::Leave { group } => OffloadCommand::Reduce(ReduceCommand::Leave { group }),
-            OffloadCall::Reduce { group, combination, vector } => {
-                // A longer one is refused.
-                let bytes = u32::try_from(vector.borrow().len()).unwrap_or(u32::MAX);
+            OffloadCall::Leave { group } => OffloadCommand::Group(GroupCommand::Leave { group }),
+            OffloadCall::Start { group, operation, vector } => {
                 self.memory.vectors.insert(request.0, vector);
-                let vector = Vector { bytes, combination };
-                OffloadCommand::Reduce(ReduceCommand::Start { request, group, vector })
+                OffloadCommand::Group(GroupCommand::Start { request, group, operation })
             }
         };
         self.waiting.push_back((request, command));
@@ -178,8 +176,8 @@ impl Machines {
             match offload.handle(MachineEvent::Posted(command.clone()), &mut calls) {
                 Ok(()) => match command {
                     // These complete by themselves.
-                    OffloadCommand::Atomics(_) | OffloadCommand::Reduce(ReduceCommand::Start { .. }) => {}
-                    OffloadCommand::Reduce(_) => calls.complete(*request, Outcome::Done),
+                    OffloadCommand::Atomics(_) | OffloadCommand::Group(GroupCommand::Start { .. }) => {}
+                    OffloadCommand::Group(_) => calls.complete(*request, Outcome::Done),
                 },
                 Err(Refusal::Groups) => calls.complete(*request, Outcome::Refused),
                 Err(_) => break, // the end of another operation makes room
@@ -314,7 +312,8 @@ mod tests {
     use super::*;
     use weir_proto::PeerFault;
     use weir_proto::offload::atomics::MAX_ATOMICS;
-    use weir_proto::offload::reduce::{MAX_GROUPS, MAX_REDUCTIONS};
+    use weir_proto::offload::group::{MAX_GROUPS, MAX_ROUNDS, Operation, Shape};
+    use weir_proto::offload::reduce::Vector;
     use weir_proto::offload::{WordOperation, WordType};
 
     const SUM: Combination = Combination { operation: WordOperation::Sum, word_type: WordType::U64 };
@@ -325,12 +324,14 @@ mod tests {
 
     fn join(machines: &mut Machines, request: u32, group: u32, members: u32) -> Results {
         let members = (0..members).collect();
-        let call = OffloadCall::Join { group, members, rank: 0, patience_ns: Some(1000) };
+        let call =
+            OffloadCall::Join { group, members, rank: 0, patience_ns: Some(1000), shape: Shape::default() };
         machines.post(Instant(0), Request(request), call, Peer)
     }
 
     fn reduce(machines: &mut Machines, request: u32, vector: &Rc<RefCell<Vec<u8>>>) -> Results {
-        let call = OffloadCall::Reduce { group: 0, combination: SUM, vector: vector.clone() };
+        let operation = Operation::Reduce(Vector { bytes: 8, combination: SUM });
+        let call = OffloadCall::Start { group: 0, operation, vector: vector.clone() };
         machines.post(Instant(5), Request(request), call, Peer)
     }
 
@@ -342,7 +343,7 @@ mod tests {
         }
         assert_eq!(outcomes(&join(&mut machines, 1, 1000, 2)), [(1, Outcome::Refused)]);
         let vector = Rc::new(RefCell::new(vec![1; 8]));
-        for request in 0..=MAX_REDUCTIONS {
+        for request in 0..=MAX_ROUNDS {
             assert_eq!(outcomes(&reduce(&mut machines, request, &vector)), []);
         }
         let update =
@@ -354,7 +355,7 @@ mod tests {
         let lost = MachineEvent::Lost { peer: Peer(1), fault: PeerFault::Died };
         let ended = outcomes(&machines.handle(Instant(7), lost, &[]));
         let lost = Outcome::Lost { peer: Some(Peer(1)), fault: PeerFault::Died };
-        assert!(ended.iter().copied().eq((0..=MAX_REDUCTIONS).map(|request| (request, lost))), "{ended:?}");
+        assert!(ended.iter().copied().eq((0..=MAX_ROUNDS).map(|request| (request, lost))), "{ended:?}");
         assert_eq!(machines.first_timer(), None);
         assert!(machines.waiting.is_empty(), "{:?}", machines.waiting);
     }

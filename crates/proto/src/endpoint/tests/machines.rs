@@ -6,7 +6,8 @@ use crate::event::BufferId;
 use crate::event::Outgoing;
 use crate::machine::{Memory, Payload};
 use crate::offload::atomics::AtomicPacket;
-use crate::offload::reduce::{ReducePacket, Vector};
+use crate::offload::group::{GroupPacket, Operation};
+use crate::offload::reduce::Vector;
 use crate::offload::{Combination, Offloaded, WordOperation, WordType, WordUpdate};
 
 const UPDATE: WordUpdate =
@@ -64,16 +65,14 @@ const SUM: Combination = Combination { operation: WordOperation::Sum, word_type:
 
 fn contribution(bytes: u32, offset: u32) -> Offloaded {
     let vector = Vector { bytes, combination: SUM };
-    Offloaded::Reduce(ReducePacket::Contribution { group: 3, vector, offset })
+    Offloaded::Group(GroupPacket::Part { group: 3, operation: Operation::Reduce(vector), offset })
 }
 
 /// The packets that carry payload: their offset by their header, where the payload lies, and its length.
 fn carried(actions: &[Action]) -> Vec<(u32, u64, u32)> {
     let packet = |action: &Action| match action {
         Action::Transmit { packet, payload: Source::Buffer { buffer: BufferId(2), offset }, .. } => {
-            let Body::Offloaded(Offloaded::Reduce(ReducePacket::Contribution { offset: at, .. })) =
-                packet.body
-            else {
+            let Body::Offloaded(Offloaded::Group(GroupPacket::Part { offset: at, .. })) = packet.body else {
                 panic!("{packet:?}")
             };
             assert_eq!(packet.number, 7);

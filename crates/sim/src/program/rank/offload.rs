@@ -1,36 +1,38 @@
-//! What a program can ask of the offloaded machines of its rank: changes of words of other ranks, and reductions of a
+//! What a program can ask of the offloaded machines of its rank: changes of words of other ranks, and operations of a
 //! group. The machines run beside the endpoint of the rank, or on its NIC
 //! ([`crate::world::WorldSpec::machines_on_nic`]); a program does not see the difference.
 //!
 //! ```text
 //! rank.join_group(7, &[0, 1, 2, 3], None).await
-//! let reduction = rank.ireduce(7, SUM, vector);           queues Call::Offload; the program continues
-//! let (status, vector) = rank.reduced(reduction).await;   member 0 has the result
+//! let reduction = rank.ireduce(7, SUM, vector);          queues Call::Offload; the program continues
+//! let (status, vector) = rank.ended(reduction).await;    member 0 has the result
 //! ```
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use weir_proto::offload::group::{Operation, Shape};
+use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, WordOperation, WordType, WordUpdate};
 
 use super::super::{Call, Handle, OffloadCall, Status, WORDS};
 use super::Rank;
 
-/// A reduction under way.
+/// An operation of a group under way.
 #[derive(Debug)]
 #[must_use = "every operation is waited for"]
-pub struct Reduction {
+pub struct GroupOperation {
     handle: Handle,
     vector: Rc<RefCell<Vec<u8>>>,
 }
 
-impl Reduction {
+impl GroupOperation {
     /// The operation, for [`Rank::wait_any`].
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// The vector: at the root the result, if the operation has completed without fault.
+    /// The vector: the result where there is one, if the operation has completed without fault.
     pub fn into_vector(self) -> Vec<u8> {
         self.vector.take()
     }
@@ -69,11 +71,25 @@ impl Rank {
     /// Takes part in a group, whose members are these ranks. The first is the root. Members may join in any order.
     /// [`Status::refused`]: we are in as many groups as allowed, or in one with this number.
     ///
-    /// - `patience_ns`: the group fails if a reduction waits longer for others. `None`: it waits.
+    /// - `patience_ns`: the group fails if an operation waits longer for others. `None`: it waits.
     ///
     /// # Panics
     /// If we are not one of the members, or one of them is no rank.
     pub async fn join_group(&self, group: u32, members: &[u32], patience_ns: Option<u64>) -> Status {
+        self.join_shaped_group(group, members, patience_ns, Shape::default()).await
+    }
+
+    /// [`Rank::join_group`] for a group whose barriers and broadcasts travel in this way.
+    ///
+    /// # Panics
+    /// As [`Rank::join_group`].
+    pub async fn join_shaped_group(
+        &self,
+        group: u32,
+        members: &[u32],
+        patience_ns: Option<u64>,
+        shape: Shape,
+    ) -> Status {
         assert!(
             members.iter().all(|&rank| rank < self.size()),
             "members {members:?} of {} ranks",
@@ -82,29 +98,51 @@ impl Rank {
         let place = members.iter().position(|&rank| rank == self.rank());
         let rank =
             place.unwrap_or_else(|| panic!("rank {} joins a group of {members:?}", self.rank())) as u32;
-        let handle = self.offload(OffloadCall::Join { group, members: members.to_vec(), rank, patience_ns });
+        let members = members.to_vec();
+        let handle = self.offload(OffloadCall::Join { group, members, rank, patience_ns, shape });
         self.wait(handle).await
     }
 
-    /// Takes part in a group no more. Reductions of other members that need us fail.
+    /// Takes part in a group no more. Operations of other members that need us fail.
     pub async fn leave_group(&self, group: u32) {
         let handle = self.offload(OffloadCall::Leave { group });
         self.wait(handle).await;
     }
 
-    /// Starts the next reduction of a group. All members start the same ones in the same order. It completes when the vector
-    /// is on its way, and at the root when the result is there. [`Status::refused`]: there is no such group, or the vector
-    /// is not valid ([`weir_proto::offload::reduce::Vector::is_valid`]).
-    pub fn ireduce(&self, group: u32, combination: Combination, vector: Vec<u8>) -> Reduction {
-        let vector = Rc::new(RefCell::new(vector));
-        let call = OffloadCall::Reduce { group, combination, vector: vector.clone() };
-        Reduction { handle: self.offload(call), vector }
+    /// Starts a reduction of a group to its first member. All members start the same operations in the same order. It
+    /// completes when the vector is on its way, and at the root when the result is there. [`Status::refused`]: there is no
+    /// such group, or the vector is not valid ([`Vector::is_valid`]).
+    pub fn ireduce(&self, group: u32, combination: Combination, vector: Vec<u8>) -> GroupOperation {
+        self.start(group, Operation::Reduce(Vector { bytes: length(&vector), combination }), vector)
     }
 
-    /// Waits until a reduction has completed. Returns its vector.
-    pub async fn reduced(&self, reduction: Reduction) -> (Status, Vec<u8>) {
-        let status = self.wait(reduction.handle).await;
-        (status, reduction.into_vector())
+    /// Starts a reduction whose result all members get. Otherwise as [`Rank::ireduce`].
+    pub fn iall_reduce(&self, group: u32, combination: Combination, vector: Vec<u8>) -> GroupOperation {
+        self.start(group, Operation::AllReduce(Vector { bytes: length(&vector), combination }), vector)
+    }
+
+    /// Starts a broadcast from the member `root`, by its place in the group. The vectors have one length, and all get that
+    /// of the root. It completes at once at the root, and elsewhere when the vector is there. [`Status::refused`] as in
+    /// [`Rank::ireduce`].
+    pub fn ibroadcast(&self, group: u32, root: u32, vector: Vec<u8>) -> GroupOperation {
+        self.start(group, Operation::Broadcast { root, bytes: length(&vector) }, vector)
+    }
+
+    /// Starts a barrier of a group. It completes when all members have started it.
+    pub fn ibarrier(&self, group: u32) -> GroupOperation {
+        self.start(group, Operation::Barrier, Vec::new())
+    }
+
+    fn start(&self, group: u32, operation: Operation, vector: Vec<u8>) -> GroupOperation {
+        let vector = Rc::new(RefCell::new(vector));
+        let call = OffloadCall::Start { group, operation, vector: vector.clone() };
+        GroupOperation { handle: self.offload(call), vector }
+    }
+
+    /// Waits until an operation of a group has completed. Returns its vector.
+    pub async fn ended(&self, operation: GroupOperation) -> (Status, Vec<u8>) {
+        let status = self.wait(operation.handle).await;
+        (status, operation.into_vector())
     }
 
     fn offload(&self, call: OffloadCall) -> Handle {
@@ -112,4 +150,9 @@ impl Rank {
         self.0.note_offload_call(handle, call);
         handle
     }
+}
+
+/// The length of a vector in a command. A longer one is refused.
+fn length(vector: &[u8]) -> u32 {
+    u32::try_from(vector.len()).unwrap_or(u32::MAX)
 }

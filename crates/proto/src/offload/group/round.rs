@@ -1,0 +1,416 @@
+//! One operation of a group at one member: the steps of its schedule, what has arrived for it, and what is on its way.
+//!
+//! A part whose turn it is is combined straight from the slots. An earlier one lies in a buffer of the driver until its
+//! turn. A broadcast is forwarded packet by packet as it comes, also before the program has started it.
+//!
+//! What is sent lies in a buffer of the driver, not in that of the request. So an operation can complete or fail at once,
+//! while its packets wait for credit. The buffer is free when all destinations have answered or are lost. The result of an
+//! all-reduce is the answer to a contribution to it. A receiver gives all other answers when its program has started the
+//! operation. So no member ends an operation before those that it sends to have started it.
+
+use alloc::vec::Vec;
+
+use super::super::{Combination, Offloaded};
+use super::member::send_taken;
+use super::schedule::{self, Step, Use};
+use super::{GroupPacket, Membership, Operation};
+use crate::action::Outcome;
+use crate::event::{BufferId, Peer, Request};
+use crate::machine::{MachineDriver, Memory, Operand, Payload};
+
+/// What a member hears of another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input {
+    /// Its rank.
+    pub rank: u32,
+    /// The step that hears it.
+    step: usize,
+    /// Bytes of its payload that have arrived.
+    arrived_bytes: u32,
+    complete: bool,
+    answered: bool,
+    /// Its contribution, or the part of it that has arrived, before its turn.
+    held: Option<BufferId>,
+}
+
+/// What a round needs to know of its group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scene<'a> {
+    pub membership: &'a Membership,
+    /// The number of the operation.
+    pub number: u32,
+    /// All members have joined.
+    pub ready: bool,
+}
+
+impl Scene<'_> {
+    fn peer(&self, rank: u32) -> Peer {
+        self.membership.members[rank as usize]
+    }
+}
+
+/// An operation that has not ended.
+#[derive(Clone, Debug)]
+pub(super) struct Round {
+    pub operation: Operation,
+    steps: Vec<Step>,
+    /// The step that is next.
+    step: usize,
+    /// Ranks of it that are heard.
+    heard: usize,
+    inputs: Vec<Input>,
+    /// The program has started it.
+    pub started: bool,
+    /// `None`: it has completed.
+    request: Option<Request>,
+    /// The vector that is sent, or what is combined so far.
+    buffer: Option<BufferId>,
+    /// Ranks that have not answered what they were sent.
+    awaited: Vec<u32>,
+}
+
+impl Round {
+    pub fn new(membership: &Membership, operation: Operation) -> Round {
+        let Membership { ref members, rank, shape, .. } = *membership;
+        let steps = schedule::steps(shape, &operation, rank, members.len() as u32);
+        let input =
+            |step, rank| Input { rank, step, arrived_bytes: 0, complete: false, answered: false, held: None };
+        let inputs = steps.iter().enumerate();
+        let inputs =
+            inputs.flat_map(|(step, Step { hear, .. })| hear.iter().map(move |rank| input(step, *rank)));
+        let inputs = inputs.collect();
+        let (started, request, buffer, awaited) = (false, None, None, Vec::new());
+        Round { operation, steps, step: 0, heard: 0, inputs, started, request, buffer, awaited }
+    }
+
+    /// The place of `rank` among those that the schedule hears.
+    pub fn input(&self, rank: u32) -> Option<usize> {
+        self.inputs.iter().position(|input| input.rank == rank)
+    }
+
+    /// The ranks from which something has arrived.
+    pub fn arrived_from(&self) -> impl Iterator<Item = u32> {
+        let arrived = self.inputs.iter().filter(|input| input.complete || input.arrived_bytes > 0);
+        arrived.map(|input| input.rank)
+    }
+
+    /// The ranks that this member waits for: the next one to be heard first.
+    pub fn awaited(&self) -> impl Iterator<Item = u32> {
+        let unheard = self.inputs.iter().filter(|input| !input.complete).map(|input| input.rank);
+        unheard.chain(self.awaited.iter().copied())
+    }
+
+    /// Whether nothing remains to be done.
+    pub fn is_over(&self) -> bool {
+        self.started && self.is_through() && self.request.is_none() && self.awaited.is_empty()
+    }
+
+    /// Whether packets that name its memory are on their way.
+    pub fn is_pinned(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    fn is_through(&self) -> bool {
+        self.step >= self.steps.len()
+    }
+
+    /// The program starts the operation.
+    pub fn start<D: MachineDriver>(&mut self, scene: Scene<'_>, request: Request, driver: &mut D) {
+        let bytes = self.operation.bytes();
+        let own = Memory::Request { request, offset: 0 };
+        self.started = true;
+        self.request = Some(request);
+        let sends = self.steps.iter().any(|step| !step.tell.is_empty());
+        match self.operation {
+            Operation::Barrier => {}
+            Operation::Reduce(_) | Operation::AllReduce(_) if scene.membership.rank == 0 => {}
+            Operation::Broadcast { root, .. } if root != scene.membership.rank => {
+                let arrived_bytes = self.inputs.first().map_or(0, |input| input.arrived_bytes);
+                if let Some(buffer) = self.buffer {
+                    let from = Operand::Memory(Memory::Buffer { buffer, offset: 0 });
+                    driver.copy(from, own, arrived_bytes);
+                }
+                if !sends && let Some(buffer) = self.buffer.take() {
+                    driver.free(buffer);
+                }
+            }
+            _ if sends => {
+                let into = self.allocate(driver);
+                driver.copy(Operand::Memory(own), into, bytes);
+            }
+            _ => {}
+        }
+        self.advance(scene, driver);
+    }
+
+    /// A packet has arrived from the rank at `index` of the inputs. `Err`: it makes no sense.
+    pub fn part<D: MachineDriver>(
+        &mut self,
+        scene: Scene<'_>,
+        index: usize,
+        (offset, payload_bytes): (u32, u32),
+        driver: &mut D,
+    ) -> Result<(), ()> {
+        let input = self.inputs[index];
+        if input.complete || offset != input.arrived_bytes {
+            return Err(());
+        }
+        match self.steps[input.step].usage {
+            Use::Nothing => {}
+            Use::Combine => self.combine(index, (offset, payload_bytes), driver),
+            Use::Place => {
+                // The result of an all-reduce comes after our contribution.
+                if matches!(self.operation, Operation::AllReduce(_)) && self.step != input.step {
+                    return Err(());
+                }
+                self.awaited.retain(|rank| *rank != input.rank);
+                self.place(scene, (offset, payload_bytes), driver);
+            }
+        }
+        let input = &mut self.inputs[index];
+        input.arrived_bytes = offset + payload_bytes;
+        input.complete = input.arrived_bytes == self.operation.bytes();
+        if input.complete {
+            self.advance(scene, driver);
+        }
+        Ok(())
+    }
+
+    /// Combines a part of a contribution if it is its turn. Otherwise it is held.
+    fn combine<D: MachineDriver>(&mut self, index: usize, (offset, bytes): (u32, u32), driver: &mut D) {
+        let Input { step, held, .. } = self.inputs[index];
+        let next = self.steps[self.step.min(step)].hear.get(self.heard);
+        let is_turn = self.started && step == self.step && next == Some(&self.inputs[index].rank);
+        if is_turn && held.is_none() {
+            let into = self.own().plus(offset);
+            driver.combine(Operand::Arrived, into, self.combination(), bytes);
+        } else {
+            let buffer = held.unwrap_or_else(|| driver.allocate(self.operation.bytes()));
+            self.inputs[index].held = Some(buffer);
+            let into = Memory::Buffer { buffer, offset: u64::from(offset) };
+            driver.copy(Operand::Arrived, into, bytes);
+        }
+    }
+
+    /// Keeps a part of the payload that all members get, and forwards it.
+    fn place<D: MachineDriver>(&mut self, scene: Scene<'_>, (offset, bytes): (u32, u32), driver: &mut D) {
+        let tell = core::mem::take(&mut self.steps.last_mut().expect("it places in its last step").tell);
+        if !tell.is_empty() || !self.started {
+            let into = match self.buffer {
+                Some(buffer) => Memory::Buffer { buffer, offset: 0 },
+                None => self.allocate(driver),
+            };
+            driver.copy(Operand::Arrived, into.plus(offset), bytes);
+            self.send(scene, &tell, Some((into, offset, bytes)), driver);
+        }
+        self.steps.last_mut().expect("as before").tell = tell;
+        if let Some(request) = self.request {
+            let into = Memory::Request { request, offset: u64::from(offset) };
+            driver.copy(Operand::Arrived, into, bytes);
+        }
+    }
+
+    /// Does the steps whose time has come.
+    pub fn advance<D: MachineDriver>(&mut self, scene: Scene<'_>, driver: &mut D) {
+        if !self.started || !scene.ready {
+            return;
+        }
+        while let Some(step) = self.steps.get(self.step) {
+            let usage = step.usage;
+            if let Some(rank) = step.hear.get(self.heard) {
+                let index = self.input(*rank).expect("an input for each rank to be heard");
+                if !self.inputs[index].complete {
+                    return;
+                }
+                self.heard += 1;
+                if let Some(buffer) = self.inputs[index].held.take() {
+                    let from = Operand::Memory(Memory::Buffer { buffer, offset: 0 });
+                    driver.combine(from, self.own(), self.combination(), self.operation.bytes());
+                    driver.free(buffer);
+                }
+                let is_all_reduce = matches!(self.operation, Operation::AllReduce(_));
+                let result_answers = is_all_reduce && usage == Use::Combine;
+                if self.operation.has_payload() && !result_answers {
+                    self.answer(scene, index, false, driver);
+                }
+                continue;
+            }
+            if usage != Use::Place {
+                self.tell(scene, driver);
+            }
+            self.step += 1;
+            self.heard = 0;
+        }
+        let is_taken = self.awaited.is_empty() || !matches!(self.operation, Operation::Reduce(_));
+        if is_taken && let Some(request) = self.request.take() {
+            driver.complete(request, Outcome::Done);
+        }
+        self.free_unpinned(driver);
+    }
+
+    /// Sends what the current step sends: all of it, from our buffer.
+    fn tell<D: MachineDriver>(&mut self, scene: Scene<'_>, driver: &mut D) {
+        let tell = core::mem::take(&mut self.steps[self.step].tell);
+        if self.operation.has_payload() && !tell.is_empty() {
+            let bytes = self.operation.bytes();
+            let from = match self.buffer {
+                Some(buffer) => Memory::Buffer { buffer, offset: 0 },
+                None => {
+                    // The root of an all-reduce has the result in the buffer of its request.
+                    let own = self.own();
+                    let into = self.allocate(driver);
+                    driver.copy(Operand::Memory(own), into, bytes);
+                    into
+                }
+            };
+            self.send(scene, &tell, Some((from, 0, bytes)), driver);
+        } else {
+            self.send(scene, &tell, None, driver);
+        }
+        self.steps[self.step].tell = tell;
+    }
+
+    /// Sends a packet to all of `ranks`. `payload`: the memory of the whole, and the offset and length of what is sent.
+    fn send<D: MachineDriver>(
+        &mut self,
+        scene: Scene<'_>,
+        ranks: &[u32],
+        payload: Option<(Memory, u32, u32)>,
+        driver: &mut D,
+    ) {
+        let offset = payload.map_or(0, |(_, offset, _)| offset);
+        let packet = GroupPacket::Part { group: scene.membership.group, operation: self.operation, offset };
+        for rank in ranks {
+            let payload = payload.map(|(memory, offset, bytes)| {
+                let memory = memory.plus(offset);
+                Payload { memory, bytes }
+            });
+            if payload.is_some() && !self.awaited.contains(rank) && offset == 0 {
+                self.awaited.push(*rank);
+            }
+            let contribution = self.input(*rank).filter(|index| self.combines(*index));
+            if let Some(index) = contribution {
+                self.inputs[index].answered = true; // by the result
+            }
+            driver.send(scene.peer(*rank), scene.number, Offloaded::Group(packet), payload);
+        }
+    }
+
+    /// `rank` has answered what it was sent. `Err`: it was sent nothing.
+    pub fn taken<D: MachineDriver>(&mut self, scene: Scene<'_>, rank: u32, driver: &mut D) -> Result<(), ()> {
+        let place = self.awaited.iter().position(|awaited| *awaited == rank).ok_or(())?;
+        self.awaited.remove(place);
+        self.advance(scene, driver);
+        self.free_unpinned(driver);
+        Ok(())
+    }
+
+    /// A part of `rank` comes after the group has failed. The result of an all-reduce still answers our contribution.
+    pub fn late_result<D: MachineDriver>(&mut self, scene: Scene<'_>, rank: u32, driver: &mut D) {
+        let is_all_reduce = matches!(self.operation, Operation::AllReduce(_));
+        if is_all_reduce && self.input(rank).is_some_and(|index| !self.combines(index)) {
+            let _ = self.taken(scene, rank, driver); // the parts after the first one answer nothing
+        }
+    }
+
+    /// The ranks to which it has forwarded only a part of what it gets, apart from `lost`.
+    fn half_told(&self, lost: u32) -> Vec<u32> {
+        let is_half = |input: &Input| input.arrived_bytes > 0 && !input.complete;
+        let places =
+            self.inputs.last().is_some_and(|input| is_half(input) && !self.combines(self.inputs.len() - 1));
+        let awaited = self.awaited.iter().copied().filter(|rank| *rank != lost);
+        if places { awaited.collect() } else { Vec::new() }
+    }
+
+    /// The group has failed, and no more comes of a vector that it has begun to forward. Those that wait for the rest learn of
+    /// the failure, and then get any bytes: they answer the last of them without using it.
+    fn end_forwarding<D: MachineDriver>(
+        &mut self,
+        scene: Scene<'_>,
+        failure: GroupPacket,
+        lost: u32,
+        driver: &mut D,
+    ) {
+        let Some(buffer) = self.buffer else { return };
+        for rank in self.half_told(lost) {
+            let offset = self.inputs.last().map_or(0, |input| input.arrived_bytes);
+            let (memory, bytes) =
+                (Memory::Buffer { buffer, offset: u64::from(offset) }, self.operation.bytes() - offset);
+            driver.send(scene.peer(rank), 0, Offloaded::Group(failure), None);
+            let packet =
+                GroupPacket::Part { group: scene.membership.group, operation: self.operation, offset };
+            let payload = Some(Payload { memory, bytes });
+            driver.send(scene.peer(rank), scene.number, Offloaded::Group(packet), payload);
+        }
+    }
+
+    /// The group has failed as `failure` says. `lost`: the rank of the lost member, which gets no answers.
+    pub fn fail<D: MachineDriver>(
+        &mut self,
+        scene: Scene<'_>,
+        (failure, lost): (GroupPacket, u32),
+        outcome: Outcome,
+        driver: &mut D,
+    ) {
+        self.end_forwarding(scene, failure, lost, driver);
+        for index in 0..self.inputs.len() {
+            let Input { rank, complete, answered, .. } = self.inputs[index];
+            if self.operation.has_payload() && complete && !answered && rank != lost {
+                self.answer(scene, index, true, driver);
+            }
+            if let Some(buffer) = self.inputs[index].held.take() {
+                driver.free(buffer);
+            }
+        }
+        self.step = self.steps.len();
+        self.free_unpinned(driver);
+        if let Some(request) = self.request.take() {
+            driver.complete(request, outcome);
+        }
+    }
+
+    /// Frees the buffer if no step needs it, and nothing that was sent from it is on its way.
+    fn free_unpinned<D: MachineDriver>(&mut self, driver: &mut D) {
+        if self.is_through()
+            && self.awaited.is_empty()
+            && let Some(buffer) = self.buffer.take()
+        {
+            driver.free(buffer);
+        }
+    }
+
+    fn answer<D: MachineDriver>(&mut self, scene: Scene<'_>, index: usize, refused: bool, driver: &mut D) {
+        self.inputs[index].answered = true;
+        let to = scene.peer(self.inputs[index].rank);
+        send_taken(to, scene.number, scene.membership.group, refused, driver);
+    }
+
+    fn allocate<D: MachineDriver>(&mut self, driver: &mut D) -> Memory {
+        let buffer = driver.allocate(self.operation.bytes());
+        self.buffer = Some(buffer);
+        Memory::Buffer { buffer, offset: 0 }
+    }
+
+    /// The memory in which contributions are combined, of an operation that is started.
+    fn own(&self) -> Memory {
+        match (self.buffer, self.request) {
+            (Some(buffer), _) => Memory::Buffer { buffer, offset: 0 },
+            (None, Some(request)) => Memory::Request { request, offset: 0 },
+            (None, None) => {
+                unreachable!("an operation that combines has a request until it has combined all")
+            }
+        }
+    }
+
+    /// Whether what the input at `index` sends is combined.
+    fn combines(&self, index: usize) -> bool {
+        self.steps[self.inputs[index].step].usage == Use::Combine
+    }
+
+    fn combination(&self) -> Combination {
+        self.operation.combination().expect("only operations that combine ask for it")
+    }
+}
+
+#[cfg(feature = "explore")]
+mod canonical;

@@ -1,0 +1,160 @@
+//! Tests of schedules: all members together do each operation, with the packets and steps that it needs.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+
+use super::*;
+use crate::offload::reduce::Vector;
+use crate::offload::{Combination, WordOperation, WordType};
+
+const MOST: u32 = 33;
+
+fn vector() -> Vector {
+    let combination = Combination { operation: WordOperation::Sum, word_type: WordType::U64 };
+    Vector { bytes: 8, combination }
+}
+
+/// What a run of a schedule at all members costs.
+#[derive(Debug, PartialEq, Eq)]
+struct Run {
+    packets: u32,
+    /// For each rank: those that it knows of at the end.
+    known: Vec<BTreeSet<u32>>,
+    /// The time when the last member ends, if a packet takes one unit of time and everything else none.
+    time: u32,
+}
+
+/// Runs the schedules of all members: each packet carries what its sender knows.
+fn run(shape: Shape, operation: Operation, members: u32) -> Run {
+    let mut left: Vec<Vec<Step>> = (0..members).map(|rank| steps(shape, &operation, rank, members)).collect();
+    left.iter_mut().for_each(|steps| steps.reverse());
+    let mut known: Vec<BTreeSet<u32>> = (0..members).map(|rank| BTreeSet::from([rank])).collect();
+    let mut sent: BTreeMap<(u32, u32), (u32, BTreeSet<u32>)> = BTreeMap::new();
+    let (mut packets, mut clocks) = (0, vec![0; members as usize]);
+    loop {
+        let mut moves = false;
+        for rank in 0..members {
+            let steps = &mut left[rank as usize];
+            let Some(step) = steps.last() else { continue };
+            if !step.hear.iter().all(|from| sent.contains_key(&(*from, rank))) {
+                continue;
+            }
+            let step = steps.pop().expect("there is one");
+            for from in &step.hear {
+                let (time, news) = sent.remove(&(*from, rank)).expect("heard");
+                let clock = &mut clocks[rank as usize];
+                *clock = time.max(*clock);
+                known[rank as usize].extend(news);
+            }
+            for to in step.tell {
+                let packet = (clocks[rank as usize] + 1, known[rank as usize].clone());
+                assert!(sent.insert((rank, to), packet).is_none(), "two packets from {rank} to {to}");
+                packets += 1;
+            }
+            moves = true;
+        }
+        if !moves {
+            break;
+        }
+    }
+    assert!(
+        sent.is_empty() && left.iter().all(Vec::is_empty),
+        "{operation:?} of {members} does not end: {left:?}"
+    );
+    Run { packets, known, time: clocks.into_iter().max().expect("a member") }
+}
+
+fn everyone(members: u32) -> Vec<BTreeSet<u32>> {
+    vec![(0..members).collect(); members as usize]
+}
+
+#[test]
+fn a_pairwise_exchange_takes_the_logarithm_of_steps_and_at_most_two_more() {
+    for members in 1..=MOST {
+        let run = run(Shape::default(), Operation::Barrier, members);
+        let (paired, log) = (1 << members.ilog2(), members.ilog2());
+        let beyond = members - paired;
+        assert_eq!(run.known, everyone(members), "{members}: all know that all have come");
+        assert_eq!(run.packets, paired * log + 2 * beyond, "{members}");
+        // A rank that waits for one beyond delays only the rank with all bits flipped. If that one serves another one
+        // beyond, the answer comes one step later still.
+        let more = u32::from(beyond > 0) + u32::from(2 * beyond > paired);
+        assert_eq!(run.time, log + more, "{members}");
+        for rank in 0..members {
+            let sends: usize = exchange(rank, members).iter().map(|step| step.tell.len()).sum();
+            let expected = match rank {
+                rank if rank >= paired => 1,
+                rank if rank < beyond => log + 1,
+                _ => log,
+            };
+            assert_eq!(sends, expected as usize, "rank {rank} of {members}");
+        }
+    }
+}
+
+#[test]
+fn a_barrier_over_a_tree_takes_two_packets_for_each_edge() {
+    for (degree, members) in (1..=MOST).flat_map(|degree| (1..=MOST).map(move |members| (degree, members))) {
+        let barrier = BarrierSchedule::GatherBroadcast { degree };
+        let run = run(Shape { barrier, ..Shape::default() }, Operation::Barrier, members);
+        assert_eq!(run.known, everyone(members), "{members}, {degree}");
+        assert_eq!(run.packets, 2 * (members - 1), "{members}, {degree}");
+        let above = |rank: &u32| tree::parent_of_degree(*rank, degree);
+        let depth = core::iter::successors(Some(members - 1), above).count() as u32 - 1;
+        assert_eq!(run.time, 2 * depth, "{members}, {degree}");
+    }
+}
+
+#[test]
+fn reductions_take_one_packet_for_each_edge_and_all_reduces_two() {
+    for members in 1..=MOST {
+        let reduce = run(Shape::default(), Operation::Reduce(vector()), members);
+        assert_eq!((reduce.packets, &reduce.known[0]), (members - 1, &everyone(members)[0]));
+        // The depth of the binomial tree is the largest number of bits of a rank.
+        let depth = (0..members).map(u32::count_ones).max().expect("a member");
+        assert_eq!(reduce.time, depth, "{members}");
+        let all_reduce = run(Shape::default(), Operation::AllReduce(vector()), members);
+        assert_eq!(all_reduce, Run { packets: 2 * (members - 1), known: everyone(members), time: 2 * depth });
+    }
+}
+
+#[test]
+fn children_are_heard_in_the_order_of_ranks() {
+    let hear = |rank| steps(Shape::default(), &Operation::AllReduce(vector()), rank, 16)[0].hear.clone();
+    assert_eq!((hear(0), hear(8), hear(15)), (vec![1, 2, 4, 8], vec![9, 10, 12], vec![]));
+}
+
+#[test]
+fn a_broadcast_reaches_each_member_once_from_any_root_over_any_tree() {
+    let postal = |lambda_thousandths| BroadcastTree::Postal { lambda_thousandths };
+    for broadcast in [BroadcastTree::Binomial, postal(1000), postal(2700), postal(9000)] {
+        for members in 1..=MOST {
+            for root in 0..members {
+                let shape = Shape { broadcast, ..Shape::default() };
+                let operation = Operation::Broadcast { root, bytes: 8 };
+                let run = run(shape, operation, members);
+                assert_eq!(run.packets, members - 1, "{members} from {root}");
+                assert!(run.known.iter().all(|known| known.contains(&root)), "{members} from {root}");
+                let heard = |rank| steps(shape, &operation, rank, members)[0].hear.len();
+                assert!((0..members).all(|rank| heard(rank) == usize::from(rank != root)), "one parent");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_examples_hold() {
+    let of_degree =
+        |degree| Shape { barrier: BarrierSchedule::GatherBroadcast { degree }, ..Shape::default() };
+    let written = |steps: Vec<Step>| {
+        let step = |step: &Step| format!("{:?} -> {:?}", step.hear, step.tell);
+        steps.iter().map(step).collect::<Vec<String>>()
+    };
+    let steps = |shape, operation, rank, members| written(steps(shape, &operation, rank, members));
+    assert_eq!(steps(Shape::default(), Operation::Barrier, 1, 4), ["[] -> [0]", "[0] -> [3]", "[3] -> []"]);
+    assert_eq!(steps(of_degree(3), Operation::Barrier, 0, 4), ["[1, 2, 3] -> [1, 2, 3]"]);
+    assert_eq!(steps(Shape::default(), Operation::AllReduce(vector()), 2, 4), ["[3] -> [0]", "[0] -> [3]"]);
+    assert_eq!(steps(Shape::default(), Operation::Barrier, 0, 3), ["[2] -> [1]", "[1] -> [2]"]);
+    assert_eq!(steps(Shape::default(), Operation::Barrier, 2, 3), ["[] -> [0]", "[0] -> []"]);
+}
