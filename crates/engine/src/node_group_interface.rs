@@ -216,7 +216,8 @@ mod tests {
     fn numbers_of_no_operation_are_rejected() {
         let words = OperationWords::from(Operation::Barrier);
         assert_eq!(OperationWords { kind: 8, ..words }.operation(), None);
-        assert_eq!(OperationWords { kind: ALL_REDUCE, operation: 10, ..words }.operation(), None);
+        let no_operation = WordOperation::ALL.len() as u32;
+        assert_eq!(OperationWords { kind: ALL_REDUCE, operation: no_operation, ..words }.operation(), None);
         assert_eq!(OperationWords { kind: REDUCE, word_type: 6, ..words }.operation(), None);
     }
 }
