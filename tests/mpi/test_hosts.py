@@ -77,9 +77,10 @@ def wait_for_process(hosts, name, program):
     pytest.fail(f"{program} does not run on {name}")
 
 
-def stress_program(mpi, rounds=10, max_bytes=1 << 20):
+def stress_program(mpi, rounds=10, max_bytes=1 << 20, seconds=None):
     compiler = "openmpi" if mpi == "openmpi" else "mpich"
-    return [launch.compile_c(stress.SOURCE, compiler), "--seed", 5, "--rounds", rounds, "--max-bytes", max_bytes]
+    length = ["--seconds", seconds] if seconds else ["--rounds", rounds]
+    return [launch.compile_c(stress.SOURCE, compiler), "--seed", 5, "--max-bytes", max_bytes, *length]
 
 
 @pytest.mark.parametrize("mpi", MPIS)
@@ -210,7 +211,7 @@ def test_a_host_that_vanishes_is_an_error_at_the_others(hosts, tmp_path):
 
 def test_an_interface_that_is_down_for_a_moment_delays_only(hosts):
     two = hosts(2)
-    job = Job(two, "mpich", 2, stress_program("mpich", rounds=200))
+    job = Job(two, "mpich", 2, stress_program("mpich", seconds=5))
     wait_for_process(two, "h2", "stress")
     time.sleep(1)
     assert job.outcome is None, job.outcome
@@ -223,7 +224,7 @@ def test_an_interface_that_is_down_for_a_moment_delays_only(hosts):
 
 def test_a_rank_that_is_stopped_for_longer_than_the_limit_goes_on(hosts):
     two = hosts(2)
-    job = Job(two, "mpich", 2, stress_program("mpich", rounds=200), settings=limited())
+    job = Job(two, "mpich", 2, stress_program("mpich", seconds=3 * LIMIT_SECONDS + 3), settings=limited())
     stopped = wait_for_process(two, "h2", "stress")
     time.sleep(1)
     assert job.outcome is None, job.outcome
