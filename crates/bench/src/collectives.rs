@@ -13,11 +13,11 @@ use crate::machine::Machine;
 use crate::options::{MpichOption, OutputOptions, TimeoutOption};
 use crate::paired::{self, SetContender};
 use crate::program::MEASURE;
+use crate::statistics::{Quartiles, ratios as ratios_by_round};
 use crate::transport::Transport;
 use clap::Args;
 use comfy_table::Cell;
 use serde::Serialize;
-use statrs::statistics::{Data, OrderStatistics};
 use std::collections::BTreeMap;
 use weir_engine::config::Settings;
 use weir_mpi::scratch;
@@ -26,8 +26,6 @@ use weir_output::{Failure, table};
 
 /// Length of a block of all-gather and all-to-all. Unit: bytes.
 const BLOCK_BYTES: u32 = 2048;
-/// Fewest rounds for a verdict.
-const MIN_ROUNDS: usize = 3;
 
 /// An operation of `measure operations`.
 struct Operation {
@@ -178,22 +176,6 @@ pub fn run(arguments: &CollectivesArguments) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Lower quartile, median and upper quartile.
-fn quartiles(samples: &[f64]) -> [f64; 3] {
-    let mut data = Data::new(samples.to_vec());
-    [data.lower_quartile(), data.median(), data.upper_quartile()]
-}
-
-fn verdict(ratios: &[f64], limit: f64) -> &'static str {
-    let [low, _, high] = quartiles(ratios);
-    match ratios.len() {
-        few if few < MIN_ROUNDS => "too few rounds",
-        _ if high <= limit => "reached",
-        _ if low > limit => "MISSED",
-        _ => "within noise",
-    }
-}
-
 fn render(results: &Results) -> String {
     let mut table = table::plain();
     let heads =
@@ -203,18 +185,18 @@ fn render(results: &Results) -> String {
         for job in &results.jobs {
             let of = |index: usize| job.time_us[index].get(operation.word).map_or(&[][..], Vec::as_slice);
             let ours = of(0);
-            let ratios = |index: usize| paired::ratios(ours, of(index)).unwrap_or_default();
+            let ratios = |index: usize| Quartiles::of(&ratios_by_round(ours, of(index)).unwrap_or_default());
             let mut cells = vec![Cell::new(operation.name), table::right(job.ranks.to_string())];
             for index in 0..results.contenders.len() {
-                let [_, median, _] = quartiles(of(index));
+                let median = Quartiles::of(of(index)).median;
                 let time = time_ns(median * 1e3);
                 cells.push(table::right(match index {
                     0 => time,
-                    _ => format!("{time} ({} x)", three_digits(quartiles(&ratios(index))[1])),
+                    _ => format!("{time} ({} x)", three_digits(ratios(index).median)),
                 }));
             }
             let intel = results.contenders.iter().position(|name| name == INTEL);
-            let word = intel.map_or("no Intel MPI", |index| verdict(&ratios(index), operation.limit));
+            let word = intel.map_or("no Intel MPI", |index| ratios(index).verdict(operation.limit));
             cells.push(table::right(format!("{} x", operation.limit)));
             cells.push(Cell::new(word));
             table.add_row(cells);

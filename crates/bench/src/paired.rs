@@ -17,11 +17,11 @@ use crate::machine::Machine;
 use crate::options::{MpichOption, OutputOptions, TimeoutOption};
 use crate::program::{FLOOR, MEASURE};
 use crate::result_line;
+use crate::statistics::{Quartiles, ratios};
 use crate::transport::Transport;
 use clap::Args;
 use comfy_table::Cell;
 use serde::Serialize;
-use statrs::statistics::{Data, OrderStatistics};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -306,21 +306,8 @@ impl Row<'_> {
 
 /// Median and quartiles.
 fn spread(values: &[f64]) -> String {
-    let mut data = Data::new(values.to_vec());
-    let digits = weir_output::quantity::three_digits;
-    format!(
-        "{} ({} .. {})",
-        digits(data.median()),
-        digits(data.lower_quartile()),
-        digits(data.upper_quartile())
-    )
-}
-
-/// Ratios round by round; `None` if a round lacks a value or has a value that is not positive.
-pub fn ratios(ours: &[f64], theirs: &[f64]) -> Option<Vec<f64>> {
-    let comparable =
-        ours.len() == theirs.len() && !ours.is_empty() && theirs.iter().all(|&value| value > 0.0);
-    comparable.then(|| ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
+    let [low, median, high] = Quartiles::of(values).ordered().map(weir_output::quantity::three_digits);
+    format!("{median} ({low} .. {high})")
 }
 
 /// The best value of a measure: the largest rate, or the smallest time.

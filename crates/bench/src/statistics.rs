@@ -1,4 +1,4 @@
-//! Statistics of samples: spreads, paired ratios with an interval, verdicts, and Jain's fairness index of shares.
+//! Statistics of samples: spreads, quartiles, paired ratios with an interval, verdicts, and Jain's fairness index of shares.
 //!
 //! Ratios are averaged by their logarithms, so that twice as slow and twice as fast cancel out. The interval is
 //! Student's over pairs, so what slows down both runs of a pair alike does not widen it.
@@ -29,6 +29,52 @@ impl Spread {
     pub fn overlaps(&self, other: &Spread) -> bool {
         self.min <= other.max && other.min <= self.max
     }
+}
+
+/// Fewest samples for a verdict on a target.
+const MIN_SAMPLES: usize = 3;
+
+/// Quartiles of samples. All are NaN without samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Quartiles {
+    /// A quarter of the samples is below it.
+    pub lower: f64,
+    /// The median.
+    pub median: f64,
+    /// A quarter of the samples is above it.
+    pub upper: f64,
+    samples: usize,
+}
+
+impl Quartiles {
+    /// The quartiles of `samples`.
+    pub fn of(samples: &[f64]) -> Quartiles {
+        let mut data = Data::new(samples.to_vec());
+        let (lower, median, upper) = (data.lower_quartile(), data.median(), data.upper_quartile());
+        Quartiles { lower, median, upper, samples: samples.len() }
+    }
+
+    /// Lower quartile, median, upper quartile.
+    pub fn ordered(&self) -> [f64; 3] {
+        [self.lower, self.median, self.upper]
+    }
+
+    /// Whether the samples are at most `limit`, in the words of tables.
+    pub fn verdict(&self, limit: f64) -> &'static str {
+        match self.samples {
+            few if few < MIN_SAMPLES => "too few rounds",
+            _ if self.upper <= limit => "reached",
+            _ if self.lower > limit => "MISSED",
+            _ => "within noise",
+        }
+    }
+}
+
+/// Ratios round by round; `None` if a round lacks a value or has a value that is not positive.
+pub fn ratios(ours: &[f64], theirs: &[f64]) -> Option<Vec<f64>> {
+    let comparable =
+        ours.len() == theirs.len() && !ours.is_empty() && theirs.iter().all(|&value| value > 0.0);
+    comparable.then(|| ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
 }
 
 /// Jain's fairness index of shares: 1 if all are equal, 1/n if one sender has everything. `None` without shares.

@@ -15,10 +15,10 @@ pub use member::{HELPER, MemberArguments, run as run_helper};
 
 use crate::machine::Machine;
 use crate::options::OutputOptions;
+use crate::statistics::{Quartiles, ratios};
 use case::Case;
 use clap::Args;
 use serde::Serialize;
-use statrs::statistics::{Data, OrderStatistics};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -30,8 +30,6 @@ use weir_output::table;
 
 /// Target for the barrier, as a multiple of the counter's.
 const LIMIT: f64 = 1.3;
-/// Fewest rounds for a verdict.
-const MIN_ROUNDS: usize = 3;
 
 /// Options of `weir bench node-group`.
 #[derive(Args, Debug)]
@@ -165,43 +163,24 @@ fn measure(
     Ok(())
 }
 
-/// Lower quartile, median and upper quartile.
-fn quartiles(samples: &[f64]) -> [f64; 3] {
-    let mut data = Data::new(samples.to_vec());
-    [data.lower_quartile(), data.median(), data.upper_quartile()]
-}
-
-/// The ratios of each round.
-fn ratios(samples: &Samples, to: &Samples) -> Vec<f64> {
-    samples.time_ns.iter().zip(&to.time_ns).map(|(ours, theirs)| ours / theirs).collect()
-}
-
-fn verdict(ratios: &[f64]) -> &'static str {
-    let [low, _, high] = quartiles(ratios);
-    match ratios.len() {
-        few if few < MIN_ROUNDS => "too few rounds",
-        _ if high <= LIMIT => "reached",
-        _ if low > LIMIT => "MISSED",
-        _ => "within noise",
-    }
-}
-
 fn render(results: &Results) -> String {
     let mut table = table::plain();
     table.set_header(["processes", "operation", "median", "quartiles", "of the counter", "quartiles"]);
     let mut verdicts = String::new();
     for group in &results.groups {
         let [flat, barrier, ..] = &group.operations[..] else { continue };
+        let to_counter =
+            |samples: &Samples| Quartiles::of(&ratios(&samples.time_ns, &flat.time_ns).unwrap_or_default());
         for samples in &group.operations {
-            let [low, median, high] = quartiles(&samples.time_ns).map(time_ns);
-            let [least, ratio, most] = quartiles(&ratios(samples, flat)).map(three_digits);
+            let [low, median, high] = Quartiles::of(&samples.time_ns).ordered().map(time_ns);
+            let [least, ratio, most] = to_counter(samples).ordered().map(three_digits);
             let name = comfy_table::Cell::new(&samples.operation);
             let texts =
                 [median, format!("{low} .. {high}"), format!("{ratio} x"), format!("{least} .. {most}")];
             let cells = [table::right(group.ranks.to_string()), name];
             table.add_row(cells.into_iter().chain(texts.map(table::right)));
         }
-        let word = verdict(&ratios(barrier, flat));
+        let word = to_counter(barrier).verdict(LIMIT);
         verdicts.push_str(&format!(
             "\nTarget for the barrier of {} processes: at most {LIMIT} x the counter: {word}.",
             group.ranks
