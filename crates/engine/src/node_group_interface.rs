@@ -218,6 +218,7 @@ mod tests {
         assert_eq!(OperationWords { kind: 8, ..words }.operation(), None);
         let no_operation = WordOperation::ALL.len() as u32;
         assert_eq!(OperationWords { kind: ALL_REDUCE, operation: no_operation, ..words }.operation(), None);
-        assert_eq!(OperationWords { kind: REDUCE, word_type: 6, ..words }.operation(), None);
+        let no_type = WordType::ALL.len() as u32;
+        assert_eq!(OperationWords { kind: REDUCE, word_type: no_type, ..words }.operation(), None);
     }
 }
