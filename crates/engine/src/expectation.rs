@@ -15,8 +15,8 @@
 //! the next are quick. A caller that copies a few kilobytes between two reads takes longer.
 //!
 //! A caller that works with itself alone (one-sided operations to its own window) has only quick laps, and never waits.
-//! So with a core for every rank, each sleep or yield that brings no packet doubles the number of quick laps before the
-//! next one. A packet resets it. With more ranks than cores the number stays, because others need the core.
+//! So each sleep or yield that brings no packet doubles the number of quick laps before the next one, up to a bound. A
+//! packet resets it. With more ranks than cores the bound is low, because others need the core.
 
 use weir_link::cores::ticks;
 use weir_link::{Link, sched_yield};
@@ -27,6 +27,8 @@ use crate::Engine;
 const QUICK_LAPS: u32 = 100;
 /// Bound on the quick laps before a sleep, with a core for every rank.
 const MAX_QUICK_LAPS: u32 = 1 << 22;
+/// The same with more ranks than cores. The caller yields the core in each of these laps.
+const MAX_QUICK_LAPS_OVERSUBSCRIBED: u32 = 1600;
 /// Longest quick lap, from the end of a read or of the program's yield to the next read. Unit: ticks of the processor,
 /// 2 to 4 for each nanosecond.
 const MAX_LAP_TICKS: u64 = 4000;
@@ -69,15 +71,16 @@ impl Laps {
     /// - `packets`: packets that have arrived since the start.
     /// - `oversubscribed`: there are more ranks than cores.
     fn waits(&mut self, now: u64, yielded: bool, packets: u64, oversubscribed: bool) -> bool {
-        if packets != self.packets && !oversubscribed {
+        if packets != self.packets {
             (self.packets, self.needed, self.quick_in_a_row) = (packets, QUICK_LAPS, 0);
         }
         let quick = yielded || now.wrapping_sub(self.read_ended_at) <= MAX_LAP_TICKS;
         self.quick_in_a_row = if quick { self.quick_in_a_row.saturating_add(1) } else { 0 };
         self.read_ended_at = now;
         let waits = self.quick_in_a_row >= self.needed;
-        if waits && !oversubscribed {
-            (self.quick_in_a_row, self.needed) = (0, (self.needed * 2).min(MAX_QUICK_LAPS));
+        if waits {
+            let most = if oversubscribed { MAX_QUICK_LAPS_OVERSUBSCRIBED } else { MAX_QUICK_LAPS };
+            (self.quick_in_a_row, self.needed) = (0, (self.needed * 2).min(most));
         }
         waits
     }
@@ -144,7 +147,8 @@ mod tests {
             laps.waits(now, true, 0, true)
         };
         assert_eq!((0..1000).position(|_| waits()), Some(QUICK_LAPS as usize - 1));
-        assert!(waits(), "it still waits");
+        let waited = (0..100_000).filter(|_| waits()).count();
+        assert_eq!(waited, 64, "with more ranks than cores it waits every {MAX_QUICK_LAPS_OVERSUBSCRIBED} laps");
     }
 
     #[test]
