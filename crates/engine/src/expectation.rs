@@ -148,7 +148,10 @@ mod tests {
         };
         assert_eq!((0..1000).position(|_| waits()), Some(QUICK_LAPS as usize - 1));
         let waited = (0..100_000).filter(|_| waits()).count();
-        assert_eq!(waited, 64, "with more ranks than cores it waits every {MAX_QUICK_LAPS_OVERSUBSCRIBED} laps");
+        assert_eq!(
+            waited, 64,
+            "with more ranks than cores it waits every {MAX_QUICK_LAPS_OVERSUBSCRIBED} laps"
+        );
     }
 
     #[test]

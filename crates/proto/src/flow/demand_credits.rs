@@ -226,7 +226,8 @@ impl Pool {
         Pool {
             credit_slots,
             region,
-            reserve_slots: (slots / 4).min(MAX_RESERVE_SLOTS),
+            // The reserve is for demand of others.
+            reserve_slots: if peers > 1 { (slots / 4).min(MAX_RESERVE_SLOTS) } else { 0 },
             quantum_slots,
             most_slots: (credit_slots + share.max(quantum_slots)).max(start_slots),
             accounts: Vec::new(),

@@ -8,6 +8,9 @@
 //! - at the latest when as much has been granted to others as the turns of all senders allow.
 //!
 //! The last two need no slots of others. So a sender that keeps what it was lent stops nobody.
+//!
+//! Nothing is deferred where a turn is no longer than the guarantee, because next to nothing can be lent. A grant would save
+//! one credit packet, and wait for it until the endpoint is idle.
 
 use super::{Mutant, Pool};
 use crate::event::Peer;
@@ -24,7 +27,8 @@ impl Pool {
     pub(super) fn defers(&self, index: u32) -> bool {
         let needed = self.needs(index);
         let lendable = self.turn_slots(index).min(self.region.free);
-        needed > lendable && !self.accounts[index as usize].overdue
+        let is_worth_it = self.quantum_slots > self.region.guarantee();
+        is_worth_it && needed > lendable && !self.accounts[index as usize].overdue
     }
 
     /// A grant to a queued sender is deferred. With slots it will be considered again when they are retrieved.

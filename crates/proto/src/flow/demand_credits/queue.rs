@@ -1,7 +1,7 @@
 //! The queue: senders whose demand waits for free slots, in the order of their turns.
 //!
-//! The first that can take a grant gets what is free. If others wait, it goes to the end after a quantum. So a sender
-//! waits for at most one turn of each other. A sender that cannot take a grant keeps its place, and nothing visits it
+//! The first that can take a grant gets what is free. If others wait, it goes to the end after its turn: a quantum, or its
+//! equal part of what is free. So a sender waits for at most one turn of each other. A sender that cannot take a grant keeps its place, and nothing visits it
 //! until it can. A packet that is read from it, or a change of the lane to it, says that it can.
 
 use super::{Mutant, Pool};
@@ -18,14 +18,21 @@ impl Pool {
         match self.queue.first_ready() {
             _ if account.queued => {
                 if self.queue.is_next(index) {
-                    account.turn_left
+                    account.turn_left.max(self.equal_part(self.queue.len()))
                 } else {
                     0
                 }
             }
             Some(_) => 0,
-            None => self.quantum_slots, // all others are unready
+            // All others are unready.
+            None => self.quantum_slots.max(self.equal_part(others + 1)),
         }
+    }
+
+    /// What each of `waiting` senders may be lent of the free slots. It is more than a quantum if senders wait because they
+    /// cannot take grants, while slots are free. Each grant should then last, because few credit packets can be unread.
+    fn equal_part(&self, waiting: u32) -> u32 {
+        self.region.free / waiting
     }
 
     /// The sender was granted `lent` slots beyond its guarantee; `unmet` is the demand that its bound allows and that is left.
