@@ -229,7 +229,36 @@ fn a_guarantee_is_not_deferred_for_more_than_the_turns_of_all_senders() {
     assert_eq!((pool.next_overdue(), pool.explicit(c)), (Some(C), Some(1)));
 }
 
+/// 3 slots can be lent to three senders, so a turn is one slot, as long as the guarantee.
+#[test]
+fn a_guarantee_as_long_as_a_turn_is_not_deferred() {
+    let (mut pool, [a, b, c]) = attached(pool(6, 3, 1));
+    for account in [a, b] {
+        pool.retrieve(account, 1, 40);
+        pool.explicit(account);
+    }
+    (pool.region.free, pool.region.all) = (0, pool.region.all - pool.region.free);
+    pool.retrieve(c, 1, 40);
+    assert_eq!((pool.quantum_slots, pool.explicit(c), pool.has_deferred()), (1, Some(1), false));
+    assert!(pool.waiting().contains(&c));
+}
+
 // Queue.
+
+/// A and B wait because they could not take grants. Most slots are free when they can.
+#[test]
+fn a_turn_is_an_equal_part_of_many_free_slots() {
+    let (mut pool, [a, b]) = attached(pool(1002, 2, 1));
+    for account in [a, b] {
+        pool.retrieve(account, 1, 2000);
+        pool.grants_must_wait(account);
+    }
+    assert_eq!((pool.waiting(), pool.region.free), ([a, b].to_vec(), 1000));
+    [a, b].into_iter().for_each(|account| pool.note_ready(account));
+    assert_eq!((pool.quantum_slots, pool.explicit(a)), (64, Some(1 + 500)));
+    // B has its turn before A has another, although A could hold no more in any case.
+    assert_eq!((pool.next_waiting(), pool.explicit(b)), (Some((b, B)), Some(1 + 500)));
+}
 
 #[test]
 fn waiting_senders_get_freed_slots_in_turns_of_a_quantum() {
@@ -652,6 +681,17 @@ fn piggybacked_credits_leave_the_queue_to_the_next_arrival() {
     assert_eq!((pool.demand().queued(), pool.demand().has_work(), pool.has_requests()), (1, true, false));
     // The next packet of A says so, also if it changes nothing for A.
     assert!(receiver.wants(100, &mut pool) && pool.has_requests());
+}
+
+/// Nobody else can need what a single sender does not use.
+#[test]
+fn a_single_sender_leaves_no_reserve() {
+    let (mut pool, [a]) = attached(pool(256, 1, 4));
+    for total in 1..=2000 {
+        pool.retrieve(a, 1, total);
+        pool.explicit(a);
+    }
+    assert_eq!((pool.reserve_slots, pool.accounts[a as usize].window), (0, 256));
 }
 
 // Reports.
