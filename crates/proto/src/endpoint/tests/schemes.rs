@@ -260,13 +260,37 @@ fn other_schemes_ignore_the_backlog_mark() {
     assert_eq!(receiver.machine.counters().peak_quota_slots, 3);
 }
 
-/// Credits on demand without slots to lend: the guarantee of a sender with more demand waits until the endpoint is idle.
+#[test]
+fn a_message_that_has_left_is_not_announced_as_queued() {
+    for bytes in [0, 8] {
+        let mut b = with_credits(1);
+        let region = DataRegion { slots: 3, ..REGION };
+        b.machine = Endpoint::new(Config { scheme: Scheme::Demand, region, ..*b.machine.config() });
+        let (quota_slots, start_slots) = (64, 1);
+        b.event(Event::Connected { peer: PEER, quota_slots, start_slots, credit_slots: 1, epoch: 0 });
+        for request in 0..3 {
+            b.send(request, bytes); // with one credit
+        }
+        let mut actions = Vec::new();
+        let credits = Packet { granted_total: 63, ..Packet::new(Body::Credit, 0) };
+        let arrived = Event::Arrived { from: PEER, packet: &credits };
+        b.machine.handle(arrived, Recorder::new(b.now, &mut actions)).expect("within the bounds");
+        let announced = actions.iter().filter_map(|action| match action {
+            Action::Transmit { packet, .. } => Some(packet.wanted_total),
+            _ => None,
+        });
+        assert_eq!(announced.collect::<Vec<_>>(), [3, 3], "{bytes} bytes, one slot for each message");
+    }
+}
+
+/// Credits on demand, of whose eight slots to lend two senders have all: the guarantee of a sender with more demand waits
+/// until the endpoint is idle.
 #[test]
 fn an_idle_endpoint_grants_a_deferred_guarantee() {
     let mut b = with_credits(1);
-    let region = DataRegion { slots: 2, ..REGION };
+    let region = DataRegion { slots: 11, peers: 3, ..REGION };
     b.machine = Endpoint::new(Config { scheme: Scheme::Demand, region, ..*b.machine.config() });
-    for peer in [PEER, Peer(2)] {
+    for peer in [PEER, Peer(2), Peer(3)] {
         let (quota_slots, start_slots) = (64, 1);
         b.event(Event::Connected { peer, quota_slots, start_slots, credit_slots: 1, epoch: 0 });
         b.event(Event::Attached { peer, quota_slots, start_slots, epoch: 0 });
@@ -278,8 +302,10 @@ fn an_idle_endpoint_grants_a_deferred_guarantee() {
         b.event(Event::Arrived { from: Peer(peer), packet: &packet })
     };
     let done = "received 0 0 at 0 last true";
-    // The guarantee is all that the first sender wants.
-    assert_eq!(from(&mut b, 2, 2), [done, "retire", "credit total 1"]);
+    // Half of the slots and the guarantee are all that the first two want.
+    for peer in [2, 3] {
+        assert_eq!(from(&mut b, peer, 6), [done, "retire", "credit total 5"]);
+    }
     assert_eq!(from(&mut b, PEER.0, 9), [done, "retire"]);
     assert!(b.machine.waits_for_idle());
     assert_eq!(b.event(Event::Idle), ["credit total 1"]);

@@ -1,8 +1,9 @@
 //! The queue: senders whose demand waits for free slots, in the order of their turns.
 //!
 //! The first that can take a grant gets what is free. If others wait, it goes to the end after its turn: a quantum, or its
-//! equal part of what is free. So a sender waits for at most one turn of each other. A sender that cannot take a grant keeps its place, and nothing visits it
-//! until it can. A packet that is read from it, or a change of the lane to it, says that it can.
+//! equal part of what is free. So a sender waits for at most one turn of each other. A sender that cannot take a grant
+//! keeps its place, and nothing visits it until it can. A packet that is read from it, or a change of the lane to it, says
+//! that it can.
 
 use super::{Mutant, Pool};
 use crate::event::Peer;

@@ -302,6 +302,44 @@ fn a_sender_that_cannot_take_a_grant_is_passed_over_and_keeps_its_place() {
     pool.assert_queue_is_served();
 }
 
+/// D waits behind C. C has small demand again and again, which its guarantee ends.
+#[test]
+fn a_guarantee_that_ends_a_demand_is_no_turn() {
+    let (mut pool, [a, b, c, d]) = attached(pool(36, 4, 1)); // 32 can be lent, at most 16 to each
+    for (account, wanted) in [(a, 17), (b, 17), (c, 40), (d, 40)] {
+        pool.retrieve(account, 1, wanted);
+        pool.explicit(account);
+    }
+    assert_eq!((pool.region.free, pool.waiting()), (0, [c, d].to_vec()));
+    for spent in 1..4 {
+        // C wants one slot only, then 40 again.
+        pool.retrieve(c, 0, spent + 1);
+        assert_eq!((pool.explicit(c), pool.waiting()), (Some(1), [d].to_vec()));
+        pool.retrieve(c, 1, 40);
+        assert_eq!((pool.explicit(c), pool.waiting()), (None, [d, c].to_vec()));
+    }
+    // No slot was lent meanwhile, so D has seen no turn of another.
+    assert_eq!((pool.turns, pool.accounts[d as usize].ahead), (0, 1));
+}
+
+#[test]
+fn a_sender_that_nothing_can_be_sent_to_is_passed_over() {
+    let (mut pool, [a, b, c]) = attached(pool(27, 3, 1));
+    for account in [a, b, c] {
+        pool.retrieve(account, 1, 40);
+        pool.explicit(account);
+    }
+    pool.retrieve(a, 6, 40);
+    assert_eq!((pool.explicit(a), pool.waiting()), (None, [c, a].to_vec()));
+    assert_eq!(pool.next_waiting(), Some((c, C)));
+    // The lane to C has ended: nothing was granted to it.
+    pool.served(c, pool.granted_total(c));
+    assert_eq!((pool.next_waiting(), pool.waiting()), (Some((a, A)), [c, a].to_vec()));
+    // With a new lane it is first again.
+    pool.note_ready(c);
+    assert_eq!(pool.next_waiting(), Some((c, C)));
+}
+
 /// C waits with demand for two quanta, then A. Twelve slots become free, in two halves. Returns what A has got.
 fn second_in_the_queue_gets(mutant: Option<Mutant>) -> u32 {
     let (mut pool, [a, b, c]) = attached(pool(27, 3, 1));
