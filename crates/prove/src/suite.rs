@@ -321,6 +321,8 @@ pub fn full() -> Vec<Case> {
     add(cold(demand(Shape::Star, 1, 1, &[SHORT, TWO_SLOTS])), &[Queued, Reclaim], Some(500_000));
     add(demand(Shape::Star3, 1, 0, &[FOUR_SLOTS]), &[Waiting, Loan, Queued], None);
     add(demand(Shape::Answers, 1, 0, &[SHORT, TWO_SLOTS]), &[Waiting, Loan, Queued], None);
+    // A turn is longer than the guarantee, so guarantees are deferred.
+    add(demand(Shape::Star3, 4, 0, &[FOUR_SLOTS, FOUR_SLOTS]), &[Waiting, Loan, Queued], Some(500_000));
     // Leases that end while demand is queued and credits are lent.
     let leases_end = [Loan, Queued, Prefetch, Reclaim, Reclaimed, Detached, StaleGrant];
     let once = detaching(demand(Shape::Star, 1, 1, &[SHORT, TWO_SLOTS]), &[(1, 0)], 0);
@@ -470,7 +472,6 @@ pub fn mutants() -> Vec<Mutant> {
         Some("reclaim"),
     );
     dynamic(NothingIsReserved, "demand without guarantee", scarce(), "I4", Some("I4"));
-    dynamic(DeferredIsForgotten, "deferred guarantees are forgotten", scarce(), "I4", Some("I4"));
     dynamic(
         QueueDoesNotRotate,
         "a queue that does not rotate",

@@ -18,9 +18,16 @@ enum Elsewhere {
 const WORLDS: &str = "sim/tests/faults.rs";
 const INJECTED: &str = "injected_bugs_are_found_with_a_repeat_command";
 
-const ELSEWHERE: [(Mutant, Elsewhere); 4] = [
+const ELSEWHERE: [(Mutant, Elsewhere); 5] = [
     (Mutant::CreditIsLost, Elsewhere::Test { file: WORLDS, name: INJECTED }),
     (Mutant::CreditsReturnTwice, Elsewhere::Test { file: WORLDS, name: INJECTED }),
+    (
+        Mutant::DeferredIsForgotten,
+        Elsewhere::Test {
+            file: "proto/src/flow/demand_credits/tests.rs",
+            name: "a_deferred_guarantee_that_is_forgotten_starves_a_sender",
+        },
+    ),
     (
         Mutant::AmountIsFixedByTheRequest,
         Elsewhere::Exempt {

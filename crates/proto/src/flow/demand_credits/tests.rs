@@ -167,7 +167,13 @@ fn gap_a_pool_without_guarantee_starves_a_sender() {
 
 /// A and B hold all that can be lent, and C waits for 40 slots.
 fn without_slots_to_lend() -> (Pool, [u32; 3]) {
+    without_slots_to_lend_from(|_| ())
+}
+
+/// The same, in a pool that `change` has changed at the start.
+fn without_slots_to_lend_from(change: impl FnOnce(&mut Pool)) -> (Pool, [u32; 3]) {
     let (mut pool, accounts) = attached(pool(27, 3, 1));
+    change(&mut pool);
     for (account, wanted) in accounts.into_iter().zip([13, 13, 40]) {
         pool.retrieve(account, 1, wanted);
         pool.explicit(account);
@@ -205,6 +211,22 @@ fn an_idle_endpoint_grants_a_deferred_guarantee_once() {
     assert_eq!(pool.explicit(c), Some(1));
     pool.retrieve(c, 1, 40);
     assert_eq!((pool.explicit(c), pool.next_deferred()), (None, Some(C)));
+}
+
+/// Both others may be stopped, with all that can be lent.
+#[test]
+fn a_deferred_guarantee_that_is_forgotten_starves_a_sender() {
+    let run = |mutant: bool| {
+        let (mut pool, [_, _, c]) = without_slots_to_lend_from(|pool| {
+            if mutant {
+                pool.mutate(Mutant::DeferredIsForgotten);
+            }
+        });
+        let next = pool.next_deferred();
+        (next, pool.explicit(c))
+    };
+    assert_eq!(run(false), (Some(C), Some(1)));
+    assert_eq!(run(true), (None, None));
 }
 
 #[test]
