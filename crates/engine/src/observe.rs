@@ -65,6 +65,7 @@ impl<L: Link> Engine<L> {
             unexpected_bytes,
             peer_state_bytes: self.machine.peer_state_bytes(),
             ranks: self.node.ranks,
+            group_operations: self.node_handle().map_or(0, |handle| handle.group_operations()),
             stalls,
             held_credits,
             lending: self.lending(),

@@ -57,8 +57,10 @@ mod word {
     pub const NODE_RANKS: usize = 10;
     /// Ranks of the job. 0: not known.
     pub const JOB_RANKS: usize = 11;
+    /// Operations in node groups.
+    pub const GROUP_OPERATIONS: usize = 12;
     /// Entries of [`super::Stall`]; unused ones start with 0.
-    pub const STALLS: usize = 12;
+    pub const STALLS: usize = 13;
     /// Entries of [`super::HeldCredits`]; unused ones start with 0.
     pub const HELD_CREDITS: usize = STALLS + super::MAX_STALLS * super::Stall::WORDS;
     /// [`super::Lending`]; 0 without a scheme that lends.
@@ -72,7 +74,7 @@ mod word {
 }
 
 /// Changes with the meaning or number of words.
-pub const VERSION: u64 = 7;
+pub const VERSION: u64 = 8;
 /// Most stalls in a page; the oldest are stored.
 pub(crate) const MAX_STALLS: usize = 8;
 /// Most senders with held credits in a page; those with most are stored.
@@ -105,6 +107,8 @@ pub struct State {
     pub peer_state_bytes: u64,
     /// Ranks of the job on this node, and in all, as far as the endpoint knows.
     pub ranks: Ranks,
+    /// Collective operations that node groups have done for it.
+    pub group_operations: u64,
     /// Peers for whose credit or link something waits, the longest wait first.
     pub stalls: Vec<Stall>,
     /// Senders from whom credits are held back, the most first.
@@ -162,6 +166,7 @@ impl Writer {
         self.page.store(word::PEER_STATE_BYTES, state.peer_state_bytes);
         self.page.store(word::NODE_RANKS, state.ranks.node.into());
         self.page.store(word::JOB_RANKS, state.ranks.job.into());
+        self.page.store(word::GROUP_OPERATIONS, state.group_operations);
         self.page.store(word::STALLED_PEERS, state.stalls.len() as u64);
         let stalls = state.stalls.iter().map(Stall::words).chain(std::iter::repeat([0; Stall::WORDS]));
         let held_credits = state
@@ -237,6 +242,8 @@ pub struct EndpointReport {
     pub peer_state_bytes: u64,
     /// Ranks of its job on its node, and in all, as far as it knew then.
     pub ranks: Ranks,
+    /// Collective operations that node groups had done for it, without messages.
+    pub group_operations: u64,
     /// Peers for whose credit or link something waited then.
     pub stalled_peers: u64,
     /// The longest of those waits.
@@ -341,6 +348,7 @@ fn decode(path: &Path, page: &CounterSnapshot) -> Result<EndpointReport, String>
         unexpected_bytes: words[word::UNEXPECTED_BYTES],
         peer_state_bytes: words[word::PEER_STATE_BYTES],
         ranks: Ranks { node: words[word::NODE_RANKS] as u32, job: words[word::JOB_RANKS] as u32 },
+        group_operations: words[word::GROUP_OPERATIONS],
         stalled_peers: words[word::STALLED_PEERS],
         stalls: entries(&words[word::STALLS..word::HELD_CREDITS]).map(Stall::from_words).collect(),
         held_credits: entries(&words[word::HELD_CREDITS..word::LENDING])
@@ -386,6 +394,7 @@ pub(crate) mod tests {
             unexpected_bytes: 13,
             peer_state_bytes: 14,
             ranks: Ranks { node: 15, job: 16 },
+            group_operations: 17,
             stalls: (1..=9).map(stall).collect(),
             held_credits: vec![HeldCredits::from_words([6, 5, 4, 3, 2])],
             lending: Lending::from_words([64, 3, 16, 2, 9, 8, 7, 6]),
@@ -423,6 +432,7 @@ pub(crate) mod tests {
         assert_eq!(report.peak_mailbox_bytes, 32768);
         assert_eq!((report.backlog, report.unexpected_messages, report.unexpected_bytes), (11, 12, 13));
         assert_eq!((report.peer_state_bytes, report.stalled_peers), (14, 9));
+        assert_eq!(report.group_operations, 17);
         assert_eq!(report.stalls, state().stalls[..MAX_STALLS]);
         assert_eq!(report.held_credits, state().held_credits);
         assert_eq!(report.lending, state().lending);

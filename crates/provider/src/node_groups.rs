@@ -58,10 +58,15 @@ fn find(suits: impl Fn(&NodeHandle) -> bool) -> Option<NodeHandle> {
 /// What the caller holds for a group that it has joined.
 struct Member {
     group: NodeGroup,
+    handle: NodeHandle,
+    /// Operations that the handle does not know yet.
+    uncounted: u64,
     rank: u32,
     members: u32,
 }
 
+/// So many operations are counted at once: a locked instruction for each would cost some percent of a barrier.
+const COUNTED_AT_ONCE: u64 = 64;
 /// A member that waits reads the clock once in so many looks.
 const LOOKS_PER_CLOCK: u32 = 16;
 /// It asks so often whether the others run.
@@ -98,7 +103,21 @@ impl Member {
                 }
             }
         }
+        self.uncounted += 1;
+        if self.uncounted == COUNTED_AT_ONCE {
+            self.count();
+        }
         Ok(())
+    }
+
+    fn count(&mut self) {
+        self.handle.count_group_operations(std::mem::take(&mut self.uncounted));
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.count();
     }
 }
 
@@ -139,12 +158,13 @@ unsafe extern "C" fn join(
     // SAFETY: the caller gives an array of `count` numbers, which nobody changes during the call.
     let members = unsafe { std::slice::from_raw_parts(members, count as usize) };
     let is_crowded = NodeHandle::members(&handle).len() > oversubscription::cores();
-    let group = NodeGroups::open(handle)
+    let group = NodeGroups::open(handle.clone())
         .map_err(Into::into)
         .and_then(|groups| NodeGroups::join(&groups, key, members, rank));
     match group {
         Ok(Some(group)) => {
-            let group = Box::into_raw(Box::new(Member { group, rank, members: members.len() as u32 })).cast();
+            let member = Member { group, handle, uncounted: 0, rank, members: members.len() as u32 };
+            let group = Box::into_raw(Box::new(member)).cast();
             // SAFETY: the caller gives a variable for the result.
             unsafe { joined.write(Joined { group, is_crowded: is_crowded.into() }) };
             JOINED
@@ -261,6 +281,8 @@ mod tests {
         assert!(IDLE_CALLS.load(Ordering::Relaxed) > 0, "the caller does something else meanwhile");
         // SAFETY: as above.
         unsafe { leave(first as *mut c_void) };
+        let counted = engines.each_ref().map(|engine| engine.node_handle().unwrap().group_operations());
+        assert_eq!(counted, [1, 1], "the operation that failed does not count");
         engines.iter().for_each(withdraw);
         let mut joined = Joined { group: std::ptr::null_mut(), is_crowded: 0 };
         // SAFETY: as above.

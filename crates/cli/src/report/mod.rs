@@ -24,6 +24,8 @@ pub struct Share {
     pub peak_mailbox_bytes: u64,
     /// Memory for the state of peers. Unit: bytes.
     pub peer_state_bytes: u64,
+    /// Collective operations that node groups have done, without messages.
+    pub group_operations: u64,
     /// What the endpoints lend, with credits on demand.
     #[serde(serialize_with = "lending_by_name")]
     pub lending: Option<Lending>,
@@ -78,6 +80,7 @@ impl Job {
                 mailbox_bytes: endpoint.mailbox_bytes,
                 peak_mailbox_bytes: endpoint.peak_mailbox_bytes,
                 peer_state_bytes: endpoint.peer_state_bytes,
+                group_operations: endpoint.group_operations,
                 lending: endpoint.lending,
                 network: endpoint.network,
                 counters: endpoint.counters,
@@ -110,6 +113,7 @@ impl Job {
             mailbox_bytes: 0,
             peak_mailbox_bytes: 0,
             peer_state_bytes: 0,
+            group_operations: 0,
             lending: None,
             network: None,
             counters: Counters::default(),
@@ -172,6 +176,7 @@ impl Share {
         self.mailbox_bytes = self.mailbox_bytes.saturating_add(other.mailbox_bytes);
         self.peak_mailbox_bytes = self.peak_mailbox_bytes.saturating_add(other.peak_mailbox_bytes);
         self.peer_state_bytes = self.peer_state_bytes.saturating_add(other.peer_state_bytes);
+        self.group_operations = self.group_operations.saturating_add(other.group_operations);
         self.lending = match (self.lending, other.lending) {
             (Some(one), Some(two)) => Some(one.plus(&two)),
             (one, two) => one.or(two),
@@ -244,6 +249,7 @@ pub(crate) mod tests {
             unexpected_bytes: 0,
             peer_state_bytes: 300,
             ranks: Ranks { node: 2, job: 2 },
+            group_operations: rank,
             stalled_peers: 0,
             stalls: vec![],
             held_credits: vec![],

@@ -48,8 +48,19 @@ pub fn render(job: &Job) -> String {
          credit, summed\nover peers. bytes: payload of messages. packets: all kinds, credit packets included.",
         table::text(&table),
         nodes(job),
-        loans(job) + &job.total.network.as_ref().map_or_else(String::new, network)
+        groups(job) + &loans(job) + &job.total.network.as_ref().map_or_else(String::new, network)
     )
+}
+
+/// A line about collective operations without messages.
+fn groups(job: &Job) -> String {
+    match job.total.group_operations {
+        0 => String::new(),
+        operations => format!(
+            "\ncollective operations: the ranks did {} of them in shared memory, without messages.",
+            count(operations)
+        ),
+    }
 }
 
 /// A line about what the ranks have lent, with credits on demand.
@@ -169,6 +180,16 @@ mod tests {
         assert!(text.contains(line), "{text}");
         let others = Reports { endpoints: vec![endpoint(1, true, 1, 1)], skipped: vec![] };
         assert!(!render(&Job::new(&others)).contains("loans:"));
+    }
+
+    #[test]
+    fn collective_operations_without_messages_have_a_line_if_there_are_any() {
+        let of = |group_operations| EndpointReport { group_operations, ..endpoint(1, true, 1, 1) };
+        let render =
+            |operations| render(&Job::new(&Reports { endpoints: vec![of(operations)], skipped: vec![] }));
+        let line = "\ncollective operations: the ranks did 4,321 of them in shared memory, without messages.";
+        assert!(render(4321).contains(line), "{}", render(4321));
+        assert!(!render(0).contains("collective operations"));
     }
 
     #[test]

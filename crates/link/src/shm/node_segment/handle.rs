@@ -21,6 +21,7 @@ use crate::shm::sync::AtomicU64;
 use crate::shm::wake_up::DoorbellOfMailbox;
 use core::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The use of a node segment by a link of an endpoint that has joined it.
 #[derive(Clone, Debug)]
@@ -82,6 +83,16 @@ impl NodeHandle {
     pub fn is_running_at(&self, index: usize) -> bool {
         let holder = self.0.entries().get(index).map_or(0, |entry| entry.holder());
         holder != 0 && self.is_running(holder)
+    }
+
+    /// This endpoint has done so many more operations in node groups.
+    pub fn count_group_operations(&self, more: u64) {
+        self.0.group_operations.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// The operations that this endpoint has done in node groups, as far as they have been counted.
+    pub fn group_operations(&self) -> u64 {
+        self.0.group_operations.load(Ordering::Relaxed)
     }
 
     /// The bell of another endpoint of the node. It costs some system calls, so keep it. `None`: the endpoint has ended.
