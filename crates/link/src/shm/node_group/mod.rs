@@ -25,6 +25,8 @@
 //! group reserves it, and it stays reserved for the next group at that place. It is mostly what members
 //! contribute in four rounds:
 //!
+//! A group that would take more than an eighth of the free memory is not made.
+//!
 //! | members | a contribution, bytes | group, KiB |
 //! |---|---|---|
 //! | up to 8 | 8192 | 33 for each member |
@@ -81,6 +83,9 @@ const fn largest_group_bytes() -> u64 {
 const _: () = assert!(!NATIVE || largest_group_bytes() <= STRIDE_BYTES);
 const _: () = assert!(TABLE_BYTES + MAX_GROUPS * STRIDE_BYTES <= Area::Groups.bytes());
 
+/// The memory of a group is at most this part of what is free when it is made, so that mailboxes do not lack it.
+const FREE_DIVISOR: u64 = 8;
+
 /// A member that waits asks so often whether the others run.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// A member that has waited so long sleeps between two looks. Most waits are shorter, and cost no system call of this part.
@@ -102,6 +107,14 @@ pub enum JoinError {
     Full {
         /// The groups.
         groups: u64,
+    },
+    /// The group would take too much of the free memory, which mailboxes may need.
+    #[error("a group needs {bytes} bytes, which is too much of the {free_bytes} free ones")]
+    NoSpace {
+        /// What the group needs.
+        bytes: u64,
+        /// What the file system has.
+        free_bytes: u64,
     },
     /// The list of members makes no group.
     #[error(
@@ -222,6 +235,11 @@ impl NodeGroups {
             .find(|&(number, entry)| entry.take(own, is_running, |members| self.has_ended(number, members)));
         let (number, entry) = taken.ok_or(JoinError::Full { groups: MAX_GROUPS })?;
         let (offset, bytes) = NodeGroups::place(number, count);
+        let free_bytes = self.handle.free_bytes();
+        if bytes > free_bytes / FREE_DIVISOR {
+            entry.give_back();
+            return Err(JoinError::NoSpace { bytes, free_bytes });
+        }
         let area = self.handle.part(Area::Groups, offset, bytes).inspect_err(|_| entry.give_back())?;
         let layout = GroupLayout::new(count);
         let memory = GroupArea::new(area, &layout, count);

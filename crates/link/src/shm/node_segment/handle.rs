@@ -16,7 +16,7 @@ use super::{Area, Extent, Member, Membership};
 use crate::Bell;
 use crate::shm::mapping::Shared;
 use crate::shm::segment;
-use crate::shm::segment_file::SystemError;
+use crate::shm::segment_file::{SystemError, file_system_space};
 use crate::shm::sync::AtomicU64;
 use crate::shm::wake_up::DoorbellOfMailbox;
 use core::ops::Deref;
@@ -93,6 +93,12 @@ impl NodeHandle {
     /// The operations that this endpoint has done in node groups, as far as they have been counted.
     pub fn group_operations(&self) -> u64 {
         self.0.group_operations.load(Ordering::Relaxed)
+    }
+
+    /// The free memory of the file system that has the segment. Unit: bytes.
+    pub(in crate::shm) fn free_bytes(&self) -> u64 {
+        let directory = self.0.path.parent().and_then(file_system_space);
+        directory.map_or(u64::MAX, |space| space.free_bytes)
     }
 
     /// The bell of another endpoint of the node. It costs some system calls, so keep it. `None`: the endpoint has ended.
