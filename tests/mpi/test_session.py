@@ -20,9 +20,9 @@ for line in MPI.COMM_WORLD.gather(seen) or []:
 """
 
 
-def ranks(over_weir, mpi="mpich"):
-    python = launch.env_dir(mpi) / "bin" / "python"
-    outcome, _ = over_weir(3, [python, "-c", PROGRAM], mpi=mpi, timeout=60)
+def ranks(over_weir, collectives):
+    python = launch.env_dir("mpich") / "bin" / "python"
+    outcome, _ = over_weir(3, [python, "-c", PROGRAM], flags=["--collectives", collectives], timeout=60)
     seen = [ast.literal_eval(line) for line in re.findall(r"seen (.*)", outcome.output)]
     assert len(seen) == 3, outcome
     return seen
@@ -30,7 +30,7 @@ def ranks(over_weir, mpi="mpich"):
 
 def test_ranks_share_a_session_and_have_process_groups_of_their_own(over_weir, monkeypatch):
     monkeypatch.delenv("LD_PRELOAD", raising=False)
-    seen = ranks(over_weir)
+    seen = ranks(over_weir, "off")
     assert len({rank["session"] for rank in seen}) == 1
     for rank in seen:
         assert rank["group"] == rank["own"] != rank["session"]
@@ -43,4 +43,6 @@ def test_ranks_share_a_session_and_have_process_groups_of_their_own(over_weir, m
 def test_ld_preload_of_the_user_reaches_the_ranks(over_weir, monkeypatch):
     library = "libm.so.6"
     monkeypatch.setenv("LD_PRELOAD", library)
-    assert {rank["preload"] for rank in ranks(over_weir)} == {library}
+    assert {rank["preload"] for rank in ranks(over_weir, "off")} == {library}
+    # The user's libraries come first.
+    assert {rank["preload"] for rank in ranks(over_weir, "on")} == {f"{library}:{launch.COLLECTIVES.resolve()}"}

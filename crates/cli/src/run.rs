@@ -208,7 +208,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     }
     launch.set("FI_WEIR_STATS", counters.path());
     if let Some(library) = &checked.collectives {
-        launch.preload(library);
+        launch.preload_last(library);
     }
     if let Some(directory) = &traces {
         launch.set("FI_WEIR_TRACE", directory.path());

@@ -82,6 +82,18 @@ impl Launch {
         self.prepend(PRELOAD, library);
     }
 
+    /// Makes the ranks load a library before their own, but after those that the user has them load.
+    pub fn preload_last(&mut self, library: &Path) {
+        match self.value(PRELOAD) {
+            Some(mut others) => {
+                others.push(":");
+                others.push(library);
+                self.set(PRELOAD, others);
+            }
+            None => self.set(PRELOAD, library),
+        }
+    }
+
     /// Removes a variable for the ranks.
     pub fn remove(&mut self, variable: &str) {
         self.changes.insert(variable.to_owned(), None);
@@ -239,12 +251,17 @@ impl Launch {
     /// Puts a path before the value of the variable, which is inherited if the launch has not set it.
     fn prepend(&mut self, variable: &str, path: &Path) {
         let mut value = path.as_os_str().to_owned();
-        let set = self.changes.get(variable).cloned().flatten();
-        if let Some(rest) = set.or_else(|| std::env::var_os(variable)).filter(|rest| !rest.is_empty()) {
+        if let Some(rest) = self.value(variable) {
             value.push(":");
             value.push(rest);
         }
         self.set(variable, value);
+    }
+
+    /// The value of the variable, which is inherited if the launch has not set it. `None`: it has none, or an empty one.
+    fn value(&self, variable: &str) -> Option<OsString> {
+        let set = self.changes.get(variable).cloned().flatten();
+        set.or_else(|| std::env::var_os(variable)).filter(|value| !value.is_empty())
     }
 }
 
@@ -421,8 +438,10 @@ mod tests {
         let mut launch = launch(Kind::Mpich, "5.0", WEIR());
         launch.preload(Path::new("/w/libfirst.so"));
         launch.preload(Path::new("/w/libsecond.so"));
+        launch.preload_last(Path::new("/w/liblast.so"));
         let value = variable(&launch, "LD_PRELOAD").expect("a value");
-        assert!(value.starts_with("/w/libsecond.so:/w/libfirst.so"), "{value}");
+        assert!(value.starts_with("/w/libsecond.so:/w/libfirst.so:"), "{value}");
+        assert!(value.ends_with(":/w/liblast.so"), "{value}");
     }
 
     #[test]
