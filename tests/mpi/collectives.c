@@ -4,6 +4,9 @@
  *
  *   random   NUMBER random operations in several communicators, in place or not, with other datatypes at some ranks
  *   loops    NUMBER communicators, one after the other: made, used and freed
+ *   kept     NUMBER communicators at once; then messages between all ranks; prints the free memory of /dev/shm
+ *   beside   the last rank accesses memory of rank 0, which is in collective operations of others and never waits there
+ *   exposed  NUMBER exposure epochs, which are over when the others have left a barrier
  *   threads  two threads with a communicator each, NUMBER operations in each
  *   errors   calls with wrong arguments, for an MPI that checks them
  *   die      the last rank kills itself before its operation NUMBER; the others get an error, write it to DIRECTORY/RANK,
@@ -19,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { MOST_WORDS = 600, MOST_BYTES = 20000, MOST_BLOCK_WORDS = 6000 };
@@ -329,6 +333,85 @@ static void loops(int count) {
     check(MPI_Comm_free(&kept));
 }
 
+/* Groups of many communicators take memory that mailboxes need too. */
+static void kept(int count) {
+    MPI_Comm *comms = malloc((size_t)count * sizeof *comms);
+    int *all = malloc((size_t)ranks * 2 * 1000 * sizeof *all);
+    if (!comms || !all) fail("no memory", 0);
+    for (int round = 0; round < count; round++) {
+        int sum = 0;
+        check(MPI_Comm_dup(MPI_COMM_WORLD, &comms[round]));
+        check(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comms[round]));
+        if (sum != ranks * (ranks - 1) / 2) fail("sum", round);
+    }
+    struct statvfs about;
+    if (statvfs("/dev/shm", &about)) fail("statvfs", 0);
+    if (rank == 0) printf("free %lld\n", (long long)about.f_bavail * (long long)about.f_bsize);
+    for (int at = 0; at < ranks * 1000; at++) all[at] = rank;
+    check(PMPI_Alltoall(all, 1000, MPI_INT, all + ranks * 1000, 1000, MPI_INT, MPI_COMM_WORLD));
+    for (int at = 0; at < ranks * 1000; at++)
+        if (all[ranks * 1000 + at] != at / 1000) fail("message", at);
+    for (int round = 0; round < count; round++) check(MPI_Comm_free(&comms[round]));
+    free(comms), free(all);
+}
+
+/* MPI may need rank 0 for the last rank's access. The others end when the last one says so, which only rank 1 hears. */
+static void beside(void) {
+    MPI_Comm comm;
+    MPI_Win window;
+    int word = 0, one = 1, is_done = 0;
+    check(MPI_Comm_split(MPI_COMM_WORLD, rank == ranks - 1, rank, &comm));
+    check(MPI_Win_create(&word, sizeof word, sizeof word, MPI_INFO_NULL, MPI_COMM_WORLD, &window));
+    if (rank == ranks - 1) {
+        check(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window));
+        check(MPI_Accumulate(&one, 1, MPI_INT, 0, 0, 1, MPI_INT, MPI_SUM, window));
+        check(MPI_Win_unlock(0, window));
+        check(MPI_Send(&one, 1, MPI_INT, 1, 9, MPI_COMM_WORLD));
+    } else {
+        while (!is_done) {
+            int is_there = 0;
+            if (rank == 1) check(MPI_Iprobe(ranks - 1, 9, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE));
+            if (rank == 0) usleep(100); /* the others are there first */
+            check(MPI_Allreduce(&is_there, &is_done, 1, MPI_INT, MPI_MAX, comm));
+        }
+        if (rank == 1) check(MPI_Recv(&word, 1, MPI_INT, ranks - 1, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    }
+    check(MPI_Win_free(&window));
+    if (rank == 0 && word != 1) fail("the word", word);
+    check(MPI_Comm_free(&comm));
+}
+
+/* What an origin has completed before a barrier, the target sees after it, as with a barrier of messages. */
+static void exposed(int rounds) {
+    MPI_Group all, others;
+    MPI_Win window;
+    int word = 0, one = 1, is_over, first = 0;
+    check(MPI_Win_create(&word, sizeof word, sizeof word, MPI_INFO_NULL, MPI_COMM_WORLD, &window));
+    check(MPI_Win_get_group(window, &all));
+    if (rank) check(MPI_Group_incl(all, 1, &first, &others));
+    else check(MPI_Group_excl(all, 1, &first, &others));
+    for (int round = 0; round < rounds; round++) {
+        if (rank == 0) {
+            check(MPI_Win_start(others, 0, window));
+            for (int target = 1; target < ranks; target++)
+                check(MPI_Accumulate(&one, 1, MPI_INT, target, 0, 1, MPI_INT, MPI_SUM, window));
+            check(MPI_Barrier(MPI_COMM_WORLD));
+            check(MPI_Win_complete(window));
+        } else {
+            check(MPI_Win_post(others, 0, window));
+            check(MPI_Barrier(MPI_COMM_WORLD));
+        }
+        check(MPI_Barrier(MPI_COMM_WORLD));
+        if (rank == 0) continue;
+        check(MPI_Win_test(window, &is_over));
+        if (!is_over) fail("the epoch is not over", round);
+        if (word != round + 1) fail("the word", word);
+    }
+    check(MPI_Group_free(&all));
+    check(MPI_Group_free(&others));
+    check(MPI_Win_free(&window));
+}
+
 struct work {
     MPI_Comm comm;
     int rounds;
@@ -425,6 +508,9 @@ int main(int argc, char **argv) {
     look_at_version();
     if (!strcmp(mode, "random")) random_operations(number);
     else if (!strcmp(mode, "loops")) loops(number);
+    else if (!strcmp(mode, "kept")) kept(number);
+    else if (!strcmp(mode, "beside")) beside();
+    else if (!strcmp(mode, "exposed")) exposed(number);
     else if (!strcmp(mode, "threads")) threads(number);
     else if (!strcmp(mode, "errors")) errors();
     else if (!strcmp(mode, "die")) die(number);

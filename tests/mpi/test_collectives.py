@@ -1,10 +1,13 @@
 """Collective operations of node groups (libweir-mpi.so): the results are those of the MPI, and all members choose alike."""
 
 import re
+import subprocess
 
 import launch
 import pytest
+from test_small_shm import MOUNTED, may_mount
 
+TOOL = launch.ROOT / "tests" / "mpi" / "counting.c"
 SOURCE = launch.ROOT / "tests" / "mpi" / "collectives.c"
 ON = ["--collectives", "on"]
 
@@ -71,6 +74,10 @@ def performed(outcome):
     return int(found[0])
 
 
+def counting():
+    return launch.compile_c(TOOL, flags=("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"))
+
+
 def program(*arguments, mpi="mpich"):
     # Intel MPI comes without a compiler. Programs for MPICH have the same binary interface.
     return [launch.compile_c(SOURCE, "mpich" if mpi == "intel" else mpi), *map(str, arguments)]
@@ -92,6 +99,52 @@ def test_groups_of_freed_communicators_are_used_again(over_weir):
     # A node has 128 groups. Each communicator has one, and no operation is left to the MPI.
     outcome, _ = over_weir(3, program("loops", 300), flags=ON, timeout=120)
     assert performed(outcome) == 1 + 2 * 300, outcome
+
+
+def test_a_rank_in_collective_operations_that_never_waits_answers_others(over_weir):
+    outcome, _ = over_weir(3, program("beside", 0), flags=ON, timeout=120)
+    assert performed(outcome) > 0, outcome
+
+
+def test_what_was_completed_before_a_barrier_is_seen_after_it(over_weir):
+    outcome, _ = over_weir(2, program("exposed", 100), flags=ON, timeout=120)
+    assert performed(outcome) >= 200, outcome
+
+
+@pytest.mark.skipif(not may_mount(), reason="this user may not mount a /dev/shm of its own")
+def test_groups_leave_memory_to_mailboxes():
+    job = launch.weir_run(8, program("kept", 100), flags=ON)
+    outcome = launch.run(["unshare", "-m", "sh", "-c", MOUNTED, "sh", "16m", *job], timeout=120)
+    assert outcome.ok and not outcome.leftovers, outcome
+    group = 8 * 33 << 10
+    assert 5 < performed(outcome) < 100, outcome
+    # A group takes at most an eighth of what is free. Lanes of mailboxes have taken more since the last group.
+    assert int(re.search(r"^free (\d+)", outcome.output, re.MULTILINE)[1]) > group, outcome
+
+
+def test_a_tool_that_the_user_preloads_sees_its_calls(over_weir, monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", str(counting()))
+    outcome, _ = over_weir(3, program("loops", 20), flags=ON, timeout=120)
+    assert "counted 20" in outcome.output, outcome
+    assert performed(outcome) == 1 + 20, outcome  # the barriers, which the tool does not count
+
+
+def test_a_tool_behind_the_library_sees_its_calls(over_weir):
+    words = ["env", f"LD_PRELOAD={launch.COLLECTIVES}:{counting()}", *program("loops", 20)]
+    outcome, _ = over_weir(3, words, flags=ON, timeout=120)
+    assert "counted 20" in outcome.output, outcome
+    assert performed(outcome) == 0, outcome  # it is to see all, so all go to the MPI
+
+
+def test_calls_of_a_program_without_mpi_reach_the_library_that_it_has(tmp_path):
+    source = tmp_path / "stub.c"
+    source.write_text("int MPI_Barrier(long comm) { return (int)comm + 42; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libstub.so", source], check=True)
+    (tmp_path / "main.c").write_text("int MPI_Barrier(long);\nint main(void) { return MPI_Barrier(1); }\n")
+    words = ["cc", "-o", tmp_path / "main", tmp_path / "main.c", f"-L{tmp_path}", "-lstub", f"-Wl,-rpath,{tmp_path}"]
+    subprocess.run(words, check=True)
+    outcome = launch.run([tmp_path / "main"], timeout=20, env={"LD_PRELOAD": str(launch.COLLECTIVES)})
+    assert outcome.status == 43, outcome
 
 
 def test_threads_use_communicators_of_their_own(over_weir):

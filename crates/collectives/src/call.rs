@@ -22,7 +22,7 @@ use crate::choice;
 use crate::communicators;
 use crate::elements::{Buffer, Copy, Element, Elements};
 use crate::member::Communicator;
-use crate::mpi::Mpi;
+use crate::mpi::{Mpi, mpi};
 use std::ffi::c_int;
 use weir_link::shm::node_group::Operation;
 
@@ -74,17 +74,36 @@ impl Call {
     ///
     /// # Safety
     /// The buffers have as many elements as MPI requires for this call.
-    pub unsafe fn perform(&self, mpi: &Mpi) -> Option<c_int> {
+    pub unsafe fn perform(&self) -> Option<c_int> {
+        let mpi = mpi()?;
         let abi = mpi.abi.as_ref()?;
         let root = u32::try_from(self.root).ok()?;
         let chosen = match self.kind {
             Kind::Gather | Kind::Scatter => None, // only the rank tells which buffer counts
             _ => Some(self.chosen(mpi, abi, &self.receive, root)?),
         };
-        let communicator = match communicators::grouped(mpi, abi, abi.handle(self.communicator)) {
-            Ok(communicator) => communicator?,
-            Err(error) => return Some(error),
-        };
+        let handle = abi.handle(self.communicator);
+        let status = communicators::with_group(mpi, abi, handle, |communicator| {
+            // SAFETY: as the caller promises.
+            unsafe { self.perform_in(mpi, abi, communicator, chosen, root) }
+        });
+        status.map_or_else(Some, Option::flatten)
+    }
+
+    /// Does the call in the group of a communicator. Returns the status for the program. `None`: the MPI does it.
+    ///
+    /// - `chosen`: the operation, if it is known without the rank.
+    ///
+    /// # Safety
+    /// As for [`Call::perform`].
+    unsafe fn perform_in(
+        &self,
+        mpi: &Mpi,
+        abi: &Abi,
+        communicator: &Communicator,
+        chosen: Option<Operation>,
+        root: u32,
+    ) -> Option<c_int> {
         let operation = match chosen {
             Some(operation) => operation,
             None => {
@@ -96,8 +115,8 @@ impl Call {
         if !operation.is_valid(communicator.members) {
             return None; // the root is no member
         }
-        let share = self.share(mpi, abi, operation, &communicator)?;
-        if !share.has_lengths_of(operation, &communicator) {
+        let share = self.share(mpi, abi, operation, communicator)?;
+        if !share.has_lengths_of(operation, communicator) {
             // The arguments of this rank contradict each other. The others may be in the operation already, so the MPI
             // could not do it.
             let error = abi.constants.values.truncated;
@@ -106,7 +125,7 @@ impl Call {
             return Some(error);
         }
         // SAFETY: as the caller promises; the lengths are those of the operation.
-        unsafe { share.perform(mpi, abi, self.name, operation, &communicator) }
+        unsafe { share.perform(mpi, abi, self.name, operation, communicator) }
             .transpose()
             .map(|status| status.unwrap_or_else(|error| error))
     }

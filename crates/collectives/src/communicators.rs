@@ -10,9 +10,9 @@
 use crate::abi::Abi;
 use crate::agreement::{self, OFFER_WORDS, Offer};
 use crate::member::{Communicator, Member, lock};
-use crate::mpi::Mpi;
+use crate::mpi::{Mpi, mpi};
 use crate::provider;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,36 +31,36 @@ static PERFORMED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// The communicator of this thread's last call, and [`FREED`] then.
-    static LAST: RefCell<Option<(u64, Arc<Communicator>)>> = const { RefCell::new(None) };
+    static LAST: Cell<Option<(u64, Arc<Communicator>)>> = const { Cell::new(None) };
 }
 
-/// The communicator, if its operations are done by a group. The first call decides, with all members.
+/// Calls `work` with the communicator, if its operations are done by a group; else `None`. The first call decides, with
+/// all members.
 ///
 /// # Errors
 /// The MPI failed while the members agreed. It has told its error handler.
-pub fn grouped(mpi: &Mpi, abi: &Abi, handle: usize) -> Result<Option<Arc<Communicator>>, c_int> {
+pub fn with_group<R>(
+    mpi: &Mpi,
+    abi: &Abi,
+    handle: usize,
+    work: impl FnOnce(&Communicator) -> R,
+) -> Result<Option<R>, c_int> {
     let freed = FREED.load(Ordering::Acquire);
-    let is_last = |last: &&(u64, Arc<Communicator>)| last.0 == freed && last.1.handle == handle;
-    let last = LAST.with_borrow(|last| last.as_ref().filter(is_last).map(|(_, last)| Arc::clone(last)));
-    let communicator = match last {
-        Some(last) => last,
-        None => {
-            if HAS_ENDED.load(Ordering::Acquire) {
-                return Ok(None);
-            }
+    // Taken out and put back: a further reference would cost two locked instructions. A call in between finds none.
+    let (freed, communicator) = match LAST.take() {
+        Some(last) if last.0 == freed && last.1.handle == handle => last,
+        _ if HAS_ENDED.load(Ordering::Acquire) => return Ok(None),
+        _ => {
             let known = lock(&KNOWN).get(&handle).cloned();
-            let communicator = match known {
-                Some(known) => known,
-                None => match begin(mpi, abi, handle)? {
-                    Some(new) => new,
-                    None => return Ok(None),
-                },
-            };
-            LAST.set(Some((freed, Arc::clone(&communicator))));
-            communicator
+            match known.map_or_else(|| begin(mpi, abi, handle), |known| Ok(Some(known)))? {
+                Some(communicator) => (freed, communicator),
+                None => return Ok(None),
+            }
         }
     };
-    Ok(communicator.has_group.then_some(communicator))
+    let result = communicator.has_group.then(|| work(&communicator));
+    LAST.set(Some((freed, communicator)));
+    Ok(result)
 }
 
 /// Operations that groups have done for this process.
@@ -152,13 +152,13 @@ fn agree(
     is_watched: bool,
 ) -> Result<Option<Member>, c_int> {
     static KEYS: AtomicU64 = AtomicU64::new(1);
-    let identity = (is_watched && is_on()).then(provider::identity).flatten();
+    let identity = (is_watched && !mpi.is_wrapped && is_on()).then(provider::identity).flatten();
     let offer = agreement::offer(identity, KEYS.fetch_add(1, Ordering::Relaxed));
     let mut offers: Vec<Offer> = vec![[0; OFFER_WORDS]; members as usize];
     let (bytes, byte) = (size_of::<Offer>() as c_int, abi.constants.byte);
     let (from, to) = ((&raw const offer) as usize, offers.as_mut_ptr() as usize);
     // SAFETY: the MPI's function; an offer, and room for those of all members.
-    check(unsafe { (mpi.small.allgather)(from, bytes, byte, to, bytes, byte, handle) })?;
+    check(unsafe { (mpi.functions.allgather)(from, bytes, byte, to, bytes, byte, handle) })?;
     let Some(agreed) = agreement::agreed(&offers) else { return Ok(None) };
     let endpoint = agreed.endpoints[rank as usize];
     let join = || provider::join(endpoint, agreed.key, &agreed.endpoints, rank);
@@ -166,7 +166,7 @@ fn agree(
     let mut group = if rank == 0 { join() } else { None };
     let mut is_made = c_int::from(group.is_some());
     // SAFETY: the MPI's function, and a variable.
-    check(unsafe { (mpi.small.bcast)((&raw mut is_made) as usize, 1, abi.constants.int, 0, handle) })?;
+    check(unsafe { (mpi.functions.bcast)((&raw mut is_made) as usize, 1, abi.constants.int, 0, handle) })?;
     if is_made == 0 {
         return Ok(None);
     }
@@ -176,7 +176,7 @@ fn agree(
     let (mine, mut all) = (c_int::from(group.is_some()), 0);
     let (from, to) = ((&raw const mine) as usize, (&raw mut all) as usize);
     // SAFETY: the MPI's function, and two variables.
-    check(unsafe { (mpi.small.allreduce)(from, to, 1, abi.constants.int, abi.constants.min, handle) })?;
+    check(unsafe { (mpi.functions.allreduce)(from, to, 1, abi.constants.int, abi.constants.min, handle) })?;
     Ok(group.filter(|_| all == 1).map(Member::new))
 }
 
@@ -222,7 +222,7 @@ unsafe extern "C" fn is_freed(
     _value: *mut c_void,
     _extra: *mut c_void,
 ) -> c_int {
-    if let Some(abi) = &crate::mpi::mpi().abi {
+    if let Some(abi) = mpi().and_then(|mpi| mpi.abi.as_ref()) {
         let freed = lock(&KNOWN).remove(&abi.handle(communicator));
         if let Some(freed) = freed {
             forget(&freed);

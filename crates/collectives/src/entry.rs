@@ -1,5 +1,5 @@
-//! The functions that programs call instead of the MPI's: a group does the call, or the MPI does it under its profiling
-//! name.
+//! The functions that programs call instead of the MPI's: a group does the call, or it passes to the MPI under its profiling
+//! name, or to a library that wraps the MPI.
 //!
 //! A handle arrives as a `usize`, whatever the binary interface makes of it. A function with counts has a variant with
 //! counts of 64 bits, which does the same.
@@ -10,8 +10,9 @@
 use crate::call::{Call, Kind};
 use crate::communicators;
 use crate::elements::Buffer;
-use crate::mpi::mpi;
-use std::ffi::c_int;
+use crate::mpi::Next;
+use std::ffi::{CStr, c_int};
+use std::mem::transmute;
 
 /// `MPI_ERR_COUNT`, which has one value in all binary interfaces.
 const ERR_COUNT: c_int = 2;
@@ -42,18 +43,46 @@ macro_rules! small {
     };
 }
 
-/// A function with counts, and its variant with large ones. `$field` is that of the MPI, `$call` what it asks of a group.
+/// The profiling name of a function.
+macro_rules! profiling_name {
+    ($name:ident) => {
+        const {
+            match CStr::from_bytes_with_nul(concat!("P", stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("one NUL, at its end"),
+            }
+        }
+    };
+}
+
+/// Calls the function at an address.
+macro_rules! call_at {
+    ($address:expr, $count:ty, ($($argument:ident: $kind:ident),*), ($($value:expr),*)) => {{
+        // The standard gives the function this type; handles are integers or pointers, in the same registers as a `usize`.
+        let function =
+            transmute::<usize, unsafe extern "C" fn($(argument!($kind, $count)),*) -> c_int>($address);
+        function($($value),*)
+    }};
+}
+
+/// A function with counts, and its variant with large ones. `$call`: what it asks of a group.
 macro_rules! collective {
-    ($name:ident, $large_name:ident, $field:ident, ($($argument:ident: $kind:ident),*), $call:expr) => {
+    ($name:ident, $large_name:ident, ($($argument:ident: $kind:ident),*), $call:expr) => {
         #[doc = concat!("`", stringify!($name), "`")]
         ///
         /// # Safety
         /// As the standard says.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: argument!($kind, c_int)),*) -> c_int {
-            let (mpi, call): (_, Call) = (mpi(), $call);
+            static NEXT: Next = Next::new(profiling_name!($name));
+            let call: Call = $call;
             // SAFETY: the caller's arguments.
-            unsafe { call.perform(mpi).unwrap_or_else(|| (mpi.small.$field)($($argument),*)) }
+            unsafe {
+                match call.perform() {
+                    Some(status) => status,
+                    None => call_at!(NEXT.expect(), c_int, ($($argument: $kind),*), ($($argument),*)),
+                }
+            }
         }
 
         #[doc = concat!("`", stringify!($large_name), "`")]
@@ -62,13 +91,19 @@ macro_rules! collective {
         /// As the standard says.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $large_name($($argument: argument!($kind, i64)),*) -> c_int {
-            let (mpi, call): (_, Call) = (mpi(), $call);
+            static NEXT: Next = Next::new(profiling_name!($large_name));
+            static SMALL: Next = Next::new(profiling_name!($name));
+            let call: Call = $call;
             // SAFETY: the caller's arguments.
             unsafe {
-                match (call.perform(mpi), &mpi.large) {
-                    (Some(status), _) => status,
-                    (None, Some(large)) => (large.$field)($($argument),*),
-                    (None, None) => (mpi.small.$field)($(small!($kind, $argument)),*),
+                if let Some(status) = call.perform() {
+                    return status;
+                }
+                match NEXT.address() {
+                    Some(next) => call_at!(next, i64, ($($argument: $kind),*), ($($argument),*)),
+                    None => {
+                        call_at!(SMALL.expect(), c_int, ($($argument: $kind),*), ($(small!($kind, $argument)),*))
+                    }
                 }
             }
         }
@@ -86,13 +121,19 @@ fn buffer(at: usize, count: impl Into<i64>, datatype: usize) -> Buffer {
 /// As the standard says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Barrier(communicator: usize) -> c_int {
-    let (mpi, call) = (mpi(), Call::new("MPI_Barrier", Kind::Barrier, communicator));
+    static NEXT: Next = Next::new(c"PMPI_Barrier");
+    let call = Call::new("MPI_Barrier", Kind::Barrier, communicator);
     // SAFETY: the caller's arguments. A barrier has no data.
-    unsafe { call.perform(mpi).unwrap_or_else(|| (mpi.functions.barrier)(communicator)) }
+    unsafe {
+        match call.perform() {
+            Some(status) => status,
+            None => call_at!(NEXT.expect(), c_int, (communicator: handle), (communicator)),
+        }
+    }
 }
 
 collective! {
-    MPI_Bcast, MPI_Bcast_c, bcast,
+    MPI_Bcast, MPI_Bcast_c,
     (at: address, count: count, datatype: handle, root: root, communicator: handle),
     {
         let data = buffer(at, count, datatype);
@@ -101,7 +142,7 @@ collective! {
 }
 
 collective! {
-    MPI_Reduce, MPI_Reduce_c, reduce,
+    MPI_Reduce, MPI_Reduce_c,
     (send: address, receive: address, count: count, datatype: handle, operation: handle, root: root, communicator: handle),
     {
         let (send, receive) = (buffer(send, count, datatype), buffer(receive, count, datatype));
@@ -110,7 +151,7 @@ collective! {
 }
 
 collective! {
-    MPI_Allreduce, MPI_Allreduce_c, allreduce,
+    MPI_Allreduce, MPI_Allreduce_c,
     (send: address, receive: address, count: count, datatype: handle, operation: handle, communicator: handle),
     {
         let (send, receive) = (buffer(send, count, datatype), buffer(receive, count, datatype));
@@ -119,7 +160,7 @@ collective! {
 }
 
 collective! {
-    MPI_Allgather, MPI_Allgather_c, allgather,
+    MPI_Allgather, MPI_Allgather_c,
     (send: address, send_count: count, send_type: handle, receive: address, receive_count: count, receive_type: handle,
      communicator: handle),
     {
@@ -129,7 +170,7 @@ collective! {
 }
 
 collective! {
-    MPI_Alltoall, MPI_Alltoall_c, alltoall,
+    MPI_Alltoall, MPI_Alltoall_c,
     (send: address, send_count: count, send_type: handle, receive: address, receive_count: count, receive_type: handle,
      communicator: handle),
     {
@@ -139,7 +180,7 @@ collective! {
 }
 
 collective! {
-    MPI_Gather, MPI_Gather_c, gather,
+    MPI_Gather, MPI_Gather_c,
     (send: address, send_count: count, send_type: handle, receive: address, receive_count: count, receive_type: handle,
      root: root, communicator: handle),
     {
@@ -149,12 +190,36 @@ collective! {
 }
 
 collective! {
-    MPI_Scatter, MPI_Scatter_c, scatter,
+    MPI_Scatter, MPI_Scatter_c,
     (send: address, send_count: count, send_type: handle, receive: address, receive_count: count, receive_type: handle,
      root: root, communicator: handle),
     {
         let (send, receive) = (buffer(send, send_count, send_type), buffer(receive, receive_count, receive_type));
         Call { send, receive, root, ..Call::new("MPI_Scatter", Kind::Scatter, communicator) }
+    }
+}
+
+/// `MPI_Win_test`
+///
+/// MPICH looks before it makes progress, not after. A collective operation made of messages has brought what was sent before
+/// it. One of a group has not, so here the MPI makes progress some times before the answer is no.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Win_test(window: usize, flag: usize) -> c_int {
+    const MOST_LOOKS: u32 = 8;
+    static NEXT: Next = Next::new(c"PMPI_Win_test");
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        // SAFETY: the caller's arguments: a window, and a variable for the answer, which the MPI has written if it succeeds.
+        unsafe {
+            let status = call_at!(NEXT.expect(), c_int, (window: handle, flag: address), (window, flag));
+            if status != 0 || *(flag as *const c_int) != 0 || looks == MOST_LOOKS {
+                return status;
+            }
+        }
     }
 }
 
@@ -165,8 +230,9 @@ collective! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Finalize() -> c_int {
     communicators::end();
-    // SAFETY: the caller's call.
-    unsafe { (mpi().functions.finalize)() }
+    static NEXT: Next = Next::new(c"PMPI_Finalize");
+    // SAFETY: the caller's call, of the type that the standard gives.
+    unsafe { call_at!(NEXT.expect(), c_int, (), ()) }
 }
 
 /// The collective operations that groups have done for this process, for tests and measuring.

@@ -16,6 +16,9 @@ use weir_proto::PeerFault;
 const SPINS: u32 = 64;
 /// Looks before the MPI makes progress; then it does after each. Shorter waits delay nobody.
 const FIRST_PROGRESS: u32 = 128;
+/// The MPI makes progress once in so many operations, however short they are: another rank may wait for a message of this
+/// one, and the program may call nothing else until that rank has it.
+const OPERATIONS_PER_PROGRESS: u64 = 64;
 
 /// Our membership in the group of a communicator.
 #[derive(Debug)]
@@ -63,6 +66,18 @@ struct Wait<'mpi> {
     looks: u32,
 }
 
+impl Wait<'_> {
+    /// Lets the MPI make progress.
+    fn make_progress(&self) {
+        let values = &self.abi.constants.values;
+        let (rank, mut found) = (self.communicator.rank as c_int, 0);
+        let (tag, handle) = (values.any_tag, self.communicator.handle);
+        // SAFETY: the MPI's function, a variable for the result, and the value that means no status. Whatever it returns, the
+        // MPI has made progress.
+        unsafe { (self.mpi.functions.iprobe)(rank, tag, handle, &mut found, values.status_ignore) };
+    }
+}
+
 /// Called between two looks, with a [`Wait`].
 unsafe extern "C" fn idle(context: *mut c_void) {
     // SAFETY: `perform` gives its own variable, which nobody else uses meanwhile.
@@ -73,19 +88,7 @@ unsafe extern "C" fn idle(context: *mut c_void) {
         return;
     }
     if wait.looks >= FIRST_PROGRESS {
-        let constants = &wait.abi.constants;
-        let (rank, mut found) = (wait.communicator.rank as c_int, 0);
-        // SAFETY: the MPI's function, a variable for the result, and the value that means no status. Whatever it returns, the
-        // MPI has made progress.
-        unsafe {
-            (wait.mpi.functions.iprobe)(
-                rank,
-                constants.values.any_tag,
-                wait.communicator.handle,
-                &mut found,
-                constants.values.status_ignore,
-            );
-        }
+        wait.make_progress();
     }
     // SAFETY: takes nothing and touches no memory.
     unsafe { libc::sched_yield() };
@@ -111,6 +114,9 @@ impl Communicator {
         let mut locked = lock(&self.member);
         let member = locked.as_mut()?;
         let mut wait = Wait { mpi, abi, communicator: self, is_crowded: member.group.is_crowded, looks: 0 };
+        if member.performed.is_multiple_of(OPERATIONS_PER_PROGRESS) {
+            wait.make_progress();
+        }
         // SAFETY: as the caller promises; `idle` gets its own variable.
         let ended = unsafe { member.group.perform(operation, data, result, idle, (&raw mut wait).cast()) };
         let Err(failure) = ended else {

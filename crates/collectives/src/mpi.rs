@@ -1,36 +1,36 @@
 //! The MPI library of this process: its functions under their profiling names (`PMPI_...`), and its binary interface.
 //!
 //! A program may be linked with its MPI, or load it later, as Python does. In the second case the linker finds the MPI's
-//! names only in that library, so all loaded libraries are searched. This file does not know what a call means.
+//! names only in that library, so all loaded libraries are searched. A library may stand between the program and the MPI, such
+//! as a tool that measures calls: it gets what passes through ([`Next`]). This file does not know what a call means.
 
 use crate::abi::{Abi, Kind};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute_copy;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Most characters of an MPI's description of itself, with the NUL: `MPI_MAX_LIBRARY_VERSION_STRING` is at most this.
 const VERSION_CHARACTERS: usize = 16 << 10;
 
 macro_rules! functions {
-    ($(#[$doc:meta])* $name:ident$(<$count:ident>)? {
+    ($(#[$doc:meta])* $name:ident {
         $($(#[$field_doc:meta])* $field:ident: $symbol:literal ($($argument:ty),*);)*
     }) => {
         $(#[$doc])*
         #[derive(Debug)]
-        pub struct $name$(<$count>)? {
+        pub struct $name {
             $($(#[$field_doc])* pub $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
         }
 
-        impl$(<$count>)? $name$(<$count>)? {
+        impl $name {
             /// `None`: one of them is missing.
-            ///
-            /// - `suffix`: of the names.
             ///
             /// # Safety
             /// `find` returns the addresses of an MPI's functions.
-            unsafe fn find(suffix: &str, find: impl Fn(&CStr) -> *mut c_void) -> Option<Self> {
+            unsafe fn find(find: impl Fn(&CStr) -> *mut c_void) -> Option<Self> {
                 $(
-                    let $field = find(&CString::new([$symbol, suffix].concat()).ok()?);
+                    let $field = find(&CString::new($symbol).ok()?);
                     if $field.is_null() {
                         return None;
                     }
@@ -51,37 +51,18 @@ macro_rules! functions {
 }
 
 functions! {
-    /// The collective functions of the MPI that have counts. Handles and pointers are `usize`. The names of those with counts
-    /// of 64 bits, which MPI 4 has, end in `_c`.
-    Counted<Count> {
-        /// `(buffer, count, type, root, communicator)`
-        bcast: "PMPI_Bcast" (usize, Count, usize, c_int, usize);
-        /// `(send, receive, count, type, operation, root, communicator)`
-        reduce: "PMPI_Reduce" (usize, usize, Count, usize, usize, c_int, usize);
-        /// `(send, receive, count, type, operation, communicator)`
-        allreduce: "PMPI_Allreduce" (usize, usize, Count, usize, usize, usize);
-        /// `(send, count, type, receive, count, type, communicator)`
-        allgather: "PMPI_Allgather" (usize, Count, usize, usize, Count, usize, usize);
-        /// As `allgather`.
-        alltoall: "PMPI_Alltoall" (usize, Count, usize, usize, Count, usize, usize);
-        /// `(send, count, type, receive, count, type, root, communicator)`
-        gather: "PMPI_Gather" (usize, Count, usize, usize, Count, usize, c_int, usize);
-        /// As `gather`.
-        scatter: "PMPI_Scatter" (usize, Count, usize, usize, Count, usize, c_int, usize);
-    }
-}
-
-functions! {
-    /// The other functions of the MPI that this library calls. Handles and pointers are `usize`.
+    /// The functions of the MPI that this library calls for itself. Handles and pointers are `usize`.
     Functions {
-        /// `(communicator)`
-        barrier: "PMPI_Barrier" (usize);
+        /// `(send, count, type, receive, count, type, communicator)`
+        allgather: "PMPI_Allgather" (usize, c_int, usize, usize, c_int, usize, usize);
+        /// `(buffer, count, type, root, communicator)`
+        bcast: "PMPI_Bcast" (usize, c_int, usize, c_int, usize);
+        /// `(send, receive, count, type, operation, communicator)`
+        allreduce: "PMPI_Allreduce" (usize, usize, c_int, usize, usize, usize);
         /// `(flag)`
         initialized: "PMPI_Initialized" (*mut c_int);
         /// `(flag)`
         finalized: "PMPI_Finalized" (*mut c_int);
-        /// `()`
-        finalize: "PMPI_Finalize" ();
         /// `(communicator, flag)`
         comm_test_inter: "PMPI_Comm_test_inter" (usize, *mut c_int);
         /// `(communicator, size)`
@@ -122,60 +103,142 @@ pub type DeleteAttribute = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut 
 /// An MPI library.
 #[derive(Debug)]
 pub struct Mpi {
-    /// Its collective functions.
-    pub small: Counted<c_int>,
-    /// The same with large counts. `None`: it does not have all of them.
-    pub large: Option<Counted<i64>>,
-    /// Its other functions.
+    /// Its functions.
     pub functions: Functions,
     /// Its binary interface. `None`: an unknown one, so every call passes through.
     pub abi: Option<Abi>,
+    /// Another library of the process has collective functions too, such as a tool that measures them. It is to see all
+    /// calls.
+    pub is_wrapped: bool,
 }
 
-/// The MPI of this process. Called by a function of MPI, so there is one.
-pub fn mpi() -> &'static Mpi {
+/// The MPI of this process. `None`: it has none, or one that lacks functions.
+pub fn mpi() -> Option<&'static Mpi> {
     static MPI: OnceLock<Mpi> = OnceLock::new();
-    MPI.get_or_init(|| match find() {
-        Some(mpi) => mpi,
-        None => {
-            eprintln!("weir: libweir-mpi.so finds no MPI library in this process; do not preload it here");
-            std::process::abort()
-        }
-    })
+    if let Some(mpi) = MPI.get() {
+        return Some(mpi);
+    }
+    // Python loads its MPI late, so a process without one is asked again.
+    let found = find()?;
+    Some(MPI.get_or_init(|| found))
+}
+
+fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: a string that ends with NUL. The handle is that of the linker's search order, or of a loaded library.
+    unsafe { libc::dlsym(handle, name.as_ptr()) }
+}
+
+/// The handle for the functions of the MPI. `None`: this process has none.
+fn library() -> Option<*mut c_void> {
+    const BARRIER: &CStr = c"PMPI_Barrier";
+    if !symbol(libc::RTLD_NEXT, BARRIER).is_null() {
+        return Some(libc::RTLD_NEXT);
+    }
+    let has_mpi = |handle: &*mut c_void| !symbol(*handle, BARRIER).is_null();
+    let names = loaded_libraries();
+    let is_likely = |name: &&CString| last_part(name).starts_with(b"libmpi");
+    let (likely, others): (Vec<_>, Vec<_>) = names.iter().partition(is_likely);
+    likely.into_iter().chain(others).filter_map(|name| open_loaded(name)).find(has_mpi)
 }
 
 fn find() -> Option<Mpi> {
-    const BARRIER: &CStr = c"PMPI_Barrier";
-    // SAFETY: strings that end with NUL. The handle is that of the linker's search order, or of a loaded library.
-    let address = |handle: *mut c_void, name: &CStr| unsafe { libc::dlsym(handle, name.as_ptr()) };
-    let handle = if address(libc::RTLD_NEXT, BARRIER).is_null() {
-        let has_mpi = |handle: &*mut c_void| !address(*handle, BARRIER).is_null();
-        let names = loaded_libraries();
-        let is_likely = |name: &&CString| last_part(name).starts_with(b"libmpi");
-        let (likely, others): (Vec<_>, Vec<_>) = names.iter().partition(is_likely);
-        likely.into_iter().chain(others).filter_map(|name| open_loaded(name)).find(has_mpi)?
-    } else {
-        libc::RTLD_NEXT
-    };
-    let of_mpi = |name: &CStr| address(handle, name);
+    let handle = library()?;
+    let of_mpi = |name: &CStr| symbol(handle, name);
     // SAFETY: the library has PMPI_Barrier, so it is an MPI.
-    let (small, large, functions) =
-        unsafe { (Counted::find("", of_mpi)?, Counted::find("_c", of_mpi), Functions::find("", of_mpi)?) };
+    let functions = unsafe { Functions::find(of_mpi)? };
     let function = |name: &CStr| Some(of_mpi(name)).filter(|address| !address.is_null());
     // A program that is linked with the MPI may have copies of its variables, and then everybody uses those. They are first in
     // the search order of the process.
-    let symbol = |name: &str| {
+    let variable = |name: &str| {
         let name = CString::new(name).ok()?;
-        let places = [libc::RTLD_DEFAULT, handle].map(|handle| address(handle, &name) as usize);
+        let places = [libc::RTLD_DEFAULT, handle].map(|handle| symbol(handle, &name) as usize);
         places.into_iter().find(|&at| at != 0)
     };
     let kind = Kind::recognise(
         &library_version(function(c"PMPI_Get_library_version")?),
         function(c"PMPI_Abi_get_version").map(abi_version),
-        symbol("ompi_mpi_comm_world").is_some(),
+        variable("ompi_mpi_comm_world").is_some(),
     );
-    let abi = kind.and_then(|kind| Abi::new(kind, symbol));
-    Some(Mpi { small, large, functions, abi })
+    let abi = kind.and_then(|kind| Abi::new(kind, variable));
+    let is_wrapped = CARRIED.iter().any(|name| Place::of(name).is_some_and(|place| !place.is_mpi));
+    Some(Mpi { functions, abi, is_wrapped })
+}
+
+/// The profiling names of the functions that groups do.
+const CARRIED: [&CStr; 8] = [
+    c"PMPI_Barrier",
+    c"PMPI_Bcast",
+    c"PMPI_Reduce",
+    c"PMPI_Allreduce",
+    c"PMPI_Allgather",
+    c"PMPI_Alltoall",
+    c"PMPI_Gather",
+    c"PMPI_Scatter",
+];
+
+/// Where a call passes to.
+struct Place {
+    address: *mut c_void,
+    /// It is the MPI itself.
+    is_mpi: bool,
+}
+
+impl Place {
+    /// The place of a function that this library defines: what the program would call without this library. The MPI comes under
+    /// the profiling name, since a program may have loaded it where the linker does not search. `None`: there is none.
+    fn of(profiling_name: &CStr) -> Option<Place> {
+        let of_mpi = library().map_or(std::ptr::null_mut(), |handle| symbol(handle, profiling_name));
+        let name = CStr::from_bytes_with_nul(&profiling_name.to_bytes_with_nul()[1..]).ok()?;
+        let next = symbol(libc::RTLD_NEXT, name);
+        let is_mpi =
+            next.is_null() || (!of_mpi.is_null() && start_of_library(next) == start_of_library(of_mpi));
+        let address = if is_mpi { of_mpi } else { next };
+        (!address.is_null()).then_some(Place { address, is_mpi })
+    }
+}
+
+/// The address where the library of a function begins.
+fn start_of_library(function: *mut c_void) -> usize {
+    // SAFETY: a structure of pointers, for which zero is a valid value.
+    unsafe {
+        let mut about: libc::Dl_info = std::mem::zeroed();
+        libc::dladdr(function, &mut about);
+        about.dli_fbase as usize
+    }
+}
+
+/// A function that this library defines, in the MPI or in a library that wraps it.
+pub struct Next {
+    profiling_name: &'static CStr,
+    /// 0: not known yet.
+    address: AtomicUsize,
+}
+
+impl Next {
+    /// The function `PMPI_...`.
+    pub const fn new(profiling_name: &'static CStr) -> Next {
+        Next { profiling_name, address: AtomicUsize::new(0) }
+    }
+
+    /// Its address. `None`: this process has no such function.
+    pub fn address(&self) -> Option<usize> {
+        let known = self.address.load(Ordering::Relaxed);
+        if known != 0 {
+            return Some(known);
+        }
+        let address = Place::of(self.profiling_name)?.address as usize;
+        self.address.store(address, Ordering::Relaxed);
+        Some(address)
+    }
+
+    /// The same. Without one, the process ends with a message.
+    pub fn expect(&self) -> usize {
+        self.address().unwrap_or_else(|| {
+            let name = &self.profiling_name.to_string_lossy()[1..];
+            eprintln!("weir: libweir-mpi.so finds no other {name} in this process; do not preload it here");
+            std::process::abort()
+        })
+    }
 }
 
 fn library_version(function: *mut c_void) -> String {
