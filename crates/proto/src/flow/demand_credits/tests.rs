@@ -544,6 +544,7 @@ fn grant_within_a_burst(region: u32) -> Option<u32> {
     let (mut pool, [a, _]) = attached(pool(region, 2, 1));
     let mut wanted = 1;
     while pool.accounts[a as usize].window < region / 3 {
+        assert!(wanted < 10 * region, "the window does not grow");
         pool.retrieve(a, 1, wanted);
         pool.explicit(a);
         wanted += 1;
