@@ -25,11 +25,13 @@ pub enum HoldMutant {
     KeptMessagesStayWithSenders,
     /// A message of no bytes is acknowledged although its envelope is dropped.
     DroppedMessagesAreAcknowledged,
+    /// Receives and peeks go on waiting for the answer of a holder that is lost.
+    LossIsForgotten,
 }
 
 impl HoldMutant {
     /// All of them.
-    pub const ALL: [HoldMutant; 11] = [
+    pub const ALL: [HoldMutant; 12] = [
         HoldMutant::UndecidedReceivesMatch,
         HoldMutant::LateArrivalsAreTaken,
         HoldMutant::OffersServeAnyReceive,
@@ -41,6 +43,7 @@ impl HoldMutant {
         HoldMutant::ClaimsEndLaterMessages,
         HoldMutant::KeptMessagesStayWithSenders,
         HoldMutant::DroppedMessagesAreAcknowledged,
+        HoldMutant::LossIsForgotten,
     ];
 }
 

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use super::backlog::{Backlog, BacklogEntry, EntryKind};
 use super::compulsory::Compulsory;
+use super::hold_mutant::HoldMutant;
 use super::inbound::BufferRange;
 use super::path::Outbound;
 use super::paths::Paths;
@@ -88,7 +89,9 @@ impl Endpoint {
         for message in matching.unexpected.incomplete_from(peer) {
             matching.free_unexpected(message, &mut paths.budget, driver);
         }
-        self.end_holder(peer, driver);
+        if !self.matching.holders.mutant.breaks(HoldMutant::LossIsForgotten) {
+            self.end_holder(peer, driver);
+        }
         let matching = &mut self.matching;
         // An orderly close does not fail posted receives: the program may cancel them. Any other loss fails directed
         // receives and any-source receives, because the awaited message may have been the lost peer's.

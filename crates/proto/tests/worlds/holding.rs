@@ -3,6 +3,9 @@
 //! Programs send, receive, peek and cancel at random. The oracle knows the order of sends and of receives. It checks each
 //! match when the world is at rest: no message overtakes, no receive overtakes, and nothing that matches is left.
 
+#[path = "loss.rs"]
+mod loss;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
@@ -44,6 +47,8 @@ struct Posted {
     /// Steps at which it was canceled and at which it ended.
     canceled: Option<usize>,
     ended: Option<usize>,
+    /// It ended because a sender was lost.
+    failed: bool,
 }
 
 /// One rank of the program, as the oracle sees it.
@@ -58,6 +63,10 @@ struct Program {
     claimed: Vec<(weir_proto::MessageId, (u32, u32))>,
     /// The messages of outstanding receives of claimed messages.
     settling: BTreeMap<Request, (u32, u32)>,
+    /// A sender that this rank has lost, with all that it held.
+    lost: Option<u32>,
+    /// The step of that.
+    lost_at: usize,
 }
 
 /// Capacity of a buffer for one message and of one for several.
@@ -71,6 +80,9 @@ struct Seen {
     kept: u64,
     found: u64,
     multi: u64,
+    /// Receives and peeks that failed by a loss, and messages that were lost with their sender.
+    failed: u64,
+    lost: u64,
 }
 
 struct Run {
@@ -97,6 +109,15 @@ impl Program {
         owners
     }
 
+    /// Whether a message that nobody received may be lost with its sender, before this receive or peek ended: a receive
+    /// that failed had it, a buffer for several messages has a gap, or it was not whole here when the sender was lost.
+    fn may_be_lost(&self, from: u32, number: u32, posted: &Posted) -> bool {
+        let may_end = |other: &Posted| other.failed || other.kind == Kind::Multi;
+        let had_it = |other: &Posted| may_end(other) && self.accepts(other, from, number);
+        let is_later = posted.ended.is_none_or(|ended| ended > self.lost_at);
+        self.lost == Some(from) && (is_later || self.posted.iter().any(had_it))
+    }
+
     /// Checks all matches. `rest`: nothing is under way.
     fn check(&self, rank: usize, rest: bool) {
         let owners = self.owners();
@@ -109,6 +130,9 @@ impl Program {
                         let owner = owners.get(&(from, older));
                         // A peek sees what is there when it ends, like a peek that is posted then.
                         let is_peek = matches!(posted.kind, Kind::Peek(_));
+                        if owner.is_none() && self.may_be_lost(from, older, posted) {
+                            continue;
+                        }
                         assert!(
                             owner.is_some_and(|&owner| owner <= place || is_peek),
                             "rank {rank}: {from}:{number} overtook {older} (now {owner:?}): {place} {posted:?}"
@@ -138,7 +162,17 @@ impl Program {
         if !rest {
             return;
         }
-        for (&from, sent) in &self.sent {
+        if let Some(lost) = self.lost {
+            for &place in self.open.values() {
+                let Posted { pattern, .. } = &self.posted[place];
+                assert!(
+                    pattern.from.is_some_and(|from| from.0 != lost),
+                    "rank {rank}: {:?} waits for a lost sender",
+                    self.posted[place]
+                );
+            }
+        }
+        for (&from, sent) in self.sent.iter().filter(|(from, _)| self.lost != Some(**from)) {
             for number in (0..sent.len() as u32).filter(|&number| !owners.contains_key(&(from, number))) {
                 for &place in self.open.values() {
                     let posted = &self.posted[place];
@@ -193,6 +227,7 @@ impl Run {
             found,
             canceled,
             ended,
+            failed: false,
         });
         let multi = (kind == Kind::Multi).then_some(100);
         let command = match kind {
@@ -248,13 +283,16 @@ impl Run {
                             );
                         }
                         Outcome::Found { .. } => {}
+                        Outcome::Lost { .. } if program.lost == Some(name.0) => {}
                         other => panic!("a claimed message ended with {other:?}"),
                     }
                     program.settling.remove(&request);
                     continue;
                 }
                 let Some(&place) = program.open.get(&request) else {
-                    assert_eq!(outcome, Outcome::Done);
+                    let is_loss =
+                        |it| matches!(it, Outcome::Lost { peer: Some(to), .. } if program.lost == Some(to.0));
+                    assert!(outcome == Outcome::Done || is_loss(outcome), "a send ended with {outcome:?}");
                     continue;
                 };
                 let posted = &mut program.posted[place];
@@ -280,6 +318,12 @@ impl Run {
                         _ => posted.found = Some(name(envelope)),
                     },
                     Outcome::Absent | Outcome::Canceled | Outcome::Released => {}
+                    Outcome::Lost { .. }
+                        if program.lost.is_some()
+                            && posted.pattern.from.is_none_or(|from| program.lost == Some(from.0)) =>
+                    {
+                        posted.failed = true;
+                    }
                     other => panic!("{posted:?} ended with {other:?}"),
                 }
                 if ended {
@@ -322,7 +366,8 @@ impl Run {
         if self.world.plan.envelope_bytes < 1 << 20 {
             return;
         }
-        for (from, rank) in self.world.ranks.iter().enumerate() {
+        let alive = |from: &usize| !self.world.is_dead(*from as u32);
+        for (from, rank) in self.world.ranks.iter().enumerate().filter(|(from, _)| alive(from)) {
             for undelivered in rank.machine.undelivered() {
                 let program = &self.programs[undelivered.peer.0 as usize];
                 let owners = program.owners();
@@ -349,14 +394,18 @@ impl Run {
         let owners = program.owners();
         let posted = &program.posted[place];
         let mut left = BTreeSet::new();
-        for (&from, sent) in &program.sent {
+        for (&from, sent) in program.sent.iter().filter(|(from, _)| program.lost != Some(**from)) {
             let first = (0..sent.len() as u32).find(|&number| {
                 !owners.contains_key(&(from, number)) && program.accepts(posted, from, number)
             });
             left.extend(first.map(|number| (from, number)));
         }
         match posted.found {
+            // What has arrived whole from a lost sender is still there.
+            Some((from, _)) if program.lost == Some(from) => {}
             Some(found) => assert!(left.contains(&found), "{posted:?} could find {left:?}"),
+            // By the rule of all losses, a peek from anybody fails if nothing is kept here.
+            None if posted.failed && posted.pattern.from.is_none() => {}
             None => assert!(left.is_empty(), "{posted:?} did not find {left:?}"),
         }
     }
@@ -491,7 +540,7 @@ fn held_messages_are_received_in_mpi_order() {
     run("held_messages_are_received_in_mpi_order", 1500, |seed| holding_world(seed, &mut seen.borrow_mut()));
     let seen = seen.into_inner();
     println!("{seen:?}");
-    let Seen { held, requests, kept, found, multi } = seen;
+    let Seen { held, requests, kept, found, multi, .. } = seen;
     let alone = std::env::var("WEIR_SEED").is_ok();
     let least = [held, requests, kept, found, multi].into_iter().min();
     assert!(alone || least > Some(100), "an event hardly occurred: {seen:?}");

@@ -7,9 +7,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use weir_proto::{
-    Action, Body, Command, Config, DataRegion, ENVELOPE_BYTES, Endpoint, Envelope, Event, Geometry,
-    HoldMutant, Instant, MessageId, Outcome, Packet, Pattern, PeekThen, Peer, ReceiveCommand, Recorder,
-    RemoteAddress, Request, Scheme, SendCommand, SendLevel, Space, Transfer,
+    Action, Body, Command, Config, CopyFault, DataRegion, ENVELOPE_BYTES, Endpoint, Envelope, Event,
+    Geometry, HoldMutant, Instant, MessageId, Outcome, Packet, Pattern, PeekThen, Peer, PeerFault,
+    ReceiveCommand, Recorder, RemoteAddress, Request, Scheme, SendCommand, SendLevel, Space, Transfer,
 };
 
 use super::Orders;
@@ -26,12 +26,24 @@ struct Posted {
     claims: bool,
     got: Option<Name>,
     over: bool,
+    /// It ended because a sender was lost.
+    failed: bool,
 }
 
 impl Posted {
     fn accepts(&self, from: u32, tag: u64) -> bool {
         self.from.is_none_or(|wanted| wanted == from) && self.tag.is_none_or(|wanted| wanted == tag)
     }
+}
+
+/// What has become of the sender that a world loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Fate {
+    Alive,
+    /// It does nothing more. What it has sent can still arrive.
+    Ended,
+    /// The receiver has learned it.
+    Lost,
 }
 
 /// Hashes what is written to it.
@@ -70,14 +82,16 @@ impl Machine {
 pub(super) struct State {
     machines: Vec<Rc<Machine>>,
     lanes: BTreeMap<(u32, u32), VecDeque<Packet>>,
-    /// Copies that each rank has begun.
-    copies: Vec<VecDeque<Transfer>>,
+    /// Copies that each rank has begun, and from whom.
+    copies: Vec<VecDeque<(Transfer, Peer)>>,
     next: Vec<usize>,
     /// The tags of the messages of each sender.
     sent: Vec<Vec<u64>>,
     posted: Vec<Posted>,
     /// Receives of claimed messages: the request, and the message.
     settled: BTreeMap<u32, Name>,
+    /// Of the sender `LOST`.
+    fate: Fate,
     /// Requests to holders on the way to this state. Not part of its hash.
     pub requests: u64,
 }
@@ -88,7 +102,14 @@ pub(super) enum Move {
     Arrival(u32, u32),
     Copy(usize),
     Idle(usize),
+    /// The sender that the world loses ends.
+    End,
+    /// The receiver learns that.
+    Loss,
 }
+
+/// The sender that a world with a loss loses.
+const LOST: u32 = 1;
 
 /// Requests of receives of claimed messages begin here.
 const SETTLING: u32 = 1000;
@@ -135,6 +156,7 @@ impl State {
             sent: vec![Vec::new(); ranks],
             posted: Vec::new(),
             settled: BTreeMap::new(),
+            fate: Fate::Alive,
             requests: 0,
         };
         for rank in 0..ranks {
@@ -153,7 +175,8 @@ impl State {
     pub fn hash(&self) -> u64 {
         let mut hasher = TextHasher(DefaultHasher::new());
         let machines = self.machines.iter().map(|machine| machine.hash).collect::<Vec<_>>();
-        (machines, &self.copies, &self.next, &self.sent, &self.posted, &self.settled).hash(&mut hasher.0);
+        (machines, &self.copies, &self.next, &self.sent, &self.posted, &self.settled, self.fate)
+            .hash(&mut hasher.0);
         write!(hasher, "{:?}", self.lanes).expect("a hasher takes everything");
         hasher.0.finish()
     }
@@ -170,7 +193,7 @@ impl State {
         for rank in ranks.clone() {
             let (moves, alone) = self.moves_of(rank, world);
             all.extend(&moves);
-            let alone = alone && orders == Orders::Representative;
+            let alone = alone && !moves.is_empty() && orders == Orders::Representative;
             if alone && fewest.as_ref().is_none_or(|fewest| moves.len() < fewest.len()) {
                 fewest = Some(moves);
             }
@@ -178,7 +201,7 @@ impl State {
         if let Some(fewest) = fewest {
             return fewest;
         }
-        if all.is_empty() {
+        if all.iter().all(|chosen| matches!(chosen, Move::End)) {
             let waits = |rank: &usize| self.machines[*rank].endpoint.waits_for_idle();
             all.extend(ranks.filter(waits).map(Move::Idle));
         }
@@ -188,6 +211,9 @@ impl State {
     /// The moves of a rank, and whether no other rank can change them.
     fn moves_of(&self, rank: usize, world: &World) -> (Vec<Move>, bool) {
         let mut moves = Vec::new();
+        if world.loss.is_some() && rank == LOST as usize && self.fate != Fate::Alive {
+            return (moves, false);
+        }
         if self.next[rank] < world.programs[rank].len() {
             moves.push(Move::Program(rank));
         }
@@ -195,11 +221,23 @@ impl State {
             moves.push(Move::Copy(rank));
         }
         let mut alone = true;
+        if world.loss.is_some() {
+            // The end of a sender changes the results of the receiver's copies, and lets it learn of the loss.
+            match (rank as u32, self.fate) {
+                (LOST, _) => {
+                    moves.push(Move::End);
+                    alone = false;
+                }
+                (0, Fate::Alive) => alone = false,
+                (0, Fate::Ended) => moves.push(Move::Loss),
+                _ => {}
+            }
+        }
         for from in (0..self.machines.len()).filter(|&from| (from == 0) != (rank == 0)) {
             let (from, to) = (from as u32, rank as u32);
             match self.lanes.get(&(from, to)).is_some_and(|lane| !lane.is_empty()) {
                 true => moves.push(Move::Arrival(from, to)),
-                false => alone = false,
+                false => alone &= from == LOST && self.fate != Fate::Alive, // or nothing comes from there
             }
         }
         (moves, alone)
@@ -221,10 +259,29 @@ impl State {
                 self.handle(to as usize, Event::Arrived { from: Peer(from), packet: &packet })
             }
             Move::Copy(rank) => {
-                let transfer = self.copies[rank].pop_front().expect("chosen");
-                self.handle(rank, Event::CopyDone { transfer, result: Ok(()) })
+                let (transfer, peer) = self.copies[rank].pop_front().expect("chosen");
+                let is_gone = peer == Peer(LOST) && self.fate != Fate::Alive;
+                let result = match world.loss {
+                    Some(PeerFault::Closed) if is_gone => Err(CopyFault::Closed),
+                    Some(_) if is_gone => Err(CopyFault::Gone),
+                    _ => Ok(()),
+                };
+                self.handle(rank, Event::CopyDone { transfer, result })
             }
             Move::Idle(rank) => self.handle(rank, Event::Idle),
+            Move::End => {
+                let rank = LOST as usize;
+                self.fate = Fate::Ended;
+                self.next[rank] = world.programs[rank].len();
+                self.copies[rank].clear();
+                self.lanes.remove(&(0, LOST));
+                Rc::make_mut(&mut self.machines[rank]).hash = 0; // its state means nothing any more
+                Ok(())
+            }
+            Move::Loss => {
+                let fault = world.loss.expect("a world with a loss");
+                self.handle(0, Event::Lost { peer: Peer(LOST), fault })
+            }
         }
     }
 
@@ -251,12 +308,12 @@ impl State {
                 })
             }
             Step::Receive(from, tag) => {
-                self.posted.push(Posted { from, tag, claims: false, got: None, over: false });
+                self.posted.push(Posted { from, tag, claims: false, got: None, over: false, failed: false });
                 let (pattern, capacity_bytes) = (pattern(from, tag), bytes);
                 Command::Receive(ReceiveCommand { request, pattern, capacity_bytes, multi: None })
             }
             Step::Claim(from, tag) => {
-                self.posted.push(Posted { from, tag, claims: true, got: None, over: false });
+                self.posted.push(Posted { from, tag, claims: true, got: None, over: false, failed: false });
                 Command::Peek { request, pattern: pattern(from, tag), then: PeekThen::Claim }
             }
             Step::Reply(to) => Command::Send(SendCommand {
@@ -291,6 +348,7 @@ impl State {
         let mut claimed = Vec::new();
         for action in actions {
             match action {
+                Action::Transmit { to: Peer(LOST), .. } if self.fate != Fate::Alive => {}
                 Action::Transmit { to, mut packet, .. } => {
                     if let Body::Rendezvous { address, .. } | Body::Offer { address, .. } = &mut packet.body {
                         *address = RemoteAddress::without_key(1);
@@ -301,7 +359,12 @@ impl State {
                     let lane = self.lanes.get_mut(&(arrived.expect("an arrival"), rank as u32));
                     lane.expect("a lane").pop_front();
                 }
-                Action::Copy(copy) => self.copies[rank].push_back(copy.transfer),
+                Action::Copy(copy) => self.copies[rank].push_back((copy.transfer, copy.peer)),
+                Action::DropPeer { peer: Peer(LOST) } if self.fate != Fate::Alive => {
+                    self.fate = Fate::Lost;
+                    self.lanes.remove(&(LOST, 0)); // nobody reads what is left
+                    self.copies[0].retain(|&(_, peer)| peer != Peer(LOST)); // as drivers have to
+                }
                 Action::DropPeer { peer } => return Err(format!("rank {rank} lost {peer:?}")),
                 Action::Complete { request, outcome } if rank == 0 => {
                     claimed.extend(self.completed(request, outcome)?);
@@ -324,8 +387,11 @@ impl State {
             return Ok(None);
         }
         if request.0 >= SETTLING {
-            let Outcome::Received { envelope, .. } = outcome else { return Err(format!("{outcome:?}")) };
             let expected = self.settled.get(&request.0).copied();
+            if self.is_loss(&outcome) && expected.is_some_and(|(from, _)| from == LOST) {
+                return Ok(None);
+            }
+            let Outcome::Received { envelope, .. } = outcome else { return Err(format!("{outcome:?}")) };
             return match expected == Some(name(envelope)) {
                 true => Ok(None),
                 false => Err(format!("claimed {expected:?}, received {envelope:?}")),
@@ -336,6 +402,10 @@ impl State {
             Outcome::Received { envelope, .. } => (Some(name(envelope)), None),
             Outcome::Found { envelope, claimed } => (Some(name(envelope)), claimed),
             Outcome::Absent | Outcome::Canceled => (None, None),
+            _ if self.is_loss(&outcome) && self.posted[place].from.is_none_or(|from| from == LOST) => {
+                self.posted[place].failed = true;
+                (None, None)
+            }
             other => return Err(format!("receive {place} ended with {other:?}")),
         };
         self.posted[place].over = true;
@@ -346,6 +416,11 @@ impl State {
             return Err(format!("message {got:?} was received twice"));
         }
         Ok(message.zip(got))
+    }
+
+    /// Whether a request may end so, because a sender is lost.
+    fn is_loss(&self, outcome: &Outcome) -> bool {
+        self.fate == Fate::Lost && matches!(outcome, Outcome::Lost { peer: None | Some(Peer(LOST)), .. })
     }
 
     /// The message of each receive.
@@ -367,12 +442,18 @@ impl State {
             for older in 0..number {
                 let accepts = posted.accepts(from, self.sent[from as usize][older as usize]);
                 let in_time = owner((from, older)).is_some_and(|owner| owner < place || posted.claims);
-                if accepts && !in_time {
+                // A receive that failed may have had it.
+                let had_it = |other: &Posted| {
+                    other.failed && other.accepts(from, self.sent[from as usize][older as usize])
+                };
+                if accepts && !in_time && !self.posted.iter().any(had_it) {
                     return Err(format!("{from}:{number} overtook {older}: {:?}", self.posted));
                 }
             }
         }
         for (from, tags) in self.sent.iter().enumerate() {
+            // What the lost sender held is lost with it.
+            let tags = if self.is_lost(from) { &[][..] } else { tags };
             for (number, &tag) in tags.iter().enumerate() {
                 let waits = |posted: &Posted| !posted.over && posted.accepts(from as u32, tag);
                 if owner((from as u32, number as u32)).is_none() && self.posted.iter().any(waits) {
@@ -386,17 +467,30 @@ impl State {
         if let Some(posted) = self.posted.iter().find(|posted| posted.claims && !posted.over) {
             return Err(format!("{posted:?} never ended"));
         }
+        // After an orderly close a receive may wait for others, or is canceled.
+        let waits = |posted: &&Posted| !posted.over && posted.from.is_none_or(|from| from == LOST);
+        if self.is_lost(LOST as usize)
+            && world.loss != Some(PeerFault::Closed)
+            && let Some(posted) = self.posted.iter().find(waits)
+        {
+            return Err(format!("{posted:?} waits for a lost sender"));
+        }
         self.check_places(world)
     }
 
-    /// Each message of no bytes that nobody has received is in one place: with its sender, or whole at the receiver.
+    fn is_lost(&self, from: usize) -> bool {
+        from == LOST as usize && self.fate == Fate::Lost
+    }
+
+    /// Each message of no bytes that nobody has received is in one place: with its sender, or whole at the receiver. A lost
+    /// sender takes its messages along.
     fn check_places(&self, world: &World) -> Result<(), String> {
         let received = self.posted.iter().filter(|posted| posted.got.is_some()).count() as u64;
         let sent = self.sent.iter().map(Vec::len).sum::<usize>() as u64;
         let senders = self.machines[1..].iter().flat_map(|machine| machine.endpoint.undelivered());
         let with_senders: u64 = senders.map(|undelivered| undelivered.messages).sum();
         let kept = u64::from(self.machines[0].endpoint.unexpected_count());
-        if world.bytes == 0 && sent != received + with_senders + kept {
+        if world.bytes == 0 && world.loss.is_none() && sent != received + with_senders + kept {
             return Err(format!(
                 "{sent} sent, {received} received, {with_senders} with senders, {kept} kept"
             ));

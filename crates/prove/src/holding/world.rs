@@ -1,5 +1,7 @@
 //! The small worlds in which a receiver drops envelopes and asks the holders: programs of two or three ranks.
 
+use weir_proto::PeerFault;
+
 /// A step of a program.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
@@ -28,6 +30,8 @@ pub struct World {
     pub bytes: u64,
     /// The credits of each pair.
     pub credits: Credits,
+    /// The first sender ends at any time, and the receiver learns of this loss at any time after that.
+    pub loss: Option<PeerFault>,
 }
 
 /// The credits of a pair.
@@ -49,9 +53,16 @@ pub fn worlds() -> Vec<World> {
     let plenty = [(0, 0), (1, 0), (2, 0), (0, 8), (1, 8), (0, 100), (1, 100)];
     let plenty = plenty.map(|(envelopes, bytes)| (Credits::Plenty, envelopes, bytes));
     let few = [Credits::One, Credits::OnDemand].map(|credits| [(credits, 0, 0), (credits, 1, 8)]);
-    for (credits, envelopes, bytes) in plenty.into_iter().chain(few.into_iter().flatten()) {
+    let complete = plenty.into_iter().chain(few.into_iter().flatten());
+    let died =
+        [(Credits::Plenty, 0, 0), (Credits::Plenty, 0, 8), (Credits::Plenty, 1, 100), (Credits::One, 0, 0)];
+    let closed = [(Credits::Plenty, 0, 0), (Credits::Plenty, 0, 100)];
+    let complete = complete.map(|it| (it, None));
+    let died = died.map(|it| (it, Some(PeerFault::Died)));
+    let closed = closed.map(|it| (it, Some(PeerFault::Closed)));
+    for ((credits, envelopes, bytes), loss) in complete.chain(died).chain(closed) {
         let mut add = |name, programs: Vec<Vec<Step>>| {
-            worlds.push(World { name, programs, envelopes, bytes, credits });
+            worlds.push(World { name, programs, envelopes, bytes, credits, loss });
         };
         add(
             "from anybody",
