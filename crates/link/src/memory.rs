@@ -87,6 +87,17 @@ impl UserMemory {
         UserMemory { first: self.first, backing, bytes: self.bytes }
     }
 
+    /// `bytes` bytes from `offset` on. The rule of [`UserMemory::view`] applies.
+    ///
+    /// # Panics
+    /// If the range is not inside the buffer.
+    pub fn part(&self, offset: u64, bytes: u64) -> UserMemory {
+        let mut pieces = Vec::new();
+        self.for_each_stretch(offset, bytes, |address, bytes| pieces.push((address, bytes)));
+        // SAFETY: the promise behind this buffer covers all pieces of the part.
+        unsafe { UserMemory::scattered(pieces) }
+    }
+
     /// Moves the buffer out, and leaves an empty one.
     #[inline(always)]
     pub fn take(&mut self) -> UserMemory {

@@ -207,6 +207,11 @@ pub struct Groups {
 }
 
 impl Groups {
+    /// Whether [`GroupCommand::Start`] would not be refused.
+    pub fn accepts_operation(&self, group: u32) -> bool {
+        self.groups.get(&group).is_none_or(Group::accepts_operation)
+    }
+
     fn command<D: MachineDriver>(&mut self, command: GroupCommand, driver: &mut D) -> Result<(), Refusal> {
         match command {
             GroupCommand::Join(membership) => {

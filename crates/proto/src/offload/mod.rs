@@ -75,6 +75,11 @@ pub struct Offload {
 }
 
 impl Offload {
+    /// Whether a further operation of a group would not be refused.
+    pub fn accepts_operation(&self, group: u32) -> bool {
+        self.groups.accepts_operation(group)
+    }
+
     /// The driver has ended the buffer of an answer ([`crate::Driver::answer_left`]).
     pub fn answer_left(&mut self, buffer: BufferId) {
         self.atomics.answer_left(buffer);

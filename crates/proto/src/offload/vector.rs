@@ -53,7 +53,7 @@ impl Combination {
                 }
             };
         }
-        each!(Sum Min Max And Or Xor Product);
+        each!(Sum Min Max And Or Xor Product LogicalAnd LogicalOr LogicalXor);
     }
 }
 

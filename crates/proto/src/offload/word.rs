@@ -121,8 +121,8 @@ impl WordOperation {
 
     /// Whether reductions have it.
     pub fn combines(self) -> bool {
-        use WordOperation::{And, Max, Min, Or, Product, Sum, Xor};
-        matches!(self, Sum | Product | Min | Max | And | Or | Xor)
+        use WordOperation::{And, LogicalAnd, LogicalOr, LogicalXor, Max, Min, Or, Product, Sum, Xor};
+        matches!(self, Sum | Product | Min | Max | And | Or | Xor | LogicalAnd | LogicalOr | LogicalXor)
     }
 
     /// Whether it has a compare value.

@@ -334,7 +334,7 @@ structure! {
         length: U32,
         /// Offset of the payload in the vector, bytes.
         offset: U32,
-        /// 3 to 9 as in `atomic`; 0 of a broadcast.
+        /// 3 to 12 as in `atomic`; 0 of a broadcast.
         operation: u8,
         /// Type of an element, as in `atomic`; 0 of a broadcast.
         word_type: u8,

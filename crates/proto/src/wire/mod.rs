@@ -69,7 +69,7 @@ pub enum PacketError {
     },
     /// No such operation on a word, no such type, a bitwise operation on a float, or one that this kind does not have.
     #[error(
-        "word operation {operation} on type {word_type}, allowed are operations 0 to 19 on types 0 to 5, but 6 to 8 and 19 only on 0 to 3, 2 and 14 to 19 only in `atomic`, and in `group part` only 3 to 9"
+        "word operation {operation} on type {word_type}, allowed are operations 0 to 19 on types 0 to 5, but 6 to 8 and 19 only on 0 to 3, 2 and 14 to 19 only in `atomic`, and in `group part` only 3 to 12"
     )]
     Word {
         /// The operation in the header.

@@ -101,6 +101,11 @@ impl Group {
         self.left && self.rounds.is_empty()
     }
 
+    /// Whether fewer operations than allowed have not ended, or the group has failed.
+    pub fn accepts_operation(&self) -> bool {
+        self.failed.is_some() || self.rounds.range(..self.next).count() < MAX_ROUNDS as usize
+    }
+
     /// # Errors
     /// [`Refusal::RemoteOperations`]: as many operations as allowed have not ended.
     pub fn start<D: MachineDriver>(
@@ -113,7 +118,7 @@ impl Group {
             driver.complete(request, outcome);
             return Ok(());
         }
-        if self.rounds.range(..self.next).count() >= MAX_ROUNDS as usize {
+        if !self.accepts_operation() {
             return Err(Refusal::RemoteOperations);
         }
         let early = self.rounds.get(&self.next).filter(|round| round.operation != operation);

@@ -23,6 +23,9 @@ macro_rules! integer {
                     WordOperation::And => !(!left | !right),
                     WordOperation::Or => !(!left & !right),
                     WordOperation::Xor => (left | right) & !(left & right),
+                    WordOperation::LogicalAnd => if left == 0 || right == 0 { 0 } else { 1 },
+                    WordOperation::LogicalOr => if left == 0 && right == 0 { 0 } else { 1 },
+                    WordOperation::LogicalXor => if (left == 0) == (right == 0) { 0 } else { 1 },
                     _ => panic!("{operation:?} does not combine"),
                 }
             }
@@ -39,6 +42,10 @@ macro_rules! float {
                 match operation {
                     WordOperation::Sum => left + right,
                     WordOperation::Product => left * right,
+                    // What is not a number is not 0.
+                    WordOperation::LogicalAnd => if left == 0.0 || right == 0.0 { 0.0 } else { 1.0 },
+                    WordOperation::LogicalOr => if left == 0.0 && right == 0.0 { 0.0 } else { 1.0 },
+                    WordOperation::LogicalXor => if (left == 0.0) == (right == 0.0) { 0.0 } else { 1.0 },
                     _ if !left_counts => right,
                     _ if !right_counts => left,
                     // Of two equal values, the left one.
@@ -97,13 +104,13 @@ fn agree(word_type: WordType, left: &[u8], right: &[u8]) -> bool {
 }
 
 #[test]
-fn arithmetic_works_on_all_types_and_bitwise_operations_on_integers() {
+fn arithmetic_and_logic_work_on_all_types_and_bitwise_operations_on_integers() {
     use WordOperation::*;
     for word_type in WordType::ALL {
         let is_float = matches!(word_type, WordType::F32 | WordType::F64);
         for operation in WordOperation::ALL {
             let expected = match operation {
-                Sum | Product | Min | Max => true,
+                Sum | Product | Min | Max | LogicalAnd | LogicalOr | LogicalXor => true,
                 And | Or | Xor => !is_float,
                 _ => false,
             };
@@ -114,7 +121,7 @@ fn arithmetic_works_on_all_types_and_bitwise_operations_on_integers() {
             );
         }
     }
-    assert_eq!(combinations().len(), 4 * 7 + 2 * 4);
+    assert_eq!(combinations().len(), 4 * 10 + 2 * 7);
 }
 
 #[test]
