@@ -6,7 +6,7 @@
 //!
 //! | waits for | bound |
 //! |---|---|
-//! | payload that is being received, and operations that are not complete | `FI_WEIR_CLOSE_MS` in all |
+//! | other members to close a group, payload that is being received, and operations that are not complete | `FI_WEIR_CLOSE_MS` in all |
 //! | messages and acknowledgements of completed operations, until peers take them, close or die | `FI_WEIR_LINGER_S` since one was taken |
 //!
 //! If the program of a peer cannot act while the caller closes (`idle_peers`), the second bound is at most
@@ -175,7 +175,8 @@ impl<L: Link> Engine<L> {
         let now = Clock::now();
         self.check_peers_if_due(now);
         let Some(mut closing) = self.closing.take() else { unreachable!("progress does not end a close") };
-        if closing.phase == Phase::Receiving && (!self.machine.is_receiving() || now >= closing.deadline) {
+        let waits = self.machine.is_receiving() || self.waits_for_groups(&closing, idle_peers, now);
+        if closing.phase == Phase::Receiving && (!waits || now >= closing.deadline) {
             closing.phase = Phase::Delivering;
             self.post(Command::Close);
         }
@@ -188,6 +189,18 @@ impl<L: Link> Engine<L> {
         let done = closing.phase == Phase::Done;
         self.closing = Some(closing);
         CloseStep { events, done }
+    }
+
+    /// Whether members of a group may still take part in its last operation. Those that cannot act now get little time.
+    fn waits_for_groups(&self, closing: &Closing, idle_peers: &[Address], now: Clock) -> bool {
+        let mut members = self.io.collectives.members_of_closing().peekable();
+        if members.peek().is_none() {
+            return false;
+        }
+        let own = self.address();
+        let is_idle = |address: Address| address != own && idle_peers.contains(&address);
+        !members.any(|peer| is_idle(self.address_of(peer)))
+            || now.duration_since(closing.taken_at) < IDLE_PEER_LINGER
     }
 
     /// Whether closing now would lose something, in the endpoint machine or on the link.

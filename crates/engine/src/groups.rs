@@ -1,7 +1,8 @@
 //! Groups of endpoints and their reductions: [`Engine::join_group`], [`Engine::reduce`] and [`Engine::leave_group`].
 //!
 //! The machine of groups does the work ([`weir_proto::offload::group`]). This file posts the commands to it, and
-//! returns an error if there are too many groups, operations of one, or operations.
+//! returns an error if there are too many groups, operations of one, or operations. `collectives.rs` has the calls for
+//! programs that want all operations, at any length. A group belongs to the calls of one of the two files.
 
 use weir_link::Link;
 use weir_link::memory::UserMemory;
@@ -65,7 +66,7 @@ impl<L: Link> Engine<L> {
         let ReduceArguments { group, combination, ref mut memory } = *arguments;
         // Longer ones are refused by the machine.
         let bytes = u32::try_from(memory.bytes()).unwrap_or(u32::MAX);
-        let request = self.begin(post, Operation::Reduce, Space::Untagged, memory.take())?;
+        let request = self.begin(post, Operation::Collective, Space::Untagged, memory.take())?;
         let operation = Collective::Reduce(Vector { bytes, combination });
         let start = GroupCommand::Start { request, group, operation };
         self.post_offloaded(OffloadCommand::Group(start)).map_err(|_| {

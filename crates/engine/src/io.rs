@@ -17,6 +17,7 @@ use weir_proto::{
 
 use crate::addresses::AddressTable;
 use crate::bounce_buffers::BounceBuffers;
+use crate::collectives::Collectives;
 use crate::cooperative::CooperativeSends;
 use crate::deliveries::Deliveries;
 use crate::machine_buffers::MachineBuffers;
@@ -58,6 +59,8 @@ pub(crate) struct Io<L: Link> {
     pub offload: Offload,
     /// Their buffers.
     pub machine_buffers: MachineBuffers,
+    /// Collective operations, which the machine of groups does part by part.
+    pub collectives: Collectives,
     /// Payload of unexpected messages.
     pub unexpected_buffers: UnexpectedBuffers,
     /// Copies of our messages for receivers without room.
@@ -114,6 +117,7 @@ impl<L: Link> Io<L> {
             operations: Operations::default(),
             offload: Offload::default(),
             machine_buffers: MachineBuffers::default(),
+            collectives: Collectives::default(),
             unexpected_buffers: UnexpectedBuffers::default(),
             bounce_buffers: BounceBuffers::default(),
             read_ahead: ReadAhead::default(),

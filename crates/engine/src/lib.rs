@@ -22,6 +22,7 @@ mod bounce_buffers;
 mod bounce_limit;
 mod calls;
 mod closing;
+mod collectives;
 pub mod config;
 mod cooperative;
 mod deliveries;
@@ -65,6 +66,10 @@ use back_pressure::BackPressure;
 use bounce_limit::BounceLimitWait;
 use closing::Closing;
 pub use closing::{CloseStep, GivenUp};
+pub use collectives::{
+    CollectiveArguments, CollectiveOperation, CollectiveShape, MAX_COLLECTIVE_BYTES, MAX_COLLECTIVE_MEMBERS,
+    MAX_COLLECTIVES,
+};
 use expectation::Laps;
 pub use groups::ReduceArguments;
 use io::Io;

@@ -1,5 +1,5 @@
 //! The driver of the offloaded machines, which are remote atomics and groups. `atomics.rs` posts to the first,
-//! `groups.rs` to the second. Atomics also learn here which regions peers may change.
+//! `groups.rs` and `collectives.rs` to the second. Atomics also learn here which regions peers may change.
 //!
 //! [`Io::offload`] passes an event to them. A packet that they send is queued, and the endpoint sends it after the
 //! current event, over its paths and with its credits. This file does not look into packets.
@@ -21,6 +21,7 @@ use weir_proto::{
 };
 
 use crate::atomics;
+use crate::collectives::Collectives;
 use crate::io::{Io, complete_held};
 use crate::machine_buffers::{MachineBuffers, combine};
 use crate::operations::Operations;
@@ -35,6 +36,7 @@ struct MachineCalls<'io, L> {
     timers: &'io mut TimerQueue<TimerKey>,
     operations: &'io mut Operations,
     completions: &'io mut VecDeque<Completion>,
+    collectives: &'io mut Collectives,
     regions: &'io HashMap<u64, Region>,
     events: &'io mut VecDeque<Event<'static>>,
     has_aftermath: &'io mut bool,
@@ -146,17 +148,29 @@ impl<L: Link> MachineDriver for MachineCalls<'_, L> {
     }
 
     fn complete(&mut self, request: Request, outcome: Outcome) {
+        if self.collectives.part_ended(request, outcome) {
+            return self.operations.end(request);
+        }
         complete_held(self.operations, self.completions, request, outcome);
     }
 }
 
 impl<L: Link> Io<L> {
-    /// Passes an event to the offloaded machines.
+    /// Passes an event to the offloaded machines, and goes on with collective operations.
     ///
     /// # Errors
     /// [`Refusal`]: only a posted command.
     #[inline(never)]
     pub fn offload(&mut self, event: MachineEvent<OffloadCommand, Offloaded>) -> Result<(), Refusal> {
+        let handled = self.offload_event(event);
+        if !self.collectives.is_idle() {
+            self.advance_collectives();
+        }
+        handled
+    }
+
+    /// [`Io::offload`] for collective operations themselves.
+    pub fn offload_event(&mut self, event: MachineEvent<OffloadCommand, Offloaded>) -> Result<(), Refusal> {
         let Io {
             offload,
             link,
@@ -165,6 +179,7 @@ impl<L: Link> Io<L> {
             timers,
             operations,
             completions,
+            collectives,
             regions,
             events,
             has_aftermath,
@@ -178,6 +193,7 @@ impl<L: Link> Io<L> {
             timers,
             operations,
             completions,
+            collectives,
             regions,
             events,
             has_aftermath,

@@ -32,8 +32,10 @@ pub enum Operation {
     Atomic,
     /// Change of words of a peer's memory, which fetches nothing.
     AtomicWrite,
-    /// Part of a reduction of a group.
-    Reduce,
+    /// Our part of an operation of a group.
+    Collective,
+    /// All members of a group have joined it, or one is lost.
+    Join,
     /// A peer wrote to our memory with completion data. `post` has no meaning; the outcome says what was received.
     RemoteWrite,
 }

@@ -79,7 +79,7 @@ fn the_root_gets_the_sum_in_the_order_of_ranks() {
     }
     let all: Vec<usize> = (0..MEMBERS).collect();
     for completion in complete(&mut engines, &all) {
-        assert_eq!((completion.operation, completion.outcome), (Operation::Reduce, Outcome::Done));
+        assert_eq!((completion.operation, completion.outcome), (Operation::Collective, Outcome::Done));
         assert_eq!(completion.post.context, 9);
     }
     let sum = |element| {

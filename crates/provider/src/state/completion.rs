@@ -60,7 +60,7 @@ fn kind_flags(completion: &Completion) -> (Side, u64) {
         Operation::Write => (Side::Transmit, flags::RMA | flags::WRITE),
         Operation::Atomic => (Side::Transmit, flags::ATOMIC | flags::READ),
         Operation::AtomicWrite => (Side::Transmit, flags::ATOMIC | flags::WRITE),
-        Operation::Reduce => (Side::Transmit, flags::COLLECTIVE),
+        Operation::Collective | Operation::Join => (Side::Transmit, flags::COLLECTIVE),
         Operation::Receive | Operation::MultiReceive | Operation::Peek => {
             (Side::Receive, flags::RECV | space)
         }
@@ -76,7 +76,7 @@ fn counter_of(operation: Operation) -> Option<u64> {
         Operation::Receive | Operation::MultiReceive => Some(flags::RECV),
         Operation::Read | Operation::Atomic => Some(flags::READ),
         Operation::Write | Operation::AtomicWrite => Some(flags::WRITE),
-        Operation::Peek | Operation::Reduce | Operation::RemoteWrite => None,
+        Operation::Peek | Operation::Collective | Operation::Join | Operation::RemoteWrite => None,
     }
 }
 

@@ -1,0 +1,294 @@
+//! The cut of a collective operation into *parts*. A part is one operation of the machine of groups: a barrier, a
+//! broadcast, a reduction or an all-reduce of bounded length. All members cut alike, so they start the same parts in the
+//! same order.
+//!
+//! | operation | parts |
+//! |---|---|
+//! | broadcast, reduce to member 0, all-reduce | the same operation of the machine |
+//! | reduce to another member | all-reduce; only the root keeps the result |
+//! | reduce-scatter | all-reduce of all blocks; each member keeps its own |
+//! | scatter | broadcast of all blocks; each member keeps its own |
+//! | all-gather, gather | a broadcast of each member's block |
+//! | all-to-all | a broadcast of each member's blocks; each member keeps its own |
+//!
+//! What a member does not keep arrives in memory of the part. This file does not know groups, requests or errors.
+
+use std::ops::Range;
+
+use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_proto::offload::Combination;
+use weir_proto::offload::group::{MAX_BROADCAST_BYTES, Operation as MachineOperation};
+use weir_proto::offload::reduce::{MAX_VECTOR_BYTES, Vector};
+
+/// Bound: length of the longest buffer of a collective operation. Unit: bytes.
+pub const MAX_COLLECTIVE_BYTES: u64 = 1 << 30;
+
+/// What the members of a group do together. A *block* is what one member gives or gets: see [`CollectiveShape`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CollectiveOperation {
+    /// Wait for all.
+    Barrier,
+    /// All get the block of the root. Its data is the buffer of both.
+    Broadcast {
+        /// Rank of the root.
+        root: u32,
+    },
+    /// The root gets the combination of all blocks.
+    Reduce {
+        /// Rank of the root.
+        root: u32,
+        /// How they are combined, in the order of ranks.
+        combination: Combination,
+    },
+    /// All get the combination of all blocks, with the same bits.
+    AllReduce {
+        /// As in a reduction.
+        combination: Combination,
+    },
+    /// Everyone gives a block for each member. All blocks for a member are combined, and it gets the result.
+    ReduceScatter {
+        /// As in a reduction.
+        combination: Combination,
+    },
+    /// All get the blocks of all, in the order of ranks.
+    AllGather,
+    /// The root gets the blocks of all, in the order of ranks.
+    Gather {
+        /// Rank of the root.
+        root: u32,
+    },
+    /// The root gives a block for each member.
+    Scatter {
+        /// Rank of the root.
+        root: u32,
+    },
+    /// Everyone gives a block for each member.
+    AllToAll,
+}
+
+impl CollectiveOperation {
+    /// How it combines, if it does.
+    fn combination(self) -> Option<Combination> {
+        use CollectiveOperation::{AllReduce, Reduce, ReduceScatter};
+        match self {
+            Reduce { combination, .. } | AllReduce { combination } | ReduceScatter { combination } => {
+                Some(combination)
+            }
+            _ => None,
+        }
+    }
+
+    fn root(self) -> Option<u32> {
+        use CollectiveOperation::{Broadcast, Gather, Reduce, Scatter};
+        match self {
+            Broadcast { root } | Reduce { root, .. } | Gather { root } | Scatter { root } => Some(root),
+            _ => None,
+        }
+    }
+}
+
+/// An operation with its lengths, as one member sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectiveShape {
+    /// The operation.
+    pub operation: CollectiveOperation,
+    /// Length of a block. Of a barrier: 0. Unit: bytes.
+    pub block_bytes: u64,
+    /// Our rank.
+    pub rank: u32,
+    /// Number of members.
+    pub members: u32,
+}
+
+impl CollectiveShape {
+    /// Whether the root is a member, the combination exists and has whole elements, and no buffer is too long.
+    pub fn is_valid(&self) -> bool {
+        let elements = |combination: Combination| {
+            let element_bytes = u64::from(combination.word_type.bytes());
+            combination.is_valid() && self.block_bytes.is_multiple_of(element_bytes)
+        };
+        let longest = self.block_bytes.checked_mul(self.members.into());
+        self.operation.root().is_none_or(|root| root < self.members)
+            && self.operation.combination().is_none_or(elements)
+            && longest.is_some_and(|bytes| bytes <= MAX_COLLECTIVE_BYTES)
+    }
+
+    fn is_root(&self) -> bool {
+        self.operation.root() == Some(self.rank)
+    }
+
+    fn all_bytes(&self) -> u64 {
+        self.block_bytes * u64::from(self.members)
+    }
+
+    /// Where the block of a member begins among those of all.
+    fn begin_of(&self, rank: u32) -> u64 {
+        self.block_bytes * u64::from(rank)
+    }
+
+    /// Length of what this member gives. Of a broadcast: of the buffer at all. Unit: bytes.
+    pub fn data_bytes(&self) -> u64 {
+        use CollectiveOperation as Op;
+        match self.operation {
+            Op::Barrier => 0,
+            Op::Broadcast { .. } | Op::Reduce { .. } | Op::AllReduce { .. } => self.block_bytes,
+            Op::AllGather | Op::Gather { .. } => self.block_bytes,
+            Op::ReduceScatter { .. } | Op::AllToAll => self.all_bytes(),
+            Op::Scatter { .. } if self.is_root() => self.all_bytes(),
+            Op::Scatter { .. } => 0,
+        }
+    }
+
+    /// Length of what this member gets, in the buffer of the result. Unit: bytes.
+    pub fn result_bytes(&self) -> u64 {
+        use CollectiveOperation as Op;
+        match self.operation {
+            Op::Barrier | Op::Broadcast { .. } => 0,
+            Op::AllReduce { .. } | Op::ReduceScatter { .. } | Op::Scatter { .. } => self.block_bytes,
+            Op::AllGather | Op::AllToAll => self.all_bytes(),
+            Op::Reduce { .. } if self.is_root() => self.block_bytes,
+            Op::Gather { .. } if self.is_root() => self.all_bytes(),
+            Op::Reduce { .. } | Op::Gather { .. } => 0,
+        }
+    }
+
+    /// Transfers one after the other, and the length of each. Each is cut into parts.
+    fn transfers(&self) -> (u32, u64) {
+        use CollectiveOperation as Op;
+        match self.operation {
+            Op::Barrier | Op::Broadcast { .. } | Op::Reduce { .. } | Op::AllReduce { .. } => {
+                (1, self.block_bytes)
+            }
+            Op::Scatter { .. } | Op::ReduceScatter { .. } => (1, self.all_bytes()),
+            Op::AllGather | Op::Gather { .. } => (self.members, self.block_bytes),
+            Op::AllToAll => (self.members, self.all_bytes()),
+        }
+    }
+
+    /// Length of the longest part. Unit: bytes.
+    fn part_bytes(&self) -> u64 {
+        let bytes =
+            if self.operation.combination().is_some() { MAX_VECTOR_BYTES } else { MAX_BROADCAST_BYTES };
+        bytes.into()
+    }
+
+    /// Number of parts. None without bytes, except of a barrier.
+    pub fn parts(&self) -> u64 {
+        let (transfers, bytes) = self.transfers();
+        match self.operation {
+            CollectiveOperation::Barrier => 1,
+            _ => u64::from(transfers) * bytes.div_ceil(self.part_bytes()),
+        }
+    }
+
+    /// The transfer of a part, and its range in the transfer.
+    fn range(&self, part: u64) -> (u32, Range<u64>) {
+        let (_, bytes) = self.transfers();
+        let parts_each = bytes.div_ceil(self.part_bytes()).max(1);
+        let begin = part % parts_each * self.part_bytes();
+        ((part / parts_each) as u32, begin..bytes.min(begin + self.part_bytes()))
+    }
+
+    fn machine_operation(&self, transfer: u32, bytes: u64) -> MachineOperation {
+        use CollectiveOperation as Op;
+        let bytes = bytes as u32; // at most that of a part
+        match self.operation {
+            Op::Barrier => MachineOperation::Barrier,
+            Op::Reduce { root: 0, combination } => MachineOperation::Reduce(Vector { bytes, combination }),
+            Op::Reduce { combination, .. }
+            | Op::AllReduce { combination }
+            | Op::ReduceScatter { combination } => MachineOperation::AllReduce(Vector { bytes, combination }),
+            Op::Broadcast { root } | Op::Scatter { root } => MachineOperation::Broadcast { root, bytes },
+            Op::AllGather | Op::Gather { .. } | Op::AllToAll => {
+                MachineOperation::Broadcast { root: transfer, bytes }
+            }
+        }
+    }
+
+    /// What this member keeps of a transfer: the range, and where it begins in the result.
+    fn kept(&self, transfer: u32) -> (Range<u64>, u64) {
+        use CollectiveOperation as Op;
+        let own = self.begin_of(self.rank);
+        let own = own..own + self.block_bytes;
+        match self.operation {
+            Op::Barrier | Op::Broadcast { .. } => (0..0, 0),
+            Op::Reduce { .. } if !self.is_root() => (0..0, 0),
+            Op::Reduce { .. } | Op::AllReduce { .. } => (0..self.block_bytes, 0),
+            Op::ReduceScatter { .. } | Op::Scatter { .. } => (own, 0),
+            Op::Gather { .. } if !self.is_root() => (0..0, 0),
+            Op::AllGather | Op::Gather { .. } => (0..self.block_bytes, self.begin_of(transfer)),
+            Op::AllToAll => (own, self.begin_of(transfer)),
+        }
+    }
+
+    /// Whether what a member gives and gets is one buffer.
+    fn has_one_buffer(&self) -> bool {
+        matches!(self.operation, CollectiveOperation::Broadcast { .. })
+    }
+
+    /// Whether this member gives the bytes of a transfer that combines nothing.
+    fn gives(&self, transfer: u32) -> bool {
+        use CollectiveOperation as Op;
+        match self.operation {
+            Op::Broadcast { root } | Op::Scatter { root } => root == self.rank,
+            Op::AllGather | Op::Gather { .. } | Op::AllToAll => transfer == self.rank,
+            Op::Barrier | Op::Reduce { .. } | Op::AllReduce { .. } | Op::ReduceScatter { .. } => false,
+        }
+    }
+}
+
+/// A part that can be started.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub operation: MachineOperation,
+    /// The buffer of its request.
+    pub memory: UserMemory,
+    /// What of the buffer is not the program's. Dropped after it.
+    pub scratch: Option<OwnedMemory>,
+}
+
+/// Prepares part number `part`: copies what this member gives to where the machine expects it.
+///
+/// `data`, `result`: the program's buffers, as long as the shape says.
+pub(super) fn prepare(shape: &CollectiveShape, part: u64, data: &UserMemory, result: &UserMemory) -> Part {
+    let (transfer, range) = shape.range(part);
+    let bytes = range.end - range.start;
+    let operation = shape.machine_operation(transfer, bytes);
+    let (whole, at) = shape.kept(transfer);
+    let kept = whole.start.clamp(range.start, range.end)..whole.end.clamp(range.start, range.end);
+    let kept_bytes = kept.end - kept.start;
+    let place = if kept_bytes > 0 { at + (kept.start - whole.start) } else { 0 };
+    let keeps = || result.part(place, kept_bytes);
+    let is_leaf = matches!(operation, MachineOperation::Reduce(_)) && !shape.is_root();
+    if shape.gives(transfer) || is_leaf || shape.has_one_buffer() {
+        if kept_bytes > 0 {
+            copy(&data.part(kept.start, kept_bytes), &keeps());
+        }
+        return Part { operation, memory: data.part(range.start, bytes), scratch: None };
+    }
+    let scratch_bytes = (bytes - kept_bytes) as usize;
+    let before = (kept.start - range.start) as usize;
+    let scratch = (scratch_bytes > 0).then(|| OwnedMemory::new(scratch_bytes));
+    let memory = match &scratch {
+        None => keeps(),
+        Some(scratch) => UserMemory::joined([
+            scratch.part(0, before),
+            keeps(),
+            scratch.part(before, scratch_bytes - before),
+        ]),
+    };
+    if shape.operation.combination().is_some() {
+        copy(&data.part(range.start, bytes), &memory);
+    }
+    Part { operation, memory, scratch }
+}
+
+/// Copies a buffer, unless both are the same.
+fn copy(from: &UserMemory, into: &UserMemory) {
+    if from.contiguous_address().is_none() || from.contiguous_address() != into.contiguous_address() {
+        from.copy_to(0, from.bytes(), into, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

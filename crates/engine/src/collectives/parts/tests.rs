@@ -1,0 +1,165 @@
+//! Tests of the cut: all members prepare the same parts, and a machine that does them as it says gives each member what
+//! the operation says.
+
+use weir_proto::offload::{WordOperation, WordType};
+
+use super::*;
+
+const SUM: Combination = Combination { operation: WordOperation::Sum, word_type: WordType::U32 };
+
+fn bytes_of(memory: &UserMemory) -> Vec<u8> {
+    let mut bytes = vec![0; memory.bytes() as usize];
+    memory.read(0, &mut bytes);
+    bytes
+}
+
+/// Does a part of all members as the machine does.
+fn perform(parts: &[Part]) {
+    let operation = parts[0].operation;
+    assert!(parts.iter().all(|part| part.operation == operation), "members start different operations");
+    assert!(parts.iter().all(|part| part.memory.bytes() == u64::from(operation.bytes())), "{operation:?}");
+    let combined = |combination: Combination| {
+        let all = parts.iter().map(|part| bytes_of(&part.memory));
+        all.reduce(|mut left, right| {
+            combination.combine(&mut left, &right);
+            left
+        })
+    };
+    match operation {
+        MachineOperation::Barrier => {}
+        MachineOperation::Broadcast { root, bytes } => {
+            assert!(bytes > 0 && bytes <= MAX_BROADCAST_BYTES);
+            let given = bytes_of(&parts[root as usize].memory);
+            let others = parts.iter().enumerate().filter(|(rank, _)| *rank != root as usize);
+            others.for_each(|(_, part)| part.memory.write(0, &given));
+        }
+        MachineOperation::Reduce(vector) | MachineOperation::AllReduce(vector) => {
+            assert!(vector.is_valid() && vector.bytes > 0, "{vector:?}");
+            let result = combined(vector.combination).expect("a member");
+            let is_reduce = matches!(operation, MachineOperation::Reduce(_));
+            let members = if is_reduce { &parts[..1] } else { parts };
+            members.iter().for_each(|part| part.memory.write(0, &result));
+        }
+    }
+}
+
+/// Byte `place` of what `rank` gives.
+fn given(rank: u32, place: u64) -> u8 {
+    (u64::from(rank) * 101 + place * 7 + place / 251) as u8
+}
+
+/// What `rank` must have in its result, or of a broadcast in its data.
+fn expected(shape: CollectiveShape) -> Vec<u8> {
+    use CollectiveOperation as Op;
+    let CollectiveShape { operation, block_bytes, rank, members } = shape;
+    let block = |of: u32, first: u64| (first..first + block_bytes).map(move |place| given(of, place));
+    let begin = |rank: u32| block_bytes * u64::from(rank);
+    let combined = |first: u64| {
+        let all = (0..members).map(|of| block(of, first).collect::<Vec<u8>>());
+        let sum = all.reduce(|mut left, right| {
+            SUM.combine(&mut left, &right);
+            left
+        });
+        sum.expect("a member")
+    };
+    match operation {
+        Op::Barrier => Vec::new(),
+        Op::Broadcast { root } => block(root, 0).collect(),
+        Op::Reduce { root, .. } | Op::Gather { root } if root != rank => Vec::new(),
+        Op::Reduce { .. } | Op::AllReduce { .. } => combined(0),
+        Op::ReduceScatter { .. } => combined(begin(rank)),
+        Op::AllGather | Op::Gather { .. } => (0..members).flat_map(|of| block(of, 0)).collect(),
+        Op::Scatter { root } => block(root, begin(rank)).collect(),
+        Op::AllToAll => (0..members).flat_map(|of| block(of, begin(rank))).collect(),
+    }
+}
+
+fn check(operation: CollectiveOperation, block_bytes: u64, members: u32) {
+    let shapes = (0..members).map(|rank| CollectiveShape { operation, block_bytes, rank, members });
+    let shapes: Vec<CollectiveShape> = shapes.collect();
+    let buffers: Vec<[OwnedMemory; 2]> = shapes
+        .iter()
+        .map(|shape| {
+            assert!(shape.is_valid());
+            let data = OwnedMemory::new(shape.data_bytes() as usize);
+            let bytes: Vec<u8> = (0..shape.data_bytes()).map(|place| given(shape.rank, place)).collect();
+            data.view().write(0, &bytes);
+            [data, OwnedMemory::new(shape.result_bytes() as usize)]
+        })
+        .collect();
+    for part in 0..shapes[0].parts() {
+        let members = shapes.iter().zip(&buffers);
+        let parts = members.map(|(shape, [data, result])| prepare(shape, part, &data.view(), &result.view()));
+        perform(&parts.collect::<Vec<Part>>());
+    }
+    for (shape, [data, result]) in shapes.iter().zip(&buffers) {
+        let is_broadcast = matches!(operation, CollectiveOperation::Broadcast { .. });
+        let found = bytes_of(&if is_broadcast { data.view() } else { result.view() });
+        assert!(found == expected(*shape), "{shape:?}");
+        let unchanged = (0..shape.data_bytes()).map(|place| given(shape.rank, place));
+        assert!(is_broadcast || bytes_of(&data.view()).into_iter().eq(unchanged), "the data of {shape:?}");
+    }
+}
+
+#[test]
+fn every_operation_gives_each_member_its_result_at_any_length() {
+    use CollectiveOperation::*;
+    for members in [1, 2, 3, 5, 8] {
+        let mut operations = vec![
+            Barrier,
+            AllReduce { combination: SUM },
+            ReduceScatter { combination: SUM },
+            AllGather,
+            AllToAll,
+        ];
+        for root in 0..members {
+            operations.extend([
+                Broadcast { root },
+                Reduce { root, combination: SUM },
+                Gather { root },
+                Scatter { root },
+            ]);
+        }
+        for operation in operations {
+            // Blocks that end within a part, at its end and in a later one.
+            for block_bytes in [0, 4, 1000, 4096, 5000, 16_384, 20_004] {
+                let block_bytes = if operation == Barrier { 0 } else { block_bytes };
+                check(operation, block_bytes, members);
+            }
+        }
+    }
+}
+
+#[test]
+fn data_and_result_may_be_one_buffer_in_an_all_reduce() {
+    let shapes = [0, 1].map(|rank| CollectiveShape {
+        operation: CollectiveOperation::AllReduce { combination: SUM },
+        block_bytes: 8,
+        rank,
+        members: 2,
+    });
+    let buffers = [1_u8, 2].map(|value| {
+        let memory = OwnedMemory::new(8);
+        memory.view().write(0, &[value; 8]);
+        memory
+    });
+    let prepared = |rank: usize| prepare(&shapes[rank], 0, &buffers[rank].view(), &buffers[rank].view());
+    perform(&[prepared(0), prepared(1)]);
+    assert!(buffers.iter().all(|buffer| bytes_of(&buffer.view()) == [3; 8]));
+}
+
+#[test]
+fn shapes_that_no_member_can_do_are_not_valid() {
+    use CollectiveOperation::*;
+    let valid = |operation, block_bytes, members| {
+        CollectiveShape { operation, block_bytes, rank: 0, members }.is_valid()
+    };
+    assert!(valid(Broadcast { root: 1 }, 3, 2) && !valid(Broadcast { root: 2 }, 3, 2));
+    assert!(valid(AllReduce { combination: SUM }, 8, 2) && !valid(AllReduce { combination: SUM }, 6, 2));
+    let none = Combination { operation: WordOperation::Write, ..SUM };
+    assert!(!valid(ReduceScatter { combination: none }, 8, 2));
+    assert!(
+        valid(AllToAll, MAX_COLLECTIVE_BYTES / 2, 2) && !valid(AllToAll, MAX_COLLECTIVE_BYTES / 2 + 1, 2)
+    );
+    assert!(!valid(AllGather, u64::MAX, 3));
+}
