@@ -9,8 +9,9 @@ use std::ffi::c_int;
 use weir_engine::AtomicVector;
 use weir_link::memory::UserMemory;
 use weir_proto::offload::atomics::MAX_ATOMIC_BYTES;
-use weir_proto::offload::{Combination, WordOperation, WordType};
+use weir_proto::offload::{Combination, WordOperation};
 
+use crate::data_type::{word_operation, word_type};
 use crate::endpoint_handle::EndpointHandle;
 use crate::errno::{Error, ssize_status, status};
 use crate::ffi::*;
@@ -29,45 +30,13 @@ enum Family {
     Compare,
 }
 
-/// The operations, by their number in libfabric (`enum fi_op`).
-const OPERATIONS: [WordOperation; 20] = [
-    WordOperation::Min,
-    WordOperation::Max,
-    WordOperation::Sum,
-    WordOperation::Product,
-    WordOperation::LogicalOr,
-    WordOperation::LogicalAnd,
-    WordOperation::Or,
-    WordOperation::And,
-    WordOperation::LogicalXor,
-    WordOperation::Xor,
-    WordOperation::Read,
-    WordOperation::Write,
-    WordOperation::CompareSwap,
-    WordOperation::SwapIfNotEqual,
-    WordOperation::SwapIfLessEqual,
-    WordOperation::SwapIfLess,
-    WordOperation::SwapIfGreaterEqual,
-    WordOperation::SwapIfGreater,
-    WordOperation::MaskedSwap,
-    WordOperation::Difference, // since 2.0
-];
-
-/// The types, by their number in libfabric (`enum fi_datatype`), from `FI_INT32` on.
-const TYPES: [WordType; 6] =
-    [WordType::I32, WordType::U32, WordType::I64, WordType::U64, WordType::F32, WordType::F64];
-/// `FI_INT32`.
-const FIRST_TYPE: usize = 4;
-
 /// Operation and type of a call of `family`.
 ///
 /// # Errors
 /// [`Error::NOT_SUPPORTED`].
 fn combination(family: Family, datatype: c_int, operation: c_int) -> Result<Combination, Error> {
-    let number = usize::try_from(datatype).ok().and_then(|number| number.checked_sub(FIRST_TYPE));
-    let word_type = number.and_then(|number| TYPES.get(number).copied());
-    let operation = usize::try_from(operation).ok().and_then(|number| OPERATIONS.get(number).copied());
-    let (word_type, operation) = word_type.zip(operation).ok_or(Error::NOT_SUPPORTED)?;
+    let (word_type, operation) =
+        word_type(datatype).zip(word_operation(operation)).ok_or(Error::NOT_SUPPORTED)?;
     let in_family = match family {
         Family::Base => !operation.compares() && operation != WordOperation::Read,
         Family::Fetch => !operation.compares(),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use weir_link::{ADDRESS_BYTES, Address};
 
+use crate::av_set::{self, SetHandle};
 use crate::errno::{Error, status};
 use crate::ffi::*;
 use crate::state::address_vector::AddressVector;
@@ -19,7 +20,7 @@ use crate::state::domain_state::{Domain, skip_in_forked_child};
 #[repr(C)]
 pub struct VectorHandle {
     pub(crate) fid: Fid,
-    pub(crate) ops: *const FiOpsAv<VectorHandle>,
+    pub(crate) ops: *const FiOpsAv<VectorHandle, SetHandle>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) index: usize,
 }
@@ -36,15 +37,15 @@ static FID_OPS: FiOps<VectorHandle> = FiOps {
     ops_set: not_implemented,
 };
 
-static OPS: FiOpsAv<VectorHandle> = FiOpsAv {
-    size: size_of::<FiOpsAv<VectorHandle>>(),
+static OPS: FiOpsAv<VectorHandle, SetHandle> = FiOpsAv {
+    size: size_of::<FiOpsAv<VectorHandle, SetHandle>>(),
     insert,
     insertsvc: not_implemented,
     insertsym: not_implemented,
     remove,
     lookup,
     straddr,
-    av_set: not_implemented,
+    av_set,
     insert_auth_key: not_implemented,
     lookup_auth_key: not_implemented,
     set_user_id: not_implemented,
@@ -79,7 +80,8 @@ pub fn open(
 extern "C" fn close(vector: Box<VectorHandle>) -> c_int {
     skip_in_forked_child!(vector);
     let mut state = vector.domain.enter();
-    if state.endpoints.iter_mut().any(|endpoint| endpoint.uses_vector(vector.index)) {
+    let has_sets = state.vectors[vector.index].sets > 0;
+    if has_sets || state.endpoints.iter_mut().any(|endpoint| endpoint.uses_vector(vector.index)) {
         drop(state);
         Box::leak(vector); // the program keeps it
         return Error::BUSY.code();
@@ -159,6 +161,15 @@ extern "C" fn lookup(
     to.set_bytes(&address.0[..room]);
     bytes.set(ADDRESS_BYTES);
     0
+}
+
+extern "C" fn av_set(
+    vector: &VectorHandle,
+    attr: Option<&FiAvSetAttr>,
+    mut to: Out<*mut SetHandle>,
+    context: usize,
+) -> c_int {
+    status(av_set::open(&vector.domain, vector.index, attr, context).map(|set| to.set(set)))
 }
 
 /// `fi_av_straddr`. The text has no key, because programs print it.

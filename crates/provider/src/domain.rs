@@ -7,6 +7,7 @@ use std::sync::{Arc, Once};
 
 use crate::atomic;
 use crate::av::{self, VectorHandle};
+use crate::collective;
 use crate::counter::{self, CounterHandle};
 use crate::cq::{self, QueueHandle};
 use crate::endpoint;
@@ -68,7 +69,7 @@ static OPS: FiOpsDomain<
     stx_ctx: not_implemented,
     srx_ctx: not_implemented,
     query_atomic,
-    query_collective: not_implemented,
+    query_collective,
     endpoint2,
 };
 
@@ -80,6 +81,15 @@ extern "C" fn query_atomic(
     flags: u64,
 ) -> c_int {
     atomic::query(datatype, operation, attr, flags)
+}
+
+extern "C" fn query_collective(
+    _domain: &DomainHandle,
+    operation: c_int,
+    attr: Option<&mut FiCollectiveAttr>,
+    flags: u64,
+) -> c_int {
+    status(collective::query(operation, attr, flags))
 }
 
 static MR_OPS: FiOpsMr<DomainHandle, RegionHandle> =

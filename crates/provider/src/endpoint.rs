@@ -24,7 +24,9 @@ use crate::ffi::*;
 use crate::state::cq_writer::{Binding, COUNTER_FLAGS};
 use crate::state::domain_state::{Domain, State, skip_in_forked_child};
 use crate::state::endpoint::{Endpoint, EndpointAttr};
-use crate::{atomic, automatic_progress, collective, core_provider, log, message, node_groups, rma, tagged};
+use crate::{
+    atomic, automatic_progress, collective, core_provider, group, log, message, node_groups, rma, tagged,
+};
 
 object!(EndpointHandle, class::EP, FID_OPS);
 
@@ -59,7 +61,7 @@ static CM: FiOpsCm<EndpointHandle> = FiOpsCm {
     accept: not_implemented,
     reject: not_implemented,
     shutdown: not_implemented,
-    join: not_implemented,
+    join: group::join,
 };
 
 /// `fi_endpoint`.
@@ -122,6 +124,7 @@ impl EndpointHandle {
             Ok(())
         } else if let Some(events) = other.of::<EventQueueHandle>() {
             events.watch(&self.domain);
+            self.domain.enter().endpoints[self.index].events = Some(Arc::clone(&events.queue));
             Ok(())
         } else {
             Err(Error::INVALID)

@@ -23,7 +23,7 @@ pub struct EndpointHandle {
     pub(crate) rma: *const FiOpsRma<EndpointHandle>,
     pub(crate) tagged: *const FiOpsTagged<EndpointHandle>,
     pub(crate) atomic: *const FiOpsAtomic<EndpointHandle>,
-    pub(crate) collective: *const FiOpsCollective,
+    pub(crate) collective: *const FiOpsCollective<EndpointHandle>,
     pub(crate) domain: Arc<Domain>,
     /// Its index in the domain.
     pub(crate) index: usize,

@@ -1,38 +1,30 @@
-//! Event queues. weir writes no events, because only data transfers are asynchronous. A queue carries what the
-//! program writes. Reading a queue makes progress on the domains whose endpoints are bound to it. It does not enter
-//! domains opened with `FI_THREAD_DOMAIN`, because that promise does not cover calls on event queues.
+//! Event queues. An event says that all members of a group have joined it, or that one is lost ([`crate::group`]); nothing
+//! else is asynchronous but data transfers. A queue also carries what the program writes. Reading a queue makes progress on
+//! the domains whose endpoints are bound to it. It does not enter domains opened with `FI_THREAD_DOMAIN`, because that
+//! promise does not cover calls on event queues.
 
-use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::deadline::{deadline, remaining_ns};
 use crate::errno::{Error, ssize_status, status};
 use crate::error_text::copy_error_text;
 use crate::ffi::*;
 use crate::state::domain_state::{Domain, Mode};
+use crate::state::event_queue::EventQueue;
 use crate::wait_object::WaitObject;
 
-struct Event {
-    number: u32,
-    data: Box<[u8]>,
-}
-
-#[derive(Default)]
-struct EventQueue {
-    events: VecDeque<Event>,
-    watched: Vec<Weak<Domain>>,
-}
-
-/// The object that C holds. It belongs to a fabric, not to a domain, so it has its own lock. No call enters a domain
-/// while it holds this lock.
+/// The object that C holds. It belongs to a fabric, not to a domain, so it has its own locks. No call enters a domain
+/// while it holds one of them.
 #[repr(C)]
 pub struct EventQueueHandle {
     pub(crate) fid: Fid,
     pub(crate) ops: *const FiOpsEq<EventQueueHandle>,
-    queue: Mutex<EventQueue>,
+    /// Shared with the endpoints that are bound to it.
+    pub(crate) queue: Arc<EventQueue>,
+    watched: Mutex<Vec<Weak<Domain>>>,
     writable: bool,
-    wait: WaitObject,
+    api_version: u32,
 }
 
 object!(EventQueueHandle, class::EQ, FID_OPS);
@@ -54,12 +46,16 @@ static OPS: FiOpsEq<EventQueueHandle> =
 ///
 /// # Errors
 /// Those of [`WaitObject::open`].
-pub fn open(attr: Option<&FiEqAttr>, context: usize) -> Result<*mut EventQueueHandle, Error> {
+pub fn open(
+    api_version: u32,
+    attr: Option<&FiEqAttr>,
+    context: usize,
+) -> Result<*mut EventQueueHandle, Error> {
     let (wait, flags) = attr.map_or((wait_obj::NONE, 0), |attr| (attr.wait_obj, attr.flags));
-    let wait = WaitObject::open(wait)?;
+    let queue = Arc::new(EventQueue::new(WaitObject::open(wait)?));
     let fid = Fid { fclass: class::EQ, context, ops: (&raw const FID_OPS).cast() };
-    let writable = flags & flags::WRITE != 0;
-    Ok(hand_out(EventQueueHandle { fid, ops: &OPS, queue: Mutex::default(), writable, wait }))
+    let (watched, writable) = (Mutex::default(), flags & flags::WRITE != 0);
+    Ok(hand_out(EventQueueHandle { fid, ops: &OPS, queue, watched, writable, api_version }))
 }
 
 extern "C" fn close(queue: Box<EventQueueHandle>) -> c_int {
@@ -68,42 +64,16 @@ extern "C" fn close(queue: Box<EventQueueHandle>) -> c_int {
 }
 
 impl EventQueueHandle {
-    fn lock(&self) -> MutexGuard<'_, EventQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes reads of this queue progress the domain.
     pub fn watch(&self, domain: &Arc<Domain>) {
         if domain.mode == Mode::Serialised {
             return;
         }
-        let mut queue = self.lock();
-        queue.watched.retain(|watched| watched.strong_count() > 0);
-        if !queue.watched.iter().any(|watched| watched.as_ptr() == Arc::as_ptr(domain)) {
-            queue.watched.push(Arc::downgrade(domain));
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.retain(|watched| watched.strong_count() > 0);
+        if !watched.iter().any(|watched| watched.as_ptr() == Arc::as_ptr(domain)) {
+            watched.push(Arc::downgrade(domain));
         }
-    }
-
-    /// Takes the oldest event, or only looks at it. Returns the length of its data.
-    fn take(
-        &self,
-        number: &mut Out<u32>,
-        to: &mut OutArray<u8>,
-        room: usize,
-        flags: u64,
-    ) -> Result<usize, Error> {
-        let mut queue = self.lock();
-        let Some(event) = queue.events.front() else { return Err(Error::AGAIN) };
-        if room < event.data.len() {
-            return Err(Error::TOO_SMALL);
-        }
-        number.set(event.number);
-        to.set_bytes(&event.data);
-        let bytes = event.data.len();
-        if flags & flags::PEEK == 0 {
-            queue.events.pop_front();
-        }
-        Ok(bytes)
     }
 
     /// `fi_trywait`: whether the program may block at the descriptor.
@@ -111,14 +81,14 @@ impl EventQueueHandle {
     /// # Errors
     /// The queue has none.
     pub fn try_wait(&self) -> Result<bool, Error> {
-        let descriptor = self.wait.descriptor().ok_or(Error::INVALID)?;
-        let queue = self.lock(); // so that an event after the clearing is written after it
-        descriptor.clear();
-        Ok(queue.events.is_empty())
+        self.queue.try_wait()
     }
 
     fn progress(&self) {
-        let watched: Vec<Arc<Domain>> = self.lock().watched.iter().filter_map(Weak::upgrade).collect();
+        let watched: Vec<Arc<Domain>> = {
+            let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            watched.iter().filter_map(Weak::upgrade).collect()
+        };
         for domain in watched {
             domain.enter().progress_all();
         }
@@ -133,7 +103,7 @@ extern "C" fn read(
     flags: u64,
 ) -> isize {
     queue.progress();
-    ssize_status(queue.take(&mut number, &mut to, room, flags))
+    ssize_status(queue.queue.take(&mut number, &mut to, room, flags))
 }
 
 extern "C" fn sread(
@@ -147,7 +117,7 @@ extern "C" fn sread(
     let deadline = deadline(timeout_ms);
     loop {
         queue.progress();
-        let taken = queue.take(&mut number, &mut to, room, flags);
+        let taken = queue.queue.take(&mut number, &mut to, room, flags);
         if taken != Err(Error::AGAIN) || remaining_ns(deadline).is_none() {
             return ssize_status(taken);
         }
@@ -156,11 +126,17 @@ extern "C" fn sread(
 }
 
 extern "C" fn control(queue: &EventQueueHandle, command: c_int, argument: *mut c_void) -> c_int {
-    status(queue.wait.control(command, argument))
+    status(queue.queue.wait.control(command, argument))
 }
 
-extern "C" fn readerr(_queue: &EventQueueHandle, _to: *mut c_void, _flags: u64) -> isize {
-    Error::AGAIN.code() as isize // there are never any
+extern "C" fn readerr(queue: &EventQueueHandle, to: EqErrorOut, flags: u64) -> isize {
+    match queue.queue.take_error(flags) {
+        Some(entry) => {
+            to.fill(&entry, queue.api_version);
+            size_of::<FiEqErrEntry>() as isize
+        }
+        None => Error::AGAIN.code() as isize,
+    }
 }
 
 extern "C" fn write(
@@ -174,10 +150,7 @@ extern "C" fn write(
         return Error::INVALID.code() as isize;
     }
     let data = (0..bytes).map_while(|index| from.at(index)).collect();
-    queue.lock().events.push_back(Event { number, data });
-    if let Some(descriptor) = queue.wait.descriptor() {
-        descriptor.ring();
-    }
+    queue.queue.write(number, data);
     bytes as isize
 }
 

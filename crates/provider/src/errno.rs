@@ -35,6 +35,8 @@ impl Error {
     pub const NO_KEY: Error = Error(266);
     /// No address vector is bound.
     pub const NO_VECTOR: Error = Error(267);
+    /// No event queue is bound.
+    pub const NO_EVENT_QUEUE: Error = Error(261);
     /// No completion queue is bound.
     pub const NO_QUEUE: Error = Error(263);
     /// The object belongs to another domain.

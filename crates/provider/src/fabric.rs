@@ -87,12 +87,12 @@ extern "C" fn domain2(
 }
 
 extern "C" fn eq_open(
-    _fabric: &FabricHandle,
+    fabric: &FabricHandle,
     attr: Option<&FiEqAttr>,
     mut to: Out<*mut EventQueueHandle>,
     context: usize,
 ) -> c_int {
-    status(eq::open(attr, context).map(|queue| to.set(queue)))
+    status(eq::open(fabric.api_version, attr, context).map(|queue| to.set(queue)))
 }
 
 /// `fi_trywait`.

@@ -2,12 +2,13 @@
 
 use crate::ffi::{caps, flags};
 
-/// All capabilities. Collectives are missing.
+/// All capabilities.
 pub const CAPS: u64 = PRIMARY | MODIFIERS | SECONDARY;
 /// The capabilities of a program that requests none. Without atomics: MPICH and Intel MPI request all that they see here.
-pub const DEFAULT_CAPS: u64 = CAPS & !caps::ATOMIC;
+/// Without collectives: no MPI calls them.
+pub const DEFAULT_CAPS: u64 = CAPS & !(caps::ATOMIC | caps::COLLECTIVE);
 /// Capabilities that a program must request, unless it requests none at all.
-pub const PRIMARY: u64 = caps::MSG | caps::TAGGED | caps::RMA | caps::ATOMIC | caps::DIRECTED_RECV;
+pub const PRIMARY: u64 = COMMUNICATION | caps::DIRECTED_RECV;
 /// Directions. Requesting none means all that apply.
 pub const MODIFIERS: u64 = MESSAGE_MODIFIERS | REMOTE_MODIFIERS;
 /// Directions of messages.
@@ -20,7 +21,7 @@ pub const SECONDARY: u64 = caps::MULTI_RECV | caps::SOURCE | DOMAIN_CAPS;
 pub const DOMAIN_CAPS: u64 = caps::LOCAL_COMM | caps::REMOTE_COMM;
 
 /// Kinds of communication.
-pub const COMMUNICATION: u64 = caps::MSG | caps::TAGGED | caps::RMA | caps::ATOMIC;
+pub const COMMUNICATION: u64 = caps::MSG | caps::TAGGED | caps::RMA | caps::ATOMIC | caps::COLLECTIVE;
 /// Capabilities of the transmit side.
 pub const TX_CAPS: u64 = COMMUNICATION | caps::SEND | caps::READ | caps::WRITE | DOMAIN_CAPS;
 /// Capabilities of the receive side.
@@ -46,6 +47,9 @@ pub const RX_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
 pub const SEND_CALL_FLAGS: u64 = TX_FLAGS | flags::REMOTE_CQ_DATA | flags::MORE;
 /// Flags of the calls `fi_atomicmsg`, `fi_fetch_atomicmsg` and `fi_compare_atomicmsg`. Atomics have no completion data.
 pub const ATOMIC_CALL_FLAGS: u64 = TX_FLAGS | flags::MORE;
+/// Flags of collective calls. `FI_SEND` and `FI_RECV` are those of broadcasts in older programs; the root decides.
+pub const COLLECTIVE_CALL_FLAGS: u64 =
+    TX_FLAGS & !flags::INJECT | flags::MORE | flags::SEND | flags::RECV | flags::COLLECTIVE;
 /// Flags of the calls `fi_recvmsg` and `fi_trecvmsg`.
 pub const RECEIVE_CALL_FLAGS: u64 = RX_FLAGS | flags::PEEK | flags::CLAIM | flags::DISCARD | flags::MORE;
 /// Flags of sends whose completion promises that the message does not depend on the sender any more.

@@ -19,6 +19,7 @@ mod atomics;
 mod automatic_progress;
 mod callers;
 mod closing;
+mod collectives;
 mod messages;
 mod peeks;
 mod queues;
@@ -76,6 +77,8 @@ const SELECTIVE: u64 = flags::SELECTIVE_COMPLETION;
 /// Choices of a program that few tests make.
 #[derive(Clone, Copy, Default)]
 struct Choices {
+    /// `fi_info.caps`. 0: those of a program that requests none.
+    caps: u64,
     /// `fi_domain_attr.data_progress`.
     progress: c_int,
     /// Wait object of the queue.
@@ -102,6 +105,7 @@ impl Side {
         let mut tx_attr = FiTxAttr { op_flags: flags::COMPLETION, ..zeroed() };
         let mut rx_attr = FiRxAttr { op_flags: flags::COMPLETION, ..zeroed() };
         let mut info: FiInfo = zeroed();
+        info.caps = choices.caps;
         info.domain_attr = &raw mut domain_attr;
         info.tx_attr = &raw mut tx_attr;
         info.rx_attr = &raw mut rx_attr;

@@ -220,6 +220,23 @@ fn structures_have_the_layout_of_the_headers() {
         FiMsgRma { msg_iov, desc, iov_count, addr, rma_iov, rma_iov_count, context, data }
     );
     structure!(c, "struct fi_cq_tagged_entry", FiCqTaggedEntry { op_context, flags, len, buf, data, tag });
+    structure!(
+        c,
+        "struct fi_av_set_attr",
+        FiAvSetAttr { count, start_addr, end_addr, stride, comm_key_size, comm_key, flags }
+    );
+    structure!(
+        c,
+        "struct fi_collective_attr",
+        FiCollectiveAttr { op, datatype, datatype_attr, max_members, mode }
+    );
+    structure!(c, "struct fi_collective_addr", FiCollectiveAddr { set, coll_addr });
+    structure!(c, "struct fi_eq_entry", FiEqEntry { fid, context, data });
+    structure!(
+        c,
+        "struct fi_eq_err_entry",
+        FiEqErrEntry { fid, context, data, err, prov_errno, err_data, err_data_size }
+    );
     members!(c, (1, 17), "struct fi_cq_err_entry", FiCqErrEntry:
         op_context, flags, len, buf, data, tag, olen, err, prov_errno, err_data, err_data_size);
     members!(c, (1, 20), "struct fi_cq_err_entry", FiCqErrEntry: src_addr);
@@ -242,10 +259,10 @@ fn tables_of_functions_have_the_layout_of_the_headers() {
         query_collective, endpoint2
     });
     members!(c, (1, 17), "struct fi_ops_mr", FiOpsMr<(), ()> { size, reg, regv, regattr });
-    members!(c, (1, 17), "struct fi_ops_av", FiOpsAv<()>:
+    members!(c, (1, 17), "struct fi_ops_av", FiOpsAv<(), ()>:
         size, insert, insertsvc, insertsym, remove, lookup, straddr, av_set);
-    members!(c, (1, 20), "struct fi_ops_av", FiOpsAv<()>: insert_auth_key, lookup_auth_key);
-    members!(c, (2, 0), "struct fi_ops_av", FiOpsAv<()>: set_user_id);
+    members!(c, (1, 20), "struct fi_ops_av", FiOpsAv<(), ()>: insert_auth_key, lookup_auth_key);
+    members!(c, (2, 0), "struct fi_ops_av", FiOpsAv<(), ()>: set_user_id);
     members!(c, (1, 17), "struct fi_ops_cq", FiOpsCq<()> {
         size, read, readfrom, readerr, sread, sreadfrom, signal, strerror
     });
@@ -263,6 +280,13 @@ fn tables_of_functions_have_the_layout_of_the_headers() {
     });
     members!(c, (1, 17), "struct fi_ops_tagged", FiOpsTagged<()> {
         size, recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata
+    });
+    members!(c, (1, 17), "struct fi_ops_av_set", FiOpsAvSet<()> {
+        size, set_union, intersect, diff, insert, remove, addr
+    });
+    members!(c, (1, 17), "struct fi_ops_collective", FiOpsCollective<()> {
+        size, barrier, broadcast, alltoall, allreduce, allgather, reduce_scatter, reduce, scatter, gather, msg,
+        barrier2
     });
     members!(c, (1, 17), "struct fi_ops_rma", FiOpsRma<()> {
         size, read, readv, readmsg, write, writev, writemsg, inject, writedata, injectdata
@@ -284,6 +308,7 @@ fn constants_have_the_values_of_the_headers() {
         ("FI_RMA", caps::RMA),
         ("FI_TAGGED", caps::TAGGED),
         ("FI_ATOMIC", caps::ATOMIC),
+        ("FI_COLLECTIVE", caps::COLLECTIVE),
         ("FI_READ", caps::READ),
         ("FI_WRITE", caps::WRITE),
         ("FI_RECV", caps::RECV),
@@ -319,6 +344,12 @@ fn constants_have_the_values_of_the_headers() {
         ("FI_DELIVERY_COMPLETE", flags::DELIVERY_COMPLETE),
         ("FI_MATCH_COMPLETE", flags::MATCH_COMPLETE),
         ("FI_SYNC_ERR", flags::SYNC_ERR),
+        ("FI_UNIVERSE", flags::UNIVERSE),
+        (
+            "FI_BARRIER_SET | FI_BROADCAST_SET | FI_ALLTOALL_SET | FI_ALLREDUCE_SET | FI_ALLGATHER_SET | \
+             FI_REDUCE_SCATTER_SET | FI_REDUCE_SET | FI_SCATTER_SET | FI_GATHER_SET",
+            flags::ALL_SETS,
+        ),
         ("FI_DISCARD", flags::DISCARD),
         ("FI_CLAIM", flags::CLAIM),
         ("FI_SELECTIVE_COMPLETION", flags::SELECTIVE_COMPLETION),
@@ -347,6 +378,8 @@ fn constants_have_the_values_of_the_headers() {
         ("FI_CLASS_EQ", class::EQ),
         ("FI_CLASS_CQ", class::CQ),
         ("FI_CLASS_CNTR", class::CNTR),
+        ("FI_CLASS_MC", class::MC),
+        ("FI_CLASS_AV_SET", class::AV_SET),
     ] {
         equal(name, value as u64);
     }
@@ -377,6 +410,18 @@ fn constants_have_the_values_of_the_headers() {
         ("FI_CQ_FORMAT_MSG", cq_format::MSG),
         ("FI_CQ_FORMAT_DATA", cq_format::DATA),
         ("FI_CQ_FORMAT_TAGGED", cq_format::TAGGED),
+        ("FI_JOIN_COMPLETE", event::JOIN_COMPLETE as i32),
+        ("FI_BARRIER", collective_op::BARRIER),
+        ("FI_BROADCAST", collective_op::BROADCAST),
+        ("FI_ALLTOALL", collective_op::ALLTOALL),
+        ("FI_ALLREDUCE", collective_op::ALLREDUCE),
+        ("FI_ALLGATHER", collective_op::ALLGATHER),
+        ("FI_REDUCE_SCATTER", collective_op::REDUCE_SCATTER),
+        ("FI_REDUCE", collective_op::REDUCE),
+        ("FI_SCATTER", collective_op::SCATTER),
+        ("FI_GATHER", collective_op::GATHER),
+        ("FI_VOID", collective_type::VOID),
+        ("FI_NOOP", collective_type::NOOP),
         ("FI_ENABLE", control::ENABLE),
         ("FI_REFRESH", control::REFRESH),
         ("FI_OPT_ENDPOINT", option::LEVEL_ENDPOINT),

@@ -262,6 +262,78 @@ pub struct FiAtomicAttr {
     pub size: usize,
 }
 
+#[repr(C)]
+pub struct FiAvSetAttr {
+    pub count: usize,
+    pub start_addr: u64,
+    pub end_addr: u64,
+    pub stride: u64,
+    pub comm_key_size: usize,
+    pub comm_key: *mut u8,
+    pub flags: u64,
+}
+
+/// What a program asks and learns of a collective operation.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FiCollectiveAttr {
+    pub op: c_int,
+    pub datatype: c_int,
+    pub datatype_attr: FiAtomicAttr,
+    pub max_members: usize,
+    pub mode: u64,
+}
+
+/// What `fi_join_collective` passes as the address to join.
+#[repr(C)]
+pub struct FiCollectiveAddr {
+    pub set: *const Fid,
+    pub coll_addr: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FiEqEntry {
+    /// The address of the object.
+    pub fid: usize,
+    pub context: usize,
+    pub data: u64,
+}
+
+impl FiEqEntry {
+    /// The entry as the program reads it.
+    pub fn bytes(&self) -> [u8; size_of::<FiEqEntry>()] {
+        let words = [self.fid as u64, self.context as u64, self.data];
+        let mut bytes = [0; size_of::<FiEqEntry>()];
+        bytes
+            .chunks_exact_mut(8)
+            .zip(words)
+            .for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_ne_bytes()));
+        bytes
+    }
+}
+
+/// `fi_eq_err_entry` of 1.5 and later. Earlier programs have less space: see `error_entry`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FiEqErrEntry {
+    /// The address of the object.
+    pub fid: usize,
+    pub context: usize,
+    pub data: u64,
+    pub err: c_int,
+    pub prov_errno: c_int,
+    pub err_data: usize,
+    /// Since 1.5.
+    pub err_data_size: usize,
+}
+
+impl FiEqErrEntry {
+    /// All 0.
+    pub const EMPTY: FiEqErrEntry =
+        FiEqErrEntry { fid: 0, context: 0, data: 0, err: 0, prov_errno: 0, err_data: 0, err_data_size: 0 };
+}
+
 /// `fi_cq_tagged_entry`. The shorter formats are its beginnings.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -320,6 +392,9 @@ const _: () = {
     assert!(size_of::<FiMsgRma>() == 64);
     assert!(size_of::<FiIoc>() == 16 && size_of::<FiRmaIoc>() == 24 && size_of::<FiAtomicAttr>() == 16);
     assert!(size_of::<FiMsgAtomic>() == 72 && offset_of!(FiMsgAtomic, context) == 56);
+    assert!(size_of::<FiAvSetAttr>() == 56 && size_of::<FiCollectiveAddr>() == 16);
+    assert!(size_of::<FiCollectiveAttr>() == 40 && size_of::<FiEqEntry>() == 24);
+    assert!(size_of::<FiEqErrEntry>() == 48 && offset_of!(FiEqErrEntry, err_data) == 32);
     assert!(size_of::<FiCqTaggedEntry>() == 48);
     assert!(size_of::<FiCqErrEntry>() == 88);
     assert!(offset_of!(FiCqErrEntry, err) == 56 && offset_of!(FiCqErrEntry, err_data_size) == 72);

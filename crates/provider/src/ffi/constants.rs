@@ -17,6 +17,7 @@ pub mod caps {
     pub const RMA: u64 = 1 << 2;
     pub const TAGGED: u64 = 1 << 3;
     pub const ATOMIC: u64 = 1 << 4;
+    pub const COLLECTIVE: u64 = 1 << 6;
     pub const READ: u64 = 1 << 8;
     pub const WRITE: u64 = 1 << 9;
     pub const RECV: u64 = 1 << 10;
@@ -56,6 +57,10 @@ pub mod flags {
     pub const TRANSMIT_COMPLETE: u64 = 1 << 27;
     pub const DELIVERY_COMPLETE: u64 = 1 << 28;
     pub const MATCH_COMPLETE: u64 = 1 << 31;
+    /// Of `fi_av_set`: hints of the operations that a set is for, from `FI_BARRIER_SET` to `FI_GATHER_SET`.
+    pub const ALL_SETS: u64 = 0x1FF << 40;
+    /// Of `fi_av_set`: all addresses.
+    pub const UNIVERSE: u64 = 1 << 57;
     /// Of `fi_av_insert`: the context is an array of error codes.
     pub const SYNC_ERR: u64 = 1 << 58;
     pub const DISCARD: u64 = 1 << 58;
@@ -94,6 +99,35 @@ pub mod class {
     pub const CQ: usize = 14;
     pub const CNTR: usize = 15;
     pub const POLL: usize = 17;
+    pub const MC: usize = 19;
+    pub const AV_SET: usize = 21;
+}
+
+/// Events of an event queue.
+pub mod event {
+    #![allow(missing_docs)]
+    pub const JOIN_COMPLETE: u32 = 6;
+}
+
+/// `enum fi_collective_op`.
+pub mod collective_op {
+    #![allow(missing_docs)]
+    pub const BARRIER: i32 = 0;
+    pub const BROADCAST: i32 = 1;
+    pub const ALLTOALL: i32 = 2;
+    pub const ALLREDUCE: i32 = 3;
+    pub const ALLGATHER: i32 = 4;
+    pub const REDUCE_SCATTER: i32 = 5;
+    pub const REDUCE: i32 = 6;
+    pub const SCATTER: i32 = 7;
+    pub const GATHER: i32 = 8;
+}
+
+/// Types and operations of collectives alone.
+pub mod collective_type {
+    #![allow(missing_docs)]
+    pub const VOID: i32 = 256;
+    pub const NOOP: i32 = 256;
 }
 
 /// `enum fi_threading`.

@@ -1,6 +1,6 @@
-//! The variable for an error entry, whose length depends on the version of the API.
+//! The variables for error entries, whose lengths depend on the version of the API.
 
-use super::attributes::FiCqErrEntry;
+use super::attributes::{FiCqErrEntry, FiEqErrEntry};
 use super::constants::version;
 
 /// The caller's variable for an error entry of a completion queue. Its length depends on the version of the API that
@@ -47,5 +47,42 @@ impl From<*mut FiCqErrEntry> for CqErrorOut {
     /// For tests, which pass whole entries.
     fn from(place: *mut FiCqErrEntry) -> CqErrorOut {
         CqErrorOut(place)
+    }
+}
+
+/// The caller's variable for an error entry of an event queue. Its length depends on the version of the API.
+#[repr(transparent)]
+pub struct EqErrorOut(*mut FiEqErrEntry);
+
+impl EqErrorOut {
+    /// As [`CqErrorOut::fill`].
+    pub fn fill(&self, entry: &FiEqErrEntry, api_version: u32) {
+        let place = self.0;
+        if place.is_null() {
+            return;
+        }
+        // SAFETY: as in `CqErrorOut::fill`.
+        unsafe {
+            (*place).fid = entry.fid;
+            (*place).context = entry.context;
+            (*place).data = entry.data;
+            (*place).err = entry.err;
+            (*place).prov_errno = entry.prov_errno;
+            if api_version >= version(1, 5) {
+                if (*place).err_data_size == 0 {
+                    (*place).err_data = 0;
+                }
+                (*place).err_data_size = 0;
+            } else {
+                (*place).err_data = 0;
+            }
+        }
+    }
+}
+
+impl From<*mut FiEqErrEntry> for EqErrorOut {
+    /// For tests, which pass whole entries.
+    fn from(place: *mut FiEqErrEntry) -> EqErrorOut {
+        EqErrorOut(place)
     }
 }

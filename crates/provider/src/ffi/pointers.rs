@@ -127,6 +127,11 @@ impl<'a, T> From<&'a [T]> for InArray<'a, T> {
 pub struct UserBuffer(*mut c_void);
 
 impl UserBuffer {
+    /// Whether the pointer is NULL.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
     /// The buffer and its length as a view.
     #[inline]
     pub fn memory(self, bytes: usize) -> UserMemory {

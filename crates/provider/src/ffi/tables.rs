@@ -9,8 +9,8 @@ use std::mem::{offset_of, size_of};
 
 use super::attributes::*;
 use super::constants::FiAddr;
-use super::error_entry::CqErrorOut;
-use super::objects::AnyObject;
+use super::error_entry::{CqErrorOut, EqErrorOut};
+use super::objects::{AnyObject, Fid};
 use super::pointers::*;
 use crate::errno::Error;
 use weir_link::ADDRESS_BYTES;
@@ -109,7 +109,7 @@ pub struct FiOpsDomain<D: 'static, A: 'static, C: 'static, E: 'static, N: 'stati
     pub stx_ctx: Stub,
     pub srx_ctx: Stub,
     pub query_atomic: extern "C" fn(&D, c_int, c_int, Out<FiAtomicAttr>, u64) -> c_int,
-    pub query_collective: Stub,
+    pub query_collective: extern "C" fn(&D, c_int, Option<&mut FiCollectiveAttr>, u64) -> c_int,
     pub endpoint2: extern "C" fn(&D, Option<&FiInfo>, Out<*mut E>, u64, usize) -> c_int,
 }
 
@@ -124,7 +124,7 @@ pub struct FiOpsMr<D: 'static, M: 'static> {
 }
 
 #[repr(C)]
-pub struct FiOpsAv<A: 'static> {
+pub struct FiOpsAv<A: 'static, S: 'static> {
     pub size: usize,
     pub insert: for<'a> extern "C" fn(
         &'a A,
@@ -139,7 +139,7 @@ pub struct FiOpsAv<A: 'static> {
     pub remove: extern "C" fn(&A, InArray<FiAddr>, usize, u64) -> c_int,
     pub lookup: extern "C" fn(&A, FiAddr, OutArray<u8>, Out<usize>) -> c_int,
     pub straddr: extern "C" fn(&A, InArray<[u8; ADDRESS_BYTES]>, OutArray<u8>, Out<usize>) -> *const c_char,
-    pub av_set: Stub,
+    pub av_set: extern "C" fn(&A, Option<&FiAvSetAttr>, Out<*mut S>, usize) -> c_int,
     /// Since 1.20 (two) and 2.0.
     pub insert_auth_key: Stub,
     pub lookup_auth_key: Stub,
@@ -182,7 +182,7 @@ pub struct FiOpsPoll<P: 'static> {
 pub struct FiOpsEq<Q: 'static> {
     pub size: usize,
     pub read: extern "C" fn(&Q, Out<u32>, OutArray<u8>, usize, u64) -> ssize_t,
-    pub readerr: extern "C" fn(&Q, *mut c_void, u64) -> ssize_t,
+    pub readerr: extern "C" fn(&Q, EqErrorOut, u64) -> ssize_t,
     pub write: extern "C" fn(&Q, u32, InArray<u8>, usize, u64) -> ssize_t,
     pub sread: extern "C" fn(&Q, Out<u32>, OutArray<u8>, usize, c_int, u64) -> ssize_t,
     pub strerror: extern "C" fn(&Q, c_int, *const c_void, OutArray<u8>, usize) -> *const c_char,
@@ -211,7 +211,8 @@ pub struct FiOpsCm<E: 'static> {
     pub accept: Stub,
     pub reject: Stub,
     pub shutdown: Stub,
-    pub join: Stub,
+    /// The address is an [`FiCollectiveAddr`] if the flags have `FI_COLLECTIVE`.
+    pub join: extern "C" fn(&E, *const c_void, u64, Out<*mut Fid>, usize) -> c_int,
 }
 
 /// Descriptors of registered memory. The provider does not request them, so they are ignored.
@@ -342,10 +343,95 @@ pub struct FiOpsAtomic<E: 'static> {
 }
 
 #[repr(C)]
-pub struct FiOpsCollective {
+pub struct FiOpsAvSet<S: 'static> {
     pub size: usize,
-    /// barrier, broadcast, alltoall, allreduce, allgather, reduce_scatter, reduce, scatter, gather, msg, barrier2.
-    pub operations: [Stub; 11],
+    pub set_union: extern "C" fn(&S, AnyObject) -> c_int,
+    pub intersect: extern "C" fn(&S, AnyObject) -> c_int,
+    pub diff: extern "C" fn(&S, AnyObject) -> c_int,
+    pub insert: extern "C" fn(&S, FiAddr) -> c_int,
+    pub remove: extern "C" fn(&S, FiAddr) -> c_int,
+    pub addr: extern "C" fn(&S, Out<FiAddr>) -> c_int,
+}
+
+/// Buffer, count, group, type, flags, context of a collective call; calls with a result have it behind the buffer.
+#[repr(C)]
+#[allow(clippy::type_complexity)]
+pub struct FiOpsCollective<E: 'static> {
+    pub size: usize,
+    pub barrier: extern "C" fn(&E, FiAddr, usize) -> ssize_t,
+    pub broadcast: extern "C" fn(&E, UserBuffer, usize, Desc, FiAddr, FiAddr, c_int, u64, usize) -> ssize_t,
+    pub alltoall:
+        extern "C" fn(&E, UserBuffer, usize, Desc, UserBuffer, Desc, FiAddr, c_int, u64, usize) -> ssize_t,
+    pub allreduce: extern "C" fn(
+        &E,
+        UserBuffer,
+        usize,
+        Desc,
+        UserBuffer,
+        Desc,
+        FiAddr,
+        c_int,
+        c_int,
+        u64,
+        usize,
+    ) -> ssize_t,
+    pub allgather:
+        extern "C" fn(&E, UserBuffer, usize, Desc, UserBuffer, Desc, FiAddr, c_int, u64, usize) -> ssize_t,
+    pub reduce_scatter: extern "C" fn(
+        &E,
+        UserBuffer,
+        usize,
+        Desc,
+        UserBuffer,
+        Desc,
+        FiAddr,
+        c_int,
+        c_int,
+        u64,
+        usize,
+    ) -> ssize_t,
+    pub reduce: extern "C" fn(
+        &E,
+        UserBuffer,
+        usize,
+        Desc,
+        UserBuffer,
+        Desc,
+        FiAddr,
+        FiAddr,
+        c_int,
+        c_int,
+        u64,
+        usize,
+    ) -> ssize_t,
+    pub scatter: extern "C" fn(
+        &E,
+        UserBuffer,
+        usize,
+        Desc,
+        UserBuffer,
+        Desc,
+        FiAddr,
+        FiAddr,
+        c_int,
+        u64,
+        usize,
+    ) -> ssize_t,
+    pub gather: extern "C" fn(
+        &E,
+        UserBuffer,
+        usize,
+        Desc,
+        UserBuffer,
+        Desc,
+        FiAddr,
+        FiAddr,
+        c_int,
+        u64,
+        usize,
+    ) -> ssize_t,
+    pub msg: Stub,
+    pub barrier2: extern "C" fn(&E, FiAddr, u64, usize) -> ssize_t,
 }
 
 const _: () = {
@@ -354,7 +440,7 @@ const _: () = {
     assert!(size_of::<FiOpsFabric<H, H, H>>() == 56);
     assert!(size_of::<FiOpsDomain<H, H, H, H, H, H>>() == 96);
     assert!(size_of::<FiOpsMr<H, H>>() == 32);
-    assert!(size_of::<FiOpsAv<H>>() == 88);
+    assert!(size_of::<FiOpsAv<H, H>>() == 88);
     assert!(size_of::<FiOpsCq<H>>() == 64);
     assert!(size_of::<FiOpsCntr<H>>() == 64);
     assert!(size_of::<FiOpsEq<H>>() == 48);
@@ -365,5 +451,6 @@ const _: () = {
     assert!(size_of::<FiOpsTagged<H>>() == 80);
     assert!(size_of::<FiOpsRma<H>>() == 80);
     assert!(size_of::<FiOpsAtomic<H>>() == 112);
-    assert!(size_of::<FiOpsCollective>() == 96);
+    assert!(size_of::<FiOpsCollective<H>>() == 96);
+    assert!(size_of::<FiOpsAvSet<H>>() == 56);
 };

@@ -19,6 +19,8 @@ pub struct AddressVector {
     uses: Vec<u32>,
     /// Number of addresses that the program announced. 0: not announced.
     pub expected: usize,
+    /// Number of its open sets.
+    pub sets: usize,
 }
 
 impl AddressVector {
@@ -51,6 +53,11 @@ impl AddressVector {
     pub fn address(&self, number: FiAddr) -> Option<Address> {
         let in_use = self.uses.get(usize::try_from(number).ok()?).is_some_and(|&uses| uses > 0);
         self.table.address(number as u32).filter(|_| in_use).copied()
+    }
+
+    /// One more than the largest number that was ever given.
+    pub fn end(&self) -> FiAddr {
+        self.uses.len() as FiAddr
     }
 
     /// The number of an address.

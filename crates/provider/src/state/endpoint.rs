@@ -4,9 +4,10 @@
 //! completions to `cq_writer.rs`. After an empty poll it lets the engine sleep only if the process has no other engine.
 //! A blocking read sleeps anyway, for a bounded time. This file does not know the object that C holds.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_engine::{Engine, Operation, Post};
+use weir_engine::{Completion, Engine, MAX_COLLECTIVE_MEMBERS, Operation, Post};
 use weir_proto::{Outcome, Peer, SendLevel};
 
 use super::address_vector::AddressVector;
@@ -15,9 +16,10 @@ use super::completion::{Side, WANTS_ENTRY};
 use super::completion_queue::CompletionQueue;
 use super::counter::Counter;
 use super::cq_writer::{CqWriter, DomainQueues, EndpointBindings};
+use super::event_queue::EventQueue;
 use super::table::Table;
 use super::waits::EndpointWaits;
-use crate::errno::Error;
+use crate::errno::{Error, completion as number};
 use crate::ffi::{ADDR_UNSPEC, FiAddr, caps, flags};
 use crate::limits::DELIVERED_FLAGS;
 
@@ -69,6 +71,8 @@ pub struct Endpoint {
     claims: Claims,
     /// Its watcher, and what that rings.
     pub waits: EndpointWaits,
+    /// The event queue that is bound to it.
+    pub events: Option<Arc<EventQueue>>,
 }
 
 /// The source of an operation's flags.
@@ -78,6 +82,8 @@ pub enum Flags {
     Default,
     /// The call gave flags, which replace the endpoint's.
     Given(u64),
+    /// The call gave flags beside the endpoint's.
+    Added(u64),
     /// An inject call: no entry, and the buffer is copied.
     Inject,
 }
@@ -95,6 +101,7 @@ impl Endpoint {
             peers: Vec::new(),
             claims: Claims::default(),
             waits: EndpointWaits::default(),
+            events: None,
         }
     }
 
@@ -165,6 +172,10 @@ impl Endpoint {
         let mut events = 0;
         while let Some(completion) = self.engine.as_mut().and_then(Engine::next_completion) {
             events += 1;
+            if completion.operation == Operation::Join {
+                self.report_join(&completion);
+                continue;
+            }
             if let (Operation::Peek, Outcome::Found { claimed: Some(message), .. }) =
                 (completion.operation, completion.outcome)
             {
@@ -177,6 +188,49 @@ impl Endpoint {
             });
         }
         events
+    }
+
+    /// Joins the group of these members, by their numbers in the vector of the index. `group`: the address of its object,
+    /// which the event names. Returns the group's number in the engine.
+    ///
+    /// # Errors
+    /// The endpoint is not open for collectives, not enabled or has no event queue, it is no member or a member is not in
+    /// the vector, or there are as many groups as allowed.
+    pub fn join_group(
+        &mut self,
+        members: &[FiAddr],
+        vector: &AddressVector,
+        (context, group): (usize, usize),
+    ) -> Result<u32, Error> {
+        if self.endpoint_attr.caps & caps::COLLECTIVE == 0 {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        let engine = self.engine.as_mut().ok_or(Error::BAD_STATE)?;
+        let events = self.events.as_ref().ok_or(Error::NO_EVENT_QUEUE)?;
+        if members.len() > MAX_COLLECTIVE_MEMBERS {
+            return Err(Error::INVALID);
+        }
+        let addresses = members.iter().map(|number| vector.address(*number).ok_or(Error::INVALID));
+        let addresses: Vec<_> = addresses.collect::<Result<_, _>>()?;
+        let own = engine.address();
+        let rank = addresses.iter().position(|address| *address == own).ok_or(Error::INVALID)?;
+        let peers = addresses.iter().map(|address| engine.peer(address)).collect();
+        let number = engine.join_collective(Post { context, cookie: group as u64 }, peers, rank as u32)?;
+        events.begin_join(group);
+        Ok(number)
+    }
+
+    /// All have joined a group, or one is lost.
+    #[cold]
+    fn report_join(&self, completion: &Completion) {
+        let Post { context, cookie } = completion.post;
+        let error = match completion.outcome {
+            Outcome::Lost { fault, .. } => number::lost(fault),
+            _ => 0,
+        };
+        if let Some(events) = &self.events {
+            events.end_join(cookie as usize, context, error);
+        }
     }
 
     /// After a poll without an event: see [`Engine::spin_for_arrival`]. Does nothing if the process has other
@@ -234,6 +288,7 @@ impl Endpoint {
         let given = match flags {
             Flags::Default => default,
             Flags::Given(given) => given,
+            Flags::Added(added) => default | added,
             Flags::Inject => flags::INJECT,
         };
         let silent = matches!(flags, Flags::Inject)

@@ -13,5 +13,6 @@ pub mod domain_state;
 pub mod endpoint;
 pub mod entry;
 pub mod entry_queue;
+pub mod event_queue;
 pub mod table;
 pub mod waits;

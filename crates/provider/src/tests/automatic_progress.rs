@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::*;
 
 const AUTOMATIC: Choices =
-    Choices { progress: progress::AUTO, queue_wait: wait_obj::NONE, counter_wait: wait_obj::NONE };
+    Choices { caps: 0, progress: progress::AUTO, queue_wait: wait_obj::NONE, counter_wait: wait_obj::NONE };
 
 /// Names of the threads of this process.
 fn threads() -> Vec<String> {

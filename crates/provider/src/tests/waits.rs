@@ -8,7 +8,7 @@ use crate::eq::EventQueueHandle;
 use crate::poll_set::PollSetHandle;
 
 const DESCRIPTORS: Choices =
-    Choices { progress: progress::MANUAL, queue_wait: wait_obj::FD, counter_wait: wait_obj::FD };
+    Choices { caps: 0, progress: progress::MANUAL, queue_wait: wait_obj::FD, counter_wait: wait_obj::FD };
 const AGAIN: c_int = -11;
 
 /// `fi_control(FI_GETWAIT)`.
