@@ -6,7 +6,9 @@
 //!
 //! A member has at most [`MAX_ROUNDS`] operations that have not ended, and none ends before those that it sends to have
 //! started it (`group/round.rs`). So of each other member at most as many can have arrived that we have not started. A
-//! sender that exceeds this is malformed. This bounds the buffers of early packets.
+//! broadcast is forwarded by members that have not started it, but one on its way has. So of broadcasts at most as many as
+//! the other members together have under way can have arrived. A sender that exceeds this is malformed. This bounds the
+//! buffers of early packets.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -211,10 +213,7 @@ impl Group {
             return;
         }
         if key >= self.next {
-            let arrived = |round: &Round| round.arrived_from().any(|arrived| arrived == rank);
-            let early = self.rounds.range(self.next..);
-            let early = early.filter(|(other, round)| **other != key && arrived(round)).count();
-            if key - self.next >= u64::from(u32::MAX / 2) || early >= MAX_ROUNDS as usize {
+            if key - self.next >= u64::from(u32::MAX / 2) || self.has_too_many_early(rank, key, &operation) {
                 return driver.reject(from);
             }
             let membership = &self.membership;
@@ -232,6 +231,19 @@ impl Group {
         if !makes_sense {
             self.rounds.retain(|_, round| round.started || round.arrived_from().next().is_some());
             driver.reject(from);
+        }
+    }
+
+    /// Whether one more early packet, for the operation `key`, exceeds the bound of its kind.
+    fn has_too_many_early(&self, rank: u32, key: u64, operation: &Operation) -> bool {
+        let is_broadcast = |operation: &Operation| matches!(operation, Operation::Broadcast { .. });
+        let arrived = |round: &Round| round.arrived_from().any(|arrived| arrived == rank);
+        let others = self.rounds.range(self.next..).filter(|(other, _)| **other != key);
+        let alike = others.filter(|(_, round)| is_broadcast(&round.operation) == is_broadcast(operation));
+        match is_broadcast(operation) {
+            // The sender may only forward. On the way from the root, a member that has started it waits for the next.
+            true => alike.count() >= MAX_ROUNDS as usize * (self.membership.members.len() - 1),
+            false => alike.filter(|(_, round)| arrived(round)).count() >= MAX_ROUNDS as usize,
         }
     }
 

@@ -113,3 +113,13 @@ fn a_lost_child_answers_no_more() {
     assert_eq!(root.lose(2), ["failed to 1: 2 Died", "free 0"]);
     assert!(root.machine.is_quiescent());
 }
+
+#[test]
+fn a_member_may_forward_more_broadcasts_than_it_may_have_under_way() {
+    let mut leaf = Member::of_four(3);
+    let most = 3 * MAX_ROUNDS;
+    for number in 0..most {
+        assert_ne!(leaf.of(FROM_0, 2, number, (0, 16)), ["reject 2"], "{number}");
+    }
+    assert_eq!(leaf.of(FROM_0, 2, most, (0, 16)), ["reject 2"]);
+}
