@@ -31,8 +31,18 @@ const SLIGHTLY: f64 = 3.0;
 /// Active ranks, and all ranks.
 type Part = (u32, u32);
 
+/// Only the published order: a rank sends to all others, then it receives.
 fn part(it: &Settings) -> Option<Part> {
+    part_in_any_order(it).filter(|_| !receives_first(it))
+}
+
+fn part_in_any_order(it: &Settings) -> Option<Part> {
     it.workload_number("group_ranks").map(|group| (group as u32, it.ranks))
+}
+
+/// The order of MPI libraries, which nobody has published: a rank posts all receives, then all sends.
+fn receives_first(it: &Settings) -> bool {
+    it.workload["alltoall_groups"]["order"].as_str() == Some("receives_first")
 }
 
 fn words_of(part: Part) -> String {
@@ -119,6 +129,11 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     for of in parts(evidence) {
         if let Some(words) = demand_with_floors(evidence, |it| part(it) == Some(of)) {
             points.push(Point::beside(format!("{} active: credits on demand", words_of(of)), words));
+        }
+        let is = |it: &Settings| receives_first(it) && part_in_any_order(it) == Some(of);
+        if let Some(words) = demand_with_floors(evidence, is) {
+            let text = format!("{} active, receives first: credits on demand", words_of(of));
+            points.push(Point::beside(text, words));
         }
     }
     points

@@ -3,7 +3,7 @@
 //! per peer: the mean overhead over all benchmarks. weir's own schemes stand beside them. Source: Prades, thesis, 7.4,
 //! and the paper of 2012.
 
-use super::{DEMAND, Experiment, Point, WEIR, percent};
+use super::{DEMAND, Experiment, Point, WEIR, demand_with_floors, percent};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean};
 use weir_sim::plan::{SchemeName, Settings};
@@ -85,6 +85,30 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     let demand = average(evidence, SchemeName::Demand);
     if !demand.is_empty() {
         points.push(Point::beside("credits on demand, mean overhead", words(&demand)));
+    }
+    points.extend(with_floors(evidence));
+    points
+}
+
+/// Each benchmark with credits on demand beside its computed floor, and those without one.
+fn with_floors(evidence: &Evidence<'_>) -> Vec<Point> {
+    let mut points = Vec::new();
+    let mut without = Vec::new();
+    for name in evidence.values(|it| benchmark(it).to_owned()) {
+        let is = |it: &Settings| benchmark(it) == name;
+        let demand = evidence.records.iter().filter(|it| it.settings.scheme == SchemeName::Demand);
+        let mut demand = demand.filter(|it| is(&it.settings)).peekable();
+        if demand.peek().is_some() && demand.all(|record| evidence.floor(record).is_none()) {
+            without.push(name);
+        } else if let Some(words) = demand_with_floors(evidence, is) {
+            points.push(Point::beside(format!("{name}: credits on demand"), words));
+        }
+    }
+    if !without.is_empty() {
+        points.push(Point::beside(
+            format!("{}: floor of credits on demand", without.join(", ")),
+            "not computed: the root moves, so it follows from several calls who waits",
+        ));
     }
     points
 }
