@@ -11,6 +11,7 @@
 extern crate alloc;
 
 mod action;
+pub mod admission;
 mod config;
 mod counters;
 mod driver;
