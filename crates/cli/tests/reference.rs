@@ -20,7 +20,8 @@ fn committed_reference_pages_equal_the_generated_ones() {
 #[test]
 fn the_committed_fidelity_pages_show_the_committed_results() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let (results, committed) = (root.join("experiments/results.json"), root.join("docs/explanation"));
+    let [results, of_e4] = ["results", "e4"].map(|name| root.join(format!("experiments/{name}.json")));
+    let committed = root.join("docs/explanation");
     let directory = tempfile::tempdir().unwrap();
     let experiments = directory.path().join("fidelity");
     std::fs::create_dir(&experiments).unwrap();
@@ -28,7 +29,8 @@ fn the_committed_fidelity_pages_show_the_committed_results() {
         let page = page.unwrap();
         std::fs::copy(page.path(), experiments.join(page.file_name())).unwrap();
     }
-    let status = weir(&["reference", "fidelity", results.to_str().unwrap()], directory.path());
+    let files = [results.to_str().unwrap(), of_e4.to_str().unwrap()];
+    let status = weir(&["reference", "fidelity", files[0], files[1]], directory.path());
     assert!(status.success());
     let names = std::fs::read_dir(&experiments).unwrap();
     let names = names.map(|page| Path::new("fidelity").join(page.unwrap().file_name()));
@@ -37,7 +39,7 @@ fn the_committed_fidelity_pages_show_the_committed_results() {
             .map(|place| std::fs::read_to_string(place.join(&name)).unwrap_or_default());
         assert!(
             committed == written,
-            "docs/explanation/{} does not show experiments/results.json: run make reference",
+            "docs/explanation/{} does not show the results in experiments: run make reference",
             name.display()
         );
     }

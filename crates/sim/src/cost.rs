@@ -1,5 +1,5 @@
 //! The price lists of a processor and of a NIC. [`Cost`] is the time that each step of a rank and its library takes.
-//! [`NicCost`] is the time that the processor of a NIC takes for a packet, a copy of one, or a remote get.
+//! [`NicCost`] is the time that the processor of a NIC takes for a packet, for memory of its host, or for a vector.
 
 use crate::Picoseconds;
 
@@ -108,10 +108,31 @@ pub struct NicCost {
     pub copy_send_ps: Picoseconds,
     /// Ending a remote get of a rank of this host.
     pub get_ps: Picoseconds,
+    /// Taking one packet of a rank from the memory of the host, before it is sent.
+    pub host_read_ps: Picoseconds,
+    /// Putting one packet, or the end of an operation, into the memory of the host.
+    pub host_write_ps: Picoseconds,
+    /// Changing one word of the memory of the host.
+    pub word_ps: Picoseconds,
     /// Copying one KiB between a packet and memory of an offloaded machine.
     pub copy_ps_per_kib: Picoseconds,
-    /// Combining one KiB of a vector with another. A processor without floating-point unit needs long for it.
+    /// Combining one KiB of a vector of integers with another.
     pub combine_ps_per_kib: Picoseconds,
+    /// The same of floats. A processor without floating-point unit needs longer.
+    pub float_combine_ps_per_kib: Picoseconds,
+}
+
+/// What an offloaded machine has done with memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryWork {
+    /// Bytes that were copied.
+    pub copied_bytes: u64,
+    /// Bytes of integers that were combined with others.
+    pub combined_bytes: u64,
+    /// Bytes of floats that were combined with others.
+    pub combined_float_bytes: u64,
+    /// Words of registered memory that were changed or read.
+    pub words: u64,
 }
 
 impl NicCost {
@@ -121,14 +142,22 @@ impl NicCost {
         packet_receive_ps: 0,
         copy_send_ps: 0,
         get_ps: 0,
+        host_read_ps: 0,
+        host_write_ps: 0,
+        word_ps: 0,
         copy_ps_per_kib: 0,
         combine_ps_per_kib: 0,
+        float_combine_ps_per_kib: 0,
     };
 
-    /// Price of copying and combining so many bytes.
-    pub fn memory_ps(&self, copied_bytes: u64, combined_bytes: u64) -> Picoseconds {
-        let copies = self.copy_ps_per_kib.saturating_mul(copied_bytes) / 1024;
-        copies + self.combine_ps_per_kib.saturating_mul(combined_bytes) / 1024
+    /// Price of this work.
+    pub fn memory_ps(&self, work: MemoryWork) -> Picoseconds {
+        let MemoryWork { copied_bytes, combined_bytes, combined_float_bytes, words } = work;
+        let of = |ps_per_kib: Picoseconds, bytes: u64| ps_per_kib.saturating_mul(bytes) / 1024;
+        of(self.copy_ps_per_kib, copied_bytes)
+            + of(self.combine_ps_per_kib, combined_bytes)
+            + of(self.float_combine_ps_per_kib, combined_float_bytes)
+            + self.word_ps.saturating_mul(words)
     }
 }
 
@@ -144,5 +173,19 @@ mod tests {
             assert_eq!(Cost::FREE.seen_ps(1000, at), at.max(1000));
         }
         assert_eq!(polls.times(250).poll_ps, 250, "a slow processor polls seldom");
+    }
+
+    #[test]
+    fn integers_floats_copies_and_words_have_prices_of_their_own() {
+        let cost = NicCost {
+            copy_ps_per_kib: 10,
+            combine_ps_per_kib: 2048,
+            float_combine_ps_per_kib: 7168,
+            word_ps: 300,
+            ..NicCost::FREE
+        };
+        let work = MemoryWork { copied_bytes: 2048, combined_bytes: 8, combined_float_bytes: 16, words: 3 };
+        assert_eq!(cost.memory_ps(work), 20 + 16 + 112 + 900);
+        assert_eq!(NicCost::FREE.memory_ps(work), 0);
     }
 }

@@ -136,7 +136,7 @@ pub enum OffloadCall {
         rank: u32,
         /// The group fails if an operation waits longer for others. `None`: it waits. Unit: ns.
         patience_ns: Option<u64>,
-        /// How its barriers and broadcasts travel.
+        /// How its operations travel.
         shape: Shape,
     },
     /// Take part in it no more. Completes at once.

@@ -46,6 +46,19 @@ fn hops(n: u32) -> u64 {
 }
 
 #[test]
+fn barriers_by_exchange_and_by_tree_send_the_messages_of_their_schedules() {
+    for n in SIZES {
+        let paired = 1 << n.ilog2();
+        let exchanged = u64::from(paired * n.ilog2() + 2 * (n - paired));
+        assert_eq!(total(n, call!(barrier_pairwise())), (exchanged, 0), "{n}");
+        let edges = (2 * (u64::from(n) - 1), 0);
+        assert_eq!(total(n, call!(barrier_gather_broadcast(1))), edges, "{n}");
+        assert_eq!(total(n, call!(barrier_gather_broadcast(3))), edges, "{n}");
+        assert_eq!(total(n, call!(barrier_gather_broadcast(40))), edges, "{n}");
+    }
+}
+
+#[test]
 fn rooted_collectives_send_one_message_per_tree_edge() {
     for n in SIZES {
         let others = u64::from(n) - 1;

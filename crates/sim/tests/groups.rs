@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use support::{SCHEMES, spec};
-use weir_proto::offload::group::{BarrierSchedule, BroadcastTree, Shape};
+use weir_proto::offload::group::{BarrierSchedule, BroadcastTree, ReductionTree, Shape};
 use weir_proto::offload::{Combination, WordOperation, WordType};
 use weir_proto::{Geometry, Scheme};
 use weir_sim::cost::NicCost;
@@ -36,7 +36,8 @@ fn world(ranks: u32, scheme: Scheme, on_nic: bool, program: impl Fn(Rank) -> Pro
 fn shapes() -> [Shape; 3] {
     let of_degree = |degree| BarrierSchedule::GatherBroadcast { degree };
     let broadcast = BroadcastTree::Postal { lambda_thousandths: 3500 };
-    [Shape::default(), Shape { barrier: of_degree(2), broadcast }, Shape { barrier: of_degree(9), broadcast }]
+    let of = |degree, reduction| Shape { barrier: of_degree(degree), broadcast, reduction };
+    [Shape::default(), of(2, ReductionTree::Chain), of(9, ReductionTree::Flat)]
 }
 
 #[test]

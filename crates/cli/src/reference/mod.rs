@@ -36,9 +36,10 @@ enum What {
     },
     /// Write the page about fidelity, and the table of points in the page of each experiment.
     Fidelity {
-        /// The results of `weir reproduce`: experiments/results.json in the source tree, a copy of points.json.
-        #[arg(value_name = "RESULTS")]
-        results: PathBuf,
+        /// The results of `weir reproduce`: experiments/results.json and experiments/e4.json in the source tree, copies
+        /// of points.json.
+        #[arg(value_name = "RESULTS", required = true, num_args = 1..)]
+        results: Vec<PathBuf>,
         /// The directory of fidelity.md and fidelity/, docs/explanation in the source tree.
         #[arg(value_name = "DIR")]
         directory: PathBuf,
@@ -84,7 +85,8 @@ pub fn run(arguments: &ReferenceArguments) -> Result<u8, Failure> {
             }
         }
         What::Fidelity { results, directory } => {
-            let fidelity = Fidelity::read(&read(results)?)?;
+            let files = results.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+            let fidelity = Fidelity::read(&files)?;
             let experiments = directory.join("fidelity");
             let pages = fidelity.experiment_pages(|name| read(&experiments.join(name)))?;
             write(&directory.join("fidelity.md"), fidelity.page().as_bytes())?;

@@ -40,7 +40,8 @@ pub fn page() -> String {
     page += "\n## Network files\n\n";
     page += &paragraph(
         "A file in `experiments/networks` has the key `kind`, a table `[network]` and a table `[cost]`. Every key is \
-         required. A plan replaces single values with `network` and `cost`.",
+         required. A table `[nic]` with the keys of NIC processors is optional. A plan replaces single values with \
+         `network` and `cost`, and the whole table with `nic`.",
     );
     for info in NETWORKS {
         let nodes = match info.nodes {

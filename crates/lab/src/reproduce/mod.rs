@@ -53,7 +53,8 @@ Examples:
   weir reproduce E1.2 --quick
   weir reproduce all --out results")]
 pub struct ReproduceArguments {
-    /// Experiments by number (E1.2), all published ones, `demand` for the goals of credits on demand, or `list`.
+    /// Experiments by number (E1.2, or E4 for all of E4), all published ones, `demand` for the goals of credits on
+    /// demand, or `list`.
     #[arg(value_name = "EXPERIMENT", required = true)]
     experiments: Vec<String>,
     #[command(flatten)]
@@ -187,20 +188,28 @@ fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
     if let Some(alone) = names.iter().find(|name| ["all", "list"].contains(&name.as_str())) {
         return Err(Failure::Usage(format!("{alone} with others; allowed: {alone} alone, or experiments")));
     }
-    let find = |name: &String| {
-        known().find(|experiment| experiment.id.eq_ignore_ascii_case(name)).ok_or_else(|| {
-            let ids = known().map(|experiment| experiment.id).collect::<Vec<_>>().join(", ");
-            Failure::Usage(format!("{name}: no such experiment; allowed: all, list, {ids}"))
-        })
-    };
     let mut chosen: Vec<&'static Experiment> = Vec::new();
     for name in names {
-        let experiment = find(name)?;
-        if !chosen.iter().any(|known| known.id == experiment.id) {
-            chosen.push(experiment);
+        let mut found = known().filter(|experiment| is_named(experiment.id, name)).peekable();
+        if found.peek().is_none() {
+            let ids = known().map(|experiment| experiment.id).collect::<Vec<_>>().join(", ");
+            let what =
+                format!("{name}: no such experiment; allowed: all, list, {ids}, or the part before a dot");
+            return Err(Failure::Usage(what));
+        }
+        for experiment in found {
+            if !chosen.iter().any(|known| known.id == experiment.id) {
+                chosen.push(experiment);
+            }
         }
     }
     Ok(chosen)
+}
+
+/// Whether `name` is the number of an experiment, or the part of it before the dot.
+fn is_named(id: &str, name: &str) -> bool {
+    let family = id.split_once('.').map(|(family, _)| family);
+    id.eq_ignore_ascii_case(name) || family.is_some_and(|family| family.eq_ignore_ascii_case(name))
 }
 
 /// Two lines for each experiment.
@@ -344,6 +353,19 @@ fn sentence(verdicts: &[Verdict], worlds: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_before_the_dot_chooses_all_its_experiments() {
+        let chosen = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            choose(&names).map(|chosen| chosen.iter().map(|it| it.id).collect::<Vec<_>>())
+        };
+        assert_eq!(chosen(&["e2.4", "E2"]).expect("known")[..3], ["E2.4", "E2.1", "E2.2"]);
+        assert!(chosen(&["E4"]).expect("known").contains(&"E4.3"));
+        for unknown in ["E", "E9", "E1.", "2"] {
+            assert!(chosen(&[unknown]).is_err(), "{unknown}");
+        }
+    }
 
     #[test]
     fn counts_of_one_are_singular() {

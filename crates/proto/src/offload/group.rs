@@ -28,8 +28,7 @@ use crate::event::{Peer, PeerFault, Request};
 use crate::machine::{Machine, MachineDriver, MachineEvent};
 use crate::timers::MachineTimer;
 use member::Group;
-pub use schedule::Shape;
-pub use schedule::{BarrierSchedule, BroadcastTree};
+pub use schedule::{BarrierSchedule, BroadcastTree, ReductionTree, Shape};
 
 /// Bound: groups of an endpoint.
 pub const MAX_GROUPS: usize = 1 << 6;
@@ -196,7 +195,7 @@ pub struct Membership {
     pub rank: u32,
     /// The group fails if an operation waits longer for others than this. `None`: it waits. Unit: nanoseconds.
     pub patience_ns: Option<u64>,
-    /// How barriers and broadcasts travel. The same at all members.
+    /// How operations travel. The same at all members.
     pub shape: Shape,
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
 use weir_proto::offload::group::{
-    BarrierSchedule, BroadcastTree, GroupCommand, MAX_BROADCAST_BYTES, Membership, Operation, Shape,
+    BarrierSchedule, BroadcastTree, GroupCommand, MAX_BROADCAST_BYTES, Membership, Operation, ReductionTree,
+    Shape,
 };
 use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, OffloadCommand, WordOperation, WordType};
@@ -49,6 +50,22 @@ fn reduced(combination: Combination, vectors: &[Vec<u8>], first: usize, width: u
         child_width *= 2;
     }
     result
+}
+
+/// The same for any tree: in a chain the brackets are (own (next (next ...))), in a flat tree (((own next) next) ...).
+fn reduced_over(tree: ReductionTree, combination: Combination, vectors: &[Vec<u8>]) -> Vec<u8> {
+    let combined = |mut left: Vec<u8>, right: &Vec<u8>| {
+        combination.combine(&mut left, right);
+        left
+    };
+    match tree {
+        ReductionTree::Binomial => reduced(combination, vectors, 0, vectors.len()),
+        ReductionTree::Chain => {
+            let from_the_end = vectors.iter().rev().cloned();
+            from_the_end.reduce(|right, left| combined(left, &right)).expect("a member")
+        }
+        ReductionTree::Flat => vectors.iter().skip(1).fold(vectors[0].clone(), combined),
+    }
 }
 
 fn combination(rng: &mut Rng) -> Combination {
@@ -105,6 +122,7 @@ impl Group {
                 [rng.usize(..2)],
             broadcast: [BroadcastTree::Binomial, BroadcastTree::Postal { lambda_thousandths }]
                 [rng.usize(..2)],
+            reduction: [ReductionTree::Binomial, ReductionTree::Chain, ReductionTree::Flat][rng.usize(..3)],
         };
         let rounds = (0..rounds).map(|_| round(rng, endpoints)).collect();
         let started = vec![0; members.len()];
@@ -164,11 +182,12 @@ impl Group {
     fn expected(&self, rank: u32, number: usize) -> Vec<u8> {
         let (operation, buffers) = &self.rounds[number];
         let own = || buffers[rank as usize].clone();
+        let reduced = |combination| reduced_over(self.shape.reduction, combination, buffers);
         match *operation {
             Operation::Barrier => Vec::new(),
-            Operation::Reduce(vector) if rank == 0 => reduced(vector.combination, buffers, 0, buffers.len()),
+            Operation::Reduce(vector) if rank == 0 => reduced(vector.combination),
             Operation::Reduce(_) => own(),
-            Operation::AllReduce(vector) => reduced(vector.combination, buffers, 0, buffers.len()),
+            Operation::AllReduce(vector) => reduced(vector.combination),
             Operation::Broadcast { root, .. } => buffers[root as usize].clone(),
         }
     }

@@ -40,6 +40,48 @@ impl Group {
         }
     }
 
+    /// Barrier by pairwise exchange for any number of members (MPICH 1.2). Each member beyond the largest power of two
+    /// pairs with one below: it sends before the exchange, and receives after it.
+    pub async fn barrier_pairwise(&self) {
+        let tag = self.tag();
+        let paired = 1 << self.size.ilog2();
+        if self.me >= paired {
+            self.send(self.me - paired, tag, 0).await;
+            return self.receive(self.me - paired, tag, 0).await;
+        }
+        let beyond = Some(self.me + paired).filter(|beyond| *beyond < self.size);
+        if let Some(beyond) = beyond {
+            self.receive(beyond, tag, 0).await;
+        }
+        let mut mask = 1;
+        while mask < paired {
+            self.exchange(self.me ^ mask, self.me ^ mask, tag, 0, 0).await;
+            mask *= 2;
+        }
+        if let Some(beyond) = beyond {
+            self.send(beyond, tag, 0).await;
+        }
+    }
+
+    /// Barrier up a tree to member 0, and down again. The children of member `m` are `m * degree + 1` to
+    /// `m * degree + degree`; `degree` is at least 1.
+    pub async fn barrier_gather_broadcast(&self, degree: u32) {
+        let tag = self.tag();
+        let first = u64::from(self.me) * u64::from(degree) + 1;
+        let size = u64::from(self.size);
+        let below = (first..first + u64::from(degree)).take_while(|child| *child < size);
+        let below: Vec<u32> = below.map(|child| child as u32).collect();
+        let receives: Vec<_> = below.iter().map(|from| self.begin_receive(*from, tag, 0)).collect();
+        self.rank.wait_all(receives).await;
+        if self.me > 0 {
+            let parent = (self.me - 1) / degree;
+            self.send(parent, tag, 0).await;
+            self.receive(parent, tag, 0).await;
+        }
+        let sends: Vec<_> = below.iter().map(|to| self.begin_send(*to, tag, 0)).collect();
+        self.rank.wait_all(sends).await;
+    }
+
     /// Allreduce by recursive doubling. Members beyond the largest power of two first give their vector to a
     /// neighbour.
     pub async fn allreduce(&self, bytes: u64) {

@@ -16,6 +16,7 @@ use super::network::PlanNetwork;
 use crate::goal::Schedule;
 use crate::network::registry::NicKeys;
 use crate::workload::Workload;
+use crate::workload::offload::Executor;
 use crate::world::WorldSpec;
 
 /// A flow-control scheme, by its name in plans.
@@ -75,7 +76,7 @@ pub struct Settings {
     pub rnr_timer_ns: u64,
     /// Buffers at the start with the scheme `adaptive`.
     pub start_slots: u32,
-    /// Prices of the processors of NICs; `None`: NICs have none.
+    /// Prices of the processors of NICs, instead of those of the network file; `None`: these apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nic: Option<NicKeys>,
     /// Faults of links and ranks; `None`: there are none.
@@ -138,6 +139,13 @@ pub enum Programs {
     Named(Workload),
     /// A GOAL schedule and the hash of its text.
     Goal(Arc<Schedule>, u64),
+}
+
+impl Programs {
+    /// Whether NICs carry out the offloaded operations of these programs.
+    fn machines_on_nic(&self) -> bool {
+        matches!(self, Programs::Named(workload) if workload.executor() == Some(Executor::Nic))
+    }
 }
 
 /// A world, ready to run.
@@ -237,7 +245,7 @@ impl Setup {
             planned_quota_slots: quota_slots,
         };
         let (cost, seed) = (self.network.cost(), self.settings.seed);
-        let nic = self.settings.nic.map(|nic| nic.cost());
+        let nic = self.settings.nic.or(self.network.model.nic).map(|nic| nic.cost());
         WorldSpec {
             ranks,
             config,
@@ -245,7 +253,7 @@ impl Setup {
             start_slots,
             cost,
             nic,
-            machines_on_nic: false,
+            machines_on_nic: self.programs.machines_on_nic(),
             tolerates_loss: false,
             event_limit: 0,
             seed,

@@ -153,11 +153,13 @@ fn a_nic_processor_of_a_plan_delays_its_worlds() {
     let (whole, settings) = with("");
     assert!(!settings.contains("nic"), "keys of other worlds stay the same");
     let (late, settings) = with(
-        "nic = { packet_send_ns = 0.5, packet_receive_ns = 2000.0, copy_send_ns = 0.0, get_ns = 1.0 }, ",
+        "nic = { packet_send_ns = 0.5, packet_receive_ns = 2000.0, copy_send_ns = 0.0, get_ns = 1.0, \
+         host_read_ns = 0.0, host_write_ns = 3.0, word_ns = 0.0, copy_ns_per_kib = 0.0, combine_ns_per_kib = 0.0, \
+         float_combine_ns_per_kib = 0.0 }, ",
     );
     assert!(late.time_ns > 1.5 * whole.time_ns, "{} and {} ns", late.time_ns, whole.time_ns);
     assert!(settings.contains(
-        r#""nic":{"packet_send_ns":0.5,"packet_receive_ns":2000.0,"copy_send_ns":0.0,"get_ns":1.0}"#
+        r#""nic":{"packet_send_ns":0.5,"packet_receive_ns":2000.0,"copy_send_ns":0.0,"get_ns":1.0,"#
     ));
     let read_again: Settings = serde_json::from_str(&settings).expect("settings");
     assert_eq!(read_again, late.settings);

@@ -1,6 +1,6 @@
 //! Workloads, the programs that all ranks of a world run: those of published experiments, the Intel MPI Benchmarks, the
-//! NAS Parallel Benchmarks, a stencil code, and senders that share one receiver. Plans choose them by name and set
-//! their parameters.
+//! NAS Parallel Benchmarks, a stencil code, senders that share one receiver, and operations that a NIC can carry out.
+//! Plans choose them by name and set their parameters.
 //!
 //! Each is an async function over the calls of a [`Rank`]. It does not know the network, the scheme or its driver. It
 //! records its measures by [`Rank::record`], under the names in [`Workload::records`].
@@ -17,6 +17,7 @@ pub mod imb;
 pub mod incast;
 pub mod nas;
 pub mod neighbours;
+pub mod offload;
 pub mod pairs;
 pub mod scatterv;
 
@@ -25,12 +26,17 @@ use serde::Deserialize;
 use crate::Picoseconds;
 use crate::collective::Group;
 use crate::program::{Program, Rank};
+use offload::Executor;
 
 /// Names of measures. Each rank records a measure once, at its end, as mean over what is timed. A measure
 /// that a rank records several times is a series.
 pub mod measure {
     /// One call of a collective. Unit: ns.
     pub const CALL_NS: &str = "call_ns";
+    /// From the start of an operation at the farthest rank to its result. Unit: ns.
+    pub const LATENCY_NS: &str = "latency_ns";
+    /// Time of a rank in a call. Unit: ns.
+    pub const HOST_NS: &str = "host_ns";
     /// Half a round trip. Unit: ns.
     pub const HALF_ROUND_TRIP_NS: &str = "half_round_trip_ns";
     /// One step of an application. Unit: ns.
@@ -119,6 +125,27 @@ catalogue! {
     Imb(imb::Imb) records [measure::CALL_NS];
     /// One of the NAS Parallel Benchmarks.
     Nas(nas::Nas) records [measure::STEP_NS];
+    /// Barriers, by messages or offloaded.
+    Barrier(offload::Barrier) records [measure::CALL_NS];
+    /// Reductions of one word, by messages or offloaded.
+    Reduction(offload::Reduction) records [measure::LATENCY_NS, measure::HOST_NS];
+    /// Broadcasts to late ranks, by messages or offloaded.
+    Broadcast(offload::Broadcast) records [measure::HOST_NS];
+    /// Remote atomics, by messages or offloaded.
+    Atomics(offload::Atomics) records [measure::CALL_NS];
+}
+
+impl Workload {
+    /// Who carries out its operations; `None` if it has no operation that can be offloaded.
+    pub fn executor(&self) -> Option<Executor> {
+        match self {
+            Workload::Barrier(barrier) => Some(barrier.executor),
+            Workload::Reduction(reduction) => Some(reduction.executor),
+            Workload::Broadcast(broadcast) => Some(broadcast.executor),
+            Workload::Atomics(atomics) => Some(atomics.executor),
+            _ => None,
+        }
+    }
 }
 
 /// Timed calls after warm-up calls.

@@ -9,8 +9,8 @@
 //! packet, lets it pass, or sends copies to several ranks. `nic_endpoint.rs` has the endpoints that a NIC drives.
 //!
 //! ```text
-//! rank 4 --writes a packet, 100 ns--> NIC of host 1 --packet_send_ps--> network
-//! network --> NIC of host 2 --packet_receive_ps, asks its NIC machines--> mailbox of rank 9
+//! rank 4 --writes a packet, 100 ns--> NIC of host 1 --host_read_ps, packet_send_ps--> network
+//! network --> NIC of host 2 --packet_receive_ps, asks its NIC machines, host_write_ps--> mailbox of rank 9
 //! ```
 //! The queue in front of the processor has no limit. So only the network can hold a rank back.
 
@@ -171,7 +171,7 @@ impl<N: Network> World<N> {
     pub(super) fn written_to_nic(&mut self, now: Picoseconds, train: TrainId, index: u32) {
         let Injection { from, packets, spacing_ps, .. } = self.trains.injection(train);
         self.act_as(from);
-        let price_ps = self.hosts.cost.packet_send_ps;
+        let price_ps = self.hosts.cost.host_read_ps + self.hosts.cost.packet_send_ps;
         // Packets that are written at the same time stay together, so that no later train comes between them.
         let next = if spacing_ps == 0 { packets } else { index + 1 };
         for index in index..next {
@@ -220,6 +220,7 @@ impl<N: Network> World<N> {
         if self.hosts.has_machines && self.nic_keeps(done_at, part) {
             self.drop_packets(now, part);
         } else {
+            let done_at = self.nic_writes_to_host(done_at, part.to);
             let index = self.note_part(part);
             self.schedule(done_at, Event::PartArrived(index));
         }
@@ -239,6 +240,13 @@ impl<N: Network> World<N> {
     /// The processor of the NIC of `rank` sends a packet. Returns when it has.
     pub(super) fn nic_sends(&mut self, now: Picoseconds, rank: u32) -> Picoseconds {
         let price_ps = self.hosts.cost.packet_send_ps;
+        self.hosts.nic(rank).serve(now, price_ps)
+    }
+
+    /// The processor of the NIC of `rank` puts a packet or the end of an operation into the memory of the host. Returns
+    /// when it has.
+    pub(super) fn nic_writes_to_host(&mut self, now: Picoseconds, rank: u32) -> Picoseconds {
+        let price_ps = self.hosts.cost.host_write_ps;
         self.hosts.nic(rank).serve(now, price_ps)
     }
 

@@ -13,13 +13,14 @@ use std::rc::Rc;
 
 use weir_proto::offload::atomics::{AtomicsCommand, ExposedRegion, FetchCommand};
 use weir_proto::offload::group::{GroupCommand, Membership};
-use weir_proto::offload::{Combination, Offload, OffloadCommand, Offloaded, WordUpdate};
+use weir_proto::offload::{Combination, Offload, OffloadCommand, Offloaded, WordType, WordUpdate};
 use weir_proto::table::Table;
 use weir_proto::{
     BufferId, Instant, Machine, MachineDriver, MachineEvent, MachineTimer, Memory, Operand, Outcome,
     Outgoing, Payload, Peer, Refusal, Request, Source, TimerQueue,
 };
 
+use crate::cost::MemoryWork;
 use crate::program::{OffloadCall, Status, WORDS};
 
 /// The region that holds the words of a rank.
@@ -59,9 +60,8 @@ pub(super) struct Results {
     pub ended: Vec<Ended>,
     /// Peers that have sent a packet that makes no sense.
     pub rejected: Vec<Peer>,
-    /// Bytes that were copied, and bytes that were combined with others.
-    pub copied_bytes: u64,
-    pub combined_bytes: u64,
+    /// What was done with memory.
+    pub work: MemoryWork,
 }
 
 /// The memory that machines of a rank name.
@@ -267,6 +267,7 @@ impl MachineDriver for Calls<'_> {
         if !offset.is_multiple_of(bytes.into()) {
             return None;
         }
+        self.results.work.words += 1;
         self.memory.with(Memory::Region { key, offset }, bytes, |word| {
             let mut old = [0; WORD_BYTES as usize];
             old[..word.len()].copy_from_slice(word);
@@ -291,13 +292,15 @@ impl MachineDriver for Calls<'_> {
     fn copy(&mut self, from: Operand, into: Memory, bytes: u32) {
         let from = self.operand(from, bytes);
         self.memory.with(into, bytes, |into| into.copy_from_slice(&from));
-        self.results.copied_bytes += u64::from(bytes);
+        self.results.work.copied_bytes += u64::from(bytes);
     }
 
     fn combine(&mut self, from: Operand, into: Memory, combination: Combination, bytes: u32) {
         let from = self.operand(from, bytes);
         self.memory.with(into, bytes, |into| combination.combine(into, &from));
-        self.results.combined_bytes += u64::from(bytes);
+        let MemoryWork { combined_bytes, combined_float_bytes, .. } = &mut self.results.work;
+        let is_float = matches!(combination.word_type, WordType::F32 | WordType::F64);
+        *(if is_float { combined_float_bytes } else { combined_bytes }) += u64::from(bytes);
     }
 
     fn complete(&mut self, request: Request, outcome: Outcome) {
@@ -311,10 +314,10 @@ impl MachineDriver for Calls<'_> {
 mod tests {
     use super::*;
     use weir_proto::PeerFault;
+    use weir_proto::offload::WordOperation;
     use weir_proto::offload::atomics::MAX_ATOMICS;
     use weir_proto::offload::group::{MAX_GROUPS, MAX_ROUNDS, Operation, Shape};
     use weir_proto::offload::reduce::Vector;
-    use weir_proto::offload::{WordOperation, WordType};
 
     const SUM: Combination = Combination { operation: WordOperation::Sum, word_type: WordType::U64 };
 

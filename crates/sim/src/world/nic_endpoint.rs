@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! rank 4  writes a descriptor --> NIC of host 1 --packet_receive_ps, asks the machine, packet_send_ps--> network
-//! network --> NIC of host 2 --packet_receive_ps, changes the word of rank 9, packet_send_ps--> network
-//! network --> NIC of host 1 --packet_receive_ps--> rank 4 sees the end of its operation
+//! network --> NIC of host 2 --packet_receive_ps, word_ps for the word of rank 9, packet_send_ps--> network
+//! network --> NIC of host 1 --packet_receive_ps, host_write_ps--> rank 4 sees the end of its operation
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -236,9 +236,9 @@ impl<N: Network> World<N> {
     }
 
     fn take_results(&mut self, work: &mut Work, results: Results) {
-        let Results { outgoing, ended, rejected, copied_bytes, combined_bytes } = results;
+        let Results { outgoing, ended, rejected, work: done } = results;
         let Work { rank, at, nic, events, .. } = work;
-        let ps = self.hosts.cost().memory_ps(copied_bytes, combined_bytes);
+        let ps = self.hosts.cost().memory_ps(done);
         *at = self.nic_works(*at, *rank, ps);
         events.extend(outgoing.into_iter().map(ProtoEvent::Outgoing));
         for from in rejected {
@@ -250,6 +250,7 @@ impl<N: Network> World<N> {
         }
         for ended in ended {
             nic.ended.insert(ended.request.0, ended.status(|peer| nic.peers.rank(peer.0)));
+            *at = self.nic_writes_to_host(*at, *rank);
             self.schedule(*at, Event::OffloadedEnded { rank: *rank, request: ended.request.0 });
         }
     }

@@ -20,6 +20,12 @@ mod e1_8;
 mod e1_9;
 mod e2_bandwidth;
 mod e2_nas;
+mod e4;
+mod e4_3;
+mod e4_4;
+mod e4_5;
+mod e4_6;
+mod e4_8;
 
 use super::chart::Chart;
 pub use demand::MEMORY_FIGURE;
@@ -236,6 +242,11 @@ pub const ALL: &[Experiment] = &[
     e2_bandwidth::LARGE,
     e2_nas::KERNELS,
     e2_nas::BUFFERS,
+    e4_3::EXPERIMENT,
+    e4_4::EXPERIMENT,
+    e4_5::EXPERIMENT,
+    e4_6::EXPERIMENT,
+    e4_8::EXPERIMENT,
 ];
 
 /// Worlds with goals of weir's own, in the form of experiments. A goal stands where others have a published value. The

@@ -15,14 +15,15 @@ use alloc::vec::Vec;
 
 use super::{Operation, tree};
 
-/// How barriers and broadcasts of a group travel. Reductions use the binomial tree, so that they combine in the order of
-/// ranks.
+/// How the operations of a group travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Of barriers.
     pub barrier: BarrierSchedule,
     /// Of broadcasts.
     pub broadcast: BroadcastTree,
+    /// Of reductions and all-reduces.
+    pub reduction: ReductionTree,
 }
 
 /// The schedule of barriers.
@@ -50,6 +51,19 @@ pub enum BroadcastTree {
         /// 1000. Unit: thousandths.
         lambda_thousandths: u32,
     },
+}
+
+/// The tree of reductions. In each of them the ranks below a child are an interval, so members combine in the order of
+/// ranks: all trees give the same bits, if the operation is associative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReductionTree {
+    /// Binomial.
+    #[default]
+    Binomial,
+    /// Each rank has one child, the next rank.
+    Chain,
+    /// All other ranks are children of rank 0.
+    Flat,
 }
 
 /// What a member does with the payload of those that it hears.
@@ -81,8 +95,6 @@ impl Step {
 
 /// The steps of `rank` among `members` ranks. Those of a group of one do nothing.
 pub(super) fn steps(shape: Shape, operation: &Operation, rank: u32, members: u32) -> Vec<Step> {
-    let up = tree::parent(rank).into_iter().collect::<Vec<_>>();
-    let below = || tree::children(rank, members).collect::<Vec<_>>();
     match *operation {
         Operation::Barrier => match shape.barrier {
             BarrierSchedule::PairwiseExchange => exchange(rank, members),
@@ -92,8 +104,14 @@ pub(super) fn steps(shape: Shape, operation: &Operation, rank: u32, members: u32
                 up_and_down(below, up, Use::Nothing, Use::Nothing)
             }
         },
-        Operation::Reduce(_) => vec![Step::new(below(), Use::Combine, up)],
-        Operation::AllReduce(_) => up_and_down(below(), up, Use::Combine, Use::Place),
+        Operation::Reduce(_) => {
+            let (up, below) = reduction(shape.reduction, rank, members);
+            vec![Step::new(below, Use::Combine, up)]
+        }
+        Operation::AllReduce(_) => {
+            let (up, below) = reduction(shape.reduction, rank, members);
+            up_and_down(below, up, Use::Combine, Use::Place)
+        }
         Operation::Broadcast { root, .. } => {
             let (up, below) = from_root(shape.broadcast, rank, members, root);
             let usage = if up.is_empty() { Use::Nothing } else { Use::Place };
@@ -106,6 +124,21 @@ fn up_and_down(below: Vec<u32>, up: Vec<u32>, upwards: Use, downwards: Use) -> V
     match up.is_empty() {
         true => vec![Step::new(below.clone(), upwards, below)],
         false => vec![Step::new(below.clone(), upwards, up.clone()), Step::new(up, downwards, below)],
+    }
+}
+
+/// The parent and the children of `rank` in the tree of reductions.
+fn reduction(tree: ReductionTree, rank: u32, members: u32) -> (Vec<u32>, Vec<u32>) {
+    let of_degree = |degree| {
+        let up = tree::parent_of_degree(rank, degree).into_iter().collect();
+        (up, tree::children_of_degree(rank, degree, members).collect())
+    };
+    match tree {
+        ReductionTree::Binomial => {
+            (tree::parent(rank).into_iter().collect(), tree::children(rank, members).collect())
+        }
+        ReductionTree::Chain => of_degree(1),
+        ReductionTree::Flat => of_degree(members),
     }
 }
 

@@ -1,9 +1,10 @@
 //! Reads networks from files. The names of the keys end with their units.
 //!
-//! A file describes hardware (`kind`, `[network]`, and `[cost]` unless the model has prices of its own). The plan
+//! A file describes hardware (`kind`, `[network]`, `[cost]` unless the model has prices of its own, and `[nic]` if its NICs
+//! have processors). The plan
 //! decides how many nodes there are, how many ranks a node has and how large mailboxes are ([`Shape`]). An unknown key,
 //! a missing key or a value outside its range is an error that names file and line. [`replace`] changes one value of a
-//! file, for plans and fits. The table `nic` of a plan (prices of the processors of NICs) is declared here too.
+//! file, for plans and fits. The keys of `nic` are the same in a plan.
 //!
 //! ```text
 //! kind = "extoll"          the entry of the registry that reads the rest
@@ -33,6 +34,14 @@ struct File<N> {
     _kind: Kind,
     network: N,
     cost: CostKeys,
+    #[serde(rename = "nic")]
+    _nic: Option<NicKeys>,
+}
+
+/// The table of a file that all kinds share.
+#[derive(Debug, Deserialize)]
+struct NicTable {
+    nic: Option<NicKeys>,
 }
 
 /// A file of a network whose model has prices of its own.
@@ -82,7 +91,7 @@ impl CostKeys {
             match_ps: self.match_ns.0,
             copy_ps_per_kib: self.copy_ns_per_kib.0,
             unexpected_copy_ps_per_kib: self.unexpected_copy_ns_per_kib.0,
-            // No workload of a plan combines vectors.
+            // Combining eight bytes takes nanoseconds.
             combine_ps_per_kib: 0,
             get_ps: self.get_ns.0,
             poll_ps: self.poll_ns.0,
@@ -92,13 +101,20 @@ impl CostKeys {
 }
 
 keys! {
-    /// Keys of the table `nic` of a plan.
+    /// Keys of the table `nic` of a plan or of a network file.
     NicKeys {
         packet_send_ns: Nanoseconds = TIME, "1000.0", "Sending one packet.";
         packet_receive_ns: Nanoseconds = TIME, "1000.0", "Receiving one packet.";
         copy_send_ns: Nanoseconds = TIME, "300.0",
             "Replacing the header of a packet and sending it again, to another rank. Only machines on a NIC do that.";
         get_ns: Nanoseconds = TIME, "500.0", "Ending a remote get of a rank of this host.";
+        host_read_ns: Nanoseconds = TIME, "0.0", "Taking one packet of a rank from the memory of the host.";
+        host_write_ns: Nanoseconds = TIME, "0.0",
+            "Putting one packet, or the end of an operation of the NIC, into the memory of the host.";
+        word_ns: Nanoseconds = TIME, "0.0", "Changing one word of the memory of the host.";
+        copy_ns_per_kib: Nanoseconds = TIME, "0.0", "Copying one KiB, for an operation of the NIC.";
+        combine_ns_per_kib: Nanoseconds = TIME, "0.0", "Combining one KiB of integers with others.";
+        float_combine_ns_per_kib: Nanoseconds = TIME, "0.0", "Combining one KiB of floats with others.";
     }
 }
 
@@ -117,7 +133,12 @@ impl NicKeys {
             packet_receive_ps: self.packet_receive_ns.0,
             copy_send_ps: self.copy_send_ns.0,
             get_ps: self.get_ns.0,
-            ..NicCost::FREE // no workload of a plan combines vectors
+            host_read_ps: self.host_read_ns.0,
+            host_write_ps: self.host_write_ns.0,
+            word_ps: self.word_ns.0,
+            copy_ps_per_kib: self.copy_ns_per_kib.0,
+            combine_ps_per_kib: self.combine_ns_per_kib.0,
+            float_combine_ps_per_kib: self.float_combine_ns_per_kib.0,
         }
     }
 }
@@ -187,6 +208,8 @@ impl Text<'_> {
 pub struct Model {
     /// Prices of its processors.
     pub cost: Cost,
+    /// Prices of the processors of its NICs; `None`: they have none.
+    pub nic: Option<NicKeys>,
     keys: AnyKeys,
 }
 
@@ -210,7 +233,8 @@ impl Model {
         let file = Text { text, path };
         let Head { kind } = file.parse()?;
         let (keys, cost) = AnyKeys::read(kind, &file)?;
-        Ok(Model { cost, keys })
+        let NicTable { nic } = file.parse()?;
+        Ok(Model { cost, nic, keys })
     }
 
     /// The kind of network.

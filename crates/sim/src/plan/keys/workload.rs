@@ -34,6 +34,19 @@ const ORDER: KeyInfo = KeyInfo::with_default(
     "\"receives_first\"",
     "Receives are posted before the sends, or after all sends were taken. The latter makes messages unexpected.",
 );
+const EXECUTOR: KeyInfo = KeyInfo::required(
+    "executor",
+    Value::OneOf(&["messages", "processor", "nic"]),
+    "\"nic\"",
+    "Who carries out the operation: the ranks by messages, or an offloaded machine. The machine runs on the processor of \
+     each rank, while that is in the library, or on its NIC.",
+);
+const MAX_DELAY: KeyInfo = KeyInfo::with_default(
+    "max_delay_ns",
+    NANOSECONDS,
+    "0",
+    "Bound of the random delay of each rank before each call. It is drawn from the seed.",
+);
 const ROUND_TRIPS: KeyInfo = KeyInfo::required("round_trips", COUNT, "10", "Round trips that are timed.");
 const WARMUP_ROUND_TRIPS: KeyInfo =
     KeyInfo::with_default("warmup_round_trips", COUNT, "0", "Round trips before them that are not timed.");
@@ -328,6 +341,108 @@ pub const WORKLOADS: &[Section] = &[
                 "as many as the class has",
                 "Iterations that run.",
             ),
+        ],
+    },
+    Section {
+        name: "barrier",
+        about: "Barriers of all ranks, one after the other. In each of its steps a call computes, and then does a barrier.",
+        keys: &[
+            EXECUTOR,
+            KeyInfo::required(
+                "algorithm",
+                Value::OneOf(&["pairwise_exchange", "gather_broadcast"]),
+                "\"pairwise_exchange\"",
+                "`pairwise_exchange` takes log2(ranks) steps, and two more without a power of two. `gather_broadcast` goes \
+                 up a tree to rank 0, and down again.",
+            ),
+            KeyInfo::with_default(
+                "degree",
+                Value::Words("ranks, at least 1"),
+                "1",
+                "Children of a rank in the tree of `gather_broadcast`.",
+            ),
+            KeyInfo::with_default(
+                "compute_ns",
+                NANOSECONDS,
+                "0",
+                "Mean work before the barrier of the first step.",
+            ),
+            KeyInfo::with_default(
+                "compute_spread_percent",
+                Value::Words("percent, at most 100"),
+                "0",
+                "Largest difference between the work of a rank in a step and the mean. It is drawn from the seed.",
+            ),
+            KeyInfo::with_default(
+                "steps",
+                Value::Words("1 to 1000"),
+                "1",
+                "Steps of a call. Step `s` computes `s` times `compute_ns`.",
+            ),
+            CALLS,
+            WARMUP_CALLS,
+        ],
+    },
+    Section {
+        name: "reduction",
+        about: "Reductions of one word to rank 0, each after a barrier of messages. `latency_ns` is measured at the last rank, \
+                until rank 0 has the result; `host_ns` is the time of a rank in a call.",
+        keys: &[
+            EXECUTOR,
+            KeyInfo::required(
+                "tree",
+                Value::OneOf(&["binomial", "chain", "flat"]),
+                "\"binomial\"",
+                "In a `chain` each rank has one child, in a `flat` tree all others are children of rank 0.",
+            ),
+            KeyInfo::required(
+                "word",
+                Value::OneOf(&["integer", "float"]),
+                "\"integer\"",
+                "Type of the word, of 64 bits. A NIC can need longer for floats.",
+            ),
+            KeyInfo::with_default(
+                "last_delay_ns",
+                NANOSECONDS,
+                "0",
+                "The last rank begins each call later by this, so that all others have started.",
+            ),
+            MAX_DELAY,
+            CALLS,
+            WARMUP_CALLS,
+        ],
+    },
+    Section {
+        name: "broadcast",
+        about: "Broadcasts of rank 0 along a binomial tree, each after a barrier of messages. All other ranks are late. The time \
+                is that of a rank in the call.",
+        keys: &[
+            EXECUTOR,
+            KeyInfo::required(
+                "message_bytes",
+                Value::Words("bytes, at most 2^40; 16384 unless the executor is `messages`"),
+                "8",
+                "Length of the broadcast.",
+            ),
+            MAX_DELAY,
+            CALLS,
+            WARMUP_CALLS,
+        ],
+    },
+    Section {
+        name: "atomics",
+        about: "Rank 1 does compare&swap on a word of rank 0 again and again. With `messages`, rank 0 is a server that answers \
+                requests. The other ranks do nothing.",
+        keys: &[
+            EXECUTOR,
+            KeyInfo::with_default(
+                "wake_ns",
+                NANOSECONDS,
+                "0",
+                "Time until a server that sleeps handles a request. Only with `messages`.",
+            ),
+            CALLS,
+            WARMUP_CALLS,
         ],
     },
 ];

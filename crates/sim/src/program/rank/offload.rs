@@ -79,7 +79,7 @@ impl Rank {
         self.join_shaped_group(group, members, patience_ns, Shape::default()).await
     }
 
-    /// [`Rank::join_group`] for a group whose barriers and broadcasts travel in this way.
+    /// [`Rank::join_group`] for a group whose operations travel in this way.
     ///
     /// # Panics
     /// As [`Rank::join_group`].

@@ -127,8 +127,10 @@ impl DriverState {
     }
 
     pub fn take_results(&mut self, results: Results, context: &mut StepContext<'_>) {
-        let Results { outgoing, ended, rejected, copied_bytes, combined_bytes } = results;
-        self.free_at += context.cost.copy_ps(copied_bytes) + context.cost.combine_ps(combined_bytes);
+        let Results { outgoing, ended, rejected, work } = results;
+        // A processor of a host combines floats as fast as integers, and changes a word in no time.
+        let combined_bytes = work.combined_bytes + work.combined_float_bytes;
+        self.free_at += context.cost.copy_ps(work.copied_bytes) + context.cost.combine_ps(combined_bytes);
         context.deferred.events.extend(outgoing.into_iter().map(Event::Outgoing));
         for from in rejected {
             if context.may_lose {

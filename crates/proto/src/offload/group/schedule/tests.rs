@@ -120,6 +120,34 @@ fn reductions_take_one_packet_for_each_edge_and_all_reduces_two() {
 }
 
 #[test]
+fn a_chain_and_a_flat_tree_reduce_in_the_order_of_ranks() {
+    for (tree, members) in [ReductionTree::Chain, ReductionTree::Flat]
+        .into_iter()
+        .flat_map(|tree| (1..=MOST).map(move |n| (tree, n)))
+    {
+        let shape = Shape { reduction: tree, ..Shape::default() };
+        let depth = match tree {
+            ReductionTree::Chain => members - 1,
+            _ => u32::from(members > 1),
+        };
+        let reduce = run(shape, Operation::Reduce(vector()), members);
+        assert_eq!((reduce.packets, reduce.time), (members - 1, depth), "{tree:?}, {members}");
+        assert_eq!(reduce.known[0], everyone(members)[0]);
+        let all_reduce = run(shape, Operation::AllReduce(vector()), members);
+        assert_eq!(all_reduce, Run { packets: 2 * (members - 1), known: everyone(members), time: 2 * depth });
+        // What a member combines: its own, then that of each child, which covers the ranks behind the one before.
+        fn visit(shape: Shape, rank: u32, members: u32, order: &mut Vec<u32>) {
+            order.push(rank);
+            let step = steps(shape, &Operation::Reduce(vector()), rank, members).remove(0);
+            step.hear.iter().for_each(|child| visit(shape, *child, members, order));
+        }
+        let mut order = Vec::new();
+        visit(shape, 0, members, &mut order);
+        assert_eq!(order, (0..members).collect::<Vec<_>>(), "{tree:?}");
+    }
+}
+
+#[test]
 fn children_are_heard_in_the_order_of_ranks() {
     let hear = |rank| steps(Shape::default(), &Operation::AllReduce(vector()), rank, 16)[0].hear.clone();
     assert_eq!((hear(0), hear(8), hear(15)), (vec![1, 2, 4, 8], vec![9, 10, 12], vec![]));
