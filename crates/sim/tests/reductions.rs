@@ -30,7 +30,7 @@ const NIC: NicCost = NicCost {
     packet_send_ps: 200 * NS,
     packet_receive_ps: 300 * NS,
     copy_ps_per_kib: 100 * NS,
-    combine_ps_per_kib: 5 * US,
+    float_combine_ps_per_kib: 5 * US,
     ..NicCost::FREE
 };
 
@@ -417,9 +417,12 @@ fn a_nic_combines_while_its_rank_computes_and_for_its_own_price() {
     let (on_host, on_nic) = (finished(Place::Host, NIC), finished(Place::Nic, NIC));
     assert!(on_host[1] > compute_ps, "{on_host:?}");
     assert!(on_nic[1] < compute_ps / 10, "{on_nic:?}");
-    let dearer = finished(Place::Nic, NicCost { combine_ps_per_kib: NIC.combine_ps_per_kib + 7 * US, ..NIC });
+    let float_combine_ps_per_kib = NIC.float_combine_ps_per_kib + 7 * US;
+    let dearer = finished(Place::Nic, NicCost { float_combine_ps_per_kib, ..NIC });
     let later = dearer[1] - on_nic[1];
     assert!((6 * US..=7 * US).contains(&later), "one KiB is combined for 7 us more: {later} ps");
+    let integers = finished(Place::Nic, NicCost { combine_ps_per_kib: 7 * US, ..NIC });
+    assert_eq!(integers, on_nic, "the price of integers is not that of floats");
 }
 
 #[test]
