@@ -34,8 +34,8 @@ use weir_output::{Failure, table};
 const FLOOR_WORD: &str = "floor";
 /// Measures that the lower bound has.
 const COLLECTIVES: [&str; 4] = ["collectives", "barrier", "allreduce", "alltoall"];
-/// Keys of a result line that are parameters and not results.
-const PARAMETERS: [&str; 4] = ["ranks", "senders", "window", "windows"];
+/// Keys of a result line that are no values to compare: parameters, and the list of what each sender has sent.
+const NOT_COMPARED: [&str; 5] = ["ranks", "senders", "window", "windows", "counts"];
 /// The variable that names another build of weir's plug-in.
 const PROVIDER_VARIABLE: &str = "WEIR_PROVIDER_PATH";
 /// The variable with which a job loads the library beside the plug-in that does collective operations in node groups.
@@ -278,7 +278,7 @@ pub fn values(output: &str) -> Result<Values, String> {
     let mut values = Values::new();
     for (word, pairs) in result_line::pairs(output) {
         let size = pairs.iter().find(|(key, _)| *key == "bytes").map(|(_, value)| format!(" {value} B"));
-        for (key, value) in pairs.iter().filter(|(key, _)| *key != "bytes" && !PARAMETERS.contains(key)) {
+        for (key, value) in pairs.iter().filter(|(key, _)| *key != "bytes" && !NOT_COMPARED.contains(key)) {
             if let Some(value) = value.parse::<f64>().ok().filter(|value| value.is_finite()) {
                 values.push((format!("{word}{} {key}", size.as_deref().unwrap_or_default()), value));
             }
@@ -395,6 +395,9 @@ mod tests {
         let expected =
             [named("latency 8 B us", 0.5), named("latency 64 B us", 0.75), named("barrier us", 3.0)];
         assert_eq!(values(output).unwrap(), expected);
+        // With one sender the list looks like a number.
+        let incast = "incast senders=1 bytes=8 per_s=9 counts=7\n";
+        assert_eq!(values(incast).unwrap(), [named("incast 8 B per_s", 9.0)]);
         assert!(values("hello\n").is_err());
     }
 
