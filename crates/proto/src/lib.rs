@@ -12,6 +12,7 @@ extern crate alloc;
 
 mod action;
 pub mod admission;
+mod broken;
 mod config;
 mod counters;
 mod driver;

@@ -37,22 +37,5 @@ pub(super) enum Mutant {
     LowerGrantsCountAtOnce,
 }
 
-/// Whether a mutant is selected. Never outside tests.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Broken {
-    #[cfg(test)]
-    pub(super) mutant: Option<Mutant>,
-}
-
-impl Broken {
-    #[inline]
-    pub(super) fn has(self, mutant: Mutant) -> bool {
-        #[cfg(test)]
-        return self.mutant == Some(mutant);
-        #[cfg(not(test))]
-        {
-            let _ = mutant;
-            false
-        }
-    }
-}
+/// The wrong rule that is selected.
+pub(super) type Broken = crate::broken::Broken<Mutant>;
