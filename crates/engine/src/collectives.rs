@@ -17,7 +17,9 @@
 mod parts;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::Hasher;
 
+use fnv::FnvHasher;
 use weir_link::Link;
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::offload::OffloadCommand;
@@ -169,14 +171,11 @@ impl Collectives {
 /// members have met before. Two groups of an endpoint have the same number once in four billion pairs; then the later one
 /// is refused.
 fn group_number(digest: u64, meetings: u32) -> u32 {
-    let mixed = fnv(digest, &meetings.to_le_bytes());
+    let mut hash = FnvHasher::with_key(digest);
+    hash.write(&meetings.to_le_bytes());
+    let mixed = hash.finish();
     (mixed >> 32) as u32 ^ mixed as u32
 }
-
-fn fnv(digest: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(digest, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3))
-}
-const FNV_BEGIN: u64 = 0xCBF2_9CE4_8422_2325;
 
 impl<L: Link> Engine<L> {
     /// Joins a group. All members call it with the same ones in the same order, and as often. Returns the number of the
@@ -190,8 +189,9 @@ impl<L: Link> Engine<L> {
     pub fn join_collective(&mut self, post: Post, members: Vec<Peer>, rank: u32) -> Result<u32, PostError> {
         assert!(members.len() <= MAX_COLLECTIVE_MEMBERS, "{} members", members.len());
         self.check_collectives()?;
-        let address = |digest, peer: &Peer| fnv(digest, &self.address_of(*peer).0);
-        let digest = members.iter().fold(FNV_BEGIN, address);
+        let mut hash = FnvHasher::default();
+        members.iter().for_each(|peer| hash.write(&self.address_of(*peer).0));
+        let digest = hash.finish();
         let meetings = self.io.collectives.joined.get(&digest).copied().unwrap_or(0);
         let group = group_number(digest, meetings);
         let shape = Collectives::barrier(rank, members.len() as u32);

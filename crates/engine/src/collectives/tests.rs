@@ -250,7 +250,9 @@ fn an_endpoint_that_closes_waits_until_others_need_its_group_no_more() {
 fn numbers_of_groups_differ_by_members_and_meetings() {
     let mut numbers: Vec<u32> = (0..1000_u32)
         .flat_map(|members| {
-            let digest = fnv(FNV_BEGIN, &members.to_le_bytes());
+            let mut hash = FnvHasher::default();
+            hash.write(&members.to_le_bytes());
+            let digest = hash.finish();
             (0..10).map(move |meetings| group_number(digest, meetings))
         })
         .collect();
