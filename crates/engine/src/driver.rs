@@ -203,6 +203,7 @@ impl<L: Link, S: CompletionSink> PayloadDriver for EventDriver<'_, L, S> {
         }
     }
 
+    #[inline]
     fn deliver(&mut self, message: MessageId, request: Request, offset: u64, bytes: u64) {
         let Io { operations, unexpected_buffers, .. } = &*self.io;
         let posted = self.posted.as_ref().filter(|_| request == POSTED).map(|posted| &*posted.memory);
@@ -211,6 +212,7 @@ impl<L: Link, S: CompletionSink> PayloadDriver for EventDriver<'_, L, S> {
         unexpected_buffers.memory(message).copy_to(0, bytes, memory, offset);
     }
 
+    #[inline]
     fn free_unexpected(&mut self, message: MessageId) {
         self.io.unexpected_buffers.free(message);
     }

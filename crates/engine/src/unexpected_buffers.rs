@@ -222,11 +222,19 @@ impl Blocks {
         }
     }
 
+    /// Number of blocks for `bytes` bytes. A shift: a division by a number that the compiler does not know costs as much as
+    /// the copy of a short message.
+    #[inline]
+    fn count(&self, bytes: usize) -> usize {
+        debug_assert!(self.block_bytes.is_power_of_two());
+        (bytes + self.block_bytes - 1) >> self.block_bytes.trailing_zeros()
+    }
+
     /// Allocates blocks for `bytes` bytes, each linked to the next. Returns the first.
     #[inline]
     fn chain(&mut self, bytes: usize) -> u32 {
         let (mut first, mut last) = (NONE, NONE);
-        for _ in 0..bytes.div_ceil(self.block_bytes) {
+        for _ in 0..self.count(bytes) {
             let block = self.take();
             match last {
                 NONE => first = block,
@@ -238,9 +246,10 @@ impl Blocks {
     }
 
     /// Frees a chain.
+    #[inline]
     fn free(&mut self, first: u32, bytes: usize) {
         let mut block = first;
-        for _ in 0..bytes.div_ceil(self.block_bytes) {
+        for _ in 0..self.count(bytes) {
             let next = self.next(block);
             self.free_block(block);
             block = next;
@@ -248,10 +257,14 @@ impl Blocks {
     }
 
     /// The contiguous memory from `block` on, and what follows it: the next block, and bytes left.
+    #[inline]
     fn contiguous_run(&self, block: u32, bytes: usize) -> (UserMemory, Option<(u32, usize)>) {
         let (index, place) = (block as usize / CHUNK_BLOCKS, block as usize % CHUNK_BLOCKS);
         let chunk = self.chunks[index].as_ref().expect("blocks in use have memory");
-        let blocks = bytes.div_ceil(self.block_bytes);
+        if bytes <= self.block_bytes {
+            return (chunk.memory.part(place * self.block_bytes, bytes), None);
+        }
+        let blocks = self.count(bytes);
         let mut run = 1;
         while run < blocks && chunk.next[place + run - 1] == block + run as u32 && place + run < CHUNK_BLOCKS
         {

@@ -169,6 +169,7 @@ impl UserMemory {
     }
 
     /// Copies `bytes` bytes from the buffer at `offset` to `into` at `into_offset`.
+    #[inline]
     pub fn copy_to(&self, offset: u64, bytes: u64, into: &UserMemory, into_offset: u64) {
         let mut done = 0;
         self.for_each_stretch(offset, bytes, |from, length| {
