@@ -9,6 +9,8 @@
  *   exposed  NUMBER exposure epochs, which are over when the others have left a barrier
  *   threads  two threads with a communicator each, NUMBER operations in each
  *   errors   calls with wrong arguments, for an MPI that checks them
+ *   spawn    starts as many processes as there are ranks, of which that of rank NUMBER has no libweir-mpi.so; all of them do
+ *            operations in their own world and together
  *   die      the last rank kills itself before its operation NUMBER; the others get an error, write it to DIRECTORY/RANK,
  *            and end with status 3
  *
@@ -27,7 +29,7 @@
 
 enum { MOST_WORDS = 600, MOST_BYTES = 20000, MOST_BLOCK_WORDS = 6000 };
 
-static int rank, ranks;
+static int rank, ranks, is_spawned;
 static const char *directory;
 
 static void fail(const char *what, int round) {
@@ -497,6 +499,36 @@ static void die(int last) {
     }
 }
 
+static void add_and_wait(MPI_Comm comm) {
+    int members, me, one = 1, sum = 0, from_last = -1;
+    check(MPI_Comm_size(comm, &members));
+    check(MPI_Comm_rank(comm, &me));
+    check(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm));
+    if (sum != members) fail("sum", 0);
+    check(MPI_Barrier(comm));
+    if (me == members - 1) from_last = 42;
+    check(MPI_Bcast(&from_last, 1, MPI_INT, members - 1, comm));
+    if (from_last != 42) fail("broadcast", 0);
+}
+
+static void spawn(char **words) {
+    /* Both launchers' variables. */
+    static char script[] = "test \"${PMI_RANK-$PMIX_RANK}\" != \"$1\" || unset LD_PRELOAD; shift; exec \"$@\"";
+    static char shell[] = "sh", option[] = "-c";
+    char *arguments[] = {option, script, shell, words[2], words[0], words[1], words[2], NULL};
+    MPI_Comm parents, between, all;
+    check(MPI_Comm_get_parent(&parents));
+    is_spawned = parents != MPI_COMM_NULL;
+    if (is_spawned) between = parents;
+    else check(MPI_Comm_spawn(shell, arguments, ranks, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &between, MPI_ERRCODES_IGNORE));
+    check(MPI_Intercomm_merge(between, is_spawned, &all));
+    add_and_wait(all);
+    add_and_wait(MPI_COMM_WORLD);
+    add_and_wait(all);
+    check(MPI_Comm_free(&all));
+    check(MPI_Comm_disconnect(&between));
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc >= 3 ? argv[1] : "";
     int number = argc >= 3 ? atoi(argv[2]) : 0, provided;
@@ -513,9 +545,10 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "exposed")) exposed(number);
     else if (!strcmp(mode, "threads")) threads(number);
     else if (!strcmp(mode, "errors")) errors();
+    else if (!strcmp(mode, "spawn")) spawn(argv);
     else if (!strcmp(mode, "die")) die(number);
     else MPI_Abort(MPI_COMM_WORLD, 2);
-    if (rank == 0) printf("performed %ld\n", performed());
+    if (rank == 0 && !is_spawned) printf("performed %ld\n", performed());
     MPI_Finalize();
     return 0;
 }

@@ -164,6 +164,45 @@ def test_a_rank_with_another_setting_means_messages_for_all(over_weir):
     assert performed(outcome) == 0, outcome
 
 
+def without_library(rank, words):
+    """The program, which has no libweir-mpi.so at one rank, as with a script that clears the environment."""
+    script = f'test "${{PMI_RANK-$PMIX_RANK}}" != {rank} || unset LD_PRELOAD; exec "$@"'
+    return ["sh", "-c", script, "sh", *words]
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "intel", "openmpi"])
+def test_a_rank_without_the_library_means_messages_for_all(over_weir, mpi):
+    outcome, _ = over_weir(3, without_library(1, program("loops", 5, mpi=mpi)), mpi=mpi, flags=ON, timeout=60)
+    assert performed(outcome) == 0, outcome
+
+
+def test_communicators_without_that_rank_have_groups(over_weir):
+    # Of the communicators of rank 0, one has no member with an odd rank.
+    outcome, _ = over_weir(6, without_library(1, program("random", 300)), flags=ON, timeout=120)
+    assert 0 < performed(outcome) < 300, outcome
+
+
+def test_ranks_beside_spawned_processes_have_groups(over_weir):
+    outcome, _ = over_weir(3, program("spawn", 1), flags=ON, timeout=60)
+    assert performed(outcome) == 3, outcome
+
+
+def test_a_spawned_process_is_not_taken_for_the_rank_of_that_number(over_weir):
+    # Rank 1 has no library. The spawned process of rank 1 has it.
+    outcome, _ = over_weir(3, without_library(1, program("spawn", 2)), flags=ON, timeout=60)
+    assert performed(outcome) == 0, outcome
+
+
+def test_fortran_bindings_that_pass_the_library_by_mean_messages_for_all(over_weir, tmp_path, monkeypatch):
+    # Those of Open MPI call PMPI_Barrier. Here is no such program, so a library has the name of a binding.
+    source, library = tmp_path / "bindings.c", tmp_path / "libbindings.so"
+    source.write_text("void mpi_barrier_(void) {}\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    outcome, _ = over_weir(2, program("loops", 5, mpi="openmpi"), mpi="openmpi", flags=ON, timeout=60)
+    assert performed(outcome) == 0, outcome
+
+
 def test_without_the_setting_ranks_do_not_load_the_library(over_weir):
     outcome, _ = over_weir(2, program("random", 50), flags=["--collectives", "off"], timeout=60)
     assert performed(outcome) == -1, outcome

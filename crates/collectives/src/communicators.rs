@@ -4,20 +4,19 @@
 //! communicator is freed: an attribute's delete function tells us, and the group is left. A duplicate gets no attribute, so
 //! it decides for itself.
 //!
-//! Only communicators are considered whose members are all in our `MPI_COMM_WORLD`: all members of a communicator find
-//! the same, without a message. Spawned processes and those of other programs may not have this library.
+//! Only communicators are considered whose members all do collective operations by groups ([`crate::world`]): all members of
+//! a communicator find the same, without a message.
 
 use crate::abi::Abi;
 use crate::agreement::{self, OFFER_WORDS, Offer};
 use crate::member::{Communicator, Member, lock};
-use crate::mpi::{Mpi, mpi};
-use crate::provider;
+use crate::mpi::{Mpi, check, mpi};
+use crate::{provider, world};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use weir_engine::config::Settings;
+use std::sync::{Arc, Mutex};
 use weir_link::shm::node_group::MAX_MEMBERS;
 
 /// By handle.
@@ -75,6 +74,7 @@ pub fn end() {
     HAS_ENDED.store(true, Ordering::Release);
     let known = std::mem::take(&mut *lock(&KNOWN));
     known.values().for_each(|communicator| forget(communicator));
+    provider::enter(None);
 }
 
 fn forget(communicator: &Communicator) {
@@ -82,11 +82,6 @@ fn forget(communicator: &Communicator) {
     if let Some(member) = lock(&communicator.member).take() {
         PERFORMED.fetch_add(member.performed, Ordering::Relaxed);
     }
-}
-
-/// A status of the MPI. Its error handler has been called.
-fn check(status: c_int) -> Result<(), c_int> {
-    if status == 0 { Ok(()) } else { Err(status) }
 }
 
 /// Decides about a communicator, together with its members. `None`: it has no decision, and the MPI does this call.
@@ -107,7 +102,7 @@ fn begin(mpi: &Mpi, abi: &Abi, handle: usize) -> Result<Option<Arc<Communicator>
     }
     let is_considered = is_between_groups == 0
         && (2..=MAX_MEMBERS as c_int).contains(&members)
-        && is_of_world(mpi, abi, handle, members)?;
+        && world::uses_groups(mpi, abi, handle, (members, rank))?;
     let is_watched = watch(mpi, handle);
     let (members, rank) = (members as u32, rank as u32);
     let member = if is_considered { agree(mpi, abi, handle, (members, rank), is_watched)? } else { None };
@@ -121,28 +116,6 @@ fn begin(mpi: &Mpi, abi: &Abi, handle: usize) -> Result<Option<Arc<Communicator>
     Ok(Some(communicator))
 }
 
-/// Whether all members are in our `MPI_COMM_WORLD`.
-fn is_of_world(mpi: &Mpi, abi: &Abi, handle: usize, members: c_int) -> Result<bool, c_int> {
-    if handle == abi.constants.world {
-        return Ok(true);
-    }
-    let functions = &mpi.functions;
-    let ranks: Vec<c_int> = (0..members).collect();
-    let mut in_world = vec![-1; ranks.len()];
-    let (mut own, mut world) = (0, 0);
-    // SAFETY: the MPI's functions; variables as large as any handle; arrays with `members` ranks.
-    unsafe {
-        check((functions.comm_group)(handle, &mut own))?;
-        check((functions.comm_group)(abi.constants.world, &mut world))?;
-        let (from, to) = (ranks.as_ptr(), in_world.as_mut_ptr());
-        check((functions.group_translate_ranks)(own, members, from, world, to))?;
-        check((functions.group_free)(&mut own))?;
-        check((functions.group_free)(&mut world))?;
-    }
-    // Those outside have MPI_UNDEFINED, which is negative.
-    Ok(in_world.iter().all(|&rank| rank >= 0))
-}
-
 /// The agreement. Returns the membership if all members have joined.
 fn agree(
     mpi: &Mpi,
@@ -152,7 +125,7 @@ fn agree(
     is_watched: bool,
 ) -> Result<Option<Member>, c_int> {
     static KEYS: AtomicU64 = AtomicU64::new(1);
-    let identity = (is_watched && !mpi.is_wrapped && is_on()).then(provider::identity).flatten();
+    let identity = is_watched.then(provider::identity).flatten();
     let offer = agreement::offer(identity, KEYS.fetch_add(1, Ordering::Relaxed));
     let mut offers: Vec<Offer> = vec![[0; OFFER_WORDS]; members as usize];
     let (bytes, byte) = (size_of::<Offer>() as c_int, abi.constants.byte);
@@ -178,13 +151,6 @@ fn agree(
     // SAFETY: the MPI's function, and two variables.
     check(unsafe { (mpi.functions.allreduce)(from, to, 1, abi.constants.int, abi.constants.min, handle) })?;
     Ok(group.filter(|_| all == 1).map(Member::new))
-}
-
-/// Whether the setting of this process is on.
-fn is_on() -> bool {
-    static IS_ON: OnceLock<bool> = OnceLock::new();
-    // The provider reports settings that are wrong.
-    *IS_ON.get_or_init(|| Settings::from_environment().is_ok_and(|settings| settings.collectives))
 }
 
 /// Attaches the attribute whose delete function ends the communicator's group.

@@ -11,6 +11,7 @@ use crate::call::{Call, Kind};
 use crate::communicators;
 use crate::elements::Buffer;
 use crate::mpi::Next;
+use crate::world;
 use std::ffi::{CStr, c_int};
 use std::mem::transmute;
 
@@ -221,6 +222,48 @@ pub unsafe extern "C" fn MPI_Win_test(window: usize, flag: usize) -> c_int {
             }
         }
     }
+}
+
+/// `MPI_Init`. Then this rank enters the roster of those that use groups.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Init(count: usize, words: usize) -> c_int {
+    static NEXT: Next = Next::new(c"PMPI_Init");
+    // SAFETY: the caller's call, of the type that the standard gives.
+    world::initialize(|| unsafe {
+        call_at!(NEXT.expect(), c_int, (count: address, words: address), (count, words))
+    })
+}
+
+/// `MPI_Init_thread`. Then this rank enters the roster of those that use groups.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Init_thread(
+    count: usize,
+    words: usize,
+    required: c_int,
+    provided: usize,
+) -> c_int {
+    static NEXT: Next = Next::new(c"PMPI_Init_thread");
+    // SAFETY: the caller's call, of the type that the standard gives.
+    world::initialize(|| unsafe {
+        call_at!(
+            NEXT.expect(),
+            c_int,
+            (count: address, words: address, required: root, provided: address),
+            (count, words, required, provided)
+        )
+    })
+}
+
+/// Whether the program is in `MPI_Init`, for the provider.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_mpi_initializes() -> c_int {
+    world::is_initializing().into()
 }
 
 /// `MPI_Finalize`. Leaves the groups first, while the endpoint is open.

@@ -9,12 +9,13 @@
 //! program        MPI_Allreduce(in, out, 1, MPI_DOUBLE, MPI_SUM, comm)
 //! entry          the arguments become a Call
 //! call           choice: 8 bytes, sum of F64; this is a choice by what MPI requires to be equal at all members
-//! communicators  first call of comm: all members agree (agreement), by PMPI_Allgather; then its group is known
+//! world          first call of comm: have all members this library? All of them find the same
+//! communicators  if so, they agree (agreement), by PMPI_Allgather; then its group is known
 //! elements       what this member contributes and gets, as bytes without gaps
 //! member         performs the operation in the group; between two looks it yields, and lets the MPI make progress
 //! ```
 //! Members must never choose different ways for one call. So there are two decisions only: one for each communicator,
-//! which all members compute from the same table, and one for each call, from arguments that MPI requires to be equal.
+//! which all members compute from the same tables, and one for each call, from arguments that MPI requires to be equal.
 //!
 //! In a process without MPI or without weir this library does nothing.
 
@@ -28,3 +29,4 @@ mod entry;
 mod member;
 mod mpi;
 mod provider;
+mod world;

@@ -67,15 +67,20 @@ struct Wait<'mpi> {
 }
 
 impl Wait<'_> {
-    /// Lets the MPI make progress.
     fn make_progress(&self) {
-        let values = &self.abi.constants.values;
-        let (rank, mut found) = (self.communicator.rank as c_int, 0);
-        let (tag, handle) = (values.any_tag, self.communicator.handle);
-        // SAFETY: the MPI's function, a variable for the result, and the value that means no status. Whatever it returns, the
-        // MPI has made progress.
-        unsafe { (self.mpi.functions.iprobe)(rank, tag, handle, &mut found, values.status_ignore) };
+        let Communicator { handle, rank, .. } = *self.communicator;
+        make_progress(self.mpi, self.abi, handle, rank as c_int);
     }
+}
+
+/// Lets the MPI make progress.
+///
+/// - `handle`, `rank`: a communicator, and our rank in it.
+pub fn make_progress(mpi: &Mpi, abi: &Abi, handle: usize, rank: c_int) {
+    let (values, mut found) = (&abi.constants.values, 0);
+    // SAFETY: the MPI's function, a variable for the result, and the value that means no status. Whatever it returns, the
+    // MPI has made progress.
+    unsafe { (mpi.functions.iprobe)(rank, values.any_tag, handle, &mut found, values.status_ignore) };
 }
 
 /// Called between two looks, with a [`Wait`].

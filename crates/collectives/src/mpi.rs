@@ -69,6 +69,8 @@ functions! {
         comm_size: "PMPI_Comm_size" (usize, *mut c_int);
         /// `(communicator, rank)`
         comm_rank: "PMPI_Comm_rank" (usize, *mut c_int);
+        /// `(communicator)`
+        comm_get_parent: "PMPI_Comm_get_parent" (*mut usize);
         /// `(communicator, group)`
         comm_group: "PMPI_Comm_group" (usize, *mut usize);
         /// `(group, count, ranks, group, ranks)`
@@ -94,6 +96,11 @@ functions! {
     }
 }
 
+/// A status of the MPI. Its error handler has been called.
+pub fn check(status: c_int) -> Result<(), c_int> {
+    if status == 0 { Ok(()) } else { Err(status) }
+}
+
 /// `MPI_Comm_copy_attr_function`
 pub type CopyAttribute =
     unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
@@ -107,9 +114,9 @@ pub struct Mpi {
     pub functions: Functions,
     /// Its binary interface. `None`: an unknown one, so every call passes through.
     pub abi: Option<Abi>,
-    /// Another library of the process has collective functions too, such as a tool that measures them. It is to see all
-    /// calls.
-    pub is_wrapped: bool,
+    /// Every call of the program comes to this library. Otherwise another one is to see all calls, such as a tool that measures
+    /// them, or some calls go to the MPI directly.
+    pub sees_all_calls: bool,
 }
 
 /// The MPI of this process. `None`: it has none, or one that lacks functions.
@@ -161,7 +168,9 @@ fn find() -> Option<Mpi> {
     );
     let abi = kind.and_then(|kind| Abi::new(kind, variable));
     let is_wrapped = CARRIED.iter().any(|name| Place::of(name).is_some_and(|place| !place.is_mpi));
-    Some(Mpi { functions, abi, is_wrapped })
+    // Open MPI's bindings of Fortran call the profiling names.
+    let is_bypassed = kind == Some(Kind::OpenMpi) && !symbol(libc::RTLD_DEFAULT, c"mpi_barrier_").is_null();
+    Some(Mpi { functions, abi, sees_all_calls: !is_wrapped && !is_bypassed })
 }
 
 /// The profiling names of the functions that groups do.

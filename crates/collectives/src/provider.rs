@@ -7,8 +7,8 @@ use crate::mpi::{last_part, loaded_libraries, open_loaded};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use weir_engine::node_group_interface::{
-    ENTRY, Entry, FailureWords, Identity, Idle, JOINED, Joined, NOT_YET, NodeGroupFunctions, OperationWords,
-    VERSION,
+    ALL, ENTRY, Entry, FailureWords, Identity, Idle, JOINED, Joined, NOT_YET, NodeGroupFunctions,
+    OperationWords, VERSION,
 };
 use weir_link::shm::node_group::{
     GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, Operation,
@@ -50,6 +50,25 @@ pub fn identity() -> Option<Identity> {
     let mut identity = Identity::default();
     // SAFETY: the provider's function, and a variable for its result.
     (unsafe { (functions.identify)(&mut identity) } == 0).then_some(identity)
+}
+
+/// Enters the roster, when `MPI_Init` is over. Returns whether others find this process there.
+///
+/// - `place`: our rank in the world, and its ranks. `None`: this process does no operations by groups.
+pub fn enter(place: Option<(c_int, c_int)>) -> bool {
+    let (rank, ranks) = place.unwrap_or((-1, 0));
+    // SAFETY: the provider's function, which takes numbers.
+    functions().is_some_and(|functions| unsafe { (functions.enter)(rank, ranks) } == 0)
+}
+
+/// Whether all these ranks of the world have entered. `None`: it is not known yet; `is_last` excludes this.
+pub fn have_all_entered(ranks: &[c_int], is_last: bool) -> Option<bool> {
+    let Some(functions) = functions() else { return Some(false) };
+    // SAFETY: the provider's function, and an array of so many numbers.
+    match unsafe { (functions.ask)(ranks.as_ptr(), ranks.len() as u32, is_last.into()) } {
+        NOT_YET => None,
+        answer => Some(answer == ALL),
+    }
 }
 
 /// A group that this process has joined. It leaves when the value is dropped.

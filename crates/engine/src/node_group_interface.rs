@@ -3,6 +3,9 @@
 //!
 //! ```text
 //! libweir-mpi.so     finds libweir-fi.so in its process, and calls ENTRY: a table of functions
+//! libweir-fi.so      opens an endpoint, and calls INITIALIZES: others are to wait for this process
+//! enter              MPI_Init is over: this rank of the world does collective operations by groups, or it does not
+//! ask                whether all members of a communicator do
 //! identify           the node segment and the endpoint, which the members tell each other
 //! join, perform ...  as NodeGroups::join and NodeGroup::perform
 //! leave              before the endpoint closes
@@ -20,7 +23,12 @@ pub const ENTRY: &CStr = c"weir_node_groups";
 /// The type of that function.
 pub type Entry = unsafe extern "C" fn() -> *const NodeGroupFunctions;
 /// The version of this interface. Count it up with each change of a type of this file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// The name of a function of the other library: whether its process is in `MPI_Init`, called by way of that library.
+pub const INITIALIZES: &CStr = c"weir_mpi_initializes";
+/// The type of that function: 0 or 1.
+pub type Initializes = unsafe extern "C" fn() -> c_int;
 
 /// What identifies an endpoint among those of its node.
 #[repr(C)]
@@ -63,10 +71,15 @@ pub struct Joined {
 
 /// The endpoint has joined.
 pub const JOINED: c_int = 0;
-/// The first member has not made the group yet.
+/// The first member has not made the group yet, or it is not known whether all ranks have entered.
 pub const NOT_YET: c_int = 1;
 /// It cannot join, ever.
 pub const REFUSED: c_int = 2;
+
+/// All these ranks have entered.
+pub const ALL: c_int = 0;
+/// Some have not, and never will.
+pub const NOT_ALL: c_int = 2;
 
 /// Called while a member waits, with the context of the call.
 pub type Idle = unsafe extern "C" fn(*mut c_void);
@@ -83,6 +96,12 @@ pub struct NodeGroupFunctions {
     pub max_vector_bytes: u32,
     /// Longest broadcast. Unit: bytes.
     pub max_broadcast_bytes: u32,
+    /// Called when `MPI_Init` is over. This process, of rank `rank` in a world of `ranks` ranks, does collective operations by
+    /// groups; if `rank` is negative, it does not. Returns 0, or 1 if it never can.
+    pub enter: unsafe extern "C" fn(rank: c_int, ranks: c_int) -> c_int,
+    /// Whether all `count` ranks of the world do collective operations by groups: [`ALL`], [`NOT_ALL`] or [`NOT_YET`]. With
+    /// `is_last` it is never the third. All who ask for the same ranks, and are among them, get the same answer.
+    pub ask: unsafe extern "C" fn(ranks: *const c_int, count: u32, is_last: c_int) -> c_int,
     /// The first open endpoint of this process that is in a node segment. Returns 0, or 1 if there is none.
     pub identify: unsafe extern "C" fn(identity: *mut Identity) -> c_int,
     /// Joins a group: this endpoint, the key, the endpoints of all `count` members, our rank. Returns [`JOINED`],

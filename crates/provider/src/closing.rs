@@ -15,7 +15,7 @@ use weir_link::cores::{is_only_thread, this_thread};
 
 use crate::errno::Error;
 use crate::state::domain_state::{Domain, Mode, open_domains};
-use crate::{log, node_groups};
+use crate::{log, node_endpoints};
 
 /// Longest sleep while several endpoints are polled, because one sleeps on the doorbell of one of them. Unit: ns.
 const POLL_INTERVAL_NS: u64 = 1_000_000;
@@ -78,7 +78,7 @@ pub fn close_endpoint(domain: &Arc<Domain>, mut engine: Engine) -> Result<(), Er
     // Nobody can post a receive there during this call.
     let idle = alone || domain.mode == Mode::Serialised;
     let idle_peers: Vec<_> = domains.iter().filter(|_| idle).flat_map(|domain| addresses(domain)).collect();
-    node_groups::withdraw(&engine);
+    node_endpoints::withdraw(&engine);
     engine.begin_close();
     loop {
         let step = engine.close_step(&idle_peers);
@@ -97,7 +97,7 @@ pub fn close_endpoint(domain: &Arc<Domain>, mut engine: Engine) -> Result<(), Er
 
 /// Closes all `engines` of this process. None of them closes its mailbox before all are done.
 fn close_together(mut engines: Vec<Engine>) {
-    engines.iter().for_each(node_groups::withdraw);
+    engines.iter().for_each(node_endpoints::withdraw);
     engines.iter_mut().for_each(Engine::begin_close);
     loop {
         let (mut events, mut waiting) = (0, None);

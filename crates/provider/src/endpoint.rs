@@ -25,7 +25,7 @@ use crate::state::cq_writer::{Binding, COUNTER_FLAGS};
 use crate::state::domain_state::{Domain, State, skip_in_forked_child};
 use crate::state::endpoint::{Endpoint, EndpointAttr};
 use crate::{
-    atomic, automatic_progress, collective, core_provider, group, log, message, node_groups, rma, tagged,
+    atomic, automatic_progress, collective, core_provider, group, log, message, node_endpoints, rma, tagged,
 };
 
 object!(EndpointHandle, class::EP, FID_OPS);
@@ -203,7 +203,7 @@ impl EndpointHandle {
             });
         }
         engine.on_stall(log::report);
-        node_groups::offer(&engine);
+        node_endpoints::offer(&engine);
         for (&key, region) in regions.iter() {
             engine.register_memory(key, region.memory.view(), region.readable, region.writable);
         }

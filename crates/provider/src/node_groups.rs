@@ -2,58 +2,23 @@
 //! [`weir_engine::node_group_interface`].
 //!
 //! MPI programs get the operations of a node group by that library, not by libfabric. It lies in the same process and has
-//! no endpoint of its own, so it uses one of ours. This file keeps the node segments of the open endpoints. It does not
-//! know MPI, nor messages.
+//! no endpoint of its own, so it uses one of ours. This file does not know MPI, nor messages.
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_engine::node_group_interface::{
     FailureWords, Identity, Idle, JOINED, Joined, NOT_YET, NodeGroupFunctions, OperationWords, REFUSED,
     VERSION,
 };
-use weir_engine::{Engine, oversubscription};
+use weir_engine::oversubscription;
 use weir_link::shm::node_group::{
     GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, NodeGroup, NodeGroups, Operation,
 };
 use weir_link::shm::node_segment::NodeHandle;
 
-use crate::log;
-
-/// The open endpoints that are in a node segment, with their processes: a forked child inherits the entries of its parent.
-static OPEN: Mutex<Vec<(u32, NodeHandle)>> = Mutex::new(Vec::new());
-
-fn open() -> MutexGuard<'static, Vec<(u32, NodeHandle)>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The number of the endpoint.
-fn number(handle: &NodeHandle) -> u64 {
-    NodeHandle::endpoint(handle)
-}
-
-/// An endpoint has opened.
-pub fn offer(engine: &Engine) {
-    if let Some(handle) = engine.node_handle() {
-        open().push((std::process::id(), handle));
-    }
-}
-
-/// An endpoint closes.
-pub fn withdraw(engine: &Engine) {
-    if let Some(handle) = engine.node_handle() {
-        open().retain(|(_, other)| number(other) != number(&handle));
-    }
-}
-
-/// The first open endpoint of this process for which `suits` is true.
-fn find(suits: impl Fn(&NodeHandle) -> bool) -> Option<NodeHandle> {
-    let here = std::process::id();
-    let open = open();
-    let found = open.iter().find(|(process, handle)| *process == here && suits(handle));
-    found.map(|(_, handle)| handle.clone())
-}
+use crate::node_endpoints::{find, number};
+use crate::{log, roster};
 
 /// What the caller holds for a group that it has joined.
 struct Member {
@@ -126,6 +91,8 @@ static FUNCTIONS: NodeGroupFunctions = NodeGroupFunctions {
     max_members: MAX_MEMBERS,
     max_vector_bytes: MAX_VECTOR_BYTES,
     max_broadcast_bytes: MAX_BROADCAST_BYTES,
+    enter: roster::enter,
+    ask: roster::ask,
     identify,
     join,
     perform,
@@ -220,7 +187,9 @@ unsafe extern "C" fn leave(group: *mut c_void) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node_endpoints::{offer, offer_alone, withdraw};
     use std::sync::atomic::{AtomicU32, Ordering};
+    use weir_engine::Engine;
     use weir_engine::config::Settings;
     use weir_engine::job::Job;
     use weir_link::shm::node_segment::JobKey;
@@ -249,6 +218,7 @@ mod tests {
 
     #[test]
     fn endpoints_join_a_group_and_combine_until_one_leaves() {
+        let _alone = offer_alone();
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let settings = Settings { shm_dir: directory.path().to_owned(), ..Settings::default() };
         let job = Job::from(2).with_key(JobKey::new(&"node groups of the provider"));

@@ -37,6 +37,7 @@
 #[cfg(test)]
 mod interleavings;
 mod operation;
+mod roster;
 mod rounds;
 mod sleepers;
 mod table;
@@ -45,6 +46,7 @@ mod tests;
 mod words;
 
 pub use operation::{MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, Operation};
+pub use roster::{ROSTER_RANKS, Roster};
 pub use rounds::{Round, Task};
 pub use words::{GroupFailure, MAX_ROUNDS};
 

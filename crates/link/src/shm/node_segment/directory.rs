@@ -29,6 +29,8 @@ pub struct Entry {
     pid: AtomicU32,
     /// Number of the core plus 1. 0: the endpoint sleeps, or has not said.
     core: AtomicU32,
+    /// 1: the endpoint's process will soon enter the roster, or say that it does not.
+    awaited: AtomicU32,
 }
 
 const _: () = assert!(!crate::shm::sync::NATIVE || size_of::<Entry>() == ENTRY_BYTES);
@@ -84,6 +86,7 @@ impl Entry {
         self.process.store(member.process, Ordering::Release);
         self.pid.store(member.pid, Ordering::Release);
         self.core.store(member.core.map_or(0, |core| core + 1), Ordering::Release);
+        self.awaited.store(0, Ordering::Release);
     }
 
     /// Returns the entry. The caller has claimed it for `endpoint`.
@@ -100,6 +103,17 @@ impl Entry {
     /// Says on which core the endpoint is active. `None`: it sleeps. Only its holder calls this.
     pub fn set_core(&self, core: Option<u32>) {
         self.core.store(core.map_or(0, |core| core + 1), Ordering::Relaxed);
+    }
+
+    /// Says whether others are to wait until the endpoint's process has entered the roster. Only its holder calls this.
+    pub fn set_awaited(&self, is_awaited: bool) {
+        // Release: who sees that nobody waits any more also sees what the process has entered.
+        self.awaited.store(is_awaited.into(), Ordering::Release);
+    }
+
+    /// Whether others are to wait for the endpoint's process.
+    pub fn is_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Acquire) != 0
     }
 
     /// The values of the entry. It may belong to an endpoint that has ended without leaving.
@@ -155,8 +169,13 @@ mod tests {
             assert_eq!(entry.read(), Some(member(7)));
             entry.set_core(None);
             assert_eq!(entry.read(), Some(Member { core: None, ..member(7) }));
+            assert!(!entry.is_awaited());
+            entry.set_awaited(true);
+            assert!(entry.is_awaited());
             entry.withdraw(7);
             assert_eq!((entry.read(), entry.holder()), (None, 0));
+            entry.publish(&member(8));
+            assert!(!entry.is_awaited(), "that was the endpoint before");
         });
     }
 

@@ -1,11 +1,11 @@
 //! Files of node segments: layout, creating, checking, and removing what crashed jobs have left.
 //!
 //! ```text
-//! weir.UID.node3.JOB      3: version of this layout; JOB: the job's key
+//! weir.UID.node4.JOB      4: version of this layout; JOB: the job's key
 //! 0        facts     128 B   written before the segment has a name, then constant
 //! 128      counts    128 B   entries whose memory is reserved; number of changes of the directory
 //! 4096     directory 256 KiB entries of 64 B
-//! 266240   areas             for token pools, proxy queues and groups
+//! 266240   areas             for token pools, proxy queues, groups and the roster
 //! ```
 //! The file is as long as all of it, but sparse. A process reserves the memory of each part before it touches it.
 
@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Version of this layout. It is part of the name, so other versions have other segments.
-pub const NODE_SEGMENT_VERSION: u32 = 3;
+pub const NODE_SEGMENT_VERSION: u32 = 4;
 const MAGIC: [u8; 8] = *b"weirnode";
 /// Length of the constant part. Unit: bytes.
 const FACTS_BYTES: usize = 128;
@@ -51,11 +51,13 @@ pub enum Area {
     ProxyQueues,
     /// Groups of endpoints ([`crate::shm::node_group`]). A group reserves its own part.
     Groups,
+    /// A word for each rank of the job's world ([`crate::shm::node_group::Roster`]).
+    Roster,
 }
 
 impl Area {
     /// All areas, in the order of the layout.
-    pub const ALL: [Area; 3] = [Area::TokenPools, Area::ProxyQueues, Area::Groups];
+    pub const ALL: [Area; 4] = [Area::TokenPools, Area::ProxyQueues, Area::Groups, Area::Roster];
 
     /// Its length. Unit: bytes.
     pub const fn bytes(self) -> u64 {
@@ -63,6 +65,7 @@ impl Area {
             Area::TokenPools => 64 << 10,
             Area::ProxyQueues => 4 << 20,
             Area::Groups => (8 << 10) + 128 * (2112 << 10),
+            Area::Roster => 32 << 10,
         }
     }
 }
@@ -326,8 +329,8 @@ mod tests {
         let facts = NodeFacts::new(1, 2, 3);
         assert_eq!(NodeFacts::parse(&facts.bytes(), facts.segment_bytes()), Ok(facts));
         let ends: Vec<u64> = facts.areas.iter().map(|area| area.offset + area.bytes).collect();
-        assert_eq!(ends[..2], facts.areas[1..].iter().map(|area| area.offset).collect::<Vec<_>>());
-        assert_eq!(facts.segment_bytes(), ends[2]);
+        assert_eq!(ends[..3], facts.areas[1..].iter().map(|area| area.offset).collect::<Vec<_>>());
+        assert_eq!(facts.segment_bytes(), ends[3]);
     }
 
     #[test]

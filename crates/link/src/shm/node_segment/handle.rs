@@ -12,6 +12,7 @@
 //! ```
 //! A ticket names an endpoint by its number, not by its entry: the next endpoint can get the entry of a dead one.
 
+use super::directory::Entry;
 use super::{Area, Extent, Member, Membership};
 use crate::Bell;
 use crate::shm::mapping::Shared;
@@ -83,6 +84,18 @@ impl NodeHandle {
     pub fn is_running_at(&self, index: usize) -> bool {
         let holder = self.0.entries().get(index).map_or(0, |entry| entry.holder());
         holder != 0 && self.is_running(holder)
+    }
+
+    /// Says whether others are to wait until the process of this endpoint has entered the roster, or will not enter it.
+    pub fn set_awaited(&self, is_awaited: bool) {
+        self.0.entry().set_awaited(is_awaited);
+    }
+
+    /// Whether some endpoint that runs is to be waited for. Asks the kernel for each that has said so.
+    pub fn is_any_awaited(&self) -> bool {
+        self.0.shown().any(|(index, member)| {
+            self.0.entries().get(index).is_some_and(Entry::is_awaited) && self.is_running(member.endpoint)
+        })
     }
 
     /// This endpoint has done so many more operations in node groups.
