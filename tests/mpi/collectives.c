@@ -361,10 +361,14 @@ static void kept(int count) {
 static void beside(void) {
     MPI_Comm comm;
     MPI_Win window;
-    int word = 0, one = 1, is_done = 0;
+    int word = 0, one = 1, ready = 0, is_done = 0;
     check(MPI_Comm_split(MPI_COMM_WORLD, rank == ranks - 1, rank, &comm));
     check(MPI_Win_create(&word, sizeof word, sizeof word, MPI_INFO_NULL, MPI_COMM_WORLD, &window));
+    /* The first call of a communicator, in which the MPI makes progress, is over before the access begins. */
+    check(MPI_Allreduce(&one, &ready, 1, MPI_INT, MPI_MAX, comm));
+    if (rank == 1) check(MPI_Send(&one, 1, MPI_INT, ranks - 1, 8, MPI_COMM_WORLD));
     if (rank == ranks - 1) {
+        check(MPI_Recv(&one, 1, MPI_INT, 1, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
         check(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window));
         check(MPI_Accumulate(&one, 1, MPI_INT, 0, 0, 1, MPI_INT, MPI_SUM, window));
         check(MPI_Win_unlock(0, window));
@@ -373,7 +377,7 @@ static void beside(void) {
         while (!is_done) {
             int is_there = 0;
             if (rank == 1) check(MPI_Iprobe(ranks - 1, 9, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE));
-            if (rank == 0) usleep(100); /* the others are there first */
+            if (rank == 0) usleep(500); /* the others are there first, so this rank does not wait */
             check(MPI_Allreduce(&is_there, &is_done, 1, MPI_INT, MPI_MAX, comm));
         }
         if (rank == 1) check(MPI_Recv(&word, 1, MPI_INT, ranks - 1, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
