@@ -1,5 +1,8 @@
 """The tools of `make suites-hosts`: what they read from the suites, and a short run of each comparison."""
 
+import pathlib
+import types
+
 import hpcc
 import imb_hosts
 import launch
@@ -44,6 +47,14 @@ def test_a_wrong_result_of_hpcc_is_seen(right, wrong, check):
     assert found.keys() == hpcc.CHECKS and all(found.values())
     found = hpcc.checks(HPCC_OUTPUT.replace(right, wrong))
     assert [name for name, good in found.items() if not good] == [check]
+
+
+def test_hpcc_does_not_hide_the_parts_of_a_layered_provider_from_weir():
+    folder = pathlib.Path("/tmp")
+    hosts = types.SimpleNamespace(count=2, names=["h1", "h2"], state=folder, shared=folder, words=lambda _, words: words)
+    providers = {link: [word for word in hpcc.command(hosts, 4, folder, link)[0] if str(word).startswith("FI_PROVIDER=")]
+                 for link in ("udp", "ofi:tcp;ofi_rxm")}
+    assert providers == {"udp": ["FI_PROVIDER=weir"], "ofi:tcp;ofi_rxm": ["FI_PROVIDER=weir,tcp,ofi_rxm"]}
 
 
 @pytest.mark.skipif(netns.reason_not_possible() is not None, reason=str(netns.reason_not_possible()))
