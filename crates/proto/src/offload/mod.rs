@@ -9,6 +9,7 @@ pub mod atomics;
 #[cfg(feature = "explore")]
 pub mod canonical;
 pub mod group;
+pub mod lock;
 pub mod reduce;
 mod vector;
 mod word;
