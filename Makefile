@@ -27,17 +27,20 @@ endef
 help:
 	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' Makefile | awk -F'\t' '{ printf "  make %-15s %s\n", $$1, $$2 }'
 
-## build: out/bin/weir, and in out/lib libweir-fi.so, libweir-mpi.so and libweir-session.so
+## build: out/bin/weir; in out/lib libweir-fi.so, libweir-mpi.so, libweir-session.so and libweir.so; out/include/weir.h
 .PHONY: build
 build:
 	$(call say,building the provider and the command)
-	$(CARGO) build --release --locked -p weir-provider -p weir-collectives -p weir-session -p weir-cli
-	@mkdir -p out/bin out/lib
+	$(CARGO) build --release --locked -p weir-provider -p weir-collectives -p weir-session -p weir-native -p weir-cli
+	@mkdir -p out/bin out/lib out/include
 	@install -m 755 "$$CARGO_TARGET_DIR/release/weir" out/bin/weir
 	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_fi.so" out/lib/libweir-fi.so
 	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_collectives.so" out/lib/libweir-mpi.so
 	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_session.so" out/lib/libweir-session.so
-	@echo "built: out/bin/weir, out/lib/libweir-fi.so, out/lib/libweir-mpi.so, out/lib/libweir-session.so"
+	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_native.so" out/lib/libweir.so.1
+	@ln -sfn libweir.so.1 out/lib/libweir.so
+	@install -m 644 crates/native/include/weir.h out/include/weir.h
+	@echo "built: out/bin/weir, out/include/weir.h, and in out/lib libweir-fi.so, libweir-mpi.so, libweir-session.so, libweir.so"
 
 ## demo: build everything, run Intel's MPI benchmarks over weir, and compare weir with MPICH's own transport
 .PHONY: demo
@@ -250,9 +253,12 @@ install: build
 	install -D -m 755 out/lib/libweir-fi.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-fi.so"
 	install -D -m 755 out/lib/libweir-mpi.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-mpi.so"
 	install -D -m 755 out/lib/libweir-session.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-session.so"
+	install -D -m 755 out/lib/libweir.so.1 "$(DESTDIR)$(PREFIX)/lib/libweir.so.1"
+	ln -sfn libweir.so.1 "$(DESTDIR)$(PREFIX)/lib/libweir.so"
+	install -D -m 644 out/include/weir.h "$(DESTDIR)$(PREFIX)/include/weir.h"
 	find experiments -type f -print0 | xargs -0 -I{} install -D -m 644 {} "$(DESTDIR)$(PREFIX)/share/weir/{}"
 	umask 022 && out/bin/weir reference share "$(DESTDIR)$(PREFIX)/share"
-	@echo "installed: $(PREFIX)/bin/weir (see weir --help and man weir), libweir-fi.so, libweir-mpi.so and libweir-session.so in $(PREFIX)/lib/weir, experiments in $(PREFIX)/share/weir"
+	@echo "installed: $(PREFIX)/bin/weir (see weir --help and man weir), libweir-fi.so, libweir-mpi.so and libweir-session.so in $(PREFIX)/lib/weir, libweir.so in $(PREFIX)/lib, weir.h in $(PREFIX)/include, experiments in $(PREFIX)/share/weir"
 
 ## clean: remove out/ and target/
 .PHONY: clean

@@ -65,6 +65,11 @@ impl Job {
         Job { ranks, key: launcher::job_key(), spans_nodes: spans_nodes(ranks, lookup), has_network: false }
     }
 
+    /// A job whose ranks have told each other where they are, with a key that no other job has.
+    pub fn known(ranks: Ranks, key: JobKey) -> Job {
+        Job { ranks, key: Some(key), spans_nodes: ranks.node < ranks.job, has_network: false }
+    }
+
     /// Whether it may have ranks on other nodes, as far as the launcher says.
     pub fn spans_nodes(&self) -> bool {
         self.spans_nodes
