@@ -13,6 +13,7 @@ pub mod faulty;
 pub mod ideal;
 pub mod infiniband;
 pub mod loggops;
+pub mod manycore;
 pub mod mesh;
 mod packet_queue;
 pub mod registry;

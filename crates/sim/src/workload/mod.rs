@@ -20,6 +20,7 @@ pub mod neighbours;
 pub mod offload;
 pub mod pairs;
 pub mod scatterv;
+pub mod windows;
 
 use serde::Deserialize;
 
@@ -33,6 +34,8 @@ use offload::Executor;
 pub mod measure {
     /// One call of a collective. Unit: ns.
     pub const CALL_NS: &str = "call_ns";
+    /// The square of [`CALL_NS`]. With its mean over ranks follows how equal their times are. Unit: ns^2.
+    pub const CALL_NS_SQUARED: &str = "call_ns_squared";
     /// From the start of an operation at the farthest rank to its result. Unit: ns.
     pub const LATENCY_NS: &str = "latency_ns";
     /// Time of a rank in a call. Unit: ns.
@@ -107,6 +110,8 @@ catalogue! {
     Latency(pairs::Latency) records [measure::HALF_ROUND_TRIP_NS];
     /// One rank sends windows of messages to another.
     Bandwidth(pairs::Bandwidth) records [measure::BANDWIDTH_BYTES_PER_S, measure::MESSAGES_PER_S];
+    /// Windows between ranks of different nodes, with some or all ranks of each.
+    Windows(windows::Windows) records [measure::CALL_NS, measure::CALL_NS_SQUARED];
     /// All-to-all among all ranks.
     Alltoall(alltoall::Alltoall) records [measure::CALL_NS];
     /// All-to-all within groups, while other ranks wait.

@@ -16,6 +16,8 @@ pub const CATALOGUE: &[&str] = &[
     "[alltoall_phases]\nmessage_bytes = 100\nbarrier = 'linear'\ngroup_ends = [2]\nphases = [{ ranks = 2, calls = 2 }, { ranks = 1, calls = 1 }]",
     "[alltoall_local]\nmessage_bytes = 2048\nranks_per_node = 2\nlocal_message_ns = 900\ncalls = 2",
     "[alltoall_local]\nmessage_bytes = 2048\nranks_per_node = 2\nlocal_message_ns = 900\norder = 'sends_first'\nwindow_messages = 1\ncalls = 2",
+    "[windows]\nmessage_bytes = 512\nranks_per_node = 2\nactive_ranks = 1\nwindow_messages = 3\nwindows = 3\nwarmup_windows = 1",
+    "[windows]\nmessage_bytes = 16\nranks_per_node = 4\nactive_ranks = 4\nwindow_messages = 1\npartner = 'random'\nwindows = 5",
     "[latency]\nmessage_bytes = 4\nround_trips = 5",
     "[bandwidth]\nmessage_bytes = 4\nwindow_messages = 40\nblocking = true\nwindows = 3",
     "[bandwidth]\nmessage_bytes = 32768\nwindow_messages = 10\nblocking = false\nwindows = 3\nwarmup_windows = 1",

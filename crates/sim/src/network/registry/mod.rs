@@ -17,6 +17,7 @@ mod file;
 mod ideal;
 mod infiniband;
 mod loggops;
+mod manycore;
 mod switched;
 
 use std::fmt;
@@ -31,6 +32,7 @@ pub use ideal::IdealKeys;
 pub use infiniband::InfinibandKeys;
 pub use keys::{Nanoseconds, TIME};
 pub use loggops::LoggopsKeys;
+pub use manycore::ManycoreKeys;
 pub use switched::SwitchedKeys;
 
 use super::Network;
@@ -195,6 +197,7 @@ registry! {
     Ideal: IdealKeys,
     Infiniband: InfinibandKeys,
     Loggops: LoggopsKeys,
+    Manycore: ManycoreKeys,
     Switched: SwitchedKeys,
 }
 

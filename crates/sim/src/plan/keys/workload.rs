@@ -111,6 +111,39 @@ pub const WORKLOADS: &[Section] = &[
         ],
     },
     Section {
+        name: "windows",
+        about: "The first ranks of each node exchange windows of messages with ranks of other nodes. The others do nothing.",
+        keys: &[
+            EACH_MESSAGE,
+            KeyInfo::required(
+                "ranks_per_node",
+                Value::Words("ranks; the world has an even number of full nodes"),
+                "4",
+                "Ranks of a node; on a network with nodes the same as that of the world.",
+            ),
+            KeyInfo::required(
+                "active_ranks",
+                Value::Words("ranks, 1 to `ranks_per_node`"),
+                "2",
+                "Ranks of each node that exchange.",
+            ),
+            KeyInfo::required(
+                "window_messages",
+                Value::Words("messages, at least 1"),
+                "4",
+                "Messages that a rank sends, and receives, before it waits for all of them; 1: blocking.",
+            ),
+            KeyInfo::with_default(
+                "partner",
+                Value::OneOf(&["opposite", "random"]),
+                "\"opposite\"",
+                "`opposite` is one rank at half of all active ranks, `random` another one for each message.",
+            ),
+            KeyInfo::required("windows", COUNT, "10", "Windows that are timed."),
+            KeyInfo::with_default("warmup_windows", COUNT, "0", "Windows before them that are not timed."),
+        ],
+    },
+    Section {
         name: "alltoall",
         about: "All ranks exchange messages with each other, call after call.",
         keys: &[
