@@ -203,12 +203,12 @@ docs: out/tools/bin/mdbook-$(MDBOOK_VERSION) out/tools/bin/hyperlink-$(HYPERLINK
 	out/tools/bin/hyperlink out/docs --check-anchors
 	@echo "documentation: out/docs/index.html"
 
-## reference: write the generated pages again, after a change to settings, commands, plan keys, counters, experiments/results.json, experiments/e4.json or experiments/demand.json
+## reference: write the generated pages again, after a change to settings, commands, plan keys, counters, or results in experiments (results, e3, e4, demand)
 .PHONY: reference
 reference:
 	$(call say,generated pages of the reference)
 	$(CARGO) run --quiet --locked -p weir-cli -- reference pages docs/reference
-	$(CARGO) run --quiet --locked -p weir-cli -- reference fidelity experiments/results.json experiments/e4.json docs/explanation
+	$(CARGO) run --quiet --locked -p weir-cli -- reference fidelity experiments/results.json experiments/e3.json experiments/e4.json docs/explanation
 	$(CARGO) run --quiet --locked -p weir-cli -- reference demand experiments/demand.json docs
 
 # Installs a tool from crates.io into out/tools: name, version, further flags. The tools run for seconds, so an unoptimised

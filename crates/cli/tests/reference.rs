@@ -20,7 +20,7 @@ fn committed_reference_pages_equal_the_generated_ones() {
 #[test]
 fn the_committed_fidelity_pages_show_the_committed_results() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let [results, of_e4] = ["results", "e4"].map(|name| root.join(format!("experiments/{name}.json")));
+    let results = ["results", "e3", "e4"].map(|name| root.join(format!("experiments/{name}.json")));
     let committed = root.join("docs/explanation");
     let directory = tempfile::tempdir().unwrap();
     let experiments = directory.path().join("fidelity");
@@ -29,8 +29,8 @@ fn the_committed_fidelity_pages_show_the_committed_results() {
         let page = page.unwrap();
         std::fs::copy(page.path(), experiments.join(page.file_name())).unwrap();
     }
-    let files = [results.to_str().unwrap(), of_e4.to_str().unwrap()];
-    let status = weir(&["reference", "fidelity", files[0], files[1]], directory.path());
+    let [all, of_e3, of_e4] = results.each_ref().map(|path| path.to_str().unwrap());
+    let status = weir(&["reference", "fidelity", all, of_e3, of_e4], directory.path());
     assert!(status.success());
     let names = std::fs::read_dir(&experiments).unwrap();
     let names = names.map(|page| Path::new("fidelity").join(page.unwrap().file_name()));

@@ -36,8 +36,7 @@ enum What {
     },
     /// Write the page about fidelity, and the table of points in the page of each experiment.
     Fidelity {
-        /// The results of `weir reproduce`: experiments/results.json and experiments/e4.json in the source tree, copies
-        /// of points.json.
+        /// The results of `weir reproduce`: results.json, e3.json and e4.json in experiments, copies of points.json.
         #[arg(value_name = "RESULTS", required = true, num_args = 1..)]
         results: Vec<PathBuf>,
         /// The directory of fidelity.md and fidelity/, docs/explanation in the source tree.

@@ -119,7 +119,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let sweeps = match arguments.no_sweep {
         true => Vec::new(),
         false => {
-            let is_published = |it: &&Experiment| points::ALL.iter().any(|other| other.id == it.id);
+            let is_published = |it: &&Experiment| published().any(|other| other.id == it.id);
             let chosen: Vec<_> = chosen.iter().copied().filter(|it| is_published(it)).collect();
             sensitivity::read(&chosen, |name| execute::read(&directory.join(format!("{name}.toml")), true))?
         }
@@ -183,7 +183,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
 
 fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
     if names == ["all"] {
-        return Ok(points::ALL.iter().collect());
+        return Ok(published().collect());
     }
     if let Some(alone) = names.iter().find(|name| ["all", "list"].contains(&name.as_str())) {
         return Err(Failure::Usage(format!("{alone} with others; allowed: {alone} alone, or experiments")));
@@ -224,7 +224,12 @@ fn list() -> Vec<String> {
 
 /// The published experiments, then weir's own goals.
 fn known() -> impl Iterator<Item = &'static Experiment> {
-    points::ALL.iter().chain(points::OWN)
+    published().chain(points::OWN)
+}
+
+/// The published experiments, in order.
+fn published() -> impl Iterator<Item = &'static Experiment> {
+    points::ALL.iter().chain(points::CONGESTION)
 }
 
 /// The worlds of all experiments. A world of two experiments occurs once.

@@ -8,6 +8,7 @@
 //! itself. Jitter and the work of NAS kernels are changed although plans set them.
 
 use super::setup::{Programs, RNR_TIMER_NS, SchemeName, Setup};
+use crate::network::registry::{ManycoreKeys, Nanoseconds};
 use crate::workload::Workload;
 
 /// A parameter that we chose and did not fit.
@@ -28,11 +29,13 @@ pub enum Assumed {
     ComputeTime,
     /// Largest difference between the work of a rank of a NAS kernel and the mean. Unit: percent.
     WorkImbalance,
+    /// Time of a rank and of a server for each message at the gate of its host, as a multiple of the network file's.
+    GatePrice,
 }
 
 impl Assumed {
     /// All of them.
-    pub const ALL: [Assumed; 7] = [
+    pub const ALL: [Assumed; 8] = [
         Assumed::CreditPrice,
         Assumed::UnexpectedCopyPrice,
         Assumed::ReceiveCall,
@@ -40,6 +43,7 @@ impl Assumed {
         Assumed::CallJitter,
         Assumed::ComputeTime,
         Assumed::WorkImbalance,
+        Assumed::GatePrice,
     ];
 
     /// Name and unit, for tables.
@@ -52,6 +56,7 @@ impl Assumed {
             Assumed::CallJitter => "call jitter (ns)",
             Assumed::ComputeTime => "computing (x)",
             Assumed::WorkImbalance => "work imbalance (%)",
+            Assumed::GatePrice => "gate price (x)",
         }
     }
 
@@ -66,13 +71,17 @@ impl Assumed {
             Assumed::CallJitter => &[0.0, 1000.0, 10_000.0],
             Assumed::ComputeTime => &[0.01, 0.1, 1.0, 2.0],
             Assumed::WorkImbalance => &[0.0, 5.0, 20.0],
+            Assumed::GatePrice => &[0.0, 0.5, 1.0, 2.0, 4.0],
         }
     }
 
     /// The value with which the published experiments run.
     pub fn base(self) -> f64 {
         match self {
-            Assumed::CreditPrice | Assumed::UnexpectedCopyPrice | Assumed::ComputeTime => 1.0,
+            Assumed::CreditPrice
+            | Assumed::UnexpectedCopyPrice
+            | Assumed::ComputeTime
+            | Assumed::GatePrice => 1.0,
             Assumed::ReceiveCall => 300.0,
             Assumed::RnrTimer => RNR_TIMER_NS as f64 / 1000.0,
             Assumed::CallJitter => 0.0,
@@ -133,6 +142,17 @@ impl Assumed {
                     return None;
                 }
                 *timer_ns = (value * 1000.0) as u64;
+                return Some(changed);
+            }
+            Assumed::GatePrice => {
+                let keys = changed.network.model.keys::<ManycoreKeys>().filter(ManycoreKeys::has_gate)?;
+                let [gate_ns, serve_ns] = [keys.gate_ns, keys.serve_ns].map(|it| Nanoseconds(scaled(it.0)));
+                changed.network.model =
+                    changed.network.model.with_keys(ManycoreKeys { gate_ns, serve_ns, ..keys });
+                for (key, price) in [("gate_ns", gate_ns), ("serve_ns", serve_ns)] {
+                    let name = &mut changed.settings.network;
+                    name.push_str(&format!(" {key}={}", price.0 as f64 / 1000.0));
+                }
                 return Some(changed);
             }
             Assumed::ComputeTime | Assumed::WorkImbalance => {
@@ -217,6 +237,23 @@ mod tests {
             assert_eq!(number(&changed), expected, "{key}");
             assert_ne!(changed.key(), world.key(), "{key}");
             assert!(parameter.set(&worlds("e2.3.toml")[0], value).is_none(), "{key}");
+        }
+    }
+
+    #[test]
+    fn the_price_of_a_gate_is_an_assumption_of_worlds_with_one() {
+        for world in worlds("e3.3.toml") {
+            let has_gate = ["rate_delay_ns", "tokens", "servers"]
+                .iter()
+                .any(|key| world.settings.network_value(key).is_some_and(|value| value > 0.0));
+            let changed = Assumed::GatePrice.set(&world, 2.0);
+            assert_eq!(changed.is_some(), has_gate, "{}", world.settings.network);
+            let Some(changed) = changed else { continue };
+            assert_ne!(changed.key(), world.key());
+            let prices = ["gate_ns", "serve_ns"].map(|key| changed.settings.network_value(key));
+            assert_eq!(prices, [Some(100.0), Some(300.0)]);
+            let keys = changed.network.model.keys::<ManycoreKeys>().expect("hosts with many ranks");
+            assert_eq!([keys.gate_ns.0, keys.serve_ns.0], [100_000, 300_000]);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The published statements about each experiment ("points"), and the rules that compare our records with them.
-//! [`Point`], [`Verdict`] and [`Experiment`] are the types of all experiments. [`ALL`] lists the experiments for `weir
-//! reproduce`, which runs their plans first; [`OWN`] lists weir's own goals.
+//! [`Point`], [`Verdict`] and [`Experiment`] are the types of all experiments. [`ALL`] and [`CONGESTION`] list the
+//! experiments for `weir reproduce`, which runs their plans first; [`OWN`] lists weir's own goals.
 //!
 //! A file below has one experiment or several, each with its `points` (published, ours, verdict) and `figures`. Both
 //! see only the results of worlds ([`Evidence`]). A rule may need a number of its own, for example how much "stable"
@@ -20,6 +20,11 @@ mod e1_8;
 mod e1_9;
 mod e2_bandwidth;
 mod e2_nas;
+mod e3_control;
+mod e3_programs;
+#[cfg(test)]
+mod e3_tests;
+mod e3_thresholds;
 mod e4;
 mod e4_3;
 mod e4_4;
@@ -247,6 +252,16 @@ pub const ALL: &[Experiment] = &[
     e4_5::EXPERIMENT,
     e4_6::EXPERIMENT,
     e4_8::EXPERIMENT,
+];
+
+/// Published experiments about congestion at the node. No flow-control scheme is compared: the worlds have none.
+pub const CONGESTION: &[Experiment] = &[
+    e3_thresholds::RANKS,
+    e3_thresholds::MESSAGES,
+    e3_control::MECHANISMS,
+    e3_control::COST,
+    e3_programs::ALL_TO_ALL,
+    e3_programs::RANDOM_ACCESS,
 ];
 
 /// Worlds with goals of weir's own, in the form of experiments. A goal stands where others have a published value. The

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use weir_sim::plan::record::Measure;
 use weir_sim::plan::{Plan, Record, SchemeName};
 
-fn plan_of(name: &str, quick: bool) -> Plan {
+pub(super) fn plan_of(name: &str, quick: bool) -> Plan {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     Plan::read(&directory.join(format!("{name}.toml")), &directory.join("networks"), quick)
         .unwrap_or_else(|error| panic!("{error}"))
