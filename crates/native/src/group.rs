@@ -17,10 +17,8 @@ use crate::remote::{bytes_of, elements};
 use crate::state::{About, Buffers, Inner, Member, Owner, Shared};
 use crate::{Error, Request};
 
-/// Bound: groups whose join has failed, for members that come later.
-const MAX_FAILED_JOINS: usize = 4;
 /// Bound: groups that a rank has joined and not closed, that of all ranks among them.
-pub const MAX_JOINED_GROUPS: usize = MAX_GROUPS - MAX_FAILED_JOINS;
+pub const MAX_JOINED_GROUPS: usize = MAX_GROUPS;
 
 impl Inner {
     /// A group that this rank has joined and not closed.
@@ -91,18 +89,6 @@ impl Inner {
         })
     }
 
-    /// The join of a group has failed. We stay in it, since a member that comes later learns of the failure from those that
-    /// are there. After [`MAX_FAILED_JOINS`] further ones we leave it.
-    fn keep_failed(&mut self, group: u32) {
-        let Some(member) = self.groups.remove(&group) else { return };
-        self.failed.push_back(member.number);
-        if self.failed.len() > MAX_FAILED_JOINS
-            && let Some(oldest) = self.failed.pop_front()
-        {
-            self.engine.close_collective(oldest);
-        }
-    }
-
     /// Closes a group for this rank, when its operations have ended.
     ///
     /// # Errors
@@ -157,10 +143,7 @@ impl Shared {
         };
         let joined = self.wait(request)?;
         if joined.is_err() {
-            self.with(|inner| {
-                inner.keep_failed(group);
-                Ok(())
-            })?;
+            self.with(|inner| inner.close_group(group))?;
         }
         joined.map(|_| group)
     }

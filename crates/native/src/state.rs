@@ -8,7 +8,7 @@
 //! ```
 //! This file knows neither types of elements nor C.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -98,8 +98,6 @@ pub(crate) struct Inner {
     pub groups: BTreeMap<u32, Member>,
     /// Number of the next group. Numbers are not used again.
     pub next_group: u32,
-    /// Groups whose join has failed, the oldest first, by number in the engine.
-    pub failed: VecDeque<u32>,
     /// Groups to close when their operations have ended, by number in the engine.
     pub closing: Vec<u32>,
     /// Registered memory. `None`: that of the caller.
@@ -134,7 +132,6 @@ impl Inner {
             peers,
             groups: BTreeMap::new(),
             next_group: 1,
-            failed: VecDeque::new(),
             closing: Vec::new(),
             regions: BTreeMap::new(),
             retired: Vec::new(),

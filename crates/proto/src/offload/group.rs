@@ -160,7 +160,8 @@ impl GroupPacket {
 pub enum GroupCommand {
     /// Take part in a group. Members may join in any order, and start before others have joined.
     Join(Membership),
-    /// Take part no more. This ends the group for all members: see [`GroupPacket::Failed`].
+    /// Take part no more. This ends the group for all members: see [`GroupPacket::Failed`]. A neighbour that joins later
+    /// hears it too, unless [`MAX_GROUPS`] others were joined and left meanwhile.
     Leave {
         /// The group.
         group: u32,
@@ -203,6 +204,8 @@ pub struct Membership {
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
     groups: BTreeMap<u32, Group>,
+    /// Number of groups that were left.
+    left: u64,
 }
 
 impl Groups {
@@ -215,12 +218,19 @@ impl Groups {
         match command {
             GroupCommand::Join(membership) => {
                 let number = membership.group;
+                if self.groups.len() >= MAX_GROUPS {
+                    self.forget_oldest_left();
+                }
                 if self.groups.len() >= MAX_GROUPS || self.groups.contains_key(&number) {
                     return Err(Refusal::Groups);
                 }
                 self.groups.insert(number, Group::join(membership, driver));
             }
-            GroupCommand::Leave { group } => self.with(group, |group| group.leave(driver)),
+            GroupCommand::Leave { group } => {
+                let before = self.left;
+                self.left += 1;
+                self.with(group, |group| group.leave(before, driver));
+            }
             GroupCommand::Start { request, group, operation } => {
                 let group = self.groups.get_mut(&group).filter(|group| group.allows(&operation));
                 match group {
@@ -253,7 +263,17 @@ impl Groups {
         });
     }
 
-    /// Shows a group to `work`, if there is one with this number. Removes it if we have left it and nothing is under way.
+    /// Forgets the group that was left first of those that some neighbours have not joined yet.
+    fn forget_oldest_left(&mut self) {
+        let left =
+            self.groups.iter().filter_map(|(number, group)| Some((group.can_be_forgotten()?, *number)));
+        if let Some((_, oldest)) = left.min() {
+            self.groups.remove(&oldest);
+        }
+    }
+
+    /// Shows a group to `work`, if there is one with this number. Removes it if we have left it, nothing is under way, and
+    /// the neighbours know.
     fn with(&mut self, number: u32, work: impl FnOnce(&mut Group)) {
         let Some(group) = self.groups.get_mut(&number) else { return };
         work(group);

@@ -164,10 +164,7 @@ fn message_points(evidence: &Evidence<'_>) -> Vec<Point> {
         of_sizes((network, ranks), &|bytes| last_best(&by_messages(evidence, network, bytes, active)))
     };
     let at = |(network, ranks): (&str, f64), many: f64, few: f64| {
-        let found = of_sizes((network, ranks), &|bytes| {
-            ratio(&by_messages(evidence, network, bytes, ranks), many, few)
-        });
-        found
+        of_sizes((network, ranks), &|bytes| ratio(&by_messages(evidence, network, bytes, ranks), many, few))
     };
     let most = |network: &str| values(evidence, network, "window_messages").last().copied().unwrap_or(0.0);
     let about = |found: Option<(f64, f64)>, published: f64| {

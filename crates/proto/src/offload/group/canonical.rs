@@ -7,7 +7,7 @@ use crate::offload::canonical::Names;
 
 impl Groups {
     pub(in crate::offload) fn canonical(&self, names: &impl Names, words: &mut Vec<u32>) {
-        let Groups { groups } = self;
+        let Groups { groups, left: _ } = self; // decides only what a full table forgets
         words.push(groups.len() as u32);
         groups.values().for_each(|group| group.canonical(names, words));
     }

@@ -47,7 +47,8 @@ pub(super) struct Group {
     rounds: BTreeMap<u64, Round>,
     /// The lost member, by rank, and why.
     failed: Option<(u32, PeerFault)>,
-    left: bool,
+    /// We have left. It counts what this endpoint has left before.
+    left: Option<u64>,
 }
 
 impl Group {
@@ -65,7 +66,7 @@ impl Group {
             next: 0,
             rounds: BTreeMap::new(),
             failed: None,
-            left: false,
+            left: None,
             membership,
         };
         group.neighbours().for_each(|peer| group.send_joined(peer, false, driver));
@@ -95,12 +96,29 @@ impl Group {
 
     /// Whether the program may start `operation`.
     pub fn allows(&self, operation: &Operation) -> bool {
-        !self.left && operation.is_valid(self.membership.members.len())
+        self.left.is_none() && operation.is_valid(self.membership.members.len())
     }
 
-    /// Whether we have left, and no buffer is in use.
+    /// Whether we have left, no buffer is in use, and all neighbours know it. One that joins later waits for our answer.
     pub fn has_ended(&self) -> bool {
-        self.left && self.rounds.is_empty()
+        self.can_be_forgotten().is_some() && self.neighbours_known().all(|knows| knows)
+    }
+
+    /// When we have left, if no buffer is in use.
+    pub fn can_be_forgotten(&self) -> Option<u64> {
+        self.left.filter(|_| self.rounds.is_empty())
+    }
+
+    fn neighbours_known(&self) -> impl Iterator<Item = bool> {
+        self.parent.iter().chain(&self.children).map(|neighbour| neighbour.joined)
+    }
+
+    /// A neighbour will not ask whether we have joined: it is lost, or has told us that the group has failed.
+    fn asks_no_more(&mut self, peer: Peer) {
+        let mut neighbours = self.parent.iter_mut().chain(&mut self.children);
+        if let Some(neighbour) = neighbours.find(|neighbour| neighbour.peer == peer) {
+            neighbour.joined = true;
+        }
     }
 
     /// Whether fewer operations than allowed have not ended, or the group has failed.
@@ -143,9 +161,9 @@ impl Group {
         Ok(())
     }
 
-    /// Leaves. The other members get an error for operations that need us.
-    pub fn leave<D: MachineDriver>(&mut self, driver: &mut D) {
-        self.left = true;
+    /// Leaves, after `before` others. The other members get an error for operations that need us.
+    pub fn leave<D: MachineDriver>(&mut self, before: u64, driver: &mut D) {
+        self.left = Some(before);
         self.fail(self.membership.rank, PeerFault::Closed, None, driver);
     }
 
@@ -278,6 +296,7 @@ impl Group {
             return driver.reject(from);
         }
         self.fail(member, fault, Some(from), driver);
+        self.asks_no_more(from);
     }
 
     /// The oldest operation has waited as long as the group allows.
@@ -297,6 +316,7 @@ impl Group {
     pub fn lost<D: MachineDriver>(&mut self, peer: Peer, fault: PeerFault, driver: &mut D) {
         let Some(member) = self.membership.members.iter().position(|member| *member == peer) else { return };
         self.fail(member as u32, fault, Some(peer), driver);
+        self.asks_no_more(peer);
         // No answer comes any more, and no packet waits for credit.
         let keys: Vec<u64> = self.rounds.keys().copied().collect();
         for key in keys {
@@ -399,7 +419,7 @@ impl Group {
 }
 
 /// A packet of a group that we have not joined, or that we have left. We keep nothing of it: a member that joins says so to
-/// its neighbours, and one that leaves has told them that the group has failed.
+/// its neighbours, and a group that we have left ends here when they know.
 pub(super) fn arrived_without_group<D: MachineDriver>(
     from: Peer,
     number: u32,

@@ -18,8 +18,9 @@ impl Group {
             failed,
             left,
         } = self;
-        let flags =
-            [*reported, *ready, *left].into_iter().fold(0, |flags, flag| flags << 1 | u32::from(flag));
+        let flags = [*reported, *ready, left.is_some()]
+            .into_iter()
+            .fold(0, |flags, flag| flags << 1 | u32::from(flag));
         words.extend([*group, names.operation(*group, *next as u32), flags]);
         for Neighbour { peer: _, joined, all } in parent.iter().chain(children) {
             words.push(u32::from(*joined) << 1 | u32::from(*all));

@@ -57,6 +57,41 @@ fn a_member_that_leaves_ends_the_group_for_the_others() {
     assert_eq!(inner.post(GroupCommand::Join(membership)).len(), 2, "nothing is left of it");
 }
 
+/// Without the answer the late member waits for ever.
+#[test]
+fn a_member_that_joins_after_a_neighbour_has_left_hears_that_the_group_has_failed() {
+    let leave = || GroupCommand::Leave { group: GROUP };
+    let mut root = Member::joined(0, None);
+    assert_eq!(root.lose(2), ["failed to 1: 2 Died"]);
+    assert_eq!(root.post(leave()), [""; 0]);
+    assert_eq!(root.hear_joined(1, false), ["failed to 1: 2 Died"]);
+    assert_eq!(root.hear_joined(1, false), [""; 0], "nothing is left of it");
+
+    let mut inner = Member::joined(2, None);
+    assert_eq!(inner.post(leave()), ["failed to 0: 2 Closed", "failed to 3: 2 Closed"]);
+    assert_eq!(inner.failed(0, 1), [""; 0], "it has left too, and will not join");
+    assert_eq!(inner.hear_joined(3, true), ["failed to 3: 2 Closed"]);
+    assert_eq!(inner.hear_joined(3, true), [""; 0]);
+}
+
+#[test]
+fn a_full_table_forgets_the_group_that_was_left_first() {
+    let mut root = Member::joined(0, None);
+    root.post(GroupCommand::Leave { group: GROUP });
+    let mut post = |group| {
+        let shape = Shape::default();
+        let membership = Membership { group, members: vec![Peer(0)], rank: 0, patience_ns: None, shape };
+        let join = OffloadCommand::Group(GroupCommand::Join(membership));
+        root.machine.handle(MachineEvent::Posted(join), &mut root.driver)
+    };
+    for group in 100..100 + MAX_GROUPS as u32 - 1 {
+        assert_eq!(post(group), Ok(()));
+    }
+    assert_eq!(post(1000), Ok(()), "in the place of the first");
+    assert_eq!(post(1001), Err(Refusal::Groups), "none of the others is left");
+    assert_eq!(root.hear_joined(1, false), [""; 0], "it is forgotten");
+}
+
 #[test]
 fn groups_have_a_bound_and_different_numbers() {
     let mut member = Member::of_four(1);
