@@ -1,6 +1,7 @@
 """Short runs of `weir bench`, `weir bench flood` and `weir bench overhead`: they measure, and their records are complete."""
 
 import json
+import os
 import shutil
 
 import launch
@@ -62,7 +63,14 @@ def test_one_sided_operations_are_measured_and_checked(tmp_path, private_shm):
     assert launch.shm_files(private_shm) == []
 
 
-def test_collectives_are_measured_in_groups_and_beside_other_mpis(tmp_path, private_shm):
+def test_collectives_are_measured_in_groups_and_beside_other_mpis(tmp_path, private_shm, monkeypatch):
+    """The first Open MPI that is found has no headers, as Debian's package of the launcher alone."""
+    headerless = tmp_path / "headerless" / "bin"
+    headerless.mkdir(parents=True)
+    for name, script in {"mpiexec": "echo 'mpiexec (Open MPI) 4.1.4'", "mpicc": "echo 'mpi.h: no such file' >&2; exit 1"}.items():
+        (headerless / name).write_text(f"#!/bin/sh\n{script}\n")
+        (headerless / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{headerless}:{os.environ['PATH']}")
     outcome, record = bench(tmp_path, "collectives", "--ranks", "3", "--repeat", "2", "--time", "5", timeout=120)
     assert outcome.ok and record["missing"] == [], outcome
     assert record["contenders"] == ["weir, on", "weir, off", "Intel MPI", "Open MPI", "MPICH"]

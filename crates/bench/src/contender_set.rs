@@ -97,7 +97,12 @@ impl ContenderSet {
         let mpi =
             find::choose(Some(kind.word()), search_environment).map_err(|failure| failure.to_string())?;
         let prepared = match which {
-            OtherMpi::OpenMpi => PreparedMpi::new(mpi, sources, scratch)?,
+            OtherMpi::OpenMpi => PreparedMpi::new(mpi, sources, scratch).or_else(|why| {
+                // The first may lack the headers, which distributions have in a package of their own.
+                let others = find::find_all(search_environment).into_iter().filter(|mpi| mpi.kind == kind);
+                let usable = others.filter(|mpi| mpi.unusable.is_none());
+                usable.map(|mpi| PreparedMpi::new(mpi, sources, scratch)).find_map(Result::ok).ok_or(why)
+            })?,
             // Intel MPI comes without a compiler. Programs for MPICH have the same binary interface.
             OtherMpi::IntelMpi => PreparedMpi { mpi, programs: self.mpich.programs.clone() },
         };
