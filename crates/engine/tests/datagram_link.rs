@@ -383,9 +383,8 @@ fn await_done(two: &mut Two) {
     assert_eq!(completion.outcome, Outcome::Done);
 }
 
-/// MPI programs leave MPI for calls that wait for other ranks, such as those of PMIx. What they have sent must have left.
-#[test]
-fn the_first_message_to_another_node_leaves_although_its_sender_polls_no_more() {
+/// Sends the first message to another node, and polls no more. Returns what has arrived within a second.
+fn first_message() -> Option<[u8; 8]> {
     let switch = Switch::new(1, GOOD);
     let scheme = Scheme::Dynamic { piggyback: true };
     let (say, hear) = std::sync::mpsc::channel();
@@ -397,14 +396,20 @@ fn the_first_message_to_another_node_leaves_although_its_sender_polls_no_more() 
         let pattern = Pattern { space: Space::Tagged, from: None, tag: 0, ignore: 0 };
         b.receive(Post::default(), pattern, into.view(), None).expect("taken");
         say.send(b.address()).expect("the sender waits");
-        let begun = std::time::Instant::now();
-        while b.next_completion().is_none() {
-            assert!(begun.elapsed() < std::time::Duration::from_secs(20), "nothing arrives");
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(1);
+        let completion = loop {
+            if let Some(completion) = b.next_completion() {
+                break completion;
+            }
+            if std::time::Instant::now() >= end {
+                return None;
+            }
             b.progress();
-        }
+        };
+        let has_arrived = matches!(completion.outcome, Outcome::Received { bytes: 8, .. });
         let mut bytes = [0; 8];
         into.view().read(0, &mut bytes);
-        bytes
+        has_arrived.then_some(bytes)
     });
     let directory = directory();
     let mut a = open(&directory, scheme, &switch, 1);
@@ -420,5 +425,13 @@ fn the_first_message_to_another_node_leaves_although_its_sender_polls_no_more() 
         inject: true,
     };
     a.send(Post::default(), arguments).expect("taken");
-    assert_eq!(&receiver.join().expect("no panic"), b"over net");
+    receiver.join().expect("no panic")
+}
+
+/// MPI programs leave MPI for calls that wait for other ranks, such as those of PMIx. What they have sent must have left.
+/// The send waits for the answer of the receiver for a bounded time only, so it is tried again where others have the cores.
+#[test]
+fn the_first_message_to_another_node_leaves_although_its_sender_polls_no_more() {
+    let arrived = (0..50).find_map(|_| first_message());
+    assert_eq!(arrived.as_ref(), Some(b"over net"));
 }
