@@ -3,8 +3,7 @@
 //! Each rank first tells the others its node and its view of the job. So all know how many ranks share their node
 //! before they open, which decides the mailbox, the waiting, and whether they need a network.
 
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::os::unix::fs::MetadataExt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use weir_engine::config::Settings;
 use weir_engine::job::{Job, Ranks};
 use weir_engine::{Engine, MAX_COLLECTIVE_MEMBERS};
 use weir_link::Address;
+use weir_link::shm::meeting_place;
 use weir_link::shm::node_segment::JobKey;
 
 use crate::exchange::{Exchange, ExchangeError, Rounds};
@@ -92,13 +92,9 @@ impl Greeting {
     }
 }
 
-/// Ranks with the same number share memory: the same boot of a kernel, and the same directory of mailboxes.
+/// Ranks with the same number share memory. 0 if the directory is gone: then opening the engine fails, and says so.
 fn node_number(directory: &Path) -> u64 {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let place = std::fs::metadata(directory).map(|directory| (directory.dev(), directory.ino())).ok();
-    let mut hasher = std::hash::DefaultHasher::new(); // its keys are constant
-    (boot, place).hash(&mut hasher);
-    hasher.finish()
+    meeting_place(directory).map_or(0, |place| u64::from_le_bytes(place.0))
 }
 
 /// The job that the greetings describe, for the rank that has sent `own`.

@@ -12,7 +12,7 @@
 //! ended, or its mailbox may be in memory of another pid namespace. Where `/proc` is not mounted the boot id is
 //! missing; two such hosts can have equal numbers, and a connection then fails when the mailbox is not found.
 
-use super::segment_file::{SystemError, attempt};
+use super::segment_file::{SystemError, attempt, uid};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -30,6 +30,14 @@ impl MeetingPlace {
         (self.0, identity).hash(&mut hasher);
         MeetingPlace(hasher.finish().to_le_bytes())
     }
+}
+
+/// The meeting place of this user's mailboxes in `dir`.
+///
+/// # Errors
+/// The directory is gone.
+pub fn of_this_user(dir: &Path) -> Result<MeetingPlace, SystemError> {
+    of(dir, uid())
 }
 
 /// The meeting place of the mailboxes of the user `uid` in `dir`.

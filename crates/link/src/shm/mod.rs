@@ -76,6 +76,7 @@ use layout::{SegmentAddress, Shape};
 use liveness::{Liveness, Notice};
 pub(crate) use lock_file::Report;
 use mapping::{MappedHeader, MappedLane};
+pub use meeting_place::of_this_user as meeting_place;
 use open_files::Locks;
 pub(crate) use open_files::is_first_to_report;
 pub use open_files::report_once;
