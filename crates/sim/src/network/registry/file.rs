@@ -1,10 +1,9 @@
 //! Reads networks from files. The names of the keys end with their units.
 //!
-//! A file describes hardware (`kind`, `[network]`, `[cost]` unless the model has prices of its own, and `[nic]` if its NICs
-//! have processors). The plan
-//! decides how many nodes there are, how many ranks a node has and how large mailboxes are ([`Shape`]). An unknown key,
-//! a missing key or a value outside its range is an error that names file and line. [`replace`] changes one value of a
-//! file, for plans and fits. The keys of `nic` are the same in a plan.
+//! A file describes hardware: `kind`, `[network]`, `[cost]` unless the model has prices of its own, and `[nic]` if its NICs
+//! have processors. The plan decides how many nodes there are, how many ranks a node has and how large mailboxes are
+//! ([`Shape`]). An unknown key, a missing key or a value outside its range is an error that names file and line.
+//! [`replace`] changes one value of a file, for plans and fits. The keys of `nic` are the same in a plan.
 //!
 //! ```text
 //! kind = "extoll"          the entry of the registry that reads the rest
