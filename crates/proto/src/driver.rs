@@ -69,6 +69,13 @@ pub trait LinkDriver {
         false
     }
 
+    /// A copy of a multi-send leaves next: the first packet to `to` from now on. `before`: copies of it that have
+    /// left. The payload of all is the same, so a link that can clone packets needs it once.
+    #[inline(always)]
+    fn copy_leaves(&mut self, to: Peer, before: u32) {
+        let _ = (to, before);
+    }
+
     /// Credits for `peer` are due after an arrival. Returns whether the driver reports `CreditsDue` later, instead of
     /// having them sent now.
     #[inline(always)]
@@ -242,6 +249,7 @@ impl<D: LinkDriver + ?Sized> LinkDriver for &mut D {
         free_lane(peer: Peer);
         ask_room(to: Peer, at_once: bool);
         retire();
+        copy_leaves(to: Peer, before: u32);
         defers_credits(peer: Peer) -> bool;
         drop_peer(peer: Peer);
     }

@@ -135,8 +135,41 @@ pub enum Event<'packet> {
     TimerExpired(Timer),
     /// Another machine of this endpoint sends a packet ([`crate::MachineDriver::send`]).
     Outgoing(Outgoing),
+    /// The program sends one message to several peers.
+    PostedCopies(MultiSendCommand<'packet>),
     /// Nothing has happened for a while: coalesced acknowledgements may leave, and a guarantee that was deferred.
     Idle,
+}
+
+/// The copy of a message to one of several peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageCopy {
+    /// The destination.
+    pub to: Peer,
+    /// The request to complete.
+    pub request: Request,
+    /// Data that arrives with the message, if any.
+    pub data: Option<u64>,
+}
+
+/// A message to several peers: [`crate::offload::multi_send`].
+///
+/// Each copy completes by itself, like a send of its own ([`SendCommand`]). If a peer is lost, its copy ends with an
+/// error and the others arrive. A peer that comes twice gets two messages, of which the second does not wait for
+/// others.
+#[derive(Clone, Copy, Debug)]
+pub struct MultiSendCommand<'list> {
+    /// The copies, at most [`crate::offload::multi_send::MAX_DESTINATIONS`]. The driver has room for all requests,
+    /// whose buffers have the same content.
+    pub copies: &'list [MessageCopy],
+    /// The space of the tag.
+    pub space: Space,
+    /// The tag.
+    pub tag: u64,
+    /// Length. Unit: bytes.
+    pub bytes: u64,
+    /// When the copies complete. Injected counts as buffered.
+    pub level: SendLevel,
 }
 
 /// A packet that an offloaded machine sends over the paths of the endpoint.

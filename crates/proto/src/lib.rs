@@ -43,8 +43,8 @@ pub use endpoint::budget::{envelope_cost_bytes, unexpected_block_bytes, unexpect
 pub use endpoint::canonical;
 pub use endpoint::{Endpoint, HoldMutant, PairView, Refusal, Scratch, Undelivered};
 pub use event::{
-    BufferId, Command, CopyFault, Event, MessageId, Outgoing, Pattern, PeekThen, Peer, PeerFault,
-    ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Transfer,
+    BufferId, Command, CopyFault, Event, MessageCopy, MessageId, MultiSendCommand, Outgoing, Pattern,
+    PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Transfer,
 };
 pub use machine::{Machine, MachineDriver, MachineEvent, Memory, Operand, Payload};
 pub use packet::{AnnouncementMarks, Body, Geometry, Marks, PackedData, Packet, RemoteAddress, Space};

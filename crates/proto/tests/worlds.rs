@@ -16,6 +16,8 @@ mod groups;
 mod holding;
 #[path = "worlds/load.rs"]
 mod load;
+#[path = "worlds/multi_send.rs"]
+mod multi_send;
 mod world;
 
 use std::collections::BTreeMap;

@@ -41,7 +41,7 @@ impl Paths {
             self.send_while_credited(peer, payloads, driver);
         }
         if !self.peers[peer.0 as usize].is_link_busy() && detach {
-            self.detach(peer, driver);
+            self.detach(peer, payloads, driver);
             // Credits have become due while the link was busy. They need a new lane.
             let receiver = self.peers.full_entry(peer.0 as usize).map(|state| &state.path.grants.receiver);
             if receiver.is_some_and(|receiver| receiver.as_ref().is_some_and(|half| half.is_due(&self.pool)))

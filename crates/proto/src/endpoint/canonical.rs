@@ -170,12 +170,14 @@ impl Endpoint {
             readable_eager_bytes: _, // constant
             budget: _,               // of unexpected payload, which does not occur
             pending_acks,
-            backlogged: _,           // the sum over the peers
-            spare: _,                // memory
+            backlogged: _, // the sum over the peers
+            spare: _,      // memory
+            multi_sends,
             relies_on_thresholds: _, // constant
         } = paths;
         let Matching { posted, unexpected, multi: _, inbounds, any_peer_died, holders } = matching;
         let bare = payloads.is_empty() && unexpected.is_bare() && pending_acks.is_empty() && !holders.exist();
+        let bare = bare && multi_sends.is_empty();
         assert!(
             bare && !posted.has_any_source_receive() && posted.directed_sources().next().is_none(),
             "exploration has no canonical form for this state: {self:?}"

@@ -69,6 +69,7 @@ impl Paths {
         peer: Peer,
         (quota_slots, start_slots): (u32, u32),
         epoch: u16,
+        payloads: &mut Payloads,
         driver: &mut D,
     ) {
         self.peers.note_contact(peer);
@@ -80,7 +81,7 @@ impl Paths {
         let unread = state.path.grants.leases.has_unread_credit_packets();
         let geometry = state.pending.as_deref().and_then(|pending| pending.geometry.as_deref().copied());
         if unread {
-            self.detach(peer, driver); // see the head of this file
+            self.detach(peer, payloads, driver); // see the head of this file
         }
         self.peer(peer); // detach may have removed the entry
         if let Some(geometry) = geometry {
@@ -102,11 +103,16 @@ impl Paths {
     }
 
     /// Detaches from the mailbox of `peer`, and attaches again if there is something to send.
-    pub(super) fn detach<D: Driver>(&mut self, peer: Peer, driver: &mut D) {
+    pub(super) fn detach<D: Driver>(&mut self, peer: Peer, payloads: &mut Payloads, driver: &mut D) {
         let Some(state) = self.peers.get_mut(peer.0 as usize) else { return };
         if !matches!(state.path.outbound, Outbound::Connected(_)) {
             return; // asked twice, or lost
         }
+        if !state.is_link_busy() {
+            // A held copy must not keep the lane from others, and a lease with credits carries something.
+            self.give_up_multi_sends(peer, payloads, driver);
+        }
+        let state = &mut self.peers[peer.0 as usize];
         if let Some(pending) = state.pending.as_deref_mut().filter(|pending| pending.busy_link.busy) {
             pending.busy_link.detach = true; // `Detach` is the last packet; see `link_ready`
             return;

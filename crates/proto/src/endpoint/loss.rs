@@ -61,6 +61,10 @@ impl Endpoint {
         driver.drop_peer(peer);
         driver.peer_lost(peer, fault);
         paths.unreserve(peer, payloads, driver);
+        paths.multi_sends.forget(peer);
+        if paths.multi_sends.has_changed() {
+            paths.release_ready_copies(payloads, driver);
+        }
 
         let lost = Outcome::Lost { peer: Some(peer), fault };
         for entry in backlog.iter() {
@@ -134,6 +138,7 @@ impl Endpoint {
     pub(super) fn goodbye_arrived<D: Driver>(&mut self, from: Peer, driver: &mut D) -> bool {
         let Endpoint { paths, payloads, .. } = self;
         paths.peer(from).path.grants.said_goodbye = true;
+        paths.give_up_multi_sends(from, payloads, driver);
         // Announced rendezvous are void. Neither the announcement nor its pieces nor a queued injected message needs to
         // leave, nor a message that waits for a match.
         let void = |entry: &BacklogEntry| match entry.kind {

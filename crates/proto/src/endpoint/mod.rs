@@ -14,8 +14,8 @@
 //! parts       payloads, paths, matching
 //! paths       held_answers, transmit, credits, lane_lease, busy_link, rnr, receiver_memory
 //! machine     state
-//! messages    sending, receiving, asking, announced, posting, loss, remote, outgoing, arrivals, fast_path; view,
-//!             undelivered, canonical
+//! messages    sending, copies, receiving, asking, announced, posting, loss, remote, outgoing, arrivals, fast_path;
+//!             view, undelivered, canonical
 //! router      this file
 //! ```
 //!
@@ -38,6 +38,7 @@ mod busy_link;
 pub mod canonical;
 mod compact_entry;
 mod compulsory;
+mod copies;
 mod credits;
 mod fast_path;
 mod held_answers;
@@ -115,10 +116,10 @@ impl Endpoint {
             }
             Event::DetachRequested { peer } => {
                 paths.flush_acks_to(peer, payloads, driver);
-                paths.detach(peer, driver);
+                paths.detach(peer, payloads, driver);
             }
             Event::Attached { peer, quota_slots, start_slots, epoch } => {
-                paths.attached(peer, (quota_slots, start_slots), epoch, driver);
+                paths.attached(peer, (quota_slots, start_slots), epoch, payloads, driver);
             }
             Event::Room { peer, slots } => {
                 if let Some(fault) = paths.room_answered(peer, slots, payloads, driver) {
@@ -135,6 +136,7 @@ impl Endpoint {
             Event::Lost { peer, fault } => self.lose(peer, fault, driver),
             Event::TimerExpired(Timer { peer, purpose: Purpose::Rnr }) => paths.retry(peer, driver),
             Event::Outgoing(outgoing) => self.send_outgoing(outgoing, driver),
+            Event::PostedCopies(multi_send) => self.send_copies(multi_send, driver)?,
             Event::Idle => {
                 paths.flush_acks(payloads, driver);
                 if let Some(peer) = paths.pool.next_deferred() {

@@ -20,6 +20,7 @@ use crate::counters::Counters;
 use crate::driver::{Driver, PayloadDriver};
 use crate::event::{Peer, PeerFault};
 use crate::flow::{self, Mutant};
+use crate::offload::multi_send::MultiSends;
 use crate::packet::{Body, Geometry};
 
 /// All paths.
@@ -44,6 +45,8 @@ pub(super) struct Paths {
     /// Backlog entries of all peers.
     pub backlogged: u32,
     pub spare: Spare,
+    /// Multi-sends whose copies are in backlogs, and wait for each other.
+    pub multi_sends: MultiSends,
     /// See [`crate::Endpoint::rely_on_thresholds`].
     #[cfg(feature = "explore")]
     pub relies_on_thresholds: bool,
@@ -80,6 +83,7 @@ impl Paths {
             pool,
             backlogged: 0,
             spare: Spare::default(),
+            multi_sends: MultiSends::default(),
             #[cfg(feature = "explore")]
             relies_on_thresholds: false,
         }

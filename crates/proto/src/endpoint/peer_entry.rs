@@ -48,6 +48,12 @@ impl PeerEntry {
         self.pending.as_deref().is_some_and(PendingWork::must_queue)
     }
 
+    /// Whether the message `number` is the next packet that leaves, and there is a credit for it.
+    pub fn sends_next(&self, number: u32) -> bool {
+        let Outbound::Connected(sender) = &self.path.outbound else { return false };
+        sender.credits() > 0 && self.pending.as_deref().is_some_and(|pending| pending.sends_next(number))
+    }
+
     /// See [`PendingWork::receives_on_common_path`].
     #[inline]
     pub fn receives_on_common_path(&self) -> bool {

@@ -118,6 +118,14 @@ impl PendingWork {
         !self.backlog.is_empty() || self.busy_link.busy
     }
 
+    /// Whether the message `number` leaves with the next packet, as far as credits and the link allow.
+    pub fn sends_next(&self, number: u32) -> bool {
+        let waits_before =
+            self.busy_link.busy || self.acks.is_due() || self.compulsory.waits() || self.has_hold_request();
+        let first = self.backlog.iter().next();
+        !waits_before && first.is_some_and(|entry| entry.starts_message() && entry.number == number)
+    }
+
     /// Whether packets from the peer take the common path: nothing waits to be sent, and the geometry is that of the
     /// endpoint.
     #[inline]

@@ -90,7 +90,7 @@ impl Endpoint {
     }
 
     /// Queues a message, and sends what the credits allow.
-    fn queue<D: Driver>(&mut self, send: SendCommand, driver: &mut D) {
+    pub(super) fn queue<D: Driver>(&mut self, send: SendCommand, driver: &mut D) {
         let SendCommand { request, to, space, tag, data, bytes, level } = send;
         let Endpoint { paths, payloads, .. } = self;
         paths.counters.messages_sent += 1;

@@ -30,6 +30,7 @@ struct Bench {
     credit_packets_read: u16,
 }
 
+mod copies;
 mod geometry;
 mod holding;
 mod lane_lease;

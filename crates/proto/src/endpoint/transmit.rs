@@ -1,6 +1,7 @@
 //! Transmission: everything for a peer that cannot leave at once is submitted here, and leaves as credits allow.
 //! Compulsory returns go first, then acknowledgements, then the backlog in order. If the receiver has no memory left, a
-//! queued eager message becomes a rendezvous. The first submission contacts the peer, and stalls are counted here.
+//! queued eager message becomes a rendezvous. The first submission contacts the peer, and stalls are counted here. A
+//! copy of a multi-send leaves together with those to other peers.
 //!
 //! This file does not know when credits return; [`crate::flow`] decides that.
 
@@ -18,6 +19,7 @@ use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::event::{Peer, Transfer};
 use crate::flow::RoomQuery;
+use crate::offload::multi_send::HeldCopy;
 use crate::packet::{AnnouncementMarks, Body, Marks, RemoteAddress};
 
 impl Paths {
@@ -47,7 +49,8 @@ impl Paths {
         self.send_while_credited(to, payloads, driver);
     }
 
-    /// Sends the backlog of `to` in order, until it is empty or the credits are used up.
+    /// Sends the backlog of `to` in order, until it is empty or the credits are used up. Copies of multi-sends to other
+    /// peers leave too, if they have waited only for the one to `to`.
     #[inline]
     pub(super) fn send_while_credited<D: Driver>(
         &mut self,
@@ -55,7 +58,62 @@ impl Paths {
         payloads: &mut Payloads,
         driver: &mut D,
     ) {
-        let Paths { config, holds, hold_mutant, peers, counters, pool, backlogged, spare, budget, .. } = self;
+        self.send_backlog(to, payloads, driver);
+        if self.multi_sends.has_changed() {
+            self.release_ready_copies(payloads, driver);
+        }
+    }
+
+    /// Sends the copies of the multi-sends that wait for nothing any more.
+    #[cold]
+    pub(super) fn release_ready_copies<D: Driver>(&mut self, payloads: &mut Payloads, driver: &mut D) {
+        loop {
+            let Paths { multi_sends, peers, .. } = self;
+            let is_ready = |copy: HeldCopy| {
+                peers.full_entry(copy.to.0 as usize).is_some_and(|state| state.sends_next(copy.number))
+            };
+            let Some(copies) = multi_sends.take_ready(is_ready) else { return };
+            self.release_copies(&copies, payloads, driver);
+        }
+    }
+
+    /// Sends the copies of the multi-sends to `peer` as far as the credits allow, and does not wait for the others.
+    pub(super) fn give_up_multi_sends<D: Driver>(
+        &mut self,
+        peer: Peer,
+        payloads: &mut Payloads,
+        driver: &mut D,
+    ) {
+        while let Some(copies) = self.multi_sends.take_with(peer) {
+            self.release_copies(&copies, payloads, driver);
+        }
+        if self.multi_sends.has_changed() {
+            self.release_ready_copies(payloads, driver);
+        }
+    }
+
+    fn release_copies<D: Driver>(&mut self, copies: &[HeldCopy], payloads: &mut Payloads, driver: &mut D) {
+        for (before, copy) in (0..).zip(copies) {
+            driver.copy_leaves(copy.to, before);
+            self.send_backlog(copy.to, payloads, driver);
+        }
+    }
+
+    /// Sends the backlog of `to` up to the first held copy.
+    fn send_backlog<D: Driver>(&mut self, to: Peer, payloads: &mut Payloads, driver: &mut D) {
+        let Paths {
+            config,
+            holds,
+            hold_mutant,
+            peers,
+            counters,
+            pool,
+            backlogged,
+            spare,
+            budget,
+            multi_sends,
+            ..
+        } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
         if let Some(pending) = state.pending.as_deref_mut()
             && pending.compulsory.waits()
@@ -197,6 +255,9 @@ impl Paths {
                 false => 0,
             };
             let Some(entry) = pending.backlog.front_mut() else { return };
+            if !multi_sends.is_empty() && entry.starts_message() && multi_sends.holds(to, entry.number) {
+                return;
+            }
             let announces = state.path.grants.rendezvous_only || pending.hold.is_some();
             let held = announces && *holds && !state.path.grants.said_goodbye;
             if held && entry.starts_message() && pending.hold_is_full(config.max_unexpected) {

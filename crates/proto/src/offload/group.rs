@@ -29,6 +29,7 @@ use crate::machine::{Machine, MachineDriver, MachineEvent};
 use crate::timers::MachineTimer;
 use member::Group;
 pub use schedule::{BarrierSchedule, BroadcastTree, ReductionTree, Shape};
+pub use tree::postal as postal_tree;
 
 /// Bound: groups of an endpoint.
 pub const MAX_GROUPS: usize = 1 << 6;

@@ -10,6 +10,7 @@ pub mod atomics;
 pub mod canonical;
 pub mod group;
 pub mod lock;
+pub mod multi_send;
 pub mod reduce;
 mod vector;
 mod word;

@@ -355,7 +355,7 @@ impl World {
         buffers.filter(|(_, buffer)| buffer.is_some()).map(|(index, _)| Request(index as u32)).collect()
     }
 
-    fn handle(&mut self, rank: u32, event: Event<'_>) {
+    pub fn handle(&mut self, rank: u32, event: Event<'_>) {
         let mut actions = Vec::new();
         let mut next = Some(event);
         while let Some(event) = next {

@@ -42,7 +42,7 @@ pub(super) fn children_of_degree(rank: u32, degree: u32, members: u32) -> impl I
 ///
 /// - `lambda_thousandths`: see above, at least 1000. Unit: thousandths of the time that a message occupies its sender.
 /// - Cost: linear in `members`.
-pub(super) fn postal(rank: u32, members: u32, lambda_thousandths: u32) -> (Option<u32>, Vec<u32>) {
+pub fn postal(rank: u32, members: u32, lambda_thousandths: u32) -> (Option<u32>, Vec<u32>) {
     const UNIT: u64 = 1000;
     let lambda = u64::from(lambda_thousandths).max(UNIT);
     // Ranks by the time when they can send next: those that have not sent yet, and the others. Each is in order.
