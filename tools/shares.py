@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Samples processor time by library with perf: `measure` or any other program over weir, on all cores.
+"""Samples processor time by library with perf: `measure` or any other program over weir, on all cores. Collective operations
+are made of messages.
 
     tools/shares.py --ranks 8 "barrier 1 8"                              # tests/mpi/measure.c
     tools/shares.py --ranks 2 --by-rank "stream 1 8"                     # a row for each process; the first is rank 0, the sender
@@ -67,7 +68,7 @@ def main():
     if (options.measure is None) == (options.program is None):
         parser.error("give either the arguments of measure or --program")
     program = options.program or [launch.compile_c(MEASURE), *options.measure]
-    words = launch.weir_run(options.ranks, program, flags=["-q"])
+    words = launch.weir_run(options.ranks, program, flags=["-q", "--collectives", "off"])
     name = pathlib.Path(program[0]).name[:15]  # the kernel keeps 15 characters of a name
     rows = collections.defaultdict(list)
     for _ in range(options.runs):

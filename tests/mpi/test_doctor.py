@@ -16,6 +16,7 @@ def doctor(env=None):
 def test_doctor_finds_fresh_environments_working():
     outcome = doctor({"WEIR_ENV_PATH": str(launch.OUT / "env"), "VIRTUAL_ENV": "", "WEIR_MPI": "", "I_MPI_ROOT": ""})
     assert outcome.output.count("ok    runs") >= 3, outcome
+    assert " ".join(outcome.output.split()).count("used weir, with collective operations in shared memory") >= 3, outcome
 
 
 @pytest.mark.parametrize("mpi", ["mpich", "intel", "openmpi"])

@@ -7,11 +7,13 @@
 //! the program's end.
 
 mod after;
+mod collectives;
 
 use crate::hosts::{JobHosts, RunDirectories};
 use crate::tune::saved::{self, Saved};
 use after::{Directory, Ended, remove_stale_mailboxes};
 use clap::{Args, ValueEnum};
+use collectives::Collectives;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -19,7 +21,7 @@ use weir_engine::config::{self, PREFIX, ReceiverBound, Settings};
 use weir_link::shm;
 use weir_mpi::find::{self, Mpi, SearchEnvironment};
 use weir_mpi::hosts::{Hosts, Share};
-use weir_mpi::launch::{self, JobTransport, Launch, SSH};
+use weir_mpi::launch::{JobTransport, Launch, SSH};
 use weir_mpi::{job, program, provider_file, scratch};
 use weir_output::Failure;
 use weir_output::quantity;
@@ -99,7 +101,7 @@ pub struct RunArguments {
     /// Return credits with data packets of the other direction (FI_WEIR_PIGGYBACK).
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
     piggyback: Option<Switch>,
-    /// Do collective operations of ranks of one node in shared memory (FI_WEIR_COLLECTIVES).
+    /// Do collective operations of ranks of one node in shared memory (FI_WEIR_COLLECTIVES); default: on.
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
     collectives: Option<Switch>,
     /// Data slots of 64 bytes in each mailbox (FI_WEIR_MAILBOX_SLOTS); 0: the scheme and the number of ranks decide.
@@ -138,8 +140,7 @@ struct Checked {
     tuned: Option<String>,
     mpi: Mpi,
     provider: PathBuf,
-    /// The library that ranks load for collective operations, if the setting is on.
-    collectives: Option<PathBuf>,
+    collectives: Collectives,
     program: PathBuf,
     hosts: Option<Hosts>,
 }
@@ -207,7 +208,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         launch.set(variable, value);
     }
     launch.set("FI_WEIR_STATS", counters.path());
-    if let Some(library) = &checked.collectives {
+    if let Collectives::Preload(library) = &checked.collectives {
         launch.preload_last(library);
     }
     if let Some(directory) = &traces {
@@ -224,6 +225,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     }
     if let Some(tuned) = &checked.tuned {
         note(tuned);
+    }
+    if let Collectives::Messages(why) = &checked.collectives {
+        note(&format!("note: collective operations use messages: {why}"));
     }
     note(&format!(
         "{} on {} under {}",
@@ -285,27 +289,10 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     also.dedup();
     let program = program::find(&arguments.command[0], search_environment.path.as_deref(), &also)?;
     let provider = provider_file::find_for_this_command()?;
-    let collectives = collectives_library(&settings, &provider, hosts.is_some())?;
+    let is_asked_for = chosen.contains_key(collectives::VARIABLE)
+        || std::env::var_os(collectives::VARIABLE).is_some_and(|value| !value.is_empty());
+    let collectives = Collectives::find(&settings, &provider, hosts.is_some(), is_asked_for)?;
     Ok(Checked { settings, bound, chosen, tuned, mpi, provider, collectives, program, hosts })
-}
-
-/// The library that the ranks load for collective operations. `None`: they use messages.
-fn collectives_library(
-    settings: &Settings,
-    provider: &Path,
-    is_across_hosts: bool,
-) -> Result<Option<PathBuf>, Failure> {
-    // Node groups reach one node only, and every rank of a communicator must have the library.
-    if !settings.collectives || is_across_hosts {
-        return Ok(None);
-    }
-    match launch::collectives_library(provider) {
-        Some(library) => Ok(Some(library)),
-        None => Err(Failure::Usage(format!(
-            "FI_WEIR_COLLECTIVES=1: libweir-mpi.so is not beside {}; install it there, or set --collectives off",
-            provider.display()
-        ))),
-    }
 }
 
 /// The settings that the options give, unchecked.
@@ -322,7 +309,7 @@ fn chosen_settings(arguments: &RunArguments) -> Result<BTreeMap<String, String>,
     let options = [
         ("FI_WEIR_FLOW", arguments.flow.as_deref()),
         ("FI_WEIR_PIGGYBACK", arguments.piggyback.map(value)),
-        ("FI_WEIR_COLLECTIVES", arguments.collectives.map(value)),
+        (collectives::VARIABLE, arguments.collectives.map(value)),
         ("FI_WEIR_MAILBOX_SLOTS", arguments.mailbox_slots.as_deref()),
         ("FI_WEIR_CREDIT_SLOTS", arguments.credit_slots.as_deref()),
     ];
@@ -459,22 +446,6 @@ mod tests {
             "--set FI_PROVIDER=tcp: the form is --set FI_WEIR_NAME=VALUE; `weir settings` lists the names"
         );
         assert!(refusal("-n 1 --set FI_WEIR_FLOW -- p").starts_with("--set FI_WEIR_FLOW: "));
-    }
-
-    #[test]
-    fn ranks_load_the_library_for_collective_operations_only_on_one_host() {
-        let directory = tempfile::tempdir().unwrap();
-        let provider = directory.path().join("libweir-fi.so");
-        std::fs::write(&provider, "").unwrap();
-        let on = Settings { collectives: true, ..Settings::default() };
-        let off = Settings { collectives: false, ..Settings::default() };
-        let refusal = collectives_library(&on, &provider, false).unwrap_err().to_string();
-        assert!(refusal.starts_with("FI_WEIR_COLLECTIVES=1: libweir-mpi.so is not beside "), "{refusal}");
-        assert_eq!(collectives_library(&off, &provider, false).unwrap(), None);
-        let library = directory.path().canonicalize().unwrap().join("libweir-mpi.so");
-        std::fs::write(&library, "").unwrap();
-        assert_eq!(collectives_library(&on, &provider, false).unwrap(), Some(library));
-        assert_eq!(collectives_library(&on, &provider, true).unwrap(), None);
     }
 
     #[test]

@@ -56,7 +56,11 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "crates/cli/src/explain.rs",
         "no send has waited for credit or a link for ",
     ),
-    ("docs/how-to/own-mpiexec.md", "crates/cli/src/doctor/mpis.rs", ": 2 ranks used weir; settings: "),
+    (
+        "docs/how-to/own-mpiexec.md",
+        "crates/cli/src/doctor/mpis.rs",
+        ", with collective operations in shared memory",
+    ),
     (
         "docs/how-to/debug-a-stall.md",
         "crates/cli/src/explain.rs",

@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use weir_engine::config::Settings;
 use weir_mpi::find::{self, SearchEnvironment};
-use weir_mpi::{provider_file, scratch};
+use weir_mpi::{launch, provider_file, scratch};
 use weir_output::Failure;
 
 /// Options of `weir doctor`.
@@ -143,9 +143,17 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
             add(Finding::ok("provider", provider.display().to_string()));
             let directory = provider_file::isolate(&provider, scratch.path())?;
             add(mpis::provider_loads(&provider, &directory, &search_environment));
+            let collectives = launch::collectives_library(&provider);
+            add(mpis::collectives(collectives.as_deref(), &settings));
             add(mpis::found(&found));
             for mpi in &found {
-                add(mpis::runs(mpi, &provider, &directory, scratch.path(), &search_environment)?);
+                let trial = mpis::Trial {
+                    provider: &provider,
+                    directory: &directory,
+                    collectives: collectives.as_deref().filter(|_| settings.collectives),
+                    scratch: scratch.path(),
+                };
+                add(mpis::runs(mpi, &trial, &search_environment)?);
             }
         }
     }

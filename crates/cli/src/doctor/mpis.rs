@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use weir_engine::config::Settings;
 use weir_engine::stats;
 use weir_mpi::find::{Kind, Mpi, SearchEnvironment};
 use weir_mpi::job::{self, CaptureError, End};
@@ -108,17 +109,45 @@ pub fn found(mpis: &[Mpi]) -> Finding {
     Finding::ok(CHECK, format!("{} found: {}", mpis.len(), names.join(", ")))
 }
 
+/// Checks that ranks can do collective operations in shared memory.
+///
+/// - `library`: the library that `weir run` has them load.
+pub fn collectives(library: Option<&Path>, settings: &Settings) -> Finding {
+    const CHECK: &str = "collectives";
+    match library {
+        _ if !settings.collectives => Finding::ok(CHECK, "by messages: FI_WEIR_COLLECTIVES=0"),
+        Some(library) => Finding::ok(CHECK, format!("in shared memory: {}", library.display())),
+        None => Finding::warn(
+            CHECK,
+            "by messages: no libweir-mpi.so that can be loaded is beside the provider",
+            "`make build`, or `make install`; the name of the directory has no blank and no colon",
+        ),
+    }
+}
+
+/// What a trial of an MPI needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial<'a> {
+    /// The plug-in.
+    pub provider: &'a Path,
+    /// A directory that holds only the plug-in.
+    pub directory: &'a Path,
+    /// The library for collective operations, if ranks load it.
+    pub collectives: Option<&'a Path>,
+    /// For files of the trial.
+    pub scratch: &'a Path,
+}
+
 /// Runs two ranks under `mpi` and checks that they used weir.
 ///
 /// # Errors
 /// [`Failure`]: the trial could not be prepared, or a signal ended the command.
 pub fn runs(
     mpi: &Mpi,
-    provider: &Path,
-    directory: &Path,
-    scratch: &Path,
+    trial: &Trial<'_>,
     search_environment: &SearchEnvironment,
 ) -> Result<Finding, Failure> {
+    let Trial { provider, directory, collectives, scratch } = *trial;
     let name = mpi.describe();
     if let Some(why) = &mpi.unusable {
         return Ok(Finding::warn(RUNS, format!("{name}: {why}"), "use another MPI"));
@@ -134,16 +163,21 @@ pub fn runs(
     let counters = tempfile::tempdir_in(scratch).map_err(Failure::system("a directory for counters"))?;
     let mut launch = Launch::new(mpi, 2, JobTransport::Weir(directory), &[]);
     launch.set("FI_WEIR_STATS", counters.path());
+    if let Some(library) = collectives {
+        launch.preload_last(library);
+    }
     launch.program(&program, arguments);
     let output = match job::capture(launch.command(), TRIAL_TIMEOUT) {
         Ok(output) => output,
         Err(CaptureError::Interrupted(signal)) => return Err(Failure::Interrupted(signal)),
         Err(CaptureError::System(source)) => return Err(Failure::System { what: name, source }),
     };
-    let endpoints = stats::read_dir(counters.path()).map_or(0, |reports| reports.endpoints.len());
+    let endpoints = stats::read_dir(counters.path()).map(|reports| reports.endpoints).unwrap_or_default();
+    let has_groups = endpoints.iter().any(|endpoint| endpoint.group_operations > 0);
+    let how = if has_groups { ", with collective operations in shared memory" } else { "" };
     Ok(match output.end {
-        End::Exited(status) if status.success() && endpoints > 0 => {
-            Finding::ok(RUNS, format!("{name}: 2 ranks used weir; settings: {recipe}"))
+        End::Exited(status) if status.success() && !endpoints.is_empty() => {
+            Finding::ok(RUNS, format!("{name}: 2 ranks used weir{how}; settings: {recipe}"))
         }
         End::Exited(status) if status.success() => Finding::fail(
             RUNS,

@@ -202,10 +202,10 @@ pub const SETTINGS: &[SettingInfo] = &[
     },
     SettingInfo {
         variable: COLLECTIVES,
-        default: "0",
+        default: "1",
         allowed: "0, 1",
         help: "Collective operations of ranks of one node go through shared memory instead of \
-               messages, in MPI programs that load libweir-mpi.so; `weir run` then loads it.",
+               messages, in MPI programs that load libweir-mpi.so, as those of `weir run` do.",
     },
     SettingInfo {
         variable: MAX_PEERS,

@@ -235,7 +235,7 @@ impl Default for Settings {
             bounce_bytes: 0,
             cross_memory: true,
             skip_yields: true,
-            collectives: false,
+            collectives: true,
             max_peers: 4096,
             idle_bytes: 640 << 10,
             spin: 0,
