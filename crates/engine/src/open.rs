@@ -125,8 +125,8 @@ impl Engine {
 
 /// The network of an endpoint.
 enum Network {
-    Udp(UdpNetwork),
-    Ofi(OfiNetwork),
+    Udp(Box<UdpNetwork>),
+    Ofi(Box<OfiNetwork>),
 }
 
 impl Network {
@@ -138,10 +138,13 @@ impl Network {
         let limit_ns = settings.peer_timeout.as_nanos() as u64;
         if let Some(provider) = settings.links.core_provider() {
             let endpoint = open_core(provider, net.as_deref())?;
-            return Ok(Network::Ofi(OfiNetwork::open(endpoint, &OfiOptions { ports, limit_ns })?));
+            let network = OfiNetwork::open(endpoint, &OfiOptions { ports, limit_ns })?;
+            return Ok(Network::Ofi(Box::new(network)));
         }
         let buffer_bytes = settings.socket_buffer_bytes as usize;
-        Ok(Network::Udp(UdpNetwork::open(&UdpOptions { net, ports, buffer_bytes, limit_ns })?))
+        let connects = settings.connected_socket;
+        let options = UdpOptions { net, ports, buffer_bytes, connects, limit_ns };
+        Ok(Network::Udp(Box::new(UdpNetwork::open(&options)?)))
     }
 
     /// The link over it of the endpoint with this mailbox. Its senders get the same quota.
@@ -150,10 +153,10 @@ impl Network {
         let reliability = ReliabilityConfig { limit_ns, ..ReliabilityConfig::default() };
         let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
         match self {
-            Network::Udp(network) => Box::new(HelpedLink::open(&shm.address(), network, options)),
+            Network::Udp(network) => Box::new(HelpedLink::open(&shm.address(), *network, options)),
             Network::Ofi(network) => {
                 let options = DatagramOptions { most_copies: OFI_COPIES, ..options };
-                Box::new(HelpedLink::open(&shm.address(), network, options))
+                Box::new(HelpedLink::open(&shm.address(), *network, options))
             }
         }
     }

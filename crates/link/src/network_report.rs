@@ -19,6 +19,8 @@ pub struct NetworkReport {
     pub datagrams_sent: u64,
     /// Those without packets: questions and acknowledgements.
     pub bare_datagrams_sent: u64,
+    /// Those that left through a socket that is connected to their receiver.
+    pub connected_datagrams_sent: u64,
     /// Bytes that have left.
     pub bytes_sent: u64,
     /// Datagrams that have arrived, those that were dropped included.
@@ -53,7 +55,7 @@ pub struct NetworkReport {
 
 impl NetworkReport {
     /// Number of values.
-    pub const COUNT: usize = 21;
+    pub const COUNT: usize = 22;
 
     /// Names of the values, in the order of [`NetworkReport::values`].
     pub const NAMES: [&str; NetworkReport::COUNT] = [
@@ -63,6 +65,7 @@ impl NetworkReport {
         "greatest_round_trip_ns",
         "datagrams_sent",
         "bare_datagrams_sent",
+        "connected_datagrams_sent",
         "bytes_sent",
         "datagrams_received",
         "bytes_received",
@@ -103,6 +106,7 @@ impl NetworkReport {
             &mut self.greatest_round_trip_ns,
             &mut self.datagrams_sent,
             &mut self.bare_datagrams_sent,
+            &mut self.connected_datagrams_sent,
             &mut self.bytes_sent,
             &mut self.datagrams_received,
             &mut self.bytes_received,
@@ -160,12 +164,12 @@ mod tests {
     fn values_keep_their_order_and_sums_keep_the_range_of_round_trips() {
         let values = std::array::from_fn(|index| index as u64 + 1);
         let report = NetworkReport::from_values(values);
-        assert_eq!((report.open_paths, report.least_round_trip_ns, report.dropped_forged), (1, 3, 21));
+        assert_eq!((report.open_paths, report.least_round_trip_ns, report.dropped_forged), (1, 3, 22));
         assert_eq!(report.values(), values);
-        assert_eq!(report.dropped(), 17 + 18 + 19 + 20 + 21);
+        assert_eq!(report.dropped(), 18 + 19 + 20 + 21 + 22);
         let other = NetworkReport { least_round_trip_ns: 2, greatest_round_trip_ns: 9, ..report };
         let sum = report.plus(&other).plus(&NetworkReport::default());
-        assert_eq!((sum.least_round_trip_ns, sum.greatest_round_trip_ns, sum.looks), (2, 9, 32));
+        assert_eq!((sum.least_round_trip_ns, sum.greatest_round_trip_ns, sum.looks), (2, 9, 34));
         let least = NetworkReport::default().plus(&report).least_round_trip_ns;
         assert_eq!(least, 3, "0 is no round trip");
     }

@@ -1,5 +1,5 @@
-//! A thread that sleeps at a socket for an endpoint that sleeps elsewhere ([`SocketWatch`]). It rings the endpoint's bell
-//! when something arrives.
+//! A thread that sleeps at the sockets of an endpoint that sleeps elsewhere ([`SocketWatch`]). It rings the endpoint's bell
+//! when something arrives at one of them.
 //!
 //! An endpoint with shared memory and a network must wake for both. It sleeps at the futex of its mailbox, where senders of
 //! the node wake it as ever. So they need not know whether it has a socket, and shared memory loses nothing. The thread
@@ -19,7 +19,7 @@ use crate::event_descriptor::EventDescriptor;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -60,7 +60,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct SocketWatch {
     shared: Arc<Shared>,
-    socket: OwnedFd,
+    sockets: Vec<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -69,16 +69,24 @@ impl SocketWatch {
     ///
     /// # Errors
     /// Those of epoll, eventfd and of starting a thread.
-    pub fn start(socket: BorrowedFd<'_>, bell: Arc<dyn Bell>) -> io::Result<SocketWatch> {
-        let socket = socket.try_clone_to_owned()?;
+    pub fn start<'a>(
+        sockets: impl IntoIterator<Item = BorrowedFd<'a>>,
+        bell: Arc<dyn Bell>,
+    ) -> io::Result<SocketWatch> {
+        let sockets: Vec<OwnedFd> =
+            sockets.into_iter().map(|socket| socket.try_clone_to_owned()).collect::<io::Result<_>>()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let stop = EventDescriptor::open()?;
-        epoll::add(&epoll, &socket, epoll::EventData::new_u64(SOCKET), epoll::EventFlags::empty())?;
+        // Without flags it still reports errors and ends. With this one it does so once.
+        let silent = epoll::EventFlags::ONESHOT;
+        for socket in &sockets {
+            epoll::add(&epoll, socket, epoll::EventData::new_u64(SOCKET), silent)?;
+        }
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
         let shared = Arc::new(Shared { epoll, is_armed: AtomicBool::new(false), stop });
         let inside = Arc::clone(&shared);
         let thread = Some(spawn_without_signals("weir-socket", move || inside.run(&*bell))?);
-        Ok(SocketWatch { shared, socket, thread })
+        Ok(SocketWatch { shared, sockets, thread })
     }
 
     /// Whether nothing has arrived since it was armed. It can be about to ring.
@@ -92,7 +100,9 @@ impl SocketWatch {
         if !self.shared.is_armed.swap(true, Ordering::AcqRel) {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
             let event = epoll::EventData::new_u64(SOCKET);
-            epoll::modify(&self.shared.epoll, &self.socket, event, flags).expect("both descriptors are open");
+            for socket in &self.sockets {
+                epoll::modify(&self.shared.epoll, socket, event, flags).expect("both descriptors are open");
+            }
         }
     }
 }
@@ -106,17 +116,12 @@ impl Drop for SocketWatch {
     }
 }
 
-impl AsFd for SocketWatch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
 #[cfg(test)]
 #[cfg(not(miri))]
 mod tests {
     use super::*;
     use std::net::UdpSocket;
+    use std::os::fd::AsFd;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
@@ -134,7 +139,7 @@ mod tests {
     fn watched() -> (UdpSocket, SocketWatch, Receiver<()>) {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let (sender, rings) = channel();
-        let watch = SocketWatch::start(socket.as_fd(), Arc::new(Channel(sender))).expect("a thread");
+        let watch = SocketWatch::start([socket.as_fd()], Arc::new(Channel(sender))).expect("a thread");
         (socket, watch, rings)
     }
 

@@ -96,6 +96,10 @@ fn network(report: &NetworkReport) -> String {
         0 => String::new(),
         paths => format!(" {} pass only small datagrams.", count(paths)),
     };
+    let connected = match report.connected_datagrams_sent {
+        0 => String::new(),
+        datagrams => format!(", {} through a connected socket", count(datagrams)),
+    };
     let drops = [
         (report.dropped_repeated, "repeated"),
         (report.dropped_stale, "stale"),
@@ -109,7 +113,7 @@ fn network(report: &NetworkReport) -> String {
         .map(|(drops, why)| format!("{} {why}", count(*drops)))
         .collect();
     format!(
-        "\nnetwork: {} paths at the end{round_trip}.{narrow} {} datagrams ({}) left, {} without packets; {} arrived.\n{} bundles \
+        "\nnetwork: {} paths at the end{round_trip}.{narrow} {} datagrams ({}) left, {} without packets{connected}; {} arrived.\n{} bundles \
          were sent again ({} needlessly), {} timeouts, {} marked. dropped: {}.",
         count(report.open_paths),
         count(report.datagrams_sent),
@@ -200,6 +204,7 @@ mod tests {
             greatest_round_trip_ns: 80_000,
             datagrams_sent: 4321,
             bare_datagrams_sent: 21,
+            connected_datagrams_sent: 3000,
             bytes_sent: 2048,
             datagrams_received: 4300,
             sent_again: 9,
@@ -213,7 +218,7 @@ mod tests {
         let text =
             render(&Job::new(&Reports { endpoints: vec![end, endpoint(1, true, 1, 1)], skipped: vec![] }));
         let lines = "\nnetwork: 3 paths at the end, round trips 12.0 us to 80.0 us. 4,321 datagrams (2.00 KiB) left, 21 without \
-                     packets; 4,300 arrived.\n9 bundles were sent again (2 needlessly), 1 timeouts, 0 marked. dropped: 2 \
+                     packets, 3,000 through a connected socket; 4,300 arrived.\n9 bundles were sent again (2 needlessly), 1 timeouts, 0 marked. dropped: 2 \
                      repeated, 5 forged.";
         assert!(text.contains(lines), "{text}");
         let inside = Reports { endpoints: vec![endpoint(1, true, 1, 1)], skipped: vec![] };

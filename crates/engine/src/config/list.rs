@@ -57,6 +57,7 @@ pub(super) const LINK: &str = "FI_WEIR_LINK";
 pub(super) const NET: &str = weir_link::udp::NET_SETTING;
 pub(super) const PORTS: &str = weir_link::udp::PORTS_SETTING;
 pub(super) const SOCKET_BUFFER: &str = weir_link::udp::BUFFER_SETTING;
+pub(super) const CONNECTED_SOCKET: &str = weir_link::udp::CONNECT_SETTING;
 pub(super) const PEER_TIMEOUT_S: &str = "FI_WEIR_PEER_TIMEOUT_S";
 pub(super) const SHM_DIR: &str = "FI_WEIR_SHM_DIR";
 pub(super) const STATS: &str = "FI_WEIR_STATS";
@@ -280,6 +281,13 @@ pub const SETTINGS: &[SettingInfo] = &[
         default: "4194304",
         allowed: "65536 to 1073741824 bytes",
         help: "UDP: memory of the kernel for datagrams that arrive. The kernel gives at most net.core.rmem_max.",
+    },
+    SettingInfo {
+        variable: CONNECTED_SOCKET,
+        default: "1",
+        allowed: "0, 1",
+        help: "UDP: 1: a second socket, which is connected to the peer to which nearly all datagrams go, if there is one. \
+               It has the same port.",
     },
     SettingInfo {
         variable: PEER_TIMEOUT_S,

@@ -203,6 +203,8 @@ pub struct Settings {
     pub ports: Option<RangeInclusive<u16>>,
     /// `FI_WEIR_SOCKET_BUFFER`: memory of the kernel for arriving datagrams. Unit: bytes.
     pub socket_buffer_bytes: u32,
+    /// `FI_WEIR_CONNECTED_SOCKET` (`0`, `1`): connect a second socket to the peer to which nearly all datagrams go.
+    pub connected_socket: bool,
     /// `FI_WEIR_PEER_TIMEOUT_S`: a peer on the network that is silent for so long is lost.
     pub peer_timeout: Duration,
     /// `FI_WEIR_SHM_DIR`: directory of the mailboxes.
@@ -246,6 +248,7 @@ impl Default for Settings {
             net: None,
             ports: None,
             socket_buffer_bytes: 4 << 20,
+            connected_socket: true,
             peer_timeout: Duration::from_secs(10),
             shm_dir: PathBuf::from("/dev/shm"),
             stats_dir: None,
@@ -334,6 +337,8 @@ impl Settings {
             ports: read_ports(&given)?,
             socket_buffer_bytes: read_number(&given, SOCKET_BUFFER, 1 << 16..=1 << 30)?
                 .unwrap_or(default.socket_buffer_bytes),
+            connected_socket: read_word(&given, CONNECTED_SOCKET, &SWITCH)?
+                .unwrap_or(default.connected_socket),
             peer_timeout: read_number(&given, PEER_TIMEOUT_S, 1..=3600u32)?
                 .map_or(default.peer_timeout, |seconds| Duration::from_secs(seconds.into())),
             shm_dir: read_directory(&given, SHM_DIR)?.unwrap_or(default.shm_dir),
@@ -413,6 +418,7 @@ impl Settings {
             NET => self.net.clone(),
             PORTS => self.ports.as_ref().map(|ports| format!("{}-{}", ports.start(), ports.end())),
             SOCKET_BUFFER => Some(self.socket_buffer_bytes.to_string()),
+            CONNECTED_SOCKET => Some(switch(self.connected_socket)),
             PEER_TIMEOUT_S => Some(self.peer_timeout.as_secs().to_string()),
             SHM_DIR => Some(path(&self.shm_dir)),
             STATS => self.stats_dir.as_deref().map(path),

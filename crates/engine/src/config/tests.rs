@@ -84,6 +84,7 @@ fn every_setting_is_read_and_written_back() {
         (NET, "10.0.0.0/8"),
         (PORTS, "20100-21100"),
         (SOCKET_BUFFER, "65536"),
+        (CONNECTED_SOCKET, "0"),
         (PEER_TIMEOUT_S, "3600"),
         (SHM_DIR, here),
         (STATS, here),

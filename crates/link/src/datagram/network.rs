@@ -52,6 +52,8 @@ pub struct Traffic {
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
+    /// Those that have left through a socket that is connected to their receiver.
+    pub connected: u64,
     /// Datagrams that it has refused for good, such as those without a route, or has taken and not delivered.
     pub failed: u64,
     /// Calls in which it was busy.

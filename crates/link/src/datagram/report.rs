@@ -36,6 +36,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let PathCounters { marked, repeated, stale, malformed: malformed_in_paths, .. } = counts;
         let Traffic {
             sent_bytes,
+            connected,
             failed,
             busy,
             received,
@@ -47,6 +48,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         NetworkReport {
             datagrams_sent: datagrams,
             bare_datagrams_sent: bare,
+            connected_datagrams_sent: connected,
             bytes_sent: sent_bytes,
             datagrams_received: received + no_datagrams,
             bytes_received: received_bytes,

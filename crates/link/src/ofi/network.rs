@@ -291,7 +291,7 @@ impl DatagramNetwork for OfiNetwork {
     }
 
     fn ring_on_arrival(&mut self, bell: &Arc<dyn Bell>) -> bool {
-        let start = |descriptor| SocketWatch::start(descriptor, Arc::clone(bell)).ok();
+        let start = |descriptor| SocketWatch::start([descriptor], Arc::clone(bell)).ok();
         self.watch = self.endpoint.wait_descriptor().and_then(start);
         self.owners_bell = Some(Arc::clone(bell));
         true

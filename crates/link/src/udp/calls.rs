@@ -12,6 +12,7 @@ use nix::sys::socket::sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo, ReceiveTimes
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, RecvMsg, SockaddrIn, SockaddrIn6, SockaddrLike, recvmsg, setsockopt,
 };
+use rustix::io::Errno;
 use rustix::net::{SendFlags, sendto, sockopt};
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -48,6 +49,16 @@ pub(super) fn send_one(socket: &UdpSocket, to: &SocketAddr, bytes: &[u8]) -> io:
     Ok(())
 }
 
+/// Whether the kernel finds a datagram, or the pieces of a call, too large for the interface.
+pub(super) fn is_too_large(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::INVAL))
+}
+
+/// Whether the kernel may take the same datagrams later.
+pub(super) fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock || Errno::from_io_error(error) == Some(Errno::NOBUFS)
+}
+
 /// What a look has found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
@@ -71,17 +82,26 @@ impl Looker {
         Looker { is_ipv4, control: [0; CONTROL_WORDS] }
     }
 
-    /// The next datagram, or several of one sender, in `buffer`. `None`: nothing has arrived, or the kernel reports that an
-    /// earlier datagram was lost.
+    /// The next datagram, or several of one sender, in `buffer`. `None`: nothing has arrived.
     pub fn look(&mut self, socket: &UdpSocket, buffer: &mut [u8]) -> Option<Found> {
+        // A connected socket reports that an earlier datagram was refused before it gives what has arrived. Once is enough: a
+        // report that comes now belongs to the next look.
+        match self.look_once(socket, buffer) {
+            Err(nix::errno::Errno::EAGAIN) => None,
+            Err(_) => self.look_once(socket, buffer).ok().flatten(),
+            Ok(found) => found,
+        }
+    }
+
+    fn look_once(&mut self, socket: &UdpSocket, buffer: &mut [u8]) -> nix::Result<Option<Found>> {
         let (descriptor, control) = (socket.as_raw_fd(), self.control.as_mut_bytes());
         let mut parts = [IoSliceMut::new(buffer)];
         if self.is_ipv4 {
-            let message = recvmsg(descriptor, &mut parts, Some(control), MsgFlags::MSG_DONTWAIT).ok()?;
-            found(&message, |from: SockaddrIn| SocketAddrV4::from(from).into())
+            let message = recvmsg(descriptor, &mut parts, Some(control), MsgFlags::MSG_DONTWAIT)?;
+            Ok(found(&message, |from: SockaddrIn| SocketAddrV4::from(from).into()))
         } else {
-            let message = recvmsg(descriptor, &mut parts, Some(control), MsgFlags::MSG_DONTWAIT).ok()?;
-            found(&message, |from: SockaddrIn6| SocketAddrV6::from(from).into())
+            let message = recvmsg(descriptor, &mut parts, Some(control), MsgFlags::MSG_DONTWAIT)?;
+            Ok(found(&message, |from: SockaddrIn6| SocketAddrV6::from(from).into()))
         }
     }
 }
@@ -124,6 +144,19 @@ mod tests {
             all.extend(std::iter::from_fn(|| looker.look(socket, &mut buffer)));
         }
         all
+    }
+
+    #[test]
+    fn what_the_kernel_may_take_later_is_not_lost() {
+        for (number, busy) in [
+            (Errno::NOBUFS, true),
+            (Errno::AGAIN, true),
+            (Errno::MSGSIZE, false),
+            (Errno::HOSTUNREACH, false),
+            (Errno::CONNREFUSED, false),
+        ] {
+            assert_eq!(is_busy(&io::Error::from(number)), busy, "{number:?}");
+        }
     }
 
     #[test]

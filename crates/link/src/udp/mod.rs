@@ -7,19 +7,24 @@
 //! ```
 //! - `options` has the settings and their errors, `interfaces` the choice of the address, `ports` the choice of the port.
 //! - `network` is the socket. The crate `quinn-udp` prepares it and sends batches. `calls` has the calls for one datagram.
+//! - `connected` is a second socket, for the peer to which nearly all datagrams go. `partner` chooses that peer, and `turns`
+//!   the socket that a look asks.
 //! - `probe` tries the way between two hosts for `weir doctor`.
 //! - `witness` asks the kernel of a silent peer whether the peer's process lives.
 //!
-//! An endpoint has one socket, for all its peers and both directions.
+//! The first socket of an endpoint is for all its peers and both directions.
 
 mod calls;
+mod connected;
 mod interfaces;
 mod network;
 mod options;
+mod partner;
 mod ports;
 pub mod probe;
+mod turns;
 pub(crate) mod witness;
 
 pub use interfaces::chosen_address;
 pub use network::UdpNetwork;
-pub use options::{BUFFER_SETTING, NET_SETTING, PORTS_SETTING, UdpError, UdpOptions};
+pub use options::{BUFFER_SETTING, CONNECT_SETTING, NET_SETTING, PORTS_SETTING, UdpError, UdpOptions};

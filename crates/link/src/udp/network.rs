@@ -2,9 +2,12 @@
 //! a datagram: whoever sent it sends it again.
 
 use super::calls::{self, Found, Looker};
+use super::connected::Connected;
 use super::interfaces::{Interface, all, choose};
 use super::options::{UdpError, UdpOptions};
+use super::partner::{Change, Choice};
 use super::ports::{self, Sockets};
+use super::turns::{Turns, Which};
 use super::witness::Witness;
 use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received, Traffic};
 use crate::event_descriptor::EventDescriptor;
@@ -13,12 +16,11 @@ use crate::{Bell, LinkKind};
 use nix::sys::socket::sockopt::Ipv6DontFrag;
 use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use weir_proto::Instant;
 use weir_proto::reliability::Standing;
@@ -52,6 +54,10 @@ fn charge_bytes(datagram_bytes: u64) -> u64 {
 #[derive(Debug)]
 pub struct UdpNetwork {
     socket: UdpSocket,
+    /// `None`: there is none, by setting or because the kernel has refused it.
+    second: Option<Connected>,
+    choice: Choice,
+    turns: Turns,
     witness: Witness,
     /// Rings the bell of an endpoint that sleeps elsewhere.
     watch: Option<SocketWatch>,
@@ -99,9 +105,15 @@ impl UdpNetwork {
         let buffer_bytes = state.recv_buffer_size((&socket).into()).map_err(failed)?;
         let witness = Witness::new(listener, options.limit_ns).map_err(failed)?;
         let bell = EventDescriptor::open().map_err(failed)?;
+        // Everything works without it, so it gets the last descriptor.
+        let second = || Connected::open(local, options.buffer_bytes, buffer_bytes).ok();
+        let second = if options.connects { second() } else { None };
         let mtu = mtu_of(&interface).unwrap_or(USUAL_MTU).clamp(SMALLEST_MTU, LARGEST_MTU);
         Ok(UdpNetwork {
             socket,
+            second,
+            choice: Choice::new(),
+            turns: Turns::new(),
             witness,
             watch: None,
             state,
@@ -121,11 +133,6 @@ impl UdpNetwork {
         })
     }
 
-    /// The socket. It is readable when a datagram waits.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
     /// The address and the port of the socket.
     pub fn local_address(&self) -> SocketAddr {
         self.local
@@ -142,10 +149,48 @@ impl UdpNetwork {
         self.buffer_bytes
     }
 
+    /// The peer that the second socket is connected to.
+    pub fn partner(&self) -> Option<SocketAddr> {
+        self.choice.partner()
+    }
+
+    /// Connects the second socket as the choice of the partner says.
+    #[cold]
+    fn change(&mut self, change: Change) {
+        let Some(second) = &mut self.second else { return self.choice.changed(change, false) };
+        let made = match change {
+            Change::Connect(peer) => second.connect(&self.socket, peer),
+            Change::Disconnect => second.disconnect(),
+        };
+        self.choice.changed(change, made.is_ok());
+        if second.has_port() {
+            // If the kernel has refused, something can arrive there still.
+            self.turns.changed(made.is_err() || self.choice.partner().is_some());
+        }
+    }
+
+    /// Sends one datagram, through the second socket if that is connected to its receiver.
+    fn send_lone(&mut self, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
+        if self.choice.partner() == Some(to)
+            && let Some(second) = &self.second
+        {
+            match second.send(bytes) {
+                Ok(()) => {
+                    self.traffic.connected += 1;
+                    return Ok(());
+                }
+                Err(error) if calls::is_busy(&error) => return Err(error),
+                // It is the error of an earlier datagram, or the first socket finds out more.
+                Err(_) => {}
+            }
+        }
+        calls::send_one(&self.socket, &to, bytes)
+    }
+
     /// Sends datagrams of one length in one call.
     fn send_joined(&mut self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> io::Result<()> {
         if bytes.len() <= segment_bytes {
-            return calls::send_one(&self.socket, &to, bytes);
+            return self.send_lone(to, bytes);
         }
         let transmit = Transmit {
             destination: to,
@@ -169,9 +214,9 @@ impl UdpNetwork {
     }
 
     /// Sends a datagram that may be cut on its way.
-    fn send_in_fragments(&mut self, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
+    fn send_in_fragments(&self, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
         self.allow_fragments(true)?;
-        let sent = self.send_joined(to, bytes, bytes.len());
+        let sent = calls::send_one(&self.socket, &to, bytes);
         self.allow_fragments(false)?;
         sent
     }
@@ -195,11 +240,6 @@ impl UdpNetwork {
     }
 }
 
-/// Whether the kernel finds a datagram, or the pieces of a call, too large for the interface.
-fn is_too_large(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::INVAL))
-}
-
 /// The MTU of an interface, as the route to a neighbour has it.
 pub(super) fn mtu_of(interface: &Interface) -> Option<usize> {
     // A socket without a connection does not know it. To connect sends nothing.
@@ -220,11 +260,6 @@ pub(super) fn mtu_of(interface: &Interface) -> Option<usize> {
 /// The headers of IP and UDP. Unit: bytes.
 pub(super) fn header_bytes(is_ipv4: bool) -> usize {
     if is_ipv4 { 28 } else { 48 }
-}
-
-/// Whether the kernel may take the same datagrams later.
-fn is_busy(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock || Errno::from_io_error(error) == Some(Errno::NOBUFS)
 }
 
 impl DatagramNetwork for UdpNetwork {
@@ -280,6 +315,9 @@ impl DatagramNetwork for UdpNetwork {
     fn send(&mut self, to: SocketAddr, bytes: &[u8], segment_bytes: usize, in_fragments: bool) -> usize {
         let mut taken = 0;
         self.cut_again();
+        if let Some(change) = self.choice.sent(to, bytes.len() <= segment_bytes && !in_fragments) {
+            self.change(change);
+        }
         while taken < bytes.len() {
             let most = if in_fragments { 1 } else { self.state.max_gso_segments() };
             let joined = &bytes[taken..bytes.len().min(taken + segment_bytes * most)];
@@ -294,12 +332,12 @@ impl DatagramNetwork for UdpNetwork {
                     self.traffic.sent += datagrams;
                     self.traffic.sent_bytes += joined.len() as u64;
                 }
-                Err(error) if is_busy(&error) => {
+                Err(error) if calls::is_busy(&error) => {
                     self.traffic.busy += 1;
                     break;
                 }
                 // The interface has a smaller MTU than before.
-                Err(error) if !in_fragments && is_too_large(&error) && self.shrink(segment_bytes) => {
+                Err(error) if !in_fragments && calls::is_too_large(&error) && self.shrink(segment_bytes) => {
                     return taken + self.send(to, &bytes[taken..], segment_bytes, true);
                 }
                 // The route or the adapter does not cut datagrams any more: one by one.
@@ -312,18 +350,36 @@ impl DatagramNetwork for UdpNetwork {
     }
 
     fn receive(&mut self, batch: &mut Batch<SocketAddr>) {
-        self.witness.polled(self.read_at.get());
+        let now = self.read_at.get();
+        self.witness.polled(now);
         let Batch { bytes, datagrams } = batch;
         let was_empty = std::mem::replace(&mut self.was_empty, true);
         self.has_more = false;
-        let mut found_bytes = 0;
+        let (mut found_bytes, mut of_others) = (0, false);
+        let (mut which, mut next) = self.turns.begin(now);
+        // Whether it has looked at all sockets, once this one is empty.
+        let looks_at_all = next.is_some() || !self.second.as_ref().is_some_and(Connected::has_port);
         for (nth, buffer) in bytes.chunks_exact_mut(JOINED_BYTES).enumerate() {
-            self.traffic.looks += 1;
-            let Some(found) = self.looker.look(&self.socket, buffer) else {
-                self.witness.drained(self.read_at.get());
+            let found = loop {
+                let socket = match (which, &self.second) {
+                    (Which::Second, Some(second)) => second.socket(),
+                    _ => &self.socket,
+                };
+                self.traffic.looks += 1;
+                let found = self.looker.look(socket, buffer);
+                self.turns.asked(which, found.is_some(), now);
+                let other = if found.is_none() { next.take() } else { None };
+                let Some(other) = other else { break found };
+                which = other;
+            };
+            let Some(found) = found else {
+                if looks_at_all {
+                    self.witness.drained(now);
+                }
                 break;
             };
             (self.was_empty, self.has_more) = (false, nth + 1 == JOINED);
+            of_others |= which == Which::First;
             let Found { from, bytes, segment_bytes, marked } = found;
             let (begin, end) = (nth * JOINED_BYTES, nth * JOINED_BYTES + bytes);
             for at in (begin..end).step_by(segment_bytes.max(1)) {
@@ -339,6 +395,9 @@ impl DatagramNetwork for UdpNetwork {
         }
         debug_assert!(datagrams.len() <= BATCH_DATAGRAMS, "{} datagrams", datagrams.len());
         self.traffic.received += datagrams.len() as u64;
+        if of_others && let Some(change) = self.choice.others_arrived() {
+            self.change(change);
+        }
     }
 
     fn traffic(&self) -> Traffic {
@@ -359,10 +418,13 @@ impl DatagramNetwork for UdpNetwork {
     fn wait(&mut self, until: Instant) {
         let ns = until.since_ns(self.now());
         let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ };
-        let bell = &self.bell.0;
-        let mut descriptors = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+        let bell = self.bell.0.as_fd();
+        let second = self.second.as_ref().filter(|second| second.has_port()).map(Connected::descriptor);
+        let mut descriptors = [self.socket.as_fd(), bell, second.unwrap_or(bell)]
+            .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
         let _ = poll(&mut descriptors, Some(&timeout)); // a signal ends the wait early
-        bell.clear();
+        self.bell.0.clear();
+        self.turns.ask_both();
     }
 
     fn bell(&self) -> Arc<dyn Bell> {
@@ -370,11 +432,14 @@ impl DatagramNetwork for UdpNetwork {
     }
 
     fn ring_on_arrival(&mut self, bell: &Arc<dyn Bell>) -> bool {
-        self.watch = SocketWatch::start(self.socket.as_fd(), Arc::clone(bell)).ok();
+        let second = self.second.as_ref().map(Connected::descriptor);
+        let sockets = std::iter::once(self.socket.as_fd()).chain(second);
+        self.watch = SocketWatch::start(sockets, Arc::clone(bell)).ok();
         self.watch.is_some()
     }
 
     fn arm(&mut self) {
+        self.turns.ask_both();
         if let Some(watch) = &self.watch {
             watch.arm();
         }
@@ -403,22 +468,5 @@ struct SocketBell(EventDescriptor);
 impl Bell for SocketBell {
     fn ring(&self) {
         self.0.ring();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_kernel_may_take_later_is_not_lost() {
-        for (number, busy) in [
-            (Errno::NOBUFS, true),
-            (Errno::AGAIN, true),
-            (Errno::MSGSIZE, false),
-            (Errno::HOSTUNREACH, false),
-        ] {
-            assert_eq!(is_busy(&io::Error::from(number)), busy, "{number:?}");
-        }
     }
 }

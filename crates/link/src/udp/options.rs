@@ -13,6 +13,8 @@ pub const NET_SETTING: &str = "FI_WEIR_NET";
 pub const PORTS_SETTING: &str = "FI_WEIR_PORTS";
 /// The setting of [`UdpOptions::buffer_bytes`].
 pub const BUFFER_SETTING: &str = "FI_WEIR_SOCKET_BUFFER";
+/// The setting of [`UdpOptions::connects`].
+pub const CONNECT_SETTING: &str = "FI_WEIR_CONNECTED_SOCKET";
 
 /// The buffer that a socket asks for in each direction. The kernel grants it where `net.core.rmem_max` and `wmem_max` allow
 /// it. Unit: bytes.
@@ -28,6 +30,8 @@ pub struct UdpOptions {
     pub ports: Option<RangeInclusive<u16>>,
     /// The buffer to ask for, in each direction. Unit: bytes.
     pub buffer_bytes: usize,
+    /// A second socket is connected to the peer to which nearly all datagrams go, if there is one.
+    pub connects: bool,
     /// The time after which the link gives a silent peer up. Unit: ns.
     pub limit_ns: u64,
 }
@@ -35,7 +39,7 @@ pub struct UdpOptions {
 impl Default for UdpOptions {
     fn default() -> UdpOptions {
         let limit_ns = ReliabilityConfig::default().limit_ns;
-        UdpOptions { net: None, ports: None, buffer_bytes: BUFFER_BYTES, limit_ns }
+        UdpOptions { net: None, ports: None, buffer_bytes: BUFFER_BYTES, connects: true, limit_ns }
     }
 }
 

@@ -1,0 +1,226 @@
+//! The second socket of an endpoint ([`Connected`]), at the port of the first one. It is connected to the partner
+//! (`partner.rs`), so neither end looks up a route or a socket for each datagram between them.
+//!
+//! ```text
+//! first socket     10.1.2.3:40001    everybody
+//! second socket    10.1.2.3:40001    connected to 10.1.2.4:40007: the kernel brings what comes from there, and nothing else
+//!                                    without a partner it is connected to itself: nothing comes
+//! ```
+//! - It is made with the first one, so it belongs to the same network namespace whatever the thread does later. It gets its
+//!   port with the first partner.
+//! - `SO_REUSEPORT` is set only then. Ports of a range that are used can still be told from free ones.
+//! - Between `bind` and `connect`, the kernel spreads arrivals of all peers over both sockets. So each one brings the place of
+//!   the sender.
+//! - To close it is not enough: a child of `fork` keeps it, and what the partner sends would arrive at nobody. So it is
+//!   connected to itself before.
+//! - A datagram that reaches no socket there makes the next call fail (`ECONNREFUSED`). The endpoint sends it again in any case.
+
+use super::calls;
+use quinn_udp::UdpSocketState;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct Connected {
+    socket: UdpSocket,
+    own: SocketAddr,
+    has_port: bool,
+}
+
+impl Connected {
+    /// A socket beside one at `own`, which asked for `asked_bytes` of buffer in each direction, and got `buffer_bytes` for
+    /// arrivals.
+    ///
+    /// # Errors
+    /// Those of the kernel, usually that the process has too many descriptors; or it gives less for arrivals.
+    pub fn open(own: SocketAddr, asked_bytes: usize, buffer_bytes: usize) -> io::Result<Connected> {
+        let family = if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = UdpSocket::from(rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?);
+        let state = UdpSocketState::new((&socket).into())?;
+        calls::plain(&socket, own.is_ipv4());
+        let _ = state.set_recv_buffer_size((&socket).into(), asked_bytes);
+        let _ = state.set_send_buffer_size((&socket).into(), asked_bytes);
+        // What peers are granted is what the first socket holds, and all of it can be the partner's.
+        if state.recv_buffer_size((&socket).into())? < buffer_bytes {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        Ok(Connected { socket, own, has_port: false })
+    }
+
+    /// It is readable when something waits, or when a datagram was refused.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// Whether something can have arrived.
+    pub fn has_port(&self) -> bool {
+        self.has_port
+    }
+
+    /// Connects it to `peer`. What has arrived from the peer before stays.
+    ///
+    /// # Errors
+    /// Those of the kernel. It is connected as before.
+    pub fn connect(&mut self, first: &UdpSocket, peer: SocketAddr) -> io::Result<()> {
+        if !self.has_port {
+            self.bind(first)?;
+        }
+        Ok(rustix::net::connect(&self.socket, &peer)?)
+    }
+
+    /// Gives it the port of the first socket.
+    fn bind(&mut self, first: &UdpSocket) -> io::Result<()> {
+        sockopt::set_socket_reuseport(first, true)?;
+        sockopt::set_socket_reuseport(&self.socket, true)?;
+        rustix::net::bind(&self.socket, &self.own)?;
+        self.has_port = true;
+        Ok(())
+    }
+
+    /// Connects it to nobody. What has arrived stays.
+    ///
+    /// # Errors
+    /// As for [`Connected::connect`].
+    pub fn disconnect(&mut self) -> io::Result<()> {
+        Ok(rustix::net::connect(&self.socket, &self.own)?)
+    }
+
+    /// Sends one datagram to the partner.
+    ///
+    /// # Errors
+    /// Those of `send`, also those of an earlier datagram.
+    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        rustix::net::send(&self.socket, bytes, SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        if self.has_port {
+            let _ = self.disconnect(); // see the head of this file
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+    use crate::udp::calls::Looker;
+
+    const LOOPBACKS: [&str; 2] = ["127.0.0.1", "::1"];
+    const BUFFER_BYTES: usize = 1 << 16;
+
+    fn bound(net: &str) -> UdpSocket {
+        let socket = UdpSocket::bind((net, 0)).expect("a port");
+        socket.set_nonblocking(true).expect("it does not block");
+        socket
+    }
+
+    fn place(socket: &UdpSocket) -> SocketAddr {
+        socket.local_addr().expect("bound")
+    }
+
+    /// A first socket, and an unconnected second one.
+    fn pair(net: &str) -> (UdpSocket, Connected) {
+        let first = bound(net);
+        let second = Connected::open(place(&first), BUFFER_BYTES, 0).expect("a descriptor");
+        (first, second)
+    }
+
+    /// The senders of what waits at a socket, in order.
+    fn senders(socket: &UdpSocket) -> Vec<SocketAddr> {
+        let mut looker = Looker::new(place(socket).is_ipv4());
+        let mut buffer = vec![0; 1 << 16];
+        std::iter::from_fn(|| looker.look(socket, &mut buffer)).map(|found| found.from).collect()
+    }
+
+    #[test]
+    fn what_arrives_before_it_is_connected_brings_the_place_of_its_sender() {
+        for net in LOOPBACKS {
+            let (first, mut second) = pair(net);
+            second.bind(&first).expect("the same port");
+            let peers: Vec<UdpSocket> = (0..64).map(|_| bound(net)).collect();
+            for peer in &peers {
+                peer.send_to(b"early", place(&first)).expect("sent");
+            }
+            second.connect(&first, place(&peers[0])).expect("a route");
+            for peer in &peers {
+                peer.send_to(b"late", place(&first)).expect("sent");
+            }
+            let (of_first, of_second) = (senders(&first), senders(second.socket()));
+            assert!(of_second.len() > 1, "the kernel spreads what comes early");
+            for peer in &peers {
+                let from = |found: &[SocketAddr]| found.iter().filter(|&&from| from == place(peer)).count();
+                assert_eq!(from(&of_first) + from(&of_second), 2, "{net}");
+            }
+            assert_eq!(of_second.last(), Some(&place(&peers[0])), "late ones of others go to the first");
+            assert!(of_second.iter().filter(|&&from| from != place(&peers[0])).count() < 64);
+        }
+    }
+
+    #[test]
+    fn a_change_of_the_partner_keeps_what_waits() {
+        for net in LOOPBACKS {
+            let (first, mut second) = pair(net);
+            let [a, b] = [bound(net), bound(net)];
+            second.connect(&first, place(&a)).expect("a route");
+            a.send_to(b"1", place(&first)).expect("sent");
+            second.connect(&first, place(&b)).expect("a route");
+            a.send_to(b"2", place(&first)).expect("sent");
+            b.send_to(b"3", place(&first)).expect("sent");
+            second.disconnect().expect("a route");
+            b.send_to(b"4", place(&first)).expect("sent");
+            assert_eq!(senders(second.socket()), [place(&a), place(&b)]);
+            assert_eq!(senders(&first), [place(&a), place(&b)]);
+        }
+    }
+
+    /// As a child of `fork` does.
+    #[test]
+    fn a_closed_socket_that_somebody_keeps_takes_nothing() {
+        for net in LOOPBACKS {
+            let (first, mut second) = pair(net);
+            let peer = bound(net);
+            second.connect(&first, place(&peer)).expect("a route");
+            let kept = second.socket().try_clone().expect("a descriptor");
+            drop(second);
+            for _ in 0..10 {
+                peer.send_to(b"x", place(&first)).expect("sent");
+            }
+            assert_eq!((senders(&first).len(), senders(&kept).len()), (10, 0));
+        }
+    }
+
+    #[test]
+    fn a_partner_that_has_ended_hides_nothing_that_has_arrived() {
+        for net in LOOPBACKS {
+            let (first, mut second) = pair(net);
+            let peer = bound(net);
+            let at = place(&peer);
+            second.connect(&first, at).expect("a route");
+            peer.send_to(b"x", place(&first)).expect("sent");
+            drop(peer);
+            second.send(b"lost").expect("nobody has refused yet");
+            assert_eq!(senders(second.socket()), [at], "the refusal comes first");
+            second.send(b"lost").expect("it was reported");
+            second.send(b"lost").expect_err("refused");
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_shared_is_not_free_for_other_endpoints() {
+        let (first, mut second) = pair("127.0.0.1");
+        second.connect(&first, place(&bound("127.0.0.1"))).expect("a route");
+        UdpSocket::bind(place(&first)).expect_err("it is in use");
+    }
+}
