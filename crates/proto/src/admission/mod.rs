@@ -5,6 +5,7 @@
 //!
 //! - `rate` has a minimum delay between two messages of a task, `tokens` a pool of tokens with tickets, `proxy` queues
 //!   of descriptors that one task serves for others. They are calculators: they know tasks and numbers.
+//! - `lines` is a token pool without a keeper, for tasks that share nothing but memory. Ranks use it.
 //! - `policer` says from thresholds whether a message may pass at once. `steps` has values that depend on a size.
 //! - `gate` is the machine: it has one mechanism and the policer in front. `mutant` has wrong rules for tests.
 //!
@@ -22,6 +23,7 @@
 //! `docs/notes/2026-11-26-admission.md` has what the paper leaves open.
 
 mod gate;
+mod lines;
 mod mutant;
 mod policer;
 mod proxy;
@@ -32,6 +34,7 @@ mod tests;
 mod tokens;
 
 pub use gate::{Gate, GateDriver, GateSettings, GateView, Mechanism, Requested, Serving};
+pub use lines::{Allowance, HOLD_NS, LineSettings, LineTicket, TaskLine, request_tokens};
 pub use policer::{Advice, Load, Thresholds};
 pub use proxy::{Proxy, ProxySettings};
 pub use rate::RateThrottle;

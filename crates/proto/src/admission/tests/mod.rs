@@ -1,5 +1,5 @@
 //! Exact tests of the calculators and of the gate. `world` has random worlds and the search of a small one, `steps` the
-//! proxy with deaths between any two steps of a server.
+//! proxy with deaths between any two steps of a server, `lines` the pool without a keeper.
 
 extern crate std;
 
@@ -12,6 +12,7 @@ use super::mutant::Mutant;
 use super::*;
 use crate::time::Instant;
 
+mod lines;
 mod steps;
 mod world;
 

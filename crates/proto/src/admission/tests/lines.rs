@@ -1,0 +1,167 @@
+//! Tests of the token pool without a keeper.
+
+use alloc::vec::Vec;
+
+use crate::admission::{Allowance, HOLD_NS, LineSettings, LineTicket, Task, TaskLine, request_tokens};
+use crate::time::Instant;
+
+const US: u64 = 1000;
+
+fn settings(tokens: u32, look_ns: u64) -> LineSettings {
+    LineSettings { tokens, look_ns }
+}
+
+/// Tasks that take steps in any order. A task that has died is never asked again, and its line stays as it was.
+struct Node {
+    settings: LineSettings,
+    now: Instant,
+    lines: Vec<TaskLine>,
+}
+
+impl Node {
+    fn new(tokens: u32, tasks: usize) -> Node {
+        let lines = alloc::vec![TaskLine::default(); tasks];
+        Node { settings: settings(tokens, 0), now: Instant(100 * HOLD_NS), lines }
+    }
+
+    fn after(&mut self, ns: u64) -> &mut Node {
+        self.now = self.now.plus_ns(ns);
+        self
+    }
+
+    fn ask(&self, task: usize, tokens: u32) -> Option<Allowance> {
+        let others = self.lines.iter().enumerate().filter(|(other, _)| *other != task);
+        let others = others.map(|(other, line)| (Task(other as u32), *line));
+        request_tokens(&self.settings, self.now, (Task(task as u32), &self.lines[task]), others, tokens)
+    }
+
+    /// Asks and does what the answer says. Returns whether the message has passed.
+    fn send(&mut self, task: usize, tokens: u32) -> bool {
+        let (now, passes) = (self.now, self.ask(task, tokens).is_some());
+        let line = &mut self.lines[task];
+        if passes {
+            (line.held, line.changed) = (line.held + tokens.min(self.settings.tokens), now);
+            line.ticket = None;
+        } else {
+            line.ticket = Some(LineTicket { since: line.ticket.map_or(now, |it| it.since), looked: now });
+        }
+        passes
+    }
+
+    fn complete(&mut self, task: usize, tokens: u32) {
+        let line = &mut self.lines[task];
+        (line.held, line.changed) = (line.held - tokens, self.now);
+    }
+
+    fn held(&self) -> u32 {
+        self.lines.iter().map(|line| line.held_at(self.now)).sum()
+    }
+}
+
+#[test]
+fn tickets_pass_in_the_order_of_their_times() {
+    let mut node = Node::new(2, 4);
+    assert!(node.send(0, 2));
+    assert!(!node.after(US).send(3, 2));
+    assert!(!node.after(US).send(1, 1) && !node.send(2, 1), "both draw a ticket at the same time");
+    node.complete(0, 1);
+    assert!(!node.after(US).send(1, 1), "one is free, but the first ticket needs two");
+    node.complete(0, 1);
+    assert!(!node.after(US).send(1, 1) && node.send(3, 2));
+    node.complete(3, 2);
+    assert!(!node.after(US).send(2, 1), "the lower number comes first");
+    assert!(!node.send(0, 1), "who has no ticket comes last");
+    assert!(node.send(1, 1) && node.send(2, 1));
+}
+
+#[test]
+fn a_message_that_takes_more_tokens_than_there_are_takes_all() {
+    let mut node = Node::new(3, 2);
+    assert!(node.send(0, 1));
+    assert!(!node.send(1, 9));
+    node.complete(0, 1);
+    assert!(node.send(1, 9));
+    assert_eq!(node.held(), 3);
+    assert!(!node.send(0, 1));
+}
+
+#[test]
+fn tokens_and_ticket_of_a_task_that_stops_at_any_step_are_void_after_a_while() {
+    // The steps of a message: it draws a ticket, passes, completes. Task 0 stops after so many of them.
+    for steps in 0..=3 {
+        let mut node = Node::new(1, 3);
+        assert!(node.send(2, 1));
+        let _ = steps > 0 && node.after(US).send(0, 1);
+        node.after(US).complete(2, 1);
+        assert_eq!(steps > 1 && node.send(0, 1), steps > 1);
+        if steps > 2 {
+            node.complete(0, 1);
+        }
+        let is_free_at_once = [0, 3].contains(&steps);
+        assert_eq!(node.after(US).send(1, 1), is_free_at_once, "{steps} steps");
+        assert!(is_free_at_once || !node.after(HOLD_NS - 10 * US).send(1, 1), "{steps} steps: too early");
+        assert!(is_free_at_once || node.after(10 * US).send(1, 1), "{steps} steps");
+    }
+}
+
+#[test]
+fn a_task_that_looks_again_after_a_while_has_its_old_place() {
+    let mut node = Node::new(1, 3);
+    assert!(node.send(0, 1));
+    assert!(!node.after(US).send(1, 1));
+    assert!(!node.after(HOLD_NS / 2).send(2, 1));
+    node.after(2 * HOLD_NS).complete(0, 0); // task 1 computes meanwhile
+    assert!(!node.send(2, 1) && !node.send(1, 1), "task 0 has the token");
+    node.complete(0, 1);
+    assert!(!node.send(2, 1) && node.send(1, 1));
+}
+
+#[test]
+fn an_allowance_is_a_share_of_what_is_free_and_ends() {
+    let mut node = Node { settings: settings(64, 50 * US), ..Node::new(64, 4) };
+    let mut alone = node.ask(0, 1).expect("nobody holds anything");
+    assert!(alone.covers(node.now, 64) && !alone.covers(node.now, 65));
+    alone.took(60);
+    assert!(alone.covers(node.now, 4) && !alone.covers(node.now, 5));
+    assert!(!alone.covers(node.now.plus_ns(50 * US), 1), "it is time to look");
+    (1..4).for_each(|task| assert!(node.send(task, 8)));
+    let share = node.ask(0, 1).expect("40 are free");
+    assert!(share.covers(node.now, 10) && !share.covers(node.now, 11));
+    assert!(node.send(1, 39));
+    let last = node.ask(0, 1).expect("one is free");
+    assert!(last.covers(node.now, 1) && !last.covers(node.now, 2));
+    assert!(!Allowance::default().covers(node.now, 0));
+}
+
+/// Random worlds with deaths: the limit holds, no task that lives waits behind a later one, and everybody who lives passes.
+#[test]
+fn random_worlds_keep_the_limit_and_serve_everybody_who_lives() {
+    for seed in 0..300u64 {
+        let mut state = seed;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (tasks, tokens) = (2 + draw(6) as usize, 1 + draw(5) as u32);
+        let mut node = Node::new(tokens, tasks);
+        let mut left = alloc::vec![20u32; tasks];
+        let mut is_dead = alloc::vec![false; tasks];
+        let mut steps = 0;
+        while (0..tasks).any(|task| !is_dead[task] && left[task] > 0) {
+            node.after(draw(20) * US);
+            let task = draw(tasks as u64) as usize;
+            if is_dead[task] {
+                continue;
+            }
+            match draw(100) {
+                0 if is_dead.iter().filter(|dead| !**dead).count() > 1 => is_dead[task] = true,
+                1..40 if node.lines[task].held > 0 => node.complete(task, 1),
+                _ if left[task] > 0 => left[task] -= u32::from(node.send(task, 1 + draw(2) as u32)),
+                _ => {}
+            }
+            assert!(node.held() <= tokens, "seed {seed}: {} of {tokens}", node.held());
+            steps += 1;
+            assert!(steps < 100_000, "seed {seed}: {left:?} {:?}", node.lines);
+        }
+    }
+}
