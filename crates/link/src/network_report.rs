@@ -51,11 +51,17 @@ pub struct NetworkReport {
     pub dropped_foreign: u64,
     /// Dropped: the tag was wrong. It was changed on the way, or does not come from a member of the job.
     pub dropped_forged: u64,
+    /// Packets that have waited at the gate of admission.
+    pub gate_waits: u64,
+    /// Their time there. Unit: ns.
+    pub gate_waited_ns: u64,
+    /// The most datagrams without acknowledgement of an endpoint with a gate. Of several endpoints: the sum.
+    pub gate_most_held: u64,
 }
 
 impl NetworkReport {
     /// Number of values.
-    pub const COUNT: usize = 22;
+    pub const COUNT: usize = 25;
 
     /// Names of the values, in the order of [`NetworkReport::values`].
     pub const NAMES: [&str; NetworkReport::COUNT] = [
@@ -81,6 +87,9 @@ impl NetworkReport {
         "dropped_malformed",
         "dropped_foreign",
         "dropped_forged",
+        "gate_waits",
+        "gate_waited_ns",
+        "gate_most_held",
     ];
 
     /// The values, in the order of [`NetworkReport::NAMES`].
@@ -122,6 +131,9 @@ impl NetworkReport {
             &mut self.dropped_malformed,
             &mut self.dropped_foreign,
             &mut self.dropped_forged,
+            &mut self.gate_waits,
+            &mut self.gate_waited_ns,
+            &mut self.gate_most_held,
         ]
     }
 

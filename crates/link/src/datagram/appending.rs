@@ -40,6 +40,8 @@ pub(super) struct Item<'item> {
     pub payload_bytes: usize,
     /// It counts as a packet.
     pub is_packet: bool,
+    /// It asks the gate before it begins bundles.
+    pub asks: bool,
     /// The machine appends more of its message at once.
     pub more_follow: bool,
 }
@@ -135,7 +137,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// Appends an item to the bundles of a path. Returns the position of the bundle with its end.
     ///
     /// # Errors
-    /// [`LinkBusy`]: the window of the path, or the memory for copies, is used up. Nothing is written.
+    /// [`LinkBusy`]: the window of the path, or the memory for copies, is used up, or the gate holds the item back. Nothing is
+    /// written.
     pub(super) fn append(&mut self, id: u32, item: &Item<'_>) -> Result<u64, LinkBusy> {
         if self.submitted_since_look >= LOOK_BUNDLES {
             self.look();
@@ -147,6 +150,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let item_bytes = item.header.len() + item.payload_bytes;
         let (begins_in_open, bundles) = split(item_bytes, item.header.len(), room, bundle_bytes);
         if !path.has_room(bundles, window, &shared.copies) {
+            return Err(LinkBusy);
+        }
+        if item.asks && bundles > 0 && !shared.admits(id, bundles as u32) {
             return Err(LinkBusy);
         }
         // With nothing under way, nothing else would make it leave soon. It leaves in one call with what follows.
@@ -173,6 +179,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             written += path.write(frame.as_bytes(), item, written, bundle_bytes);
         }
         path.io.taken_packets += u64::from(item.is_packet);
+        path.count(bundles as u32, item.asks, shared);
         let submitted = bundles as u32 + u32::from(leaves);
         let position = path.machine.next_position();
         if leaves && path.submit(id, now, shared).is_ok() {
@@ -192,7 +199,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let quota = if kind == LEASE_FRAME { self.options.quota } else { NO_QUOTA };
         let frame = frame(kind, number, quota);
         let header = frame.as_bytes();
-        let item = Item { header, payload: None, payload_bytes: 0, is_packet: false, more_follow: false };
+        let item = Item {
+            header,
+            payload: None,
+            payload_bytes: 0,
+            is_packet: false,
+            asks: false,
+            more_follow: false,
+        };
         self.append(id, &item)
     }
 }

@@ -33,7 +33,12 @@ impl<N: DatagramNetwork + 'static> HelpedLink<N> {
     /// # Panics
     /// As there.
     pub fn open(base: &Address, network: N, options: DatagramOptions) -> HelpedLink<N> {
-        let (link, helper) = helper_lock(DatagramLink::open(base, network, options));
+        HelpedLink::over(DatagramLink::open(base, network, options))
+    }
+
+    /// `link` with a helper.
+    pub fn over(link: DatagramLink<N>) -> HelpedLink<N> {
+        let (link, helper) = helper_lock(link);
         HelpedLink { link, helper: Some(helper), notice: Arc::new(Notice::new()), thread: None }
     }
 

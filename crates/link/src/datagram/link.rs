@@ -8,6 +8,7 @@ use super::outgoing::Outgoing;
 use super::path::{OurLane, Path, PathDriver};
 use super::report::DatagramCounters;
 use super::seal::LEAST_DATAGRAM_BYTES;
+use super::send_gate::SendGate;
 use crate::{Address, Quota, unreachable};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU16;
@@ -59,6 +60,8 @@ pub(super) struct Shared<N: DatagramNetwork> {
     pub acknowledged: VecDeque<u32>,
     /// What peers may have under way to here, if what waits here has a bound.
     pub grants: Option<Grants>,
+    /// What holds packets back before the network, if anything does.
+    pub gate: Option<Box<SendGate>>,
 }
 
 impl<N: DatagramNetwork> Shared<N> {
@@ -149,6 +152,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 lost: Vec::new(),
                 acknowledged: VecDeque::new(),
                 grants: buffered.map(|datagrams| Grants::new(datagrams, most)),
+                gate: None,
             },
             address,
             geometry: GEOMETRY,
@@ -434,11 +438,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     pub(super) fn next_ready(&mut self) -> Option<Peer> {
         let window = self.options.reliability.window_bundles;
         let most_bytes = (self.geometry.slot_bytes * self.geometry.max_packet_slots) as usize;
+        let is_held_back = self.holds_back();
         let index = self.busy.iter().position(|&id| {
             let path = self.paths[id as usize].as_deref();
-            path.is_none_or(|path| path.is_over() || path.takes(most_bytes, window, &self.shared))
+            let takes = |path: &Path<N::Place>| path.takes(most_bytes, window, &self.shared);
+            path.is_none_or(|path| path.is_over() || (!is_held_back && takes(path)))
         })?;
-        let id = self.busy.swap_remove(index);
+        let id = self.busy.remove(index); // the others keep their order
+        self.shared.gate.iter_mut().for_each(|gate| gate.give_turn(id));
         let path = self.path(id)?;
         path.has_refused = false;
         path.peer

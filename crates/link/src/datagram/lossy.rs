@@ -286,6 +286,10 @@ impl DatagramNetwork for LossyNetwork {
         self.switch.now()
     }
 
+    fn host_time(&self) -> Instant {
+        self.switch.now()
+    }
+
     fn wait(&mut self, until: Instant) {
         let others_act = self.switch.state().others_act.take();
         if let Some(mut act) = others_act {

@@ -14,6 +14,7 @@
 //!   of bundles that have arrived.
 //! - `path` is one peer, `link` the link with all paths. `appending` writes packets into bundles. `arriving` handles
 //!   datagrams, `delivered` what they carry.
+//! - `send_gate` holds packets back before the network, if a setting says so. `gated` asks it.
 //! - `report` has the counts. `transport` implements [`crate::Link`]. `helped_link` adds a thread, the `helper`, that sends
 //!   what waits for a poll.
 //!
@@ -25,6 +26,7 @@ mod arrived;
 mod arriving;
 mod buffers;
 mod delivered;
+mod gated;
 mod helped_link;
 mod helper;
 mod link;
@@ -34,9 +36,11 @@ mod outgoing;
 mod path;
 mod report;
 pub mod seal;
+mod send_gate;
 mod transport;
 
 pub use helped_link::HelpedLink;
 pub use link::{DatagramLink, DatagramOptions};
 pub use network::GEOMETRY;
 pub use report::DatagramCounters;
+pub use send_gate::{GateCounters, SendGate};

@@ -116,6 +116,12 @@ pub trait DatagramNetwork: Send {
     /// The time. It never goes back.
     fn now(&self) -> Instant;
 
+    /// A time that is the same for all endpoints of this host. It never goes back.
+    fn host_time(&self) -> Instant {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+    }
+
     /// Waits until a datagram has arrived, at most until `until`.
     fn wait(&mut self, until: Instant);
 

@@ -96,7 +96,7 @@ pub(super) struct PathIo<P> {
     /// The packets of the next bundle.
     pub open: Option<Vec<u8>>,
     /// The number of packets that were taken before the end of each bundle.
-    copies: VecDeque<(Vec<u8>, u64)>,
+    pub copies: VecDeque<(Vec<u8>, u64)>,
     first_copy: u64,
     held: HashMap<u64, Bundle>,
     /// Bundles, and where the first unread byte is.
@@ -112,6 +112,10 @@ pub(super) struct PathIo<P> {
     pub awaited_packets: u64,
     /// The largest datagram that passes the path. Unit: bytes.
     pub largest_datagram: usize,
+    /// So many of the last bundles count at the gate.
+    pub counted: u32,
+    /// When the peer has acknowledged bundles last, or bundles have begun, if there is a gate.
+    pub moved_at: Instant,
     /// Position of the bundle with the last grant, until the peer has acknowledged it.
     pub granted_at: Option<u64>,
     pub fault: Option<PathFault>,
@@ -173,6 +177,8 @@ impl<P: Copy> Path<P> {
             owed_packets: 0,
             awaited_packets: 0,
             largest_datagram: config.datagram_bytes as usize,
+            counted: 0,
+            moved_at: Instant(0),
             granted_at: None,
             fault: None,
             is_listed: false,
@@ -283,6 +289,7 @@ impl<P: Copy> Path<P> {
 
     /// Gives all memory back.
     pub(super) fn free<N: DatagramNetwork<Place = P>>(&mut self, shared: &mut Shared<N>) {
+        self.io.release(shared);
         let io = &mut self.io;
         io.copies
             .drain(..)
@@ -392,6 +399,7 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
             }
             self.io.acknowledged_packets = packets;
         }
+        self.io.settle(self.shared);
         if self.io.granted_at.take_if(|position| *position < before).is_some() {
             self.shared.grants.iter_mut().for_each(|grants| grants.acknowledged(self.id));
         }

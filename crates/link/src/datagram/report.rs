@@ -31,6 +31,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 report.add_round_trip(view.round_trip_ns, view.round_trip_ns);
             }
         }
+        let gate = self.shared.gate.as_ref().map(|gate| gate.counters()).unwrap_or_default();
         let DatagramCounters { foreign, forged, malformed } = self.counters();
         let PathCounters { datagrams, bare, sent_again, sent_needlessly, timeouts, .. } = counts;
         let PathCounters { marked, repeated, stale, malformed: malformed_in_paths, .. } = counts;
@@ -64,6 +65,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             dropped_malformed: malformed + malformed_in_paths + no_datagrams,
             dropped_foreign: foreign,
             dropped_forged: forged,
+            gate_waits: gate.waits,
+            gate_waited_ns: gate.waited_ns,
+            gate_most_held: gate.most_held,
             ..report
         }
     }

@@ -1,7 +1,7 @@
 //! The transport over datagrams ([`Link`]), its address and its capabilities.
 
 use super::appending::Item;
-use super::link::DatagramLink;
+use super::link::{DatagramLink, Shared};
 use super::network::DatagramNetwork;
 use super::path::{OurLane, PeersLane};
 use crate::memory::UserMemory;
@@ -134,11 +134,16 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         let payload_bytes = packet.payload_bytes as usize;
         let more_follow = path.more_follow(packet);
         let header = &header[..header_bytes];
-        let sent = self.append(id, &Item { header, payload, payload_bytes, is_packet: true, more_follow });
+        let sent = self.append(
+            id,
+            &Item { header, payload, payload_bytes, is_packet: true, asks: is_owed, more_follow },
+        );
+        let has_turn = self.gate().is_some_and(|gate| gate.has_turn(id));
         if let Some(path) = self.path(id) {
             if sent.is_err() {
                 path.has_refused = true;
-                self.busy.push(id);
+                let place = if has_turn { 0 } else { self.busy.len() };
+                self.busy.insert(place, id);
             } else if is_owed {
                 path.io.owed_packets = path.io.taken_packets;
             }
@@ -250,8 +255,14 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
             self.shared.timers.earliest().map(after),
             self.shared.network.next_arrival().map(after),
             refused.then(|| now + REFUSED_INTERVAL),
+            self.shared.gate_wait_ns().map(|ns| now + Duration::from_nanos(ns)),
         ];
         times.into_iter().flatten().min()
+    }
+
+    fn give_back_shared(&mut self) {
+        let Shared { network, gate, .. } = &mut self.shared;
+        gate.iter_mut().for_each(|gate| gate.open(network.host_time()));
     }
 
     fn close(&mut self) {

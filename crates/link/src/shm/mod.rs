@@ -20,7 +20,7 @@
 //! | `transport`, `ring`, `outbox`, `inbox`, `doorbell`, `sync`, `wake_up` | packets out and in, and sleep |
 //! | `attach`, `lane_queue`, `lanes`, `lane_reclamation` | who holds a lane |
 //! | `segment`, `segment_file`, `layout`, `mapping`, `options`, `open_files`, `per_process`, `lock_file` | the memory |
-//! | `node_segment` | where the endpoints of a job on this node meet |
+//! | `node_segment`, `token_lines` | where the endpoints of a job on this node meet, and what they show of their tokens |
 //! | `meeting_place`, `liveness`, `diagnostics` | peers out of reach, lost peers, messages to the user |
 //! | `remote_memory`, `cross_memory`, `pending_copy`, `cooperative_copy` | copies from and to peers |
 
@@ -58,6 +58,7 @@ mod ring;
 mod segment;
 mod segment_file;
 pub(crate) mod sync;
+pub(crate) mod token_lines;
 mod transport;
 mod wake_up;
 

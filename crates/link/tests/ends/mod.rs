@@ -5,7 +5,7 @@ use fastrand::Rng;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use weir_link::datagram::network::DatagramNetwork;
-use weir_link::datagram::{DatagramLink, DatagramOptions};
+use weir_link::datagram::{DatagramLink, DatagramOptions, SendGate};
 use weir_link::memory::OwnedMemory;
 use weir_link::{Address, Addressing, Arrival, LaneLease, Link, Quota};
 use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault, Space};
@@ -58,6 +58,11 @@ impl<N: DatagramNetwork> End<N> {
             lost: Vec::new(),
             names: HashMap::new(),
         }
+    }
+
+    /// Holds its packets back with `gate`.
+    pub fn with_gate(self, gate: SendGate) -> End<N> {
+        End { link: self.link.with_gate(Some(gate)), ..self }
     }
 
     /// The name of the endpoint at `address`.

@@ -1,8 +1,8 @@
-//! The node segment as a link uses it: areas, the endpoints that run, and their bells. No link of this version uses it,
-//! except one in a test (`crates/engine/tests/token_link.rs`). Groups of endpoints do (`shm/node_group`).
+//! The node segment as a link uses it: areas, the endpoints that run, and their bells. The gate of a link over
+//! datagrams uses it (`shm/token_lines`), and groups of endpoints do (`shm/node_group`).
 //!
 //! A link that shares something with the other endpoints of the node gets a handle when it is made, and keeps it. The
-//! handle does not join and does not leave. Worked exchange, for a pool with one token:
+//! handle does not join and does not leave. Worked exchange, for a pool with one token (`crates/engine/tests/token_link.rs`):
 //! ```text
 //! A: transmit        takes the token: writes its endpoint number into the ticket word of the area
 //! B: transmit        none is left: writes its number as that of a waiter, looks again, refuses the packet

@@ -1,0 +1,232 @@
+//! The gate of admission before a network ([`SendGate`]): whether a packet may begin bundles now. It applies the
+//! machines of [`weir_proto::admission`] to one endpoint. Its unit is a bundle, which leaves as one datagram.
+//!
+//! ```text
+//! transmit    the packet needs bundles: `may_pass`; yes: `took`; no: the link is busy for this peer
+//! poll        a peer has acknowledged bundles: `gave_back`; `may_pass` again: the peer is ready
+//! ```
+//! - **Rate**: a delay between two packets that begin bundles.
+//! - **Tokens**: each bundle that peers have not acknowledged holds a token of the node. The endpoint shows its tokens to the
+//!   others in its line ([`TokenLines`]). Without a node segment it is alone.
+//!
+//! Frames of the link and credit packets do not ask, but their bundles hold tokens. A peer that acknowledges nothing for
+//! [`HOLD_NS`] holds no more tokens: it may compute, and what was sent to it has left the adapter. So no endpoint waits for
+//! what another program does. This file does not know paths; its time is the same for all endpoints of a host.
+
+use crate::shm::node_segment::NodeHandle;
+use crate::shm::token_lines::TokenLines;
+use weir_proto::Instant;
+use weir_proto::admission::{
+    Allowance, HOLD_NS, LineSettings, LineTicket, RateThrottle, Task, TaskLine, request_tokens,
+};
+
+/// The longest time between two looks at the lines of the others while the endpoint sends. Unit: ns.
+const LOOK_NS: u64 = 50_000;
+/// The time between two looks of an endpoint that waits for tokens and sleeps. Unit: ns.
+const WAIT_NS: u64 = 100_000;
+
+/// How a gate holds packets back.
+#[derive(Debug)]
+enum Mechanism {
+    /// All packets pass.
+    Open,
+    Rate {
+        throttle: RateThrottle,
+        delay_ns: u64,
+    },
+    Tokens {
+        settings: LineSettings,
+        lines: Option<TokenLines>,
+        allowance: Allowance,
+    },
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct SendGate {
+    mechanism: Mechanism,
+    /// Bundles that count.
+    held: u32,
+    /// Since when a packet waits, if one does, and when it may pass, as far as is known.
+    waits: Option<Waiting>,
+    /// The path whose packet is the next, while one waits.
+    turn: Option<u32>,
+    /// Paths were searched last for peers that acknowledge nothing.
+    searched_at: Instant,
+    counters: GateCounters,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    since: Instant,
+    until: Instant,
+    bundles: u32,
+}
+
+/// What a gate has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GateCounters {
+    /// Waits that have begun.
+    pub waits: u64,
+    /// Their time, when they have ended. Unit: ns.
+    pub waited_ns: u64,
+    /// The most bundles that peers had not acknowledged.
+    pub most_held: u64,
+}
+
+impl SendGate {
+    fn new(mechanism: Mechanism) -> SendGate {
+        let (searched_at, counters) = (Instant(0), GateCounters::default());
+        SendGate { mechanism, held: 0, waits: None, turn: None, searched_at, counters }
+    }
+
+    /// A gate with a delay between two packets that begin bundles. Unit: ns.
+    pub fn with_delay(delay_ns: u64) -> SendGate {
+        SendGate::new(Mechanism::Rate { throttle: RateThrottle::default(), delay_ns })
+    }
+
+    /// A gate with `tokens` tokens, at least 1, for all endpoints of the node of `node`. Without a node, or if it has no memory
+    /// for a line, the endpoint has as many for itself.
+    pub fn with_tokens(tokens: u32, node: Option<&NodeHandle>) -> SendGate {
+        let lines = node.and_then(|node| TokenLines::open(node).ok().flatten());
+        let settings = LineSettings { tokens: tokens.max(1), look_ns: LOOK_NS };
+        SendGate::new(Mechanism::Tokens { settings, lines, allowance: Allowance::default() })
+    }
+
+    /// Whether a packet of `path` that begins `bundles` bundles may pass at `now`. If not, it waits, and the caller asks again.
+    /// While a packet waits, only the path with the turn may pass, so that small packets do not overtake a large one.
+    pub(super) fn may_pass(&mut self, now: Instant, path: u32, bundles: u32) -> bool {
+        (self.waits.is_none() || self.has_turn(path)) && self.is_open(now, bundles)
+    }
+
+    fn is_open(&mut self, now: Instant, bundles: u32) -> bool {
+        let waits_until = match &mut self.mechanism {
+            Mechanism::Open => None,
+            Mechanism::Rate { throttle, delay_ns } => {
+                let mut probe = *throttle; // `took` says what has left
+                probe.inject(now, *delay_ns).err()
+            }
+            Mechanism::Tokens { settings, lines, allowance } => {
+                let tokens = bundles.min(settings.tokens);
+                if self.waits.is_none() && allowance.covers(now, tokens) {
+                    return true;
+                }
+                let ticket = self.waits.map(|waiting| LineTicket { since: waiting.since, looked: now });
+                let own = TaskLine { held: self.held, changed: now, ticket };
+                let task = lines.as_ref().map_or(Task(0), TokenLines::task);
+                let others = lines.iter().flat_map(TokenLines::others);
+                *allowance = request_tokens(settings, now, (task, &own), others, tokens).unwrap_or_default();
+                (*allowance == Allowance::default()).then(|| now.plus_ns(WAIT_NS))
+            }
+        };
+        if let Some(until) = waits_until {
+            self.wait(now, until, bundles);
+        }
+        waits_until.is_none()
+    }
+
+    fn wait(&mut self, now: Instant, until: Instant, bundles: u32) {
+        self.counters.waits += u64::from(self.waits.is_none());
+        let since = self.waits.map_or(now, |waiting| waiting.since);
+        self.waits = Some(Waiting { since, until, bundles });
+        self.show_ticket(Some(LineTicket { since, looked: now }));
+    }
+
+    /// Whether the packet that waits may pass at `now`, if one does.
+    pub(super) fn may_resume(&mut self, now: Instant) -> bool {
+        self.waits.is_none_or(|waiting| self.is_open(now, waiting.bundles))
+    }
+
+    /// The next packet is one of `path`.
+    pub(super) fn give_turn(&mut self, path: u32) {
+        self.turn = Some(path);
+    }
+
+    /// Whether the next packet is one of `path`.
+    pub(super) fn has_turn(&self, path: u32) -> bool {
+        self.turn == Some(path)
+    }
+
+    /// No packet waits any more: it has passed, or there is nobody to send it to.
+    pub(super) fn end_wait(&mut self, now: Instant) {
+        self.turn = None;
+        if let Some(waiting) = self.waits.take() {
+            self.counters.waited_ns += now.since_ns(waiting.since);
+            self.show_ticket(None);
+        }
+    }
+
+    /// The time until the caller must ask again, if a packet waits. Unit: ns.
+    pub(super) fn wait_ns(&self, now: Instant) -> Option<u64> {
+        self.waits.map(|waiting| waiting.until.since_ns(now))
+    }
+
+    /// So many bundles have begun. `asked`: those of a packet that has asked.
+    pub(super) fn took(&mut self, now: Instant, bundles: u32, asked: bool) {
+        if bundles == 0 {
+            return;
+        }
+        match &mut self.mechanism {
+            Mechanism::Rate { throttle, .. } if asked => throttle.injected(now),
+            Mechanism::Tokens { allowance, .. } => allowance.took(bundles),
+            _ => {}
+        }
+        self.held += bundles;
+        self.counters.most_held = self.counters.most_held.max(self.held.into());
+        self.show_held(now);
+        if asked {
+            self.end_wait(now);
+        }
+    }
+
+    /// So many bundles count no more.
+    pub(super) fn gave_back(&mut self, now: Instant, bundles: u32) {
+        debug_assert!(bundles <= self.held, "{bundles} of {}", self.held);
+        self.held = self.held.saturating_sub(bundles);
+        self.show_held(now);
+    }
+
+    /// Whether it is time to search for peers that acknowledge nothing: a packet waits for tokens.
+    pub(super) fn must_search(&mut self, now: Instant) -> bool {
+        let waits = self.waits.is_some() && self.held > 0;
+        let must = waits && now.since_ns(self.searched_at) >= HOLD_NS / 4;
+        if must {
+            self.searched_at = now;
+        }
+        must
+    }
+
+    /// From now on all packets pass, and the endpoint shows nothing.
+    pub(super) fn open(&mut self, now: Instant) {
+        self.end_wait(now);
+        if let Some(lines) = self.lines() {
+            lines.clear();
+        }
+        self.mechanism = Mechanism::Open;
+    }
+
+    /// Bundles that count: those that peers have not acknowledged.
+    pub fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> GateCounters {
+        self.counters
+    }
+
+    fn lines(&self) -> Option<&TokenLines> {
+        match &self.mechanism {
+            Mechanism::Tokens { lines, .. } => lines.as_ref(),
+            _ => None,
+        }
+    }
+
+    fn show_held(&self, now: Instant) {
+        self.lines().into_iter().for_each(|lines| lines.show_held(self.held, now));
+    }
+
+    fn show_ticket(&self, ticket: Option<LineTicket>) {
+        self.lines().into_iter().for_each(|lines| lines.show_ticket(ticket));
+    }
+}
