@@ -5,13 +5,14 @@
 
 use std::time::Instant as Clock;
 
-use weir_link::Link;
-use weir_link::datagram::{DatagramOptions, HelpedLink};
+use weir_link::datagram::network::DatagramNetwork;
+use weir_link::datagram::{DatagramLink, DatagramOptions, HelpedLink, SendGate};
 use weir_link::links::Links;
 use weir_link::ofi::{CoreEndpoint, CoreError, MESSAGE_BYTES, OfiNetwork, OfiOptions};
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::NodeHandle;
 use weir_link::udp::{UdpError, UdpNetwork, UdpOptions};
+use weir_link::{Address, Link};
 use weir_proto::reliability::ReliabilityConfig;
 use weir_proto::{Config, DataRegion, Endpoint, FAR_EAGER_BYTES, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Packet};
 
@@ -116,8 +117,9 @@ impl Engine {
         job.has_network = settings.links.has_network(job.spans_nodes());
         let settings = &settings.among(&job);
         let network = if job.has_network { Some(Network::open(settings, open_core)?) } else { None };
-        Engine::open_over(settings, job, several_threads, |shm, _| {
-            let network = network.map(|network| network.link(&shm, settings));
+        Engine::open_over(settings, job, several_threads, |shm, node| {
+            let gate = network.as_ref().and_then(|_| settings.send_gate(node.as_ref()));
+            let network = network.map(|network| network.link(&shm, settings, gate));
             Links::new(shm, network.into_iter().collect())
         })
     }
@@ -148,18 +150,27 @@ impl Network {
     }
 
     /// The link over it of the endpoint with this mailbox. Its senders get the same quota.
-    fn link(self, shm: &ShmLink, settings: &Settings) -> Box<dyn Link> {
+    fn link(self, shm: &ShmLink, settings: &Settings, gate: Option<SendGate>) -> Box<dyn Link> {
         let limit_ns = settings.peer_timeout.as_nanos() as u64;
         let reliability = ReliabilityConfig { limit_ns, ..ReliabilityConfig::default() };
         let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
         match self {
-            Network::Udp(network) => Box::new(HelpedLink::open(&shm.address(), *network, options)),
+            Network::Udp(network) => helped(&shm.address(), *network, options, gate),
             Network::Ofi(network) => {
                 let options = DatagramOptions { most_copies: OFI_COPIES, ..options };
-                Box::new(HelpedLink::open(&shm.address(), *network, options))
+                helped(&shm.address(), *network, options, gate)
             }
         }
     }
+}
+
+fn helped<N: DatagramNetwork + 'static>(
+    base: &Address,
+    network: N,
+    options: DatagramOptions,
+    gate: Option<SendGate>,
+) -> Box<dyn Link> {
+    Box::new(HelpedLink::over(DatagramLink::open(base, network, options).with_gate(gate)))
 }
 
 /// Checks that the endpoint machine can use `link`.

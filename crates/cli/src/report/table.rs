@@ -125,7 +125,20 @@ fn network(report: &NetworkReport) -> String {
         count(report.timeouts),
         count(report.marked),
         if drops.is_empty() { String::from("none") } else { drops.join(", ") },
-    )
+    ) + &gate(report)
+}
+
+/// A line about the gate of admission, if there is one.
+fn gate(report: &NetworkReport) -> String {
+    match report.gate_most_held {
+        0 => String::new(),
+        held => format!(
+            "\nadmission: packets waited {} times, {} in all; the sum of the most datagrams that each rank had under way is {}.",
+            count(report.gate_waits),
+            time_ns(report.gate_waited_ns as f64),
+            count(held)
+        ),
+    }
 }
 
 /// A line about the ranks of the nodes, if there is more than one node.
@@ -220,7 +233,13 @@ mod tests {
         let lines = "\nnetwork: 3 paths at the end, round trips 12.0 us to 80.0 us. 4,321 datagrams (2.00 KiB) left, 21 without \
                      packets, 3,000 through a connected socket; 4,300 arrived.\n9 bundles were sent again (2 needlessly), 1 timeouts, 0 marked. dropped: 2 \
                      repeated, 5 forged.";
-        assert!(text.contains(lines), "{text}");
+        assert!(text.contains(lines) && !text.contains("admission:"), "{text}");
+        let gate = NetworkReport { gate_waits: 1200, gate_waited_ns: 80_000, gate_most_held: 64, ..network };
+        let end = EndpointReport { network: Some(gate), ..endpoint(0, true, 1, 1) };
+        let text = render(&Job::new(&Reports { endpoints: vec![end], skipped: vec![] }));
+        let line = "\nadmission: packets waited 1,200 times, 80.0 us in all; the sum of the most datagrams that each rank had \
+                    under way is 64.";
+        assert!(text.contains(line), "{text}");
         let inside = Reports { endpoints: vec![endpoint(1, true, 1, 1)], skipped: vec![] };
         assert!(!render(&Job::new(&inside)).contains("network:"));
     }

@@ -59,6 +59,9 @@ pub(super) const PORTS: &str = weir_link::udp::PORTS_SETTING;
 pub(super) const SOCKET_BUFFER: &str = weir_link::udp::BUFFER_SETTING;
 pub(super) const CONNECTED_SOCKET: &str = weir_link::udp::CONNECT_SETTING;
 pub(super) const PEER_TIMEOUT_S: &str = "FI_WEIR_PEER_TIMEOUT_S";
+pub(super) const ADMIT: &str = "FI_WEIR_ADMIT";
+pub(super) const ADMIT_TOKENS: &str = "FI_WEIR_ADMIT_TOKENS";
+pub(super) const ADMIT_DELAY_NS: &str = "FI_WEIR_ADMIT_DELAY_NS";
 pub(super) const SHM_DIR: &str = "FI_WEIR_SHM_DIR";
 pub(super) const STATS: &str = "FI_WEIR_STATS";
 pub(super) const TRACE: &str = "FI_WEIR_TRACE";
@@ -297,6 +300,28 @@ pub const SETTINGS: &[SettingInfo] = &[
                is found by its kernel, so it is not lost.",
     },
     SettingInfo {
+        variable: ADMIT,
+        default: "off",
+        allowed: "off, rate, token",
+        help: "Holds packets back before a network, so that fewer of them are under way at once. token: the ranks of a \
+               job on one node share a number of tokens, one for each datagram that no peer has acknowledged. rate: \
+               a rank waits between packets. Shared memory is not affected. An earlier setting of this name, with contact \
+               and start, is FI_WEIR_ATTACH now.",
+    },
+    SettingInfo {
+        variable: ADMIT_TOKENS,
+        default: "256",
+        allowed: "1 to 65535",
+        help: "FI_WEIR_ADMIT=token: datagrams that the ranks of a job on one node may have under way together. Ranks that \
+               begin to send at the same moment can exceed it for 50 microseconds.",
+    },
+    SettingInfo {
+        variable: ADMIT_DELAY_NS,
+        default: "2000",
+        allowed: "1 to 1000000000 ns",
+        help: "FI_WEIR_ADMIT=rate: least time between two packets of a rank that begin datagrams.",
+    },
+    SettingInfo {
         variable: SHM_DIR,
         default: "/dev/shm",
         allowed: "an existing directory",
@@ -323,7 +348,7 @@ pub const SETTINGS: &[SettingInfo] = &[
 ];
 
 /// Former names of settings and their present names. The allowed values are the same.
-const RENAMED: &[(&str, &str)] = &[("FI_WEIR_ADMIT", ATTACH), ("FI_WEIR_RETAIN_BYTES", BOUNCE_BYTES)];
+const RENAMED: &[(&str, &str)] = &[("FI_WEIR_RETAIN_BYTES", BOUNCE_BYTES)];
 
 pub(super) fn known_variables() -> String {
     SETTINGS.iter().map(|setting| setting.variable).collect::<Vec<_>>().join(", ")

@@ -5,6 +5,7 @@
 //! `weir run` adds its options, and a test uses a closure. [`Settings::to_variables`] writes settings back as
 //! variables.
 
+mod admission;
 mod bound;
 mod links;
 mod list;
@@ -20,6 +21,7 @@ use weir_link::shm::MAX_LANE_SLOTS;
 use weir_proto::{AttachPolicy, MAX_CREDIT_SLOTS, Scheme};
 
 use crate::{launcher, node_memory};
+pub use admission::Admission;
 pub use bound::ReceiverBound;
 pub use links::LinkChoice;
 use list::*;
@@ -207,6 +209,12 @@ pub struct Settings {
     pub connected_socket: bool,
     /// `FI_WEIR_PEER_TIMEOUT_S`: a peer on the network that is silent for so long is lost.
     pub peer_timeout: Duration,
+    /// `FI_WEIR_ADMIT` (`off`, `rate`, `token`): what holds packets back before a network.
+    pub admission: Admission,
+    /// `FI_WEIR_ADMIT_TOKENS`: datagrams of a node and job without acknowledgement.
+    pub admission_tokens: u32,
+    /// `FI_WEIR_ADMIT_DELAY_NS`: delay between packets of an endpoint. Unit: ns.
+    pub admission_delay_ns: u32,
     /// `FI_WEIR_SHM_DIR`: directory of the mailboxes.
     pub shm_dir: PathBuf,
     /// `FI_WEIR_STATS`: directory for counters, read by `weir run`.
@@ -250,6 +258,9 @@ impl Default for Settings {
             socket_buffer_bytes: 4 << 20,
             connected_socket: true,
             peer_timeout: Duration::from_secs(10),
+            admission: Admission::Off,
+            admission_tokens: 256,
+            admission_delay_ns: 2000,
             shm_dir: PathBuf::from("/dev/shm"),
             stats_dir: None,
             trace_dir: None,
@@ -341,6 +352,11 @@ impl Settings {
                 .unwrap_or(default.connected_socket),
             peer_timeout: read_number(&given, PEER_TIMEOUT_S, 1..=3600u32)?
                 .map_or(default.peer_timeout, |seconds| Duration::from_secs(seconds.into())),
+            admission: read_word(&given, ADMIT, &Admission::WORDS)?.unwrap_or(default.admission),
+            admission_tokens: read_number(&given, ADMIT_TOKENS, 1..=65535)?
+                .unwrap_or(default.admission_tokens),
+            admission_delay_ns: read_number(&given, ADMIT_DELAY_NS, 1..=1_000_000_000)?
+                .unwrap_or(default.admission_delay_ns),
             shm_dir: read_directory(&given, SHM_DIR)?.unwrap_or(default.shm_dir),
             stats_dir: read_directory(&given, STATS)?,
             trace_dir: read_directory(&given, TRACE)?,
@@ -420,6 +436,9 @@ impl Settings {
             SOCKET_BUFFER => Some(self.socket_buffer_bytes.to_string()),
             CONNECTED_SOCKET => Some(switch(self.connected_socket)),
             PEER_TIMEOUT_S => Some(self.peer_timeout.as_secs().to_string()),
+            ADMIT => Some(self.admission.word().into()),
+            ADMIT_TOKENS => Some(self.admission_tokens.to_string()),
+            ADMIT_DELAY_NS => Some(self.admission_delay_ns.to_string()),
             SHM_DIR => Some(path(&self.shm_dir)),
             STATS => self.stats_dir.as_deref().map(path),
             TRACE => self.trace_dir.as_deref().map(path),

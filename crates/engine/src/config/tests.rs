@@ -86,6 +86,9 @@ fn every_setting_is_read_and_written_back() {
         (SOCKET_BUFFER, "65536"),
         (CONNECTED_SOCKET, "0"),
         (PEER_TIMEOUT_S, "3600"),
+        (ADMIT, "token"),
+        (ADMIT_TOKENS, "65535"),
+        (ADMIT_DELAY_NS, "1000000000"),
         (SHM_DIR, here),
         (STATS, here),
         (TRACE, here),
@@ -145,6 +148,16 @@ fn growth_is_linear_by_a_number_or_exponential() {
             format!("FI_WEIR_ADAPTIVE_GROWTH={bad}: allowed are linear:1 to linear:65535, exponential")
         );
     }
+}
+
+#[test]
+fn mechanisms_of_admission_that_an_endpoint_does_not_have_are_rejected() {
+    for absent in ["proxy", "auto", "contact", "Token"] {
+        let allowed = format!("FI_WEIR_ADMIT={absent}: allowed are off, rate, token");
+        assert_eq!(refusal(ADMIT, absent), allowed);
+    }
+    assert_eq!(refusal(ADMIT_TOKENS, "0"), "FI_WEIR_ADMIT_TOKENS=0: allowed are 1 to 65535");
+    assert!(with(&[]).unwrap().send_gate(None).is_none(), "off by default");
 }
 
 #[test]
@@ -284,14 +297,10 @@ fn misspelled_names_are_rejected() {
 
 #[test]
 fn a_former_name_is_rejected_with_the_name_that_replaces_it() {
-    let error = check_names([String::from("FI_WEIR_ADMIT")]).unwrap_err();
-    assert_eq!(error.variable(), "FI_WEIR_ADMIT");
+    let error = check_names([String::from("FI_WEIR_RETAIN_BYTES")]).unwrap_err();
+    assert_eq!(error.variable(), "FI_WEIR_RETAIN_BYTES");
     assert_eq!(
         error.to_string(),
-        "FI_WEIR_ADMIT: this setting is called FI_WEIR_ATTACH now; set FI_WEIR_ATTACH instead"
-    );
-    assert_eq!(
-        check_names([String::from("FI_WEIR_RETAIN_BYTES")]).unwrap_err().to_string(),
         "FI_WEIR_RETAIN_BYTES: this setting is called FI_WEIR_BOUNCE_BYTES now; set FI_WEIR_BOUNCE_BYTES instead"
     );
 }

@@ -1,0 +1,183 @@
+//! Tests of admission: ranks of a node share the tokens of their network, and messages wait, arrive and keep their order.
+
+#[path = "common/exchange.rs"]
+mod exchange;
+#[path = "common/faults.rs"]
+mod faults;
+
+use exchange::{AnyEngine, exchange};
+use faults::{directory, settings};
+use weir_engine::config::{Admission, Settings};
+use weir_engine::job::Job;
+use weir_engine::{Engine, Post, SendArguments};
+use weir_link::Inspect;
+use weir_link::datagram::lossy::{Impairments, Switch};
+use weir_link::datagram::{DatagramLink, DatagramOptions};
+use weir_link::links::Links;
+use weir_link::memory::OwnedMemory;
+use weir_link::shm::ShmLink;
+use weir_link::shm::node_segment::{JobKey, NodeHandle};
+use weir_proto::reliability::ReliabilityConfig;
+use weir_proto::{Outcome, Pattern, Peer, Scheme, SendLevel, Space};
+
+type TwoLinks = Engine<Links<ShmLink>>;
+
+const MICROSECOND: u64 = 1_000;
+const LIMIT_NS: u64 = 1_000_000 * MICROSECOND;
+
+/// A network that loses and refuses some datagrams. Each look at it takes some time.
+const LOSSY: Impairments = Impairments {
+    lost: 20,
+    repeated: 0,
+    changed: 0,
+    marked: 0,
+    refused: 50,
+    delay_ns: 10 * MICROSECOND,
+    jitter_ns: 20 * MICROSECOND,
+    look_ns: MICROSECOND,
+};
+const GOOD: Impairments = Impairments { lost: 0, refused: 0, jitter_ns: 0, ..LOSSY };
+
+fn with(directory: &tempfile::TempDir, admission: Admission) -> Settings {
+    let scheme = Scheme::Dynamic { piggyback: true };
+    Settings {
+        admission,
+        admission_tokens: 3,
+        admission_delay_ns: 20_000,
+        ..settings(directory, scheme, 1 << 26)
+    }
+}
+
+fn open(settings: &Settings, switch: &Switch, port: u16) -> TwoLinks {
+    let make = |shm: ShmLink, node: Option<NodeHandle>| {
+        assert!(node.is_some());
+        let reliability = ReliabilityConfig { limit_ns: LIMIT_NS, ..ReliabilityConfig::default() };
+        let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
+        let datagrams = DatagramLink::open(&shm.address(), switch.open(port), options);
+        Links::new(shm, vec![Box::new(datagrams.with_gate(settings.send_gate(node.as_ref())))])
+    };
+    let job = Job::from(3).with_key(JobKey::new(&"a job"));
+    Engine::open_over(settings, job, false, make).expect("an endpoint")
+}
+
+/// Endpoints 0 and 1 are on one node, endpoint 2 is on another. Messages between 0 and 1 take no tokens.
+fn exchange_with(admission: Admission) {
+    let (node, other_node) = (directory(), directory());
+    let switch = Switch::new(1, LOSSY);
+    let here = with(&node, admission);
+    let engines: Vec<Box<dyn AnyEngine>> = vec![
+        Box::new(open(&here, &switch, 1)),
+        Box::new(open(&here, &switch, 2)),
+        Box::new(open(&with(&other_node, admission), &switch, 3)),
+    ];
+    exchange(engines, &[(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]);
+}
+
+#[test]
+fn messages_arrive_in_order_and_whole_with_three_tokens() {
+    exchange_with(Admission::Token);
+}
+
+#[test]
+fn messages_arrive_in_order_and_whole_with_a_delay() {
+    exchange_with(Admission::Rate);
+}
+
+fn send(engine: &mut TwoLinks, to: Peer, payload: &OwnedMemory) {
+    let (space, level, memory) = (Space::Tagged, SendLevel::Buffered, payload.view());
+    let arguments = SendArguments { to, space, tag: 0, data: None, level, memory, inject: false };
+    engine.send(Post::default(), arguments).expect("taken");
+}
+
+fn payload_of(number: u8) -> OwnedMemory {
+    let payload = OwnedMemory::new(2000);
+    payload.view().write(0, &[number; 2000]);
+    payload
+}
+
+/// Two nodes and the network between them.
+struct Nodes {
+    switch: Switch,
+    directories: [tempfile::TempDir; 2],
+}
+
+impl Nodes {
+    fn new() -> Nodes {
+        Nodes { switch: Switch::new(1, GOOD), directories: [directory(), directory()] }
+    }
+
+    fn open(&self, node: usize, admission: Admission, port: u16) -> TwoLinks {
+        open(&with(&self.directories[node], admission), &self.switch, port)
+    }
+
+    /// Sends messages of 2000 bytes. Returns what the network of the sender did.
+    fn send(&self, sender: &mut TwoLinks, receiver: &mut TwoLinks, messages: u8) -> weir_link::NetworkReport {
+        let to = sender.peer(&receiver.address());
+        let into: Vec<_> = (0..messages).map(|_| OwnedMemory::new(2000)).collect();
+        let from = Some(receiver.peer(&sender.address()));
+        for memory in &into {
+            let pattern = Pattern { space: Space::Tagged, from, tag: 0, ignore: 0 };
+            receiver.receive(Post { context: 1, cookie: 0 }, pattern, memory.view(), None).expect("taken");
+        }
+        let payloads: Vec<_> = (0..messages).map(payload_of).collect();
+        payloads.iter().for_each(|payload| send(sender, to, payload));
+        let (mut received, until) = (0, self.switch.now().plus_ns(LIMIT_NS / 2));
+        while received < messages {
+            assert!(self.switch.now() < until, "{received} of {messages}");
+            sender.progress();
+            receiver.progress();
+            while sender.next_completion().is_some() {}
+            while let Some(completion) = receiver.next_completion() {
+                assert!(
+                    matches!(completion.outcome, Outcome::Received { bytes: 2000, .. }),
+                    "{completion:?}"
+                );
+                received += 1;
+            }
+        }
+        for (number, memory) in (0..).zip(&into) {
+            let mut bytes = [0; 2000];
+            memory.view().read(0, &mut bytes);
+            assert!(bytes == [number; 2000], "message {number}");
+        }
+        sender.link().network_report().expect("a network")
+    }
+}
+
+#[test]
+fn messages_wait_for_tokens_and_the_report_says_so() {
+    let nodes = Nodes::new();
+    let (mut a, mut b) = (nodes.open(0, Admission::Token, 1), nodes.open(1, Admission::Token, 2));
+    let report = nodes.send(&mut a, &mut b, 50);
+    assert!(report.gate_waits >= 10 && report.gate_waited_ns >= 10 * 10 * MICROSECOND, "{report:?}");
+    // A packet that asks takes at most the three tokens, others such as a credit packet take more.
+    assert!((3..=6).contains(&report.gate_most_held), "{report:?}");
+    let report = nodes.send(&mut b, &mut a, 50);
+    assert!(report.gate_waits >= 10, "{report:?}");
+}
+
+#[test]
+fn without_admission_nothing_waits_or_is_counted() {
+    let nodes = Nodes::new();
+    let (mut a, mut b) = (nodes.open(0, Admission::Off, 1), nodes.open(1, Admission::Token, 2));
+    let report = nodes.send(&mut a, &mut b, 50);
+    assert_eq!((report.gate_waits, report.gate_waited_ns, report.gate_most_held), (0, 0, 0));
+}
+
+#[test]
+fn a_rank_that_stops_with_tokens_does_not_stop_the_others_of_its_node() {
+    let nodes = Nodes::new();
+    let (mut a, mut b) = (nodes.open(0, Admission::Token, 1), nodes.open(1, Admission::Off, 2));
+    let mut stopped = nodes.open(0, Admission::Token, 3);
+    nodes.send(&mut stopped, &mut b, 1);
+    let to_b = stopped.peer(&b.address());
+    let payloads: Vec<_> = (0..20).map(payload_of).collect();
+    payloads.iter().for_each(|payload| send(&mut stopped, to_b, payload));
+    let before = nodes.switch.now();
+    let report = nodes.send(&mut a, &mut b, 20);
+    let longest_ns = 4 * weir_proto::admission::HOLD_NS;
+    assert!(nodes.switch.now().since_ns(before) < longest_ns, "it waits once for the tokens of the other");
+    assert!(report.gate_waited_ns > 0);
+    nodes.switch.cut(3);
+    nodes.switch.cut(1);
+}
