@@ -12,6 +12,8 @@ pub struct Cost {
     pub receive_call_ps: Picoseconds,
     /// Handing one data packet to the network (programmed I/O: the processor writes it).
     pub packet_send_ps: Picoseconds,
+    /// The same for one KiB of its payload, in addition.
+    pub send_ps_per_kib: Picoseconds,
     /// Retrieving one data packet from the mailbox and handling it.
     pub packet_receive_ps: Picoseconds,
     /// Sending an explicit credit packet.
@@ -41,6 +43,7 @@ impl Cost {
         send_call_ps: 0,
         receive_call_ps: 0,
         packet_send_ps: 0,
+        send_ps_per_kib: 0,
         packet_receive_ps: 0,
         credit_send_ps: 0,
         credit_receive_ps: 0,
@@ -60,6 +63,7 @@ impl Cost {
             send_call_ps: times(self.send_call_ps),
             receive_call_ps: times(self.receive_call_ps),
             packet_send_ps: times(self.packet_send_ps),
+            send_ps_per_kib: times(self.send_ps_per_kib),
             packet_receive_ps: times(self.packet_receive_ps),
             credit_send_ps: times(self.credit_send_ps),
             credit_receive_ps: times(self.credit_receive_ps),
@@ -79,6 +83,12 @@ impl Cost {
     pub fn seen_ps(&self, free_at: Picoseconds, at: Picoseconds) -> Picoseconds {
         let Some(waited) = at.checked_sub(free_at) else { return free_at };
         if self.poll_ps == 0 { at } else { free_at + waited.div_ceil(self.poll_ps) * self.poll_ps }
+    }
+
+    /// Price of handing a data packet with `bytes` bytes of payload to the network.
+    #[inline]
+    pub fn packet_send_ps(&self, bytes: u64) -> Picoseconds {
+        self.packet_send_ps + self.send_ps_per_kib.saturating_mul(bytes) / 1024
     }
 
     /// Price of a copy of `bytes` bytes into the program's buffer.
@@ -102,6 +112,8 @@ impl Cost {
 pub struct NicCost {
     /// Sending one packet.
     pub packet_send_ps: Picoseconds,
+    /// Sending one KiB of payload, in addition, in each packet or copy.
+    pub send_ps_per_kib: Picoseconds,
     /// Receiving one packet.
     pub packet_receive_ps: Picoseconds,
     /// Replacing the header of a packet and sending it again, to another rank.
@@ -139,6 +151,7 @@ impl NicCost {
     /// All prices are 0.
     pub const FREE: NicCost = NicCost {
         packet_send_ps: 0,
+        send_ps_per_kib: 0,
         packet_receive_ps: 0,
         copy_send_ps: 0,
         get_ps: 0,
@@ -149,6 +162,11 @@ impl NicCost {
         combine_ps_per_kib: 0,
         float_combine_ps_per_kib: 0,
     };
+
+    /// Price of sending `bytes` bytes of payload.
+    pub fn send_bytes_ps(&self, bytes: u64) -> Picoseconds {
+        self.send_ps_per_kib.saturating_mul(bytes) / 1024
+    }
 
     /// Price of this work.
     pub fn memory_ps(&self, work: MemoryWork) -> Picoseconds {

@@ -153,6 +153,15 @@ pub enum OffloadCall {
         /// Our vector. It gets the result.
         vector: Rc<RefCell<Vec<u8>>>,
     },
+    /// Send a message to several ranks. The endpoint does that, and not a machine beside it.
+    MultiSend {
+        /// Ranks, each with the operation that completes when its copy has left.
+        copies: Vec<(u32, Handle)>,
+        /// Tag.
+        tag: u64,
+        /// Length. Unit: bytes.
+        bytes: u64,
+    },
 }
 
 impl Call {
@@ -386,6 +395,13 @@ impl Shared {
 
     fn note_offload_call(&self, handle: Handle, call: OffloadCall) {
         self.state.borrow_mut().offload_calls.get_or_insert_default().0.insert(handle.0, call);
+    }
+
+    /// Whether [`Call::Offload`] with this handle is a multi-send.
+    pub fn is_multi_send(&self, handle: Handle) -> bool {
+        let calls = &self.state.borrow().offload_calls;
+        let call = calls.as_ref().and_then(|calls| calls.0.get(&handle.0));
+        matches!(call, Some(OffloadCall::MultiSend { .. }))
     }
 
     /// What the offloaded machines are to do for [`Call::Offload`] with this handle.

@@ -40,6 +40,7 @@ const COST: Cost = Cost {
     send_call_ps: 300 * NS,
     receive_call_ps: 200 * NS,
     packet_send_ps: 60 * NS,
+    send_ps_per_kib: 0,
     packet_receive_ps: 70 * NS,
     credit_send_ps: 50 * NS,
     credit_receive_ps: 50 * NS,

@@ -6,7 +6,7 @@ mod support;
 use support::{SCHEMES, workload};
 use weir_proto::{Geometry, Scheme};
 use weir_sim::cost::{Cost, NicCost};
-use weir_sim::network::ideal::Ideal;
+use weir_sim::network::ideal::{Ideal, WHOLE_MESSAGES};
 use weir_sim::workload::Workload;
 use weir_sim::workload::offload::Executor;
 use weir_sim::world::{Report, World, WorldSpec};
@@ -145,5 +145,34 @@ fn all_executors_end_with_any_number_of_ranks_under_every_scheme() {
                 assert!(mean_us(&report, name) > 0.0, "{workload:?}, {ranks}, {scheme:?}");
             }
         }
+    }
+}
+
+/// Source: Buntinas, section 2.1: send + (k - 1) transmit + receive for a multi-send to k ranks, k send + receive for a loop.
+#[test]
+fn multi_sends_take_the_time_of_the_equations() {
+    const KIB_PS: u64 = 1024 * 10_000; // 10 ns for a byte
+    let cost = Cost { send_ps_per_kib: 3 * KIB_PS, copy_ps_per_kib: KIB_PS, ..COST };
+    let nic = NicCost { host_read_ps: 0, copy_send_ps: NIC.packet_send_ps, send_ps_per_kib: KIB_PS, ..NIC };
+    for (to, bytes) in [1, 2, 6, 15].into_iter().flat_map(|to| [0, 1500].map(|bytes| (to, bytes))) {
+        let time = |executor| {
+            let text = format!(
+                "[multicast]\nexecutor = '{executor}'\nmessage_bytes = {bytes}\npacket_bytes = 1500\nlambda = 99
+                warmup_calls = 1\ncalls = 4"
+            );
+            let spec = WorldSpec { cost, nic: Some(nic), ..support::spec(to + 1, Scheme::Unlimited) };
+            let network = Ideal::new(LATENCY, 0);
+            let spec =
+                WorldSpec { config: weir_proto::Config { geometry: WHOLE_MESSAGES, ..spec.config }, ..spec };
+            let world = World::new(spec, network, |rank| workload(&text).program(rank)).checked(true);
+            mean_us(&world.run().expect("it ends"), "latency_ns")
+        };
+        let byte_us = bytes / 100;
+        let (send, transmit) = (5 + 3 * byte_us, 7 + byte_us);
+        let receive = transmit + 1 + 3 + 13 + 9 + byte_us;
+        let to = u64::from(to);
+        near(time("nic"), send + (to - 1) * transmit + receive);
+        // A processor that is faster than its NIC waits for it nowhere, so the NIC's queue decides then.
+        near(time("messages"), send + (to - 1) * send.max(transmit) + receive);
     }
 }

@@ -16,6 +16,7 @@ const COST: Cost = Cost {
     send_call_ps: 500_000,
     receive_call_ps: 300_000,
     packet_send_ps: 40_000,
+    send_ps_per_kib: 0,
     packet_receive_ps: 50_000,
     credit_send_ps: 60_000,
     credit_receive_ps: 60_000,

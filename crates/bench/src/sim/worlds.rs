@@ -169,6 +169,7 @@ const COST: Cost = Cost {
     send_call_ps: 300 * NS,
     receive_call_ps: 100 * NS,
     packet_send_ps: 100 * NS,
+    send_ps_per_kib: 0,
     packet_receive_ps: 90 * NS,
     credit_send_ps: 100 * NS,
     credit_receive_ps: 90 * NS,

@@ -131,6 +131,7 @@ pub const COST_2003: Cost = Cost {
     send_call_ps: 500_000,
     receive_call_ps: 300_000,
     packet_send_ps: 400_000,
+    send_ps_per_kib: 0,
     packet_receive_ps: 600_000,
     credit_send_ps: 500_000,
     credit_receive_ps: 500_000,

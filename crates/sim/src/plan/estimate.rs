@@ -105,8 +105,18 @@ fn follow(
                     shared.complete(handle, Status::default());
                 }
                 Call::Offload { handle } => {
-                    if let OffloadCall::Fetch { to, .. } = shared.take_offload_call(handle) {
-                        peers.insert(to);
+                    match shared.take_offload_call(handle) {
+                        OffloadCall::MultiSend { copies, bytes, .. } => {
+                            messages += copies.len() as u64;
+                            packets += copies.len() as u64 * of_message(bytes, setup);
+                            for (to, handle) in copies {
+                                peers.insert(to);
+                                shared.complete(handle, Status { bytes, ..Status::default() });
+                            }
+                            continue;
+                        }
+                        OffloadCall::Fetch { to, .. } => _ = peers.insert(to),
+                        _ => {}
                     }
                     (messages, packets) = (messages + 1, packets + 2); // a packet and its answer
                     shared.complete(handle, Status::default());

@@ -103,8 +103,8 @@ pub const SWEEP: &[KeyInfo] = &[
     KeyInfo::optional(
         "nic",
         Value::Words("a table"),
-        "{ packet_send_ns = 1000.0, packet_receive_ns = 1000.0, copy_send_ns = 300.0, get_ns = 500.0, \
-         host_read_ns = 0.0, host_write_ns = 0.0, word_ns = 0.0, copy_ns_per_kib = 0.0, combine_ns_per_kib = 0.0, \
+        "{ packet_send_ns = 1000.0, send_ns_per_kib = 0.0, packet_receive_ns = 1000.0, copy_send_ns = 300.0, \
+         get_ns = 500.0, host_read_ns = 0.0, host_write_ns = 0.0, word_ns = 0.0, copy_ns_per_kib = 0.0, combine_ns_per_kib = 0.0, \
          float_combine_ns_per_kib = 0.0 }",
         "as in the network's file; without `[nic]` there, NICs have no processor of their own",
         "Prices of a processor on each NIC; see below.",

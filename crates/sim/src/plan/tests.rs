@@ -153,20 +153,21 @@ fn a_nic_processor_of_a_plan_delays_its_worlds() {
     let (whole, settings) = with("");
     assert!(!settings.contains("nic"), "keys of other worlds stay the same");
     let (late, settings) = with(
-        "nic = { packet_send_ns = 0.5, packet_receive_ns = 2000.0, copy_send_ns = 0.0, get_ns = 1.0, \
+        "nic = { packet_send_ns = 0.5, send_ns_per_kib = 0.0, packet_receive_ns = 2000.0, copy_send_ns = 0.0, get_ns = 1.0, \
          host_read_ns = 0.0, host_write_ns = 3.0, word_ns = 0.0, copy_ns_per_kib = 0.0, combine_ns_per_kib = 0.0, \
          float_combine_ns_per_kib = 0.0 }, ",
     );
     assert!(late.time_ns > 1.5 * whole.time_ns, "{} and {} ns", late.time_ns, whole.time_ns);
     assert!(settings.contains(
-        r#""nic":{"packet_send_ns":0.5,"packet_receive_ns":2000.0,"copy_send_ns":0.0,"get_ns":1.0,"#
+        r#""nic":{"packet_send_ns":0.5,"send_ns_per_kib":0.0,"packet_receive_ns":2000.0,"copy_send_ns":0.0,"get_ns":1.0,"#
     ));
     let read_again: Settings = serde_json::from_str(&settings).expect("settings");
     assert_eq!(read_again, late.settings);
-    let negative = "ranks = 8\nnic = { packet_send_ns = -1.0, packet_receive_ns = 0.0, copy_send_ns = 0.0, get_ns = 0.0 }\n";
+    let negative = "ranks = 8\nnic = { packet_send_ns = -1.0, send_ns_per_kib = 0.0, packet_receive_ns = 0.0, copy_send_ns = 0.0, get_ns = 0.0 }\n";
     let what = refusal("ranks = 8\n", negative);
     assert!(what.starts_with("9: the time is -1.0 ns; allowed: 0 to 1000000000"), "{what}");
-    let missing = refusal("ranks = 8\n", "ranks = 8\nnic = { packet_send_ns = 1.0 }\n");
+    let missing =
+        refusal("ranks = 8\n", "ranks = 8\nnic = { packet_send_ns = 1.0, send_ns_per_kib = 0.0 }\n");
     assert!(missing.starts_with("9: missing field `packet_receive_ns`"), "{missing}");
 }
 

@@ -136,6 +136,8 @@ catalogue! {
     Reduction(offload::Reduction) records [measure::LATENCY_NS, measure::HOST_NS];
     /// Broadcasts to late ranks, by messages or offloaded.
     Broadcast(offload::Broadcast) records [measure::HOST_NS];
+    /// Messages to all other ranks along a tree, by sends or multi-sends.
+    Multicast(offload::Multicast) records [measure::LATENCY_NS];
     /// Remote atomics, by messages or offloaded.
     Atomics(offload::Atomics) records [measure::CALL_NS];
 }

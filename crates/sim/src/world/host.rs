@@ -169,9 +169,12 @@ impl<N: Network> World<N> {
 
     /// A rank has written a packet of a train. Its NIC sends it when the processor of the NIC has time.
     pub(super) fn written_to_nic(&mut self, now: Picoseconds, train: TrainId, index: u32) {
-        let Injection { from, packets, spacing_ps, .. } = self.trains.injection(train);
+        let Injection { from, packets, payload_bytes, spacing_ps, .. } = self.trains.injection(train);
         self.act_as(from);
-        let price_ps = self.hosts.cost.host_read_ps + self.hosts.cost.packet_send_ps;
+        let NicCost { host_read_ps, packet_send_ps, copy_send_ps, .. } = self.hosts.cost;
+        let header_ps =
+            if self.trains.take_copy(train) { copy_send_ps } else { host_read_ps + packet_send_ps };
+        let price_ps = header_ps + self.hosts.cost.send_bytes_ps(payload_bytes.div_ceil(u64::from(packets)));
         // Packets that are written at the same time stay together, so that no later train comes between them.
         let next = if spacing_ps == 0 { packets } else { index + 1 };
         for index in index..next {

@@ -141,6 +141,7 @@ impl Machines {
                 let membership = Membership { group, members, rank, patience_ns, shape };
                 OffloadCommand::Group(GroupCommand::Join(membership))
             }
+            OffloadCall::MultiSend { .. } => unreachable!("the endpoint does that"),
             OffloadCall::Leave { group } => OffloadCommand::Group(GroupCommand::Leave { group }),
             OffloadCall::Start { group, operation, vector } => {
                 self.memory.vectors.insert(request.0, vector);

@@ -4,6 +4,8 @@
 //! common, and makes each packet when it is read. A packet that does not continue the train before it starts a new one.
 //! A train takes 96 bytes, and a million trains can be in the network.
 
+use std::collections::BTreeSet;
+
 use weir_proto::{Body, Marks, Packet, Peer, Space};
 
 use crate::Picoseconds;
@@ -210,6 +212,8 @@ pub(super) struct Trains {
     free: Vec<u32>,
     /// By train: packets that have arrived, if the world tracks them.
     arrived: Vec<u32>,
+    /// Trains on their way to a NIC, which makes their only packet as a copy of another one.
+    copies: BTreeSet<u32>,
 }
 
 impl Trains {
@@ -277,6 +281,16 @@ impl Trains {
                 TrainId(self.trains.len() as u32 - 1)
             }
         }
+    }
+
+    /// The only packet of a train is a copy of one that its rank has written before.
+    pub fn note_copy(&mut self, id: TrainId) {
+        self.copies.insert(id.0);
+    }
+
+    /// Whether it is. The NIC asks once.
+    pub fn take_copy(&mut self, id: TrainId) -> bool {
+        !self.copies.is_empty() && self.copies.remove(&id.0)
     }
 
     /// Gives the only packet of a train its payload. Only packets of offloaded machines need it.

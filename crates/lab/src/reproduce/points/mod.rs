@@ -26,6 +26,8 @@ mod e3_programs;
 mod e3_tests;
 mod e3_thresholds;
 mod e4;
+mod e4_1;
+mod e4_2;
 mod e4_3;
 mod e4_4;
 mod e4_5;
@@ -247,6 +249,8 @@ pub const ALL: &[Experiment] = &[
     e2_bandwidth::LARGE,
     e2_nas::KERNELS,
     e2_nas::BUFFERS,
+    e4_1::EXPERIMENT,
+    e4_2::EXPERIMENT,
     e4_3::EXPERIMENT,
     e4_4::EXPERIMENT,
     e4_5::EXPERIMENT,

@@ -261,6 +261,7 @@ fn each_deviation_breaks_the_points_that_are_about_it_and_no_other() {
     let spread = |it: &Record| number(it, "compute_spread_percent");
     let delay = |it: &Record| number(it, "max_delay_ns");
     let is_binomial = |it: &Record| e4::word(&it.settings, "tree") == "binomial";
+    let is_pipelined = |it: &Record| it.settings.workload["multicast"]["pipelined"].as_bool() == Some(true);
     let with_3_slots_less = |it: &mut Record| {
         it.settings.slots_per_peer -= 3;
         as_published("E1.2", it);
@@ -518,6 +519,50 @@ fn each_deviation_breaks_the_points_that_are_about_it_and_no_other() {
             &|it| on_nic(it) && !is_binomial(it) && ranks(it) == 2,
             &|it| scale(it, "latency_ns", 1.02),
             &["depth 1, floats"],
+        ),
+        ("E4.1", &|it| on_nic(it) && bytes(it) < 32.0, &|it| it.time_ns *= 0.9, &["to 15, below 32 B"]),
+        ("E4.1", &|it| on_nic(it) && bytes(it) == 64.0, &|it| it.time_ns *= 1.5, &["to 15, above 32 B"]),
+        (
+            "E4.1",
+            &|it| on_nic(it) && bytes(it) == 16_384.0 && ranks(it) == 16,
+            &|it| it.time_ns *= 2.0,
+            &["16 KB to 15: host", "to 15: the factor is largest", "16 KB: the factor grows"],
+        ),
+        (
+            "E4.2",
+            &|it| on_nic(it) && bytes(it) == 16_384.0,
+            &|it| it.time_ns *= 1.3,
+            &[
+                "16 KB, 4 nodes, pipelined",
+                "16 KB, 16 nodes, pipelined",
+                "16 KB, 8 nodes, not",
+                "16 KB, 16 nodes, not",
+            ],
+        ),
+        (
+            "E4.2",
+            &|it| on_nic(it) && bytes(it) == 256.0,
+            &|it| it.time_ns *= 2.0,
+            &["pipelined, the NIC is faster"],
+        ),
+        (
+            "E4.2",
+            &|it| on_nic(it) && bytes(it) == 16_384.0 && ranks(it) == 4 && !is_pipelined(it),
+            &|it| it.time_ns *= 1.05,
+            &["16 KB, 4 nodes: pipelining"],
+        ),
+        (
+            "E4.2",
+            &|it| !on_nic(it) && bytes(it) == 16_384.0 && ranks(it) == 16 && number(it, "lambda") == 1.0,
+            &|it| it.time_ns *= 1.06,
+            &["16 KB, 16 nodes: the host's best tree"],
+        ),
+        ("E4.2", &|it| !on_nic(it) && bytes(it) < 32.0, &|it| it.time_ns *= 1.1, &["16 nodes, below 32 B"]),
+        (
+            "E4.2",
+            &|it| on_nic(it) && bytes(it) == 1536.0 && !is_pipelined(it),
+            &|it| it.time_ns *= 1.05,
+            &["16 nodes, one packet"],
         ),
         ("E4.6", &on_nic, &|it| it.time_ns *= 1.5, &["the NIC is faster"]),
         (

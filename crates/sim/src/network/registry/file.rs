@@ -58,6 +58,7 @@ keys! {
         send_call_ns: Nanoseconds = TIME, "100.0", "A call of the program that begins a send.";
         receive_call_ns: Nanoseconds = TIME, "100.0", "A call of the program that posts a receive.";
         packet_send_ns: Nanoseconds = TIME, "100.0", "Handing one data packet to the network.";
+        send_ns_per_kib: Nanoseconds = TIME, "0.0", "The same for one KiB of its payload, in addition.";
         packet_receive_ns: Nanoseconds = TIME, "100.0",
             "Taking one data packet from the mailbox and processing it.";
         credit_send_ns: Nanoseconds = TIME, "100.0", "Sending one explicit credit packet.";
@@ -84,6 +85,7 @@ impl CostKeys {
             send_call_ps: self.send_call_ns.0,
             receive_call_ps: self.receive_call_ns.0,
             packet_send_ps: self.packet_send_ns.0,
+            send_ps_per_kib: self.send_ns_per_kib.0,
             packet_receive_ps: self.packet_receive_ns.0,
             credit_send_ps: self.credit_send_ns.0,
             credit_receive_ps: self.credit_receive_ns.0,
@@ -103,9 +105,11 @@ keys! {
     /// Keys of the table `nic` of a plan or of a network file.
     NicKeys {
         packet_send_ns: Nanoseconds = TIME, "1000.0", "Sending one packet.";
+        send_ns_per_kib: Nanoseconds = TIME, "0.0",
+            "Sending one KiB of payload, in addition. It has no effect where the NIC itself makes packets.";
         packet_receive_ns: Nanoseconds = TIME, "1000.0", "Receiving one packet.";
         copy_send_ns: Nanoseconds = TIME, "300.0",
-            "Replacing the header of a packet and sending it again, to another rank. Only machines on a NIC do that.";
+            "Replacing the header of a packet and sending it again, to another rank: multi-sends, and machines on a NIC.";
         get_ns: Nanoseconds = TIME, "500.0", "Ending a remote get of a rank of this host.";
         host_read_ns: Nanoseconds = TIME, "0.0", "Taking one packet of a rank from the memory of the host.";
         host_write_ns: Nanoseconds = TIME, "0.0",
@@ -129,6 +133,7 @@ impl NicKeys {
     pub fn cost(&self) -> NicCost {
         NicCost {
             packet_send_ps: self.packet_send_ns.0,
+            send_ps_per_kib: self.send_ns_per_kib.0,
             packet_receive_ps: self.packet_receive_ns.0,
             copy_send_ps: self.copy_send_ns.0,
             get_ps: self.get_ns.0,

@@ -463,6 +463,36 @@ pub const WORKLOADS: &[Section] = &[
         ],
     },
     Section {
+        name: "multicast",
+        about: "Messages of rank 0 to all others along a postal tree: by a loop of sends (`messages`), or by multi-sends, whose \
+                copies the NIC makes. The time is that until the last rank has the message.",
+        keys: &[
+            EXECUTOR,
+            KeyInfo::required("message_bytes", BYTES, "8", "Length of the message."),
+            KeyInfo::required(
+                "packet_bytes",
+                Value::Words("bytes, more than 0; at most 1024 packets"),
+                "1536",
+                "Longest packet. Each packet is a message of its own.",
+            ),
+            KeyInfo::required(
+                "lambda",
+                Value::Words("1 to 1024"),
+                "1",
+                "Time until a child can forward, in times that a packet occupies its sender. 1: a binomial tree; the \
+                 number of ranks: a flat tree.",
+            ),
+            KeyInfo::with_default(
+                "pipelined",
+                SWITCH,
+                "false",
+                "Whether a rank forwards each packet as it comes. Not with the executor `messages`.",
+            ),
+            CALLS,
+            WARMUP_CALLS,
+        ],
+    },
+    Section {
         name: "atomics",
         about: "Rank 1 does compare&swap on a word of rank 0 again and again. With `messages`, rank 0 is a server that answers \
                 requests. The other ranks do nothing.",

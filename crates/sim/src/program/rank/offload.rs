@@ -68,6 +68,26 @@ impl Rank {
         self.wait(handle).await.bytes
     }
 
+    /// Begins to send a message to each of these ranks. The library writes it once, and the NIC sends copies. Each operation
+    /// completes like a send.
+    ///
+    /// # Panics
+    /// If one of them is no rank, or there is none.
+    pub fn imulti_send(&self, to: &[u32], tag: u64, bytes: u64) -> Vec<Handle> {
+        assert!(
+            !to.is_empty() && to.iter().all(|&rank| rank < self.size()),
+            "{to:?} of {} ranks",
+            self.size()
+        );
+        let state = &mut *self.0.state.borrow_mut();
+        let copies: Vec<(u32, Handle)> = to.iter().map(|&rank| (rank, state.begin())).collect();
+        let handles: Vec<Handle> = copies.iter().map(|(_, handle)| *handle).collect();
+        let call = OffloadCall::MultiSend { copies, tag, bytes };
+        state.offload_calls.get_or_insert_default().0.insert(handles[0].0, call);
+        state.call(Call::Offload { handle: handles[0] });
+        handles
+    }
+
     /// Takes part in a group, whose members are these ranks. The first is the root. Members may join in any order.
     /// [`Status::refused`]: we are in as many groups as allowed, or in one with this number.
     ///

@@ -12,6 +12,7 @@
 mod atomics;
 mod barrier;
 mod broadcast;
+mod multicast;
 mod reduction;
 
 use serde::Deserialize;
@@ -22,6 +23,7 @@ use crate::trace::Trace;
 pub use atomics::Atomics;
 pub use barrier::{Barrier, BarrierAlgorithm};
 pub use broadcast::Broadcast;
+pub use multicast::Multicast;
 pub use reduction::{Reduction, Tree, Word};
 
 /// Who carries out an operation.

@@ -29,7 +29,7 @@ impl RankState {
     #[inline]
     fn handle_one(&mut self, event: Event<'_>, context: &mut StepContext<'_>) {
         let RankState { machine, driver: state, .. } = self;
-        let mut driver = RankDriver { now: instant(state.free_at), state, context, train: None };
+        let mut driver = RankDriver { now: instant(state.free_at), state, context, train: None, copy: None };
         machine.handle(event, &mut driver).expect("a simulated rank has no bounds of its own");
     }
 
@@ -78,6 +78,45 @@ impl DriverState {
         train: &mut Option<TrainId>,
         context: &mut StepContext<'_>,
     ) {
+        let credit = packet.body.is_credit();
+        let spacing_ps = match credit {
+            true => context.cost.credit_send_ps,
+            false => context.cost.packet_send_ps(packet.payload_bytes.into()),
+        };
+        if context.cost.send_ps_per_kib > 0 {
+            *train = None; // packets of different lengths have different spacings
+        }
+        self.transmit_after(to, packet, payload, spacing_ps, train, context);
+    }
+
+    /// Sends a copy of the packet before it to another peer. The processor has written the packet and the list of peers, and
+    /// the NIC makes the copy.
+    #[cold]
+    pub fn transmit_copy(
+        &mut self,
+        to: Peer,
+        packet: &Packet,
+        payload: Source,
+        context: &mut StepContext<'_>,
+    ) {
+        let mut train = None;
+        self.transmit_after(to, packet, payload, 0, &mut train, context);
+        if let Some(train) = train {
+            context.trains.note_copy(train);
+        }
+    }
+
+    /// Sends a packet, which the processor has written after `spacing_ps`.
+    #[inline]
+    fn transmit_after(
+        &mut self,
+        to: Peer,
+        packet: &Packet,
+        payload: Source,
+        spacing_ps: Picoseconds,
+        train: &mut Option<TrainId>,
+        context: &mut StepContext<'_>,
+    ) {
         let (peer, to) = (to, self.peers.rank(to.0));
         let announcement;
         let packet = match packet.body {
@@ -87,8 +126,6 @@ impl DriverState {
             }
             _ => packet,
         };
-        let credit = packet.body.is_credit();
-        let spacing_ps = if credit { context.cost.credit_send_ps } else { context.cost.packet_send_ps };
         let leaves_at = self.free_at;
         self.free_at += spacing_ps;
         if let Some(checks) = &mut context.checks {

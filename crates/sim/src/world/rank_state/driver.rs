@@ -50,6 +50,8 @@ pub(super) struct RankDriver<'event, 'context> {
     pub context: &'event mut StepContext<'context>,
     /// The train of the last packet. The next packet may continue it.
     pub train: Option<TrainId>,
+    /// The next packet to this peer is a copy of one that has left.
+    pub copy: Option<Peer>,
 }
 
 /// Methods of calls that do not come in a world without detaching and remote writes.
@@ -87,8 +89,17 @@ impl LinkDriver for RankDriver<'_, '_> {
 
     #[inline]
     fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) -> Result<(), LinkBusy> {
+        if self.copy.is_some() && self.copy.take_if(|copy| *copy == to).is_some() {
+            self.train = None;
+            self.state.transmit_copy(to, packet, payload, self.context);
+            return Ok(());
+        }
         self.state.transmit(to, packet, payload, &mut self.train, self.context);
         Ok(())
+    }
+
+    fn copy_leaves(&mut self, to: Peer, before: u32) {
+        self.copy = (before > 0).then_some(to);
     }
 
     fn ask_room(&mut self, to: Peer, _at_once: bool) {

@@ -1,10 +1,13 @@
 //! One step of a processor: runs the program and performs its calls, or retrieves packets.
 
-use weir_proto::{Command, Event, Pattern, ReceiveCommand, Request, SendCommand, SendLevel, Space};
+use weir_proto::{
+    Command, Event, MessageCopy, MultiSendCommand, Pattern, ReceiveCommand, Request, SendCommand, SendLevel,
+    Space,
+};
 
 use super::super::Record;
 use super::{DeferredWork, Phase, Post, RankState, StepContext, StepResult};
-use crate::program::{self, Call, Handle, StartedOperation, Status};
+use crate::program::{self, Call, Handle, OffloadCall, StartedOperation, Status};
 use crate::{Picoseconds, TIME_LIMIT};
 
 /// Bound of calls in one step. It catches a program that never waits.
@@ -162,6 +165,9 @@ impl RankState {
                 let status = Status { bytes: self.driver.free_at, ..Status::default() };
                 self.driver.shared.complete_since(handle, status, self.driver.since);
             }
+            Call::Offload { handle } if self.driver.shared.is_multi_send(handle) => {
+                self.multi_send(handle, context);
+            }
             Call::Offload { handle } => {
                 let started =
                     StartedOperation { called_at: self.driver.free_at, ..StartedOperation::default() };
@@ -182,6 +188,30 @@ impl RankState {
                 });
             }
         }
+    }
+
+    /// Sends a message to several ranks.
+    fn multi_send(&mut self, handle: Handle, context: &mut StepContext<'_>) {
+        let OffloadCall::MultiSend { copies, tag, bytes } = self.driver.shared.take_offload_call(handle)
+        else {
+            unreachable!("it is one")
+        };
+        let called_at = self.driver.free_at;
+        self.driver.called_at = called_at;
+        self.driver.free_at += context.cost.send_call_ps + self.jitter.draw_ps(context.cost.call_jitter_ps);
+        self.sent_at = self.driver.free_at;
+        let mut list = Vec::new();
+        for (to, handle) in copies {
+            let request = self.begin(handle, StartedOperation { tag, bytes, called_at });
+            let data = Some(match &mut context.checks {
+                Some(checks) => checks.posted(self.driver.rank, to, tag, bytes, called_at).into(),
+                None => called_at,
+            });
+            list.push(MessageCopy { to: self.driver.peer(to), request, data });
+        }
+        let (space, level) = (Space::Tagged, SendLevel::Buffered);
+        let multi_send = MultiSendCommand { copies: &list, space, tag, bytes, level };
+        self.handle(Event::PostedCopies(multi_send), context);
     }
 
     /// Begins an operation of the program. The request has the number of the handle.

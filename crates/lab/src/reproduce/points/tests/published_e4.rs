@@ -7,6 +7,8 @@ use super::{Measure, Record, number};
 /// Sets the times of a record to the published ones.
 pub fn as_published(id: &str, record: &mut Record) {
     let us = match id {
+        "E4.1" => multi_send_us(record),
+        "E4.2" => multicast_us(record),
         "E4.3" => barrier_us(record),
         "E4.4" => computation_us(record),
         "E4.5" => reduction_us(record),
@@ -24,6 +26,37 @@ pub fn scale(record: &mut Record, name: &str, factor: f64) {
 fn note(record: &mut Record, name: &str, us: f64) {
     let measure = Measure { count: 1, mean: 1e3 * us, min: 0.0, max: 0.0, of_rank_0: Vec::new() };
     record.measures.insert(name.to_owned(), measure);
+}
+
+/// The NIC takes 100 us, always.
+fn multi_send_us(record: &Record) -> f64 {
+    let (bytes, to) = (number(record, "message_bytes"), f64::from(record.settings.ranks - 1));
+    if word(&record.settings, "executor") == NIC {
+        return 100.0;
+    }
+    let more = (bytes.max(32.0).log2() - 5.0) / 9.0;
+    if bytes < 32.0 { 95.0 } else { 100.0 * (1.0 + 2.51 * more * to / 15.0) }
+}
+
+/// The NIC takes 100 us with pipelining and the best lambda.
+fn multicast_us(record: &Record) -> f64 {
+    let it = &record.settings;
+    let (bytes, lambda) = (number(record, "message_bytes"), number(record, "lambda"));
+    let (pipelined, whole) = match it.ranks {
+        4 => (1.86, 1.86),
+        8 => (1.7, 1.53),
+        _ => (1.85, 1.3),
+    };
+    if word(it, "executor") == NIC {
+        let is_pipelined = it.workload["multicast"]["pipelined"].as_bool() == Some(true);
+        let waits = if bytes <= 1536.0 || is_pipelined { 1.0 } else { pipelined / whole };
+        return 100.0 * waits + 5.0 * (lambda - 2.0).abs();
+    }
+    match lambda {
+        2.0 if bytes < 32.0 => 95.0,
+        _ if bytes < 32.0 => 110.0,
+        _ => 100.0 * pipelined + 5.0 * (lambda - 1.0),
+    }
 }
 
 /// Steps of a pairwise exchange.
