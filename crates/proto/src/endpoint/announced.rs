@@ -125,9 +125,12 @@ impl Endpoint {
         holder.first = number.wrapping_add(1);
         holder.dropped -= 1;
         holder.request = (left > 1).then_some(HolderRequest::Resume(left - 1));
-        paths.budget.end_promise(1);
         // Every older message of this holder has been announced again or taken, so its order is that of arrivals.
-        let Some(range) = matching.match_posted(space, &envelope, driver) else { return Some(false) };
+        let Some(range) = matching.match_posted(space, &envelope, driver) else {
+            paths.budget.keep_promise();
+            return Some(false);
+        };
+        paths.budget.end_promise(1);
         self.take_announced(range, announced, driver);
         Some(true)
     }

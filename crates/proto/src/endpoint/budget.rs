@@ -358,11 +358,19 @@ impl Budget {
         }
     }
 
-    /// It has announced `count` of them, or will not.
+    /// It has announced one of them, which is kept: [`Budget::charge`] comes next. So there is no moment below the limit.
+    pub fn keep_promise(&mut self) {
+        if let Some(envelopes) = &mut self.envelopes {
+            envelopes.promised -= ENVELOPE_BYTES;
+        }
+    }
+
+    /// A receive has taken `count` of them, or the holder will not announce them.
     pub fn end_promise(&mut self, count: u32) {
         if let Some(envelopes) = &mut self.envelopes {
             envelopes.promised -= u64::from(count) * ENVELOPE_BYTES;
         }
+        self.update();
     }
 
     /// Cost of the kept envelopes, if they have a limit. Unit: bytes.
@@ -389,7 +397,8 @@ impl Budget {
         self.over_limit = self.payload_over_limit;
         let (attached, enforced) = (self.attached, self.enforced);
         if let Some(envelopes) = &mut self.envelopes {
-            let (used, free) = (envelopes.used, envelopes.free(attached));
+            // A sender that attaches after a promise reserves the same bytes. It must read the mark in our answer.
+            let (used, free) = (envelopes.used + envelopes.promised, envelopes.free(attached));
             if used > free {
                 envelopes.over_limit = enforced;
             } else if used <= free / 2 {

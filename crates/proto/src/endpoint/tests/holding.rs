@@ -154,6 +154,31 @@ fn a_receiver_drops_envelopes_beyond_its_budget_and_asks_for_them() {
 }
 
 #[test]
+fn a_sender_that_attaches_after_a_promise_reads_the_mark_until_the_promise_ends() {
+    let config = *with_envelopes(2).machine.config();
+    let envelope = crate::action::Envelope { from: Peer(1), tag: 0, data: None, length: 8 };
+    for is_kept in [true, false] {
+        let mut budget = super::super::budget::Budget::new(&config);
+        budget.promise(2);
+        assert!(!budget.is_over_limit(), "the promises fit");
+        assert!(budget.attach(&config, 1).is_some(), "no envelope is kept yet");
+        assert!(budget.is_over_limit(), "two envelopes that are promised, and one of the new sender");
+        if is_kept {
+            budget.keep_promise();
+            budget.charge(&envelope, false);
+            assert!(budget.is_over_limit());
+            budget.refund(&envelope, false);
+            assert!(budget.is_over_limit(), "half of what is free is not reached");
+        } else {
+            budget.end_promise(1);
+            assert!(budget.is_over_limit());
+        }
+        budget.end_promise(1);
+        assert!(!budget.is_over_limit());
+    }
+}
+
+#[test]
 fn a_message_of_no_bytes_is_finished_when_its_envelope_is_kept() {
     let mut receiver = with_envelopes(2);
     assert_eq!(receiver.held(PEER, 0, 5, true), ["finished", RETIRE]);
