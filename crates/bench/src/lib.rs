@@ -9,6 +9,7 @@
 mod collectives;
 mod compare;
 mod comparison;
+pub mod congestion;
 mod contender;
 mod contender_set;
 pub mod engine_pair;

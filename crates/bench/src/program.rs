@@ -27,6 +27,9 @@ pub const FLOOR: Source = Source { name: "floor", text: include_str!("../../../t
 /// The program of one-sided operations.
 pub const ONE_SIDED: Source =
     Source { name: "one_sided", text: include_str!("../../../tests/mpi/one_sided.c") };
+/// The program of traffic that can congest a network.
+pub const CONGESTION: Source =
+    Source { name: "congestion", text: include_str!("../../../tests/mpi/congestion.c") };
 /// The program of messages, collectives and memory.
 pub const MEASURE: Source = Source { name: "measure", text: include_str!("../../../tests/mpi/measure.c") };
 

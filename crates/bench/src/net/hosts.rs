@@ -126,12 +126,13 @@ impl Hosts {
         self.hosts.len() as u32
     }
 
-    /// How an MPI of this kind starts `ranks` ranks, one on each of the first hosts.
-    pub fn launcher(&self, kind: Kind, ranks: u32) -> Launcher {
+    /// How an MPI of this kind starts `ranks` ranks, `per_host` on each of the first hosts.
+    pub fn launcher(&self, kind: Kind, ranks: u32, per_host: u32) -> Launcher {
         let agent = self.folder.join("agent").display().to_string();
-        let names: Vec<String> = (1..=ranks.min(self.count())).map(|number| format!("h{number}")).collect();
+        let hosts = ranks.div_ceil(per_host).min(self.count());
+        let names: Vec<String> = (1..=hosts).map(|number| format!("h{number}")).collect();
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let by_name = ["-hosts".to_owned(), names.join(","), "-ppn".to_owned(), "1".to_owned()];
+        let by_name = ["-hosts".to_owned(), names.join(","), "-ppn".to_owned(), per_host.to_string()];
         let (arguments, variables) = match kind {
             Kind::Mpich => {
                 let mut arguments = words("-launcher ssh -iface br0 -launcher-exec");
@@ -152,7 +153,7 @@ impl Hosts {
                 arguments.push(format!("{NETWORK}.0/24"));
                 arguments.extend(words("--prtemca plm_ssh_agent"));
                 arguments.push(agent);
-                let slots: Vec<String> = names.iter().map(|name| format!("{name}:1")).collect();
+                let slots: Vec<String> = names.iter().map(|name| format!("{name}:{per_host}")).collect();
                 arguments.extend(["--host".to_owned(), slots.join(",")]);
                 let temporary = self.folder.join("tmp").display().to_string();
                 let variables = vec![
@@ -203,6 +204,29 @@ impl Hosts {
             _ => format!("nft '{rule}'"),
         };
         self.hosts.iter().try_for_each(|host| run(enter(host, false), &script))
+    }
+
+    /// Whether the ports of the bridge can be bounded here.
+    pub fn can_bound() -> bool {
+        is_in_path("tc")
+    }
+
+    /// Each port of the bridge passes so many Mbit/s towards its host, and queues so many KiB. `None`: no bound.
+    ///
+    /// # Errors
+    /// [`Failure::Measurement`].
+    pub fn bound_ports(&self, bound: Option<(u32, u32)>) -> Result<(), Failure> {
+        (1..=self.count()).try_for_each(|number| {
+            let script = match bound {
+                Some((mbit, kib)) => {
+                    format!(
+                        "tc qdisc replace dev v{number} root tbf rate {mbit}mbit burst 32kb limit {kib}kb"
+                    )
+                }
+                None => format!("tc qdisc del dev v{number} root"),
+            };
+            run(enter(&self.login, true), &script)
+        })
     }
 
     /// Ends all processes on the hosts, such as ranks of a job that was ended.
@@ -329,8 +353,12 @@ mod tests {
         let pids: Vec<i32> = hosts.hosts.iter().map(|host| host.pid).collect();
         let bare = super::super::bare::half_round_trips(&hosts, &[8], Duration::from_millis(20)).unwrap();
         assert!(bare[0] > 0.0 && bare[0] < 1e6, "{bare:?} us");
-        let launcher = hosts.launcher(Kind::Mpich, 2);
-        assert_eq!(launcher.arguments[6..], ["-hosts", "h1,h2", "-ppn", "1"].map(str::to_owned)[..]);
+        let launcher = hosts.launcher(Kind::Mpich, 6, 3);
+        assert_eq!(launcher.arguments[6..], ["-hosts", "h1,h2", "-ppn", "3"].map(str::to_owned)[..]);
+        if Hosts::can_bound() {
+            hosts.bound_ports(Some((100, 64))).unwrap();
+            hosts.bound_ports(None).unwrap();
+        }
         drop(hosts);
         for pid in pids {
             let begun = Instant::now();

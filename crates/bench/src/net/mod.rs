@@ -7,9 +7,10 @@
 //! Expected on 2 cores: a job takes 1 to 3 s, and a round of 4 contenders without losses a minute. With more hosts than
 //! cores, as in incast, jobs can take as long as their limit.
 
+mod admission;
 mod bare;
 mod bare_bulk;
-mod hosts;
+pub(crate) mod hosts;
 mod table;
 
 use crate::compare::Group;
@@ -25,6 +26,7 @@ use crate::options::{MpichOption, OutputOptions};
 use crate::program::MEASURE;
 use crate::statistics::Spread;
 use crate::transport::Transport;
+use admission::AdmissionOptions;
 use clap::Args;
 use hosts::Hosts;
 use serde::Serialize;
@@ -60,6 +62,9 @@ UDP is two threads that send and receive, and nothing else; for large messages t
 It needs root, iproute2 and util-linux, for losses also nftables (nft), an MPICH with libfabric, UCX and mpicc (pip install \
 mpich), and a C compiler. weir's settings come from the environment (see `weir settings`).
 
+--admission compares the values of FI_WEIR_ADMIT instead, by traffic that can congest the network, with several ranks on \
+each host. --port-rate makes the bridge a switch with slow ports and finite queues, which drop what they cannot hold.
+
 Exit status:
   0      weir measured everything; others may fail
   1      weir failed, or something is missing
@@ -68,7 +73,9 @@ Exit status:
 Examples:
   weir bench net --quick
   weir bench net --measure latency,rate --loss 1,10 --repeat 5
-  weir bench net --measure incast --ranks 8 --only weir,ofi-tcp --json net.json")]
+  weir bench net --measure incast --ranks 8 --only weir,ofi-tcp --json net.json
+  weir bench net --admission --quick
+  weir bench net --admission=token --traffic incast --per-host 8 --port-rate 500 --page admission.html")]
 pub struct NetArguments {
     /// Measure only these: latency, bandwidth, rate, collectives, incast.
     #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
@@ -92,6 +99,8 @@ pub struct NetArguments {
     /// Limit of one job, after which it is ended and reported as timed out. Unit: seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
+    #[command(flatten)]
+    admission: Box<AdmissionOptions>,
     #[command(flatten)]
     mpich: MpichOption,
     #[command(flatten)]
@@ -170,6 +179,12 @@ struct Measured {
 /// [`Failure`].
 pub fn run(arguments: &NetArguments) -> Result<u8, Failure> {
     arguments.output.record.check()?;
+    let rounds = arguments.repeat.unwrap_or(if arguments.quick { 2 } else { 5 });
+    if let Some(mechanisms) = arguments.admission.mechanisms() {
+        let seconds = if arguments.quick { 0.1 } else { 1.0 };
+        let (mpich, output) = (&arguments.mpich, &arguments.output);
+        return admission::run(&arguments.admission, &mechanisms, (rounds, seconds), mpich, output);
+    }
     let (groups, contenders) = (arguments.groups()?, arguments.contenders()?);
     let settings = Settings::from_environment()?;
     let plan = Plan::new(&groups, &arguments.ranks, arguments.quick);
@@ -188,7 +203,7 @@ pub fn run(arguments: &NetArguments) -> Result<u8, Failure> {
         hosts,
         plan,
         jobs: Jobs { limit: Duration::from_secs(arguments.timeout), shm_dir: settings.shm_dir.clone() },
-        rounds: arguments.repeat.unwrap_or(if arguments.quick { 2 } else { 5 }),
+        rounds,
         machine: Machine::of_this(),
     };
     let measured = bench.measure(&losses)?;
@@ -279,7 +294,7 @@ impl Bench<'_> {
         round: u32,
     ) -> Result<FinishedJob, Failure> {
         let (program, words) = self.plan.arguments(job);
-        let by = |kind| self.hosts.launcher(kind, job.ranks);
+        let by = |kind| self.hosts.launcher(kind, job.ranks, 1);
         let mut launch = self.set.launch_by(&by, contender, job.ranks, program, words);
         if contender == Contender::OtherMpi(OtherMpi::IntelMpi) {
             // Ranks have the cores of their hosts.

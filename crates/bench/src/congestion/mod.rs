@@ -1,0 +1,192 @@
+//! Traffic that can congest the network between hosts, with settings of weir in turn: the measurements of
+//! `weir bench net --admission`. Hosts are namespaces of this machine (`net::hosts`).
+//!
+//! ```text
+//! Network::open     hosts, the programs, the plug-in
+//! Network::measure  a job of one kind of traffic with these settings: rate, percentiles, counters of the link
+//! ```
+//! Retransmissions come from the counters that endpoints leave (`FI_WEIR_STATS`). This file does not know mechanisms.
+
+mod sample;
+
+pub use sample::Sample;
+
+use crate::contender::Contender;
+use crate::contender_set::ContenderSet;
+use crate::jobs::Jobs;
+use crate::net::hosts::Hosts;
+use crate::options::MpichOption;
+use crate::program::{CONGESTION, MEASURE};
+use crate::transport::Transport;
+use clap::ValueEnum;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
+use weir_engine::config::Settings;
+use weir_engine::stats;
+use weir_link::NetworkReport;
+use weir_mpi::scratch::{self, Scratch};
+use weir_output::Failure;
+
+const WEIR: Contender = Contender::Mpich(Transport::Weir);
+/// Start, end and retransmissions of a job may take so much longer than its measurement. Unit: s.
+const SPARE_S: u64 = 30;
+
+/// A kind of traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Traffic {
+    /// RandomAccess: updates of random ranks on other hosts, each answered.
+    Random,
+    /// The same, but all ranks of other hosts update one rank.
+    Incast,
+    /// MPI_Alltoall over all ranks.
+    Alltoall,
+    /// Round trips between one rank on each of two hosts.
+    Latency,
+}
+
+impl Traffic {
+    /// Its name on the command line and in records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Traffic::Random => "random",
+            Traffic::Incast => "incast",
+            Traffic::Alltoall => "alltoall",
+            Traffic::Latency => "latency",
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Case {
+    /// The traffic.
+    pub traffic: Traffic,
+    /// Ranks on each host.
+    pub ranks_per_host: u32,
+    /// Updates of a rank without answer.
+    pub outstanding: u32,
+    /// Length of an update, or of a block of all-to-all. Unit: bytes.
+    pub bytes: u32,
+}
+
+/// The network.
+#[derive(Clone, Debug, Serialize)]
+pub struct NetworkOptions {
+    /// Number of pretended hosts.
+    pub hosts: u32,
+    /// The link between hosts: `udp` or `ofi:NAME`.
+    pub link: String,
+    /// What each port of the bridge passes towards its host. `None`: no bound. Unit: Mbit/s.
+    pub port_rate_mbit: Option<u32>,
+    /// The queue of a bounded port. What it cannot hold is dropped. Unit: KiB.
+    pub port_queue_kib: u32,
+}
+
+/// Hosts, and what a job needs.
+pub struct Network {
+    set: ContenderSet,
+    hosts: Hosts,
+    options: NetworkOptions,
+    seconds: f64,
+    jobs: Jobs,
+    scratch: Scratch,
+}
+
+impl Network {
+    /// Makes the hosts and compiles the programs. A value is measured for `seconds`.
+    ///
+    /// # Errors
+    /// [`Failure`]: what is missing.
+    pub fn open(options: &NetworkOptions, mpich: &MpichOption, seconds: f64) -> Result<Network, Failure> {
+        let settings = Settings::from_environment()?;
+        let scratch = scratch::directory()?;
+        if options.port_rate_mbit.is_some() && !Hosts::can_bound() {
+            return Err(Failure::Measurement(String::from(
+                "--port-rate needs tc (iproute2), which is not in PATH",
+            )));
+        }
+        let cores = weir_link::cores::allowed().map_err(Failure::system("sched_getaffinity"))?;
+        let hosts = Hosts::make(options.hosts, &scratch.path().join("net"), &cores)?;
+        let set = ContenderSet::prepare(mpich, &[WEIR], &[CONGESTION, MEASURE], scratch.path())?;
+        if let Some((_, why)) = set.missing.first() {
+            return Err(Failure::Measurement(why.clone()));
+        }
+        let limit = Duration::from_secs(SPARE_S) + Duration::from_secs_f64(2.0 * seconds);
+        let jobs = Jobs { limit, shm_dir: settings.shm_dir };
+        Ok(Network { set, hosts, options: options.clone(), seconds, jobs, scratch })
+    }
+
+    /// The MPI.
+    pub fn mpi(&self) -> String {
+        self.set.mpis().join(", ")
+    }
+
+    /// Runs a job with these settings. The inner error is one line: why there is no result.
+    ///
+    /// # Errors
+    /// [`Failure`]: a signal has ended this command, or nothing could be started.
+    pub fn measure(
+        &self,
+        case: Case,
+        settings: &[(&str, String)],
+    ) -> Result<Result<Sample, String>, Failure> {
+        let is_latency = case.traffic == Traffic::Latency;
+        let (ranks, per_host) = match is_latency {
+            true => (2, 1),
+            false => (case.ranks_per_host * self.options.hosts, case.ranks_per_host),
+        };
+        let by = |kind| self.hosts.launcher(kind, ranks, per_host);
+        let (program, words) = self.program(case);
+        let mut launch = self.set.launch_by(&by, WEIR, ranks, program, words);
+        let counters = self.counters()?;
+        launch.set("FI_WEIR_STATS", counters.path());
+        launch.set("FI_WEIR_LINK", format!("shm,{}", self.options.link));
+        for (variable, value) in settings {
+            launch.set(variable, value);
+        }
+        let bound = self.options.port_rate_mbit.filter(|_| !is_latency);
+        if let Some(mbit) = bound {
+            self.hosts.bound_ports(Some((mbit, self.options.port_queue_kib)))?;
+        }
+        let ended = self.jobs.run(&launch, crate::free_memory::watch());
+        if bound.is_some() {
+            self.hosts.bound_ports(None)?;
+        }
+        let output = match ended? {
+            Ok(output) => output,
+            Err(unfinished) => {
+                self.hosts.clear();
+                return Ok(Err(unfinished.to_string()));
+            }
+        };
+        let reports = stats::read_dir(counters.path()).map_err(Failure::system("the counters of a job"))?;
+        let networks = reports.endpoints.iter().filter_map(|endpoint| endpoint.network);
+        let network = networks.fold(NetworkReport::default(), |sum, one| sum.plus(&one));
+        let sample = match is_latency {
+            true => Sample::of_latency(&output, &network),
+            false => Sample::of_traffic(&output, case.traffic.word(), &network),
+        };
+        Ok(sample.map_err(|why| format!("unexpected output: {why}")))
+    }
+
+    fn program(&self, case: Case) -> (crate::program::Source, Vec<String>) {
+        let seconds = self.seconds.to_string();
+        match case.traffic {
+            Traffic::Latency => (MEASURE, vec!["latency".into(), seconds, case.bytes.to_string()]),
+            _ => {
+                let numbers =
+                    [self.options.hosts, case.outstanding, case.bytes].map(|number| number.to_string());
+                (CONGESTION, [vec![case.traffic.word().into(), seconds], numbers.into()].concat())
+            }
+        }
+    }
+
+    /// A directory for the counters of a job, which all hosts see.
+    fn counters(&self) -> Result<TempDir, Failure> {
+        let within: PathBuf = self.scratch.path().into();
+        TempDir::with_prefix_in("counters-", &within).map_err(Failure::system(within.display().to_string()))
+    }
+}
