@@ -57,6 +57,7 @@ mod remote_memory;
 mod ring;
 mod segment;
 mod segment_file;
+pub mod shared_words;
 pub(crate) mod sync;
 pub(crate) mod token_lines;
 mod transport;
