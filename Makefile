@@ -1,5 +1,5 @@
 # Builds, tests and installs weir. `make` alone lists all targets. They write to out/ and target/ only, with one
-# exception: as root, `make test` installs Debian's chromium and nftables, and `make suites-hosts` its hpcc, if they are missing.
+# exception: as root, `make test` installs Debian's chromium, nftables and clang, and `make suites-hosts` its hpcc, if they are missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs Debian's packages that tests use, as far as they are missing: chromium opens the pages that weir writes, nft drops
-# frames between pretended hosts.
+# frames between pretended hosts, clang compiles the kernel programs.
 set -euo pipefail
 
 missing=()
@@ -9,6 +9,9 @@ if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null 
 fi
 if ! PATH=$PATH:/usr/sbin command -v nft >/dev/null; then
     missing+=(nftables)
+fi
+if ! command -v clang >/dev/null; then
+    missing+=(clang)
 fi
 if [ "${#missing[@]}" = 0 ]; then
     exit 0

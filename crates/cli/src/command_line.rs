@@ -3,7 +3,7 @@
 //!
 //! The command tree is also read by `weir reference` and by the tests that check the documents.
 
-use crate::{clean, doctor, explain, hosts, reference, run, settings, tune};
+use crate::{clean, doctor, explain, hosts, nic, reference, run, settings, tune};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -49,6 +49,9 @@ enum Command {
     Explain(explain::ExplainArguments),
     /// Remove mailboxes that crashed jobs have left in shared memory.
     Clean(clean::CleanArguments),
+    /// Attach programs to the kernel that answer for processes: changes of words, and barriers.
+    #[command(subcommand)]
+    Nic(nic::NicCommand),
     /// List all settings (environment variables FI_WEIR_*).
     #[command(after_help = settings::text())]
     Settings,
@@ -116,6 +119,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
+        Command::Nic(command) => nic::run(&command),
         Command::Settings => {
             println!("{}", settings::text().trim_end());
             Ok(0)
@@ -184,7 +188,7 @@ mod tests {
         assert_eq!(
             refusal(&["runn"]),
             "unrecognized subcommand 'runn'; a similar subcommand exists: 'run'; allowed: run, doctor, bench, tune, \
-             reproduce, calibrate, sim, explain, clean, settings (see --help)"
+             reproduce, calibrate, sim, explain, clean, nic, settings (see --help)"
         );
         let line = refusal(&["bench", "x"]);
         assert!(

@@ -1,4 +1,4 @@
-//! The `weir` command: its command line, and the commands run, doctor, explain, settings, tune, clean and reference
+//! The `weir` command: its command line, and the commands run, doctor, explain, settings, tune, clean, nic and reference
 //! (pages, man pages and completions made from the code). Benchmarks are in `weir-bench`, the simulator commands in
 //! `weir-lab`.
 //!
@@ -10,6 +10,7 @@ pub mod command_line;
 mod doctor;
 mod explain;
 mod hosts;
+mod nic;
 mod page;
 pub mod reference;
 mod report;

@@ -1,0 +1,188 @@
+//! Asks the kernel programs of a host, and sends again until they answer. The programs cannot: they act on frames only.
+
+use crate::format::{Packet, Way, kind};
+use crate::{Domain, NicError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// Time until a request is sent again, at first. It doubles.
+const FIRST_TIMEOUT: Duration = Duration::from_millis(2);
+/// Bound of this time.
+const LONGEST_TIMEOUT: Duration = Duration::from_millis(100);
+/// Looks at the socket between two looks at the clock.
+const LOOKS: u32 = 32;
+
+/// How long to wait, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// How long the host may stay silent.
+    pub silence: Duration,
+    /// How long to look again and again before sleeping. *Price:* processor time.
+    pub spin: Duration,
+}
+
+impl Default for Patience {
+    /// 5 s and 20 us.
+    fn default() -> Patience {
+        Patience { silence: Duration::from_secs(5), spin: Duration::from_micros(20) }
+    }
+}
+
+/// A request under way, and what its host has said.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    packet: Packet,
+    sent: Instant,
+    timeout: Duration,
+}
+
+/// Who asks: a socket, a random name, and numbers of requests.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    socket: UdpSocket,
+    domain: Domain,
+    way: Way,
+    /// The host that we ask, which is not the one that receives if that sends packets back to us.
+    host: Ipv4Addr,
+    relay_bit: u8,
+    name: u64,
+    number: u64,
+}
+
+impl Asker {
+    /// Asks the host at `at`. `relay`: a host that sends our packets back to the own one, if that is the one to ask.
+    ///
+    /// # Errors
+    /// [`NicError::System`].
+    pub fn new(domain: &Domain, at: SocketAddrV4, relay: Option<Ipv4Addr>) -> Result<Asker, NicError> {
+        let receiver = relay.unwrap_or(*at.ip());
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(NicError::system("bind"))?;
+        socket.connect((receiver, at.port())).map_err(NicError::system("connect"))?;
+        socket.set_nonblocking(true).map_err(NicError::system("fcntl"))?;
+        let SocketAddr::V4(own) = socket.local_addr().map_err(NicError::system("getsockname"))? else {
+            unreachable!("the socket was bound to an IPv4 address");
+        };
+        Ok(Asker {
+            socket,
+            domain: *domain,
+            way: Way { from: *own.ip(), to: receiver },
+            host: *at.ip(),
+            relay_bit: if relay.is_some() { kind::RELAY } else { 0 },
+            name: RandomState::new().build_hasher().finish(),
+            number: 0,
+        })
+    }
+
+    /// The host that we ask.
+    pub fn host(&self) -> Ipv4Addr {
+        self.host
+    }
+
+    /// Sends a request. Asker and number are filled in.
+    ///
+    /// # Errors
+    /// As [`Asker::wait`].
+    pub fn send(&mut self, packet: Packet) -> Result<Request, NicError> {
+        self.number += 1;
+        let kind = packet.kind | self.relay_bit;
+        let packet = Packet { kind, asker: self.name, number: self.number, ..packet };
+        let request = Request { packet, sent: Instant::now(), timeout: FIRST_TIMEOUT };
+        self.transmit(&request)?;
+        Ok(request)
+    }
+
+    fn transmit(&self, request: &Request) -> Result<(), NicError> {
+        match self.socket.send(&request.packet.to_bytes(&self.domain, self.way)) {
+            Ok(_) => Ok(()),
+            // A full queue: it is sent again after the timeout, as if it were lost.
+            Err(why) if why.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(why) if why.kind() == ErrorKind::ConnectionRefused => Err(self.refused()),
+            Err(why) => Err(NicError::System { what: "send", why }),
+        }
+    }
+
+    fn refused(&self) -> NicError {
+        NicError::Refused { host: self.way.to }
+    }
+
+    /// The answer to a request, if it is there.
+    ///
+    /// # Errors
+    /// As [`Asker::wait`].
+    pub fn look(&self, request: &Request) -> Result<Option<Packet>, NicError> {
+        let mut bytes = [0; 128];
+        loop {
+            let length = match self.socket.recv(&mut bytes) {
+                Ok(length) => length,
+                Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(why) if why.kind() == ErrorKind::ConnectionRefused => return Err(self.refused()),
+                Err(why) => return Err(NicError::System { what: "recv", why }),
+            };
+            let answers = |reply: &Packet| {
+                let is_reply = reply.kind & !kind::RELAYED == kind::REPLY;
+                is_reply && (reply.asker, reply.number) == (self.name, request.packet.number)
+            };
+            // Others are answers to requests that were sent twice, or forged.
+            let reply = Packet::of_bytes(&bytes[..length], &self.domain, self.way.reversed());
+            if let Some(reply) = reply.filter(answers) {
+                return Ok(Some(reply));
+            }
+        }
+    }
+
+    /// Sends a request again, if its time has come.
+    ///
+    /// # Errors
+    /// As [`Asker::wait`].
+    pub fn repeat(&self, request: &mut Request, now: Instant) -> Result<(), NicError> {
+        if now >= request.sent + request.timeout {
+            request.sent = now;
+            request.timeout = (request.timeout * 2).min(LONGEST_TIMEOUT);
+            self.transmit(request)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next answer to a request, and sends it again meanwhile.
+    ///
+    /// # Errors
+    /// [`NicError::Refused`], [`NicError::NoAnswer`], [`NicError::System`].
+    pub fn wait(&self, request: &mut Request, patience: Patience) -> Result<Packet, NicError> {
+        if let Some(reply) = self.look(request)? {
+            return Ok(reply);
+        }
+        let begun = Instant::now();
+        loop {
+            let now = Instant::now();
+            self.repeat(request, now)?;
+            if now >= begun + patience.silence {
+                return Err(NicError::NoAnswer { host: self.way.to, patience: patience.silence });
+            }
+            if now < begun + patience.spin {
+                for _ in 0..LOOKS {
+                    if let Some(reply) = self.look(request)? {
+                        return Ok(reply);
+                    }
+                    std::hint::spin_loop();
+                }
+                continue;
+            }
+            let until = (request.sent + request.timeout).min(begun + patience.silence);
+            self.sleep(until.saturating_duration_since(now))?;
+            if let Some(reply) = self.look(request)? {
+                return Ok(reply);
+            }
+        }
+    }
+
+    fn sleep(&self, time: Duration) -> Result<(), NicError> {
+        let time = Timespec::try_from(time).ok();
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], time.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(why) => Err(NicError::System { what: "poll", why: why.into() }),
+        }
+    }
+}

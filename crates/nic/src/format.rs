@@ -1,0 +1,247 @@
+//! The packets between processes and the kernel programs: 64 bytes in a UDP datagram over IPv4, little endian.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 to 3 | [`MAGIC`] |
+//! | 4, 5, 6, 7 | version, kind with the two bits of a relay, operation, status of a reply |
+//! | 8 to 15 | domain: the name of the job's share of an interface |
+//! | 16 to 23, 24 to 31 | asker, and number of its request: together they name the request |
+//! | 32 to 39 | place: the word |
+//! | 40 to 47 | operand; of a reply the result; of an arrival the member, and from bit 32 on the number of members |
+//! | 48 to 55 | what a word is compared with; of an arrival and its reply the round |
+//! | 56 to 63 | tag: SipHash-2-4 of both addresses and all bytes before |
+//!
+//! `xdp/format.h` has the same numbers.
+
+use crate::Domain;
+use crate::siphash;
+use std::net::Ipv4Addr;
+
+/// Length of a packet. Unit: bytes.
+pub const PACKET_BYTES: usize = 64;
+/// Begins each packet.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"werK");
+/// Version of this format.
+pub const VERSION: u8 = 1;
+/// The UDP port of the kernel programs without `--port`.
+pub const DEFAULT_PORT: u16 = 30565;
+
+/// Bound: words of a domain on a host.
+pub const WORDS: usize = 4096;
+/// Bound: domains of an interface.
+pub const MAX_DOMAINS: u32 = 64;
+/// Bound: members of a barrier.
+pub const MAX_MEMBERS: u32 = 32;
+/// Requests for whose answers the kernel keeps room, for each asker.
+pub const UNANSWERED: u64 = 8;
+
+/// What a packet is.
+pub mod kind {
+    /// Changes or reads a word.
+    pub const WORD: u8 = 1;
+    /// A member arrives at a barrier.
+    pub const ARRIVE: u8 = 2;
+    /// Answers one of these.
+    pub const REPLY: u8 = 3;
+    /// A host has sent it back to the host that it came from.
+    pub const RELAYED: u8 = 0x40;
+    /// The host that gets it sends it back.
+    pub const RELAY: u8 = 0x80;
+}
+
+/// What happens to a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Operation {
+    /// Nothing.
+    Read = 0,
+    /// The operand is added, wrapping.
+    Add = 1,
+    /// The operand replaces it.
+    Swap = 2,
+    /// The operand replaces it if it is equal to what it is compared with.
+    CompareSwap = 3,
+    /// Bitwise and.
+    And = 4,
+    /// Bitwise or.
+    Or = 5,
+    /// Bitwise exclusive or.
+    Xor = 6,
+}
+
+/// How a request has ended.
+pub mod status {
+    /// It is performed.
+    pub const DONE: u8 = 0;
+    /// There is no such word. The result is the number of words.
+    pub const NO_SUCH_WORD: u8 = 1;
+    /// There is no such operation.
+    pub const NO_SUCH_OPERATION: u8 = 2;
+    /// The host has no room for another asker or member. The result is the bound.
+    pub const TABLE_FULL: u8 = 3;
+    /// The arrival is known, others are missing. The result has a bit for each member that is there.
+    pub const MEMBERS_MISSING: u8 = 4;
+}
+
+/// The counters of an interface, in the order of the kernel programs.
+pub const COUNTERS: [&str; 10] = [
+    "requests",
+    "duplicates",
+    "old",
+    "refused",
+    "relayed",
+    "releases",
+    "malformed",
+    "other_version",
+    "strangers",
+    "forged",
+];
+
+/// A packet without its tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// See [`kind`].
+    pub kind: u8,
+    /// A number of [`Operation`].
+    pub operation: u8,
+    /// See [`status`].
+    pub status: u8,
+    /// Whose request this is.
+    pub asker: u64,
+    /// Which request of the asker. Never 0.
+    pub number: u64,
+    /// The word.
+    pub place: u64,
+    /// See the head of this file.
+    pub operand: u64,
+    /// See the head of this file.
+    pub compare: u64,
+}
+
+/// The two ends of the way of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The sender's address.
+    pub from: Ipv4Addr,
+    /// The receiver's address.
+    pub to: Ipv4Addr,
+}
+
+impl Way {
+    /// As the programs read both from the IP header.
+    fn word(self) -> u64 {
+        let [from, to] = [self.from, self.to].map(|address| u64::from(u32::from_le_bytes(address.octets())));
+        from << 32 | to
+    }
+
+    /// The way back.
+    pub fn reversed(self) -> Way {
+        Way { from: self.to, to: self.from }
+    }
+}
+
+impl Packet {
+    /// The bytes of the packet in a domain, for this way.
+    pub fn to_bytes(self, domain: &Domain, way: Way) -> [u8; PACKET_BYTES] {
+        let [kind, operation, status] = [self.kind, self.operation, self.status].map(u64::from);
+        let head = u64::from(MAGIC) | u64::from(VERSION) << 32 | kind << 40 | operation << 48 | status << 56;
+        let (name, place) = (domain.name, self.place);
+        let mut words = [way.word(), head, name, self.asker, self.number, place, self.operand, self.compare];
+        let tag = siphash::hash(domain.key, &words);
+        words.rotate_left(1);
+        words[7] = tag;
+        let mut bytes = [0; PACKET_BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The packet of a domain in these bytes, which came this way. `None`: it is none, or its tag is wrong.
+    pub fn of_bytes(bytes: &[u8], domain: &Domain, way: Way) -> Option<Packet> {
+        let bytes: &[u8; PACKET_BYTES] = bytes.try_into().ok()?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at * 8 + byte]));
+        let packet = Packet {
+            kind: bytes[5],
+            operation: bytes[6],
+            status: bytes[7],
+            asker: word(2),
+            number: word(3),
+            place: word(4),
+            operand: word(5),
+            compare: word(6),
+        };
+        (packet.to_bytes(domain, way) == *bytes).then_some(packet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAY: Way = Way { from: Ipv4Addr::new(10, 0, 0, 1), to: Ipv4Addr::new(10, 0, 0, 2) };
+
+    fn packet() -> Packet {
+        let (kind, operation) = (kind::WORD, Operation::CompareSwap as u8);
+        Packet { kind, operation, status: 4, asker: 5, number: 6, place: 7, operand: 8, compare: 9 }
+    }
+
+    #[test]
+    fn a_packet_is_read_only_in_its_domain_on_its_way_and_unchanged() {
+        let domain = Domain::of(&[7; 16]);
+        let bytes = packet().to_bytes(&domain, WAY);
+        assert_eq!(Packet::of_bytes(&bytes, &domain, WAY), Some(packet()));
+        assert_eq!(Packet::of_bytes(&bytes, &domain, WAY.reversed()), None);
+        assert_eq!(Packet::of_bytes(&bytes, &Domain::of(&[8; 16]), WAY), None);
+        assert_eq!(Packet::of_bytes(&bytes[1..], &domain, WAY), None);
+        for bit in 0..8 * PACKET_BYTES {
+            let mut changed = bytes;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Packet::of_bytes(&changed, &domain, WAY), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_programs_have_the_same_numbers() {
+        let header = include_str!("../../../xdp/format.h");
+        let defined = |name: &str| -> u64 {
+            let line = header.lines().find_map(|line| line.strip_prefix(&format!("#define WEIR_{name} ")));
+            let word = line.unwrap_or_else(|| panic!("{name}")).split(' ').next().unwrap();
+            let number = word.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
+            number.unwrap_or_else(|| word.parse()).unwrap()
+        };
+        let numbers = [
+            ("MAGIC", u64::from(MAGIC)),
+            ("VERSION", VERSION.into()),
+            ("PORT", DEFAULT_PORT.into()),
+            ("KIND_WORD", kind::WORD.into()),
+            ("KIND_ARRIVE", kind::ARRIVE.into()),
+            ("KIND_REPLY", kind::REPLY.into()),
+            ("RELAYED", kind::RELAYED.into()),
+            ("RELAY", kind::RELAY.into()),
+            ("READ", Operation::Read as u64),
+            ("ADD", Operation::Add as u64),
+            ("SWAP", Operation::Swap as u64),
+            ("COMPARE_SWAP", Operation::CompareSwap as u64),
+            ("AND", Operation::And as u64),
+            ("OR", Operation::Or as u64),
+            ("XOR", Operation::Xor as u64),
+            ("DONE", status::DONE.into()),
+            ("NO_SUCH_WORD", status::NO_SUCH_WORD.into()),
+            ("NO_SUCH_OPERATION", status::NO_SUCH_OPERATION.into()),
+            ("TABLE_FULL", status::TABLE_FULL.into()),
+            ("MEMBERS_MISSING", status::MEMBERS_MISSING.into()),
+            ("MAX_DOMAINS", MAX_DOMAINS.into()),
+            ("WORDS", WORDS as u64),
+            ("UNANSWERED", UNANSWERED),
+            ("MAX_MEMBERS", MAX_MEMBERS.into()),
+            ("COUNTERS", COUNTERS.len() as u64),
+        ];
+        for (name, number) in numbers {
+            assert_eq!(defined(name), number, "{name}");
+        }
+        for (number, name) in (0..).zip(COUNTERS) {
+            assert_eq!(defined(&format!("COUNT_{}", name.to_uppercase())), number, "{name}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Operations that the kernel carries out where frames arrive (XDP), without the process that they concern: changes of
+//! words of another host, and barriers.
+//!
+//! ```text
+//! host 1: weir nic attach eth0        host 2: weir nic attach eth0
+//! Membership::join("eth0", secret)    Remote::new(domain, address of host 1)
+//!   words().load(7)                     fetch_add(7, 1)
+//!      ^                                   |  UDP: asker, number, tag
+//!      +--- program on eth0 of host 1 <----+  answered by the program; the process of host 1 does nothing
+//! ```
+//! - [`Membership`] is a process's share of an attached interface: the words of this host.
+//! - [`Remote`] changes words of another host, once each, whatever the network loses or doubles.
+//! - [`Barrier`] is a barrier that the programs of one host count.
+//! - [`service`] and [`programs`] are what `weir nic attach` runs, and [`pretended`] has hosts for tests and benchmarks. They
+//!   exist with the feature `loader`.
+//!
+//! It does not know MPI, groups or the engine. Who takes part, the secret and the addresses come from the caller.
+//!
+//! **Trust.** Each packet has a tag under the key of its domain (SipHash-2-4), which also names both hosts. Packets are not
+//! encrypted. Addresses of hosts must not be translated on the way.
+#![forbid(unsafe_code)]
+
+mod asker;
+mod barrier;
+pub mod control;
+mod domain;
+mod error;
+pub mod format;
+mod membership;
+#[cfg(feature = "loader")]
+pub mod pretended;
+#[cfg(feature = "loader")]
+pub mod programs;
+mod remote;
+#[cfg(feature = "loader")]
+pub mod service;
+mod siphash;
+
+pub use asker::Patience;
+pub use barrier::Barrier;
+pub use domain::{Domain, Secret};
+pub use error::NicError;
+pub use format::Operation;
+pub use membership::Membership;
+pub use remote::Remote;

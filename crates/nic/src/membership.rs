@@ -1,0 +1,86 @@
+//! A process of an attached host: its words, which the kernel programs change for others.
+
+use crate::control::{self, ANSWER_BYTES, Command};
+use crate::format::WORDS;
+use crate::{Domain, NicError, Secret};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::io::{self, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use weir_link::shm::shared_words::SharedWords;
+
+/// A place in a domain of an interface of this host. It ends when the value is dropped or the process ends. With the last
+/// one of a domain, its words end.
+#[derive(Debug)]
+pub struct Membership {
+    domain: Domain,
+    address: SocketAddrV4,
+    words: SharedWords,
+    connection: UnixStream,
+}
+
+impl Membership {
+    /// Joins the domain of a secret on an interface. The first member of the host finds all words 0.
+    ///
+    /// # Errors
+    /// [`NicError::NotAttached`], [`NicError::Service`], [`NicError::System`].
+    pub fn join(interface: &str, secret: &Secret) -> Result<Membership, NicError> {
+        let mut connection = control::connect(interface)?;
+        let lost = |why| NicError::NotAttached { interface: interface.to_owned(), why };
+        connection.write_all(&control::request(Command::Join, secret)).map_err(lost)?;
+        let mut bytes = [0; ANSWER_BYTES];
+        let file = receive(&connection, &mut bytes).map_err(lost)?;
+        let answer = control::understand(interface, &bytes)?;
+        let none = || lost(io::Error::other("the answer has no descriptor"));
+        let words = SharedWords::map(file.ok_or_else(none)?.as_fd(), WORDS);
+        Ok(Membership {
+            domain: Domain::of(secret),
+            address: SocketAddrV4::new(answer.address, answer.port),
+            words: words.map_err(NicError::system("mmap of the words"))?,
+            connection,
+        })
+    }
+
+    /// The words of this host, all [`WORDS`] of them. Other members change them at any time.
+    pub fn words(&self) -> &SharedWords {
+        &self.words
+    }
+
+    /// Where other hosts find the words of this one: its address, and the port of the programs.
+    pub fn address(&self) -> SocketAddrV4 {
+        self.address
+    }
+
+    /// The domain, for [`crate::Remote`] and [`crate::Barrier`].
+    pub fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// Whether the programs are still attached. If not, nobody changes the words any more.
+    pub fn is_attached(&self) -> bool {
+        let connection = self.connection.as_fd();
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let state = rustix::net::recv(connection, &mut [0_u8; 1], flags);
+        !matches!(state, Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET))
+    }
+}
+
+/// Receives an answer, and the descriptor that came with it.
+fn receive(connection: &UnixStream, bytes: &mut [u8; ANSWER_BYTES]) -> io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(bytes)];
+    let received = recvmsg(connection, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes != ANSWER_BYTES {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+    }
+    let mut file = None;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(files) = message {
+            file = files.into_iter().next().or(file);
+        }
+    }
+    Ok(file)
+}

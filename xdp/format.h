@@ -1,0 +1,68 @@
+/* Format of packets of the kernel programs. crates/nic/src/format.rs has the same numbers; a test compares them.
+ * docs/notes/2026-11-27-kernel-programs.md says what they mean. */
+#pragma once
+
+#define WEIR_MAGIC 0x4b726577 /* "werK" */
+#define WEIR_VERSION 1
+#define WEIR_PORT 30565
+
+/* Byte 5: what a packet is, and how it travels. */
+#define WEIR_KIND_WORD 1
+#define WEIR_KIND_ARRIVE 2
+#define WEIR_KIND_REPLY 3
+#define WEIR_KIND_MASK 0x3f
+#define WEIR_RELAYED 0x40 /* a host has sent it back to the host that it came from */
+#define WEIR_RELAY 0x80   /* the host that gets it sends it back */
+
+/* Byte 6 of WEIR_KIND_WORD. */
+#define WEIR_READ 0
+#define WEIR_ADD 1
+#define WEIR_SWAP 2
+#define WEIR_COMPARE_SWAP 3
+#define WEIR_AND 4
+#define WEIR_OR 5
+#define WEIR_XOR 6
+
+/* Byte 7 of WEIR_KIND_REPLY. */
+#define WEIR_DONE 0
+#define WEIR_NO_SUCH_WORD 1
+#define WEIR_NO_SUCH_OPERATION 2
+#define WEIR_TABLE_FULL 3
+#define WEIR_MEMBERS_MISSING 4
+
+/* Counters, one of each processor. */
+#define WEIR_COUNT_REQUESTS 0
+#define WEIR_COUNT_DUPLICATES 1
+#define WEIR_COUNT_OLD 2
+#define WEIR_COUNT_REFUSED 3
+#define WEIR_COUNT_RELAYED 4
+#define WEIR_COUNT_RELEASES 5
+#define WEIR_COUNT_MALFORMED 6
+#define WEIR_COUNT_OTHER_VERSION 7
+#define WEIR_COUNT_STRANGERS 8
+#define WEIR_COUNT_FORGED 9
+#define WEIR_COUNTERS 10
+
+/* Bounds. */
+#define WEIR_MAX_DOMAINS 64
+#define WEIR_WORDS 4096
+#define WEIR_MAX_ASKERS 4096
+#define WEIR_UNANSWERED 8
+#define WEIR_MAX_MEMBERS 32
+#define WEIR_MAX_MEMBER_ENTRIES 4096
+
+/* The payload of a UDP datagram. All numbers are little endian. No member needs padding. */
+struct weir_packet {
+    unsigned int magic;
+    unsigned char version;
+    unsigned char kind;
+    unsigned char operation;
+    unsigned char status;
+    unsigned long long domain;
+    unsigned long long asker;
+    unsigned long long number;
+    unsigned long long place;
+    unsigned long long operand;
+    unsigned long long compare;
+    unsigned long long tag;
+};
