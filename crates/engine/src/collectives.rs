@@ -15,6 +15,7 @@
 //! ```
 
 mod parts;
+mod quiet;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hasher;
@@ -32,6 +33,7 @@ use crate::operations::Outstanding;
 use crate::{Completion, Engine, MAX_OPERATIONS, Operation, Post, PostError};
 use parts::Part;
 pub use parts::{CollectiveOperation, CollectiveShape, MAX_COLLECTIVE_BYTES};
+pub use quiet::Ticket;
 
 /// Bound: collective operations of an endpoint that have not ended.
 pub const MAX_COLLECTIVES: u32 = 1 << 10;
@@ -64,10 +66,19 @@ enum Kind {
     Close,
 }
 
+/// Who learns how an operation ends.
+#[derive(Clone, Copy, Debug)]
+enum Hearer {
+    /// The program, by a completion.
+    Program(Post),
+    /// Whoever has the ticket of this number (`collectives/quiet.rs`).
+    Ticket(u64),
+}
+
 /// An operation that has not ended.
 #[derive(Debug)]
 struct Collective {
-    post: Post,
+    hearer: Hearer,
     kind: Kind,
     group: u32,
     shape: CollectiveShape,
@@ -119,6 +130,10 @@ pub(crate) struct Collectives {
     ended: VecDeque<(u32, Outcome)>,
     /// How often we have joined a group of these members, by the digest of their addresses.
     joined: HashMap<u64, u32>,
+    /// The number of the last ticket.
+    last_ticket: u64,
+    /// How operations with a ticket have ended, until somebody asks.
+    outcomes: HashMap<u64, Outcome>,
 }
 
 impl Collectives {
@@ -187,18 +202,30 @@ impl<L: Link> Engine<L> {
     /// # Panics
     /// If the rank is not that of a member, or there are more than [`MAX_COLLECTIVE_MEMBERS`].
     pub fn join_collective(&mut self, post: Post, members: Vec<Peer>, rank: u32) -> Result<u32, PostError> {
-        assert!(members.len() <= MAX_COLLECTIVE_MEMBERS, "{} members", members.len());
-        self.check_collectives()?;
         let mut hash = FnvHasher::default();
         members.iter().for_each(|peer| hash.write(&self.address_of(*peer).0));
         let digest = hash.finish();
         let meetings = self.io.collectives.joined.get(&digest).copied().unwrap_or(0);
         let group = group_number(digest, meetings);
+        self.join_numbered(Hearer::Program(post), group, members, rank)?;
+        self.io.collectives.joined.insert(digest, meetings.wrapping_add(1));
+        Ok(group)
+    }
+
+    /// Joins the group of a number.
+    fn join_numbered(
+        &mut self,
+        hearer: Hearer,
+        group: u32,
+        members: Vec<Peer>,
+        rank: u32,
+    ) -> Result<(), PostError> {
+        assert!(members.len() <= MAX_COLLECTIVE_MEMBERS, "{} members", members.len());
+        self.check_collectives()?;
         let shape = Collectives::barrier(rank, members.len() as u32);
         let membership =
             Membership { group, members: members.clone(), rank, patience_ns: None, shape: Shape::default() };
         self.join_group(membership)?;
-        self.io.collectives.joined.insert(digest, meetings.wrapping_add(1));
         let member = Member {
             members,
             rank,
@@ -208,8 +235,8 @@ impl<L: Link> Engine<L> {
             operations: 0,
         };
         self.io.collectives.groups.insert(group, member);
-        self.begin_collective(post, Kind::Join, group, shape, [UserMemory::EMPTY, UserMemory::EMPTY]);
-        Ok(group)
+        self.begin_collective(hearer, Kind::Join, group, shape, [UserMemory::EMPTY, UserMemory::EMPTY]);
+        Ok(())
     }
 
     /// Our rank in a group, and the number of its members. `None`: we have not joined it, or not all others have yet, or it
@@ -237,6 +264,10 @@ impl<L: Link> Engine<L> {
     /// # Panics
     /// If a buffer is shorter than the shape says.
     pub fn collective(&mut self, post: Post, arguments: CollectiveArguments) -> Result<(), PostError> {
+        self.start_collective(Hearer::Program(post), arguments)
+    }
+
+    fn start_collective(&mut self, hearer: Hearer, arguments: CollectiveArguments) -> Result<(), PostError> {
         let CollectiveArguments { group, operation, block_bytes, data, result } = arguments;
         self.check_collectives()?;
         let shape = self.collective_group(group).map(|(rank, members)| CollectiveShape {
@@ -246,12 +277,12 @@ impl<L: Link> Engine<L> {
             members,
         });
         let Some(shape) = shape.filter(CollectiveShape::is_valid) else {
-            self.io.report_collective(post, Operation::Collective, Outcome::Refused);
+            self.io.report_collective(hearer, Operation::Collective, Outcome::Refused);
             return Ok(());
         };
         let (have, need) = ((data.bytes(), result.bytes()), (shape.data_bytes(), shape.result_bytes()));
         assert!(have.0 >= need.0 && have.1 >= need.1, "buffers of {have:?} bytes instead of {need:?}");
-        self.begin_collective(post, Kind::Operation, group, shape, [data, result]);
+        self.begin_collective(hearer, Kind::Operation, group, shape, [data, result]);
         Ok(())
     }
 
@@ -272,7 +303,7 @@ impl<L: Link> Engine<L> {
         if has_joined {
             let shape = Collectives::barrier(rank, members);
             self.begin_collective(
-                Post::default(),
+                Hearer::Program(Post::default()),
                 Kind::Close,
                 group,
                 shape,
@@ -280,10 +311,16 @@ impl<L: Link> Engine<L> {
             );
         } else {
             // So the barrier of the join, which fails now, is not reported.
-            self.io.collectives.groups.remove(&group);
-            self.leave_group(group);
+            self.abandon_collective(group);
         }
         true
+    }
+
+    /// Leaves a group at once, and tells nobody here. Operations of other members end with [`Outcome::Lost`].
+    pub fn abandon_collective(&mut self, group: u32) {
+        if self.io.collectives.groups.remove(&group).is_some() {
+            self.leave_group(group);
+        }
     }
 
     fn check_collectives(&self) -> Result<(), PostError> {
@@ -295,7 +332,7 @@ impl<L: Link> Engine<L> {
 
     fn begin_collective(
         &mut self,
-        post: Post,
+        hearer: Hearer,
         kind: Kind,
         group: u32,
         shape: CollectiveShape,
@@ -304,7 +341,7 @@ impl<L: Link> Engine<L> {
         let parts = shape.parts();
         let (next_part, under_way, outcome) = (0, 0, Outcome::Done);
         let collective =
-            Collective { post, kind, group, shape, data, result, next_part, parts, under_way, outcome };
+            Collective { hearer, kind, group, shape, data, result, next_part, parts, under_way, outcome };
         self.io.collectives.add(collective);
         self.io.advance_collectives();
         if self.io.has_aftermath {
@@ -346,9 +383,13 @@ impl<L: Link> Io<L> {
         if !self.offload.accepts_operation(group) || self.operations.count() >= MAX_OPERATIONS as usize {
             return false;
         }
-        let Collective { post, shape, data, result, next_part, .. } = &*collective;
+        let Collective { hearer, shape, data, result, next_part, .. } = &*collective;
         let Part { operation, memory, scratch } = parts::prepare(shape, *next_part, data, result);
-        let outstanding = Outstanding::new(*post, Operation::Collective, Space::Untagged, memory);
+        let post = match *hearer {
+            Hearer::Program(post) => post,
+            Hearer::Ticket(_) => Post::default(),
+        };
+        let outstanding = Outstanding::new(post, Operation::Collective, Space::Untagged, memory);
         let request = self.operations.begin(outstanding);
         collective.next_part += 1;
         collective.under_way += 1;
@@ -363,18 +404,18 @@ impl<L: Link> Io<L> {
         if !collectives.get(number).is_some_and(Collective::has_ended) {
             return;
         }
-        let Collective { post, kind, group, outcome, .. } =
+        let Collective { hearer, kind, group, outcome, .. } =
             collectives.remove(number).expect("just looked at");
         let Some(member) = groups.get_mut(&group) else { return };
         member.waiting.retain(|waiting| *waiting != number);
         match kind {
             Kind::Join => {
                 member.has_joined = outcome == Outcome::Done;
-                self.report_collective(post, Operation::Join, outcome);
+                self.report_collective(hearer, Operation::Join, outcome);
             }
             Kind::Operation => {
                 member.operations -= 1;
-                self.report_collective(post, Operation::Collective, outcome);
+                self.report_collective(hearer, Operation::Collective, outcome);
             }
             Kind::Close => {
                 groups.remove(&group);
@@ -384,9 +425,14 @@ impl<L: Link> Io<L> {
         }
     }
 
-    fn report_collective(&mut self, post: Post, operation: Operation, outcome: Outcome) {
+    fn report_collective(&mut self, hearer: Hearer, operation: Operation, outcome: Outcome) {
         let space = Space::Untagged;
-        self.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
+        match hearer {
+            Hearer::Program(post) => {
+                self.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
+            }
+            Hearer::Ticket(number) => _ = self.collectives.outcomes.insert(number, outcome),
+        }
     }
 }
 

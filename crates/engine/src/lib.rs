@@ -33,6 +33,7 @@ mod groups;
 mod io;
 pub mod job;
 mod launcher;
+pub mod levels;
 pub mod loans;
 mod machine_buffers;
 mod machines;
@@ -68,7 +69,7 @@ use closing::Closing;
 pub use closing::{CloseStep, GivenUp};
 pub use collectives::{
     CollectiveArguments, CollectiveOperation, CollectiveShape, MAX_COLLECTIVE_BYTES, MAX_COLLECTIVE_MEMBERS,
-    MAX_COLLECTIVES,
+    MAX_COLLECTIVES, Ticket,
 };
 use expectation::Laps;
 pub use groups::ReduceArguments;

@@ -37,7 +37,8 @@ impl WordType {
         }
     }
 
-    fn is_integer(self) -> bool {
+    /// Whether it is an integer.
+    pub fn is_integer(self) -> bool {
         !matches!(self, WordType::F32 | WordType::F64)
     }
 }

@@ -345,6 +345,12 @@ impl NodeGroup {
         self.rounds.check(|endpoint| self.handle.is_running(endpoint))
     }
 
+    /// The group can do nothing any more, for a reason that only this member knows. Those that wait for it fail for the same
+    /// reason, whose member need not be one of the group.
+    pub fn fail(&mut self, failure: GroupFailure) {
+        self.rounds.fail(failure);
+    }
+
     /// Sleeps until a member has written or finished that this one waits for, or for `at_most`. It may return early.
     pub fn sleep(&mut self, at_most: Duration) {
         self.rounds.sleep(at_most.as_nanos() as u64);

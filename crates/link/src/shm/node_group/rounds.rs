@@ -422,7 +422,7 @@ impl<M: GroupMemory> Rounds<M> {
     }
 
     /// The group has failed: members that wait for this one see it in its line.
-    fn fail(&mut self, failure: GroupFailure) -> GroupFailure {
+    pub fn fail(&mut self, failure: GroupFailure) -> GroupFailure {
         self.failure = Some(failure);
         self.words().fail(self.rank, failure);
         failure

@@ -1,0 +1,396 @@
+//! Groups whose members are on several nodes, on two levels: the members of each node meet in a node group, and one of each
+//! node, its *participant*, meets the others by the machine of groups over the network. `levels/layout.rs` says what is
+//! done on which level.
+//! ```text
+//! rank 1, node a   advance: writes its vector to the node group; then waits for rank 0 there
+//! rank 0, node a   advance: has the vectors of a        -> Step::Network
+//!                  advance_network, until it is over: the vectors of a and b
+//!                  advance: combines them, and writes the result to the node group
+//! rank 1, node a   advance                              -> Step::Done
+//! ```
+//! A member that fails on one level says so on the other one, so all others fail too. This file does not know how its caller
+//! waits, nor who makes progress.
+
+mod layout;
+
+pub use layout::{Layout, MOST_GATHERED_BYTES, NetworkStep};
+
+use weir_link::Link;
+use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_link::shm::node_group::{GroupFailure, NodeGroup, Operation, Task};
+use weir_proto::{Outcome, Peer, PeerFault};
+
+use crate::{CollectiveArguments, CollectiveOperation, Engine, PostError, Ticket};
+
+/// What a member does next in an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It waits for members of its node.
+    Node,
+    /// It waits for other nodes: [`LevelGroup::advance_network`].
+    Network,
+    /// Nothing: the operation has finished for it.
+    Done,
+}
+
+/// The reason why a group can do nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LevelFailure {
+    /// The rank of the member that has failed, or of the participant that says so for a member of its node.
+    pub rank: u32,
+    /// Its fault. [`PeerFault::Closed`]: it has left, or a member of its node has failed.
+    pub fault: PeerFault,
+}
+
+/// Our membership on the network, as the participant of our node.
+#[derive(Debug)]
+enum Network {
+    /// We are no participant, or have left.
+    None,
+    Joining(u32, Ticket),
+    Joined(u32),
+}
+
+/// An endpoint's membership in a group on several nodes. Before its engine closes, [`LevelGroup::leave`] it.
+#[derive(Debug)]
+pub struct LevelGroup {
+    layout: Layout,
+    /// `None`: nobody else is on our node.
+    node: Option<NodeGroup>,
+    network: Network,
+    failure: Option<LevelFailure>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Up(Option<Task>),
+    Network(Option<Ticket>),
+    Down(Option<Task>),
+    Done,
+}
+
+/// An operation that has not finished.
+#[derive(Debug)]
+#[must_use = "an operation that is not advanced to its end stops the group"]
+pub struct LevelTask {
+    operation: Operation,
+    stage: Stage,
+    /// The participant: what the members of its node have given.
+    given: Vec<u8>,
+    /// What the network's step reads and writes.
+    sent: OwnedMemory,
+    gathered: OwnedMemory,
+    /// The participant: what all get. Others: room for a result that they do not need.
+    outcome: Vec<u8>,
+}
+
+impl LevelGroup {
+    /// A group whose members meet as the layout says. The participant has to join the network then.
+    ///
+    /// - `node`: the node group of the members of our node, by their places. `None` if we are alone there.
+    ///
+    /// # Panics
+    /// If there is one for a single member, or none for several.
+    pub fn new(layout: Layout, node: Option<NodeGroup>) -> LevelGroup {
+        assert_eq!(
+            layout.neighbours().len() > 1,
+            node.is_some(),
+            "a node group for several members of a node"
+        );
+        LevelGroup { layout, node, network: Network::None, failure: None }
+    }
+
+    /// Begins to join the other participants.
+    ///
+    /// - `group`: a number that the members have agreed on, and use once.
+    /// - `participants`: by node.
+    ///
+    /// # Errors
+    /// [`PostError::Again`]: as for [`Engine::join_quietly`].
+    pub fn join_network<L: Link>(
+        &mut self,
+        engine: &mut Engine<L>,
+        group: u32,
+        participants: Vec<Peer>,
+    ) -> Result<(), PostError> {
+        let ticket = engine.join_quietly(group, participants, self.layout.node())?;
+        self.network = Network::Joining(group, ticket);
+        Ok(())
+    }
+
+    /// Whether all participants have joined, or we are none. `Some(false)`: one is lost.
+    pub fn has_joined<L: Link>(&mut self, engine: &mut Engine<L>) -> Option<bool> {
+        let Network::Joining(group, ticket) = &self.network else { return Some(true) };
+        let is_joined = engine.ended_quietly(ticket)? == Outcome::Done;
+        self.network = Network::Joined(*group);
+        Some(is_joined)
+    }
+
+    /// Where the members are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Whether the next step may need the engine: we are a participant.
+    pub fn needs_engine(&self) -> bool {
+        self.layout.is_participant()
+    }
+
+    /// Leaves the network: when all participants have left, or at once if the group has failed or not all have joined.
+    /// Dropping the value leaves the node group.
+    pub fn leave<L: Link>(&mut self, engine: &mut Engine<L>) {
+        match std::mem::replace(&mut self.network, Network::None) {
+            Network::None => {}
+            Network::Joined(group) if self.failure.is_none() => _ = engine.close_collective(group),
+            Network::Joining(group, _) | Network::Joined(group) => engine.abandon_collective(group),
+        }
+    }
+
+    /// An operation of this group. Nothing of it is started yet.
+    ///
+    /// # Panics
+    /// If the group does not take it ([`Layout::takes`]).
+    pub fn task(&self, operation: Operation) -> LevelTask {
+        assert!(self.layout.takes(operation), "{operation:?}");
+        let empty = || OwnedMemory::new(0);
+        LevelTask {
+            operation,
+            stage: Stage::Up(None),
+            given: Vec::new(),
+            sent: empty(),
+            gathered: empty(),
+            outcome: Vec::new(),
+        }
+    }
+
+    /// Does what it can inside the node. All members start the same operations in the same order, one at a time.
+    ///
+    /// - `data`, `result`: the same memory in all calls for this operation, as long as [`Operation::data_bytes`] and
+    ///   [`Operation::result_bytes`] say for all members together.
+    ///
+    /// # Errors
+    /// The group has failed. A participant must [`LevelGroup::leave`] it then, so that other nodes learn it.
+    pub fn advance(
+        &mut self,
+        task: &mut LevelTask,
+        data: &[u8],
+        result: &mut [u8],
+    ) -> Result<Step, LevelFailure> {
+        self.failure.map_or(Ok(()), Err)?;
+        self.step(task, data, result).map_err(|failure| {
+            let failure = self.of_node(failure);
+            *self.failure.insert(failure)
+        })
+    }
+
+    fn step(&mut self, task: &mut LevelTask, data: &[u8], result: &mut [u8]) -> Result<Step, GroupFailure> {
+        let is_participant = self.layout.is_participant();
+        loop {
+            match &mut task.stage {
+                Stage::Up(_) => {
+                    if !self.go_up(task, data, result)? {
+                        return Ok(Step::Node);
+                    }
+                    task.stage = if is_participant { Stage::Network(None) } else { Stage::Down(None) };
+                    if is_participant {
+                        self.prepare_network(task, data, result);
+                    }
+                }
+                Stage::Network(_) => return Ok(Step::Network),
+                Stage::Down(_) => {
+                    if !self.go_down(task, result)? {
+                        return Ok(Step::Node);
+                    }
+                    task.stage = Stage::Done;
+                }
+                Stage::Done => return Ok(Step::Done),
+            }
+        }
+    }
+
+    /// The members of our node give what they have to the participant. Returns whether we have done our part.
+    fn go_up(&mut self, task: &mut LevelTask, data: &[u8], result: &mut [u8]) -> Result<bool, GroupFailure> {
+        let LevelTask { operation, stage: Stage::Up(up), given, .. } = task else { return Ok(true) };
+        let Some(first) = self.layout.up(*operation) else {
+            if !matches!(operation, Operation::Broadcast { .. }) {
+                data.clone_into(given);
+            }
+            return Ok(true);
+        };
+        let Some(node) = &mut self.node else { return Ok(true) };
+        let (place, places) = (self.layout.place(), self.layout.neighbours().len() as u32);
+        let up = up.get_or_insert_with(|| node.task(first));
+        // Of a broadcast, all get the bytes now.
+        if matches!(first, Operation::Broadcast { .. }) {
+            return node.advance(up, data, result);
+        }
+        given.resize(first.result_bytes(place, places), 0);
+        node.advance(up, data, given)
+    }
+
+    /// What the participant gives on the network lies in memory of the task then.
+    fn prepare_network(&self, task: &mut LevelTask, data: &[u8], result: &[u8]) {
+        let NetworkStep { operation, block_bytes } = self.layout.network(task.operation);
+        let gathered_bytes = match operation {
+            CollectiveOperation::AllGather => block_bytes * self.layout.nodes() as usize,
+            CollectiveOperation::Gather { root } | CollectiveOperation::Reduce { root, .. }
+                if root != self.layout.node() =>
+            {
+                0
+            }
+            CollectiveOperation::Gather { .. } => block_bytes * self.layout.nodes() as usize,
+            CollectiveOperation::Reduce { .. } | CollectiveOperation::AllReduce { .. } => block_bytes,
+            _ => 0,
+        };
+        task.sent = OwnedMemory::new(block_bytes);
+        task.gathered = OwnedMemory::new(gathered_bytes);
+        let from = match task.operation {
+            // Of a broadcast: its root has the bytes, or another member of this node has given them.
+            Operation::Broadcast { root, .. } if root == self.layout.rank() => data,
+            Operation::Broadcast { .. } => result,
+            _ => &task.given,
+        };
+        task.sent.view().write(0, &from[..from.len().min(block_bytes)]);
+    }
+
+    /// Does what it can of the network's step, after [`Step::Network`]. The engine makes progress elsewhere. Returns whether
+    /// the step has ended, so that [`LevelGroup::advance`] goes on.
+    ///
+    /// # Errors
+    /// The group has failed.
+    pub fn advance_network<L: Link>(
+        &mut self,
+        engine: &mut Engine<L>,
+        task: &mut LevelTask,
+    ) -> Result<bool, LevelFailure> {
+        self.failure.map_or(Ok(()), Err)?;
+        let (Stage::Network(ticket), Network::Joined(group)) = (&mut task.stage, &self.network) else {
+            return Ok(true);
+        };
+        let Some(started) = ticket else {
+            let NetworkStep { operation, block_bytes } = self.layout.network(task.operation);
+            let result = match operation {
+                CollectiveOperation::Broadcast { .. } => UserMemory::EMPTY,
+                _ => task.gathered.view(),
+            };
+            let (group, block_bytes, data) = (*group, block_bytes as u64, task.sent.view());
+            let arguments = CollectiveArguments { group, operation, block_bytes, data, result };
+            // Again: many operations of other users of this endpoint are under way.
+            *ticket = engine.collective_quietly(arguments).ok();
+            return Ok(false);
+        };
+        match engine.ended_quietly(started) {
+            None => Ok(false),
+            Some(Outcome::Done) => {
+                self.end_network(task);
+                Ok(true)
+            }
+            Some(outcome) => Err(self.fail_of_network(engine, outcome)),
+        }
+    }
+
+    fn end_network(&self, task: &mut LevelTask) {
+        let operation = task.operation;
+        task.stage = Stage::Down(None);
+        let (memory, is_outcome) = match (operation, self.layout.network(operation).operation) {
+            (Operation::Barrier, _) => return,
+            (Operation::Broadcast { .. }, _) => (&task.sent, true),
+            (_, CollectiveOperation::Reduce { .. } | CollectiveOperation::AllReduce { .. }) => {
+                (&task.gathered, true)
+            }
+            _ => (&task.gathered, false),
+        };
+        let mut bytes = vec![0; memory.view().bytes() as usize];
+        memory.view().read(0, &mut bytes);
+        if bytes.is_empty() {
+            return; // the result is at another node
+        }
+        if is_outcome {
+            task.outcome = bytes;
+        } else {
+            task.outcome = vec![0; self.layout.outcome_bytes(operation)];
+            self.layout.finish(operation, &bytes, &mut task.outcome);
+        }
+    }
+
+    /// The participant gives the outcome to the members of its node. Returns whether we have done our part.
+    fn go_down(&mut self, task: &mut LevelTask, result: &mut [u8]) -> Result<bool, GroupFailure> {
+        let LevelTask { operation, stage: Stage::Down(down), outcome, .. } = task else { return Ok(true) };
+        let gets = !result.is_empty();
+        let last = self.layout.down(*operation);
+        if self.layout.is_participant() {
+            if let (Some(last), Some(node)) = (last, &mut self.node) {
+                let down = down.get_or_insert_with(|| node.task(last));
+                if !node.advance(down, outcome, &mut [])? {
+                    return Ok(false);
+                }
+            }
+            // Of a broadcast whose root is beside us, the bytes are there since the first step.
+            if gets && !outcome.is_empty() {
+                result.copy_from_slice(outcome);
+            }
+            return Ok(true);
+        }
+        let (Some(last), Some(node)) = (last, &mut self.node) else { return Ok(true) };
+        let down = down.get_or_insert_with(|| node.task(last));
+        if gets || last.result_bytes(self.layout.place(), self.layout.neighbours().len() as u32) == 0 {
+            return node.advance(down, &[], result);
+        }
+        // The result of a reduction, which another member of this node gets.
+        outcome.resize(self.layout.outcome_bytes(*operation), 0);
+        node.advance(down, &[], outcome)
+    }
+
+    /// Looks whether members of our node that are waited for have died, left or failed. Call it rarely.
+    ///
+    /// # Errors
+    /// The group has failed, as for [`LevelGroup::advance`].
+    pub fn check(&mut self) -> Result<(), LevelFailure> {
+        self.failure.map_or(Ok(()), Err)?;
+        let checked = self.node.as_mut().map_or(Ok(()), NodeGroup::check);
+        checked.map_err(|failure| {
+            let failure = self.of_node(failure);
+            *self.failure.insert(failure)
+        })
+    }
+
+    /// Sleeps until a member of our node has written something that this one waits for, or for `at_most`.
+    pub fn sleep(&mut self, at_most: std::time::Duration) {
+        match &mut self.node {
+            Some(node) => node.sleep(at_most),
+            None => std::thread::sleep(at_most),
+        }
+    }
+
+    /// A failure of the node group. Its member is a place in the node, or, behind those, the rank of another node's member.
+    fn of_node(&self, failure: GroupFailure) -> LevelFailure {
+        let GroupFailure { member, fault } = failure;
+        let neighbours = self.layout.neighbours();
+        let beyond = || member.saturating_sub(neighbours.len() as u32);
+        let rank = neighbours.get(member as usize).copied().unwrap_or_else(beyond);
+        LevelFailure { rank, fault }
+    }
+
+    /// The network's step has failed: the members of our node learn it.
+    fn fail_of_network<L: Link>(&mut self, engine: &mut Engine<L>, outcome: Outcome) -> LevelFailure {
+        let participants: Vec<u32> = self.layout.participants().collect();
+        let failure = match (outcome, &self.network) {
+            (Outcome::Lost { peer: Some(peer), fault }, Network::Joined(group)) => {
+                let node = engine.collective_rank(*group, peer).unwrap_or(0);
+                LevelFailure { rank: participants[node as usize], fault }
+            }
+            // The operation is refused: the group has been closed here.
+            _ => LevelFailure { rank: self.layout.rank(), fault: PeerFault::Malformed },
+        };
+        self.failure = Some(failure);
+        let member = self.layout.neighbours().len() as u32 + failure.rank;
+        if let Some(node) = &mut self.node {
+            node.fail(GroupFailure { member, fault: failure.fault });
+        }
+        self.leave(engine);
+        failure
+    }
+}
+
+#[cfg(test)]
+mod tests;
