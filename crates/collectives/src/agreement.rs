@@ -2,22 +2,23 @@
 //!
 //! At the first collective call that could use a group, all members are in the same call. They exchange an [`Offer`] each, by
 //! the MPI. So everyone sees the same table, and [`agreed`] gives everyone the same answer. A member with another setting,
-//! another version, in another node segment or in none leads to no at all members.
+//! another version or without a node segment leads to no at all members. So does one that cannot reach other nodes, if there are
+//! several.
 //! ```text
-//! all        PMPI_Allgather of the offers; agreed: no, or the endpoints of the members and the key of the group
-//! member 0   makes the group under its key
-//! all        PMPI_Bcast: whether it could; if so, the others join
-//! all        PMPI_Allreduce: whether all have joined; if not, all leave
+//! all                PMPI_Allgather of the offers; agreed: no, or the members and the key of the group
+//! all                begin: the first member of each node makes the node group, and begins to join the other nodes
+//! all                PMPI_Allreduce: whether all could; if so, they finish
+//! all                PMPI_Allreduce: whether all have joined; if not, all leave
 //! ```
 
-use weir_engine::node_group_interface::Identity;
+use weir_engine::node_group_interface::{ADDRESS_WORDS, Identity};
 
 /// Words of an offer.
-pub const OFFER_WORDS: usize = 4;
+pub const OFFER_WORDS: usize = 5 + ADDRESS_WORDS;
 
 /// The version of this agreement and of the choices for each call. Count it up when either changes: members with different
 /// versions use no group.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// What a member tells the others, as words.
 pub type Offer = [u64; OFFER_WORDS];
@@ -26,9 +27,13 @@ pub type Offer = [u64; OFFER_WORDS];
 ///
 /// - `identity`: `None`: it has no endpoint in a node segment, or its setting is off.
 /// - `key`: a number that this member has not offered before.
-pub fn offer(identity: Option<Identity>, key: u64) -> Offer {
-    let Identity { segment, endpoint } = identity.unwrap_or_default();
-    [VERSION, segment, endpoint, key]
+/// - `reaches_nodes`: its endpoint may be used for a group across nodes.
+pub fn offer(identity: Option<Identity>, key: u64, reaches_nodes: bool) -> Offer {
+    let Identity { segment, endpoint, address, .. } = identity.unwrap_or_default();
+    let mut offer = [0; OFFER_WORDS];
+    offer[..5].copy_from_slice(&[VERSION, segment, endpoint, key, reaches_nodes.into()]);
+    offer[5..].copy_from_slice(&address);
+    offer
 }
 
 /// A group that all members use.
@@ -36,39 +41,60 @@ pub fn offer(identity: Option<Identity>, key: u64) -> Offer {
 pub struct Agreed {
     /// The key of the group.
     pub key: u64,
-    /// The endpoints of the members, by rank.
-    pub endpoints: Vec<u64>,
+    /// The members, by rank.
+    pub members: Vec<Identity>,
+}
+
+impl Agreed {
+    /// The node segment of each member.
+    pub fn segments(&self) -> Vec<u64> {
+        self.members.iter().map(|member| member.segment).collect()
+    }
 }
 
 /// The answer, from the offers of all members by rank. `None`: they use no group.
 pub fn agreed(offers: &[Offer]) -> Option<Agreed> {
-    let &[version, segment, first, key] = offers.first()?;
-    let is_equal = |offer: &Offer| offer[0] == version && offer[1] == segment && offer[2] != 0;
-    if version != VERSION || segment == 0 || !offers.iter().all(is_equal) {
+    let &[version, first_segment, first, key, ..] = offers.first()?;
+    let can_be_member =
+        |&[version, segment, endpoint, ..]: &Offer| version == VERSION && segment != 0 && endpoint != 0;
+    let is_one_node = offers.iter().all(|offer| offer[1] == first_segment);
+    let can_meet = is_one_node || offers.iter().all(|offer| offer[4] == 1);
+    if version != VERSION || !offers.iter().all(can_be_member) || !can_meet {
         return None;
     }
-    let endpoints = offers.iter().map(|offer| offer[2]).collect();
+    let members = offers.iter().map(|offer| {
+        let address = std::array::from_fn(|word| offer[5 + word]);
+        Identity { segment: offer[1], endpoint: offer[2], address, is_serialised: 0 }
+    });
     // Endpoints have random numbers, so no other first member makes the same key.
-    Some(Agreed { key: first ^ key.wrapping_mul(0x9e37_79b9_7f4a_7c15), endpoints })
+    Some(Agreed { key: first ^ key.wrapping_mul(0x9e37_79b9_7f4a_7c15), members: members.collect() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn identity(segment: u64, endpoint: u64) -> Identity {
+        Identity { segment, endpoint, address: [endpoint; ADDRESS_WORDS], is_serialised: 0 }
+    }
+
     fn of(segment: u64, endpoint: u64) -> Offer {
-        offer(Some(Identity { segment, endpoint }), 7)
+        offer(Some(identity(segment, endpoint)), 7, false)
+    }
+
+    fn across(segment: u64, endpoint: u64) -> Offer {
+        offer(Some(identity(segment, endpoint)), 7, true)
     }
 
     #[test]
     fn members_of_one_node_segment_agree_on_a_group() {
         let agreed_on = agreed(&[of(3, 10), of(3, 11), of(3, 12)]).expect("a group");
-        assert_eq!(agreed_on.endpoints, [10, 11, 12]);
+        assert_eq!(agreed_on.members, [10, 11, 12].map(|endpoint| identity(3, endpoint)));
     }
 
     #[test]
     fn one_member_that_differs_means_no_for_all() {
-        let without = offer(None, 7);
+        let without = offer(None, 7, true);
         let mut newer = of(3, 12);
         newer[0] += 1;
         for other in [of(4, 12), of(0, 12), without, newer] {
@@ -83,9 +109,22 @@ mod tests {
     }
 
     #[test]
+    fn members_of_several_nodes_agree_if_each_reaches_other_nodes() {
+        let agreed_on = agreed(&[across(3, 10), across(4, 11), across(3, 12)]).expect("a group");
+        assert_eq!(agreed_on.segments(), [3, 4, 3]);
+        for place in 0..3 {
+            let mut offers = [across(3, 10), across(4, 11), across(3, 12)];
+            offers[place][4] = 0;
+            assert_eq!(agreed(&offers), None, "{place}");
+        }
+        assert!(agreed(&[across(3, 10), of(3, 11)]).is_some(), "one node needs no network");
+        assert_eq!(agreed(&[across(3, 10), across(0, 11)]), None, "no node segment");
+    }
+
+    #[test]
     fn groups_of_one_first_member_have_different_keys() {
         let key = |number| {
-            let first = offer(Some(Identity { segment: 3, endpoint: 10 }), number);
+            let first = offer(Some(identity(3, 10)), number, false);
             agreed(&[first, of(3, 11)]).expect("a group").key
         };
         let mut keys: Vec<_> = (0..1000).map(key).collect();

@@ -115,6 +115,9 @@ impl Call {
         if !operation.is_valid(communicator.members) {
             return None; // the root is no member
         }
+        if communicator.layout.as_ref().is_some_and(|layout| !layout.takes(operation)) {
+            return None;
+        }
         let share = self.share(mpi, abi, operation, communicator)?;
         if !share.has_lengths_of(operation, communicator) {
             // The arguments of this rank contradict each other. The others may be in the operation already, so the MPI

@@ -9,7 +9,7 @@
 
 use crate::abi::Abi;
 use crate::agreement::{self, OFFER_WORDS, Offer};
-use crate::member::{Communicator, Member, lock};
+use crate::member::{Communicator, Member, lock, make_progress};
 use crate::mpi::{Mpi, check, mpi};
 use crate::{provider, world};
 use std::cell::Cell;
@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use weir_engine::levels::Layout;
 use weir_link::shm::node_group::MAX_MEMBERS;
 
 /// By handle.
@@ -110,47 +111,56 @@ fn begin(mpi: &Mpi, abi: &Abi, handle: usize) -> Result<Option<Arc<Communicator>
         return Ok(None);
     }
     let has_group = member.is_some();
-    let communicator = Communicator { handle, rank, members, has_group, member: Mutex::new(member) };
+    let (member, layout) = member.unzip();
+    let (member, layout) = (Mutex::new(member), layout.flatten());
+    let communicator = Communicator { handle, rank, members, has_group, layout, member };
     let communicator = Arc::new(communicator);
     lock(&KNOWN).insert(handle, Arc::clone(&communicator));
     Ok(Some(communicator))
 }
 
-/// The agreement. Returns the membership if all members have joined.
+/// The agreement. Returns the membership if all members have joined, with their places if these are on several nodes.
 fn agree(
     mpi: &Mpi,
     abi: &Abi,
     handle: usize,
     (members, rank): (u32, u32),
     is_watched: bool,
-) -> Result<Option<Member>, c_int> {
+) -> Result<Option<(Member, Option<Layout>)>, c_int> {
     static KEYS: AtomicU64 = AtomicU64::new(1);
     let identity = is_watched.then(provider::identity).flatten();
-    let offer = agreement::offer(identity, KEYS.fetch_add(1, Ordering::Relaxed));
+    let reaches_nodes =
+        identity.is_some_and(|identity| world::may_share_endpoint(mpi, abi, identity.is_serialised != 0));
+    let offer = agreement::offer(identity, KEYS.fetch_add(1, Ordering::Relaxed), reaches_nodes);
     let mut offers: Vec<Offer> = vec![[0; OFFER_WORDS]; members as usize];
     let (bytes, byte) = (size_of::<Offer>() as c_int, abi.constants.byte);
     let (from, to) = ((&raw const offer) as usize, offers.as_mut_ptr() as usize);
     // SAFETY: the MPI's function; an offer, and room for those of all members.
     check(unsafe { (mpi.functions.allgather)(from, bytes, byte, to, bytes, byte, handle) })?;
     let Some(agreed) = agreement::agreed(&offers) else { return Ok(None) };
-    let endpoint = agreed.endpoints[rank as usize];
-    let join = || provider::join(endpoint, agreed.key, &agreed.endpoints, rank);
+    let layout = Layout::new(&agreed.segments(), rank);
 
-    let mut group = if rank == 0 { join() } else { None };
-    let mut is_made = c_int::from(group.is_some());
-    // SAFETY: the MPI's function, and a variable.
-    check(unsafe { (mpi.functions.bcast)((&raw mut is_made) as usize, 1, abi.constants.int, 0, handle) })?;
-    if is_made == 0 {
+    let mut group = provider::begin(agreed.key, &agreed.members, rank);
+    if !do_all(mpi, abi, handle, group.is_some())? {
         return Ok(None);
     }
-    if rank != 0 {
-        group = join();
+    let mut has_joined = Some(false);
+    while let (Some(false), Some(group)) = (has_joined, &mut group) {
+        has_joined = group.finish();
+        make_progress(mpi, abi, handle, rank as c_int);
     }
-    let (mine, mut all) = (c_int::from(group.is_some()), 0);
+    let all = do_all(mpi, abi, handle, has_joined == Some(true))?;
+    let layout = layout.filter(|layout| layout.nodes() > 1);
+    Ok(group.filter(|_| all).map(|group| (Member::new(group), layout)))
+}
+
+/// Whether all members say yes.
+fn do_all(mpi: &Mpi, abi: &Abi, handle: usize, mine: bool) -> Result<bool, c_int> {
+    let (mine, mut all) = (c_int::from(mine), 0);
     let (from, to) = ((&raw const mine) as usize, (&raw mut all) as usize);
     // SAFETY: the MPI's function, and two variables.
     check(unsafe { (mpi.functions.allreduce)(from, to, 1, abi.constants.int, abi.constants.min, handle) })?;
-    Ok(group.filter(|_| all == 1).map(Member::new))
+    Ok(all == 1)
 }
 
 /// Attaches the attribute whose delete function ends the communicator's group.

@@ -260,10 +260,10 @@ pub unsafe extern "C" fn MPI_Init_thread(
     })
 }
 
-/// Whether the program is in `MPI_Init`, for the provider.
+/// Whether the program is in `MPI_Init`, and takes part across nodes, for the provider.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_mpi_initializes() -> c_int {
-    world::is_initializing().into()
+    world::doings()
 }
 
 /// `MPI_Finalize`. Leaves the groups first, while the endpoint is open.

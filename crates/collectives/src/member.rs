@@ -9,6 +9,7 @@ use crate::mpi::Mpi;
 use crate::provider::Group;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use weir_engine::levels::Layout;
 use weir_link::shm::node_group::{GroupFailure, Operation};
 use weir_proto::PeerFault;
 
@@ -48,6 +49,8 @@ pub struct Communicator {
     pub members: u32,
     /// It has a group. The MPI does its operations otherwise.
     pub has_group: bool,
+    /// Where its ranks are, if they are on several nodes. Then the group does only what this says.
+    pub layout: Option<Layout>,
     /// Our membership. `None`: it has no group, or has been freed.
     pub member: Mutex<Option<Member>>,
 }
@@ -133,7 +136,8 @@ impl Communicator {
         if is_news {
             use std::io::Write;
             // A closed or full standard error is no reason to fail.
-            let _ = std::io::stderr().write_all(format!("weir: {name}: {}\n", describe(failure)).as_bytes());
+            let line = format!("weir: {name}: {}\n", self.describe(failure));
+            let _ = std::io::stderr().write_all(line.as_bytes());
         }
         let error = abi.constants.values.member_failed;
         // SAFETY: the MPI's function. A handler may end the process, or return.
@@ -142,11 +146,21 @@ impl Communicator {
     }
 }
 
-fn describe(failure: GroupFailure) -> String {
-    let what = match failure.fault {
-        PeerFault::Died => "its process has ended",
-        PeerFault::Closed => "it has freed the communicator or finalized MPI",
-        _ => "it is in another collective call, or calls it with other arguments",
-    };
-    format!("rank {} of the communicator has failed: {what}", failure.member)
+impl Communicator {
+    fn describe(&self, failure: GroupFailure) -> String {
+        let GroupFailure { member, fault } = failure;
+        // A participant says that a member of its node has failed by leaving.
+        let speaks_for_node = self.layout.as_ref().is_some_and(|layout| layout.speaks_for_others(member));
+        let what = match fault {
+            PeerFault::Closed if speaks_for_node => {
+                return format!(
+                    "rank {member} of the communicator, or another one on its host, has failed or left"
+                );
+            }
+            PeerFault::Died => "its process has ended",
+            PeerFault::Closed => "it has freed the communicator or finalized MPI",
+            _ => "it is in another collective call, or calls it with other arguments",
+        };
+        format!("rank {member} of the communicator has failed: {what}")
+    }
 }

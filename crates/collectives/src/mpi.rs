@@ -55,12 +55,12 @@ functions! {
     Functions {
         /// `(send, count, type, receive, count, type, communicator)`
         allgather: "PMPI_Allgather" (usize, c_int, usize, usize, c_int, usize, usize);
-        /// `(buffer, count, type, root, communicator)`
-        bcast: "PMPI_Bcast" (usize, c_int, usize, c_int, usize);
         /// `(send, receive, count, type, operation, communicator)`
         allreduce: "PMPI_Allreduce" (usize, usize, c_int, usize, usize, usize);
         /// `(flag)`
         initialized: "PMPI_Initialized" (*mut c_int);
+        /// `(level)`
+        query_thread: "PMPI_Query_thread" (*mut c_int);
         /// `(flag)`
         finalized: "PMPI_Finalized" (*mut c_int);
         /// `(communicator, flag)`

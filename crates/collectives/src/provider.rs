@@ -7,8 +7,8 @@ use crate::mpi::{last_part, loaded_libraries, open_loaded};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use weir_engine::node_group_interface::{
-    ALL, ENTRY, Entry, FailureWords, Identity, Idle, JOINED, Joined, NOT_YET, NodeGroupFunctions,
-    OperationWords, VERSION,
+    ALL, ENTRY, Entry, FailureWords, Identity, Idle, JOINED, Joined, MARKED, NOT_YET, NodeGroupFunctions,
+    OperationWords, UNSEEN, VERSION,
 };
 use weir_link::shm::node_group::{
     GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, Operation,
@@ -16,9 +16,6 @@ use weir_link::shm::node_group::{
 
 /// Ends of the file names of the plug-in: as installed, and as built by cargo.
 const NAMES: [&[u8]; 2] = [b"libweir-fi.so", b"libweir_fi.so"];
-
-/// Attempts to join a group that its first member has made.
-const ATTEMPTS: u32 = 1000;
 
 /// The functions of the provider. `None`: this process has none of this version.
 fn functions() -> Option<&'static NodeGroupFunctions> {
@@ -71,6 +68,13 @@ pub fn have_all_entered(ranks: &[c_int], is_last: bool) -> Option<bool> {
     }
 }
 
+/// Whether the rank for whose message the MPI has looked last takes part across nodes. `None`: the provider has not seen it.
+pub fn probed() -> Option<bool> {
+    // SAFETY: the provider's function.
+    let probed = functions().map_or(UNSEEN, |functions| unsafe { (functions.probed)() });
+    (probed != UNSEEN).then_some(probed == MARKED)
+}
+
 /// A group that this process has joined. It leaves when the value is dropped.
 #[derive(Debug)]
 pub struct Group {
@@ -83,25 +87,26 @@ pub struct Group {
 // SAFETY: a membership may move between threads; `perform` needs a unique reference.
 unsafe impl Send for Group {}
 
-/// Joins a group. Member 0 makes it; the others call this when it has. `None`: the endpoint cannot.
-pub fn join(endpoint: u64, key: u64, members: &[u64], rank: u32) -> Option<Group> {
+/// Begins to join a group. `None`: the endpoint cannot.
+pub fn begin(key: u64, members: &[Identity], rank: u32) -> Option<Group> {
     let functions = functions()?;
-    let count = members.len() as u32;
     let mut joined = Joined { group: std::ptr::null_mut(), is_crowded: 0 };
-    for _ in 0..ATTEMPTS {
-        // SAFETY: the provider's function, an array of `count` numbers, and a variable for the result.
-        match unsafe { (functions.join)(endpoint, key, members.as_ptr(), count, rank, &mut joined) } {
-            JOINED => {
-                return Some(Group { functions, group: joined.group, is_crowded: joined.is_crowded != 0 });
-            }
-            NOT_YET => std::thread::yield_now(),
-            _ => return None,
-        }
-    }
-    None
+    // SAFETY: the provider's function, an array of so many members, and a variable for the result.
+    let status = unsafe { (functions.begin)(key, members.as_ptr(), members.len() as u32, rank, &mut joined) };
+    (status == JOINED).then(|| Group { functions, group: joined.group, is_crowded: joined.is_crowded != 0 })
 }
 
 impl Group {
+    /// Goes on to join, when all members have begun. `None`: it cannot. `Some(false)`: not all have joined yet.
+    pub fn finish(&mut self) -> Option<bool> {
+        // SAFETY: the group that the provider has given.
+        match unsafe { (self.functions.finish)(self.group) } {
+            JOINED => Some(true),
+            NOT_YET => Some(false),
+            _ => None,
+        }
+    }
+
     /// Performs an operation, and calls `idle` with `context` while it waits.
     ///
     /// # Errors

@@ -8,10 +8,15 @@
 //!             afterwards: this rank enters the roster, or does not, since its setting is off or it has been spawned
 //! first call  of a communicator: have all members entered? If some have not and somebody is awaited, look again
 //! ```
+//! The roster knows one node. Ranks of other nodes have a mark in the address that their MPI has given to ours
+//! ([`weir_engine::node_group_interface`]). Each member looks for a message of each other one, without taking it, and the
+//! provider says whether the address has the mark. A mark says that all messages of the rank come from the provider, so the
+//! look of every member shows it.
+//!
 //! A rank enters only if the program's `MPI_Init` has come to this library: then its other calls come too. The roster has a
 //! place for each rank of one world. Spawned processes are in a world of their own, so they never enter.
 
-use crate::abi::Abi;
+use crate::abi::{Abi, Kind};
 use crate::member::make_progress;
 use crate::mpi::{Mpi, check, mpi};
 use crate::provider;
@@ -20,9 +25,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_engine::config::Settings;
+use weir_engine::node_group_interface::{ACROSS, INITIALIZING};
 
 /// The program is in `MPI_Init`.
 static IS_INITIALIZING: AtomicBool = AtomicBool::new(false);
+/// This rank takes part in groups across nodes.
+static IS_MARKED: AtomicBool = AtomicBool::new(false);
+/// This process has been spawned, so its world is another one.
+static IS_SPAWNED: AtomicBool = AtomicBool::new(false);
 /// This rank has entered the roster.
 static HAS_ENTERED: AtomicBool = AtomicBool::new(false);
 
@@ -34,6 +44,7 @@ const LOOK_INTERVAL: Duration = Duration::from_micros(20);
 /// Calls `init`, which is `MPI_Init` or `MPI_Init_thread`, and then enters the roster. Returns its status.
 pub fn initialize(init: impl FnOnce() -> c_int) -> c_int {
     IS_INITIALIZING.store(true, Ordering::Release);
+    IS_MARKED.store(mpi().is_some_and(takes_part_across), Ordering::Release);
     let status = init();
     IS_INITIALIZING.store(false, Ordering::Release);
     let place = if status == 0 { mpi().and_then(place) } else { None };
@@ -41,9 +52,43 @@ pub fn initialize(init: impl FnOnce() -> c_int) -> c_int {
     status
 }
 
-/// Whether the program is in `MPI_Init`: [`weir_engine::node_group_interface::INITIALIZES`].
-pub fn is_initializing() -> bool {
-    IS_INITIALIZING.load(Ordering::Acquire)
+/// What this process does: bits of [`weir_engine::node_group_interface::INITIALIZES`].
+pub fn doings() -> c_int {
+    if !IS_INITIALIZING.load(Ordering::Acquire) {
+        return 0; // an endpoint that opens later is not the MPI's
+    }
+    INITIALIZING | if IS_MARKED.load(Ordering::Acquire) { ACROSS } else { 0 }
+}
+
+/// Whether this rank is to have a mark: it takes part across nodes, and its MPI gives all messages to the provider. MPICH
+/// and Intel MPI need a variable for that, which is the same at all ranks.
+fn takes_part_across(mpi: &Mpi) -> bool {
+    let is = |variable: &str, values: &[&str]| {
+        std::env::var(variable).is_ok_and(|value| values.contains(&value.to_lowercase().as_str()))
+    };
+    let yes = ["1", "yes", "true", "on"];
+    let all_messages = match mpi.abi.as_ref().map(|abi| abi.kind) {
+        None => false,
+        Some(Kind::OpenMpi) => true,
+        Some(Kind::Mpich | Kind::Standard) => is("MPIR_CVAR_NOLOCAL", &yes) || is("I_MPI_FABRICS", &["ofi"]),
+    };
+    let settings = Settings::from_environment();
+    let is_across = settings.is_ok_and(|settings| settings.collectives && settings.collectives_across);
+    all_messages && is_across && mpi.sees_all_calls
+}
+
+/// Whether this endpoint may be used beside the MPI, for groups across nodes: the calling thread is the only one in the
+/// MPI, or the MPI has made its endpoint for any threads.
+///
+/// - `is_serialised`: the MPI promises to call from one thread at a time.
+pub fn may_share_endpoint(mpi: &Mpi, abi: &Abi, is_serialised: bool) -> bool {
+    let has_own_threads = ["MPIR_CVAR_ASYNC_PROGRESS", "I_MPI_ASYNC_PROGRESS"]
+        .iter()
+        .any(|variable| std::env::var_os(variable).is_some_and(|value| value != "0" && !value.is_empty()));
+    let mut level = abi.constants.values.thread_multiple;
+    // SAFETY: the MPI's function, and a variable for the result.
+    let status = unsafe { (mpi.functions.query_thread)(&mut level) };
+    !is_serialised || (status == 0 && level < abi.constants.values.thread_multiple && !has_own_threads)
 }
 
 /// Our rank in the world, and its ranks. `None`: this rank uses no groups.
@@ -60,6 +105,7 @@ fn place(mpi: &Mpi) -> Option<(c_int, c_int)> {
             | (functions.comm_size)(abi.constants.world, &mut ranks)
     };
     let is_spawned = abi.handle(parent) != abi.constants.null_communicator;
+    IS_SPAWNED.store(is_spawned || status != 0, Ordering::Release);
     (status == 0 && !is_spawned && ranks > 1).then_some((rank, ranks))
 }
 
@@ -82,18 +128,38 @@ pub fn uses_groups(
     handle: usize,
     (members, rank): (c_int, c_int),
 ) -> Result<bool, c_int> {
-    if !HAS_ENTERED.load(Ordering::Acquire) {
+    let has_entered = HAS_ENTERED.load(Ordering::Acquire);
+    let is_marked = IS_MARKED.load(Ordering::Acquire) && !IS_SPAWNED.load(Ordering::Acquire);
+    if !has_entered && !is_marked {
         return Ok(false);
     }
     let ranks = ranks_in_world(mpi, abi, handle, members)?;
-    let begin = Instant::now();
-    loop {
-        if let Some(answer) = provider::have_all_entered(&ranks, begin.elapsed() >= PATIENCE) {
-            return Ok(answer);
+    if has_entered {
+        let begin = Instant::now();
+        loop {
+            match provider::have_all_entered(&ranks, begin.elapsed() >= PATIENCE) {
+                Some(true) => return Ok(true),
+                Some(false) => break,
+                None => {}
+            }
+            make_progress(mpi, abi, handle, rank);
+            std::thread::sleep(LOOK_INTERVAL);
         }
-        make_progress(mpi, abi, handle, rank);
-        std::thread::sleep(LOOK_INTERVAL);
     }
+    let is_stranger = |rank: &c_int| *rank < 0;
+    Ok(is_marked && !ranks.iter().any(is_stranger) && are_others_marked(mpi, abi, handle, (members, rank)))
+}
+
+/// Whether all other members have a mark in their address.
+fn are_others_marked(mpi: &Mpi, abi: &Abi, handle: usize, (members, own): (c_int, c_int)) -> bool {
+    let values = &abi.constants.values;
+    (0..members).filter(|rank| *rank != own).all(|rank| {
+        let mut found = 0;
+        provider::probed(); // forgets what the program has looked for
+        // SAFETY: the MPI's function, a variable for the result, and the value that means no status.
+        unsafe { (mpi.functions.iprobe)(rank, values.any_tag, handle, &mut found, values.status_ignore) };
+        provider::probed() == Some(true)
+    })
 }
 
 /// The ranks that the members of a communicator have in the world. Those outside of it have a negative number.

@@ -1,18 +1,25 @@
-//! The C interface by which another library of the process uses the node groups of an endpoint: `libweir-mpi.so` those of
+//! The C interface by which another library of the process uses the groups of an endpoint: `libweir-mpi.so` those of
 //! `libweir-fi.so`. It has the types; the provider has the functions.
 //!
 //! ```text
 //! libweir-mpi.so     finds libweir-fi.so in its process, and calls ENTRY: a table of functions
 //! libweir-fi.so      opens an endpoint, and calls INITIALIZES: others are to wait for this process
 //! enter              MPI_Init is over: this rank of the world does collective operations by groups, or it does not
-//! ask                whether all members of a communicator do
-//! identify           the node segment and the endpoint, which the members tell each other
-//! join, perform ...  as NodeGroups::join and NodeGroup::perform
+//! ask                whether all members of a communicator do, who are on this node
+//! probed             whether a member on any node does, after the MPI has looked for a message from it
+//! identify           node segment, endpoint and address, which the members tell each other
+//! begin, finish      of joining: first members of nodes make what the others then find
+//! perform            as NodeGroup::perform, or on two levels as LevelGroup
 //! leave              before the endpoint closes
 //! ```
+//! **Addresses.** Nobody can ask a rank without the library, which is in another call. But it has an address, which it
+//! gives to all by the MPI. So a process that takes part across nodes has a mark in its address. Which address a rank has,
+//! only its MPI knows. When that looks for a message of the rank, the provider sees the address.
+//!
 //! Both libraries are files of one version of weir. [`VERSION`] and the limits in the table find out if they are not.
 
 use core::ffi::{CStr, c_int, c_void};
+use weir_link::ADDRESS_BYTES;
 use weir_link::shm::node_group::{GroupFailure, Operation};
 use weir_proto::PeerFault;
 use weir_proto::offload::reduce::Vector;
@@ -23,14 +30,21 @@ pub const ENTRY: &CStr = c"weir_node_groups";
 /// The type of that function.
 pub type Entry = unsafe extern "C" fn() -> *const NodeGroupFunctions;
 /// The version of this interface. Count it up with each change of a type of this file.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
-/// The name of a function of the other library: whether its process is in `MPI_Init`, called by way of that library.
+/// The name of a function of the other library: what its process does.
 pub const INITIALIZES: &CStr = c"weir_mpi_initializes";
-/// The type of that function: 0 or 1.
+/// The type of that function, which returns bits.
 pub type Initializes = unsafe extern "C" fn() -> c_int;
+/// It is in `MPI_Init`, called by way of that library.
+pub const INITIALIZING: c_int = 1;
+/// It takes part in groups across nodes.
+pub const ACROSS: c_int = 2;
 
-/// What identifies an endpoint among those of its node.
+/// Words of an address.
+pub const ADDRESS_WORDS: usize = ADDRESS_BYTES / 8;
+
+/// What identifies an endpoint.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
@@ -38,6 +52,10 @@ pub struct Identity {
     pub segment: u64,
     /// The number of the endpoint in it. Never 0.
     pub endpoint: u64,
+    /// Its address.
+    pub address: [u64; ADDRESS_WORDS],
+    /// Whether its program promises to call from one thread at a time: 0 or 1.
+    pub is_serialised: u64,
 }
 
 /// An [`Operation`], in C's types.
@@ -71,7 +89,7 @@ pub struct Joined {
 
 /// The endpoint has joined.
 pub const JOINED: c_int = 0;
-/// The first member has not made the group yet, or it is not known whether all ranks have entered.
+/// Not all members have joined yet, or it is not known whether all ranks have entered.
 pub const NOT_YET: c_int = 1;
 /// It cannot join, ever.
 pub const REFUSED: c_int = 2;
@@ -80,6 +98,13 @@ pub const REFUSED: c_int = 2;
 pub const ALL: c_int = 0;
 /// Some have not, and never will.
 pub const NOT_ALL: c_int = 2;
+
+/// The rank takes part in groups across nodes.
+pub const MARKED: c_int = 0;
+/// It does not.
+pub const UNMARKED: c_int = 1;
+/// The provider has not seen that the MPI has looked for a message.
+pub const UNSEEN: c_int = 2;
 
 /// Called while a member waits, with the context of the call.
 pub type Idle = unsafe extern "C" fn(*mut c_void);
@@ -104,16 +129,20 @@ pub struct NodeGroupFunctions {
     pub ask: unsafe extern "C" fn(ranks: *const c_int, count: u32, is_last: c_int) -> c_int,
     /// The first open endpoint of this process that is in a node segment. Returns 0, or 1 if there is none.
     pub identify: unsafe extern "C" fn(identity: *mut Identity) -> c_int,
-    /// Joins a group: this endpoint, the key, the endpoints of all `count` members, our rank. Returns [`JOINED`],
-    /// [`NOT_YET`] or [`REFUSED`].
-    pub join: unsafe extern "C" fn(
-        endpoint: u64,
+    /// Whether the rank for whose message this thread's MPI has looked last takes part in groups across nodes: [`MARKED`],
+    /// [`UNMARKED`] or [`UNSEEN`], which is also the answer to the next question until the MPI looks again.
+    pub probed: unsafe extern "C" fn() -> c_int,
+    /// Begins to join a group: the key, all `count` members, our rank. The first member of a node makes the node group, and
+    /// begins to join those of other nodes. Returns [`JOINED`], which means that it has begun, or [`REFUSED`].
+    pub begin: unsafe extern "C" fn(
         key: u64,
-        members: *const u64,
+        members: *const Identity,
         count: u32,
         rank: u32,
         joined: *mut Joined,
     ) -> c_int,
+    /// Goes on to join, when all members have begun. Returns [`JOINED`], [`NOT_YET`] or [`REFUSED`].
+    pub finish: unsafe extern "C" fn(group: *mut c_void) -> c_int,
     /// Performs an operation: `data` and `result` are as long as the operation says, and do not overlap. One thread at a
     /// time. Returns 0, or 1 and the failure.
     pub perform: unsafe extern "C" fn(

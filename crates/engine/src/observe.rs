@@ -66,6 +66,7 @@ impl<L: Link> Engine<L> {
             peer_state_bytes: self.machine.peer_state_bytes(),
             ranks: self.node.ranks,
             group_operations: self.node_handle().map_or(0, |handle| handle.group_operations()),
+            operations_across: self.node_handle().map_or(0, |handle| handle.operations_across()),
             stalls,
             held_credits,
             lending: self.lending(),

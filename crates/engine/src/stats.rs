@@ -57,10 +57,11 @@ mod word {
     pub const NODE_RANKS: usize = 10;
     /// Ranks of the job. 0: not known.
     pub const JOB_RANKS: usize = 11;
-    /// Operations in node groups.
+    /// Operations in node groups, then in groups across nodes.
     pub const GROUP_OPERATIONS: usize = 12;
+    pub const OPERATIONS_ACROSS: usize = 13;
     /// Entries of [`super::Stall`]; unused ones start with 0.
-    pub const STALLS: usize = 13;
+    pub const STALLS: usize = 14;
     /// Entries of [`super::HeldCredits`]; unused ones start with 0.
     pub const HELD_CREDITS: usize = STALLS + super::MAX_STALLS * super::Stall::WORDS;
     /// [`super::Lending`]; 0 without a scheme that lends.
@@ -74,7 +75,7 @@ mod word {
 }
 
 /// Changes with the meaning or number of words.
-pub const VERSION: u64 = 9;
+pub const VERSION: u64 = 10;
 /// Most stalls in a page; the oldest are stored.
 pub(crate) const MAX_STALLS: usize = 8;
 /// Most senders with held credits in a page; those with most are stored.
@@ -109,6 +110,8 @@ pub struct State {
     pub ranks: Ranks,
     /// Collective operations that node groups have done for it.
     pub group_operations: u64,
+    /// Collective operations that groups across nodes have done for it.
+    pub operations_across: u64,
     /// Peers for whose credit or link something waits, the longest wait first.
     pub stalls: Vec<Stall>,
     /// Senders from whom credits are held back, the most first.
@@ -167,6 +170,7 @@ impl Writer {
         self.page.store(word::NODE_RANKS, state.ranks.node.into());
         self.page.store(word::JOB_RANKS, state.ranks.job.into());
         self.page.store(word::GROUP_OPERATIONS, state.group_operations);
+        self.page.store(word::OPERATIONS_ACROSS, state.operations_across);
         self.page.store(word::STALLED_PEERS, state.stalls.len() as u64);
         let stalls = state.stalls.iter().map(Stall::words).chain(std::iter::repeat([0; Stall::WORDS]));
         let held_credits = state
@@ -244,6 +248,8 @@ pub struct EndpointReport {
     pub ranks: Ranks,
     /// Collective operations that node groups had done for it, without messages.
     pub group_operations: u64,
+    /// Collective operations that groups across nodes have done for it.
+    pub operations_across: u64,
     /// Peers for whose credit or link something waited then.
     pub stalled_peers: u64,
     /// The longest of those waits.
@@ -349,6 +355,7 @@ fn decode(path: &Path, page: &CounterSnapshot) -> Result<EndpointReport, String>
         peer_state_bytes: words[word::PEER_STATE_BYTES],
         ranks: Ranks { node: words[word::NODE_RANKS] as u32, job: words[word::JOB_RANKS] as u32 },
         group_operations: words[word::GROUP_OPERATIONS],
+        operations_across: words[word::OPERATIONS_ACROSS],
         stalled_peers: words[word::STALLED_PEERS],
         stalls: entries(&words[word::STALLS..word::HELD_CREDITS]).map(Stall::from_words).collect(),
         held_credits: entries(&words[word::HELD_CREDITS..word::LENDING])
@@ -395,6 +402,7 @@ pub(crate) mod tests {
             peer_state_bytes: 14,
             ranks: Ranks { node: 15, job: 16 },
             group_operations: 17,
+            operations_across: 18,
             stalls: (1..=9).map(stall).collect(),
             held_credits: vec![HeldCredits::from_words([6, 5, 4, 3, 2])],
             lending: Lending::from_words([64, 3, 16, 2, 9, 8, 7, 6]),
@@ -412,9 +420,7 @@ pub(crate) mod tests {
 
     fn some_counters() -> Counters {
         let mut values = [0; Counters::NAMES.len()];
-        for (value, number) in values.iter_mut().zip(100..) {
-            *value = number;
-        }
+        values.iter_mut().zip(100..).for_each(|(value, number)| *value = number);
         Counters::from_values(values)
     }
 
@@ -425,14 +431,13 @@ pub(crate) mod tests {
         let writer = Writer::create(directory.path(), scheme, 99).unwrap();
         writer.update(&some_counters(), &state());
         let reports = read_dir(directory.path()).unwrap();
-        assert_eq!(reports.skipped, []);
-        let [report] = reports.endpoints.as_slice() else { panic!("{reports:?}") };
+        let ([report], []) = (&reports.endpoints[..], &reports.skipped[..]) else { panic!("{reports:?}") };
         assert_eq!(report.counters, some_counters());
         assert_eq!((report.mailbox_bytes, report.peers, report.identity), (16384, 3, 99));
         assert_eq!(report.peak_mailbox_bytes, 32768);
         assert_eq!((report.backlog, report.unexpected_messages, report.unexpected_bytes), (11, 12, 13));
         assert_eq!((report.peer_state_bytes, report.stalled_peers), (14, 9));
-        assert_eq!(report.group_operations, 17);
+        assert_eq!((report.group_operations, report.operations_across), (17, 18));
         assert_eq!(report.stalls, state().stalls[..MAX_STALLS]);
         assert_eq!(report.held_credits, state().held_credits);
         assert_eq!(report.lending, state().lending);

@@ -8,11 +8,12 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use weir_link::{ADDRESS_BYTES, Address};
+use weir_link::ADDRESS_BYTES;
 
 use crate::av_set::{self, SetHandle};
 use crate::errno::{Error, status};
 use crate::ffi::*;
+use crate::marks::{with_mark, without_mark};
 use crate::state::address_vector::AddressVector;
 use crate::state::domain_state::{Domain, skip_in_forked_child};
 
@@ -112,9 +113,10 @@ extern "C" fn insert(
     let table = &mut state.vectors[vector.index];
     let mut inserted = 0;
     for index in 0..count {
-        let Some(address) = addresses.at(index).map(Address) else { return Error::INVALID.code() };
+        let Some(bytes) = addresses.at(index) else { return Error::INVALID.code() };
+        let (address, is_marked) = without_mark(bytes);
         let (number, error) = match address.is_well_formed() {
-            true => (table.insert(address), 0),
+            true => (table.insert(address, is_marked), 0),
             false => (ADDR_UNSPEC, libc::EINVAL),
         };
         inserted += c_int::from(error == 0);
@@ -154,11 +156,11 @@ extern "C" fn lookup(
     mut to: OutArray<u8>,
     mut bytes: Out<usize>,
 ) -> c_int {
-    let Some(address) = vector.domain.enter().vectors[vector.index].address(number) else {
-        return Error::INVALID.code();
-    };
+    let state = vector.domain.enter();
+    let table = &state.vectors[vector.index];
+    let Some(address) = table.address(number) else { return Error::INVALID.code() };
     let room = bytes.value().unwrap_or(0).min(ADDRESS_BYTES);
-    to.set_bytes(&address.0[..room]);
+    to.set_bytes(&with_mark(&address, table.is_marked(number))[..room]);
     bytes.set(ADDRESS_BYTES);
     0
 }
@@ -179,7 +181,7 @@ extern "C" fn straddr(
     mut to: OutArray<u8>,
     mut bytes: Out<usize>,
 ) -> *const c_char {
-    let text = format!("weir:{}\0", Address(address.at(0).unwrap_or([0; ADDRESS_BYTES])));
+    let text = format!("weir:{}\0", without_mark(address.at(0).unwrap_or([0; ADDRESS_BYTES])).0);
     let room = bytes.value().unwrap_or(0).min(text.len());
     if room > 0 {
         to.set_bytes(&text.as_bytes()[..room - 1]);
@@ -192,18 +194,19 @@ extern "C" fn straddr(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_link::Address;
 
     #[test]
     fn av_numbers_are_dense_and_removed_ones_are_reused() {
         let mut vector = AddressVector::default();
         let address = |byte| Address([byte; ADDRESS_BYTES]);
-        assert_eq!([1, 2, 3].map(|byte| vector.insert(address(byte))), [0, 1, 2]);
-        assert_eq!(vector.insert(address(2)), 1);
+        assert_eq!([1, 2, 3].map(|byte| vector.insert(address(byte), false)), [0, 1, 2]);
+        assert_eq!(vector.insert(address(2), false), 1);
         assert_eq!(vector.remove(1), Ok(false)); // it was inserted twice
         assert_eq!(vector.remove(1), Ok(true));
         assert_eq!(vector.remove(1), Err(Error::INVALID));
         assert_eq!(vector.number(&address(2)), None);
-        assert_eq!(vector.insert(address(4)), 1);
+        assert_eq!(vector.insert(address(4), false), 1);
         assert_eq!(vector.address(1), Some(address(4)));
         assert_eq!(vector.address(u64::MAX), None);
     }

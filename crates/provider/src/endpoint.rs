@@ -21,6 +21,7 @@ use crate::endpoint_handle::EndpointHandle;
 use crate::eq::EventQueueHandle;
 use crate::errno::{Error, ssize_status, status};
 use crate::ffi::*;
+use crate::marks::with_mark;
 use crate::state::cq_writer::{Binding, COUNTER_FLAGS};
 use crate::state::domain_state::{Domain, State, skip_in_forked_child};
 use crate::state::endpoint::{Endpoint, EndpointAttr};
@@ -203,10 +204,11 @@ impl EndpointHandle {
             });
         }
         engine.on_stall(log::report);
-        node_endpoints::offer(&engine);
+        node_endpoints::offer(&engine, Arc::downgrade(&self.domain), self.index);
         for (&key, region) in regions.iter() {
             engine.register_memory(key, region.memory.view(), region.readable, region.writable);
         }
+        endpoint.is_marked = node_endpoints::takes_part_across();
         endpoint.enable(engine);
         self.domain.enabled_endpoints.fetch_add(1, Ordering::Relaxed);
         drop(state);
@@ -219,11 +221,13 @@ impl EndpointHandle {
 
     fn name(&self, mut to: OutArray<u8>, mut bytes: Out<usize>) -> Result<(), Error> {
         let mut state = self.domain.enter();
-        let engine = state.endpoints[self.index].engine().ok_or(Error::BAD_STATE)?;
+        let endpoint = &mut state.endpoints[self.index];
+        let is_marked = endpoint.is_marked;
+        let engine = endpoint.engine().ok_or(Error::BAD_STATE)?;
         let room = bytes.value().ok_or(Error::INVALID)?;
         let whole = room >= ADDRESS_BYTES && to.is_some();
         if whole {
-            to.set_bytes(&engine.address().0);
+            to.set_bytes(&with_mark(&engine.address(), is_marked));
         }
         bytes.set(ADDRESS_BYTES);
         if whole { Ok(()) } else { Err(Error::TOO_SMALL) }

@@ -10,6 +10,7 @@ use crate::endpoint_handle::EndpointHandle;
 use crate::errno::{Error, ssize_status};
 use crate::ffi::*;
 use crate::limits::{IOV_LIMIT, RECEIVE_CALL_FLAGS, SEND_CALL_FLAGS};
+use crate::marks;
 use crate::state::completion::{Side, UNTAGGED_CLAIM};
 use crate::state::domain_state::State;
 use crate::state::endpoint::{Flags, Posting};
@@ -114,7 +115,9 @@ impl Receive {
         if flags & (flags::PEEK | flags::CLAIM) != 0 {
             // Arguments made here are in memory in this case only.
             let posting = Posting { engine, post, flags, peer, min_multi_recv, claims, cq_writer };
-            return peek_or_claim(posting, Pattern { space, from: peer, tag, ignore }, memory, context);
+            let result = peek_or_claim(posting, Pattern { space, from: peer, tag, ignore }, memory, context);
+            note_probe(state, endpoint.index, from);
+            return result;
         }
         let pattern = Pattern { space, from: peer, tag, ignore };
         let multi = (flags & flags::MULTI_RECV != 0).then_some(min_multi_recv);
@@ -126,6 +129,15 @@ impl Receive {
     #[inline(never)]
     pub fn post_out_of_line(self, endpoint: &EndpointHandle) -> isize {
         self.post(endpoint)
+    }
+}
+
+/// Notes whose message was looked for ([`crate::marks`]).
+fn note_probe(state: &State, endpoint: usize, from: FiAddr) {
+    if from != ADDR_UNSPEC
+        && let Some(vector) = state.endpoints[endpoint].vector
+    {
+        marks::note_probe(state.vectors[vector].is_marked(from));
     }
 }
 

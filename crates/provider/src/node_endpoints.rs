@@ -1,16 +1,33 @@
-//! The open endpoints of this process that are in a node segment. Node groups (`node_groups.rs`) and the roster
+//! The open endpoints of this process that are in a node segment. Groups (`node_groups.rs`) and the roster
 //! (`roster.rs`) use one of them. This file knows neither.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use weir_engine::Engine;
-use weir_engine::node_group_interface::{INITIALIZES, Initializes};
+use weir_engine::node_group_interface::{ACROSS, INITIALIZES, INITIALIZING, Initializes};
+use weir_link::Address;
 use weir_link::shm::node_segment::NodeHandle;
 
-/// The endpoints, with their processes: a forked child inherits the entries of its parent.
-static OPEN: Mutex<Vec<(u32, NodeHandle)>> = Mutex::new(Vec::new());
+use crate::state::domain_state::Domain;
 
-fn open() -> MutexGuard<'static, Vec<(u32, NodeHandle)>> {
+/// An open endpoint.
+#[derive(Clone)]
+pub struct OpenEndpoint {
+    /// Its process: a forked child inherits the entries of its parent.
+    process: u32,
+    /// Its place in the node segment.
+    pub handle: NodeHandle,
+    /// Its address.
+    pub address: Address,
+    /// Its domain, and its index there.
+    pub domain: Weak<Domain>,
+    /// See `domain`.
+    pub index: usize,
+}
+
+static OPEN: Mutex<Vec<OpenEndpoint>> = Mutex::new(Vec::new());
+
+fn open() -> MutexGuard<'static, Vec<OpenEndpoint>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -28,41 +45,49 @@ pub fn number(handle: &NodeHandle) -> u64 {
 
 /// An endpoint has opened. In `MPI_Init`, others are to wait until this process has entered the roster. The MPI tells them
 /// the endpoint's address after this call.
-pub fn offer(engine: &Engine) {
+///
+/// - `domain`, `index`: where calls find its engine.
+pub fn offer(engine: &Engine, domain: Weak<Domain>, index: usize) {
     if let Some(handle) = engine.node_handle() {
-        handle.set_awaited(is_initializing());
-        open().push((std::process::id(), handle));
+        handle.set_awaited(doings() & INITIALIZING != 0);
+        let (process, address) = (std::process::id(), engine.address());
+        open().push(OpenEndpoint { process, handle, address, domain, index });
     }
 }
 
 /// An endpoint closes.
 pub fn withdraw(engine: &Engine) {
     if let Some(handle) = engine.node_handle() {
-        open().retain(|(_, other)| number(other) != number(&handle));
+        open().retain(|other| number(&other.handle) != number(&handle));
     }
 }
 
 /// The first open endpoint of this process for which `suits` is true.
-pub fn find(suits: impl Fn(&NodeHandle) -> bool) -> Option<NodeHandle> {
+pub fn find(suits: impl Fn(&NodeHandle) -> bool) -> Option<OpenEndpoint> {
     let here = std::process::id();
     let open = open();
-    let found = open.iter().find(|(process, handle)| *process == here && suits(handle));
-    found.map(|(_, handle)| handle.clone())
+    open.iter().find(|endpoint| endpoint.process == here && suits(&endpoint.handle)).cloned()
 }
 
 /// Nobody is to wait for this process any more.
 pub fn set_unawaited() {
     let here = std::process::id();
-    open().iter().filter(|(process, _)| *process == here).for_each(|(_, handle)| handle.set_awaited(false));
+    let ours = |endpoint: &&OpenEndpoint| endpoint.process == here;
+    open().iter().filter(ours).for_each(|endpoint| endpoint.handle.set_awaited(false));
 }
 
-/// Whether this process is in `MPI_Init`, called by way of `libweir-mpi.so`.
-fn is_initializing() -> bool {
+/// Whether this process takes part in groups across nodes, as far as it says so when an endpoint opens.
+pub fn takes_part_across() -> bool {
+    doings() & ACROSS != 0
+}
+
+/// What this process does, as `libweir-mpi.so` says.
+fn doings() -> std::ffi::c_int {
     // SAFETY: a string that ends with NUL; the search runs no code.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, INITIALIZES.as_ptr()) };
     if address.is_null() {
-        return false;
+        return 0;
     }
     // SAFETY: only libweir-mpi.so has this name, which it gives to a function of this type.
-    unsafe { std::mem::transmute::<*mut std::ffi::c_void, Initializes>(address)() != 0 }
+    unsafe { std::mem::transmute::<*mut std::ffi::c_void, Initializes>(address)() }
 }

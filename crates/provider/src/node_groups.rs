@@ -1,33 +1,50 @@
-//! The node groups of this process's endpoints, for `libweir-mpi.so`: the functions of the interface in
-//! [`weir_engine::node_group_interface`].
+//! The groups of this process's endpoints, for `libweir-mpi.so`: the functions of the interface in
+//! [`weir_engine::node_group_interface`]. The members of a group are on one node, or on several, where they meet on two
+//! levels ([`weir_engine::levels`]).
 //!
-//! MPI programs get the operations of a node group by that library, not by libfabric. It lies in the same process and has
-//! no endpoint of its own, so it uses one of ours. This file does not know MPI, nor messages.
+//! MPI programs get these operations by that library, not by libfabric. It lies in the same process and has no endpoint of its
+//! own, so it uses one of ours. On two levels, the participant of a node makes the progress of its endpoint while it waits
+//! for other nodes. This file does not know MPI, nor messages.
 
 use std::ffi::{c_int, c_void};
 use std::time::{Duration, Instant};
 
+use weir_engine::levels::{Layout, LevelFailure, LevelGroup, LevelTask, Step};
 use weir_engine::node_group_interface::{
     FailureWords, Identity, Idle, JOINED, Joined, NOT_YET, NodeGroupFunctions, OperationWords, REFUSED,
     VERSION,
 };
-use weir_engine::oversubscription;
+use weir_engine::{Engine, oversubscription};
+use weir_link::Address;
 use weir_link::shm::node_group::{
-    GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, NodeGroup, NodeGroups, Operation,
+    GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, NodeGroup, NodeGroups, Operation, Task,
 };
 use weir_link::shm::node_segment::NodeHandle;
 
-use crate::node_endpoints::{find, number};
-use crate::{log, roster};
+use crate::node_endpoints::{OpenEndpoint, find, number};
+use crate::state::domain_state::Mode;
+use crate::{log, marks, roster};
 
-/// What the caller holds for a group that it has joined.
+/// How far an endpoint has joined.
+enum Membership {
+    /// It has to find the node group that the first member of its node has made.
+    Begun,
+    /// All members are on its node.
+    Node(NodeGroup),
+    /// They are on several nodes.
+    Levels(LevelGroup),
+}
+
+/// What the caller holds for a group.
 struct Member {
-    group: NodeGroup,
-    handle: NodeHandle,
+    membership: Membership,
+    endpoint: OpenEndpoint,
+    key: u64,
+    layout: Layout,
+    /// Numbers of the endpoints on our node, by place.
+    neighbours: Vec<u64>,
     /// Operations that the handle does not know yet.
     uncounted: u64,
-    rank: u32,
-    members: u32,
 }
 
 /// So many operations are counted at once: a locked instruction for each would cost some percent of a barrier.
@@ -41,32 +58,205 @@ const AWAKE_TIME: Duration = Duration::from_millis(1);
 /// It then sleeps for at most so long. The MPI gets no time meanwhile, so this delays its answers to messages.
 const ANSWER_TIME: Duration = Duration::from_micros(100);
 
+/// What a member that waits does about time.
+#[derive(Default)]
+struct Wait {
+    looks: u32,
+    /// When the wait began, and when the others were checked last.
+    times: Option<(Instant, Instant)>,
+    sleeps: bool,
+}
+
+/// What is due.
+struct Due {
+    check: bool,
+    sleep: bool,
+}
+
+impl Wait {
+    fn next(&mut self) -> Due {
+        self.looks = self.looks.wrapping_add(1);
+        if !self.sleeps && !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
+            return Due { check: false, sleep: false };
+        }
+        let now = Instant::now();
+        let (began, checked) = self.times.get_or_insert((now, now));
+        let check = now.duration_since(*checked) >= CHECK_INTERVAL;
+        if check {
+            *checked = now;
+        }
+        self.sleeps = now.duration_since(*began) >= AWAKE_TIME;
+        Due { check, sleep: self.sleeps }
+    }
+}
+
+/// As [`NodeGroup::perform`], with shorter sleeps.
+fn perform_in_node(
+    group: &mut NodeGroup,
+    operation: Operation,
+    data: &[u8],
+    result: &mut [u8],
+    mut idle: impl FnMut(),
+) -> Result<(), GroupFailure> {
+    let (mut task, mut wait): (Task, _) = (group.task(operation), Wait::default());
+    while !group.advance(&mut task, data, result)? {
+        idle();
+        let due = wait.next();
+        if due.check {
+            group.check()?;
+        }
+        if due.sleep {
+            group.sleep(ANSWER_TIME);
+        }
+    }
+    Ok(())
+}
+
+/// Calls `work` with the engine of an endpoint, after it has made progress. `None`: it is closed.
+fn with_engine<R>(endpoint: &OpenEndpoint, work: impl FnOnce(&mut Engine) -> R) -> Option<R> {
+    let domain = endpoint.domain.upgrade()?;
+    let mut state = domain.enter();
+    state.endpoints.get_mut(endpoint.index)?.engine()?;
+    state.progress_endpoint(endpoint.index);
+    let engine = state.endpoints.get_mut(endpoint.index)?.engine()?;
+    let result = work(engine);
+    engine.wake_watcher_for_completions();
+    Some(result)
+}
+
+/// Sleeps until something arrives at an endpoint.
+fn sleep_for_arrival(endpoint: &OpenEndpoint) {
+    if let Some(domain) = endpoint.domain.upgrade() {
+        let at_most_ns = domain.longest_wait_ns().min(ANSWER_TIME.as_nanos() as u64);
+        if let Some(endpoint) = domain.enter().endpoints.get_mut(endpoint.index) {
+            endpoint.wait(at_most_ns);
+        }
+    }
+}
+
+fn perform_on_levels(
+    group: &mut LevelGroup,
+    endpoint: &OpenEndpoint,
+    operation: Operation,
+    (data, result): (&[u8], &mut [u8]),
+    mut idle: impl FnMut(),
+) -> Result<(), LevelFailure> {
+    let (mut task, mut wait): (LevelTask, _) = (group.task(operation), Wait::default());
+    loop {
+        let step = group.advance(&mut task, data, result)?;
+        if step == Step::Done {
+            return Ok(());
+        }
+        if step == Step::Network {
+            let closed = LevelFailure { rank: group.layout().rank(), fault: weir_proto::PeerFault::Closed };
+            let advance = |engine: &mut Engine| group.advance_network(engine, &mut task);
+            if with_engine(endpoint, advance).unwrap_or(Err(closed))? {
+                continue;
+            }
+        }
+        idle();
+        let due = wait.next();
+        if due.check {
+            group.check()?;
+        }
+        match step {
+            Step::Network if due.sleep => sleep_for_arrival(endpoint),
+            Step::Node if due.sleep => group.sleep(ANSWER_TIME),
+            _ => {}
+        }
+    }
+}
+
 impl Member {
-    /// As [`NodeGroup::perform`], with shorter sleeps.
+    /// Begins to join: see [`NodeGroupFunctions::begin`]. `None`: it cannot.
+    fn begin(key: u64, members: &[Identity], rank: u32) -> Option<Member> {
+        let own = members.get(rank as usize)?;
+        let endpoint = find(|handle| number(handle) == own.endpoint)?;
+        let segments: Vec<u64> = members.iter().map(|member| member.segment).collect();
+        let layout = Layout::new(&segments, rank)?;
+        let neighbours = layout.neighbours().iter().map(|rank| members[*rank as usize].endpoint).collect();
+        let mut member =
+            Member { membership: Membership::Begun, endpoint, key, layout, neighbours, uncounted: 0 };
+        if member.layout.is_participant() {
+            member.join_node()?;
+            if let Membership::Levels(group) = &mut member.membership {
+                let addresses: Vec<Address> =
+                    member.layout.participants().map(|rank| address_of(&members[rank as usize])).collect();
+                let begun = with_engine(&member.endpoint, |engine| {
+                    let peers = addresses.iter().map(|address| engine.peer(address)).collect();
+                    group.join_network(engine, group_number(key), peers)
+                });
+                begun?.ok()?;
+            }
+        }
+        Some(member)
+    }
+
+    /// Finds the node group, or makes it as the first member of the node. `None`: it cannot. `Some(false)`: not yet.
+    fn join_node(&mut self) -> Option<bool> {
+        let is_alone = self.neighbours.len() == 1;
+        let join = || {
+            NodeGroups::join(
+                &NodeGroups::open(self.endpoint.handle.clone())?,
+                self.key,
+                &self.neighbours,
+                self.layout.place(),
+            )
+        };
+        let node = match (is_alone, join) {
+            (true, _) => None,
+            (false, join) => match join() {
+                Ok(Some(group)) => Some(group),
+                Ok(None) => return Some(false),
+                Err(error) => {
+                    log::info(|| format!("no node group: {error}; the MPI does the collective operations"));
+                    return None;
+                }
+            },
+        };
+        self.membership = match node {
+            Some(group) if self.layout.nodes() == 1 => Membership::Node(group),
+            node => Membership::Levels(LevelGroup::new(self.layout.clone(), node)),
+        };
+        Some(true)
+    }
+
+    /// Goes on to join. `None`: it cannot. `Some(false)`: not yet.
+    fn finish(&mut self) -> Option<bool> {
+        if matches!(self.membership, Membership::Begun) && !self.join_node()? {
+            return Some(false);
+        }
+        match &mut self.membership {
+            Membership::Levels(group) if group.needs_engine() => {
+                match with_engine(&self.endpoint, |engine| group.has_joined(engine))? {
+                    Some(true) => Some(true),
+                    Some(false) => None,
+                    None => Some(false),
+                }
+            }
+            _ => Some(true),
+        }
+    }
+
     fn perform(
         &mut self,
         operation: Operation,
         data: &[u8],
         result: &mut [u8],
-        mut idle: impl FnMut(),
-    ) -> Result<(), GroupFailure> {
-        let mut task = self.group.task(operation);
-        let (mut looks, mut times, mut sleeps) = (0_u32, None, false);
-        while !self.group.advance(&mut task, data, result)? {
-            idle();
-            looks = looks.wrapping_add(1);
-            if sleeps || looks.is_multiple_of(LOOKS_PER_CLOCK) {
-                let now = Instant::now();
-                let (began, checked) = times.get_or_insert((now, now));
-                if now.duration_since(*checked) >= CHECK_INTERVAL {
-                    *checked = now;
-                    self.group.check()?;
-                }
-                sleeps = now.duration_since(*began) >= AWAKE_TIME;
-                if sleeps {
-                    self.group.sleep(ANSWER_TIME);
-                }
+        idle: impl FnMut(),
+    ) -> Result<(), FailureWords> {
+        match &mut self.membership {
+            Membership::Node(group) => {
+                perform_in_node(group, operation, data, result, idle).map_err(FailureWords::from)?;
             }
+            Membership::Levels(group) => {
+                let performed = perform_on_levels(group, &self.endpoint, operation, (data, result), idle);
+                performed.map_err(|LevelFailure { rank, fault }| {
+                    self.leave(); // so that other nodes learn it
+                    FailureWords::from(GroupFailure { member: rank, fault })
+                })?;
+            }
+            Membership::Begun => unreachable!("the caller has finished joining"),
         }
         self.uncounted += 1;
         if self.uncounted == COUNTED_AT_ONCE {
@@ -76,14 +266,41 @@ impl Member {
     }
 
     fn count(&mut self) {
-        self.handle.count_group_operations(std::mem::take(&mut self.uncounted));
+        let handle: &NodeHandle = &self.endpoint.handle;
+        let more = std::mem::take(&mut self.uncounted);
+        match &self.membership {
+            Membership::Levels(_) => handle.count_operations_across(more),
+            _ => handle.count_group_operations(more),
+        }
+    }
+
+    /// Leaves the other nodes.
+    fn leave(&mut self) {
+        if let Membership::Levels(group) = &mut self.membership
+            && group.needs_engine()
+        {
+            with_engine(&self.endpoint, |engine| group.leave(engine));
+        }
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
         self.count();
+        self.leave();
     }
+}
+
+/// The number of a group on the network, from the key that its members agree on.
+fn group_number(key: u64) -> u32 {
+    (key >> 32) as u32 ^ key as u32
+}
+
+fn address_of(identity: &Identity) -> Address {
+    let mut bytes = [0; weir_link::ADDRESS_BYTES];
+    let words = bytes.chunks_mut(8).zip(identity.address);
+    words.for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_ne_bytes()));
+    Address(bytes)
 }
 
 static FUNCTIONS: NodeGroupFunctions = NodeGroupFunctions {
@@ -94,7 +311,9 @@ static FUNCTIONS: NodeGroupFunctions = NodeGroupFunctions {
     enter: roster::enter,
     ask: roster::ask,
     identify,
-    join,
+    probed: marks::probed,
+    begin,
+    finish,
     perform,
     leave,
 };
@@ -107,40 +326,44 @@ pub extern "C" fn weir_node_groups() -> *const NodeGroupFunctions {
 }
 
 unsafe extern "C" fn identify(identity: *mut Identity) -> c_int {
-    let Some(handle) = find(|_| true) else { return 1 };
+    let Some(OpenEndpoint { handle, address, domain, .. }) = find(|_| true) else { return 1 };
+    let mut words = address.0.chunks(8).map(|bytes| {
+        let mut word = [0; 8];
+        word.copy_from_slice(bytes);
+        u64::from_ne_bytes(word)
+    });
+    let address = std::array::from_fn(|_| words.next().unwrap_or(0));
+    let is_serialised = domain.upgrade().is_none_or(|domain| domain.mode == Mode::Serialised);
+    let (segment, endpoint) = (handle.id(), number(&handle));
+    let is_serialised = is_serialised.into();
     // SAFETY: the caller gives a variable for the result.
-    unsafe { identity.write(Identity { segment: handle.id(), endpoint: number(&handle) }) };
+    unsafe { identity.write(Identity { segment, endpoint, address, is_serialised }) };
     0
 }
 
-unsafe extern "C" fn join(
-    endpoint: u64,
+unsafe extern "C" fn begin(
     key: u64,
-    members: *const u64,
+    members: *const Identity,
     count: u32,
     rank: u32,
     joined: *mut Joined,
 ) -> c_int {
-    let Some(handle) = find(|handle| number(handle) == endpoint) else { return REFUSED };
-    // SAFETY: the caller gives an array of `count` numbers, which nobody changes during the call.
+    // SAFETY: the caller gives an array of `count` values, which nobody changes during the call.
     let members = unsafe { std::slice::from_raw_parts(members, count as usize) };
-    let is_crowded = NodeHandle::members(&handle).len() > oversubscription::cores();
-    let group = NodeGroups::open(handle.clone())
-        .map_err(Into::into)
-        .and_then(|groups| NodeGroups::join(&groups, key, members, rank));
-    match group {
-        Ok(Some(group)) => {
-            let member = Member { group, handle, uncounted: 0, rank, members: members.len() as u32 };
-            let group = Box::into_raw(Box::new(member)).cast();
-            // SAFETY: the caller gives a variable for the result.
-            unsafe { joined.write(Joined { group, is_crowded: is_crowded.into() }) };
-            JOINED
-        }
-        Ok(None) => NOT_YET,
-        Err(error) => {
-            log::info(|| format!("no node group: {error}; the MPI does the collective operations"));
-            REFUSED
-        }
+    let Some(member) = Member::begin(key, members, rank) else { return REFUSED };
+    let is_crowded = NodeHandle::members(&member.endpoint.handle).len() > oversubscription::cores();
+    let group = Box::into_raw(Box::new(member)).cast();
+    // SAFETY: the caller gives a variable for the result.
+    unsafe { joined.write(Joined { group, is_crowded: is_crowded.into() }) };
+    JOINED
+}
+
+unsafe extern "C" fn finish(group: *mut c_void) -> c_int {
+    // SAFETY: `begin` made the pointer, `leave` has not got it, and one thread at a time calls.
+    match unsafe { &mut *group.cast::<Member>() }.finish() {
+        Some(true) => JOINED,
+        Some(false) => NOT_YET,
+        None => REFUSED,
     }
 }
 
@@ -153,11 +376,11 @@ unsafe extern "C" fn perform(
     context: *mut c_void,
     failure: *mut FailureWords,
 ) -> c_int {
-    // SAFETY: `join` made the pointer, `leave` has not got it, and one thread at a time calls. The operation is the
+    // SAFETY: `begin` made the pointer, `leave` has not got it, and one thread at a time calls. The operation is the
     // caller's variable.
     let (member, operation) = unsafe { (&mut *group.cast::<Member>(), (*operation).operation()) };
     let operation = operation.expect("the caller makes it of an operation");
-    let (rank, members) = (member.rank, member.members);
+    let (rank, members) = (member.layout.rank(), member.layout.members());
     let (data_bytes, result_bytes) =
         (operation.data_bytes(rank, members), operation.result_bytes(rank, members));
     // SAFETY: the caller gives as many bytes as the operation says, apart from each other. Without bytes, the pointer may be
@@ -173,14 +396,14 @@ unsafe extern "C" fn perform(
         Ok(()) => 0,
         Err(fault) => {
             // SAFETY: the caller gives a variable for the failure.
-            unsafe { failure.write(fault.into()) };
+            unsafe { failure.write(fault) };
             1
         }
     }
 }
 
 unsafe extern "C" fn leave(group: *mut c_void) {
-    // SAFETY: `join` made the pointer, and the caller returns it.
+    // SAFETY: `begin` made the pointer, and the caller returns it.
     drop(unsafe { Box::from_raw(group.cast::<Member>()) });
 }
 
@@ -188,8 +411,8 @@ unsafe extern "C" fn leave(group: *mut c_void) {
 mod tests {
     use super::*;
     use crate::node_endpoints::{offer, offer_alone, withdraw};
+    use std::sync::Weak;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use weir_engine::Engine;
     use weir_engine::config::Settings;
     use weir_engine::job::Job;
     use weir_link::shm::node_segment::JobKey;
@@ -223,25 +446,32 @@ mod tests {
         let settings = Settings { shm_dir: directory.path().to_owned(), ..Settings::default() };
         let job = Job::from(2).with_key(JobKey::new(&"node groups of the provider"));
         let mut engines = [0, 1].map(|_| Engine::open(&settings, job, true).unwrap());
-        engines.iter().for_each(offer);
+        engines.iter().for_each(|engine| offer(engine, Weak::new(), 0));
         let endpoints = engines.each_ref().map(|engine| number(&engine.node_handle().unwrap()));
         let mut identity = Identity::default();
         // SAFETY: a variable for the result.
         assert_eq!(unsafe { identify(&mut identity) }, 0);
         assert!(endpoints.contains(&identity.endpoint) && identity.segment != 0);
-        let mut groups = Vec::new();
-        // The second member comes first: nobody has made the group.
-        for (rank, expected) in [(1, NOT_YET), (0, JOINED), (1, JOINED)] {
+        assert_eq!(address_of(&identity), engines[0].address());
+        let member = |endpoint| {
+            let mut member = identity;
+            member.endpoint = endpoint;
+            member
+        };
+        let members = endpoints.map(member);
+        let joining = |rank| {
             let mut joined = Joined { group: std::ptr::null_mut(), is_crowded: 0 };
-            // SAFETY: an array of two numbers, and a variable for the result.
-            let status =
-                unsafe { join(endpoints[rank as usize], 5, endpoints.as_ptr(), 2, rank, &mut joined) };
-            assert_eq!(status, expected, "rank {rank}");
-            if status == JOINED {
-                groups.push(joined.group as usize);
-            }
-        }
-        let [first, second] = [groups[0], groups[1]];
+            // SAFETY: an array of two members, and a variable for the result.
+            let status = unsafe { begin(5, members.as_ptr(), 2, rank, &mut joined) };
+            (status, joined.group as usize)
+        };
+        // SAFETY: a group that has begun to join.
+        let finished = |group: usize| unsafe { finish(group as *mut c_void) };
+        // The second member comes first: nobody has made the group.
+        let (status, second) = joining(1);
+        assert_eq!((status, finished(second)), (JOINED, NOT_YET));
+        let (status, first) = joining(0);
+        assert_eq!((status, finished(first), finished(second)), (JOINED, JOINED, JOINED));
         let other = std::thread::spawn(move || sum(second as *mut c_void, 20));
         assert_eq!(sum(first as *mut c_void, 3), Ok(23));
         assert_eq!(other.join().unwrap(), Ok(23));
@@ -254,10 +484,7 @@ mod tests {
         let counted = engines.each_ref().map(|engine| engine.node_handle().unwrap().group_operations());
         assert_eq!(counted, [1, 1], "the operation that failed does not count");
         engines.iter().for_each(withdraw);
-        let mut joined = Joined { group: std::ptr::null_mut(), is_crowded: 0 };
-        // SAFETY: as above.
-        let status = unsafe { join(endpoints[0], 6, endpoints.as_ptr(), 2, 0, &mut joined) };
-        assert_eq!(status, REFUSED, "the endpoint is no longer offered");
+        assert_eq!(joining(0).0, REFUSED, "the endpoint is no longer offered");
         engines.iter_mut().for_each(|engine| drop(engine.close()));
     }
 }

@@ -19,7 +19,7 @@ static ENTERED: Mutex<Option<(u32, Roster)>> = Mutex::new(None);
 /// None: it takes numbers. Its type is that of the table.
 pub unsafe extern "C" fn enter(rank: c_int, ranks: c_int) -> c_int {
     let place = u32::try_from(rank).ok().zip(u32::try_from(ranks).ok());
-    let endpoint = place.and(node_endpoints::find(|_| true));
+    let endpoint = place.and(node_endpoints::find(|_| true)).map(|endpoint| endpoint.handle);
     let roster = endpoint.zip(place).and_then(|(endpoint, place)| enter_as(endpoint, place));
     let has_entered = roster.is_some();
     *ENTERED.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -87,7 +87,7 @@ mod tests {
         let mut engines = [0, 1].map(|_| Engine::open(&settings, job, true).unwrap());
         let other = Roster::open(engines[1].node_handle().unwrap(), 3).unwrap();
         assert!(other.enter(1));
-        node_endpoints::offer(&engines[0]);
+        node_endpoints::offer(&engines[0], std::sync::Weak::new(), 0);
         engines[0].node_handle().unwrap().set_awaited(true);
         assert_eq!(asked(&[1]), NOT_ALL, "this process has not entered");
         assert_eq!(entered(0, 3), 0);

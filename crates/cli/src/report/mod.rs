@@ -26,6 +26,8 @@ pub struct Share {
     pub peer_state_bytes: u64,
     /// Collective operations that node groups have done, without messages.
     pub group_operations: u64,
+    /// Collective operations of groups across hosts: in shared memory of each host, and by one rank of each between them.
+    pub operations_across: u64,
     /// What the endpoints lend, with credits on demand.
     #[serde(serialize_with = "lending_by_name")]
     pub lending: Option<Lending>,
@@ -81,6 +83,7 @@ impl Job {
                 peak_mailbox_bytes: endpoint.peak_mailbox_bytes,
                 peer_state_bytes: endpoint.peer_state_bytes,
                 group_operations: endpoint.group_operations,
+                operations_across: endpoint.operations_across,
                 lending: endpoint.lending,
                 network: endpoint.network,
                 counters: endpoint.counters,
@@ -114,6 +117,7 @@ impl Job {
             peak_mailbox_bytes: 0,
             peer_state_bytes: 0,
             group_operations: 0,
+            operations_across: 0,
             lending: None,
             network: None,
             counters: Counters::default(),
@@ -177,6 +181,7 @@ impl Share {
         self.peak_mailbox_bytes = self.peak_mailbox_bytes.saturating_add(other.peak_mailbox_bytes);
         self.peer_state_bytes = self.peer_state_bytes.saturating_add(other.peer_state_bytes);
         self.group_operations = self.group_operations.saturating_add(other.group_operations);
+        self.operations_across = self.operations_across.saturating_add(other.operations_across);
         self.lending = match (self.lending, other.lending) {
             (Some(one), Some(two)) => Some(one.plus(&two)),
             (one, two) => one.or(two),
@@ -250,6 +255,7 @@ pub(crate) mod tests {
             peer_state_bytes: 300,
             ranks: Ranks { node: 2, job: 2 },
             group_operations: rank,
+            operations_across: 2 * rank,
             stalled_peers: 0,
             stalls: vec![],
             held_credits: vec![],

@@ -52,15 +52,14 @@ pub fn render(job: &Job) -> String {
     )
 }
 
-/// A line about collective operations without messages.
+/// Lines about collective operations that groups have done.
 fn groups(job: &Job) -> String {
-    match job.total.group_operations {
+    let line = |operations, how: &str| match operations {
         0 => String::new(),
-        operations => format!(
-            "\ncollective operations: the ranks did {} of them in shared memory, without messages.",
-            count(operations)
-        ),
-    }
+        _ => format!("\ncollective operations: the ranks did {} of them {how}.", count(operations)),
+    };
+    line(job.total.group_operations, "in shared memory, without messages")
+        + &line(job.total.operations_across, "across hosts, with messages of one rank of each host")
 }
 
 /// A line about what the ranks have lent, with credits on demand.
@@ -201,12 +200,20 @@ mod tests {
 
     #[test]
     fn collective_operations_without_messages_have_a_line_if_there_are_any() {
-        let of = |group_operations| EndpointReport { group_operations, ..endpoint(1, true, 1, 1) };
+        let of = |group_operations| EndpointReport {
+            group_operations,
+            operations_across: 0,
+            ..endpoint(1, true, 1, 1)
+        };
         let render =
             |operations| render(&Job::new(&Reports { endpoints: vec![of(operations)], skipped: vec![] }));
         let line = "\ncollective operations: the ranks did 4,321 of them in shared memory, without messages.";
         assert!(render(4321).contains(line), "{}", render(4321));
         assert!(!render(0).contains("collective operations"));
+        let across = EndpointReport { operations_across: 77, ..of(0) };
+        let text = super::render(&Job::new(&Reports { endpoints: vec![across], skipped: vec![] }));
+        let line = "\ncollective operations: the ranks did 77 of them across hosts, with messages of one rank of each host.";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -34,9 +34,10 @@ impl Collectives {
         if !settings.collectives {
             return Ok(Collectives::Off);
         }
-        // Another host may not have the file. The dynamic linker would say so at each of its ranks.
-        if is_across_hosts {
-            let why = || Collectives::Messages(String::from("the job is across hosts"));
+        if is_across_hosts && !settings.collectives_across {
+            let why = || {
+                Collectives::Messages(String::from("the job is across hosts (FI_WEIR_COLLECTIVES_ACROSS=0)"))
+            };
             return Ok(if is_asked_for { why() } else { Collectives::Off });
         }
         match launch::collectives_library(provider) {
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_load_the_library_for_collective_operations_only_on_one_host() {
+    fn ranks_load_the_library_for_collective_operations_as_the_settings_say() {
         let directory = tempfile::tempdir().unwrap();
         let provider = directory.path().join("libweir-fi.so");
         std::fs::write(&provider, "").unwrap();
@@ -85,6 +86,9 @@ mod tests {
             assert_eq!(find(&on, false, is_asked_for).unwrap(), Collectives::Preload(library.clone()));
         }
         assert_eq!(find(&on, true, false).unwrap(), Collectives::Off, "nobody expects it");
-        assert_eq!(find(&on, true, true).unwrap(), Collectives::Messages("the job is across hosts".into()));
+        let why = "the job is across hosts (FI_WEIR_COLLECTIVES_ACROSS=0)";
+        assert_eq!(find(&on, true, true).unwrap(), Collectives::Messages(why.into()));
+        let across = Settings { collectives_across: true, ..on };
+        assert_eq!(find(&across, true, false).unwrap(), Collectives::Preload(library));
     }
 }

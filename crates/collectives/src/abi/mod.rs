@@ -88,6 +88,8 @@ pub struct Values {
     pub truncated: c_int,
     /// The error class of an operation whose member has failed.
     pub member_failed: c_int,
+    /// `MPI_THREAD_MULTIPLE`.
+    pub thread_multiple: c_int,
 }
 
 /// The constants of one binary interface.
@@ -117,6 +119,8 @@ fn entry<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
 /// A binary interface, with the handles of the names that it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abi {
+    /// Its kind.
+    pub kind: Kind,
     /// Its constants.
     pub constants: Constants,
     /// Sorted by handle.
@@ -185,7 +189,7 @@ impl Abi {
         types.sort_unstable_by_key(|&(handle, _)| handle);
         let operations =
             OPERATIONS.iter().filter_map(|&(name, operation)| Some((value(name)?, operation))).collect();
-        Some(Abi { constants, types, operations })
+        Some(Abi { kind, constants, types, operations })
     }
 
     /// A handle as it came in a register. C gives no value to the upper half of an integer.

@@ -53,4 +53,5 @@ pub const VALUES: Values = Values {
     status_ignore: 1,
     truncated: 14,
     member_failed: 101, // MPIX_ERR_PROC_FAILED
+    thread_multiple: 3,
 };

@@ -53,4 +53,5 @@ pub const VALUES: Values = Values {
     status_ignore: 0,
     truncated: 15,
     member_failed: 75, // MPI_ERR_PROC_FAILED
+    thread_multiple: 3,
 };

@@ -53,4 +53,5 @@ pub const VALUES: Values = Values {
     status_ignore: 0,
     truncated: 15,
     member_failed: 58, // MPI_ERR_PROC_ABORTED
+    thread_multiple: 4096,
 };

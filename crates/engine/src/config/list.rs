@@ -47,6 +47,7 @@ pub(super) const BOUNCE_BYTES: &str = "FI_WEIR_BOUNCE_BYTES";
 pub(super) const CROSS_MEMORY: &str = "FI_WEIR_CROSS_MEMORY";
 pub(super) const SKIP_YIELDS: &str = "FI_WEIR_SKIP_YIELDS";
 pub(super) const COLLECTIVES: &str = "FI_WEIR_COLLECTIVES";
+pub(super) const COLLECTIVES_ACROSS: &str = "FI_WEIR_COLLECTIVES_ACROSS";
 pub(super) const MAX_PEERS: &str = "FI_WEIR_MAX_PEERS";
 pub(super) const IDLE_BYTES: &str = "FI_WEIR_IDLE_BYTES";
 pub(super) const SPIN: &str = "FI_WEIR_SPIN";
@@ -210,6 +211,13 @@ pub const SETTINGS: &[SettingInfo] = &[
         allowed: "0, 1",
         help: "Collective operations of ranks of one node go through shared memory instead of \
                messages, in MPI programs that load libweir-mpi.so, as those of `weir run` do.",
+    },
+    SettingInfo {
+        variable: COLLECTIVES_ACROSS,
+        default: "0",
+        allowed: "0, 1",
+        help: "With FI_WEIR_COLLECTIVES=1: communicators across hosts too. Ranks of a host meet in shared \
+               memory, and one rank of each host meets the others.",
     },
     SettingInfo {
         variable: MAX_PEERS,

@@ -185,6 +185,8 @@ pub struct Settings {
     pub skip_yields: bool,
     /// `FI_WEIR_COLLECTIVES` (`0`, `1`): collective operations of MPI programs go through node groups.
     pub collectives: bool,
+    /// `FI_WEIR_COLLECTIVES_ACROSS` (`0`, `1`): also those of communicators across hosts.
+    pub collectives_across: bool,
     /// `FI_WEIR_MAX_PEERS`: lanes of a mailbox.
     pub max_peers: u32,
     /// `FI_WEIR_IDLE_BYTES`: mailbox bytes that idle senders may retain.
@@ -246,6 +248,7 @@ impl Default for Settings {
             cross_memory: true,
             skip_yields: true,
             collectives: true,
+            collectives_across: false,
             max_peers: 4096,
             idle_bytes: 640 << 10,
             spin: 0,
@@ -335,6 +338,8 @@ impl Settings {
             bounce_bytes: read_number(&given, BOUNCE_BYTES, 0..=1 << 40)?.unwrap_or(default.bounce_bytes),
             cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
             collectives: read_word(&given, COLLECTIVES, &SWITCH)?.unwrap_or(default.collectives),
+            collectives_across: read_word(&given, COLLECTIVES_ACROSS, &SWITCH)?
+                .unwrap_or(default.collectives_across),
             skip_yields: read_word(&given, SKIP_YIELDS, &SWITCH)?.unwrap_or(default.skip_yields),
             max_peers: read_number(&given, MAX_PEERS, 1..=4096)?.unwrap_or(default.max_peers),
             idle_bytes: read_number(&given, IDLE_BYTES, 0..=u32::MAX)?.unwrap_or(default.idle_bytes),
@@ -424,6 +429,7 @@ impl Settings {
             CROSS_MEMORY => Some(switch(self.cross_memory)),
             SKIP_YIELDS => Some(switch(self.skip_yields)),
             COLLECTIVES => Some(switch(self.collectives)),
+            COLLECTIVES_ACROSS => Some(switch(self.collectives_across)),
             MAX_PEERS => Some(self.max_peers.to_string()),
             IDLE_BYTES => Some(self.idle_bytes.to_string()),
             SPIN => Some(self.spin.to_string()),

@@ -17,6 +17,8 @@ pub struct AddressVector {
     table: AddressTable,
     /// Number of insertions of each address. 0: removed.
     uses: Vec<u32>,
+    /// Which addresses have a mark ([`crate::marks`]).
+    marked: Vec<bool>,
     /// Number of addresses that the program announced. 0: not announced.
     pub expected: usize,
     /// Number of its open sets.
@@ -25,12 +27,14 @@ pub struct AddressVector {
 
 impl AddressVector {
     /// Inserts an address. An address that is already there keeps its number.
-    pub fn insert(&mut self, address: Address) -> FiAddr {
+    pub fn insert(&mut self, address: Address, is_marked: bool) -> FiAddr {
         let number = self.table.insert(address);
         if number as usize == self.uses.len() {
             self.uses.push(0);
+            self.marked.push(false);
         }
         self.uses[number as usize] += 1;
+        self.marked[number as usize] = is_marked;
         FiAddr::from(number)
     }
 
@@ -53,6 +57,11 @@ impl AddressVector {
     pub fn address(&self, number: FiAddr) -> Option<Address> {
         let in_use = self.uses.get(usize::try_from(number).ok()?).is_some_and(|&uses| uses > 0);
         self.table.address(number as u32).filter(|_| in_use).copied()
+    }
+
+    /// Whether the address of an entry has a mark.
+    pub fn is_marked(&self, number: FiAddr) -> bool {
+        usize::try_from(number).is_ok_and(|place| self.marked.get(place) == Some(&true))
     }
 
     /// One more than the largest number that was ever given.

@@ -63,6 +63,8 @@ pub struct Endpoint {
     pub bindings: EndpointBindings,
     /// Index of the address vector.
     pub vector: Option<usize>,
+    /// Its address has a mark ([`crate::marks`]).
+    pub is_marked: bool,
     /// A multi-receive buffer with fewer free bytes is released. Unit: bytes.
     pub min_multi_recv: usize,
     /// Peer of each entry of the address vector, if known.
@@ -97,6 +99,7 @@ impl Endpoint {
             endpoint_attr,
             bindings: EndpointBindings::new(endpoint_attr.caps & caps::SOURCE != 0),
             vector: None,
+            is_marked: false,
             min_multi_recv: 64,
             peers: Vec::new(),
             claims: Claims::default(),

@@ -108,6 +108,16 @@ impl NodeHandle {
         self.0.group_operations.load(Ordering::Relaxed)
     }
 
+    /// This endpoint has done so many more operations in groups across nodes.
+    pub fn count_operations_across(&self, more: u64) {
+        self.0.operations_across.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// The operations that this endpoint has done in groups across nodes, as far as they have been counted.
+    pub fn operations_across(&self) -> u64 {
+        self.0.operations_across.load(Ordering::Relaxed)
+    }
+
     /// The free memory of the file system that has the segment. Unit: bytes.
     pub(in crate::shm) fn free_bytes(&self) -> u64 {
         let directory = self.0.path.parent().and_then(file_system_space);

@@ -163,6 +163,8 @@ struct Membership {
     index: usize,
     /// Operations that this endpoint has done in node groups.
     group_operations: std::sync::atomic::AtomicU64,
+    /// Operations that it has done in groups across nodes.
+    operations_across: std::sync::atomic::AtomicU64,
 }
 
 /// The memberships of this process, for its end.
@@ -391,6 +393,7 @@ impl NodeSegment {
                     endpoint,
                     index: 0,
                     group_operations: std::sync::atomic::AtomicU64::new(0),
+                    operations_across: std::sync::atomic::AtomicU64::new(0),
                 };
                 let claimed = membership.claim(&file, running);
                 if claimed.is_ok() {
