@@ -52,6 +52,13 @@ def own_network(mpi):
     return over_tcp(mpi)
 
 
+def with_collectives(is_on):
+    """Variables of the ranks that do collective operations by groups (libweir-mpi.so), also across hosts, or by messages."""
+    if not is_on:
+        return {"FI_WEIR_COLLECTIVES": "0"}
+    return {"LD_PRELOAD": str(launch.COLLECTIVES), "FI_WEIR_COLLECTIVES": "1", "FI_WEIR_COLLECTIVES_ACROSS": "1"}
+
+
 def over_tcp(mpi):
     """Variables of the ranks of an MPI that uses the provider `tcp` of libfabric between hosts."""
     if mpi == "openmpi":
@@ -231,6 +238,8 @@ def main():
     parser.add_argument("-n", type=int, default=2, help="number of ranks (default: %(default)s)")
     parser.add_argument("--mtu", type=int, default=1500, help="largest packet of the network in bytes (default: %(default)s)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable of the ranks")
+    parser.add_argument("--collectives", choices=["on", "off"], default="off",
+                        help="collective operations by groups, also across hosts (default: %(default)s)")
     parser.add_argument("--provider", help="libfabric provider instead of weir, for example tcp")
     parser.add_argument("--timeout", type=float, default=600, help="time limit in seconds (default: %(default)s)")
     parser.add_argument("--shell", action="store_true", help="a shell on the login node instead of a program")
@@ -238,7 +247,7 @@ def main():
     options = parser.parse_args()
     if reason := reason_not_possible():
         raise SystemExit(reason)
-    settings = dict(pair.split("=", 1) for pair in options.set)
+    settings = with_collectives(options.collectives == "on") | dict(pair.split("=", 1) for pair in options.set)
     with Hosts(options.hosts, options.mtu) as hosts:
         if options.shell:
             script = "".join(f'{name}() {{ {hosts.state}/agent {name} "$@"; }}; export -f {name}; ' for name in hosts.names)

@@ -132,11 +132,13 @@ static void rank_order(MPI_Comm comm, unsigned long *own, int round) {
 }
 
 /* Some MPIs by themselves deliver wrong data, or crash, if ranks describe data of one signature by different datatypes: Intel
- * MPI 2021.18 in all-gathers, Open MPI 5.0 in long or empty broadcasts. There, ranks do so only if a group does the operation. */
+ * MPI 2021.18 in all-gathers, Open MPI 5.0 in gathers, all-gathers, and long or empty broadcasts. There, ranks do so only if a
+ * group does the operation. Groups across hosts do no gathers, scatters and all-to-alls. */
 enum { LONGEST_OF_GROUPS = 2048 };
-static int mpi_mixes_types;
+static int mpi_mixes_types, is_across_hosts;
 
 static void look_at_version(void) {
+    is_across_hosts = getenv("COLLECTIVES_ACROSS_HOSTS") != NULL;
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
     int length;
     MPI_Get_library_version(text, &length);
@@ -175,16 +177,19 @@ static void broadcast(MPI_Comm comm, unsigned long *shared, unsigned long *own, 
         if (buffer[at * gap + 1]) fail("broadcast wrote into a gap", round);
 }
 
+enum { ALL_GATHER, ALL_TO_ALL, GATHER, SCATTER, EXCHANGES };
+
 /* A description of blocks of integers: some ranks have gaps between them, others one element for a whole block. */
 struct layout {
     MPI_Datatype type;
     int count, step;
 };
 
-static struct layout draw_layout(int members, int words, unsigned long *own) {
+static struct layout draw_layout(int kind_of_exchange, int members, int words, unsigned long *own) {
     struct layout layout = {MPI_INT, words, 1};
     unsigned kind = next(own) % 4;
-    if (kind < 2 || words == 0 || !may_mix_types(members, words)) {
+    int is_for_mpi = is_across_hosts && kind_of_exchange != ALL_GATHER && !mpi_mixes_types;
+    if (kind < 2 || words == 0 || is_for_mpi || !may_mix_types(members, words)) {
         if (kind) layout.type = MPI_INT32_T;
         return layout;
     }
@@ -206,8 +211,6 @@ static struct layout draw_layout(int members, int words, unsigned long *own) {
 static void end_layout(struct layout *layout, int words) {
     if (words && layout->count == 1 && layout->type != MPI_INT && layout->type != MPI_INT32_T) check(MPI_Type_free(&layout->type));
 }
-
-enum { ALL_GATHER, ALL_TO_ALL, GATHER, SCATTER, EXCHANGES };
 
 static int call(int kind, int large, const void *from, const struct layout *send, void *to, const struct layout *receive,
                 int root, MPI_Comm comm) {
@@ -257,7 +260,7 @@ static void exchange(MPI_Comm comm, unsigned long *shared, unsigned long *own, i
     for (size_t at = 0; at < room; at++) plain_out[at] = (int)next(own), plain_in[at] = out[at] = in[at] = -7;
     check(call_of_mpi(kind, plain_out, plain_in, words, root, comm));
 
-    struct layout send = draw_layout(members, words, own), receive = draw_layout(members, words, own);
+    struct layout send = draw_layout(kind, members, words, own), receive = draw_layout(kind, members, words, own);
     for (int at = 0; at < sent * words; at++) out[at * send.step] = plain_out[at];
     int skip = kind == ALL_TO_ALL ? 0 : me * words; /* in place, the contribution lies here */
     if (in_place && kind != SCATTER)
@@ -293,15 +296,16 @@ static void progress(int round) {
 }
 
 static void random_operations(int rounds) {
-    MPI_Comm comms[5];
+    MPI_Comm comms[6];
     unsigned long shared = 1, own = 1000 + (unsigned long)rank;
     comms[0] = MPI_COMM_WORLD;
     check(MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]));
     check(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &comms[2]));
     check(MPI_Comm_split(MPI_COMM_WORLD, rank / 3, rank, &comms[3]));
-    comms[4] = MPI_COMM_SELF;
+    check(MPI_Comm_split(MPI_COMM_WORLD, 0, rank % 2 * ranks + rank, &comms[4])); /* neighbours are on two hosts, if there are two */
+    comms[5] = MPI_COMM_SELF;
     for (int round = 0; round < rounds; round++) {
-        MPI_Comm comm = comms[next(&shared) % 5];
+        MPI_Comm comm = comms[next(&shared) % 6];
         /* Sub-communicators draw the same numbers, but need not do as many steps: each round has numbers of its own. */
         unsigned long numbers = shared * 31 + 7;
         if (next(&own) % 50 == 0) usleep(next(&own) % 300);
@@ -314,7 +318,7 @@ static void random_operations(int rounds) {
         default: if (next(&numbers) % 8 == 0) progress(round);
         }
     }
-    for (int at = 1; at < 4; at++) check(MPI_Comm_free(&comms[at]));
+    for (int at = 1; at < 5; at++) check(MPI_Comm_free(&comms[at]));
 }
 
 static void loops(int count) {

@@ -1,0 +1,98 @@
+"""Collective operations of groups across pretended hosts: results, deaths, and ranks that do not take part."""
+
+import re
+
+import launch
+import netns
+import pytest
+from test_collectives import performed, program
+
+reason = netns.reason_not_possible()
+pytestmark = pytest.mark.skipif(reason is not None, reason=str(reason))
+
+MPIS = ["mpich", "intel", "openmpi"]
+# The launcher ends all ranks when it sees one die. This shell hides the death.
+OUTLIVED = ["sh", "-c", '"$@"; status=$?; sleep 10; exit $status', "sh"]
+
+
+@pytest.fixture
+def hosts():
+    """Makes hosts; they are gone after the test."""
+    made = []
+
+    def make(count):
+        made.append(netns.Hosts(count).__enter__())
+        return made[-1]
+
+    yield make
+    for hosts in made:
+        hosts.down()
+
+
+def run(hosts, mpi, ranks, words, *, timeout=120, **settings):
+    settings = netns.with_collectives(True) | {"COLLECTIVES_ACROSS_HOSTS": "1"} | settings
+    words, env = hosts.mpiexec(mpi, ranks, words, settings=settings)
+    return launch.run(words, timeout=timeout, env=env)
+
+
+def changed_at(rank, script, words):
+    """The program, with a change of the environment at one rank."""
+    return ["sh", "-c", f'test "${{PMI_RANK-$PMIX_RANK}}" != {rank} || {script}; exec "$@"', "sh", *words]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("count,ranks", [(2, 4), (2, 7), (3, 3)])
+def test_random_operations_have_the_results_of_the_mpi_and_the_bits_of_one_host(hosts, mpi, count, ranks):
+    """Communicators of consecutive ranks and others, inside hosts and across. The program compares sums with those of rank order."""
+    outcome = run(hosts(count), mpi, ranks, program("random", 600, mpi=mpi))
+    assert outcome.ok and not outcome.leftovers, outcome
+    assert performed(outcome) > 150, outcome
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_groups_of_freed_communicators_are_used_again(hosts, mpi):
+    """An endpoint has 64 groups. Each communicator has one, and no operation is left to the MPI."""
+    outcome = run(hosts(2), mpi, 4, program("loops", 150, mpi=mpi))
+    assert outcome.ok, outcome
+    assert performed(outcome) == 1 + 2 * 150, outcome
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_rank_without_the_library_means_messages_for_all(hosts, mpi, rank):
+    words = changed_at(rank, "unset LD_PRELOAD", program("loops", 5, mpi=mpi))
+    outcome = run(hosts(2), mpi, 4, words, timeout=60)
+    assert outcome.ok, outcome
+    assert performed(outcome) == (-1 if rank == 0 else 0), outcome
+
+
+def test_a_rank_with_another_setting_means_messages_for_all(hosts):
+    words = changed_at(2, "export FI_WEIR_COLLECTIVES_ACROSS=0", program("loops", 5))
+    outcome = run(hosts(2), "mpich", 4, words, timeout=60)
+    assert outcome.ok and performed(outcome) == 0, outcome
+
+
+def test_a_rank_that_has_messages_inside_its_host_go_elsewhere_means_messages_for_all(hosts):
+    """Its MPI does not ask the provider for ranks of its own host, so it cannot know whether they take part."""
+    words = ["sh", "-c", 'export MPIR_CVAR_NOLOCAL=0; exec "$@"', "sh", *program("loops", 5)]
+    outcome = run(hosts(2), "mpich", 3, words, timeout=60)
+    assert outcome.ok and performed(outcome) == 0, outcome
+
+
+def test_threads_in_a_domain_for_one_thread_mean_messages(hosts):
+    outcome = run(hosts(2), "mpich", 2, program("threads", 100))
+    assert outcome.ok and performed(outcome) == 0, outcome
+
+
+@pytest.mark.parametrize("count,ranks", [(2, 4), (3, 3)])
+@pytest.mark.parametrize("last", [30, 31, 32])
+def test_a_killed_rank_is_an_error_at_all_others_and_no_hang(hosts, tmp_path, count, ranks, last):
+    """It is beside the participant of its host, or is one. It dies before a barrier, a broadcast of its own, and an all-reduce."""
+    errors = tmp_path / "errors"
+    errors.mkdir()
+    words = [*OUTLIVED, *program("die", last, errors)]
+    outcome = run(hosts(count), "mpich", ranks, words, timeout=60, FI_WEIR_PEER_TIMEOUT_S="2")
+    assert outcome.status not in (0, None), outcome
+    texts = {path.name: path.read_text() for path in errors.iterdir()}
+    assert texts == dict.fromkeys(map(str, range(ranks - 1)), "Process failed"), outcome
+    assert re.search(r"weir: MPI_\w+: rank \d of the communicator", outcome.output), outcome
