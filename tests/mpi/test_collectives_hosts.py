@@ -96,3 +96,15 @@ def test_a_killed_rank_is_an_error_at_all_others_and_no_hang(hosts, tmp_path, co
     texts = {path.name: path.read_text() for path in errors.iterdir()}
     assert texts == dict.fromkeys(map(str, range(ranks - 1)), "Process failed"), outcome
     assert re.search(r"weir: MPI_\w+: rank \d of the communicator", outcome.output), outcome
+
+
+def test_the_report_counts_operations_across_hosts(hosts, tmp_path):
+    two, report = hosts(2), tmp_path / "report.json"
+    (two.state / "hostfile").write_text("h1\nh2\n")
+    words = [launch.WEIR, "run", "-n", 4, "--mpi", launch.mpiexec("mpich"), "--hosts", two.state / "hostfile",
+             "--set", "FI_WEIR_COLLECTIVES_ACROSS=1", "--json", report, "--", *program("loops", 20)]
+    outcome = launch.run(two.words(netns.LOGIN, words), timeout=60, env=two.login_environment())
+    assert outcome.ok and performed(outcome) == 41, outcome
+    counts = [(rank["operations_across"], rank["group_operations"]) for rank in launch.read_report(report)["ranks"]]
+    assert counts == [(41, 0)] * 4, outcome
+    assert "did 164 of them across hosts, with messages of one rank of each host" in outcome.output, outcome
