@@ -214,3 +214,29 @@ fn tokens_are_free_when_their_rank_has_given_them_back_and_its_own_packets_pass_
     closing.send(100);
     assert!(closing.next > sent + 10, "{sent}, then {}", closing.next);
 }
+
+#[test]
+fn ranks_that_begin_to_wait_in_the_same_microsecond_all_get_tokens() {
+    let (directory, switch) = (common::directory(), quiet());
+    let mut receiver = open(&switch, 1);
+    let [mut first, mut second] = [2, 3].map(|port| Sender::open(&directory, &switch, port, &mut receiver));
+    switch.advance(300);
+    first.send(100);
+    switch.advance(400);
+    second.send(100);
+    assert_eq!((waits(&first.end), waits(&second.end), second.next), (1, 1, 0), "both wait");
+    let mut received = [0; 2];
+    for _ in 0..10_000 {
+        for sender in [&mut first, &mut second] {
+            sender.end.poll();
+            sender.send(100);
+        }
+        receiver.poll();
+        switch.advance(5 * MICROSECOND);
+        for (sender, (port, next)) in [&first, &second].into_iter().zip((2..).zip(&mut received)) {
+            let from = receiver.peer(&sender.end.link.address());
+            receiver.check_received(from, port, next);
+        }
+    }
+    assert_eq!(received, [100; 2]);
+}

@@ -127,7 +127,7 @@ impl SendGate {
 
     fn wait(&mut self, now: Instant, until: Instant, bundles: u32) {
         self.counters.waits += u64::from(self.waits.is_none());
-        let since = self.waits.map_or(now, |waiting| waiting.since);
+        let since = self.waits.map_or(TokenLines::shown_time(now), |waiting| waiting.since);
         self.waits = Some(Waiting { since, until, bundles });
         self.show_ticket(Some(LineTicket { since, looked: now }));
     }

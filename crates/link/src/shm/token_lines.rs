@@ -120,6 +120,12 @@ impl TokenLines {
         &self.lines()[self.index]
     }
 
+    /// A time as others read it in a line. A ticket must have it: if two endpoints compared a more exact time of their own with
+    /// what the other shows, each could find the other earlier, and wait for ever.
+    pub fn shown_time(time: Instant) -> Instant {
+        instant(micros(time).max(1))
+    }
+
     /// The task of this endpoint.
     pub fn task(&self) -> Task {
         Task(self.index as u32)
