@@ -79,8 +79,9 @@ def test_a_rank_that_has_messages_inside_its_host_go_elsewhere_means_messages_fo
     assert outcome.ok and performed(outcome) == 0, outcome
 
 
-def test_threads_in_a_domain_for_one_thread_mean_messages(hosts):
-    outcome = run(hosts(2), "mpich", 2, program("threads", 100))
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_several_threads_in_the_mpi_mean_messages(hosts, mpi):
+    outcome = run(hosts(2), mpi, 2, program("threads", 20, mpi=mpi))
     assert outcome.ok and performed(outcome) == 0, outcome
 
 

@@ -77,10 +77,10 @@ fn takes_part_across(mpi: &Mpi) -> bool {
     all_messages && is_across && mpi.sees_all_calls
 }
 
-/// Whether this endpoint may be used beside the MPI, for groups across nodes: the calling thread is the only one in the
-/// MPI, or the MPI has made its endpoint for any threads.
+/// Whether this endpoint may be used beside the MPI, for groups across nodes: no other thread calls the MPI meanwhile.
 ///
-/// - `is_serialised`: the MPI promises to call from one thread at a time.
+/// - `is_serialised`: the MPI promises libfabric to call from one thread at a time. Then it must have no threads of its own
+///   either.
 pub fn may_share_endpoint(mpi: &Mpi, abi: &Abi, is_serialised: bool) -> bool {
     let has_own_threads = ["MPIR_CVAR_ASYNC_PROGRESS", "I_MPI_ASYNC_PROGRESS"]
         .iter()
@@ -88,7 +88,8 @@ pub fn may_share_endpoint(mpi: &Mpi, abi: &Abi, is_serialised: bool) -> bool {
     let mut level = abi.constants.values.thread_multiple;
     // SAFETY: the MPI's function, and a variable for the result.
     let status = unsafe { (mpi.functions.query_thread)(&mut level) };
-    !is_serialised || (status == 0 && level < abi.constants.values.thread_multiple && !has_own_threads)
+    let is_only_caller = status == 0 && level < abi.constants.values.thread_multiple;
+    is_only_caller && !(is_serialised && has_own_threads)
 }
 
 /// Our rank in the world, and its ranks. `None`: this rank uses no groups.
