@@ -486,13 +486,5 @@ int weir_release(struct xdp_md *context)
     return XDP_PASS;
 }
 
-/* For the other end of a virtual pair (veth): it takes frames of XDP only while it has a program itself. */
-SECTION("xdp.frags")
-int weir_pass(struct xdp_md *context)
-{
-    (void)context;
-    return XDP_PASS;
-}
-
 /* No helper that these programs call asks for another one. */
 char terms[] SECTION("license") = "MIT";

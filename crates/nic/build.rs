@@ -23,20 +23,29 @@ fn main() {
         println!("cargo:warning=no kernel programs, since {clang} with the target bpf was not found");
         return;
     }
-    let object = Path::new(&variable("OUT_DIR")).join("nic.bpf.o");
-    let mut command = Command::new(&clang);
+    for name in ["nic", "switch"] {
+        compile(&clang, &sources, name);
+    }
+    println!("cargo:rustc-cfg=kernel_programs");
+}
+
+/// Compiles `xdp/NAME.bpf.c`.
+fn compile(clang: &str, sources: &Path, name: &str) {
+    let source = sources.join(format!("{name}.bpf.c"));
+    let object = Path::new(&variable("OUT_DIR")).join(format!("{name}.bpf.o"));
+    let mut command = Command::new(clang);
     command.args(["--target=bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
     // The kernel's headers of this processor, which clang does not look for with this target.
     let architecture = variable("CARGO_CFG_TARGET_ARCH");
     let headers = PathBuf::from(format!("/usr/include/{architecture}-linux-gnu"));
-    command.arg("-I").arg(headers).arg("-c").arg(sources.join("nic.bpf.c")).arg("-o").arg(&object);
+    command.arg("-I").arg(headers).arg("-c").arg(&source).arg("-o").arg(&object);
     let output = command.output().expect("clang has just answered");
     assert!(
         output.status.success(),
-        "{clang} cannot compile xdp/nic.bpf.c:\n{}",
+        "{clang} cannot compile {}:\n{}",
+        source.display(),
         String::from_utf8_lossy(&output.stderr)
     );
-    println!("cargo:rustc-cfg=kernel_programs");
 }
 
 fn variable(name: &str) -> String {

@@ -23,6 +23,7 @@ pub mod machine;
 pub mod memory;
 mod native;
 mod net;
+mod nic;
 pub mod node_group;
 mod one_sided;
 pub mod options;
@@ -96,6 +97,8 @@ pub enum BenchCommand {
     Native(native::NativeArguments),
     /// Compare weir over UDP with other transports between hosts, which are namespaces of this machine.
     Net(net::NetArguments),
+    /// Compare operations that kernel programs carry out between hosts with the same ones by processes over bare UDP.
+    Nic(nic::NicArguments),
     /// Measure collective operations of processes of this node in shared memory, beside a barrier by one counter.
     NodeGroup(node_group::NodeGroupArguments),
     /// Compare one-sided operations of a rank to itself and to another rank, over weir and other transports.
@@ -123,6 +126,7 @@ pub fn run(arguments: &BenchArguments) -> Result<u8, Failure> {
         BenchCommand::Memory(arguments) => memory::run(arguments),
         BenchCommand::Native(arguments) => native::run(arguments),
         BenchCommand::Net(arguments) => net::run(arguments),
+        BenchCommand::Nic(arguments) => nic::run(arguments),
         BenchCommand::NodeGroup(arguments) => node_group::run(arguments),
         BenchCommand::OneSided(arguments) => one_sided::run(arguments),
         BenchCommand::Overhead(arguments) => overhead::run(arguments),

@@ -35,6 +35,8 @@ mod remote;
 #[cfg(feature = "loader")]
 pub mod service;
 mod siphash;
+#[cfg(feature = "loader")]
+mod switch;
 
 pub use asker::Patience;
 pub use barrier::Barrier;

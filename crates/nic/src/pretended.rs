@@ -5,8 +5,9 @@
 //! switch   bridge br0 with the ports v1, v2, ...      hosts   eth0 with 10.98.0.1, 10.98.0.2, ...
 //! ```
 
-use crate::programs::{AttachError, Pass};
+use crate::programs::AttachError;
 use crate::service::Service;
+use crate::switch::{Pass, Switch};
 use crate::{Membership, NicError, Secret, control};
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;
@@ -65,6 +66,7 @@ pub struct Network {
     // Programs and services end before their namespaces.
     services: Vec<JoinHandle<io::Result<()>>>,
     passes: Vec<Pass>,
+    fast: Option<Switch>,
     hosts: Vec<Space>,
     switch: Space,
 }
@@ -80,7 +82,8 @@ impl Network {
             "ip link set lo up; ip link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0; \
              ip link set br0 up",
         )?;
-        let mut network = Network { services: Vec::new(), passes: Vec::new(), hosts: Vec::new(), switch };
+        let mut network =
+            Network { services: Vec::new(), passes: Vec::new(), fast: None, hosts: Vec::new(), switch };
         for number in 1..=count {
             let host = Space::new()?;
             let space = format!("/proc/{}/fd/{}", std::process::id(), host.0.as_raw_fd());
@@ -89,7 +92,8 @@ impl Network {
                  ip link set v{number} master br0 up"
             ))?;
             host.script(&format!(
-                "ip link set lo up; ip addr add {}/24 dev {INTERFACE}; ip link set {INTERFACE} up",
+                "ip link set lo up; ip link set {INTERFACE} address 02:77:65:69:72:{number:02x}; \
+                 ip addr add {}/24 dev {INTERFACE}; ip link set {INTERFACE} up",
                 address(number - 1)
             ))?;
             network.hosts.push(host);
@@ -97,13 +101,32 @@ impl Network {
         Ok(network)
     }
 
+    fn ports(&self) -> Vec<String> {
+        (1..=self.hosts.len()).map(|number| format!("v{number}")).collect()
+    }
+
+    /// Replaces the bridge by programs, which cost much less: so a measurement is that of the hosts. Losses are not possible
+    /// then. `alone`: no other programs will be attached to hosts.
+    ///
+    /// # Errors
+    /// [`AttachError`].
+    pub fn use_fast_switch(&mut self, alone: bool) -> Result<(), AttachError> {
+        self.fast = Some(self.switch.perform(|| Switch::attach(&self.ports()))?);
+        for host in self.hosts.iter().filter(|_| alone) {
+            self.passes.push(host.perform(|| Pass::attach(INTERFACE))?);
+        }
+        Ok(())
+    }
+
     /// Attaches the kernel programs at all hosts.
     ///
     /// # Errors
     /// [`AttachError`].
     pub fn attach(&mut self, port: u16) -> Result<(), AttachError> {
-        for number in 1..=self.hosts.len() {
-            self.passes.push(self.switch.perform(|| Pass::attach(&format!("v{number}")))?);
+        if self.fast.is_none() {
+            let passes: Result<_, AttachError> =
+                self.switch.perform(|| self.ports().iter().map(|port| Pass::attach(port)).collect());
+            self.passes = passes?;
         }
         for host in &self.hosts {
             let (tell, told) = channel();
@@ -165,7 +188,7 @@ impl Network {
     /// # Errors
     /// What `nft` says.
     pub fn lose(&self, per_mille: u32) -> io::Result<()> {
-        let ports: Vec<String> = (1..=self.hosts.len()).map(|number| format!("v{number}")).collect();
+        let ports = self.ports();
         let begin = "nft 'add table netdev loss; delete table netdev loss'";
         if per_mille == 0 {
             return self.switch.script(begin);

@@ -12,10 +12,10 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The compiled programs. `None`: there was no clang when this was built.
+/// The compiled programs of `weir nic attach`. `None`: there was no clang when this was built.
 #[cfg(kernel_programs)]
 const OBJECT: Option<&[u8]> = Some(aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/nic.bpf.o")));
-/// The compiled programs. `None`: there was no clang when this was built.
+/// As above.
 #[cfg(not(kernel_programs))]
 const OBJECT: Option<&[u8]> = None;
 
@@ -68,7 +68,7 @@ pub enum AttachError {
 }
 
 /// For `map_err`: the kernel refuses `what`. The text of an error with its sources, without the verifier's log.
-fn kernel<E: std::error::Error>(what: &'static str) -> impl FnOnce(E) -> AttachError {
+pub(crate) fn kernel<E: std::error::Error>(what: &'static str) -> impl FnOnce(E) -> AttachError {
     move |error| AttachError::Kernel { what, why: chain(&error) }
 }
 
@@ -103,28 +103,43 @@ pub struct Slot {
     pub file: OwnedFd,
 }
 
-/// Loads the programs without attaching them.
+/// Loads an object into the kernel, with values of constants, and without attaching its programs.
 ///
 /// # Errors
 /// [`AttachError::NotBuilt`], [`AttachError::NotPermitted`], [`AttachError::Kernel`].
-fn load(address: Ipv4Addr, port: u16) -> Result<Ebpf, AttachError> {
-    let object = OBJECT.ok_or(AttachError::NotBuilt)?;
+pub(crate) fn load(object: Option<&[u8]>, constants: Option<(Ipv4Addr, u16)>) -> Result<Ebpf, AttachError> {
+    let object = object.ok_or(AttachError::NotBuilt)?;
     if !rustix::process::geteuid().is_root() {
         return Err(AttachError::NotPermitted);
     }
-    let (address, port) = (u32::from_ne_bytes(address.octets()), port);
+    let (address, port) = constants.unwrap_or((Ipv4Addr::UNSPECIFIED, 0));
+    let address = u32::from_ne_bytes(address.octets());
     let mut loader = EbpfLoader::new();
-    loader.override_global("weir_address", &address, true).override_global("weir_port", &port, true);
+    if constants.is_some() {
+        loader.override_global("weir_address", &address, true).override_global("weir_port", &port, true);
+    }
     loader.load(object).map_err(kernel("loading the kernel programs"))
 }
 
-/// Loads one of the programs, and attaches it to an interface if `mode` says how.
-fn start(
+/// The number of an interface.
+///
+/// # Errors
+/// [`AttachError::NoAddress`]: there is none.
+pub(crate) fn number_of(interface: &str) -> Result<u32, AttachError> {
+    let family = rustix::net::AddressFamily::INET;
+    let socket =
+        rustix::net::socket(family, rustix::net::SocketType::DGRAM, None).map_err(kernel("socket"))?;
+    let number = rustix::net::netdevice::name_to_index(socket, interface);
+    number.map_err(|_| AttachError::NoAddress(interface.to_owned()))
+}
+
+/// Loads one of the programs, and attaches it to an interface if one is given.
+pub(crate) fn start(
     loaded: &mut Ebpf,
     name: &'static str,
     interface: Option<&str>,
 ) -> Result<Option<FdLink>, AttachError> {
-    let program = loaded.program_mut(name).expect("xdp/nic.bpf.c has this program");
+    let program = loaded.program_mut(name).expect("the source in xdp/ has this program");
     let program: &mut Xdp = program.try_into().map_err(kernel(name))?;
     program.load().map_err(kernel(name))?;
     let Some(interface) = interface else { return Ok(None) };
@@ -157,13 +172,8 @@ impl Programs {
     /// # Errors
     /// [`AttachError`].
     pub fn attach(interface: &str, address: Ipv4Addr, port: u16) -> Result<Programs, AttachError> {
-        let index = rustix::net::netdevice::name_to_index(
-            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
-                .map_err(kernel("socket"))?,
-            interface,
-        )
-        .map_err(|_| AttachError::NoAddress(interface.to_owned()))?;
-        let mut loaded = load(address, port)?;
+        let index = number_of(interface)?;
+        let mut loaded = load(OBJECT, Some((address, port)))?;
         start(&mut loaded, "weir_release", None)?;
         let program: &Xdp = loaded
             .program("weir_release")
@@ -246,24 +256,4 @@ fn remove_all<V: Pod>(mut map: HashMap<&mut MapData, [u64; 2], V>, domain: u64) 
         }
     }
     Ok(())
-}
-
-/// A program that lets everything pass, for the other end of a virtual pair of interfaces (veth), which else takes no
-/// frames from a program. It ends with the value.
-#[derive(Debug)]
-pub struct Pass {
-    _loaded: Ebpf,
-    _link: FdLink,
-}
-
-impl Pass {
-    /// Attaches it.
-    ///
-    /// # Errors
-    /// [`AttachError`].
-    pub fn attach(interface: &str) -> Result<Pass, AttachError> {
-        let mut loaded = load(Ipv4Addr::UNSPECIFIED, 0)?;
-        let link = start(&mut loaded, "weir_pass", Some(interface))?.expect("it was attached");
-        Ok(Pass { _loaded: loaded, _link: link })
-    }
 }

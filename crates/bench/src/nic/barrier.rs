@@ -1,0 +1,161 @@
+//! The other half of `weir bench nic`: barriers of one process on each host, which sleeps while it waits. By the kernel, and
+//! by two algorithms over bare UDP, without authentication and without sending again, which favours them.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::net::{SocketAddrV4, UdpSocket};
+use std::time::{Duration, Instant};
+use weir_nic::format::DEFAULT_PORT;
+use weir_nic::pretended::{Network, address};
+use weir_nic::{Barrier, Domain, Patience};
+use weir_output::Failure;
+
+/// The members' port of the algorithms over UDP.
+const PORT: u16 = 7001;
+/// A packet that takes longer was lost.
+const LOST: Duration = Duration::from_secs(2);
+
+/// Who carries out the barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The kernel programs.
+    Kernel,
+    /// Processes: in step k a member sends to the one 2^k behind it, and waits for the one 2^k before it.
+    Exchange,
+    /// Processes: all send to the first, which then sends to all.
+    Gather,
+}
+
+/// Mean times of one barrier. Unit: ns.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// From begin to end.
+    pub elapsed: f64,
+    /// Processor time of one member, with what the kernel did for it.
+    pub processor: f64,
+}
+
+/// Processor time of this process, in the kernel too. Interrupts count for whom they interrupt. Unit: ns.
+fn processor_ns() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// A member, ready to enter barriers.
+type Member = Box<dyn FnMut() -> Result<(), Failure>>;
+
+/// Measures `rounds` barriers of `size` members.
+///
+/// # Errors
+/// [`Failure`].
+pub fn measure(
+    network: &Network,
+    domain: &Domain,
+    way: Way,
+    size: u32,
+    rounds: u32,
+    place: u64,
+) -> Result<Times, Failure> {
+    let (begin, end) = [(); 2].map(|()| std::sync::Barrier::new(size as usize + 1)).into();
+    std::thread::scope(|scope| {
+        let members: Vec<_> = (0..size)
+            .map(|number| {
+                let (begin, end) = (&begin, &end);
+                scope.spawn(move || {
+                    network.enter(number as usize);
+                    let member = prepare(domain, way, number, size, place);
+                    begin.wait(); // all sockets are open
+                    begin.wait(); // the clock has been read
+                    let passed = member.and_then(|mut member| (0..rounds).try_for_each(|_| member()));
+                    end.wait();
+                    passed
+                })
+            })
+            .collect();
+        begin.wait();
+        let (clock, processor) = (Instant::now(), processor_ns());
+        begin.wait();
+        end.wait();
+        let (elapsed, processor) = (clock.elapsed().as_nanos() as f64, processor_ns() - processor);
+        for member in members {
+            member.join().expect("a member does not panic")?;
+        }
+        let rounds = f64::from(rounds);
+        Ok(Times { elapsed: elapsed / rounds, processor: processor / rounds / f64::from(size) })
+    })
+}
+
+fn prepare(domain: &Domain, way: Way, number: u32, size: u32, place: u64) -> Result<Member, Failure> {
+    if way == Way::Kernel {
+        let hosts: Vec<_> =
+            (0..size).map(|host| SocketAddrV4::new(address(host as usize), DEFAULT_PORT)).collect();
+        let failed = |error: weir_nic::NicError| Failure::Measurement(error.to_string());
+        let patience = Patience { spin: Duration::ZERO, ..Patience::default() };
+        let mut barrier = Barrier::new(domain, &hosts, number, place, patience).map_err(failed)?;
+        return Ok(Box::new(move || barrier.enter().map_err(failed)));
+    }
+    let socket = UdpSocket::bind((address(number as usize), PORT)).map_err(Failure::system("bind"))?;
+    socket.set_read_timeout(Some(LOST)).map_err(Failure::system("setsockopt"))?;
+    let mut member = OverUdp { socket, number, size, round: 0, heard: [0; 2] };
+    Ok(match way {
+        Way::Gather => Box::new(move || member.gather()),
+        _ => Box::new(move || member.exchange()),
+    })
+}
+
+/// A member over UDP. Packets are the round and the step.
+struct OverUdp {
+    socket: UdpSocket,
+    number: u32,
+    size: u32,
+    round: u32,
+    /// A bit for each step, or a count, of rounds with even and with odd numbers: nobody is more than one ahead.
+    heard: [u32; 2],
+}
+
+impl OverUdp {
+    fn send(&self, member: u32, step: u32) -> Result<(), Failure> {
+        let [round, step] = [self.round, step].map(u32::to_le_bytes);
+        let bytes: [u8; 8] = std::array::from_fn(|at| if at < 4 { round[at] } else { step[at - 4] });
+        let sent = self.socket.send_to(&bytes, (address(member as usize), PORT));
+        sent.map(|_| ()).map_err(Failure::system("send"))
+    }
+
+    /// Waits for a packet. Returns its round and step.
+    fn receive(&self) -> Result<(u32, u32), Failure> {
+        let mut bytes = [0; 8];
+        self.socket.recv(&mut bytes).map_err(|_| Failure::Measurement(String::from("a packet was lost")))?;
+        let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        Ok((half(0), half(4)))
+    }
+
+    fn exchange(&mut self) -> Result<(), Failure> {
+        let now = self.round as usize % 2;
+        for step in (0..u32::BITS).take_while(|step| 1 << step < self.size) {
+            self.send((self.number + (1 << step)) % self.size, step)?;
+            while self.heard[now] & 1 << step == 0 {
+                let (round, step) = self.receive()?;
+                self.heard[round as usize % 2] |= 1 << step;
+            }
+        }
+        self.heard[now] = 0;
+        self.round += 1;
+        Ok(())
+    }
+
+    fn gather(&mut self) -> Result<(), Failure> {
+        let now = self.round as usize % 2;
+        if self.number > 0 {
+            self.send(0, 0)?;
+            self.receive()?;
+        } else {
+            while self.heard[now] + 1 < self.size {
+                let (round, _) = self.receive()?;
+                self.heard[round as usize % 2] += 1;
+            }
+            self.heard[now] = 0;
+            (1..self.size).try_for_each(|member| self.send(member, 0))?;
+        }
+        self.round += 1;
+        Ok(())
+    }
+}
