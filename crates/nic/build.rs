@@ -23,29 +23,31 @@ fn main() {
         println!("cargo:warning=no kernel programs, since {clang} with the target bpf was not found");
         return;
     }
-    for name in ["nic", "switch"] {
-        compile(&clang, &sources, name);
+    // Another clang, or older headers of the kernel, must not keep anybody from building everything else.
+    match ["nic", "switch"].into_iter().try_for_each(|name| compile(&clang, &sources, name)) {
+        Ok(()) => println!("cargo:rustc-cfg=kernel_programs"),
+        Err(why) => println!("cargo:warning=no kernel programs: {}", why.replace('\n', " | ")),
     }
-    println!("cargo:rustc-cfg=kernel_programs");
 }
 
 /// Compiles `xdp/NAME.bpf.c`.
-fn compile(clang: &str, sources: &Path, name: &str) {
+///
+/// # Errors
+/// What clang says.
+fn compile(clang: &str, sources: &Path, name: &str) -> Result<(), String> {
     let source = sources.join(format!("{name}.bpf.c"));
     let object = Path::new(&variable("OUT_DIR")).join(format!("{name}.bpf.o"));
     let mut command = Command::new(clang);
-    command.args(["--target=bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
+    command.args(["--target=bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra"]);
     // The kernel's headers of this processor, which clang does not look for with this target.
     let architecture = variable("CARGO_CFG_TARGET_ARCH");
     let headers = PathBuf::from(format!("/usr/include/{architecture}-linux-gnu"));
     command.arg("-I").arg(headers).arg("-c").arg(&source).arg("-o").arg(&object);
     let output = command.output().expect("clang has just answered");
-    assert!(
-        output.status.success(),
-        "{clang} cannot compile {}:\n{}",
-        source.display(),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{clang} cannot compile {}:\n{}", source.display(), String::from_utf8_lossy(&output.stderr)))
 }
 
 fn variable(name: &str) -> String {

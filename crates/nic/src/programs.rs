@@ -257,3 +257,17 @@ fn remove_all<V: Pod>(mut map: HashMap<&mut MapData, [u64; 2], V>, domain: u64) 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    /// A build goes on without programs that clang refuses, so this test fails then.
+    #[test]
+    fn where_there_is_clang_there_are_programs() {
+        let clang = std::env::var("WEIR_CLANG").unwrap_or_else(|_| String::from("clang"));
+        let targets = Command::new(clang).arg("-print-targets").output();
+        let has_clang = targets.is_ok_and(|targets| String::from_utf8_lossy(&targets.stdout).contains("bpf"));
+        assert_eq!(cfg!(kernel_programs), has_clang, "the build's warnings say what clang refuses");
+    }
+}
