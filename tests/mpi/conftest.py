@@ -8,6 +8,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 
 import launch  # noqa: E402
+import netns  # noqa: E402
 import pytest  # noqa: E402
 
 
@@ -28,6 +29,20 @@ def private_shm(tmp_path, monkeypatch):
     with tempfile.TemporaryDirectory(prefix="weir-test-", dir="/dev/shm") as directory:
         monkeypatch.setenv("FI_WEIR_SHM_DIR", directory)
         yield pathlib.Path(directory)
+
+
+@pytest.fixture
+def hosts():
+    """Makes pretended hosts; they are gone after the test."""
+    made = []
+
+    def make(count):
+        made.append(netns.Hosts(count).__enter__())
+        return made[-1]
+
+    yield make
+    for hosts in made:
+        hosts.down()
 
 
 @pytest.fixture

@@ -15,20 +15,6 @@ MPIS = ["mpich", "intel", "openmpi"]
 OUTLIVED = ["sh", "-c", '"$@"; status=$?; sleep 10; exit $status', "sh"]
 
 
-@pytest.fixture
-def hosts():
-    """Makes hosts; they are gone after the test."""
-    made = []
-
-    def make(count):
-        made.append(netns.Hosts(count).__enter__())
-        return made[-1]
-
-    yield make
-    for hosts in made:
-        hosts.down()
-
-
 def run(hosts, mpi, ranks, words, *, timeout=120, **settings):
     settings = netns.with_collectives(True) | {"COLLECTIVES_ACROSS_HOSTS": "1"} | settings
     words, env = hosts.mpiexec(mpi, ranks, words, settings=settings)

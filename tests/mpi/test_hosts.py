@@ -22,20 +22,6 @@ BENCHMARKS = ["PingPong", "Allreduce", "Alltoall"]
 LIMIT_SECONDS = 2
 
 
-@pytest.fixture
-def hosts():
-    """Makes hosts; they are gone after the test."""
-    made = []
-
-    def make(count):
-        made.append(netns.Hosts(count).__enter__())
-        return made[-1]
-
-    yield make
-    for hosts in made:
-        hosts.down()
-
-
 def run(hosts, mpi, ranks, program, *, timeout=120, mark=None, **rest):
     words, env = hosts.mpiexec(mpi, ranks, program, **rest)
     return launch.run(words, timeout=timeout, env=env, mark=mark)

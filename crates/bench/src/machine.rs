@@ -41,4 +41,14 @@ impl Machine {
     pub fn is_busy(&self) -> bool {
         self.load > BUSY_LOAD
     }
+
+    /// The last lines below a table of times: what the host is, behind a warning if it was busy.
+    pub fn footer(&self) -> String {
+        let Machine { processor, cores, kernel, load } = self;
+        let host = format!("{processor}, {cores} cores, Linux {kernel}.");
+        match self.is_busy() {
+            true => format!("The machine was not idle (load {load}): the times are not reliable.\n{host}"),
+            false => host,
+        }
+    }
 }

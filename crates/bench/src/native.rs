@@ -161,15 +161,7 @@ fn render(results: &Results) -> String {
         };
         text.push_str(&format!("\nTarget for {SMALL_BYTES} B: at most {LIMIT} x the cache line: {word}."));
     }
-    let machine = &results.machine;
-    if machine.is_busy() {
-        text.push_str(&format!(
-            "\nThe machine was not idle (load {}): the times are not reliable.",
-            machine.load
-        ));
-    }
-    text.push_str(&format!("\n{}, {} cores, Linux {}.", machine.processor, machine.cores, machine.kernel));
-    text
+    text + "\n" + &results.machine.footer()
 }
 
 #[cfg(test)]

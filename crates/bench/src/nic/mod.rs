@@ -237,15 +237,7 @@ fn render(results: &Results) -> String {
         );
         target(what, ratios(&one.kernel.processor_ns, &one.exchange.processor_ns), 1.0 / LESS_PROCESSOR);
     }
-    let machine = &results.machine;
-    if machine.is_busy() {
-        text.push_str(&format!(
-            "\nThe machine was not idle (load {}): the times are not reliable.",
-            machine.load
-        ));
-    }
-    text.push_str(&format!("\n{}, {} cores, Linux {}.", machine.processor, machine.cores, machine.kernel));
-    text
+    text + "\n" + &results.machine.footer()
 }
 
 #[cfg(test)]

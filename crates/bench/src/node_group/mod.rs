@@ -186,13 +186,7 @@ fn render(results: &Results) -> String {
             group.ranks
         ));
     }
-    let machine = &results.machine;
-    let load = match machine.is_busy() {
-        true => format!("\nThe machine was not idle (load {}): the times are not reliable.", machine.load),
-        false => String::new(),
-    };
-    let host = format!("{}, {} cores, Linux {}.", machine.processor, machine.cores, machine.kernel);
-    format!("{}{verdicts}{load}\n{host}", table::text(&table))
+    format!("{}{verdicts}\n{}", table::text(&table), results.machine.footer())
 }
 
 #[cfg(test)]
