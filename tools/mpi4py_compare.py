@@ -73,7 +73,7 @@ class Way:
     def folder(self, transport):
         scheme = f"-{self.flow}" if transport == "weir" else ""
         link = f"-{self.link.replace(':', '-')}" if transport == "weir" else ""
-        settings = "".join(f"-{pair}" for pair in self.settings if transport == "weir")
+        settings = "".join(f"-{pair.replace('/', '%')}" for pair in self.settings if transport == "weir")
         place = f"-{self.hosts}-hosts{link}" if self.hosts else ""
         return WORK / "results" / f"{self.mpi}-{transport}{scheme}-{self.ranks}{place}{settings}"
 
