@@ -231,15 +231,12 @@ impl LevelGroup {
     /// What the participant gives on the network lies in memory of the task then.
     fn prepare_network(&self, task: &mut LevelTask, data: &[u8], result: &[u8]) {
         let NetworkStep { operation, block_bytes } = self.layout.network(task.operation);
+        let (node, blocks) = (self.layout.node(), self.layout.nodes() as usize);
         let gathered_bytes = match operation {
-            CollectiveOperation::AllGather => block_bytes * self.layout.nodes() as usize,
-            CollectiveOperation::Gather { root } | CollectiveOperation::Reduce { root, .. }
-                if root != self.layout.node() =>
-            {
-                0
-            }
-            CollectiveOperation::Gather { .. } => block_bytes * self.layout.nodes() as usize,
-            CollectiveOperation::Reduce { .. } | CollectiveOperation::AllReduce { .. } => block_bytes,
+            CollectiveOperation::AllGather => block_bytes * blocks,
+            CollectiveOperation::Gather { root } if root == node => block_bytes * blocks,
+            CollectiveOperation::Reduce { root, .. } if root == node => block_bytes,
+            CollectiveOperation::AllReduce { .. } => block_bytes,
             _ => 0,
         };
         task.sent = OwnedMemory::new(block_bytes);

@@ -120,14 +120,18 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             .reduce(f64::min)
             .map(|least| (format!("factor at least {least:.2}"), least > 1.0)),
     ));
-    let (whole, pipelined) = (published(4, Way::Whole).at(LONG), published(4, Way::Pipelined).at(LONG));
+    // The times without and with pipelining, and whether they differ by at most this share.
+    let alike = |ranks, bytes, most: f64| {
+        let times = published(ranks, Way::Whole).at(bytes).zip(published(ranks, Way::Pipelined).at(bytes));
+        times.map(|(whole, pipelined)| {
+            (format!("{whole:.2} us, pipelined {pipelined:.2} us"), (whole / pipelined - 1.0).abs() <= most)
+        })
+    };
     points.push(Point::of(
         "four-nodes",
         "16 KB, 4 nodes: pipelining changes nothing, since the best tree is flat",
         "the same",
-        whole.zip(pipelined).map(|(whole, pipelined)| {
-            (format!("{whole:.2} us, pipelined {pipelined:.2} us"), (whole / pipelined - 1.0).abs() < 0.01)
-        }),
+        alike(4, LONG, 0.01),
     ));
     points.push(Point::of(
         "host-tree",
@@ -150,14 +154,11 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             (words.join(", "), short.iter().all(|factor| (0.8..1.0).contains(factor)))
         }),
     ));
-    let one_packet = |way| published(16, way).at(PACKET);
     points.push(Point::of(
         "one-packet",
         "16 nodes, one packet: pipelining changes nothing",
         "the same",
-        one_packet(Way::Whole).zip(one_packet(Way::Pipelined)).map(|(whole, pipelined)| {
-            (format!("{whole:.2} us, pipelined {pipelined:.2} us"), whole == pipelined)
-        }),
+        alike(16, PACKET, 0.0),
     ));
     for (scheme, name) in OWN_SCHEMES {
         for bytes in [8.0, LONG] {
