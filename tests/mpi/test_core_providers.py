@@ -10,7 +10,6 @@ import test_hosts
 from test_hosts import BENCHMARKS, MPIS, QUICK, run, stress_program
 
 pytestmark = test_hosts.pytestmark
-hosts = test_hosts.hosts
 
 OVER_TCP = {"FI_WEIR_LINK": "shm,ofi:tcp"}
 
