@@ -126,6 +126,21 @@ pub enum OffloadCall {
         /// The change, of a word of 64 bits.
         update: WordUpdate,
     },
+    /// Change a word of our own memory, as one step that takes no time. Completes at once. The old word is in
+    /// [`Status::bytes`].
+    OwnWord {
+        /// Index of the word, less than [`WORDS`].
+        word: u32,
+        /// The change, of a word of 64 bits.
+        update: WordUpdate,
+    },
+    /// Poll a word of our own memory, until it is another one. It is in [`Status::bytes`].
+    WatchWord {
+        /// Index of the word, less than [`WORDS`].
+        word: u32,
+        /// Completes when the word is not this.
+        seen: u64,
+    },
     /// Take part in a group. Completes at once.
     Join {
         /// Its number.
@@ -402,6 +417,13 @@ impl Shared {
         let calls = &self.state.borrow().offload_calls;
         let call = calls.as_ref().and_then(|calls| calls.0.get(&handle.0));
         matches!(call, Some(OffloadCall::MultiSend { .. }))
+    }
+
+    /// Whether [`Call::Offload`] with this handle names a word of our own memory only.
+    pub fn is_of_own_word(&self, handle: Handle) -> bool {
+        let calls = &self.state.borrow().offload_calls;
+        let call = calls.as_ref().and_then(|calls| calls.0.get(&handle.0));
+        matches!(call, Some(OffloadCall::OwnWord { .. } | OffloadCall::WatchWord { .. }))
     }
 
     /// What the offloaded machines are to do for [`Call::Offload`] with this handle.

@@ -224,6 +224,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         cost: COST,
         nic: None,
         machines_on_nic: false,
+        server_wake_ps: 0,
         tolerates_loss: false,
         event_limit: 5_000_000,
         seed,

@@ -127,6 +127,18 @@ fn atomics_of_a_nic_pass_no_processor_of_the_target() {
     assert_eq!(time("executor = 'nic'"), (NIC_ENDS + 2 * NIC_STEP + 17) as f64);
 }
 
+/// A rank alone: a swap and a compare&swap. Two ranks: between two turns of one there is that of the other. Each is a
+/// hand-over, in which a rank sees its turn, asks its NIC to pass it on, and that writes the turn of the other.
+#[test]
+fn a_lock_is_handed_over_by_one_change_of_a_word() {
+    let time = |executor: &str, ranks| {
+        time_us(&format!("[lock]\nexecutor = '{executor}'\nwarmup_calls = 4\ncalls = 50"), ranks, "call_ns")
+    };
+    let change = NIC_ENDS + 2 * NIC_STEP + 17;
+    assert_eq!(time("nic", 2), (2 * change) as f64);
+    assert_eq!(time("processor", 2), (2 * 2 * ONE_WAY) as f64);
+}
+
 #[test]
 fn all_executors_end_with_any_number_of_ranks_under_every_scheme() {
     let texts = [
@@ -136,6 +148,7 @@ fn all_executors_end_with_any_number_of_ranks_under_every_scheme() {
         "[reduction]\ntree = 'binomial'\nword = 'float'\nlast_delay_ns = 9000\ncalls = 9",
         "[broadcast]\nmessage_bytes = 5000\nmax_delay_ns = 3000\ncalls = 3",
         "[atomics]\ncalls = 3",
+        "[lock]\ncalls = 3",
     ];
     for (text, executor) in texts.into_iter().flat_map(|text| ["processor", "nic"].map(|it| (text, it))) {
         let workload = workload(&format!("{text}\nexecutor = '{executor}'"));

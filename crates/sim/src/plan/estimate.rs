@@ -115,6 +115,15 @@ fn follow(
                             }
                             continue;
                         }
+                        OffloadCall::OwnWord { .. } => {
+                            shared.complete(handle, Status::default());
+                            continue;
+                        }
+                        OffloadCall::WatchWord { seen, .. } => {
+                            let bytes = seen.wrapping_add(1);
+                            shared.complete(handle, Status { bytes, ..Status::default() });
+                            continue;
+                        }
                         OffloadCall::Fetch { to, .. } => _ = peers.insert(to),
                         _ => {}
                     }

@@ -13,6 +13,7 @@ use weir_proto::{AttachPolicy, Config, DataRegion, Geometry, Growth, MAX_UNEXPEC
 
 use super::faults::PlanFaults;
 use super::network::PlanNetwork;
+use crate::Picoseconds;
 use crate::goal::Schedule;
 use crate::network::registry::NicKeys;
 use crate::workload::Workload;
@@ -146,6 +147,14 @@ impl Programs {
     fn machines_on_nic(&self) -> bool {
         matches!(self, Programs::Named(workload) if workload.executor() == Some(Executor::Nic))
     }
+
+    /// What a server that changes words for others takes to wake up.
+    fn server_wake_ps(&self) -> Picoseconds {
+        match self {
+            Programs::Named(Workload::Lock(lock)) => lock.wake_ns * 1000,
+            _ => 0,
+        }
+    }
 }
 
 /// A world, ready to run.
@@ -254,6 +263,7 @@ impl Setup {
             cost,
             nic,
             machines_on_nic: self.programs.machines_on_nic(),
+            server_wake_ps: self.programs.server_wake_ps(),
             tolerates_loss: false,
             event_limit: 0,
             seed,

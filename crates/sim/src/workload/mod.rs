@@ -140,6 +140,8 @@ catalogue! {
     Multicast(offload::Multicast) records [measure::LATENCY_NS];
     /// Remote atomics, by messages or offloaded.
     Atomics(offload::Atomics) records [measure::CALL_NS];
+    /// A queue lock over remote atomics, for which ranks contend.
+    Lock(offload::Lock) records [measure::CALL_NS];
 }
 
 impl Workload {
@@ -150,6 +152,7 @@ impl Workload {
             Workload::Reduction(reduction) => Some(reduction.executor),
             Workload::Broadcast(broadcast) => Some(broadcast.executor),
             Workload::Atomics(atomics) => Some(atomics.executor),
+            Workload::Lock(lock) => Some(lock.executor),
             _ => None,
         }
     }

@@ -13,7 +13,9 @@ use std::rc::Rc;
 
 use weir_proto::offload::atomics::{AtomicsCommand, ExposedRegion, FetchCommand};
 use weir_proto::offload::group::{GroupCommand, Membership};
-use weir_proto::offload::{Combination, Offload, OffloadCommand, Offloaded, WordType, WordUpdate};
+use weir_proto::offload::{
+    Combination, Offload, OffloadCommand, Offloaded, WordOperation, WordType, WordUpdate,
+};
 use weir_proto::table::Table;
 use weir_proto::{
     BufferId, Instant, Machine, MachineDriver, MachineEvent, MachineTimer, Memory, Operand, Outcome,
@@ -60,6 +62,8 @@ pub(super) struct Results {
     pub ended: Vec<Ended>,
     /// Peers that have sent a packet that makes no sense.
     pub rejected: Vec<Peer>,
+    /// Words that the program watches and that have changed, each with the operation that has ended.
+    pub seen: Vec<(Request, u64)>,
     /// What was done with memory.
     pub work: MemoryWork,
 }
@@ -74,7 +78,33 @@ struct MachineMemory {
     vectors: BTreeMap<u32, Rc<RefCell<Vec<u8>>>>,
 }
 
+/// A word of its own that the program polls.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    request: Request,
+    word: u32,
+    /// The operation ends when the word is not this.
+    seen: u64,
+}
+
 impl MachineMemory {
+    fn word(&mut self, word: u32) -> u64 {
+        let read =
+            WordUpdate { operation: WordOperation::Read, word_type: WordType::U64, operand: 0, compare: 0 };
+        self.update(u64::from(word) * WORD_BYTES, &read)
+    }
+
+    /// Changes a word and returns the old one. The offset is a multiple of its length.
+    fn update(&mut self, offset: u64, update: &WordUpdate) -> u64 {
+        self.with(Memory::Region { key: REGION, offset }, update.word_type.bytes(), |word| {
+            let mut old = [0; WORD_BYTES as usize];
+            old[..word.len()].copy_from_slice(word);
+            let old = u64::from_le_bytes(old);
+            word.copy_from_slice(&update.apply(old).to_le_bytes()[..word.len()]);
+            old
+        })
+    }
+
     /// Shows `bytes` bytes of memory to `work`. The machine has checked the bounds.
     fn with<R>(&mut self, memory: Memory, bytes: u32, work: impl FnOnce(&mut [u8]) -> R) -> R {
         let part = |offset: u64| offset as usize..offset as usize + bytes as usize;
@@ -103,6 +133,7 @@ pub(super) struct Machines {
     timers: TimerQueue<MachineTimer>,
     /// Commands that exceed a bound for now, or wait behind such a one, with the operations of the program.
     waiting: VecDeque<(Request, OffloadCommand)>,
+    watches: Vec<Watch>,
 }
 
 impl Default for Machines {
@@ -112,6 +143,7 @@ impl Default for Machines {
             memory: MachineMemory::default(),
             timers: TimerQueue::default(),
             waiting: VecDeque::new(),
+            watches: Vec::new(),
         };
         let region = ExposedRegion { bytes: REGION_BYTES, readable: true, writable: true };
         let expose = AtomicsCommand::Expose { key: REGION, region };
@@ -142,6 +174,9 @@ impl Machines {
                 OffloadCommand::Group(GroupCommand::Join(membership))
             }
             OffloadCall::MultiSend { .. } => unreachable!("the endpoint does that"),
+            OffloadCall::OwnWord { .. } | OffloadCall::WatchWord { .. } => {
+                unreachable!("`access_own_word` does that")
+            }
             OffloadCall::Leave { group } => OffloadCommand::Group(GroupCommand::Leave { group }),
             OffloadCall::Start { group, operation, vector } => {
                 self.memory.vectors.insert(request.0, vector);
@@ -150,6 +185,26 @@ impl Machines {
         };
         self.waiting.push_back((request, command));
         self.drive(now, None, &[])
+    }
+
+    /// The program reads, changes or watches a word of its own. Returns the word if the operation ends at once.
+    pub fn access_own_word(&mut self, request: Request, call: &OffloadCall) -> Option<u64> {
+        match *call {
+            OffloadCall::OwnWord { word, update } => {
+                let old = self.memory.update(u64::from(word) * WORD_BYTES, &update);
+                assert!(self.watches.is_empty(), "a program that polls a word does nothing else");
+                Some(old)
+            }
+            OffloadCall::WatchWord { word, seen } => {
+                let found = self.memory.word(word);
+                if found != seen {
+                    return Some(found);
+                }
+                self.watches.push(Watch { request, word, seen });
+                None
+            }
+            ref other => unreachable!("{other:?} is of other ranks"),
+        }
     }
 
     /// Handles an event that is no command of the program. `payload`: that of the packet that has arrived.
@@ -168,7 +223,7 @@ impl Machines {
         event: Option<MachineEvent<OffloadCommand, Offloaded>>,
         payload: &[u8],
     ) -> Results {
-        let Machines { offload, memory, timers, waiting } = self;
+        let Machines { offload, memory, timers, waiting, watches } = self;
         let mut calls = Calls { now, memory, timers, payload, placed: 0, results: Results::default() };
         if let Some(event) = event {
             offload.handle(event, &mut calls).expect("only commands of the program are refused");
@@ -185,7 +240,17 @@ impl Machines {
             }
             waiting.pop_front();
         }
-        calls.results
+        let Calls { memory, mut results, .. } = calls;
+        if results.work.words > 0 {
+            watches.retain(|&Watch { request, word, seen }| {
+                let found = memory.word(word);
+                if found != seen {
+                    results.seen.push((request, found));
+                }
+                found == seen
+            });
+        }
+        results
     }
 
     /// The payload of a packet that a machine has sent.
@@ -214,7 +279,8 @@ impl Machines {
     pub fn is_quiescent(&self) -> bool {
         let MachineMemory { buffers, vectors, .. } = &self.memory;
         let memory_is_free = buffers.count() == 0 && vectors.is_empty();
-        self.offload.is_quiescent() && self.waiting.is_empty() && self.timers.is_empty() && memory_is_free
+        let nobody_waits = self.waiting.is_empty() && self.watches.is_empty();
+        self.offload.is_quiescent() && nobody_waits && self.timers.is_empty() && memory_is_free
     }
 }
 
@@ -263,19 +329,12 @@ impl MachineDriver for Calls<'_> {
         self.results.rejected.push(from);
     }
 
-    fn update_word(&mut self, key: u64, offset: u64, update: &WordUpdate) -> Option<u64> {
-        let bytes = update.word_type.bytes();
-        if !offset.is_multiple_of(bytes.into()) {
+    fn update_word(&mut self, _: u64, offset: u64, update: &WordUpdate) -> Option<u64> {
+        if !offset.is_multiple_of(update.word_type.bytes().into()) {
             return None;
         }
         self.results.work.words += 1;
-        self.memory.with(Memory::Region { key, offset }, bytes, |word| {
-            let mut old = [0; WORD_BYTES as usize];
-            old[..word.len()].copy_from_slice(word);
-            let old = u64::from_le_bytes(old);
-            word.copy_from_slice(&update.apply(old).to_le_bytes()[..word.len()]);
-            Some(old)
-        })
+        Some(self.memory.update(offset, update))
     }
 
     fn place_word(&mut self, _: Request, word: u64, _: u32) {
@@ -315,7 +374,6 @@ impl MachineDriver for Calls<'_> {
 mod tests {
     use super::*;
     use weir_proto::PeerFault;
-    use weir_proto::offload::WordOperation;
     use weir_proto::offload::atomics::MAX_ATOMICS;
     use weir_proto::offload::group::{MAX_GROUPS, MAX_ROUNDS, Operation, Shape};
     use weir_proto::offload::reduce::Vector;

@@ -21,6 +21,7 @@ mod machines;
 mod mailbox;
 mod nic_endpoint;
 mod outputs;
+mod own_words;
 mod peer_numbers;
 mod pool;
 mod rank_state;
@@ -75,6 +76,8 @@ enum Event<E> {
     PostedToNic(u32),
     /// An operation that the NIC of a rank did for it has ended.
     OffloadedEnded { rank: u32, request: u32 },
+    /// `rank` finds a word of its own changed that it polls.
+    OwnWordSeen { rank: u32, request: u32 },
     /// The first timer of the endpoint of a rank on its NIC expires.
     NicTimer { rank: u32 },
     /// The NIC of a rank learns that it has lost that of a peer.
@@ -231,6 +234,7 @@ impl<N: Network> World<N> {
                 Event::AtNic(index) => self.at_nic(now, index),
                 Event::PostedToNic(index) => self.posted_to_nic(now, index),
                 Event::OffloadedEnded { rank, request } => self.offloaded_ended(now, rank, request),
+                Event::OwnWordSeen { rank, request } => self.own_word_seen(now, rank, request),
                 Event::NicTimer { rank } => self.nic_timer_expired(now, rank),
                 Event::NicLost { rank, peer, fault } => self.nic_lost(now, rank, peer, fault),
                 Event::Rejected { rank, from } => {

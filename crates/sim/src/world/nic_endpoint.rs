@@ -78,6 +78,11 @@ pub(super) struct NicEndpoints {
 }
 
 impl NicEndpoints {
+    /// The machines that the NIC runs for a rank.
+    pub fn machines(&mut self, rank: u32, spec: &WorldSpec) -> &mut Machines {
+        &mut self.by_rank.entry(rank).or_insert_with(|| NicEndpoint::new(spec)).machines
+    }
+
     /// Names of everything that is left at the end.
     pub fn leftovers(&self) -> Option<String> {
         let left = |(rank, nic): (&u32, &NicEndpoint)| {
@@ -86,6 +91,11 @@ impl NicEndpoints {
                 .then(|| format!("at the end the NIC of rank {rank} has pending work"))
         };
         self.by_rank.iter().find_map(left)
+    }
+
+    /// The result of an operation, for its rank.
+    pub fn take_ended(&mut self, rank: u32, request: u32) -> Option<Status> {
+        self.by_rank.get_mut(&rank)?.ended.remove(&request)
     }
 
     /// The rank has crashed: its endpoint ends with it.
@@ -171,8 +181,7 @@ impl<N: Network> World<N> {
 
     /// The rank learns that an operation on its NIC has ended.
     pub(super) fn offloaded_ended(&mut self, now: Picoseconds, rank: u32, request: u32) {
-        let ended = self.nic_endpoints.by_rank.get_mut(&rank).and_then(|nic| nic.ended.remove(&request));
-        let Some(status) = ended else { return }; // the rank has crashed
+        let Some(status) = self.nic_endpoints.take_ended(rank, request) else { return }; // the rank has crashed
         self.act_as(rank);
         self.rank_states[rank as usize].offloaded_ended(request, status);
         self.wake(now, rank);
@@ -236,7 +245,7 @@ impl<N: Network> World<N> {
     }
 
     fn take_results(&mut self, work: &mut Work, results: Results) {
-        let Results { outgoing, ended, rejected, work: done } = results;
+        let Results { outgoing, ended, rejected, seen, work: done } = results;
         let Work { rank, at, nic, events, .. } = work;
         let ps = self.hosts.cost().memory_ps(done);
         *at = self.nic_works(*at, *rank, ps);
@@ -252,6 +261,10 @@ impl<N: Network> World<N> {
             nic.ended.insert(ended.request.0, ended.status(|peer| nic.peers.rank(peer.0)));
             *at = self.nic_writes_to_host(*at, *rank);
             self.schedule(*at, Event::OffloadedEnded { rank: *rank, request: ended.request.0 });
+        }
+        for (request, word) in seen {
+            nic.ended.insert(request.0, Status { bytes: word, ..Status::default() });
+            self.schedule(*at, Event::OwnWordSeen { rank: *rank, request: request.0 });
         }
     }
 

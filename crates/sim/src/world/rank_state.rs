@@ -20,6 +20,7 @@ use weir_proto::{
 };
 
 use super::lookahead::Lookahead;
+use super::machines::Machines;
 use super::mailbox::{Chunks, Mailbox};
 use super::peer_numbers::PeerNumbers;
 use super::rnr::HardwareEvent;
@@ -55,6 +56,8 @@ struct Notices {
     lost: VecDeque<(Picoseconds, u32, PeerFault)>,
     /// Operations that the NIC did for the program.
     offloaded: VecDeque<(Request, Status)>,
+    /// Words of the program that have changed while it polled them.
+    words: VecDeque<(Request, u64)>,
 }
 
 pub(super) struct RankState {
@@ -203,6 +206,23 @@ impl RankState {
     /// An operation that the NIC did for the program has ended.
     pub fn offloaded_ended(&mut self, request: u32, status: Status) {
         self.notices.get_or_insert_default().offloaded.push_back((Request(request), status));
+    }
+
+    /// The offloaded machines that the processor drives.
+    pub fn machines(&mut self) -> &mut Machines {
+        self.driver.machines.get_or_insert_default()
+    }
+
+    /// A word of the program's own memory is read, in the step in which it asks.
+    pub fn own_word_read(&mut self, request: Request, word: u64) {
+        self.driver.open -= 1;
+        let status = Status { bytes: word, ..Status::default() };
+        self.driver.shared.complete_since(Handle(request.0), status, self.driver.since);
+    }
+
+    /// A word of the program has changed while it polled it.
+    pub fn own_word_changed(&mut self, request: Request, word: u64) {
+        self.notices.get_or_insert_default().words.push_back((request, word));
     }
 
     /// The processor does nothing for `ps`.

@@ -128,6 +128,11 @@ impl<N: Network> World<N> {
             self.post_to_nic(at, rank, post);
         }
         self.deferred.posted = posted;
+        let mut own_words = std::mem::take(&mut self.deferred.own_words);
+        for post in own_words.drain(..) {
+            self.access_own_word(rank, post);
+        }
+        self.deferred.own_words = own_words;
         for from in std::mem::take(&mut self.deferred.rejected) {
             self.schedule(now, Event::Rejected { rank, from });
         }

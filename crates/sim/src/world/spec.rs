@@ -4,6 +4,7 @@
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
 use weir_proto::{Config, DataRegion, Geometry, Scheme};
 
+use crate::Picoseconds;
 use crate::cost::{Cost, NicCost};
 
 /// Description of a world, without its network.
@@ -23,6 +24,8 @@ pub struct WorldSpec {
     pub nic: Option<NicCost>,
     /// Whether NICs drive the offloaded machines of their ranks. Otherwise the processors of the ranks do.
     pub machines_on_nic: bool,
+    /// What a processor that changes a word for another rank takes in addition: a server that sleeps has to wake up.
+    pub server_wake_ps: Picoseconds,
     /// Whether the world continues when a queue drops a packet. Only machines that send packets again can do without it.
     pub tolerates_loss: bool,
     /// Number of events after which the world ends with an error; 0: no limit.
@@ -59,6 +62,7 @@ impl WorldSpec {
             cost,
             nic: None,
             machines_on_nic: false,
+            server_wake_ps: 0,
             tolerates_loss: false,
             event_limit: 0,
             seed: 0,

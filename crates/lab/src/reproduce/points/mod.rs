@@ -32,6 +32,7 @@ mod e4_3;
 mod e4_4;
 mod e4_5;
 mod e4_6;
+mod e4_7;
 mod e4_8;
 
 use super::chart::Chart;
@@ -255,6 +256,7 @@ pub const ALL: &[Experiment] = &[
     e4_4::EXPERIMENT,
     e4_5::EXPERIMENT,
     e4_6::EXPERIMENT,
+    e4_7::EXPERIMENT,
     e4_8::EXPERIMENT,
 ];
 

@@ -565,6 +565,19 @@ fn each_deviation_breaks_the_points_that_are_about_it_and_no_other() {
             &["16 nodes, one packet"],
         ),
         ("E4.6", &on_nic, &|it| it.time_ns *= 1.5, &["the NIC is faster"]),
+        ("E4.7", &|it| on_nic(it) && ranks(it) == 8, &|it| it.time_ns *= 1.3, &["NIC, from 2 to 7 nodes"]),
+        (
+            "E4.7",
+            &|it| !on_nic(it) && ranks(it) == 4,
+            &|it| it.time_ns *= 0.5,
+            &["the NIC outperforms", "servers that poll, from 2 to 3"],
+        ),
+        (
+            "E4.7",
+            &|it| !on_nic(it),
+            &|it| it.time_ns *= 1.2,
+            &["servers that sleep", "servers that poll (several processors)"],
+        ),
         (
             "E4.8",
             &|it| on_nic(it) && delay(it) == 666e3,

@@ -508,4 +508,20 @@ pub const WORKLOADS: &[Section] = &[
             WARMUP_CALLS,
         ],
     },
+    Section {
+        name: "lock",
+        about: "All ranks but rank 0 acquire and release a queue lock again and again. The tail of its queue is a word of \
+                rank 0. Not with the executor `messages`.",
+        keys: &[
+            EXECUTOR,
+            KeyInfo::with_default(
+                "wake_ns",
+                NANOSECONDS,
+                "0",
+                "Time until a processor that sleeps changes a word for another rank. Only with `processor`.",
+            ),
+            CALLS,
+            WARMUP_CALLS,
+        ],
+    },
 ];

@@ -1,5 +1,5 @@
 //! What a program can ask of the offloaded machines of its rank: changes of words of other ranks, and operations of a
-//! group. The machines run beside the endpoint of the rank, or on its NIC
+//! group. It can also read and poll its own words. The machines run beside the endpoint of the rank, or on its NIC
 //! ([`crate::world::WorldSpec::machines_on_nic`]); a program does not see the difference.
 //!
 //! ```text
@@ -58,13 +58,46 @@ impl Rank {
 
     fn update(&self, to: u32, word: u32, update: WordUpdate) -> Handle {
         assert!(to < self.size() && to != self.rank(), "a word of rank {to}; allowed: ranks of others");
-        assert!(word < WORDS, "word {word}; allowed: 0 to {}", WORDS - 1);
+        check_word(word);
         self.offload(OffloadCall::Fetch { to, word, update })
     }
 
     /// Adds to a word of another rank. Returns the old word.
     pub async fn fetch_add(&self, to: u32, word: u32, operand: u64) -> u64 {
         let handle = self.ifetch(to, word, WordOperation::Sum, operand);
+        self.wait(handle).await.bytes
+    }
+
+    /// A word of our own memory, which others may have changed.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    pub async fn own_word(&self, word: u32) -> u64 {
+        self.change_own_word(word, WordOperation::Read, 0).await
+    }
+
+    /// Writes a word of our own memory.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    pub async fn set_own_word(&self, word: u32, value: u64) {
+        self.change_own_word(word, WordOperation::Write, value).await;
+    }
+
+    async fn change_own_word(&self, word: u32, operation: WordOperation, operand: u64) -> u64 {
+        check_word(word);
+        let update = WordUpdate { operation, word_type: WordType::U64, operand, compare: 0 };
+        let handle = self.offload(OffloadCall::OwnWord { word, update });
+        self.wait(handle).await.bytes
+    }
+
+    /// Polls a word of our own memory until it is not `seen`. Returns it. The rank serves others meanwhile.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    pub async fn word_changes(&self, word: u32, seen: u64) -> u64 {
+        check_word(word);
+        let handle = self.offload(OffloadCall::WatchWord { word, seen });
         self.wait(handle).await.bytes
     }
 
@@ -175,4 +208,8 @@ impl Rank {
 /// The length of a vector in a command. A longer one is refused.
 fn length(vector: &[u8]) -> u32 {
     u32::try_from(vector.len()).unwrap_or(u32::MAX)
+}
+
+fn check_word(word: u32) {
+    assert!(word < WORDS, "word {word}; allowed: 0 to {}", WORDS - 1);
 }

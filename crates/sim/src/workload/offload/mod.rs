@@ -1,5 +1,5 @@
-//! Workloads of operations that a NIC can carry out beside its rank (experiments E4): barriers, reductions, broadcasts
-//! and remote atomics. Each also runs host-based, by messages between ranks, so that both can be compared.
+//! Workloads of operations that a NIC can carry out beside its rank (experiments E4): barriers, reductions, broadcasts,
+//! remote atomics and a lock. Each also runs host-based, by messages between ranks, so that both can be compared.
 //!
 //! The members of the offloaded group are all ranks. A workload joins it before anything is timed.
 //!
@@ -12,6 +12,7 @@
 mod atomics;
 mod barrier;
 mod broadcast;
+mod lock;
 mod multicast;
 mod reduction;
 
@@ -23,6 +24,7 @@ use crate::trace::Trace;
 pub use atomics::Atomics;
 pub use barrier::{Barrier, BarrierAlgorithm};
 pub use broadcast::Broadcast;
+pub use lock::Lock;
 pub use multicast::Multicast;
 pub use reduction::{Reduction, Tree, Word};
 

@@ -164,10 +164,12 @@ impl DriverState {
     }
 
     pub fn take_results(&mut self, results: Results, context: &mut StepContext<'_>) {
-        let Results { outgoing, ended, rejected, work } = results;
-        // A processor of a host combines floats as fast as integers, and changes a word in no time.
+        let Results { outgoing, ended, rejected, seen, work } = results;
+        // A processor of a host combines floats as fast as integers. It changes a word in no time, once it is awake.
         let combined_bytes = work.combined_bytes + work.combined_float_bytes;
-        self.free_at += context.cost.copy_ps(work.copied_bytes) + context.cost.combine_ps(combined_bytes);
+        let wake_ps = context.spec.server_wake_ps.saturating_mul(work.words);
+        self.free_at +=
+            context.cost.copy_ps(work.copied_bytes) + context.cost.combine_ps(combined_bytes) + wake_ps;
         context.deferred.events.extend(outgoing.into_iter().map(Event::Outgoing));
         for from in rejected {
             if context.may_lose {
@@ -180,6 +182,9 @@ impl DriverState {
         for ended in ended {
             let status = ended.status(|peer| self.peers.rank(peer.0));
             self.end(ended.request, status, context);
+        }
+        for (request, word) in seen {
+            self.end(request, Status { bytes: word, ..Status::default() }, context);
         }
     }
 

@@ -63,6 +63,8 @@ pub struct DeferredWork {
     pub gets: Vec<Get>,
     /// Orders for the NIC, with the times at which their descriptors are written.
     pub posted: Vec<(Picoseconds, Post)>,
+    /// What the program wants to know of its own words.
+    pub own_words: Vec<Post>,
     /// Ranks whose packets an offloaded machine has rejected, in a world without lost peers.
     pub rejected: Vec<u32>,
     /// Ranks to which we begin to send, with our number of them.
@@ -89,8 +91,10 @@ impl DeferredWork {
     /// Most steps leave no work.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        let DeferredWork { injections, gets, posted, rejected, attaches, readings, severed, .. } = self;
-        let offloaded = posted.len() | rejected.len();
+        let DeferredWork {
+            injections, gets, posted, own_words, rejected, attaches, readings, severed, ..
+        } = self;
+        let offloaded = posted.len() | own_words.len() | rejected.len();
         offloaded | injections.len() | gets.len() | attaches.len() | readings.len() | severed.len() == 0
     }
 }

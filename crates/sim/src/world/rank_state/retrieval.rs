@@ -61,8 +61,9 @@ impl RankState {
     }
 
     pub(super) fn has_due_notice(&self) -> bool {
-        let waits =
-            |Notices { copied, lost, offloaded }: &Notices| copied.len() + lost.len() + offloaded.len() > 0;
+        let waits = |Notices { copied, lost, offloaded, words }: &Notices| {
+            copied.len() + lost.len() + offloaded.len() + words.len() > 0
+        };
         self.notices.as_deref().is_some_and(waits)
     }
 
@@ -86,7 +87,9 @@ impl RankState {
 
     /// Tells the machine the next notice, if it comes before the packets. Returns whether there was one.
     fn serve_notice(&mut self, context: &mut StepContext<'_>) -> bool {
-        let Some(Notices { copied, lost, offloaded }) = self.notices.as_deref_mut() else { return false };
+        let Some(Notices { copied, lost, offloaded, words }) = self.notices.as_deref_mut() else {
+            return false;
+        };
         if let Some((number, whole)) = copied.pop_front() {
             self.driver.free_at += context.cost.packet_receive_ps;
             self.driver.gets -= 1;
@@ -98,6 +101,10 @@ impl RankState {
             self.driver.free_at += context.cost.packet_receive_ps;
             self.driver.gets -= 1;
             self.driver.end(request, status, context);
+            return true;
+        }
+        if let Some((request, word)) = words.pop_front() {
+            self.driver.end(request, Status { bytes: word, ..Status::default() }, context);
             return true;
         }
         let due = |&mut (at, ..): &mut (Picoseconds, u32, PeerFault)| {

@@ -87,9 +87,10 @@ impl RankState {
 
     /// Whether the program can continue at `free_at` in this step.
     fn can_continue(&self, now: Picoseconds, context: &StepContext<'_>) -> bool {
-        let DeferredWork { injections, gets, posted, attaches, readings, .. } = &*context.deferred;
-        // The world asks the network for gets, and other ranks for their slots, in order of time.
-        if self.driver.phase != Phase::Running || gets.len() + posted.len() + readings.len() > 0 {
+        let DeferredWork { injections, gets, posted, own_words, attaches, readings, .. } = &*context.deferred;
+        // The world asks the network for gets, other ranks for their slots, and NICs for words, in order of time.
+        let asked = gets.len() + posted.len() + own_words.len() + readings.len();
+        if self.driver.phase != Phase::Running || asked > 0 {
             return false;
         }
         // Hardware events and faults come at any time.
@@ -167,6 +168,13 @@ impl RankState {
             }
             Call::Offload { handle } if self.driver.shared.is_multi_send(handle) => {
                 self.multi_send(handle, context);
+            }
+            Call::Offload { handle } if self.driver.shared.is_of_own_word(handle) => {
+                let started =
+                    StartedOperation { called_at: self.driver.free_at, ..StartedOperation::default() };
+                let request = self.begin(handle, started);
+                let call = self.driver.shared.take_offload_call(handle);
+                context.deferred.own_words.push(Post { request, call });
             }
             Call::Offload { handle } => {
                 let started =

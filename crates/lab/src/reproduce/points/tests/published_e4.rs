@@ -13,6 +13,7 @@ pub fn as_published(id: &str, record: &mut Record) {
         "E4.4" => computation_us(record),
         "E4.5" => reduction_us(record),
         "E4.6" => atomics_us(record),
+        "E4.7" => lock_us(record),
         _ => broadcast_us(record),
     };
     record.time_ns = 1e3 * us;
@@ -139,6 +140,18 @@ fn atomics_us(record: &Record) -> f64 {
         NIC => 15.9,
         _ if number(record, "wake_ns") > 0.0 => 29.2,
         _ => 19.8,
+    }
+}
+
+fn lock_us(record: &Record) -> f64 {
+    let contenders = f64::from(record.settings.ranks - 1);
+    let nic = 40.0 + 5.0 * (contenders - 7.0).max(0.0);
+    let most = 1.0 - 0.3 * (contenders - 2.0).abs() / 13.0;
+    match word(&record.settings, "executor") {
+        NIC => nic,
+        _ if number(record, "wake_ns") > 0.0 => 2.6 * most.max(0.5) * nic,
+        _ if contenders < 8.0 => nic * (1.5 + 0.1 * (contenders - 1.0)),
+        _ => 2.1 * nic,
     }
 }
 
