@@ -100,6 +100,7 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         chart.curve(name, curve);
     }
     chart.curve("NIC", nic);
+    chart.mark(Mark::Words { text: "published: NIC relatively constant from 2 to 7 nodes" });
     gains.mark(Mark::Words { text: "published: up to 2.6 (sleep) and 2.1 (poll)" });
     vec![chart, gains]
 }
