@@ -182,7 +182,7 @@ impl Programs {
             .map_err(kernel("release"))?;
         let release = program.fd().map_err(kernel("release"))?.try_clone().map_err(kernel("release"))?;
         for count in COPIES {
-            let map = loaded.map_mut(&format!("copies_{count}")).expect("xdp/nic.bpf.c has this map");
+            let map = loaded.map_mut(&format!("copies_{count}")).expect("the source in xdp/ has this map");
             let mut copies = DevMap::try_from(map).map_err(kernel("the map of copies"))?;
             for at in 0..count {
                 copies.set(at, index, Some(&release), 0).map_err(kernel("the map of copies"))?;
@@ -194,7 +194,7 @@ impl Programs {
     }
 
     fn map<'a, M: TryFrom<&'a mut Map, Error = MapError>>(&'a mut self, name: &str) -> Result<M, MapError> {
-        M::try_from(self.loaded.map_mut(name).expect("xdp/nic.bpf.c has this map"))
+        M::try_from(self.loaded.map_mut(name).expect("the source in xdp/ has this map"))
     }
 
     /// Admits a domain, whose words are 0. `None`: all slots are in use.
@@ -222,7 +222,7 @@ impl Programs {
     pub fn dismiss(&mut self, slot: Slot) -> Result<(), MapError> {
         self.map::<HashMap<_, u64, [u64; 3]>>("domains")?.remove(&slot.domain)?;
         let blank = &self.blank;
-        let words = self.loaded.map_mut("words").expect("xdp/nic.bpf.c has this map");
+        let words = self.loaded.map_mut("words").expect("the source in xdp/ has this map");
         ArrayOfMaps::<_, Array<MapData, u64>>::try_from(words)?.set(slot.number, blank, 0)?;
         // The kernel has waited for programs that run, so none of them still knows the domain.
         remove_all(self.map::<HashMap<_, [u64; 2], [u64; 17]>>("askers")?, slot.domain)?;

@@ -47,7 +47,7 @@ impl Switch {
     /// [`AttachError`].
     pub fn attach(interfaces: &[String]) -> Result<Switch, AttachError> {
         let mut loaded = load(OBJECT, None)?;
-        let map = loaded.map_mut("ports").expect("xdp/switch.bpf.c has this map");
+        let map = loaded.map_mut("ports").expect("the source in xdp/ has this map");
         let mut ports = DevMap::try_from(map).map_err(kernel("the ports of the switch"))?;
         for (port, interface) in (1..).zip(interfaces) {
             ports.set(port, number_of(interface)?, None, 0).map_err(kernel("the ports of the switch"))?;
