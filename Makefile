@@ -100,7 +100,7 @@ prove:
 
 WORLDS ?= 1000000
 
-## worlds: check WORLDS (a million) random worlds: flow control, whole endpoints with every byte, simulated with faults
+## worlds: check WORLDS (a million) random worlds: flow control, whole endpoints with every byte, simulated with faults; executors
 .PHONY: worlds
 worlds:
 	$(call say,random worlds of the flow-control schemes)
@@ -109,6 +109,15 @@ worlds:
 	WEIR_WORLDS=$$(($(WORLDS) / 10)) $(CARGO) test --locked --release -p weir-proto --test worlds -- --nocapture --test-threads 2
 	$(call say,random simulated worlds with faults)
 	WEIR_WORLDS=$$(($(WORLDS) / 100)) $(CARGO) test --locked --release -p weir-sim --test faults -- --nocapture --test-threads 2
+	$(MAKE) --no-print-directory executors CASES=$(WORLDS)
+
+CASES ?= 1000000
+
+## executors: compare all executors of offloaded operations in CASES (a million) random cases with plain loops, bit by bit
+.PHONY: executors
+executors:
+	$(call say,random operations by all executors)
+	WEIR_CASES=$(CASES) CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --locked --release -p weir-sim --test executors -- --nocapture
 
 ## stress: the stress program, which checks its data, with 2 to 8 ranks and all settings
 .PHONY: stress

@@ -1,0 +1,313 @@
+//! The caller over shared memory, and the machines over messages in shared memory: endpoints of one node in this thread.
+
+use std::time::Instant;
+
+use fastrand::Rng;
+use tempfile::TempDir;
+use weir_engine::config::Settings;
+use weir_engine::job::{Job, Ranks};
+use weir_engine::{AtomicArguments, CollectiveArguments, CollectiveOperation, CollectiveShape, Engine, Post};
+use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_link::shm::node_group::{NodeGroup, NodeGroups, Operation, Task};
+use weir_link::shm::node_segment::JobKey;
+use weir_proto::Outcome;
+
+use crate::case::{Case, Change, Collective, Results, WORDS_EACH};
+use crate::oracle::Brackets;
+use crate::{Executor, LONG};
+
+/// The key of each endpoint's words.
+const KEY: u64 = 1;
+
+/// The endpoints of a node, in the order of ranks.
+pub struct Node {
+    pub engines: Vec<Engine>,
+    _directory: TempDir,
+}
+
+impl Node {
+    pub fn new(members: u32, random: &mut Rng) -> Node {
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let settings = Settings { shm_dir: directory.path().to_owned(), ..Settings::default() };
+        let job = || Job::known(Ranks { node: members, job: members }, JobKey::new(&"executors"));
+        let open = |_| Engine::open(&settings, job(), false).expect("an endpoint");
+        let mut engines: Vec<Engine> = (0..members).map(open).collect();
+        random.shuffle(&mut engines);
+        Node { engines, _directory: directory }
+    }
+
+    pub fn close(engines: &mut [Engine]) {
+        engines.iter_mut().for_each(Engine::begin_close);
+        let step = |engine: &mut Engine| u32::from(!engine.close_step(&[]).done);
+        while engines.iter_mut().map(step).sum::<u32>() > 0 {}
+        engines.iter_mut().for_each(|engine| _ = engine.end_close());
+    }
+}
+
+/// Calls `turn` for members in a random order, until it has said of each that it has ended. Those that have ended take turns
+/// too, since others may need their answers.
+pub fn take_turns(members: u32, random: &mut Rng, mut turn: impl FnMut(usize, &mut Rng) -> bool) {
+    let mut have_ended = vec![false; members as usize];
+    let deadline = Instant::now() + LONG;
+    while have_ended.contains(&false) {
+        let rank = random.usize(..have_ended.len());
+        have_ended[rank] |= turn(rank, random);
+        assert!(Instant::now() < deadline, "not all members end: {have_ended:?}");
+    }
+}
+
+/// No member has ended a barrier that another one has not begun.
+pub fn assert_all_have_begun(collectives: &[Collective], number: usize, have_begun: &[bool]) {
+    let is_barrier = matches!(collectives[number].operation, Operation::Barrier);
+    assert!(!is_barrier || !have_begun.contains(&false), "a barrier ends early: {have_begun:?}");
+}
+
+/// Ranks meet in the node segment.
+pub struct NodeExecutor {
+    groups: Vec<NodeGroup>,
+    node: Node,
+}
+
+impl NodeExecutor {
+    pub fn new(members: u32, random: &mut Rng) -> NodeExecutor {
+        let node = Node::new(members, random);
+        let handles = node.engines.iter().map(|engine| engine.node_handle().expect("a segment"));
+        let handles: Vec<_> = handles.collect();
+        let endpoints: Vec<u64> = handles.iter().map(|handle| handle.endpoint()).collect();
+        let groups = (0..).zip(handles).map(|(rank, handle)| {
+            let groups = NodeGroups::open(handle).expect("memory");
+            groups.join(1, &endpoints, rank).expect("room").expect("made before")
+        });
+        let groups = groups.collect();
+        NodeExecutor { groups, node }
+    }
+
+    fn perform_all(&mut self, collectives: &[Collective], random: &mut Rng) -> Results {
+        let members = self.groups.len() as u32;
+        let room = |it: &Collective| {
+            (0..members).map(|rank| vec![0xee; it.operation.result_bytes(rank, members)]).collect()
+        };
+        let mut results: Results = collectives.iter().map(room).collect();
+        let mut tasks: Vec<Vec<Option<Task>>> = (0..members).map(|_| Vec::new()).collect();
+        let mut have_begun = vec![false; members as usize];
+        take_turns(members, random, |rank, _| {
+            let (group, tasks) = (&mut self.groups[rank], &mut tasks[rank]);
+            if !have_begun[rank] {
+                have_begun[rank] = true;
+                tasks.extend(collectives.iter().map(|it| Some(group.task(it.operation))));
+            }
+            for (number, slot) in tasks.iter_mut().enumerate() {
+                let Some(task) = slot else { continue };
+                let (data, result) = (&collectives[number].data[rank], &mut results[number][rank]);
+                if group.advance(task, data, result).expect("no failure") {
+                    assert_all_have_begun(collectives, number, &have_begun);
+                    *slot = None;
+                }
+            }
+            tasks.iter().all(Option::is_none)
+        });
+        results
+    }
+}
+
+impl Executor for NodeExecutor {
+    fn name(&self) -> String {
+        String::from("caller over shared memory")
+    }
+
+    fn brackets(&self) -> Brackets {
+        Brackets::FromTheLeft
+    }
+
+    fn takes(&self, case: &Case) -> bool {
+        matches!(case, Case::Collectives(_))
+    }
+
+    fn perform(&mut self, cases: &[&Case], random: &mut Rng) -> Vec<Results> {
+        let each = cases.iter().map(|case| match case {
+            Case::Collectives(collectives) => self.perform_all(collectives, random),
+            Case::Words(_) => unreachable!("not taken"),
+        });
+        each.collect()
+    }
+}
+
+impl Drop for NodeExecutor {
+    fn drop(&mut self) {
+        self.groups.clear();
+        Node::close(&mut self.node.engines);
+    }
+}
+
+/// The machines beside the endpoints: pairwise barriers, binomial trees.
+pub struct MessageExecutor {
+    node: Node,
+    group: u32,
+    words: Vec<OwnedMemory>,
+}
+
+impl MessageExecutor {
+    pub fn new(members: u32, random: &mut Rng) -> MessageExecutor {
+        let mut node = Node::new(members, random);
+        let addresses: Vec<_> = node.engines.iter().map(Engine::address).collect();
+        let join = |(rank, engine): (u32, &mut Engine)| {
+            let peers = addresses.iter().map(|address| engine.peer(address)).collect();
+            engine.join_collective(Post::default(), peers, rank).expect("the first group")
+        };
+        let group = (0..).zip(&mut node.engines).map(join).max().expect("a member");
+        let words: Vec<_> =
+            (0..members).map(|_| OwnedMemory::new((members * WORDS_EACH * 8) as usize)).collect();
+        for (engine, words) in node.engines.iter_mut().zip(&words) {
+            engine.register_memory(KEY, words.view(), true, true);
+        }
+        take_turns(members, random, |rank, _| {
+            node.engines[rank].progress();
+            node.engines[rank].next_completion().is_some()
+        });
+        MessageExecutor { node, group, words }
+    }
+
+    fn perform_all(&mut self, collectives: &[Collective], random: &mut Rng) -> Results {
+        let members = self.node.engines.len() as u32;
+        let buffers = |it: &Collective| -> Vec<Buffers> {
+            (0..members).map(|rank| Buffers::new(it, rank, members)).collect()
+        };
+        let buffers: Vec<Vec<Buffers>> = collectives.iter().map(buffers).collect();
+        let mut have_begun = vec![false; members as usize];
+        let mut ended = vec![0; members as usize];
+        let (engines, group) = (&mut self.node.engines, self.group);
+        take_turns(members, random, |rank, _| {
+            if !have_begun[rank] {
+                have_begun[rank] = true;
+                for (number, buffers) in buffers.iter().enumerate() {
+                    let arguments = buffers[rank].arguments(group);
+                    engines[rank].collective(Post { context: number, cookie: 0 }, arguments).expect("room");
+                }
+            }
+            engines[rank].progress();
+            while let Some(completion) = engines[rank].next_completion() {
+                assert_eq!(completion.outcome, Outcome::Done);
+                assert_all_have_begun(collectives, completion.post.context, &have_begun);
+                ended[rank] += 1;
+            }
+            ended[rank] == collectives.len()
+        });
+        let results = buffers.iter().map(|each| each.iter().map(Buffers::outcome).collect());
+        results.collect()
+    }
+
+    fn change(&mut self, lists: &[Vec<Change>], random: &mut Rng) -> Results {
+        let engines = &mut self.node.engines;
+        let addresses: Vec<_> = engines.iter().map(Engine::address).collect();
+        let olds: Vec<OwnedMemory> = lists.iter().map(|list| OwnedMemory::new(8 * list.len())).collect();
+        let (mut have_begun, mut ended) = (vec![false; lists.len()], vec![0; lists.len()]);
+        take_turns(lists.len() as u32, random, |rank, _| {
+            let engine = &mut engines[rank];
+            if !std::mem::replace(&mut have_begun[rank], true) {
+                for (number, Change { to, word, update }) in lists[rank].iter().enumerate() {
+                    let arguments = AtomicArguments {
+                        peer: engine.peer(&addresses[*to as usize]),
+                        key: KEY,
+                        offset: (u64::from(WORDS_EACH) * rank as u64 + u64::from(*word)) * 8,
+                        update: *update,
+                        result: olds[rank].part(8 * number, 8),
+                    };
+                    engine.atomic(Post::default(), arguments).expect("room");
+                }
+            }
+            engine.progress();
+            while let Some(completion) = engine.next_completion() {
+                assert_eq!(completion.outcome, Outcome::Done);
+                ended[rank] += 1;
+            }
+            ended[rank] == lists[rank].len()
+        });
+        vec![olds.iter().map(|memory| read(&memory.view())).collect()]
+    }
+}
+
+/// What a member gives and gets, in the engine's words.
+struct Buffers {
+    operation: CollectiveOperation,
+    block_bytes: u64,
+    data: OwnedMemory,
+    result: OwnedMemory,
+    /// The data is the result too.
+    gets_data: bool,
+    /// Length of the result without the root's own block, which it has already. Unit: bytes.
+    gets_bytes: usize,
+}
+
+impl Buffers {
+    fn new(collective: &Collective, rank: u32, members: u32) -> Buffers {
+        let (operation, block_bytes) = match collective.operation {
+            Operation::Barrier => (CollectiveOperation::Barrier, 0),
+            Operation::Reduce { root, vector } => {
+                (CollectiveOperation::Reduce { root, combination: vector.combination }, vector.bytes)
+            }
+            Operation::AllReduce(vector) => {
+                (CollectiveOperation::AllReduce { combination: vector.combination }, vector.bytes)
+            }
+            Operation::Broadcast { root, bytes } => (CollectiveOperation::Broadcast { root }, bytes),
+            Operation::AllGather { bytes } => (CollectiveOperation::AllGather, bytes),
+            Operation::AllToAll { bytes } => (CollectiveOperation::AllToAll, bytes),
+            Operation::Gather { root, bytes } => (CollectiveOperation::Gather { root }, bytes),
+            Operation::Scatter { root, bytes } => (CollectiveOperation::Scatter { root }, bytes),
+        };
+        let shape = CollectiveShape { operation, block_bytes: block_bytes.into(), rank, members };
+        let data = OwnedMemory::new(shape.data_bytes() as usize);
+        data.view().write(0, &collective.data[rank as usize]);
+        let result = OwnedMemory::new(shape.result_bytes() as usize);
+        let gets_bytes = collective.operation.result_bytes(rank, members);
+        let gets_data = matches!(operation, CollectiveOperation::Broadcast { .. });
+        Buffers { operation, block_bytes: block_bytes.into(), data, result, gets_data, gets_bytes }
+    }
+
+    fn arguments(&self, group: u32) -> CollectiveArguments {
+        let (data, result) = (self.data.view(), self.result.view());
+        CollectiveArguments { group, operation: self.operation, block_bytes: self.block_bytes, data, result }
+    }
+
+    fn outcome(&self) -> Vec<u8> {
+        let mut bytes = read(&if self.gets_data { &self.data } else { &self.result }.view());
+        bytes.truncate(self.gets_bytes);
+        bytes
+    }
+}
+
+fn read(memory: &UserMemory) -> Vec<u8> {
+    let mut bytes = vec![0; memory.bytes() as usize];
+    memory.read(0, &mut bytes);
+    bytes
+}
+
+impl Executor for MessageExecutor {
+    fn name(&self) -> String {
+        String::from("machines over messages")
+    }
+
+    fn brackets(&self) -> Brackets {
+        Brackets::Binomial
+    }
+
+    fn takes(&self, _case: &Case) -> bool {
+        true
+    }
+
+    fn perform(&mut self, cases: &[&Case], random: &mut Rng) -> Vec<Results> {
+        let each = cases.iter().map(|case| match case {
+            Case::Collectives(collectives) => self.perform_all(collectives, random),
+            Case::Words(lists) => self.change(lists, random),
+        });
+        each.collect()
+    }
+}
+
+impl Drop for MessageExecutor {
+    fn drop(&mut self) {
+        let group = self.group;
+        self.node.engines.iter_mut().for_each(|engine| _ = engine.close_collective(group));
+        Node::close(&mut self.node.engines);
+        self.words.clear();
+    }
+}

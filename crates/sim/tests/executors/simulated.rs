@@ -1,0 +1,184 @@
+//! The machines in the simulator: on processors or on NICs, with any schedule. Members are some of the ranks, in any order.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use fastrand::Rng;
+use weir_link::shm::node_group::Operation;
+use weir_proto::offload::group::{BarrierSchedule, BroadcastTree, MAX_BROADCAST_BYTES, ReductionTree, Shape};
+use weir_proto::offload::{WordOperation, WordType};
+use weir_proto::{Geometry, Scheme};
+use weir_sim::cost::{Cost, NicCost};
+use weir_sim::network::ideal::Ideal;
+use weir_sim::program::{Program, Rank};
+use weir_sim::world::{World, WorldSpec};
+
+use crate::Executor;
+use crate::case::{Case, Change, Collective, Results, WORDS_EACH};
+use crate::oracle::Brackets;
+
+const US: u64 = 1_000_000;
+const GROUP: u32 = 9;
+
+pub struct SimulatedExecutor {
+    on_nic: bool,
+    shape: Shape,
+    ranks: u32,
+    /// The rank of each member.
+    members: Vec<u32>,
+}
+
+impl SimulatedExecutor {
+    pub fn new(members: u32, on_nic: bool, reduction: ReductionTree, random: &mut Rng) -> SimulatedExecutor {
+        let ranks = members + random.u32(..3);
+        let mut list: Vec<u32> = (0..ranks).collect();
+        random.shuffle(&mut list);
+        list.truncate(members as usize);
+        let degree = random.u32(1..=4);
+        let lambda_thousandths = random.u32(1000..5000);
+        let barriers = [BarrierSchedule::PairwiseExchange, BarrierSchedule::GatherBroadcast { degree }];
+        let broadcasts = [BroadcastTree::Binomial, BroadcastTree::Postal { lambda_thousandths }];
+        let barrier = random.choice(barriers).expect("two");
+        let broadcast = random.choice(broadcasts).expect("two");
+        SimulatedExecutor { on_nic, shape: Shape { barrier, broadcast, reduction }, ranks, members: list }
+    }
+
+    /// A world with any flow control whose credits are those of a pair.
+    fn world(&self, random: &mut Rng, program: impl Fn(Rank) -> Program) -> World<Ideal> {
+        let cost =
+            Cost { packet_send_ps: 40_000, packet_receive_ps: 50_000, send_call_ps: 200_000, ..Cost::FREE };
+        let prices = NicCost {
+            packet_send_ps: US / 5,
+            packet_receive_ps: US / 4,
+            copy_ps_per_kib: US / 10,
+            combine_ps_per_kib: US,
+            ..NicCost::FREE
+        };
+        let schemes =
+            [Scheme::Unlimited, Scheme::Static { piggyback: false }, Scheme::Static { piggyback: true }];
+        let scheme = random.choice(schemes).expect("three");
+        let spec = WorldSpec {
+            nic: self.on_nic.then_some(prices),
+            machines_on_nic: self.on_nic,
+            event_limit: 50_000_000,
+            ..WorldSpec::new(self.ranks, scheme, 20, cost)
+        };
+        World::new(spec, Ideal::with_geometry(US, 100, Geometry::EXTOLL), program)
+    }
+}
+
+/// What one member has got, by case.
+type Gotten = Vec<Vec<Vec<u8>>>;
+
+/// A case as one member sees it.
+async fn take_part(rank: &Rank, case: &Case, place: u32, members: &[u32]) -> Vec<Vec<u8>> {
+    match case {
+        Case::Collectives(all) => {
+            let operations: Vec<_> = all.iter().map(|it| begin(rank, it, place)).collect();
+            let mut results = Vec::new();
+            for (operation, collective) in operations.into_iter().zip(all) {
+                let (status, vector) = rank.ended(operation).await;
+                assert_eq!((status.fault, status.refused), (None, false), "{:?}", collective.operation);
+                let gets = collective.operation.result_bytes(place, members.len() as u32) > 0;
+                results.push(if gets { vector } else { Vec::new() });
+            }
+            results
+        }
+        Case::Words(lists) => {
+            let begun: Vec<_> = lists[place as usize]
+                .iter()
+                .map(|Change { to, word, update }| {
+                    let (to, word) = (members[*to as usize], place * WORDS_EACH + word);
+                    match update.operation {
+                        WordOperation::CompareSwap => {
+                            rank.icompare_swap(to, word, update.compare, update.operand)
+                        }
+                        operation => rank.ifetch(to, word, operation, update.operand),
+                    }
+                })
+                .collect();
+            let mut olds = Vec::new();
+            for handle in begun {
+                olds.extend(rank.wait(handle).await.bytes.to_le_bytes());
+            }
+            vec![olds]
+        }
+    }
+}
+
+fn begin(rank: &Rank, collective: &Collective, place: u32) -> weir_sim::program::GroupOperation {
+    let data = collective.data[place as usize].clone();
+    match collective.operation {
+        Operation::Barrier => rank.ibarrier(GROUP),
+        Operation::AllReduce(vector) => rank.iall_reduce(GROUP, vector.combination, data),
+        Operation::Reduce { vector, .. } => rank.ireduce(GROUP, vector.combination, data),
+        Operation::Broadcast { root, bytes } => {
+            rank.ibroadcast(GROUP, root, if root == place { data } else { vec![0xee; bytes as usize] })
+        }
+        other => unreachable!("{other:?} is not taken"),
+    }
+}
+
+fn is_for_machines(collective: &Collective) -> bool {
+    match collective.operation {
+        Operation::Barrier | Operation::AllReduce(_) => true,
+        Operation::Reduce { root, .. } => root == 0,
+        Operation::Broadcast { bytes, .. } => bytes <= MAX_BROADCAST_BYTES,
+        _ => false,
+    }
+}
+
+impl Executor for SimulatedExecutor {
+    fn name(&self) -> String {
+        let place = if self.on_nic { "NIC" } else { "processor" };
+        format!("simulated {place}, {:?}, members {:?}", self.shape, self.members)
+    }
+
+    fn brackets(&self) -> Brackets {
+        match self.shape.reduction {
+            ReductionTree::Binomial => Brackets::Binomial,
+            ReductionTree::Chain => Brackets::FromTheRight,
+            ReductionTree::Flat => Brackets::FromTheLeft,
+        }
+    }
+
+    fn takes(&self, case: &Case) -> bool {
+        let is_for_words = |Change { update, .. }: &Change| {
+            let operation = update.operation;
+            update.word_type == WordType::U64
+                && (!operation.compares() || operation == WordOperation::CompareSwap)
+        };
+        match case {
+            Case::Collectives(all) => all.iter().all(is_for_machines),
+            Case::Words(lists) => lists.iter().flatten().all(is_for_words),
+        }
+    }
+
+    fn perform(&mut self, cases: &[&Case], random: &mut Rng) -> Vec<Results> {
+        let all: Rc<[Case]> = cases.iter().copied().cloned().collect();
+        let gotten: Rc<RefCell<Vec<Gotten>>> = Rc::new(RefCell::new(vec![Vec::new(); self.members.len()]));
+        let seed = random.u64(..);
+        let program = |rank: Rank| -> Program {
+            let (all, gotten, members) = (all.clone(), gotten.clone(), self.members.clone());
+            let shape = self.shape;
+            Box::pin(async move {
+                let Some(place) = members.iter().position(|&member| member == rank.rank()) else { return };
+                let mut random = Rng::with_seed(seed ^ place as u64);
+                rank.join_shaped_group(GROUP, &members, None, shape).await;
+                for case in all.iter() {
+                    rank.compute(random.u64(..20 * US));
+                    let results = take_part(&rank, case, place as u32, &members).await;
+                    gotten.borrow_mut()[place].push(results);
+                }
+            })
+        };
+        self.world(random, program).checked(true).run().unwrap_or_else(|error| panic!("{error}"));
+        let gotten = gotten.borrow();
+        let of_case = |number: usize| {
+            let operations = gotten[0][number].len();
+            let of = |operation: usize| gotten.iter().map(|own| own[number][operation].clone()).collect();
+            (0..operations).map(of).collect()
+        };
+        (0..cases.len()).map(of_case).collect()
+    }
+}
