@@ -49,6 +49,20 @@ COPIES_MAP(8);
 COPIES_MAP(16);
 COPIES_MAP(32);
 
+/* Keeps the return path of a member. Returns an error of the kernel, if the table is full. */
+INLINE long remember_member(const struct frame *frame, __u32 member)
+{
+    const struct weir_packet *packet = frame->packet;
+    struct member_key key = {.domain = packet->domain, .place = packet->place, .member = member};
+    struct member path = {.asker = packet->asker, .number = packet->number};
+
+    path.address = frame->ip->saddr;
+    path.port = frame->udp->source;
+    __builtin_memcpy(path.ethernet, frame->ethernet->h_source, ETH_ALEN);
+    path.relayed = packet->kind & WEIR_RELAYED;
+    return bpf_map_update_elem(&members, &key, &path, BPF_ANY);
+}
+
 /* The last member has arrived: the frame becomes one copy for each member, which `release` addresses. */
 INLINE int begin_release(const struct frame *frame, __u32 size)
 {
@@ -78,8 +92,6 @@ INLINE struct outcome arrive(const struct domain *domain, const struct frame *fr
     struct weir_packet *packet = frame->packet;
     __u32 member = packet->operand, size = packet->operand >> 32, round = packet->compare;
     __u64 *word = word_at(domain, packet->place);
-    struct member_key key = {.domain = packet->domain, .place = packet->place, .member = member};
-    struct member path = {.asker = packet->asker, .number = packet->number};
     __u32 all, bit;
 
     if (!word)
@@ -88,12 +100,8 @@ INLINE struct outcome arrive(const struct domain *domain, const struct frame *fr
         return dropped(WEIR_COUNT_MALFORMED);
     if ((__s32)(round - (__u32)(*(volatile __u64 *)word >> 32)) < 0)
         return answered(WEIR_COUNT_DUPLICATES, WEIR_DONE, 0);
-    path.address = frame->ip->saddr;
-    path.port = frame->udp->source;
-    __builtin_memcpy(path.ethernet, frame->ethernet->h_source, ETH_ALEN);
-    path.relayed = packet->kind & WEIR_RELAYED;
     /* Before the bit is set: whoever comes last needs it. */
-    if (bpf_map_update_elem(&members, &key, &path, BPF_ANY))
+    if (remember_member(frame, member))
         return answered(WEIR_COUNT_REFUSED, WEIR_TABLE_FULL, WEIR_MAX_MEMBER_ENTRIES);
     all = size == 32 ? ~0U : (1U << (size & 31)) - 1;
     bit = 1U << (member & 31);

@@ -10,6 +10,7 @@
 #define WEIR_KIND_WORD 1
 #define WEIR_KIND_ARRIVE 2
 #define WEIR_KIND_REPLY 3
+#define WEIR_KIND_REDUCE 4
 #define WEIR_KIND_MASK 0x3f
 #define WEIR_RELAYED 0x40 /* a host has sent it back to the host that it came from */
 #define WEIR_RELAY 0x80   /* the host that gets it sends it back */
@@ -23,12 +24,25 @@
 #define WEIR_OR 5
 #define WEIR_XOR 6
 
+/* Byte 6 of WEIR_KIND_REDUCE: an operation and a type. */
+#define WEIR_VECTOR_OPERATION 0x0f
+#define WEIR_VECTOR_SUM 0
+#define WEIR_VECTOR_MIN 1
+#define WEIR_VECTOR_MAX 2
+#define WEIR_VECTOR_AND 3
+#define WEIR_VECTOR_OR 4
+#define WEIR_VECTOR_U32 0x00
+#define WEIR_VECTOR_I32 0x10
+#define WEIR_VECTOR_U64 0x20
+#define WEIR_VECTOR_I64 0x30
+
 /* Byte 7 of WEIR_KIND_REPLY. */
 #define WEIR_DONE 0
 #define WEIR_NO_SUCH_WORD 1
 #define WEIR_NO_SUCH_OPERATION 2
 #define WEIR_TABLE_FULL 3
 #define WEIR_MEMBERS_MISSING 4
+#define WEIR_MEMBERS_DIFFER 5
 
 /* Counters, one of each processor. */
 #define WEIR_COUNT_REQUESTS 0
@@ -50,8 +64,11 @@
 #define WEIR_UNANSWERED 8
 #define WEIR_MAX_MEMBERS 32
 #define WEIR_MAX_MEMBER_ENTRIES 4096
+#define WEIR_MAX_VECTOR_WORDS 128
+#define WEIR_MAX_VECTORS 1024
 
-/* The payload of a UDP datagram. All numbers are little endian. No member needs padding. */
+/* Begins the payload of a UDP datagram. WEIR_KIND_REDUCE and its reply have a vector of 64-bit words behind it, which the tag
+ * covers. All numbers are little endian. No member needs padding. */
 struct weir_packet {
     unsigned int magic;
     unsigned char version;

@@ -3,6 +3,7 @@
 #include "format.h"
 #include "outcome.h"
 #include "siphash.h"
+#include "vector.h"
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
@@ -31,12 +32,15 @@ struct frame {
     struct iphdr *ip;
     struct udphdr *udp;
     struct weir_packet *packet;
+    /* Length of the vector behind the packet. Unit: 64-bit words. */
+    __u32 words;
 };
 
 /* Finds our packet in a frame. Returns XDP_TX if there is one, else what happens to the frame. */
 INLINE int parse(struct xdp_md *context, struct frame *frame)
 {
     void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+    __u32 bytes;
 
     frame->ethernet = data;
     frame->ip = (void *)(frame->ethernet + 1);
@@ -50,8 +54,10 @@ INLINE int parse(struct xdp_md *context, struct frame *frame)
         return XDP_PASS;
     if (frame->udp->dest != __builtin_bswap16(weir_port) || frame->ip->daddr != weir_address)
         return XDP_PASS;
-    if (frame->udp->len != __builtin_bswap16(sizeof(struct udphdr) + sizeof(struct weir_packet)))
+    bytes = __builtin_bswap16(frame->udp->len) - (__u32)(sizeof(struct udphdr) + sizeof(struct weir_packet));
+    if (bytes > sizeof(struct vector) || bytes % 8)
         return drop(WEIR_COUNT_MALFORMED);
+    frame->words = bytes / 8;
     if ((void *)(frame->packet + 1) > end || frame->packet->magic != WEIR_MAGIC)
         return drop(WEIR_COUNT_MALFORMED);
     if (frame->packet->version != WEIR_VERSION)
@@ -60,7 +66,7 @@ INLINE int parse(struct xdp_md *context, struct frame *frame)
 }
 
 /* The tag of a packet on its way between two addresses. */
-INLINE __u64 tag_of(const struct domain *domain, const struct frame *frame)
+INLINE __u64 tag_of(struct xdp_md *context, const struct domain *domain, const struct frame *frame)
 {
     const __u64 *word = (const __u64 *)frame->packet;
     struct siphash hash;
@@ -74,11 +80,13 @@ INLINE __u64 tag_of(const struct domain *domain, const struct frame *frame)
     siphash_word(&hash, word[4]);
     siphash_word(&hash, word[5]);
     siphash_word(&hash, word[6]);
-    return siphash_end(&hash, 64);
+    if (frame->words)
+        hash_vector(context, &hash, frame->words);
+    return siphash_end(&hash, 64 + frame->words * 8);
 }
 
 /* New time to live, checksum of the IP header, no checksum of UDP, and the tag. */
-INLINE void seal(const struct domain *domain, const struct frame *frame)
+INLINE void seal(struct xdp_md *context, const struct domain *domain, const struct frame *frame)
 {
     const __u16 *half = (const __u16 *)frame->ip;
     __u32 sum = 0;
@@ -91,7 +99,7 @@ INLINE void seal(const struct domain *domain, const struct frame *frame)
     sum = (sum & 0xffff) + (sum >> 16);
     frame->ip->check = ~sum;
     frame->udp->check = 0;
-    frame->packet->tag = tag_of(domain, frame);
+    frame->packet->tag = tag_of(context, domain, frame);
 }
 
 INLINE void swap_hosts(const struct frame *frame)

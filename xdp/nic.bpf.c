@@ -1,4 +1,4 @@
-/* Kernel programs of `weir nic attach`: remote words and barriers, answered where frames arrive (XDP).
+/* Kernel programs of `weir nic attach`: remote words, barriers and all-reduces, answered where frames arrive (XDP).
  *
  *   request  -> authenticated -> new: performed, answer kept   -> answer from the same interface (XDP_TX)
  *                             -> seen before: kept answer      -> the same
@@ -7,6 +7,7 @@
  *
  * Whatever is not for our port passes. User space keeps timers and sends again; every step here may happen twice.
  */
+#include "all_reduce.h"
 #include "barrier.h"
 #include "frame.h"
 #include "words.h"
@@ -26,14 +27,18 @@ int weir_nic(struct xdp_md *context)
     domain = bpf_map_lookup_elem(&domains, &name);
     if (!domain)
         return drop(WEIR_COUNT_STRANGERS);
-    if (frame.packet->tag != tag_of(domain, &frame))
+    if (frame.packet->tag != tag_of(context, domain, &frame))
         return drop(WEIR_COUNT_FORGED);
     if (frame.packet->kind & WEIR_RELAY) {
         relay(&frame);
     } else {
         __u8 kind = frame.packet->kind & WEIR_KIND_MASK;
 
-        if (kind == WEIR_KIND_WORD && frame.packet->number)
+        if (kind == WEIR_KIND_REDUCE)
+            outcome = reduce(context, domain, &frame);
+        else if (frame.words)
+            return drop(WEIR_COUNT_MALFORMED);
+        else if (kind == WEIR_KIND_WORD && frame.packet->number)
             outcome = word(domain, &frame);
         else if (kind == WEIR_KIND_ARRIVE)
             outcome = arrive(domain, &frame);
@@ -43,7 +48,7 @@ int weir_nic(struct xdp_md *context)
             return outcome.action;
         answer(&frame, outcome.status, outcome.result);
     }
-    seal(domain, &frame);
+    seal(context, domain, &frame);
     return XDP_TX;
 }
 
@@ -91,7 +96,7 @@ int weir_release(struct xdp_md *context)
         frame.udp->source = frame.udp->dest;
         frame.udp->dest = member->port;
     }
-    seal(domain, &frame);
+    seal(context, domain, &frame);
     return XDP_PASS;
 }
 

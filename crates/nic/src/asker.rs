@@ -1,6 +1,6 @@
 //! Asks the kernel programs of a host, and sends again until they answer. The programs cannot: they act on frames only.
 
-use crate::format::{Packet, Way, kind};
+use crate::format::{MAX_BYTES, Packet, Way, kind};
 use crate::{Domain, NicError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -32,9 +32,11 @@ impl Default for Patience {
 }
 
 /// A request under way, and what its host has said.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Request {
     packet: Packet,
+    /// Travels behind it. Most requests have none.
+    vector: Vec<u64>,
     sent: Instant,
     timeout: Duration,
 }
@@ -81,21 +83,27 @@ impl Asker {
         self.host
     }
 
-    /// Sends a request. Asker and number are filled in.
+    /// Sends a request with a vector behind it. Asker and number are filled in.
     ///
     /// # Errors
     /// As [`Asker::wait`].
-    pub fn send(&mut self, packet: Packet) -> Result<Request, NicError> {
+    pub fn send(&mut self, packet: Packet, vector: Vec<u64>) -> Result<Request, NicError> {
         self.number += 1;
         let kind = packet.kind | self.relay_bit;
         let packet = Packet { kind, asker: self.name, number: self.number, ..packet };
-        let request = Request { packet, sent: Instant::now(), timeout: FIRST_TIMEOUT };
+        let request = Request { packet, vector, sent: Instant::now(), timeout: FIRST_TIMEOUT };
         self.transmit(&request)?;
         Ok(request)
     }
 
     fn transmit(&self, request: &Request) -> Result<(), NicError> {
-        match self.socket.send(&request.packet.to_bytes(&self.domain, self.way)) {
+        let sent = if request.vector.is_empty() {
+            self.socket.send(&request.packet.to_bytes(&self.domain, self.way))
+        } else {
+            let (bytes, length) = request.packet.to_frame(&self.domain, self.way, &request.vector);
+            self.socket.send(&bytes[..length])
+        };
+        match sent {
             Ok(_) => Ok(()),
             // A full queue: it is sent again after the timeout, as if it were lost.
             Err(why) if why.kind() == ErrorKind::WouldBlock => Ok(()),
@@ -108,12 +116,13 @@ impl Asker {
         NicError::Refused { host: self.way.to }
     }
 
-    /// The answer to a request, if it is there.
+    /// The answer to a request with its vector, if it is there.
     ///
     /// # Errors
     /// As [`Asker::wait`].
-    pub fn look(&self, request: &Request) -> Result<Option<Packet>, NicError> {
-        let mut bytes = [0; 128];
+    pub fn look(&self, request: &Request) -> Result<Option<(Packet, Vec<u64>)>, NicError> {
+        // One byte more, so that a longer datagram is not taken for a cut one.
+        let mut bytes = [0; MAX_BYTES + 1];
         loop {
             let length = match self.socket.recv(&mut bytes) {
                 Ok(length) => length,
@@ -121,12 +130,12 @@ impl Asker {
                 Err(why) if why.kind() == ErrorKind::ConnectionRefused => return Err(self.refused()),
                 Err(why) => return Err(NicError::System { what: "recv", why }),
             };
-            let answers = |reply: &Packet| {
+            let answers = |(reply, _): &(Packet, Vec<u64>)| {
                 let is_reply = reply.kind & !kind::RELAYED == kind::REPLY;
                 is_reply && (reply.asker, reply.number) == (self.name, request.packet.number)
             };
             // Others are answers to requests that were sent twice, or forged.
-            let reply = Packet::of_bytes(&bytes[..length], &self.domain, self.way.reversed());
+            let reply = Packet::of_frame(&bytes[..length], &self.domain, self.way.reversed());
             if let Some(reply) = reply.filter(answers) {
                 return Ok(Some(reply));
             }
@@ -150,7 +159,7 @@ impl Asker {
     ///
     /// # Errors
     /// [`NicError::Refused`], [`NicError::NoAnswer`], [`NicError::System`].
-    pub fn wait(&self, request: &mut Request, patience: Patience) -> Result<Packet, NicError> {
+    pub fn wait(&self, request: &mut Request, patience: Patience) -> Result<(Packet, Vec<u64>), NicError> {
         if let Some(reply) = self.look(request)? {
             return Ok(reply);
         }

@@ -1,32 +1,14 @@
-//! A barrier in the kernel: members send one packet each to the host of the first member, whose programs count them in a
-//! word, and send one packet to each when all have come.
+//! A barrier in the kernel.
 
-use crate::asker::{Asker, Patience, Request};
-use crate::format::{MAX_MEMBERS, Packet, kind, status};
+use crate::asker::Patience;
+use crate::format::kind;
+use crate::meeting::Meeting;
 use crate::{Domain, NicError};
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::Instant;
+use std::net::SocketAddrV4;
 
 /// A member's view of a barrier.
 #[derive(Debug)]
-pub struct Barrier {
-    asker: Asker,
-    patience: Patience,
-    member: u32,
-    size: u32,
-    place: u64,
-    round: u32,
-    under_way: Option<UnderWay>,
-}
-
-/// A round that this member has begun.
-#[derive(Debug)]
-struct UnderWay {
-    request: Request,
-    begun: Instant,
-    /// A bit for each member that the host of the barrier had heard of when it last told us. Our own at first.
-    there: u32,
-}
+pub struct Barrier(Meeting);
 
 impl Barrier {
     /// The barrier of members on these hosts, in the same order at all. `member`: our number. `place`: a word of the first
@@ -45,21 +27,7 @@ impl Barrier {
         place: u64,
         patience: Patience,
     ) -> Result<Barrier, NicError> {
-        let wrong = |what, value: String, allowed: String| NicError::Argument { what, value, allowed };
-        let size = hosts.len() as u32;
-        if !(1..=MAX_MEMBERS).contains(&size) {
-            let allowed = format!("1 to {MAX_MEMBERS}");
-            return Err(wrong("number of members", hosts.len().to_string(), allowed));
-        }
-        let own = hosts.get(member as usize);
-        let own = own.ok_or_else(|| wrong("member", member.to_string(), format!("0 to {}", size - 1)))?;
-        let (first, other) = (hosts[0], hosts.iter().find(|host| *host != &hosts[0]));
-        let other = *other.ok_or_else(|| {
-            wrong("hosts of the members", first.ip().to_string(), String::from("two different ones or more"))
-        })?;
-        let relay: Option<Ipv4Addr> = (*own == first).then_some(*other.ip());
-        let asker = Asker::new(domain, first, relay)?;
-        Ok(Barrier { asker, patience, member, size, place, round: 0, under_way: None })
+        Meeting::new(domain, hosts, member, place, patience).map(Barrier)
     }
 
     /// Begins a round. Returns at once; [`Barrier::test`] or [`Barrier::wait`] ends it.
@@ -70,19 +38,7 @@ impl Barrier {
     /// # Panics
     /// If a round is under way: that is a bug of the caller.
     pub fn start(&mut self) -> Result<(), NicError> {
-        assert!(self.under_way.is_none(), "a barrier has one round under way");
-        let request = self.asker.send(Packet {
-            kind: kind::ARRIVE,
-            operation: 0,
-            status: 0,
-            asker: 0,
-            number: 0,
-            place: self.place,
-            operand: u64::from(self.size) << 32 | u64::from(self.member),
-            compare: self.round.into(),
-        })?;
-        self.under_way = Some(UnderWay { request, begun: Instant::now(), there: 1 << self.member });
-        Ok(())
+        self.0.start(kind::ARRIVE, 0, Vec::new())
     }
 
     /// Whether the round has ended. Sends again what may be lost.
@@ -90,16 +46,7 @@ impl Barrier {
     /// # Errors
     /// As [`Barrier::wait`].
     pub fn test(&mut self) -> Result<bool, NicError> {
-        let Some(mut under_way) = self.under_way.take() else { return Ok(true) };
-        while let Some(reply) = self.asker.look(&under_way.request)? {
-            if self.heed(&mut under_way, &reply)? {
-                return Ok(true);
-            }
-        }
-        self.asker.repeat(&mut under_way.request, Instant::now())?;
-        self.check(&under_way)?;
-        self.under_way = Some(under_way);
-        Ok(false)
+        self.0.test().map(|result| result.is_some())
     }
 
     /// Waits until all members have begun the round.
@@ -109,14 +56,7 @@ impl Barrier {
     /// for this member, and the barrier is of no use any more: [`NicError::Refused`], [`NicError::NoAnswer`],
     /// [`NicError::NoSuchWord`], [`NicError::TableFull`], [`NicError::System`].
     pub fn wait(&mut self) -> Result<(), NicError> {
-        let Some(mut under_way) = self.under_way.take() else { return Ok(()) };
-        loop {
-            let reply = self.asker.wait(&mut under_way.request, self.patience)?;
-            if self.heed(&mut under_way, &reply)? {
-                return Ok(());
-            }
-            self.check(&under_way)?;
-        }
+        self.0.wait().map(|_| ())
     }
 
     /// [`Barrier::start`] and [`Barrier::wait`].
@@ -127,43 +67,12 @@ impl Barrier {
         self.start()?;
         self.wait()
     }
-
-    /// Whether the round has ended with this reply.
-    fn heed(&mut self, under_way: &mut UnderWay, reply: &Packet) -> Result<bool, NicError> {
-        let host = self.asker.host();
-        match reply.status {
-            // A copy of the release before can have the number of this request, but not its round.
-            _ if reply.compare != u64::from(self.round) => Ok(false),
-            status::DONE => {
-                self.round = self.round.wrapping_add(1);
-                Ok(true)
-            }
-            status::MEMBERS_MISSING => {
-                under_way.there |= reply.operand as u32;
-                Ok(false)
-            }
-            status::NO_SUCH_WORD => {
-                Err(NicError::NoSuchWord { host, place: self.place, words: reply.operand })
-            }
-            _ => Err(NicError::TableFull { host, bound: reply.operand }),
-        }
-    }
-
-    /// # Errors
-    /// [`NicError::Missing`] if our patience is at its end.
-    fn check(&self, under_way: &UnderWay) -> Result<(), NicError> {
-        let patience = self.patience.silence;
-        if under_way.begun.elapsed() < patience {
-            return Ok(());
-        }
-        let missing = (0..self.size).filter(|member| under_way.there & 1 << member == 0).collect();
-        Err(NicError::Missing { missing, patience })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn wrong_members_are_refused_with_what_is_allowed() {

@@ -57,7 +57,13 @@ pub enum NicError {
         /// The limit.
         bound: u64,
     },
-    /// Members of a barrier have not come.
+    /// Members of an all-reduce have vectors of different lengths, or combine them differently.
+    #[error("the members of the all-reduce at word {place} have different lengths or operations")]
+    Differ {
+        /// The word.
+        place: u64,
+    },
+    /// Members of a barrier or all-reduce have not come.
     #[error("members {missing:?} have not come to the barrier for {} ms", .patience.as_millis())]
     Missing {
         /// Their numbers.

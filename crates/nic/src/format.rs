@@ -1,4 +1,5 @@
-//! The packets between processes and the kernel programs: 64 bytes in a UDP datagram over IPv4, little endian.
+//! The packets between processes and the kernel programs: 64 bytes in a UDP datagram over IPv4, little endian. Those of an
+//! all-reduce have a vector of 64-bit words behind them.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -7,9 +8,10 @@
 //! | 8 to 15 | domain: the name of the job's share of an interface |
 //! | 16 to 23, 24 to 31 | asker, and number of its request: together they name the request |
 //! | 32 to 39 | place: the word |
-//! | 40 to 47 | operand; of a reply the result; of an arrival the member, and from bit 32 on the number of members |
-//! | 48 to 55 | what a word is compared with; of an arrival and its reply the round |
-//! | 56 to 63 | tag: SipHash-2-4 of both addresses and all bytes before |
+//! | 40 to 47 | operand; of a reply the result; of a meeting the member, and from bit 32 on the number of members |
+//! | 48 to 55 | what a word is compared with; of a meeting and its reply the round |
+//! | 56 to 63 | tag: SipHash-2-4 of both addresses, all bytes before, and the vector |
+//! | from 64 on | the vector of an all-reduce: the member's own, of a reply the result |
 //!
 //! `xdp/format.h` has the same numbers.
 
@@ -19,6 +21,8 @@ use std::net::Ipv4Addr;
 
 /// Length of a packet. Unit: bytes.
 pub const PACKET_BYTES: usize = 64;
+/// Length of the longest packet with its vector. Unit: bytes.
+pub const MAX_BYTES: usize = PACKET_BYTES + 8 * MAX_VECTOR_WORDS;
 /// Begins each packet.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"werK");
 /// Version of this format.
@@ -30,8 +34,12 @@ pub const DEFAULT_PORT: u16 = 30565;
 pub const WORDS: usize = 4096;
 /// Bound: domains of an interface.
 pub const MAX_DOMAINS: u32 = 64;
-/// Bound: members of a barrier.
+/// Bound: members of a barrier or all-reduce.
 pub const MAX_MEMBERS: u32 = 32;
+/// Bound: length of the vector of an all-reduce, which travels in one frame. Unit: 64-bit words.
+pub const MAX_VECTOR_WORDS: usize = 128;
+/// Bound: vectors that the programs of an interface keep. An all-reduce takes two for each member, and two.
+pub const MAX_VECTORS: u32 = 1024;
 /// Requests for whose answers the kernel keeps room, for each asker.
 pub const UNANSWERED: u64 = 8;
 
@@ -43,6 +51,8 @@ pub mod kind {
     pub const ARRIVE: u8 = 2;
     /// Answers one of these.
     pub const REPLY: u8 = 3;
+    /// A member arrives at an all-reduce, with its vector.
+    pub const REDUCE: u8 = 4;
     /// A host has sent it back to the host that it came from.
     pub const RELAYED: u8 = 0x40;
     /// The host that gets it sends it back.
@@ -69,6 +79,36 @@ pub enum Operation {
     Xor = 6,
 }
 
+/// How vectors are combined, element by element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Combination {
+    /// Added, wrapping.
+    Sum = 0,
+    /// The smaller one.
+    Min = 1,
+    /// The larger one.
+    Max = 2,
+    /// Bitwise and.
+    And = 3,
+    /// Bitwise or.
+    Or = 4,
+}
+
+/// The elements of a vector. Two of 32 bits are in a word; the first is the lower half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Element {
+    /// 32 bits without sign.
+    U32 = 0x00,
+    /// 32 bits.
+    I32 = 0x10,
+    /// 64 bits without sign.
+    U64 = 0x20,
+    /// 64 bits.
+    I64 = 0x30,
+}
+
 /// How a request has ended.
 pub mod status {
     /// It is performed.
@@ -81,6 +121,8 @@ pub mod status {
     pub const TABLE_FULL: u8 = 3;
     /// The arrival is known, others are missing. The result has a bit for each member that is there.
     pub const MEMBERS_MISSING: u8 = 4;
+    /// Members of an all-reduce have vectors of different lengths, or combine them differently.
+    pub const MEMBERS_DIFFER: u8 = 5;
 }
 
 /// The counters of an interface, in the order of the kernel programs.
@@ -143,11 +185,16 @@ impl Way {
 impl Packet {
     /// The bytes of the packet in a domain, for this way.
     pub fn to_bytes(self, domain: &Domain, way: Way) -> [u8; PACKET_BYTES] {
+        self.tagged(domain, way, &[])
+    }
+
+    /// The packet before a vector. The tag covers both.
+    fn tagged(self, domain: &Domain, way: Way, vector: &[u64]) -> [u8; PACKET_BYTES] {
         let [kind, operation, status] = [self.kind, self.operation, self.status].map(u64::from);
         let head = u64::from(MAGIC) | u64::from(VERSION) << 32 | kind << 40 | operation << 48 | status << 56;
         let (name, place) = (domain.name, self.place);
         let mut words = [way.word(), head, name, self.asker, self.number, place, self.operand, self.compare];
-        let tag = siphash::hash(domain.key, &words);
+        let tag = siphash::hash(domain.key, words.iter().chain(vector));
         words.rotate_left(1);
         words[7] = tag;
         let mut bytes = [0; PACKET_BYTES];
@@ -157,21 +204,38 @@ impl Packet {
         bytes
     }
 
+    /// As [`Packet::to_bytes`], with a vector of at most [`MAX_VECTOR_WORDS`] behind it. Returns the bytes and their number.
+    pub fn to_frame(self, domain: &Domain, way: Way, vector: &[u64]) -> ([u8; MAX_BYTES], usize) {
+        let mut bytes = [0; MAX_BYTES];
+        bytes[..PACKET_BYTES].copy_from_slice(&self.tagged(domain, way, vector));
+        for (place, word) in bytes[PACKET_BYTES..].chunks_exact_mut(8).zip(vector) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        (bytes, PACKET_BYTES + 8 * vector.len())
+    }
+
     /// The packet of a domain in these bytes, which came this way. `None`: it is none, or its tag is wrong.
     pub fn of_bytes(bytes: &[u8], domain: &Domain, way: Way) -> Option<Packet> {
-        let bytes: &[u8; PACKET_BYTES] = bytes.try_into().ok()?;
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at * 8 + byte]));
+        Packet::of_frame(bytes, domain, way).filter(|(_, vector)| vector.is_empty()).map(|(packet, _)| packet)
+    }
+
+    /// As [`Packet::of_bytes`], with the vector behind it.
+    pub fn of_frame(bytes: &[u8], domain: &Domain, way: Way) -> Option<(Packet, Vec<u64>)> {
+        let (head, rest) = bytes.split_first_chunk::<PACKET_BYTES>()?;
+        let (words, []) = rest.as_chunks::<8>() else { return None };
+        let vector: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| head[at * 8 + byte]));
         let packet = Packet {
-            kind: bytes[5],
-            operation: bytes[6],
-            status: bytes[7],
+            kind: head[5],
+            operation: head[6],
+            status: head[7],
             asker: word(2),
             number: word(3),
             place: word(4),
             operand: word(5),
             compare: word(6),
         };
-        (packet.to_bytes(domain, way) == *bytes).then_some(packet)
+        (packet.tagged(domain, way, &vector) == *head).then_some((packet, vector))
     }
 }
 
@@ -202,6 +266,20 @@ mod tests {
     }
 
     #[test]
+    fn a_vector_is_read_whole_and_unchanged() {
+        let domain = Domain::of(&[7; 16]);
+        for words in [0, 1, MAX_VECTOR_WORDS as u64] {
+            let vector: Vec<u64> = (1..=words).map(|word| word << 40 | word).collect();
+            let (mut bytes, length) = packet().to_frame(&domain, WAY, &vector);
+            let read = |bytes: &[u8]| Packet::of_frame(bytes, &domain, WAY);
+            assert_eq!(read(&bytes[..length]), Some((packet(), vector)));
+            assert_eq!(read(&bytes[..length - 8]), None);
+            bytes[length - 1] ^= 1;
+            assert_eq!(read(&bytes[..length]), None, "{words} words");
+        }
+    }
+
+    #[test]
     fn the_kernel_programs_have_the_same_numbers() {
         let header = include_str!("../../../xdp/format.h");
         let defined = |name: &str| -> u64 {
@@ -217,6 +295,7 @@ mod tests {
             ("KIND_WORD", kind::WORD.into()),
             ("KIND_ARRIVE", kind::ARRIVE.into()),
             ("KIND_REPLY", kind::REPLY.into()),
+            ("KIND_REDUCE", kind::REDUCE.into()),
             ("RELAYED", kind::RELAYED.into()),
             ("RELAY", kind::RELAY.into()),
             ("READ", Operation::Read as u64),
@@ -231,6 +310,18 @@ mod tests {
             ("NO_SUCH_OPERATION", status::NO_SUCH_OPERATION.into()),
             ("TABLE_FULL", status::TABLE_FULL.into()),
             ("MEMBERS_MISSING", status::MEMBERS_MISSING.into()),
+            ("MEMBERS_DIFFER", status::MEMBERS_DIFFER.into()),
+            ("VECTOR_SUM", Combination::Sum as u64),
+            ("VECTOR_MIN", Combination::Min as u64),
+            ("VECTOR_MAX", Combination::Max as u64),
+            ("VECTOR_AND", Combination::And as u64),
+            ("VECTOR_OR", Combination::Or as u64),
+            ("VECTOR_U32", Element::U32 as u64),
+            ("VECTOR_I32", Element::I32 as u64),
+            ("VECTOR_U64", Element::U64 as u64),
+            ("VECTOR_I64", Element::I64 as u64),
+            ("MAX_VECTOR_WORDS", MAX_VECTOR_WORDS as u64),
+            ("MAX_VECTORS", MAX_VECTORS.into()),
             ("MAX_DOMAINS", MAX_DOMAINS.into()),
             ("WORDS", WORDS as u64),
             ("UNANSWERED", UNANSWERED),

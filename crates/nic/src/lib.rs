@@ -1,5 +1,5 @@
 //! Operations that the kernel carries out where frames arrive (XDP), without the process that they concern: changes of
-//! words of another host, and barriers.
+//! words of another host, barriers, and all-reduces.
 //!
 //! ```text
 //! host 1: weir nic attach eth0        host 2: weir nic attach eth0
@@ -10,7 +10,7 @@
 //! ```
 //! - [`Membership`] is a process's share of an attached interface: the words of this host.
 //! - [`Remote`] changes words of another host, once each, whatever the network loses or doubles.
-//! - [`Barrier`] is a barrier that the programs of one host count.
+//! - [`Barrier`] is a barrier that the programs of one host count. [`AllReduce`] also combines vectors of integers.
 //! - [`service`] and [`programs`] are what `weir nic attach` runs, and [`pretended`] has hosts for tests and benchmarks. They
 //!   exist with the feature `loader`.
 //!
@@ -20,12 +20,14 @@
 //! encrypted. Addresses of hosts must not be translated on the way.
 #![forbid(unsafe_code)]
 
+mod all_reduce;
 mod asker;
 mod barrier;
 pub mod control;
 mod domain;
 mod error;
 pub mod format;
+mod meeting;
 mod membership;
 #[cfg(feature = "loader")]
 pub mod pretended;
@@ -38,10 +40,11 @@ mod siphash;
 #[cfg(feature = "loader")]
 mod switch;
 
+pub use all_reduce::AllReduce;
 pub use asker::Patience;
 pub use barrier::Barrier;
 pub use domain::{Domain, Secret};
 pub use error::NicError;
-pub use format::Operation;
+pub use format::{Combination, Element, Operation};
 pub use membership::Membership;
 pub use remote::Remote;

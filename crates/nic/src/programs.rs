@@ -2,7 +2,7 @@
 //! a program whose link nobody has open any more.
 
 use crate::Domain;
-use crate::format::{COUNTERS, MAX_DOMAINS, WORDS};
+use crate::format::{COUNTERS, MAX_DOMAINS, MAX_VECTOR_WORDS, WORDS};
 use aya::maps::{Array, ArrayOfMaps, DevMap, HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, Xdp, XdpMode};
@@ -227,6 +227,7 @@ impl Programs {
         // The kernel has waited for programs that run, so none of them still knows the domain.
         remove_all(self.map::<HashMap<_, [u64; 2], [u64; 17]>>("askers")?, slot.domain)?;
         remove_all(self.map::<HashMap<_, [u64; 2], [u64; 4]>>("members")?, slot.domain)?;
+        remove_all(self.map::<HashMap<_, [u64; 2], [u64; 1 + MAX_VECTOR_WORDS]>>("vectors")?, slot.domain)?;
         self.slots[slot.number as usize] = false;
         Ok(())
     }

@@ -38,8 +38,8 @@ impl Remote {
         let operation = operation as u8;
         let packet =
             Packet { kind: kind::WORD, operation, status: 0, asker: 0, number: 0, place, operand, compare };
-        let mut request = self.asker.send(packet)?;
-        let reply = self.asker.wait(&mut request, self.patience)?;
+        let mut request = self.asker.send(packet, Vec::new())?;
+        let (reply, _) = self.asker.wait(&mut request, self.patience)?;
         let (host, result) = (self.asker.host(), reply.operand);
         match reply.status {
             status::DONE => Ok(result),

@@ -6,19 +6,24 @@
 pub const KEY_BYTES: usize = 16;
 
 /// The hash of whole words under a key of two words.
-pub fn hash(key: [u64; 2], words: &[u64]) -> u64 {
+pub fn hash<'a>(key: [u64; 2], words: impl IntoIterator<Item = &'a u64>) -> u64 {
     let mut state = [
         key[0] ^ 0x736f_6d65_7073_6575,
         key[1] ^ 0x646f_7261_6e64_6f6d,
         key[0] ^ 0x6c79_6765_6e65_7261,
         key[1] ^ 0x7465_6462_7974_6573,
     ];
-    let length = (words.len() as u64 * 8) << 56;
-    for &word in words.iter().chain([&length]) {
+    let mut take = |word: u64| {
         state[3] ^= word;
         rounds(&mut state, 2);
         state[0] ^= word;
+    };
+    let mut length: u64 = 0;
+    for &word in words {
+        take(word);
+        length += 8;
     }
+    take(length << 56);
     state[2] ^= 0xff;
     rounds(&mut state, 4);
     state[0] ^ state[1] ^ state[2] ^ state[3]

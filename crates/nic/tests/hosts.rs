@@ -10,7 +10,9 @@ use weir_nic::format::{COUNTERS, DEFAULT_PORT, Packet, Way, kind, status};
 use weir_nic::pretended::{INTERFACE, Network, address};
 use weir_nic::programs::AttachError;
 use weir_nic::service::Service;
-use weir_nic::{Barrier, Domain, Membership, NicError, Operation, Patience, Remote};
+use weir_nic::{
+    AllReduce, Barrier, Combination, Domain, Element, Membership, NicError, Operation, Patience, Remote,
+};
 
 const SECRET: [u8; 16] = *b"sixteen secrets!";
 
@@ -271,6 +273,117 @@ fn barriers_complete_although_frames_are_lost() {
     }
     let _members: Vec<Membership> = (0..4).map(|host| network.join(host, &SECRET).unwrap()).collect();
     pass_barriers(&network, &[0, 1, 2, 3], 40);
+}
+
+/// The vector of a member in a round: any bits.
+fn vector_of(member: u64, round: u64, words: usize) -> Vec<u64> {
+    let mut random = fastrand::Rng::with_seed(member << 32 | round);
+    (0..words).map(|_| random.u64(..)).collect()
+}
+
+/// What a combination of all vectors must give, computed in the order of members.
+fn combined(combination: Combination, element: Element, vectors: &[Vec<u64>]) -> Vec<u64> {
+    let half = |a: u32, b: u32| match (combination, element) {
+        (Combination::Sum, _) => a.wrapping_add(b),
+        (Combination::Min, Element::I32) => (a as i32).min(b as i32) as u32,
+        (Combination::Max, Element::I32) => (a as i32).max(b as i32) as u32,
+        (Combination::Min, _) => a.min(b),
+        (Combination::Max, _) => a.max(b),
+        (Combination::And, _) => a & b,
+        (Combination::Or, _) => a | b,
+    };
+    let whole = |a: u64, b: u64| match (combination, element) {
+        (_, Element::U32 | Element::I32) => {
+            u64::from(half((a >> 32) as u32, (b >> 32) as u32)) << 32 | u64::from(half(a as u32, b as u32))
+        }
+        (Combination::Sum, _) => a.wrapping_add(b),
+        (Combination::Min, Element::I64) => (a as i64).min(b as i64) as u64,
+        (Combination::Max, Element::I64) => (a as i64).max(b as i64) as u64,
+        (Combination::Min, _) => a.min(b),
+        (Combination::Max, _) => a.max(b),
+        (Combination::And, _) => a & b,
+        (Combination::Or, _) => a | b,
+    };
+    let words = vectors[0].len();
+    let word = |at: usize| vectors.iter().map(|vector| vector[at]).reduce(whole).unwrap();
+    (0..words).map(word).collect()
+}
+
+/// Members on these hosts do `rounds` all-reduces of all kinds and lengths, and check all results.
+fn all_reduce(network: &Network, hosts: &[usize], rounds: u64) {
+    const COMBINATIONS: [Combination; 5] =
+        [Combination::Sum, Combination::Min, Combination::Max, Combination::And, Combination::Or];
+    const ELEMENTS: [Element; 4] = [Element::U32, Element::I32, Element::U64, Element::I64];
+    let list: Vec<SocketAddrV4> = hosts.iter().map(|host| at(*host)).collect();
+    std::thread::scope(|scope| {
+        for (member, host) in (0..).zip(hosts) {
+            let list = &list;
+            scope.spawn(move || {
+                network.enter(*host);
+                let domain = Domain::of(&SECRET);
+                let mut place = AllReduce::new(&domain, list, member, 18, Patience::default()).unwrap();
+                for round in 0..rounds {
+                    let (combination, element) =
+                        (COMBINATIONS[round as usize % 5], ELEMENTS[round as usize % 4]);
+                    let words = [1, 2, 7, 128][round as usize / 3 % 4];
+                    let vectors: Vec<_> =
+                        (0..list.len() as u64).map(|member| vector_of(member, round, words)).collect();
+                    let result = place.perform(combination, element, &vectors[member as usize]).unwrap();
+                    let expected = combined(combination, element, &vectors);
+                    assert_eq!(result, expected, "{combination:?} {element:?} of {words}, round {round}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn an_all_reduce_combines_the_vectors_of_all_members() {
+    for on_hosts in [&[0, 1][..], &[1, 0, 2, 1, 1], &[0, 1, 2, 3, 4, 5, 6, 7, 0]] {
+        let Some(network) = hosts(on_hosts.iter().collect::<BTreeSet<_>>().len()) else { return };
+        let members: Vec<Membership> = (0..*on_hosts.iter().max().unwrap() + 1)
+            .map(|host| network.join(host, &SECRET).unwrap())
+            .collect();
+        all_reduce(&network, on_hosts, 200);
+        assert_eq!(members[on_hosts[0]].words().load(18), 200 << 32, "{on_hosts:?}");
+        assert_eq!(counter(&network, on_hosts[0], "releases"), 200);
+    }
+}
+
+#[test]
+fn all_reduces_complete_with_the_same_results_although_frames_are_lost() {
+    let Some(network) = hosts(4) else { return };
+    if let Err(why) = network.lose(150) {
+        eprintln!("skipped: nft: {why}");
+        return;
+    }
+    let _members: Vec<Membership> = (0..4).map(|host| network.join(host, &SECRET).unwrap()).collect();
+    all_reduce(&network, &[0, 1, 2, 3], 60);
+}
+
+#[test]
+fn members_of_an_all_reduce_that_differ_get_an_error_and_no_result() {
+    let Some(network) = hosts(2) else { return };
+    let _members: Vec<Membership> = (0..2).map(|host| network.join(host, &SECRET).unwrap()).collect();
+    let list: Vec<SocketAddrV4> = (0..2).map(at).collect();
+    let perform = |member: u32, place: u64, combination, words: usize| {
+        network.at(member as usize, || {
+            let domain = Domain::of(&SECRET);
+            let mut own = AllReduce::new(&domain, &list, member, place, patience(300)).unwrap();
+            own.perform(combination, Element::U64, &vec![1; words]).map_err(|error| error.to_string())
+        })
+    };
+    for (place, of_one) in [(5, (Combination::Sum, 3)), (6, (Combination::Max, 2))] {
+        let results = std::thread::scope(|scope| {
+            let one = scope.spawn(|| perform(1, place, of_one.0, of_one.1));
+            [perform(0, place, Combination::Sum, 2), one.join().unwrap()]
+        });
+        let text =
+            format!("the members of the all-reduce at word {place} have different lengths or operations");
+        assert_eq!(results, [Err(text.clone()), Err(text)]);
+    }
+    let long = perform(0, 7, Combination::Sum, 129).unwrap_err();
+    assert_eq!(long, "words of a vector 129: allowed are 1 to 128");
 }
 
 #[test]

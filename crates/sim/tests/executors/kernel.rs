@@ -1,12 +1,15 @@
-//! The kernel programs on pretended hosts. Barriers and changes of words travel as frames through namespaces.
+//! The kernel programs on pretended hosts. Barriers, all-reduces and changes of words travel as frames through namespaces.
 
 use std::net::SocketAddrV4;
 
 use fastrand::Rng;
 use weir_link::shm::node_group::Operation;
+use weir_nic::Operation as WordChange;
 use weir_nic::format::DEFAULT_PORT;
+use weir_nic::format::MAX_VECTOR_WORDS;
 use weir_nic::pretended::{Network, address};
-use weir_nic::{Barrier, Domain, Membership, Operation as WordChange, Patience, Remote};
+use weir_nic::{AllReduce, Barrier, Combination, Domain, Element, Membership, NicError, Patience, Remote};
+use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{WordOperation, WordType, WordUpdate};
 
 use crate::Executor;
@@ -15,9 +18,10 @@ use crate::node::take_turns;
 use crate::oracle::Brackets;
 
 const HOSTS: usize = 4;
-/// Barriers at once. Their words lie behind those of all members.
-const BARRIERS: u64 = 4;
+/// Operations at once. Their words lie behind those of all members.
+const MEETINGS: u64 = 4;
 const FIRST_BARRIER: u64 = 1000;
+const FIRST_ALL_REDUCE: u64 = 1010;
 
 /// Hosts with programs, or `None` and a line that says why there are none.
 pub fn hosts() -> Option<Network> {
@@ -34,6 +38,8 @@ pub struct KernelExecutor {
     remotes: Vec<Vec<Option<Remote>>>,
     /// By barrier and member.
     barriers: Vec<Vec<Barrier>>,
+    /// By all-reduce and member.
+    all_reduces: Vec<Vec<AllReduce>>,
     _memberships: Vec<Membership>,
 }
 
@@ -58,44 +64,80 @@ impl KernelExecutor {
             };
             network.at(host_of(member), || (0..members).map(other).collect())
         };
-        let barriers_at = |number| -> Vec<Barrier> {
-            let barrier = |member| {
-                let place = FIRST_BARRIER + number;
-                network.at(host_of(member), || {
-                    Barrier::new(&domain, &list, member, place, Patience::default()).expect("a barrier")
-                })
-            };
-            (0..members).map(barrier).collect()
+        fn at_all<T: Send>(
+            network: &Network,
+            members: u32,
+            new: impl Fn(u32) -> Result<T, NicError> + Sync,
+        ) -> Vec<T> {
+            let member = |member| network.at(member as usize % HOSTS, || new(member).expect("sockets"));
+            (0..members).map(member).collect()
+        }
+        let barriers_at = |number: u64| {
+            let place = FIRST_BARRIER + number;
+            at_all(network, members, |member| {
+                Barrier::new(&domain, &list, member, place, Patience::default())
+            })
+        };
+        let all_reduces_at = |number: u64| {
+            let place = FIRST_ALL_REDUCE + number;
+            at_all(network, members, |member| {
+                AllReduce::new(&domain, &list, member, place, Patience::default())
+            })
         };
         Some(KernelExecutor {
             remotes: (0..members).map(remotes_of).collect(),
-            barriers: (0..BARRIERS).map(barriers_at).collect(),
+            barriers: (0..MEETINGS).map(barriers_at).collect(),
+            all_reduces: (0..MEETINGS).map(all_reduces_at).collect(),
             _memberships: memberships,
         })
     }
 
     fn perform_all(&mut self, collectives: &[Collective], random: &mut Rng) -> Results {
-        let members = self.remotes.len() as u32;
+        let members = self.remotes.len();
         let count = collectives.len();
-        let (mut begun, mut ended) = (vec![0; members as usize], vec![vec![false; count]; members as usize]);
-        take_turns(members, random, |rank, random| {
+        let mut results: Results = vec![vec![Vec::new(); members]; count];
+        let (mut begun, mut ended) = (vec![0; members], vec![vec![false; count]; members]);
+        take_turns(members as u32, random, |rank, random| {
             // One after the other, so that members are in different operations.
             if begun[rank] < count && random.bool() {
-                self.barriers[begun[rank]][rank].start().expect("a frame");
+                self.begin(begun[rank], rank, &collectives[begun[rank]]);
                 begun[rank] += 1;
             }
             for number in 0..begun[rank] {
-                if !ended[rank][number] && self.barriers[number][rank].test().expect("no failure") {
-                    ended[rank][number] = true;
-                    assert!(
-                        begun.iter().all(|begun| *begun > number),
-                        "barrier {number} ends early: {begun:?}"
-                    );
+                if ended[rank][number] {
+                    continue;
                 }
+                let Some(result) = self.ended(number, rank, &collectives[number]) else { continue };
+                (results[number][rank], ended[rank][number]) = (result, true);
+                assert!(
+                    begun.iter().all(|begun| *begun > number),
+                    "operation {number} ends early: {begun:?}"
+                );
             }
             ended[rank].iter().all(|ended| *ended)
         });
-        vec![vec![Vec::new(); members as usize]; count]
+        results
+    }
+
+    fn begin(&mut self, number: usize, rank: usize, collective: &Collective) {
+        let Operation::AllReduce(vector) = collective.operation else {
+            return self.barriers[number][rank].start().expect("a frame");
+        };
+        let (combination, element) = of_vector(vector).expect("taken");
+        // The last word may have half of its bytes.
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let words: Vec<u64> = collective.data[rank].chunks(8).map(word).collect();
+        self.all_reduces[number][rank].start(combination, element, &words).expect("a frame");
+    }
+
+    fn ended(&mut self, number: usize, rank: usize, collective: &Collective) -> Option<Vec<u8>> {
+        let Operation::AllReduce(vector) = collective.operation else {
+            return self.barriers[number][rank].test().expect("no failure").then(Vec::new);
+        };
+        let words = self.all_reduces[number][rank].test().expect("no failure")?;
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.truncate(vector.bytes as usize);
+        Some(bytes)
     }
 
     fn change(&mut self, lists: &[Vec<Change>]) -> Results {
@@ -110,6 +152,26 @@ impl KernelExecutor {
         };
         vec![lists.iter().enumerate().map(of_member).collect()]
     }
+}
+
+/// How the programs combine a vector. `None`: they do not.
+fn of_vector(vector: Vector) -> Option<(Combination, Element)> {
+    let combination = match vector.combination.operation {
+        WordOperation::Sum => Combination::Sum,
+        WordOperation::Min => Combination::Min,
+        WordOperation::Max => Combination::Max,
+        WordOperation::And => Combination::And,
+        WordOperation::Or => Combination::Or,
+        _ => return None,
+    };
+    let element = match vector.combination.word_type {
+        WordType::U32 => Element::U32,
+        WordType::I32 => Element::I32,
+        WordType::U64 => Element::U64,
+        WordType::I64 => Element::I64,
+        WordType::F32 | WordType::F64 => return None,
+    };
+    (vector.bytes.div_ceil(8) as usize <= MAX_VECTOR_WORDS).then_some((combination, element))
 }
 
 /// The operation of the programs. `None`: they have none.
@@ -138,7 +200,11 @@ impl Executor for KernelExecutor {
 
     fn takes(&self, case: &Case) -> bool {
         match case {
-            Case::Collectives(all) => all.iter().all(|it| matches!(it.operation, Operation::Barrier)),
+            Case::Collectives(all) => all.iter().all(|it| match it.operation {
+                Operation::Barrier => true,
+                Operation::AllReduce(vector) => of_vector(vector).is_some(),
+                _ => false,
+            }),
             Case::Words(lists) => lists.iter().enumerate().all(|(rank, list)| {
                 list.iter().all(|change| {
                     self.remotes[rank][change.to as usize].is_some() && of_kernel(&change.update).is_some()

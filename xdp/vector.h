@@ -1,0 +1,131 @@
+/* Vectors behind a packet: hashed, taken from frames, put into frames, and combined. Each function here is verified by itself,
+ * so a loop over words is followed once and not once for each place that calls it. */
+#pragma once
+#include "bpf.h"
+#include "format.h"
+#include "siphash.h"
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+
+struct vector {
+    __u64 words[WEIR_MAX_VECTOR_WORDS];
+};
+
+#define SEPARATE __attribute__((noinline))
+/* Headers before a vector, up to and with our packet. */
+#define VECTOR_OFFSET (ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct weir_packet))
+
+/* The word of a vector in a frame. Null: the frame ends before it. */
+INLINE __u64 *word_in_frame(struct xdp_md *context, __u32 at)
+{
+    void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+    __u64 *word = data + VECTOR_OFFSET + (at & (WEIR_MAX_VECTOR_WORDS - 1)) * 8;
+
+    return (void *)(word + 1) > end ? 0 : word;
+}
+
+/* Continues a hash with the words of a frame. */
+SEPARATE int hash_vector(struct xdp_md *context, struct siphash *hash, __u32 words)
+{
+    if (!hash)
+        return 0;
+    for (__u32 at = 0; at < WEIR_MAX_VECTOR_WORDS; at++) {
+        __u64 *word = at < words ? word_in_frame(context, at) : 0;
+        if (!word)
+            break;
+        siphash_word(hash, *word);
+    }
+    return 0;
+}
+
+/* Copies the words of a frame. */
+SEPARATE int take_vector(struct xdp_md *context, struct vector *into, __u32 words)
+{
+    if (!into)
+        return 0;
+    for (__u32 at = 0; at < WEIR_MAX_VECTOR_WORDS; at++) {
+        __u64 *word = at < words ? word_in_frame(context, at) : 0;
+        if (!word)
+            break;
+        into->words[at] = *word;
+    }
+    return 0;
+}
+
+/* Replaces the words of a frame. */
+SEPARATE int put_vector(struct xdp_md *context, const struct vector *from, __u32 words)
+{
+    if (!from)
+        return 0;
+    for (__u32 at = 0; at < WEIR_MAX_VECTOR_WORDS; at++) {
+        __u64 *word = at < words ? word_in_frame(context, at) : 0;
+        if (!word)
+            break;
+        *word = from->words[at];
+    }
+    return 0;
+}
+
+INLINE __u64 combine_words(__u32 operation, __u64 a, __u64 b)
+{
+    __u32 a0 = a, a1 = a >> 32, b0 = b, b1 = b >> 32;
+
+    switch (operation) {
+    case WEIR_VECTOR_SUM | WEIR_VECTOR_U64:
+    case WEIR_VECTOR_SUM | WEIR_VECTOR_I64:
+        return a + b;
+    case WEIR_VECTOR_MIN | WEIR_VECTOR_U64:
+        return b < a ? b : a;
+    case WEIR_VECTOR_MIN | WEIR_VECTOR_I64:
+        return (__s64)b < (__s64)a ? b : a;
+    case WEIR_VECTOR_MAX | WEIR_VECTOR_U64:
+        return b > a ? b : a;
+    case WEIR_VECTOR_MAX | WEIR_VECTOR_I64:
+        return (__s64)b > (__s64)a ? b : a;
+    case WEIR_VECTOR_SUM | WEIR_VECTOR_U32:
+    case WEIR_VECTOR_SUM | WEIR_VECTOR_I32:
+        a0 += b0;
+        a1 += b1;
+        break;
+    case WEIR_VECTOR_MIN | WEIR_VECTOR_U32:
+        a0 = b0 < a0 ? b0 : a0;
+        a1 = b1 < a1 ? b1 : a1;
+        break;
+    case WEIR_VECTOR_MIN | WEIR_VECTOR_I32:
+        a0 = (__s32)b0 < (__s32)a0 ? b0 : a0;
+        a1 = (__s32)b1 < (__s32)a1 ? b1 : a1;
+        break;
+    case WEIR_VECTOR_MAX | WEIR_VECTOR_U32:
+        a0 = b0 > a0 ? b0 : a0;
+        a1 = b1 > a1 ? b1 : a1;
+        break;
+    case WEIR_VECTOR_MAX | WEIR_VECTOR_I32:
+        a0 = (__s32)b0 > (__s32)a0 ? b0 : a0;
+        a1 = (__s32)b1 > (__s32)a1 ? b1 : a1;
+        break;
+    default:
+        return (operation & WEIR_VECTOR_OPERATION) == WEIR_VECTOR_AND ? a & b : a | b;
+    }
+    return (__u64)a1 << 32 | a0;
+}
+
+/* Combines the words of one vector with those of another one. */
+SEPARATE int combine_vector(struct vector *into, const struct vector *with, __u32 operation, __u32 words)
+{
+    if (!into || !with)
+        return 0;
+    for (__u32 at = 0; at < WEIR_MAX_VECTOR_WORDS && at < words; at++)
+        into->words[at] = combine_words(operation, into->words[at], with->words[at]);
+    return 0;
+}
+
+/* Copies a vector. */
+SEPARATE int copy_vector(struct vector *into, const struct vector *from, __u32 words)
+{
+    if (!into || !from)
+        return 0;
+    for (__u32 at = 0; at < WEIR_MAX_VECTOR_WORDS && at < words; at++)
+        into->words[at] = from->words[at];
+    return 0;
+}
