@@ -208,6 +208,9 @@ impl<L: Link> Engine<L> {
         let space = weir_link::shm::file_system_space(&settings.shm_dir);
         let (plan, place) = settings.placed(senders, space, weir_link::shm::has_unlimited_memory)?;
         let oversubscribed = job.near_ranks() as usize > cores;
+        // A rank without others on its node has no senders in shared memory. Those that come later execute full fences, so
+        // that it need not interrupt all cores when it sleeps.
+        let is_alone = job.has_network && job.near_ranks() == 1;
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),
             in_memory: place.in_memory,
@@ -220,7 +223,7 @@ impl<L: Link> Engine<L> {
             credit_slots: plan.credit_slots,
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
-            full_fences: oversubscribed,
+            full_fences: oversubscribed || is_alone,
             cooperative_copy: !oversubscribed,
             conditional: !settings.scheme.grants(),
             scheme: weir_link::SchemeName::new(settings.scheme.name()),

@@ -18,8 +18,9 @@ use weir_proto::{MessageId, unexpected_block_bytes};
 
 /// Blocks of a chunk: 64 KiB of payload in large ones, 16 KiB in small ones.
 const CHUNK_BLOCKS: usize = 1024;
-/// Spare chunks of each kind while something of that kind is in use: 256 KiB of large ones.
-const SPARE_CHUNKS: usize = 4;
+/// Spare chunks of each kind while something of that kind is in use: 1 MiB of large ones. Windows of messages of several
+/// senders come and go as a whole, and a chunk from the kernel costs a page fault for each 4 KiB.
+const SPARE_CHUNKS: usize = 16;
 /// Memory of all spare chunks. Unit: bytes.
 pub const SPARE_BYTES: u64 = (SPARE_CHUNKS * CHUNK_BLOCKS * (64 + 16)) as u64;
 const NONE: u32 = u32::MAX;
