@@ -26,6 +26,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.shared.network.receive(&mut filling.batch);
         if filling.batch.datagrams.is_empty() {
             self.shared.arrived.filled(filling);
+            self.shared.crowd.found_nothing();
             if !has_paths {
                 self.shared.network.arm();
             }
@@ -48,6 +49,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         touched.sort_unstable();
         touched.dedup();
         for id in touched.drain(..) {
+            self.shared.crowd.found(id, now);
             self.drive_at(id, now, |machine, now, driver| machine.batch_ended(now, driver));
             if let Some(path) = self.path(id)
                 && !std::mem::replace(&mut path.is_recent, true)

@@ -2,6 +2,7 @@
 
 use super::arrived::Arrived;
 use super::buffers::Buffers;
+use super::crowd::Crowd;
 use super::delivered::{Part, Reading};
 use super::network::{DatagramNetwork, GEOMETRY};
 use super::outgoing::Outgoing;
@@ -62,6 +63,7 @@ pub(super) struct Shared<N: DatagramNetwork> {
     pub grants: Option<Grants>,
     /// What holds packets back before the network, if anything does.
     pub gate: Option<Box<SendGate>>,
+    pub crowd: Crowd,
 }
 
 impl<N: DatagramNetwork> Shared<N> {
@@ -153,6 +155,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 acknowledged: VecDeque::new(),
                 grants: buffered.map(|datagrams| Grants::new(datagrams, most)),
                 gate: None,
+                crowd: Crowd::default(),
             },
             address,
             geometry: GEOMETRY,

@@ -14,6 +14,7 @@
 //!   of bundles that have arrived.
 //! - `path` is one peer, `link` the link with all paths. `appending` writes packets into bundles. `arriving` handles
 //!   datagrams, `delivered` what they carry.
+//! - `crowd` tells when several peers flood this endpoint, so that acknowledgements wait longer.
 //! - `send_gate` holds packets back before the network, if a setting says so. `gated` asks it.
 //! - `report` has the counts. `transport` implements [`crate::Link`]. `helped_link` adds a thread, the `helper`, that sends
 //!   what waits for a poll.
@@ -25,6 +26,7 @@ mod appending;
 mod arrived;
 mod arriving;
 mod buffers;
+mod crowd;
 mod delivered;
 mod gated;
 mod helped_link;

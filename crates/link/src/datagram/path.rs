@@ -405,6 +405,10 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
         }
     }
 
+    fn is_crowded(&self) -> bool {
+        self.shared.crowd.is_crowded
+    }
+
     fn largest_datagram(&mut self, bytes: u32) {
         self.io.largest_datagram = bytes as usize;
     }

@@ -118,6 +118,11 @@ pub trait DatagramDriver {
     fn standing(&mut self) -> Standing {
         Standing::Unknown
     }
+    /// Whether several peers send more than this end takes at once. Then acknowledgements wait for company: each one wakes a
+    /// sender, and costs this end a system call.
+    fn is_crowded(&self) -> bool {
+        false
+    }
     /// Datagrams up to this length pass the path. Larger ones leave in fragments from now on, and new bundles are smaller.
     fn largest_datagram(&mut self, bytes: u32) {
         let _ = bytes;

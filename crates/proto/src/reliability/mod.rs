@@ -173,7 +173,7 @@ impl ReliablePath {
     /// What was delivered has been read, and answers to it have been submitted. They have taken the acknowledgement along.
     /// Otherwise that of many leaves now, and that of a few waits for something to ride on.
     pub fn bundles_read<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
-        if self.fault.is_none() && self.receiver.is_due() {
+        if self.fault.is_none() && self.receiver.is_due(driver.is_crowded()) {
             self.transmit(now, None, false, driver);
         }
     }
@@ -233,7 +233,7 @@ impl ReliablePath {
             }
         }
         self.send_waiting(now, driver);
-        if self.receiver.due_at().is_some_and(|at| at <= now) {
+        if self.receiver.is_overdue(now, driver.is_crowded()) {
             self.transmit(now, None, false, driver);
         }
         self.update_timer(driver);
@@ -246,7 +246,7 @@ impl ReliablePath {
             return;
         }
         self.send_waiting(now, driver);
-        if self.receiver.is_due() {
+        if self.receiver.is_due(false) {
             self.transmit(now, None, false, driver);
         }
         self.update_timer(driver);
@@ -395,7 +395,7 @@ impl ReliablePath {
             }
             self.receiver.take(position, place, driver, self.broken);
         }
-        if wants_answer && self.receiver.want_acknowledgement(now, is_urgent, &self.config) {
+        if wants_answer && self.receiver.want_acknowledgement(now, is_urgent, &self.config, driver) {
             self.transmit(now, None, false, driver);
         }
     }

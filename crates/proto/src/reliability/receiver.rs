@@ -17,6 +17,11 @@ use crate::time::Instant;
 const MAX_UNACKNOWLEDGED: u32 = 64;
 /// Datagrams after which it leaves when a batch has been read: half of what the peer may have under way, within these bounds.
 const READ_UNACKNOWLEDGED: (u32, u32) = (LEAST_GRANT as u32 / 2, 48);
+/// The upper bound while several peers flood this end. Each acknowledgement wakes a sender, which then sends so many.
+const CROWDED_UNACKNOWLEDGED: u32 = 128;
+/// The longest time that an acknowledgement waits then, beside the usual one. Unit: ns.
+const CROWDED_DELAY_NS: u64 = 2_000_000;
+
 /// How a number compares with those that have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Age {
@@ -40,8 +45,11 @@ pub(super) enum Place {
     Outside,
 }
 
-fn read_unacknowledged(granted_bundles: u32) -> u32 {
-    (granted_bundles / 2).clamp(READ_UNACKNOWLEDGED.0, READ_UNACKNOWLEDGED.1)
+/// How many unacknowledged datagrams make the end of reading send an acknowledgement: usually, and in a crowd.
+fn thresholds(granted_bundles: u32) -> (u32, u32) {
+    let (least, most) = READ_UNACKNOWLEDGED;
+    let half = (granted_bundles / 2).max(least);
+    (half.min(most), half.min(CROWDED_UNACKNOWLEDGED))
 }
 
 /// See the head of this file.
@@ -55,11 +63,13 @@ pub(super) struct Receiver {
     marks: u16,
     /// Datagrams with a bundle or a question since the last acknowledgement left.
     unacknowledged: u32,
-    /// So many make the end of reading send one.
-    read_unacknowledged: u32,
+    /// So many make the end of reading send one; the second value holds while several peers flood this end.
+    read_unacknowledged: (u32, u32),
     /// The next end of a batch sends one in any case.
     is_urgent: bool,
     due_at: Option<Instant>,
+    /// `due_at` was put off.
+    is_late: bool,
 }
 
 impl Receiver {
@@ -73,15 +83,16 @@ impl Receiver {
             arrived: 0,
             marks: 0,
             unacknowledged: 0,
-            read_unacknowledged: read_unacknowledged(config.first_grant),
+            read_unacknowledged: thresholds(config.first_grant.min(config.window_bundles)),
             is_urgent: false,
             due_at: None,
+            is_late: false,
         }
     }
 
     /// The peer may have so many bundles under way.
     pub(super) fn granted(&mut self, bundles: u32) {
-        self.read_unacknowledged = read_unacknowledged(bundles);
+        self.read_unacknowledged = thresholds(bundles.min(self.window as u32));
     }
 
     /// Bundles that the driver holds.
@@ -199,11 +210,12 @@ impl Receiver {
 
     /// A datagram wants an acknowledgement, with the next batch if `is_urgent`. Returns whether it must leave now.
     #[inline]
-    pub(super) fn want_acknowledgement(
+    pub(super) fn want_acknowledgement<D: DatagramDriver>(
         &mut self,
         now: Instant,
         is_urgent: bool,
         config: &ReliabilityConfig,
+        driver: &D,
     ) -> bool {
         self.unacknowledged += 1;
         self.is_urgent |= is_urgent;
@@ -211,6 +223,7 @@ impl Receiver {
             self.due_at = Some(now.plus_ns(config.acknowledgement_delay_ns));
         }
         self.unacknowledged >= MAX_UNACKNOWLEDGED
+            && (!driver.is_crowded() || self.unacknowledged >= self.read_unacknowledged.1)
     }
 
     /// Whether an acknowledgement must leave at the end of a batch.
@@ -221,8 +234,19 @@ impl Receiver {
 
     /// Whether an acknowledgement must leave when a batch has been read.
     #[inline]
-    pub(super) fn is_due(&self) -> bool {
-        self.is_urgent || self.unacknowledged >= self.read_unacknowledged
+    pub(super) fn is_due(&self, is_crowded: bool) -> bool {
+        let (usual, crowded) = self.read_unacknowledged;
+        self.is_urgent || self.unacknowledged >= if is_crowded { crowded } else { usual }
+    }
+
+    /// Whether an acknowledgement must leave because of its age. While several peers flood this end, it is put off once.
+    pub(super) fn is_overdue(&mut self, now: Instant, is_crowded: bool) -> bool {
+        let is_over = self.due_at.is_some_and(|at| at <= now);
+        if is_over && is_crowded && !self.is_late && !self.is_urgent {
+            (self.due_at, self.is_late) = (Some(now.plus_ns(CROWDED_DELAY_NS)), true);
+            return false;
+        }
+        is_over
     }
 
     /// When an acknowledgement must leave.
@@ -234,6 +258,6 @@ impl Receiver {
     /// An acknowledgement has left.
     #[inline]
     pub(super) fn acknowledgement_left(&mut self) {
-        (self.unacknowledged, self.is_urgent, self.due_at) = (0, false, None);
+        (self.unacknowledged, self.is_urgent, self.due_at, self.is_late) = (0, false, None, false);
     }
 }

@@ -33,6 +33,7 @@ struct Calls {
     calls: Vec<Call>,
     timer: Option<Instant>,
     is_busy: bool,
+    is_crowded: bool,
     standing: Standing,
     standings_asked: u32,
 }
@@ -40,7 +41,8 @@ struct Calls {
 impl Default for Calls {
     fn default() -> Calls {
         let (standing, standings_asked) = (Standing::Unknown, 0);
-        Calls { calls: Vec::new(), timer: None, is_busy: false, standing, standings_asked }
+        let (is_busy, is_crowded) = (false, false);
+        Calls { calls: Vec::new(), timer: None, is_busy, is_crowded, standing, standings_asked }
     }
 }
 
@@ -66,6 +68,9 @@ impl DatagramDriver for Calls {
     }
     fn ready(&mut self) {
         self.calls.push(Call::Ready);
+    }
+    fn is_crowded(&self) -> bool {
+        self.is_crowded
     }
     fn standing(&mut self) -> Standing {
         self.standings_asked += 1;
@@ -287,6 +292,30 @@ fn the_answer_to_many_bundles_takes_their_acknowledgement_along() {
     bench.path.bundles_read(bench.now, &mut bench.calls);
     assert_eq!(bare_count(&bench.take()), 1);
     assert_eq!(bare_count(&bench.bundle_arrives_unread(97)), 1);
+}
+
+#[test]
+fn acknowledgements_of_a_crowded_receiver_wait_for_half_of_the_grant_or_two_milliseconds() {
+    let mut bench = Bench::open();
+    bench.calls.is_crowded = true;
+    for (granted, batches) in [(256, 128), (64, 32), (u32::from(LEAST_GRANT), 4)] {
+        bench.path.granted(granted);
+        let next = (bench.path.view().next_delivery - FIRST) as u32;
+        let bare: Vec<usize> =
+            (next..next + batches).map(|at| bare_count(&bench.bundle_arrives(at))).collect();
+        assert_eq!((bare.iter().sum::<usize>(), bare.last()), (1, Some(&1)), "{granted}: {bare:?}");
+    }
+    bench.path.granted(256);
+    bench.bundle_arrives(164);
+    let due = bench.now.plus_ns(2050 * MICROSECOND);
+    assert_eq!(bare_count(&bench.run_until(Instant(due.0 - 1))), 0);
+    assert_eq!(bare_count(&bench.run_until(due)), 1);
+    // What is missing is said at once. Without a crowd the usual delay holds again.
+    assert_eq!(bare_count(&bench.bundle_arrives_unread(166)), 1);
+    bench.calls.is_crowded = false;
+    bench.bundle_arrives(165);
+    let due = bench.now.plus_ns(50 * MICROSECOND);
+    assert_eq!(bare_count(&bench.run_until(due)), 1);
 }
 
 #[test]

@@ -13,6 +13,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
+use core::cell::Cell;
 
 use super::*;
 
@@ -48,6 +49,8 @@ struct Faults {
     /// Bundles of each end, and the longest time between two of them.
     bundles: [u32; 2],
     interval_ns: u64,
+    /// Both ends are crowded now and then.
+    crowds: bool,
     /// The paths know that nothing is lost.
     is_lossless: bool,
     /// The second end runs for the first time and does not run for the second one, in turn: others have its core.
@@ -73,6 +76,7 @@ impl Faults {
             largest: None,
             bundles: [random.u32(..600), if random.bool() { random.u32(..600) } else { 0 }],
             interval_ns: [0, 2, 50, 1_000][random.usize(..4)] * MICROSECOND,
+            crowds: true,
             is_lossless: false,
             turns_ns: None,
         }
@@ -102,6 +106,9 @@ struct Link {
     is_ready: bool,
     /// Refuses the next datagrams.
     is_busy: bool,
+    /// It is crowded now and then: during the second half of each 128 questions.
+    crowds: bool,
+    crowd_asked: Cell<u32>,
 }
 
 impl DatagramDriver for Link {
@@ -128,6 +135,10 @@ impl DatagramDriver for Link {
     }
     fn ready(&mut self) {
         self.is_ready = true;
+    }
+    fn is_crowded(&self) -> bool {
+        let asked = self.crowd_asked.replace(self.crowd_asked.get() + 1);
+        self.crowds && asked % 128 >= 64
     }
     fn lost(&mut self, fault: PathFault) {
         self.lost = Some(fault);
@@ -238,6 +249,7 @@ impl World {
             next_epoch: 3,
         };
         for end in 0..2 {
+            world.ends[end].link.crowds = faults.crowds;
             world.schedule(0, Event::Submits(end));
         }
         for _ in 0..faults.restarts {
@@ -378,6 +390,7 @@ impl World {
         let to_submit = self.ends[end].to_submit;
         self.totals[end] = self.total(end);
         self.ends[end] = End::new(self.config, self.next_epoch, self.mutant, to_submit);
+        self.ends[end].link.crowds = self.faults.crowds;
         self.next_epoch += 1;
         self.schedule(0, Event::Submits(end));
     }
