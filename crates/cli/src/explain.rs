@@ -6,7 +6,7 @@
 //! stall.
 
 use crate::hosts::look::counters_elsewhere;
-use crate::report::{lending_by_name, network_by_name, round_trips};
+use crate::report::{lending_by_name, network_by_name, round_trips, tokens};
 use crate::run::STATS;
 use clap::Args;
 use serde::Serialize;
@@ -303,8 +303,16 @@ fn lending_line(page: &EndpointReport, pages: &BTreeMap<u64, &EndpointReport>) -
 /// One line about an endpoint with links over networks.
 fn network_line(page: &EndpointReport) -> Option<String> {
     let network = page.network?;
+    let admission = match network.gate_most_held {
+        0 => String::new(),
+        _ => {
+            let waits = stalls::plural(network.gate_waits, "wait");
+            tokens(&network)
+                .map_or(format!("; {waits} for admission"), |tokens| format!("; {waits} for {tokens}"))
+        }
+    };
     Some(format!(
-        "{} has {} over the network{}; {} sent again, {}, {} dropped",
+        "{} has {} over the network{}; {} sent again, {}, {} dropped{admission}",
         name(page),
         stalls::plural(network.open_paths, "path"),
         round_trips(&network),
@@ -527,6 +535,13 @@ mod tests {
         assert_eq!(json["endpoints"][0]["network"]["sent_again"], 9);
         assert!(json["endpoints"][1]["network"].is_null());
         assert!(text(&[explanation], 1.0).contains(line));
+        let (gate_waits, gate_most_held) = (7, 30);
+        let rate = NetworkReport { gate_waits, gate_most_held, ..network };
+        let of = |network| network_line(&EndpointReport { network: Some(network), ..page(0, &[]) });
+        assert_eq!(of(rate), Some(format!("{line}; 7 waits for admission")));
+        let step = NetworkReport { gate_tokens: 24, gate_step_bytes: 2048, gate_step_ranks: 4, ..rate };
+        let waits = "7 waits for 24 tokens for messages from 2 KiB on with 4 active ranks or more";
+        assert_eq!(of(step), Some(format!("{line}; {waits}")));
         let begun = NetworkReport { open_paths: 1, ..NetworkReport::default() };
         let pages = [EndpointReport { network: Some(begun), ..page(0, &[]) }];
         let line =

@@ -117,8 +117,9 @@ impl Engine {
         job.has_network = settings.links.has_network(job.spans_nodes());
         let settings = &settings.among(&job);
         let network = if job.has_network { Some(Network::open(settings, open_core)?) } else { None };
+        let ranks = job.near_ranks();
         Engine::open_over(settings, job, several_threads, |shm, node| {
-            let gate = network.as_ref().and_then(|_| settings.send_gate(node.as_ref()));
+            let gate = network.as_ref().and_then(|_| settings.send_gate(node.as_ref(), ranks));
             let network = network.map(|network| network.link(&shm, settings, gate));
             Links::new(shm, network.into_iter().collect())
         })

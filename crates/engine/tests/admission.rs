@@ -7,7 +7,7 @@ mod faults;
 
 use exchange::{AnyEngine, exchange};
 use faults::{directory, settings};
-use weir_engine::config::{Admission, Settings};
+use weir_engine::config::{Admission, Settings, Thresholds};
 use weir_engine::job::Job;
 use weir_engine::{Engine, Post, SendArguments};
 use weir_link::Inspect;
@@ -38,12 +38,20 @@ const LOSSY: Impairments = Impairments {
 };
 const GOOD: Impairments = Impairments { lost: 0, refused: 0, jitter_ns: 0, ..LOSSY };
 
+/// Messages from 1000 bytes on take tokens, the others none.
+const THRESHOLDS: &str = "udp:1000:1:3";
+
+fn thresholds(word: &str) -> Thresholds {
+    word.parse().expect("thresholds")
+}
+
 fn with(directory: &tempfile::TempDir, admission: Admission) -> Settings {
     let scheme = Scheme::Dynamic { piggyback: true };
     Settings {
         admission,
         admission_tokens: 3,
         admission_delay_ns: 20_000,
+        admission_thresholds: thresholds(THRESHOLDS),
         ..settings(directory, scheme, 1 << 26)
     }
 }
@@ -54,7 +62,7 @@ fn open(settings: &Settings, switch: &Switch, port: u16) -> TwoLinks {
         let reliability = ReliabilityConfig { limit_ns: LIMIT_NS, ..ReliabilityConfig::default() };
         let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
         let datagrams = DatagramLink::open(&shm.address(), switch.open(port), options);
-        Links::new(shm, vec![Box::new(datagrams.with_gate(settings.send_gate(node.as_ref())))])
+        Links::new(shm, vec![Box::new(datagrams.with_gate(settings.send_gate(node.as_ref(), 0)))])
     };
     let job = Job::from(3).with_key(JobKey::new(&"a job"));
     Engine::open_over(settings, job, false, make).expect("an endpoint")
@@ -81,6 +89,11 @@ fn messages_arrive_in_order_and_whole_with_three_tokens() {
 #[test]
 fn messages_arrive_in_order_and_whole_with_a_delay() {
     exchange_with(Admission::Rate);
+}
+
+#[test]
+fn messages_arrive_in_order_and_whole_with_thresholds() {
+    exchange_with(Admission::Auto);
 }
 
 fn send(engine: &mut TwoLinks, to: Peer, payload: &OwnedMemory) {
@@ -154,6 +167,31 @@ fn messages_wait_for_tokens_and_the_report_says_so() {
     assert!((3..=6).contains(&report.gate_most_held), "{report:?}");
     let report = nodes.send(&mut b, &mut a, 50);
     assert!(report.gate_waits >= 10, "{report:?}");
+}
+
+#[test]
+fn messages_wait_for_the_tokens_of_the_step_in_force() {
+    let nodes = Nodes::new();
+    let auto = |word: &str| Settings {
+        admission_thresholds: thresholds(word),
+        ..with(&nodes.directories[0], Admission::Auto)
+    };
+    let mut b = nodes.open(1, Admission::Off, 1);
+    for (port, (word, step, waits)) in (2..).zip([
+        (THRESHOLDS, [3, 1000, 1], true),
+        ("udp:1000:1:3,udp:2000:1:9", [9, 2000, 1], true),
+        ("udp:1000:1:3,udp:2000:1:0", [0; 3], false),
+        ("udp:1000:1:3,udp:2000:2:9", [0; 3], false),
+        ("udp:2001:1:3", [0; 3], false),
+        ("ofi:1000:1:3", [0; 3], false),
+    ]) {
+        let mut a = open(&auto(word), &nodes.switch, port);
+        let report = nodes.send(&mut a, &mut b, 50);
+        assert_eq!([report.gate_tokens, report.gate_step_bytes, report.gate_step_ranks], step, "{word}");
+        assert_eq!(report.gate_waits >= 5, waits, "{word}: {report:?}");
+        assert!(waits || (report.gate_waits, report.gate_most_held) == (0, 0), "{word}: {report:?}");
+        assert!(report.gate_most_held <= step[0], "{word}: {report:?}");
+    }
 }
 
 #[test]

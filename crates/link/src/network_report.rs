@@ -57,11 +57,17 @@ pub struct NetworkReport {
     pub gate_waited_ns: u64,
     /// The most datagrams without acknowledgement of an endpoint with a gate. Of several endpoints: the sum.
     pub gate_most_held: u64,
+    /// Tokens of the node for the last packet that held some; 0: none did. Of several endpoints: those of one that has waited most.
+    pub gate_tokens: u64,
+    /// The step of the thresholds that gave them (`auto`): the length of messages from which it holds. Unit: bytes.
+    pub gate_step_bytes: u64,
+    /// And the active ranks. 0: the tokens do not depend on them.
+    pub gate_step_ranks: u64,
 }
 
 impl NetworkReport {
     /// Number of values.
-    pub const COUNT: usize = 25;
+    pub const COUNT: usize = 28;
 
     /// Names of the values, in the order of [`NetworkReport::values`].
     pub const NAMES: [&str; NetworkReport::COUNT] = [
@@ -90,6 +96,9 @@ impl NetworkReport {
         "gate_waits",
         "gate_waited_ns",
         "gate_most_held",
+        "gate_tokens",
+        "gate_step_bytes",
+        "gate_step_ranks",
     ];
 
     /// The values, in the order of [`NetworkReport::NAMES`].
@@ -134,6 +143,9 @@ impl NetworkReport {
             &mut self.gate_waits,
             &mut self.gate_waited_ns,
             &mut self.gate_most_held,
+            &mut self.gate_tokens,
+            &mut self.gate_step_bytes,
+            &mut self.gate_step_ranks,
         ]
     }
 
@@ -156,6 +168,10 @@ impl NetworkReport {
         sum.least_round_trip_ns = self.least_round_trip_ns;
         sum.greatest_round_trip_ns = self.greatest_round_trip_ns;
         sum.add_round_trip(other.least_round_trip_ns, other.greatest_round_trip_ns);
+        let weight = |report: &NetworkReport| (report.gate_waits, report.gate_tokens > 0);
+        let last = if weight(other) > weight(self) { other } else { self };
+        (sum.gate_tokens, sum.gate_step_bytes) = (last.gate_tokens, last.gate_step_bytes);
+        sum.gate_step_ranks = last.gate_step_ranks;
         sum
     }
 
@@ -184,5 +200,13 @@ mod tests {
         assert_eq!((sum.least_round_trip_ns, sum.greatest_round_trip_ns, sum.looks), (2, 9, 34));
         let least = NetworkReport::default().plus(&report).least_round_trip_ns;
         assert_eq!(least, 3, "0 is no round trip");
+        let step =
+            |report: &NetworkReport| [report.gate_tokens, report.gate_step_bytes, report.gate_step_ranks];
+        let waited = NetworkReport { gate_waits: 1000, gate_tokens: 7, ..report };
+        assert_eq!([step(&report.plus(&waited)), step(&waited.plus(&report))], [[7, 27, 28]; 2], "no sum");
+        assert_eq!(
+            step(&NetworkReport::default().plus(&NetworkReport { gate_waits: 0, ..report })),
+            [26, 27, 28]
+        );
     }
 }

@@ -10,7 +10,7 @@ use weir_link::datagram::{DatagramOptions, SendGate};
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::{JobKey, NodeSegment};
 use weir_link::{Addressing, Link};
-use weir_proto::admission::HOLD_NS;
+use weir_proto::admission::{HOLD_NS, TokenStep, TokenTable};
 use weir_proto::reliability::ReliabilityConfig;
 use weir_proto::{LinkBusy, Peer};
 
@@ -43,6 +43,31 @@ impl Sender {
         let mailbox = common::open(directory.path());
         let node = NodeSegment::join(&mailbox, JobKey::new(&"a job")).expect("joined");
         let gate = SendGate::with_tokens(TOKENS, Some(&node.handle()));
+        Sender::with(gate, (mailbox, node), switch, port, receiver)
+    }
+
+    /// With a table of tokens for messages of a length and for active ranks.
+    fn with_table(
+        directory: &tempfile::TempDir,
+        (switch, port): (&Switch, u16),
+        receiver: &mut End,
+        steps: &[[u32; 3]],
+    ) -> Sender {
+        let mailbox = common::open(directory.path());
+        let node = NodeSegment::join(&mailbox, JobKey::new(&"a job")).expect("joined");
+        let steps = steps.iter().map(|&[bytes, tasks, tokens]| TokenStep { bytes, tasks, tokens });
+        let table = TokenTable::new(steps.collect()).expect("a table");
+        let gate = SendGate::with_table(table, Some(&node.handle())).expect("it limits something");
+        Sender::with(gate, (mailbox, node), switch, port, receiver)
+    }
+
+    fn with(
+        gate: SendGate,
+        (mailbox, node): (ShmLink, NodeSegment),
+        switch: &Switch,
+        port: u16,
+        receiver: &mut End,
+    ) -> Sender {
         let mut end = open(switch, port).with_gate(gate);
         let to = connect(switch, &mut end, receiver);
         Sender { end, to, next: 0, _node: node, _mailbox: mailbox }
@@ -239,4 +264,88 @@ fn ranks_that_begin_to_wait_in_the_same_microsecond_all_get_tokens() {
         }
     }
     assert_eq!(received, [100; 2]);
+}
+
+/// Messages of a sender from `next` on with at least, or with less than, so many bytes.
+fn next_of(sender: &Sender, bytes: usize, is_long: bool) -> u32 {
+    let is_wanted = |&number: &u32| (ends::payload_of(sender.end.identity, number).len() >= bytes) == is_long;
+    (sender.next..).find(is_wanted).expect("one of them")
+}
+
+#[test]
+fn messages_below_the_thresholds_pass_and_hold_no_tokens_while_longer_ones_wait() {
+    const BYTES: u32 = 500;
+    let (directory, switch) = (common::directory(), quiet());
+    let mut receiver = open(&switch, 1);
+    let [mut sender, mut other] = [2, 3]
+        .map(|port| Sender::with_table(&directory, (&switch, port), &mut receiver, &[[BYTES, 1, TOKENS]]));
+    let short = next_of(&sender, BYTES as usize, false);
+    for _ in 0..300 {
+        sender.end.send(sender.to, short).expect("nothing limits it");
+    }
+    assert_eq!((sender.held(), waits(&sender.end)), (0, 0));
+    // Long messages take the tokens, and wait. A short one of another rank passes, a long one waits too.
+    let long = next_of(&sender, BYTES as usize, true);
+    let sent = (0..100).take_while(|_| sender.end.send(sender.to, long).is_ok()).count();
+    assert!((1..=2 * TOKENS as usize).contains(&sent), "{sent}");
+    assert!(sender.held() <= TOKENS && waits(&sender.end) == 1);
+    assert_eq!(other.end.send(other.to, next_of(&other, BYTES as usize, false)), Ok(()));
+    assert_eq!(other.end.send(other.to, next_of(&other, BYTES as usize, true)), Err(LinkBusy));
+    // Short messages that go on do not keep the tokens of the long ones before them.
+    for _ in 0..200 {
+        for end in [&mut sender.end, &mut other.end, &mut receiver] {
+            end.poll();
+        }
+        let _ = sender.end.send(sender.to, short);
+        switch.advance(5 * MICROSECOND);
+    }
+    assert_eq!(sender.held(), 0);
+    assert_eq!(
+        other.end.send(other.to, next_of(&other, BYTES as usize, true)),
+        Ok(()),
+        "its tokens are back"
+    );
+}
+
+#[test]
+fn the_active_ranks_of_the_node_decide_which_step_is_in_force() {
+    const STEPS: [[u32; 3]; 2] = [[500, 2, 6], [500, 3, 3]];
+    let (directory, switch) = (common::directory(), quiet());
+    let mut receiver = open(&switch, 1);
+    let mut senders =
+        [2, 3, 4].map(|port| Sender::with_table(&directory, (&switch, port), &mut receiver, &STEPS));
+    let step = |sender: &Sender| {
+        let report = sender.end.link.report();
+        (report.gate_step_ranks, report.gate_tokens)
+    };
+    for active in 1..=senders.len() {
+        let begun = switch.now();
+        while switch.now().since_ns(begun) < HOLD_NS / 2 {
+            for sender in &mut senders[..active] {
+                sender.end.poll();
+                let last = sender.next + 20;
+                sender.send(last);
+            }
+            receiver.poll();
+            receiver.received.clear();
+            switch.advance(5 * MICROSECOND);
+            let tokens = [0, 0, 6, 3][active];
+            let held: u32 = senders.iter().map(Sender::held).sum();
+            let is_settled = switch.now().since_ns(begun) > HOLD_NS / 4;
+            assert!(!is_settled || held <= tokens, "{active} active ranks: {held} datagrams hold tokens");
+        }
+        let expected = [(0, 0), (0, 0), (2, 6), (3, 3)][active];
+        assert!(senders[..active].iter().all(|sender| step(sender) == expected), "{active} active ranks");
+    }
+    // After a while without messages, one rank is alone again, and nothing limits it.
+    switch.advance(2 * HOLD_NS);
+    let before = waits(&senders[0].end);
+    for _ in 0..1000 {
+        senders[0].end.poll();
+        let last = senders[0].next + 20;
+        senders[0].send(last);
+        receiver.poll();
+        switch.advance(5 * MICROSECOND);
+    }
+    assert!(waits(&senders[0].end) <= before + 1, "at most the packet that waits already");
 }

@@ -3,7 +3,7 @@
 
 mod table;
 
-pub use table::round_trips;
+pub use table::{round_trips, tokens};
 
 use serde::Serialize;
 use serde_json::{Map, Value};

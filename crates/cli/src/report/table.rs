@@ -3,8 +3,8 @@
 
 use super::{Job, Share};
 use comfy_table::Cell;
-use weir_engine::NetworkReport;
-use weir_output::quantity::{bytes, count, time_ns};
+use weir_engine::{NetworkReport, stalls};
+use weir_output::quantity::{bytes, count, exact_bytes, time_ns};
 use weir_output::table;
 
 /// Heading and content of a column.
@@ -127,12 +127,27 @@ fn network(report: &NetworkReport) -> String {
     ) + &gate(report)
 }
 
+/// The tokens of admission that were in force last, if any were, and for which messages.
+pub fn tokens(report: &NetworkReport) -> Option<String> {
+    let tokens = stalls::plural(report.gate_tokens, "token");
+    match (report.gate_tokens, report.gate_step_ranks) {
+        (0, _) => None,
+        (_, 0) => Some(tokens),
+        (_, ranks) => Some(format!(
+            "{tokens} for messages from {} on with {} or more",
+            exact_bytes(report.gate_step_bytes),
+            stalls::plural(ranks, "active rank")
+        )),
+    }
+}
+
 /// A line about the gate of admission, if there is one.
 fn gate(report: &NetworkReport) -> String {
     match report.gate_most_held {
         0 => String::new(),
         held => format!(
-            "\nadmission: packets waited {} times, {} in all; the sum of the most datagrams that each rank had under way is {}.",
+            "\nadmission: {}packets waited {} times, {} in all; the sum of the most datagrams that each rank had under way is {}.",
+            tokens(report).map_or_else(String::new, |tokens| tokens + "; "),
             count(report.gate_waits),
             time_ns(report.gate_waited_ns as f64),
             count(held)
@@ -247,6 +262,12 @@ mod tests {
         let line = "\nadmission: packets waited 1,200 times, 80.0 us in all; the sum of the most datagrams that each rank had \
                     under way is 64.";
         assert!(text.contains(line), "{text}");
+        let step = NetworkReport { gate_tokens: 24, gate_step_bytes: 65536, gate_step_ranks: 4, ..gate };
+        let end = EndpointReport { network: Some(step), ..endpoint(0, true, 1, 1) };
+        let text = render(&Job::new(&Reports { endpoints: vec![end], skipped: vec![] }));
+        let line = "\nadmission: 24 tokens for messages from 64 KiB on with 4 active ranks or more; packets waited 1,200 times";
+        assert!(text.contains(line), "{text}");
+        assert_eq!(tokens(&NetworkReport { gate_step_ranks: 0, ..step }).as_deref(), Some("24 tokens"));
         let inside = Reports { endpoints: vec![endpoint(1, true, 1, 1)], skipped: vec![] };
         assert!(!render(&Job::new(&inside)).contains("network:"));
     }

@@ -63,6 +63,7 @@ pub(super) const PEER_TIMEOUT_S: &str = "FI_WEIR_PEER_TIMEOUT_S";
 pub(super) const ADMIT: &str = "FI_WEIR_ADMIT";
 pub(super) const ADMIT_TOKENS: &str = "FI_WEIR_ADMIT_TOKENS";
 pub(super) const ADMIT_DELAY_NS: &str = "FI_WEIR_ADMIT_DELAY_NS";
+pub(super) const ADMIT_THRESHOLDS: &str = "FI_WEIR_ADMIT_THRESHOLDS";
 pub(super) const SHM_DIR: &str = "FI_WEIR_SHM_DIR";
 pub(super) const STATS: &str = "FI_WEIR_STATS";
 pub(super) const TRACE: &str = "FI_WEIR_TRACE";
@@ -309,11 +310,12 @@ pub const SETTINGS: &[SettingInfo] = &[
     },
     SettingInfo {
         variable: ADMIT,
-        default: "off",
-        allowed: "off, rate, token",
+        default: "auto",
+        allowed: "off, rate, token, auto",
         help: "Holds packets back before a network, so that fewer of them are under way at once. token: the ranks of a \
                job on one node share a number of tokens, one for each datagram that no peer has acknowledged. rate: \
-               a rank waits between packets. Shared memory is not affected. An earlier setting of this name, with contact \
+               a rank waits between packets. auto: as token, with the numbers of FI_WEIR_ADMIT_THRESHOLDS, and without \
+               these as off. Shared memory is not affected. An earlier setting of this name, with contact \
                and start, is FI_WEIR_ATTACH now.",
     },
     SettingInfo {
@@ -328,6 +330,15 @@ pub const SETTINGS: &[SettingInfo] = &[
         default: "2000",
         allowed: "1 to 1000000000 ns",
         help: "FI_WEIR_ADMIT=rate: least time between two packets of a rank that begin datagrams.",
+    },
+    SettingInfo {
+        variable: ADMIT_THRESHOLDS,
+        default: "",
+        allowed: "LINK:BYTES:RANKS:TOKENS, several separated by commas, with LINK udp or ofi, BYTES 0 to 4294967295, RANKS \
+                  1 to 4096, TOKENS 0 to 65535",
+        help: "FI_WEIR_ADMIT=auto: for messages from BYTES on, with RANKS active ranks on the node or more, these ranks share \
+               TOKENS tokens over this link; 0: nothing limits them. The longest BYTES that a message reaches decides, \
+               then the most RANKS. `weir tune --network` measures thresholds, and `weir run` passes those that it has saved.",
     },
     SettingInfo {
         variable: SHM_DIR,

@@ -21,7 +21,7 @@ use weir_link::shm::MAX_LANE_SLOTS;
 use weir_proto::{AttachPolicy, MAX_CREDIT_SLOTS, Scheme};
 
 use crate::{launcher, node_memory};
-pub use admission::Admission;
+pub use admission::{Admission, ThresholdLink, Thresholds, ThresholdsError};
 pub use bound::ReceiverBound;
 pub use links::LinkChoice;
 use list::*;
@@ -109,6 +109,18 @@ pub enum SettingError {
         /// The setting that replaces it, with the same values.
         renamed_to: &'static str,
     },
+    /// A part of the value is not allowed.
+    #[error("{variable}={value}: {wrong}; allowed are {allowed}")]
+    Part {
+        /// Variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// The part, and what is wrong with it.
+        wrong: String,
+        /// The allowed values.
+        allowed: &'static str,
+    },
     /// No setting has this name.
     #[error("{variable}: no such setting; did you mean {nearest}? Known are {}", known_variables())]
     Unknown {
@@ -126,6 +138,7 @@ impl SettingError {
             SettingError::NotAllowed { variable, .. }
             | SettingError::NoNumber { variable, .. }
             | SettingError::NoDirectory { variable, .. }
+            | SettingError::Part { variable, .. }
             | SettingError::TooFew { variable, .. }
             | SettingError::ExceedsOther { variable, .. }
             | SettingError::TooMany { variable, .. }
@@ -211,12 +224,14 @@ pub struct Settings {
     pub connected_socket: bool,
     /// `FI_WEIR_PEER_TIMEOUT_S`: a peer on the network that is silent for so long is lost.
     pub peer_timeout: Duration,
-    /// `FI_WEIR_ADMIT` (`off`, `rate`, `token`): what holds packets back before a network.
+    /// `FI_WEIR_ADMIT` (`off`, `rate`, `token`, `auto`): what holds packets back before a network.
     pub admission: Admission,
     /// `FI_WEIR_ADMIT_TOKENS`: datagrams of a node and job without acknowledgement.
     pub admission_tokens: u32,
     /// `FI_WEIR_ADMIT_DELAY_NS`: delay between packets of an endpoint. Unit: ns.
     pub admission_delay_ns: u32,
+    /// `FI_WEIR_ADMIT_THRESHOLDS`: tokens by message size and active ranks.
+    pub admission_thresholds: Thresholds,
     /// `FI_WEIR_SHM_DIR`: directory of the mailboxes.
     pub shm_dir: PathBuf,
     /// `FI_WEIR_STATS`: directory for counters, read by `weir run`.
@@ -261,9 +276,10 @@ impl Default for Settings {
             socket_buffer_bytes: 4 << 20,
             connected_socket: true,
             peer_timeout: Duration::from_secs(10),
-            admission: Admission::Off,
+            admission: Admission::Auto,
             admission_tokens: 256,
             admission_delay_ns: 2000,
+            admission_thresholds: Thresholds::default(),
             shm_dir: PathBuf::from("/dev/shm"),
             stats_dir: None,
             trace_dir: None,
@@ -362,6 +378,7 @@ impl Settings {
                 .unwrap_or(default.admission_tokens),
             admission_delay_ns: read_number(&given, ADMIT_DELAY_NS, 1..=1_000_000_000)?
                 .unwrap_or(default.admission_delay_ns),
+            admission_thresholds: read_thresholds(&given)?.unwrap_or(default.admission_thresholds),
             shm_dir: read_directory(&given, SHM_DIR)?.unwrap_or(default.shm_dir),
             stats_dir: read_directory(&given, STATS)?,
             trace_dir: read_directory(&given, TRACE)?,
@@ -445,6 +462,7 @@ impl Settings {
             ADMIT => Some(self.admission.word().into()),
             ADMIT_TOKENS => Some(self.admission_tokens.to_string()),
             ADMIT_DELAY_NS => Some(self.admission_delay_ns.to_string()),
+            ADMIT_THRESHOLDS => Some(self.admission_thresholds.word()).filter(|word| !word.is_empty()),
             SHM_DIR => Some(path(&self.shm_dir)),
             STATS => self.stats_dir.as_deref().map(path),
             TRACE => self.trace_dir.as_deref().map(path),

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use weir_proto::{Growth, Scheme};
 
 use super::list::*;
-use super::{LinkChoice, SettingError, Settings};
+use super::{LinkChoice, SettingError, Settings, Thresholds, ThresholdsError};
 
 /// The selected scheme. Checks the settings of all schemes, also of those that are not selected.
 pub(super) fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, SettingError> {
@@ -111,6 +111,20 @@ pub(super) fn read_links(
 ) -> Result<Option<LinkChoice>, SettingError> {
     let Some(value) = given(LINK) else { return Ok(None) };
     LinkChoice::parse(&value).map(Some).ok_or_else(|| not_allowed(LINK, value))
+}
+
+pub(super) fn read_thresholds(
+    given: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<Thresholds>, SettingError> {
+    let Some(value) = given(ADMIT_THRESHOLDS) else { return Ok(None) };
+    let SettingInfo { variable, allowed, .. } = *setting(ADMIT_THRESHOLDS);
+    let refused = |wrong: ThresholdsError| SettingError::Part {
+        variable,
+        value: value.clone(),
+        wrong: wrong.to_string(),
+        allowed,
+    };
+    value.parse().map(Some).map_err(refused)
 }
 
 pub(super) fn read_ports(

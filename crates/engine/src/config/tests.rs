@@ -90,6 +90,7 @@ fn every_setting_is_read_and_written_back() {
         (ADMIT, "token"),
         (ADMIT_TOKENS, "65535"),
         (ADMIT_DELAY_NS, "1000000000"),
+        (ADMIT_THRESHOLDS, "udp:2048:4:96,udp:65536:4:24,udp:65536:16:0,ofi:0:1:65535"),
         (SHM_DIR, here),
         (STATS, here),
         (TRACE, here),
@@ -153,12 +154,50 @@ fn growth_is_linear_by_a_number_or_exponential() {
 
 #[test]
 fn mechanisms_of_admission_that_an_endpoint_does_not_have_are_rejected() {
-    for absent in ["proxy", "auto", "contact", "Token"] {
-        let allowed = format!("FI_WEIR_ADMIT={absent}: allowed are off, rate, token");
+    for absent in ["proxy", "contact", "Token"] {
+        let allowed = format!("FI_WEIR_ADMIT={absent}: allowed are off, rate, token, auto");
         assert_eq!(refusal(ADMIT, absent), allowed);
     }
     assert_eq!(refusal(ADMIT_TOKENS, "0"), "FI_WEIR_ADMIT_TOKENS=0: allowed are 1 to 65535");
-    assert!(with(&[]).unwrap().send_gate(None).is_none(), "off by default");
+}
+
+#[test]
+fn there_is_a_gate_only_if_thresholds_can_limit_a_message_over_this_link() {
+    let has_gate = |given: &[(&str, &str)], ranks| with(given).unwrap().send_gate(None, ranks).is_some();
+    let thresholds = (ADMIT_THRESHOLDS, "udp:2048:4:96,ofi:4096:2:7,ofi:4096:8:0");
+    assert!(!has_gate(&[], 8) && !has_gate(&[(ADMIT, "auto")], 8), "no thresholds");
+    assert!(has_gate(&[thresholds], 4) && has_gate(&[thresholds], 0), "0 ranks: not known");
+    assert!(!has_gate(&[thresholds], 3), "fewer ranks than in any step");
+    assert!(!has_gate(&[thresholds, (ADMIT, "off")], 8));
+    assert!(has_gate(&[thresholds, (LINK, "shm,ofi:tcp")], 2) && !has_gate(&[thresholds, (LINK, "udp")], 2));
+    assert!(!has_gate(&[(ADMIT_THRESHOLDS, "ofi:4096:1:7"), (LINK, "udp")], 8), "of another link");
+    assert!(!has_gate(&[(ADMIT_THRESHOLDS, "udp:4096:1:0")], 8), "no tokens");
+}
+
+#[test]
+fn thresholds_name_the_part_that_is_wrong() {
+    for (value, wrong) in [
+        ("udp", "udp: it has no colon"),
+        ("udp:2048:4:96,", ": it has no colon"),
+        ("udp:2048:4", "udp:2048:4: a number is missing"),
+        ("udp:2048:4:96:1", "udp:2048:4:96:1: it has too many colons"),
+        ("udp:2048:4:96,tcp:1:1:1", "tcp:1:1:1: LINK is tcp"),
+        ("udp:2k:4:96", "udp:2k:4:96: BYTES is 2k"),
+        ("udp:4294967296:4:96", "udp:4294967296:4:96: BYTES is 4294967296"),
+        ("udp:2048:0:96", "udp:2048:0:96: RANKS is 0"),
+        ("udp:2048:4097:96", "udp:2048:4097:96: RANKS is 4097"),
+        ("ofi:2048:4:65536", "ofi:2048:4:65536: TOKENS is 65536"),
+        ("ofi:2048:4:-1", "ofi:2048:4:-1: TOKENS is -1"),
+        ("udp:1:2:3, udp:4:5:6", " udp:4:5:6: LINK is  udp"),
+        ("ofi:1:2:3,udp:1:2:3,ofi:1:2:4", "ofi: two steps begin at 1 B and 2 ranks; allowed: one"),
+    ] {
+        let text = refusal(ADMIT_THRESHOLDS, value);
+        let begin =
+            format!("FI_WEIR_ADMIT_THRESHOLDS={value}: {wrong}; allowed are LINK:BYTES:RANKS:TOKENS, ");
+        assert!(text.starts_with(&begin), "{text}");
+    }
+    let many = (0..65).map(|bytes| format!("udp:{bytes}:1:1")).collect::<Vec<_>>().join(",");
+    assert!(refusal(ADMIT_THRESHOLDS, &many).contains(": udp: 65 steps; allowed: at most 64; "));
 }
 
 #[test]

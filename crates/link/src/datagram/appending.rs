@@ -19,8 +19,8 @@ use super::path::Path;
 use super::seal::LEAST_DATAGRAM_BYTES;
 use crate::Quota;
 use crate::memory::UserMemory;
-use weir_proto::LinkBusy;
 use weir_proto::wire::{FILL_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, REST_FRAME, VERSION};
+use weir_proto::{LinkBusy, Packet};
 use zerocopy::IntoBytes;
 
 /// The least payload of the first part of a packet. It is small, so that most datagrams have the same length: only such
@@ -38,8 +38,8 @@ pub(super) struct Item<'item> {
     pub header: &'item [u8],
     pub payload: Option<(&'item UserMemory, u64)>,
     pub payload_bytes: usize,
-    /// It counts as a packet.
-    pub is_packet: bool,
+    /// The packet, if it is one.
+    pub packet: Option<&'item Packet>,
     /// It asks the gate before it begins bundles.
     pub asks: bool,
     /// The machine appends more of its message at once.
@@ -152,9 +152,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if !path.has_room(bundles, window, &shared.copies) {
             return Err(LinkBusy);
         }
-        if item.asks && bundles > 0 && !shared.admits(id, bundles as u32) {
-            return Err(LinkBusy);
-        }
+        let passage = shared.passage(id, bundles as u32, item)?;
         // With nothing under way, nothing else would make it leave soon. It leaves in one call with what follows.
         path.leaves_at_once |= path.unacknowledged() == 0;
         let leaves = !item.more_follow && std::mem::take(&mut path.leaves_at_once);
@@ -178,8 +176,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             let frame = frame(REST_FRAME, rest as u16, NO_QUOTA);
             written += path.write(frame.as_bytes(), item, written, bundle_bytes);
         }
-        path.io.taken_packets += u64::from(item.is_packet);
-        path.count(bundles as u32, item.asks, shared);
+        path.io.taken_packets += u64::from(item.packet.is_some());
+        path.count(bundles as u32, passage, shared);
         let submitted = bundles as u32 + u32::from(leaves);
         let position = path.machine.next_position();
         if leaves && path.submit(id, now, shared).is_ok() {
@@ -199,14 +197,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let quota = if kind == LEASE_FRAME { self.options.quota } else { NO_QUOTA };
         let frame = frame(kind, number, quota);
         let header = frame.as_bytes();
-        let item = Item {
-            header,
-            payload: None,
-            payload_bytes: 0,
-            is_packet: false,
-            asks: false,
-            more_follow: false,
-        };
+        let item =
+            Item { header, payload: None, payload_bytes: 0, packet: None, asks: false, more_follow: false };
         self.append(id, &item)
     }
 }

@@ -1,16 +1,41 @@
 //! The gate of admission in the link ([`SendGate`]): which packets ask it, which bundles count, and who is the next.
 
+use super::appending::Item;
 use super::link::{DatagramLink, Shared};
 use super::network::DatagramNetwork;
 use super::path::{Path, PathIo};
-use super::send_gate::SendGate;
+use super::send_gate::{Passage, SendGate};
 use weir_proto::admission::HOLD_NS;
+use weir_proto::{Body, LinkBusy};
+
+/// Length of the message of which an item is a part; at most [`u32::MAX`]. Of a remote read in several packets, it is the length
+/// of the region. Unit: bytes.
+fn message_bytes(item: &Item<'_>) -> u32 {
+    let memory_bytes = || item.payload.map_or(0, |(memory, _)| memory.bytes());
+    let bytes = match item.packet.map(|packet| packet.body) {
+        Some(Body::Eager { length, .. }) => length.into(),
+        Some(Body::Piece { offset: 0, last: true, .. }) | None => item.payload_bytes as u64,
+        Some(_) => memory_bytes(),
+    };
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
 
 impl<N: DatagramNetwork> Shared<N> {
-    /// Whether the gate lets a packet of `path` pass that begins `bundles` bundles.
-    pub(super) fn admits(&mut self, path: u32, bundles: u32) -> bool {
+    /// How the gate lets an item of `path` pass that begins `bundles` bundles.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: it holds the item back.
+    pub(super) fn passage(&mut self, path: u32, bundles: u32, item: &Item<'_>) -> Result<Passage, LinkBusy> {
         let Shared { network, gate, .. } = self;
-        gate.as_mut().is_none_or(|gate| gate.may_pass(network.host_time(), path, bundles))
+        let Some(gate) = gate else { return Ok(Passage::Free) };
+        if !item.asks || bundles == 0 {
+            return Ok(gate.unasked());
+        }
+        let bytes = message_bytes(item);
+        if gate.ignores(bytes) {
+            return Ok(Passage::Free);
+        }
+        gate.passage(network.host_time(), path, bundles, bytes).ok_or(LinkBusy)
     }
 
     /// The time until the gate must be asked again, if a packet waits there. Unit: ns.
@@ -35,7 +60,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// Whether the gate holds packets back. Peers that acknowledge nothing hold no tokens any more.
     pub(super) fn holds_back(&mut self) -> bool {
         let DatagramLink { shared, paths, busy, .. } = self;
-        let Some(gate) = &mut shared.gate else { return false };
+        let Some(gate) = shared.gate.as_mut().filter(|gate| gate.has_waiting()) else { return false };
         let now = shared.network.host_time();
         if busy.is_empty() {
             gate.end_wait(now); // the peer to which it would have gone is lost, or has nothing to send any more
@@ -55,8 +80,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 impl<P: Copy> PathIo<P> {
     /// Bundles that the peer has acknowledged count no more at the gate.
     pub(super) fn settle<N: DatagramNetwork<Place = P>>(&mut self, shared: &mut Shared<N>) {
-        let Some(gate) = &mut shared.gate else { return };
-        let held = (self.copies.len() + usize::from(self.open.is_some())) as u32;
+        let Some(gate) = shared.gate.as_mut().filter(|_| self.counted > 0) else { return };
+        let held = self.counted_before.saturating_sub(self.first_copy) as u32;
         if let Some(fewer) = self.counted.checked_sub(held).filter(|fewer| *fewer > 0) {
             let now = shared.network.host_time();
             (self.counted, self.moved_at) = (held, now);
@@ -66,26 +91,30 @@ impl<P: Copy> PathIo<P> {
 
     /// The bundles of this path count no more at the gate.
     pub(super) fn release<N: DatagramNetwork<Place = P>>(&mut self, shared: &mut Shared<N>) {
-        if let Some(gate) = &mut shared.gate {
-            gate.gave_back(shared.network.host_time(), std::mem::take(&mut self.counted));
+        let counted = std::mem::take(&mut self.counted);
+        if let Some(gate) = shared.gate.as_mut().filter(|_| counted > 0) {
+            gate.gave_back(shared.network.host_time(), counted);
         }
     }
 }
 
 impl<P: Copy> Path<P> {
-    /// Begins `bundles` bundles more. `asked`: for a packet that has asked the gate.
+    /// Begins `bundles` bundles more, the last of which is open, for a packet that passes the gate in this way.
     pub(super) fn count<N: DatagramNetwork<Place = P>>(
         &mut self,
         bundles: u32,
-        asked: bool,
+        passage: Passage,
         shared: &mut Shared<N>,
     ) {
+        if bundles == 0 || passage == Passage::Free {
+            return;
+        }
         let Some(gate) = &mut shared.gate else { return };
         let now = shared.network.host_time();
-        if bundles > 0 {
-            self.io.moved_at = now;
-        }
-        self.io.counted += bundles;
-        gate.took(now, bundles, asked);
+        let io = &mut self.io;
+        io.moved_at = now;
+        io.counted += bundles;
+        io.counted_before = self.machine.next_position() + 1;
+        gate.took(now, bundles, passage == Passage::Admitted);
     }
 }

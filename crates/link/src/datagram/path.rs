@@ -97,7 +97,7 @@ pub(super) struct PathIo<P> {
     pub open: Option<Vec<u8>>,
     /// The number of packets that were taken before the end of each bundle.
     pub copies: VecDeque<(Vec<u8>, u64)>,
-    first_copy: u64,
+    pub first_copy: u64,
     held: HashMap<u64, Bundle>,
     /// Bundles, and where the first unread byte is.
     pub delivered: VecDeque<(Bundle, usize)>,
@@ -112,8 +112,9 @@ pub(super) struct PathIo<P> {
     pub awaited_packets: u64,
     /// The largest datagram that passes the path. Unit: bytes.
     pub largest_datagram: usize,
-    /// So many of the last bundles count at the gate.
+    /// So many bundles that the peer has not acknowledged count at the gate, and none of them from this position on.
     pub counted: u32,
+    pub counted_before: u64,
     /// When the peer has acknowledged bundles last, or bundles have begun, if there is a gate.
     pub moved_at: Instant,
     /// Position of the bundle with the last grant, until the peer has acknowledged it.
@@ -178,6 +179,7 @@ impl<P: Copy> Path<P> {
             awaited_packets: 0,
             largest_datagram: config.datagram_bytes as usize,
             counted: 0,
+            counted_before: 0,
             moved_at: Instant(0),
             granted_at: None,
             fault: None,

@@ -68,6 +68,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             gate_waits: gate.waits,
             gate_waited_ns: gate.waited_ns,
             gate_most_held: gate.most_held,
+            gate_tokens: gate.step.map_or(0, |step| step.tokens.into()),
+            gate_step_bytes: gate.step.map_or(0, |step| step.bytes.into()),
+            gate_step_ranks: gate.step.map_or(0, |step| step.tasks.into()),
             ..report
         }
     }

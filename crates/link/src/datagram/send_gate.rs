@@ -2,22 +2,26 @@
 //! machines of [`weir_proto::admission`] to one endpoint. Its unit is a bundle, which leaves as one datagram.
 //!
 //! ```text
-//! transmit    the packet needs bundles: `may_pass`; yes: `took`; no: the link is busy for this peer
-//! poll        a peer has acknowledged bundles: `gave_back`; `may_pass` again: the peer is ready
+//! transmit    the packet needs bundles: `passage`; it passes: `took`; else the link is busy for this peer
+//! poll        a peer has acknowledged bundles: `gave_back`; `may_resume`: the peer is ready
 //! ```
 //! - **Rate**: a delay between two packets that begin bundles.
 //! - **Tokens**: each bundle that peers have not acknowledged holds a token of the node. The endpoint shows its tokens to the
 //!   others in its line ([`TokenLines`]). Without a node segment it is alone.
+//! - **Tokens by a table**: the same, but the number of tokens depends on the length of the message and on the active ranks
+//!   ([`Policer`]). What the table does not limit passes at once, and its bundles hold no tokens.
 //!
-//! Frames of the link and credit packets do not ask, but their bundles hold tokens. A peer that acknowledges nothing for
+//! Frames of the link and credit packets do not ask, but their bundles hold tokens, unless there is a table. A peer that acknowledges nothing for
 //! [`HOLD_NS`] holds no more tokens: it may compute, and what was sent to it has left the adapter. So no endpoint waits for
 //! what another program does. This file does not know paths; its time is the same for all endpoints of a host.
 
+use super::policer::Policer;
 use crate::shm::node_segment::NodeHandle;
 use crate::shm::token_lines::TokenLines;
 use weir_proto::Instant;
 use weir_proto::admission::{
-    Allowance, HOLD_NS, LineSettings, LineTicket, RateThrottle, Task, TaskLine, request_tokens,
+    Allowance, HOLD_NS, LineSettings, LineTicket, RateThrottle, Task, TaskLine, TokenStep, TokenTable,
+    request_tokens,
 };
 
 /// The longest time between two looks at the lines of the others while the endpoint sends. Unit: ns.
@@ -38,7 +42,20 @@ enum Mechanism {
         settings: LineSettings,
         lines: Option<TokenLines>,
         allowance: Allowance,
+        /// It sets the number of tokens for each packet.
+        policer: Option<Policer>,
     },
+}
+
+/// How a packet passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passage {
+    /// It has asked. Its bundles hold tokens.
+    Admitted,
+    /// It does not ask. Its bundles hold tokens.
+    Unasked,
+    /// Nothing limits it. Its bundles hold no tokens.
+    Free,
 }
 
 /// See the head of this file.
@@ -61,6 +78,8 @@ struct Waiting {
     since: Instant,
     until: Instant,
     bundles: u32,
+    /// Length of its message. Unit: bytes.
+    bytes: u32,
 }
 
 /// What a gate has done.
@@ -72,6 +91,8 @@ pub struct GateCounters {
     pub waited_ns: u64,
     /// The most bundles that peers had not acknowledged.
     pub most_held: u64,
+    /// The step that was in force for the last packet that held tokens; without a table only its tokens are set.
+    pub step: Option<TokenStep>,
 }
 
 impl SendGate {
@@ -88,25 +109,75 @@ impl SendGate {
     /// A gate with `tokens` tokens, at least 1, for all endpoints of the node of `node`. Without a node, or if it has no memory
     /// for a line, the endpoint has as many for itself.
     pub fn with_tokens(tokens: u32, node: Option<&NodeHandle>) -> SendGate {
+        SendGate::tokens(tokens.max(1), node, None)
+    }
+
+    /// A gate with the tokens that `table` has for the length of each message and the active endpoints of the node. `None`: the
+    /// table limits nothing.
+    pub fn with_table(table: TokenTable, node: Option<&NodeHandle>) -> Option<SendGate> {
+        Policer::new(table).map(|policer| SendGate::tokens(1, node, Some(policer)))
+    }
+
+    fn tokens(tokens: u32, node: Option<&NodeHandle>, policer: Option<Policer>) -> SendGate {
         let lines = node.and_then(|node| TokenLines::open(node).ok().flatten());
-        let settings = LineSettings { tokens: tokens.max(1), look_ns: LOOK_NS };
-        SendGate::new(Mechanism::Tokens { settings, lines, allowance: Allowance::default() })
+        let settings = LineSettings { tokens, look_ns: LOOK_NS };
+        SendGate::new(Mechanism::Tokens { settings, lines, allowance: Allowance::default(), policer })
     }
 
-    /// Whether a packet of `path` that begins `bundles` bundles may pass at `now`. If not, it waits, and the caller asks again.
-    /// While a packet waits, only the path with the turn may pass, so that small packets do not overtake a large one.
-    pub(super) fn may_pass(&mut self, now: Instant, path: u32, bundles: u32) -> bool {
-        (self.waits.is_none() || self.has_turn(path)) && self.is_open(now, bundles)
+    fn policer(&self) -> Option<&Policer> {
+        match &self.mechanism {
+            Mechanism::Tokens { policer, .. } => policer.as_ref(),
+            _ => None,
+        }
     }
 
-    fn is_open(&mut self, now: Instant, bundles: u32) -> bool {
+    /// Whether it has no effect on a message of `bytes` bytes, whatever the other endpoints do.
+    pub(super) fn ignores(&self, bytes: u32) -> bool {
+        self.policer().is_some_and(|policer| policer.ignores(bytes))
+    }
+
+    /// How a packet passes that does not ask.
+    pub(super) fn unasked(&self) -> Passage {
+        if self.policer().is_some() { Passage::Free } else { Passage::Unasked }
+    }
+
+    /// How a packet of `path` passes at `now` that begins `bundles` bundles, and whose message has `bytes` bytes. `None`: it waits,
+    /// and the caller asks again. While a packet waits, only the path with the turn may pass, so that small packets do not
+    /// overtake a large one, unless nothing limits them.
+    pub(super) fn passage(&mut self, now: Instant, path: u32, bundles: u32, bytes: u32) -> Option<Passage> {
+        if !self.limits(now, bytes) {
+            if self.has_turn(path) {
+                self.end_wait(now);
+            }
+            return Some(Passage::Free);
+        }
+        let passes = (self.waits.is_none() || self.has_turn(path)) && self.is_open(now, bundles, bytes);
+        passes.then_some(Passage::Admitted)
+    }
+
+    /// Whether it limits a message of `bytes` bytes at `now`. If so, the number of tokens is set.
+    fn limits(&mut self, now: Instant, bytes: u32) -> bool {
+        let Mechanism::Tokens { settings, lines, allowance, policer: Some(policer) } = &mut self.mechanism
+        else {
+            return true;
+        };
+        let Some(step) = policer.step(now, bytes, self.held, lines.as_ref()) else { return false };
+        self.counters.step = Some(step);
+        if settings.tokens != step.tokens {
+            settings.tokens = step.tokens;
+            *allowance = Allowance::default(); // it was a share of another number
+        }
+        true
+    }
+
+    fn is_open(&mut self, now: Instant, bundles: u32, bytes: u32) -> bool {
         let waits_until = match &mut self.mechanism {
             Mechanism::Open => None,
             Mechanism::Rate { throttle, delay_ns } => {
                 let mut probe = *throttle; // `took` says what has left
                 probe.inject(now, *delay_ns).err()
             }
-            Mechanism::Tokens { settings, lines, allowance } => {
+            Mechanism::Tokens { settings, lines, allowance, .. } => {
                 let tokens = bundles.min(settings.tokens);
                 if self.waits.is_none() && allowance.covers(now, tokens) {
                     return true;
@@ -120,21 +191,27 @@ impl SendGate {
             }
         };
         if let Some(until) = waits_until {
-            self.wait(now, until, bundles);
+            self.wait(now, until, bundles, bytes);
         }
         waits_until.is_none()
     }
 
-    fn wait(&mut self, now: Instant, until: Instant, bundles: u32) {
+    fn wait(&mut self, now: Instant, until: Instant, bundles: u32, bytes: u32) {
         self.counters.waits += u64::from(self.waits.is_none());
         let since = self.waits.map_or(TokenLines::shown_time(now), |waiting| waiting.since);
-        self.waits = Some(Waiting { since, until, bundles });
+        self.waits = Some(Waiting { since, until, bundles, bytes });
         self.show_ticket(Some(LineTicket { since, looked: now }));
+    }
+
+    /// Whether a packet waits.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waits.is_some()
     }
 
     /// Whether the packet that waits may pass at `now`, if one does.
     pub(super) fn may_resume(&mut self, now: Instant) -> bool {
-        self.waits.is_none_or(|waiting| self.is_open(now, waiting.bundles))
+        let Some(Waiting { bundles, bytes, .. }) = self.waits else { return true };
+        !self.limits(now, bytes) || self.is_open(now, bundles, bytes)
     }
 
     /// The next packet is one of `path`.
@@ -168,7 +245,12 @@ impl SendGate {
         }
         match &mut self.mechanism {
             Mechanism::Rate { throttle, .. } if asked => throttle.injected(now),
-            Mechanism::Tokens { allowance, .. } => allowance.took(bundles),
+            Mechanism::Tokens { settings, allowance, policer, .. } => {
+                allowance.took(bundles);
+                if policer.is_none() {
+                    self.counters.step = Some(TokenStep { bytes: 0, tasks: 0, tokens: settings.tokens });
+                }
+            }
             _ => {}
         }
         self.held += bundles;

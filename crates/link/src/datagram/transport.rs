@@ -136,7 +136,7 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         let header = &header[..header_bytes];
         let sent = self.append(
             id,
-            &Item { header, payload, payload_bytes, is_packet: true, asks: is_owed, more_follow },
+            &Item { header, payload, payload_bytes, packet: Some(packet), asks: is_owed, more_follow },
         );
         let has_turn = self.gate().is_some_and(|gate| gate.has_turn(id));
         if let Some(path) = self.path(id) {

@@ -89,6 +89,16 @@ impl TaskLine {
     pub fn ticket_at(&self, now: Instant) -> Option<LineTicket> {
         self.ticket.filter(|ticket| is_near(ticket.looked, now))
     }
+
+    /// Whether its task is active at `now`: its tokens have changed, or it has waited, less than [`HOLD_NS`] ago.
+    pub fn is_active_at(&self, now: Instant) -> bool {
+        is_near(self.changed, now) || self.ticket_at(now).is_some()
+    }
+}
+
+/// Active tasks at `now`: the one that asks, and those of `others` that are active.
+pub fn active_tasks(now: Instant, others: impl Iterator<Item = (Task, TaskLine)>) -> u32 {
+    1 + others.filter(|(_, line)| line.is_active_at(now)).count() as u32
 }
 
 /// A message of `task` that takes `tokens` tokens wants to pass. A message that takes more than there are takes all.

@@ -7,6 +7,7 @@
 //!   of descriptors that one task serves for others. They are calculators: they know tasks and numbers.
 //! - `lines` is a token pool without a keeper, for tasks that share nothing but memory. Ranks use it.
 //! - `policer` says from thresholds whether a message may pass at once. `steps` has values that depend on a size.
+//! - `token_table` has the tokens of a pool by message size and active tasks. Ranks use it with `lines`.
 //! - `gate` is the machine: it has one mechanism and the policer in front. `mutant` has wrong rules for tests.
 //!
 //! The gate does not know credits, packets, links or clocks. A message comes to it with its credits, and control
@@ -31,14 +32,16 @@ mod rate;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod token_table;
 mod tokens;
 
 pub use gate::{Gate, GateDriver, GateSettings, GateView, Mechanism, Requested, Serving};
-pub use lines::{Allowance, HOLD_NS, LineSettings, LineTicket, TaskLine, request_tokens};
+pub use lines::{Allowance, HOLD_NS, LineSettings, LineTicket, TaskLine, active_tasks, request_tokens};
 pub use policer::{Advice, Load, Thresholds};
 pub use proxy::{Proxy, ProxySettings};
 pub use rate::RateThrottle;
 pub use steps::{MAX_STEPS, Steps, StepsError};
+pub use token_table::{TokenStep, TokenTable, TokenTableError};
 pub use tokens::{Taken, Ticket, TokenCost, TokenPool, TokenSettings};
 
 /// Bound: tasks of a node.

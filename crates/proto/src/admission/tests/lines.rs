@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use crate::admission::{Allowance, HOLD_NS, LineSettings, LineTicket, Task, TaskLine, request_tokens};
+use crate::admission::{
+    Allowance, HOLD_NS, LineSettings, LineTicket, Task, TaskLine, active_tasks, request_tokens,
+};
 use crate::time::Instant;
 
 const US: u64 = 1000;
@@ -114,6 +116,24 @@ fn a_task_that_looks_again_after_a_while_has_its_old_place() {
     assert!(!node.send(2, 1) && !node.send(1, 1), "task 0 has the token");
     node.complete(0, 1);
     assert!(!node.send(2, 1) && node.send(1, 1));
+}
+
+#[test]
+fn tasks_are_active_while_they_have_tokens_wait_or_have_done_so_lately() {
+    let mut node = Node::new(1, 4);
+    let active = |node: &Node, task: usize| {
+        let lines = node.lines.iter().enumerate().filter(|(other, _)| *other != task);
+        active_tasks(node.now, lines.map(|(other, line)| (Task(other as u32), *line)))
+    };
+    assert_eq!(active(&node, 0), 1, "the task that asks, although it has shown nothing");
+    assert!(node.send(0, 1) && !node.after(US).send(1, 1));
+    assert_eq!([0, 1, 2].map(|task| active(&node, task)), [2, 2, 3]);
+    node.complete(0, 1);
+    assert_eq!(active(&node, 2), 3, "it has just completed a message");
+    node.after(HOLD_NS - 2 * US);
+    assert_eq!(active(&node, 2), 3);
+    node.after(2 * US);
+    assert_eq!(active(&node, 2), 1);
 }
 
 #[test]

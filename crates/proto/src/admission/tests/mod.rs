@@ -14,6 +14,7 @@ use crate::time::Instant;
 
 mod lines;
 mod steps;
+mod token_table;
 mod world;
 
 /// The result of a world: what is wrong with it.
