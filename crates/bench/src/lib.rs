@@ -23,6 +23,7 @@ pub mod machine;
 pub mod memory;
 mod native;
 mod net;
+pub mod network_tuning;
 mod nic;
 pub mod node_group;
 mod one_sided;

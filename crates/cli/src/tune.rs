@@ -1,5 +1,5 @@
-//! `weir tune`: measures the value of `FI_WEIR_EAGER_BYTES` that is best on this host. With `--save` it stores the
-//! value for `weir run` ([`saved`]); `--forget` removes it.
+//! `weir tune`: measures the value of `FI_WEIR_EAGER_BYTES` that is best on this host; with `--network` the tokens of admission
+//! (`weir_bench::network_tuning`). With `--save` it stores the value for `weir run` ([`saved`]); `--forget` removes all.
 //!
 //! A message can travel in two ways. Eager: the whole message goes through the mailbox, with one copy on each side.
 //! Rendezvous: the sender announces the message, and it is copied once, which takes a system call and an answer. The
@@ -18,12 +18,14 @@ pub mod saved;
 use clap::Args;
 use comfy_table::Cell;
 use serde::Serialize;
+use std::path::Path;
 use std::time::Duration;
 use weir_bench::engine_pair::{Pair, Traffic};
 use weir_bench::machine::Machine;
+use weir_bench::network_tuning::{self, NetworkTuningOptions, THRESHOLDS};
 use weir_bench::options::OutputOptions;
 use weir_bench::statistics::Spread;
-use weir_engine::config::Settings;
+use weir_engine::config::{Settings, Thresholds};
 use weir_output::Failure;
 use weir_output::quantity::{exact_bytes, three_digits, time_ns};
 use weir_output::table;
@@ -34,6 +36,7 @@ const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
 const SIZES: [u64; 9] = [2048, 4096, 8192, 12_288, 16_384, 24_576, 32_768, 65_536, 131_072];
 /// Time for one size in one round, for each way and each kind of traffic.
 const TIME: Duration = Duration::from_millis(20);
+const ROUNDS: u32 = 5;
 /// Rendezvous must be faster by this factor before a size counts as faster. Smaller differences are noise. An eager message
 /// also has an advantage that the measurement does not show: the sender need not wait for the receiver.
 const MARGIN: f64 = 1.05;
@@ -49,23 +52,36 @@ line is the best setting: the largest size up to which eager is less than 5 % sl
 A smaller value suits programs that mostly exchange, or with more ranks than cores. A larger value suits programs that \
 mostly send one way.
 
+With --network, the command measures FI_WEIR_ADMIT_THRESHOLDS instead: from which message length and number of active ranks \
+on a host gains if it bounds the datagrams that it has under way, and by how much. It needs root, iproute2 and \
+util-linux: hosts are network namespaces of this machine. So it knows the cores of this machine, but not your network; \
+--port-rate and --port-queue describe a switch. All numbers of tokens are measured in turn with FI_WEIR_ADMIT=off, under \
+random updates and incast, in at most three minutes; one with --quick. A number is kept only if neither loses.
+
 --save writes the setting for this host to $XDG_CONFIG_HOME/weir (default: ~/.config/weir). `weir run` uses it unless \
 an option or the environment gives the setting. With another launcher, set the printed variable for all ranks.
 
 Exit status:
   0      everything was measured, and saved if asked
   1      a measurement failed, for instance with one core
-  2      a wrong option or setting")]
+  2      a wrong option or setting
+
+Examples:
+  weir tune --save
+  weir tune --network --quick
+  weir tune --network --port-rate 1000 --page tokens.html --save")]
 pub struct TuneArguments {
-    /// Number of rounds.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeat: u32,
+    /// Number of rounds [default: 5; with --network 3, or 2 with --quick].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
     /// Save the setting for `weir run` on this host.
     #[arg(long, conflicts_with = "forget")]
     save: bool,
-    /// Remove the saved setting of this host, without measuring.
-    #[arg(long, conflicts_with_all = ["json", "repeat"])]
+    /// Remove the saved settings of this host, without measuring.
+    #[arg(long, conflicts_with_all = ["json", "repeat", "network"])]
     forget: bool,
+    #[command(flatten)]
+    network: NetworkTuningOptions,
     #[command(flatten)]
     output: OutputOptions,
 }
@@ -118,6 +134,9 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
     }
     arguments.output.record.check()?;
     let place = arguments.save.then(saved::path).transpose()?;
+    if arguments.network.is_wanted() {
+        return tune_network(arguments, place.as_deref());
+    }
     let given = Settings::from_environment()?;
     if !given.cross_memory {
         return Err(Failure::Usage(String::from(
@@ -131,12 +150,36 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
     let results = Results { machine, sizes, eager_bytes, default_eager_bytes };
     arguments.output.record.print(render(&results))?;
     if let Some(path) = &place {
-        saved::write(path, &[(EAGER_BYTES, eager_bytes.to_string())])?;
-        let saved = format_args!("Saved in {}; `weir run` reads it from there.", path.display());
-        arguments.output.record.print(saved)?;
+        save(arguments, path, EAGER_BYTES, &eager_bytes.to_string())?;
     }
     arguments.output.record.write("weir-tune-3", results)?;
     Ok(0)
+}
+
+/// Measures the tokens of admission. Saves those of this link, and keeps those of others.
+fn tune_network(arguments: &TuneArguments, place: Option<&Path>) -> Result<u8, Failure> {
+    // Before the measurement, which takes minutes.
+    let before = match place {
+        Some(_) => saved::of_this_host()?.and_then(|saved| saved.settings.get(THRESHOLDS).cloned()),
+        None => None,
+    };
+    let before: Thresholds =
+        before.map_or(Ok(Thresholds::default()), |word| word.parse()).map_err(|wrong| {
+            Failure::Usage(format!("{THRESHOLDS} as saved: {wrong}; remove it with `weir tune --forget`"))
+        })?;
+    let tuned = network_tuning::run(&arguments.network, arguments.repeat, &arguments.output)?;
+    arguments.output.record.print(network_tuning::describe(&tuned))?;
+    if let Some(path) = place {
+        let all = before.with_table(tuned.link, tuned.thresholds.table(tuned.link).clone());
+        save(arguments, path, THRESHOLDS, &all.word())?;
+    }
+    Ok(0)
+}
+
+fn save(arguments: &TuneArguments, path: &Path, variable: &str, value: &str) -> Result<(), Failure> {
+    saved::set(path, variable, value)?;
+    let saved = format_args!("Saved in {}; `weir run` reads it from there.", path.display());
+    arguments.output.record.print(saved)
 }
 
 fn measure(given: &Settings, arguments: &TuneArguments) -> Result<Vec<Size>, Failure> {
@@ -144,10 +187,11 @@ fn measure(given: &Settings, arguments: &TuneArguments) -> Result<Vec<Size>, Fai
     let with = |eager_bytes| Settings { eager_bytes, ..given.clone() };
     let mut eager = Pair::start(&with(longest as u32), longest as usize)?;
     let mut rendezvous = Pair::start(&with(0), longest as usize)?;
-    let bar = arguments.output.progress_bar(u64::from(arguments.repeat) * SIZES.len() as u64);
+    let rounds = arguments.repeat.unwrap_or(ROUNDS);
+    let bar = arguments.output.progress_bar(u64::from(rounds) * SIZES.len() as u64);
     let mut sizes: Vec<_> =
         SIZES.map(|bytes| Size { bytes, round_trip: Times::default(), exchange: Times::default() }).into();
-    for _ in 0..arguments.repeat {
+    for _ in 0..rounds {
         for size in &mut sizes {
             bar.set_message(format!("{} B", size.bytes));
             let bytes = size.bytes as usize;

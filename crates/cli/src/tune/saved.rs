@@ -35,11 +35,19 @@ pub fn path() -> Result<PathBuf, Failure> {
     Ok(directory.join("weir").join(format!("{host}.settings")))
 }
 
-/// Replaces the file.
+/// Saves `value` in the file; empty: removes the setting. Other settings stay.
 ///
 /// # Errors
-/// [`Failure`]: the file cannot be written. The previous file then remains.
-pub fn write(path: &Path, settings: &[(&str, String)]) -> Result<(), Failure> {
+/// [`Failure`]: the file cannot be read or written, or has a line that is no setting. The previous file then remains.
+pub fn set(path: &Path, variable: &str, value: &str) -> Result<(), Failure> {
+    let mut settings = read(path)?.unwrap_or_default();
+    settings.insert(variable.to_owned(), value.to_owned());
+    settings.retain(|_, value| !value.is_empty());
+    write(path, &settings)
+}
+
+/// Replaces the file.
+fn write(path: &Path, settings: &BTreeMap<String, String>) -> Result<(), Failure> {
     let failed = || Failure::system(format!("cannot write {}", path.display()));
     let directory = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(directory).map_err(failed())?;
@@ -70,8 +78,12 @@ pub fn remove(path: &Path) -> Result<bool, Failure> {
 /// [`Failure`]: the file cannot be read, or has a line that is no setting.
 pub fn of_this_host() -> Result<Option<Saved>, Failure> {
     let Ok(path) = path() else { return Ok(None) };
-    match std::fs::read_to_string(&path) {
-        Ok(text) => parse(&path, &text).map(|settings| Some(Saved { path, settings })),
+    Ok(read(&path)?.map(|settings| Saved { path, settings }))
+}
+
+fn read(path: &Path) -> Result<Option<BTreeMap<String, String>>, Failure> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(path, &text).map(Some),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(Failure::system(format!("cannot read {}", path.display()))(error)),
     }
@@ -100,10 +112,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("weir/host.settings");
         assert!(!remove(&path).unwrap());
-        write(&path, &[("FI_WEIR_EAGER_BYTES", String::from("8192"))]).unwrap();
-        write(&path, &[("FI_WEIR_EAGER_BYTES", String::from("4096"))]).unwrap();
-        let read = parse(&path, &std::fs::read_to_string(&path).unwrap()).unwrap();
-        assert_eq!(read, BTreeMap::from([(String::from("FI_WEIR_EAGER_BYTES"), String::from("4096"))]));
+        let saved = || -> Vec<String> {
+            let settings = read(&path).unwrap().unwrap_or_default();
+            settings.iter().map(|(variable, value)| format!("{variable}={value}")).collect()
+        };
+        assert_eq!(saved(), [""; 0]);
+        set(&path, "FI_WEIR_EAGER_BYTES", "8192").unwrap();
+        set(&path, "FI_WEIR_EAGER_BYTES", "4096").unwrap();
+        set(&path, "FI_WEIR_ADMIT_THRESHOLDS", "udp:2048:4:96").unwrap();
+        assert_eq!(saved(), ["FI_WEIR_ADMIT_THRESHOLDS=udp:2048:4:96", "FI_WEIR_EAGER_BYTES=4096"]);
+        set(&path, "FI_WEIR_ADMIT_THRESHOLDS", "").unwrap();
+        assert_eq!(saved(), ["FI_WEIR_EAGER_BYTES=4096"], "an empty value removes a setting");
         assert!(remove(&path).unwrap() && !path.exists());
     }
 

@@ -18,7 +18,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use weir_engine::config::Settings;
+use weir_engine::config::{Settings, Thresholds};
 use weir_output::Failure;
 use weir_output::write::write_text;
 
@@ -39,6 +39,8 @@ pub enum Mechanism {
     Rate,
     /// A bound for the datagrams of a node.
     Token,
+    /// Such a bound that depends on message size and active ranks (FI_WEIR_ADMIT_THRESHOLDS).
+    Auto,
 }
 
 impl Mechanism {
@@ -47,6 +49,7 @@ impl Mechanism {
             Mechanism::Off => "off",
             Mechanism::Rate => "rate",
             Mechanism::Token => "token",
+            Mechanism::Auto => "auto",
         }
     }
 }
@@ -226,7 +229,12 @@ pub fn run(
         rows: &rows,
         failures: &measured.failures,
     };
-    let notes = table::notes(&content);
+    let mut notes = table::notes(&content);
+    if mechanisms.contains(&Mechanism::Auto) && settings.admission_thresholds == Thresholds::default() {
+        notes.push(String::from(
+            "auto has no thresholds (FI_WEIR_ADMIT_THRESHOLDS), so it is the same as off; `weir tune --network` measures some.",
+        ));
+    }
     output.record.print(format_args!("{}\n{}", table::render(&rows), notes.join("\n")))?;
     if let Some(file) = &options.page {
         let record = serde_json::to_value(&content)
