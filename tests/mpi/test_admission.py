@@ -1,6 +1,11 @@
-"""Admission between pretended hosts: `weir bench net --admission` measures every mechanism in every case."""
+"""Admission between pretended hosts: mechanisms, thresholds, a rank that is killed with tokens, and `weir tune --network`."""
 
 import json
+import os
+import re
+import signal
+import subprocess
+import time
 
 import launch
 import netns
@@ -9,8 +14,8 @@ import pytest
 pytestmark = pytest.mark.skipif(bool(netns.reason_not_possible()), reason=str(netns.reason_not_possible()))
 
 
-def weir(*words, timeout=300):
-    outcome = launch.run([launch.WEIR, *words, "--quiet"], timeout=timeout)
+def weir(*words, timeout=300, **settings):
+    outcome = launch.run([launch.WEIR, *words, "--quiet"], timeout=timeout, env=settings)
     assert not outcome.leftovers, outcome
     return outcome
 
@@ -46,3 +51,100 @@ def test_options_of_admission_need_it(tmp_path):
                        ("--admission", "--port-queue", "64"): "--port-rate"}.items():
         outcome = weir("bench", "net", *words, timeout=20)
         assert outcome.status == 2 and why in outcome.output, outcome
+
+
+def measured(tmp_path, *words, **settings):
+    """The rows of `weir bench net --admission=auto` by traffic and mechanism. The program checks all data."""
+    record = tmp_path / "record.json"
+    outcome = weir("bench", "net", "--admission=auto", "--quick", "--repeat", "1", "--traffic", "random", *words, "--json", record, **settings)
+    assert outcome.ok, outcome
+    content = json.loads(record.read_text())
+    assert content["failures"] == [], content["failures"]
+    return outcome, {(row["bytes"], row["mechanism"]): row["samples"][0] for row in content["rows"]}
+
+
+def test_auto_limits_what_the_thresholds_name_and_nothing_else(tmp_path):
+    thresholds = "udp:12288:2:4,udp:65536:3:4,ofi:16:1:1"  # the program itself reduces 8 KiB
+    _, samples = measured(tmp_path, "--sizes", "16,16384,65536", "--per-host", "2", FI_WEIR_ADMIT_THRESHOLDS=thresholds)
+    limited = samples[16384, "auto"]
+    assert limited["gate_waits"] > 0 and 0 < limited["most_held"] <= 4 * 2 * 4, limited
+    for key in [(16, "auto"), (65536, "auto"), *((size, "off") for size in (16, 16384, 65536))]:
+        assert (samples[key]["gate_waits"], samples[key]["most_held"]) == (0, 0), key
+    assert all(sample["per_s"] > 0 for sample in samples.values())
+
+
+def test_auto_without_thresholds_is_off_and_the_result_says_so(tmp_path):
+    outcome, samples = measured(tmp_path, "--sizes", "4096", "--per-host", "2")
+    assert "auto has no thresholds" in outcome.output, outcome
+    assert {(sample["gate_waits"], sample["most_held"]) for sample in samples.values()} == {(0, 0)}, samples
+
+
+def until(done, seconds, what):
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.05)
+
+
+def test_nobody_waits_for_ever_for_the_tokens_of_a_rank_that_was_killed(hosts, tmp_path):
+    """Two ranks of a host share four tokens, and one is killed in the middle of its messages. The launcher ends nobody.
+
+    MPICH ends ranks with an error when a peer is lost. What a rank does whose MPI goes on is in crates/engine/tests/admission.rs.
+    """
+    settings = {"FI_WEIR_ADMIT_THRESHOLDS": "udp:2048:1:4"}
+    program = launch.compile_c(launch.ROOT / "tests/mpi/tokens.c")
+    words, env = hosts(2).mpiexec("mpich", 4, ["sh", "-c", f"exec {program} 1.5 3 > {tmp_path}/out.$PMI_RANK 2>&1"], per_host=2,
+                                  settings=settings)
+    mark = launch.new_mark()
+    job = subprocess.Popen([str(word) for word in words], env={**os.environ, **env, launch.MARK: mark}, stdin=subprocess.DEVNULL)
+
+    def output():
+        return "\n".join(file.read_text() for file in sorted(tmp_path.glob("out.*")))
+
+    try:
+        until(lambda: output().count(" begins\n") == 4, 20, output)
+        for process, line in launch.marked(mark):
+            if "hydra" in line.split()[0] or "mpiexec" in line.split()[0]:
+                os.kill(process, signal.SIGSTOP)
+        until(lambda: all(f"rank {rank}: " in output() for rank in (0, 2, 3)), 20, output)
+    finally:
+        for process, _ in launch.marked(mark):
+            os.kill(process, signal.SIGKILL)
+        job.wait()
+    for rank in (0, 2):
+        line = rf"rank {rank}: (\d+) exchanges, longest ([\d.]+) s; (all done|an error), ([\d.]+) s after the kill"
+        [(exchanges, longest, how, after)] = re.findall(line, output())
+        assert int(exchanges) > 5 and float(longest) < 2 and float(after) < 8, (how, output())
+    assert re.search(r"rank 3: [1-9]\d* messages", output()), output()
+
+
+def test_weir_tune_network_measures_saves_and_weir_run_uses_it(hosts, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    record, page = tmp_path / "record.json", tmp_path / "page.html"
+    outcome = weir("tune", "--network", "--quick", "--port-rate", "200", "--port-queue", "64", "--save", "--json", record,
+                   "--page", page, timeout=60)
+    assert outcome.ok, outcome
+    assert "Measures 24 jobs between 2 pretended hosts; expected: at most" in outcome.output, outcome
+    assert "not on a network" in outcome.output and page.read_text().count("<svg") == 4
+    tuned = json.loads(record.read_text())
+    assert tuned["schema"] == "weir-tune-network-1" and tuned["failures"] == [] and tuned["port_rate_mbit"] == 200
+    points = {(one["bytes"], one["ranks"], one["traffic"], one["tokens"]) for one in tuned["comparisons"]}
+    assert points == {(size, 4, traffic, tokens) for size in (2048, 65536) for traffic in ("random", "incast") for tokens in (32, 96)}
+    [saved] = (tmp_path / "config/weir").iterdir()
+    line = f"FI_WEIR_ADMIT_THRESHOLDS={tuned['thresholds']}"
+    assert (line in saved.read_text()) == bool(tuned["thresholds"]), saved.read_text()
+    assert line in outcome.output or "Best here: no thresholds" in outcome.output
+
+    # Whatever was measured: `weir run` passes what the file has, and its report says which step was in force.
+    saved.rename(saved.with_name("login.settings"))
+    saved.with_name("login.settings").write_text("FI_WEIR_ADMIT_THRESHOLDS=udp:2048:1:2,udp:1048576:1:0\n")
+    two, report = hosts(2), tmp_path / "report.json"
+    (two.state / "hostfile").write_text("h1\nh2\n")
+    program = [launch.compile_c(launch.ROOT / "tests/mpi/congestion.c"), "random", "0.2", "2", "8", "65536"]
+    words = two.words(netns.LOGIN, [launch.WEIR, "run", "-n", "4", "--hosts", two.state / "hostfile", "--json", report, "--", *program])
+    outcome = launch.run(words, timeout=60, env=two.login_environment())
+    assert outcome.ok, outcome
+    assert "FI_WEIR_ADMIT_THRESHOLDS=udp:2048:1:2,udp:1048576:1:0 (saved by `weir tune` in" in outcome.output, outcome
+    assert "admission: 2 tokens for messages from 2 KiB on with 1 active rank or more; packets waited" in outcome.output, outcome
+    network = launch.read_report(report)["total"]["network"]
+    assert network["gate_waits"] > 0 and network["gate_tokens"] == 2 and network["gate_step_bytes"] == 2048, network

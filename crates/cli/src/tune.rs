@@ -1,5 +1,6 @@
-//! `weir tune`: measures the value of `FI_WEIR_EAGER_BYTES` that is best on this host; with `--network` the tokens of admission
-//! (`weir_bench::network_tuning`). With `--save` it stores the value for `weir run` ([`saved`]); `--forget` removes all.
+//! `weir tune`: measures the value of `FI_WEIR_EAGER_BYTES` that is best on this host; with `--network` the tokens of
+//! admission (`weir_bench::network_tuning`). With `--save` it stores the value for `weir run` ([`saved`]); `--forget`
+//! removes all.
 //!
 //! A message can travel in two ways. Eager: the whole message goes through the mailbox, with one copy on each side.
 //! Rendezvous: the sender announces the message, and it is copied once, which takes a system call and an answer. The

@@ -57,7 +57,8 @@ pub struct NetworkReport {
     pub gate_waited_ns: u64,
     /// The most datagrams without acknowledgement of an endpoint with a gate. Of several endpoints: the sum.
     pub gate_most_held: u64,
-    /// Tokens of the node for the last packet that held some; 0: none did. Of several endpoints: those of one that has waited most.
+    /// Tokens of the node for the last packet that held some; 0: none did. Of several endpoints: those of one that has
+    /// waited most.
     pub gate_tokens: u64,
     /// The step of the thresholds that gave them (`auto`): the length of messages from which it holds. Unit: bytes.
     pub gate_step_bytes: u64,

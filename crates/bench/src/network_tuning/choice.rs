@@ -1,7 +1,8 @@
 //! Which number of tokens is best at a point ([`best`]), and the steps that follow from all points ([`token_table`]).
 //!
-//! A number of tokens is kept only if no kind of traffic loses throughput by it or gets a long tail, and at least one gains: in
-//! throughput, in its 99th percentile, or in datagrams that are sent again. Ratios are those to `off` in the same round.
+//! A number of tokens is kept only if no kind of traffic loses throughput by it or gets a long tail, and at least one
+//! gains: in throughput, in its 99th percentile, or in datagrams that are sent again. Ratios are those to `off` in the
+//! same round.
 
 use crate::congestion::{Sample, Traffic};
 use crate::statistics::{Spread, ratios};
@@ -19,7 +20,7 @@ const MOST_TAIL_RATIO: f64 = 1.2;
 /// Datagrams that are sent again gain if they fall by half, and were more than this share.
 const LEAST_AGAIN: f64 = 0.01;
 const AGAIN_RATIO: f64 = 0.5;
-/// A number of tokens with this ratio of throughputs in one round is not measured again.
+/// A number of tokens with less than this ratio of throughputs in one round costs, and is not measured again.
 const FAR_BEHIND_RATIO: f64 = 0.8;
 
 /// A message length with a number of active ranks on each host.
@@ -99,7 +100,7 @@ impl Comparison {
     }
 
     fn judge(&self) -> &'static str {
-        if self.ratio.median < LEAST_RATIO {
+        if self.ratio.median < LEAST_RATIO || self.is_far_behind() {
             "throughput falls"
         } else if self.p99_ratio.median > MOST_TAIL_RATIO {
             "tail grows"
@@ -189,7 +190,8 @@ pub mod tests {
         }
     }
 
-    /// One number of tokens, by ratios to off: throughput, 99th percentile; and datagrams sent again of a thousand: off, with.
+    /// One number of tokens, by ratios to off: throughput, 99th percentile; and datagrams sent again of a thousand:
+    /// off, with.
     fn one(
         point: Point,
         traffic: Traffic,

@@ -25,7 +25,8 @@ pub fn render(comparisons: &[Comparison], notes: &[String], record: &Value) -> S
     html.end()
 }
 
-/// For each kind of traffic: operations and the 99th percentile as ratios to off, over tokens, with a curve for each point.
+/// For each kind of traffic: operations and the 99th percentile as ratios to off, over tokens, with a curve for each
+/// point.
 fn charts(comparisons: &[Comparison]) -> Vec<Chart> {
     let mut kinds: Vec<Traffic> = comparisons.iter().map(|one| one.traffic).collect();
     kinds.sort();

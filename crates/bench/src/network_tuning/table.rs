@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(text.matches("64 KiB, 4 ranks a host").count(), 1, "{text}");
         assert_eq!(text.matches(", best").count(), 2, "{text}");
         for part in
-            ["throughput falls", "tail gains, best", "fewer sent again, best", "1.00 % (4.00 %)", "0.500 x"]
+            ["throughput falls", "tail gains, best", "fewer sent again, best", "1.00 % (4.00 %)", "0.50 x"]
         {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

@@ -1,5 +1,5 @@
-//! What holds packets back before a network ([`Admission`]), as `FI_WEIR_ADMIT` names it, and the tokens by message size and
-//! active ranks that `auto` uses ([`Thresholds`], `FI_WEIR_ADMIT_THRESHOLDS`).
+//! What holds packets back before a network ([`Admission`]), as `FI_WEIR_ADMIT` names it, and the tokens by message
+//! size and active ranks that `auto` uses ([`Thresholds`], `FI_WEIR_ADMIT_THRESHOLDS`).
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;

@@ -8,8 +8,8 @@ use super::send_gate::{Passage, SendGate};
 use weir_proto::admission::HOLD_NS;
 use weir_proto::{Body, LinkBusy};
 
-/// Length of the message of which an item is a part; at most [`u32::MAX`]. Of a remote read in several packets, it is the length
-/// of the region. Unit: bytes.
+/// Length of the message of which an item is a part; at most [`u32::MAX`]. Of a remote read in several packets, it is
+/// the length of the region. Unit: bytes.
 fn message_bytes(item: &Item<'_>) -> u32 {
     let memory_bytes = || item.payload.map_or(0, |(memory, _)| memory.bytes());
     let bytes = match item.packet.map(|packet| packet.body) {

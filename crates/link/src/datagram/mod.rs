@@ -15,8 +15,8 @@
 //! - `path` is one peer, `link` the link with all paths. `appending` writes packets into bundles. `arriving` handles
 //!   datagrams, `delivered` what they carry.
 //! - `crowd` tells when several peers flood this endpoint, so that acknowledgements wait longer.
-//! - `send_gate` holds packets back before the network, if a setting says so. `policer` knows its number of tokens. `gated`
-//!   asks it.
+//! - `send_gate` holds packets back before the network, if a setting says so. `policer` knows its number of tokens.
+//!   `gated` asks it.
 //! - `report` has the counts. `transport` implements [`crate::Link`]. `helped_link` adds a thread, the `helper`, that sends
 //!   what waits for a poll.
 //!

@@ -1,19 +1,20 @@
-//! Which tokens limit a packet now ([`Policer`]), for the gate of admission: a table of tokens by message size and active
-//! ranks, and how many ranks of the node are active.
+//! Which tokens limit a packet now ([`Policer`]), for the gate of admission: a table of tokens by message size and
+//! active ranks, and how many ranks of the node are active.
 //!
 //! ```text
 //! 8 B                     below all steps: no look at the lines, no time
 //! 64 KiB, 2 of 8 ranks    below the step with 4 ranks: shows that this rank is active; reads the lines of the others once in 1 ms
 //! 64 KiB, 5 of 8 ranks    the tokens of that step
 //! ```
-//! A rank is active if it has sent a message of that size lately ([`active_tasks`]). This file does not know who may pass.
+//! A rank is active if it has sent a message of that size lately ([`active_tasks`]). This file does not know who may
+//! pass.
 
 use crate::shm::token_lines::TokenLines;
 use weir_proto::Instant;
 use weir_proto::admission::{HOLD_NS, TokenStep, TokenTable, active_tasks};
 
-/// The time between two counts of the active ranks. They change slowly, since a rank stays active for ten times as long.
-/// Unit: ns.
+/// The time between two counts of the active ranks. They change slowly, since a rank stays active for ten times as
+/// long. Unit: ns.
 const COUNT_NS: u64 = HOLD_NS / 10;
 
 /// See the head of this file.
@@ -38,8 +39,8 @@ impl Policer {
         bytes < self.least_bytes
     }
 
-    /// The step in force for a message of `bytes` bytes at `now`, if one is. Shows at times that this endpoint, which holds
-    /// `held` tokens, is active.
+    /// The step in force for a message of `bytes` bytes at `now`, if one is. Shows at times that this endpoint, which
+    /// holds `held` tokens, is active.
     pub(super) fn step(
         &mut self,
         now: Instant,

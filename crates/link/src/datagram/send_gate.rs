@@ -8,12 +8,13 @@
 //! - **Rate**: a delay between two packets that begin bundles.
 //! - **Tokens**: each bundle that peers have not acknowledged holds a token of the node. The endpoint shows its tokens to the
 //!   others in its line ([`TokenLines`]). Without a node segment it is alone.
-//! - **Tokens by a table**: the same, but the number of tokens depends on the length of the message and on the active ranks
-//!   ([`Policer`]). What the table does not limit passes at once, and its bundles hold no tokens.
+//! - **Tokens by a table**: the same, but the number of tokens depends on the length of the message and on the active
+//!   ranks ([`Policer`]). What the table does not limit passes at once, and its bundles hold no tokens.
 //!
-//! Frames of the link and credit packets do not ask, but their bundles hold tokens, unless there is a table. A peer that acknowledges nothing for
-//! [`HOLD_NS`] holds no more tokens: it may compute, and what was sent to it has left the adapter. So no endpoint waits for
-//! what another program does. This file does not know paths; its time is the same for all endpoints of a host.
+//! Frames of the link and credit packets do not ask, but their bundles hold tokens, unless there is a table. A peer
+//! that acknowledges nothing for [`HOLD_NS`] holds no more tokens: it may compute, and what was sent to it has left the
+//! adapter. So no endpoint waits for what another program does. This file does not know paths; its time is the same for
+//! all endpoints of a host.
 
 use super::policer::Policer;
 use crate::shm::node_segment::NodeHandle;
@@ -112,8 +113,8 @@ impl SendGate {
         SendGate::tokens(tokens.max(1), node, None)
     }
 
-    /// A gate with the tokens that `table` has for the length of each message and the active endpoints of the node. `None`: the
-    /// table limits nothing.
+    /// A gate with the tokens that `table` has for the length of each message and the active endpoints of the node.
+    /// `None`: the table limits nothing.
     pub fn with_table(table: TokenTable, node: Option<&NodeHandle>) -> Option<SendGate> {
         Policer::new(table).map(|policer| SendGate::tokens(1, node, Some(policer)))
     }
@@ -141,9 +142,9 @@ impl SendGate {
         if self.policer().is_some() { Passage::Free } else { Passage::Unasked }
     }
 
-    /// How a packet of `path` passes at `now` that begins `bundles` bundles, and whose message has `bytes` bytes. `None`: it waits,
-    /// and the caller asks again. While a packet waits, only the path with the turn may pass, so that small packets do not
-    /// overtake a large one, unless nothing limits them.
+    /// How a packet of `path` passes at `now` that begins `bundles` bundles, and whose message has `bytes` bytes.
+    /// `None`: it waits, and the caller asks again. While a packet waits, only the path with the turn may pass, so that
+    /// small packets do not overtake a large one, unless nothing limits them.
     pub(super) fn passage(&mut self, now: Instant, path: u32, bundles: u32, bytes: u32) -> Option<Passage> {
         if !self.limits(now, bytes) {
             if self.has_turn(path) {

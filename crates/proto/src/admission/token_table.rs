@@ -1,5 +1,5 @@
-//! Tokens by message size and active tasks ([`TokenTable`]): the thresholds of Algorithm 1 with what avoids the congestion
-//! beyond them. Somebody has measured them for a machine and link. Source: Luo et al., CCT, NRCT and CRCT.
+//! Tokens by message size and active tasks ([`TokenTable`]): the thresholds of Algorithm 1 with what avoids the
+//! congestion beyond them. Somebody has measured them for a machine and link. Source: Luo et al., CCT, NRCT and CRCT.
 //!
 //! ```text
 //! steps      from 2048 B: 4 tasks 96 tokens, 8 tasks 64 tokens      from 65536 B: 4 tasks 24 tokens, 16 tasks no limit
@@ -73,7 +73,8 @@ impl TokenTable {
         &self.steps
     }
 
-    /// The step in force for a message of `bytes` bytes while `active_tasks` tasks are active. `None`: nothing limits it.
+    /// The step in force for a message of `bytes` bytes while `active_tasks` tasks are active. `None`: nothing limits
+    /// it.
     pub fn at(&self, bytes: u32, active_tasks: u32) -> Option<TokenStep> {
         let reached = &self.steps[..self.steps.partition_point(|step| step.bytes <= bytes)];
         let of_size = reached.last()?.bytes;
