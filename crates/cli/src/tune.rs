@@ -72,7 +72,7 @@ Examples:
   weir tune --network --quick
   weir tune --network --port-rate 1000 --page tokens.html --save")]
 pub struct TuneArguments {
-    /// Number of rounds [default: 5; with --network 3, or 2 with --quick].
+    /// Number of rounds [default: 5; with --network 3, with --quick 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
     /// Save the setting for `weir run` on this host.

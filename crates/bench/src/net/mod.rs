@@ -75,7 +75,7 @@ Examples:
   weir bench net --measure latency,rate --loss 1,10 --repeat 5
   weir bench net --measure incast --ranks 8 --only weir,ofi-tcp --json net.json
   weir bench net --admission --quick
-  FI_WEIR_ADMIT_THRESHOLDS=udp:65536:4:48 weir bench net --admission=auto --sizes 65536
+  weir bench net --admission=auto --per-host 4 --sizes 65536 --port-rate 200
   weir bench net --admission=token --traffic incast --per-host 8 --port-rate 500 --page admission.html")]
 pub struct NetArguments {
     /// Measure only these: latency, bandwidth, rate, collectives, incast.

@@ -70,11 +70,11 @@ pub struct NetworkTuningOptions {
     #[arg(long, value_name = "BYTES", value_delimiter = ',', requires = "network",
         value_parser = clap::value_parser!(u32).range(i64::from(LEAST_BYTES)..=1 << 20))]
     sizes: Vec<u32>,
-    /// Active ranks on each host [default: 2,4,8; 4 with --quick].
+    /// Active ranks on each host [default: 2,4,8; with --quick 4].
     #[arg(long, value_name = "N", value_delimiter = ',', requires = "network",
         value_parser = clap::value_parser!(u32).range(1..=64))]
     per_host: Vec<u32>,
-    /// Tokens of a host that are tried [default: 4, 12 and 32 for each active rank; 8 and 24 with --quick].
+    /// Tokens of a host that are tried [default: 4, 12 and 32 for each active rank; with --quick 8 and 24].
     #[arg(long, value_name = "N", value_delimiter = ',', requires = "network",
         value_parser = clap::value_parser!(u32).range(1..=65535))]
     tokens: Vec<u32>,
