@@ -125,11 +125,14 @@ def test_weir_tune_network_measures_saves_and_weir_run_uses_it(hosts, tmp_path, 
                    "--page", page, timeout=60)
     assert outcome.ok, outcome
     assert "Measures 24 jobs between 2 pretended hosts; expected: at most" in outcome.output, outcome
-    assert "not on a network" in outcome.output and page.read_text().count("<svg") == 4
+    assert "not on a network" in outcome.output, outcome
     tuned = json.loads(record.read_text())
     assert tuned["schema"] == "weir-tune-network-1" and tuned["failures"] == [] and tuned["port_rate_mbit"] == 200
     points = {(one["bytes"], one["ranks"], one["traffic"], one["tokens"]) for one in tuned["comparisons"]}
-    assert points == {(size, 4, traffic, tokens) for size in (2048, 65536) for traffic in ("random", "incast") for tokens in (32, 96)}
+    # A number that loses under one kind of traffic is not tried under the other.
+    assert points <= {(size, 4, traffic, tokens) for size in (2048, 65536) for traffic in ("random", "incast") for tokens in (32, 96)}
+    assert {(size, tokens) for size, _, _, tokens in points} == {(size, tokens) for size in (2048, 65536) for tokens in (32, 96)}
+    assert page.read_text().count("<svg") == 2 * len({traffic for _, _, traffic, _ in points})
     [saved] = (tmp_path / "config/weir").iterdir()
     line = f"FI_WEIR_ADMIT_THRESHOLDS={tuned['thresholds']}"
     assert (line in saved.read_text()) == bool(tuned["thresholds"]), saved.read_text()
