@@ -5,9 +5,9 @@
 //! become empty soon.
 //!
 //! The first chunks are small, and some empty ones are kept for the next buffers. A sender that is always a little
-//! ahead of its receiver therefore uses the same few pages, which stay in its cache. A long burst gets large chunks,
-//! and a long message a chunk of its own; these go back to the kernel when they are empty. A bounce buffer that is
-//! never freed holds its chunk: nothing looks for holes.
+//! ahead of its receiver therefore uses the same few pages, which stay in its cache. A long burst gets large chunks, two
+//! of which are kept for the next burst until no bounce buffer is left. A long message gets a chunk of its own, which goes
+//! back to the kernel when it is empty. A bounce buffer that is never freed holds its chunk: nothing looks for holes.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 
@@ -18,6 +18,9 @@ const SMALL_BYTES: usize = 128 << 10;
 const LARGE_BYTES: usize = 2 << 20;
 /// With this many chunks in use, further ones are large.
 const BURST_CHUNKS: usize = 8;
+/// Empty large chunks that are kept. A sender that floods its receiver ends one and begins one in turn, and a new one costs
+/// a page fault for each 4 KiB.
+const SPARE_LARGE: usize = 2;
 /// Places in a page of the directory.
 const PAGE: usize = 4096;
 
@@ -53,6 +56,8 @@ pub(crate) struct BounceBuffers {
     current: Option<Filling>,
     /// Empty small chunks, at most [`BURST_CHUNKS`].
     spare: Vec<OwnedMemory>,
+    /// Empty large chunks, at most [`SPARE_LARGE`].
+    spare_large: Vec<OwnedMemory>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,15 +126,19 @@ impl BounceBuffers {
     fn end_chunk(&mut self, chunk: u32) {
         let Some(Chunk { memory, .. }) = self.chunks[chunk as usize].take() else { return };
         self.free_indices.push(chunk);
-        if memory.view().bytes() == SMALL_BYTES as u64 && self.spare.len() < BURST_CHUNKS {
-            self.spare.push(memory);
+        match memory.view().bytes() as usize {
+            SMALL_BYTES if self.spare.len() < BURST_CHUNKS => self.spare.push(memory),
+            LARGE_BYTES if self.spare_large.len() < SPARE_LARGE => self.spare_large.push(memory),
+            _ => {}
         }
     }
 
     /// Frees spare chunks if no bounce buffer is left. Called periodically.
     pub fn trim(&mut self) {
-        if self.spare.len() > 1 && self.chunks.iter().flatten().all(|chunk| chunk.copies == 0) {
+        let has_spare = self.spare.len() > 1 || !self.spare_large.is_empty();
+        if has_spare && self.chunks.iter().flatten().all(|chunk| chunk.copies == 0) {
             self.spare.truncate(1);
+            self.spare_large.clear();
         }
     }
 
@@ -139,7 +148,11 @@ impl BounceBuffers {
         let in_use = self.chunks.len() - self.free_indices.len();
         let shared = if in_use < BURST_CHUNKS { SMALL_BYTES } else { LARGE_BYTES };
         let own = bytes > shared / 4;
-        let spare = if own || shared != SMALL_BYTES { None } else { self.spare.pop() };
+        let spare = match shared {
+            _ if own => None,
+            SMALL_BYTES => self.spare.pop(),
+            _ => self.spare_large.pop(),
+        };
         let memory = spare.unwrap_or_else(|| OwnedMemory::new(if own { bytes } else { shared }));
         let chunk = Some(Chunk { memory, copies: 0 });
         let index = match self.free_indices.pop() {
@@ -207,8 +220,9 @@ mod tests {
             }
             assert!(bounce_buffers.chunks.iter().flatten().count() <= 1);
             assert!(bounce_buffers.spare.len() <= BURST_CHUNKS);
+            assert!(bounce_buffers.spare_large.len() <= SPARE_LARGE);
             bounce_buffers.trim();
-            assert!(bounce_buffers.spare.len() <= 1);
+            assert!(bounce_buffers.spare.len() <= 1 && bounce_buffers.spare_large.is_empty());
         }
     }
 
@@ -225,5 +239,30 @@ mod tests {
         }
         // Two chunks, which need not start at a multiple of their size.
         assert!(addresses.len() <= 4, "{addresses:?}");
+    }
+
+    #[test]
+    fn a_sender_far_ahead_keeps_two_large_chunks_until_nothing_is_left() {
+        const AHEAD: u32 = 4000; // 8 MiB
+        let mut bounce_buffers = BounceBuffers::default();
+        let memory = OwnedMemory::new(2048);
+        for number in 0..3 * AHEAD {
+            bounce_buffers.add(number, &memory.view());
+            if let Some(oldest) = number.checked_sub(AHEAD) {
+                bounce_buffers.free(oldest);
+                assert!(bounce_buffers.spare_large.len() <= SPARE_LARGE);
+            }
+        }
+        (2 * AHEAD..3 * AHEAD - 1).for_each(|number| bounce_buffers.free(number));
+        bounce_buffers.trim();
+        assert_eq!(bounce_buffers.spare_large.len(), SPARE_LARGE, "one buffer is left");
+        let before = bounce_buffers.spare_large.len();
+        for number in 0..AHEAD {
+            bounce_buffers.add(number, &memory.view());
+        }
+        assert!(bounce_buffers.spare_large.len() < before, "the next burst uses them");
+        (0..AHEAD).chain([3 * AHEAD - 1]).for_each(|number| bounce_buffers.free(number));
+        bounce_buffers.trim();
+        assert!(bounce_buffers.spare_large.is_empty());
     }
 }
