@@ -108,7 +108,7 @@ pub(crate) struct Io<L: Link> {
 }
 
 impl<L: Link> Io<L> {
-    pub fn new(mut link: L, cross_memory: bool) -> Io<L> {
+    pub fn new(mut link: L, cross_memory: bool, unexpected_budget_bytes: u64) -> Io<L> {
         Io {
             geometry: link.properties().geometry,
             reports_acknowledgements: link.acknowledgements().is_some(),
@@ -118,7 +118,7 @@ impl<L: Link> Io<L> {
             offload: Offload::default(),
             machine_buffers: MachineBuffers::default(),
             collectives: Collectives::default(),
-            unexpected_buffers: UnexpectedBuffers::default(),
+            unexpected_buffers: UnexpectedBuffers::new(unexpected_budget_bytes),
             bounce_buffers: BounceBuffers::default(),
             read_ahead: ReadAhead::default(),
             bounce_buffers_freed: 0,

@@ -310,7 +310,7 @@ impl<L: Link> Engine<L> {
         Engine {
             machine,
             packet: Packet::blank(),
-            io: Io::new(link, settings.cross_memory),
+            io: Io::new(link, settings.cross_memory, settings.unexpected_budget_bytes),
             bounce_limit_wait: None,
             back_pressure: BackPressure::default(),
             contact: BackPressure::default(),

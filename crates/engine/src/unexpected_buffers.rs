@@ -15,12 +15,14 @@
 
 mod blocks;
 
-use blocks::{Blocks, NONE, SPARE_CHUNKS};
+use blocks::{Blocks, NONE, spare_chunks};
 use weir_link::memory::UserMemory;
 use weir_proto::{MessageId, unexpected_block_bytes};
 
-/// Memory of all spare chunks. Unit: bytes.
-pub const SPARE_BYTES: u64 = (SPARE_CHUNKS * blocks::CHUNK_BLOCKS * (64 + 16)) as u64;
+/// Memory of all spare chunks with this budget for payload. Unit: bytes.
+pub fn spare_bytes(budget_bytes: u64) -> u64 {
+    (spare_chunks(budget_bytes) * blocks::CHUNK_BLOCKS * (64 + 16)) as u64
+}
 
 /// Chains in a page of [`Chains`]: 32 KiB in a mapping of its own ([`weir_link::page_allocator`]), resident as far as
 /// used.
@@ -121,14 +123,13 @@ pub(crate) struct UnexpectedBuffers {
     large: Blocks,
 }
 
-impl Default for UnexpectedBuffers {
-    fn default() -> UnexpectedBuffers {
-        let blocks = |bytes| Blocks::of(unexpected_block_bytes(bytes) as usize);
+impl UnexpectedBuffers {
+    /// None, for an endpoint with this budget for payload. Unit: bytes.
+    pub fn new(budget_bytes: u64) -> UnexpectedBuffers {
+        let blocks = |bytes| Blocks::of(unexpected_block_bytes(bytes) as usize, spare_chunks(budget_bytes));
         UnexpectedBuffers { chains: Chains::default(), small: blocks(1), large: blocks(u64::MAX) }
     }
-}
 
-impl UnexpectedBuffers {
     /// The blocks for payload of this length.
     #[inline]
     fn blocks(&self, bytes: u64) -> &Blocks {
@@ -192,13 +193,15 @@ mod tests {
     use super::blocks::CHUNK_BLOCKS;
     use super::*;
 
+    const BUDGET: u64 = 16 << 20;
+
     fn content(message: u32, bytes: usize) -> Vec<u8> {
         (0..bytes).map(|at| (message as usize * 31 + at * 7) as u8).collect()
     }
 
     #[test]
     fn unexpected_buffers_are_readable_in_any_order() {
-        let mut unexpected_buffers = UnexpectedBuffers::default();
+        let mut unexpected_buffers = UnexpectedBuffers::new(BUDGET);
         let mut random = 1u64;
         let mut draw = |below: u64| {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -236,7 +239,7 @@ mod tests {
         }
         for blocks in [&unexpected_buffers.small, &unexpected_buffers.large] {
             assert!(blocks.chunks.iter().flatten().count() <= 1);
-            assert!(blocks.spare.len() <= SPARE_CHUNKS);
+            assert!(blocks.spare.len() <= spare_chunks(BUDGET));
         }
         unexpected_buffers.trim();
         assert!(unexpected_buffers.small.spare.is_empty() && unexpected_buffers.large.spare.is_empty());
@@ -245,8 +248,17 @@ mod tests {
     }
 
     #[test]
+    fn a_small_budget_keeps_few_spare_chunks() {
+        for (budget, kib) in
+            [(64 << 10, 320), (4 << 20, 320), (8 << 20, 640), (16 << 20, 1280), (1 << 40, 1280)]
+        {
+            assert_eq!(spare_bytes(budget), kib << 10, "{budget}");
+        }
+    }
+
+    #[test]
     fn a_buffer_from_an_empty_chunk_is_contiguous() {
-        let mut unexpected_buffers = UnexpectedBuffers::default();
+        let mut unexpected_buffers = UnexpectedBuffers::new(BUDGET);
         for round in 0..100 {
             unexpected_buffers.allocate(MessageId(round), 2048);
             assert!(unexpected_buffers.memory(MessageId(round)).contiguous_address().is_some());
@@ -256,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_buffer_in_the_place_of_a_freed_one_is_contiguous() {
-        let mut unexpected_buffers = UnexpectedBuffers::default();
+        let mut unexpected_buffers = UnexpectedBuffers::new(BUDGET);
         (0..100).for_each(|message| unexpected_buffers.allocate(MessageId(message), 2048));
         let contiguous = (100..1000).filter(|&round| {
             unexpected_buffers.free(MessageId(round - 100));

@@ -55,7 +55,7 @@ impl Settings {
             payload: self.unexpected_budget_bytes,
             envelopes: (self.envelope_budget_bytes > 0).then_some(self.envelope_budget_bytes),
             peers: ranks * PEER_BYTES,
-            spare: unexpected_buffers::SPARE_BYTES + read_ahead::BUFFER_BYTES,
+            spare: unexpected_buffers::spare_bytes(self.unexpected_budget_bytes) + read_ahead::BUFFER_BYTES,
         }))
     }
 }

@@ -7,9 +7,19 @@ use weir_link::memory::{OwnedMemory, UserMemory};
 
 /// Blocks of a chunk: 64 KiB of payload in large ones, 16 KiB in small ones.
 pub(super) const CHUNK_BLOCKS: usize = 1024;
-/// Spare chunks of each kind while something of that kind is in use: 1 MiB of large ones. Windows of messages of several
+/// Most spare chunks of each kind while something of that kind is in use: 1 MiB of large ones. Windows of messages of several
 /// senders come and go as a whole, and a chunk from the kernel costs a page fault for each 4 KiB.
-pub(super) const SPARE_CHUNKS: usize = 16;
+const MOST_SPARE_CHUNKS: u64 = 16;
+const LEAST_SPARE_CHUNKS: u64 = 4;
+/// Spare large chunks are at most this part of the budget for payload, so that a small budget stays small.
+const SPARE_SHARE: u64 = 16;
+
+/// Spare chunks of each kind with this budget for payload.
+pub(super) fn spare_chunks(budget_bytes: u64) -> usize {
+    let share = budget_bytes / SPARE_SHARE / (CHUNK_BLOCKS * 64) as u64;
+    share.clamp(LEAST_SPARE_CHUNKS, MOST_SPARE_CHUNKS) as usize
+}
+
 /// No block.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -45,18 +55,20 @@ pub(super) struct Blocks {
     open: Vec<u32>,
     /// Chunks without memory.
     free_indices: Vec<u32>,
-    /// Memory of such chunks, at most [`SPARE_CHUNKS`].
+    /// Memory of such chunks, at most `most_spare`.
     pub spare: Vec<OwnedMemory>,
+    most_spare: usize,
 }
 
 impl Blocks {
-    pub fn of(block_bytes: usize) -> Blocks {
+    pub fn of(block_bytes: usize, most_spare: usize) -> Blocks {
         Blocks {
             block_bytes,
             chunks: Vec::new(),
             open: Vec::new(),
             free_indices: Vec::new(),
             spare: Vec::new(),
+            most_spare,
         }
     }
 
@@ -242,7 +254,7 @@ impl Blocks {
                 self.open.retain(|&open| open != index);
                 let emptied = self.chunks[index as usize].take();
                 self.free_indices.push(index);
-                if self.spare.len() < SPARE_CHUNKS {
+                if self.spare.len() < self.most_spare {
                     self.spare.extend(emptied.map(|chunk| chunk.memory));
                 }
             } else {
