@@ -7,7 +7,7 @@
 //! point      2 KiB, 4 ranks: both kinds of traffic decide together (`choice.rs`)
 //! ```
 //! In each round every number of tokens measures each point and kind of traffic, in turn with `off`. A number that has
-//! lost much throughput once is not measured again. Expected on 2 cores: [`JOB_S`] for a job beside its measurement.
+//! lost much throughput once is not measured again. Expected on 2 cores: `JOB_S` for a job beside its measurement.
 
 mod choice;
 mod page;
