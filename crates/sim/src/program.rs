@@ -412,20 +412,6 @@ impl Shared {
         self.state.borrow_mut().offload_calls.get_or_insert_default().0.insert(handle.0, call);
     }
 
-    /// Whether [`Call::Offload`] with this handle is a multi-send.
-    pub fn is_multi_send(&self, handle: Handle) -> bool {
-        let calls = &self.state.borrow().offload_calls;
-        let call = calls.as_ref().and_then(|calls| calls.0.get(&handle.0));
-        matches!(call, Some(OffloadCall::MultiSend { .. }))
-    }
-
-    /// Whether [`Call::Offload`] with this handle names a word of our own memory only.
-    pub fn is_of_own_word(&self, handle: Handle) -> bool {
-        let calls = &self.state.borrow().offload_calls;
-        let call = calls.as_ref().and_then(|calls| calls.0.get(&handle.0));
-        matches!(call, Some(OffloadCall::OwnWord { .. } | OffloadCall::WatchWord { .. }))
-    }
-
     /// What the offloaded machines are to do for [`Call::Offload`] with this handle.
     ///
     /// # Panics

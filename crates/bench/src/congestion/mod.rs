@@ -85,6 +85,18 @@ pub struct NetworkOptions {
     pub port_queue_kib: u32,
 }
 
+impl NetworkOptions {
+    /// The bound of the ports, for the lines below a table.
+    pub fn ports_in_words(&self) -> String {
+        let queue_kib = self.port_queue_kib;
+        self.port_rate_mbit.map_or(String::from("the bridge has no bound"), |mbit| {
+            format!(
+                "each port of the bridge passes {mbit} Mbit/s towards its host and queues {queue_kib} KiB"
+            )
+        })
+    }
+}
+
 /// Hosts, and what a job needs.
 pub struct Network {
     set: ContenderSet,

@@ -11,7 +11,8 @@ pub(super) const CHUNK_BLOCKS: usize = 1024;
 /// senders come and go as a whole, and a chunk from the kernel costs a page fault for each 4 KiB.
 const MOST_SPARE_CHUNKS: u64 = 16;
 const LEAST_SPARE_CHUNKS: u64 = 4;
-/// Spare large chunks are at most this part of the budget for payload, so that a small budget stays small.
+/// Beyond the least number, spare large chunks are at most one part in so many of the budget for payload: what a receiver
+/// keeps with a small budget stays small.
 const SPARE_SHARE: u64 = 16;
 
 /// Spare chunks of each kind with this budget for payload.

@@ -68,13 +68,8 @@ pub fn render(rows: &[Row]) -> String {
 /// How to read the numbers, and what is missing.
 pub fn notes(content: &RecordContent<'_>) -> Vec<String> {
     let mut notes = vec![comparison::notes(content.machine, &content.mpi, content.rounds)[0].clone()];
-    let NetworkOptions { hosts, link, port_rate_mbit, port_queue_kib } = content.network;
-    let ports = match port_rate_mbit {
-        Some(mbit) => format!(
-            "each port of the bridge passes {mbit} Mbit/s towards its host and queues {port_queue_kib} KiB"
-        ),
-        None => String::from("the bridge has no bound"),
-    };
+    let NetworkOptions { hosts, link, .. } = content.network;
+    let ports = content.network.ports_in_words();
     notes.push(format!(
         "{hosts} hosts are namespaces of this machine and share its cores; link {link}; {ports}."
     ));

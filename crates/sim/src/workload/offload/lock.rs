@@ -28,7 +28,7 @@ pub struct Lock {
     pub calls: u32,
 }
 
-/// Says rank 0 that we are ready.
+/// Tells rank 0 that we need the lock no more.
 const TAG: u64 = 1;
 const HOME: u32 = 0;
 const TAIL: u32 = 0;

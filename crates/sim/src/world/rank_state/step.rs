@@ -166,24 +166,9 @@ impl RankState {
                 let status = Status { bytes: self.driver.free_at, ..Status::default() };
                 self.driver.shared.complete_since(handle, status, self.driver.since);
             }
-            Call::Offload { handle } if self.driver.shared.is_multi_send(handle) => {
-                self.multi_send(handle, context);
-            }
-            Call::Offload { handle } if self.driver.shared.is_of_own_word(handle) => {
-                let started =
-                    StartedOperation { called_at: self.driver.free_at, ..StartedOperation::default() };
-                let request = self.begin(handle, started);
-                let call = self.driver.shared.take_offload_call(handle);
-                context.deferred.own_words.push(Post { request, call });
-            }
             Call::Offload { handle } => {
-                let started =
-                    StartedOperation { called_at: self.driver.free_at, ..StartedOperation::default() };
-                let request = self.begin(handle, started);
-                self.driver.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
-                self.sent_at = self.driver.free_at;
                 let call = self.driver.shared.take_offload_call(handle);
-                self.post_offloaded(Post { request, call }, context);
+                self.perform_offload_call(handle, call, context);
             }
             Call::Credits { handle, peer } => context.deferred.readings.push((handle, peer)),
             Call::Record { name, index, value } => {
@@ -198,12 +183,29 @@ impl RankState {
         }
     }
 
+    fn perform_offload_call(&mut self, handle: Handle, call: OffloadCall, context: &mut StepContext<'_>) {
+        if let OffloadCall::MultiSend { copies, tag, bytes } = call {
+            return self.multi_send(copies, tag, bytes, context);
+        }
+        let started = StartedOperation { called_at: self.driver.free_at, ..StartedOperation::default() };
+        let request = self.begin(handle, started);
+        if let OffloadCall::OwnWord { .. } | OffloadCall::WatchWord { .. } = call {
+            return context.deferred.own_words.push(Post { request, call });
+        }
+        let cost = context.cost;
+        self.driver.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
+        self.sent_at = self.driver.free_at;
+        self.post_offloaded(Post { request, call }, context);
+    }
+
     /// Sends a message to several ranks.
-    fn multi_send(&mut self, handle: Handle, context: &mut StepContext<'_>) {
-        let OffloadCall::MultiSend { copies, tag, bytes } = self.driver.shared.take_offload_call(handle)
-        else {
-            unreachable!("it is one")
-        };
+    fn multi_send(
+        &mut self,
+        copies: Vec<(u32, Handle)>,
+        tag: u64,
+        bytes: u64,
+        context: &mut StepContext<'_>,
+    ) {
         let called_at = self.driver.free_at;
         self.driver.called_at = called_at;
         self.driver.free_at += context.cost.send_call_ps + self.jitter.draw_ps(context.cost.call_jitter_ps);
