@@ -55,7 +55,10 @@ INLINE struct vector_entry *vector_of(const struct vector_key *key)
 
 INLINE int is_vector_operation(__u8 operation)
 {
-    return (operation & WEIR_VECTOR_OPERATION) <= WEIR_VECTOR_OR && operation <= (WEIR_VECTOR_I64 | WEIR_VECTOR_OPERATION);
+    __u8 type = operation & WEIR_VECTOR_TYPE, what = operation & WEIR_VECTOR_OPERATION;
+    int is_bitwise = what == WEIR_VECTOR_AND || what == WEIR_VECTOR_OR;
+
+    return what <= WEIR_VECTOR_PROD && type <= (is_bitwise ? WEIR_VECTOR_I64 : WEIR_VECTOR_F64);
 }
 
 /* All vectors of a round, combined. Returns the result, or null if members differ or a vector is missing. */

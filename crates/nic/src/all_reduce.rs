@@ -1,5 +1,8 @@
-//! An all-reduce in the kernel, of vectors of integers that fit one frame. The programs of the first member's host keep the
-//! vector of each member, and combine them in the order of members when the last one has come.
+//! An all-reduce in the kernel, of vectors that fit one frame. The programs of the first member's host keep the vector of each
+//! member, and combine them in the order of members when the last one has come, from the left. So the bits are always the same.
+//!
+//! Floats are combined in integer arithmetic, with the bits that a processor gives. A sum or product that is not a number
+//! (NaN) is always the same one; as a minimum or maximum, a number wins against what is none.
 
 use crate::asker::Patience;
 use crate::format::{Combination, Element, MAX_VECTOR_WORDS, kind};
@@ -26,10 +29,11 @@ impl AllReduce {
         Meeting::new(domain, hosts, member, place, patience).map(AllReduce)
     }
 
-    /// Begins a round. Returns at once; [`AllReduce::test`] or [`AllReduce::wait`] ends it.
+    /// Begins a round. Returns at once; [`AllReduce::test`] or [`AllReduce::wait`] ends it. `vector`: see [`Element`].
     ///
     /// # Errors
-    /// [`NicError::Argument`] for a vector that is empty or does not fit a frame; [`NicError::Refused`], [`NicError::System`].
+    /// [`NicError::Argument`] for a vector that is empty or does not fit a frame, and for a bitwise combination of floats;
+    /// [`NicError::Refused`], [`NicError::System`].
     ///
     /// # Panics
     /// If a round is under way: that is a bug of the caller.
@@ -39,6 +43,13 @@ impl AllReduce {
         element: Element,
         vector: &[u64],
     ) -> Result<(), NicError> {
+        if !element.has(combination) {
+            return Err(NicError::Argument {
+                what: "combination of floats",
+                value: format!("{combination:?}"),
+                allowed: String::from("Sum, Min, Max and Prod"),
+            });
+        }
         if !(1..=MAX_VECTOR_WORDS).contains(&vector.len()) {
             return Err(NicError::Argument {
                 what: "words of a vector",

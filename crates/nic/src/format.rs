@@ -83,7 +83,7 @@ pub enum Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Combination {
-    /// Added, wrapping.
+    /// Added. Integers wrap.
     Sum = 0,
     /// The smaller one.
     Min = 1,
@@ -93,6 +93,8 @@ pub enum Combination {
     And = 3,
     /// Bitwise or.
     Or = 4,
+    /// Multiplied. Integers wrap.
+    Prod = 5,
 }
 
 /// The elements of a vector. Two of 32 bits are in a word; the first is the lower half.
@@ -107,6 +109,18 @@ pub enum Element {
     U64 = 0x20,
     /// 64 bits.
     I64 = 0x30,
+    /// IEEE 754 binary32, by its bits.
+    F32 = 0x40,
+    /// IEEE 754 binary64, by its bits.
+    F64 = 0x50,
+}
+
+impl Element {
+    /// Whether a combination works on it: bitwise ones are for integers.
+    pub fn has(self, combination: Combination) -> bool {
+        let is_float = matches!(self, Element::F32 | Element::F64);
+        !is_float || !matches!(combination, Combination::And | Combination::Or)
+    }
 }
 
 /// How a request has ended.
@@ -316,10 +330,13 @@ mod tests {
             ("VECTOR_MAX", Combination::Max as u64),
             ("VECTOR_AND", Combination::And as u64),
             ("VECTOR_OR", Combination::Or as u64),
+            ("VECTOR_PROD", Combination::Prod as u64),
             ("VECTOR_U32", Element::U32 as u64),
             ("VECTOR_I32", Element::I32 as u64),
             ("VECTOR_U64", Element::U64 as u64),
             ("VECTOR_I64", Element::I64 as u64),
+            ("VECTOR_F32", Element::F32 as u64),
+            ("VECTOR_F64", Element::F64 as u64),
             ("MAX_VECTOR_WORDS", MAX_VECTOR_WORDS as u64),
             ("MAX_VECTORS", MAX_VECTORS.into()),
             ("MAX_DOMAINS", MAX_DOMAINS.into()),

@@ -10,7 +10,7 @@
 //! ```
 //! - [`Membership`] is a process's share of an attached interface: the words of this host.
 //! - [`Remote`] changes words of another host, once each, whatever the network loses or doubles.
-//! - [`Barrier`] is a barrier that the programs of one host count. [`AllReduce`] also combines vectors of integers.
+//! - [`Barrier`] is a barrier that the programs of one host count. [`AllReduce`] also combines vectors.
 //! - [`service`] and [`programs`] are what `weir nic attach` runs, and [`pretended`] has hosts for tests and benchmarks. They
 //!   exist with the feature `loader`.
 //!

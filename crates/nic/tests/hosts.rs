@@ -275,15 +275,38 @@ fn barriers_complete_although_frames_are_lost() {
     pass_barriers(&network, &[0, 1, 2, 3], 40);
 }
 
-/// The vector of a member in a round: any bits.
-fn vector_of(member: u64, round: u64, words: usize) -> Vec<u64> {
+/// The vector of a member in a round: any bits. Floats are numbers of any size, so that their sums depend on the order.
+fn vector_of(element: Element, member: u64, round: u64, words: usize) -> Vec<u64> {
     let mut random = fastrand::Rng::with_seed(member << 32 | round);
-    (0..words).map(|_| random.u64(..)).collect()
+    let mut word = || {
+        let [a, b] = [(); 2].map(|()| (random.f64() - 0.5) * 10_f64.powi(random.i32(-8..8)));
+        match element {
+            Element::F64 => a.to_bits(),
+            Element::F32 => u64::from((a as f32).to_bits()) << 32 | u64::from((b as f32).to_bits()),
+            _ => random.u64(..),
+        }
+    };
+    (0..words).map(|_| word()).collect()
 }
 
 /// What a combination of all vectors must give, computed in the order of members.
 fn combined(combination: Combination, element: Element, vectors: &[Vec<u64>]) -> Vec<u64> {
+    fn of_floats<F: PartialOrd + std::ops::Add<Output = F> + std::ops::Mul<Output = F>>(
+        combination: Combination,
+        a: F,
+        b: F,
+    ) -> F {
+        match combination {
+            Combination::Sum => a + b,
+            Combination::Prod => a * b,
+            Combination::Min if b < a => b,
+            Combination::Max if b > a => b,
+            _ => a,
+        }
+    }
     let half = |a: u32, b: u32| match (combination, element) {
+        (_, Element::F32) => of_floats(combination, f32::from_bits(a), f32::from_bits(b)).to_bits(),
+        (Combination::Prod, _) => a.wrapping_mul(b),
         (Combination::Sum, _) => a.wrapping_add(b),
         (Combination::Min, Element::I32) => (a as i32).min(b as i32) as u32,
         (Combination::Max, Element::I32) => (a as i32).max(b as i32) as u32,
@@ -293,7 +316,9 @@ fn combined(combination: Combination, element: Element, vectors: &[Vec<u64>]) ->
         (Combination::Or, _) => a | b,
     };
     let whole = |a: u64, b: u64| match (combination, element) {
-        (_, Element::U32 | Element::I32) => {
+        (_, Element::F64) => of_floats(combination, f64::from_bits(a), f64::from_bits(b)).to_bits(),
+        (Combination::Prod, Element::U64 | Element::I64) => a.wrapping_mul(b),
+        (_, Element::U32 | Element::I32 | Element::F32) => {
             u64::from(half((a >> 32) as u32, (b >> 32) as u32)) << 32 | u64::from(half(a as u32, b as u32))
         }
         (Combination::Sum, _) => a.wrapping_add(b),
@@ -311,23 +336,26 @@ fn combined(combination: Combination, element: Element, vectors: &[Vec<u64>]) ->
 
 /// Members on these hosts do `rounds` all-reduces of all kinds and lengths, and check all results.
 fn all_reduce(network: &Network, hosts: &[usize], rounds: u64) {
-    const COMBINATIONS: [Combination; 5] =
-        [Combination::Sum, Combination::Min, Combination::Max, Combination::And, Combination::Or];
-    const ELEMENTS: [Element; 4] = [Element::U32, Element::I32, Element::U64, Element::I64];
+    use Combination::{And, Max, Min, Or, Prod, Sum};
+    use Element::{F32, F64, I32, I64, U32, U64};
+    let pairs: Vec<(Combination, Element)> = [Sum, Min, Max, Prod, And, Or]
+        .into_iter()
+        .flat_map(|combination| [U32, I32, U64, I64, F32, F64].map(|element| (combination, element)))
+        .filter(|(combination, element)| element.has(*combination))
+        .collect();
     let list: Vec<SocketAddrV4> = hosts.iter().map(|host| at(*host)).collect();
     std::thread::scope(|scope| {
         for (member, host) in (0..).zip(hosts) {
-            let list = &list;
+            let (list, pairs) = (&list, &pairs);
             scope.spawn(move || {
                 network.enter(*host);
                 let domain = Domain::of(&SECRET);
                 let mut place = AllReduce::new(&domain, list, member, 18, Patience::default()).unwrap();
                 for round in 0..rounds {
-                    let (combination, element) =
-                        (COMBINATIONS[round as usize % 5], ELEMENTS[round as usize % 4]);
+                    let (combination, element) = pairs[round as usize % pairs.len()];
                     let words = [1, 2, 7, 128][round as usize / 3 % 4];
-                    let vectors: Vec<_> =
-                        (0..list.len() as u64).map(|member| vector_of(member, round, words)).collect();
+                    let vector_of = |member| vector_of(element, member, round, words);
+                    let vectors: Vec<_> = (0..list.len() as u64).map(vector_of).collect();
                     let result = place.perform(combination, element, &vectors[member as usize]).unwrap();
                     let expected = combined(combination, element, &vectors);
                     assert_eq!(result, expected, "{combination:?} {element:?} of {words}, round {round}");
@@ -382,6 +410,10 @@ fn members_of_an_all_reduce_that_differ_get_an_error_and_no_result() {
             format!("the members of the all-reduce at word {place} have different lengths or operations");
         assert_eq!(results, [Err(text.clone()), Err(text)]);
     }
+    let domain = Domain::of(&SECRET);
+    let mut own = AllReduce::new(&domain, &list, 0, 7, patience(300)).unwrap();
+    let bitwise = own.perform(Combination::And, Element::F64, &[1]).unwrap_err().to_string();
+    assert_eq!(bitwise, "combination of floats And: allowed are Sum, Min, Max and Prod");
     let long = perform(0, 7, Combination::Sum, 129).unwrap_err();
     assert_eq!(long, "words of a vector 129: allowed are 1 to 128");
 }

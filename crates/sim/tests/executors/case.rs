@@ -44,7 +44,7 @@ enum Choice {
     All,
     /// Those of the machine of groups.
     OfMachines,
-    /// Barriers, and all-reduces of integers that fit a frame.
+    /// Barriers, and all-reduces that fit a frame.
     OfFrames,
 }
 
@@ -87,15 +87,14 @@ fn draw_operation(choice: Choice, members: u32, random: &mut Rng) -> Operation {
 }
 
 fn draw_vector(choice: Choice, is_long: bool, random: &mut Rng) -> Vector {
-    use WordOperation::{And, Max, Min, Or, Sum};
+    use WordOperation::{And, Max, Min, Or, Product, Sum};
     let of_frames = choice == Choice::OfFrames;
     let combination = loop {
         let combination = Combination {
             operation: random.choice(WordOperation::ALL).expect("some"),
             word_type: random.choice(WordType::ALL).expect("some"),
         };
-        let fits_frames =
-            combination.word_type.is_integer() && matches!(combination.operation, And | Max | Min | Or | Sum);
+        let fits_frames = matches!(combination.operation, And | Max | Min | Or | Product | Sum);
         if combination.is_valid() && (fits_frames || !of_frames) {
             break combination;
         }

@@ -135,7 +135,8 @@ impl KernelExecutor {
             return self.barriers[number][rank].test().expect("no failure").then(Vec::new);
         };
         let words = self.all_reduces[number][rank].test().expect("no failure")?;
-        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let word = |word: &u64| with_nan_of_processor(*word, vector.combination).to_le_bytes();
+        let mut bytes: Vec<u8> = words.iter().flat_map(word).collect();
         bytes.truncate(vector.bytes as usize);
         Some(bytes)
     }
@@ -154,6 +155,20 @@ impl KernelExecutor {
     }
 }
 
+/// Sums and products that are not a number have bits of the processor's own choice, and the programs cannot know them.
+fn with_nan_of_processor(word: u64, combination: weir_proto::offload::Combination) -> u64 {
+    let nan = std::hint::black_box(f64::INFINITY) * std::hint::black_box(0.0);
+    if !matches!(combination.operation, WordOperation::Sum | WordOperation::Product) {
+        return word;
+    }
+    let half = |bits: u32| if f32::from_bits(bits).is_nan() { (nan as f32).to_bits() } else { bits };
+    match combination.word_type {
+        WordType::F64 if f64::from_bits(word).is_nan() => nan.to_bits(),
+        WordType::F32 => u64::from(half((word >> 32) as u32)) << 32 | u64::from(half(word as u32)),
+        _ => word,
+    }
+}
+
 /// How the programs combine a vector. `None`: they do not.
 fn of_vector(vector: Vector) -> Option<(Combination, Element)> {
     let combination = match vector.combination.operation {
@@ -162,6 +177,7 @@ fn of_vector(vector: Vector) -> Option<(Combination, Element)> {
         WordOperation::Max => Combination::Max,
         WordOperation::And => Combination::And,
         WordOperation::Or => Combination::Or,
+        WordOperation::Product => Combination::Prod,
         _ => return None,
     };
     let element = match vector.combination.word_type {
@@ -169,7 +185,8 @@ fn of_vector(vector: Vector) -> Option<(Combination, Element)> {
         WordType::I32 => Element::I32,
         WordType::U64 => Element::U64,
         WordType::I64 => Element::I64,
-        WordType::F32 | WordType::F64 => return None,
+        WordType::F32 => Element::F32,
+        WordType::F64 => Element::F64,
     };
     (vector.bytes.div_ceil(8) as usize <= MAX_VECTOR_WORDS).then_some((combination, element))
 }

@@ -6,7 +6,7 @@
 //! | machines over messages | pairwise exchange | binomial tree | all operations and types |
 //! | two levels across hosts | node group, exchange over UDP | node group, then UDP | |
 //! | simulated processor and NIC | exchange or a tree of any degree | binomial, chain, flat; postal broadcasts | 64 bits |
-//! | kernel programs (as root, with clang) | one level | all-reduce of integers in a frame | 64 bits |
+//! | kernel programs (as root, with clang) | one level | all-reduce in a frame | 64 bits |
 //!
 //! The host-based versions in the simulator (`weir_sim::collective`) carry lengths and no bytes, so they have no part here.
 //!
