@@ -59,17 +59,30 @@
 #define WEIR_COUNT_OTHER_VERSION 7
 #define WEIR_COUNT_STRANGERS 8
 #define WEIR_COUNT_FORGED 9
-#define WEIR_COUNTERS 10
+#define WEIR_COUNT_DELIVERED 10
+#define WEIR_COUNTERS 11
 
 /* Bounds. */
 #define WEIR_MAX_DOMAINS 64
 #define WEIR_WORDS 4096
+#define WEIR_REPLY_SLOTS 1024
 #define WEIR_MAX_ASKERS 4096
 #define WEIR_UNANSWERED 8
 #define WEIR_MAX_MEMBERS 32
 #define WEIR_MAX_MEMBER_ENTRIES 4096
 #define WEIR_MAX_VECTOR_WORDS 128
 #define WEIR_MAX_VECTORS 1024
+
+/* A reply slot: four words behind the words of a domain, in which a process of this host waits for the reply to a request. The
+ * lowest bits of its asker are the number of the slot. The state is the number of the request, shifted by two, and a step. */
+#define WEIR_SLOT_WORDS 4
+#define WEIR_SLOT_ASKER 0
+#define WEIR_SLOT_STATE 1
+#define WEIR_SLOT_RESULT 2
+#define WEIR_SLOT_STATUS 3
+#define WEIR_SLOT_WAITING 1
+#define WEIR_SLOT_CLAIMED 2
+#define WEIR_SLOT_WRITTEN 3
 
 /* Begins the payload of a UDP datagram. WEIR_KIND_REDUCE and its reply have a vector of 64-bit words behind it, which the tag
  * covers. All numbers are little endian. No member needs padding. */

@@ -34,6 +34,8 @@ struct frame {
     struct weir_packet *packet;
     /* Length of the vector behind the packet. Unit: 64-bit words. */
     __u32 words;
+    /* It is a reply to a process of this host. */
+    int is_reply;
 };
 
 /* Finds our packet in a frame. Returns XDP_TX if there is one, else what happens to the frame. */
@@ -52,16 +54,19 @@ INLINE int parse(struct xdp_md *context, struct frame *frame)
         return XDP_PASS;
     if (frame->ip->frag_off & __builtin_bswap16(0x3fff))
         return XDP_PASS;
-    if (frame->udp->dest != __builtin_bswap16(weir_port) || frame->ip->daddr != weir_address)
+    if (frame->ip->daddr != weir_address)
+        return XDP_PASS;
+    frame->is_reply = frame->udp->dest != __builtin_bswap16(weir_port);
+    if (frame->is_reply && frame->udp->source != __builtin_bswap16(weir_port))
         return XDP_PASS;
     bytes = __builtin_bswap16(frame->udp->len) - (__u32)(sizeof(struct udphdr) + sizeof(struct weir_packet));
     if (bytes > sizeof(struct vector) || bytes % 8)
-        return drop(WEIR_COUNT_MALFORMED);
+        return frame->is_reply ? XDP_PASS : drop(WEIR_COUNT_MALFORMED);
     frame->words = bytes / 8;
     if ((void *)(frame->packet + 1) > end || frame->packet->magic != WEIR_MAGIC)
-        return drop(WEIR_COUNT_MALFORMED);
+        return frame->is_reply ? XDP_PASS : drop(WEIR_COUNT_MALFORMED);
     if (frame->packet->version != WEIR_VERSION)
-        return drop(WEIR_COUNT_OTHER_VERSION);
+        return frame->is_reply ? XDP_PASS : drop(WEIR_COUNT_OTHER_VERSION);
     return XDP_TX;
 }
 

@@ -5,11 +5,14 @@
  *   arrival  -> authenticated -> not the last: recorded, dropped
  *                             -> the last: one copy for each member (devmap with copies of one interface)
  *
- * Whatever is not for our port passes. User space keeps timers and sends again; every step here may happen twice.
+ *   reply    -> its process looks at memory: written there, dropped; else it passes, to a socket
+ *
+ * Whatever is not for or from our port passes. User space keeps timers and sends again; every step here may happen twice.
  */
 #include "all_reduce.h"
 #include "barrier.h"
 #include "frame.h"
+#include "reply.h"
 #include "words.h"
 
 SECTION("xdp.frags")
@@ -25,6 +28,8 @@ int weir_nic(struct xdp_md *context)
         return found;
     name = frame.packet->domain;
     domain = bpf_map_lookup_elem(&domains, &name);
+    if (frame.is_reply)
+        return domain ? deliver(context, domain, &frame) : XDP_PASS;
     if (!domain)
         return drop(WEIR_COUNT_STRANGERS);
     if (frame.packet->tag != tag_of(context, domain, &frame))

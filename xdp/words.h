@@ -20,7 +20,7 @@ struct word_array {
     MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
     MAP_TYPE(key, __u32);
     MAP_TYPE(value, __u64);
-    MAP_UINT(max_entries, WEIR_WORDS);
+    MAP_UINT(max_entries, WEIR_WORDS + WEIR_SLOT_WORDS * WEIR_REPLY_SLOTS);
     MAP_UINT(map_flags, BPF_F_MMAPABLE);
 };
 

@@ -120,6 +120,7 @@ mod tests {
             address: Ipv4Addr::new(10, 0, 0, 1),
             domains: 2,
             members: 3,
+            slots: None,
             counters: std::array::from_fn(|at| 100 + at as u64),
         };
         let text = render(&[(String::from("eth0"), answer(7)), (String::from("eth1"), answer(8))]);

@@ -1,11 +1,13 @@
 //! Asks the kernel programs of a host, and sends again until they answer. The programs cannot: they act on frames only.
 
 use crate::format::{MAX_BYTES, Packet, Way, kind};
+use crate::reply_slot::{ReplySlot, ReplySlots};
 use crate::{Domain, NicError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time until a request is sent again, at first. It doubles.
@@ -52,6 +54,8 @@ pub(crate) struct Asker {
     relay_bit: u8,
     name: u64,
     number: u64,
+    /// Where replies come while we spin.
+    slot: Option<ReplySlot>,
 }
 
 impl Asker {
@@ -75,7 +79,15 @@ impl Asker {
             relay_bit: if relay.is_some() { kind::RELAY } else { 0 },
             name: RandomState::new().build_hasher().finish(),
             number: 0,
+            slot: None,
         })
+    }
+
+    /// The asker with a reply slot, if one is free. Its replies have no vectors then, and are one for each request.
+    pub fn with_slot(mut self, slots: Option<&Arc<ReplySlots>>) -> Asker {
+        self.slot = slots.and_then(|slots| slots.take(self.name));
+        self.name = self.slot.as_ref().map_or(self.name, ReplySlot::name);
+        self
     }
 
     /// The host that we ask.
@@ -92,6 +104,9 @@ impl Asker {
         let kind = packet.kind | self.relay_bit;
         let packet = Packet { kind, asker: self.name, number: self.number, ..packet };
         let request = Request { packet, vector, sent: Instant::now(), timeout: FIRST_TIMEOUT };
+        if let Some(slot) = &self.slot {
+            slot.expect(self.number);
+        }
         self.transmit(&request)?;
         Ok(request)
     }
@@ -142,6 +157,26 @@ impl Asker {
         }
     }
 
+    /// The answer in memory that a reply slot gives.
+    fn in_slot(&self, request: &Request, reply: Option<(u8, u64)>) -> Option<(Packet, Vec<u64>)> {
+        let (status, operand) = reply?;
+        Some((Packet { kind: kind::REPLY, status, operand, ..request.packet }, Vec::new()))
+    }
+
+    /// Lets answers come to the socket from here on. Returns the one that is in memory already.
+    fn leave_slot(&self, request: &Request) -> Option<(Packet, Vec<u64>)> {
+        let slot = self.slot.as_ref()?;
+        self.in_slot(request, slot.leave(request.packet.number))
+    }
+
+    /// As [`Asker::look`], where it costs least.
+    fn glance(&self, request: &Request) -> Result<Option<(Packet, Vec<u64>)>, NicError> {
+        match &self.slot {
+            Some(slot) => Ok(self.in_slot(request, slot.look(request.packet.number))),
+            None => self.look(request),
+        }
+    }
+
     /// Sends a request again, if its time has come.
     ///
     /// # Errors
@@ -160,7 +195,7 @@ impl Asker {
     /// # Errors
     /// [`NicError::Refused`], [`NicError::NoAnswer`], [`NicError::System`].
     pub fn wait(&self, request: &mut Request, patience: Patience) -> Result<(Packet, Vec<u64>), NicError> {
-        if let Some(reply) = self.look(request)? {
+        if let Some(reply) = self.glance(request)? {
             return Ok(reply);
         }
         let begun = Instant::now();
@@ -168,16 +203,26 @@ impl Asker {
             let now = Instant::now();
             self.repeat(request, now)?;
             if now >= begun + patience.silence {
+                if let Some(reply) = self.leave_slot(request) {
+                    return Ok(reply);
+                }
                 return Err(NicError::NoAnswer { host: self.way.to, patience: patience.silence });
             }
             if now < begun + patience.spin {
                 for _ in 0..LOOKS {
-                    if let Some(reply) = self.look(request)? {
+                    if let Some(reply) = self.glance(request)? {
                         return Ok(reply);
                     }
                     std::hint::spin_loop();
                 }
+                // A refusal comes to the socket in any case, and a reply does if the programs of this host have gone.
+                if let Some(reply) = self.look(request)? {
+                    return Ok(reply);
+                }
                 continue;
+            }
+            if let Some(reply) = self.leave_slot(request) {
+                return Ok(reply);
             }
             let until = (request.sent + request.timeout).min(begun + patience.silence);
             self.sleep(until.saturating_duration_since(now))?;

@@ -13,7 +13,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
 /// Begins each message, and counts the versions of this exchange.
-const GREETING: u64 = u64::from_le_bytes(*b"weirnic1");
+const GREETING: u64 = u64::from_le_bytes(*b"weirnic2");
 /// Length of a request. Unit: bytes.
 pub const REQUEST_BYTES: usize = 32;
 /// Length of an answer. Unit: bytes.
@@ -102,9 +102,14 @@ pub struct Answer {
     pub domains: u32,
     /// How many processes are members of one.
     pub members: u32,
+    /// The first of the reply slots of the process, if it has some.
+    pub slots: Option<u32>,
     /// The counters, in the order of [`COUNTERS`].
     pub counters: [u64; COUNTERS.len()],
 }
+
+/// In the place of a first slot: there is none.
+const NO_SLOTS: u32 = u32::MAX;
 
 impl Answer {
     /// The bytes of the answer.
@@ -116,6 +121,7 @@ impl Answer {
         bytes[12..16].copy_from_slice(&self.address.octets());
         bytes[16..20].copy_from_slice(&self.domains.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.members.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.slots.unwrap_or(NO_SLOTS).to_le_bytes());
         for (place, counter) in bytes[32..].chunks_exact_mut(8).zip(self.counters) {
             place.copy_from_slice(&counter.to_le_bytes());
         }
@@ -133,6 +139,7 @@ impl Answer {
             address: Ipv4Addr::new(bytes[12], bytes[13], bytes[14], bytes[15]),
             domains: half(16),
             members: half(20),
+            slots: Some(half(24)).filter(|slots| *slots != NO_SLOTS),
             counters: std::array::from_fn(counter),
         })
     }
@@ -228,10 +235,13 @@ mod tests {
             address: Ipv4Addr::new(1, 2, 3, 4),
             domains: 5,
             members: 6,
+            slots: Some(7),
             counters: std::array::from_fn(|at| at as u64 + 100),
         };
         let mut bytes = answer.to_bytes();
         assert_eq!(Answer::of_bytes(&bytes), Some(answer));
+        let without = Answer { slots: None, ..answer };
+        assert_eq!(Answer::of_bytes(&without.to_bytes()), Some(without));
         let refusal = understand("eth0", &bytes).unwrap_err().to_string();
         assert_eq!(refusal, "the service of eth0 refuses: only root may do this");
         bytes[0] += 1;

@@ -32,6 +32,10 @@ pub const DEFAULT_PORT: u16 = 30565;
 
 /// Bound: words of a domain on a host.
 pub const WORDS: usize = 4096;
+/// Bound: reply slots of a domain on a host.
+pub const REPLY_SLOTS: u32 = 1024;
+/// Bound: reply slots of a process.
+pub const SLOTS_OF_A_PROCESS: u32 = 16;
 /// Bound: domains of an interface.
 pub const MAX_DOMAINS: u32 = 64;
 /// Bound: members of a barrier or all-reduce.
@@ -139,8 +143,28 @@ pub mod status {
     pub const MEMBERS_DIFFER: u8 = 5;
 }
 
+/// A reply slot: words behind those of a domain, in which a process waits for the reply to a request.
+pub mod slot {
+    /// Length of a slot. Unit: 64-bit words.
+    pub const WORDS: usize = 4;
+    /// Word: the asker, whose lowest bits are the number of the slot.
+    pub const ASKER: usize = 0;
+    /// Word: the number of the request, shifted by two, and one of the steps below. 0: replies go to the socket.
+    pub const STATE: usize = 1;
+    /// Word: the result.
+    pub const RESULT: usize = 2;
+    /// Word: the status.
+    pub const STATUS: usize = 3;
+    /// Step: the process waits.
+    pub const WAITING: u64 = 1;
+    /// Step: a program writes.
+    pub const CLAIMED: u64 = 2;
+    /// Step: the reply is there.
+    pub const WRITTEN: u64 = 3;
+}
+
 /// The counters of an interface, in the order of the kernel programs.
-pub const COUNTERS: [&str; 10] = [
+pub const COUNTERS: [&str; 11] = [
     "requests",
     "duplicates",
     "old",
@@ -151,6 +175,7 @@ pub const COUNTERS: [&str; 10] = [
     "other_version",
     "strangers",
     "forged",
+    "delivered",
 ];
 
 /// A packet without its tag.
@@ -341,6 +366,15 @@ mod tests {
             ("MAX_VECTORS", MAX_VECTORS.into()),
             ("MAX_DOMAINS", MAX_DOMAINS.into()),
             ("WORDS", WORDS as u64),
+            ("REPLY_SLOTS", REPLY_SLOTS.into()),
+            ("SLOT_WORDS", slot::WORDS as u64),
+            ("SLOT_ASKER", slot::ASKER as u64),
+            ("SLOT_STATE", slot::STATE as u64),
+            ("SLOT_RESULT", slot::RESULT as u64),
+            ("SLOT_STATUS", slot::STATUS as u64),
+            ("SLOT_WAITING", slot::WAITING),
+            ("SLOT_CLAIMED", slot::CLAIMED),
+            ("SLOT_WRITTEN", slot::WRITTEN),
             ("UNANSWERED", UNANSWERED),
             ("MAX_MEMBERS", MAX_MEMBERS.into()),
             ("COUNTERS", COUNTERS.len() as u64),

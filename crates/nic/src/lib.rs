@@ -9,7 +9,8 @@
 //!      +--- program on eth0 of host 1 <----+  answered by the program; the process of host 1 does nothing
 //! ```
 //! - [`Membership`] is a process's share of an attached interface: the words of this host.
-//! - [`Remote`] changes words of another host, once each, whatever the network loses or doubles.
+//! - [`Remote`] changes words of another host, once each, whatever the network loses or doubles. That of a [`Membership`]
+//!   finds replies in memory while it spins, and needs one system call for a change.
 //! - [`Barrier`] is a barrier that the programs of one host count. [`AllReduce`] also combines vectors.
 //! - [`service`] and [`programs`] are what `weir nic attach` runs, and [`pretended`] has hosts for tests and benchmarks. They
 //!   exist with the feature `loader`.
@@ -34,6 +35,7 @@ pub mod pretended;
 #[cfg(feature = "loader")]
 pub mod programs;
 mod remote;
+mod reply_slot;
 #[cfg(feature = "loader")]
 pub mod service;
 mod siphash;

@@ -1,24 +1,28 @@
 //! A process of an attached host: its words, which the kernel programs change for others.
 
+use crate::asker::{Asker, Patience};
 use crate::control::{self, ANSWER_BYTES, Command};
 use crate::format::WORDS;
-use crate::{Domain, NicError, Secret};
+use crate::reply_slot::ReplySlots;
+use crate::{Domain, NicError, Remote, Secret};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use weir_link::shm::shared_words::SharedWords;
 
-/// A place in a domain of an interface of this host. It ends when the value is dropped or the process ends. With the last
-/// one of a domain, its words end.
+/// A place in a domain of an interface of this host. It ends when the value and all [`Remote`] of it are dropped, or the
+/// process ends. With the last one of a domain, its words end.
 #[derive(Debug)]
 pub struct Membership {
     domain: Domain,
     address: SocketAddrV4,
     words: SharedWords,
-    connection: UnixStream,
+    slots: Option<Arc<ReplySlots>>,
+    connection: Arc<UnixStream>,
 }
 
 impl Membership {
@@ -34,13 +38,26 @@ impl Membership {
         let file = receive(&connection, &mut bytes).map_err(lost)?;
         let answer = control::understand(interface, &bytes)?;
         let none = || lost(io::Error::other("the answer has no descriptor"));
-        let words = SharedWords::map(file.ok_or_else(none)?.as_fd(), WORDS);
+        let file = file.ok_or_else(none)?;
+        let connection = Arc::new(connection);
+        let slots = answer.slots.map(|first| ReplySlots::map(file.as_fd(), first, connection.clone()));
         Ok(Membership {
             domain: Domain::of(secret),
             address: SocketAddrV4::new(answer.address, answer.port),
-            words: words.map_err(NicError::system("mmap of the words"))?,
+            words: SharedWords::map(file.as_fd(), WORDS).map_err(NicError::system("mmap of the words"))?,
+            slots: slots.transpose().map_err(NicError::system("mmap of the reply slots"))?,
             connection,
         })
+    }
+
+    /// As [`Remote::new`], for the same job. Of the first 16 of a process, the kernel programs of this host write replies to
+    /// memory, so that it finds them without a system call while it spins. 64 processes of a job on a host have such room.
+    ///
+    /// # Errors
+    /// [`NicError::System`].
+    pub fn remote(&self, at: SocketAddrV4, patience: Patience) -> Result<Remote, NicError> {
+        let asker = Asker::new(&self.domain, at, None)?;
+        Ok(Remote::of(asker.with_slot(self.slots.as_ref()), patience))
     }
 
     /// The words of this host, all [`WORDS`] of them. Other members change them at any time.

@@ -2,7 +2,7 @@
 //! a program whose link nobody has open any more.
 
 use crate::Domain;
-use crate::format::{COUNTERS, MAX_DOMAINS, MAX_VECTOR_WORDS, WORDS};
+use crate::format::{COUNTERS, MAX_DOMAINS, MAX_VECTOR_WORDS, REPLY_SLOTS, WORDS, slot};
 use aya::maps::{Array, ArrayOfMaps, DevMap, HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, Xdp, XdpMode};
@@ -23,6 +23,8 @@ const OBJECT: Option<&[u8]> = None;
 const MAPPABLE: u32 = 1 << 10;
 /// Kind of map: an array. Source: the same file.
 const ARRAY: u32 = 2;
+/// Length of the array of a domain: its words, and its reply slots. Unit: 64-bit words.
+const ARRAY_WORDS: u32 = WORDS as u32 + slot::WORDS as u32 * REPLY_SLOTS;
 /// Numbers of copies for which there is a map.
 const COPIES: [u32; 5] = [2, 4, 8, 16, 32];
 
@@ -189,7 +191,7 @@ impl Programs {
             }
         }
         let link = start(&mut loaded, "weir_nic", Some(interface))?.expect("it was attached");
-        let blank = Array::create(WORDS as u32, MAPPABLE).map_err(kernel("words"))?;
+        let blank = Array::create(ARRAY_WORDS, MAPPABLE).map_err(kernel("words"))?;
         Ok(Programs { loaded, _link: link, blank, slots: [false; MAX_DOMAINS as usize] })
     }
 
@@ -203,7 +205,7 @@ impl Programs {
     /// The kernel refuses.
     pub fn admit(&mut self, domain: &Domain) -> Result<Option<Slot>, MapError> {
         let Some(number) = self.slots.iter().position(|used| !used) else { return Ok(None) };
-        let object = aya_obj::Map::new_from_params(ARRAY, 4, 8, WORDS as u32, MAPPABLE);
+        let object = aya_obj::Map::new_from_params(ARRAY, 4, 8, ARRAY_WORDS, MAPPABLE);
         let array = MapData::create(object, "weir_words", None)?;
         let file = array.fd().as_fd().try_clone_to_owned().map_err(MapError::IoError)?;
         let array = Array::<MapData, u64>::try_from(Map::Array(array))?;

@@ -5,7 +5,8 @@ use crate::format::{Operation, Packet, kind, status};
 use crate::{Domain, NicError};
 use std::net::SocketAddrV4;
 
-/// The words of another host. Needs no attached interface here, and no rights.
+/// The words of another host. Needs no attached interface here, and no rights. With one, [`crate::Membership::remote`] makes
+/// a faster one.
 ///
 /// One request is under way at a time. A value for each thread allows more.
 #[derive(Debug)]
@@ -20,7 +21,12 @@ impl Remote {
     /// # Errors
     /// [`NicError::System`].
     pub fn new(domain: &Domain, at: SocketAddrV4, patience: Patience) -> Result<Remote, NicError> {
-        Ok(Remote { asker: Asker::new(domain, at, None)?, patience })
+        Ok(Remote::of(Asker::new(domain, at, None)?, patience))
+    }
+
+    /// Of this asker.
+    pub(crate) fn of(asker: Asker, patience: Patience) -> Remote {
+        Remote { asker, patience }
     }
 
     /// Performs an operation once, however often packets are lost or doubled. Returns the old word.

@@ -5,6 +5,7 @@
 //! connections.
 
 use crate::control::{self, Answer, Command, REQUEST_BYTES, Verdict};
+use crate::format::{REPLY_SLOTS, SLOTS_OF_A_PROCESS};
 use crate::programs::{AttachError, Programs, Slot};
 use crate::{Domain, Secret};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,11 +20,17 @@ use std::os::unix::net::{UnixListener, UnixStream};
 /// Bound: connections at once.
 const MAX_CONNECTIONS: usize = 1024;
 
+/// Ranges of reply slots of a domain: one for each process.
+const RANGES: u32 = REPLY_SLOTS / SLOTS_OF_A_PROCESS;
+const _: () = assert!(RANGES <= u64::BITS, "there is a bit for each");
+
 /// A domain with members.
 #[derive(Debug)]
 struct Used {
     slot: Slot,
     members: u32,
+    /// A bit for each range of reply slots that a process has.
+    ranges: u64,
 }
 
 /// A process that has connected.
@@ -32,6 +39,8 @@ struct Connection {
     stream: UnixStream,
     /// The domain that it has joined.
     domain: Option<u64>,
+    /// The range of its reply slots there. More processes than ranges have none.
+    range: Option<u32>,
 }
 
 /// See the head of this file.
@@ -116,7 +125,7 @@ impl Service {
     fn accept(&mut self) {
         let Ok((stream, _)) = self.listener.accept() else { return };
         if self.connections.len() < MAX_CONNECTIONS && stream.set_nonblocking(true).is_ok() {
-            self.connections.push(Connection { stream, domain: None });
+            self.connections.push(Connection { stream, domain: None, range: None });
         }
     }
 
@@ -157,7 +166,7 @@ impl Service {
         }
         if !self.domains.contains_key(&domain.name) {
             match self.programs.admit(&domain) {
-                Ok(Some(slot)) => self.domains.insert(domain.name, Used { slot, members: 0 }),
+                Ok(Some(slot)) => self.domains.insert(domain.name, Used { slot, members: 0, ranges: 0 }),
                 Ok(None) => return Verdict::TooManyDomains,
                 Err(_) => return Verdict::System,
             };
@@ -165,6 +174,9 @@ impl Service {
         if let Some(used) = self.domains.get_mut(&domain.name) {
             used.members += 1;
             self.connections[at].domain = Some(domain.name);
+            let free = used.ranges.trailing_ones();
+            self.connections[at].range = (free < RANGES).then_some(free);
+            used.ranges |= 1_u64.checked_shl(free).unwrap_or(0);
         }
         Verdict::Done
     }
@@ -177,6 +189,7 @@ impl Service {
             address: self.address,
             domains: self.domains.len() as u32,
             members: self.domains.values().map(|used| used.members).sum(),
+            slots: self.connections[at].range.map(|range| range * SLOTS_OF_A_PROCESS),
             counters: self.programs.counters().unwrap_or_default(),
         };
         let connection = &self.connections[at];
@@ -195,9 +208,11 @@ impl Service {
 
     /// A process has gone. Its domain ends with the last member.
     fn forget(&mut self, at: usize) -> io::Result<()> {
-        let Some(domain) = self.connections.swap_remove(at).domain else { return Ok(()) };
+        let Connection { domain, range, .. } = self.connections.swap_remove(at);
+        let Some(domain) = domain else { return Ok(()) };
         let Some(used) = self.domains.get_mut(&domain) else { return Ok(()) };
         used.members -= 1;
+        used.ranges &= !range.map_or(0, |range| 1 << range);
         if used.members == 0
             && let Some(used) = self.domains.remove(&domain)
         {

@@ -167,7 +167,10 @@ fn integer_arithmetic_gives_the_bits_of_the_processor() {
             let word = |(combination, element, [a, b]): &(Combination, Element, [u64; 2])| {
                 [*combination as u64 | *element as u64, *a, *b]
             };
-            let bytes: Vec<u8> = cases.iter().flat_map(word).flat_map(u64::to_le_bytes).collect();
+            let mut bytes = Vec::with_capacity(24 * CASES);
+            for word in cases.iter().flat_map(word) {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
             input.write_all(&bytes).unwrap();
         });
         output.read_to_end(&mut results).unwrap();
