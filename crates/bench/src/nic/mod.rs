@@ -11,18 +11,18 @@ mod words;
 use crate::machine::Machine;
 use crate::options::OutputOptions;
 use crate::statistics::{Quartiles, ratios};
-use barrier::{Times, Way};
+use barrier::{ELEMENTS, Times, Way, Work};
 use clap::Args;
 use serde::Serialize;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
-use weir_nic::format::{DEFAULT_PORT, MAX_MEMBERS};
+use weir_nic::format::{DEFAULT_PORT, MAX_MEMBERS, WORDS};
 use weir_nic::pretended::Network;
 use weir_nic::{Domain, Secret};
 use weir_output::Failure;
 use weir_output::quantity::{three_digits, time_ns};
 use weir_output::table;
-use words::Target;
+use words::{Answers, Target};
 
 /// Target for fetch&add. Unit: ns.
 const WORD_NS: f64 = 2500.0;
@@ -41,9 +41,10 @@ const BARRIERS: u32 = 8000;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Hosts are network namespaces of this command on one switch. Fetch&add: one host asks another again and again, and looks for \
-the answer without sleeping. The word is changed by the kernel programs of the other host, or by a process there over bare \
+the answer in memory, or at its socket, without sleeping. The word is changed by the kernel programs of the other host, or by a process there over bare \
 UDP, which spins or sleeps. Barriers: one process on each host, which sleeps while it waits. Over bare UDP, processes exchange \
-packets in log N steps, or the first gathers and answers. Bare UDP neither authenticates nor sends again.
+packets in log N steps, or the first gathers and answers. All-reduces sum 16 binary64 in the order of members; over bare UDP, the first gathers, adds \
+and answers. Bare UDP neither authenticates nor sends again.
 
 Processor time is that of a member for one barrier, with what the kernel did for it. With more members than cores, look at \
 this and not at the time that has passed.
@@ -82,6 +83,7 @@ struct Results {
 #[derive(Debug, Default, Serialize)]
 struct FetchAdd {
     kernel_ns: Vec<f64>,
+    kernel_to_socket_ns: Vec<f64>,
     kernel_while_computing_ns: Vec<f64>,
     process_spins_ns: Vec<f64>,
     process_waits_ns: Vec<f64>,
@@ -94,6 +96,8 @@ struct Barriers {
     kernel: Samples,
     exchange: Samples,
     gather: Samples,
+    kernel_all_reduce: Samples,
+    gather_all_reduce: Samples,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -134,7 +138,7 @@ pub fn run(arguments: &NicArguments) -> Result<u8, Failure> {
     }
     let domain = Domain::of(&secret);
     let joined = (0..count).map(|host| attached.join(host, &secret));
-    let _members: Vec<_> =
+    let members: Vec<_> =
         joined.collect::<Result<_, _>>().map_err(|error| Failure::Measurement(error.to_string()))?;
     let bar = arguments.output.progress_bar(u64::from(arguments.repeat) * (1 + arguments.ranks.len() as u64));
     let mut fetch_add = FetchAdd::default();
@@ -143,28 +147,35 @@ pub fn run(arguments: &NicArguments) -> Result<u8, Failure> {
         kernel: Samples::default(),
         exchange: Samples::default(),
         gather: Samples::default(),
+        kernel_all_reduce: Samples::default(),
+        gather_all_reduce: Samples::default(),
     };
     let mut barriers: Vec<Barriers> = arguments.ranks.iter().map(new).collect();
     let time = Duration::from_millis(arguments.time);
-    // Each kernel barrier is a new one, in a word of its own. Word 0 is that of fetch&add.
+    // Each is a new one, in a word that is 0. Word 0 is that of fetch&add.
     let mut place = 0;
     for _ in 0..arguments.repeat {
         bar.set_message("fetch&add");
-        fetch_add.kernel_ns.push(words::by_kernel(&attached, &domain, Target::Sleeps, time)?);
-        let computing = words::by_kernel(&attached, &domain, Target::Computes, time)?;
-        fetch_add.kernel_while_computing_ns.push(computing);
+        let by_kernel = |target, answers| words::by_kernel(&attached, &members[0], target, answers, time);
+        fetch_add.kernel_ns.push(by_kernel(Target::Sleeps, Answers::InMemory)?);
+        fetch_add.kernel_to_socket_ns.push(by_kernel(Target::Sleeps, Answers::AtSocket)?);
+        fetch_add.kernel_while_computing_ns.push(by_kernel(Target::Computes, Answers::InMemory)?);
         fetch_add.process_spins_ns.push(words::by_process(&plain, Target::Spins, time)?);
         fetch_add.process_waits_ns.push(words::by_process(&plain, Target::Waits, time)?);
         bar.inc(1);
         for of_size in &mut barriers {
             bar.set_message(format!("barrier of {}", of_size.ranks));
-            place += 1;
-            let measure = |network, way| {
-                barrier::measure(network, &domain, way, of_size.ranks, BARRIERS / of_size.ranks, place)
+            let mut measure = |network, work, way| {
+                place = place % (WORDS as u64 - 1) + 1;
+                members[0].words().swap(place as usize, 0);
+                let rounds = BARRIERS / of_size.ranks;
+                barrier::measure(network, &domain, (work, way), of_size.ranks, rounds, place)
             };
-            of_size.kernel.push(measure(&attached, Way::Kernel)?);
-            of_size.exchange.push(measure(&plain, Way::Exchange)?);
-            of_size.gather.push(measure(&plain, Way::Gather)?);
+            of_size.kernel.push(measure(&attached, Work::Barrier, Way::Kernel)?);
+            of_size.exchange.push(measure(&plain, Work::Barrier, Way::Exchange)?);
+            of_size.gather.push(measure(&plain, Work::Barrier, Way::Gather)?);
+            of_size.kernel_all_reduce.push(measure(&attached, Work::AllReduce, Way::Kernel)?);
+            of_size.gather_all_reduce.push(measure(&plain, Work::AllReduce, Way::Gather)?);
             bar.inc(1);
         }
     }
@@ -204,6 +215,7 @@ fn render(results: &Results) -> String {
     let word = || String::from("fetch&add");
     let kernel: [&[f64]; 2] = [&words.kernel_ns, &[]];
     row(word(), "kernel", kernel, kernel);
+    row(word(), "kernel, answer to a socket", [&words.kernel_to_socket_ns, &[]], kernel);
     row(word(), "kernel, target computes", [&words.kernel_while_computing_ns, &[]], kernel);
     row(word(), "process that spins", [&words.process_spins_ns, &[]], kernel);
     row(word(), "process that sleeps", [&words.process_waits_ns, &[]], kernel);
@@ -215,6 +227,10 @@ fn render(results: &Results) -> String {
         row(name(), "kernel", pair(&one.kernel), pair(&one.kernel));
         row(name(), "exchange over UDP", pair(&one.exchange), pair(&one.kernel));
         row(name(), "gather over UDP", pair(&one.gather), pair(&one.kernel));
+        let name = || format!("all-reduce of {}, {ELEMENTS} binary64", one.ranks);
+        let kernel = pair(&one.kernel_all_reduce);
+        row(name(), "kernel", kernel, kernel);
+        row(name(), "gather over UDP", pair(&one.gather_all_reduce), kernel);
     }
     let mut text = table::text(&table);
     let mut target = |what: String, samples: Option<Vec<f64>>, limit: f64| {
@@ -253,6 +269,7 @@ mod tests {
                 machine: Machine { processor: "P".into(), cores: 2, kernel: "6".into(), load: 0.0 },
                 fetch_add: FetchAdd {
                     kernel_ns: kernel_ns.into(),
+                    kernel_to_socket_ns: kernel_ns.map(|time| time * 1.5).into(),
                     kernel_while_computing_ns: kernel_ns.map(|time| time * 1.05).into(),
                     process_spins_ns: vec![11_000.0, 11_000.0, 11_000.0],
                     process_waits_ns: vec![30_000.0; 3],
@@ -262,6 +279,8 @@ mod tests {
                     kernel: samples(processor),
                     exchange: samples([10_000.0, 20_000.0, 40_000.0]),
                     gather: samples([5_000.0; 3]),
+                    kernel_all_reduce: samples([4_000.0; 3]),
+                    gather_all_reduce: samples([5_000.0; 3]),
                 }],
             })
         };
@@ -276,14 +295,26 @@ mod tests {
         assert!(good.contains("5.24 x"), "{good}");
     }
 
+    /// On a bridge of the kernel, and on a switch of programs, where that is possible.
     #[test]
     fn barriers_over_udp_complete_on_hosts_without_programs() {
-        let Ok(network) = Network::new(3).inspect_err(|why| eprintln!("skipped: {why}")) else { return };
-        for way in [Way::Exchange, Way::Gather] {
-            let times = barrier::measure(&network, &Domain::of(&secret()), way, 3, 50, 1).unwrap();
+        let Ok(bridge) = Network::new(3).inspect_err(|why| eprintln!("skipped: {why}")) else { return };
+        complete_over_udp(&bridge);
+        let mut switch = Network::new(3).unwrap();
+        match switch.use_fast_switch(true) {
+            Ok(()) => complete_over_udp(&switch),
+            Err(why) => eprintln!("without a switch of programs: {why}"),
+        }
+    }
+
+    fn complete_over_udp(network: &Network) {
+        for how in
+            [(Work::Barrier, Way::Exchange), (Work::Barrier, Way::Gather), (Work::AllReduce, Way::Gather)]
+        {
+            let times = barrier::measure(network, &Domain::of(&secret()), how, 3, 50, 1).unwrap();
             assert!(times.elapsed > 0.0 && times.processor > 0.0, "{times:?}");
         }
-        let spins = words::by_process(&network, Target::Spins, Duration::from_millis(2)).unwrap();
+        let spins = words::by_process(network, Target::Spins, Duration::from_millis(2)).unwrap();
         assert!(spins > 0.0);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use weir_link::cores;
 use weir_nic::pretended::{Network, address};
-use weir_nic::{Domain, Patience, Remote};
+use weir_nic::{Membership, Patience, Remote};
 use weir_output::Failure;
 
 /// Operations between two looks at the clock.
@@ -58,11 +58,26 @@ fn median_ns(time: Duration, mut operation: impl FnMut() -> Result<(), Failure>)
     Ok(times[times.len() / 2])
 }
 
-/// By the kernel of host 1, asked from host 0, which looks for answers again and again. Unit: ns.
+/// Where the asker looks for answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// In memory, which the kernel programs of its own host write.
+    InMemory,
+    /// At its socket.
+    AtSocket,
+}
+
+/// By the kernel of host 1, asked by a member on host 0, which looks for answers again and again. Unit: ns.
 ///
 /// # Errors
 /// [`Failure::Measurement`].
-pub fn by_kernel(network: &Network, domain: &Domain, target: Target, time: Duration) -> Result<f64, Failure> {
+pub fn by_kernel(
+    network: &Network,
+    member: &Membership,
+    target: Target,
+    answers: Answers,
+    time: Duration,
+) -> Result<f64, Failure> {
     let failed = |error: weir_nic::NicError| Failure::Measurement(error.to_string());
     let at = SocketAddrV4::new(address(1), weir_nic::format::DEFAULT_PORT);
     let ended = AtomicBool::new(false);
@@ -81,7 +96,11 @@ pub fn by_kernel(network: &Network, domain: &Domain, target: Target, time: Durat
         let measured = network.at(0, || {
             pin(0);
             let patience = Patience { spin: LOST, ..Patience::default() };
-            let mut remote = Remote::new(domain, at, patience).map_err(failed)?;
+            let remote = match answers {
+                Answers::InMemory => member.remote(at, patience),
+                Answers::AtSocket => Remote::new(member.domain(), at, patience),
+            };
+            let mut remote = remote.map_err(failed)?;
             median_ns(time, || remote.fetch_add(0, 1).map(|_| ()).map_err(failed))
         });
         ended.store(true, Ordering::Relaxed);
