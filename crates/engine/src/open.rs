@@ -155,11 +155,12 @@ impl Network {
         let limit_ns = settings.peer_timeout.as_nanos() as u64;
         let reliability = ReliabilityConfig { limit_ns, ..ReliabilityConfig::default() };
         let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
+        let base = shm.address().with_protection(settings.protection);
         match self {
-            Network::Udp(network) => helped(&shm.address(), *network, options, gate),
+            Network::Udp(network) => helped(&base, *network, options, gate),
             Network::Ofi(network) => {
                 let options = DatagramOptions { most_copies: OFI_COPIES, ..options };
-                helped(&shm.address(), *network, options, gate)
+                helped(&base, *network, options, gate)
             }
         }
     }

@@ -6,7 +6,9 @@
 //! 1    parts        1 B   number of parts
 //! 2    packets      1 B   version of the packet format
 //! 3    scheme       1 B   number of the flow-control scheme, from 1 on; 0: not said
-//! 4    zero         4 B
+//! 4    zero         1 B
+//! 5    protection   1 B   number of a [`Protection`]
+//! 6    zero         2 B
 //! 8    identity     8 B   a random number that identifies the endpoint and may be shown
 //! 16   key         16 B   proves that whoever has the address belongs to the job
 //! 32   parts       32 B   one after the other: kind (1 B), length (1 B), contents; then zeroes
@@ -16,7 +18,8 @@
 //! parts, but not the key.
 //!
 //! Both ends of a path compare what they must agree on: the versions here, and the scheme where they connect. So they
-//! find out before a packet leaves, also if the other one would not understand it. A link over datagrams seals the address
+//! find out before a packet leaves, also if the other one would not understand it. For the protection nobody has to refuse the
+//! other: the stronger one of both holds. A link over datagrams seals the address
 //! in its introduction, so nobody outside the job can change it.
 //!
 //! MPI libraries exchange addresses as bytes. MPICH takes at most 64 bytes (`FI_NAME_MAX` of libfabric). Beside shared
@@ -33,6 +36,7 @@ pub const ADDRESS_VERSION: u8 = 5;
 /// The bytes before the identity: versions, number of parts, scheme.
 const PACKETS_AT: usize = 2;
 const SCHEME_AT: usize = 3;
+const PROTECTION_AT: usize = 5;
 
 const PARTS_OFFSET: usize = 32;
 const PART_HEADER_BYTES: usize = 2;
@@ -52,6 +56,34 @@ pub enum LinkKind {
     Ofi = 4,
     /// A link of tests that carries packets only to peers that no other link reaches ([`crate::faulty`]).
     LastChoice = 255,
+}
+
+/// What protects datagrams on their way through a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Protection {
+    /// Nobody else can read, change or forge them.
+    #[default]
+    Encrypt = 0,
+    /// Nobody else can change or forge them. Everyone on the network can read them.
+    Authenticate = 1,
+    /// Everyone on the network can read, change and forge them. Whoever cannot read them cannot forge them either: they carry
+    /// a secret. Bytes that change by accident are found by the checksum of the network alone.
+    Off = 2,
+}
+
+impl Protection {
+    /// All of them, the strongest first.
+    pub const ALL: [Protection; 3] = [Protection::Encrypt, Protection::Authenticate, Protection::Off];
+
+    /// The word of the setting.
+    pub fn word(self) -> &'static str {
+        match self {
+            Protection::Encrypt => "encrypt",
+            Protection::Authenticate => "authenticate",
+            Protection::Off => "off",
+        }
+    }
 }
 
 /// Names an endpoint, and holds the key that proves that the owner of the address belongs to the job.
@@ -91,6 +123,18 @@ impl Address {
         self
     }
 
+    /// The same address, of an endpoint that wants at least this protection.
+    pub fn with_protection(mut self, protection: Protection) -> Address {
+        self.0[PROTECTION_AT] = protection as u8;
+        self
+    }
+
+    /// What protects datagrams between the endpoints at these two addresses: the stronger of what they want.
+    pub fn protection_with(&self, other: &Address) -> Protection {
+        let number = self.0[PROTECTION_AT].min(other.0[PROTECTION_AT]);
+        Protection::ALL.get(usize::from(number)).copied().unwrap_or_default()
+    }
+
     /// The scheme of the endpoint.
     pub(crate) fn scheme(&self) -> SchemeName {
         SchemeName::of_number(self.0[SCHEME_AT])
@@ -119,7 +163,8 @@ impl Address {
     /// All parts, by kind. `None`: this is no address of this version.
     fn parts(&self) -> Option<impl Iterator<Item = (u8, &[u8])>> {
         let (head, mut rest) = self.0.split_at(PARTS_OFFSET);
-        if !self.is_of_this_version() || head[4..8] != [0; 4] {
+        let is_protection = usize::from(head[PROTECTION_AT]) < Protection::ALL.len();
+        if !self.is_of_this_version() || !is_protection || (head[4], &head[6..8]) != (0, &[0; 2]) {
             return None;
         }
         let mut parts = [(0, &rest[..0]); (ADDRESS_BYTES - PARTS_OFFSET) / PART_HEADER_BYTES];

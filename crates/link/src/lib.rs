@@ -40,7 +40,7 @@ mod scheme_name;
 mod transport;
 mod unreachable;
 
-pub use address::{ADDRESS_BYTES, ADDRESS_VERSION, Address, LinkKind};
+pub use address::{ADDRESS_BYTES, ADDRESS_VERSION, Address, LinkKind, Protection};
 pub use capabilities::{
     Acknowledgements, Bell, COOPERATIVE_COPY_BYTES, Capabilities, CopyStatus, FreeSlots, LaneReclamation,
     LocalHandle, MemoryAttributes, PeerAccess, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp,

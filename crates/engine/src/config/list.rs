@@ -58,6 +58,7 @@ pub(super) const LINK: &str = "FI_WEIR_LINK";
 pub(super) const NET: &str = weir_link::udp::NET_SETTING;
 pub(super) const PORTS: &str = weir_link::udp::PORTS_SETTING;
 pub(super) const SOCKET_BUFFER: &str = weir_link::udp::BUFFER_SETTING;
+pub(super) const PROTECTION: &str = "FI_WEIR_PROTECTION";
 pub(super) const CONNECTED_SOCKET: &str = weir_link::udp::CONNECT_SETTING;
 pub(super) const PEER_TIMEOUT_S: &str = "FI_WEIR_PEER_TIMEOUT_S";
 pub(super) const ADMIT: &str = "FI_WEIR_ADMIT";
@@ -300,6 +301,15 @@ pub const SETTINGS: &[SettingInfo] = &[
         allowed: "0, 1",
         help: "UDP: 1: a second socket, which is connected to the peer to which nearly all datagrams go, if there is one. \
                It has the same port.",
+    },
+    SettingInfo {
+        variable: PROTECTION,
+        default: "encrypt",
+        allowed: "encrypt, authenticate, off",
+        help: "Networks: what protects datagrams against everyone who has no address of the job. encrypt: nobody else reads, \
+               changes or forges them. authenticate: nobody else changes or forges them. off: whoever can read them can \
+               forge them, and only the checksum of the network finds bytes that changed by accident. Of two endpoints with \
+               different values, the stronger one holds.",
     },
     SettingInfo {
         variable: PEER_TIMEOUT_S,

@@ -17,6 +17,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use weir_link::Protection;
 use weir_link::shm::MAX_LANE_SLOTS;
 use weir_proto::{AttachPolicy, MAX_CREDIT_SLOTS, Scheme};
 
@@ -220,6 +221,8 @@ pub struct Settings {
     pub ports: Option<RangeInclusive<u16>>,
     /// `FI_WEIR_SOCKET_BUFFER`: memory of the kernel for arriving datagrams. Unit: bytes.
     pub socket_buffer_bytes: u32,
+    /// `FI_WEIR_PROTECTION` (`encrypt`, `authenticate`, `off`): what protects datagrams on a network.
+    pub protection: Protection,
     /// `FI_WEIR_CONNECTED_SOCKET` (`0`, `1`): connect a second socket to the peer to which nearly all datagrams go.
     pub connected_socket: bool,
     /// `FI_WEIR_PEER_TIMEOUT_S`: a peer on the network that is silent for so long is lost.
@@ -274,6 +277,7 @@ impl Default for Settings {
             net: None,
             ports: None,
             socket_buffer_bytes: 4 << 20,
+            protection: Protection::Encrypt,
             connected_socket: true,
             peer_timeout: Duration::from_secs(10),
             admission: Admission::Auto,
@@ -332,6 +336,7 @@ impl Settings {
         }
         let attach_words = [("contact", AttachPolicy::FirstContact), ("start", AttachPolicy::Start)];
         let rest_words = [("first", QuotaRest::First), ("round", QuotaRest::Round)];
+        let protection_words = Protection::ALL.map(|protection| (protection.word(), protection));
         Ok(Settings {
             scheme,
             mailbox_slots: read_number(&given, MAILBOX_SLOTS, 0..=1 << 24)?.unwrap_or(default.mailbox_slots),
@@ -369,6 +374,7 @@ impl Settings {
             ports: read_ports(&given)?,
             socket_buffer_bytes: read_number(&given, SOCKET_BUFFER, 1 << 16..=1 << 30)?
                 .unwrap_or(default.socket_buffer_bytes),
+            protection: read_word(&given, PROTECTION, &protection_words)?.unwrap_or(default.protection),
             connected_socket: read_word(&given, CONNECTED_SOCKET, &SWITCH)?
                 .unwrap_or(default.connected_socket),
             peer_timeout: read_number(&given, PEER_TIMEOUT_S, 1..=3600u32)?
@@ -457,6 +463,7 @@ impl Settings {
             NET => self.net.clone(),
             PORTS => self.ports.as_ref().map(|ports| format!("{}-{}", ports.start(), ports.end())),
             SOCKET_BUFFER => Some(self.socket_buffer_bytes.to_string()),
+            PROTECTION => Some(self.protection.word().into()),
             CONNECTED_SOCKET => Some(switch(self.connected_socket)),
             PEER_TIMEOUT_S => Some(self.peer_timeout.as_secs().to_string()),
             ADMIT => Some(self.admission.word().into()),

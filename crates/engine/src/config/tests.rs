@@ -86,6 +86,7 @@ fn every_setting_is_read_and_written_back() {
         (PORTS, "20100-21100"),
         (SOCKET_BUFFER, "65536"),
         (CONNECTED_SOCKET, "0"),
+        (PROTECTION, "off"),
         (PEER_TIMEOUT_S, "3600"),
         (ADMIT, "token"),
         (ADMIT_TOKENS, "65535"),

@@ -1,4 +1,6 @@
 //! Sealing: every datagram is encrypted and authenticated (AEGIS-128L), with keys that come from the two addresses.
+//! Two endpoints that want less ([`Protection`]) only authenticate them, or only mark them with a secret. Introductions are
+//! always encrypted: they have the key of an address in them. The length of a datagram is the same in all cases.
 //!
 //! | datagram | key | nonce |
 //! |---|---|---|
@@ -14,7 +16,7 @@
 //!
 //! This file does not know what a datagram means. The number is the replay window's ([`weir_proto::reliability`]).
 
-use crate::Address;
+use crate::{Address, Protection};
 use aegis::aegis128l::{Aegis128L, Nonce};
 use core::fmt;
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
@@ -28,7 +30,10 @@ pub(super) const SALT_BYTES: usize = 16;
 const KEY_BYTES: usize = 16;
 
 /// A key for one direction of a path in one epoch, or for one introduction.
-pub struct Key([u8; KEY_BYTES]);
+pub struct Key {
+    bytes: [u8; KEY_BYTES],
+    protection: Protection,
+}
 
 impl fmt::Debug for Key {
     /// Without the bytes: they are a secret.
@@ -56,18 +61,18 @@ pub(super) fn salt() -> Option<[u8; SALT_BYTES]> {
     SystemRandom::new().fill(&mut salt).is_ok().then_some(salt)
 }
 
-fn derive(label: &[u8], secret: &[u8], context: &[&[u8]]) -> Key {
+fn derive(label: &[u8], secret: &[u8], context: &[&[u8]], protection: Protection) -> Key {
     let extracted: Prk = Salt::new(HKDF_SHA256, label).extract(secret);
-    let mut key = [0; KEY_BYTES];
-    let expanded = extracted.expand(context, ForKey).and_then(|expanded| expanded.fill(&mut key));
+    let mut bytes = [0; KEY_BYTES];
+    let expanded = extracted.expand(context, ForKey).and_then(|expanded| expanded.fill(&mut bytes));
     expanded.expect("16 bytes are a valid length");
-    Key(key)
+    Key { bytes, protection }
 }
 
 impl Key {
     /// For the introduction with this salt to the endpoint at `to`.
     pub(super) fn of_introduction(to: &Address, salt: &[u8; SALT_BYTES]) -> Key {
-        derive(b"weir introduction", &to.key(), &[&to.identity_word().to_le_bytes(), salt])
+        derive(b"weir introduction", &to.key(), &[&to.identity_word().to_le_bytes(), salt], Protection::Encrypt)
     }
 
     /// For datagrams from `from`, in its epoch `epoch`, to `to`.
@@ -76,14 +81,21 @@ impl Key {
         secret[..16].copy_from_slice(&from.key());
         secret[16..].copy_from_slice(&to.key());
         let (identity, other) = (from.identity_word().to_le_bytes(), to.identity_word().to_le_bytes());
-        derive(b"weir path", &secret, &[&identity, &other, &epoch.to_le_bytes()])
+        // A key serves one purpose: what an open secret says must not help against a cipher.
+        let protection = from.protection_with(to);
+        let label: &[u8] = match protection {
+            Protection::Encrypt => b"weir path",
+            Protection::Authenticate => b"weir path, authenticated",
+            Protection::Off => b"weir path, secret",
+        };
+        derive(label, &secret, &[&identity, &other, &epoch.to_le_bytes()], protection)
     }
 
     /// The cipher for the datagram with this number.
     fn cipher(&self, number: u64) -> Aegis128L<TAG_BYTES> {
         let mut nonce = Nonce::default();
         nonce[..8].copy_from_slice(&number.to_le_bytes());
-        Aegis128L::new(&self.0, &nonce)
+        Aegis128L::new(&self.bytes, &nonce)
     }
 
     /// Fuzzers write datagrams of members, whose seal they cannot know: here none is made. `cfg(fuzzing)` is set in no build
@@ -107,15 +119,22 @@ impl Key {
         if tag[TAG_BYTES - 1].is_multiple_of(2) { Ok(opened) } else { Err(Forged) }
     }
 
-    /// Encrypts the part of a datagram behind the first `clear_bytes` bytes, and appends the tag of the whole.
+    /// Encrypts the part of a datagram behind the first `clear_bytes` bytes, if the key is for that, and appends the tag
+    /// of the whole.
     #[cfg(not(fuzzing))]
     pub fn seal(&self, number: u64, datagram: &mut Vec<u8>, begin: usize, clear_bytes: usize) {
-        let (clear, secret) = datagram[begin..].split_at_mut(clear_bytes);
-        let tag = self.cipher(number).encrypt_in_place(secret, clear);
+        let tag = match self.protection {
+            Protection::Encrypt => {
+                let (clear, secret) = datagram[begin..].split_at_mut(clear_bytes);
+                self.cipher(number).encrypt_in_place(secret, clear)
+            }
+            Protection::Authenticate => self.cipher(number).encrypt_in_place(&mut [], &datagram[begin..]),
+            Protection::Off => self.bytes,
+        };
         datagram.extend_from_slice(&tag);
     }
 
-    /// Checks the tag and decrypts in place. Returns the part behind the first `clear_bytes` bytes, without the tag.
+    /// Checks the tag and decrypts in place, if the key is for that. Returns the part behind the first `clear_bytes` bytes, without the tag.
     ///
     /// # Errors
     /// [`Forged`]. The bytes are then worthless.
@@ -126,10 +145,16 @@ impl Key {
         datagram: &'datagram mut [u8],
         clear_bytes: usize,
     ) -> Result<&'datagram [u8], Forged> {
-        let (clear, secret) = datagram.split_at_mut_checked(clear_bytes).ok_or(Forged)?;
-        let (secret, tag) = secret.split_last_chunk_mut::<TAG_BYTES>().ok_or(Forged)?;
-        let opened = self.cipher(number).decrypt_in_place(secret, tag, clear);
-        opened.map(|()| &*secret).map_err(|_| Forged)
+        let (whole, tag) = datagram.split_last_chunk_mut::<TAG_BYTES>().ok_or(Forged)?;
+        let is_authentic = match self.protection {
+            Protection::Encrypt => {
+                let (clear, secret) = whole.split_at_mut_checked(clear_bytes).ok_or(Forged)?;
+                self.cipher(number).decrypt_in_place(secret, tag, clear).is_ok()
+            }
+            Protection::Authenticate => self.cipher(number).decrypt_in_place(&mut [], tag, whole).is_ok(),
+            Protection::Off => u128::from_le_bytes(*tag) == u128::from_le_bytes(self.bytes),
+        };
+        if is_authentic { whole.get(clear_bytes..).ok_or(Forged) } else { Err(Forged) }
     }
 }
 
@@ -168,6 +193,52 @@ mod tests {
         ];
         for other in others {
             assert_eq!(other.open(5, &mut datagram.clone(), 6), Err(Forged));
+        }
+    }
+
+    #[test]
+    fn the_stronger_protection_of_two_endpoints_holds_and_their_keys_differ() {
+        let own = |protection| address(1, 1).with_protection(protection);
+        let other = |protection| address(2, 2).with_protection(protection);
+        for (a, b) in [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)] {
+            let [a, b] = [a, b].map(|number: usize| Protection::ALL[number]);
+            let key = Key::of_path(&own(a), &other(b), 7);
+            assert_eq!((key.protection, a <= b), (a, true), "{a:?} and {b:?}");
+            let datagram = sealed(&key, 5);
+            assert_eq!(datagram.len(), 16 + TAG_BYTES);
+            assert_eq!(datagram[6..16] == *b"and secret", a != Protection::Encrypt);
+            let same = Key::of_path(&own(b), &other(a), 7);
+            assert_eq!(same.open(5, &mut datagram.clone(), 6), Ok(&b"and secret"[..]));
+            for stranger in Protection::ALL.into_iter().filter(|&stranger| stranger != a) {
+                let key = Key::of_path(&own(stranger), &other(stranger), 7);
+                assert_eq!(key.open(5, &mut datagram.clone(), 6), Err(Forged), "{a:?}, opened as {stranger:?}");
+            }
+        }
+        let introduction = Key::of_introduction(&own(Protection::Off), &[0; SALT_BYTES]);
+        assert_eq!(introduction.protection, Protection::Encrypt);
+    }
+
+    #[test]
+    fn without_encryption_a_changed_datagram_or_number_is_forged() {
+        let authenticated = [1, 2].map(|key| address(key.into(), key).with_protection(Protection::Authenticate));
+        let key = Key::of_path(&authenticated[0], &authenticated[1], 1);
+        let datagram = sealed(&key, 3);
+        assert_eq!(key.open(4, &mut datagram.clone(), 6), Err(Forged));
+        for bit in 0..datagram.len() * 8 {
+            let mut changed = datagram.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(key.open(3, &mut changed, 6), Err(Forged), "bit {bit}");
+        }
+        let off = [1, 2].map(|key| address(key.into(), key).with_protection(Protection::Off));
+        let key = Key::of_path(&off[0], &off[1], 1);
+        let datagram = sealed(&key, 3);
+        for bit in 16 * 8..datagram.len() * 8 {
+            let mut changed = datagram.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(key.open(3, &mut changed, 6), Err(Forged), "bit {bit} of the secret");
+        }
+        for length in 0..6 + TAG_BYTES {
+            assert_eq!(key.open(3, &mut datagram.clone()[..length], 6), Err(Forged), "{length} bytes");
         }
     }
 
