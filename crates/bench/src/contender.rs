@@ -1,4 +1,5 @@
-//! The contenders of a comparison: transports under MPICH, and other MPIs without weir.
+//! The contenders of a comparison: transports under MPICH, weir with other settings of its network, and other MPIs without
+//! weir.
 
 use super::transport::Transport;
 use clap::ValueEnum;
@@ -15,27 +16,61 @@ pub enum OtherMpi {
     IntelMpi,
 }
 
+/// weir under MPICH with a setting that is not the default, for comparisons between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeirVariant {
+    /// weir over libfabric's tcp provider instead of UDP.
+    WeirOfiTcp,
+    /// weir over UDP, whose datagrams are authenticated and not encrypted.
+    WeirAuthenticate,
+    /// weir over UDP without authentication.
+    WeirUnprotected,
+}
+
+impl WeirVariant {
+    /// The setting and its value.
+    pub fn setting(self) -> (&'static str, &'static str) {
+        match self {
+            WeirVariant::WeirOfiTcp => ("FI_WEIR_LINK", "shm,ofi:tcp"),
+            WeirVariant::WeirAuthenticate => ("FI_WEIR_PROTECTION", "authenticate"),
+            WeirVariant::WeirUnprotected => ("FI_WEIR_PROTECTION", "off"),
+        }
+    }
+}
+
 /// A contender: an MPI with a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Contender {
     /// A transport under MPICH.
     Mpich(Transport),
+    /// weir with another setting.
+    Weir(WeirVariant),
     /// Another MPI.
     OtherMpi(OtherMpi),
 }
 
 impl Contender {
-    /// All contenders.
+    /// All that are compared if nobody chooses. Others are compared by name only.
     pub fn all() -> Vec<Contender> {
         let mpich = Transport::value_variants().iter().map(|&transport| Contender::Mpich(transport));
         mpich.chain(OtherMpi::value_variants().iter().map(|&foreign| Contender::OtherMpi(foreign))).collect()
+    }
+
+    /// All that have a name.
+    pub fn named() -> Vec<Contender> {
+        let variants = WeirVariant::value_variants().iter().map(|&variant| Contender::Weir(variant));
+        Contender::all().into_iter().chain(variants).collect()
     }
 
     /// Its name on the command line and in records.
     pub fn word(self) -> &'static str {
         match self {
             Contender::Mpich(transport) => transport.word(),
+            Contender::Weir(WeirVariant::WeirOfiTcp) => "weir-ofi-tcp",
+            Contender::Weir(WeirVariant::WeirAuthenticate) => "weir-authenticate",
+            Contender::Weir(WeirVariant::WeirUnprotected) => "weir-unprotected",
             Contender::OtherMpi(OtherMpi::OpenMpi) => "open-mpi",
             Contender::OtherMpi(OtherMpi::IntelMpi) => "intel-mpi",
         }
@@ -45,6 +80,9 @@ impl Contender {
     pub fn heading(self) -> String {
         match self {
             Contender::Mpich(transport) => transport.heading().replace('\n', " "),
+            Contender::Weir(WeirVariant::WeirOfiTcp) => String::from("weir over ofi:tcp"),
+            Contender::Weir(WeirVariant::WeirAuthenticate) => String::from("weir, not encrypted"),
+            Contender::Weir(WeirVariant::WeirUnprotected) => String::from("weir, unprotected"),
             Contender::OtherMpi(OtherMpi::OpenMpi) => String::from("Open MPI"),
             Contender::OtherMpi(OtherMpi::IntelMpi) => String::from("Intel MPI"),
         }
@@ -60,7 +98,7 @@ impl FromStr for Contender {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Contender, String> {
-        let all = Contender::all();
+        let all = Contender::named();
         let words = || all.iter().map(|contender| contender.word()).collect::<Vec<_>>().join(", ");
         let found = all.iter().copied().find(|contender| contender.word() == text);
         found.ok_or_else(|| format!("possible values: {}", words()))
@@ -73,7 +111,7 @@ mod tests {
 
     #[test]
     fn contenders_round_trip() {
-        for contender in Contender::all() {
+        for contender in Contender::named() {
             assert_eq!(contender.word().parse(), Ok(contender));
             assert_eq!(serde_json::to_value(contender).unwrap(), contender.word());
         }

@@ -72,7 +72,8 @@ impl ContenderSet {
             ready: Vec::new(),
             missing: Vec::new(),
         };
-        for contender in select(&Contender::all(), only) {
+        let offered = if only.is_empty() { Contender::all() } else { Contender::named() };
+        for contender in select(&offered, only) {
             match set.add(contender, &search_environment, sources, scratch) {
                 Ok(()) => set.ready.push(contender),
                 Err(why) => set.missing.push((contender, why)),
@@ -89,7 +90,9 @@ impl ContenderSet {
         scratch: &Path,
     ) -> Result<(), String> {
         let which = match contender {
-            Contender::Mpich(Transport::Weir) => return self.provider.clone().map(|_| ()),
+            Contender::Mpich(Transport::Weir) | Contender::Weir(_) => {
+                return self.provider.clone().map(|_| ());
+            }
             Contender::Mpich(_) => return Ok(()),
             Contender::OtherMpi(which) => which,
         };
@@ -117,6 +120,7 @@ impl ContenderSet {
     pub fn launch(&self, contender: Contender, ranks: u32, program: Source, words: Vec<String>) -> Launch {
         let (prepared, job_transport) = self.prepared(contender);
         let mut launch = Launch::new(&prepared.mpi, ranks, job_transport, &[]);
+        set_variant(&mut launch, contender);
         launch.program(&prepared.programs[program.name], words);
         launch
     }
@@ -136,6 +140,7 @@ impl ContenderSet {
         for (name, value) in variables {
             launch.set(name, value);
         }
+        set_variant(&mut launch, contender);
         launch.run_inside(&inside);
         launch.program(&prepared.programs[program.name], words);
         launch
@@ -145,6 +150,7 @@ impl ContenderSet {
     fn prepared(&self, contender: Contender) -> (&PreparedMpi, JobTransport<'_>) {
         match contender {
             Contender::Mpich(transport) => (&self.mpich, jobs::job_transport(transport, &self.provider)),
+            Contender::Weir(_) => (&self.mpich, jobs::job_transport(Transport::Weir, &self.provider)),
             Contender::OtherMpi(which) => (&self.other_mpis[&which], JobTransport::OwnSharedMemory),
         }
     }
@@ -188,5 +194,13 @@ impl ContenderSet {
     /// weir's plug-in, if it was found.
     pub fn plug_in(&self) -> Option<&Path> {
         self.plug_in.as_deref()
+    }
+}
+
+/// The setting of a variant of weir.
+fn set_variant(launch: &mut Launch, contender: Contender) {
+    if let Contender::Weir(variant) = contender {
+        let (name, value) = variant.setting();
+        launch.set(name, value);
     }
 }

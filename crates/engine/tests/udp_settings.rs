@@ -55,7 +55,9 @@ fn pass(number: u64, sender: &mut Engine, to: Peer, receiver: &mut Engine, from:
 /// Datagrams that each of two endpoints has sent through its connected socket, after messages in turn.
 fn sent_connected(connected_socket: bool) -> [u64; 2] {
     let directories = [directory(), directory()];
-    let [mut a, mut b] = directories.each_ref().map(|directory| open(directory, |settings| settings.connected_socket = connected_socket));
+    let [mut a, mut b] = directories
+        .each_ref()
+        .map(|directory| open(directory, |settings| settings.connected_socket = connected_socket));
     let (to_b, to_a) = (a.peer(&b.address()), b.peer(&a.address()));
     for number in 0..MESSAGES {
         pass(number, &mut a, to_b, &mut b, to_a);

@@ -72,7 +72,12 @@ fn derive(label: &[u8], secret: &[u8], context: &[&[u8]], protection: Protection
 impl Key {
     /// For the introduction with this salt to the endpoint at `to`.
     pub(super) fn of_introduction(to: &Address, salt: &[u8; SALT_BYTES]) -> Key {
-        derive(b"weir introduction", &to.key(), &[&to.identity_word().to_le_bytes(), salt], Protection::Encrypt)
+        derive(
+            b"weir introduction",
+            &to.key(),
+            &[&to.identity_word().to_le_bytes(), salt],
+            Protection::Encrypt,
+        )
     }
 
     /// For datagrams from `from`, in its epoch `epoch`, to `to`.
@@ -211,7 +216,11 @@ mod tests {
             assert_eq!(same.open(5, &mut datagram.clone(), 6), Ok(&b"and secret"[..]));
             for stranger in Protection::ALL.into_iter().filter(|&stranger| stranger != a) {
                 let key = Key::of_path(&own(stranger), &other(stranger), 7);
-                assert_eq!(key.open(5, &mut datagram.clone(), 6), Err(Forged), "{a:?}, opened as {stranger:?}");
+                assert_eq!(
+                    key.open(5, &mut datagram.clone(), 6),
+                    Err(Forged),
+                    "{a:?}, opened as {stranger:?}"
+                );
             }
         }
         let introduction = Key::of_introduction(&own(Protection::Off), &[0; SALT_BYTES]);
@@ -220,7 +229,8 @@ mod tests {
 
     #[test]
     fn without_encryption_a_changed_datagram_or_number_is_forged() {
-        let authenticated = [1, 2].map(|key| address(key.into(), key).with_protection(Protection::Authenticate));
+        let authenticated =
+            [1, 2].map(|key| address(key.into(), key).with_protection(Protection::Authenticate));
         let key = Key::of_path(&authenticated[0], &authenticated[1], 1);
         let datagram = sealed(&key, 3);
         assert_eq!(key.open(4, &mut datagram.clone(), 6), Err(Forged));
