@@ -18,23 +18,28 @@ pub enum OtherMpi {
 
 /// weir under MPICH with a setting that is not the default, for comparisons between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum WeirVariant {
     /// weir over libfabric's tcp provider instead of UDP.
-    WeirOfiTcp,
+    #[value(name = "weir-ofi-tcp")]
+    #[serde(rename = "weir-ofi-tcp")]
+    OfiTcp,
     /// weir over UDP, whose datagrams are authenticated and not encrypted.
-    WeirAuthenticate,
+    #[value(name = "weir-authenticate")]
+    #[serde(rename = "weir-authenticate")]
+    Authenticate,
     /// weir over UDP without authentication.
-    WeirUnprotected,
+    #[value(name = "weir-unprotected")]
+    #[serde(rename = "weir-unprotected")]
+    Unprotected,
 }
 
 impl WeirVariant {
     /// The setting and its value.
     pub fn setting(self) -> (&'static str, &'static str) {
         match self {
-            WeirVariant::WeirOfiTcp => ("FI_WEIR_LINK", "shm,ofi:tcp"),
-            WeirVariant::WeirAuthenticate => ("FI_WEIR_PROTECTION", "authenticate"),
-            WeirVariant::WeirUnprotected => ("FI_WEIR_PROTECTION", "off"),
+            WeirVariant::OfiTcp => ("FI_WEIR_LINK", "shm,ofi:tcp"),
+            WeirVariant::Authenticate => ("FI_WEIR_PROTECTION", "authenticate"),
+            WeirVariant::Unprotected => ("FI_WEIR_PROTECTION", "off"),
         }
     }
 }
@@ -68,9 +73,9 @@ impl Contender {
     pub fn word(self) -> &'static str {
         match self {
             Contender::Mpich(transport) => transport.word(),
-            Contender::Weir(WeirVariant::WeirOfiTcp) => "weir-ofi-tcp",
-            Contender::Weir(WeirVariant::WeirAuthenticate) => "weir-authenticate",
-            Contender::Weir(WeirVariant::WeirUnprotected) => "weir-unprotected",
+            Contender::Weir(WeirVariant::OfiTcp) => "weir-ofi-tcp",
+            Contender::Weir(WeirVariant::Authenticate) => "weir-authenticate",
+            Contender::Weir(WeirVariant::Unprotected) => "weir-unprotected",
             Contender::OtherMpi(OtherMpi::OpenMpi) => "open-mpi",
             Contender::OtherMpi(OtherMpi::IntelMpi) => "intel-mpi",
         }
@@ -80,9 +85,9 @@ impl Contender {
     pub fn heading(self) -> String {
         match self {
             Contender::Mpich(transport) => transport.heading().replace('\n', " "),
-            Contender::Weir(WeirVariant::WeirOfiTcp) => String::from("weir over ofi:tcp"),
-            Contender::Weir(WeirVariant::WeirAuthenticate) => String::from("weir, not encrypted"),
-            Contender::Weir(WeirVariant::WeirUnprotected) => String::from("weir, unprotected"),
+            Contender::Weir(WeirVariant::OfiTcp) => String::from("weir over ofi:tcp"),
+            Contender::Weir(WeirVariant::Authenticate) => String::from("weir, not encrypted"),
+            Contender::Weir(WeirVariant::Unprotected) => String::from("weir, unprotected"),
             Contender::OtherMpi(OtherMpi::OpenMpi) => String::from("Open MPI"),
             Contender::OtherMpi(OtherMpi::IntelMpi) => String::from("Intel MPI"),
         }
