@@ -96,13 +96,13 @@ static void compare(struct member *member, const struct call *call) {
         found = member->data;
         give(expected, call->type, call->number, call->root, 0, call->count);
         break;
-    case FI_ALLREDUCE: reduced(expected, call->type, call->op, call->number, 0, group_size, 0, call->count); break;
+    case FI_ALLREDUCE: reduced(expected, call->type, call->op, call->number, group_size, 0, call->count); break;
     case FI_REDUCE_SCATTER:
-        reduced(expected, call->type, call->op, call->number, 0, group_size, rank * call->count, call->count);
+        reduced(expected, call->type, call->op, call->number, group_size, rank * call->count, call->count);
         break;
     case FI_REDUCE:
         if (is_root)
-            reduced(expected, call->type, call->op, call->number, 0, group_size, 0, call->count);
+            reduced(expected, call->type, call->op, call->number, group_size, 0, call->count);
         break;
     case FI_SCATTER: give(expected, call->type, call->number, call->root, rank * call->count, call->count); break;
     case FI_ALLTOALL:

@@ -55,14 +55,14 @@ static void combine(char *left, const char *right, int type, int op, size_t coun
     }
 }
 
-/* What the binomial tree below `rank` among `group_size` ranks makes of the vectors: floats depend on the order. */
-static void reduced(char *into, int type, int op, uint64_t number, int rank, int group_size, size_t first, size_t count) {
-    char *child = malloc(count * sizes[type] + 1);
-    give(into, type, number, rank, first, count);
-    for (int bit = 1; rank + bit < group_size && (rank & bit) == 0; bit <<= 1) {
-        reduced(child, type, op, number, rank + bit, group_size, first, count);
-        combine(into, child, type, op, count);
+/* What a loop over the ranks makes of the vectors: floats depend on order and brackets. */
+static void reduced(char *into, int type, int op, uint64_t number, int group_size, size_t first, size_t count) {
+    char *next = malloc(count * sizes[type] + 1);
+    give(into, type, number, 0, first, count);
+    for (int rank = 1; rank < group_size; rank++) {
+        give(next, type, number, rank, first, count);
+        combine(into, next, type, op, count);
     }
-    free(child);
+    free(next);
 }
 

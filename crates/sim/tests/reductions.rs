@@ -49,17 +49,13 @@ fn world(ranks: u32, scheme: Scheme, place: Place, program: impl Fn(Rank) -> Pro
     World::new(spec, Ideal::with_geometry(US, 100, Geometry::EXTOLL), program).checked(true)
 }
 
-/// The rule of the tree, apart from the code under test: the vectors of the ranks from `first` on, in a subtree that may
-/// have `width` ranks. The brackets are ((own child) child).
-fn reduced(combination: Combination, vectors: &[Vec<u8>], first: usize, width: usize) -> Vec<u8> {
-    let mut result = vectors[first].clone();
-    let mut child_width = 1;
-    while child_width < width && first + child_width < vectors.len() {
-        let child = reduced(combination, vectors, first + child_width, child_width);
-        combination.combine(&mut result, &child);
-        child_width *= 2;
-    }
-    result
+/// The rule, apart from the code under test: one rank after the other.
+fn reduced(combination: Combination, vectors: &[Vec<u8>]) -> Vec<u8> {
+    let (first, others) = vectors.split_first().expect("a member");
+    others.iter().fold(first.clone(), |mut left, right| {
+        combination.combine(&mut left, right);
+        left
+    })
 }
 
 /// A vector of floats of different sizes, so that another order gives other bits.
@@ -96,7 +92,7 @@ fn assert_reduced(vectors: &[Vec<Vec<u8>>], ends: &Ends) {
     for ((rank, number), (status, vector)) in ends.iter() {
         assert_eq!((status.fault, status.refused), (None, false), "reduction {number} at {rank}");
         let expected = match rank {
-            0 => reduced(SUM, &vectors[*number], 0, vectors[*number].len()),
+            0 => reduced(SUM, &vectors[*number]),
             _ => vectors[*number][*rank as usize].clone(),
         };
         assert_eq!(*vector, expected, "reduction {number} at {rank}");
@@ -112,8 +108,8 @@ fn sixty_four_ranks_reduce_to_the_bits_of_the_reference_order_on_hosts_and_on_ni
     let vectors = Rc::new(vectors.to_vec());
     let mut rotated = vectors[1].clone();
     rotated.rotate_left(1);
-    let in_order = reduced(SUM, &vectors[1], 0, RANKS);
-    assert_ne!(reduced(SUM, &rotated, 0, RANKS), in_order, "another order gives other bits");
+    let in_order = reduced(SUM, &vectors[1]);
+    assert_ne!(reduced(SUM, &rotated), in_order, "another order gives other bits");
     for scheme in SCHEMES {
         for place in PLACES {
             let run = || {

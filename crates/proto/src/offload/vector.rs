@@ -23,6 +23,12 @@ impl Combination {
         self.operation.combines() && self.operation.has_type(self.word_type)
     }
 
+    /// Whether the bits of a result depend on where brackets are set: in sums and products of floats.
+    pub fn depends_on_brackets(self) -> bool {
+        let rounds = matches!(self.operation, WordOperation::Sum | WordOperation::Product);
+        rounds && !self.word_type.is_integer()
+    }
+
     /// Whether a vector of `bytes` bytes has whole elements.
     pub fn divides(self, bytes: u32) -> bool {
         bytes.is_multiple_of(self.word_type.bytes())

@@ -64,7 +64,9 @@ fn reduced_over(tree: ReductionTree, combination: Combination, vectors: &[Vec<u8
             let from_the_end = vectors.iter().rev().cloned();
             from_the_end.reduce(|right, left| combined(left, &right)).expect("a member")
         }
-        ReductionTree::Flat => vectors.iter().skip(1).fold(vectors[0].clone(), combined),
+        ReductionTree::Flat | ReductionTree::FromTheLeft => {
+            vectors.iter().skip(1).fold(vectors[0].clone(), combined)
+        }
     }
 }
 
@@ -122,7 +124,13 @@ impl Group {
                 [rng.usize(..2)],
             broadcast: [BroadcastTree::Binomial, BroadcastTree::Postal { lambda_thousandths }]
                 [rng.usize(..2)],
-            reduction: [ReductionTree::Binomial, ReductionTree::Chain, ReductionTree::Flat][rng.usize(..3)],
+            reduction: [
+                ReductionTree::FromTheLeft,
+                ReductionTree::FromTheLeft,
+                ReductionTree::Binomial,
+                ReductionTree::Chain,
+                ReductionTree::Flat,
+            ][rng.usize(..5)],
         };
         let rounds = (0..rounds).map(|_| round(rng, endpoints)).collect();
         let started = vec![0; members.len()];

@@ -12,7 +12,6 @@ use weir_link::shm::node_segment::JobKey;
 use crate::Executor;
 use crate::case::{Case, Collective, Results};
 use crate::node::{Node, assert_all_have_begun, take_turns};
-use crate::oracle::Brackets;
 
 /// Node groups, whose participants meet over the network.
 pub struct LevelExecutor {
@@ -100,10 +99,6 @@ impl LevelExecutor {
 impl Executor for LevelExecutor {
     fn name(&self) -> String {
         String::from("two levels across hosts")
-    }
-
-    fn brackets(&self) -> Brackets {
-        Brackets::FromTheLeft
     }
 
     fn takes(&self, case: &Case) -> bool {

@@ -15,7 +15,6 @@ use weir_proto::offload::{WordOperation, WordType, WordUpdate};
 use crate::Executor;
 use crate::case::{Case, Change, Collective, Results, WORDS_EACH};
 use crate::node::take_turns;
-use crate::oracle::Brackets;
 
 const HOSTS: usize = 4;
 /// Operations at once. Their words lie behind those of all members.
@@ -209,10 +208,6 @@ fn of_kernel(update: &WordUpdate) -> Option<WordChange> {
 impl Executor for KernelExecutor {
     fn name(&self) -> String {
         String::from("kernel programs")
-    }
-
-    fn brackets(&self) -> Brackets {
-        Brackets::FromTheLeft
     }
 
     fn takes(&self, case: &Case) -> bool {

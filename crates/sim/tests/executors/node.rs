@@ -13,7 +13,6 @@ use weir_link::shm::node_segment::JobKey;
 use weir_proto::Outcome;
 
 use crate::case::{Case, Change, Collective, Results, WORDS_EACH};
-use crate::oracle::Brackets;
 use crate::{Executor, LONG};
 
 /// The key of each endpoint's words.
@@ -115,10 +114,6 @@ impl Executor for NodeExecutor {
         String::from("caller over shared memory")
     }
 
-    fn brackets(&self) -> Brackets {
-        Brackets::FromTheLeft
-    }
-
     fn takes(&self, case: &Case) -> bool {
         matches!(case, Case::Collectives(_))
     }
@@ -139,7 +134,7 @@ impl Drop for NodeExecutor {
     }
 }
 
-/// The machines beside the endpoints: pairwise barriers, binomial trees.
+/// The machines beside the endpoints, with the schedules of libfabric's operations.
 pub struct MessageExecutor {
     node: Node,
     group: u32,
@@ -284,10 +279,6 @@ fn read(memory: &UserMemory) -> Vec<u8> {
 impl Executor for MessageExecutor {
     fn name(&self) -> String {
         String::from("machines over messages")
-    }
-
-    fn brackets(&self) -> Brackets {
-        Brackets::Binomial
     }
 
     fn takes(&self, _case: &Case) -> bool {

@@ -1,4 +1,4 @@
-//! What a case must give: plain loops in the order of ranks, with arithmetic of its own (128-bit integers, 64-bit floats).
+//! What a case must give: plain loops, one rank after the other, with arithmetic of its own (128-bit integers, 64-bit floats).
 
 use std::collections::HashMap;
 
@@ -8,25 +8,14 @@ use weir_proto::offload::{Combination, WordOperation, WordType};
 
 use crate::case::{Case, Change, Collective, Results};
 
-/// Where an executor sets brackets. It matters for sums and products of floats; the order is that of ranks everywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Brackets {
-    /// ((0 + 1) + 2) + 3
-    FromTheLeft,
-    /// 0 + (1 + (2 + 3))
-    FromTheRight,
-    /// (0 + 1) + (2 + 3): a rank, then the subtrees of its children, each of which is an interval.
-    Binomial,
-}
-
-pub fn expected(case: &Case, members: u32, brackets: Brackets) -> Results {
+pub fn expected(case: &Case, members: u32) -> Results {
     match case {
-        Case::Collectives(all) => all.iter().map(|it| of_collective(it, members, brackets)).collect(),
+        Case::Collectives(all) => all.iter().map(|it| of_collective(it, members)).collect(),
         Case::Words(lists) => vec![lists.iter().map(|list| of_changes(list)).collect()],
     }
 }
 
-fn of_collective(collective: &Collective, members: u32, brackets: Brackets) -> Vec<Vec<u8>> {
+fn of_collective(collective: &Collective, members: u32) -> Vec<Vec<u8>> {
     let Collective { operation, data } = collective;
     let block = |from: usize, number: usize, bytes: u32| {
         let bytes = bytes as usize;
@@ -34,8 +23,8 @@ fn of_collective(collective: &Collective, members: u32, brackets: Brackets) -> V
     };
     let of_rank = |rank: usize| match *operation {
         Operation::Barrier => Vec::new(),
-        Operation::AllReduce(vector) => combined(vector, data, brackets),
-        Operation::Reduce { root, vector } if root as usize == rank => combined(vector, data, brackets),
+        Operation::AllReduce(vector) => combined(vector, data),
+        Operation::Reduce { root, vector } if root as usize == rank => combined(vector, data),
         Operation::Broadcast { root, .. } if root as usize != rank => data[root as usize].clone(),
         Operation::AllGather { .. } => data.concat(),
         Operation::Gather { root, .. } if root as usize == rank => data.concat(),
@@ -48,32 +37,17 @@ fn of_collective(collective: &Collective, members: u32, brackets: Brackets) -> V
     (0..members as usize).map(of_rank).collect()
 }
 
-fn combined(vector: Vector, data: &[Vec<u8>], brackets: Brackets) -> Vec<u8> {
+fn combined(vector: Vector, data: &[Vec<u8>]) -> Vec<u8> {
     let Combination { operation, word_type } = vector.combination;
     let bytes = word_type.bytes() as usize;
     let word_of = |rank: usize, at: usize| load(&data[rank][at..at + bytes]);
     let both = |first, second| apply(operation, word_type, [first, second, 0]);
     let elements = (0..vector.bytes as usize).step_by(bytes).flat_map(|at| {
-        let words: Vec<u64> = (0..data.len()).map(|rank| word_of(rank, at)).collect();
-        let word = match brackets {
-            Brackets::FromTheLeft => words.iter().copied().reduce(both),
-            Brackets::FromTheRight => words.iter().rev().copied().reduce(|later, first| both(first, later)),
-            Brackets::Binomial => Some(of_subtree(&words, 0, words.len().next_power_of_two(), &both)),
-        };
-        word.expect("a member").to_le_bytes().into_iter().take(bytes)
+        let words = (0..data.len()).map(|rank| word_of(rank, at));
+        let word = words.reduce(both).expect("a member");
+        word.to_le_bytes().into_iter().take(bytes)
     });
     elements.collect()
-}
-
-/// The word of a rank, combined with those of the `span` - 1 ranks after it.
-fn of_subtree(words: &[u64], rank: usize, span: usize, both: &impl Fn(u64, u64) -> u64) -> u64 {
-    let mut word = words[rank];
-    let mut below = 1;
-    while below < span && rank + below < words.len() {
-        word = both(word, of_subtree(words, rank + below, below, both));
-        below *= 2;
-    }
-    word
 }
 
 fn of_changes(list: &[Change]) -> Vec<u8> {

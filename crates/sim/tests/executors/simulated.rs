@@ -15,7 +15,6 @@ use weir_sim::world::{World, WorldSpec};
 
 use crate::Executor;
 use crate::case::{Case, Change, Collective, Results, WORDS_EACH};
-use crate::oracle::Brackets;
 
 const US: u64 = 1_000_000;
 const GROUP: u32 = 9;
@@ -119,6 +118,17 @@ fn begin(rank: &Rank, collective: &Collective, place: u32) -> weir_sim::program:
     }
 }
 
+/// Named trees have brackets of their own.
+fn is_for_tree(collective: &Collective, tree: ReductionTree) -> bool {
+    match collective.operation {
+        Operation::AllReduce(vector) | Operation::Reduce { vector, .. } => {
+            matches!(tree, ReductionTree::FromTheLeft | ReductionTree::Flat)
+                || !vector.combination.depends_on_brackets()
+        }
+        _ => true,
+    }
+}
+
 fn is_for_machines(collective: &Collective) -> bool {
     match collective.operation {
         Operation::Barrier | Operation::AllReduce(_) => true,
@@ -134,14 +144,6 @@ impl Executor for SimulatedExecutor {
         format!("simulated {place}, {:?}, members {:?}", self.shape, self.members)
     }
 
-    fn brackets(&self) -> Brackets {
-        match self.shape.reduction {
-            ReductionTree::Binomial => Brackets::Binomial,
-            ReductionTree::Chain => Brackets::FromTheRight,
-            ReductionTree::Flat => Brackets::FromTheLeft,
-        }
-    }
-
     fn takes(&self, case: &Case) -> bool {
         let is_for_words = |Change { update, .. }: &Change| {
             let operation = update.operation;
@@ -149,7 +151,9 @@ impl Executor for SimulatedExecutor {
                 && (!operation.compares() || operation == WordOperation::CompareSwap)
         };
         match case {
-            Case::Collectives(all) => all.iter().all(is_for_machines),
+            Case::Collectives(all) => {
+                all.iter().all(|it| is_for_machines(it) && is_for_tree(it, self.shape.reduction))
+            }
             Case::Words(lists) => lists.iter().flatten().all(is_for_words),
         }
     }

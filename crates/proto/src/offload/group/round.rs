@@ -4,9 +4,12 @@
 //! turn. A broadcast is forwarded packet by packet as it comes, also before the program has started it.
 //!
 //! What is sent lies in a buffer of the driver, not in that of the request. So an operation can complete or fail at once,
-//! while its packets wait for credit. The buffer is free when all destinations have answered or are lost. The result of an
-//! all-reduce is the answer to a contribution to it. A receiver gives all other answers when its program has started the
-//! operation. So no member ends an operation before those that it sends to have started it.
+//! while its packets wait for credit. The buffer is free when all destinations have answered or are lost. If a member sends
+//! the result to one that has contributed, the result is the answer. A receiver gives all other answers when its program
+//! has started the operation. So no member ends an operation before those that it sends to have started it.
+//!
+//! The result may take the place of a contribution whose answer has not come: it has all contributions, so all of them have
+//! arrived.
 
 use alloc::vec::Vec;
 
@@ -124,6 +127,8 @@ impl Round {
         match self.operation {
             Operation::Barrier => {}
             Operation::Reduce(_) | Operation::AllReduce(_) if scene.membership.rank == 0 => {}
+            // Our vector is combined with what comes.
+            _ if self.steps.first().is_some_and(|step| step.usage == Use::Continue) => {}
             Operation::Broadcast { root, .. } if root != scene.membership.rank => {
                 let arrived_bytes = self.inputs.first().map_or(0, |input| input.arrived_bytes);
                 if let Some(buffer) = self.buffer {
@@ -157,10 +162,10 @@ impl Round {
         }
         match self.steps[input.step].usage {
             Use::Nothing => {}
-            Use::Combine => self.combine(index, (offset, payload_bytes), driver),
+            Use::Combine | Use::Continue => self.combine(index, (offset, payload_bytes), driver),
             Use::Place => {
-                // The result of an all-reduce comes after our contribution.
-                if matches!(self.operation, Operation::AllReduce(_)) && self.step != input.step {
+                // The result of a reduction comes after our contribution.
+                if self.operation.combination().is_some() && self.step != input.step {
                     return Err(());
                 }
                 self.awaited.retain(|rank| *rank != input.rank);
@@ -182,14 +187,32 @@ impl Round {
         let next = self.steps[self.step.min(step)].hear.get(self.heard);
         let is_turn = self.started && step == self.step && next == Some(&self.inputs[index].rank);
         if is_turn && held.is_none() {
-            let into = self.own().plus(offset);
-            driver.combine(Operand::Arrived, into, self.combination(), bytes);
+            match self.steps[step].usage {
+                Use::Continue => {
+                    let into = match self.buffer {
+                        Some(buffer) => Memory::Buffer { buffer, offset: 0 },
+                        None => self.allocate(driver),
+                    };
+                    driver.copy(Operand::Arrived, into.plus(offset), bytes);
+                    self.continue_in_buffer((offset, bytes), driver);
+                }
+                _ => {
+                    let into = self.own().plus(offset);
+                    driver.combine(Operand::Arrived, into, self.combination(), bytes);
+                }
+            }
         } else {
             let buffer = held.unwrap_or_else(|| driver.allocate(self.operation.bytes()));
             self.inputs[index].held = Some(buffer);
             let into = Memory::Buffer { buffer, offset: u64::from(offset) };
             driver.copy(Operand::Arrived, into, bytes);
         }
+    }
+
+    /// The buffer has what the ranks before us give: combines our vector with it.
+    fn continue_in_buffer<D: MachineDriver>(&mut self, (offset, bytes): (u32, u32), driver: &mut D) {
+        let (from, into) = (self.of_request().plus(offset), self.own().plus(offset));
+        driver.combine(Operand::Memory(from), into, self.combination(), bytes);
     }
 
     /// Keeps a part of the payload that all members get, and forwards it.
@@ -223,13 +246,20 @@ impl Round {
                     return;
                 }
                 self.heard += 1;
-                if let Some(buffer) = self.inputs[index].held.take() {
-                    let from = Operand::Memory(Memory::Buffer { buffer, offset: 0 });
-                    driver.combine(from, self.own(), self.combination(), self.operation.bytes());
-                    driver.free(buffer);
+                let bytes = self.operation.bytes();
+                match self.inputs[index].held.take() {
+                    Some(buffer) if usage == Use::Continue => {
+                        self.buffer = Some(buffer);
+                        self.continue_in_buffer((0, bytes), driver);
+                    }
+                    Some(buffer) => {
+                        let from = Operand::Memory(Memory::Buffer { buffer, offset: 0 });
+                        driver.combine(from, self.own(), self.combination(), bytes);
+                        driver.free(buffer);
+                    }
+                    None => {}
                 }
-                let is_all_reduce = matches!(self.operation, Operation::AllReduce(_));
-                let result_answers = is_all_reduce && usage == Use::Combine;
+                let result_answers = self.contributes(index) && self.sends_result_to(self.inputs[index].rank);
                 if self.operation.has_payload() && !result_answers {
                     self.answer(scene, index, false, driver);
                 }
@@ -254,9 +284,17 @@ impl Round {
         if self.operation.has_payload() && !tell.is_empty() {
             let bytes = self.operation.bytes();
             let from = match self.buffer {
-                Some(buffer) => Memory::Buffer { buffer, offset: 0 },
+                Some(buffer) => {
+                    let from = Memory::Buffer { buffer, offset: 0 };
+                    // The last leader of an all-reduce from the left, which nobody sends the result.
+                    if matches!(self.operation, Operation::AllReduce(_)) && self.step + 1 == self.steps.len()
+                    {
+                        driver.copy(Operand::Memory(from), self.of_request(), bytes);
+                    }
+                    from
+                }
                 None => {
-                    // The root of an all-reduce has the result in the buffer of its request.
+                    // Rank 0 combines in the buffer of its request.
                     let own = self.own();
                     let into = self.allocate(driver);
                     driver.copy(Operand::Memory(own), into, bytes);
@@ -288,7 +326,7 @@ impl Round {
             if payload.is_some() && !self.awaited.contains(rank) && offset == 0 {
                 self.awaited.push(*rank);
             }
-            let contribution = self.input(*rank).filter(|index| self.combines(*index));
+            let contribution = self.input(*rank).filter(|index| self.contributes(*index));
             if let Some(index) = contribution {
                 self.inputs[index].answered = true; // by the result
             }
@@ -305,10 +343,9 @@ impl Round {
         Ok(())
     }
 
-    /// A part of `rank` comes after the group has failed. The result of an all-reduce still answers our contribution.
+    /// A part of `rank` comes after the group has failed. A result still answers our contribution.
     pub fn late_result<D: MachineDriver>(&mut self, scene: Scene<'_>, rank: u32, driver: &mut D) {
-        let is_all_reduce = matches!(self.operation, Operation::AllReduce(_));
-        if is_all_reduce && self.input(rank).is_some_and(|index| !self.combines(index)) {
+        if self.input(rank).is_some_and(|index| self.usage(index) == Use::Place) {
             let _ = self.taken(scene, rank, driver); // the parts after the first one answer nothing
         }
     }
@@ -316,10 +353,11 @@ impl Round {
     /// The ranks to which it has forwarded only a part of what it gets, apart from `lost`.
     fn half_told(&self, lost: u32) -> Vec<u32> {
         let is_half = |input: &Input| input.arrived_bytes > 0 && !input.complete;
-        let places =
-            self.inputs.last().is_some_and(|input| is_half(input) && !self.combines(self.inputs.len() - 1));
-        let awaited = self.awaited.iter().copied().filter(|rank| *rank != lost);
-        if places { awaited.collect() } else { Vec::new() }
+        let last = self.inputs.last().filter(|input| is_half(input));
+        let step = last.map(|input| &self.steps[input.step]).filter(|step| step.usage == Use::Place);
+        let told = step.map_or(&[][..], |step| &step.tell);
+        let awaited = told.iter().filter(|rank| self.awaited.contains(rank));
+        awaited.copied().filter(|rank| *rank != lost).collect()
     }
 
     /// The group has failed, and no more comes of a vector that it has begun to forward. Those that wait for the rest learn of
@@ -393,18 +431,29 @@ impl Round {
 
     /// The memory in which contributions are combined, of an operation that is started.
     fn own(&self) -> Memory {
-        match (self.buffer, self.request) {
-            (Some(buffer), _) => Memory::Buffer { buffer, offset: 0 },
-            (None, Some(request)) => Memory::Request { request, offset: 0 },
-            (None, None) => {
-                unreachable!("an operation that combines has a request until it has combined all")
-            }
+        match self.buffer {
+            Some(buffer) => Memory::Buffer { buffer, offset: 0 },
+            None => self.of_request(),
         }
     }
 
+    fn of_request(&self) -> Memory {
+        let request = self.request.expect("an operation has a request until it has combined all");
+        Memory::Request { request, offset: 0 }
+    }
+
+    fn usage(&self, index: usize) -> Use {
+        self.steps[self.inputs[index].step].usage
+    }
+
     /// Whether what the input at `index` sends is combined.
-    fn combines(&self, index: usize) -> bool {
-        self.steps[self.inputs[index].step].usage == Use::Combine
+    fn contributes(&self, index: usize) -> bool {
+        matches!(self.usage(index), Use::Combine | Use::Continue)
+    }
+
+    /// Whether the result goes to `rank` from here. Then it answers the contribution of that rank.
+    fn sends_result_to(&self, rank: u32) -> bool {
+        self.steps.last().is_some_and(|step| step.tell.contains(&rank))
     }
 
     fn combination(&self) -> Combination {

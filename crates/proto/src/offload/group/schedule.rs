@@ -6,14 +6,25 @@
 //! barrier of 4, pairwise exchange, rank 1    -> 0;   hear 0 -> 3;   hear 3
 //! barrier of 4, degree 3, rank 0             hear 1, 2, 3 -> 1, 2, 3
 //! all-reduce of 4, rank 2                    hear 3 -> 0;   hear 0 -> 3
+//! all-reduce of 4 in two blocks, rank 2      hear 0;   hear 3 -> 0, 3
 //! ```
 //! Pairwise exchange takes log2 of the largest power of two that is not above the number of members. Each rank beyond it
 //! pairs with one below: it sends before the exchange, and hears after it.
+//!
+//! *Blocks* are for vectors whose result [depends on brackets](super::Combination::depends_on_brackets). They combine from the left, rank by rank: ((0 + 1) + 2) + 3. A block is an interval of ranks, and its first rank leads
+//! it. The leader gets what all ranks before it give, combined. It combines its own vector and those of its block, and
+//! sends the result to the next leader. The last leader has the result of all. Long vectors have short blocks, so that a
+//! leader never holds more than [`MAX_VECTOR_BYTES`] of a block. Short vectors of few members have one block, whose leader
+//! is rank 0.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::super::reduce::{MAX_VECTOR_BYTES, Vector};
 use super::{Operation, tree};
+
+/// Bound: ranks of a block. It bounds the peers of a leader.
+const MAX_BLOCK_RANKS: u32 = 64;
 
 /// How the operations of a group travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,11 +65,16 @@ pub enum BroadcastTree {
 }
 
 /// The tree of reductions. In each of them the ranks below a child are an interval, so members combine in the order of
-/// ranks: all trees give the same bits, if the operation is associative.
+/// ranks: all trees give the same bits, unless [`Combination::depends_on_brackets`].
+///
+/// [`Combination::depends_on_brackets`]: super::Combination::depends_on_brackets
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReductionTree {
-    /// Binomial.
+    /// The bits of plain loops over the ranks, for all operations: blocks for those that depend on brackets, and a binomial
+    /// tree for the others.
     #[default]
+    FromTheLeft,
+    /// Binomial.
     Binomial,
     /// Each rank has one child, the next rank.
     Chain,
@@ -73,6 +89,8 @@ pub(super) enum Use {
     Nothing,
     /// Combines it with its own, in the order of the list.
     Combine,
+    /// It is of the ranks before: combines its own with it, from the right.
+    Continue,
     /// Its own is the same. It forwards each packet as it comes.
     Place,
 }
@@ -104,6 +122,12 @@ pub(super) fn steps(shape: Shape, operation: &Operation, rank: u32, members: u32
                 up_and_down(below, up, Use::Nothing, Use::Nothing)
             }
         },
+        Operation::Reduce(vector) | Operation::AllReduce(vector)
+            if shape.reduction == ReductionTree::FromTheLeft && vector.combination.depends_on_brackets() =>
+        {
+            let to_all = matches!(operation, Operation::AllReduce(_));
+            Blocks::new(vector, members).steps(rank, to_all)
+        }
         Operation::Reduce(_) => {
             let (up, below) = reduction(shape.reduction, rank, members);
             vec![Step::new(below, Use::Combine, up)]
@@ -134,11 +158,66 @@ fn reduction(tree: ReductionTree, rank: u32, members: u32) -> (Vec<u32>, Vec<u32
         (up, tree::children_of_degree(rank, degree, members).collect())
     };
     match tree {
-        ReductionTree::Binomial => {
+        ReductionTree::FromTheLeft | ReductionTree::Binomial => {
             (tree::parent(rank).into_iter().collect(), tree::children(rank, members).collect())
         }
         ReductionTree::Chain => of_degree(1),
         ReductionTree::Flat => of_degree(members),
+    }
+}
+
+/// The blocks of a reduction from the left.
+#[derive(Clone, Copy, Debug)]
+struct Blocks {
+    members: u32,
+    block_ranks: u32,
+}
+
+impl Blocks {
+    fn new(vector: Vector, members: u32) -> Blocks {
+        let block_ranks = (MAX_VECTOR_BYTES / vector.bytes.max(1)).clamp(1, MAX_BLOCK_RANKS);
+        Blocks { members, block_ranks }
+    }
+
+    /// - `to_all`: all members get the result. Otherwise rank 0.
+    fn steps(self, rank: u32, to_all: bool) -> Vec<Step> {
+        let Blocks { members, block_ranks } = self;
+        let (place, last) = (rank / block_ranks, (members - 1) / block_ranks);
+        let leader = |place: u32| place * block_ranks;
+        if rank != leader(place) {
+            let leader = vec![leader(place)];
+            let mut steps = vec![Step::new(Vec::new(), Use::Combine, leader.clone())];
+            if to_all {
+                steps.push(Step::new(leader, Use::Place, Vec::new()));
+            }
+            return steps;
+        }
+        let block: Vec<u32> = (rank + 1..members.min(rank.saturating_add(block_ranks))).collect();
+        let mut steps = Vec::new();
+        if place > 0 {
+            steps.push(Step::new(vec![leader(place - 1)], Use::Continue, Vec::new()));
+        }
+        // The result goes down a binomial tree of the leaders, whose root is the last one. So it comes from the right, and a
+        // leader hears nobody twice.
+        let from_last = |place: u32| leader(last - place);
+        let (above, below) = match to_all {
+            true => {
+                let mut below: Vec<u32> = tree::children(last - place, last + 1).map(from_last).collect();
+                below.reverse();
+                below.extend(&block);
+                (tree::parent(last - place).map(from_last), below)
+            }
+            false if rank == 0 => ((last > 0).then(|| leader(last)), Vec::new()),
+            false if place == last => (None, vec![0]),
+            false => (None, Vec::new()),
+        };
+        if place == last {
+            steps.push(Step::new(block, Use::Combine, below));
+        } else {
+            steps.push(Step::new(block, Use::Combine, vec![leader(place + 1)]));
+            steps.extend(above.map(|above| Step::new(vec![above], Use::Place, below)));
+        }
+        steps
     }
 }
 

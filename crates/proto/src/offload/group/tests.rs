@@ -11,6 +11,7 @@ use crate::offload::{Offload, OffloadCommand, Offloaded, WordOperation, WordType
 use crate::time::Instant;
 
 mod barriers;
+mod blocks;
 mod broadcasts;
 mod failures;
 mod joining;
@@ -18,6 +19,7 @@ mod reductions;
 
 const GROUP: u32 = 9;
 const SUM: Combination = Combination { operation: WordOperation::Sum, word_type: WordType::U64 };
+const FLOAT_SUM: Combination = Combination { operation: WordOperation::Sum, word_type: WordType::F64 };
 
 /// A driver that notes the calls. The time is 100 ns.
 #[derive(Default)]
@@ -114,7 +116,7 @@ impl MachineDriver for Calls {
     }
 
     fn combine(&mut self, from: Operand, into: Memory, combination: Combination, bytes: u32) {
-        assert_eq!(combination, SUM);
+        assert!([SUM, FLOAT_SUM].contains(&combination), "{combination:?}");
         self.calls.push(format!("combine {bytes} of {} into {}", operand(from), place(into)));
     }
 

@@ -147,6 +147,80 @@ fn a_chain_and_a_flat_tree_reduce_in_the_order_of_ranks() {
     }
 }
 
+fn of_floats(bytes: u32) -> Vector {
+    let combination = Combination { operation: WordOperation::Sum, word_type: WordType::F64 };
+    Vector { bytes, combination }
+}
+
+/// What `rank` has when it has combined, with the brackets. `members`: of the group.
+fn brackets(operation: Operation, rank: u32, members: u32) -> String {
+    let of = |rank| brackets(operation, rank, members);
+    let mut own = format!("{rank}");
+    for step in steps(Shape::default(), &operation, rank, members) {
+        for other in step.hear {
+            match step.usage {
+                Use::Combine => own = format!("({own}+{})", of(other)),
+                Use::Continue => own = format!("({}+{own})", of(other)),
+                Use::Place | Use::Nothing => {}
+            }
+        }
+    }
+    own
+}
+
+#[test]
+fn sums_of_floats_have_brackets_from_the_left_for_any_length() {
+    for members in 1..=MOST {
+        let from_the_left = (1..members).fold(String::from("0"), |left, rank| format!("({left}+{rank})"));
+        for (bytes, block_ranks) in [(0, 64), (8, 64), (264, 15), (1024, 4), (2048, 2), (2056, 1), (4096, 1)]
+        {
+            let what = format!("{members} members, {bytes} B");
+            let blocks = members.div_ceil(block_ranks);
+            let last = (blocks - 1) * block_ranks;
+            let [reduce, all_reduce] =
+                [Operation::Reduce, Operation::AllReduce].map(|of| of(of_floats(bytes)));
+            assert_eq!(brackets(reduce, last, members), from_the_left, "{what}");
+            assert_eq!(brackets(all_reduce, last, members), from_the_left, "{what}");
+            // Leaders combine one after the other, when the vectors of their blocks are there.
+            let in_block = u32::from(block_ranks > 1 && members > 1);
+            let back = u32::from(blocks > 1);
+            let ends = run(Shape::default(), reduce, members);
+            assert_eq!((ends.packets, &ends.known[0]), (members - 1 + back, &everyone(members)[0]), "{what}");
+            let in_first = u32::from(block_ranks.min(members) > 1);
+            assert_eq!(ends.time, in_first + blocks - 1 + back, "{what}");
+            let ends = run(Shape::default(), all_reduce, members);
+            assert_eq!((ends.packets, ends.known), (2 * (members - 1), everyone(members)), "{what}");
+            let depth = (0..blocks).map(u32::count_ones).max().expect("a block");
+            assert!(ends.time <= in_first + blocks - 1 + depth + in_block, "{what}: {}", ends.time);
+            for rank in 0..members {
+                let heard = steps(Shape::default(), &all_reduce, rank, members);
+                let heard: Vec<u32> = heard.into_iter().flat_map(|step| step.hear).collect();
+                let different: BTreeSet<u32> = heard.iter().copied().collect();
+                assert_eq!(heard.len(), different.len(), "{what}: {rank} hears {heard:?}");
+                let most = (4096 / bytes.max(64)) as usize + 2;
+                assert!(heard.len() <= most, "{what}: {rank} hears {heard:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn operations_that_do_not_depend_on_brackets_keep_the_binomial_tree() {
+    use WordOperation::{Max, Min, Product, Sum};
+    let is_tree = |operation, word_type| {
+        let vector = Vector { bytes: 4096, combination: Combination { operation, word_type } };
+        let of = |reduction, rank| {
+            steps(Shape { reduction, ..Shape::default() }, &Operation::AllReduce(vector), rank, 7)
+        };
+        (0..7).all(|rank| of(ReductionTree::FromTheLeft, rank) == of(ReductionTree::Binomial, rank))
+    };
+    for word_type in WordType::ALL {
+        assert_eq!(is_tree(Sum, word_type), word_type.is_integer());
+        assert_eq!(is_tree(Product, word_type), word_type.is_integer());
+        assert!(is_tree(Min, word_type) && is_tree(Max, word_type));
+    }
+}
+
 #[test]
 fn children_are_heard_in_the_order_of_ranks() {
     let hear = |rank| steps(Shape::default(), &Operation::AllReduce(vector()), rank, 16)[0].hear.clone();
@@ -183,6 +257,8 @@ fn the_examples_hold() {
     assert_eq!(steps(Shape::default(), Operation::Barrier, 1, 4), ["[] -> [0]", "[0] -> [3]", "[3] -> []"]);
     assert_eq!(steps(of_degree(3), Operation::Barrier, 0, 4), ["[1, 2, 3] -> [1, 2, 3]"]);
     assert_eq!(steps(Shape::default(), Operation::AllReduce(vector()), 2, 4), ["[3] -> [0]", "[0] -> [3]"]);
+    let in_blocks = Operation::AllReduce(of_floats(2048));
+    assert_eq!(steps(Shape::default(), in_blocks, 2, 4), ["[0] -> []", "[3] -> [0, 3]"]);
     assert_eq!(steps(Shape::default(), Operation::Barrier, 0, 3), ["[2] -> [1]", "[1] -> [2]"]);
     assert_eq!(steps(Shape::default(), Operation::Barrier, 2, 3), ["[] -> [0]", "[0] -> []"]);
 }
