@@ -74,7 +74,8 @@ INLINE int begin_release(const struct frame *frame, __u32 size)
         return XDP_ABORTED;
     count(WEIR_COUNT_RELEASES);
     packet->number = ++copies->next_batch;
-    packet->operand = size;
+    /* The upper half of the operand is the caller's. */
+    packet->operand = (packet->operand >> 32) << 32 | size;
     if (size <= 2)
         return bpf_redirect_map(&copies_2, 0, BPF_F_BROADCAST);
     if (size <= 4)

@@ -11,6 +11,10 @@
 #define WEIR_KIND_ARRIVE 2
 #define WEIR_KIND_REPLY 3
 #define WEIR_KIND_REDUCE 4
+#define WEIR_KIND_SUBSCRIBE 5
+#define WEIR_KIND_COPIES 6
+#define WEIR_KIND_COPY 7
+#define WEIR_KIND_ACKNOWLEDGE 8
 #define WEIR_KIND_MASK 0x3f
 #define WEIR_RELAYED 0x40 /* a host has sent it back to the host that it came from */
 #define WEIR_RELAY 0x80   /* the host that gets it sends it back */
@@ -60,7 +64,8 @@
 #define WEIR_COUNT_STRANGERS 8
 #define WEIR_COUNT_FORGED 9
 #define WEIR_COUNT_DELIVERED 10
-#define WEIR_COUNTERS 11
+#define WEIR_COUNT_ACKNOWLEDGED 11
+#define WEIR_COUNTERS 12
 
 /* Bounds. */
 #define WEIR_MAX_DOMAINS 64
@@ -84,8 +89,13 @@
 #define WEIR_SLOT_CLAIMED 2
 #define WEIR_SLOT_WRITTEN 3
 
-/* Begins the payload of a UDP datagram. WEIR_KIND_REDUCE and its reply have a vector of 64-bit words behind it, which the tag
- * covers. All numbers are little endian. No member needs padding. */
+/* An inbox: words of a receiver. The number of the last message that the process has taken, and two buffers. A buffer has a state,
+ * with the number of its message as that of a slot, the length of the message in words, and the message. */
+#define WEIR_BUFFER_WORDS (2 + WEIR_MAX_VECTOR_WORDS)
+#define WEIR_INBOX_WORDS (1 + 2 * WEIR_BUFFER_WORDS)
+
+/* Begins the payload of a UDP datagram. WEIR_KIND_REDUCE, its reply, WEIR_KIND_COPIES and WEIR_KIND_COPY have a vector of 64-bit
+ * words behind it, which the tag covers. All numbers are little endian. No member needs padding. */
 struct weir_packet {
     unsigned int magic;
     unsigned char version;

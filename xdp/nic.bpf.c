@@ -1,4 +1,4 @@
-/* Kernel programs of `weir nic attach`: remote words, barriers and all-reduces, answered where frames arrive (XDP).
+/* Kernel programs of `weir nic attach`: remote words, barriers, all-reduces and multi-sends, where frames arrive (XDP).
  *
  *   request  -> authenticated -> new: performed, answer kept   -> answer from the same interface (XDP_TX)
  *                             -> seen before: kept answer      -> the same
@@ -12,6 +12,7 @@
 #include "all_reduce.h"
 #include "barrier.h"
 #include "frame.h"
+#include "multi_send.h"
 #include "reply.h"
 #include "words.h"
 
@@ -41,23 +42,34 @@ int weir_nic(struct xdp_md *context)
 
         if (kind == WEIR_KIND_REDUCE)
             outcome = reduce(context, domain, &frame);
+        else if (kind == WEIR_KIND_COPIES)
+            return send_copies(&frame);
+        else if (kind == WEIR_KIND_COPY)
+            outcome = take_copy(context, domain, &frame);
         else if (frame.words)
             return drop(WEIR_COUNT_MALFORMED);
         else if (kind == WEIR_KIND_WORD && frame.packet->number)
             outcome = word(domain, &frame);
         else if (kind == WEIR_KIND_ARRIVE)
             outcome = arrive(domain, &frame);
+        else if (kind == WEIR_KIND_SUBSCRIBE)
+            outcome = subscribe(&frame);
+        else if (kind == WEIR_KIND_ACKNOWLEDGE)
+            return take_acknowledgement(domain, &frame);
         else
             return drop(WEIR_COUNT_MALFORMED);
         if (outcome.action != XDP_TX)
             return outcome.action;
-        answer(&frame, outcome.status, outcome.result);
+        if (kind == WEIR_KIND_COPY)
+            acknowledge(&frame);
+        else
+            answer(&frame, outcome.status, outcome.result);
     }
     seal(context, domain, &frame);
     return XDP_TX;
 }
 
-/* Addresses one copy of a release. Copies of one frame leave one after the other on one processor. */
+/* Addresses one copy of a release, or of a multi-send. Copies of one frame leave one after the other on one processor. */
 SECTION("xdp.frags/devmap")
 int weir_release(struct xdp_md *context)
 {
@@ -90,6 +102,15 @@ int weir_release(struct xdp_md *context)
     __builtin_memcpy(frame.ethernet->h_dest, member->ethernet, ETH_ALEN);
     frame.ip->saddr = frame.ip->daddr;
     frame.ip->daddr = member->address;
+    if ((frame.packet->kind & WEIR_KIND_MASK) == WEIR_KIND_COPIES) {
+        if (!(frame.packet->operand >> 32 >> (key.member & 31) & 1))
+            return XDP_DROP;
+        frame.packet->kind = WEIR_KIND_COPY;
+        frame.packet->operand = key.member;
+        frame.udp->source = frame.udp->dest;
+        seal(context, domain, &frame);
+        return XDP_PASS;
+    }
     frame.packet->asker = member->asker;
     frame.packet->number = member->number;
     frame.packet->status = WEIR_DONE;

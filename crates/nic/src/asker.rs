@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time until a request is sent again, at first. It doubles.
-const FIRST_TIMEOUT: Duration = Duration::from_millis(2);
+pub(crate) const FIRST_TIMEOUT: Duration = Duration::from_millis(2);
 /// Bound of this time.
-const LONGEST_TIMEOUT: Duration = Duration::from_millis(100);
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_millis(100);
 /// Looks at the socket between two looks at the clock.
 const LOOKS: u32 = 32;
 

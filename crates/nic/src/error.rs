@@ -71,6 +71,20 @@ pub enum NicError {
         /// How long we have waited.
         patience: Duration,
     },
+    /// Receivers have not acknowledged a message. They may have it.
+    #[error("receivers {missing:?} have not acknowledged the message for {} ms", .patience.as_millis())]
+    NotReceived {
+        /// Their numbers.
+        missing: Vec<u32>,
+        /// How long we have waited.
+        patience: Duration,
+    },
+    /// No message of a multi-send has come.
+    #[error("no message has come for {} ms", .patience.as_millis())]
+    NoMessage {
+        /// How long we have waited.
+        patience: Duration,
+    },
     /// An argument is not allowed.
     #[error("{what} {value}: allowed are {allowed}")]
     Argument {

@@ -9,9 +9,10 @@
 //! | 16 to 23, 24 to 31 | asker, and number of its request: together they name the request |
 //! | 32 to 39 | place: the word |
 //! | 40 to 47 | operand; of a reply the result; of a meeting the member, and from bit 32 on the number of members |
-//! | 48 to 55 | what a word is compared with; of a meeting and its reply the round |
+//! | | of a multi-send the number of receivers, and from bit 32 on a bit for each that is meant; of a copy the receiver |
+//! | 48 to 55 | what a word is compared with; of a meeting and its reply the round; of a multi-send the number of the message |
 //! | 56 to 63 | tag: SipHash-2-4 of both addresses, all bytes before, and the vector |
-//! | from 64 on | the vector of an all-reduce: the member's own, of a reply the result |
+//! | from 64 on | the vector of an all-reduce: the member's own, of a reply the result; the message of a multi-send |
 //!
 //! `xdp/format.h` has the same numbers.
 
@@ -57,6 +58,14 @@ pub mod kind {
     pub const REPLY: u8 = 3;
     /// A member arrives at an all-reduce, with its vector.
     pub const REDUCE: u8 = 4;
+    /// A receiver of a multi-send says where it is.
+    pub const SUBSCRIBE: u8 = 5;
+    /// A message of a multi-send, for all of its receivers.
+    pub const COPIES: u8 = 6;
+    /// A message of a multi-send, for one receiver.
+    pub const COPY: u8 = 7;
+    /// A receiver has a message of a multi-send.
+    pub const ACKNOWLEDGE: u8 = 8;
     /// A host has sent it back to the host that it came from.
     pub const RELAYED: u8 = 0x40;
     /// The host that gets it sends it back.
@@ -164,7 +173,7 @@ pub mod slot {
 }
 
 /// The counters of an interface, in the order of the kernel programs.
-pub const COUNTERS: [&str; 11] = [
+pub const COUNTERS: [&str; 12] = [
     "requests",
     "duplicates",
     "old",
@@ -176,6 +185,7 @@ pub const COUNTERS: [&str; 11] = [
     "strangers",
     "forged",
     "delivered",
+    "acknowledged",
 ];
 
 /// A packet without its tag.
@@ -335,6 +345,10 @@ mod tests {
             ("KIND_ARRIVE", kind::ARRIVE.into()),
             ("KIND_REPLY", kind::REPLY.into()),
             ("KIND_REDUCE", kind::REDUCE.into()),
+            ("KIND_SUBSCRIBE", kind::SUBSCRIBE.into()),
+            ("KIND_COPIES", kind::COPIES.into()),
+            ("KIND_COPY", kind::COPY.into()),
+            ("KIND_ACKNOWLEDGE", kind::ACKNOWLEDGE.into()),
             ("RELAYED", kind::RELAYED.into()),
             ("RELAY", kind::RELAY.into()),
             ("READ", Operation::Read as u64),

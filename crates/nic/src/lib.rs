@@ -12,6 +12,8 @@
 //! - [`Remote`] changes words of another host, once each, whatever the network loses or doubles. That of a [`Membership`]
 //!   finds replies in memory while it spins, and needs one system call for a change.
 //! - [`Barrier`] is a barrier that the programs of one host count. [`AllReduce`] also combines vectors.
+//! - [`MultiSend`] sends a message to many hosts in one frame. The programs copy it, and write it to the memory of each
+//!   [`Inbox`].
 //! - [`service`] and [`programs`] are what `weir nic attach` runs, and [`pretended`] has hosts for tests and benchmarks. They
 //!   exist with the feature `loader`.
 //!
@@ -30,6 +32,7 @@ mod error;
 pub mod format;
 mod meeting;
 mod membership;
+mod multi_send;
 #[cfg(feature = "loader")]
 pub mod pretended;
 #[cfg(feature = "loader")]
@@ -49,4 +52,5 @@ pub use domain::{Domain, Secret};
 pub use error::NicError;
 pub use format::{Combination, Element, Operation};
 pub use membership::Membership;
+pub use multi_send::{INBOX_WORDS, Inbox, MultiSend};
 pub use remote::Remote;

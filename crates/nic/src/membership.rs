@@ -3,8 +3,9 @@
 use crate::asker::{Asker, Patience};
 use crate::control::{self, ANSWER_BYTES, Command};
 use crate::format::WORDS;
+use crate::multi_send::Home;
 use crate::reply_slot::ReplySlots;
-use crate::{Domain, NicError, Remote, Secret};
+use crate::{Domain, Inbox, MultiSend, NicError, Remote, Secret};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -14,13 +15,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use weir_link::shm::shared_words::SharedWords;
 
-/// A place in a domain of an interface of this host. It ends when the value and all [`Remote`] of it are dropped, or the
-/// process ends. With the last one of a domain, its words end.
+/// A place in a domain of an interface of this host. It ends when the value and all that it has made are dropped, or
+/// the process ends. With the last one of a domain, its words end.
 #[derive(Debug)]
 pub struct Membership {
     domain: Domain,
     address: SocketAddrV4,
-    words: SharedWords,
+    words: Arc<SharedWords>,
     slots: Option<Arc<ReplySlots>>,
     connection: Arc<UnixStream>,
 }
@@ -40,11 +41,12 @@ impl Membership {
         let none = || lost(io::Error::other("the answer has no descriptor"));
         let file = file.ok_or_else(none)?;
         let connection = Arc::new(connection);
+        let words = SharedWords::map(file.as_fd(), WORDS);
         let slots = answer.slots.map(|first| ReplySlots::map(file.as_fd(), first, connection.clone()));
         Ok(Membership {
             domain: Domain::of(secret),
             address: SocketAddrV4::new(answer.address, answer.port),
-            words: SharedWords::map(file.as_fd(), WORDS).map_err(NicError::system("mmap of the words"))?,
+            words: words.map(Arc::new).map_err(NicError::system("mmap of the words"))?,
             slots: slots.transpose().map_err(NicError::system("mmap of the reply slots"))?,
             connection,
         })
@@ -58,6 +60,44 @@ impl Membership {
     pub fn remote(&self, at: SocketAddrV4, patience: Patience) -> Result<Remote, NicError> {
         let asker = Asker::new(&self.domain, at, None)?;
         Ok(Remote::of(asker.with_slot(self.slots.as_ref()), patience))
+    }
+
+    fn home(&self) -> Home {
+        let (words, connection) = (self.words.clone(), self.connection.clone());
+        Home { domain: self.domain, address: *self.address.ip(), words, _connection: connection }
+    }
+
+    /// The sender of a multi-send to members on these hosts, in their order, none of which is this one. `place`: a word that
+    /// was 0, which nobody uses for anything else. At the receivers, [`crate::INBOX_WORDS`] words from there on are such words.
+    ///
+    /// The programs of this host make the copies. Frames reach them only from outside, so a receiver's host sends ours back.
+    ///
+    /// # Errors
+    /// [`NicError::Argument`] for a number of receivers or a place that is not allowed, or a receiver on this host;
+    /// [`NicError::System`].
+    pub fn multi_send(
+        &self,
+        receivers: &[SocketAddrV4],
+        place: u64,
+        patience: Patience,
+    ) -> Result<MultiSend, NicError> {
+        MultiSend::new(self.home(), receivers, place, patience)
+    }
+
+    /// The inbox of receiver number `member` of a multi-send from the host `sender`. Returns when the programs there know it.
+    /// So the sender's process must have joined.
+    ///
+    /// # Errors
+    /// [`NicError::Argument`] for a place or number that is not allowed; [`NicError::Refused`], [`NicError::NoAnswer`],
+    /// [`NicError::TableFull`], [`NicError::System`].
+    pub fn inbox(
+        &self,
+        sender: SocketAddrV4,
+        member: u32,
+        place: u64,
+        patience: Patience,
+    ) -> Result<Inbox, NicError> {
+        Inbox::new(self.home(), sender, member, place, patience)
     }
 
     /// The words of this host, all [`WORDS`] of them. Other members change them at any time.

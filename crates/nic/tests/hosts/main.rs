@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "test code")]
 
 mod meetings;
+mod multi_sends;
 
 use std::net::{SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
