@@ -4,6 +4,7 @@
  *
  *   random   NUMBER random operations in several communicators, in place or not, with other datatypes at some ranks
  *   loops    NUMBER communicators, one after the other: made, used and freed
+ *   blocks   all-gather, all-to-all, gather and scatter of blocks of NUMBER integers, from and to each rank, in turn
  *   kept     NUMBER communicators at once; then messages between all ranks; prints the free memory of /dev/shm
  *   beside   the last rank accesses memory of rank 0, which is in collective operations of others and never waits there
  *   exposed  NUMBER exposure epochs, which are over when the others have left a barrier
@@ -133,7 +134,7 @@ static void rank_order(MPI_Comm comm, unsigned long *own, int round) {
 
 /* Some MPIs by themselves deliver wrong data, or crash, if ranks describe data of one signature by different datatypes: Intel
  * MPI 2021.18 in all-gathers, Open MPI 5.0 in gathers, all-gathers, and long or empty broadcasts. There, ranks do so only if a
- * group does the operation. Groups across hosts do no gathers, scatters and all-to-alls. */
+ * group does the operation. Groups across hosts do no all-to-alls with more than 16 KiB between two hosts. */
 enum { LONGEST_OF_GROUPS = 2048 };
 static int mpi_mixes_types, is_across_hosts;
 
@@ -188,7 +189,10 @@ struct layout {
 static struct layout draw_layout(int kind_of_exchange, int members, int words, unsigned long *own) {
     struct layout layout = {MPI_INT, words, 1};
     unsigned kind = next(own) % 4;
-    int is_for_mpi = is_across_hosts && kind_of_exchange != ALL_GATHER && !mpi_mixes_types;
+    /* At most this: hosts times the square of the ranks of the largest one. */
+    int all_to_all_blocks = 2 * members * members;
+    int is_for_mpi = is_across_hosts && kind_of_exchange == ALL_TO_ALL && !mpi_mixes_types
+        && words * (int)sizeof(int) * all_to_all_blocks > 16384;
     if (kind < 2 || words == 0 || is_for_mpi || !may_mix_types(members, words)) {
         if (kind) layout.type = MPI_INT32_T;
         return layout;
@@ -278,6 +282,38 @@ static void exchange(MPI_Comm comm, unsigned long *shared, unsigned long *own, i
     end_layout(&send, words);
     end_layout(&receive, words);
     free(plain_out), free(plain_in), free(out), free(in);
+}
+
+/* Each rank is the root once. Blocks go where they belong, also in place. */
+static void blocks(int words) {
+    size_t room = (size_t)ranks * (size_t)words;
+    int *out = malloc(room * sizeof(int)), *in = malloc(room * sizeof(int));
+    if (!out || !in) fail("no memory", 0);
+    for (int root = 0; root < ranks; root++)
+        for (int kind = ALL_GATHER; kind < EXCHANGES; kind++) {
+            int is_root = rank == root, in_place = root % 2 && (kind == GATHER ? is_root : kind == ALL_GATHER);
+            int sent = kind == ALL_TO_ALL || kind == SCATTER ? ranks : 1, has_result = kind != GATHER || is_root;
+            for (size_t at = 0; at < room; at++) out[at] = in[at] = -7;
+            /* From whom, to whom, which word. */
+            for (int to = 0; to < sent; to++)
+                for (int at = 0; at < words; at++) {
+                    int word = (rank * 100 + (sent > 1 ? to : 0)) * 1000 + at;
+                    if (in_place) in[rank * words + at] = word;
+                    else out[to * words + at] = word;
+                }
+            const void *from = in_place ? MPI_IN_PLACE : out;
+            struct layout plain = {MPI_INT, words, 1};
+            check(call(kind, 0, from, &plain, in, &plain, root, MPI_COMM_WORLD));
+            int froms = kind == SCATTER ? 1 : ranks;
+            for (int of = 0; has_result && of < froms; of++)
+                for (int at = 0; at < words; at++) {
+                    int giver = kind == SCATTER ? root : of, to = sent > 1 ? rank : 0;
+                    if (in[of * words + at] != (giver * 100 + to) * 1000 + at) fail("a block", kind);
+                }
+            for (size_t at = (size_t)(has_result ? froms * words : 0); at < room; at++)
+                if (in[at] != -7) fail("a block for others", kind);
+        }
+    free(out), free(in);
 }
 
 /* A synchronous send that is answered while its receiver is in a barrier. */
@@ -548,6 +584,7 @@ int main(int argc, char **argv) {
     look_at_version();
     if (!strcmp(mode, "random")) random_operations(number);
     else if (!strcmp(mode, "loops")) loops(number);
+    else if (!strcmp(mode, "blocks")) blocks(number);
     else if (!strcmp(mode, "kept")) kept(number);
     else if (!strcmp(mode, "beside")) beside();
     else if (!strcmp(mode, "exposed")) exposed(number);

@@ -36,6 +36,22 @@ def test_random_operations_have_the_results_of_the_mpi_and_the_bits_of_one_host(
 
 
 @pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("count,ranks", [(2, 5), (3, 4)])
+def test_blocks_travel_on_two_levels_from_and_to_each_rank(hosts, mpi, count, ranks):
+    """Roots that are participants of their hosts, and others. The MPI does none of these operations."""
+    outcome = run(hosts(count), mpi, ranks, program("blocks", 20, mpi=mpi))
+    assert outcome.ok, outcome
+    assert performed(outcome) == 4 * ranks, outcome
+
+
+def test_blocks_that_are_too_long_together_are_left_to_the_mpi(hosts):
+    """Five ranks on two hosts: 2730 bytes for an all-gather or gather, 2048 for a scatter, 910 for an all-to-all."""
+    for words, done in [(227, 4 * 5), (228, 3 * 5), (512, 3 * 5), (700, 0)]:
+        outcome = run(hosts(2), "mpich", 5, program("blocks", words))
+        assert outcome.ok and performed(outcome) == done, (words, outcome)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
 def test_groups_of_freed_communicators_are_used_again(hosts, mpi):
     """An endpoint has 64 groups. Each communicator has one, and no operation is left to the MPI."""
     outcome = run(hosts(2), mpi, 4, program("loops", 150, mpi=mpi))

@@ -20,7 +20,7 @@ use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::shm::node_group::{GroupFailure, NodeGroup, Operation, Task};
 use weir_proto::{Outcome, Peer, PeerFault};
 
-use crate::{CollectiveArguments, CollectiveOperation, Engine, PostError, Ticket};
+use crate::{CollectiveArguments, CollectiveOperation, CollectiveShape, Engine, PostError, Ticket};
 
 /// What a member does next in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,33 +221,37 @@ impl LevelGroup {
         let (place, places) = (self.layout.place(), self.layout.neighbours().len() as u32);
         let up = up.get_or_insert_with(|| node.task(first));
         // Of a broadcast, all get the bytes now.
-        if matches!(first, Operation::Broadcast { .. }) {
+        if matches!(operation, Operation::Broadcast { .. }) {
             return node.advance(up, data, result);
         }
         given.resize(first.result_bytes(place, places), 0);
-        node.advance(up, data, given)
+        let is_done = node.advance(up, data, given)?;
+        // Of a scatter, all get all blocks now.
+        if is_done && matches!(operation, Operation::Scatter { .. }) && !result.is_empty() {
+            let from = self.layout.rank() as usize * result.len();
+            result.copy_from_slice(&given[from..from + result.len()]);
+        }
+        Ok(is_done)
     }
 
     /// What the participant gives on the network lies in memory of the task then.
     fn prepare_network(&self, task: &mut LevelTask, data: &[u8], result: &[u8]) {
         let NetworkStep { operation, block_bytes } = self.layout.network(task.operation);
-        let (node, blocks) = (self.layout.node(), self.layout.nodes() as usize);
-        let gathered_bytes = match operation {
-            CollectiveOperation::AllGather => block_bytes * blocks,
-            CollectiveOperation::Gather { root } if root == node => block_bytes * blocks,
-            CollectiveOperation::Reduce { root, .. } if root == node => block_bytes,
-            CollectiveOperation::AllReduce { .. } => block_bytes,
-            _ => 0,
-        };
-        task.sent = OwnedMemory::new(block_bytes);
-        task.gathered = OwnedMemory::new(gathered_bytes);
+        let (rank, members) = (self.layout.node(), self.layout.nodes());
+        let shape = CollectiveShape { operation, block_bytes: block_bytes as u64, rank, members };
+        task.sent = OwnedMemory::new(shape.data_bytes() as usize);
+        task.gathered = OwnedMemory::new(shape.result_bytes() as usize);
+        if let Operation::AllToAll { bytes } = task.operation {
+            task.given = self.layout.exchanged(bytes, &task.given);
+        }
         let from = match task.operation {
             // Of a broadcast: its root has the bytes, or another member of this node has given them.
             Operation::Broadcast { root, .. } if root == self.layout.rank() => data,
             Operation::Broadcast { .. } => result,
             _ => &task.given,
         };
-        task.sent.view().write(0, &from[..from.len().min(block_bytes)]);
+        let sent = task.sent.view();
+        sent.write(0, &from[..from.len().min(sent.bytes() as usize)]);
     }
 
     /// Does what it can of the network's step, after [`Step::Network`]. The engine makes progress elsewhere. Returns whether
@@ -292,6 +296,7 @@ impl LevelGroup {
         let (memory, is_outcome) = match (operation, self.layout.network(operation).operation) {
             (Operation::Barrier, _) => return,
             (Operation::Broadcast { .. }, _) => (&task.sent, true),
+            (Operation::Scatter { .. }, _) => (&task.sent, false),
             (_, CollectiveOperation::Reduce { .. } | CollectiveOperation::AllReduce { .. }) => {
                 (&task.gathered, true)
             }
@@ -322,9 +327,10 @@ impl LevelGroup {
                     return Ok(false);
                 }
             }
-            // Of a broadcast whose root is beside us, the bytes are there since the first step.
+            // Of a broadcast whose root is beside us, the bytes are there since the first step. Of what is for single members
+            // of the node, ours is first.
             if gets && !outcome.is_empty() {
-                result.copy_from_slice(outcome);
+                result.copy_from_slice(&outcome[..result.len()]);
             }
             return Ok(true);
         }
@@ -333,7 +339,7 @@ impl LevelGroup {
         if gets || last.result_bytes(self.layout.place(), self.layout.neighbours().len() as u32) == 0 {
             return node.advance(down, &[], result);
         }
-        // The result of a reduction, which another member of this node gets.
+        // The result of a reduction or gather, which another member of this node gets.
         outcome.resize(self.layout.outcome_bytes(*operation), 0);
         node.advance(down, &[], outcome)
     }

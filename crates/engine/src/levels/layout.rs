@@ -7,6 +7,11 @@
 //! up          a, b: gather to the participant               as before, 0 B   a: broadcast of rank 3
 //! network     0, 1: all-gather of the nodes' vectors        barrier          broadcast of participant 0
 //! down        a, b: broadcast of the participant            as before, 0 B   b: broadcast of the participant
+//!
+//! level       gather, root 3                   scatter, root 3                         all-to-all
+//! up          as for the all-reduce            a: broadcast of rank 3, all blocks      a, b: gather of all blocks
+//! network     gather to participant 0          broadcast of participant 0, all blocks  all-to-all: blocks of two nodes
+//! down        a: broadcast of the participant  b: scatter of the participant           a, b: scatter of the participant
 //! ```
 //! **Order.** MPI advises that a result should not depend on where ranks are. Sums and products of floats depend on the
 //! order and on the brackets. So vectors of floats travel as they are, and each participant combines them rank by rank, as a
@@ -135,9 +140,28 @@ impl Layout {
                 Operation::Barrier => true,
                 Operation::Broadcast { bytes, .. } => bytes as usize <= MOST_GATHERED_BYTES,
                 Operation::Reduce { .. } | Operation::AllReduce(_) => is_short || self.uses_tree(operation),
-                Operation::AllGather { .. } => is_short,
-                Operation::AllToAll { .. } | Operation::Gather { .. } | Operation::Scatter { .. } => false,
+                Operation::AllGather { .. } | Operation::Gather { .. } => is_short,
+                Operation::Scatter { bytes, .. } => self.all_blocks(bytes) <= MOST_GATHERED_BYTES,
+                Operation::AllToAll { bytes } => {
+                    self.exchanged_bytes(bytes) * self.nodes.len() <= MOST_GATHERED_BYTES
+                }
             }
+    }
+
+    /// Length of a block for each member. Unit: bytes.
+    fn all_blocks(&self, bytes: u32) -> usize {
+        bytes as usize * self.places.len()
+    }
+
+    /// Length of what a node gives another one in an all-to-all: a block from each member for each member. Unit: bytes.
+    fn exchanged_bytes(&self, bytes: u32) -> usize {
+        bytes as usize * self.largest_node() * self.largest_node()
+    }
+
+    /// Where the block from the member at `from` of a node for that at `to` of another begins in what the one gives the
+    /// other. Unit: bytes.
+    fn exchanged_at(&self, bytes: u32, from: u32, to: u32) -> usize {
+        (from as usize * self.largest_node() + to as usize) * bytes as usize
     }
 
     /// Whether combined vectors go up and down a tree.
@@ -150,7 +174,7 @@ impl Layout {
         self.places[root as usize]
     }
 
-    /// Whether the root of a broadcast is in our node and is not its participant.
+    /// Whether the root is in our node and is not its participant.
     fn has_root_beside_participant(&self, root: u32) -> bool {
         let (node, place) = self.place_of_root(root);
         node == self.node() && place != 0
@@ -158,12 +182,15 @@ impl Layout {
 
     /// What the members of our node do first, if it has several.
     pub fn up(&self, operation: Operation) -> Option<Operation> {
+        let of_root = |root, bytes| {
+            let is_needed = self.has_root_beside_participant(root);
+            is_needed.then_some(Operation::Broadcast { root: self.place_of_root(root).1, bytes })
+        };
         let first = match operation {
-            Operation::Broadcast { root, bytes } => {
-                let place = self.place_of_root(root).1;
-                return self
-                    .has_root_beside_participant(root)
-                    .then_some(Operation::Broadcast { root: place, bytes });
+            Operation::Broadcast { root, bytes } => return of_root(root, bytes),
+            Operation::Scatter { root, bytes } => return of_root(root, self.all_blocks(bytes) as u32),
+            Operation::AllToAll { bytes } => {
+                Operation::Gather { root: 0, bytes: self.all_blocks(bytes) as u32 }
             }
             Operation::Reduce { vector, .. } | Operation::AllReduce(vector)
                 if is_combined_early(operation) =>
@@ -184,6 +211,13 @@ impl Layout {
             Operation::Broadcast { root, bytes } => {
                 (CollectiveOperation::Broadcast { root: self.place_of_root(root).0 }, bytes as usize)
             }
+            Operation::Scatter { root, bytes } => {
+                (CollectiveOperation::Broadcast { root: self.place_of_root(root).0 }, self.all_blocks(bytes))
+            }
+            Operation::Gather { root, .. } => {
+                (CollectiveOperation::Gather { root: self.place_of_root(root).0 }, gathered)
+            }
+            Operation::AllToAll { bytes } => (CollectiveOperation::AllToAll, self.exchanged_bytes(bytes)),
             Operation::Reduce { root, vector } => {
                 let (root, combination) = (self.place_of_root(root).0, vector.combination);
                 match uses_tree {
@@ -202,26 +236,53 @@ impl Layout {
     /// What the members of our node do at last, if it has several.
     pub fn down(&self, operation: Operation) -> Option<Operation> {
         let is_needed = match operation {
-            Operation::Broadcast { root, .. } => !self.has_root_beside_participant(root),
-            Operation::Reduce { root, .. } => self.has_root_beside_participant(root),
+            Operation::Broadcast { root, .. } | Operation::Scatter { root, .. } => {
+                !self.has_root_beside_participant(root)
+            }
+            Operation::Reduce { root, .. } | Operation::Gather { root, .. } => {
+                self.has_root_beside_participant(root)
+            }
             _ => true,
         };
-        let bytes = self.outcome_bytes(operation) as u32;
-        (is_needed && self.neighbours().len() > 1).then_some(Operation::Broadcast { root: 0, bytes })
+        let last = match operation {
+            Operation::Scatter { bytes, .. } => Operation::Scatter { root: 0, bytes },
+            Operation::AllToAll { bytes } => {
+                Operation::Scatter { root: 0, bytes: self.all_blocks(bytes) as u32 }
+            }
+            _ => Operation::Broadcast { root: 0, bytes: self.outcome_bytes(operation) as u32 },
+        };
+        (is_needed && self.neighbours().len() > 1).then_some(last)
     }
 
     /// Length of what the participant has after the network's step. Unit: bytes.
     pub fn outcome_bytes(&self, operation: Operation) -> usize {
         match operation {
-            Operation::AllGather { bytes } => bytes as usize * self.places.len(),
+            Operation::AllGather { bytes } | Operation::Gather { bytes, .. } => self.all_blocks(bytes),
+            Operation::Scatter { bytes, .. } => bytes as usize * self.neighbours().len(),
+            Operation::AllToAll { bytes } => self.all_blocks(bytes) * self.neighbours().len(),
             other => block_bytes(other),
         }
     }
 
+    /// What the participant gives in an all-to-all, by node.
+    ///
+    /// - `given`: the blocks of each member of our node, by place.
+    pub fn exchanged(&self, bytes: u32, given: &[u8]) -> Vec<u8> {
+        let (block, for_node) = (bytes as usize, self.exchanged_bytes(bytes));
+        let mut sent = vec![0; for_node * self.nodes.len()];
+        for (from, blocks) in (0..).zip(given.chunks_exact(self.all_blocks(bytes).max(1))) {
+            for (block, &(node, to)) in blocks.chunks_exact(block.max(1)).zip(&self.places) {
+                let at = node as usize * for_node + self.exchanged_at(bytes, from, to);
+                sent[at..at + block.len()].copy_from_slice(block);
+            }
+        }
+        sent
+    }
+
     /// Makes the outcome from what all participants have given.
     ///
-    /// - `gathered`: a piece of each node, in their order, as long as [`Layout::network`] says.
-    /// - `outcome`: as long as [`Layout::outcome_bytes`] says.
+    /// - `gathered`: a piece of each node, in their order, as long as [`Layout::network`] says. Of a scatter: all blocks.
+    /// - `outcome`: as long as [`Layout::outcome_bytes`] says. What is for single members of our node has the order of places.
     pub fn finish(&self, operation: Operation, gathered: &[u8], outcome: &mut [u8]) {
         let (block, piece) = (block_bytes(operation), self.piece_bytes(operation));
         let block_at = |node: u32, place: u32| {
@@ -229,7 +290,23 @@ impl Layout {
             &gathered[at..at + block]
         };
         match operation {
-            Operation::AllGather { .. } => {
+            Operation::Scatter { .. } => {
+                let ours = outcome.chunks_exact_mut(block.max(1)).zip(self.neighbours());
+                ours.for_each(|(to, &rank)| {
+                    to.copy_from_slice(&gathered[rank as usize * block..][..block]);
+                });
+            }
+            Operation::AllToAll { bytes } => {
+                let of_member = outcome.chunks_exact_mut(self.all_blocks(bytes).max(1));
+                for (to, blocks) in (0..).zip(of_member) {
+                    for (block, &(node, from)) in blocks.chunks_exact_mut(block.max(1)).zip(&self.places) {
+                        let at =
+                            node as usize * self.exchanged_bytes(bytes) + self.exchanged_at(bytes, from, to);
+                        block.copy_from_slice(&gathered[at..][..block.len()]);
+                    }
+                }
+            }
+            Operation::AllGather { .. } | Operation::Gather { .. } => {
                 let blocks = outcome.chunks_mut(block.max(1));
                 blocks
                     .zip(&self.places)
@@ -347,6 +424,45 @@ mod tests {
     }
 
     #[test]
+    fn a_gather_ends_at_its_root_and_a_scatter_passes_by_the_nodes_that_have_it() {
+        let gather = |root| Operation::Gather { root, bytes: 2 };
+        let all = Some(Operation::Broadcast { root: 0, bytes: 10 });
+        assert_eq!((layout(2).down(gather(3)), layout(2).down(gather(0))), (all, None));
+        assert_eq!((layout(4).down(gather(3)), layout(1).down(gather(4))), (None, all));
+        let step = NetworkStep { operation: CollectiveOperation::Gather { root: 1 }, block_bytes: 6 };
+        assert_eq!(layout(0).network(gather(4)), step);
+
+        let scatter = |root| Operation::Scatter { root, bytes: 2 };
+        let blocks = Some(Operation::Broadcast { root: 2, bytes: 10 });
+        assert_eq!((layout(2).up(scatter(3)), layout(2).down(scatter(3))), (blocks, None));
+        let own = Some(Operation::Scatter { root: 0, bytes: 2 });
+        assert_eq!((layout(4).up(scatter(3)), layout(4).down(scatter(3))), (None, own));
+        let mut outcome = [0; 4];
+        layout(4).finish(scatter(3), b"aabbccddee", &mut outcome);
+        assert_eq!(&outcome, b"bbee");
+    }
+
+    #[test]
+    fn blocks_of_an_all_to_all_go_to_their_nodes_and_places() {
+        // From rank 0 to 4: AA to AE, and so on.
+        let of = |rank: u8| (0..5).flat_map(move |to| [b'A' + rank, b'A' + to]).collect::<Vec<u8>>();
+        let operation = Operation::AllToAll { bytes: 2 };
+        let given = [[0, 2, 3].map(of).concat(), [1, 4].map(of).concat()];
+        let sent = [layout(0).exchanged(2, &given[0]), layout(1).exchanged(2, &given[1])];
+        let NetworkStep { operation: step, block_bytes } = layout(0).network(operation);
+        assert_eq!((step, block_bytes), (CollectiveOperation::AllToAll, 18));
+        assert!(sent.iter().all(|sent| sent.len() == 36));
+        for (node, rank) in [(0, 0), (1, 1)] {
+            let layout = layout(rank);
+            let gathered = sent.each_ref().map(|sent| sent[node * 18..(node + 1) * 18].to_vec()).concat();
+            let mut outcome = vec![0; layout.outcome_bytes(operation)];
+            layout.finish(operation, &gathered, &mut outcome);
+            let to = |to: &u32| (0..5).flat_map(|from| [b'A' + from, b'A' + *to as u8]).collect::<Vec<u8>>();
+            assert_eq!(outcome, layout.neighbours().iter().flat_map(to).collect::<Vec<u8>>());
+        }
+    }
+
+    #[test]
     fn all_members_take_the_same_operations() {
         let limit = MOST_GATHERED_BYTES as u32;
         for rank in 0..5 {
@@ -361,7 +477,13 @@ mod tests {
                 (Operation::AllReduce(vector(WordType::I64, 4096)), true),
                 (Operation::AllGather { bytes: limit / 6 }, true),
                 (Operation::AllGather { bytes: limit / 6 + 1 }, false),
-                (Operation::Gather { root: 0, bytes: 8 }, false),
+                (Operation::Gather { root: 4, bytes: limit / 6 }, true),
+                (Operation::Gather { root: 0, bytes: limit / 6 + 1 }, false),
+                (Operation::Gather { root: 5, bytes: 1 }, false),
+                (Operation::Scatter { root: 4, bytes: limit / 5 }, true),
+                (Operation::Scatter { root: 4, bytes: limit / 5 + 1 }, false),
+                (Operation::AllToAll { bytes: limit / 18 }, true),
+                (Operation::AllToAll { bytes: limit / 18 + 1 }, false),
             ] {
                 assert_eq!(layout.takes(operation), is_taken, "{operation:?} at {rank}");
             }

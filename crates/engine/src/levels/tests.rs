@@ -173,6 +173,13 @@ fn expected(operation: Operation, data: &[Vec<u8>], rank: usize) -> Vec<u8> {
         Operation::Reduce { root, vector } if root as usize == rank => combined(vector),
         Operation::Broadcast { root, .. } if root as usize != rank => data[root as usize].clone(),
         Operation::AllGather { .. } => data.concat(),
+        Operation::Gather { root, .. } if root as usize == rank => data.concat(),
+        Operation::Scatter { root, bytes } if root as usize != rank => {
+            data[root as usize][rank * bytes as usize..][..bytes as usize].to_vec()
+        }
+        Operation::AllToAll { bytes } => {
+            data.iter().flat_map(|from| from[rank * bytes as usize..][..bytes as usize].to_vec()).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -186,11 +193,14 @@ fn draw_operation(draws: &mut Draws, members: usize) -> Operation {
     let elements = if draws.next(4) == 0 { draws.next(100) } else { draws.next(4) } as u32 + 1;
     let vector = Vector { bytes: elements * word_type.bytes(), combination };
     let bytes = if draws.next(4) == 0 { draws.next(MOST_GATHERED_BYTES) as u32 } else { elements };
-    match draws.next(6) {
+    match draws.next(9) {
         0 => Operation::Barrier,
         1 => Operation::Reduce { root, vector },
         2 => Operation::Broadcast { root, bytes },
         3 => Operation::AllGather { bytes: bytes / 16 },
+        4 => Operation::Gather { root, bytes: bytes / 16 },
+        5 => Operation::Scatter { root, bytes: bytes / 16 },
+        6 => Operation::AllToAll { bytes: bytes / 64 },
         _ => Operation::AllReduce(vector),
     }
 }
@@ -232,7 +242,7 @@ fn results_have_the_bits_of_one_node_wherever_the_ranks_are() {
     ];
     for (seed, placement) in placements.into_iter().enumerate() {
         let (mut world, mut draws) = (World::new(placement), Draws(seed as u64));
-        for number in 0..60 {
+        for number in 0..90 {
             let operation = draw_operation(&mut draws, placement.len());
             if !world.members[0].group.as_ref().expect("a member").layout().takes(operation) {
                 continue;
