@@ -47,7 +47,7 @@ pub struct Times {
 }
 
 /// Processor time of this process, in the kernel too. Interrupts count for whom they interrupt. Unit: ns.
-fn processor_ns() -> f64 {
+pub fn processor_ns() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }

@@ -6,22 +6,21 @@
 //! Expected: 15 s with seven rounds and three numbers of members.
 
 mod barrier;
+mod multi_send;
+mod render;
 mod words;
 
 use crate::machine::Machine;
 use crate::options::OutputOptions;
-use crate::statistics::{Quartiles, ratios};
-use barrier::{ELEMENTS, Times, Way, Work};
+use barrier::{Times, Way, Work};
 use clap::Args;
 use serde::Serialize;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 use weir_nic::format::{DEFAULT_PORT, MAX_MEMBERS, WORDS};
 use weir_nic::pretended::Network;
-use weir_nic::{Domain, Secret};
+use weir_nic::{Domain, Membership, Secret};
 use weir_output::Failure;
-use weir_output::quantity::{three_digits, time_ns};
-use weir_output::table;
 use words::{Answers, Target};
 
 /// Target for fetch&add. Unit: ns.
@@ -34,7 +33,11 @@ const WHILE_COMPUTING: f64 = 1.1;
 const LESS_PROCESSOR: f64 = 2.0;
 /// Members from which on this holds.
 const MANY: u32 = 8;
-/// Barriers in a measurement, times members.
+/// Processor time of a loop of sends to 16 receivers, at least so many times that of a multi-send.
+const LESS_THAN_LOOP: f64 = 3.0;
+/// Receivers for which this holds.
+const RECEIVERS: u32 = 16;
+/// Barriers, or messages of a multi-send, in a measurement, times members.
 const BARRIERS: u32 = 8000;
 
 /// Options of `weir bench nic`.
@@ -44,7 +47,9 @@ Hosts are network namespaces of this command on one switch. Fetch&add: one host 
 the answer in memory, or at its socket, without sleeping. The word is changed by the kernel programs of the other host, or by a process there over bare \
 UDP, which spins or sleeps. Barriers: one process on each host, which sleeps while it waits. Over bare UDP, processes exchange \
 packets in log N steps, or the first gathers and answers. All-reduces sum 16 binary64 in the order of members; over bare UDP, the first gathers, adds \
-and answers. Bare UDP neither authenticates nor sends again.
+and answers. Multi-sends bring 64 bytes from one process to others, each on a host of its own: one frame that the kernel \
+programs copy, write to memory and acknowledge, or a send for each, or one call (sendmmsg). Their time is the sender's; over bare \
+UDP nobody acknowledges. Bare UDP neither authenticates nor sends again.
 
 Processor time is that of a member for one barrier, with what the kernel did for it. With more members than cores, look at \
 this and not at the time that has passed.
@@ -55,7 +60,7 @@ Exit status:
   0      everything was measured, whether targets are reached or not
   1      a measurement failed, or something is missing")]
 pub struct NicArguments {
-    /// Members of barriers.
+    /// Members of barriers and all-reduces, and receivers of multi-sends.
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 8, 16],
         value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_MEMBERS)))]
     ranks: Vec<u32>,
@@ -98,6 +103,9 @@ struct Barriers {
     gather: Samples,
     kernel_all_reduce: Samples,
     gather_all_reduce: Samples,
+    kernel_multi_send: Samples,
+    loop_of_sends: Samples,
+    sendmmsg: Samples,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -127,7 +135,7 @@ fn secret() -> Secret {
 pub fn run(arguments: &NicArguments) -> Result<u8, Failure> {
     arguments.output.record.check()?;
     let machine = Machine::of_this();
-    let count = arguments.ranks.iter().copied().max().unwrap_or(2) as usize;
+    let count = arguments.ranks.iter().copied().max().unwrap_or(2) as usize + 1;
     let make = || Network::new(count).map_err(Failure::system("network namespaces, which need root"));
     let failed = |error: weir_nic::programs::AttachError| Failure::Measurement(error.to_string());
     let (mut attached, mut plain, secret) = (make()?, make()?, secret());
@@ -149,6 +157,9 @@ pub fn run(arguments: &NicArguments) -> Result<u8, Failure> {
         gather: Samples::default(),
         kernel_all_reduce: Samples::default(),
         gather_all_reduce: Samples::default(),
+        kernel_multi_send: Samples::default(),
+        loop_of_sends: Samples::default(),
+        sendmmsg: Samples::default(),
     };
     let mut barriers: Vec<Barriers> = arguments.ranks.iter().map(new).collect();
     let time = Duration::from_millis(arguments.time);
@@ -176,124 +187,28 @@ pub fn run(arguments: &NicArguments) -> Result<u8, Failure> {
             of_size.gather.push(measure(&plain, Work::Barrier, Way::Gather)?);
             of_size.kernel_all_reduce.push(measure(&attached, Work::AllReduce, Way::Kernel)?);
             of_size.gather_all_reduce.push(measure(&plain, Work::AllReduce, Way::Gather)?);
+            // Inboxes begin with the first message, so each measurement has a job of its own.
+            let job = multi_send::join(&attached, &self::secret(), of_size.ranks)?;
+            let messages = BARRIERS / of_size.ranks;
+            let send = |network, members: &[Membership], way| {
+                multi_send::measure(network, members, way, of_size.ranks, messages)
+            };
+            of_size.kernel_multi_send.push(send(&attached, &job, multi_send::Way::Kernel)?);
+            of_size.loop_of_sends.push(send(&plain, &[], multi_send::Way::Loop)?);
+            of_size.sendmmsg.push(send(&plain, &[], multi_send::Way::OneCall)?);
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
     let results = Results { machine, fetch_add, barriers };
-    arguments.output.record.print(render(&results))?;
+    arguments.output.record.print(render::render(&results))?;
     arguments.output.record.write("weir-bench-nic-1", results)?;
     Ok(0)
-}
-
-fn render(results: &Results) -> String {
-    let mut table = table::plain();
-    table.set_header([
-        "operation",
-        "by",
-        "time",
-        "quartiles",
-        "of the kernel's",
-        "processor",
-        "of the kernel's",
-    ]);
-    let mut row = |name: String, by: &str, ours: [&[f64]; 2], kernel: [&[f64]; 2]| {
-        let [low, median, high] = Quartiles::of(ours[0]).ordered().map(time_ns);
-        let ratio = |at: usize| match ratios(ours[at], kernel[at]) {
-            Some(ratios) => format!("{} x", three_digits(Quartiles::of(&ratios).median)),
-            None => String::new(),
-        };
-        let processor = match ours[1] {
-            [] => String::new(),
-            samples => time_ns(Quartiles::of(samples).median),
-        };
-        let texts = [median, format!("{low} .. {high}"), ratio(0), processor, ratio(1)];
-        let cells = [comfy_table::Cell::new(name), comfy_table::Cell::new(by)];
-        table.add_row(cells.into_iter().chain(texts.map(table::right)));
-    };
-    let words = &results.fetch_add;
-    let word = || String::from("fetch&add");
-    let kernel: [&[f64]; 2] = [&words.kernel_ns, &[]];
-    row(word(), "kernel", kernel, kernel);
-    row(word(), "kernel, answer to a socket", [&words.kernel_to_socket_ns, &[]], kernel);
-    row(word(), "kernel, target computes", [&words.kernel_while_computing_ns, &[]], kernel);
-    row(word(), "process that spins", [&words.process_spins_ns, &[]], kernel);
-    row(word(), "process that sleeps", [&words.process_waits_ns, &[]], kernel);
-    for one in &results.barriers {
-        fn pair(samples: &Samples) -> [&[f64]; 2] {
-            [&samples.elapsed_ns, &samples.processor_ns]
-        }
-        let name = || format!("barrier of {}", one.ranks);
-        row(name(), "kernel", pair(&one.kernel), pair(&one.kernel));
-        row(name(), "exchange over UDP", pair(&one.exchange), pair(&one.kernel));
-        row(name(), "gather over UDP", pair(&one.gather), pair(&one.kernel));
-        let name = || format!("all-reduce of {}, {ELEMENTS} binary64", one.ranks);
-        let kernel = pair(&one.kernel_all_reduce);
-        row(name(), "kernel", kernel, kernel);
-        row(name(), "gather over UDP", pair(&one.gather_all_reduce), kernel);
-    }
-    let mut text = table::text(&table);
-    let mut target = |what: String, samples: Option<Vec<f64>>, limit: f64| {
-        let word = Quartiles::of(&samples.unwrap_or_default()).verdict(limit);
-        text.push_str(&format!("\nTarget: {what}: {word}."));
-    };
-    target(format!("fetch&add in at most {}", time_ns(WORD_NS)), Some(words.kernel_ns.clone()), WORD_NS);
-    let under = ratios(&words.kernel_ns, &words.process_spins_ns);
-    target(
-        format!("at least {UNDER_SPINNING} x less than a process that spins"),
-        under,
-        1.0 / UNDER_SPINNING,
-    );
-    let computing = ratios(&words.kernel_while_computing_ns, &words.kernel_ns);
-    target(format!("at most {WHILE_COMPUTING} x while the target computes"), computing, WHILE_COMPUTING);
-    for one in results.barriers.iter().filter(|one| one.ranks >= MANY) {
-        let what = format!(
-            "barrier of {}, processor time at least {LESS_PROCESSOR} x less than the exchange over UDP",
-            one.ranks
-        );
-        target(what, ratios(&one.kernel.processor_ns, &one.exchange.processor_ns), 1.0 / LESS_PROCESSOR);
-    }
-    text + "\n" + &results.machine.footer()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn verdicts_come_from_the_ratios_of_each_round() {
-        let text = |kernel_ns: [f64; 3], processor: [f64; 3]| {
-            let samples =
-                |values: [f64; 3]| Samples { elapsed_ns: values.into(), processor_ns: values.into() };
-            render(&Results {
-                machine: Machine { processor: "P".into(), cores: 2, kernel: "6".into(), load: 0.0 },
-                fetch_add: FetchAdd {
-                    kernel_ns: kernel_ns.into(),
-                    kernel_to_socket_ns: kernel_ns.map(|time| time * 1.5).into(),
-                    kernel_while_computing_ns: kernel_ns.map(|time| time * 1.05).into(),
-                    process_spins_ns: vec![11_000.0, 11_000.0, 11_000.0],
-                    process_waits_ns: vec![30_000.0; 3],
-                },
-                barriers: vec![Barriers {
-                    ranks: 8,
-                    kernel: samples(processor),
-                    exchange: samples([10_000.0, 20_000.0, 40_000.0]),
-                    gather: samples([5_000.0; 3]),
-                    kernel_all_reduce: samples([4_000.0; 3]),
-                    gather_all_reduce: samples([5_000.0; 3]),
-                }],
-            })
-        };
-        let words = |text: &str| {
-            let targets = text.lines().filter(|line| line.starts_with("Target: "));
-            targets.map(|line| line.rsplit(": ").next().unwrap().to_owned()).collect::<Vec<_>>()
-        };
-        let good = text([2000.0, 2100.0, 2200.0], [4000.0, 9000.0, 19_000.0]);
-        assert_eq!(words(&good), ["reached.", "reached.", "reached.", "reached."], "{good}");
-        let bad = text([2600.0, 2700.0, 2800.0], [6000.0, 12_000.0, 24_000.0]);
-        assert_eq!(words(&bad), ["MISSED.", "MISSED.", "reached.", "MISSED."], "{bad}");
-        assert!(good.contains("5.24 x"), "{good}");
-    }
 
     /// On a bridge of the kernel, and on a switch of programs, where that is possible.
     #[test]
@@ -312,6 +227,10 @@ mod tests {
             [(Work::Barrier, Way::Exchange), (Work::Barrier, Way::Gather), (Work::AllReduce, Way::Gather)]
         {
             let times = barrier::measure(network, &Domain::of(&secret()), how, 3, 50, 1).unwrap();
+            assert!(times.elapsed > 0.0 && times.processor > 0.0, "{times:?}");
+        }
+        for way in [multi_send::Way::Loop, multi_send::Way::OneCall] {
+            let times = multi_send::measure(network, &[], way, 2, 20).unwrap();
             assert!(times.elapsed > 0.0 && times.processor > 0.0, "{times:?}");
         }
         let spins = words::by_process(network, Target::Spins, Duration::from_millis(2)).unwrap();
