@@ -43,16 +43,17 @@ const BARRIERS: u32 = 8000;
 /// Options of `weir bench nic`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Hosts are network namespaces of this command on one switch. Fetch&add: one host asks another again and again, and looks for \
-the answer in memory, or at its socket, without sleeping. The word is changed by the kernel programs of the other host, or by a process there over bare \
-UDP, which spins or sleeps. Barriers: one process on each host, which sleeps while it waits. Over bare UDP, processes exchange \
-packets in log N steps, or the first gathers and answers. All-reduces sum 16 binary64 in the order of members; over bare UDP, the first gathers, adds \
-and answers. Multi-sends bring 64 bytes from one process to others, each on a host of its own: one frame that the kernel \
-programs copy, write to memory and acknowledge, or a send for each, or one call (sendmmsg). Their time is the sender's; over bare \
-UDP nobody acknowledges. Bare UDP neither authenticates nor sends again.
+Hosts are network namespaces of this command on one switch. Fetch&add: one host asks another again and again, and \
+looks for the answer in memory, or at its socket, without sleeping. The word is changed by the kernel programs of \
+the other host, or by a process there over bare UDP, which spins or sleeps. Barriers: one process on each host, \
+which sleeps while it waits. Over bare UDP, processes exchange packets in log N steps, or the first gathers and \
+answers. All-reduces sum 16 binary64 in the order of members; over bare UDP, the first gathers, adds and answers. \
+Multi-sends bring 64 bytes from one process to others, each on a host of its own: one frame that the kernel programs \
+copy, write to memory and acknowledge, or a send for each, or one call (sendmmsg). Their time is the sender's; over \
+bare UDP nobody acknowledges. Bare UDP neither authenticates nor sends again.
 
-Processor time is that of a member for one barrier, with what the kernel did for it. With more members than cores, look at \
-this and not at the time that has passed.
+Processor time is that of a member for one barrier or all-reduce, and that of all processes for a multi-send, with \
+what the kernel did for it. With more members than cores, look at this and not at the time that has passed.
 
 It needs root, iproute2 and util-linux, and a weir that was built with clang.
 
