@@ -13,10 +13,11 @@
 //! rank --> gate --> adapter: queue --> network, latency --> mailbox; then the message is acknowledged
 //! ```
 //! A packet without payload is a signal: it takes the latency and no time of the adapter, and stays behind earlier
-//! messages of its pair. Ranks of a host exchange through memory. The switches have no limits. Receiving costs the
-//! adapter nothing.
+//! messages of its pair. Ranks of a host exchange through memory. The switch between the hosts has no limits, or finite
+//! queues (`manycore/ports.rs`). Receiving costs the adapter nothing.
 
 mod gate;
+mod ports;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ use super::{Hold, Injection, Network, Output, Outputs, TrainPart};
 use crate::Picoseconds;
 use crate::queue::Source;
 pub use gate::Admission;
+pub use ports::Switch;
 
 /// Parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub struct Parameters {
     pub message_miss_permille: u32,
     /// The gate before the adapter.
     pub admission: Admission,
+    /// The switch between the hosts; `None`: it has no limits.
+    pub switch: Option<Switch>,
 }
 
 /// A message that a rank has handed over.
@@ -64,6 +68,8 @@ struct Post {
     written: Picoseconds,
     /// Signals of the same pair behind it, each with the time of its arrival on an empty network.
     signals: Vec<(Injection, Picoseconds)>,
+    /// It is at its receiver, behind earlier ones of the pair.
+    has_arrived: bool,
 }
 
 /// What the adapter serves at once: a message, or several that a proxy has combined.
@@ -76,6 +82,8 @@ struct Message {
     /// Tokens to give back, and the rank that holds them.
     tokens: u32,
     owner: u32,
+    /// How often the switch has lost it.
+    losses: u32,
 }
 
 /// The adapter of a host.
@@ -95,6 +103,10 @@ pub enum Event {
     Enters(u32),
     /// The adapter of a host has served a message.
     Served(u32),
+    /// A message reaches the port of the switch towards its host.
+    Reaches(u32),
+    /// The adapter has a message again that the switch has lost.
+    Resent(u32),
     /// A message is acknowledged.
     Completed(u32),
     /// A rank serves the queues of its pool.
@@ -122,6 +134,7 @@ pub struct Manycore {
     senders: Vec<gate::Sender>,
     /// By host: the next event for the gate.
     deadlines: Vec<Option<Picoseconds>>,
+    ports: Option<ports::Ports>,
     count: u64,
 }
 
@@ -144,6 +157,7 @@ impl Manycore {
             gates: settings.map_or_else(Vec::new, |settings| vec![Gate::new(settings); hosts as usize]),
             senders: vec![gate::Sender::default(); ranks as usize],
             deadlines: vec![None; hosts as usize],
+            ports: parameters.switch.map(|_| ports::Ports::new(hosts)),
             count: 0,
         }
     }
@@ -178,7 +192,7 @@ impl Manycore {
     }
 
     fn note_post(&mut self, injection: Injection, written: Picoseconds) -> u32 {
-        let post = Post { injection, written, signals: Vec::new() };
+        let post = Post { injection, written, signals: Vec::new(), has_arrived: false };
         let index = match self.free_posts.pop() {
             Some(index) => {
                 self.posts[index as usize] = post;
@@ -189,7 +203,11 @@ impl Manycore {
                 self.posts.len() as u32 - 1
             }
         };
-        self.last_posts.insert((injection.from, injection.to), index);
+        let pair = (injection.from, injection.to);
+        self.last_posts.insert(pair, index);
+        if let Some(ports) = &mut self.ports {
+            ports.note_post(pair, index);
+        }
         index
     }
 
@@ -219,11 +237,15 @@ impl Manycore {
 
     fn served(&mut self, now: Picoseconds, host: u32, outputs: &mut Outputs<Event>) {
         let index = self.adapters[host as usize].serves.take().expect("the adapter serves a message");
+        self.count += 1;
+        if self.ports.is_some() {
+            outputs.remind(now + self.parameters.latency_ps / 2, Event::Reaches(index));
+            return self.start(now, host, outputs);
+        }
         let at = now + self.parameters.latency_ps;
         for &post in &self.messages[index as usize].posts {
             outputs.push(at, arrived(&self.posts[post as usize].injection));
         }
-        self.count += 1;
         outputs.remind(at, Event::Completed(index));
         self.start(now, host, outputs);
     }
@@ -239,17 +261,25 @@ impl Manycore {
         adapter.outstanding -= 1;
         adapter.injecting -= u32::from(*injected == 0);
         for post in posts {
-            let Post { injection, signals, .. } = &mut self.posts[post as usize];
-            for (signal, at) in signals.drain(..) {
-                outputs.push(now.max(at), arrived(&signal));
+            match self.ports.is_some() {
+                true => self.deliver(now, post, outputs),
+                false => self.release(now, post, outputs),
             }
-            let pair = (injection.from, injection.to);
-            if self.last_posts.get(&pair) == Some(&post) {
-                self.last_posts.remove(&pair);
-            }
-            self.free_posts.push(post);
         }
         self.gate_completed(now, owner, tokens, outputs);
+    }
+
+    /// Forgets a post that its receiver has. The signals behind it arrive.
+    fn release(&mut self, now: Picoseconds, post: u32, outputs: &mut Outputs<Event>) {
+        let Post { injection, signals, .. } = &mut self.posts[post as usize];
+        for (signal, at) in signals.drain(..) {
+            outputs.push(now.max(at), arrived(&signal));
+        }
+        let pair = (injection.from, injection.to);
+        if self.last_posts.get(&pair) == Some(&post) {
+            self.last_posts.remove(&pair);
+        }
+        self.free_posts.push(post);
     }
 }
 
@@ -294,8 +324,13 @@ impl Network for Manycore {
             if !self.gates.is_empty() {
                 return self.pass_gate(now, post, outputs);
             }
-            let message =
-                Message { posts: vec![post], bytes: payload_bytes, injector: from, tokens: 0, owner: from };
+            let message = Message {
+                posts: vec![post],
+                bytes: payload_bytes,
+                injector: from,
+                owner: from,
+                ..Message::default()
+            };
             let index = self.note_message(message);
             outputs.remind(written, Event::Enters(index));
         }
@@ -319,7 +354,7 @@ impl Network for Manycore {
 
     fn handle(&mut self, now: Picoseconds, event: Event, outputs: &mut Outputs<Event>) {
         let host = match event {
-            Event::Enters(index) | Event::Completed(index) => {
+            Event::Enters(index) | Event::Reaches(index) | Event::Resent(index) | Event::Completed(index) => {
                 self.host(self.messages[index as usize].injector)
             }
             Event::Served(host) | Event::Expired(host) => host,
@@ -329,6 +364,8 @@ impl Network for Manycore {
         match event {
             Event::Enters(index) => self.enters(now, index, outputs),
             Event::Served(host) => self.served(now, host, outputs),
+            Event::Reaches(index) => self.reaches(now, index, outputs),
+            Event::Resent(index) => self.resent(now, index, outputs),
             Event::Completed(index) => self.completed(now, index, outputs),
             Event::Serves(rank) => self.serves(now, rank, outputs),
             Event::Expired(host) => self.expired(now, host, outputs),
@@ -340,6 +377,10 @@ impl Network for Manycore {
             true => self.parameters.local_ps,
             false => self.parameters.latency_ps,
         }
+    }
+
+    fn drops(&self) -> u64 {
+        self.ports.as_ref().map_or(0, |ports| ports.losses)
     }
 
     fn packet_hops(&self) -> u64 {

@@ -102,7 +102,9 @@ impl Alltoall {
         let Alltoall { warmup_calls, calls, barrier_each_call, .. } = self;
         let timing = Timing { warmup_calls, calls, barrier_each_call };
         let call_ps = timing.run(&rank, &group, async |_| self.call(&group).await).await;
-        rank.record(measure::CALL_NS, nanoseconds(call_ps));
+        let call_ns = nanoseconds(call_ps);
+        rank.record(measure::CALL_NS, call_ns);
+        rank.record(measure::CALL_NS_SQUARED, call_ns * call_ns);
     }
 
     async fn call(&self, group: &Group) {

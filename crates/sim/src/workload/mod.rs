@@ -113,7 +113,7 @@ catalogue! {
     /// Windows between ranks of different nodes, with some or all ranks of each.
     Windows(windows::Windows) records [measure::CALL_NS, measure::CALL_NS_SQUARED];
     /// All-to-all among all ranks.
-    Alltoall(alltoall::Alltoall) records [measure::CALL_NS];
+    Alltoall(alltoall::Alltoall) records [measure::CALL_NS, measure::CALL_NS_SQUARED];
     /// All-to-all within groups, while other ranks wait.
     AlltoallGroups(alltoall::AlltoallGroups) records [measure::CALL_NS];
     /// All-to-all in phases with different numbers of ranks.

@@ -208,18 +208,13 @@ fn tails(evidence: &Evidence<'_>) -> Vec<Point> {
         let worlds = evidence.records.iter().filter(|record| is(&record.settings));
         let speeds = worlds.filter_map(|record| Some((throughput(record)?, *record)));
         let (speed, record) = speeds.max_by(|a, b| a.0.total_cmp(&b.0))?;
-        let setting = record.settings.network_value(setting(control));
-        let setting =
-            setting.map_or_else(String::new, |value| format!(", {} {value}", setting_name(control)));
+        let setting = setting_words(&record.settings, control);
         let text = format!(
             "InfiniBand, {} B, windows of {SHOWN}, {name}{setting}: throughput, latency of messages (50th, 99th \
              percentile), Jain's index of the ranks' times",
             number(&record.settings, "message_bytes"),
         );
-        let [middle_us, late_us] =
-            [record.latency_p50_ns, record.latency_p99_ns].map(|ns| ns as f64 / 1000.0);
-        let index = fairness(record)?;
-        Some(Point::beside(text, format!("{speed:.2}/us, {middle_us:.1} and {late_us:.1} us, {index:.3}")))
+        Some(Point::beside(text, format!("{speed:.2}/us, {}", spread_words(record)?)))
     };
     let mechanisms = [
         (Control::None, "no control"),
@@ -229,6 +224,18 @@ fn tails(evidence: &Evidence<'_>) -> Vec<Point> {
         (Control::ProxyToken, "proxy with tokens"),
     ];
     mechanisms.into_iter().filter_map(row).collect()
+}
+
+/// The setting of a mechanism in a world: `, tokens: 20`; empty without control.
+pub(super) fn setting_words(it: &Settings, control: Control) -> String {
+    let value = it.network_value(setting(control));
+    value.map_or_else(String::new, |value| format!(", {} {value}", setting_name(control)))
+}
+
+/// The latency of messages (50th and 99th percentile), and the fairness among ranks.
+pub(super) fn spread_words(record: &Record) -> Option<String> {
+    let [middle_us, late_us] = [record.latency_p50_ns, record.latency_p99_ns].map(|ns| ns as f64 / 1000.0);
+    Some(format!("{middle_us:.1} and {late_us:.1} us, {:.3}", fairness(record)?))
 }
 
 /// Jain's index of the times of ranks: 1 if all are equal.

@@ -22,6 +22,7 @@ mod e2_bandwidth;
 mod e2_nas;
 mod e3_control;
 mod e3_programs;
+mod e3_switch;
 #[cfg(test)]
 mod e3_tests;
 mod e3_thresholds;
@@ -268,6 +269,7 @@ pub const CONGESTION: &[Experiment] = &[
     e3_control::COST,
     e3_programs::ALL_TO_ALL,
     e3_programs::RANDOM_ACCESS,
+    e3_switch::EXPERIMENT,
 ];
 
 /// Worlds with goals of weir's own, in the form of experiments. A goal stands where others have a published value. The

@@ -198,6 +198,7 @@ impl Manycore {
                 injector: first_rank + server.0,
                 tokens,
                 owner: first_rank + batch[0].origin.0,
+                losses: 0,
             };
             let index = self.note_message(message);
             outputs.remind(at, Event::Enters(index));

@@ -30,6 +30,7 @@ const PARAMETERS: Parameters = Parameters {
     free_messages: 3,
     message_miss_permille: 4000,
     admission: NO_GATE,
+    switch: None,
 };
 
 /// A network with its future events, and what has happened: ns, and what.
@@ -85,6 +86,7 @@ impl Tested {
     fn run(mut self) -> Vec<(u64, String)> {
         while self.step() {}
         assert!(self.network.last_posts.is_empty());
+        assert!(self.network.ports.iter().all(ports::Ports::is_empty));
         assert!(self.network.adapters.iter().all(|adapter| adapter.outstanding + adapter.injecting == 0));
         self.happened.sort_by_key(|it| it.0);
         self.happened
@@ -188,4 +190,61 @@ fn a_server_combines_small_messages_to_one_host() {
     let happened = tested.run();
     let arrivals: Vec<_> = happened.into_iter().filter(|it| it.1.contains("at")).collect();
     assert_eq!(arrivals, named(&[(1130, "0 at 4"), (1130, "1 at 5"), (1130, "2 at 6")]));
+}
+
+/// A queue of two messages of 100 B: 400 bytes with what stands for their headers.
+const SWITCHED: Parameters = Parameters {
+    free_ranks: 8,
+    free_messages: 64,
+    switch: Some(Switch { queue_bytes: 400, resend_ps: 10_000_000 }),
+    ..PARAMETERS
+};
+
+#[test]
+fn messages_to_one_host_wait_in_the_queue_of_its_port() {
+    // Three hosts: 0 and 2 send to host 1 at once.
+    let mut tested = Tested::new(SWITCHED);
+    tested.network = Manycore::new(SWITCHED, 12);
+    assert!(!tested.send(0, 0, 4, 100));
+    assert!(!tested.send(0, 8, 5, 100));
+    assert!(!tested.send(0, 1, 8, 100)); // another port
+    // At the port at 700, sent at 900 and 1100.
+    assert_eq!(tested.run(), named(&[(1400, "0 at 4"), (1600, "2 at 8"), (1600, "1 at 5")]));
+}
+
+#[test]
+fn a_message_that_does_not_fit_is_sent_again_and_those_behind_it_wait() {
+    let mut tested = Tested::new(SWITCHED);
+    tested.network = Manycore::new(SWITCHED, 16);
+    // Three hosts send to host 0 at once. The queue has room for two.
+    assert!(!tested.send(0, 4, 0, 100));
+    assert!(!tested.send(0, 8, 1, 100));
+    assert!(!tested.send(0, 12, 2, 100));
+    assert!(!tested.send(1000, 12, 2, 100)); // overtakes on the way
+    assert!(!tested.send(1000, 12, 2, 0)); // a signal behind both
+    // The lost message is at its adapter again at 10700, and at the port at 11400.
+    let expected =
+        [(1400, "0 at 0"), (1600, "1 at 1"), (12_100, "2 at 2"), (12_100, "3 at 2"), (12_100, "4 at 2")];
+    while tested.step() {}
+    assert_eq!(tested.network.drops(), 1);
+    assert_eq!(tested.run(), named(&expected));
+}
+
+#[test]
+fn tokens_keep_the_queue_of_a_port_from_overflowing() {
+    let losses = |tokens: u32| {
+        let parameters = Parameters { admission: Admission { tokens, ..NO_GATE }, ..SWITCHED };
+        let mut tested = Tested::new(parameters);
+        tested.network = Manycore::new(parameters, 12);
+        // Two hosts send to host 0: each of their ranks one message.
+        (4..12).for_each(|rank| _ = tested.send(0, rank, rank % 4, 100));
+        while tested.step() {}
+        let losses = tested.network.drops();
+        let arrivals = tested.run().into_iter().filter(|it| it.1.contains("at")).count();
+        assert_eq!(arrivals, 8);
+        losses
+    };
+    assert_eq!(losses(1), 0, "two hosts with one message each fit");
+    assert!(losses(4) > 0);
+    assert_eq!(losses(4), losses(0), "as without a gate: a rank has one message");
 }

@@ -2,7 +2,7 @@
 
 use super::{Nanoseconds, NetworkInfo, NetworkKeys, Nodes, Shape, TIME};
 use crate::keys::Value;
-use crate::network::manycore::{Admission, Manycore, Parameters};
+use crate::network::manycore::{Admission, Manycore, Parameters, Switch};
 
 const MANY: Value = Value::Number { unit: "a whole number", least: 0 };
 const ONE: Value = Value::Number { unit: "a whole number", least: 1 };
@@ -23,6 +23,10 @@ keys! {
             "Messages whose states it can hold: so many are outstanding without slowing it down.";
         message_miss_permille: u32 = MANY, "5000",
             "Time to fetch the state of a message, of the time of a message without congestion. Unit: thousandths.";
+        port_queue_bytes: u32 = MANY, "0",
+            "Queue of each port of the switch between the hosts. What does not fit is lost and sent again; 0: no limit.";
+        resend_ns: Nanoseconds = TIME, "0.0",
+            "From a loss until the adapter has the message again. It doubles with each loss of the message, up to 64 times.";
         rate_delay_ns: u64 = MANY, "0", "Gate: rate control, the least time between two messages of a rank; 0: none.";
         tokens: u32 = MANY, "0", "Gate: tokens of a host; 0: no token control.";
         bytes_per_token: u32 = MANY, "0", "Gate: bytes of a message for each token; 0: one token for each message.";
@@ -57,6 +61,13 @@ impl NetworkKeys for ManycoreKeys {
     fn check(&self) -> Result<(), (&'static str, String)> {
         if !(1..=crate::MAX_RANKS).contains(&self.hosts) {
             return Err(("hosts", format!("hosts is {}; allowed: 1 to {}", self.hosts, crate::MAX_RANKS)));
+        }
+        if self.port_queue_bytes > 0 {
+            for (key, time) in [("byte_ns", self.byte_ns), ("resend_ns", self.resend_ns)] {
+                if time.0 == 0 {
+                    return Err((key, format!("{key} is 0; allowed with port_queue_bytes: more than 0")));
+                }
+            }
         }
         self.check_ranges()
     }
@@ -100,6 +111,8 @@ impl ManycoreKeys {
                 gate_ps: self.gate_ns.0,
                 serve_ps: self.serve_ns.0,
             },
+            switch: (self.port_queue_bytes > 0)
+                .then(|| Switch { queue_bytes: self.port_queue_bytes, resend_ps: self.resend_ns.0 }),
         }
     }
 }

@@ -255,7 +255,17 @@ pub const WORKLOADS: &[Section] = &[
         name: "incast",
         about: "All other ranks send to rank 0, which receives in the order of arrival. Once the first sender has \
                 delivered all its messages, rank 0 records how many it has from each.",
-        keys: &[EACH_MESSAGE, KeyInfo::required("messages", COUNT, "10", "Messages of each sender."), WINDOW],
+        keys: &[
+            EACH_MESSAGE,
+            KeyInfo::required("messages", COUNT, "10", "Messages of each sender."),
+            WINDOW,
+            KeyInfo::with_default(
+                "local_ranks",
+                RANKS,
+                "0",
+                "So many ranks, rank 0 among them, do not send: those of its host. 0: all others send.",
+            ),
+        ],
     },
     Section {
         name: "neighbours",
