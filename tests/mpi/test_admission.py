@@ -151,3 +151,36 @@ def test_weir_tune_network_measures_saves_and_weir_run_uses_it(hosts, tmp_path, 
     assert "admission: 2 tokens for messages from 2 KiB on with 1 active rank or more; packets waited" in outcome.output, outcome
     network = launch.read_report(report)["total"]["network"]
     assert network["gate_waits"] > 0 and network["gate_tokens"] == 2 and network["gate_step_bytes"] == 2048, network
+
+
+def test_weir_tune_network_measures_between_the_hosts_of_a_file(hosts, tmp_path):
+    """Over the remote shell and the core provider tcp: no host has the program or the directories of this command before."""
+    two, record = hosts(2), tmp_path / "record.json"
+    file = two.state / "hostfile"
+    file.write_text("h1 slots=2\nh2\n")
+    env = {**two.login_environment(), "WEIR_REMOTE_SHELL": str(two.state / "agent"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+    def tune(*words):
+        line = [launch.WEIR, "tune", "--network", "--hosts", file, "--quick", "--quiet", *words]
+        return launch.run(two.words(netns.LOGIN, line), timeout=90, env=env)
+
+    quick = ("--sizes", "16384", "--tokens", "8", "--repeat", "1")
+    outcome = tune(*quick, "--link", "ofi:tcp", "--save", "--json", record)
+    assert outcome.ok, outcome
+    assert "Measures 4 jobs between 2 hosts; expected" in outcome.output and "Measured between h1, h2; link ofi:tcp." in outcome.output
+    tuned = json.loads(record.read_text())
+    assert (tuned["host_names"], tuned["failures"]) == (["h1", "h2"], []), tuned
+    measured = {(one["traffic"], one["ranks"], one["tokens"]) for one in tuned["comparisons"]}
+    assert ("random", 2, 8) in measured, "no more ranks than the slots of a host"
+    assert all(one["off_per_s"]["median"] > 0 and one["gate_waits"] > 0 for one in tuned["comparisons"]), "counters of both hosts"
+    assert "To start jobs on another host, copy the file there" in outcome.output
+    assert ("ofi:16384:2:8" in (tmp_path / "config/weir/login.settings").read_text()) == (tuned["thresholds"] == "ofi:16384:2:8")
+    for name in [*two.names, netns.LOGIN]:
+        assert two.enter(name, f"ls -d {two.shared}/weir-* 2>/dev/null || true").stdout == "", f"directories on {name} are left"
+
+    file.write_text("h1\n")
+    outcome = tune()
+    assert outcome.status == 2 and "one host; allowed: at least two" in outcome.output, outcome
+    file.write_text("h1:1\nh2:4\n")
+    outcome = tune("--per-host", "2")
+    assert outcome.status == 2 and "--per-host 2: a host of the file takes less; allowed: 1 to 1" in outcome.output, outcome

@@ -175,6 +175,14 @@ impl ContenderSet {
         launch
     }
 
+    /// A program as it was compiled for the MPICH.
+    ///
+    /// # Panics
+    /// If it was not prepared.
+    pub fn mpich_program(&self, program: Source) -> &Path {
+        &self.mpich.programs[program.name]
+    }
+
     /// The MPICH.
     pub fn mpich(&self) -> &Mpi {
         &self.mpich.mpi

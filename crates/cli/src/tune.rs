@@ -16,17 +16,21 @@
 
 pub mod saved;
 
+use crate::hosts::{JobHosts, RunDirectories};
 use clap::Args;
 use comfy_table::Cell;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use weir_bench::congestion::{RemoteHosts, RemoteRun};
 use weir_bench::engine_pair::{Pair, Traffic};
 use weir_bench::machine::Machine;
 use weir_bench::network_tuning::{self, NetworkTuningOptions, THRESHOLDS};
 use weir_bench::options::OutputOptions;
 use weir_bench::statistics::Spread;
 use weir_engine::config::{Settings, Thresholds};
+use weir_engine::stats::Reports;
+use weir_mpi::hosts::Share;
 use weir_output::Failure;
 use weir_output::quantity::{exact_bytes, three_digits, time_ns};
 use weir_output::table;
@@ -54,10 +58,11 @@ A smaller value suits programs that mostly exchange, or with more ranks than cor
 mostly send one way.
 
 With --network, the command measures FI_WEIR_ADMIT_THRESHOLDS instead: from which message length and number of active ranks \
-on a host gains if it bounds the datagrams that it has under way, and by how much. It needs root, iproute2 and \
-util-linux: hosts are network namespaces of this machine. So it knows the cores of this machine, but not your network; \
---port-rate and --port-queue describe a switch. All numbers of tokens are measured in turn with FI_WEIR_ADMIT=off, under \
-random updates and incast, in at most three minutes; one with --quick. A number is kept only if neither loses.
+on a host gains if it bounds the datagrams that it has under way, and by how much. With --hosts it measures between the \
+hosts of a file, which need the same as for `weir run --hosts`. Without, hosts are network namespaces of this machine, which need \
+root, iproute2 and util-linux. Then it knows the cores of this machine, but not your network; --port-rate and --port-queue \
+describe a switch. All numbers of tokens are measured in turn with FI_WEIR_ADMIT=off, under \
+random updates and incast, in at most three minutes (five with --hosts); one with --quick. A number is kept only if neither loses.
 
 --save writes the setting for this host to $XDG_CONFIG_HOME/weir (default: ~/.config/weir). `weir run` uses it unless \
 an option or the environment gives the setting. With another launcher, set the printed variable for all ranks.
@@ -70,6 +75,7 @@ Exit status:
 Examples:
   weir tune --save
   weir tune --network --quick
+  weir tune --network --hosts hosts.txt --page tokens.html --save
   weir tune --network --port-rate 1000 --page tokens.html --save")]
 pub struct TuneArguments {
     /// Number of rounds [default: 5; with --network 3, with --quick 2].
@@ -168,13 +174,56 @@ fn tune_network(arguments: &TuneArguments, place: Option<&Path>) -> Result<u8, F
         before.map_or(Ok(Thresholds::default()), |word| word.parse()).map_err(|wrong| {
             Failure::Usage(format!("{THRESHOLDS} as saved: {wrong}; remove it with `weir tune --forget`"))
         })?;
-    let tuned = network_tuning::run(&arguments.network, arguments.repeat, &arguments.output)?;
+    let remote_shell = crate::run::remote_shell(arguments.network.remote_shell());
+    let shm = Settings::from_environment()?.shm_dir;
+    let by = Box::new(ByHelpers { remote_shell: remote_shell.clone(), shm });
+    let tuned =
+        network_tuning::run(&arguments.network, arguments.repeat, &arguments.output, remote_shell, by)?;
     arguments.output.record.print(network_tuning::describe(&tuned))?;
     if let Some(path) = place {
         let all = before.with_table(tuned.link, tuned.thresholds.table(tuned.link).clone());
         save(arguments, path, THRESHOLDS, &all.word())?;
+        if tuned.is_remote {
+            arguments.output.record.print(
+                "`weir run --hosts` on this host passes it to all ranks. To start jobs on another host, copy the file there; \
+                 its name is that of the host.",
+            )?;
+        }
     }
     Ok(0)
+}
+
+/// Prepares hosts by helpers, as `weir run --hosts` does.
+struct ByHelpers {
+    remote_shell: String,
+    shm: PathBuf,
+}
+
+impl RemoteHosts for ByHelpers {
+    fn begin(
+        &self,
+        shares: &[Share<'_>],
+        run: &Path,
+        counters: &Path,
+        plug_in: &Path,
+    ) -> Result<Box<dyn RemoteRun>, Failure> {
+        let directories =
+            RunDirectories { run, stats: counters, traces: None, shm: &self.shm, provider: plug_in };
+        Ok(Box::new(Begun(JobHosts::begin(shares, &self.remote_shell, directories)?)))
+    }
+}
+
+/// A run whose helpers are there.
+struct Begun(JobHosts);
+
+impl RemoteRun for Begun {
+    fn counters(&mut self, directory: &Path) -> Result<Reports, String> {
+        let collected = self.0.gather(directory);
+        match collected.lacks_counters {
+            false => Ok(collected.reports),
+            true => Err(collected.remarks.join("; ")),
+        }
+    }
 }
 
 fn save(arguments: &TuneArguments, path: &Path, variable: &str, value: &str) -> Result<(), Failure> {

@@ -105,6 +105,11 @@ impl Hosts {
         self.hosts.iter().map(|host| host.name.as_str())
     }
 
+    /// The least number of ranks that a host takes, of those with a number; `None`: no host has one.
+    pub fn least_slots(&self) -> Option<u32> {
+        self.hosts.iter().filter_map(|host| host.slots).min()
+    }
+
     /// The hosts that get ranks, and how many each. Hosts with a number are filled in the order of the file, as far as the
     /// others do not share evenly: every host without a number has the same share, rounded up, or one less.
     ///
@@ -213,6 +218,8 @@ mod tests {
         assert_eq!(shares("a\nb\nc", 7), named(&[("a", 3), ("b", 2), ("c", 2)]));
         assert_eq!(shares("a\nb\nc", 1), named(&[("a", 1)]));
         assert_eq!(shares("a:1\nb\nc", 4), named(&[("a", 1), ("b", 2), ("c", 1)]));
+        let least = |text| parse(text).unwrap().least_slots();
+        assert_eq!([least("a:3\nb\nc:2"), least("a\nb")], [Some(2), None]);
     }
 
     #[test]

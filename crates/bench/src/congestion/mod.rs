@@ -1,5 +1,6 @@
 //! Traffic that can congest the network between hosts, with settings of weir in turn: the measurements of
-//! `weir bench net --admission`. Hosts are namespaces of this machine (`net::hosts`).
+//! `weir bench net --admission` and `weir tune --network`. Hosts are namespaces of this machine (`net::hosts`), or those of
+//! a user's network (`remote.rs`).
 //!
 //! ```text
 //! Network::open     hosts, the programs, the plug-in
@@ -7,8 +8,10 @@
 //! ```
 //! Retransmissions come from the counters that endpoints leave (`FI_WEIR_STATS`). This file does not know mechanisms.
 
+mod remote;
 mod sample;
 
+pub use remote::{RemoteHosts, RemoteNetwork, RemoteRun};
 pub use sample::Sample;
 
 use crate::contender::Contender;
@@ -20,7 +23,7 @@ use crate::program::{CONGESTION, MEASURE};
 use crate::transport::Transport;
 use clap::ValueEnum;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 use weir_engine::config::Settings;
@@ -75,7 +78,7 @@ pub struct Case {
 /// The network.
 #[derive(Clone, Debug, Serialize)]
 pub struct NetworkOptions {
-    /// Number of pretended hosts.
+    /// Number of hosts.
     pub hosts: u32,
     /// The link between hosts: `udp` or `ofi:NAME`.
     pub link: String,
@@ -97,10 +100,18 @@ impl NetworkOptions {
     }
 }
 
+/// Where ranks run.
+enum Place {
+    Pretended(Hosts),
+    Remote(RemoteNetwork),
+}
+
 /// Hosts, and what a job needs.
 pub struct Network {
     set: ContenderSet,
-    hosts: Hosts,
+    place: Place,
+    /// The directories of this command on the hosts last as long.
+    _kept: Option<Box<dyn RemoteRun>>,
     options: NetworkOptions,
     seconds: f64,
     jobs: Jobs,
@@ -113,7 +124,6 @@ impl Network {
     /// # Errors
     /// [`Failure`]: what is missing.
     pub fn open(options: &NetworkOptions, mpich: &MpichOption, seconds: f64) -> Result<Network, Failure> {
-        let settings = Settings::from_environment()?;
         let scratch = scratch::directory()?;
         if options.port_rate_mbit.is_some() && !Hosts::can_bound() {
             return Err(Failure::Measurement(String::from(
@@ -122,13 +132,37 @@ impl Network {
         }
         let cores = weir_link::cores::allowed().map_err(Failure::system("sched_getaffinity"))?;
         let hosts = Hosts::make(options.hosts, &scratch.path().join("net"), &cores)?;
-        let set = ContenderSet::prepare(mpich, &[WEIR], &[CONGESTION, MEASURE], scratch.path())?;
-        if let Some((_, why)) = set.missing.first() {
-            return Err(Failure::Measurement(why.clone()));
-        }
+        let set = prepare(mpich, scratch.path())?;
+        Network::new(set, (Place::Pretended(hosts), None), options, seconds, scratch)
+    }
+
+    /// The same with hosts of a user's network, which cannot be bounded.
+    ///
+    /// # Errors
+    /// [`Failure`]: what is missing, or which host cannot be reached.
+    pub fn open_remote(
+        remote: RemoteNetwork,
+        options: &NetworkOptions,
+        mpich: &MpichOption,
+        seconds: f64,
+    ) -> Result<Network, Failure> {
+        let scratch = scratch::directory()?;
+        let set = prepare(mpich, scratch.path())?;
+        let plug_in = set.plug_in().expect("prepared with weir");
+        let kept = remote.prepare(scratch.path(), plug_in, set.mpich_program(CONGESTION))?;
+        Network::new(set, (Place::Remote(remote), Some(kept)), options, seconds, scratch)
+    }
+
+    fn new(
+        set: ContenderSet,
+        (place, kept): (Place, Option<Box<dyn RemoteRun>>),
+        options: &NetworkOptions,
+        seconds: f64,
+        scratch: Scratch,
+    ) -> Result<Network, Failure> {
         let limit = Duration::from_secs(SPARE_S) + Duration::from_secs_f64(2.0 * seconds);
-        let jobs = Jobs { limit, shm_dir: settings.shm_dir };
-        Ok(Network { set, hosts, options: options.clone(), seconds, jobs, scratch })
+        let jobs = Jobs { limit, shm_dir: Settings::from_environment()?.shm_dir };
+        Ok(Network { set, place, _kept: kept, options: options.clone(), seconds, jobs, scratch })
     }
 
     /// The MPI.
@@ -150,31 +184,52 @@ impl Network {
             true => (2, 1),
             false => (case.ranks_per_host * self.options.hosts, case.ranks_per_host),
         };
-        let by = |kind| self.hosts.launcher(kind, ranks, per_host);
         let (program, words) = self.program(case);
-        let mut launch = self.set.launch_by(&by, WEIR, ranks, program, words);
-        let counters = self.counters()?;
-        launch.set("FI_WEIR_STATS", counters.path());
+        let job = self.directory_of_job()?;
+        let mut launch = match &self.place {
+            Place::Pretended(hosts) => {
+                let by = |kind| hosts.launcher(kind, ranks, per_host);
+                self.set.launch_by(&by, WEIR, ranks, program, words)
+            }
+            Place::Remote(_) => self.set.launch(WEIR, ranks, program, words),
+        };
+        let (counters, mut run) = match &self.place {
+            Place::Pretended(_) => (job.path().to_owned(), None),
+            Place::Remote(remote) => {
+                let plug_in = self.set.plug_in().expect("prepared with weir");
+                let run = remote.begin_job(case, job.path(), plug_in, self.set.mpich(), &mut launch)?;
+                (job.path().join("counters"), Some(run))
+            }
+        };
+        launch.set("FI_WEIR_STATS", &counters);
         launch.set("FI_WEIR_LINK", format!("shm,{}", self.options.link));
         for (variable, value) in settings {
             launch.set(variable, value);
         }
         let bound = self.options.port_rate_mbit.filter(|_| !is_latency);
-        if let Some(mbit) = bound {
-            self.hosts.bound_ports(Some((mbit, self.options.port_queue_kib)))?;
+        if let (Place::Pretended(hosts), Some(mbit)) = (&self.place, bound) {
+            hosts.bound_ports(Some((mbit, self.options.port_queue_kib)))?;
         }
         let ended = self.jobs.run(&launch, crate::free_memory::watch());
-        if bound.is_some() {
-            self.hosts.bound_ports(None)?;
+        if let (Place::Pretended(hosts), Some(_)) = (&self.place, bound) {
+            hosts.bound_ports(None)?;
         }
         let output = match ended? {
             Ok(output) => output,
             Err(unfinished) => {
-                self.hosts.clear();
+                if let Place::Pretended(hosts) = &self.place {
+                    hosts.clear();
+                }
                 return Ok(Err(unfinished.to_string()));
             }
         };
-        let reports = stats::read_dir(counters.path()).map_err(Failure::system("the counters of a job"))?;
+        let mut reports = stats::read_dir(&counters).map_err(Failure::system("the counters of a job"))?;
+        if let Some(run) = &mut run {
+            match run.counters(&job.path().join("gathered")) {
+                Ok(elsewhere) => reports.endpoints.extend(elsewhere.endpoints),
+                Err(why) => return Ok(Err(why)),
+            }
+        }
         let networks = reports.endpoints.iter().filter_map(|endpoint| endpoint.network);
         let network = networks.fold(NetworkReport::default(), |sum, one| sum.plus(&one));
         let sample = match is_latency {
@@ -196,9 +251,18 @@ impl Network {
         }
     }
 
-    /// A directory for the counters of a job, which all hosts see.
-    fn counters(&self) -> Result<TempDir, Failure> {
+    /// A directory of a job. Pretended hosts see it.
+    fn directory_of_job(&self) -> Result<TempDir, Failure> {
         let within: PathBuf = self.scratch.path().into();
-        TempDir::with_prefix_in("counters-", &within).map_err(Failure::system(within.display().to_string()))
+        TempDir::with_prefix_in("job-", &within).map_err(Failure::system(within.display().to_string()))
+    }
+}
+
+/// Finds the MPI and the plug-in, and compiles the programs.
+fn prepare(mpich: &MpichOption, scratch: &Path) -> Result<ContenderSet, Failure> {
+    let set = ContenderSet::prepare(mpich, &[WEIR], &[CONGESTION, MEASURE], scratch)?;
+    match set.missing.first() {
+        Some((_, why)) => Err(Failure::Measurement(why.clone())),
+        None => Ok(set),
     }
 }

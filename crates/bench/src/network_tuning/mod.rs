@@ -1,6 +1,6 @@
 //! `weir tune --network`: measures from which message length and number of active ranks on the tokens of admission gain
 //! between hosts, and how many are best (`FI_WEIR_ADMIT_THRESHOLDS`). Hosts are namespaces of this machine
-//! (`net::hosts`).
+//! (`net::hosts`), or with `--hosts` those of a user's network (`congestion::RemoteNetwork`).
 //!
 //! ```text
 //! round 1    random 2 KiB, 4 ranks: off, 32, 96 tokens    incast 2 KiB, 4 ranks: 32, 96 tokens, off    ...
@@ -13,7 +13,7 @@ mod choice;
 mod page;
 mod table;
 
-use crate::congestion::{Case, Network, NetworkOptions, Sample, Traffic};
+use crate::congestion::{Case, Network, NetworkOptions, RemoteHosts, RemoteNetwork, Sample, Traffic};
 use crate::jobs;
 use crate::machine::Machine;
 use crate::options::{MpichOption, OutputOptions};
@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 use weir_engine::config::{Settings, ThresholdLink, Thresholds};
+use weir_mpi::hosts::Hosts;
 use weir_output::Failure;
 use weir_output::quantity::exact_bytes;
 use weir_output::write::write_text;
@@ -41,6 +42,8 @@ const OUTSTANDING: u32 = 16;
 const LEAST_BYTES: u32 = 2048;
 /// Start and end of a job. Unit: s.
 const JOB_S: f64 = 0.6;
+/// The same, in addition, over a remote shell that takes a few tenths of a second to connect. Unit: s.
+const REMOTE_JOB_S: f64 = 1.0;
 
 /// What is measured without further options.
 struct Extent {
@@ -60,9 +63,15 @@ const QUICK: Extent =
 /// Options of `weir tune --network`.
 #[derive(Args, Debug)]
 pub struct NetworkTuningOptions {
-    /// Measure the tokens of admission between pretended hosts instead (FI_WEIR_ADMIT_THRESHOLDS).
+    /// Measure the tokens of admission between hosts instead (FI_WEIR_ADMIT_THRESHOLDS); without --hosts they are pretended.
     #[arg(long)]
     network: bool,
+    /// Measure between the hosts that FILE lists, as for `weir run --hosts`.
+    #[arg(long, value_name = "FILE", requires = "network", conflicts_with = "port_rate")]
+    hosts: Option<PathBuf>,
+    /// The program that takes the place of ssh, for --hosts; it gets HOST COMMAND, or WEIR_REMOTE_SHELL names it.
+    #[arg(long, value_name = "PROGRAM", requires = "hosts")]
+    remote_shell: Option<String>,
     /// Fewer points, 2 rounds, 0.2 s for a value.
     #[arg(long, requires = "network")]
     quick: bool,
@@ -103,6 +112,8 @@ pub struct Tuned {
     pub link: ThresholdLink,
     /// The thresholds of that link.
     pub thresholds: Thresholds,
+    /// Whether they were measured between hosts of a network.
+    pub is_remote: bool,
 }
 
 /// Everything that is measured.
@@ -111,6 +122,8 @@ struct Plan {
     tokens: BTreeMap<u32, Vec<u32>>,
     rounds: u32,
     seconds: f64,
+    /// Start and end of a job. Unit: s.
+    job_s: f64,
 }
 
 /// The samples of a point, a kind of traffic and a number of tokens. `None`: off.
@@ -141,6 +154,8 @@ struct RecordContent<'a> {
     mpi: String,
     #[serde(flatten)]
     network: &'a NetworkOptions,
+    /// The hosts of the network; empty: they were pretended.
+    host_names: &'a [String],
     outstanding: u32,
     rounds: u32,
     seconds: f64,
@@ -158,9 +173,24 @@ impl NetworkTuningOptions {
         self.network
     }
 
-    fn network(&self) -> NetworkOptions {
+    /// The program in place of ssh that an option names.
+    pub fn remote_shell(&self) -> Option<&str> {
+        self.remote_shell.as_deref()
+    }
+
+    /// The hosts of the file, at least two.
+    fn hosts(&self) -> Result<Option<Hosts>, Failure> {
+        let Some(file) = &self.hosts else { return Ok(None) };
+        let hosts = Hosts::read(file)?;
+        match hosts.names().count() {
+            1 => Err(Failure::Usage(format!("--hosts {}: one host; allowed: at least two", file.display()))),
+            _ => Ok(Some(hosts)),
+        }
+    }
+
+    fn network(&self, hosts: u32) -> NetworkOptions {
         NetworkOptions {
-            hosts: HOSTS,
+            hosts,
             link: self.link.clone(),
             port_rate_mbit: self.port_rate,
             port_queue_kib: self.port_queue,
@@ -176,17 +206,26 @@ impl NetworkTuningOptions {
         }
     }
 
+    /// - `most_ranks`: a host takes no more, if the file of hosts says so.
+    ///
     /// # Errors
-    /// [`Failure::Usage`]: more points than a table of thresholds has steps.
-    fn plan(&self, repeat: Option<u32>) -> Result<Plan, Failure> {
+    /// [`Failure::Usage`]: more points than a table of thresholds has steps, or more ranks than a host takes.
+    fn plan(&self, repeat: Option<u32>, most_ranks: Option<u32>) -> Result<Plan, Failure> {
         let extent = if self.quick { QUICK } else { WHOLE };
+        let most_ranks = most_ranks.unwrap_or(u32::MAX);
+        if let Some(ranks) = self.per_host.iter().find(|&&ranks| ranks > most_ranks) {
+            return Err(Failure::Usage(format!(
+                "--per-host {ranks}: a host of the file takes less; allowed: 1 to {most_ranks}"
+            )));
+        }
         let given = |values: &[u32], default: &[u32]| {
             let mut all = if values.is_empty() { default.to_vec() } else { values.to_vec() };
             all.sort_unstable();
             all.dedup();
             all
         };
-        let (sizes, ranks) = (given(&self.sizes, extent.sizes), given(&self.per_host, extent.ranks));
+        let fitting: Vec<u32> = extent.ranks.iter().map(|&ranks| ranks.min(most_ranks)).collect();
+        let (sizes, ranks) = (given(&self.sizes, extent.sizes), given(&self.per_host, &fitting));
         let tokens_of = |ranks: u32| {
             let default: Vec<u32> = extent.tokens_each.iter().map(|each| each * ranks).collect();
             given(&self.tokens, &default)
@@ -204,6 +243,7 @@ impl NetworkTuningOptions {
             tokens: ranks.iter().map(|&ranks| (ranks, tokens_of(ranks))).collect(),
             rounds: repeat.unwrap_or(extent.rounds),
             seconds: extent.seconds,
+            job_s: JOB_S,
         })
     }
 }
@@ -223,11 +263,13 @@ impl Plan {
 
     /// Expected time of everything. Unit: s.
     fn expected_s(&self) -> f64 {
-        self.jobs() as f64 * (JOB_S + 1.1 * self.seconds)
+        self.jobs() as f64 * (self.job_s + 1.1 * self.seconds)
     }
 }
 
 /// Measures and prints. Saving the result is the caller's task.
+///
+/// - `remote_shell`, `by`: for hosts of a network, how to reach and prepare them.
 ///
 /// # Errors
 /// [`Failure`].
@@ -235,14 +277,27 @@ pub fn run(
     options: &NetworkTuningOptions,
     repeat: Option<u32>,
     output: &OutputOptions,
+    remote_shell: String,
+    by: Box<dyn RemoteHosts>,
 ) -> Result<Tuned, Failure> {
     let settings = Settings::from_environment()?;
-    let (link, plan) = (options.threshold_link()?, options.plan(repeat)?);
+    let (link, hosts) = (options.threshold_link()?, options.hosts()?);
+    let mut plan = options.plan(repeat, hosts.as_ref().and_then(Hosts::least_slots))?;
     let machine = Machine::of_this();
-    let network_options = options.network();
-    let network = Network::open(&network_options, &options.mpich, plan.seconds)?;
+    let names: Vec<String> = hosts.iter().flat_map(Hosts::names).map(str::to_owned).collect();
+    let count = if names.is_empty() { HOSTS } else { names.len() as u32 };
+    let network_options = options.network(count);
+    let network = match hosts {
+        None => Network::open(&network_options, &options.mpich, plan.seconds)?,
+        Some(hosts) => {
+            plan.job_s += REMOTE_JOB_S;
+            let remote = RemoteNetwork { hosts, remote_shell, by };
+            Network::open_remote(remote, &network_options, &options.mpich, plan.seconds)?
+        }
+    };
+    let pretended = if names.is_empty() { "pretended " } else { "" };
     output.record.print(format_args!(
-        "Measures {} jobs between {HOSTS} pretended hosts; expected: at most {:.0} s.",
+        "Measures {} jobs between {count} {pretended}hosts; expected: at most {:.0} s.",
         plan.jobs(),
         plan.expected_s()
     ))?;
@@ -254,6 +309,7 @@ pub fn run(
         machine: &machine,
         mpi: network.mpi(),
         network: &network_options,
+        host_names: &names,
         outstanding: OUTSTANDING,
         rounds: plan.rounds,
         seconds: plan.seconds,
@@ -273,7 +329,7 @@ pub fn run(
     }
     output.record.write("weir-tune-network-1", content)?;
     match measured.samples.is_empty() {
-        false => Ok(Tuned { link, thresholds }),
+        false => Ok(Tuned { link, thresholds, is_remote: !names.is_empty() }),
         true => Err(Failure::Measurement(String::from("no job has ended with a result"))),
     }
 }
@@ -385,73 +441,4 @@ pub fn describe(tuned: &Tuned) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::choice::tests::sample;
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        options: NetworkTuningOptions,
-    }
-
-    fn options(words: &str) -> NetworkTuningOptions {
-        Command::try_parse_from(std::iter::once("tune").chain(words.split(' '))).unwrap().options
-    }
-
-    #[test]
-    fn a_plan_fits_into_three_minutes_and_a_quick_one_into_a_minute() {
-        let plan = |words: &str| options(words).plan(None).unwrap();
-        let (whole, quick) = (plan("--network"), plan("--network --quick"));
-        assert!(whole.expected_s() < 180.0, "{} s", whole.expected_s());
-        assert!(quick.expected_s() < 40.0, "{} s", quick.expected_s());
-        assert_eq!((whole.jobs(), quick.jobs()), (2 * 3 * 2 * 4 * 3, 2 * 2 * 3 * 2));
-        let chosen = options("--network --sizes 8192,4096 --per-host 3 --tokens 9,5").plan(Some(7)).unwrap();
-        assert_eq!(chosen.points, [4096, 8192].map(|bytes| Point { bytes, ranks: 3 }));
-        assert_eq!(chosen.candidates(chosen.points[0]), [None, Some(5), Some(9)]);
-        assert_eq!(chosen.rounds, 7);
-        let many = (1..=33).map(|ranks| ranks.to_string()).collect::<Vec<_>>().join(",");
-        let refusal = options(&format!("--network --per-host {many}")).plan(None).err().unwrap();
-        assert_eq!(refusal.to_string(), "--sizes and --per-host: 66 combinations; allowed: at most 64");
-    }
-
-    #[test]
-    fn messages_below_2_kib_and_unknown_links_are_refused() {
-        assert!(Command::try_parse_from(["tune", "--network", "--sizes", "2047"]).is_err());
-        assert!(Command::try_parse_from(["tune", "--quick"]).is_err(), "only with --network");
-        let link = |link: &str| options(&format!("--network --link {link}")).threshold_link();
-        assert_eq!(link("udp").unwrap(), ThresholdLink::Udp);
-        assert_eq!(link("ofi:tcp").unwrap(), ThresholdLink::Ofi);
-        assert_eq!(link("tcp").unwrap_err().to_string(), "--link tcp: allowed are udp, ofi:NAME");
-        assert!(link("ofi:").is_err());
-    }
-
-    #[test]
-    fn what_is_measured_are_the_settings_of_a_user() {
-        let point = Point { bytes: 4096, ranks: 3 };
-        let [admit, (variable, value)] = &variables(ThresholdLink::Ofi, point, Some(7))[..] else {
-            panic!("two settings")
-        };
-        assert_eq!(admit, &(ADMIT, String::from("auto")));
-        assert_eq!((*variable, value.as_str()), (THRESHOLDS, "ofi:4096:1:7"));
-        assert!(value.parse::<Thresholds>().is_ok());
-    }
-
-    #[test]
-    fn a_number_of_tokens_that_fails_or_falls_far_behind_is_not_measured_again() {
-        let point = Point { bytes: 2048, ranks: 2 };
-        let mut measured = Measured::default();
-        for (tokens, per_s) in [(None, 100.0), (Some(8), 70.0), (Some(24), 97.0)] {
-            measured.add((point, Traffic::Random, tokens), Ok(sample(per_s, 10.0, 0)));
-        }
-        measured.add((point, Traffic::Incast, Some(64)), Err(String::from("timed out after 3 s")));
-        let worth = [None, Some(8), Some(24), Some(64)].map(|tokens| measured.is_worth_it(point, tokens));
-        assert_eq!(worth, [true, false, true, false]);
-        let plan = options("--network --sizes 2048 --per-host 2 --tokens 8,24,64").plan(None).unwrap();
-        let tokens: Vec<_> = measured.comparisons(&plan).iter().map(|one| one.tokens).collect();
-        assert_eq!(tokens, [8, 24], "both are in the table, and the one that failed is not");
-        assert_eq!(choice::best(&measured.comparisons(&plan), point), None, "far behind, and as off");
-        assert!(measured.is_worth_it(Point { ranks: 3, ..point }, Some(8)), "another point");
-    }
-}
+mod tests;

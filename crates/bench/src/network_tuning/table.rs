@@ -65,10 +65,13 @@ pub fn notes(content: &RecordContent<'_>) -> Vec<String> {
     let mut notes = vec![comparison::notes(content.machine, &content.mpi, content.rounds)[0].clone()];
     let NetworkOptions { hosts, link, .. } = content.network;
     let ports = content.network.ports_in_words();
-    notes.push(format!(
-        "Measured between {hosts} pretended hosts, namespaces of this machine that share its cores, not on a network; link {link}; \
-         {ports}. For a switch, give the rate and queue of its ports (--port-rate, --port-queue)."
-    ));
+    notes.push(match content.host_names {
+        [] => format!(
+            "Measured between {hosts} pretended hosts, namespaces of this machine that share its cores, not on a network; link \
+             {link}; {ports}. For a switch, give the rate and queue of its ports (--port-rate, --port-queue)."
+        ),
+        names => format!("Measured between {}; link {link}.", names.join(", ")),
+    });
     notes.push(String::from(
         "Operations of all ranks a second; to off: median ratio in the same round; p99: time of one operation; sent again: \
          bundles, of all datagrams. A number is kept if no traffic has less than 0.98 x the operations or more than 1.2 x the p99, \

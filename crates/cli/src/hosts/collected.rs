@@ -17,6 +17,8 @@ pub struct Collected {
     pub living: BTreeSet<u64>,
     /// Lines for the user.
     pub remarks: Vec<String>,
+    /// Whether a host has not sent its counters.
+    pub lacks_counters: bool,
 }
 
 impl Collected {

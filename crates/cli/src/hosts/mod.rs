@@ -198,10 +198,13 @@ impl JobHosts {
                 Err(error) if host.shares_stats && host.shares_traces => {
                     collected.remarks.push(format!("{error}: mailboxes of this host were not looked at"));
                 }
-                Err(error) => collected.remarks.push(format!(
-                    "{error}: the counters of its ranks are missing; with FI_WEIR_STATS set to a directory that all \
-                     hosts share, they need no connection"
-                )),
+                Err(error) => {
+                    collected.lacks_counters = true;
+                    collected.remarks.push(format!(
+                        "{error}: the counters of its ranks are missing; with FI_WEIR_STATS set to a directory that \
+                         all hosts share, they need no connection"
+                    ));
+                }
                 Ok(()) => {}
             }
         }
