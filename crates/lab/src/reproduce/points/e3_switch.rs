@@ -197,7 +197,7 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     let exchanges = sizes(evidence, "alltoall").into_iter().map(|bytes| Traffic::Alltoall { bytes });
     let all: Vec<Traffic> = incasts.chain(exchanges).collect();
     let of = |title: &str, unit: &str, value: fn(&Record, &Record) -> f64| {
-        let mut chart = Chart::new(title, "tokens of a host", unit).logarithmic_x();
+        let mut chart = Chart::new(title, "tokens of a host", unit);
         for &traffic in &all {
             let Some(&without) = worlds(evidence, traffic, Control::None).first() else { continue };
             let mut curve: Vec<(f64, f64)> = worlds(evidence, traffic, Control::Token)
