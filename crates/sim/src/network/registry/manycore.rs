@@ -112,7 +112,7 @@ impl ManycoreKeys {
                 serve_ps: self.serve_ns.0,
             },
             switch: (self.port_queue_bytes > 0)
-                .then(|| Switch { queue_bytes: self.port_queue_bytes, resend_ps: self.resend_ns.0 }),
+                .then_some(Switch { queue_bytes: self.port_queue_bytes, resend_ps: self.resend_ns.0 }),
         }
     }
 }
