@@ -216,15 +216,17 @@ fn tails(evidence: &Evidence<'_>) -> Vec<Point> {
         );
         Some(Point::beside(text, format!("{speed:.2}/us, {}", spread_words(record)?)))
     };
-    let mechanisms = [
-        (Control::None, "no control"),
-        (Control::Rate, "rate control"),
-        (Control::Token, "token control"),
-        (Control::Proxy, "proxy"),
-        (Control::ProxyToken, "proxy with tokens"),
-    ];
-    mechanisms.into_iter().filter_map(row).collect()
+    ALL_CONTROLS.into_iter().filter_map(row).collect()
 }
+
+/// The mechanisms in the order of rows, with their names there.
+pub(super) const ALL_CONTROLS: [(Control, &str); 5] = [
+    (Control::None, "no control"),
+    (Control::Rate, "rate control"),
+    (Control::Token, "token control"),
+    (Control::Proxy, "proxy"),
+    (Control::ProxyToken, "proxy with tokens"),
+];
 
 /// The setting of a mechanism in a world: `, tokens: 20`; empty without control.
 pub(super) fn setting_words(it: &Settings, control: Control) -> String {

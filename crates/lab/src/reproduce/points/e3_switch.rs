@@ -2,7 +2,7 @@
 //! Nothing of the model is fitted. The published statement has no numbers, so the rules' numbers are ours: those of `weir
 //! tune --network`. Source: Luo et al., ICS 2012, section 2.1.
 
-use super::e3_control::{Control, setting_words, spread_words};
+use super::e3_control::{ALL_CONTROLS, Control, setting_words, spread_words};
 use super::e3_thresholds::is_on;
 use super::{Experiment, Point};
 use crate::reproduce::chart::{Chart, Mark};
@@ -174,14 +174,7 @@ fn rows(evidence: &Evidence<'_>, traffic: Traffic) -> Vec<Point> {
         let spread = spread_words(record).or_else(|| senders_words(record))?;
         Some(Point::beside(text, format!("{}, {spread}, {:.2} %", traffic.speed(record), lost(record))))
     };
-    let mechanisms = [
-        (Control::None, "no control"),
-        (Control::Rate, "rate control"),
-        (Control::Token, "token control"),
-        (Control::Proxy, "proxy"),
-        (Control::ProxyToken, "proxy with tokens"),
-    ];
-    mechanisms.into_iter().filter_map(row).collect()
+    ALL_CONTROLS.into_iter().filter_map(row).collect()
 }
 
 /// The same as [`spread_words`], with the fairness among the senders of an incast.
