@@ -32,6 +32,7 @@ const KEY_BYTES: usize = 16;
 /// A key for one direction of a path in one epoch, or for one introduction.
 pub struct Key {
     bytes: [u8; KEY_BYTES],
+    #[cfg_attr(fuzzing, expect(dead_code, reason = "fuzzers have no seal"))]
     protection: Protection,
 }
 
