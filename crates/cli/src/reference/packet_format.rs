@@ -159,8 +159,9 @@ fn extension() -> String {
     part += &paragraph(&format!(
         "A link that can lose packets sends datagrams. A datagram begins with these {EXTENSION_BYTES} bytes. Packets and \
          link frames follow, or nothing. The last {TAG_BYTES} bytes are an authentication tag of everything before it. All \
-         behind the extension is encrypted. The cipher is AEGIS-128L (RFC 10032). Shared memory loses nothing and has no \
-         extension.",
+         behind the extension is encrypted. The cipher is AEGIS-128L (RFC 10032). If both endpoints want less, all stays \
+         readable, and the tag is that of the same cipher (`FI_WEIR_PROTECTION=authenticate`) or a secret of the path, the same \
+         in each datagram (`off`). Shared memory loses nothing and has no extension.",
     ));
     part += "\n";
     part += "\n";

@@ -140,7 +140,8 @@ impl Key {
         datagram.extend_from_slice(&tag);
     }
 
-    /// Checks the tag and decrypts in place, if the key is for that. Returns the part behind the first `clear_bytes` bytes, without the tag.
+    /// Checks the tag and decrypts in place, if the key is for that. Returns the part behind the first `clear_bytes` bytes,
+    /// without the tag.
     ///
     /// # Errors
     /// [`Forged`]. The bytes are then worthless.

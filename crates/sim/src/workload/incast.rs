@@ -10,7 +10,8 @@ use crate::program::Rank;
 /// Tag of all messages.
 const TAG: u64 = 1;
 
-/// Every rank except 0 (or all ranks from `local_ranks` on) sends the same number of messages to rank 0, which receives them in the order of arrival.
+/// Every rank except 0 (or all ranks from `local_ranks` on) sends the same number of messages to rank 0, which receives
+/// them in the order of arrival.
 ///
 /// The shares of the senders are counted when the first of them has delivered its last message. Until then all
 /// of them have messages to send. Source: weir's own goal of fairness (credits on demand).

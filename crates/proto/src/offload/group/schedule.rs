@@ -11,9 +11,10 @@
 //! Pairwise exchange takes log2 of the largest power of two that is not above the number of members. Each rank beyond it
 //! pairs with one below: it sends before the exchange, and hears after it.
 //!
-//! *Blocks* are for vectors whose result [depends on brackets](super::Combination::depends_on_brackets). They combine from the left, rank by rank: ((0 + 1) + 2) + 3. A block is an interval of ranks, and its first rank leads
-//! it. The leader gets what all ranks before it give, combined. It combines its own vector and those of its block, and
-//! sends the result to the next leader. The last leader has the result of all. Long vectors have short blocks, so that a
+//! *Blocks* are for vectors whose result [depends on brackets](super::Combination::depends_on_brackets). They combine from
+//! the left, rank by rank: ((0 + 1) + 2) + 3. A block is an interval of ranks, and its first rank leads it. The leader
+//! gets what all ranks before it give, combined. It combines its own vector and those of its block, and sends the result to
+//! the next leader. The last leader has the result of all. Long vectors have short blocks, so that a
 //! leader never holds more than [`MAX_VECTOR_BYTES`] of a block. Short vectors of few members have one block, whose leader
 //! is rank 0.
 
