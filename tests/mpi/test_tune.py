@@ -1,4 +1,4 @@
-"""`weir tune`, `weir bench native` and `weir bench node-group` measure without an MPI; `weir run` uses saved settings."""
+"""`weir tune`, `weir bench native`, `node-group` and `lock` measure without an MPI; `weir run` uses saved settings."""
 
 import json
 
@@ -76,4 +76,21 @@ def test_bench_node_group_measures_every_operation_in_every_round(tmp_path, priv
         assert names[:2] == ["flat counter", "barrier"] and "all-to-all 2 KiB" in names, names
         for samples in group["operations"]:
             assert len(samples["time_ns"]) == 2 and min(samples["time_ns"]) > 0, samples
+    assert launch.shm_files(private_shm) == []
+
+
+def test_bench_lock_counts_every_time_that_a_rank_gets_a_lock(tmp_path, private_shm):
+    record = tmp_path / "record.json"
+    outcome = weir("bench", "lock", "--ranks", "2,3", "--repeat", "2", "--time", "5", "--quiet", "--json", record)
+    assert outcome.ok and "too few rounds" in outcome.output, outcome
+    jobs = json.loads(record.read_text())["jobs"]
+    assert [job["ranks"] for job in jobs] == [2, 3]
+    for job in jobs:
+        for sample in job["spin"] + job["queue"]:
+            acquired = sum(sample["acquired"])
+            # To get a lock and to release it are two changes at least.
+            assert len(sample["acquired"]) == job["ranks"] and sample["changes"] >= 2 * acquired, sample
+            assert acquired >= sample["hand_overs"] and sample["elapsed_ns"] > 0, sample
+        # All want the queue lock from the begin.
+        assert all(sum(sample["acquired"]) >= job["ranks"] for sample in job["queue"]), job
     assert launch.shm_files(private_shm) == []

@@ -19,7 +19,9 @@ pub mod huge_pages;
 mod imb;
 pub mod jobs;
 mod launcher;
+pub mod lock;
 pub mod machine;
+mod members;
 pub mod memory;
 mod native;
 mod net;
@@ -92,6 +94,8 @@ pub enum BenchCommand {
     Pingpong(pingpong::PingpongArguments),
     /// Measure a receiver's memory in a flood of unexpected messages, over weir and other transports.
     Flood(flood::FloodArguments),
+    /// Compare the queue lock of the native interface with a lock that spins over the same atomics.
+    Lock(lock::LockArguments),
     /// Measure a receiver's memory for 1K to 256K peers, beside the published formulae.
     Memory(memory::MemoryArguments),
     /// Measure half round trips of weir's engine without an MPI, beside the time of a cache line from core to core.
@@ -124,6 +128,7 @@ pub fn run(arguments: &BenchArguments) -> Result<u8, Failure> {
         BenchCommand::Collectives(arguments) => collectives::run(arguments),
         BenchCommand::Pingpong(arguments) => pingpong::run(arguments),
         BenchCommand::Flood(arguments) => flood::run(arguments),
+        BenchCommand::Lock(arguments) => lock::run(arguments),
         BenchCommand::Memory(arguments) => memory::run(arguments),
         BenchCommand::Native(arguments) => native::run(arguments),
         BenchCommand::Net(arguments) => net::run(arguments),

@@ -7,7 +7,7 @@ use crate::{clean, doctor, explain, hosts, nic, reference, run, settings, tune};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
-use weir_bench::{engine_pair, node_group};
+use weir_bench::{engine_pair, lock, node_group};
 use weir_lab::{calibrate, reproduce, sim};
 use weir_mpi::job;
 use weir_output::Failure;
@@ -70,6 +70,9 @@ enum Command {
     /// Helper process of `weir bench node-group`: a member of the group.
     #[command(hide = true, name = node_group::HELPER)]
     NodeGroupMember(node_group::MemberArguments),
+    /// Helper process of `weir bench lock`: a rank.
+    #[command(hide = true, name = lock::HELPER)]
+    LockMember(lock::MemberArguments),
     /// Helper process of `weir bench overhead`, to be run under callgrind.
     #[command(hide = true, name = "bench-instructions")]
     BenchInstructions(weir_bench::workload::WorkloadArguments),
@@ -129,6 +132,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
         Command::Probe(arguments) => doctor::memory::probe(&arguments),
         Command::NativePeer(arguments) => engine_pair::run_helper(&arguments),
         Command::NodeGroupMember(arguments) => node_group::run_helper(&arguments),
+        Command::LockMember(arguments) => lock::run_helper(&arguments),
         Command::BenchInstructions(arguments) => weir_bench::workload::run(&arguments),
     }
 }

@@ -31,6 +31,8 @@ struct Member {
     /// Changes that have not ended, with their requests. 0: it could not be started.
     under_way: Vec<(Purpose, u64)>,
     end: Option<LockEnd>,
+    /// Changes that it has started.
+    changes: u64,
 }
 
 /// A lock that the members of a group share. They get it in the order in which they ask. One thread of each member
@@ -48,6 +50,7 @@ struct Driver<'lock> {
     lock: &'lock Lock,
     under_way: &'lock mut Vec<(Purpose, u64)>,
     end: &'lock mut Option<LockEnd>,
+    changes: &'lock mut u64,
 }
 
 impl LockDriver for Driver<'_> {
@@ -68,6 +71,7 @@ impl LockDriver for Driver<'_> {
             let place = Place { rank, key: self.lock.segment.key(), offset: 8 * index as u64 };
             self.lock.owner.0.start_blocking(|inner| inner.start_atomic(place, update, true, buffers()))
         });
+        *self.changes += 1;
         self.under_way.push((purpose, request.unwrap_or(0))); // the endpoint is closed, or no such member
     }
 
@@ -112,7 +116,7 @@ impl Endpoint {
             return Err(Error::argument("key", key, "those that no member has registered"));
         }
         let machine = QueueLock::new(group.rank());
-        let member = Mutex::new(Member { machine, under_way: Vec::new(), end: None });
+        let member = Mutex::new(Member { machine, under_way: Vec::new(), end: None, changes: 0 });
         Ok(Lock { owner: Arc::clone(&self.owner), group: group.clone(), home, segment, member })
     }
 }
@@ -143,6 +147,12 @@ impl Lock {
         self.group.barrier()
     }
 
+    /// Changes of words that this member has started, its own words included. To ask is one, and another one if somebody
+    /// has the lock or waits; to release is one.
+    pub fn changes(&self) -> u64 {
+        self.member.lock().unwrap_or_else(PoisonError::into_inner).changes
+    }
+
     fn call(
         &self,
         event: LockEvent,
@@ -171,8 +181,8 @@ impl Lock {
     }
 
     fn handle(&self, member: &mut Member, event: LockEvent) {
-        let Member { machine, under_way, end } = member;
-        machine.handle(event, &mut Driver { lock: self, under_way, end });
+        let Member { machine, under_way, end, changes } = member;
+        machine.handle(event, &mut Driver { lock: self, under_way, end, changes });
     }
 
     /// Tells the machine what has ended and what it can see. Returns whether a change has ended.

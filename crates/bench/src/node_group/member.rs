@@ -5,7 +5,9 @@
 
 use super::case::Case;
 use super::flat_counter::{self, FlatCounter};
+use crate::members;
 use clap::Args;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_link::SchemeName;
@@ -42,17 +44,10 @@ pub struct MemberArguments {
 
 impl MemberArguments {
     /// The words on the command line.
-    pub fn words(directory: &Path, ranks: u32, rounds: u32, time: Duration) -> Vec<std::ffi::OsString> {
-        let mut words: Vec<std::ffi::OsString> = vec![HELPER.into(), "--directory".into(), directory.into()];
-        let numbers = [
-            ("--ranks", u64::from(ranks)),
-            ("--rounds", u64::from(rounds)),
-            ("--time-us", time.as_micros() as u64),
-        ];
-        for (name, number) in numbers {
-            words.extend([name.into(), number.to_string().into()]);
-        }
-        words
+    pub fn words(directory: &Path, ranks: u32, rounds: u32, time: Duration) -> Vec<OsString> {
+        let [ranks, rounds] = [ranks, rounds].map(u64::from);
+        let numbers = [("--ranks", ranks), ("--rounds", rounds), ("--time-us", time.as_micros() as u64)];
+        members::words(HELPER, directory, &numbers)
     }
 }
 

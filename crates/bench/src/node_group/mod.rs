@@ -14,16 +14,14 @@ mod member;
 pub use member::{HELPER, MemberArguments, run as run_helper};
 
 use crate::machine::Machine;
+use crate::members;
 use crate::options::OutputOptions;
 use crate::statistics::{Quartiles, ratios};
 use case::Case;
 use clap::Args;
 use serde::Serialize;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use weir_engine::config::Settings;
-use weir_mpi::job;
 use weir_output::Failure;
 use weir_output::quantity::{three_digits, time_ns};
 use weir_output::table;
@@ -113,19 +111,6 @@ pub fn run(arguments: &NodeGroupArguments) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The processes of a group. They end with this value.
-struct Processes(Vec<Child>);
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // Those that were waited for are gone.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// Runs a group of `ranks` processes, and passes on each time that it measures.
 fn measure(
     settings: &Settings,
@@ -133,34 +118,19 @@ fn measure(
     ranks: u32,
     mut take: impl FnMut(f64),
 ) -> Result<(), Failure> {
-    let directory = tempfile::Builder::new().prefix("weir-bench-").tempdir_in(&settings.shm_dir);
-    let directory =
-        directory.map_err(Failure::system(format!("a directory in {}", settings.shm_dir.display())))?;
-    let executable = std::env::current_exe().map_err(Failure::system("the path of this command"))?;
+    let directory = members::directory(&settings.shm_dir)?;
     let time = Duration::from_millis(arguments.time);
     let words = MemberArguments::words(directory.path(), ranks, arguments.repeat, time);
-    let (from, to) = std::io::pipe().map_err(Failure::system("a pipe"))?;
-    let mut processes = Processes(Vec::new());
-    for _ in 0..ranks {
-        let to = to.try_clone().map_err(Failure::system("a pipe"))?;
-        let mut command = Command::new(&executable);
-        let started = command.args(&words).stdin(Stdio::null()).stdout(to).spawn();
-        processes.0.push(started.map_err(Failure::system("a process of the group"))?);
-    }
-    drop(to);
-    for line in BufReader::new(from).lines() {
-        let line = line.map_err(Failure::system("the output of the group"))?;
-        let time_ns = line.parse().map_err(|_| Failure::Measurement(format!("{line:?} is not a time")))?;
-        take(time_ns);
-    }
-    for child in &mut processes.0 {
-        let status = child.wait().map_err(Failure::system("a process of the group"))?;
-        if job::exit_code(status) != 0 {
-            let what = format!("a process of the group ended with status {}", job::exit_code(status));
-            return Err(Failure::Measurement(what));
-        }
-    }
-    Ok(())
+    members::run(
+        ranks,
+        |_| words.clone(),
+        |line| {
+            let time_ns =
+                line.parse().map_err(|_| Failure::Measurement(format!("{line:?} is not a time")))?;
+            take(time_ns);
+            Ok(())
+        },
+    )
 }
 
 fn render(results: &Results) -> String {
