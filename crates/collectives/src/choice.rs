@@ -6,7 +6,8 @@
 
 use crate::abi::Abi;
 use crate::call::Kind;
-use weir_link::shm::node_group::MAX_VECTOR_BYTES;
+use std::ops::Range;
+use weir_link::shm::node_group::{MAX_VECTOR_BYTES, Operation};
 use weir_proto::offload::Combination;
 use weir_proto::offload::reduce::Vector;
 
@@ -23,11 +24,67 @@ pub const LONGEST_SCATTERED_BLOCK: usize = 2 << 10;
 /// - `count`: elements, as the caller says.
 /// - `datatype`, `operation`: handles.
 pub fn vector(abi: &Abi, count: i64, datatype: usize, operation: usize) -> Option<Vector> {
-    let facts = abi.datatype(datatype)?;
-    let combination = Combination { operation: abi.operation(operation)?, word_type: facts.word? };
-    let bytes = length(count, facts.bytes as usize, MAX_VECTOR_BYTES as usize)? as u32;
-    let vector = Vector { bytes, combination };
-    combination.is_valid().then_some(vector)
+    let combination = combination(abi, datatype, operation)?;
+    let bytes = length(count, combination.word_type.bytes() as usize, MAX_VECTOR_BYTES as usize)? as u32;
+    Some(Vector { bytes, combination })
+}
+
+/// How a reduction combines. `None`: the MPI does it.
+///
+/// - `datatype`, `operation`: handles.
+pub fn combination(abi: &Abi, datatype: usize, operation: usize) -> Option<Combination> {
+    let word_type = abi.datatype(datatype)?.word?;
+    let combination = Combination { operation: abi.operation(operation)?, word_type };
+    combination.is_valid().then_some(combination)
+}
+
+/// The lengths of the blocks of a reduce-scatter. Unit: bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// Where the block of each rank ends.
+    ends: Vec<usize>,
+    /// Of all blocks together.
+    pub total: usize,
+    /// Of the longest block.
+    longest: usize,
+}
+
+impl Lengths {
+    /// - `counts`: elements of each rank's block.
+    ///
+    /// `None`: the MPI does it, since nothing is to do, or a count is wrong or very large.
+    pub fn new(counts: impl Iterator<Item = i64>, element_bytes: u32) -> Option<Lengths> {
+        let mut lengths = Lengths { ends: Vec::new(), total: 0, longest: 0 };
+        for count in counts {
+            let bytes = usize::try_from(count).ok()?.checked_mul(element_bytes as usize)?;
+            lengths.total =
+                lengths.total.checked_add(bytes).filter(|&total| isize::try_from(total).is_ok())?;
+            lengths.longest = lengths.longest.max(bytes);
+            lengths.ends.push(lengths.total);
+        }
+        (lengths.total > 0).then_some(lengths)
+    }
+
+    /// Where the block of a rank lies in the vector.
+    pub fn range(&self, rank: u32) -> Range<usize> {
+        let begin = rank.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
+        begin..self.ends[rank as usize]
+    }
+
+    /// The operations of a group that can do a reduce-scatter with these blocks, the better one first.
+    pub fn operations(&self, combination: Combination, is_across_hosts: bool) -> [Option<Operation>; 2] {
+        // Shorter blocks are padded. At most half of what is sent may be padding.
+        let padded = self.longest.checked_mul(self.ends.len());
+        let is_even = padded.is_some_and(|padded| padded <= self.total.saturating_mul(2));
+        let exchange = (is_even && self.longest <= LONGEST_BLOCK)
+            .then_some(Operation::AllToAll { bytes: self.longest as u32 });
+        let whole = (self.total <= MAX_VECTOR_BYTES as usize)
+            .then_some(Operation::AllReduce(Vector { bytes: self.total as u32, combination }));
+        match is_across_hosts && !combination.depends_on_brackets() {
+            true => [whole, exchange],
+            false => [exchange, whole],
+        }
+    }
 }
 
 /// Length of a block of the operations that only copy. `None`: the MPI does it. Unit: bytes.
@@ -88,6 +145,40 @@ mod tests {
         ] {
             assert_eq!(vector(&abi, count, datatype, operation), None, "{why}");
         }
+    }
+
+    fn lengths(counts: &[i64]) -> Option<Lengths> {
+        Lengths::new(counts.iter().copied(), 8)
+    }
+
+    #[test]
+    fn blocks_of_a_reduce_scatter_lie_one_after_the_other() {
+        let found = lengths(&[2, 0, 3]).expect("some bytes");
+        assert_eq!((0..3).map(|rank| found.range(rank)).collect::<Vec<_>>(), [0..16, 16..16, 16..40]);
+        for wrong in [&[0, 0, 0][..], &[1, -1, 1], &[1, i64::MAX], &[i64::MAX / 8, i64::MAX / 8]] {
+            assert_eq!(lengths(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_reduce_scatter_of_even_blocks_is_an_all_to_all_and_of_a_short_vector_an_all_reduce() {
+        let of = |operation, word_type| Combination { operation, word_type };
+        let floats = of(WordOperation::Sum, WordType::F64);
+        let whole = |combination, bytes| Some(Operation::AllReduce(Vector { bytes, combination }));
+        let exchange = |bytes| Some(Operation::AllToAll { bytes });
+        let even = lengths(&[4, 4]).expect("some bytes");
+        assert_eq!(even.operations(floats, true), [exchange(32), whole(floats, 64)]);
+        for other in [of(WordOperation::Sum, WordType::I64), of(WordOperation::Max, WordType::F64)] {
+            assert_eq!(even.operations(other, false), [exchange(32), whole(other, 64)]);
+            assert_eq!(even.operations(other, true), [whole(other, 64), exchange(32)]);
+        }
+        let long = lengths(&[2048, 2048]).expect("some bytes");
+        assert_eq!(long.operations(floats, false), [exchange(16 << 10), None]);
+        let uneven = lengths(&[0, 4, 0]).expect("some bytes");
+        assert_eq!(uneven.operations(floats, false), [None, whole(floats, 32)]);
+        let neither = lengths(&[0, 1024, 0]).expect("some bytes");
+        assert_eq!(neither.operations(floats, false), [None, None]);
+        assert_eq!(lengths(&[2049, 2049]).expect("some bytes").operations(floats, false), [None, None]);
     }
 
     #[test]

@@ -177,10 +177,15 @@ impl Default for Copy {
 impl Copy {
     /// Room for so many bytes. What was there before is lost.
     pub fn room(&mut self, bytes: usize) -> *mut u8 {
+        self.bytes(bytes).as_mut_ptr()
+    }
+
+    /// Room for so many bytes, of a new value. They are 0.
+    pub fn bytes(&mut self, bytes: usize) -> &mut [u8] {
         if bytes <= SHORT_BYTES {
-            return self.short.as_mut_ptr();
+            return &mut self.short[..bytes];
         }
         self.long = vec![0; bytes];
-        self.long.as_mut_ptr()
+        &mut self.long
     }
 }

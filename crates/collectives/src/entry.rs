@@ -11,6 +11,7 @@ use crate::call::{Call, Kind};
 use crate::communicators;
 use crate::elements::Buffer;
 use crate::mpi::Next;
+use crate::reduce_scatter::{Counts, ReduceScatter};
 use crate::world;
 use std::ffi::{CStr, c_int};
 use std::mem::transmute;
@@ -76,7 +77,7 @@ macro_rules! collective {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: argument!($kind, c_int)),*) -> c_int {
             static NEXT: Next = Next::new(profiling_name!($name));
-            let call: Call = $call;
+            let call = $call;
             // SAFETY: the caller's arguments.
             unsafe {
                 match call.perform() {
@@ -94,7 +95,7 @@ macro_rules! collective {
         pub unsafe extern "C" fn $large_name($($argument: argument!($kind, i64)),*) -> c_int {
             static NEXT: Next = Next::new(profiling_name!($large_name));
             static SMALL: Next = Next::new(profiling_name!($name));
-            let call: Call = $call;
+            let call = $call;
             // SAFETY: the caller's arguments.
             unsafe {
                 if let Some(status) = call.perform() {
@@ -199,6 +200,54 @@ collective! {
         Call { send, receive, root, ..Call::new("MPI_Scatter", Kind::Scatter, communicator) }
     }
 }
+
+collective! {
+    MPI_Reduce_scatter_block, MPI_Reduce_scatter_block_c,
+    (send: address, receive: address, count: count, datatype: handle, operation: handle, communicator: handle),
+    {
+        let counts = Counts::same(count);
+        ReduceScatter { name: "MPI_Reduce_scatter_block", send, receive, counts, datatype, operation, communicator }
+    }
+}
+
+/// A reduce-scatter with a count for each rank.
+macro_rules! reduce_scatter {
+    ($name:ident, $count:ty, $counts:path) => {
+        #[doc = concat!("`", stringify!($name), "`")]
+        ///
+        /// # Safety
+        /// As the standard says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            send: usize,
+            receive: usize,
+            counts: *const $count,
+            datatype: usize,
+            operation: usize,
+            communicator: usize,
+        ) -> c_int {
+            static NEXT: Next = Next::new(profiling_name!($name));
+            let (name, array) = (stringify!($name), $counts(counts));
+            let call = ReduceScatter { name, send, receive, counts: array, datatype, operation, communicator };
+            // SAFETY: the caller's arguments.
+            unsafe {
+                match call.perform() {
+                    Some(status) => status,
+                    None => call_at!(
+                        NEXT.expect(),
+                        c_int,
+                        (send: address, receive: address, counts: address, datatype: handle, operation: handle,
+                         communicator: handle),
+                        (send, receive, counts as usize, datatype, operation, communicator)
+                    ),
+                }
+            }
+        }
+    };
+}
+
+reduce_scatter!(MPI_Reduce_scatter, c_int, Counts::Small);
+reduce_scatter!(MPI_Reduce_scatter_c, i64, Counts::Large);
 
 /// `MPI_Win_test`
 ///

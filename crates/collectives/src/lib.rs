@@ -29,4 +29,5 @@ mod entry;
 mod member;
 mod mpi;
 mod provider;
+mod reduce_scatter;
 mod world;

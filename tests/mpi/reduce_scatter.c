@@ -1,0 +1,277 @@
+/* MPI_Reduce_scatter and MPI_Reduce_scatter_block, compared with plain loops over the vectors of all ranks, bit by bit.
+ *
+ * usage: reduce_scatter MODE NUMBER [DIRECTORY]
+ *
+ *   random   NUMBER calls in several communicators: even and uneven blocks, blocks and vectors without elements, in place or not,
+ *            long ones too; elements around the results keep their values
+ *   even     NUMBER doubles for each rank, by each of both functions once
+ *   errors   calls with wrong arguments, for an MPI that checks them
+ *   die      the last rank kills itself before its call NUMBER; the others get an error, write it to DIRECTORY/RANK, and end with
+ *            status 3
+ *
+ * Rank 0 prints `performed N`: the operations that groups have done there. N is -1 without libweir-mpi.so.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_RANKS = 64, MOST_WORDS = 3000, GUARD = 4 };
+
+static int rank, ranks;
+static const char *directory;
+
+static void fail(const char *what, int round) {
+    printf("rank %d: round %d: %s\n", rank, round, what);
+    fflush(stdout);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void check(int error) {
+    if (error == MPI_SUCCESS) return;
+    char text[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    MPI_Error_string(error, text, &length);
+    if (directory) { /* before printing: the launcher may have ended */
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%d", directory, rank);
+        FILE *file = fopen(path, "w");
+        if (file) {
+            fprintf(file, "%.*s", length, text);
+            fclose(file);
+        }
+    }
+    printf("rank %d: error: %.*s\n", rank, length, text);
+    fflush(stdout);
+    _exit(3);
+}
+
+static long performed(void) {
+    unsigned long (*count)(void) = (unsigned long (*)(void))dlsym(RTLD_DEFAULT, "weir_mpi_performed");
+    return count ? (long)count() : -1;
+}
+
+/* The same numbers at all ranks, if the state is the same. */
+static unsigned next(unsigned long *state) {
+    *state = *state * 6364136223846793005ul + 1442695040888963407ul;
+    return (unsigned)(*state >> 33);
+}
+
+enum { SUM, PRODUCT, LEAST, MOST, AND, XOR, OPS };
+static MPI_Op op_of(int op) { return (MPI_Op[]){MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BXOR}[op]; }
+
+/* Words of 8 bytes have room for all types. Values of unsigned types wrap, those of signed ones are the same bits. */
+#define COMBINE(op, into, with)                                      \
+    switch (op) {                                                    \
+    case SUM: (into) += (with); break;                               \
+    case PRODUCT: (into) *= (with); break;                           \
+    case LEAST: (into) = (with) < (into) ? (with) : (into); break;   \
+    default: (into) = (with) > (into) ? (with) : (into);             \
+    }
+
+enum { UNSIGNED, LONG, FLOAT, DOUBLE, TYPES };
+static const int WIDTH[TYPES] = {4, 8, 4, 8};
+static MPI_Datatype type_of(int type) { return (MPI_Datatype[]){MPI_UNSIGNED, MPI_LONG, MPI_FLOAT, MPI_DOUBLE}[type]; }
+
+static void combine(int type, int op, void *into, const void *with) {
+    unsigned u, v;
+    long l, m;
+    unsigned long p, q;
+    float f, g;
+    double d, e;
+    switch (type) {
+    case UNSIGNED:
+        memcpy(&u, into, 4), memcpy(&v, with, 4);
+        if (op == AND) u &= v;
+        else if (op == XOR) u ^= v;
+        else COMBINE(op, u, v)
+        memcpy(into, &u, 4);
+        return;
+    case LONG:
+        memcpy(&l, into, 8), memcpy(&m, with, 8), memcpy(&p, into, 8), memcpy(&q, with, 8);
+        if (op == AND) p &= q;
+        else if (op == XOR) p ^= q;
+        else if (op == SUM || op == PRODUCT) COMBINE(op, p, q)
+        else {
+            COMBINE(op, l, m)
+            memcpy(&p, &l, 8);
+        }
+        memcpy(into, &p, 8);
+        return;
+    case FLOAT:
+        memcpy(&f, into, 4), memcpy(&g, with, 4);
+        COMBINE(op, f, g)
+        memcpy(into, &f, 4);
+        return;
+    default:
+        memcpy(&d, into, 8), memcpy(&e, with, 8);
+        COMBINE(op, d, e)
+        memcpy(into, &d, 8);
+    }
+}
+
+/* Whole numbers of floats are exact in any order. Others are not, and only a group promises the order of ranks. */
+static void fill(void *data, int words, int type, int is_whole, unsigned long *own) {
+    for (int at = 0; at < words; at++) {
+        long value = (long)(next(own) % 4) + 1;
+        double any = is_whole ? (double)value : (double)next(own) / (next(own) + 1.0) * (at & 1 ? -1e6 : 1e-6);
+        if (type == UNSIGNED) ((unsigned *)data)[at] = next(own);
+        else if (type == LONG) ((long *)data)[at] = (long)((unsigned long)next(own) << 32 ^ next(own) ^ (unsigned long)value << 62);
+        else if (type == FLOAT) ((float *)data)[at] = (float)any;
+        else ((double *)data)[at] = any;
+    }
+}
+
+static int call(int is_block, int large, const void *from, void *to, const int *counts, int members, int type, int op, MPI_Comm comm) {
+#if MPI_VERSION >= 4
+    MPI_Count many[MOST_RANKS];
+    for (int at = 0; at < members; at++) many[at] = counts[at];
+    if (large && is_block) return MPI_Reduce_scatter_block_c(from, to, many[0], type_of(type), op_of(op), comm);
+    if (large) return MPI_Reduce_scatter_c(from, to, many, type_of(type), op_of(op), comm);
+#endif
+    (void)large, (void)members;
+    if (is_block) return MPI_Reduce_scatter_block(from, to, counts[0], type_of(type), op_of(op), comm);
+    return MPI_Reduce_scatter(from, to, counts, type_of(type), op_of(op), comm);
+}
+
+struct plan {
+    int counts[MOST_RANKS], is_block, is_in_place, type, op, is_whole;
+};
+
+/* One call. What is no result keeps its bytes. */
+static void perform(MPI_Comm comm, const struct plan *plan, unsigned long *own, int round) {
+    int members, me, words = 0, begin = 0, type = plan->type, width = WIDTH[plan->type];
+    MPI_Comm_size(comm, &members);
+    MPI_Comm_rank(comm, &me);
+    for (int at = 0; at < members; at++) {
+        if (at == me) begin = words;
+        words += plan->counts[at];
+    }
+    size_t vector = (size_t)words * (size_t)width, room = vector + 2 * GUARD, block = (size_t)(plan->counts[me] * width);
+    char *mine = malloc(room), *all = malloc(vector * (size_t)members + 1), *from = malloc(room), *to = malloc(room), *expected = malloc(room);
+    if (!mine || !all || !from || !to || !expected) fail("no memory", round);
+    fill(mine, words, type, plan->is_whole, own);
+    check(PMPI_Allgather(mine, (int)vector, MPI_BYTE, all, (int)vector, MPI_BYTE, comm));
+    memset(expected, 0x5a, room), memset(to, 0x5a, room), memcpy(from, mine, vector);
+    if (plan->is_in_place) memcpy(to + GUARD, mine, vector);
+    for (int at = 0; at < plan->counts[me]; at++) {
+        char word[8];
+        size_t place = (size_t)(begin + at) * (size_t)width;
+        memcpy(word, all + place, (size_t)width);
+        for (int member = 1; member < members; member++) combine(type, plan->op, word, all + (size_t)member * vector + place);
+        memcpy(expected + GUARD + (size_t)(at * width), word, (size_t)width);
+    }
+    long before = performed();
+    check(call(plan->is_block, next(own) % 4 == 0, plan->is_in_place ? MPI_IN_PLACE : from, to + GUARD, plan->counts, members, type,
+               plan->op, comm));
+    int is_compared = plan->is_whole || type < FLOAT || plan->op > PRODUCT || performed() > before;
+    if (is_compared && memcmp(to + GUARD, expected + GUARD, block)) fail("another result", round);
+    if (memcmp(to, expected, GUARD) || memcmp(to + room - GUARD, expected + room - GUARD, GUARD)) fail("bytes around the buffer", round);
+    if (!plan->is_in_place && memcmp(to + GUARD + block, expected + GUARD + block, vector - block)) fail("bytes behind the block", round);
+    if (memcmp(from, mine, vector)) fail("the given vector", round);
+    free(mine), free(all), free(from), free(to), free(expected);
+}
+
+static void draw_counts(struct plan *plan, int members, unsigned long *shared) {
+    int kind = (int)(next(shared) % 6), most = next(shared) % 4 ? 20 : MOST_WORDS / members, chosen = (int)(next(shared) % (unsigned)members);
+    int even = (int)(next(shared) % (unsigned)most);
+    plan->is_block = kind < 2;
+    for (int at = 0; at < members; at++) {
+        int count = (int)(next(shared) % (unsigned)most);
+        /* 0 to 2: even; 3: any; 4: many without elements; 5: one block alone. */
+        if (kind <= 2) count = even;
+        if (kind == 4 && next(shared) % 2) count = 0;
+        if (kind == 5) count = at == chosen ? even : 0;
+        plan->counts[at] = count;
+    }
+}
+
+static void random_calls(int rounds) {
+    MPI_Comm comms[4] = {MPI_COMM_WORLD, MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_SELF};
+    unsigned long shared = 11, own = 1000 + (unsigned long)rank;
+    check(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &comms[1]));
+    check(MPI_Comm_split(MPI_COMM_WORLD, 0, rank % 2 * ranks + rank, &comms[2])); /* neighbours are on two hosts, if there are two */
+    for (int round = 0; round < rounds; round++) {
+        MPI_Comm comm = comms[next(&shared) % 4];
+        /* Sub-communicators need not draw as often. */
+        unsigned long numbers = shared * 31 + 7;
+        struct plan plan = {.type = (int)(next(&numbers) % TYPES), .is_in_place = (int)(next(&numbers) % 2), .is_whole = (int)(next(&numbers) % 2)};
+        int members;
+        MPI_Comm_size(comm, &members);
+        plan.op = (int)(next(&numbers) % (plan.type < FLOAT ? OPS : AND));
+        draw_counts(&plan, members, &numbers);
+        perform(comm, &plan, &own, round);
+    }
+    for (int at = 1; at < 3; at++) check(MPI_Comm_free(&comms[at]));
+}
+
+static void even(int count) {
+    unsigned long own = (unsigned long)rank;
+    for (int is_block = 0; is_block < 2; is_block++) {
+        struct plan plan = {.is_block = is_block, .type = DOUBLE, .op = SUM};
+        for (int at = 0; at < ranks; at++) plan.counts[at] = count;
+        perform(MPI_COMM_WORLD, &plan, &own, is_block);
+    }
+}
+
+static void expect(const char *what, int error, int class) {
+    int found = MPI_SUCCESS;
+    if (error != MPI_SUCCESS) PMPI_Error_class(error, &found);
+    if (found != class) {
+        printf("%s: class %d, not %d\n", what, found, class);
+        fail(what, 0);
+    }
+}
+
+static void errors(void) {
+    int counts[MOST_RANKS] = {1, 1}, none[MOST_RANKS] = {0}, wrong[MOST_RANKS] = {1, -1}, vector[MOST_RANKS] = {1, 1}, sum = 0;
+    MPI_Comm comm = MPI_COMM_WORLD;
+    expect("count", MPI_Reduce_scatter(vector, &sum, wrong, MPI_INT, MPI_SUM, comm), MPI_ERR_COUNT);
+    expect("count", MPI_Reduce_scatter_block(vector, &sum, -1, MPI_INT, MPI_SUM, comm), MPI_ERR_COUNT);
+    expect("operation", MPI_Reduce_scatter(vector, &sum, counts, MPI_FLOAT, MPI_BAND, comm), MPI_ERR_OP);
+    expect("datatype", MPI_Reduce_scatter_block(vector, &sum, 1, MPI_DATATYPE_NULL, MPI_SUM, comm), MPI_ERR_TYPE);
+    expect("communicator", MPI_Reduce_scatter_block(vector, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_NULL), MPI_ERR_COMM);
+    expect("zero", MPI_Reduce_scatter(vector, &sum, none, MPI_INT, MPI_SUM, comm), MPI_SUCCESS);
+    if (sum) fail("a result without elements", 0);
+    expect("logical", MPI_Reduce_scatter(vector, &sum, counts, MPI_INT, MPI_LAND, comm), MPI_SUCCESS);
+    if (sum != 1) fail("logical and", sum);
+    /* Nothing of this has disturbed the group. */
+    expect("sum", MPI_Reduce_scatter(vector, &sum, counts, MPI_INT, MPI_SUM, comm), MPI_SUCCESS);
+    if (sum != ranks) fail("sum after errors", sum);
+}
+
+static void die(int last) {
+    int counts[MOST_RANKS], vector[MOST_RANKS], sum;
+    for (int at = 0; at < ranks; at++) counts[at] = vector[at] = 1;
+    for (int now = 0; now < last + 10; now++) {
+        if (now == last && rank == ranks - 1) {
+            usleep(200000); /* until the others wait */
+            raise(SIGKILL);
+        }
+        if (now % 2) check(MPI_Reduce_scatter_block(vector, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        else check(MPI_Reduce_scatter(vector, &sum, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc >= 3 ? argv[1] : "";
+    int number = argc >= 3 ? atoi(argv[2]) : 0;
+    directory = argc == 4 ? argv[3] : NULL;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (ranks > MOST_RANKS) MPI_Abort(MPI_COMM_WORLD, 2);
+    if (!strcmp(mode, "random")) random_calls(number);
+    else if (!strcmp(mode, "even")) even(number);
+    else if (!strcmp(mode, "errors")) errors();
+    else if (!strcmp(mode, "die")) die(number);
+    else MPI_Abort(MPI_COMM_WORLD, 2);
+    if (rank == 0) printf("performed %ld\n", performed());
+    MPI_Finalize();
+    return 0;
+}
