@@ -7,7 +7,7 @@ mod ends;
 use ends::{MOST_BYTES, QUOTA, payload_of};
 use fastrand::Rng;
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
-use weir_link::datagram::{DatagramLink, DatagramOptions};
+use weir_link::datagram::{DatagramCounters, DatagramLink, DatagramOptions};
 use weir_link::memory::OwnedMemory;
 use weir_link::{Acknowledgements, Address, Addressing, Arrival, Capabilities, Link, SchemeName};
 use weir_proto::reliability::ReliabilityConfig;
@@ -557,6 +557,54 @@ fn forged_foreign_and_short_datagrams_are_dropped_and_counted() {
     assert!(counters.forged >= 173 && counters.foreign >= 173, "{counters:?}");
     assert!(counters.malformed >= 200, "{counters:?}");
     assert_eq!(a.lost, []);
+}
+
+#[test]
+fn a_datagram_that_another_endpoint_of_its_host_has_sent_finds_its_path() {
+    let switch = Switch::new(1, Impairments { lost: 50, jitter_ns: 30 * MICROSECOND, ..quiet() });
+    let mut a = open(&switch, 1, 0xa);
+    let [mut b, mut c] = [(2, 0xb), (3, 0xc)].map(|(port, identity)| open(&switch, port, identity));
+    connect_both(&switch, &mut a, &mut b);
+    connect_both(&switch, &mut a, &mut c);
+    let (to_b, to_c) = (a.peer(&b.link.address()), a.peer(&c.link.address()));
+    let (b_to_a, c_to_a) = (b.peer(&a.link.address()), c.peer(&a.link.address()));
+    // From a place where no peer is, and from that of another peer of the same host.
+    let (mut of_b, mut of_c, mut back) = (0, 0, 0);
+    for (seen_as, count) in [(4, 50), (3, 100)] {
+        switch.see_as(2, seen_as);
+        let (mut sent, mut answers) = ([of_b; 2], back);
+        run(&switch, &mut [&mut a, &mut b, &mut c], |ends| {
+            for (end, to) in [(1, b_to_a), (2, c_to_a)] {
+                let sent = &mut sent[end - 1];
+                while *sent < count && ends[end].send(to, *sent).is_ok() {
+                    *sent += 1;
+                }
+                ends[end].ready.clear();
+            }
+            while answers < count && ends[0].send(to_b, answers).is_ok() {
+                answers += 1;
+            }
+            ends[0].check_received(to_b, 0xb, &mut of_b);
+            ends[0].check_received(to_c, 0xc, &mut of_c);
+            ends[1].check_received(b_to_a, 0xa, &mut back); // at its own place
+            [of_b, of_c, back] == [count; 3]
+        });
+    }
+    let DatagramCounters { foreign, forged, .. } = a.link.counters();
+    assert_eq!((foreign, forged), (0, 0));
+    assert!(a.lost.is_empty() && b.lost.is_empty() && c.lost.is_empty());
+}
+
+#[test]
+fn a_datagram_from_another_host_than_that_of_its_peer_is_foreign() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let to_a = b.peer(&a.link.address());
+    switch.see_as(2, 77);
+    b.send(to_a, 0).expect("room");
+    let until = switch.now().plus_ns(MILLISECOND);
+    run(&switch, &mut [&mut a, &mut b], |_| switch.now() >= until);
+    assert!(a.received.is_empty() && a.link.counters().foreign > 0, "{:?}", a.link.counters());
 }
 
 #[test]

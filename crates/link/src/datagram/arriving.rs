@@ -88,18 +88,20 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if header.destination_epoch == 0 {
             return self.introduced(from, header, bytes, marked);
         }
-        let last = self.last_place.filter(|(place, _)| *place == from).map(|(_, id)| id);
-        let at_place = match &last {
+        let epoch = header.destination_epoch;
+        let last = self.last_arrival.filter(|last| (last.0, last.1) == (from, epoch)).map(|last| last.2);
+        let named = last.or_else(|| self.named(from, epoch));
+        let possible = match &named {
             Some(id) => Some(std::slice::from_ref(id)),
             None => self.by_place.get(&from).map(Vec::as_slice),
         };
-        let opened = match at_place {
+        let opened = match possible {
             None => {
                 self.counters.foreign += 1;
                 return None;
             }
             Some(&[id]) => {
-                self.last_place = Some((from, id));
+                self.last_arrival = Some((from, epoch, id));
                 Some(id).filter(|&id| self.opened(now, id, header, (bytes, place), marked))
             }
             // An endpoint has ended, and another has begun at the same place.
@@ -113,6 +115,15 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         };
         self.counters.forged += u64::from(opened.is_none());
         opened
+    }
+
+    /// The path whose epoch a datagram from `from` names, if its peer is there or on the same host: another endpoint of that
+    /// host may have sent the datagram for it. Only its key proves that. The peer's place stays what its address says.
+    fn named(&self, from: N::Place, epoch: u16) -> Option<u32> {
+        let id = self.epochs.path(epoch)?;
+        let path = self.paths[id as usize].as_deref()?;
+        let place = path.io.place;
+        (place == from || self.shared.network.is_same_host(place, from)).then_some(id)
     }
 
     /// Handles a datagram if it is from the peer of this path.

@@ -4,6 +4,7 @@ use super::arrived::Arrived;
 use super::buffers::Buffers;
 use super::crowd::Crowd;
 use super::delivered::{Part, Reading};
+use super::epochs::Epochs;
 use super::network::{DatagramNetwork, GEOMETRY};
 use super::outgoing::Outgoing;
 use super::path::{OurLane, Path, PathDriver};
@@ -12,7 +13,6 @@ use super::seal::LEAST_DATAGRAM_BYTES;
 use super::send_gate::SendGate;
 use crate::{Address, Quota, unreachable};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::num::NonZeroU16;
 use weir_proto::reliability::{Grants, LEAST_GRANT, PathCounters, ReliabilityConfig};
 use weir_proto::wire::{ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME};
 use weir_proto::{Geometry, Instant, LinkBusy, Peer, PeerFault, TimerQueue};
@@ -86,8 +86,9 @@ pub struct DatagramLink<N: DatagramNetwork> {
     unused: Vec<u32>,
     pub(super) by_address: HashMap<Address, u32>,
     pub(super) by_place: HashMap<N::Place, Vec<u32>>,
-    /// The last place of `by_place` from which a datagram came, if one path is there.
-    pub(super) last_place: Option<(N::Place, u32)>,
+    pub(super) epochs: Epochs,
+    /// Where the last datagram came from, the epoch that it named, and the path of both.
+    pub(super) last_arrival: Option<(N::Place, u16, u32)>,
     /// The path of each peer.
     by_peer: Vec<Option<u32>>,
     /// Addresses of lost peers.
@@ -116,7 +117,6 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) counters: DatagramCounters,
     /// Of paths that were removed.
     pub(super) removed: PathCounters,
-    next_epoch: u16,
     pub(super) is_closed: bool,
 }
 
@@ -164,7 +164,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             unused: Vec::new(),
             by_address: HashMap::new(),
             by_place: HashMap::new(),
-            last_place: None,
+            epochs: Epochs::default(),
+            last_arrival: None,
             by_peer: Vec::new(),
             forgotten: HashSet::new(),
             losses: VecDeque::new(),
@@ -180,7 +181,6 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             earlier_parts: Vec::new(),
             counters: DatagramCounters::default(),
             removed: PathCounters::default(),
-            next_epoch: 0,
             is_closed: false,
         }
     }
@@ -249,18 +249,17 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             unreachable::report_other_scheme(self.address.scheme(), address.scheme());
             return None;
         }
+        let id = self.unused.last().copied().unwrap_or(self.paths.len() as u32);
         // An epoch differs from all others between two endpoints: there is one path for each pair.
-        self.next_epoch = self.next_epoch.checked_add(1).unwrap_or(1);
-        let epoch = NonZeroU16::new(self.next_epoch).expect("counted from 1");
+        let epoch = self.epochs.add(id)?;
         let path = Path::new(&self.address, address, place, self.options.reliability, epoch);
-        let id = self.unused.pop().unwrap_or_else(|| {
+        if self.unused.pop().is_none() {
             self.paths.push(None);
-            (self.paths.len() - 1) as u32
-        });
+        }
         self.paths[id as usize] = Some(Box::new(path));
         self.by_address.insert(*address, id);
         self.by_place.entry(place).or_default().push(id);
-        self.last_place = None;
+        self.last_arrival = None;
         self.shared.grants.iter_mut().for_each(|grants| grants.add(id));
         Some(id)
     }
@@ -290,7 +289,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         self.removed = self.removed.plus(&path.machine.counters());
         path.free(&mut self.shared);
         self.by_address.remove(&path.io.address);
-        self.last_place = None;
+        self.epochs.remove(path.epoch);
+        self.last_arrival = None;
         if let Some(ids) = self.by_place.get_mut(&path.io.place) {
             ids.retain(|&other| other != id);
             if ids.is_empty() {

@@ -19,6 +19,9 @@ use weir_proto::Instant;
 /// Length of the largest datagram: that of Ethernet with IPv6. Unit: bytes.
 const DATAGRAM_BYTES: usize = 1452;
 
+/// So many ports are on one host: the first host has the ports below that.
+const HOST_PORTS: u16 = 50;
+
 /// What happens to datagrams. Shares are in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Impairments {
@@ -70,6 +73,8 @@ struct State {
     under_way: HashMap<u16, BTreeMap<(u64, u64), UnderWay>>,
     bells: HashMap<u16, Arc<dyn Bell>>,
     cut: HashSet<u16>,
+    /// What ports send arrives as if from another one.
+    seen_as: HashMap<u16, u16>,
     /// Room of ports. Those that are not here have no bound. Unit: datagrams.
     rooms: HashMap<u16, usize>,
     /// Longer datagrams are lost. Unit: bytes.
@@ -118,6 +123,7 @@ impl State {
                     self.counters.overflowed += 1;
                     continue;
                 }
+                let from = self.seen_as.get(&from).copied().unwrap_or(from);
                 port.insert((at, number), UnderWay { from, bytes, marked });
             }
         }
@@ -141,6 +147,7 @@ impl Switch {
             under_way: HashMap::new(),
             bells: HashMap::new(),
             cut: HashSet::new(),
+            seen_as: HashMap::new(),
             rooms: HashMap::new(),
             narrowest: DATAGRAM_BYTES,
             counters: SwitchCounters::default(),
@@ -168,6 +175,11 @@ impl Switch {
         let mut state = self.state();
         state.cut.insert(port);
         state.under_way.entry(port).or_default().clear();
+    }
+
+    /// What `port` sends from now on arrives as if from `other`, which sends for it.
+    pub fn see_as(&self, port: u16, other: u16) {
+        self.state().seen_as.insert(port, other);
     }
 
     /// Gives a port room for `datagrams`, as a socket has. What does not fit is lost.
@@ -230,6 +242,10 @@ impl DatagramNetwork for LossyNetwork {
 
     fn place_of(&self, part: &[u8]) -> Option<u16> {
         part.try_into().ok().map(u16::from_le_bytes)
+    }
+
+    fn is_same_host(&self, one: u16, other: u16) -> bool {
+        one / HOST_PORTS == other / HOST_PORTS
     }
 
     fn largest_datagram(&self) -> usize {

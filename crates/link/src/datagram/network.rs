@@ -82,6 +82,11 @@ pub trait DatagramNetwork: Send {
     /// The place of an endpoint whose address has this part. `None`: this network does not reach it.
     fn place_of(&self, part: &[u8]) -> Option<Self::Place>;
 
+    /// Whether both places are on one host, so that an endpoint at one may have sent a datagram for one at the other.
+    fn is_same_host(&self, one: Self::Place, other: Self::Place) -> bool {
+        one == other
+    }
+
     /// Length of the largest datagram. It can become less, not more. Unit: bytes.
     fn largest_datagram(&self) -> usize;
 

@@ -130,6 +130,8 @@ pub(super) struct Path<P> {
     /// The name of the peer, if the endpoint knows it.
     pub peer: Option<Peer>,
     pub machine: ReliablePath,
+    /// That of the machine.
+    pub epoch: NonZeroU16,
     pub io: PathIo<P>,
     /// The key of the epoch to which the path is bound.
     incoming_key: Option<IncomingKey>,
@@ -188,6 +190,7 @@ impl<P: Copy> Path<P> {
         Path {
             peer: None,
             machine,
+            epoch,
             io,
             incoming_key: None,
             our_lane: OurLane::Absent,

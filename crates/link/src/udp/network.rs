@@ -303,6 +303,10 @@ impl DatagramNetwork for UdpNetwork {
         (is_sendable && is_reachable).then_some(place)
     }
 
+    fn is_same_host(&self, one: SocketAddr, other: SocketAddr) -> bool {
+        one.ip() == other.ip()
+    }
+
     fn largest_datagram(&self) -> usize {
         self.datagram_bytes
     }
