@@ -84,6 +84,8 @@ struct Collective {
     shape: CollectiveShape,
     data: UserMemory,
     result: UserMemory,
+    /// Blocks that are combined into the result at the end.
+    gathered: Option<OwnedMemory>,
     /// The part that is started next.
     next_part: u64,
     parts: u64,
@@ -340,8 +342,23 @@ impl<L: Link> Engine<L> {
     ) {
         let parts = shape.parts();
         let (next_part, under_way, outcome) = (0, 0, Outcome::Done);
-        let collective =
-            Collective { hearer, kind, group, shape, data, result, next_part, parts, under_way, outcome };
+        let gathered_bytes = shape.gathered_bytes() as usize;
+        let gathered = (gathered_bytes > 0).then(|| OwnedMemory::new(gathered_bytes));
+        let into = gathered.as_ref().map(OwnedMemory::view);
+        parts::keep_own_block(&shape, &data, into.as_ref().unwrap_or(&result));
+        let collective = Collective {
+            hearer,
+            kind,
+            group,
+            shape,
+            data,
+            result,
+            gathered,
+            next_part,
+            parts,
+            under_way,
+            outcome,
+        };
         self.io.collectives.add(collective);
         self.io.advance_collectives();
         if self.io.has_aftermath {
@@ -383,8 +400,10 @@ impl<L: Link> Io<L> {
         if !self.offload.accepts_operation(group) || self.operations.count() >= MAX_OPERATIONS as usize {
             return false;
         }
-        let Collective { hearer, shape, data, result, next_part, .. } = &*collective;
-        let Part { operation, memory, scratch } = parts::prepare(shape, *next_part, data, result);
+        let Collective { hearer, shape, data, result, gathered, next_part, .. } = &*collective;
+        let into = gathered.as_ref().map(OwnedMemory::view);
+        let into = into.as_ref().unwrap_or(result);
+        let Part { operation, memory, scratch } = parts::prepare(shape, *next_part, data, into);
         let post = match *hearer {
             Hearer::Program(post) => post,
             Hearer::Ticket(_) => Post::default(),
@@ -404,8 +423,11 @@ impl<L: Link> Io<L> {
         if !collectives.get(number).is_some_and(Collective::has_ended) {
             return;
         }
-        let Collective { hearer, kind, group, outcome, .. } =
+        let Collective { hearer, kind, group, outcome, shape, gathered, result, .. } =
             collectives.remove(number).expect("just looked at");
+        if let Some(gathered) = gathered.filter(|_| outcome == Outcome::Done) {
+            parts::combine_gathered(&shape, &gathered.view(), &result);
+        }
         let Some(member) = groups.get_mut(&group) else { return };
         member.waiting.retain(|waiting| *waiting != number);
         match kind {

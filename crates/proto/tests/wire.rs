@@ -132,11 +132,12 @@ fn body() -> impl Strategy<Value = Body> {
 
 fn group_packet() -> impl Strategy<Value = GroupPacket> {
     let combination = combination().prop_filter("combinations", |combination| combination.is_valid());
-    let operation = (0..3u8, any::<u32>(), combination, any::<u32>()).prop_map(
+    let operation = (0..4u8, any::<u32>(), combination, any::<u32>()).prop_map(
         |(collective, bytes, combination, root)| match collective {
             0 => Operation::Reduce(Vector { bytes, combination }),
             1 => Operation::AllReduce(Vector { bytes, combination }),
-            _ => Operation::Broadcast { root, bytes },
+            2 => Operation::Broadcast { root, bytes },
+            _ => Operation::Exchange { distance: root, bytes },
         },
     );
     let fault = proptest::sample::select(FAULTS.to_vec());
@@ -344,10 +345,10 @@ fn used_bytes(packet: &Packet) -> Vec<usize> {
         (Body::Eager { acknowledge, .. }, "transfer") => acknowledge.is_some(),
         (_, "data" | "left_or_data") => has_data,
         (Body::Offloaded(Offloaded::Group(GroupPacket::Part { operation, .. })), name) => {
-            let is_broadcast = matches!(operation, Operation::Broadcast { .. });
+            let combines = operation.combination().is_some();
             match name {
-                "operation" | "word_type" => !is_broadcast,
-                "root" => is_broadcast,
+                "operation" | "word_type" => combines,
+                "root" => !combines,
                 _ => name != "word",
             }
         }
@@ -581,6 +582,16 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
             8,
             "02238000",
             "54535251646362617473727100000244434241",
+        ),
+        (
+            group(GroupPacket::Part {
+                group: 0x51525354,
+                operation: Operation::Exchange { distance: 0x41424344, bytes: 0x61626364 },
+                offset: 0x71727374,
+            }),
+            8,
+            "02238000",
+            "54535251646362617473727100000344434241",
         ),
         (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "02249000", "54535251"),
         (

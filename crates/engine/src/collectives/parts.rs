@@ -1,15 +1,16 @@
 //! The cut of a collective operation into *parts*. A part is one operation of the machine of groups: a barrier, a
-//! broadcast, a reduction or an all-reduce of bounded length. All members cut alike, so they start the same parts in the
-//! same order.
+//! broadcast, a reduction, an all-reduce or an exchange of bounded length. All members cut alike, so they start the same parts
+//! in the same order.
 //!
 //! | operation | parts |
 //! |---|---|
 //! | broadcast, reduce to member 0, all-reduce | the same operation of the machine |
 //! | reduce to another member | all-reduce; only the root keeps the result |
-//! | reduce-scatter | all-reduce of all blocks; each member keeps its own |
+//! | reduce-scatter, short | all-reduce of all blocks; each member keeps its own |
+//! | reduce-scatter, longer | the exchanges of an all-to-all; then each member combines the blocks that it has got |
 //! | scatter | broadcast of all blocks; each member keeps its own |
 //! | all-gather, gather | a broadcast of each member's block |
-//! | all-to-all | a broadcast of each member's blocks; each member keeps its own |
+//! | all-to-all | an exchange for each distance between two members |
 //!
 //! What a member does not keep arrives in memory of the part. This file does not know groups, requests or errors.
 
@@ -17,7 +18,7 @@ use std::ops::Range;
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::offload::Combination;
-use weir_proto::offload::group::{MAX_BROADCAST_BYTES, Operation as MachineOperation};
+use weir_proto::offload::group::{MAX_BROADCAST_BYTES, MAX_EXCHANGE_BYTES, Operation as MachineOperation};
 use weir_proto::offload::reduce::{MAX_VECTOR_BYTES, Vector};
 
 /// Bound: length of the longest buffer of a collective operation. Unit: bytes.
@@ -152,23 +153,50 @@ impl CollectiveShape {
         }
     }
 
+    /// Whether each pair of members exchanges blocks. A reduce-scatter does if an all-reduce would take several parts.
+    fn exchanges(&self) -> bool {
+        match self.operation {
+            CollectiveOperation::AllToAll => true,
+            CollectiveOperation::ReduceScatter { .. } => self.all_bytes() > MAX_VECTOR_BYTES.into(),
+            _ => false,
+        }
+    }
+
+    /// Length of memory for blocks that are combined when all have come. Unit: bytes.
+    pub(super) fn gathered_bytes(&self) -> u64 {
+        let is_combined = self.exchanges() && self.operation.combination().is_some();
+        if is_combined { self.all_bytes() } else { 0 }
+    }
+
+    /// The member that gets our block in the exchange of a transfer, and the one whose block we get.
+    fn partners(&self, transfer: u32) -> (u32, u32) {
+        let CollectiveShape { rank, members, .. } = *self;
+        let distance = transfer + 1;
+        ((rank + distance) % members, (rank + members - distance) % members)
+    }
+
     /// Transfers one after the other, and the length of each. Each is cut into parts.
     fn transfers(&self) -> (u32, u64) {
         use CollectiveOperation as Op;
+        if self.exchanges() {
+            return (self.members - 1, self.block_bytes);
+        }
         match self.operation {
             Op::Barrier | Op::Broadcast { .. } | Op::Reduce { .. } | Op::AllReduce { .. } => {
                 (1, self.block_bytes)
             }
             Op::Scatter { .. } | Op::ReduceScatter { .. } => (1, self.all_bytes()),
-            Op::AllGather | Op::Gather { .. } => (self.members, self.block_bytes),
-            Op::AllToAll => (self.members, self.all_bytes()),
+            Op::AllGather | Op::Gather { .. } | Op::AllToAll => (self.members, self.block_bytes),
         }
     }
 
     /// Length of the longest part. Unit: bytes.
     fn part_bytes(&self) -> u64 {
-        let bytes =
-            if self.operation.combination().is_some() { MAX_VECTOR_BYTES } else { MAX_BROADCAST_BYTES };
+        let bytes = match self.operation.combination() {
+            _ if self.exchanges() => MAX_EXCHANGE_BYTES,
+            Some(_) => MAX_VECTOR_BYTES,
+            None => MAX_BROADCAST_BYTES,
+        };
         bytes.into()
     }
 
@@ -192,6 +220,9 @@ impl CollectiveShape {
     fn machine_operation(&self, transfer: u32, bytes: u64) -> MachineOperation {
         use CollectiveOperation as Op;
         let bytes = bytes as u32; // at most that of a part
+        if self.exchanges() {
+            return MachineOperation::Exchange { distance: transfer + 1, bytes };
+        }
         match self.operation {
             Op::Barrier => MachineOperation::Barrier,
             Op::Reduce { root: 0, combination } => MachineOperation::Reduce(Vector { bytes, combination }),
@@ -217,7 +248,7 @@ impl CollectiveShape {
             Op::ReduceScatter { .. } | Op::Scatter { .. } => (own, 0),
             Op::Gather { .. } if !self.is_root() => (0..0, 0),
             Op::AllGather | Op::Gather { .. } => (0..self.block_bytes, self.begin_of(transfer)),
-            Op::AllToAll => (own, self.begin_of(transfer)),
+            Op::AllToAll => (0..0, 0), // exchanges have their own way
         }
     }
 
@@ -247,13 +278,49 @@ pub(super) struct Part {
     pub scratch: Option<OwnedMemory>,
 }
 
+/// Does what needs no other member: of exchanges, our block for ourselves goes to the result.
+///
+/// `data`, `result`: as for [`prepare`].
+pub(super) fn keep_own_block(shape: &CollectiveShape, data: &UserMemory, result: &UserMemory) {
+    if shape.exchanges() {
+        let own = |memory: &UserMemory| memory.part(shape.begin_of(shape.rank), shape.block_bytes);
+        copy(&own(data), &own(result));
+    }
+}
+
+/// Combines the blocks that have been gathered, in the order of ranks.
+///
+/// `gathered`: as long as [`CollectiveShape::gathered_bytes`] says.
+pub(super) fn combine_gathered(shape: &CollectiveShape, gathered: &UserMemory, result: &UserMemory) {
+    let Some(combination) = shape.operation.combination() else { return };
+    const STEP: usize = MAX_VECTOR_BYTES as usize;
+    let (mut sum, mut block) = ([0; STEP], [0; STEP]);
+    for begin in (0..shape.block_bytes).step_by(STEP) {
+        let bytes = STEP.min((shape.block_bytes - begin) as usize);
+        let (sum, block) = (&mut sum[..bytes], &mut block[..bytes]);
+        gathered.read(begin, sum);
+        for rank in 1..shape.members {
+            gathered.read(shape.begin_of(rank) + begin, block);
+            combination.combine(sum, block);
+        }
+        result.write(begin, sum);
+    }
+}
+
 /// Prepares part number `part`: copies what this member gives to where the machine expects it.
 ///
-/// `data`, `result`: the program's buffers, as long as the shape says.
+/// `data`, `result`: the program's buffers, as long as the shape says. `result` is that of the gathered blocks if there are
+/// some.
 pub(super) fn prepare(shape: &CollectiveShape, part: u64, data: &UserMemory, result: &UserMemory) -> Part {
     let (transfer, range) = shape.range(part);
     let bytes = range.end - range.start;
     let operation = shape.machine_operation(transfer, bytes);
+    if shape.exchanges() {
+        let (to, from) = shape.partners(transfer);
+        let memory = result.part(shape.begin_of(from) + range.start, bytes);
+        copy(&data.part(shape.begin_of(to) + range.start, bytes), &memory);
+        return Part { operation, memory, scratch: None };
+    }
     let (whole, at) = shape.kept(transfer);
     let kept = whole.start.clamp(range.start, range.end)..whole.end.clamp(range.start, range.end);
     let kept_bytes = kept.end - kept.start;

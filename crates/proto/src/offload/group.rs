@@ -1,4 +1,4 @@
-//! Operations of a group: barrier, reduction, all-reduce and broadcast, each by a schedule of packets.
+//! Operations of a group: barrier, reduction, all-reduce, broadcast and exchange, each by a schedule of packets.
 //!
 //! All members start the same operations in the same order, so the number of an operation is the same everywhere. A start
 //! returns at once, and the completion comes later. Several operations can be under way. If a member is lost, leaves or
@@ -40,6 +40,9 @@ pub const MAX_ROUNDS: u32 = 4;
 /// Bound: length of a broadcast. Unit: bytes.
 pub const MAX_BROADCAST_BYTES: u32 = 1 << 14;
 
+/// Bound: length of the block of an exchange. Unit: bytes.
+pub const MAX_EXCHANGE_BYTES: u32 = 1 << 14;
+
 /// What the members of a group do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -56,6 +59,14 @@ pub enum Operation {
         /// Length, at most [`MAX_BROADCAST_BYTES`]. Unit: bytes.
         bytes: u32,
     },
+    /// Each member gives a block to the member `distance` ranks behind it, and gets one from the member `distance` ranks before
+    /// it, in a circle. The exchanges of all distances are an all-to-all.
+    Exchange {
+        /// From 1 to the number of members less 1. Unit: ranks.
+        distance: u32,
+        /// Length of a block, at most [`MAX_EXCHANGE_BYTES`]. Unit: bytes.
+        bytes: u32,
+    },
 }
 
 impl Operation {
@@ -64,7 +75,7 @@ impl Operation {
         match *self {
             Operation::Barrier => 0,
             Operation::Reduce(vector) | Operation::AllReduce(vector) => vector.bytes,
-            Operation::Broadcast { bytes, .. } => bytes,
+            Operation::Broadcast { bytes, .. } | Operation::Exchange { bytes, .. } => bytes,
         }
     }
 
@@ -72,7 +83,7 @@ impl Operation {
     pub fn combination(&self) -> Option<Combination> {
         match self {
             Operation::Reduce(vector) | Operation::AllReduce(vector) => Some(vector.combination),
-            Operation::Barrier | Operation::Broadcast { .. } => None,
+            Operation::Barrier | Operation::Broadcast { .. } | Operation::Exchange { .. } => None,
         }
     }
 
@@ -82,6 +93,9 @@ impl Operation {
             Operation::Barrier => true,
             Operation::Reduce(vector) | Operation::AllReduce(vector) => vector.is_valid(),
             Operation::Broadcast { root, bytes } => (root as usize) < members && bytes <= MAX_BROADCAST_BYTES,
+            Operation::Exchange { distance, bytes } => {
+                (1..members).contains(&(distance as usize)) && bytes <= MAX_EXCHANGE_BYTES
+            }
         }
     }
 
@@ -172,7 +186,8 @@ pub enum GroupCommand {
     /// - barrier: all members have started it;
     /// - reduction: the parent has taken our contribution, and at member 0 the result is there;
     /// - all-reduce: the result is there;
-    /// - broadcast: at once at its root, and at the others when the bytes are there.
+    /// - broadcast: at once at its root, and at the others when the bytes are there;
+    /// - exchange: the block of the other member is there, in place of ours.
     ///
     /// Completes with [`Outcome::Lost`] if the group fails, and with [`Outcome::Refused`] if there is no such group or the
     /// operation is not valid.

@@ -358,6 +358,7 @@ fn decode_collective(fields: &layout::GroupPart) -> Result<Operation, PacketErro
         layout::REDUCE => vector().map(Operation::Reduce),
         layout::ALL_REDUCE => vector().map(Operation::AllReduce),
         layout::BROADCAST => Ok(Operation::Broadcast { root: fields.root.get(), bytes }),
+        layout::EXCHANGE => Ok(Operation::Exchange { distance: fields.root.get(), bytes }),
         have => Err(PacketError::Collective { have }),
     }
 }

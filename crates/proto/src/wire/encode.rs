@@ -253,6 +253,7 @@ fn encode_group(packet: GroupPacket) -> (Kind, u16, [u8; BODY_BYTES]) {
                 Operation::Barrier | Operation::Reduce(_) => (layout::REDUCE, 0),
                 Operation::AllReduce(_) => (layout::ALL_REDUCE, 0),
                 Operation::Broadcast { root, .. } => (layout::BROADCAST, root),
+                Operation::Exchange { distance, .. } => (layout::EXCHANGE, distance),
             };
             let combination = operation.combination();
             let fields = layout::GroupPart {

@@ -324,23 +324,24 @@ structure! {
 pub(super) const REDUCE: u8 = 0;
 pub(super) const ALL_REDUCE: u8 = 1;
 pub(super) const BROADCAST: u8 = 2;
+pub(super) const EXCHANGE: u8 = 3;
 
 structure! {
     /// The fields of `group part`.
     GroupPart(COMMON_BYTES, BODY_BYTES) {
         /// Number of the group.
         group: U32,
-        /// Length of the whole vector, bytes; at most 4,096, or 16,384 of a broadcast.
+        /// Length of the whole vector or block, bytes; at most 4,096, or 16,384 of a broadcast or exchange.
         length: U32,
         /// Offset of the payload in the vector, bytes.
         offset: U32,
-        /// 3 to 12 as in `atomic`; 0 of a broadcast.
+        /// 3 to 12 as in `atomic`; 0 of a broadcast or exchange.
         operation: u8,
-        /// Type of an element, as in `atomic`; 0 of a broadcast.
+        /// Type of an element, as in `atomic`; 0 of a broadcast or exchange.
         word_type: u8,
-        /// 0 reduction, 1 all-reduce, 2 broadcast.
+        /// 0 reduction, 1 all-reduce, 2 broadcast, 3 exchange.
         collective: u8,
-        /// Rank of the root of a broadcast; otherwise 0.
+        /// Rank of the root of a broadcast, distance of an exchange; otherwise 0.
         root: U32,
     }
 }
@@ -563,7 +564,7 @@ kinds! {
     AtomicResult = 33, "atomic result", AtomicResult, REFUSED;
     /// The sender takes part in a group.
     GroupJoined = 34, "group joined", GroupJoined, 0;
-    /// A vector of an operation of a group: combined so far, the result, or what is broadcast.
+    /// A vector of an operation of a group: combined so far, the result, what is broadcast, or a block.
     GroupPart = 35, "group part", GroupPart, 0;
     /// Answer to the last packet of a `group part`: its sender may use its memory again.
     GroupTaken = 36, "group taken", GroupTaken, REFUSED;

@@ -99,10 +99,11 @@ fn round(rng: &mut Rng, members: u32) -> Round {
     let words = [0, 1, rng.usize(..8), rng.usize(..513)][rng.usize(..4)];
     let vector = Vector { bytes: words as u32 * 8, combination };
     let long = [vector.bytes + rng.u32(..8), rng.u32(..=MAX_BROADCAST_BYTES)][rng.usize(..2)];
-    let operation = match rng.u8(..5) {
+    let operation = match rng.u8(..7) {
         0 => Operation::Barrier,
         1 | 2 => Operation::Reduce(vector),
         3 => Operation::AllReduce(vector),
+        4 | 5 if members > 1 => Operation::Exchange { distance: rng.u32(1..members), bytes: long },
         _ => Operation::Broadcast { root: rng.u32(..members), bytes: long },
     };
     let bytes = operation.bytes() as usize;
@@ -197,6 +198,10 @@ impl Group {
             Operation::Reduce(_) => own(),
             Operation::AllReduce(vector) => reduced(vector.combination),
             Operation::Broadcast { root, .. } => buffers[root as usize].clone(),
+            Operation::Exchange { distance, .. } => {
+                let members = buffers.len() as u32;
+                buffers[((rank + members - distance) % members) as usize].clone()
+            }
         }
     }
 }

@@ -57,6 +57,7 @@ impl Setup {
             Collective::Reduce => Operation::Reduce(vector),
             Collective::AllReduce => Operation::AllReduce(vector),
             Collective::Barrier => Operation::Barrier,
+            Collective::Exchange => Operation::Exchange { distance: 1, bytes: vector.bytes },
         };
         let command = OffloadCommand::Group(GroupCommand::Start { request, group: GROUP, operation });
         self.post_offloaded(state, who, command, effect).map(|_| ())
@@ -77,11 +78,15 @@ impl Setup {
         let place = rounds.iter().position(|(of_group, _)| *of_group == request).expect("of the group");
         let (_, number) = rounds.remove(place).expect("it has a place");
         let gets_result = rank == 0 || self.offload.collective != Collective::Reduce;
-        let result = (0..self.offload.members.len() as u32).map(|rank| (rank, number)).collect::<Vec<_>>();
+        let members = self.offload.members.len() as u32;
+        let result: Vec<_> = match self.offload.collective {
+            Collective::Exchange => vec![((rank + members - 1) % members, number)],
+            _ => (0..members).map(|rank| (rank, number)).collect(),
+        };
         let mut right = !gets_result || contents.iter().all(|element| *element == result);
         // Barriers may overtake each other; all others end in order.
         right &= place == 0 || self.offload.collective == Collective::Barrier;
-        if self.offload.collective != Collective::Reduce {
+        if matches!(self.offload.collective, Collective::AllReduce | Collective::Barrier) {
             let started = |member: &u32| state.machines.ranks[*member as usize].started;
             let has_started = |member: &u32| started(member).wrapping_sub(number) as i32 > 0;
             right &= self.offload.members.iter().all(has_started);
@@ -105,6 +110,9 @@ impl Setup {
         let started = |member: u32| rank(member).started.wrapping_sub(base) as i32;
         // Nobody sends anything before all have joined. The root takes contributions in the order of ranks.
         let all_joined = self.offload.members.iter().all(|member| rank(*member).joined);
+        if self.offload.collective == Collective::Exchange {
+            return self.check_exchanges_at_rest(state, all_joined);
+        }
         let mut taken = started(*root);
         let mut all_ended = true;
         for child in children {
@@ -124,6 +132,26 @@ impl Setup {
         let idle = self.offload.members.iter().all(|member| rank(*member).rounds.is_empty());
         if idle && self.offload.members.iter().any(|member| rank(*member).has_buffers()) {
             return violation("group", "a buffer is not freed".into());
+        }
+        Ok(())
+    }
+
+    /// In a state at rest, an exchange has ended at each member that has started it, and whose predecessor has.
+    fn check_exchanges_at_rest(&self, state: &State, all_joined: bool) -> Result<(), Violation> {
+        let ranks: Vec<_> =
+            self.offload.members.iter().map(|member| &state.machines.ranks[*member as usize]).collect();
+        let before = ranks.iter().cycle().skip(ranks.len() - 1);
+        let all_ended = ranks.iter().zip(before).all(|(rank, before)| {
+            let ahead = before.started.wrapping_sub(rank.started) as i32;
+            let could_end = rank.started.wrapping_add(ahead.min(0) as u32);
+            !all_joined || rank.ended == could_end
+        });
+        let idle = ranks.iter().all(|rank| rank.rounds.is_empty());
+        if !all_ended || idle && ranks.iter().any(|rank| rank.has_buffers()) {
+            return violation(
+                "group",
+                format!("an exchange never ends, or a buffer is not freed: {ranks:?}"),
+            );
         }
         Ok(())
     }

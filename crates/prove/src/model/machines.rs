@@ -50,6 +50,8 @@ pub enum Collective {
     AllReduce,
     /// Barrier by pairwise exchange.
     Barrier,
+    /// Exchange with the next member.
+    Exchange,
 }
 
 /// A wrong machine. The driver of the search makes it from the right one.

@@ -34,7 +34,11 @@ fn reducing(setup: Setup, members: u32, vector_words: u32) -> Setup {
 fn together(setup: Setup, members: u32, collective: Collective) -> Setup {
     let mut together = reducing(setup.clone(), members, u32::from(collective != Collective::Barrier));
     together.offload.collective = collective;
-    let operations = if collective == Collective::Barrier { "barriers" } else { "all-reduces" };
+    let operations = match collective {
+        Collective::Barrier => "barriers",
+        Collective::Exchange => "exchanges",
+        Collective::Reduce | Collective::AllReduce => "all-reduces",
+    };
     Setup { name: format!("{}, {operations}", setup.name), ..together }
 }
 
@@ -69,6 +73,7 @@ pub(super) fn quick() -> Vec<(Setup, Vec<Happened>)> {
         (reducing(one_way(STATIC), 2, 1), vec![Waiting, Reduced, EarlyContribution]),
         (together(one_way(STATIC), 2, Collective::AllReduce), vec![Waiting, Reduced]),
         (together(one_way(STATIC), 2, Collective::Barrier), vec![Waiting, Reduced]),
+        (together(one_way(STATIC), 2, Collective::Exchange), vec![Waiting, Reduced, EarlyContribution]),
     ]
 }
 

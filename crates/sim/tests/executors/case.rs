@@ -71,7 +71,7 @@ fn draw_operation(choice: Choice, members: u32, random: &mut Rng) -> Operation {
     let vector = draw_vector(choice, is_long, random);
     let kinds = match choice {
         Choice::All => 8,
-        Choice::OfMachines => 4,
+        Choice::OfMachines => 5,
         Choice::OfFrames => 2,
     };
     match random.u8(..kinds) {
@@ -79,8 +79,8 @@ fn draw_operation(choice: Choice, members: u32, random: &mut Rng) -> Operation {
         1 => Operation::AllReduce(vector),
         2 => Operation::Reduce { root, vector },
         3 => Operation::Broadcast { root: random.u32(..members), bytes },
-        4 => Operation::AllGather { bytes },
-        5 => Operation::AllToAll { bytes: bytes / 4 },
+        4 => Operation::AllToAll { bytes: bytes / 4 },
+        5 => Operation::AllGather { bytes },
         6 => Operation::Gather { root, bytes },
         _ => Operation::Scatter { root, bytes },
     }

@@ -3,7 +3,7 @@
 //! | executor | barrier | other collective operations | words |
 //! |---|---|---|---|
 //! | caller over shared memory | node group | node group | |
-//! | machines over messages | pairwise exchange | binomial tree, or blocks from the left | all operations and types |
+//! | machines over messages | pairwise exchange | binomial tree, or blocks from the left; exchanges | all operations and types |
 //! | two levels across hosts | node group, exchange over UDP | node group, then UDP | |
 //! | simulated processor and NIC | exchange or any tree | as over messages, or a named tree; postal broadcasts | 64 bits |
 //! | kernel programs (as root, with clang) | one level | all-reduce in a frame | 64 bits |

@@ -5,12 +5,14 @@ use std::rc::Rc;
 
 use fastrand::Rng;
 use weir_link::shm::node_group::Operation;
-use weir_proto::offload::group::{BarrierSchedule, BroadcastTree, MAX_BROADCAST_BYTES, ReductionTree, Shape};
+use weir_proto::offload::group::{
+    BarrierSchedule, BroadcastTree, MAX_BROADCAST_BYTES, MAX_EXCHANGE_BYTES, ReductionTree, Shape,
+};
 use weir_proto::offload::{WordOperation, WordType};
 use weir_proto::{Geometry, Scheme};
 use weir_sim::cost::{Cost, NicCost};
 use weir_sim::network::ideal::Ideal;
-use weir_sim::program::{Program, Rank};
+use weir_sim::program::{GroupOperation, Program, Rank};
 use weir_sim::world::{World, WorldSpec};
 
 use crate::Executor;
@@ -73,13 +75,25 @@ type Gotten = Vec<Vec<Vec<u8>>>;
 async fn take_part(rank: &Rank, case: &Case, place: u32, members: &[u32]) -> Vec<Vec<u8>> {
     match case {
         Case::Collectives(all) => {
-            let operations: Vec<_> = all.iter().map(|it| begin(rank, it, place)).collect();
+            let count = members.len() as u32;
+            let begun: Vec<_> = all.iter().map(|it| begin(rank, it, (place, count))).collect();
             let mut results = Vec::new();
-            for (operation, collective) in operations.into_iter().zip(all) {
-                let (status, vector) = rank.ended(operation).await;
-                assert_eq!((status.fault, status.refused), (None, false), "{:?}", collective.operation);
-                let gets = collective.operation.result_bytes(place, members.len() as u32) > 0;
-                results.push(if gets { vector } else { Vec::new() });
+            for (operations, collective) in begun.into_iter().zip(all) {
+                let mut vectors = Vec::new();
+                for operation in operations {
+                    let (status, vector) = rank.ended(operation).await;
+                    assert_eq!((status.fault, status.refused), (None, false), "{:?}", collective.operation);
+                    vectors.push(vector);
+                }
+                if let Operation::AllToAll { bytes } = collective.operation {
+                    let own = place as usize * bytes as usize;
+                    vectors.insert(0, collective.data[place as usize][own..own + bytes as usize].to_vec());
+                    // By distance of the sender before us. By rank they run backwards from us.
+                    vectors.reverse();
+                    vectors.rotate_right(place as usize + 1);
+                }
+                let gets = collective.operation.result_bytes(place, count) > 0;
+                results.push(if gets { vectors.concat() } else { Vec::new() });
             }
             results
         }
@@ -105,9 +119,18 @@ async fn take_part(rank: &Rank, case: &Case, place: u32, members: &[u32]) -> Vec
     }
 }
 
-fn begin(rank: &Rank, collective: &Collective, place: u32) -> weir_sim::program::GroupOperation {
+/// Begins the operations of the machine that make a collective operation.
+fn begin(rank: &Rank, collective: &Collective, (place, members): (u32, u32)) -> Vec<GroupOperation> {
     let data = collective.data[place as usize].clone();
-    match collective.operation {
+    vec![match collective.operation {
+        Operation::AllToAll { bytes } => {
+            let block = |distance: u32| {
+                let begin = ((place + distance) % members * bytes) as usize;
+                data[begin..begin + bytes as usize].to_vec()
+            };
+            let exchange = |distance| rank.iexchange(GROUP, distance, block(distance));
+            return (1..members).map(exchange).collect();
+        }
         Operation::Barrier => rank.ibarrier(GROUP),
         Operation::AllReduce(vector) => rank.iall_reduce(GROUP, vector.combination, data),
         Operation::Reduce { vector, .. } => rank.ireduce(GROUP, vector.combination, data),
@@ -115,7 +138,7 @@ fn begin(rank: &Rank, collective: &Collective, place: u32) -> weir_sim::program:
             rank.ibroadcast(GROUP, root, if root == place { data } else { vec![0xee; bytes as usize] })
         }
         other => unreachable!("{other:?} is not taken"),
-    }
+    }]
 }
 
 /// Named trees have brackets of their own.
@@ -134,6 +157,7 @@ fn is_for_machines(collective: &Collective) -> bool {
         Operation::Barrier | Operation::AllReduce(_) => true,
         Operation::Reduce { root, .. } => root == 0,
         Operation::Broadcast { bytes, .. } => bytes <= MAX_BROADCAST_BYTES,
+        Operation::AllToAll { bytes } => bytes <= MAX_EXCHANGE_BYTES,
         _ => false,
     }
 }

@@ -33,6 +33,15 @@ fn perform(parts: &[Part]) {
             let others = parts.iter().enumerate().filter(|(rank, _)| *rank != root as usize);
             others.for_each(|(_, part)| part.memory.write(0, &given));
         }
+        MachineOperation::Exchange { distance, bytes } => {
+            assert!(
+                bytes > 0 && bytes <= MAX_EXCHANGE_BYTES && (1..parts.len()).contains(&(distance as usize))
+            );
+            let given: Vec<Vec<u8>> = parts.iter().map(|part| bytes_of(&part.memory)).collect();
+            for (from, block) in given.iter().enumerate() {
+                parts[(from + distance as usize) % parts.len()].memory.write(0, block);
+            }
+        }
         MachineOperation::Reduce(vector) | MachineOperation::AllReduce(vector) => {
             assert!(vector.is_valid() && vector.bytes > 0, "{vector:?}");
             let result = combined(vector.combination).expect("a member");
@@ -87,10 +96,22 @@ fn check(operation: CollectiveOperation, block_bytes: u64, members: u32) {
             [data, OwnedMemory::new(shape.result_bytes() as usize)]
         })
         .collect();
+    let gathered = shapes[0].gathered_bytes() as usize;
+    let gathered = shapes.iter().map(|_| (gathered > 0).then(|| OwnedMemory::new(gathered)));
+    let gathered: Vec<Option<OwnedMemory>> = gathered.collect();
+    let into = |rank: usize| gathered[rank].as_ref().unwrap_or(&buffers[rank][1]).view();
+    for (rank, (shape, [data, _])) in shapes.iter().zip(&buffers).enumerate() {
+        keep_own_block(shape, &data.view(), &into(rank));
+    }
     for part in 0..shapes[0].parts() {
-        let members = shapes.iter().zip(&buffers);
-        let parts = members.map(|(shape, [data, result])| prepare(shape, part, &data.view(), &result.view()));
+        let members = shapes.iter().zip(&buffers).enumerate();
+        let parts = members.map(|(rank, (shape, [data, _]))| prepare(shape, part, &data.view(), &into(rank)));
         perform(&parts.collect::<Vec<Part>>());
+    }
+    for (shape, ([_, result], gathered)) in shapes.iter().zip(buffers.iter().zip(&gathered)) {
+        if let Some(gathered) = gathered {
+            combine_gathered(shape, &gathered.view(), &result.view());
+        }
     }
     for (shape, [data, result]) in shapes.iter().zip(&buffers) {
         let is_broadcast = matches!(operation, CollectiveOperation::Broadcast { .. });
@@ -127,6 +148,27 @@ fn every_operation_gives_each_member_its_result_at_any_length() {
                 check(operation, block_bytes, members);
             }
         }
+    }
+}
+
+#[test]
+fn an_all_to_all_sends_each_member_its_own_blocks_only() {
+    let bytes_sent = |operation, block_bytes, members| {
+        let shape = CollectiveShape { operation, block_bytes, rank: 1, members };
+        let (data, result) = (OwnedMemory::new(shape.data_bytes() as usize), OwnedMemory::new(1 << 20));
+        let parts = (0..shape.parts()).map(|part| prepare(&shape, part, &data.view(), &result.view()));
+        parts.map(|part| u64::from(part.operation.bytes())).sum::<u64>()
+    };
+    let combination = SUM;
+    for members in [2, 3, 8] {
+        assert_eq!(
+            bytes_sent(CollectiveOperation::AllToAll, 20_000, members),
+            20_000 * u64::from(members - 1)
+        );
+        let long = CollectiveOperation::ReduceScatter { combination };
+        assert_eq!(bytes_sent(long, 20_000, members), 20_000 * u64::from(members - 1));
+        // A short one is a single part.
+        assert_eq!(bytes_sent(long, 512, members), 512 * u64::from(members));
     }
 }
 

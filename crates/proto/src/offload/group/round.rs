@@ -1,7 +1,8 @@
 //! One operation of a group at one member: the steps of its schedule, what has arrived for it, and what is on its way.
 //!
 //! A part whose turn it is is combined straight from the slots. An earlier one lies in a buffer of the driver until its
-//! turn. A broadcast is forwarded packet by packet as it comes, also before the program has started it.
+//! turn. A broadcast is forwarded packet by packet as it comes, also before the program has started it. The block of an exchange
+//! goes to the buffer of the request, whose own block has been copied at the start.
 //!
 //! What is sent lies in a buffer of the driver, not in that of the request. So an operation can complete or fail at once,
 //! while its packets wait for credit. The buffer is free when all destinations have answered or are lost. If a member sends
@@ -32,7 +33,7 @@ pub(super) struct Input {
     arrived_bytes: u32,
     complete: bool,
     answered: bool,
-    /// Its contribution, or the part of it that has arrived, before its turn.
+    /// Its contribution or block, or the part of it that has arrived, before its turn.
     held: Option<BufferId>,
 }
 
@@ -163,6 +164,10 @@ impl Round {
         match self.steps[input.step].usage {
             Use::Nothing => {}
             Use::Combine | Use::Continue => self.combine(index, (offset, payload_bytes), driver),
+            Use::Keep if self.started && input.held.is_none() => {
+                driver.copy(Operand::Arrived, self.of_request().plus(offset), payload_bytes);
+            }
+            Use::Keep => self.hold(index, (offset, payload_bytes), driver),
             Use::Place => {
                 // The result of a reduction comes after our contribution.
                 if self.operation.combination().is_some() && self.step != input.step {
@@ -202,11 +207,16 @@ impl Round {
                 }
             }
         } else {
-            let buffer = held.unwrap_or_else(|| driver.allocate(self.operation.bytes()));
-            self.inputs[index].held = Some(buffer);
-            let into = Memory::Buffer { buffer, offset: u64::from(offset) };
-            driver.copy(Operand::Arrived, into, bytes);
+            self.hold(index, (offset, bytes), driver);
         }
+    }
+
+    /// Keeps a part of what has come before its turn.
+    fn hold<D: MachineDriver>(&mut self, index: usize, (offset, bytes): (u32, u32), driver: &mut D) {
+        let held = &mut self.inputs[index].held;
+        let buffer = *held.get_or_insert_with(|| driver.allocate(self.operation.bytes()));
+        let into = Memory::Buffer { buffer, offset: u64::from(offset) };
+        driver.copy(Operand::Arrived, into, bytes);
     }
 
     /// The buffer has what the ranks before us give: combines our vector with it.
@@ -254,7 +264,10 @@ impl Round {
                     }
                     Some(buffer) => {
                         let from = Operand::Memory(Memory::Buffer { buffer, offset: 0 });
-                        driver.combine(from, self.own(), self.combination(), bytes);
+                        match usage {
+                            Use::Keep => driver.copy(from, self.of_request(), bytes),
+                            _ => driver.combine(from, self.own(), self.combination(), bytes),
+                        }
                         driver.free(buffer);
                     }
                     None => {}

@@ -7,6 +7,7 @@
 //! barrier of 4, degree 3, rank 0             hear 1, 2, 3 -> 1, 2, 3
 //! all-reduce of 4, rank 2                    hear 3 -> 0;   hear 0 -> 3
 //! all-reduce of 4 in two blocks, rank 2      hear 0;   hear 3 -> 0, 3
+//! exchange of 4, distance 3, rank 1          -> 0;   hear 2
 //! ```
 //! Pairwise exchange takes log2 of the largest power of two that is not above the number of members. Each rank beyond it
 //! pairs with one below: it sends before the exchange, and hears after it.
@@ -94,6 +95,8 @@ pub(super) enum Use {
     Continue,
     /// Its own is the same. It forwards each packet as it comes.
     Place,
+    /// It is for this member alone, and takes the place of its own.
+    Keep,
 }
 
 /// A step of a member.
@@ -141,6 +144,16 @@ pub(super) fn steps(shape: Shape, operation: &Operation, rank: u32, members: u32
             let (up, below) = from_root(shape.broadcast, rank, members, root);
             let usage = if up.is_empty() { Use::Nothing } else { Use::Place };
             vec![Step::new(up, usage, below)]
+        }
+        Operation::Exchange { distance, .. } => {
+            let place = |from: u64| (from % u64::from(members)) as u32;
+            let behind = place(u64::from(rank) + u64::from(distance));
+            let before =
+                place(u64::from(rank) + u64::from(members) - u64::from(distance) % u64::from(members));
+            vec![
+                Step::new(Vec::new(), Use::Nothing, vec![behind]),
+                Step::new(vec![before], Use::Keep, Vec::new()),
+            ]
         }
     }
 }

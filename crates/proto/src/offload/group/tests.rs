@@ -13,6 +13,7 @@ use crate::time::Instant;
 mod barriers;
 mod blocks;
 mod broadcasts;
+mod exchanges;
 mod failures;
 mod joining;
 mod reductions;
@@ -73,6 +74,7 @@ impl MachineDriver for Calls {
                     Operation::Reduce(_) => "contribution",
                     Operation::AllReduce(_) => "all-reduce",
                     Operation::Broadcast { .. } => "broadcast",
+                    Operation::Exchange { .. } => "block",
                     Operation::Barrier => panic!("a barrier has no payload"),
                 };
                 format!("{name} {number} to {}: {payload} at {offset} of {}", to.0, operation.bytes())

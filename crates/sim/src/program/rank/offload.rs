@@ -181,6 +181,12 @@ impl Rank {
         self.start(group, Operation::Broadcast { root, bytes: length(&vector) }, vector)
     }
 
+    /// Starts an exchange: the vector goes to the member `distance` places behind us, and that of the member as far before us
+    /// takes its place. [`Status::refused`] as in [`Rank::ireduce`].
+    pub fn iexchange(&self, group: u32, distance: u32, vector: Vec<u8>) -> GroupOperation {
+        self.start(group, Operation::Exchange { distance, bytes: length(&vector) }, vector)
+    }
+
     /// Starts a barrier of a group. It completes when all members have started it.
     pub fn ibarrier(&self, group: u32) -> GroupOperation {
         self.start(group, Operation::Barrier, Vec::new())

@@ -39,6 +39,7 @@ impl Operation {
             Operation::Reduce(_) => (1, 0),
             Operation::AllReduce(_) => (2, 0),
             Operation::Broadcast { root, .. } => (3, root),
+            Operation::Exchange { distance, .. } => (4, distance),
         };
         words.extend([kind, root, self.bytes()]);
         if let Some(combination) = self.combination() {

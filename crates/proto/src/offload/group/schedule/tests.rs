@@ -161,7 +161,7 @@ fn brackets(operation: Operation, rank: u32, members: u32) -> String {
             match step.usage {
                 Use::Combine => own = format!("({own}+{})", of(other)),
                 Use::Continue => own = format!("({}+{own})", of(other)),
-                Use::Place | Use::Nothing => {}
+                Use::Place | Use::Keep | Use::Nothing => {}
             }
         }
     }
@@ -246,6 +246,26 @@ fn a_broadcast_reaches_each_member_once_from_any_root_over_any_tree() {
 }
 
 #[test]
+fn the_exchanges_of_all_distances_take_each_pair_once() {
+    for members in 2..=MOST {
+        let mut pairs = BTreeSet::new();
+        for distance in 1..members {
+            let operation = Operation::Exchange { distance, bytes: 8 };
+            let run = run(Shape::default(), operation, members);
+            assert_eq!((run.packets, run.time), (members, 1), "{members}, {distance}");
+            for rank in 0..members {
+                let of = |rank| steps(Shape::default(), &operation, rank, members);
+                let (to, steps) = (of(rank)[0].tell[0], of(rank));
+                assert_eq!(of(to)[1].hear, [rank], "{members}, {distance}");
+                assert_eq!((steps[0].usage, steps[1].usage), (Use::Nothing, Use::Keep));
+                assert!(to != rank && pairs.insert((rank, to)), "{rank} to {to} of {members}");
+            }
+        }
+        assert_eq!(pairs.len() as u32, members * (members - 1));
+    }
+}
+
+#[test]
 fn the_examples_hold() {
     let of_degree =
         |degree| Shape { barrier: BarrierSchedule::GatherBroadcast { degree }, ..Shape::default() };
@@ -257,6 +277,8 @@ fn the_examples_hold() {
     assert_eq!(steps(Shape::default(), Operation::Barrier, 1, 4), ["[] -> [0]", "[0] -> [3]", "[3] -> []"]);
     assert_eq!(steps(of_degree(3), Operation::Barrier, 0, 4), ["[1, 2, 3] -> [1, 2, 3]"]);
     assert_eq!(steps(Shape::default(), Operation::AllReduce(vector()), 2, 4), ["[3] -> [0]", "[0] -> [3]"]);
+    let exchange = Operation::Exchange { distance: 3, bytes: 8 };
+    assert_eq!(steps(Shape::default(), exchange, 1, 4), ["[] -> [0]", "[2] -> []"]);
     let in_blocks = Operation::AllReduce(of_floats(2048));
     assert_eq!(steps(Shape::default(), in_blocks, 2, 4), ["[0] -> []", "[3] -> [0, 3]"]);
     assert_eq!(steps(Shape::default(), Operation::Barrier, 0, 3), ["[2] -> [1]", "[1] -> [2]"]);
