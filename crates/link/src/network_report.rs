@@ -64,11 +64,17 @@ pub struct NetworkReport {
     pub gate_step_bytes: u64,
     /// And the active ranks. 0: the tokens do not depend on them.
     pub gate_step_ranks: u64,
+    /// Datagrams that went to the queue of a proxy.
+    pub proxy_queued: u64,
+    /// Datagrams of other endpoints of the node that were sent.
+    pub proxy_sent_for_others: u64,
+    /// Times that the queue had no room.
+    pub proxy_without_room: u64,
 }
 
 impl NetworkReport {
     /// Number of values.
-    pub const COUNT: usize = 28;
+    pub const COUNT: usize = 31;
 
     /// Names of the values, in the order of [`NetworkReport::values`].
     pub const NAMES: [&str; NetworkReport::COUNT] = [
@@ -100,6 +106,9 @@ impl NetworkReport {
         "gate_tokens",
         "gate_step_bytes",
         "gate_step_ranks",
+        "proxy_queued",
+        "proxy_sent_for_others",
+        "proxy_without_room",
     ];
 
     /// The values, in the order of [`NetworkReport::NAMES`].
@@ -147,6 +156,9 @@ impl NetworkReport {
             &mut self.gate_tokens,
             &mut self.gate_step_bytes,
             &mut self.gate_step_ranks,
+            &mut self.proxy_queued,
+            &mut self.proxy_sent_for_others,
+            &mut self.proxy_without_room,
         ]
     }
 

@@ -1,10 +1,11 @@
-//! The gate of admission in the link ([`SendGate`]): which packets ask it, which bundles count, and who is the next.
+//! Admission in the link: which packets ask the gate ([`SendGate`]), which bundles count, and who is the next.
 
 use super::appending::Item;
 use super::link::{DatagramLink, Shared};
 use super::network::DatagramNetwork;
 use super::path::{Path, PathIo};
 use super::send_gate::{Passage, SendGate};
+use super::send_proxy::SendProxy;
 use weir_proto::admission::HOLD_NS;
 use weir_proto::{Body, LinkBusy};
 
@@ -55,6 +56,18 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// The gate, if there is one.
     pub fn gate(&self) -> Option<&SendGate> {
         self.shared.gate.as_deref()
+    }
+
+    /// Lets bundles leave through `proxy`.
+    #[must_use]
+    pub fn with_proxy(mut self, proxy: Option<SendProxy>) -> DatagramLink<N> {
+        self.shared.proxy = proxy.map(Box::new);
+        self
+    }
+
+    /// The proxy, if there is one.
+    pub fn proxy(&self) -> Option<&SendProxy> {
+        self.shared.proxy.as_deref()
     }
 
     /// Whether the gate holds packets back. Peers that acknowledge nothing hold no tokens any more.

@@ -11,6 +11,7 @@ use super::path::{OurLane, Path, PathDriver};
 use super::report::DatagramCounters;
 use super::seal::LEAST_DATAGRAM_BYTES;
 use super::send_gate::SendGate;
+use super::send_proxy::{ProxyCounters, SendProxy};
 use crate::{Address, Quota, unreachable};
 use std::collections::{HashMap, HashSet, VecDeque};
 use weir_proto::reliability::{Grants, LEAST_GRANT, PathCounters, ReliabilityConfig};
@@ -63,16 +64,30 @@ pub(super) struct Shared<N: DatagramNetwork> {
     pub grants: Option<Grants>,
     /// What holds packets back before the network, if anything does.
     pub gate: Option<Box<SendGate>>,
+    /// Where bundles wait until this endpoint or another one of the node sends them, if a setting says so.
+    pub proxy: Option<Box<SendProxy>>,
+    /// What it had done when this endpoint left the node.
+    pub left_proxy: ProxyCounters,
     pub crowd: Crowd,
 }
 
 impl<N: DatagramNetwork> Shared<N> {
-    /// Sends datagrams that wait for others to the same place.
+    /// Sends datagrams that wait for others to the same place, and those in queues.
     ///
     /// # Errors
     /// [`LinkBusy`]: they still wait.
     pub(super) fn flush(&mut self) -> Result<(), LinkBusy> {
+        if let Some(proxy) = &mut self.proxy {
+            proxy.serve(&mut self.network, &mut self.outgoing)?;
+        }
         self.outgoing.flush(&mut self.network)
+    }
+
+    /// Whether datagrams wait here that a later flush sends.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.outgoing.is_empty()
+            || !self.refused.is_empty()
+            || self.proxy.as_ref().is_some_and(|proxy| !proxy.is_empty())
     }
 }
 
@@ -155,6 +170,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 acknowledged: VecDeque::new(),
                 grants: buffered.map(|datagrams| Grants::new(datagrams, most)),
                 gate: None,
+                proxy: None,
+                left_proxy: ProxyCounters::default(),
                 crowd: Crowd::default(),
             },
             address,
@@ -376,8 +393,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// Whether something leaves only with the next poll, or with [`DatagramLink::send_waiting`].
     #[inline]
     pub(super) fn waits_for_poll(&self) -> bool {
-        !self.is_closed
-            && (self.has_unsent || !self.shared.outgoing.is_empty() || !self.shared.refused.is_empty())
+        !self.is_closed && (self.has_unsent || self.shared.has_waiting())
     }
 
     /// Sends what waits for the next poll, and nothing else. Returns whether something still waits.

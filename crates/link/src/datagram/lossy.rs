@@ -244,6 +244,10 @@ impl DatagramNetwork for LossyNetwork {
         part.try_into().ok().map(u16::from_le_bytes)
     }
 
+    fn domain(&self) -> Option<u64> {
+        Some(u64::from(self.port / HOST_PORTS) + 1)
+    }
+
     fn is_same_host(&self, one: u16, other: u16) -> bool {
         one / HOST_PORTS == other / HOST_PORTS
     }

@@ -17,6 +17,7 @@
 //! - `crowd` tells when several peers flood this endpoint, so that acknowledgements wait longer.
 //! - `send_gate` holds packets back before the network, if a setting says so. `policer` knows its number of tokens.
 //!   `gated` asks it.
+//! - `send_proxy` lets other endpoints of the node send bundles, and sends theirs, if a setting says so.
 //! - `report` has the counts. `transport` implements [`crate::Link`]. `helped_link` adds a thread, the `helper`, that sends
 //!   what waits for a poll.
 //!
@@ -42,6 +43,7 @@ mod policer;
 mod report;
 pub mod seal;
 mod send_gate;
+mod send_proxy;
 mod transport;
 
 pub use helped_link::HelpedLink;
@@ -49,3 +51,4 @@ pub use link::{DatagramLink, DatagramOptions};
 pub use network::GEOMETRY;
 pub use report::DatagramCounters;
 pub use send_gate::{GateCounters, SendGate};
+pub use send_proxy::{ProxyCounters, SendProxy};

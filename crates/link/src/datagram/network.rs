@@ -110,6 +110,12 @@ pub trait DatagramNetwork: Send {
     /// Adds datagrams that have arrived to `batch`, which is empty. Never waits.
     fn receive(&mut self, batch: &mut Batch<Self::Place>);
 
+    /// A number of this network, never 0: endpoints of a host with the same number reach the same places, and their peers
+    /// take datagrams from each of them ([`super::SendProxy`]). `None`: nobody else can send for this endpoint.
+    fn domain(&self) -> Option<u64> {
+        None
+    }
+
     /// Counts.
     fn traffic(&self) -> Traffic {
         Traffic::default()

@@ -349,18 +349,26 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
         if header.destination_epoch == 0 {
             return self.introduce(header);
         }
-        let PathIo { place, outgoing_key, next_number, copies, first_copy, .. } = &*self.io;
+        let PathIo { place, address, outgoing_key, next_number, copies, first_copy, .. } = &*self.io;
         let bundle = position.map_or(&[][..], |position| &copies[(position - first_copy) as usize].0);
-        let Shared { network, outgoing, .. } = &mut *self.shared;
+        let Shared { network, outgoing, proxy, .. } = &mut *self.shared;
         let number = expand(header.number, *next_number);
         let length = EXTENSION_BYTES + bundle.len() + TAG_BYTES;
         let largest = self.io.largest_datagram.min(network.largest_datagram());
-        outgoing.append(network, *place, length, largest, copies.len(), |datagram| {
+        let write = |datagram: &mut Vec<u8>| {
             let begin = datagram.len();
             datagram.extend_from_slice(LinkExtension::from(*header).as_bytes());
             datagram.extend_from_slice(bundle);
             outgoing_key.seal(number, datagram, begin, EXTENSION_BYTES);
-        })
+        };
+        if let Some(proxy) = proxy.as_mut().filter(|_| position.is_some() && length <= largest) {
+            let part = address.part(network.kind()).unwrap_or_default();
+            if !proxy.has_room(part, length) {
+                let _ = proxy.serve(network, outgoing); // what it does not send waits there
+            }
+            return proxy.add(part, length, write);
+        }
+        outgoing.append(network, *place, length, largest, copies.len(), write)
     }
 }
 

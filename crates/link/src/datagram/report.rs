@@ -32,6 +32,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             }
         }
         let gate = self.shared.gate.as_ref().map(|gate| gate.counters()).unwrap_or_default();
+        let proxy = self.shared.proxy.as_ref().map_or(self.shared.left_proxy, |proxy| proxy.counters());
         let DatagramCounters { foreign, forged, malformed } = self.counters();
         let PathCounters { datagrams, bare, sent_again, sent_needlessly, timeouts, .. } = counts;
         let PathCounters { marked, repeated, stale, malformed: malformed_in_paths, .. } = counts;
@@ -71,6 +72,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             gate_tokens: gate.step.map_or(0, |step| step.tokens.into()),
             gate_step_bytes: gate.step.map_or(0, |step| step.bytes.into()),
             gate_step_ranks: gate.step.map_or(0, |step| step.tasks.into()),
+            proxy_queued: proxy.queued,
+            proxy_sent_for_others: proxy.sent_for_others,
+            proxy_without_room: proxy.without_room,
             ..report
         }
     }

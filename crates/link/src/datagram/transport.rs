@@ -250,19 +250,23 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         }
         let clock = self.shared.network.now();
         let after = |at: weir_proto::Instant| now + Duration::from_nanos(at.since_ns(clock));
-        let refused = !self.shared.refused.is_empty() || !self.shared.outgoing.is_empty();
         let times = [
             self.shared.timers.earliest().map(after),
             self.shared.network.next_arrival().map(after),
-            refused.then(|| now + REFUSED_INTERVAL),
+            self.shared.has_waiting().then(|| now + REFUSED_INTERVAL),
             self.shared.gate_wait_ns().map(|ns| now + Duration::from_nanos(ns)),
         ];
         times.into_iter().flatten().min()
     }
 
     fn give_back_shared(&mut self) {
-        let Shared { network, gate, .. } = &mut self.shared;
+        let Shared { network, gate, proxy, outgoing, left_proxy, .. } = &mut self.shared;
         gate.iter_mut().for_each(|gate| gate.open(network.host_time()));
+        // From now on everything leaves directly.
+        if let Some(mut proxy) = proxy.take() {
+            proxy.leave(network, outgoing);
+            *left_proxy = proxy.counters();
+        }
     }
 
     fn close(&mut self) {

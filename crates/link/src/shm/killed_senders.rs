@@ -1,8 +1,9 @@
 //! Tests of senders that are killed or stopped after each step of sending, attaching and detaching, in real segments
 //! with real signals.
 
+use super::options::for_tests as options;
 use super::outbox::SendStep;
-use super::{Liveness, SchemeName, ShmLink, ShmOptions};
+use super::{Liveness, ShmLink, ShmOptions};
 use crate::memory::UserMemory;
 use crate::shm::heap_lane::eager;
 use crate::shm::ring::LaneMemory;
@@ -10,26 +11,6 @@ use crate::shm::sync::Ordering;
 use crate::{Arrival, Inspect, LaneReclamation, Link, WakeUp};
 use std::path::Path;
 use weir_proto::{Peer, PeerFault};
-
-fn options(dir: &Path) -> ShmOptions {
-    ShmOptions {
-        dir: dir.to_owned(),
-        in_memory: false,
-        reserved_lanes: 0,
-        ranks: 0,
-        is_private: false,
-        quota_data_slots: 14,
-        quota_rest_lanes: 0,
-        start_slots: 0,
-        credit_slots: 2,
-        max_lanes: 64,
-        cross_memory: true,
-        full_fences: false,
-        cooperative_copy: true,
-        conditional: false,
-        scheme: SchemeName::new("static"),
-    }
-}
 
 fn open(dir: &Path) -> ShmLink {
     ShmLink::open(&options(dir)).expect("a mailbox")

@@ -108,3 +108,25 @@ pub(super) fn create_segment(
         },
     )
 }
+
+/// Options of a mailbox in `dir`, for tests of this crate.
+#[cfg(test)]
+pub fn for_tests(dir: &std::path::Path) -> ShmOptions {
+    ShmOptions {
+        dir: dir.to_owned(),
+        in_memory: false,
+        reserved_lanes: 0,
+        ranks: 0,
+        is_private: false,
+        quota_data_slots: 14,
+        quota_rest_lanes: 0,
+        start_slots: 0,
+        credit_slots: 2,
+        max_lanes: 64,
+        cross_memory: true,
+        full_fences: false,
+        cooperative_copy: true,
+        conditional: false,
+        scheme: SchemeName::new("static"),
+    }
+}

@@ -18,6 +18,7 @@ use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use std::cell::Cell;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd;
@@ -402,6 +403,14 @@ impl DatagramNetwork for UdpNetwork {
         if of_others && let Some(change) = self.choice.others_arrived() {
             self.change(change);
         }
+    }
+
+    /// The network namespace and the local address.
+    fn domain(&self) -> Option<u64> {
+        let namespace = rustix::fs::stat("/proc/self/ns/net").ok()?;
+        let mut hasher = DefaultHasher::new();
+        (namespace.st_dev, namespace.st_ino, self.local.ip()).hash(&mut hasher);
+        Some(hasher.finish().max(1))
     }
 
     fn traffic(&self) -> Traffic {

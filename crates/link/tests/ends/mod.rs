@@ -5,7 +5,7 @@ use fastrand::Rng;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use weir_link::datagram::network::DatagramNetwork;
-use weir_link::datagram::{DatagramLink, DatagramOptions, SendGate};
+use weir_link::datagram::{DatagramLink, DatagramOptions, SendGate, SendProxy};
 use weir_link::memory::OwnedMemory;
 use weir_link::{Address, Addressing, Arrival, LaneLease, Link, Quota};
 use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault, Space};
@@ -63,6 +63,11 @@ impl<N: DatagramNetwork> End<N> {
     /// Holds its packets back with `gate`.
     pub fn with_gate(self, gate: SendGate) -> End<N> {
         End { link: self.link.with_gate(Some(gate)), ..self }
+    }
+
+    /// Lets its bundles leave through `proxy`.
+    pub fn with_proxy(self, proxy: SendProxy) -> End<N> {
+        End { link: self.link.with_proxy(Some(proxy)), ..self }
     }
 
     /// The name of the endpoint at `address`.

@@ -1,0 +1,439 @@
+//! Queues of datagrams that another endpoint of the node may send, in the area of proxy queues ([`ProxyQueues`]). Each
+//! endpoint adds to its own queue, with the number of its entry in the directory. Whoever has the server token of a
+//! pool takes from all queues of the pool.
+//!
+//! ```text
+//! 0         line: server token of pool 0; queues whose memory is reserved
+//! 64 p      line: server token of pool p
+//! 4096      queue of entry 0: domain, end, begin, in a line each; a ring of words
+//! 69568     queue of entry 1
+//!
+//! endpoint 0   put a    put b    try_serve: yes   take(0): a   take(1): c   take(0): b   stop_serving
+//! endpoint 1            put c    try_serve: no, goes on with its work
+//! ```
+//! **Deaths.** Begin and end count words, and only grow, also over a new owner of the entry. The owner stores the end after
+//! the words. A server copies the words, and then moves the begin by one compare-and-swap. So one that was stopped and
+//! wakes late fails there, and drops its copy: two servers at once do no harm. A server that dies behind the swap loses
+//! one datagram, as a network does. A token that is not renewed for [`SERVER_HOLD_NS`] is void.
+//!
+//! **No datagram is forgotten.** The owner adds, then a full fence, then looks at the token. A server gives it back, then a
+//! full fence, then looks at all queues again. So one of the two sees the other. An owner whose queue is not empty
+//! tries again later too, since a server can die or be stopped.
+//!
+//! This file does not know networks, or what a datagram contains.
+
+use super::mapping::Shared;
+use super::node_segment::{Area, NodeHandle, SharedArea};
+use super::segment_file::SystemError;
+use super::sync::{AtomicU64, Ordering, light_fence};
+use weir_proto::Instant;
+
+/// Bound: queues of a node.
+pub const MAX_QUEUES: usize = 64;
+/// The time after which a server that does not go on is none any more. Unit: ns.
+pub const SERVER_HOLD_NS: u64 = 10_000_000;
+/// Length of the lines before the queues. Unit: bytes.
+const HEAD_BYTES: u64 = 4096;
+/// Length of a queue. Unit: bytes.
+const QUEUE_BYTES: u64 = (Area::ProxyQueues.bytes() - HEAD_BYTES) / MAX_QUEUES as u64;
+/// Bits of the time in a server token, which also has the server. 8 years of microseconds.
+const TIME_BITS: u32 = 48;
+/// Words of a ring.
+#[cfg(not(loom))]
+const RING_WORDS: usize = (QUEUE_BYTES as usize - 3 * 64) / 8;
+#[cfg(loom)]
+const RING_WORDS: usize = 4;
+
+/// A word that has a cache line for itself.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+struct Line(AtomicU64);
+
+/// A line of the head of the area.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+struct HeadLine {
+    /// The server of the pool and the time when it has gone on; 0: there is none.
+    server: AtomicU64,
+    /// In the first line: queues whose memory is reserved.
+    reserved: AtomicU64,
+}
+
+/// The queue of an endpoint, as it lies in the segment.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Queue {
+    /// Networks with the same number reach the same places. 0: nobody adds here.
+    domain: Line,
+    /// Words that were added. Only the owner writes it.
+    end: Line,
+    /// Words that were taken.
+    begin: Line,
+    words: [AtomicU64; RING_WORDS],
+}
+
+// SAFETY: structures of atomics.
+unsafe impl Shared for HeadLine {}
+// SAFETY: as above.
+unsafe impl Shared for Queue {}
+
+const _: () = assert!(!super::sync::NATIVE || size_of::<HeadLine>() == 64);
+const _: () = assert!(!super::sync::NATIVE || size_of::<Queue>() as u64 == QUEUE_BYTES);
+
+/// A datagram that was taken from a queue.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// What a network needs to find its receiver.
+    pub part: Vec<u8>,
+    /// The datagram.
+    pub datagram: Vec<u8>,
+}
+
+/// The first word of a datagram in a ring: its length and that of the part.
+fn head_word(part: usize, datagram: usize) -> u64 {
+    (part as u64) << 32 | datagram as u64
+}
+
+/// The words of a datagram in a ring.
+fn words_of(part: usize, datagram: usize) -> usize {
+    1 + part.div_ceil(8) + datagram.div_ceil(8)
+}
+
+impl Queue {
+    fn word(&self, position: u64) -> &AtomicU64 {
+        &self.words[(position % RING_WORDS as u64) as usize]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.begin.0.load(Ordering::Acquire) == self.end.0.load(Ordering::Acquire)
+    }
+
+    /// Whether the owner can add so many words.
+    fn has_room(&self, words: usize) -> bool {
+        let used = self.end.0.load(Ordering::Relaxed).wrapping_sub(self.begin.0.load(Ordering::Acquire));
+        used.saturating_add(words as u64) <= RING_WORDS as u64
+    }
+
+    /// Adds a datagram, for which there is room. Only the owner calls this.
+    fn put(&self, part: &[u8], datagram: &[u8]) {
+        let mut at = self.end.0.load(Ordering::Relaxed);
+        let mut write = |word: u64| {
+            self.word(at).store(word, Ordering::Relaxed);
+            at += 1;
+        };
+        write(head_word(part.len(), datagram.len()));
+        for bytes in [part, datagram] {
+            let (whole, rest) = bytes.as_chunks::<8>();
+            whole.iter().for_each(|bytes| write(u64::from_ne_bytes(*bytes)));
+            if !rest.is_empty() {
+                let mut last = [0; 8];
+                last[..rest.len()].copy_from_slice(rest);
+                write(u64::from_ne_bytes(last));
+            }
+        }
+        self.end.0.store(at, Ordering::Release);
+    }
+
+    /// Takes the first datagram. `false`: there is none, or another server was faster.
+    fn take(&self, taken: &mut Taken) -> bool {
+        let begin = self.begin.0.load(Ordering::Acquire);
+        let added = self.end.0.load(Ordering::Acquire).wrapping_sub(begin);
+        if added == 0 || added > RING_WORDS as u64 {
+            return false;
+        }
+        let head = self.word(begin).load(Ordering::Relaxed);
+        let (part, datagram) = ((head >> 32) as usize, head as u32 as usize);
+        let words = words_of(part, datagram) as u64;
+        if words > added {
+            // Another server has taken it, and the owner has written there again. Then the begin has moved. Otherwise some
+            // process has broken the rules: what is there is void.
+            self.move_begin(begin, begin + added);
+            return false;
+        }
+        let mut at = begin + 1;
+        for (bytes, length) in [(&mut taken.part, part), (&mut taken.datagram, datagram)] {
+            bytes.clear();
+            bytes.reserve(length.next_multiple_of(8));
+            for _ in 0..length.div_ceil(8) {
+                bytes.extend_from_slice(&self.word(at).load(Ordering::Relaxed).to_ne_bytes());
+                at += 1;
+            }
+            bytes.truncate(length);
+        }
+        self.move_begin(begin, at)
+    }
+
+    /// Moves the begin, unless somebody else has.
+    fn move_begin(&self, from: u64, to: u64) -> bool {
+        self.begin.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The caller is the new owner. What another one has left is void.
+    fn adopt(&self, domain: u64) {
+        let end = self.end.0.load(Ordering::Acquire);
+        loop {
+            let begin = self.begin.0.load(Ordering::Acquire);
+            if begin == end || self.move_begin(begin, end) {
+                break;
+            }
+        }
+        self.domain.0.store(domain, Ordering::Release);
+    }
+}
+
+fn micros(at: Instant) -> u64 {
+    at.0 / 1000 & ((1 << TIME_BITS) - 1)
+}
+
+impl HeadLine {
+    fn token(index: usize, now: Instant) -> u64 {
+        (index as u64 + 1) << TIME_BITS | micros(now)
+    }
+
+    fn holds(token: u64, index: usize) -> bool {
+        token >> TIME_BITS == index as u64 + 1
+    }
+
+    /// Takes or renews the token for the endpoint `index`. Returns whether it has it.
+    fn try_serve(&self, index: usize, now: Instant) -> bool {
+        let token = self.server.load(Ordering::Acquire);
+        let age_ns = micros(now).saturating_sub(token & ((1 << TIME_BITS) - 1)).saturating_mul(1000);
+        let is_free = token == 0 || HeadLine::holds(token, index) || age_ns >= SERVER_HOLD_NS;
+        let mine = HeadLine::token(index, now);
+        is_free && self.server.compare_exchange(token, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives the token back, if the endpoint has it.
+    fn stop_serving(&self, index: usize) {
+        let token = self.server.load(Ordering::Relaxed);
+        if HeadLine::holds(token, index) {
+            let _ = self.server.compare_exchange(token, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The queues of a node, and which of them is that of this endpoint. See the head of this file.
+#[derive(Debug)]
+pub struct ProxyQueues {
+    area: SharedArea,
+    index: usize,
+    pools: usize,
+    domain: u64,
+}
+
+impl ProxyQueues {
+    /// The queues of the node of `node`. Reserves the memory of the own one, which is empty then. `None`: its entry has none,
+    /// because there are too many endpoints.
+    ///
+    /// - `servers`: pools, of which each has a server, 1 to [`MAX_QUEUES`].
+    /// - `domain`: endpoints with the same number, never 0, can send for each other.
+    ///
+    /// # Errors
+    /// No space left, or the name is gone.
+    pub fn open(node: &NodeHandle, servers: u32, domain: u64) -> Result<Option<ProxyQueues>, SystemError> {
+        let index = node.index();
+        if index >= MAX_QUEUES {
+            return Ok(None);
+        }
+        node.part(Area::ProxyQueues, 0, HEAD_BYTES + QUEUE_BYTES * (index as u64 + 1))?;
+        let area = node.reserved_part(Area::ProxyQueues, 0, Area::ProxyQueues.bytes());
+        let pools = (servers.max(1) as usize).min(MAX_QUEUES);
+        let queues = ProxyQueues { area, index, pools, domain };
+        queues.head(0).reserved.fetch_max(index as u64 + 1, Ordering::AcqRel);
+        queues.own_line().stop_serving(index); // of a dead endpoint with this entry
+        queues.own().adopt(domain);
+        Ok(Some(queues))
+    }
+
+    fn head(&self, pool: usize) -> &HeadLine {
+        &self.area.values(64 * pool as u64, 1)[0]
+    }
+
+    fn own_line(&self) -> &HeadLine {
+        self.head(self.index % self.pools)
+    }
+
+    fn queue(&self, index: usize) -> &Queue {
+        &self.area.values(HEAD_BYTES + QUEUE_BYTES * index as u64, 1)[0]
+    }
+
+    fn own(&self) -> &Queue {
+        self.queue(self.index)
+    }
+
+    /// The number of the own queue.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The numbers of the queues that a server of this pool and network serves: its own first, then the others.
+    pub fn served(&self) -> impl Iterator<Item = usize> + use<> {
+        let reserved = self.head(0).reserved.load(Ordering::Acquire).min(MAX_QUEUES as u64) as usize;
+        let (index, pools) = (self.index, self.pools);
+        (index..reserved).chain(0..index).filter(move |other| other % pools == index % pools)
+    }
+
+    /// Whether the own queue can take a datagram.
+    pub fn has_room(&self, part_bytes: usize, datagram_bytes: usize) -> bool {
+        self.own().has_room(words_of(part_bytes, datagram_bytes))
+    }
+
+    /// Adds a datagram to the own queue, which has room for it.
+    pub fn put(&self, part: &[u8], datagram: &[u8]) {
+        self.own().put(part, datagram);
+    }
+
+    /// Whether the own queue is empty.
+    pub fn is_empty(&self) -> bool {
+        self.own().is_empty()
+    }
+
+    /// Takes the server token of the own pool, or says that its server goes on. Returns whether this endpoint is the server.
+    pub fn try_serve(&self, now: Instant) -> bool {
+        light_fence(true); // what was added comes before the look at the token
+        self.own_line().try_serve(self.index, now)
+    }
+
+    /// Takes the first datagram of a queue, if it is of the own network. `false`: there is none now.
+    pub fn take(&self, queue: usize, taken: &mut Taken) -> bool {
+        let queue = self.queue(queue);
+        queue.domain.0.load(Ordering::Acquire) == self.domain && queue.take(taken)
+    }
+
+    /// This endpoint is the server no more. Returns whether a queue is not empty: then the token is to be tried again.
+    pub fn stop_serving(&self) -> bool {
+        self.own_line().stop_serving(self.index);
+        light_fence(true);
+        self.served().any(|index| {
+            let queue = self.queue(index);
+            queue.domain.0.load(Ordering::Acquire) == self.domain && !queue.is_empty()
+        })
+    }
+
+    /// Nobody takes from the own queue any more, and this endpoint serves no more.
+    pub fn leave(&self) {
+        self.own().domain.0.store(0, Ordering::Release);
+        self.own_line().stop_serving(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::sync::{Arc, explore, thread};
+
+    const NOW: Instant = Instant(7 * SERVER_HOLD_NS);
+
+    impl Default for Queue {
+        fn default() -> Queue {
+            let words = std::array::from_fn(|_| AtomicU64::default());
+            Queue { domain: Line::default(), end: Line::default(), begin: Line::default(), words }
+        }
+    }
+
+    fn taken(queue: &Queue) -> Option<(Vec<u8>, Vec<u8>)> {
+        let mut taken = Taken::default();
+        queue.take(&mut taken).then_some((taken.part, taken.datagram))
+    }
+
+    #[test]
+    fn datagrams_come_out_in_order_over_the_end_of_the_ring() {
+        if cfg!(loom) {
+            return; // the ring of the model has no room for them
+        }
+        let queue = Box::new(Queue::default());
+        let datagram = |number: usize| vec![number as u8; 1 + number * 37 % 1400];
+        let (mut put, mut got) = (0, 0);
+        while got < 500 {
+            while put < 500 && queue.has_room(words_of(7, datagram(put).len())) {
+                queue.put(&[put as u8; 7], &datagram(put));
+                put += 1;
+            }
+            assert!(put == 500 || put - got > 40, "the ring has room for many");
+            for _ in 0..1 + got % 60 {
+                if let Some((part, bytes)) = taken(&queue) {
+                    assert_eq!((part, bytes), (vec![got as u8; 7], datagram(got)));
+                    got += 1;
+                }
+            }
+        }
+        assert!(queue.is_empty() && taken(&queue).is_none());
+    }
+
+    #[test]
+    fn a_new_owner_begins_with_an_empty_queue_and_a_broken_length_empties_it() {
+        explore(1, || {
+            let queue = Box::new(Queue::default());
+            queue.put(b"A", b"of the dead");
+            queue.adopt(5);
+            assert!(queue.is_empty());
+            queue.put(b"B", b"1");
+            assert_eq!(taken(&queue), Some((b"B".into(), b"1".into())));
+            queue.put(b"C", b"1");
+            queue.word(queue.begin.0.load(Ordering::Relaxed)).store(u64::MAX >> 8, Ordering::Relaxed);
+            assert_eq!((taken(&queue), queue.is_empty()), (None, true));
+        });
+    }
+
+    #[test]
+    fn a_token_is_renewed_given_back_and_void_when_its_server_does_not_go_on() {
+        explore(1, || {
+            let line = HeadLine::default();
+            assert!(line.try_serve(0, NOW) && line.try_serve(0, NOW.plus_ns(1000)));
+            assert!(!line.try_serve(1, NOW.plus_ns(SERVER_HOLD_NS)), "it was renewed");
+            line.stop_serving(1);
+            assert!(!line.try_serve(1, NOW.plus_ns(2000)), "not the token of another");
+            assert!(line.try_serve(1, NOW.plus_ns(1000 + SERVER_HOLD_NS)));
+            line.stop_serving(0); // it wakes late
+            assert!(!line.try_serve(0, NOW.plus_ns(1000 + SERVER_HOLD_NS)));
+            line.stop_serving(1);
+            assert!(line.try_serve(0, NOW.plus_ns(1000 + SERVER_HOLD_NS)));
+        });
+    }
+
+    /// The owner adds two datagrams, and two servers take, of which one may have been thought dead. Each comes out at most once
+    /// and whole; the second only fits when the first is gone.
+    #[test]
+    fn loom_two_servers_never_take_the_same_datagram_and_never_a_mixture() {
+        explore(2, || {
+            let queue = Arc::new(Queue::default());
+            queue.put(&[1; 8], &[1; 16]); // 4 words, a whole ring of the model
+            let server = |queue: Arc<Queue>| thread::spawn(move || taken(&queue));
+            let servers = [server(Arc::clone(&queue)), server(Arc::clone(&queue))];
+            let mut added = 1_u8;
+            if queue.has_room(4) {
+                queue.put(&[2; 8], &[2; 16]);
+                added += 1;
+            }
+            let mut all: Vec<_> = servers.into_iter().filter_map(|server| server.join().unwrap()).collect();
+            while let Some(one) = taken(&queue) {
+                all.push(one);
+            }
+            all.sort_unstable();
+            let whole = |number: u8| (vec![number; 8], vec![number; 16]);
+            assert_eq!(all, (1..=added).map(whole).collect::<Vec<_>>());
+        });
+    }
+
+    /// An owner adds while a server stops. One of the two sees that it has to serve.
+    #[test]
+    fn loom_what_is_added_while_a_server_stops_is_seen_by_one_of_them() {
+        explore(2, || {
+            let both = Arc::new((HeadLine::default(), Queue::default()));
+            assert!(both.0.try_serve(0, NOW));
+            let server = {
+                let both = Arc::clone(&both);
+                thread::spawn(move || {
+                    let took = taken(&both.1).is_some();
+                    both.0.stop_serving(0);
+                    light_fence(true);
+                    took || !both.1.is_empty()
+                })
+            };
+            both.1.put(&[], &[1; 8]);
+            light_fence(true);
+            let serves = both.0.try_serve(1, NOW);
+            assert!(serves | server.join().unwrap(), "nobody serves");
+        });
+    }
+}
