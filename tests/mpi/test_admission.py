@@ -79,6 +79,33 @@ def test_auto_without_thresholds_is_off_and_the_result_says_so(tmp_path):
     assert {(sample["gate_waits"], sample["most_held"]) for sample in samples.values()} == {(0, 0)}, samples
 
 
+def test_one_rank_of_a_host_sends_for_the_others_with_and_without_tokens(tmp_path):
+    record = tmp_path / "record.json"
+    outcome = weir("bench", "net", "--admission=off,proxy,proxy-token", "--quick", "--repeat", "1", "--traffic", "random,incast",
+                   "--per-host", "3", "--sizes", "16,2048", "--json", record, FI_WEIR_ADMIT_TOKENS="64")
+    assert outcome.ok, outcome
+    measured = json.loads(record.read_text())
+    assert measured["failures"] == [], measured["failures"]
+    rows = {(row["traffic"], row["bytes"], row["mechanism"]): row["samples"][0] for row in measured["rows"]}
+    assert len(rows) == 2 * 2 * 3, rows.keys()
+    for (traffic, size, mechanism), sample in rows.items():
+        assert sample["per_s"] > 0 and (sample["most_held"] > 0) == (mechanism == "proxy-token"), (traffic, size, mechanism, sample)
+
+
+def test_a_report_says_how_many_datagrams_another_rank_has_sent(hosts, tmp_path):
+    two, report = hosts(2), tmp_path / "report.json"
+    (two.state / "hostfile").write_text("h1\nh2\n")
+    program = [launch.compile_c(launch.ROOT / "tests/mpi/congestion.c"), "random", "0.5", "3", "32", "2048"]
+    words = two.words(netns.LOGIN, [launch.WEIR, "run", "-n", "6", "--hosts", two.state / "hostfile", "--set", "FI_WEIR_ADMIT=proxy",
+                                    "--json", report, "--", *program])
+    outcome = launch.run(words, timeout=60, env=two.login_environment())
+    assert outcome.ok, outcome
+    network = launch.read_report(report)["total"]["network"]
+    assert 0 < network["proxy_sent_for_others"] < network["proxy_queued"] <= network["datagrams_sent"], network
+    assert network["dropped_forged"] == 0, network
+    assert "datagrams went through queues" in outcome.output, outcome
+
+
 def until(done, seconds, what):
     deadline = time.monotonic() + seconds
     while not done():
@@ -86,14 +113,16 @@ def until(done, seconds, what):
         time.sleep(0.05)
 
 
-def test_nobody_waits_for_ever_for_the_tokens_of_a_rank_that_was_killed(hosts, tmp_path):
-    """Two ranks of a host share four tokens, and one is killed in the middle of its messages. The launcher ends nobody.
+@pytest.mark.parametrize("admission, by, times", [("auto", signal.SIGKILL, "1.5 3"), ("proxy", signal.SIGKILL, "0.8 1"),
+                                                  ("proxy,token", signal.SIGSTOP, "0.8 1")])
+def test_nobody_waits_for_ever_for_a_rank_that_was_killed_or_stopped(hosts, tmp_path, admission, by, times):
+    """Two ranks of a host share four tokens, or send for each other. One ends or stops in the middle of its messages. The launcher ends nobody.
 
     MPICH ends ranks with an error when a peer is lost. What a rank does whose MPI goes on is in crates/engine/tests/admission.rs.
     """
-    settings = {"FI_WEIR_ADMIT_THRESHOLDS": "udp:2048:1:4"}
+    settings = {"FI_WEIR_ADMIT": admission, "FI_WEIR_ADMIT_TOKENS": "4", "FI_WEIR_ADMIT_THRESHOLDS": "udp:2048:1:4"}
     program = launch.compile_c(launch.ROOT / "tests/mpi/tokens.c")
-    words, env = hosts(2).mpiexec("mpich", 4, ["sh", "-c", f"exec {program} 1.5 3 > {tmp_path}/out.$PMI_RANK 2>&1"], per_host=2,
+    words, env = hosts(2).mpiexec("mpich", 4, ["sh", "-c", f"exec {program} {times} {int(by)} > {tmp_path}/out.$PMI_RANK 2>&1"], per_host=2,
                                   settings=settings)
     mark = launch.new_mark()
     job = subprocess.Popen([str(word) for word in words], env={**os.environ, **env, launch.MARK: mark}, stdin=subprocess.DEVNULL)

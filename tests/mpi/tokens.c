@@ -1,7 +1,7 @@
 /* Four ranks, two on each of two hosts, whose messages share the tokens of admission. Rank 1 floods rank 3 and is killed
- * while its messages are under way; ranks 0 and 2 exchange messages all the time. Used by test_admission.py.
+ * while its messages are under way, or gets another signal; ranks 0 and 2 exchange messages all the time. Used by test_admission.py.
  *
- * usage: tokens SECONDS_UNTIL_KILL SECONDS_BEHIND
+ * usage: tokens SECONDS_UNTIL_KILL SECONDS_BEHIND [SIGNAL]
  *
  * Ranks 0 and 2 print how many exchanges they have made, the longest time of one, and how they ended: all done, or with
  * an error, and how long after the kill. Every byte is checked. Rank 3 prints how many messages of rank 1 it has
@@ -20,6 +20,7 @@ enum { BYTES = 65536, FLOOD = 32 };
 
 static int rank;
 static double kill_s, behind_s;
+static int signal_number = SIGKILL;
 
 static double now_s(void) {
     struct timespec now;
@@ -41,7 +42,7 @@ static void flood(double begun) {
         MPI_Waitany(FLOOD, requests, &index, MPI_STATUS_IGNORE);
         MPI_Isend(out[index], BYTES, MPI_BYTE, 3, 1, MPI_COMM_WORLD, &requests[index]);
     }
-    raise(SIGKILL);
+    raise(signal_number);
 }
 
 static void receive_flood(double begun) {
@@ -97,8 +98,9 @@ int main(int argc, char **argv) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     kill_s = argc > 2 ? atof(argv[1]) : 0;
     behind_s = argc > 2 ? atof(argv[2]) : 0;
+    if (argc > 3) signal_number = atoi(argv[3]);
     if (ranks != 4 || kill_s <= 0 || behind_s <= 0) {
-        if (rank == 0) fprintf(stderr, "usage: tokens SECONDS_UNTIL_KILL SECONDS_BEHIND, with 4 ranks\n");
+        if (rank == 0) fprintf(stderr, "usage: tokens SECONDS_UNTIL_KILL SECONDS_BEHIND [SIGNAL], with 4 ranks\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     MPI_Barrier(MPI_COMM_WORLD);

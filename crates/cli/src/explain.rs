@@ -311,8 +311,16 @@ fn network_line(page: &EndpointReport) -> Option<String> {
                 .map_or(format!("; {waits} for admission"), |tokens| format!("; {waits} for {tokens}"))
         }
     };
+    let proxy = match network.proxy_queued {
+        0 => String::new(),
+        queued => format!(
+            "; {} through its queue, {} sent for other ranks",
+            stalls::plural(queued, "datagram"),
+            network.proxy_sent_for_others
+        ),
+    };
     Some(format!(
-        "{} has {} over the network{}; {} sent again, {}, {} dropped{admission}",
+        "{} has {} over the network{}; {} sent again, {}, {} dropped{admission}{proxy}",
         name(page),
         stalls::plural(network.open_paths, "path"),
         round_trips(&network),
@@ -542,6 +550,9 @@ mod tests {
         let step = NetworkReport { gate_tokens: 24, gate_step_bytes: 2048, gate_step_ranks: 4, ..rate };
         let waits = "7 waits for 24 tokens for messages from 2 KiB on with 4 active ranks or more";
         assert_eq!(of(step), Some(format!("{line}; {waits}")));
+        let proxy = NetworkReport { proxy_queued: 12, proxy_sent_for_others: 5, ..network };
+        let sent = "12 datagrams through its queue, 5 sent for other ranks";
+        assert_eq!(of(proxy), Some(format!("{line}; {sent}")));
         let begun = NetworkReport { open_paths: 1, ..NetworkReport::default() };
         let pages = [EndpointReport { network: Some(begun), ..page(0, &[]) }];
         let line =

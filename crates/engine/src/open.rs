@@ -6,7 +6,7 @@
 use std::time::Instant as Clock;
 
 use weir_link::datagram::network::DatagramNetwork;
-use weir_link::datagram::{DatagramLink, DatagramOptions, HelpedLink, SendGate};
+use weir_link::datagram::{DatagramLink, DatagramOptions, HelpedLink, SendGate, SendProxy};
 use weir_link::links::Links;
 use weir_link::ofi::{CoreEndpoint, CoreError, MESSAGE_BYTES, OfiNetwork, OfiOptions};
 use weir_link::shm::ShmLink;
@@ -17,7 +17,7 @@ use weir_proto::reliability::ReliabilityConfig;
 use weir_proto::{Config, DataRegion, Endpoint, FAR_EAGER_BYTES, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Packet};
 
 use crate::back_pressure::BackPressure;
-use crate::config::{self, Settings};
+use crate::config::{self, Admission, Settings};
 use crate::expectation::Laps;
 use crate::io::Io;
 use crate::job::{Job, NodeView};
@@ -55,6 +55,17 @@ pub enum OpenError {
         /// The value of `FI_WEIR_FLOW`.
         scheme: &'static str,
     },
+    /// Endpoints of a core provider cannot send for each other.
+    #[error(
+        "FI_WEIR_ADMIT={}: with FI_WEIR_LINK=ofi:{provider}, allowed are off, rate, token, auto; ranks send for each \
+             other over udp only", admission.word()
+    )]
+    Admission {
+        /// `FI_WEIR_ADMIT`.
+        admission: Admission,
+        /// Name of the core provider.
+        provider: String,
+    },
     /// The endpoint machine has no reorder queue and no retransmission, and a link needs one of them.
     #[error("the link {link:?} is not {missing}; allowed: links that are ordered and reliable")]
     Link {
@@ -76,7 +87,7 @@ pub enum OpenError {
 impl OpenError {
     /// Whether the reason is a setting, which most often all ranks of the job share.
     pub fn is_setting(&self) -> bool {
-        matches!(self, OpenError::Setting(_) | OpenError::Scheme { .. })
+        matches!(self, OpenError::Setting(_) | OpenError::Scheme { .. } | OpenError::Admission { .. })
     }
 }
 
@@ -120,7 +131,7 @@ impl Engine {
         let ranks = job.near_ranks();
         Engine::open_over(settings, job, several_threads, |shm, node| {
             let gate = network.as_ref().and_then(|_| settings.send_gate(node.as_ref(), ranks));
-            let network = network.map(|network| network.link(&shm, settings, gate));
+            let network = network.map(|network| network.link(&shm, settings, gate, node.as_ref()));
             Links::new(shm, network.into_iter().collect())
         })
     }
@@ -140,6 +151,10 @@ impl Network {
         let (net, ports) = (settings.net.clone(), settings.ports.clone());
         let limit_ns = settings.peer_timeout.as_nanos() as u64;
         if let Some(provider) = settings.links.core_provider() {
+            let admission = settings.admission;
+            if admission.has_proxy() {
+                return Err(OpenError::Admission { admission, provider: provider.to_owned() });
+            }
             let endpoint = open_core(provider, net.as_deref())?;
             let network = OfiNetwork::open(endpoint, &OfiOptions { ports, limit_ns })?;
             return Ok(Network::Ofi(Box::new(network)));
@@ -151,16 +166,25 @@ impl Network {
     }
 
     /// The link over it of the endpoint with this mailbox. Its senders get the same quota.
-    fn link(self, shm: &ShmLink, settings: &Settings, gate: Option<SendGate>) -> Box<dyn Link> {
+    fn link(
+        self,
+        shm: &ShmLink,
+        settings: &Settings,
+        gate: Option<SendGate>,
+        node: Option<&NodeHandle>,
+    ) -> Box<dyn Link> {
         let limit_ns = settings.peer_timeout.as_nanos() as u64;
         let reliability = ReliabilityConfig { limit_ns, ..ReliabilityConfig::default() };
         let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
         let base = shm.address().with_protection(settings.protection);
         match self {
-            Network::Udp(network) => helped(&base, *network, options, gate),
+            Network::Udp(network) => {
+                let proxy = settings.send_proxy(node, network.domain());
+                helped(&base, *network, options, (gate, proxy))
+            }
             Network::Ofi(network) => {
                 let options = DatagramOptions { most_copies: OFI_COPIES, ..options };
-                helped(&base, *network, options, gate)
+                helped(&base, *network, options, (gate, None))
             }
         }
     }
@@ -170,9 +194,10 @@ fn helped<N: DatagramNetwork + 'static>(
     base: &Address,
     network: N,
     options: DatagramOptions,
-    gate: Option<SendGate>,
+    (gate, proxy): (Option<SendGate>, Option<SendProxy>),
 ) -> Box<dyn Link> {
-    Box::new(HelpedLink::over(DatagramLink::open(base, network, options).with_gate(gate)))
+    let link = DatagramLink::open(base, network, options).with_gate(gate).with_proxy(proxy);
+    Box::new(HelpedLink::over(link))
 }
 
 /// Checks that the endpoint machine can use `link`.

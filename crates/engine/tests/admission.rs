@@ -12,6 +12,7 @@ use weir_engine::job::Job;
 use weir_engine::{Engine, Post, SendArguments};
 use weir_link::Inspect;
 use weir_link::datagram::lossy::{Impairments, Switch};
+use weir_link::datagram::network::DatagramNetwork;
 use weir_link::datagram::{DatagramLink, DatagramOptions};
 use weir_link::links::Links;
 use weir_link::memory::OwnedMemory;
@@ -62,7 +63,9 @@ fn open(settings: &Settings, switch: &Switch, port: u16) -> TwoLinks {
         let reliability = ReliabilityConfig { limit_ns: LIMIT_NS, ..ReliabilityConfig::default() };
         let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
         let datagrams = DatagramLink::open(&shm.address(), switch.open(port), options);
-        Links::new(shm, vec![Box::new(datagrams.with_gate(settings.send_gate(node.as_ref(), 0)))])
+        let datagrams = datagrams.with_gate(settings.send_gate(node.as_ref(), 0));
+        let domain = switch.open(port).domain();
+        Links::new(shm, vec![Box::new(datagrams.with_proxy(settings.send_proxy(node.as_ref(), domain)))])
     };
     let job = Job::from(3).with_key(JobKey::new(&"a job"));
     Engine::open_over(settings, job, false, make).expect("an endpoint")
@@ -94,6 +97,12 @@ fn messages_arrive_in_order_and_whole_with_a_delay() {
 #[test]
 fn messages_arrive_in_order_and_whole_with_thresholds() {
     exchange_with(Admission::Auto);
+}
+
+#[test]
+fn messages_arrive_in_order_and_whole_through_a_proxy_with_and_without_tokens() {
+    exchange_with(Admission::Proxy);
+    exchange_with(Admission::ProxyToken);
 }
 
 fn send(engine: &mut TwoLinks, to: Peer, payload: &OwnedMemory) {

@@ -76,7 +76,9 @@ impl From<&OpenError> for Error {
     fn from(error: &OpenError) -> Error {
         match error {
             OpenError::Setting { .. } => Error::INVALID,
-            OpenError::Link { .. } | OpenError::Scheme { .. } => Error::NOT_SUPPORTED,
+            OpenError::Link { .. } | OpenError::Scheme { .. } | OpenError::Admission { .. } => {
+                Error::NOT_SUPPORTED
+            }
             OpenError::Network(_) | OpenError::Core(_) => Error::NOT_SUPPORTED,
             OpenError::Mailbox(_) => Error::NO_MEMORY,
             OpenError::System { source, .. } => Error::system(source.raw_os_error().unwrap_or(libc::EIO)),

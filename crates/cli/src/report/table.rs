@@ -125,6 +125,7 @@ fn network(report: &NetworkReport) -> String {
         count(report.marked),
         if drops.is_empty() { String::from("none") } else { drops.join(", ") },
     ) + &gate(report)
+        + &proxy(report)
 }
 
 /// The tokens of admission that were in force last, if any were, and for which messages.
@@ -151,6 +152,20 @@ fn gate(report: &NetworkReport) -> String {
             count(report.gate_waits),
             time_ns(report.gate_waited_ns as f64),
             count(held)
+        ),
+    }
+}
+
+/// A line about the proxy of admission, if there is one.
+fn proxy(report: &NetworkReport) -> String {
+    match report.proxy_queued {
+        0 => String::new(),
+        queued => format!(
+            "\nproxy: {} datagrams went through queues, {} of them ({:.0} %) were sent by another rank; {} times a queue was full.",
+            count(queued),
+            count(report.proxy_sent_for_others),
+            100.0 * report.proxy_sent_for_others as f64 / queued as f64,
+            count(report.proxy_without_room)
         ),
     }
 }
@@ -268,6 +283,17 @@ mod tests {
         let line = "\nadmission: 24 tokens for messages from 64 KiB on with 4 active ranks or more; packets waited 1,200 times";
         assert!(text.contains(line), "{text}");
         assert_eq!(tokens(&NetworkReport { gate_step_ranks: 0, ..step }).as_deref(), Some("24 tokens"));
+        let proxy = NetworkReport {
+            proxy_queued: 4000,
+            proxy_sent_for_others: 3000,
+            proxy_without_room: 2,
+            ..network
+        };
+        let end = EndpointReport { network: Some(proxy), ..endpoint(0, true, 1, 1) };
+        let text = render(&Job::new(&Reports { endpoints: vec![end], skipped: vec![] }));
+        let line = "\nproxy: 4,000 datagrams went through queues, 3,000 of them (75 %) were sent by another rank; 2 times a \
+                    queue was full.";
+        assert!(text.contains(line), "{text}");
         let inside = Reports { endpoints: vec![endpoint(1, true, 1, 1)], skipped: vec![] };
         assert!(!render(&Job::new(&inside)).contains("network:"));
     }

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use weir_link::datagram::SendGate;
+use weir_link::datagram::{SendGate, SendProxy};
 use weir_link::shm::node_segment::NodeHandle;
 use weir_proto::admission::{TokenStep, TokenTable, TokenTableError};
 
@@ -19,19 +19,30 @@ pub enum Admission {
     Token,
     /// The same, with the numbers of [`Thresholds`]; without any, nothing.
     Auto,
+    /// One endpoint of a node at a time sends the datagrams of all.
+    Proxy,
+    /// The same, with the bound of [`Admission::Token`].
+    ProxyToken,
 }
 
 impl Admission {
     /// The names.
-    pub(super) const WORDS: [(&str, Admission); 4] = [
+    pub(super) const WORDS: [(&str, Admission); 6] = [
         ("off", Admission::Off),
         ("rate", Admission::Rate),
         ("token", Admission::Token),
         ("auto", Admission::Auto),
+        ("proxy", Admission::Proxy),
+        ("proxy,token", Admission::ProxyToken),
     ];
 
+    /// Whether endpoints send for each other.
+    pub fn has_proxy(self) -> bool {
+        matches!(self, Admission::Proxy | Admission::ProxyToken)
+    }
+
     /// The name.
-    pub(super) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         Admission::WORDS.iter().find(|(_, admission)| *admission == self).map_or("", |(word, _)| word)
     }
 }
@@ -159,9 +170,11 @@ impl super::Settings {
     /// - `ranks`: those of the node; 0: not known.
     pub fn send_gate(&self, node: Option<&NodeHandle>, ranks: u32) -> Option<SendGate> {
         match self.admission {
-            Admission::Off => None,
+            Admission::Off | Admission::Proxy => None,
             Admission::Rate => Some(SendGate::with_delay(self.admission_delay_ns.into())),
-            Admission::Token => Some(SendGate::with_tokens(self.admission_tokens, node)),
+            Admission::Token | Admission::ProxyToken => {
+                Some(SendGate::with_tokens(self.admission_tokens, node))
+            }
             Admission::Auto => {
                 let is_udp = self.links.core_provider().is_none();
                 let link = if is_udp { ThresholdLink::Udp } else { ThresholdLink::Ofi };
@@ -173,5 +186,12 @@ impl super::Settings {
                 SendGate::with_table(table.clone(), node)
             }
         }
+    }
+    /// The proxy of an endpoint over a network with this number
+    /// ([`domain`](weir_link::datagram::network::DatagramNetwork::domain)). `None`: it sends its datagrams itself, because
+    /// the setting does not ask for a proxy, or because there is no node segment, or no queue in it.
+    pub fn send_proxy(&self, node: Option<&NodeHandle>, domain: Option<u64>) -> Option<SendProxy> {
+        let (node, domain) = node.zip(domain).filter(|_| self.admission.has_proxy())?;
+        SendProxy::open(node, self.admission_servers, self.admission_drains, domain)
     }
 }

@@ -65,6 +65,8 @@ pub(super) const ADMIT: &str = "FI_WEIR_ADMIT";
 pub(super) const ADMIT_TOKENS: &str = "FI_WEIR_ADMIT_TOKENS";
 pub(super) const ADMIT_DELAY_NS: &str = "FI_WEIR_ADMIT_DELAY_NS";
 pub(super) const ADMIT_THRESHOLDS: &str = "FI_WEIR_ADMIT_THRESHOLDS";
+pub(super) const ADMIT_SERVERS: &str = "FI_WEIR_ADMIT_SERVERS";
+pub(super) const ADMIT_DRAIN: &str = "FI_WEIR_ADMIT_DRAIN";
 pub(super) const SHM_DIR: &str = "FI_WEIR_SHM_DIR";
 pub(super) const STATS: &str = "FI_WEIR_STATS";
 pub(super) const TRACE: &str = "FI_WEIR_TRACE";
@@ -321,11 +323,12 @@ pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: ADMIT,
         default: "auto",
-        allowed: "off, rate, token, auto",
+        allowed: "off, rate, token, auto, proxy, proxy,token",
         help: "Holds packets back before a network, so that fewer of them are under way at once. token: the ranks of a \
                job on one node share a number of tokens, one for each datagram that no peer has acknowledged. rate: \
                a rank waits between packets. auto: as token, with the numbers of FI_WEIR_ADMIT_THRESHOLDS, and without \
-               these as off. Shared memory is not affected. An earlier setting of this name, with contact \
+               these as off. proxy: one rank of a job on the node at a time sends the datagrams of all; over udp only. \
+               proxy,token: proxy and token. Shared memory is not affected. An earlier setting of this name, with contact \
                and start, is FI_WEIR_ATTACH now.",
     },
     SettingInfo {
@@ -349,6 +352,20 @@ pub const SETTINGS: &[SettingInfo] = &[
         help: "FI_WEIR_ADMIT=auto: for messages from BYTES on, with RANKS active ranks on the node or more, these ranks share \
                TOKENS tokens over this link; 0: nothing limits them. The longest BYTES that a message reaches decides, \
                then the most RANKS. `weir tune --network` measures thresholds, and `weir run` passes those that it has saved.",
+    },
+    SettingInfo {
+        variable: ADMIT_SERVERS,
+        default: "1",
+        allowed: "1 to 64",
+        help: "FI_WEIR_ADMIT=proxy: so many ranks of a job may send at a time on one node. The first 64 endpoints of a node \
+               have a queue; others send their datagrams themselves.",
+    },
+    SettingInfo {
+        variable: ADMIT_DRAIN,
+        default: "0",
+        allowed: "0, 1",
+        help: "FI_WEIR_ADMIT=proxy: 1: who sends for the others empties a queue before the next. 0: it takes up to 64 \
+               datagrams of each in turn.",
     },
     SettingInfo {
         variable: SHM_DIR,

@@ -227,7 +227,7 @@ pub struct Settings {
     pub connected_socket: bool,
     /// `FI_WEIR_PEER_TIMEOUT_S`: a peer on the network that is silent for so long is lost.
     pub peer_timeout: Duration,
-    /// `FI_WEIR_ADMIT` (`off`, `rate`, `token`, `auto`): what holds packets back before a network.
+    /// `FI_WEIR_ADMIT` (`off`, `rate`, `token`, `auto`, `proxy`, `proxy,token`): what holds packets back before a network.
     pub admission: Admission,
     /// `FI_WEIR_ADMIT_TOKENS`: datagrams of a node and job without acknowledgement.
     pub admission_tokens: u32,
@@ -235,6 +235,10 @@ pub struct Settings {
     pub admission_delay_ns: u32,
     /// `FI_WEIR_ADMIT_THRESHOLDS`: tokens by message size and active ranks.
     pub admission_thresholds: Thresholds,
+    /// `FI_WEIR_ADMIT_SERVERS`: endpoints of a node that send at a time, with a proxy.
+    pub admission_servers: u32,
+    /// `FI_WEIR_ADMIT_DRAIN` (`0`, `1`): such an endpoint empties a queue before the next.
+    pub admission_drains: bool,
     /// `FI_WEIR_SHM_DIR`: directory of the mailboxes.
     pub shm_dir: PathBuf,
     /// `FI_WEIR_STATS`: directory for counters, read by `weir run`.
@@ -284,6 +288,8 @@ impl Default for Settings {
             admission_tokens: 256,
             admission_delay_ns: 2000,
             admission_thresholds: Thresholds::default(),
+            admission_servers: 1,
+            admission_drains: false,
             shm_dir: PathBuf::from("/dev/shm"),
             stats_dir: None,
             trace_dir: None,
@@ -385,6 +391,9 @@ impl Settings {
             admission_delay_ns: read_number(&given, ADMIT_DELAY_NS, 1..=1_000_000_000)?
                 .unwrap_or(default.admission_delay_ns),
             admission_thresholds: read_thresholds(&given)?.unwrap_or(default.admission_thresholds),
+            admission_servers: read_number(&given, ADMIT_SERVERS, 1..=64)?
+                .unwrap_or(default.admission_servers),
+            admission_drains: read_word(&given, ADMIT_DRAIN, &SWITCH)?.unwrap_or(default.admission_drains),
             shm_dir: read_directory(&given, SHM_DIR)?.unwrap_or(default.shm_dir),
             stats_dir: read_directory(&given, STATS)?,
             trace_dir: read_directory(&given, TRACE)?,
@@ -470,6 +479,8 @@ impl Settings {
             ADMIT_TOKENS => Some(self.admission_tokens.to_string()),
             ADMIT_DELAY_NS => Some(self.admission_delay_ns.to_string()),
             ADMIT_THRESHOLDS => Some(self.admission_thresholds.word()).filter(|word| !word.is_empty()),
+            ADMIT_SERVERS => Some(self.admission_servers.to_string()),
+            ADMIT_DRAIN => Some(switch(self.admission_drains)),
             SHM_DIR => Some(path(&self.shm_dir)),
             STATS => self.stats_dir.as_deref().map(path),
             TRACE => self.trace_dir.as_deref().map(path),

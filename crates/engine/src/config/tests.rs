@@ -88,10 +88,12 @@ fn every_setting_is_read_and_written_back() {
         (CONNECTED_SOCKET, "0"),
         (PROTECTION, "off"),
         (PEER_TIMEOUT_S, "3600"),
-        (ADMIT, "token"),
+        (ADMIT, "proxy,token"),
         (ADMIT_TOKENS, "65535"),
         (ADMIT_DELAY_NS, "1000000000"),
         (ADMIT_THRESHOLDS, "udp:2048:4:96,udp:65536:4:24,udp:65536:16:0,ofi:0:1:65535"),
+        (ADMIT_SERVERS, "64"),
+        (ADMIT_DRAIN, "1"),
         (SHM_DIR, here),
         (STATS, here),
         (TRACE, here),
@@ -155,11 +157,25 @@ fn growth_is_linear_by_a_number_or_exponential() {
 
 #[test]
 fn mechanisms_of_admission_that_an_endpoint_does_not_have_are_rejected() {
-    for absent in ["proxy", "contact", "Token"] {
-        let allowed = format!("FI_WEIR_ADMIT={absent}: allowed are off, rate, token, auto");
+    for absent in ["token,proxy", "proxy,rate", "contact", "Token"] {
+        let allowed =
+            format!("FI_WEIR_ADMIT={absent}: allowed are off, rate, token, auto, proxy, proxy,token");
         assert_eq!(refusal(ADMIT, absent), allowed);
     }
     assert_eq!(refusal(ADMIT_TOKENS, "0"), "FI_WEIR_ADMIT_TOKENS=0: allowed are 1 to 65535");
+    assert_eq!(refusal(ADMIT_SERVERS, "0"), "FI_WEIR_ADMIT_SERVERS=0: allowed are 1 to 64");
+}
+
+#[test]
+fn a_proxy_has_a_gate_only_with_tokens() {
+    for (word, has_proxy, has_gate) in
+        [("token", false, true), ("proxy", true, false), ("proxy,token", true, true), ("auto", false, false)]
+    {
+        let settings = with(&[(ADMIT, word)]).unwrap();
+        assert_eq!(settings.admission.has_proxy(), has_proxy, "{word}");
+        assert_eq!(settings.send_gate(None, 8).is_some(), has_gate, "{word}");
+        assert!(settings.send_proxy(None, Some(1)).is_none(), "without a node segment");
+    }
 }
 
 #[test]

@@ -41,6 +41,10 @@ pub enum Mechanism {
     Token,
     /// Such a bound that depends on message size and active ranks (FI_WEIR_ADMIT_THRESHOLDS).
     Auto,
+    /// One rank of a host at a time sends the datagrams of all; udp only.
+    Proxy,
+    /// Proxy and token.
+    ProxyToken,
 }
 
 impl Mechanism {
@@ -50,6 +54,8 @@ impl Mechanism {
             Mechanism::Rate => "rate",
             Mechanism::Token => "token",
             Mechanism::Auto => "auto",
+            Mechanism::Proxy => "proxy",
+            Mechanism::ProxyToken => "proxy,token",
         }
     }
 }
