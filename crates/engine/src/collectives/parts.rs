@@ -88,6 +88,11 @@ impl CollectiveOperation {
     }
 }
 
+/// Longest part of sums and products of floats. Long vectors pass from rank to rank, two ranks at a time with parts of
+/// this length, and the next parts follow. Longer parts take one rank at a time, shorter ones more turns.
+/// `crates/sim/tests/float_sums.rs` has the times. Unit: bytes.
+const MAX_FLOAT_BYTES: u32 = MAX_VECTOR_BYTES / 2;
+
 /// An operation with its lengths, as one member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectiveShape {
@@ -194,6 +199,7 @@ impl CollectiveShape {
     fn part_bytes(&self) -> u64 {
         let bytes = match self.operation.combination() {
             _ if self.exchanges() => MAX_EXCHANGE_BYTES,
+            Some(combination) if combination.depends_on_brackets() => MAX_FLOAT_BYTES,
             Some(_) => MAX_VECTOR_BYTES,
             None => MAX_BROADCAST_BYTES,
         };

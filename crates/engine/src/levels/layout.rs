@@ -23,7 +23,8 @@ use weir_proto::offload::reduce::Vector;
 
 use crate::{CollectiveOperation, MAX_COLLECTIVE_MEMBERS};
 
-/// Most bytes that a participant gets from all others for one operation.
+/// Most bytes that a participant gets from all others for one operation. It carries the data of all ranks of its node
+/// alone, so beyond this the MPI is faster, whose ranks send their own.
 pub const MOST_GATHERED_BYTES: usize = 16 << 10;
 /// Among more nodes, combined vectors go up and down a tree. Among fewer, each participant gets those of all others, which
 /// takes one step between two nodes, and the tree takes two.

@@ -173,6 +173,17 @@ fn an_all_to_all_sends_each_member_its_own_blocks_only() {
 }
 
 #[test]
+fn sums_of_floats_have_shorter_parts() {
+    let parts = |word_type, operation| {
+        let combination = Combination { operation, word_type };
+        let operation = CollectiveOperation::AllReduce { combination };
+        CollectiveShape { operation, block_bytes: 4096, rank: 0, members: 16 }.parts()
+    };
+    assert_eq!(parts(WordType::F64, WordOperation::Sum), 2);
+    assert_eq!((parts(WordType::F64, WordOperation::Max), parts(WordType::I64, WordOperation::Sum)), (1, 1));
+}
+
+#[test]
 fn data_and_result_may_be_one_buffer_in_an_all_reduce() {
     let shapes = [0, 1].map(|rank| CollectiveShape {
         operation: CollectiveOperation::AllReduce { combination: SUM },
