@@ -131,7 +131,9 @@ impl Engine {
         let ranks = job.near_ranks();
         Engine::open_over(settings, job, several_threads, |shm, node| {
             let gate = network.as_ref().and_then(|_| settings.send_gate(node.as_ref(), ranks));
-            let network = network.map(|network| network.link(&shm, settings, gate, node.as_ref()));
+            // Nobody sends for a rank that is alone on its node.
+            let others = node.as_ref().filter(|_| ranks != 1);
+            let network = network.map(|network| network.link(&shm, settings, gate, others));
             Links::new(shm, network.into_iter().collect())
         })
     }
@@ -165,13 +167,14 @@ impl Network {
         Ok(Network::Udp(Box::new(UdpNetwork::open(&options)?)))
     }
 
-    /// The link over it of the endpoint with this mailbox. Its senders get the same quota.
+    /// The link over it of the endpoint with this mailbox. Its senders get the same quota. It may send for `others` of its
+    /// node, and they for it.
     fn link(
         self,
         shm: &ShmLink,
         settings: &Settings,
         gate: Option<SendGate>,
-        node: Option<&NodeHandle>,
+        others: Option<&NodeHandle>,
     ) -> Box<dyn Link> {
         let limit_ns = settings.peer_timeout.as_nanos() as u64;
         let reliability = ReliabilityConfig { limit_ns, ..ReliabilityConfig::default() };
@@ -179,7 +182,7 @@ impl Network {
         let base = shm.address().with_protection(settings.protection);
         match self {
             Network::Udp(network) => {
-                let proxy = settings.send_proxy(node, network.domain());
+                let proxy = settings.send_proxy(others, network.domain());
                 helped(&base, *network, options, (gate, proxy))
             }
             Network::Ofi(network) => {
