@@ -182,7 +182,7 @@ impl Queue {
 }
 
 fn micros(at: Instant) -> u64 {
-    at.0 / 1000 & ((1 << TIME_BITS) - 1)
+    (at.0 / 1000) & ((1 << TIME_BITS) - 1)
 }
 
 impl HeadLine {
