@@ -37,6 +37,10 @@ pub const ADDRESS_VERSION: u8 = 5;
 const PACKETS_AT: usize = 2;
 const SCHEME_AT: usize = 3;
 const PROTECTION_AT: usize = 5;
+/// The first byte behind the identity.
+const IDENTITY_END: usize = 16;
+/// Length of an address in shared memory ([`Address::packed`]). Unit: bytes.
+pub(crate) const PACKED_BYTES: usize = 4 + ADDRESS_BYTES - IDENTITY_END;
 
 const PARTS_OFFSET: usize = 32;
 const PART_HEADER_BYTES: usize = 2;
@@ -138,6 +142,25 @@ impl Address {
     /// The scheme of the endpoint.
     pub(crate) fn scheme(&self) -> SchemeName {
         SchemeName::of_number(self.0[SCHEME_AT])
+    }
+
+    /// The address without the identity and the version of the layout, for shared memory, whose users know both.
+    pub(crate) fn packed(&self) -> [u8; PACKED_BYTES] {
+        let mut packed = [0; PACKED_BYTES];
+        packed[0] = self.0[PROTECTION_AT];
+        packed[1..4].copy_from_slice(&self.0[1..4]);
+        packed[4..].copy_from_slice(&self.0[IDENTITY_END..]);
+        packed
+    }
+
+    /// The address of this identity that was packed.
+    pub(crate) fn unpacked(identity: u64, packed: &[u8; PACKED_BYTES]) -> Address {
+        let mut bytes = [0; ADDRESS_BYTES];
+        (bytes[0], bytes[PROTECTION_AT]) = (ADDRESS_VERSION, packed[0]);
+        bytes[1..4].copy_from_slice(&packed[1..4]);
+        bytes[IDENTITY_END - 8..IDENTITY_END].copy_from_slice(&identity.to_le_bytes());
+        bytes[IDENTITY_END..].copy_from_slice(&packed[4..]);
+        Address(bytes)
     }
 
     /// Whether both endpoints have one scheme.
@@ -276,7 +299,16 @@ mod tests {
         assert_eq!(with.to_string(), "000000000000feed (link 3 0501)");
         let mut older = address();
         older.0[0] = 2;
-        assert_eq!(older.to_string(), "000000000000feed (address version 2, packet format 2)");
+        assert_eq!(older.to_string(), "000000000000feed (address version 2, packet format 3)");
+    }
+
+    #[test]
+    fn a_packed_address_keeps_all_that_peers_compare() {
+        for protection in Protection::ALL {
+            let address = address().with_scheme(SchemeName::new("static")).with_protection(protection);
+            let address = address.with_part(LinkKind::Udp, &[1, 2, 3, 4, 5, 6]).expect("room");
+            assert_eq!(Address::unpacked(0xfeed, &address.packed()), address);
+        }
     }
 
     #[test]

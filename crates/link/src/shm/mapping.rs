@@ -12,8 +12,9 @@ use super::lane_queue::LaneQueue;
 use super::layout::{CLAIMS_BYTES, HEADER_BYTES, LANE_HEADER_BYTES, segment_state};
 use super::ring::{CacheLine, LaneControl, LaneMemory};
 use super::sync::{AtomicU32, AtomicU64, Futex, NATIVE, Ordering};
+use crate::Address;
+use crate::address::PACKED_BYTES;
 use crate::memory::copy_bytes;
-use crate::{ADDRESS_BYTES, Address};
 use core::ops::Deref;
 use core::ptr::NonNull;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -164,7 +165,7 @@ impl Deref for MappedHeader {
 }
 
 /// Words for the owner's address without its identity, which is in the claim word.
-const OWNER_WORDS: usize = 13;
+const OWNER_WORDS: usize = PACKED_BYTES / 4;
 
 /// The header of a lane, before its slots.
 #[repr(C)]
@@ -216,23 +217,16 @@ impl MappedLane {
 
     /// The address that the owner wrote before it made the lane ready. Its identity is `id`.
     pub fn owner(&self, id: u64) -> Address {
-        let mut packed = [0; 4 * OWNER_WORDS];
+        let mut packed = [0; PACKED_BYTES];
         for (part, word) in packed.chunks_exact_mut(4).zip(&self.header().owner) {
             part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
-        let mut bytes = [0; ADDRESS_BYTES];
-        bytes[..4].copy_from_slice(&packed[..4]);
-        bytes[8..16].copy_from_slice(&id.to_le_bytes());
-        bytes[16..].copy_from_slice(&packed[4..52]);
-        Address(bytes)
+        Address::unpacked(id, &packed)
     }
 
     /// Names the owner.
     pub fn set_owner(&self, owner: &Address) {
-        let mut packed = [0; 4 * OWNER_WORDS];
-        packed[..4].copy_from_slice(&owner.0[..4]);
-        packed[4..52].copy_from_slice(&owner.0[16..]);
-        for (part, word) in packed.chunks_exact(4).zip(&self.header().owner) {
+        for (part, word) in owner.packed().chunks_exact(4).zip(&self.header().owner) {
             word.store(u32::from_ne_bytes([part[0], part[1], part[2], part[3]]), Ordering::Relaxed);
         }
     }
