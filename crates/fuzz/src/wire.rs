@@ -2,8 +2,8 @@
 
 use weir_link::{ADDRESS_BYTES, Address, LinkKind};
 use weir_proto::wire::{
-    self, EAGER_HEADER_BYTES, LINK_FRAME_BYTES, LinkFrame, SLOT_BYTES, decode, decode_bytes, encode,
-    split_extension,
+    self, EAGER_HEADER_BYTES, LINK_FRAME_BYTES, LinkFrame, MOST_HEADER_BYTES, SLOT_BYTES, decode,
+    decode_bytes, decode_head, encode, encode_bytes, split_extension,
 };
 use weir_proto::{Body, Packet, Space};
 
@@ -33,7 +33,13 @@ pub fn bundles(bytes: &[u8]) {
         let used = match LinkFrame::read(rest) {
             Ok(Some(_)) => LINK_FRAME_BYTES,
             Ok(None) => match decode_bytes(rest, MOST_PAYLOAD) {
-                Ok((packet, header_bytes)) => header_bytes + packet.payload_bytes as usize,
+                Ok((packet, header_bytes)) => {
+                    let mut header = [0; MOST_HEADER_BYTES];
+                    let length = encode_bytes(&packet, &mut header);
+                    let again = decode_head(&header[..length], MOST_PAYLOAD);
+                    assert_eq!(again, Ok((packet, length)), "what was read is written and read again");
+                    header_bytes + packet.payload_bytes as usize
+                }
                 Err(_) => return,
             },
             Err(_) => return,

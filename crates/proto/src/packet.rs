@@ -372,6 +372,27 @@ impl Packet {
 }
 
 impl Body {
+    /// The address of memory that it names, if it is of a kind that does.
+    #[inline]
+    pub fn remote_address(&self) -> Option<RemoteAddress> {
+        match *self {
+            Body::Rendezvous { address, .. }
+            | Body::Offer { address, .. }
+            | Body::Located { address, .. } => Some(address),
+            _ => None,
+        }
+    }
+
+    /// Changes the key of that address.
+    pub(crate) fn set_remote_key(&mut self, key: u64) {
+        if let Body::Rendezvous { address, .. }
+        | Body::Offer { address, .. }
+        | Body::Located { address, .. } = self
+        {
+            address.key = key;
+        }
+    }
+
     /// Whether it is a credit packet. Credit packets use credit slots.
     #[inline]
     pub fn is_credit(&self) -> bool {

@@ -9,7 +9,8 @@ use weir_proto::wire::layout::{
     BODY_BYTES, COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind, REMOTE_KEY,
 };
 use weir_proto::wire::{
-    self, EXTENSION_BYTES, LINK_FRAME_BYTES, LinkExtension, LinkFrame, PacketError, SLOT_BYTES,
+    self, EXTENSION_BYTES, LINK_FRAME_BYTES, LinkExtension, LinkFrame, MOST_HEADER_BYTES, PacketError,
+    SLOT_BYTES,
 };
 use weir_proto::{AnnouncementMarks, Body, Marks, Packet, PeerFault, RemoteAddress, Space, Transfer};
 use zerocopy::IntoBytes;
@@ -403,7 +404,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 acknowledge: None,
             },
             8,
-            "02018300",
+            "03018300",
             "34120900b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1",
         ),
         (
@@ -415,10 +416,10 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 acknowledge: Some(TRANSFER),
             },
             8,
-            "02018400",
+            "03018400",
             "0800000000000000000000000000000000000000a4a3a2a1",
         ),
-        (Body::More { offset: 0x00091234 }, 8, "02028000", "34120900"),
+        (Body::More { offset: 0x00091234 }, 8, "03028000", "34120900"),
         (
             Body::Rendezvous {
                 space: Space::Tagged,
@@ -430,7 +431,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 sender: AnnouncementMarks::default(),
             },
             0,
-            "02038300",
+            "03038300",
             "a4a3a2a1b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f17675747372710000",
         ),
         (
@@ -444,45 +445,45 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 sender: AnnouncementMarks::new(true, true),
             },
             0,
-            "02038401",
+            "03038401",
             "a4a3a2a100000000000000000000000000000000f8f7f6f5f4f3f2f1",
         ),
-        (Body::Credit, 0, "02048000", ""),
-        (Body::Finished { transfer: TRANSFER, count: 3, refused: true }, 0, "02059000", "a4a3a2a103000000"),
+        (Body::Credit, 0, "03048000", ""),
+        (Body::Finished { transfer: TRANSFER, count: 3, refused: true }, 0, "03059000", "a4a3a2a103000000"),
         (
             Body::Fetch { transfer: TRANSFER, reply: Transfer(0x61626364), length: LENGTH },
             0,
-            "02068000",
+            "03068000",
             "a4a3a2a164636261f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Piece { transfer: TRANSFER, offset: OFFSET, last: true },
             8,
-            "02078800",
+            "03078800",
             "a4a3a2a1e8e7e6e5e4e3e2e1",
         ),
         (
             Body::Write { transfer: TRANSFER, key: KEY, offset: OFFSET, left: LENGTH, data: None },
             8,
-            "02088000",
+            "03088000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Write { transfer: TRANSFER, key: KEY, offset: OFFSET, left: 0, data: Some(DATA) },
             8,
-            "02088a00",
+            "03088a00",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1c8c7c6c5c4c3c2c1",
         ),
         (
             Body::Read { transfer: TRANSFER, key: KEY, offset: OFFSET, length: LENGTH },
             0,
-            "02098000",
+            "03098000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Locate { transfer: TRANSFER, key: KEY, offset: OFFSET, length: LENGTH, write: true },
             0,
-            "020aa000",
+            "030aa000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
@@ -494,18 +495,18 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 refused: true,
             },
             0,
-            "020b9000",
+            "030b9000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e17675747372710000",
         ),
-        (Body::Written { data: DATA, bytes: LENGTH }, 0, "020c8000", "c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f1"),
-        (Body::Goodbye, 0, "020d8000", ""),
-        (Body::ReturnRequest, 0, "020e8000", ""),
-        (Body::ReturnResponse { credits: 0x51525354 }, 0, "020f8000", "54535251"),
-        (Body::Detach, 0, "02108000", ""),
+        (Body::Written { data: DATA, bytes: LENGTH }, 0, "030c8000", "c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f1"),
+        (Body::Goodbye, 0, "030d8000", ""),
+        (Body::ReturnRequest, 0, "030e8000", ""),
+        (Body::ReturnResponse { credits: 0x51525354 }, 0, "030f8000", "54535251"),
+        (Body::Detach, 0, "03108000", ""),
         (
             Body::Ask { space: Space::Tagged, tag: TAG, ignore: DATA, carry_bytes: 0x51525354, look: true },
             0,
-            "02118102",
+            "03118102",
             "b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c154535251",
         ),
         (
@@ -519,12 +520,12 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 seen: true,
             },
             0,
-            "02128304",
+            "03128304",
             "a4a3a2a1b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f17675747372710000",
         ),
-        (Body::NoMatch, 0, "02138000", ""),
-        (Body::Resume { count: 0x00091234 }, 0, "02148000", "34120900"),
-        (Body::Claimed { transfer: TRANSFER }, 0, "02158000", "a4a3a2a1"),
+        (Body::NoMatch, 0, "03138000", ""),
+        (Body::Resume { count: 0x00091234 }, 0, "03148000", "34120900"),
+        (Body::Claimed { transfer: TRANSFER }, 0, "03158000", "a4a3a2a1"),
         (
             Body::EagerOffer {
                 space: Space::Tagged,
@@ -534,7 +535,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 transfer: TRANSFER,
             },
             8,
-            "02168300",
+            "03168300",
             "08000000b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1a4a3a2a1",
         ),
         (
@@ -550,16 +551,16 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 true,
             ))),
             0,
-            "02208010",
+            "03208010",
             "d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1c8c7c6c5c4c3c2c1b8b7b6b5b4b3b2b10203",
         ),
         (
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old: DATA, refused: true })),
             0,
-            "02219000",
+            "03219000",
             "c8c7c6c5c4c3c2c1",
         ),
-        (group(GroupPacket::Joined { group: 0x51525354, all: false }), 0, "02228000", "54535251"),
+        (group(GroupPacket::Joined { group: 0x51525354, all: false }), 0, "03228000", "54535251"),
         (
             group(GroupPacket::Part {
                 group: 0x51525354,
@@ -570,7 +571,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "02238000",
+            "03238000",
             "545352516463626174737271090501",
         ),
         (
@@ -580,7 +581,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "02238000",
+            "03238000",
             "54535251646362617473727100000244434241",
         ),
         (
@@ -590,23 +591,23 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "02238000",
+            "03238000",
             "54535251646362617473727100000344434241",
         ),
-        (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "02249000", "54535251"),
+        (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "03249000", "54535251"),
         (
             group(GroupPacket::Failed { group: 0x51525354, member: 0x61626364, fault: PeerFault::NotReady }),
             0,
-            "02258000",
+            "03258000",
             "545352516463626104",
         ),
         (
             group(GroupPacket::Part { group: 0x51525354, operation: Operation::Barrier, offset: 0 }),
             0,
-            "02268000",
+            "03268000",
             "54535251",
         ),
-        (group(GroupPacket::Joined { group: 0x51525354, all: true }), 0, "02278000", "54535251"),
+        (group(GroupPacket::Joined { group: 0x51525354, all: true }), 0, "03278000", "54535251"),
         (
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Vector {
                 update: VectorUpdate {
@@ -622,7 +623,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 at: 0x71727374,
             })),
             8,
-            "02308010",
+            "03308010",
             "d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e164636261747372710d05",
         ),
         (
@@ -631,7 +632,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 at: 0x71727374,
             })),
             8,
-            "02318000",
+            "03318000",
             "6463626174737271",
         ),
     ];
@@ -680,7 +681,7 @@ fn the_bytes_of_the_extension_stay_as_they_are() {
         arrived: DATA.into(),
         unused: [],
     };
-    assert_eq!(hex(extension.as_bytes()), "02000201100f1211060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
+    assert_eq!(hex(extension.as_bytes()), "03000201100f1211060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
     assert_eq!(wire::split_extension(extension.as_bytes()), Ok((extension, &[][..])));
 }
 
@@ -696,7 +697,7 @@ fn a_link_frame_has_fixed_bytes() {
         credit_slots: 0x0f10_1112.into(),
         unused: [],
     };
-    assert_eq!(hex(frame.as_bytes()), "04030201028106050a0908070e0d0c0b1211100f");
+    assert_eq!(hex(frame.as_bytes()), "04030201038106050a0908070e0d0c0b1211100f");
     assert_eq!(LinkFrame::read(frame.as_bytes()), Ok(Some(frame)));
 }
 
@@ -729,22 +730,51 @@ fn the_header_length_is_where_the_payload_of_a_decoded_packet_begins() {
     }
 }
 
+/// A packet of each kind that can have a remote key.
+fn packets_with_key(key: u64) -> [Packet; 3] {
+    let address = RemoteAddress { address: 0x1234_5678, key };
+    let (space, tag, data, length, transfer) = (Space::Tagged, 9, Some(7), 1 << 40, Transfer(5));
+    let sender = AnnouncementMarks::new(true, true);
+    let bodies = [
+        Body::Rendezvous { space, tag, data: data.into(), length, address, transfer, sender },
+        Body::Offer { space, tag, data: data.into(), length, address, transfer, seen: true },
+        Body::Located { transfer, key: 3, offset: 4, address, refused: false },
+    ];
+    bodies.map(|body| Packet { number: 77, ..Packet::new(body, 0) })
+}
+
 #[test]
-fn a_packet_with_the_reserved_remote_key_is_refused() {
+fn the_remote_key_follows_the_header_where_packets_are_as_long_as_they_need_to_be() {
+    let mut bytes = [0xee; MOST_HEADER_BYTES];
+    for (packet, kind) in packets_with_key(0xfedc_ba98_7654_3210).into_iter().zip(REMOTE_KEY.kinds) {
+        let length = wire::encode_bytes(&packet, &mut bytes);
+        assert_eq!(length, REMOTE_KEY.offset(*kind) + REMOTE_KEY.bytes, "{kind:?}");
+        assert_eq!(wire::decode_bytes(&bytes[..length], 0), Ok((packet, length)));
+        let cut = PacketError::Truncated { have_bytes: length - 1, need_bytes: length };
+        assert_eq!(wire::decode_bytes(&bytes[..length - 1], 0), Err(cut));
+    }
+    for packet in packets_with_key(0) {
+        let length = wire::encode_bytes(&packet, &mut bytes);
+        let slot = wire::encode(&packet);
+        assert_eq!((length, &bytes[..length]), (wire::header_bytes(&slot), &slot[..length]), "as in a slot");
+        assert_eq!(wire::decode_bytes(&bytes[..length], 0), Ok((packet, length)));
+    }
+}
+
+#[test]
+fn a_packet_with_a_remote_key_is_refused_in_shared_memory_and_so_are_others_with_its_flag() {
     let bit: u16 = 1 << REMOTE_KEY.flag.bit;
     assert!(FLAGS.iter().all(|flag| flag.bit != REMOTE_KEY.flag.bit));
-    assert!(Kind::ALL.iter().all(|kind| kind.flags() & bit == 0), "no packet of this version has it");
-    for &kind in REMOTE_KEY.kinds {
-        let place = REMOTE_KEY.offset(kind);
-        assert!(kind.fields().iter().all(|field| field.offset + field.bytes <= place), "{kind:?}");
+    for &kind in Kind::ALL {
         let mut bytes = [0; 2 * SLOT_BYTES];
         (bytes[4], bytes[5]) = (wire::VERSION, kind as u8);
-        assert!(wire::decode_bytes(&bytes, 0).is_ok_and(|(_, header_bytes)| header_bytes == place));
         bytes[6..8].copy_from_slice(&bit.to_le_bytes());
         let refused = PacketError::Flags { have: bit, allowed: kind.flags() };
-        assert_eq!(wire::decode_bytes(&bytes, 0), Err(refused), "a link over datagrams");
         let slot = bytes.first_chunk().expect("a slot");
-        assert_eq!(wire::decode(slot, 0), Err(refused), "shared memory");
+        assert_eq!(wire::decode(slot, 0), Err(refused), "{kind:?}");
+        if !REMOTE_KEY.kinds.contains(&kind) {
+            assert_eq!(wire::decode_bytes(&bytes, 0), Err(refused), "{kind:?}");
+        }
     }
 }
 
@@ -752,7 +782,7 @@ fn a_packet_with_the_reserved_remote_key_is_refused() {
 fn malformed_headers_are_rejected() {
     let message = |slot: &[u8; SLOT_BYTES]| wire::decode(slot, 100).map_err(|error| error.to_string());
     let mut slot = [0; SLOT_BYTES];
-    assert_eq!(message(&slot), Err("packet version 0, allowed is 2".into()));
+    assert_eq!(message(&slot), Err("packet version 0, allowed is 3".into()));
     slot[4] = wire::VERSION;
     for kind in [0, 23, 31, 40, 47, 50, 255] {
         slot[5] = kind;

@@ -4,7 +4,7 @@
 use super::markdown::{GENERATED, escape, item, paragraph};
 use weir_proto::Geometry;
 use weir_proto::wire::layout::{
-    COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind, REMOTE_KEY, ReservedField,
+    COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind, REMOTE_KEY, TrailingField,
 };
 use weir_proto::wire::{
     EAGER_HEADER_BYTES, EXTENSION_BYTES, LINK_FRAME_BYTES, LinkExtension, LinkFrame, MORE_HEADER_BYTES,
@@ -101,21 +101,21 @@ fn flags() -> String {
         part += &format!("| {} | {} | {kinds} | {} |\n", flag.bit, flag.name, escape(flag.meaning.trim()));
     }
     part += "\nAll other bits are 0.\n\n";
-    part += &reserved(&REMOTE_KEY);
+    part += &trailing(&REMOTE_KEY);
     part
 }
 
-/// What is said about a field that no link writes yet.
-fn reserved(field: &ReservedField) -> String {
-    let ReservedField { flag, kinds, bytes } = field;
+/// What is said about a field behind the header.
+fn trailing(field: &TrailingField) -> String {
+    let TrailingField { flag, kinds, bytes } = field;
     let place = |kind: Kind| {
         let first = field.offset(kind);
         format!("{first}–{} of `{}`", first + bytes - 1, kind.name())
     };
     let places: Vec<String> = kinds.iter().map(|&kind| place(kind)).collect();
     paragraph(&format!(
-        "**Reserved.** Bit {}, {}: {} Its place is bytes {}. No link writes it yet, and a receiver refuses a packet with the \
-         bit. A later version that writes it has another number, so endpoints of both versions do not connect.",
+        "**Remote key.** Bit {}, {}: {} Its place is bytes {}. Only links over datagrams have it, for core providers that read \
+         and write memory by themselves. In shared memory a packet with the bit is malformed.",
         flag.bit,
         flag.name,
         flag.meaning,

@@ -7,11 +7,11 @@ use super::path::{OurLane, PeersLane};
 use crate::memory::UserMemory;
 use crate::{
     Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind,
-    NetworkReport, Polled, Properties, WakeUp,
+    NetworkReport, Polled, Properties, RemoteMemory, WakeUp,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_proto::wire::{LEAVE_FRAME, encode, header_bytes};
+use weir_proto::wire::{LEAVE_FRAME, MOST_HEADER_BYTES, encode_bytes};
 use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault};
 
 /// The time after which a network that refused is asked again.
@@ -46,6 +46,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     fn end(&mut self, fault: PeerFault) {
         if std::mem::replace(&mut self.is_closed, true) {
             return;
+        }
+        if let Some(memory) = self.shared.network.memory() {
+            memory.forget_all();
         }
         let begun = self.shared.network.now();
         let until = begun.plus_ns(self.options.close_ns);
@@ -129,8 +132,8 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         if path.has_refused {
             return Err(LinkBusy);
         }
-        let header = encode(packet);
-        let header_bytes = header_bytes(&header);
+        let mut header = [0; MOST_HEADER_BYTES];
+        let header_bytes = encode_bytes(packet, &mut header);
         let payload_bytes = packet.payload_bytes as usize;
         let more_follow = path.more_follow(packet);
         let header = &header[..header_bytes];
@@ -235,6 +238,7 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
     fn forget(&mut self, peer: Peer) {
         self.losses.retain(|(lost, _)| *lost != peer);
         if let Some(id) = self.id_of(peer) {
+            self.forget_copies(id);
             let address = self.path(id).map(|path| path.io.address);
             self.forgotten.extend(address);
             self.remove(id);
@@ -308,6 +312,11 @@ impl<N: DatagramNetwork> Inspect for DatagramLink<N> {
 }
 
 impl<N: DatagramNetwork> Capabilities for DatagramLink<N> {
+    fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {
+        self.shared.network.memory()?;
+        Some(self)
+    }
+
     fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
         Some(self)
     }

@@ -4,8 +4,8 @@
 //! flags, payload and operations are checked here. What depends on state, the endpoint machine checks.
 
 use super::layout::{
-    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, COMMON_BYTES, Common, FETCH, FOR_WRITING, HAS_DATA, HELD,
-    Header, Kind, LAST, LOOK, MARKS, REFUSED, RENDEZVOUS_ONLY, SEEN, TAGGED,
+    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, COMMON_BYTES, Common, FETCH, FOR_WRITING, HAS_DATA, HAS_KEY,
+    HELD, Header, Kind, LAST, LOOK, MARKS, REFUSED, REMOTE_KEY, RENDEZVOUS_ONLY, SEEN, TAGGED,
 };
 use super::{PacketError, SLOT_BYTES, Slot, VERSION};
 use crate::event::{PeerFault, Transfer};
@@ -14,7 +14,7 @@ use crate::offload::group::{GroupPacket, Operation};
 use crate::offload::reduce::Vector;
 use crate::offload::{Combination, Offloaded, VectorUpdate, WordOperation, WordType, WordUpdate};
 use crate::packet::{AnnouncementMarks, Body, Marks, Packet, RemoteAddress, Space};
-use zerocopy::{TryFromBytes, transmute_ref};
+use zerocopy::{TryFromBytes, transmute_mut, transmute_ref};
 
 /// Decodes and checks a header. `max_payload_bytes` is the maximum for a packet of this link.
 ///
@@ -82,12 +82,32 @@ pub fn decode_head(bytes: &[u8], max_payload_bytes: u32) -> Result<(Packet, usiz
     let mut slot = [0; SLOT_BYTES];
     let head_bytes = have_bytes.min(SLOT_BYTES);
     slot[..head_bytes].copy_from_slice(&bytes[..head_bytes]);
+    let has_key = take_key_flag(transmute_mut!(&mut slot));
     let header: &Header = transmute_ref!(&slot);
     let (kind, flags) = check(&header.common)?;
     let header_bytes = kind.header_bytes(flags & ACKNOWLEDGE != 0);
     needs(have_bytes, header_bytes)?;
-    let packet = decode(&slot, max_payload_bytes)?;
-    Ok((packet, header_bytes))
+    let mut packet = decode(&slot, max_payload_bytes)?;
+    if !has_key {
+        return Ok((packet, header_bytes));
+    }
+    let key = bytes[header_bytes..].first_chunk();
+    let key =
+        key.ok_or(PacketError::Truncated { have_bytes, need_bytes: header_bytes + REMOTE_KEY.bytes })?;
+    packet.body.set_remote_key(u64::from_le_bytes(*key));
+    Ok((packet, header_bytes + REMOTE_KEY.bytes))
+}
+
+/// Whether a remote key follows the header. The flag is then removed: the rest is as in a slot.
+#[inline]
+fn take_key_flag(header: &mut Header) -> bool {
+    let flags = header.common.flags.get();
+    let has_key = flags & HAS_KEY != 0
+        && Kind::of_number(header.common.kind).is_some_and(|kind| REMOTE_KEY.kinds.contains(&kind));
+    if has_key {
+        header.common.flags = (flags & !HAS_KEY).into();
+    }
+    has_key
 }
 
 fn needs(have_bytes: usize, need_bytes: usize) -> Result<(), PacketError> {

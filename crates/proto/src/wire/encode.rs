@@ -1,10 +1,10 @@
 //! Encodes packets as headers, in the layout of `layout.rs`.
 
 use super::layout::{
-    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, Common, FETCH, FOR_WRITING, HAS_DATA, HELD, Header, Kind,
-    LAST, LOOK, REFUSED, RENDEZVOUS_ONLY, SEEN, TAGGED,
+    self, ACKNOWLEDGE, BACKLOGGED, BODY_BYTES, Common, FETCH, FOR_WRITING, HAS_DATA, HAS_KEY, HELD, Header,
+    Kind, LAST, LOOK, REFUSED, RENDEZVOUS_ONLY, SEEN, TAGGED,
 };
-use super::{SLOT_BYTES, Slot, VERSION};
+use super::{MOST_HEADER_BYTES, SLOT_BYTES, Slot, VERSION};
 use crate::event::Transfer;
 use crate::offload::atomics::AtomicPacket;
 use crate::offload::group::{GroupPacket, Operation};
@@ -30,6 +30,29 @@ pub fn encode_eager(packet: &Packet) -> Option<Slot> {
         }
         _ => None,
     }
+}
+
+/// Writes the header of `packet` for a link whose packets are as long as they need to be: as [`encode`], and behind it the
+/// remote key of the memory that the packet names, if there is one. Returns its length; payload follows there.
+pub fn encode_bytes(packet: &Packet, into: &mut [u8; MOST_HEADER_BYTES]) -> usize {
+    let key = packet.body.remote_address().map_or(0, |address| address.key);
+    let slot = match key {
+        0 => encode(packet),
+        _ => {
+            let mut plain = *packet;
+            plain.body.set_remote_key(0);
+            encode(&plain)
+        }
+    };
+    let bytes = header_bytes(&slot);
+    into[..SLOT_BYTES].copy_from_slice(&slot);
+    if key == 0 {
+        return bytes;
+    }
+    let header: &mut Header = zerocopy::transmute_mut!(into.first_chunk_mut::<SLOT_BYTES>().expect("a slot"));
+    header.common.flags = (header.common.flags.get() | HAS_KEY).into();
+    into[bytes..bytes + 8].copy_from_slice(&key.to_le_bytes());
+    bytes + 8
 }
 
 /// Length of a header that [`encode`] has made. Payload follows it on links whose packets are as long as they need to be.
@@ -76,10 +99,9 @@ fn encode_eager_body(
     (flags, transmute!(fields))
 }
 
-/// The address of announced memory. The place of a key is reserved ([`layout::REMOTE_KEY`]); no link that encodes packets
-/// has keys.
+/// The address of announced memory. A slot has no place for a key ([`layout::REMOTE_KEY`]), and links with slots have no keys.
 fn plain_address(address: RemoteAddress) -> u64 {
-    assert!(address.key == 0, "this version of the format writes no key {:#x}", address.key);
+    assert!(address.key == 0, "a slot has no place for the key {:#x}", address.key);
     address.address
 }
 

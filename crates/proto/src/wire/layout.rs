@@ -128,7 +128,7 @@ structure! {
         data: U64,
         /// Length of the message, bytes.
         length: U64,
-        /// Address of the payload in the sender's process; 0 if the receiver must use `fetch`.
+        /// Address of the payload in the sender's process, or its offset in registered memory; 0 without a key: use `fetch`.
         address: U64,
     }
 }
@@ -235,7 +235,7 @@ structure! {
         key: U64,
         /// Offset in the region, bytes.
         offset: U64,
-        /// Address in the sender's process; 0 if `refused`.
+        /// Address in the sender's process, or offset in registered memory; 0 if `refused`.
         address: U64,
     }
 }
@@ -431,13 +431,11 @@ flags! {
     FETCH = 12, "fetch";
 }
 
-/// A field that the format has a place for, and that no link writes yet. It is there if its flag is set.
-///
-/// A reader of this version refuses a packet with the flag ([`super::PacketError::Flags`]), because it would take the field
-/// for payload or for the next packet. So a version that writes it has another number, and endpoints of both do not
-/// connect: addresses and segments have that number.
+/// A field behind the header, which is there if its flag is set. Only links whose packets are as long as they need to be have
+/// it ([`super::encode_bytes`], [`super::decode_head`]). In a slot of shared memory it would be payload or the next packet, so
+/// [`super::decode()`] refuses a packet with the flag ([`super::PacketError::Flags`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReservedField {
+pub struct TrailingField {
     /// Its flag.
     pub flag: FlagInfo,
     /// The kinds that can have it.
@@ -446,16 +444,15 @@ pub struct ReservedField {
     pub bytes: usize,
 }
 
-impl ReservedField {
+impl TrailingField {
     /// Its offset in a packet of this kind. Unit: bytes.
     pub const fn offset(&self, kind: Kind) -> usize {
         kind.header_bytes(false)
     }
 }
 
-/// The remote key of announced memory, for links whose memory is registered. Where it lies behind byte 64 the packet fills
-/// one more slot of 64 bytes.
-pub const REMOTE_KEY: ReservedField = ReservedField {
+/// The remote key of announced memory, for links whose memory is registered.
+pub const REMOTE_KEY: TrailingField = TrailingField {
     flag: FlagInfo {
         bit: 11,
         name: "has key",
@@ -464,6 +461,8 @@ pub const REMOTE_KEY: ReservedField = ReservedField {
     kinds: &[Kind::Rendezvous, Kind::Offer, Kind::Located],
     bytes: 8,
 };
+/// The flag of [`REMOTE_KEY`].
+pub(super) const HAS_KEY: u16 = 1 << REMOTE_KEY.flag.bit;
 
 /// The flags of packets of every kind.
 pub(super) const MARKS: u16 = RENDEZVOUS_ONLY | BACKLOGGED;

@@ -16,7 +16,7 @@ pub mod layout;
 mod link_frame;
 
 pub use decode::{decode, decode_bytes, decode_head, decode_into};
-pub use encode::{encode, encode_eager, header_bytes};
+pub use encode::{encode, encode_bytes, encode_eager, header_bytes};
 pub use extension::{EXTENSION_ASKS, EXTENSION_BYTES, LinkExtension, TAG_BYTES, split_extension};
 use layout::{KNOWN_KINDS, Kind};
 pub use link_frame::{
@@ -24,10 +24,13 @@ pub use link_frame::{
 };
 
 /// Version of the format. Attach refuses a mailbox of another version; `decode` rejects a packet of another version.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Bytes of a header slot.
 pub const SLOT_BYTES: usize = 64;
+
+/// The longest header with the field behind it ([`encode_bytes`]). Unit: bytes.
+pub const MOST_HEADER_BYTES: usize = SLOT_BYTES + layout::REMOTE_KEY.bytes;
 
 /// Header of an `eager` packet without acknowledgement. Unit: bytes.
 pub const EAGER_HEADER_BYTES: usize = Kind::Eager.header_bytes(false);
