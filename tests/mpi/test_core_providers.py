@@ -12,6 +12,8 @@ from test_hosts import BENCHMARKS, MPIS, QUICK, run, stress_program
 pytestmark = test_hosts.pytestmark
 
 OVER_TCP = {"FI_WEIR_LINK": "shm,ofi:tcp"}
+# The provider reads and writes large messages and remote memory by itself.
+BY_READS = {**OVER_TCP, "FI_WEIR_PROTECTION": "off"}
 
 
 @pytest.mark.parametrize("mpi", MPIS)
@@ -20,6 +22,34 @@ def test_every_byte_is_correct_over_tcp(hosts, mpi, count, ranks):
     outcome = run(hosts(count), mpi, ranks, stress_program(mpi), settings=OVER_TCP)
     assert outcome.ok and "all correct" in outcome.output, outcome
     assert not outcome.leftovers, outcome
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_every_byte_is_correct_by_reads_of_the_provider(hosts, mpi):
+    outcome = run(hosts(2), mpi, 4, stress_program(mpi), settings=BY_READS)
+    assert outcome.ok and "all correct" in outcome.output, outcome
+    assert not outcome.leftovers, outcome
+
+
+@pytest.mark.parametrize("mpi,name", [("mpich", "test_p2p_buf.py"), ("mpich", "test_rma.py"), ("intel", "test_rma.py")])
+def test_mpi4py_tests_pass_by_reads_of_the_provider(hosts, tmp_path, mpi, name):
+    test_mpi4py_tests_pass_over_tcp(hosts, tmp_path, mpi, name, BY_READS)
+
+
+@pytest.mark.parametrize("vanishes", [False, True])
+def test_the_end_of_a_rank_in_the_middle_of_reads_is_an_error(hosts, tmp_path, monkeypatch, vanishes):
+    plain = test_hosts.limited
+    monkeypatch.setattr(test_hosts, "limited", lambda **more: plain(**BY_READS, **more))
+    if not vanishes:
+        test_hosts.test_a_killed_rank_is_an_error_at_the_other_hosts(hosts, tmp_path)
+        return
+    # Of three ranks, the second and the third one send large messages to each other.
+    three = hosts(3)
+    job = test_hosts.running_traffic(three, tmp_path, 3)
+    three.kill("h3")
+    seconds = test_hosts.seconds_to_errors(tmp_path, [0, 1])
+    job.kill()
+    assert seconds and seconds < 2 * test_hosts.LIMIT_SECONDS + 3, f"{seconds} s"
 
 
 @pytest.mark.parametrize("mpi", MPIS)
@@ -45,11 +75,11 @@ def test_benchmarks_complete_over_tcp(hosts, mpi, count, ranks):
 
 @pytest.mark.parametrize("mpi,name", [("mpich", "test_p2p_buf.py"), ("mpich", "test_rma.py"), ("intel", "test_cco_buf.py"),
                                       ("openmpi", "test_p2p_buf.py")])
-def test_mpi4py_tests_pass_over_tcp(hosts, tmp_path, mpi, name):
+def test_mpi4py_tests_pass_over_tcp(hosts, tmp_path, mpi, name, settings=None):
     mpi4py_compare.fetch_suite()
     prefix = tmp_path / "rank"
     program = [launch.python(mpi), mpi4py_compare.RANK_SCRIPT, mpi4py_compare.SUITE, prefix, name]
-    outcome = run(hosts(2), mpi, 2, program, settings=OVER_TCP)
+    outcome = run(hosts(2), mpi, 2, program, settings=settings or OVER_TCP)
     assert outcome.ok, outcome
     for rank in range(2):
         lines = (tmp_path / f"rank.{rank}").read_text().splitlines()

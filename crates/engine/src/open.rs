@@ -12,7 +12,7 @@ use weir_link::ofi::{CoreEndpoint, CoreError, MESSAGE_BYTES, OfiNetwork, OfiOpti
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::NodeHandle;
 use weir_link::udp::{UdpError, UdpNetwork, UdpOptions};
-use weir_link::{Address, Link};
+use weir_link::{Address, Link, Protection};
 use weir_proto::reliability::ReliabilityConfig;
 use weir_proto::{Config, DataRegion, Endpoint, FAR_EAGER_BYTES, MAX_UNEXPECTED, NO_ENVELOPE_BUDGET, Packet};
 
@@ -91,8 +91,10 @@ impl OpenError {
     }
 }
 
-/// Opens an endpoint of the core provider with this name, on the network of `FI_WEIR_NET` if that is set.
-pub type OpenCore<'call> = &'call dyn Fn(&str, Option<&str>) -> Result<Box<dyn CoreEndpoint>, CoreError>;
+/// Opens an endpoint of the core provider with this name, on the network of `FI_WEIR_NET` if that is set. The last argument:
+/// with access to the memory of peers, if the provider has that.
+pub type OpenCore<'call> =
+    &'call dyn Fn(&str, Option<&str>, bool) -> Result<Box<dyn CoreEndpoint>, CoreError>;
 
 impl Engine {
     /// [`Engine::open_in_libfabric`] for a program without libfabric.
@@ -104,7 +106,7 @@ impl Engine {
         job: impl Into<Job>,
         several_threads: bool,
     ) -> Result<Engine, OpenError> {
-        let no_library = |provider: &str, _: Option<&str>| -> Result<Box<dyn CoreEndpoint>, CoreError> {
+        let no_library = |provider: &str, _: Option<&str>, _| -> Result<Box<dyn CoreEndpoint>, CoreError> {
             Err(CoreError::NoLibrary { provider: provider.to_owned() })
         };
         Engine::open_in_libfabric(settings, job, several_threads, &no_library)
@@ -157,7 +159,9 @@ impl Network {
             if admission.has_proxy() {
                 return Err(OpenError::Admission { admission, provider: provider.to_owned() });
             }
-            let endpoint = open_core(provider, net.as_deref())?;
+            // What the core reads and writes by itself, nothing protects.
+            let has_memory = settings.cross_memory && settings.protection == Protection::Off;
+            let endpoint = open_core(provider, net.as_deref(), has_memory)?;
             let network = OfiNetwork::open(endpoint, &OfiOptions { ports, limit_ns })?;
             return Ok(Network::Ofi(Box::new(network)));
         }

@@ -276,9 +276,14 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Whether we wait for a change in a peer's memory. No packet shows it, so nothing would wake us.
-    pub(crate) fn must_poll(&self) -> bool {
-        !self.io.awaiting_room.is_empty() || self.io.copies.outstanding() > 0
+    /// Whether we wait for a change in a peer's memory. No packet shows it, so nothing would wake us. Or a copy of a link that
+    /// would wake us ends soon.
+    pub(crate) fn must_poll(&mut self) -> bool {
+        if self.io.copies.outstanding() == 0 {
+            return !self.io.awaiting_room.is_empty();
+        }
+        let link_polls = self.io.link.remote_memory().is_some_and(|remote| remote.must_poll());
+        link_polls || !self.io.awaiting_room.is_empty()
     }
 
     /// Yields the core, for callers that wait in their own way.

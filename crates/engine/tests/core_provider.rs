@@ -9,23 +9,23 @@ use exchange::{AnyEngine, exchange};
 use faults::{directory, settings};
 use weir_engine::Engine;
 use weir_engine::config::{LinkChoice, Settings};
-use weir_link::LinkKind;
 use weir_link::ofi::exchange::Exchange;
 use weir_link::ofi::{CoreEndpoint, CoreError, MESSAGE_BYTES};
+use weir_link::{LinkKind, Protection};
 use weir_proto::Scheme;
 
 const BUDGET_BYTES: u64 = 1 << 26;
 
 fn open(settings: &Settings, core: &Exchange, number: u64) -> Engine {
-    let open_core = |provider: &str, net: Option<&str>| -> Result<Box<dyn CoreEndpoint>, CoreError> {
+    let open_core = |provider: &str, net: Option<&str>, memory| -> Result<Box<dyn CoreEndpoint>, CoreError> {
         assert_eq!((provider, net), ("exchange", Some("net 7")));
-        Ok(Box::new(core.open(number)))
+        Ok(Box::new(if memory { core.open_with_memory(number) } else { core.open(number) }))
     };
     Engine::open_in_libfabric(settings, 3, false, &open_core).expect("an endpoint")
 }
 
 /// Endpoints 0 and 1 are on one node, endpoint 2 is on another.
-fn exchange_over(links: &LinkChoice, scheme: Scheme, seed: u64) -> u64 {
+fn exchange_over(links: &LinkChoice, scheme: Scheme, protection: Protection, seed: u64) -> u64 {
     let (node, other_node) = (directory(), directory());
     let core = Exchange::new(seed, 64, MESSAGE_BYTES);
     let engines: Vec<Box<dyn AnyEngine>> = [(&node, 1), (&node, 2), (&other_node, 3)]
@@ -34,6 +34,7 @@ fn exchange_over(links: &LinkChoice, scheme: Scheme, seed: u64) -> u64 {
             let settings = Settings {
                 links: links.clone(),
                 net: Some("net 7".to_owned()),
+                protection,
                 ..settings(directory, scheme, BUDGET_BYTES)
             };
             let engine = open(&settings, &core, number);
@@ -49,10 +50,51 @@ fn exchange_over(links: &LinkChoice, scheme: Scheme, seed: u64) -> u64 {
 fn ranks_of_a_node_use_shared_memory_beside_a_core_provider_unless_it_is_alone() {
     for scheme in [Scheme::Dynamic { piggyback: true }, Scheme::Static { piggyback: false }, Scheme::Demand] {
         let provider = String::from("exchange");
-        let beside = exchange_over(&LinkChoice::SharedMemoryAndOfi(provider.clone()), scheme, 1);
-        let alone = exchange_over(&LinkChoice::Ofi(provider), scheme, 1);
+        let (beside, alone) = (LinkChoice::SharedMemoryAndOfi(provider.clone()), LinkChoice::Ofi(provider));
+        let [beside, alone] =
+            [beside, alone].map(|links| exchange_over(&links, scheme, Protection::Encrypt, 1));
         assert!(beside > 500 && alone > beside, "{beside} messages, {alone} alone");
     }
+}
+
+#[test]
+fn ranks_of_a_node_know_each_other_with_any_protection() {
+    let links = LinkChoice::SharedMemoryAndOfi(String::from("exchange"));
+    for protection in Protection::ALL {
+        exchange_over(&links, Scheme::Demand, protection, 2);
+    }
+}
+
+/// Large messages between two nodes, whose endpoints want these protections. Returns the copies that the core has made.
+fn copies_between(protections: [Protection; 2], cross_memory: bool, seed: u64) -> u64 {
+    let nodes = [directory(), directory()];
+    let core = Exchange::new(seed, 64, MESSAGE_BYTES);
+    let engines: Vec<Box<dyn AnyEngine>> = (0..2)
+        .map(|number: usize| {
+            let settings = Settings {
+                links: LinkChoice::SharedMemoryAndOfi(String::from("exchange")),
+                net: Some("net 7".to_owned()),
+                protection: protections[number],
+                cross_memory,
+                ..settings(&nodes[number], Scheme::Demand, BUDGET_BYTES)
+            };
+            Box::new(open(&settings, &core, number as u64 + 1)) as Box<dyn AnyEngine>
+        })
+        .collect();
+    exchange(engines, &[(0, 1), (1, 0)]);
+    let registrations = [1, 2].map(|number| core.registrations(number));
+    assert_eq!(registrations, [0, 0], "all messages have ended");
+    core.counters().copies
+}
+
+#[test]
+fn the_core_reads_large_messages_if_neither_end_wants_protection() {
+    let [off, authenticate] = [Protection::Off, Protection::Authenticate];
+    let copies = copies_between([off, off], true, 1);
+    // Of seven messages two have more than `eager_bytes`, and one of them takes two pieces.
+    assert!(copies > 500, "{copies} copies");
+    assert_eq!(copies_between([off, authenticate], true, 2), 0);
+    assert_eq!(copies_between([off, off], false, 3), 0);
 }
 
 #[test]

@@ -145,6 +145,9 @@ pub trait RemoteMemory {
     /// forgotten have none, and write to our memory no more.
     fn next_result(&mut self) -> Option<(u64, Result<(), CopyFault>)>;
 
+    /// Whether copies are under way whose end wakes nobody, or is near. Then the caller polls instead of sleeping.
+    fn must_poll(&mut self) -> bool;
+
     /// Copies from any address of the peer's process in the call, as only links without keys can.
     ///
     /// # Errors

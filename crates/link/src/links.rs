@@ -507,6 +507,10 @@ impl<L: FirstLink> RemoteMemory for Links<L> {
         self.all_mut().find_map(|link| link.remote_memory()?.next_result())
     }
 
+    fn must_poll(&mut self) -> bool {
+        self.all_mut().any(|link| link.remote_memory().is_some_and(|remote| remote.must_poll()))
+    }
+
     fn read_at_once(&mut self, copy: &RemoteCopy, memory: &UserMemory) -> Result<(), CopyFault> {
         let remote = self.link_of(copy.peer).remote_memory().ok_or(CopyFault::Forbidden)?;
         remote.read_at_once(copy, memory)

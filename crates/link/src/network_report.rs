@@ -70,11 +70,15 @@ pub struct NetworkReport {
     pub proxy_sent_for_others: u64,
     /// Times that the queue had no room.
     pub proxy_without_room: u64,
+    /// Copies from and to memory of peers, by reads and writes of a core provider.
+    pub copies: u64,
+    /// Their bytes.
+    pub copied_bytes: u64,
 }
 
 impl NetworkReport {
     /// Number of values.
-    pub const COUNT: usize = 31;
+    pub const COUNT: usize = 33;
 
     /// Names of the values, in the order of [`NetworkReport::values`].
     pub const NAMES: [&str; NetworkReport::COUNT] = [
@@ -109,6 +113,8 @@ impl NetworkReport {
         "proxy_queued",
         "proxy_sent_for_others",
         "proxy_without_room",
+        "copies",
+        "copied_bytes",
     ];
 
     /// The values, in the order of [`NetworkReport::NAMES`].
@@ -159,6 +165,8 @@ impl NetworkReport {
             &mut self.proxy_queued,
             &mut self.proxy_sent_for_others,
             &mut self.proxy_without_room,
+            &mut self.copies,
+            &mut self.copied_bytes,
         ]
     }
 
@@ -207,6 +215,7 @@ mod tests {
         let report = NetworkReport::from_values(values);
         assert_eq!((report.open_paths, report.least_round_trip_ns, report.dropped_forged), (1, 3, 22));
         assert_eq!(report.values(), values);
+        assert_eq!((report.copies, report.copied_bytes), (32, 33));
         assert_eq!(report.dropped(), 18 + 19 + 20 + 21 + 22);
         let other = NetworkReport { least_round_trip_ns: 2, greatest_round_trip_ns: 9, ..report };
         let sum = report.plus(&other).plus(&NetworkReport::default());

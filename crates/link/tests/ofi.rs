@@ -8,14 +8,18 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weir_link::datagram::DatagramOptions;
+use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::ofi::exchange::{Exchange, ExchangeEndpoint};
 use weir_link::ofi::{
     CoreAddress, CoreEndpoint, CoreName, MESSAGE_BYTES, NameFormat, OfiNetwork, OfiOptions, Sent,
 };
-use weir_link::{Address, Addressing, Bell, Capabilities, Link, LinkKind};
-use weir_proto::PeerFault;
+use weir_link::{
+    Address, Addressing, Bell, Capabilities, CopyStatus, Link, LinkKind, PeerAccess, Protection, RemoteCopy,
+    RemoteMemory,
+};
 use weir_proto::reliability::ReliabilityConfig;
 use weir_proto::wire::VERSION;
+use weir_proto::{CopyFault, Direction, Peer, PeerFault, RemoteAddress};
 
 const LIMIT_NS: u64 = 1_000_000_000;
 
@@ -282,4 +286,186 @@ fn what_does_not_fit_is_refused_by_name() {
     );
     let short = refusal(&[1; 8], 1200);
     assert_eq!(short, "FI_WEIR_LINK: ofi:odd: its messages have at most 1200 bytes; weir needs 1301");
+}
+
+// Copies.
+
+/// Connected ends with access to memory of peers, which want this protection. The first one is the peer of the others.
+fn ends_with_memory(exchange: &Exchange, protections: &[Protection]) -> Vec<End> {
+    let options = DatagramOptions::new(QUOTA);
+    let open = |(number, &protection): (u64, &Protection)| {
+        let base = Address::new(number, [number as u8; 16]).with_protection(protection);
+        End::open_at(&base, network(exchange.open_with_memory(number)), options)
+    };
+    let mut ends: Vec<End> = (1..).zip(protections).map(open).collect();
+    connect_all(&mut ends);
+    ends
+}
+
+fn memory_of(end: &mut End) -> &mut dyn RemoteMemory {
+    end.link.remote_memory().expect("remote memory")
+}
+
+const BOTH: PeerAccess = PeerAccess { read: true, write: true };
+
+/// Starts a copy of all of `memory` with the first registered bytes at `remote`.
+fn start(
+    end: &mut End,
+    peer: Peer,
+    direction: Direction,
+    context: u64,
+    remote: RemoteAddress,
+    memory: &UserMemory,
+) -> Result<CopyStatus, CopyFault> {
+    let registration = memory_of(end).register(0, memory, PeerAccess::default()).expect("registered");
+    let copy = RemoteCopy { context, peer, direction, remote, offset: 0, bytes: memory.bytes() };
+    memory_of(end).start(&copy, memory, registration.handle)
+}
+
+/// Polls until copy `context` has a result.
+fn result_of(end: &mut End, context: u64) -> Result<(), CopyFault> {
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < Duration::from_secs(20), "copy {context} does not end");
+        end.poll();
+        if let Some((ended, result)) = memory_of(end).next_result() {
+            assert_eq!(ended, context);
+            return result;
+        }
+    }
+}
+
+#[test]
+fn copies_arrive_whole_in_pieces_of_the_core() {
+    let exchange = Exchange::new(7, 64, 2048);
+    let mut ends = ends_with_memory(&exchange, &[Protection::Off; 2]);
+    let bytes: Vec<u8> = (0..100_000).map(|at: u32| (at % 251) as u8).collect();
+    let region = OwnedMemory::new(bytes.len());
+    region.view().write(0, &bytes);
+    let registration = memory_of(&mut ends[0]).register(0, &region.view(), BOTH).expect("registered");
+    let first = ends[0].link.address();
+    let peer = ends[1].peer(&first);
+    let into = OwnedMemory::new(bytes.len());
+    let status = start(&mut ends[1], peer, Direction::Get, 5, registration.remote, &into.view());
+    assert_eq!(status, Ok(CopyStatus::Pending));
+    assert_eq!(result_of(&mut ends[1], 5), Ok(()));
+    let mut read = vec![0; bytes.len()];
+    into.view().read(0, &mut read);
+    assert!(read == bytes);
+    assert!(exchange.counters().copies >= 20, "pieces of at most 5,000 bytes");
+
+    let other: Vec<u8> = bytes.iter().rev().copied().collect();
+    into.view().write(0, &other);
+    let status = start(&mut ends[1], peer, Direction::Put, 6, registration.remote, &into.view());
+    assert_eq!(status, Ok(CopyStatus::Pending));
+    assert_eq!(result_of(&mut ends[1], 6), Ok(()));
+    region.view().read(0, &mut read);
+    assert!(read == other);
+    let report = ends[1].link.report();
+    assert_eq!((report.copies, report.copied_bytes), (2, 200_000));
+    memory_of(&mut ends[0]).deregister(&registration);
+    assert_eq!(exchange.registrations(1), 0);
+    // Without a key packets carry the bytes.
+    let none = start(&mut ends[1], peer, Direction::Get, 7, RemoteAddress::NONE, &into.view());
+    assert_eq!(none, Err(CopyFault::BadAddress));
+}
+
+#[test]
+fn only_unprotected_paths_have_remote_memory() {
+    let exchange = Exchange::new(7, 64, 2048);
+    let [off, authenticate, encrypt] = [Protection::Off, Protection::Authenticate, Protection::Encrypt];
+    let mut ends = ends_with_memory(&exchange, &[off, off, authenticate, encrypt]);
+    let peers: Vec<Peer> = (1..4)
+        .map(|other: usize| {
+            let address = ends[other].link.address();
+            ends[0].peer(&address)
+        })
+        .collect();
+    let has_memory = peers.iter().map(|&peer| memory_of(&mut ends[0]).attributes(peer).is_some());
+    assert_eq!(has_memory.collect::<Vec<_>>(), [true, false, false]);
+    let memory = OwnedMemory::new(100);
+    let refused = start(
+        &mut ends[0],
+        peers[1],
+        Direction::Get,
+        1,
+        RemoteAddress { address: 0, key: 1 },
+        &memory.view(),
+    );
+    assert_eq!(refused, Err(CopyFault::Forbidden));
+    let mut without = end(&exchange, 9);
+    assert!(without.link.remote_memory().is_none(), "the core has none");
+}
+
+#[test]
+fn a_copy_that_fails_is_the_end_of_the_peer() {
+    let exchange = Exchange::new(3, 64, 2048);
+    let mut ends = ends_with_memory(&exchange, &[Protection::Off; 2]);
+    let region = OwnedMemory::new(20_000);
+    let registration = memory_of(&mut ends[0]).register(0, &region.view(), BOTH).expect("registered");
+    let address = ends[0].link.address();
+    let peer = ends[1].peer(&address);
+    let into = OwnedMemory::new(20_000);
+    start(&mut ends[1], peer, Direction::Get, 1, registration.remote, &into.view()).expect("started");
+    exchange.end(1);
+    assert_eq!(result_of(&mut ends[1], 1), Err(CopyFault::BadAddress));
+    let begun = Instant::now();
+    while ends[1].lost.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the peer is never lost");
+        ends[1].link.check_peer(peer, &address);
+        ends[1].poll();
+    }
+    assert_eq!(ends[1].lost, [(peer, PeerFault::Died)]);
+}
+
+/// The core of a host that vanished may never say so, and accesses the memory of the copy as long as it is open.
+#[test]
+fn a_copy_that_never_ends_closes_the_endpoint_of_the_core_before_its_memory_is_free() {
+    let exchange = Exchange::new(3, 64, 2048);
+    let mut ends = ends_with_memory(&exchange, &[Protection::Off; 3]);
+    let region = OwnedMemory::new(20_000);
+    let into = OwnedMemory::new(20_000);
+    let others = [1, 2].map(|other: usize| ends[other].link.address());
+    let peers = others.map(|address| ends[0].peer(&address));
+    for (index, peer) in peers.into_iter().enumerate() {
+        let owner = &mut ends[index + 1];
+        let registration = memory_of(owner).register(0, &region.view(), BOTH).expect("registered");
+        let context = index as u64;
+        start(&mut ends[0], peer, Direction::Get, context, registration.remote, &into.view())
+            .expect("started");
+    }
+    exchange.vanish(2);
+    exchange.vanish(3);
+    let begun = Instant::now();
+    ends[0].link.forget(peers[0]);
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    drop(ends.remove(1));
+    // The copy with the other peer has failed: nobody is reached any more.
+    assert_eq!(memory_of(&mut ends[0]).next_result(), Some((1, Err(CopyFault::BadAddress))));
+    assert_eq!(memory_of(&mut ends[0]).next_result(), None);
+    let begun = Instant::now();
+    while ends[0].lost.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the other peer is never lost");
+        ends[0].link.check_peer(peers[1], &others[1]);
+        ends[0].poll();
+    }
+    assert_eq!(ends[0].lost, [(peers[1], PeerFault::Died)]);
+}
+
+#[test]
+fn a_closing_link_ends_its_copies() {
+    let exchange = Exchange::new(3, 64, 2048);
+    let mut ends = ends_with_memory(&exchange, &[Protection::Off; 2]);
+    let region = OwnedMemory::new(100_000);
+    let registration = memory_of(&mut ends[0]).register(0, &region.view(), BOTH).expect("registered");
+    let first = ends[0].link.address();
+    let peer = ends[1].peer(&first);
+    let into = OwnedMemory::new(100_000);
+    start(&mut ends[1], peer, Direction::Get, 1, registration.remote, &into.view()).expect("started");
+    let made = exchange.counters().copies;
+    ends[1].link.close();
+    assert!(exchange.counters().copies <= made + 2, "the pieces under way");
+    let made = exchange.counters().copies;
+    assert_eq!(memory_of(&mut ends[1]).next_result(), None);
+    assert_eq!(exchange.counters().copies, made);
 }

@@ -176,6 +176,10 @@ fn pair(program: &Path, core: &Path, link: &str, more: &[&str]) -> Output {
 }
 
 fn pair_on(net: &str, program: &Path, core: &Path, link: &str, more: &[&str]) -> Output {
+    pair_command(net, program, core, link, more).output().expect("it was just compiled")
+}
+
+fn pair_command(net: &str, program: &Path, core: &Path, link: &str, more: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.arg(core).args(more).env("FI_PROVIDER_PATH", provider_directory());
     // Layered providers need their parts.
@@ -185,7 +189,7 @@ fn pair_on(net: &str, program: &Path, core: &Path, link: &str, more: &[&str]) ->
         command.env("LD_LIBRARY_PATH", directory);
     }
     command.env("FI_WEIR_LINK", link).env("FI_WEIR_NET", net);
-    command.output().expect("it was just compiled")
+    command
 }
 
 fn text(output: &Output) -> String {
@@ -201,6 +205,31 @@ fn messages_arrive_over_a_core_provider_of_every_core() {
         for link in [format!("ofi:{provider}"), format!("shm,ofi:{provider}")] {
             let output = pair(&program, &core, &link, &[]);
             assert_eq!(output.status.code(), Some(0), "{} {link}: {}", core.display(), text(&output));
+        }
+    }
+}
+
+/// Copies of the core: large messages and remote accesses. `FI_PROVIDER` hides the core provider here too.
+#[test]
+fn every_core_reads_and_writes_large_messages_if_nothing_protects_the_path() {
+    let Some(program) = compile("pair.c", &[]) else { return };
+    for (core, provider) in cores() {
+        let copies = |protection: &str| {
+            let pages = tempfile::tempdir().expect("a directory");
+            let mut command = pair_command("127.0.0.1", &program, &core, &format!("ofi:{provider}"), &[]);
+            command.env("FI_WEIR_PROTECTION", protection).env("FI_WEIR_STATS", pages.path());
+            let output = command.output().expect("it was just compiled");
+            assert_eq!(output.status.code(), Some(0), "{} {protection}: {}", core.display(), text(&output));
+            let ends = weir_engine::stats::read_dir(pages.path()).expect("pages").endpoints;
+            let networks = ends.iter().filter_map(|end| end.network).collect::<Vec<_>>();
+            assert_eq!(networks.len(), 2, "{}", core.display());
+            networks.iter().map(|network| network.copies).sum::<u64>()
+        };
+        let unprotected = copies("off");
+        // One of nine messages has 300,000 bytes; each end also writes and reads once.
+        assert!(unprotected >= 2 * (300 / 9 + 2), "{}: {unprotected}", core.display());
+        if provider.contains(';') {
+            assert_eq!(copies("authenticate"), 0, "{}", core.display());
         }
     }
 }

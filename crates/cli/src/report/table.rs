@@ -124,8 +124,21 @@ fn network(report: &NetworkReport) -> String {
         count(report.timeouts),
         count(report.marked),
         if drops.is_empty() { String::from("none") } else { drops.join(", ") },
-    ) + &gate(report)
+    ) + &copies(report)
+        + &gate(report)
         + &proxy(report)
+}
+
+/// What a core provider has copied from and to memory of peers by itself.
+fn copies(report: &NetworkReport) -> String {
+    match report.copies {
+        0 => String::new(),
+        copies => format!(
+            " {} messages and remote accesses ({}) were read and written by the core provider.",
+            count(copies),
+            bytes(report.copied_bytes)
+        ),
+    }
 }
 
 /// The tokens of admission that were in force last, if any were, and for which messages.
@@ -271,6 +284,11 @@ mod tests {
                      packets, 3,000 through a connected socket; 4,300 arrived.\n9 bundles were sent again (2 needlessly), 1 timeouts, 0 marked. dropped: 2 \
                      repeated, 5 forged.";
         assert!(text.contains(lines) && !text.contains("admission:"), "{text}");
+        let copied = NetworkReport { copies: 12, copied_bytes: 1 << 20, ..network };
+        let end = EndpointReport { network: Some(copied), ..endpoint(0, true, 1, 1) };
+        let text = render(&Job::new(&Reports { endpoints: vec![end], skipped: vec![] }));
+        let line = " 5 forged. 12 messages and remote accesses (1.00 MiB) were read and written by the core provider.";
+        assert!(text.contains(line), "{text}");
         let gate = NetworkReport { gate_waits: 1200, gate_waited_ns: 80_000, gate_most_held: 64, ..network };
         let end = EndpointReport { network: Some(gate), ..endpoint(0, true, 1, 1) };
         let text = render(&Job::new(&Reports { endpoints: vec![end], skipped: vec![] }));

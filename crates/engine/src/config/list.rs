@@ -207,7 +207,8 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: CROSS_MEMORY,
         default: "1",
         allowed: "0, 1",
-        help: "Copy large messages directly between processes, if the kernel allows it.",
+        help: "Copy large messages directly between processes, if the kernel allows it. Between hosts without protection \
+               (FI_WEIR_PROTECTION=off), a core provider (FI_WEIR_LINK=ofi:NAME) copies them by its own reads and writes.",
     },
     SettingInfo {
         variable: COLLECTIVES,
@@ -310,8 +311,8 @@ pub const SETTINGS: &[SettingInfo] = &[
         allowed: "encrypt, authenticate, off",
         help: "Networks: what protects datagrams against everyone who has no address of the job. encrypt: nobody else reads, \
                changes or forges them. authenticate: nobody else changes or forges them. off: whoever can read them can \
-               forge them, and only the checksum of the network finds bytes that changed by accident. Of two endpoints with \
-               different values, the stronger one holds.",
+               forge them, and only the checksum of the network finds bytes that changed by accident. A core provider then \
+               reads and writes large messages by itself. Of two endpoints with different values, the stronger one holds.",
     },
     SettingInfo {
         variable: PEER_TIMEOUT_S,

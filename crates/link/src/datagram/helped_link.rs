@@ -10,17 +10,20 @@ use crate::cores::spawn_without_signals;
 use crate::helper_lock::{Helper, Owner, helper_lock};
 use crate::memory::UserMemory;
 use crate::{
-    Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind,
-    NetworkReport, Polled, Properties, WakeUp,
+    Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, CopyStatus, Inspect, LaneLease, Link,
+    LinkKind, LocalHandle, MemoryAttributes, NetworkReport, PeerAccess, Polled, Properties, Registration,
+    RemoteCopy, RemoteMemory, WakeUp,
 };
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
-use weir_proto::{LinkBusy, Packet, Peer};
+use weir_proto::{CopyFault, LinkBusy, Packet, Peer};
 
 /// See the head of this file.
 pub struct HelpedLink<N: DatagramNetwork> {
     link: Owner<DatagramLink<N>>,
+    /// Its network has [`NetworkMemory`](super::network::NetworkMemory).
+    has_memory: bool,
     /// For the thread. `None`: it has started, or could not be started.
     helper: Option<Helper<DatagramLink<N>>>,
     notice: Arc<Notice>,
@@ -37,9 +40,10 @@ impl<N: DatagramNetwork + 'static> HelpedLink<N> {
     }
 
     /// `link` with a helper.
-    pub fn over(link: DatagramLink<N>) -> HelpedLink<N> {
+    pub fn over(mut link: DatagramLink<N>) -> HelpedLink<N> {
+        let has_memory = link.remote_memory().is_some();
         let (link, helper) = helper_lock(link);
-        HelpedLink { link, helper: Some(helper), notice: Arc::new(Notice::new()), thread: None }
+        HelpedLink { link, has_memory, helper: Some(helper), notice: Arc::new(Notice::new()), thread: None }
     }
 
     /// Calls the link.
@@ -187,12 +191,52 @@ impl<N: DatagramNetwork + 'static> Inspect for HelpedLink<N> {
 }
 
 impl<N: DatagramNetwork + 'static> Capabilities for HelpedLink<N> {
+    fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {
+        if self.has_memory { Some(self) } else { None }
+    }
+
     fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {
         Some(self)
     }
 
     fn acknowledgements(&mut self) -> Option<&mut dyn Acknowledgements> {
         Some(self)
+    }
+}
+
+impl<N: DatagramNetwork + 'static> RemoteMemory for HelpedLink<N> {
+    fn attributes(&mut self, peer: Peer) -> Option<MemoryAttributes> {
+        self.link.enter().attributes(peer)
+    }
+
+    fn register(
+        &mut self,
+        domain: u32,
+        memory: &UserMemory,
+        access: PeerAccess,
+    ) -> Result<Registration, CopyFault> {
+        self.link.enter().register(domain, memory, access)
+    }
+
+    fn deregister(&mut self, registration: &Registration) {
+        self.link.enter().deregister(registration);
+    }
+
+    fn start(
+        &mut self,
+        copy: &RemoteCopy,
+        memory: &UserMemory,
+        handle: Option<LocalHandle>,
+    ) -> Result<CopyStatus, CopyFault> {
+        self.link.enter().start(copy, memory, handle)
+    }
+
+    fn next_result(&mut self) -> Option<(u64, Result<(), CopyFault>)> {
+        self.link.enter().next_result()
+    }
+
+    fn must_poll(&mut self) -> bool {
+        self.link.enter().must_poll()
     }
 }
 

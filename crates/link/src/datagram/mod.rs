@@ -17,6 +17,7 @@
 //! - `crowd` tells when several peers flood this endpoint, so that acknowledgements wait longer.
 //! - `send_gate` holds packets back before the network, if a setting says so. `policer` knows its number of tokens.
 //!   `gated` asks it.
+//! - `remote_memory` accesses memory of peers over networks that can, if nothing protects the path.
 //! - `send_proxy` lets other endpoints of the node send bundles, and sends theirs, if a setting says so.
 //! - `report` has the counts. `transport` implements [`crate::Link`]. `helped_link` adds a thread, the `helper`, that sends
 //!   what waits for a poll.
@@ -40,6 +41,7 @@ pub mod network;
 mod outgoing;
 mod path;
 mod policer;
+mod remote_memory;
 mod report;
 pub mod seal;
 mod send_gate;

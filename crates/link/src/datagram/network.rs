@@ -3,13 +3,16 @@
 //!
 //! A network does not know packets, keys or peers.
 
-use crate::{Bell, LinkKind};
+use crate::memory::UserMemory;
+use crate::{
+    Bell, CopyStatus, LinkKind, LocalHandle, MemoryAttributes, PeerAccess, Registration, RemoteCopy,
+};
 use core::fmt::Debug;
 use core::hash::Hash;
 use core::ops::Range;
 use std::sync::Arc;
 use weir_proto::reliability::Standing;
-use weir_proto::{Geometry, Instant};
+use weir_proto::{CopyFault, Geometry, Instant};
 
 /// As in shared memory. A packet that is longer than a datagram is cut.
 pub const GEOMETRY: Geometry = Geometry::SHARED_MEMORY;
@@ -66,6 +69,10 @@ pub struct Traffic {
     pub malformed: u64,
     /// Looks for arrivals that cost a system call.
     pub looks: u64,
+    /// Copies from and to memory of peers that have ended well.
+    pub copies: u64,
+    /// Their bytes.
+    pub copied_bytes: u64,
 }
 
 /// A network that carries datagrams between places.
@@ -169,4 +176,48 @@ pub trait DatagramNetwork: Send {
         let _ = place;
         Standing::Unknown
     }
+
+    /// Access to the memory of peers, for paths without protection. `None`: packets carry everything.
+    fn memory(&mut self) -> Option<&mut dyn NetworkMemory<Self::Place>> {
+        None
+    }
+}
+
+/// Access to the memory of peers, as [`RemoteMemory`](crate::RemoteMemory), with places instead of peers.
+pub trait NetworkMemory<Place> {
+    /// How copies work.
+    fn attributes(&self) -> MemoryAttributes;
+
+    /// Registers `memory`.
+    ///
+    /// # Errors
+    /// [`CopyFault`]: the network cannot access this memory.
+    fn register(&mut self, memory: &UserMemory, access: PeerAccess) -> Result<Registration, CopyFault>;
+
+    /// Ends a registration.
+    fn deregister(&mut self, registration: &Registration);
+
+    /// Starts a copy.
+    ///
+    /// # Errors
+    /// [`CopyFault`]. There is no further result then.
+    fn start(
+        &mut self,
+        place: Place,
+        copy: &RemoteCopy,
+        memory: &UserMemory,
+        handle: Option<LocalHandle>,
+    ) -> Result<CopyStatus, CopyFault>;
+
+    /// The context and the result of a copy that has ended.
+    fn next_result(&mut self) -> Option<(u64, Result<(), CopyFault>)>;
+
+    /// Whether copies are under way whose end wakes nobody, or is near.
+    fn must_poll(&self) -> bool;
+
+    /// Copies with this place have no result, and access no memory when this returns.
+    fn forget(&mut self, place: Place);
+
+    /// The same for all places.
+    fn forget_all(&mut self);
 }

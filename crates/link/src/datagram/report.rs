@@ -45,6 +45,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             received_bytes,
             malformed: no_datagrams,
             looks,
+            copies,
+            copied_bytes,
             ..
         } = self.shared.network.traffic();
         NetworkReport {
@@ -75,6 +77,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             proxy_queued: proxy.queued,
             proxy_sent_for_others: proxy.sent_for_others,
             proxy_without_room: proxy.without_room,
+            copies,
+            copied_bytes,
             ..report
         }
     }

@@ -148,4 +148,8 @@ impl RemoteMemory for LocalLink {
         let LocalCopy { copy, memory, mailbox, .. } = self.copies.remove(due);
         Some((copy.context, mailbox.copy(&copy, &memory)))
     }
+
+    fn must_poll(&mut self) -> bool {
+        !self.copies.is_empty()
+    }
 }

@@ -8,11 +8,18 @@
 //! send(12, message)            Busy: later
 //! receive                      each message that has arrived
 //! next_failure                 12: a message to it will not arrive
+//!
+//! memory().register(memory)    handle 3, key and address for peers
+//! memory().start(12, read)     Taken
+//! memory().next_end            the context of that copy, and whether all its bytes are there
 //! ```
 
+use crate::memory::UserMemory;
+use crate::{LocalHandle, PeerAccess};
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::BorrowedFd;
+use weir_proto::{Direction, RemoteAddress};
 
 /// The longest message. The core may have a lower limit. Unit: bytes.
 pub const MESSAGE_BYTES: usize = 16 << 10;
@@ -110,6 +117,57 @@ pub trait CoreEndpoint: Send {
 
     /// Whether the caller may wait for the descriptor now. `false`: there is something already.
     fn may_wait(&mut self) -> bool;
+
+    /// Access to the memory of peers. `None`: the provider has none, or nobody has asked for it.
+    fn memory(&mut self) -> Option<&mut dyn CoreMemory> {
+        None
+    }
+}
+
+/// A copy between memory of this endpoint and that of a peer.
+#[derive(Clone, Copy, Debug)]
+pub struct CoreCopy {
+    /// Names it in [`CoreMemory::next_end`]. Several copies may have the same.
+    pub context: u64,
+    /// The peer.
+    pub peer: CoreAddress,
+    /// From the peer or to it.
+    pub direction: Direction,
+    /// Place of the bytes at the peer.
+    pub remote: RemoteAddress,
+    /// Their offset in our memory.
+    pub offset: u64,
+    /// At most [`CoreMemory::longest_copy`], and contiguous in our memory. Unit: bytes.
+    pub bytes: u64,
+}
+
+/// Reads and writes of the memory of peers (`fi_read`, `fi_write`), and registered memory.
+pub trait CoreMemory {
+    /// Whether our end of a copy must be registered too (`FI_MR_LOCAL`).
+    fn registers_own(&self) -> bool;
+
+    /// Length of the longest copy. Unit: bytes.
+    fn longest_copy(&self) -> u64;
+
+    /// Registers memory. It must remain valid until [`CoreMemory::deregister`] or [`CoreMemory::close`]. The remote address is
+    /// never [`RemoteAddress::NONE`], and its key is not 0. `None`: the core does not register this memory.
+    fn register(&mut self, memory: &UserMemory, access: PeerAccess) -> Option<(LocalHandle, RemoteAddress)>;
+
+    /// Ends a registration.
+    fn deregister(&mut self, handle: LocalHandle);
+
+    /// Starts a copy between the peer and `memory`, which is registered as `handle` if it must be. It must remain valid until
+    /// the end of the copy, or until [`CoreMemory::close`].
+    fn start(&mut self, copy: &CoreCopy, memory: &UserMemory, handle: Option<LocalHandle>) -> Sent;
+
+    /// Lets the core work.
+    fn progress(&mut self);
+
+    /// A copy that has ended, and whether all its bytes are there: here for a read, there for a write.
+    fn next_end(&mut self) -> Option<(u64, bool)>;
+
+    /// Closes the endpoint: from now on nobody accesses memory. No copy ends any more, messages fail, and none arrive.
+    fn close(&mut self);
 }
 
 /// There is no endpoint of the core provider.

@@ -6,20 +6,33 @@
 //! 1: send(2) five times     Taken four times, then Busy: four messages wait for 2
 //! end(2)                    1: next_failure: 2
 //! ```
+//! Endpoints that are opened with memory ([`Exchange::open_with_memory`]) read and write the memory of each other. Their copies
+//! end in any order too, and a copy with an endpoint that has vanished never ends ([`Exchange::vanish`]).
 
-use super::core_endpoint::{CoreAddress, CoreEndpoint, CoreName, NameFormat, Sent};
+use super::core_endpoint::{CoreAddress, CoreCopy, CoreEndpoint, CoreMemory, CoreName, NameFormat, Sent};
 use crate::event_descriptor::EventDescriptor;
+use crate::memory::UserMemory;
+use crate::{LocalHandle, PeerAccess};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weir_proto::{Direction, RemoteAddress};
 
 /// Length of a name. Unit: bytes.
 const NAME_BYTES: usize = 8;
+/// Copies of one endpoint that are under way.
+const COPIES: usize = 4;
+/// Length of the longest copy. Unit: bytes.
+pub const LONGEST_COPY: u64 = 5000;
 
 #[derive(Debug, Default)]
 struct Desk {
     messages: Vec<Vec<u8>>,
     has_ended: bool,
+    /// Copies with it do not end.
+    has_vanished: bool,
+    /// By key.
+    registered: BTreeMap<u64, (UserMemory, PeerAccess)>,
     /// Readable since the first message that came after it was cleared.
     descriptor: Option<Arc<EventDescriptor>>,
 }
@@ -34,6 +47,7 @@ struct State {
     taken: u64,
     refused: u64,
     overtaken: u64,
+    copies: u64,
 }
 
 impl State {
@@ -55,6 +69,8 @@ pub struct ExchangeCounters {
     pub refused: u64,
     /// Messages that others have overtaken.
     pub overtaken: u64,
+    /// Copies that were made.
+    pub copies: u64,
 }
 
 /// See the head of this file. Clones are the same exchange.
@@ -66,8 +82,9 @@ impl Exchange {
     /// `seed`.
     pub fn new(seed: u64, room: usize, longest: usize) -> Exchange {
         let (desks, random) = (BTreeMap::new(), seed | 1);
-        let (taken, refused, overtaken) = (0, 0, 0);
-        Exchange(Arc::new(Mutex::new(State { random, room, longest, desks, taken, refused, overtaken })))
+        let (taken, refused, overtaken, copies) = (0, 0, 0, 0);
+        let state = State { random, room, longest, desks, taken, refused, overtaken, copies };
+        Exchange(Arc::new(Mutex::new(state)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -78,6 +95,11 @@ impl Exchange {
     /// The endpoint with this number, which is not 0. It has nothing to wait for.
     pub fn open(&self, number: u64) -> ExchangeEndpoint {
         self.open_desk(number, None)
+    }
+
+    /// As [`Exchange::open`], but with access to the memory of others.
+    pub fn open_with_memory(&self, number: u64) -> ExchangeEndpoint {
+        ExchangeEndpoint { has_memory: true, ..self.open(number) }
     }
 
     /// As [`Exchange::open`], but with a descriptor to wait for.
@@ -92,7 +114,9 @@ impl Exchange {
         let desk = Desk { descriptor: descriptor.clone(), ..Desk::default() };
         self.state().desks.insert(number, desk);
         let name = CoreName { format: NameFormat::Other, bytes: number.to_le_bytes().to_vec() };
-        ExchangeEndpoint { exchange: self.clone(), number, name, failures: VecDeque::new(), descriptor }
+        let (exchange, failures) = (self.clone(), VecDeque::new());
+        let (has_memory, copies, is_closed) = (false, Vec::new(), false);
+        ExchangeEndpoint { exchange, number, name, failures, descriptor, has_memory, copies, is_closed }
     }
 
     /// The endpoint ends without a word. Messages to it fail.
@@ -101,6 +125,18 @@ impl Exchange {
         if let Some(desk) = state.desks.get_mut(&number) {
             desk.has_ended = true;
         }
+    }
+
+    /// Copies with the endpoint do not end any more.
+    pub fn vanish(&self, number: u64) {
+        if let Some(desk) = self.state().desks.get_mut(&number) {
+            desk.has_vanished = true;
+        }
+    }
+
+    /// Registered memory of the endpoint.
+    pub fn registrations(&self, number: u64) -> usize {
+        self.state().desks.get(&number).map_or(0, |desk| desk.registered.len())
     }
 
     /// A message of a stranger to this endpoint.
@@ -112,8 +148,8 @@ impl Exchange {
 
     /// What it has done.
     pub fn counters(&self) -> ExchangeCounters {
-        let State { taken, refused, overtaken, .. } = *self.state();
-        ExchangeCounters { taken, refused, overtaken }
+        let State { taken, refused, overtaken, copies, .. } = *self.state();
+        ExchangeCounters { taken, refused, overtaken, copies }
     }
 }
 
@@ -125,6 +161,10 @@ pub struct ExchangeEndpoint {
     name: CoreName,
     failures: VecDeque<u64>,
     descriptor: Option<Arc<EventDescriptor>>,
+    has_memory: bool,
+    /// Copies under way.
+    copies: Vec<(CoreCopy, UserMemory)>,
+    is_closed: bool,
 }
 
 impl CoreEndpoint for ExchangeEndpoint {
@@ -150,6 +190,9 @@ impl CoreEndpoint for ExchangeEndpoint {
     }
 
     fn send(&mut self, to: CoreAddress, head: &[u8], body: &[u8]) -> Sent {
+        if self.is_closed {
+            return Sent::Failed;
+        }
         let mut state = self.exchange.state();
         let room = state.room;
         match state.desks.get_mut(&to.0) {
@@ -173,7 +216,7 @@ impl CoreEndpoint for ExchangeEndpoint {
             let mut state = self.exchange.state();
             let draw = state.draw() as usize;
             let Some(desk) = state.desks.get_mut(&self.number) else { return false };
-            if desk.messages.is_empty() || desk.has_ended {
+            if desk.messages.is_empty() || desk.has_ended || self.is_closed {
                 return false;
             }
             let index = draw % desk.messages.len();
@@ -198,5 +241,102 @@ impl CoreEndpoint for ExchangeEndpoint {
         let state = self.exchange.state();
         self.descriptor.iter().for_each(|descriptor| descriptor.clear());
         state.desks.get(&self.number).is_none_or(|desk| desk.messages.is_empty())
+    }
+
+    fn memory(&mut self) -> Option<&mut dyn CoreMemory> {
+        if self.has_memory { Some(self) } else { None }
+    }
+}
+
+impl State {
+    /// Makes a copy. Returns whether the peer allows it.
+    fn copy(&mut self, copy: &CoreCopy, memory: &UserMemory) -> bool {
+        let CoreCopy { peer, direction, remote, offset, bytes, .. } = *copy;
+        let Some(desk) = self.desks.get(&peer.0).filter(|desk| !desk.has_ended) else { return false };
+        let Some((theirs, access)) = desk.registered.get(&remote.key) else { return false };
+        let is_inside = remote.address.checked_add(bytes).is_some_and(|end| end <= theirs.bytes());
+        let is_allowed = match direction {
+            Direction::Get => access.read,
+            Direction::Put => access.write,
+        };
+        if !is_inside || !is_allowed {
+            return false;
+        }
+        match direction {
+            Direction::Get => theirs.copy_to(remote.address, bytes, memory, offset),
+            Direction::Put => memory.copy_to(offset, bytes, theirs, remote.address),
+        }
+        self.copies += 1;
+        true
+    }
+}
+
+/// Memory must be registered for every copy, in one piece.
+impl CoreMemory for ExchangeEndpoint {
+    fn registers_own(&self) -> bool {
+        true
+    }
+
+    fn longest_copy(&self) -> u64 {
+        LONGEST_COPY
+    }
+
+    fn register(&mut self, memory: &UserMemory, access: PeerAccess) -> Option<(LocalHandle, RemoteAddress)> {
+        memory.contiguous_address()?;
+        let mut state = self.exchange.state();
+        let key = state.draw();
+        let desk = state.desks.get_mut(&self.number)?;
+        desk.registered.insert(key, (memory.view(), access));
+        Some((LocalHandle(key), RemoteAddress { address: 0, key }))
+    }
+
+    /// # Panics
+    /// If the handle is not that of registered memory.
+    fn deregister(&mut self, handle: LocalHandle) {
+        if let Some(desk) = self.exchange.state().desks.get_mut(&self.number) {
+            assert!(desk.registered.remove(&handle.0).is_some(), "{handle:?} was deregistered twice");
+        }
+    }
+
+    /// # Panics
+    /// If the copy is not one that a core may get.
+    fn start(&mut self, copy: &CoreCopy, memory: &UserMemory, handle: Option<LocalHandle>) -> Sent {
+        let is_registered = |handle: LocalHandle| {
+            let state = self.exchange.state();
+            state.desks.get(&self.number).is_some_and(|desk| desk.registered.contains_key(&handle.0))
+        };
+        assert!(handle.is_some_and(is_registered), "{handle:?} is no handle of registered memory");
+        assert!((1..=LONGEST_COPY).contains(&copy.bytes), "a copy of {} bytes", copy.bytes);
+        if self.is_closed {
+            return Sent::Failed;
+        }
+        if self.copies.len() == COPIES {
+            return Sent::Busy;
+        }
+        self.copies.push((*copy, memory.view()));
+        Sent::Taken
+    }
+
+    fn progress(&mut self) {}
+
+    fn next_end(&mut self) -> Option<(u64, bool)> {
+        let mut state = self.exchange.state();
+        let draw = state.draw() as usize;
+        if self.copies.is_empty() || self.is_closed || draw.is_multiple_of(3) {
+            return None;
+        }
+        let index = draw % self.copies.len();
+        let peer = self.copies[index].0.peer;
+        if state.desks.get(&peer.0).is_some_and(|desk| desk.has_vanished) {
+            return None;
+        }
+        let (copy, memory) = self.copies.swap_remove(index);
+        let is_whole = state.copy(&copy, &memory);
+        Some((copy.context, is_whole))
+    }
+
+    fn close(&mut self) {
+        self.is_closed = true;
+        self.copies.clear();
     }
 }

@@ -8,16 +8,21 @@
 //! - `core_endpoint` is the border to the core: an endpoint for reliable datagrams ([`CoreEndpoint`]). Whoever knows
 //!   libfabric's functions implements it; this crate does not.
 //! - `place` makes the endpoint's name at the core short enough for an address.
+//! - `copies` reads and writes the memory of peers, if both ends want no protection; `memory` begins and ends copies.
 //! - `network` is the network. `exchange` is a core inside the process, for tests.
 //!
 //! A core provider loses nothing, so the link sends nothing again. What a receiver has posted bounds what its peers may have
 //! under way, by the grants of the datagram link. The core's own flow control is for what comes beside.
 
+mod copies;
 mod core_endpoint;
 pub mod exchange;
+mod memory;
 mod network;
 mod place;
 
-pub use core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, MESSAGE_BYTES, NameFormat, Sent};
+pub use core_endpoint::{
+    CoreAddress, CoreCopy, CoreEndpoint, CoreError, CoreMemory, CoreName, MESSAGE_BYTES, NameFormat, Sent,
+};
 pub use network::{OfiNetwork, OfiOptions};
 pub use place::{MOST_PART_BYTES, OfiPlace};

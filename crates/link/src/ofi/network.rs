@@ -2,9 +2,10 @@
 //! receiver knows the sender's place, whatever the provider tells about senders. Nobody has checked it; the datagram
 //! itself is authenticated.
 
+use super::copies::Copies;
 use super::core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, NameFormat, Sent};
 use super::place::{MOST_PART_BYTES, OfiPlace};
-use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received, Traffic};
+use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, NetworkMemory, Received, Traffic};
 use crate::event_descriptor::EventDescriptor;
 use crate::socket_watch::SocketWatch;
 use crate::udp::witness::Witness;
@@ -37,23 +38,26 @@ pub struct OfiOptions {
 
 /// A peer of the core.
 #[derive(Clone, Copy, Debug)]
-struct Target {
+pub(super) struct Target {
     /// `None`: the core does not know such names.
-    address: Option<CoreAddress>,
-    /// A message to it was lost, so nothing that follows makes sense there.
-    has_failed: bool,
+    pub address: Option<CoreAddress>,
+    /// A message or a copy was lost there, so nothing that follows makes sense.
+    pub has_failed: bool,
 }
 
 /// See the head of this file.
 pub struct OfiNetwork {
     // Before the endpoint, whose descriptor it watches.
     watch: Option<SocketWatch>,
-    endpoint: Box<dyn CoreEndpoint>,
+    pub(super) endpoint: Box<dyn CoreEndpoint>,
     own: OfiPlace,
     /// The beginning of every message: length and bytes of our part.
     head: Vec<u8>,
     targets: HashMap<OfiPlace, Target>,
     places: HashMap<CoreAddress, OfiPlace>,
+    pub(super) copies: Copies,
+    /// The core's endpoint is closed, because it did not end a copy with a lost peer.
+    pub(super) is_closed: bool,
     witness: Option<Witness>,
     /// The last look found as much as it could.
     has_more: bool,
@@ -61,7 +65,7 @@ pub struct OfiNetwork {
     /// Rung instead of a wait that would be too late.
     owners_bell: Option<Arc<dyn Bell>>,
     origin: std::time::Instant,
-    traffic: Traffic,
+    pub(super) traffic: Traffic,
 }
 
 impl OfiNetwork {
@@ -93,6 +97,8 @@ impl OfiNetwork {
             head: [&[own.part().len() as u8], own.part()].concat(),
             targets: HashMap::new(),
             places: HashMap::new(),
+            copies: Copies::default(),
+            is_closed: false,
             witness: witness.transpose().map_err(failed("listen"))?,
             has_more: false,
             bell: Arc::new(NetworkBell(EventDescriptor::open().map_err(failed("eventfd"))?)),
@@ -104,7 +110,7 @@ impl OfiNetwork {
     }
 
     /// The peer of the core at this place.
-    fn target(&mut self, place: OfiPlace) -> Target {
+    pub(super) fn target(&mut self, place: OfiPlace) -> Target {
         if let Some(target) = self.targets.get(&place) {
             return *target;
         }
@@ -116,7 +122,7 @@ impl OfiNetwork {
         target
     }
 
-    fn note_failure(&mut self, place: OfiPlace) {
+    pub(super) fn note_failure(&mut self, place: OfiPlace) {
         self.traffic.failed += 1;
         if let Some(target) = self.targets.get_mut(&place) {
             target.has_failed = true;
@@ -316,11 +322,16 @@ impl DatagramNetwork for OfiNetwork {
         }
     }
 
+    fn memory(&mut self) -> Option<&mut dyn NetworkMemory<OfiPlace>> {
+        self.endpoint.memory()?;
+        Some(self)
+    }
+
     /// The core knows best: a message that it cannot deliver is the end. Where names are those of sockets, the kernel of
     /// the peer is asked too. Elsewhere a silent peer lives, as far as anybody knows.
     fn standing(&mut self, place: OfiPlace) -> Standing {
         let now = self.now();
-        if self.targets.get(&place).is_some_and(|target| target.has_failed) {
+        if self.is_closed || self.targets.get(&place).is_some_and(|target| target.has_failed) {
             return Standing::Ended;
         }
         match (&mut self.witness, place.witness(self.endpoint.name())) {

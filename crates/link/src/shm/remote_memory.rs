@@ -112,6 +112,11 @@ impl RemoteMemory for ShmLink {
         Some((context, self.check_open(peer, result)))
     }
 
+    /// The peer takes a part of a pending copy, and rings for none.
+    fn must_poll(&mut self) -> bool {
+        !self.pending_copies.is_empty()
+    }
+
     #[inline]
     fn help_copy(&mut self, peer: Peer) -> bool {
         let Some(Some(outbox)) = self.outboxes.get(peer.0 as usize) else { return false };

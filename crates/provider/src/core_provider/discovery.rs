@@ -30,7 +30,9 @@ const USED_VERSION: u32 = crate::ffi::version(1, 17);
 const HIDDEN: u64 = 1 << 60;
 /// Modes that this crate keeps to: contexts of 64 bytes for every operation, and completions that cost a receive.
 const MODE: u64 = mode::CONTEXT | mode::CONTEXT2 | mode::RX_CQ_DATA;
-/// What this crate can do for memory of its own, and would do for memory of peers.
+/// Reads and writes of the memory of peers, and by peers.
+const MEMORY: u64 = caps::RMA | caps::READ | caps::WRITE | caps::REMOTE_READ | caps::REMOTE_WRITE;
+/// What this crate does for registered memory. Keys of several words (`FI_MR_RAW`) are not among it.
 const MR_MODE: i32 =
     mr_mode::LOCAL | mr_mode::VIRT_ADDR | mr_mode::ALLOCATED | mr_mode::PROV_KEY | mr_mode::ENDPOINT;
 
@@ -44,17 +46,28 @@ pub struct Found {
     pub api_version: u32,
     /// The format of its names.
     pub format: NameFormat,
+    /// It accesses the memory of peers.
+    pub has_memory: bool,
 }
 
-/// Finds the provider of this name, and the network that `net` names, or else the most sensible one.
+/// Finds the provider of this name, and the network that `net` names, or else the most sensible one. With access to the memory
+/// of peers if the caller wants that and the provider has it.
 ///
 /// # Errors
 /// [`CoreError`].
-pub fn find(provider: &str, net: Option<&str>) -> Result<Found, CoreError> {
+pub fn find(provider: &str, net: Option<&str>, wants_memory: bool) -> Result<Found, CoreError> {
+    if wants_memory && let Ok(found) = find_with(provider, net, true) {
+        return Ok(found);
+    }
+    find_with(provider, net, false)
+}
+
+fn find_with(provider: &str, net: Option<&str>, has_memory: bool) -> Result<Found, CoreError> {
     let no_library = || CoreError::NoLibrary { provider: provider.to_owned() };
     let core_version = core_library::version().ok_or_else(no_library)?;
     let api_version = USED_VERSION.min(core_version);
-    let hints = Hints::new(Some(provider)).ok_or_else(no_library)?;
+    let caps = if has_memory { caps::MSG | MEMORY } else { caps::MSG };
+    let hints = Hints::new(Some(provider), caps).ok_or_else(no_library)?;
     let core = [(Source::Core, 0), (Source::Core, HIDDEN)];
     let beside = plug_in_files(provider).into_iter().filter_map(|file| Source::plug_in(&file));
     let mut advice = String::new();
@@ -83,7 +96,7 @@ pub fn find(provider: &str, net: Option<&str>) -> Result<Found, CoreError> {
         })?;
         // SAFETY: it is in `infos`, which lives until the end of this round.
         let info = unsafe { Infos::copy(chosen.info) }.ok_or_else(no_library)?;
-        return Ok(Found { source, info, api_version, format: chosen.format });
+        return Ok(Found { source, info, api_version, format: chosen.format, has_memory });
     }
     Err(CoreError::NoProvider {
         provider: provider.to_owned(),
@@ -97,13 +110,13 @@ pub fn find(provider: &str, net: Option<&str>) -> Result<Found, CoreError> {
 struct Hints(Infos);
 
 impl Hints {
-    fn new(provider: Option<&str>) -> Option<Hints> {
+    fn new(provider: Option<&str>, caps: u64) -> Option<Hints> {
         let hints = Infos::empty()?;
         let name = provider.map(CString::new).transpose().ok()?;
         // SAFETY: the core has made the hints whole, with all substructures. The string is freed with them.
         unsafe {
             let info = &mut *hints.first();
-            info.caps = caps::MSG;
+            info.caps = caps;
             info.mode = MODE;
             (*info.ep_attr).ep_type = ep_type::RDM;
             let domain = &mut *info.domain_attr;
@@ -200,7 +213,7 @@ fn others(api_version: u32) -> String {
     let mut names = Vec::new();
     let weir = NAME.to_string_lossy();
     for flags in [0, HIDDEN] {
-        let hints = Hints::new(None);
+        let hints = Hints::new(None, caps::MSG);
         let infos = hints.and_then(|hints| Source::Core.look_up(api_version, flags, &hints.0));
         for name in infos.iter().flat_map(list).filter_map(provider_name) {
             if !name.contains(&*weir) && !names.contains(&name) {

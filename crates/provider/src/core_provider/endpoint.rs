@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! memory    receive 0   receive 1  ...  receive r-1   send 0  ...  send s-1     one message each; registered once
-//! contexts  one for each, in the same order: a completion names the message by the place of its context
+//! contexts  one for each, in the same order, then one for each copy: a completion names the message or the copy by the place
+//!           of its context
 //! ```
 //! Receives are posted at all times, except between the completion of one and the copy of its message. A send copies the
 //! message, so that its caller has the bytes back at once.
@@ -12,10 +13,11 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null_mut;
 
-use weir_link::ofi::{CoreAddress, CoreEndpoint, CoreError, CoreName, MESSAGE_BYTES, Sent};
+use weir_link::ofi::{CoreAddress, CoreEndpoint, CoreError, CoreMemory, CoreName, MESSAGE_BYTES, Sent};
 
 use super::discovery::Found;
 use super::library::error_text;
+use super::memory::RemoteMemory;
 use super::objects::{Object, RawAv, RawCq, RawDomain, RawEp, RawFabric, RawMr};
 use crate::errno::Error;
 use crate::ffi::{
@@ -26,6 +28,8 @@ use crate::ffi::{
 const RECEIVES: usize = 256;
 /// Sends under way, unless the provider has fewer.
 const SENDS: usize = 64;
+/// Copies from and to memory of peers that are under way, if the provider has them.
+const COPIES: usize = 32;
 /// Completions that are read at a time.
 const COMPLETIONS: usize = 32;
 /// Room for a name. Unit: bytes.
@@ -46,17 +50,17 @@ struct Completion {
 }
 
 /// Memory that the core reads and writes.
-struct Memory {
+pub(super) struct Memory {
     bytes: *mut [u8],
     contexts: *mut [Context],
     message_bytes: usize,
 }
 
 impl Memory {
-    fn new(messages: usize, message_bytes: usize) -> Memory {
+    fn new(messages: usize, copies: usize, message_bytes: usize) -> Memory {
         Memory {
             bytes: Box::into_raw(vec![0; messages * message_bytes].into_boxed_slice()),
-            contexts: Box::into_raw(vec![[0; 8]; messages].into_boxed_slice()),
+            contexts: Box::into_raw(vec![[0; 8]; messages + copies].into_boxed_slice()),
             message_bytes,
         }
     }
@@ -67,13 +71,13 @@ impl Memory {
         unsafe { self.bytes.cast::<u8>().add(index * self.message_bytes) }
     }
 
-    fn context(&self, index: usize) -> *mut c_void {
+    pub(super) fn context(&self, index: usize) -> *mut c_void {
         assert!(index < self.contexts.len(), "context {index}");
         // SAFETY: within the allocation (asserted).
         unsafe { self.contexts.cast::<Context>().add(index).cast() }
     }
 
-    /// The number of the message with this context.
+    /// The number of the message or copy with this context.
     fn index_of(&self, context: *mut c_void) -> Option<usize> {
         let offset = context.addr().checked_sub(self.contexts.cast::<Context>().addr())?;
         let index = offset / size_of::<Context>();
@@ -93,12 +97,15 @@ impl Drop for Memory {
 
 /// See the head of this file. The order of the members is that of closing.
 pub struct OpenEndpoint {
-    endpoint: Object<RawEp>,
+    /// `None`: closed.
+    pub(super) endpoint: Option<Object<RawEp>>,
     _registration: Option<Object<RawMr>>,
-    memory: Memory,
+    /// `None`: no access to memory of peers.
+    pub(super) remote: Option<RemoteMemory>,
+    pub(super) memory: Memory,
     queue: Object<RawCq>,
     vector: Object<RawAv>,
-    _domain: Object<RawDomain>,
+    pub(super) domain: Object<RawDomain>,
     fabric: Object<RawFabric>,
     provider: String,
     name: CoreName,
@@ -138,13 +145,14 @@ impl OpenEndpoint {
             let receives = limit((*(*info).rx_attr).size, RECEIVES);
             let sends = limit((*(*info).tx_attr).size, SENDS);
             let longest = limit((*(*info).ep_attr).max_msg_size, MESSAGE_BYTES);
+            let copies = if found.has_memory { limit((*(*info).tx_attr).size, COPIES) } else { 0 };
             let domain = Object::<RawDomain>::open(|to| {
                 ((*(*fabric.pointer()).ops).domain)(fabric.pointer(), info, to, null_mut())
             })
             .map_err(failed("fi_domain"))?;
             let operations = (*domain.pointer()).ops;
             let (queue, wait_descriptor) =
-                open_queue(&domain, receives + sends).map_err(failed("fi_cq_open"))?;
+                open_queue(&domain, receives + sends + copies).map_err(failed("fi_cq_open"))?;
             let mut attributes = FiAvAttr {
                 av_type: (*(*info).domain_attr).av_type,
                 rx_ctx_bits: 0,
@@ -167,19 +175,22 @@ impl OpenEndpoint {
             call("fi_ep_bind", ((*basic).bind)(endpoint.fid(), vector.fid(), 0))?;
             call("fi_enable", ((*basic).control)(endpoint.fid(), control::ENABLE, null_mut()))?;
             let name = name_of(&endpoint).map_err(failed("fi_getname"))?;
-            let memory = Memory::new(receives + sends, longest);
+            let memory = Memory::new(receives + sends, copies, longest);
+            let messages = receives + sends;
+            let remote = found.has_memory.then(|| RemoteMemory::new(info, messages..messages + copies));
             let is_registered = (*(*info).domain_attr).mr_mode & mr_mode::LOCAL != 0;
             let registration =
                 is_registered.then(|| register(&domain, &memory)).transpose().map_err(failed("fi_mr_reg"))?;
             let memory_descriptor =
                 registration.as_ref().map_or(null_mut(), |region| (*region.pointer()).mem_desc);
             let mut opened = OpenEndpoint {
-                endpoint,
+                endpoint: Some(endpoint),
                 _registration: registration,
+                remote,
                 memory,
                 queue,
                 vector,
-                _domain: domain,
+                domain,
                 fabric,
                 provider: provider.to_owned(),
                 name: CoreName { format: found.format, bytes: name },
@@ -199,8 +210,8 @@ impl OpenEndpoint {
 
     /// Posts the receives that are not posted.
     fn post_receives(&mut self) {
+        let Some(endpoint) = self.endpoint.as_ref().map(Object::pointer) else { return };
         while let Some(index) = self.to_post.pop() {
-            let endpoint = self.endpoint.pointer();
             // SAFETY: the endpoint is open. Memory and context of the receive belong to the core from now on.
             let result = unsafe {
                 ((*(*endpoint).msg).recv)(
@@ -221,7 +232,10 @@ impl OpenEndpoint {
 
     /// Reads completions, and so lets the core work. Returns whether there may be more: a core that has completions of sends
     /// does not look at the network.
-    fn progress(&mut self) -> bool {
+    pub(super) fn progress(&mut self) -> bool {
+        if self.endpoint.is_none() {
+            return false;
+        }
         let mut read = [Completion { context: null_mut(), flags: 0, bytes: 0 }; COMPLETIONS];
         let queue = self.queue.pointer();
         // SAFETY: the queue is open, and has the format of these entries.
@@ -233,7 +247,8 @@ impl OpenEndpoint {
                         Some(index) if index < self.receives => {
                             self.arrived.push_back((index, completion.bytes));
                         }
-                        Some(index) => self.free.push(index),
+                        Some(index) if index < self.receives + self.targets.len() => self.free.push(index),
+                        Some(index) => self.copy_ended(index, true),
                         None => {}
                     }
                 }
@@ -267,6 +282,7 @@ impl OpenEndpoint {
         match self.memory.index_of(entry.op_context as *mut c_void) {
             // A message of a stranger that is too long, for example. The receive is used up.
             Some(index) if index < self.receives => self.to_post.push(index),
+            Some(index) if index >= self.receives + self.targets.len() => self.copy_ended(index, false),
             Some(index) => {
                 let target = self.targets[index - self.receives];
                 self.failures.push_back(CoreAddress(target));
@@ -275,6 +291,18 @@ impl OpenEndpoint {
             None => {}
         }
         true
+    }
+
+    fn copy_ended(&mut self, index: usize, is_whole: bool) {
+        if let Some(remote) = &mut self.remote {
+            remote.ended(index, is_whole);
+        }
+    }
+}
+
+impl Drop for OpenEndpoint {
+    fn drop(&mut self) {
+        self.remote.iter_mut().for_each(RemoteMemory::close_bound);
     }
 }
 
@@ -389,8 +417,9 @@ impl CoreEndpoint for OpenEndpoint {
         if self.free.is_empty() {
             self.progress();
         }
+        let Some(endpoint) = self.endpoint.as_ref().map(Object::pointer) else { return Sent::Failed };
         let Some(index) = self.free.pop() else { return Sent::Busy };
-        let (place, endpoint) = (self.memory.message(index), self.endpoint.pointer());
+        let place = self.memory.message(index);
         self.targets[index - self.receives] = to.0;
         // SAFETY: the memory of a free send is not used by the core, and has room for the bytes (asserted).
         let result = unsafe {
@@ -443,7 +472,8 @@ impl CoreEndpoint for OpenEndpoint {
     }
 
     fn may_wait(&mut self) -> bool {
-        if !self.arrived.is_empty() || !self.to_post.is_empty() {
+        let has_ended_copy = self.remote.as_ref().is_some_and(RemoteMemory::has_ended);
+        if !self.arrived.is_empty() || !self.to_post.is_empty() || has_ended_copy {
             return false;
         }
         if self.wait_descriptor.is_none() {
@@ -452,5 +482,9 @@ impl CoreEndpoint for OpenEndpoint {
         let (fabric, mut queue) = (self.fabric.pointer(), self.queue.fid());
         // SAFETY: both are open, and the list has one entry.
         unsafe { ((*(*fabric).ops).trywait)(fabric, &raw mut queue, 1) == 0 }
+    }
+
+    fn memory(&mut self) -> Option<&mut dyn CoreMemory> {
+        if self.remote.is_some() { Some(self) } else { None }
     }
 }

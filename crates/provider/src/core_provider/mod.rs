@@ -7,22 +7,29 @@
 //! - `objects` has the core's objects, as the other side of their tables, and closes them.
 //! - `library` calls the core's functions, and is silent while the core asks weir itself.
 //! - `discovery` finds the provider, and chooses among its networks.
-//! - `endpoint` is the endpoint ([`weir_link::ofi::CoreEndpoint`]).
+//! - `endpoint` is the endpoint ([`weir_link::ofi::CoreEndpoint`]). `memory` registers memory, and reads and writes that of
+//!   peers ([`weir_link::ofi::CoreMemory`]).
 
 mod discovery;
 mod endpoint;
 mod library;
+mod memory;
 pub mod objects;
 
 use weir_link::ofi::{CoreEndpoint, CoreError};
 
 pub use library::is_looking;
 
-/// Opens an endpoint of the core provider `provider`. `net`: the network, as `FI_WEIR_NET` names it.
+/// Opens an endpoint of the core provider `provider`. `net`: the network, as `FI_WEIR_NET` names it. `wants_memory`: with access
+/// to the memory of peers, if the provider has it.
 ///
 /// # Errors
 /// [`CoreError`].
-pub fn open(provider: &str, net: Option<&str>) -> Result<Box<dyn CoreEndpoint>, CoreError> {
-    let found = discovery::find(provider, net)?;
+pub fn open(
+    provider: &str,
+    net: Option<&str>,
+    wants_memory: bool,
+) -> Result<Box<dyn CoreEndpoint>, CoreError> {
+    let found = discovery::find(provider, net, wants_memory)?;
     Ok(Box::new(endpoint::OpenEndpoint::open(provider, &found)?))
 }

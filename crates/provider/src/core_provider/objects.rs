@@ -114,6 +114,7 @@ pub struct RawEp {
     _ops: *const c_void,
     pub cm: *const RawCmOps,
     pub msg: *const RawMsgOps,
+    pub rma: *const RawRmaOps,
 }
 
 #[repr(C)]
@@ -134,6 +135,42 @@ pub struct RawMsgOps {
     _recvv: *const c_void,
     _recvmsg: *const c_void,
     pub send: Transfer,
+}
+
+/// Memory, its length and descriptor, a peer, address and key there, and the context.
+pub type Read =
+    unsafe extern "C" fn(*mut RawEp, *mut c_void, usize, *mut c_void, FiAddr, u64, u64, *mut c_void) -> isize;
+
+#[repr(C)]
+pub struct RawRmaOps {
+    pub size: usize,
+    pub read: Read,
+    _readv: *const c_void,
+    _readmsg: *const c_void,
+    _write: *const c_void,
+    _writev: *const c_void,
+    pub writemsg: unsafe extern "C" fn(*mut RawEp, *const RawRmaMessage, u64) -> isize,
+}
+
+/// `fi_rma_iov`.
+#[repr(C)]
+pub struct RawRmaPiece {
+    pub address: u64,
+    pub bytes: usize,
+    pub key: u64,
+}
+
+/// `fi_msg_rma`.
+#[repr(C)]
+pub struct RawRmaMessage {
+    pub pieces: *const libc::iovec,
+    pub descriptors: *mut *mut c_void,
+    pub piece_count: usize,
+    pub peer: FiAddr,
+    pub remote_pieces: *const RawRmaPiece,
+    pub remote_count: usize,
+    pub context: *mut c_void,
+    pub data: u64,
 }
 
 /// The structure by which a plug-in is known to the core.
@@ -169,6 +206,22 @@ impl<T> Object<T> {
         match open(&raw mut object) {
             0 => NonNull::new(object).map(Object).ok_or(libc::EIO),
             error => Err(-error),
+        }
+    }
+
+    /// Closes the object, and forgets it.
+    ///
+    /// # Errors
+    /// The object, with the positive error number: the core does not close it now.
+    pub fn close(self) -> Result<(), (Object<T>, c_int)> {
+        let fid = self.fid();
+        // SAFETY: as in `drop`. If it is closed, nothing uses it afterwards, because the value is forgotten.
+        match unsafe { ((*(*fid).ops).close)(fid) } {
+            0 => {
+                std::mem::forget(self);
+                Ok(())
+            }
+            error => Err((self, -error)),
         }
     }
 

@@ -1,5 +1,5 @@
-/* Two endpoints of weir in one process send messages of many lengths to each other. Arguments: the core's file, and any word
- * if the program is to end without closing them. Exit status: 0, 1 if a message is wrong, 2 if an endpoint cannot be
+/* Two endpoints of weir in one process send messages of many lengths to each other, and write and read memory of each other.
+ * Arguments: the core's file, and any word if the program is to end without closing them. Exit status: 0, 1 if a message is wrong, 2 if an endpoint cannot be
  * enabled, 99. */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
 enum { ENDS = 2, MESSAGES = 300, MOST_BYTES = 300000, WINDOW = 16 };
@@ -94,6 +95,61 @@ static void work(struct end *ends, int number) {
     receive(end, slot);
 }
 
+/* Waits until both ends have done what they began. */
+static void wait_for_both(struct end *ends) {
+    for (int done = 0; done < ENDS;)
+        for (int number = 0; number < ENDS; number++) {
+            struct fi_cq_tagged_entry entry;
+            ssize_t read = fi_cq_read(ends[number].cq, &entry, 1);
+            if (read == -FI_EAGAIN)
+                continue;
+            if (read != 1 || !(entry.flags & (FI_READ | FI_WRITE))) {
+                printf("end %d: a remote access fails\n", number);
+                exit(1);
+            }
+            done++;
+        }
+}
+
+/* Each end writes to the memory of the other one, and reads it back. */
+static void access_memory(struct end *ends, struct fid_domain *domain, struct fi_info *info) {
+    static unsigned char regions[ENDS][MOST_BYTES], from[ENDS][MOST_BYTES], into[ENDS][MOST_BYTES];
+    struct fid_mr *registered[ENDS];
+    struct fi_context contexts[ENDS];
+    uint64_t places[ENDS];
+    for (int number = 0; number < ENDS; number++) {
+        CHECK(fi_mr_reg(domain, regions[number], MOST_BYTES, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 70 + number, 0,
+                        &registered[number], NULL));
+        if (info->domain_attr->mr_mode & FI_MR_ENDPOINT) {
+            CHECK(fi_mr_bind(registered[number], &ends[number].ep->fid, 0));
+            CHECK(fi_mr_enable(registered[number]));
+        }
+        places[number] = info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)regions[number] : 0;
+        for (size_t at = 0; at < MOST_BYTES; at++)
+            from[number][at] = byte_of(number, 5, at);
+    }
+    for (int number = 0; number < ENDS; number++)
+        CHECK(fi_write(ends[number].ep, from[number], MOST_BYTES, NULL, ends[number].peer, places[1 - number],
+                       fi_mr_key(registered[1 - number]), &contexts[number]));
+    wait_for_both(ends);
+    for (int number = 0; number < ENDS; number++)
+        if (memcmp(regions[1 - number], from[number], MOST_BYTES)) {
+            printf("what end %d has written is wrong\n", number);
+            exit(1);
+        }
+    for (int number = 0; number < ENDS; number++)
+        CHECK(fi_read(ends[number].ep, into[number], MOST_BYTES, NULL, ends[number].peer, places[1 - number],
+                      fi_mr_key(registered[1 - number]), &contexts[number]));
+    wait_for_both(ends);
+    for (int number = 0; number < ENDS; number++) {
+        if (memcmp(into[number], from[number], MOST_BYTES)) {
+            printf("what end %d has read is wrong\n", number);
+            exit(1);
+        }
+        CHECK(fi_close(&registered[number]->fid));
+    }
+}
+
 int main(int count, char **arguments) {
     void *core = count >= 2 ? dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL) : NULL;
     if (!core)
@@ -104,8 +160,9 @@ int main(int count, char **arguments) {
     int (*open)(struct fi_fabric_attr *, struct fid_fabric **, void *) = dlsym(core, "fi_fabric");
     struct fi_info *hints = duplicate(NULL), *info = NULL;
     hints->fabric_attr->prov_name = strdup("weir");
-    hints->caps = FI_TAGGED | FI_SOURCE;
+    hints->caps = FI_TAGGED | FI_SOURCE | FI_RMA;
     hints->mode = FI_CONTEXT;
+    hints->domain_attr->mr_mode = FI_MR_ENDPOINT | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
     CHECK(get(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
     struct fid_fabric *fabric;
@@ -146,6 +203,7 @@ int main(int count, char **arguments) {
             return 1;
         }
     }
+    access_memory(ends, domain, info);
     if (count > 2)
         return 0;
     for (int number = 0; number < ENDS; number++) {
