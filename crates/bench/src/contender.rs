@@ -23,6 +23,10 @@ pub enum WeirVariant {
     #[value(name = "weir-ofi-tcp")]
     #[serde(rename = "weir-ofi-tcp")]
     OfiTcp,
+    /// The same without protection, so that the provider reads large messages and remote memory by itself.
+    #[value(name = "weir-ofi-tcp-unprotected")]
+    #[serde(rename = "weir-ofi-tcp-unprotected")]
+    OfiTcpUnprotected,
     /// weir over UDP, whose datagrams are authenticated and not encrypted.
     #[value(name = "weir-authenticate")]
     #[serde(rename = "weir-authenticate")]
@@ -34,12 +38,15 @@ pub enum WeirVariant {
 }
 
 impl WeirVariant {
-    /// The setting and its value.
-    pub fn setting(self) -> (&'static str, &'static str) {
+    /// The settings and their values.
+    pub fn settings(self) -> &'static [(&'static str, &'static str)] {
+        const OFI_TCP: (&str, &str) = ("FI_WEIR_LINK", "shm,ofi:tcp");
+        const OFF: (&str, &str) = ("FI_WEIR_PROTECTION", "off");
         match self {
-            WeirVariant::OfiTcp => ("FI_WEIR_LINK", "shm,ofi:tcp"),
-            WeirVariant::Authenticate => ("FI_WEIR_PROTECTION", "authenticate"),
-            WeirVariant::Unprotected => ("FI_WEIR_PROTECTION", "off"),
+            WeirVariant::OfiTcp => &[OFI_TCP],
+            WeirVariant::OfiTcpUnprotected => &[OFI_TCP, OFF],
+            WeirVariant::Authenticate => &[("FI_WEIR_PROTECTION", "authenticate")],
+            WeirVariant::Unprotected => &[OFF],
         }
     }
 }
@@ -74,6 +81,7 @@ impl Contender {
         match self {
             Contender::Mpich(transport) => transport.word(),
             Contender::Weir(WeirVariant::OfiTcp) => "weir-ofi-tcp",
+            Contender::Weir(WeirVariant::OfiTcpUnprotected) => "weir-ofi-tcp-unprotected",
             Contender::Weir(WeirVariant::Authenticate) => "weir-authenticate",
             Contender::Weir(WeirVariant::Unprotected) => "weir-unprotected",
             Contender::OtherMpi(OtherMpi::OpenMpi) => "open-mpi",
@@ -86,6 +94,7 @@ impl Contender {
         match self {
             Contender::Mpich(transport) => transport.heading().replace('\n', " "),
             Contender::Weir(WeirVariant::OfiTcp) => String::from("weir over ofi:tcp"),
+            Contender::Weir(WeirVariant::OfiTcpUnprotected) => String::from("weir over ofi:tcp, unprotected"),
             Contender::Weir(WeirVariant::Authenticate) => String::from("weir, not encrypted"),
             Contender::Weir(WeirVariant::Unprotected) => String::from("weir, unprotected"),
             Contender::OtherMpi(OtherMpi::OpenMpi) => String::from("Open MPI"),

@@ -205,10 +205,11 @@ impl ContenderSet {
     }
 }
 
-/// The setting of a variant of weir.
+/// The settings of a variant of weir.
 fn set_variant(launch: &mut Launch, contender: Contender) {
     if let Contender::Weir(variant) = contender {
-        let (name, value) = variant.setting();
-        launch.set(name, value);
+        for &(name, value) in variant.settings() {
+            launch.set(name, value);
+        }
     }
 }

@@ -37,7 +37,7 @@ fn wrong_options() {
     check(
         &["bench", "--only", "weir,pigeons"],
         "invalid value 'pigeons' for '--only <TRANSPORT>': possible values: weir, mpich-shm, ofi-shm, ofi-tcp, ucx, \
-         open-mpi, intel-mpi, weir-ofi-tcp, weir-authenticate, weir-unprotected (see --help)",
+         open-mpi, intel-mpi, weir-ofi-tcp, weir-ofi-tcp-unprotected, weir-authenticate, weir-unprotected (see --help)",
     );
     check(
         &["bench", "--measure", "weight"],

@@ -88,8 +88,8 @@ pub struct NetArguments {
     /// Losses for which latency, bandwidth and rate are measured again. Unit: frames of a thousand.
     #[arg(long, value_name = "PER_MILLE", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=500))]
     loss: Vec<u32>,
-    /// Only these contenders, which may also be weir-ofi-tcp, weir-authenticate and weir-unprotected [default:
-    /// weir,ofi-tcp,ucx,intel-mpi].
+    /// Only these contenders, which may also be weir-ofi-tcp, weir-ofi-tcp-unprotected, weir-authenticate and
+    /// weir-unprotected [default: weir,ofi-tcp,ucx,intel-mpi].
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Contender>,
     /// Number of rounds; 5, or 2 with --quick.
