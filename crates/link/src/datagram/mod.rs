@@ -12,8 +12,8 @@
 //! - [`network`] is the border to the network and its clock. [`lossy`] is a network inside the process, for tests.
 //! - `seal` has the keys, `outgoing` the datagrams that leave, `buffers` the memory of bundles that leave, `arrived` that
 //!   of bundles that have arrived.
-//! - `path` is one peer, `link` the link with all paths, `epochs` their epochs. `appending` writes packets into bundles. `arriving` handles
-//!   datagrams, `delivered` what they carry.
+//! - `path` is one peer, `link` the link with all paths, `epochs` their epochs. `appending` writes packets into bundles.
+//!   `arriving` handles datagrams, `delivered` what they carry.
 //! - `crowd` tells when several peers flood this endpoint, so that acknowledgements wait longer.
 //! - `send_gate` holds packets back before the network, if a setting says so. `policer` knows its number of tokens.
 //!   `gated` asks it.

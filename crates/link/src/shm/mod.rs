@@ -20,7 +20,8 @@
 //! | `transport`, `ring`, `outbox`, `inbox`, `doorbell`, `sync`, `wake_up` | packets out and in, and sleep |
 //! | `attach`, `lane_queue`, `lanes`, `lane_reclamation` | who holds a lane |
 //! | `segment`, `segment_file`, `layout`, `mapping`, `options`, `open_files`, `per_process`, `lock_file` | the memory |
-//! | `node_segment`, `token_lines`, `proxy_queues` | where the endpoints of a job on this node meet, what they show of their tokens, and datagrams that others may send |
+//! | `node_segment`, `token_lines` | where the endpoints of a job on this node meet, and what they show of their tokens |
+//! | `proxy_queues` | datagrams of an endpoint that others of the node may send |
 //! | `meeting_place`, `liveness`, `diagnostics` | peers out of reach, lost peers, messages to the user |
 //! | `remote_memory`, `cross_memory`, `pending_copy`, `cooperative_copy` | copies from and to peers |
 

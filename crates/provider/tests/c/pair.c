@@ -1,6 +1,6 @@
 /* Two endpoints of weir in one process send messages of many lengths to each other, and write and read memory of each other.
- * Arguments: the core's file, and any word if the program is to end without closing them. Exit status: 0, 1 if a message is wrong, 2 if an endpoint cannot be
- * enabled, 99. */
+ * Arguments: the core's file, and any word if the program is to end without closing them. Exit status: 0, 1 if a message is
+ * wrong, 2 if an endpoint cannot be enabled, 99. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
