@@ -6,8 +6,9 @@
 
 Each benchmark is a run of its own over weir, then over the own network (`tcp` of libfabric), so that a hang names its benchmark.
 A line has the times of weir over those of the own network: their median over all sizes and the worst size. Times of each size
-are the least of the rounds. Benchmarks of two ranks use the first two: with more ranks than hosts these are on one host. The status is 1 if a benchmark does not complete over weir but does over the own network. The
-programs are Intel's, which run under MPICH too; Open MPI has another binary interface.
+are the least of the rounds. Benchmarks of two ranks use the first two: with more ranks than hosts these are on one host. The
+status is 1 if a benchmark does not complete over weir but does over the own network, or was not run there. The programs are
+Intel's, which run under MPICH too; Open MPI has another binary interface.
 """
 
 import argparse
@@ -54,7 +55,8 @@ def once(way, name, benchmark, options, is_weir):
     mpi, ranks = way
     program = imb.program(ranks, [benchmark], "-msglog", options.msglog, "-iter", options.iterations, "-time", options.time,
                           "-iter_policy", "off", name=name)
-    where = {"settings": {"FI_WEIR_LINK": f"shm,{options.link}"}} if is_weir else {"environment": netns.own_network(mpi)}
+    chosen = dict(pair.split("=", 1) for pair in options.set)
+    where = {"settings": {"FI_WEIR_LINK": f"shm,{options.link}", **chosen}} if is_weir else {"environment": netns.own_network(mpi)}
     with netns.Hosts(options.hosts) as hosts:
         words, env = hosts.mpiexec(mpi, ranks, program, **where)
         outcome = launch.run(words, timeout=options.timeout, env=env)
@@ -105,6 +107,7 @@ def main():
     parser.add_argument("--hosts", type=int, default=2, help="number of hosts (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=4, help="number of ranks (default: %(default)s)")
     parser.add_argument("--link", default="udp", help="weir's link between hosts (default: %(default)s)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable of the ranks over weir")
     parser.add_argument("--msglog", default="0:16", help="least and greatest exponent of a size (default: %(default)s)")
     parser.add_argument("--iterations", default="20", help="repetitions of a size (default: %(default)s)")
     parser.add_argument("--time", default="2", help="time limit of a size in seconds (default: %(default)s)")
@@ -115,6 +118,8 @@ def main():
     programs = options.programs.split(",")
     if unknown := [name for name in programs if name not in PROGRAMS]:
         parser.error(f"--programs {unknown[0]}; allowed: {', '.join(PROGRAMS)}")
+    if wrong := [pair for pair in options.set if "=" not in pair]:
+        parser.error(f"--set {wrong[0]}; allowed: NAME=VALUE")
     if reason := netns.reason_not_possible():
         raise SystemExit(reason)
     launch.require(launch.PROVIDER, *map(launch.imb, programs))
@@ -126,7 +131,11 @@ def main():
             for benchmark in PROGRAMS[name]:
                 if not options.only or benchmark in options.only:
                     worse += not compare((mpi, options.ranks), name, benchmark, options)
-    print(f"{worse} benchmarks complete over the own network only" if worse else "every benchmark that completes without weir completes with it")
+    if options.alone:
+        print(f"{worse} benchmarks do not complete" if worse else "every benchmark completes")
+    else:
+        print(f"{worse} benchmarks complete over the own network only" if worse
+              else "every benchmark that completes without weir completes with it")
     return 1 if worse else 0
 
 
