@@ -331,7 +331,7 @@ structure! {
     GroupPart(COMMON_BYTES, BODY_BYTES) {
         /// Number of the group.
         group: U32,
-        /// Length of the whole vector or block, bytes; at most 4,096, or 16,384 of a broadcast or exchange.
+        /// Length of the whole vector or block, bytes; at most 4,096; broadcast, exchange: 16,384.
         length: U32,
         /// Offset of the payload in the vector, bytes.
         offset: U32,

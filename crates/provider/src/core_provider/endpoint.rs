@@ -17,8 +17,8 @@ use weir_link::ofi::{CoreAddress, CoreEndpoint, CoreError, CoreMemory, CoreName,
 
 use super::discovery::Found;
 use super::library::error_text;
-use super::memory::RemoteMemory;
 use super::objects::{Object, RawAv, RawCq, RawDomain, RawEp, RawFabric, RawMr};
+use super::registrations::RemoteMemory;
 use crate::errno::Error;
 use crate::ffi::{
     ADDR_UNSPEC, FiAddr, FiAvAttr, FiCqAttr, FiCqErrEntry, control, cq_format, flags, mr_mode, wait_obj,

@@ -7,11 +7,6 @@
 //! ```
 //! Nothing is cached here: providers whose adapters need that have a cache of registrations (`FI_MR_CACHE_MONITOR`).
 
-use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, VecDeque};
-use std::ffi::c_int;
-use std::hash::BuildHasher;
-use std::ops::Range;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
@@ -22,88 +17,12 @@ use weir_proto::{Direction, RemoteAddress};
 
 use super::endpoint::OpenEndpoint;
 use super::objects::{Object, RawMr, RawRmaMessage, RawRmaPiece};
-use crate::ffi::{FiInfo, control, flags, mr_mode};
+use crate::ffi::{control, flags, mr_mode};
 
 /// Attempts to find a key that no other registration has.
 const KEY_ATTEMPTS: u32 = 4;
 /// The time in which a provider must close a registration that it calls busy.
 const CLOSE_TIME: Duration = Duration::from_millis(200);
-
-/// Registrations, and the copies under way.
-pub struct RemoteMemory {
-    mode: c_int,
-    key_bytes: usize,
-    longest_copy: u64,
-    registrations: HashMap<u64, Object<RawMr>>,
-    next_handle: u64,
-    /// Keys that are not the provider's.
-    keys: RandomState,
-    /// Contexts of no copy.
-    free: Vec<usize>,
-    /// The first context of a copy.
-    first: usize,
-    /// What the caller knows each copy by.
-    contexts: Vec<u64>,
-    ended: VecDeque<(u64, bool)>,
-}
-
-impl RemoteMemory {
-    /// That of an endpoint with the attributes `info`. `contexts`: those of copies.
-    ///
-    /// # Safety
-    /// The answer is whole.
-    pub unsafe fn new(info: *const FiInfo, contexts: Range<usize>) -> RemoteMemory {
-        // SAFETY: promise of the caller.
-        let (domain, endpoint) = unsafe { (&*(*info).domain_attr, &*(*info).ep_attr) };
-        RemoteMemory {
-            mode: domain.mr_mode,
-            key_bytes: domain.mr_key_size,
-            longest_copy: endpoint.max_msg_size as u64,
-            registrations: HashMap::new(),
-            next_handle: 0,
-            keys: RandomState::new(),
-            first: contexts.start,
-            contexts: vec![0; contexts.len()],
-            free: contexts.collect(),
-            ended: VecDeque::new(),
-        }
-    }
-
-    fn has_mode(&self, bit: c_int) -> bool {
-        self.mode & bit != 0
-    }
-
-    /// The copy with this context has ended.
-    pub fn ended(&mut self, index: usize, is_whole: bool) {
-        self.free.push(index);
-        self.ended.push_back((self.contexts[index - self.first], is_whole));
-    }
-
-    /// Whether a copy has ended whose end nobody knows.
-    pub fn has_ended(&self) -> bool {
-        !self.ended.is_empty()
-    }
-
-    /// Closes the registrations that are bound to the endpoint, which is about to close.
-    pub fn close_bound(&mut self) {
-        if self.has_mode(mr_mode::ENDPOINT) {
-            self.registrations.clear();
-        }
-    }
-
-    /// A key that strangers do not guess, as long as the provider's keys. 0 if the provider chooses.
-    fn new_key(&mut self) -> u64 {
-        self.next_handle += 1;
-        if self.has_mode(mr_mode::PROV_KEY) {
-            return 0;
-        }
-        let key = self.keys.hash_one(self.next_handle);
-        match self.key_bytes {
-            0 | 8.. => key,
-            bytes => key & ((1 << (8 * bytes)) - 1),
-        }
-    }
-}
 
 impl OpenEndpoint {
     /// `fi_mr_reg`, and what follows it.

@@ -8,13 +8,14 @@
 //! - `library` calls the core's functions, and is silent while the core asks weir itself.
 //! - `discovery` finds the provider, and chooses among its networks.
 //! - `endpoint` is the endpoint ([`weir_link::ofi::CoreEndpoint`]). `memory` registers memory, and reads and writes that of
-//!   peers ([`weir_link::ofi::CoreMemory`]).
+//!   peers ([`weir_link::ofi::CoreMemory`]); `registrations` is what it keeps.
 
 mod discovery;
 mod endpoint;
 mod library;
 mod memory;
 pub mod objects;
+mod registrations;
 
 use weir_link::ofi::{CoreEndpoint, CoreError};
 
