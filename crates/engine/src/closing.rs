@@ -33,6 +33,9 @@ use crate::{Engine, stalls};
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// The bound for peers that cannot act while the caller closes: enough steps for everything that progress delivers.
 const IDLE_PEER_LINGER: Duration = Duration::from_millis(100);
+/// At least so many steps, since a caller without a core makes none. After one in which nothing happens it waits for at most
+/// 1 ms.
+const IDLE_PEER_STEPS: u32 = 500;
 /// Peers that are named when messages are given up; the others are counted.
 const MAX_NAMED_PEERS: usize = 8;
 
@@ -59,6 +62,8 @@ pub(crate) struct Closing {
     least: (u64, u64),
     /// The time when it became less.
     taken_at: Clock,
+    /// The steps since then.
+    steps: u32,
     /// The user knows that this endpoint waits.
     reported: bool,
     given_up: Vec<Undelivered>,
@@ -155,6 +160,7 @@ impl<L: Link> Engine<L> {
                 looked_at: None,
                 least: (u64::MAX, u64::MAX),
                 taken_at: now,
+                steps: 0,
                 reported: false,
                 given_up: Vec::new(),
                 unacknowledged_packets: 0,
@@ -175,6 +181,7 @@ impl<L: Link> Engine<L> {
         let now = Clock::now();
         self.check_peers_if_due(now);
         let Some(mut closing) = self.closing.take() else { unreachable!("progress does not end a close") };
+        closing.steps = closing.steps.saturating_add(1);
         let waits = self.machine.is_receiving() || self.waits_for_groups(&closing, idle_peers, now);
         if closing.phase == Phase::Receiving && (!waits || now >= closing.deadline) {
             closing.phase = Phase::Delivering;
@@ -228,12 +235,13 @@ impl<L: Link> Engine<L> {
             (count + one.messages + one.acknowledgements, bytes + one.bytes)
         });
         if all < closing.least {
-            (closing.least, closing.taken_at) = (all, now);
+            (closing.least, closing.taken_at, closing.steps) = (all, now, 0);
         }
         let only_idle =
             packets == 0 && undelivered.iter().all(|one| idle_peers.contains(&self.address_of(one.peer)));
         let linger = if only_idle { self.linger.min(IDLE_PEER_LINGER) } else { self.linger };
-        if now.duration_since(closing.taken_at) < linger {
+        let has_steps_left = only_idle && !linger.is_zero() && closing.steps < IDLE_PEER_STEPS;
+        if has_steps_left || now.duration_since(closing.taken_at) < linger {
             if now >= closing.deadline && !std::mem::replace(&mut closing.reported, true) {
                 self.report_closing(&format!(
                     "waits to close: live receivers have not taken {} of the messages that it has sent",
