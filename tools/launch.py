@@ -169,10 +169,11 @@ def shm_files(directory="/dev/shm"):
 
 
 def compile_c(source, mpi="mpich", *, flags=("-O2", "-Wall", "-Wextra", "-Werror")):
-    """Compiles a C test with the MPI's compiler wrapper if it has changed. Returns the program."""
+    """Compiles a C test with the MPI's compiler wrapper if it or a header beside it has changed. Returns the program."""
     source = pathlib.Path(source)
     target = OUT / "tests" / mpi / source.stem
-    if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
+    changed = max(path.stat().st_mtime for path in (source, *source.parent.glob("*.h")))
+    if not target.exists() or target.stat().st_mtime < changed:
         target.parent.mkdir(parents=True, exist_ok=True)
         compiler = env_dir(mpi) / "bin" / "mpicc"
         subprocess.run([compiler, *flags, "-o", target, source], check=True, env={**os.environ,

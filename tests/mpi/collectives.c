@@ -18,7 +18,6 @@
  * Rank 0 prints `performed N`: the operations that groups have done there. N is -1 without libweir-mpi.so.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,46 +27,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "collectives_rank.h"
+
 enum { MOST_WORDS = 600, MOST_BYTES = 20000, MOST_BLOCK_WORDS = 6000 };
 
-static int rank, ranks, is_spawned;
-static const char *directory;
-
-static void fail(const char *what, int round) {
-    printf("rank %d: round %d: %s\n", rank, round, what);
-    fflush(stdout);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
-static void check(int error) {
-    if (error == MPI_SUCCESS) return;
-    char text[MPI_MAX_ERROR_STRING];
-    int length = 0;
-    MPI_Error_string(error, text, &length);
-    if (directory) { /* before printing: the launcher may have ended */
-        char path[4096];
-        snprintf(path, sizeof path, "%s/%d", directory, rank);
-        FILE *file = fopen(path, "w");
-        if (file) {
-            fprintf(file, "%.*s", length, text);
-            fclose(file);
-        }
-    }
-    printf("rank %d: error: %.*s\n", rank, length, text);
-    fflush(stdout);
-    _exit(3);
-}
-
-static long performed(void) {
-    unsigned long (*count)(void) = (unsigned long (*)(void))dlsym(RTLD_DEFAULT, "weir_mpi_performed");
-    return count ? (long)count() : -1;
-}
-
-/* The same numbers at all ranks, if the state is the same. */
-static unsigned next(unsigned long *state) {
-    *state = *state * 6364136223846793005ul + 1442695040888963407ul;
-    return (unsigned)(*state >> 33);
-}
+static int is_spawned;
 
 static const struct {
     MPI_Datatype type, alias;

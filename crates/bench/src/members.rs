@@ -3,9 +3,11 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use clap::Args;
 use weir_mpi::job;
 use weir_output::Failure;
 
@@ -31,10 +33,43 @@ pub fn directory(shm_dir: &Path) -> Result<tempfile::TempDir, Failure> {
     directory.map_err(Failure::system(format!("a directory in {}", shm_dir.display())))
 }
 
-/// The words of a member's command line: the hidden command, the directory, and options with numbers.
-pub fn words(helper: &str, directory: &Path, numbers: &[(&str, u64)]) -> Vec<OsString> {
-    let options = numbers.iter().flat_map(|(name, number)| [(*name).into(), number.to_string().into()]);
-    [helper.into(), "--directory".into(), directory.into()].into_iter().chain(options).collect()
+/// Arguments that all members get.
+#[derive(Args, Clone, Debug)]
+pub struct SharedArguments {
+    /// Where the members meet.
+    #[arg(long)]
+    pub directory: PathBuf,
+    /// The members.
+    #[arg(long)]
+    pub ranks: u32,
+    /// Measurements of each kind.
+    #[arg(long)]
+    pub rounds: u32,
+    /// Time of each. Unit: microseconds.
+    #[arg(long)]
+    time_us: u64,
+}
+
+impl SharedArguments {
+    /// Those of `ranks` members that meet in `directory`. `time`: of each measurement.
+    pub fn new(directory: &Path, ranks: u32, rounds: u32, time: Duration) -> SharedArguments {
+        let time_us = time.as_micros() as u64;
+        SharedArguments { directory: directory.to_owned(), ranks, rounds, time_us }
+    }
+
+    /// The words of a member's command line, behind the name of a hidden command.
+    pub fn words(&self, helper: &str) -> Vec<OsString> {
+        let SharedArguments { directory, ranks, rounds, time_us } = self;
+        let numbers =
+            [("--ranks", u64::from(*ranks)), ("--rounds", (*rounds).into()), ("--time-us", *time_us)];
+        let options = numbers.iter().flat_map(|(name, number)| [(*name).into(), number.to_string().into()]);
+        [helper.into(), "--directory".into(), directory.into()].into_iter().chain(options).collect()
+    }
+
+    /// Time of each measurement.
+    pub fn time(&self) -> Duration {
+        Duration::from_micros(self.time_us)
+    }
 }
 
 /// Starts `count` members, passes on each line that they print, and waits until all have ended. `words`: the

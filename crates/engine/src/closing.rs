@@ -33,8 +33,8 @@ use crate::{Engine, stalls};
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// The bound for peers that cannot act while the caller closes: enough steps for everything that progress delivers.
 const IDLE_PEER_LINGER: Duration = Duration::from_millis(100);
-/// At least so many steps, since a caller without a core makes none. After one in which nothing happens it waits for at most
-/// 1 ms.
+/// At least so many steps belong to that bound: a caller without a core makes none in that time. After a step in which nothing
+/// happens it waits for at most 1 ms.
 const IDLE_PEER_STEPS: u32 = 500;
 /// Peers that are named when messages are given up; the others are counted.
 const MAX_NAMED_PEERS: usize = 8;

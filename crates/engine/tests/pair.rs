@@ -493,3 +493,37 @@ fn messages_left_in_the_mailbox_outlive_their_sender() {
         assert_eq!(contents(&into), contents(&bytes(8, message as u8)));
     }
 }
+
+#[test]
+fn an_endpoint_that_closes_without_a_core_gives_up_nothing_before_peers_could_act_in_its_steps() {
+    /// More messages than a mailbox has slots for one sender.
+    const MANY: usize = 20_000;
+    let mut pair = pair(|_| {});
+    let payload = bytes(8, 3);
+    (0..MANY).for_each(|_| pair.send(0, payload.view(), true));
+    let [one, other] = &mut pair.engines;
+    let idle = [other.address()];
+    one.begin_close();
+    for _ in 0..3 {
+        assert!(!one.close_step(&idle).done, "the other one has not acted");
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !one.close_step(&idle).done {
+        other.progress();
+        assert!(Instant::now() < deadline);
+    }
+    assert_eq!(one.end_close(), None);
+
+    // It does not wait for ever.
+    let mut pair = self::pair(|_| {});
+    (0..MANY).for_each(|_| pair.send(0, payload.view(), true));
+    let [one, other] = &mut pair.engines;
+    let (idle, began) = ([other.address()], Instant::now());
+    one.begin_close();
+    while !one.close_step(&idle).done {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(one.end_close().is_some_and(|given_up| given_up.messages() > 0));
+}

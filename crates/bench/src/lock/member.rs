@@ -1,7 +1,6 @@
 //! A rank that the lock is measured with: a process of its own. All ranks want the lock as often as they get it.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use weir_native::{Endpoint, Error, Exchange, Group, Options, Place, Segment, WordOperation};
 use weir_output::Failure;
 
-use crate::members;
+use crate::members::SharedArguments;
 
 /// The helper's name on the command line.
 pub const HELPER: &str = "lock-member";
@@ -29,31 +28,18 @@ const HELD: u64 = 1;
 /// Arguments of a rank.
 #[derive(Args, Debug)]
 pub struct MemberArguments {
-    /// Where the ranks meet.
-    #[arg(long)]
-    directory: PathBuf,
     /// Our rank.
     #[arg(long)]
     rank: u32,
-    /// The number of ranks.
-    #[arg(long)]
-    ranks: u32,
-    /// Measurements of each lock.
-    #[arg(long)]
-    rounds: u32,
-    /// Time of each. Unit: microseconds.
-    #[arg(long)]
-    time_us: u64,
+    #[command(flatten)]
+    shared: SharedArguments,
 }
 
-impl MemberArguments {
-    /// The words on the command line.
-    pub fn words(directory: &Path, rank: u32, ranks: u32, rounds: u32, time: Duration) -> Vec<OsString> {
-        let [rank, ranks, rounds] = [rank, ranks, rounds].map(u64::from);
-        let time_us = time.as_micros() as u64;
-        let numbers = [("--rank", rank), ("--ranks", ranks), ("--rounds", rounds), ("--time-us", time_us)];
-        members::words(HELPER, directory, &numbers)
-    }
+/// The words on the command line of a rank.
+pub fn words(rank: u32, shared: &SharedArguments) -> Vec<OsString> {
+    let mut words = shared.words(HELPER);
+    words.extend(["--rank".into(), rank.to_string().into()]);
+    words
 }
 
 /// What one measurement of a lock has shown.
@@ -72,7 +58,7 @@ pub struct Sample {
 /// The two locks, in the order of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Compare and change the word of the lock until it was free.
+    /// Set a bit of the word of the lock until it was not set before.
     Spin,
     /// The queue lock.
     Queue,
@@ -93,9 +79,9 @@ pub fn run(arguments: &MemberArguments) -> Result<u8, Failure> {
     for kind in Kind::ALL {
         member.check(kind).map_err(failed)?;
     }
-    for _ in 0..arguments.rounds {
+    for _ in 0..arguments.shared.rounds {
         for kind in Kind::ALL {
-            let sample = member.measure(kind, Duration::from_micros(arguments.time_us)).map_err(failed)?;
+            let sample = member.measure(kind, arguments.shared.time()).map_err(failed)?;
             if arguments.rank == 0 {
                 let line = serde_json::to_string(&sample);
                 println!("{}", line.map_err(|error| Failure::Measurement(error.to_string()))?);
@@ -103,7 +89,7 @@ pub fn run(arguments: &MemberArguments) -> Result<u8, Failure> {
         }
     }
     let number = member.number().map_err(failed)?;
-    let wanted = CHECKED * Kind::ALL.len() as u64 * u64::from(arguments.ranks);
+    let wanted = CHECKED * Kind::ALL.len() as u64 * u64::from(arguments.shared.ranks);
     member.close().map_err(failed)?;
     if number != wanted {
         let what = format!("{wanted} changes with a lock have left the number {number}");
@@ -128,8 +114,8 @@ fn place(offset: u64) -> Place {
 impl Member {
     fn open(arguments: &MemberArguments) -> Result<Member, Error> {
         let endpoint = Endpoint::open(Options {
-            rank_and_size: Some((arguments.rank, arguments.ranks)),
-            exchange: Exchange::Directory(arguments.directory.clone()),
+            rank_and_size: Some((arguments.rank, arguments.shared.ranks)),
+            exchange: Exchange::Directory(arguments.shared.directory.clone()),
             ..Options::default()
         })?;
         let world = endpoint.world()?;

@@ -12,7 +12,7 @@ mod member;
 pub use member::{HELPER, MemberArguments, run as run_helper};
 
 use crate::machine::Machine;
-use crate::members;
+use crate::members::{self, SharedArguments};
 use crate::options::OutputOptions;
 use crate::statistics::{Quartiles, fairness, ratios};
 use clap::Args;
@@ -32,12 +32,13 @@ const TARGETS: (f64, f64) = (3.6, 0.99);
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Ranks of this node, without an MPI, want one lock all the time and hold it for no time. One lock is the queue lock of \
-the native interface. The other one spins: a rank changes the word of the lock until it was free. Both use the same \
+the native interface. The other one spins: a rank sets a bit of the lock until it was not set before. Both use the same \
 remote atomics, and the words of both are in the memory of rank 0. Before, each rank changes a number under each lock, \
 and all changes must be there at the end.
 
-The table shows, for each lock, quartiles over the rounds:
+The table shows medians of the rounds, and quartiles behind the first two:
   hand-overs   how often in a second the lock went to another rank than the one that had it last
+  of spinning  hand-overs divided by those of the lock that spins, in the same round
   acquired     how often in a second a rank got the lock
   fairness     Jain's index of how often each rank got it: 1 if all the same, 1/N if one has it always
   changes      changes of words that ranks asked for, for each hand-over
@@ -104,15 +105,19 @@ pub fn run(arguments: &LockArguments) -> Result<u8, Failure> {
         bar.set_message(format!("{ranks} ranks"));
         let mut job = Job { ranks, ..Job::default() };
         let directory = members::directory(&settings.shm_dir)?;
-        let words = |rank| MemberArguments::words(directory.path(), rank, ranks, arguments.repeat, time);
-        members::run(ranks, words, |line| {
-            let sample = serde_json::from_str(line)
-                .map_err(|_| Failure::Measurement(format!("{line:?} is not a measurement of a lock")))?;
-            let of_kind = if job.spin.len() == job.queue.len() { &mut job.spin } else { &mut job.queue };
-            of_kind.push(sample);
-            bar.inc(1);
-            Ok(())
-        })?;
+        let shared = SharedArguments::new(directory.path(), ranks, arguments.repeat, time);
+        members::run(
+            ranks,
+            |rank| member::words(rank, &shared),
+            |line| {
+                let sample = serde_json::from_str(line)
+                    .map_err(|_| Failure::Measurement(format!("{line:?} is not a measurement of a lock")))?;
+                let of_kind = if job.spin.len() == job.queue.len() { &mut job.spin } else { &mut job.queue };
+                of_kind.push(sample);
+                bar.inc(1);
+                Ok(())
+            },
+        )?;
         if job.spin.len() + job.queue.len() != measurements {
             let what = format!("{ranks} ranks have sent {} measurements", job.spin.len() + job.queue.len());
             return Err(Failure::Measurement(what));

@@ -5,10 +5,7 @@
 
 use super::case::Case;
 use super::flat_counter::{self, FlatCounter};
-use crate::members;
-use clap::Args;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use crate::members::SharedArguments;
 use std::time::{Duration, Instant};
 use weir_link::SchemeName;
 use weir_link::shm::node_group::{GroupFailure, NodeGroup, NodeGroups, Operation};
@@ -25,41 +22,15 @@ const MAX_REPETITIONS: u64 = 1 << 20;
 /// Bound on the start of all members.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Arguments of a member.
-#[derive(Args, Debug)]
-pub struct MemberArguments {
-    /// Where the members meet.
-    #[arg(long)]
-    directory: PathBuf,
-    /// The members.
-    #[arg(long)]
-    ranks: u32,
-    /// Measurements of each operation.
-    #[arg(long)]
-    rounds: u32,
-    /// Time of each. Unit: microseconds.
-    #[arg(long)]
-    time_us: u64,
-}
-
-impl MemberArguments {
-    /// The words on the command line.
-    pub fn words(directory: &Path, ranks: u32, rounds: u32, time: Duration) -> Vec<OsString> {
-        let [ranks, rounds] = [ranks, rounds].map(u64::from);
-        let numbers = [("--ranks", ranks), ("--rounds", rounds), ("--time-us", time.as_micros() as u64)];
-        members::words(HELPER, directory, &numbers)
-    }
-}
-
 /// Runs a member. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`]: another member has ended, or the node has no memory.
-pub fn run(arguments: &MemberArguments) -> Result<u8, Failure> {
+pub fn run(arguments: &SharedArguments) -> Result<u8, Failure> {
     let mut member = Member::join(arguments)?;
     for _ in 0..arguments.rounds {
         for case in Case::ALL {
-            let time_ns = member.measure(case, Duration::from_micros(arguments.time_us))?;
+            let time_ns = member.measure(case, arguments.time())?;
             if member.rank == 0 {
                 println!("{time_ns}");
             }
@@ -90,7 +61,7 @@ fn refused(error: impl std::fmt::Display) -> Failure {
 }
 
 impl Member {
-    fn join(arguments: &MemberArguments) -> Result<Member, Failure> {
+    fn join(arguments: &SharedArguments) -> Result<Member, Failure> {
         let options = ShmOptions {
             dir: arguments.directory.clone(),
             in_memory: false,

@@ -11,7 +11,8 @@ mod case;
 mod flat_counter;
 mod member;
 
-pub use member::{HELPER, MemberArguments, run as run_helper};
+pub use crate::members::SharedArguments as MemberArguments;
+pub use member::{HELPER, run as run_helper};
 
 use crate::machine::Machine;
 use crate::members;
@@ -120,7 +121,7 @@ fn measure(
 ) -> Result<(), Failure> {
     let directory = members::directory(&settings.shm_dir)?;
     let time = Duration::from_millis(arguments.time);
-    let words = MemberArguments::words(directory.path(), ranks, arguments.repeat, time);
+    let words = MemberArguments::new(directory.path(), ranks, arguments.repeat, time).words(HELPER);
     members::run(
         ranks,
         |_| words.clone(),

@@ -187,6 +187,7 @@ impl super::Settings {
             }
         }
     }
+
     /// The proxy of an endpoint over a network with this number
     /// ([`domain`](weir_link::datagram::network::DatagramNetwork::domain)). `None`: it sends its datagrams itself, because
     /// the setting does not ask for a proxy, or because there is no node segment, or no queue in it.

@@ -119,10 +119,11 @@ impl SendProxy {
         self.send_taken(network, outgoing)?;
         let (mut left, mut is_work) = (MOST_SERVED, !self.queues.is_empty());
         while left > 0 && is_work && self.queues.try_serve(network.host_time()) {
+            let before = left;
             let served = self.serve_in_turn(network, outgoing, &mut left);
             let served = served.and_then(|()| outgoing.flush(network));
-            // Somebody may have added who saw that this endpoint serves.
-            is_work = self.queues.stop_serving();
+            // Somebody may have added who saw that this endpoint serves. A queue that gave nothing is its owner's affair.
+            is_work = self.queues.stop_serving() && left < before;
             served?;
         }
         Ok(())
@@ -194,7 +195,7 @@ impl SendProxy {
         while !self.is_empty() {
             let sent = self.send_taken(network, outgoing);
             if sent.and_then(|()| self.take_from(own, MOST_SERVED, network, outgoing)) != Ok(MOST_SERVED) {
-                break; // the queue is empty, or the network is busy: the peer does not get the rest
+                break; // the queue is empty, or the network is busy: the path sends the rest again, directly
             }
         }
         self.queues.leave();

@@ -128,7 +128,7 @@ structure! {
         data: U64,
         /// Length of the message, bytes.
         length: U64,
-        /// Address of the payload in the sender's process, or its offset; 0 without a key: use `fetch`.
+        /// Address at the sender, or offset in registered memory. 0, and no remote key: use `fetch`.
         address: U64,
     }
 }
