@@ -55,7 +55,7 @@ def once(way, name, benchmark, options, is_weir):
     mpi, ranks = way
     program = imb.program(ranks, [benchmark], "-msglog", options.msglog, "-iter", options.iterations, "-time", options.time,
                           "-iter_policy", "off", name=name)
-    chosen = dict(pair.split("=", 1) for pair in options.set)
+    chosen = netns.with_collectives(options.collectives == "on") | dict(pair.split("=", 1) for pair in options.set)
     where = {"settings": {"FI_WEIR_LINK": f"shm,{options.link}", **chosen}} if is_weir else {"environment": netns.own_network(mpi)}
     with netns.Hosts(options.hosts) as hosts:
         words, env = hosts.mpiexec(mpi, ranks, program, **where)
@@ -108,6 +108,8 @@ def main():
     parser.add_argument("--ranks", type=int, default=4, help="number of ranks (default: %(default)s)")
     parser.add_argument("--link", default="udp", help="weir's link between hosts (default: %(default)s)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable of the ranks over weir")
+    parser.add_argument("--collectives", choices=["on", "off"], default="off",
+                        help="over weir: collective operations by groups, also across hosts (default: %(default)s)")
     parser.add_argument("--msglog", default="0:16", help="least and greatest exponent of a size (default: %(default)s)")
     parser.add_argument("--iterations", default="20", help="repetitions of a size (default: %(default)s)")
     parser.add_argument("--time", default="2", help="time limit of a size in seconds (default: %(default)s)")

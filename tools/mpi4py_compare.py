@@ -11,7 +11,8 @@ several numbers of ranks the last lines compare them.
 
 With `--hosts` the ranks are on so many pretended hosts (netns.py), and without weir the MPI uses its own network: `tcp` of
 libfabric, or that of Open MPI. Then messages are not counted. `held` are messages that senders kept because a receiver had
-reached its envelope budget (`--set FI_WEIR_ENVELOPE_BUDGET=4096`).
+reached its envelope budget (`--set FI_WEIR_ENVELOPE_BUDGET=4096`). `--collectives on` lets the ranks do collective operations by
+groups, and to ask for no more than MPI_THREAD_SERIALIZED, as groups across hosts require. The last line says how many they did.
 """
 
 import argparse
@@ -61,7 +62,7 @@ def test_files(mpi, only):
 @dataclass(frozen=True)
 class Way:
     """How the suite runs. `hosts`: pretended hosts, 0 for this machine; `link`: what weir uses between them; `settings`: further
-    variables of the ranks with weir, NAME=VALUE."""
+    variables of the ranks with weir, NAME=VALUE; `collectives`: `on`, `off`, or None for the default of `weir run`."""
 
     mpi: str
     ranks: int
@@ -69,22 +70,29 @@ class Way:
     hosts: int
     link: str
     settings: tuple = ()
+    collectives: str | None = None
 
     def folder(self, transport):
         scheme = f"-{self.flow}" if transport == "weir" else ""
         link = f"-{self.link.replace(':', '-')}" if transport == "weir" else ""
         settings = "".join(f"-{pair.replace('/', '%')}" for pair in self.settings if transport == "weir")
         place = f"-{self.hosts}-hosts{link}" if self.hosts else ""
-        return WORK / "results" / f"{self.mpi}-{transport}{scheme}-{self.ranks}{place}{settings}"
+        groups = f"-collectives-{self.collectives}" if transport == "weir" and self.collectives else ""
+        return WORK / "results" / f"{self.mpi}-{transport}{scheme}-{self.ranks}{place}{groups}{settings}"
 
     def variables(self):
-        return dict(pair.split("=", 1) for pair in self.settings)
+        groups = {}
+        if self.collectives == "on":
+            groups = {"MPI4PY_TEST_THREAD_LEVEL": "serialized", **(netns.with_collectives(True) if self.hosts else {})}
+        return groups | dict(pair.split("=", 1) for pair in self.settings)
 
     def describe(self, transport):
         scheme = f", {self.flow}" if transport == "weir" else ""
         place = f" across {self.hosts} hosts" if self.hosts else ""
         over = f" over {self.link}" if self.hosts and transport == "weir" else ""
         settings = "".join(f", {pair}" for pair in self.settings if transport == "weir")
+        if transport == "weir" and self.collectives:
+            settings += f", collectives {self.collectives}"
         return f"{self.mpi}, {self.ranks} rank{'s' * (self.ranks > 1)}{place}", f"{transport}{over}{scheme}{settings}"
 
 
@@ -99,7 +107,7 @@ def command(way, transport, prefix, name):
     """Command and environment of one test file on this machine."""
     program = [launch.python(way.mpi), RANK_SCRIPT, SUITE, prefix, name]
     if transport == "weir":
-        flags = ["--quiet", "--flow", way.flow]
+        flags = ["--quiet", "--flow", way.flow, *(["--collectives", way.collectives] if way.collectives else [])]
         return launch.weir_run(way.ranks, program, mpi=way.mpi, flags=flags, report=report_of(prefix)), way.variables()
     env = launch.plain_environment(way.mpi)
     if transport == "tcp":
@@ -149,14 +157,15 @@ def outcomes(way, transport, name, limit):
         old.unlink(missing_ok=True)
     result = run(way, transport, prefix, name, limit)
     (folder / f"{name}.log").write_text(f"{result}\nwhole output:\n{result.output}")
-    tests = {}
+    tests, performed = {}, 0
     for rank in range(ranks):
         path = pathlib.Path(f"{prefix}.{rank}")
         lines = path.read_text().splitlines() if path.exists() else []
         tests[rank] = dict(line.rsplit("\t", 1) for line in lines if "\t" in line)  # the last outcome of a test counts
+        performed += int(tests[rank].pop("operations of groups", 0))
     record = {"stamp": stamp, "status": result.status, "seconds": round(result.seconds, 1),
               "processor_seconds": round(result.processor_seconds, 2), "messages": counter(prefix, "messages_sent"),
-              "held": counter(prefix, "held_messages"), "tests": tests}
+              "held": counter(prefix, "held_messages"), "group_operations": performed, "tests": tests}
     record = json.loads(json.dumps(record))  # the same form as a record that was read: ranks are strings
     kept.write_text(json.dumps(record))
     return record
@@ -194,7 +203,7 @@ def compare(way, names, limit, transport, always=False):
     who, what = way.describe(transport)
     print(f"\n{who}: {len(names)} test files without and with {what}", flush=True)
     print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8} {'CPU s/rank':>11} {'messages/rank':>14} {'held':>9}")
-    total, processor, messages, held = {}, 0.0, 0.0, 0
+    total, processor, messages, held, performed = {}, 0.0, 0.0, 0, 0
     for name in names:
         after = outcomes(way, transport, name, limit)
         # Without weir a file can take minutes if there are more ranks than cores. So it runs only where it can differ.
@@ -203,7 +212,7 @@ def compare(way, names, limit, transport, always=False):
         total |= found
         count = len(before["tests"]["0"]) - 1
         cost = after.get("processor_seconds", float("nan")) / way.ranks
-        sent, kept = after.get("messages"), after.get("held")
+        sent, kept, performed = after.get("messages"), after.get("held"), performed + after.get("group_operations", 0)
         processor, messages, held = processor + cost, messages + (sent or 0) / way.ranks, held + (kept or 0)
         sent = "-" if sent is None else f"{sent / way.ranks:,.0f}"
         bad = len({test for test, _, _ in failing(before)}) + (before["status"] is None)
@@ -212,6 +221,8 @@ def compare(way, names, limit, transport, always=False):
             print(f"    passes without {transport} only: {test} "
                   f"({', '.join(f'rank {rank}: {how}' for rank, how in sorted(ranks_of.items()))})", flush=True)
     print(f"  {'all files':34} {'':46} {processor:11.2f} {messages:14,.0f} {held:9,}", flush=True)
+    if way.collectives == "on":
+        print(f"  groups did {performed:,} operations", flush=True)
     return total, (processor, messages)
 
 
@@ -224,6 +235,8 @@ def main():
     parser.add_argument("--hosts", type=int, default=0, help="number of pretended hosts (default: this machine alone)")
     parser.add_argument("--link", choices=LINKS, default="udp", help="weir's link between hosts (default: %(default)s)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable of the ranks over weir")
+    parser.add_argument("--collectives", choices=["on", "off"],
+                        help="collective operations by groups (default: across hosts off, else as `weir run` does)")
     parser.add_argument("--quick", action="store_true", help="run the subset of `make test`")
     parser.add_argument("--timeout", type=float, default=300, help="time limit of a test file in seconds (default: %(default)s)")
     parser.add_argument("--both", action="store_true", help="run all files without weir too, to compare times")
@@ -249,7 +262,7 @@ def main():
         names = QUICK if options.quick else test_files(mpi, options.only or (["test_"] if options.hosts else None))
         for ranks in map(int, options.ranks.split(",")):
             for flow in options.flow.split(","):
-                way = Way(mpi, ranks, flow, options.hosts, options.link, tuple(options.set))
+                way = Way(mpi, ranks, flow, options.hosts, options.link, tuple(options.set), options.collectives)
                 found, costs[mpi, flow, ranks] = compare(way, names, options.timeout, options.against, options.both)
                 total |= {f"{mpi} {ranks} {flow} {test}": how for test, how in found.items()}
     for (mpi, flow, ranks), cost in costs.items():
