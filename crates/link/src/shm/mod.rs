@@ -27,6 +27,7 @@
 
 mod attach;
 mod cooperative_copy;
+mod counted_word;
 mod cross_memory;
 mod diagnostics;
 mod doorbell;
@@ -39,6 +40,8 @@ mod inbox;
 mod interleavings;
 #[cfg(test)]
 mod killed_senders;
+#[cfg(test)]
+mod killed_servers;
 mod lane_queue;
 mod lane_reclamation;
 mod lanes;

@@ -22,10 +22,11 @@
 //!
 //! This file does not know networks, or what a datagram contains.
 
+use super::counted_word::Word;
 use super::mapping::Shared;
 use super::node_segment::{Area, NodeHandle, SharedArea};
 use super::segment_file::SystemError;
-use super::sync::{AtomicU64, Ordering, light_fence};
+use super::sync::{Ordering, light_fence};
 use weir_proto::Instant;
 
 /// Bound: queues of a node.
@@ -47,16 +48,16 @@ const RING_WORDS: usize = 4;
 /// A word that has a cache line for itself.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
-struct Line(AtomicU64);
+struct Line(Word);
 
 /// A line of the head of the area.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 struct HeadLine {
     /// The server of the pool and the time when it has gone on; 0: there is none.
-    server: AtomicU64,
+    server: Word,
     /// In the first line: queues whose memory is reserved.
-    reserved: AtomicU64,
+    reserved: Word,
 }
 
 /// The queue of an endpoint, as it lies in the segment.
@@ -69,7 +70,7 @@ struct Queue {
     end: Line,
     /// Words that were taken.
     begin: Line,
-    words: [AtomicU64; RING_WORDS],
+    words: [Word; RING_WORDS],
 }
 
 // SAFETY: structures of atomics.
@@ -100,7 +101,7 @@ fn words_of(part: usize, datagram: usize) -> usize {
 }
 
 impl Queue {
-    fn word(&self, position: u64) -> &AtomicU64 {
+    fn word(&self, position: u64) -> &Word {
         &self.words[(position % RING_WORDS as u64) as usize]
     }
 
@@ -134,11 +135,12 @@ impl Queue {
         self.end.0.store(at, Ordering::Release);
     }
 
-    /// Takes the first datagram. `false`: there is none, or another server was faster.
-    fn take(&self, taken: &mut Taken) -> bool {
+    /// Takes the first datagram, if the owner's network is `domain`. `false`: there is none, or another server was faster.
+    fn take(&self, domain: u64, taken: &mut Taken) -> bool {
         let begin = self.begin.0.load(Ordering::Acquire);
         let added = self.end.0.load(Ordering::Acquire).wrapping_sub(begin);
-        if added == 0 || added > RING_WORDS as u64 {
+        // A new owner shows its network before it adds, so what was added has this one.
+        if added == 0 || added > RING_WORDS as u64 || self.domain.0.load(Ordering::Relaxed) != domain {
             return false;
         }
         let head = self.word(begin).load(Ordering::Relaxed);
@@ -197,8 +199,11 @@ impl HeadLine {
     /// Takes or renews the token for the endpoint `index`. Returns whether it has it.
     fn try_serve(&self, index: usize, now: Instant) -> bool {
         let token = self.server.load(Ordering::Acquire);
-        let age_ns = micros(now).saturating_sub(token & ((1 << TIME_BITS) - 1)).saturating_mul(1000);
-        let is_free = token == 0 || HeadLine::holds(token, index) || age_ns >= SERVER_HOLD_NS;
+        let renewed = token & ((1 << TIME_BITS) - 1);
+        let age_ns = micros(now).saturating_sub(renewed).saturating_mul(1000);
+        // `now` may be old. But no server has renewed it long after that: some process has broken the rules.
+        let is_void = age_ns >= SERVER_HOLD_NS || renewed > micros(now.plus_ns(1000 * SERVER_HOLD_NS));
+        let is_free = token == 0 || HeadLine::holds(token, index) || is_void;
         let mine = HeadLine::token(index, now);
         is_free && self.server.compare_exchange(token, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -296,8 +301,7 @@ impl ProxyQueues {
 
     /// Takes the first datagram of a queue, if it is of the own network. `false`: there is none now.
     pub fn take(&self, queue: usize, taken: &mut Taken) -> bool {
-        let queue = self.queue(queue);
-        queue.domain.0.load(Ordering::Acquire) == self.domain && queue.take(taken)
+        self.queue(queue).take(self.domain, taken)
     }
 
     /// This endpoint is the server no more. Returns whether a queue is not empty: then the token is to be tried again.
@@ -326,14 +330,14 @@ mod tests {
 
     impl Default for Queue {
         fn default() -> Queue {
-            let words = std::array::from_fn(|_| AtomicU64::default());
+            let words = std::array::from_fn(|_| Word::default());
             Queue { domain: Line::default(), end: Line::default(), begin: Line::default(), words }
         }
     }
 
     fn taken(queue: &Queue) -> Option<(Vec<u8>, Vec<u8>)> {
         let mut taken = Taken::default();
-        queue.take(&mut taken).then_some((taken.part, taken.datagram))
+        queue.take(0, &mut taken).then_some((taken.part, taken.datagram))
     }
 
     #[test]
@@ -365,7 +369,7 @@ mod tests {
         explore(1, || {
             let queue = Box::new(Queue::default());
             queue.put(b"A", b"of the dead");
-            queue.adopt(5);
+            queue.adopt(0);
             assert!(queue.is_empty());
             queue.put(b"B", b"1");
             assert_eq!(taken(&queue), Some((b"B".into(), b"1".into())));
@@ -388,6 +392,8 @@ mod tests {
             assert!(!line.try_serve(0, NOW.plus_ns(1000 + SERVER_HOLD_NS)));
             line.stop_serving(1);
             assert!(line.try_serve(0, NOW.plus_ns(1000 + SERVER_HOLD_NS)));
+            line.server.store(HeadLine::token(1, NOW.plus_ns(2000 * SERVER_HOLD_NS)), Ordering::Relaxed);
+            assert!(line.try_serve(0, NOW), "a time to come");
         });
     }
 
