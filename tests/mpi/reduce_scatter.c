@@ -88,14 +88,24 @@ static void fill(void *data, int words, int type, int is_whole, unsigned long *o
     }
 }
 
+#if MPI_VERSION < 4
+/* An MPI without these functions gets them from libweir-mpi.so. Programs such as mpi4py call them if they are there. */
+#pragma weak MPI_Reduce_scatter_c
+#pragma weak MPI_Reduce_scatter_block_c
+int MPI_Reduce_scatter_c(const void *from, void *to, const MPI_Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm);
+int MPI_Reduce_scatter_block_c(const void *from, void *to, MPI_Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
+#define IS_THERE(function) ((function) != NULL)
+#else
+#define IS_THERE(function) 1
+#endif
+
 static int call(int is_block, int large, const void *from, void *to, const int *counts, int members, int type, int op, MPI_Comm comm) {
-#if MPI_VERSION >= 4
     MPI_Count many[MOST_RANKS];
     for (int at = 0; at < members; at++) many[at] = counts[at];
-    if (large && is_block) return MPI_Reduce_scatter_block_c(from, to, many[0], type_of(type), op_of(op), comm);
-    if (large) return MPI_Reduce_scatter_c(from, to, many, type_of(type), op_of(op), comm);
-#endif
-    (void)large, (void)members;
+    if (large && is_block && IS_THERE(MPI_Reduce_scatter_block_c))
+        return MPI_Reduce_scatter_block_c(from, to, many[0], type_of(type), op_of(op), comm);
+    if (large && !is_block && IS_THERE(MPI_Reduce_scatter_c))
+        return MPI_Reduce_scatter_c(from, to, many, type_of(type), op_of(op), comm);
     if (is_block) return MPI_Reduce_scatter_block(from, to, counts[0], type_of(type), op_of(op), comm);
     return MPI_Reduce_scatter(from, to, counts, type_of(type), op_of(op), comm);
 }

@@ -10,7 +10,7 @@
 use crate::call::{Call, Kind};
 use crate::communicators;
 use crate::elements::Buffer;
-use crate::mpi::Next;
+use crate::mpi::{Next, check, mpi};
 use crate::reduce_scatter::{Counts, ReduceScatter};
 use crate::world;
 use std::ffi::{CStr, c_int};
@@ -210,44 +210,87 @@ collective! {
     }
 }
 
-/// A reduce-scatter with a count for each rank.
+/// A reduce-scatter with a count for each rank. `$pass`: how the call passes to the MPI, with the arguments that it names.
 macro_rules! reduce_scatter {
-    ($name:ident, $count:ty, $counts:path) => {
+    ($name:ident, $count:ty, $counts:path, |$send:ident, $receive:ident, $array:ident, $rest:ident| $pass:expr) => {
         #[doc = concat!("`", stringify!($name), "`")]
         ///
         /// # Safety
         /// As the standard says.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
-            send: usize,
-            receive: usize,
-            counts: *const $count,
+            $send: usize,
+            $receive: usize,
+            $array: *const $count,
             datatype: usize,
             operation: usize,
             communicator: usize,
         ) -> c_int {
-            static NEXT: Next = Next::new(profiling_name!($name));
-            let (name, array) = (stringify!($name), $counts(counts));
-            let call = ReduceScatter { name, send, receive, counts: array, datatype, operation, communicator };
+            let (name, counts) = (stringify!($name), $counts($array));
+            let (send, receive) = ($send, $receive);
+            let call = ReduceScatter { name, send, receive, counts, datatype, operation, communicator };
+            let $rest = (datatype, operation, communicator);
             // SAFETY: the caller's arguments.
-            unsafe {
-                match call.perform() {
-                    Some(status) => status,
-                    None => call_at!(
-                        NEXT.expect(),
-                        c_int,
-                        (send: address, receive: address, counts: address, datatype: handle, operation: handle,
-                         communicator: handle),
-                        (send, receive, counts as usize, datatype, operation, communicator)
-                    ),
-                }
-            }
+            unsafe { call.perform().unwrap_or_else(|| $pass) }
         }
     };
 }
 
-reduce_scatter!(MPI_Reduce_scatter, c_int, Counts::Small);
-reduce_scatter!(MPI_Reduce_scatter_c, i64, Counts::Large);
+reduce_scatter!(MPI_Reduce_scatter, c_int, Counts::Small, |send, receive, counts, rest| {
+    static NEXT: Next = Next::new(c"PMPI_Reduce_scatter");
+    pass_reduce_scatter(NEXT.expect(), send, receive, counts as usize, rest)
+});
+
+reduce_scatter!(MPI_Reduce_scatter_c, i64, Counts::Large, |send, receive, counts, rest| {
+    static NEXT: Next = Next::new(c"PMPI_Reduce_scatter_c");
+    static SMALL: Next = Next::new(c"PMPI_Reduce_scatter");
+    match NEXT.address() {
+        Some(next) => pass_reduce_scatter(next, send, receive, counts as usize, rest),
+        None => match small_counts(counts, rest.2) {
+            Some(counts) => {
+                pass_reduce_scatter(SMALL.expect(), send, receive, counts.as_ptr() as usize, rest)
+            }
+            None => ERR_COUNT,
+        },
+    }
+});
+
+/// Passes a reduce-scatter to the MPI's function at an address.
+///
+/// # Safety
+/// The function has this type, with these counts.
+unsafe fn pass_reduce_scatter(
+    function: usize,
+    send: usize,
+    receive: usize,
+    counts: usize,
+    (datatype, operation, communicator): (usize, usize, usize),
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        call_at!(
+            function,
+            c_int,
+            (send: address, receive: address, counts: address, datatype: handle, operation: handle,
+             communicator: handle),
+            (send, receive, counts, datatype, operation, communicator)
+        )
+    }
+}
+
+/// The counts of all ranks for an MPI without large counts. `None`: one is too large, or the communicator is wrong.
+///
+/// # Safety
+/// There is a count for each rank.
+unsafe fn small_counts(counts: *const i64, communicator: usize) -> Option<Vec<c_int>> {
+    let (mpi, mut ranks) = (mpi()?, 0);
+    // SAFETY: the MPI's function, and a variable for the result. The caller promises the counts.
+    unsafe {
+        let handle = mpi.abi.as_ref()?.handle(communicator);
+        check((mpi.functions.comm_size)(handle, &mut ranks)).ok()?;
+        (0..ranks as usize).map(|rank| c_int::try_from(*counts.add(rank)).ok()).collect()
+    }
+}
 
 /// `MPI_Win_test`
 ///
