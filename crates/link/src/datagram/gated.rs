@@ -131,3 +131,59 @@ impl<P: Copy> Path<P> {
         gate.took(now, bundles, passage == Passage::Admitted);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::lossy::{Impairments, Switch};
+    use super::super::path::{PathDriver, Sent};
+    use super::*;
+    use crate::datagram::DatagramOptions;
+    use crate::shm::ShmLink;
+    use crate::shm::node_segment::{JobKey, NodeSegment};
+    use crate::shm::options::for_tests;
+    use crate::{Address, Quota};
+    use weir_proto::reliability::{DatagramDriver, Header};
+
+    #[test]
+    fn the_driver_of_a_path_knows_which_of_its_bundles_wait_in_the_queue_of_the_proxy() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mailbox = ShmLink::open(&for_tests(directory.path())).unwrap();
+        let node = NodeSegment::join(&mailbox, JobKey::new(&"a job")).unwrap();
+        let switch = Switch::new(1, Impairments::default());
+        let open = |number: u16| {
+            let options = DatagramOptions::new(Quota { data_slots: 100, start_slots: 10, credit_slots: 2 });
+            DatagramLink::open(&Address::new(number.into(), [7; 16]), switch.open(number), options)
+        };
+        let mut link = open(1).with_proxy(SendProxy::open(&node.handle(), 1, false, 5));
+        let id = link.path_to(&open(2).address).unwrap();
+        let (path, shared) = link.path_and_shared(id).unwrap();
+        let first = path.io.first_copy;
+        path.io.copies.extend([1, 2].map(|packets| Sent::new(vec![7; 100], packets)));
+        let mut driver = PathDriver { id, io: &mut path.io, shared, arriving: None };
+        let mut number = 0;
+        let mut send = |driver: &mut PathDriver<'_, _>, position| {
+            number += 1;
+            let (acknowledged, latest, arrived, marks, asks) = (0, 0, 0, 0, false);
+            let (epoch, destination_epoch) = (1, 1);
+            let header =
+                Header { epoch, destination_epoch, number, acknowledged, latest, arrived, marks, asks };
+            driver.transmit(&header, position).unwrap();
+        };
+        let queued = |driver: &PathDriver<'_, _>| {
+            (first - 1..first + 3).filter(|&position| driver.is_queued(position)).collect::<Vec<u64>>()
+        };
+        assert_eq!((driver.has_queue(), queued(&driver)), (true, vec![]));
+        send(&mut driver, Some(first));
+        send(&mut driver, None);
+        assert_eq!(queued(&driver), [first]);
+        send(&mut driver, Some(first + 1));
+        assert_eq!(queued(&driver), [first, first + 1]);
+        driver.shared.flush().unwrap();
+        assert_eq!(queued(&driver), []);
+        send(&mut driver, Some(first)); // again
+        assert_eq!(queued(&driver), [first]);
+        driver.shared.proxy = None;
+        send(&mut driver, Some(first));
+        assert_eq!((driver.has_queue(), queued(&driver)), (false, vec![]));
+    }
+}

@@ -14,6 +14,7 @@ use super::delivered::Begun;
 use super::link::Shared;
 use super::network::DatagramNetwork;
 use super::seal::{self, Key, SALT_BYTES};
+use super::send_proxy::QueuePlace;
 use crate::{Address, LaneLease};
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU16;
@@ -84,6 +85,23 @@ pub(super) enum PeersLane {
     Open,
 }
 
+/// A bundle that the peer has not acknowledged.
+#[derive(Debug)]
+pub(super) struct Sent {
+    bundle: Vec<u8>,
+    /// The number of packets that were taken before its end.
+    packets: u64,
+    /// Its last transmission waits in the proxy's queue until this place there has left ([`SendProxy::waits`]).
+    queued: Option<QueuePlace>,
+}
+
+impl Sent {
+    /// A bundle that ends behind so many packets of the path.
+    pub(super) fn new(bundle: Vec<u8>, packets: u64) -> Sent {
+        Sent { bundle, packets, queued: None }
+    }
+}
+
 /// What the driver of the machine needs.
 #[derive(Debug)]
 pub(super) struct PathIo<P> {
@@ -95,8 +113,7 @@ pub(super) struct PathIo<P> {
     next_number: u64,
     /// The packets of the next bundle.
     pub open: Option<Vec<u8>>,
-    /// The number of packets that were taken before the end of each bundle.
-    pub copies: VecDeque<(Vec<u8>, u64)>,
+    pub copies: VecDeque<Sent>,
     pub first_copy: u64,
     held: HashMap<u64, Bundle>,
     /// Bundles, and where the first unread byte is.
@@ -282,11 +299,11 @@ impl<P: Copy> Path<P> {
     ) -> Result<(), LinkBusy> {
         let Some(bundle) = self.io.open.take() else { return Ok(()) };
         let bytes = (EXTENSION_BYTES + bundle.len() + TAG_BYTES) as u32;
-        self.io.copies.push_back((bundle, self.io.taken_packets));
+        self.io.copies.push_back(Sent::new(bundle, self.io.taken_packets));
         let Path { machine, io, .. } = self;
         let mut driver = PathDriver { id, io, shared, arriving: None };
         if machine.submit(now, bytes, &mut driver).is_err() {
-            self.io.open = self.io.copies.pop_back().map(|(bundle, _)| bundle);
+            self.io.open = self.io.copies.pop_back().map(|sent| sent.bundle);
             return Err(LinkBusy);
         }
         Ok(())
@@ -298,7 +315,7 @@ impl<P: Copy> Path<P> {
         let io = &mut self.io;
         io.copies
             .drain(..)
-            .map(|(copy, _)| copy)
+            .map(|sent| sent.bundle)
             .chain(io.open.take())
             .for_each(|copy| shared.copies.give(copy));
         let delivered = io.delivered.drain(..).map(|(bundle, _)| bundle);
@@ -350,7 +367,7 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
             return self.introduce(header);
         }
         let PathIo { place, address, outgoing_key, next_number, copies, first_copy, .. } = &*self.io;
-        let bundle = position.map_or(&[][..], |position| &copies[(position - first_copy) as usize].0);
+        let bundle = position.map_or(&[][..], |position| &copies[(position - first_copy) as usize].bundle);
         let Shared { network, outgoing, proxy, .. } = &mut *self.shared;
         let number = expand(header.number, *next_number);
         let length = EXTENSION_BYTES + bundle.len() + TAG_BYTES;
@@ -366,9 +383,20 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
             if !proxy.has_room(part, length) {
                 let _ = proxy.serve(network, outgoing); // what it does not send waits there
             }
-            return proxy.add(part, length, write);
+            let queued = proxy.add(part, length, write)?;
+            self.note_queued(position, Some(queued));
+            return Ok(());
         }
-        outgoing.append(network, *place, length, largest, copies.len(), write)
+        outgoing.append(network, *place, length, largest, copies.len(), write)?;
+        self.note_queued(position, None);
+        Ok(())
+    }
+
+    /// The bundle of `position` has left, or waits in the proxy's queue.
+    fn note_queued(&mut self, position: Option<u64>, queued: Option<QueuePlace>) {
+        if let Some(position) = position {
+            self.io.copies[(position - self.io.first_copy) as usize].queued = queued;
+        }
     }
 }
 
@@ -380,6 +408,16 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
             Err(LinkBusy) => self.shared.refused.push(self.id),
         }
         sent
+    }
+
+    fn has_queue(&self) -> bool {
+        self.shared.proxy.is_some()
+    }
+
+    fn is_queued(&self, position: u64) -> bool {
+        let Some(proxy) = &self.shared.proxy else { return false };
+        let index = position.wrapping_sub(self.io.first_copy) as usize;
+        self.io.copies.get(index).and_then(|sent| sent.queued).is_some_and(|place| proxy.waits(place))
     }
 
     fn deliver(&mut self, _position: u64) {
@@ -401,7 +439,7 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
 
     fn acknowledged(&mut self, before: u64) {
         while self.io.first_copy < before {
-            let (copy, packets) =
+            let Sent { bundle: copy, packets, .. } =
                 self.io.copies.pop_front().expect("bundles are kept until they are acknowledged");
             self.shared.copies.give(copy);
             self.io.first_copy += 1;

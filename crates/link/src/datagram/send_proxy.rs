@@ -36,6 +36,10 @@ pub struct ProxyCounters {
     pub without_room: u64,
 }
 
+/// A place in the queue of an endpoint. It is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueuePlace(u64);
+
 /// See the head of this file.
 #[derive(Debug)]
 pub struct SendProxy {
@@ -85,7 +89,7 @@ impl SendProxy {
     }
 
     /// Adds a datagram of `length` bytes, which `write` appends to its argument, for the receiver with this part of its
-    /// address. Nothing is written if there is no room.
+    /// address. Nothing is written if there is no room. Returns where it waits.
     ///
     /// # Errors
     /// [`LinkBusy`]: there is no room.
@@ -94,7 +98,7 @@ impl SendProxy {
         part: &[u8],
         length: usize,
         write: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), LinkBusy> {
+    ) -> Result<QueuePlace, LinkBusy> {
         if !self.has_room(part, length) {
             self.counters.without_room += 1;
             return Err(LinkBusy);
@@ -102,9 +106,14 @@ impl SendProxy {
         self.sealing.clear();
         write(&mut self.sealing);
         debug_assert_eq!(self.sealing.len(), length, "the length of a datagram");
-        self.queues.put(part, &self.sealing);
+        let end = self.queues.put(part, &self.sealing);
         self.counters.queued += 1;
-        Ok(())
+        Ok(QueuePlace(end))
+    }
+
+    /// Whether nobody has taken what was added at this place.
+    pub(super) fn waits(&self, place: QueuePlace) -> bool {
+        self.queues.is_behind(place.0)
     }
 
     /// Sends what is in the queues of this pool, if the own one has something and nobody else serves. `outgoing` is sent too.
@@ -230,7 +239,7 @@ mod tests {
             Member { proxy, network, outgoing: Outgoing::new(), _node: node, _mailbox: mailbox }
         }
 
-        fn add(&mut self, to: u16, byte: u8) -> Result<(), LinkBusy> {
+        fn add(&mut self, to: u16, byte: u8) -> Result<QueuePlace, LinkBusy> {
             self.proxy.add(&to.to_le_bytes(), 100, |bytes| bytes.resize(100, byte))
         }
 
@@ -288,7 +297,7 @@ mod tests {
             let mut members = [1, 2].map(|port| Member::open(&directory, &switch, port, DOMAIN));
             members[0].proxy.drains = drains;
             for member in &mut members {
-                (0..100).for_each(|byte| member.add(60, byte).unwrap());
+                (0..100).for_each(|byte| assert!(member.add(60, byte).is_ok()));
             }
             let Member { proxy, network, outgoing, .. } = &mut members[0];
             let mut left = 2 * BATCH;
@@ -300,15 +309,22 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_without_room_is_not_written() {
+    fn a_datagram_waits_until_it_is_taken_and_one_without_room_is_not_written() {
         let (directory, switch) = quiet();
         let mut member = Member::open(&directory, &switch, 1, DOMAIN);
+        let [first, second] = [1, 2].map(|byte| member.add(60, byte).unwrap());
+        assert!(member.proxy.waits(first) && member.proxy.waits(second));
+        let Member { proxy, network, outgoing, .. } = &mut member;
+        proxy.take_from(0, 1, network, outgoing).unwrap();
+        assert!(!member.proxy.waits(first) && member.proxy.waits(second));
+        member.serve().unwrap();
+        assert!(!member.proxy.waits(second));
         let added = (0..2000).take_while(|_| member.add(60, 1).is_ok()).count() as u64;
         assert!((500..600).contains(&added), "64 KiB for {added} of 100 B");
         let written = member.proxy.add(&[60, 0], 100, |_| panic!("there is no room"));
         assert_eq!(written, Err(LinkBusy));
         let ProxyCounters { queued, without_room, .. } = member.proxy.counters();
-        assert_eq!((queued, without_room), (added, 2));
+        assert_eq!((queued, without_room), (2 + added, 2));
     }
 
     #[test]

@@ -115,8 +115,8 @@ impl Queue {
         used.saturating_add(words as u64) <= RING_WORDS as u64
     }
 
-    /// Adds a datagram, for which there is room. Only the owner calls this.
-    fn put(&self, part: &[u8], datagram: &[u8]) {
+    /// Adds a datagram, for which there is room. Only the owner calls this. Returns its end.
+    fn put(&self, part: &[u8], datagram: &[u8]) -> u64 {
         let mut at = self.end.0.load(Ordering::Relaxed);
         let mut write = |word: u64| {
             self.word(at).store(word, Ordering::Relaxed);
@@ -133,6 +133,7 @@ impl Queue {
             }
         }
         self.end.0.store(at, Ordering::Release);
+        at
     }
 
     /// Takes the first datagram, if the owner's network is `domain`. `false`: there is none, or another server was faster.
@@ -283,9 +284,14 @@ impl ProxyQueues {
         self.own().has_room(words_of(part_bytes, datagram_bytes))
     }
 
-    /// Adds a datagram to the own queue, which has room for it.
-    pub fn put(&self, part: &[u8], datagram: &[u8]) {
-        self.own().put(part, datagram);
+    /// Adds a datagram to the own queue, which has room for it. Returns its end: words that were added up to there.
+    pub fn put(&self, part: &[u8], datagram: &[u8]) -> u64 {
+        self.own().put(part, datagram)
+    }
+
+    /// Whether the datagram with this end is in the own queue.
+    pub fn is_behind(&self, end: u64) -> bool {
+        self.own().begin.0.load(Ordering::Relaxed) < end
     }
 
     /// Whether the own queue is empty.

@@ -104,6 +104,17 @@ pub trait DatagramDriver {
     /// # Errors
     /// [`LinkBusy`]: the datagram was not sent. [`super::ReliablePath::writable`] follows.
     fn transmit(&mut self, header: &Header, position: Option<u64>) -> Result<(), LinkBusy>;
+    /// Whether bundles leave through a queue on this host, which datagrams without a bundle pass. Then the arrival of one
+    /// without a bundle does not show that bundles before it are lost.
+    fn has_queue(&self) -> bool {
+        false
+    }
+    /// Whether the last transmission of this bundle is in that queue. Then it is not lost, and another one would only wait
+    /// behind it.
+    fn is_queued(&self, position: u64) -> bool {
+        let _ = position;
+        false
+    }
     /// Passes on the bundle of the datagram that is being handled.
     fn deliver(&mut self, position: u64);
     /// Keeps the bundle of the datagram that is being handled, until [`DatagramDriver::deliver_held`].

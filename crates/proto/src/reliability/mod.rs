@@ -209,29 +209,9 @@ impl ReliablePath {
             self.ask_again(now, driver);
         }
         if self.sender.loss_at().is_some_and(|at| at <= now) {
-            self.sender.detect_losses(now);
+            self.sender.detect_losses(now, driver, self.broken);
         }
-        // The oldest bundle, outside of the window. Its answer shows what else is lost.
-        let (oldest, earlier) = (self.sender.first(), self.sender.oldest_number());
-        if self.sender.timeout_at(&self.config).is_some_and(|at| at <= now) {
-            if self.config.is_lossless {
-                self.sender.restart_timeout(now); // it arrives when the peer polls
-            } else if self.transmit(now, Some(oldest), true, driver) {
-                self.sender.timed_out(now, earlier, self.broken);
-                // If only large datagrams are lost, a question arrives.
-                if self.sender.suspects_large() {
-                    self.ask(now, driver);
-                }
-            } else {
-                self.sender.restart_timeout(now);
-            }
-        } else if self.sender.is_probe_due(now, &self.config) {
-            if self.transmit(now, Some(oldest), true, driver) {
-                self.sender.probed(now, earlier, self.broken);
-            } else {
-                self.sender.restart_probe(now);
-            }
-        }
+        self.repeat_oldest(now, driver);
         self.send_waiting(now, driver);
         if self.receiver.is_overdue(now, driver.is_crowded()) {
             self.transmit(now, None, false, driver);
@@ -376,7 +356,7 @@ impl ReliablePath {
             if self.question.is_some_and(|question| acknowledgement.latest >= question.first_number) {
                 self.question = None;
             }
-            if self.sender.acknowledge(now, &acknowledgement, self.broken) {
+            if self.sender.acknowledge(now, &acknowledgement, driver, self.broken) {
                 driver.acknowledged(self.sender.first());
                 if self.has_refused {
                     self.has_refused = false;

@@ -23,6 +23,10 @@ pub(super) enum Mutant {
     LatePeersAreNotAwaited,
     /// A datagram that was sent again before its acknowledgement came counts as overtaken.
     EarlyRetransmissionsCountAsReordering,
+    /// Any later number shows that a bundle is lost, also one that has passed the queue of the bundles.
+    AnyArrivalPassesTheQueue,
+    /// A bundle that waits in the queue of this host is sent again.
+    QueuedBundlesAreSentAgain,
     /// A loss that a probe has repaired does not count.
     RepairedLossesDoNotCount,
     /// The timeout restarts with each send.

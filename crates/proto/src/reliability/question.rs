@@ -1,12 +1,14 @@
 //! Questions to a silent peer ([`Question`]), and what its silence means. A question is a datagram without a bundle that wants
-//! an answer at once. It is repeated until one comes, or until the peer is lost.
+//! an answer at once. It is repeated until one comes, or until the peer is lost. A bundle that nobody acknowledges is repeated
+//! here too.
 //!
 //! ```text
 //! ask                 number 7, asks          nothing comes
 //! ask_again           number 8, asks          the interval doubles
+//! repeat_oldest       bundle 4, asks          after a timeout, or once after two round trips
 //! fault_of_silence    None before the limit; then Silent, unless somebody knows that the peer lives
 //! ```
-//! This file does not know bundles.
+//! This file does not know which bundles are under way.
 
 use super::ReliablePath;
 use super::datagram::{DatagramDriver, PathFault, STANDING_DIVISOR, Standing};
@@ -64,6 +66,34 @@ impl ReliablePath {
             question.next_at = now.plus_ns(question.wait_ns);
         }
         self.transmit(now, None, true, driver);
+    }
+
+    /// Sends the oldest bundle again, outside of the window, if its timeout or the wait for a probe has passed. Its answer shows
+    /// what else is lost.
+    pub(super) fn repeat_oldest<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        let (oldest, earlier) = (self.sender.first(), self.sender.oldest_number());
+        if driver.is_queued(oldest) && !self.broken.has(Mutant::QueuedBundlesAreSentAgain) {
+            self.sender.oldest_is_queued(now); // then neither wait has passed
+        }
+        if self.sender.timeout_at(&self.config).is_some_and(|at| at <= now) {
+            if self.config.is_lossless {
+                self.sender.restart_timeout(now); // it arrives when the peer polls
+            } else if self.transmit(now, Some(oldest), true, driver) {
+                self.sender.timed_out(now, earlier, self.broken);
+                // If only large datagrams are lost, a question arrives.
+                if self.sender.suspects_large() {
+                    self.ask(now, driver);
+                }
+            } else {
+                self.sender.restart_timeout(now);
+            }
+        } else if self.sender.is_probe_due(now, &self.config) {
+            if self.transmit(now, Some(oldest), true, driver) {
+                self.sender.probed(now, earlier, self.broken);
+            } else {
+                self.sender.restart_probe(now);
+            }
+        }
     }
 
     /// A timer that is late by more than any timeout shows that this process did not run. Peers may have answered meanwhile,

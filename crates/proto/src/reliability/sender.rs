@@ -20,7 +20,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use super::congestion::Congestion;
-use super::datagram::ReliabilityConfig;
+use super::datagram::{DatagramDriver, ReliabilityConfig};
 use super::mutant::{Broken, Mutant};
 use super::path_mtu::PathMtu;
 use super::round_trip::RoundTrip;
@@ -100,6 +100,8 @@ pub(super) struct Sender {
     next_number: u64,
     scan: u64,
     largest: u64,
+    /// The largest number of a bundle that is acknowledged, as far as acknowledgements have named it.
+    largest_of_bundles: u64,
     /// Bit i: `largest` - 1 - i is acknowledged, and was handled.
     handled: u64,
     reorder_numbers: u32,
@@ -142,6 +144,7 @@ impl Sender {
             next_number: start,
             scan: start,
             largest: start - 1,
+            largest_of_bundles: start - 1,
             handled: 0,
             reorder_numbers: MIN_REORDER_NUMBERS,
             is_lossless: config.is_lossless,
@@ -330,10 +333,11 @@ impl Sender {
     }
 
     /// Handles an acknowledgement. Returns whether `first` has advanced.
-    pub(super) fn acknowledge(
+    pub(super) fn acknowledge<D: DatagramDriver>(
         &mut self,
         now: Instant,
         acknowledged: &Acknowledgement,
+        driver: &D,
         broken: Broken,
     ) -> bool {
         let &Acknowledgement { before, latest, arrived, marks } = acknowledged;
@@ -345,7 +349,12 @@ impl Sender {
             self.congestion.marked(new_marks);
         }
         // Numbers first: they say which transmission arrived.
-        let mut is_progress = self.acknowledge_numbers(now, latest, arrived, broken);
+        let passed = if broken.has(Mutant::EarlyRetransmissionsCountAsReordering) {
+            self.largest.max(latest)
+        } else {
+            self.passed(driver, broken)
+        };
+        let mut is_progress = self.acknowledge_numbers(now, latest, arrived, passed);
         self.judge_probe(now, broken);
         let advances = before > self.first;
         if advances {
@@ -365,19 +374,15 @@ impl Sender {
             }
         }
         self.congestion.end_round(self.largest, self.next_number, broken);
-        self.detect_losses(now);
+        self.detect_losses(now, driver, broken);
         advances
     }
 
-    /// Handles the numbers of an acknowledgement that are new. Returns whether a bundle has arrived.
-    fn acknowledge_numbers(&mut self, now: Instant, latest: u64, arrived: u64, broken: Broken) -> bool {
+    /// Handles the numbers of an acknowledgement that are new. Earlier acknowledgements have named `passed`. Returns whether a
+    /// bundle has arrived.
+    fn acknowledge_numbers(&mut self, now: Instant, latest: u64, arrived: u64, passed: u64) -> bool {
         let mut is_progress = false;
         let mut new_bits = arrived;
-        let passed = if broken.has(Mutant::EarlyRetransmissionsCountAsReordering) {
-            self.largest.max(latest)
-        } else {
-            self.largest
-        };
         if latest > self.largest {
             let distance = latest - self.largest;
             let Record { sent_at, position } = *self.record(latest);
@@ -416,6 +421,9 @@ impl Sender {
             return false;
         }
         let position = self.record(number).position;
+        if position < QUESTION {
+            self.largest_of_bundles = self.largest_of_bundles.max(number);
+        }
         if !(self.first..self.end).contains(&position) {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Tests of reliability: exact rules of one path here, sets and numbers against plain ones (`numbers`), and random
+//! Tests of reliability: exact rules of one path here and for a queue before the network (`queued`), sets and numbers against plain ones (`numbers`), and random
 //! worlds of two paths on a network with faults (`world`), which must also detect the mutants.
 
 extern crate std;
@@ -6,12 +6,14 @@ extern crate std;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::num::NonZeroU16;
+use core::ops::Range;
 
 use super::datagram::STANDING_DIVISOR;
 use super::*;
 
 mod garbage;
 mod numbers;
+mod queued;
 mod world;
 
 const MICROSECOND: u64 = 1_000;
@@ -34,6 +36,8 @@ struct Calls {
     timer: Option<Instant>,
     is_busy: bool,
     is_crowded: bool,
+    /// Bundles leave through a queue, and those of these positions wait there.
+    queued: Option<Range<u64>>,
     standing: Standing,
     standings_asked: u32,
 }
@@ -42,7 +46,7 @@ impl Default for Calls {
     fn default() -> Calls {
         let (standing, standings_asked) = (Standing::Unknown, 0);
         let (is_busy, is_crowded) = (false, false);
-        Calls { calls: Vec::new(), timer: None, is_busy, is_crowded, standing, standings_asked }
+        Calls { calls: Vec::new(), timer: None, is_busy, is_crowded, queued: None, standing, standings_asked }
     }
 }
 
@@ -53,6 +57,12 @@ impl DatagramDriver for Calls {
         }
         self.calls.push(Call::Transmit(*header, position));
         Ok(())
+    }
+    fn has_queue(&self) -> bool {
+        self.queued.is_some()
+    }
+    fn is_queued(&self, position: u64) -> bool {
+        self.queued.as_ref().is_some_and(|queued| queued.contains(&position))
     }
     fn deliver(&mut self, position: u64) {
         self.calls.push(Call::Deliver(position));

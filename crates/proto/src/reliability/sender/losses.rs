@@ -1,6 +1,7 @@
 //! What the sender concludes from silence and from what overtakes: losses, probes and timeouts.
 //! ```text
 //! overtaken    later numbers have arrived, and it is too late: lost
+//! queued       it has not left this host: nothing is lost, and the wait begins anew
 //! probe        nothing is acknowledged for two round trips: the oldest bundle leaves again, once
 //! timeout      nothing for longer: it leaves again, and the next one waits twice as long
 //! judge        each transmission has a number of its own, so the answer says whether a probe was needed
@@ -8,7 +9,7 @@
 //! Source of the rules: RFC 8985 and RFC 9002, section 6.1.
 
 use super::Sender;
-use crate::reliability::datagram::{ReliabilityConfig, STANDING_DIVISOR};
+use crate::reliability::datagram::{DatagramDriver, ReliabilityConfig, STANDING_DIVISOR};
 use crate::reliability::mutant::{Broken, Mutant};
 use crate::time::Instant;
 
@@ -26,17 +27,34 @@ pub(super) struct Probe {
 }
 
 impl Sender {
+    /// The latest number whose arrival shows that those before it have been overtaken.
+    pub(super) fn passed<D: DatagramDriver>(&self, driver: &D, broken: Broken) -> u64 {
+        let only_bundles = driver.has_queue() && !broken.has(Mutant::AnyArrivalPassesTheQueue);
+        if only_bundles { self.largest_of_bundles } else { self.largest }
+    }
+
     /// Declares overtaken datagrams lost. Cost: each number is passed once.
-    pub(in crate::reliability) fn detect_losses(&mut self, now: Instant) {
+    pub(in crate::reliability) fn detect_losses<D: DatagramDriver>(
+        &mut self,
+        now: Instant,
+        driver: &D,
+        broken: Broken,
+    ) {
         self.loss_at = None;
         if self.is_lossless {
             return;
         }
-        while self.scan < self.largest {
+        let passed = self.passed(driver, broken);
+        while self.scan < passed {
             let number = self.scan;
             if let Some(position) = self.under_way(number) {
+                let is_queued = driver.is_queued(position) && !broken.has(Mutant::QueuedBundlesAreSentAgain);
+                if is_queued {
+                    self.record(number).sent_at = now; // it leaves later still
+                }
                 let late_at = self.record(number).sent_at.plus_ns(self.round_trip.reorder_ns());
-                if self.largest - number < u64::from(self.reorder_numbers) && late_at > now {
+                let is_near = passed - number < u64::from(self.reorder_numbers);
+                if is_queued || (is_near && late_at > now) {
                     self.loss_at = Some(late_at);
                     return;
                 }
@@ -161,6 +179,11 @@ impl Sender {
     pub(in crate::reliability) fn suspects_large(&mut self) -> bool {
         let bytes = self.bundle(self.first).bytes;
         self.timeouts_in_a_row >= COLLAPSE_TIMEOUTS && self.mtu.is_large(bytes)
+    }
+
+    /// The oldest bundle waits in the driver's queue. It is not under way yet, so both waits begin anew.
+    pub(in crate::reliability) fn oldest_is_queued(&mut self, now: Instant) {
+        (self.timeout_from, self.probe_from) = (now, now);
     }
 
     /// The timeout has passed, and the driver refused the datagram.

@@ -709,7 +709,8 @@ fn random_worlds_contain_every_fault() {
 }
 
 /// Wrong rules that these worlds do not show have exact tests beside this file: the window of a receiver, sends that
-/// delay a timeout, a restart without proof, arrivals that restart the limit, and what a probe says about the network.
+/// delay a timeout, a restart without proof, arrivals that restart the limit, what a probe says about the network, and the queue
+/// of a proxy.
 #[test]
 fn worlds_detect_mutants() {
     let mutants = [
