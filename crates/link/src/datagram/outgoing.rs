@@ -81,6 +81,17 @@ impl<P: Copy + Eq> Outgoing<P> {
         Ok(())
     }
 
+    /// Removes the datagram of `length` bytes that was appended last.
+    pub(super) fn remove_last(&mut self, length: usize) {
+        self.bytes.truncate(self.bytes.len() - length);
+        self.datagrams -= 1;
+        // Before a closed one nothing would have joined it.
+        self.is_closed = false;
+        if self.datagrams == 0 {
+            self.to = None;
+        }
+    }
+
     /// Sends what waits.
     ///
     /// # Errors

@@ -17,7 +17,7 @@
 use super::network::DatagramNetwork;
 use super::outgoing::Outgoing;
 use crate::shm::node_segment::NodeHandle;
-use crate::shm::proxy_queues::{ProxyQueues, Taken};
+use crate::shm::proxy_queues::ProxyQueues;
 use weir_proto::LinkBusy;
 
 /// So many datagrams leave in one service, so that a program does not send for others for ever.
@@ -48,10 +48,8 @@ pub struct SendProxy {
     drains: bool,
     /// A datagram while it is sealed.
     sealing: Vec<u8>,
-    /// The datagram that was taken last.
-    taken: Taken,
-    /// It has not left, because the network is busy.
-    waits: bool,
+    /// What a network needs to find the receiver of a datagram that leaves.
+    part: Vec<u8>,
     counters: ProxyCounters,
 }
 
@@ -67,8 +65,7 @@ impl SendProxy {
             queues,
             drains,
             sealing: Vec::new(),
-            taken: Taken::default(),
-            waits: false,
+            part: Vec::new(),
             counters: ProxyCounters::default(),
         })
     }
@@ -78,9 +75,9 @@ impl SendProxy {
         self.counters
     }
 
-    /// Whether nothing waits here: neither in the own queue, nor what was taken from one.
+    /// Whether nothing waits in the own queue.
     pub(super) fn is_empty(&self) -> bool {
-        !self.waits && self.queues.is_empty()
+        self.queues.is_empty()
     }
 
     /// Whether the queue can take a datagram of `length` bytes for the receiver with this part of its address.
@@ -125,7 +122,6 @@ impl SendProxy {
         network: &mut N,
         outgoing: &mut Outgoing<N::Place>,
     ) -> Result<(), LinkBusy> {
-        self.send_taken(network, outgoing)?;
         let (mut left, mut is_work) = (MOST_SERVED, !self.queues.is_empty());
         while left > 0 && is_work && self.queues.try_serve(network.host_time()) {
             let before = left;
@@ -167,34 +163,27 @@ impl SendProxy {
         outgoing: &mut Outgoing<N::Place>,
     ) -> Result<u32, LinkBusy> {
         let mut sent = 0;
-        while sent < most && self.queues.take(queue, &mut self.taken) {
+        while sent < most
+            && let Some(first) = self.queues.first(queue)
+        {
+            self.part.clear();
+            first.append_part(&mut self.part);
+            // Without a place, another process has written what no endpoint of this network writes.
+            let place = network.place_of(&self.part).filter(|_| first.datagram_bytes() > 0);
+            if let Some(place) = place {
+                let (length, largest) = (first.datagram_bytes(), network.largest_datagram());
+                outgoing.append(network, place, length, largest, 2 * BATCH as usize, |bytes| {
+                    first.append_datagram(bytes);
+                })?;
+            }
+            if !first.take() {
+                place.iter().for_each(|_| outgoing.remove_last(first.datagram_bytes()));
+                break;
+            }
             self.counters.sent_for_others += u64::from(queue != self.queues.index());
-            self.waits = true;
-            self.send_taken(network, outgoing)?;
             sent += 1;
         }
         Ok(sent)
-    }
-
-    /// Passes on the datagram that was taken last, if it has not left.
-    fn send_taken<N: DatagramNetwork>(
-        &mut self,
-        network: &mut N,
-        outgoing: &mut Outgoing<N::Place>,
-    ) -> Result<(), LinkBusy> {
-        if !self.waits {
-            return Ok(());
-        }
-        let Taken { part, datagram } = &self.taken;
-        // Without a place, another process has written what no endpoint of this network writes.
-        if let Some(place) = network.place_of(part).filter(|_| !datagram.is_empty()) {
-            let largest = network.largest_datagram();
-            outgoing.append(network, place, datagram.len(), largest, 2 * BATCH as usize, |bytes| {
-                bytes.extend_from_slice(datagram);
-            })?;
-        }
-        self.waits = false;
-        Ok(())
     }
 
     /// Sends what is in the own queue, as far as the network takes it, with or without the server token. Nobody else takes
@@ -202,8 +191,7 @@ impl SendProxy {
     pub(super) fn leave<N: DatagramNetwork>(&mut self, network: &mut N, outgoing: &mut Outgoing<N::Place>) {
         let own = self.queues.index();
         while !self.is_empty() {
-            let sent = self.send_taken(network, outgoing);
-            if sent.and_then(|()| self.take_from(own, MOST_SERVED, network, outgoing)) != Ok(MOST_SERVED) {
+            if self.take_from(own, MOST_SERVED, network, outgoing) != Ok(MOST_SERVED) {
                 break; // the queue is empty, or the network is busy: the path sends the rest again, directly
             }
         }
@@ -217,6 +205,7 @@ mod tests {
     use crate::datagram::lossy::{Impairments, LossyNetwork, Switch};
     use crate::datagram::network::Batch;
     use crate::shm::ShmLink;
+    use crate::shm::counted_word::before_access;
     use crate::shm::node_segment::{JobKey, NodeSegment};
     use crate::shm::options::for_tests;
 
@@ -325,6 +314,34 @@ mod tests {
         assert_eq!(written, Err(LinkBusy));
         let ProxyCounters { queued, without_room, .. } = member.proxy.counters();
         assert_eq!((queued, without_room), (2 + added, 2));
+    }
+
+    #[test]
+    fn what_another_server_takes_while_it_is_copied_leaves_once() {
+        use std::{cell::RefCell, rc::Rc};
+        for access in 0..60 {
+            let (directory, switch) = quiet();
+            let mut to = switch.open(60);
+            let [mut server, other] = [1, 2].map(|port| Member::open(&directory, &switch, port, DOMAIN));
+            (10..13).for_each(|byte| assert!(server.add(60, byte).is_ok()));
+            let taken = Rc::new(RefCell::new(Vec::new()));
+            let others = Rc::clone(&taken);
+            before_access(access, move || {
+                while let Some(first) = other.proxy.queues.first(0) {
+                    let mut datagram = Vec::new();
+                    first.append_datagram(&mut datagram);
+                    assert!(first.take());
+                    others.borrow_mut().push((0, datagram[0]));
+                }
+            });
+            server.serve().unwrap();
+            server.outgoing.flush(&mut server.network).unwrap();
+            let mut all = arrivals(&mut to);
+            all.extend(taken.take());
+            let mut bytes: Vec<u8> = all.into_iter().map(|(_, byte)| byte).collect();
+            bytes.sort_unstable();
+            assert_eq!(bytes, [10, 11, 12], "{access}");
+        }
     }
 
     #[test]

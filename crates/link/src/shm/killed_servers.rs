@@ -5,7 +5,7 @@ use super::ShmLink;
 use super::counted_word::before_access;
 use super::node_segment::NodeSegment;
 use super::node_segment::tests::{key, open};
-use super::proxy_queues::{ProxyQueues, SERVER_HOLD_NS, Taken};
+use super::proxy_queues::{ProxyQueues, SERVER_HOLD_NS};
 use std::path::Path;
 use std::sync::mpsc;
 use weir_proto::Instant;
@@ -48,12 +48,17 @@ fn put(queues: &ProxyQueues, number: u8) {
 
 /// Takes all that this endpoint may take, and passes on the number of each datagram, which is whole.
 fn take_all(queues: &ProxyQueues, mut send: impl FnMut(u8)) {
-    let mut taken = Taken::default();
     for queue in queues.served() {
-        while queues.take(queue, &mut taken) {
-            let number = taken.datagram[0];
+        while let Some(first) = queues.first(queue) {
+            let (mut found_part, mut found) = (Vec::new(), Vec::new());
+            first.append_part(&mut found_part);
+            first.append_datagram(&mut found);
+            if !first.take() {
+                break;
+            }
+            let number = found[0];
             let (part, datagram) = datagram(number);
-            assert_eq!((&taken.part[..], &taken.datagram[..]), (&part[..], &datagram[..]), "a mixture");
+            assert_eq!((&found_part[..], &found[..]), (&part[..], &datagram[..]), "a mixture");
             send(number);
         }
     }

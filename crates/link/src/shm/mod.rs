@@ -27,7 +27,7 @@
 
 mod attach;
 mod cooperative_copy;
-mod counted_word;
+pub(crate) mod counted_word;
 mod cross_memory;
 mod diagnostics;
 mod doorbell;

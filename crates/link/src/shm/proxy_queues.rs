@@ -8,7 +8,7 @@
 //! 4096      queue of entry 0: domain, end, begin, in a line each; a ring of words
 //! 69568     queue of entry 1
 //!
-//! endpoint 0   put a    put b    try_serve: yes   take(0): a   take(1): c   take(0): b   stop_serving
+//! endpoint 0   put a    put b    try_serve: yes   first(0): a  first(1): c  first(0): b  stop_serving
 //! endpoint 1            put c    try_serve: no, goes on with its work
 //! ```
 //! **Deaths.** Begin and end count words, and only grow, also over a new owner of the entry. The owner stores the end after
@@ -81,13 +81,37 @@ unsafe impl Shared for Queue {}
 const _: () = assert!(!super::sync::NATIVE || size_of::<HeadLine>() == 64);
 const _: () = assert!(!super::sync::NATIVE || size_of::<Queue>() as u64 == QUEUE_BYTES);
 
-/// A datagram that was taken from a queue.
-#[derive(Debug, Default)]
-pub struct Taken {
-    /// What a network needs to find its receiver.
-    pub part: Vec<u8>,
-    /// The datagram.
-    pub datagram: Vec<u8>,
+/// The first datagram of a queue. Another server may take it at any time; then what is read here is void.
+#[derive(Clone, Copy, Debug)]
+pub struct First<'area> {
+    queue: &'area Queue,
+    begin: u64,
+    part_bytes: usize,
+    datagram_bytes: usize,
+}
+
+impl First<'_> {
+    /// Length of the datagram. Unit: bytes.
+    pub fn datagram_bytes(&self) -> usize {
+        self.datagram_bytes
+    }
+
+    /// Appends what a network needs to find the receiver.
+    pub fn append_part(&self, bytes: &mut Vec<u8>) {
+        self.queue.append_to(bytes, self.begin + 1, self.part_bytes);
+    }
+
+    /// Appends the datagram.
+    pub fn append_datagram(&self, bytes: &mut Vec<u8>) {
+        let at = self.begin + 1 + self.part_bytes.div_ceil(8) as u64;
+        self.queue.append_to(bytes, at, self.datagram_bytes);
+    }
+
+    /// Takes the datagram. `false`: another server was faster, and what was read is void.
+    pub fn take(self) -> bool {
+        let words = words_of(self.part_bytes, self.datagram_bytes) as u64;
+        self.queue.move_begin(self.begin, self.begin + words)
+    }
 }
 
 /// The first word of a datagram in a ring: its length and that of the part.
@@ -101,8 +125,43 @@ fn words_of(part: usize, datagram: usize) -> usize {
 }
 
 impl Queue {
-    fn word(&self, position: u64) -> &Word {
-        &self.words[(position % RING_WORDS as u64) as usize]
+    /// The `count` words from a position on. The second slice is behind the end of the ring.
+    fn words(&self, position: u64, count: usize) -> [&[Word]; 2] {
+        let (before, from) = self.words.split_at((position % RING_WORDS as u64) as usize);
+        let first = count.min(from.len());
+        [&from[..first], &before[..count - first]]
+    }
+
+    /// Writes bytes from a position on. Returns the position behind them.
+    fn write(&self, position: u64, bytes: &[u8]) -> u64 {
+        let (whole, rest) = bytes.as_chunks::<8>();
+        let [first, second] = self.words(position, whole.len());
+        let (whole_first, whole_second) = whole.split_at(first.len());
+        for (words, bytes) in [(first, whole_first), (second, whole_second)] {
+            let pairs = words.iter().zip(bytes);
+            pairs.for_each(|(word, bytes)| word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed));
+        }
+        let end = position + whole.len() as u64;
+        if rest.is_empty() {
+            return end;
+        }
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.write(end, &last)
+    }
+
+    /// Appends so many bytes from a position on.
+    fn append_to(&self, bytes: &mut Vec<u8>, position: u64, length: usize) {
+        let (begin, count) = (bytes.len(), length.div_ceil(8));
+        bytes.resize(begin + 8 * count, 0);
+        let mut chunks = bytes[begin..].as_chunks_mut::<8>().0;
+        for words in self.words(position, count) {
+            let (these, others) = chunks.split_at_mut(words.len());
+            let pairs = words.iter().zip(these);
+            pairs.for_each(|(word, bytes)| *bytes = word.load(Ordering::Relaxed).to_ne_bytes());
+            chunks = others;
+        }
+        bytes.truncate(begin + length);
     }
 
     fn is_empty(&self) -> bool {
@@ -118,52 +177,31 @@ impl Queue {
     /// Adds a datagram, for which there is room. Only the owner calls this. Returns its end.
     fn put(&self, part: &[u8], datagram: &[u8]) -> u64 {
         let mut at = self.end.0.load(Ordering::Relaxed);
-        let mut write = |word: u64| {
-            self.word(at).store(word, Ordering::Relaxed);
-            at += 1;
-        };
-        write(head_word(part.len(), datagram.len()));
-        for bytes in [part, datagram] {
-            let (whole, rest) = bytes.as_chunks::<8>();
-            whole.iter().for_each(|bytes| write(u64::from_ne_bytes(*bytes)));
-            if !rest.is_empty() {
-                let mut last = [0; 8];
-                last[..rest.len()].copy_from_slice(rest);
-                write(u64::from_ne_bytes(last));
-            }
+        for bytes in [&head_word(part.len(), datagram.len()).to_ne_bytes(), part, datagram] {
+            at = self.write(at, bytes);
         }
         self.end.0.store(at, Ordering::Release);
         at
     }
 
-    /// Takes the first datagram, if the owner's network is `domain`. `false`: there is none, or another server was faster.
-    fn take(&self, domain: u64, taken: &mut Taken) -> bool {
+    /// The first datagram, if the owner's network is `domain`. `None`: there is none now.
+    fn first(&self, domain: u64) -> Option<First<'_>> {
         let begin = self.begin.0.load(Ordering::Acquire);
         let added = self.end.0.load(Ordering::Acquire).wrapping_sub(begin);
         // A new owner shows its network before it adds, so what was added has this one.
         if added == 0 || added > RING_WORDS as u64 || self.domain.0.load(Ordering::Relaxed) != domain {
-            return false;
+            return None;
         }
-        let head = self.word(begin).load(Ordering::Relaxed);
-        let (part, datagram) = ((head >> 32) as usize, head as u32 as usize);
-        let words = words_of(part, datagram) as u64;
-        if words > added {
+        let [first, _] = self.words(begin, 1);
+        let head = first[0].load(Ordering::Relaxed);
+        let (part_bytes, datagram_bytes) = ((head >> 32) as usize, head as u32 as usize);
+        if words_of(part_bytes, datagram_bytes) as u64 > added {
             // Another server has taken it, and the owner has written there again. Then the begin has moved. Otherwise some
             // process has broken the rules: what is there is void.
             self.move_begin(begin, begin + added);
-            return false;
+            return None;
         }
-        let mut at = begin + 1;
-        for (bytes, length) in [(&mut taken.part, part), (&mut taken.datagram, datagram)] {
-            bytes.clear();
-            bytes.reserve(length.next_multiple_of(8));
-            for _ in 0..length.div_ceil(8) {
-                bytes.extend_from_slice(&self.word(at).load(Ordering::Relaxed).to_ne_bytes());
-                at += 1;
-            }
-            bytes.truncate(length);
-        }
-        self.move_begin(begin, at)
+        Some(First { queue: self, begin, part_bytes, datagram_bytes })
     }
 
     /// Moves the begin, unless somebody else has.
@@ -305,9 +343,9 @@ impl ProxyQueues {
         self.own_line().try_serve(self.index, now)
     }
 
-    /// Takes the first datagram of a queue, if it is of the own network. `false`: there is none now.
-    pub fn take(&self, queue: usize, taken: &mut Taken) -> bool {
-        self.queue(queue).take(self.domain, taken)
+    /// The first datagram of a queue, if it is of the own network. `None`: there is none now.
+    pub fn first(&self, queue: usize) -> Option<First<'_>> {
+        self.queue(queue).first(self.domain)
     }
 
     /// This endpoint is the server no more. Returns whether a queue is not empty: then the token is to be tried again.
@@ -342,8 +380,11 @@ mod tests {
     }
 
     fn taken(queue: &Queue) -> Option<(Vec<u8>, Vec<u8>)> {
-        let mut taken = Taken::default();
-        queue.take(0, &mut taken).then_some((taken.part, taken.datagram))
+        let first = queue.first(0)?;
+        let (mut part, mut datagram) = (Vec::new(), Vec::new());
+        first.append_part(&mut part);
+        first.append_datagram(&mut datagram);
+        first.take().then_some((part, datagram))
     }
 
     #[test]
@@ -380,7 +421,8 @@ mod tests {
             queue.put(b"B", b"1");
             assert_eq!(taken(&queue), Some((b"B".into(), b"1".into())));
             queue.put(b"C", b"1");
-            queue.word(queue.begin.0.load(Ordering::Relaxed)).store(u64::MAX >> 8, Ordering::Relaxed);
+            queue.words(queue.begin.0.load(Ordering::Relaxed), 1)[0][0]
+                .store(u64::MAX >> 8, Ordering::Relaxed);
             assert_eq!((taken(&queue), queue.is_empty()), (None, true));
         });
     }
