@@ -14,7 +14,7 @@
 //! **Deaths.** Begin and end count words, and only grow, also over a new owner of the entry. The owner stores the end after
 //! the words. A server copies the words, and then moves the begin by one compare-and-swap. So one that was stopped and
 //! wakes late fails there, and drops its copy: two servers at once do no harm. A server that dies behind the swap loses
-//! one datagram, as a network does. A token that is not renewed for [`SERVER_HOLD_NS`] is void.
+//! what it has taken and not sent, as a network does. A token that is not renewed for [`SERVER_HOLD_NS`] is void.
 //!
 //! **No datagram is forgotten.** The owner adds, then a full fence, then looks at the token. A server gives it back, then a
 //! full fence, then looks at all queues again. So one of the two sees the other. An owner whose queue is not empty
