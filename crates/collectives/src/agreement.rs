@@ -8,7 +8,8 @@
 //! all                PMPI_Allgather of the offers; agreed: no, or the members and the key of the group
 //! all                begin: the first member of each node makes the node group, and begins to join the other nodes
 //! all                PMPI_Allreduce: whether all could; if so, they finish
-//! all                PMPI_Allreduce: whether all have joined; if not, all leave
+//! one node           a trial: whether an operation can take a receive of the MPI
+//! all                PMPI_Allreduce: whether all have joined; if not, all leave. Whether all can take receives
 //! ```
 
 use weir_engine::node_group_interface::{ADDRESS_WORDS, Identity};
@@ -18,7 +19,7 @@ pub const OFFER_WORDS: usize = 5 + ADDRESS_WORDS;
 
 /// The version of this agreement and of the choices for each call. Count it up when either changes: members with different
 /// versions use no group.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
 /// What a member tells the others, as words.
 pub type Offer = [u64; OFFER_WORDS];

@@ -23,6 +23,7 @@ use crate::communicators;
 use crate::elements::{Buffer, Copy, Element, Elements};
 use crate::member::Communicator;
 use crate::mpi::{Mpi, mpi};
+use crate::requests::Start;
 use std::ffi::c_int;
 use weir_link::shm::node_group::Operation;
 
@@ -75,6 +76,28 @@ impl Call {
     /// # Safety
     /// The buffers have as many elements as MPI requires for this call.
     pub unsafe fn perform(&self) -> Option<c_int> {
+        // SAFETY: as the caller promises.
+        unsafe { self.act(None) }
+    }
+
+    /// Starts the call in the group of its communicator, with a request of the MPI for its end. Returns the status for the
+    /// program. `None`: the MPI does it.
+    ///
+    /// - `request`: the address of the program's variable.
+    ///
+    /// # Safety
+    /// As for [`Call::perform`], until the request has ended.
+    pub unsafe fn start(&self, request: usize) -> Option<c_int> {
+        // SAFETY: as the caller promises.
+        unsafe { self.act(Some(request)) }
+    }
+
+    /// Performs the call, or starts it with a request.
+    ///
+    /// # Safety
+    /// As for [`Call::perform`] and [`Call::start`].
+    #[inline]
+    unsafe fn act(&self, request: Option<usize>) -> Option<c_int> {
         let mpi = mpi()?;
         let abi = mpi.abi.as_ref()?;
         let root = u32::try_from(self.root).ok()?;
@@ -83,26 +106,31 @@ impl Call {
             _ => Some(self.chosen(mpi, abi, &self.receive, root)?),
         };
         let handle = abi.handle(self.communicator);
-        let status = communicators::with_group(mpi, abi, handle, |communicator| {
+        let may_decide = request.is_none(); // a call that must not wait cannot agree with the other members
+        let status = communicators::with_group(mpi, abi, handle, may_decide, |communicator| {
+            if request.is_some() && !communicator.takes_receives {
+                return None;
+            }
             // SAFETY: as the caller promises.
-            unsafe { self.perform_in(mpi, abi, communicator, chosen, root) }
+            unsafe { self.act_in(mpi, abi, communicator, chosen, root, request) }
         });
         status.map_or_else(Some, Option::flatten)
     }
 
-    /// Does the call in the group of a communicator. Returns the status for the program. `None`: the MPI does it.
+    /// Performs or starts the call in the group of a communicator. Returns the status for the program. `None`: the MPI does it.
     ///
     /// - `chosen`: the operation, if it is known without the rank.
     ///
     /// # Safety
-    /// As for [`Call::perform`].
-    unsafe fn perform_in(
+    /// As for [`Call::act`].
+    unsafe fn act_in(
         &self,
         mpi: &Mpi,
         abi: &Abi,
         communicator: &Communicator,
         chosen: Option<Operation>,
         root: u32,
+        request: Option<usize>,
     ) -> Option<c_int> {
         let operation = match chosen {
             Some(operation) => operation,
@@ -127,10 +155,13 @@ impl Call {
             unsafe { (mpi.functions.comm_call_errhandler)(communicator.handle, error) };
             return Some(error);
         }
-        // SAFETY: as the caller promises; the lengths are those of the operation.
-        unsafe { share.perform(mpi, abi, self.name, operation, communicator) }
-            .transpose()
-            .map(|status| status.unwrap_or_else(|error| error))
+        let ended = match request {
+            // SAFETY: as the caller promises; the lengths are those of the operation.
+            None => unsafe { share.perform(mpi, abi, self.name, operation, communicator) },
+            // SAFETY: as above.
+            Some(request) => unsafe { share.start(mpi, abi, self.name, operation, communicator, request) },
+        };
+        ended.transpose().map(|status| status.unwrap_or_else(|error| error))
     }
 
     /// The operation. `None`: the MPI does it.
@@ -245,20 +276,68 @@ impl Share {
             return Ok(None);
         };
         // The blocks of the others have been read, should a program use one buffer for both.
-        if let Some((from, to)) = &self.own_block {
-            let mut copy = Copy::default();
-            let block = copy.room(from.bytes);
-            // SAFETY: as the caller promises, and room.
-            unsafe {
-                from.pack(mpi, block)?;
-                to.unpack(mpi, block)?;
-            }
-        }
+        // SAFETY: as the caller promises.
+        unsafe { self.copy_own_block(mpi) }?;
         match &self.result {
             // SAFETY: as the caller promises, and the data of the result.
             Some(to) if status == 0 && !to.is_plain => unsafe { to.unpack(mpi, result) }?,
             _ => {}
         }
         Ok(Some(status))
+    }
+
+    /// Copies the own block of a scatter's root.
+    ///
+    /// # Errors
+    /// That of the MPI, whose error handler knows it.
+    ///
+    /// # Safety
+    /// The program's buffers have these elements.
+    unsafe fn copy_own_block(&self, mpi: &Mpi) -> Result<(), c_int> {
+        let Some((from, to)) = &self.own_block else { return Ok(()) };
+        let mut copy = Copy::default();
+        let block = copy.room(from.bytes);
+        // SAFETY: as the caller promises, and room.
+        unsafe {
+            from.pack(mpi, block)?;
+            to.unpack(mpi, block)
+        }
+    }
+
+    /// Starts the operation. The receive of its request has the program's buffer and type, so the MPI unpacks the result.
+    /// `None`: the communicator has been freed.
+    ///
+    /// # Errors
+    /// That of the MPI, whose error handler knows it.
+    ///
+    /// # Safety
+    /// The program's buffers have these elements until the request has ended. The lengths are those of the operation.
+    unsafe fn start(
+        &self,
+        mpi: &Mpi,
+        abi: &Abi,
+        name: &str,
+        operation: Operation,
+        communicator: &Communicator,
+        request: usize,
+    ) -> Result<Option<c_int>, c_int> {
+        let mut copy = Copy::default();
+        let is_apart = |data: &Elements| !self.result.is_some_and(|result| data.overlaps(&result));
+        let is_in_scatter = self.own_block.is_some(); // of which the own block is copied at once
+        let (data, is_copied) = match &self.data {
+            None => (std::ptr::null_mut(), false),
+            Some(data) if data.is_plain && is_apart(data) && !is_in_scatter => (data.address(), false),
+            Some(data) => {
+                let copy = copy.room(data.bytes);
+                // SAFETY: as the caller promises, and room.
+                unsafe { data.pack(mpi, copy) }?;
+                (copy, true)
+            }
+        };
+        // SAFETY: as the caller promises; what the operation still needs is copied.
+        unsafe { self.copy_own_block(mpi) }?;
+        let start = Start { name, operation, data, is_copied, result: self.result.as_ref(), request };
+        // SAFETY: as the caller promises.
+        Ok(unsafe { communicator.start(mpi, abi, &start) })
     }
 }

@@ -11,6 +11,8 @@ use crate::abi::Abi;
 use crate::agreement::{self, OFFER_WORDS, Offer};
 use crate::member::{Communicator, Member, lock, make_progress};
 use crate::mpi::{Mpi, check, mpi};
+use crate::provider::Group;
+use crate::requests::takes_receives;
 use crate::{provider, world};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -34,8 +36,10 @@ thread_local! {
     static LAST: Cell<Option<(u64, Arc<Communicator>)>> = const { Cell::new(None) };
 }
 
-/// Calls `work` with the communicator, if its operations are done by a group; else `None`. The first call decides, with
-/// all members.
+/// Calls `work` with the communicator, if its operations are done by a group; else `None`. The first call that may decides,
+/// with all members.
+///
+/// - `may_decide`: the call may wait for the other members.
 ///
 /// # Errors
 /// The MPI failed while the members agreed. It has told its error handler.
@@ -43,6 +47,7 @@ pub fn with_group<R>(
     mpi: &Mpi,
     abi: &Abi,
     handle: usize,
+    may_decide: bool,
     work: impl FnOnce(&Communicator) -> R,
 ) -> Result<Option<R>, c_int> {
     let freed = FREED.load(Ordering::Acquire);
@@ -52,7 +57,11 @@ pub fn with_group<R>(
         _ if HAS_ENDED.load(Ordering::Acquire) => return Ok(None),
         _ => {
             let known = lock(&KNOWN).get(&handle).cloned();
-            match known.map_or_else(|| begin(mpi, abi, handle), |known| Ok(Some(known)))? {
+            let found = match known {
+                None if may_decide => begin(mpi, abi, handle)?,
+                known => known,
+            };
+            match found {
                 Some(communicator) => (freed, communicator),
                 None => return Ok(None),
             }
@@ -106,27 +115,38 @@ fn begin(mpi: &Mpi, abi: &Abi, handle: usize) -> Result<Option<Arc<Communicator>
         && world::uses_groups(mpi, abi, handle, (members, rank))?;
     let is_watched = watch(mpi, handle);
     let (members, rank) = (members as u32, rank as u32);
-    let member = if is_considered { agree(mpi, abi, handle, (members, rank), is_watched)? } else { None };
+    let agreed = if is_considered { agree(mpi, abi, handle, (members, rank), is_watched)? } else { None };
     if !is_watched {
         return Ok(None);
     }
-    let has_group = member.is_some();
-    let (member, layout) = member.unzip();
-    let (member, layout) = (Mutex::new(member), layout.flatten());
-    let communicator = Communicator { handle, rank, members, has_group, layout, member };
+    let has_group = agreed.is_some();
+    let Agreed { group, layout, takes_receives } = agreed.unwrap_or_default();
+    let member = Mutex::new(group.map(Member::new));
+    let communicator = Communicator { handle, rank, members, has_group, layout, takes_receives, member };
     let communicator = Arc::new(communicator);
     lock(&KNOWN).insert(handle, Arc::clone(&communicator));
     Ok(Some(communicator))
 }
 
-/// The agreement. Returns the membership if all members have joined, with their places if these are on several nodes.
+/// What the members of a communicator have agreed on.
+#[derive(Default)]
+struct Agreed {
+    /// Our membership.
+    group: Option<Group>,
+    /// Where its ranks are, if they are on several nodes.
+    layout: Option<Layout>,
+    /// See [`Communicator::takes_receives`].
+    takes_receives: bool,
+}
+
+/// The agreement. Returns its result if all members have joined.
 fn agree(
     mpi: &Mpi,
     abi: &Abi,
     handle: usize,
     (members, rank): (u32, u32),
     is_watched: bool,
-) -> Result<Option<(Member, Option<Layout>)>, c_int> {
+) -> Result<Option<Agreed>, c_int> {
     static KEYS: AtomicU64 = AtomicU64::new(1);
     let identity = is_watched.then(provider::identity).flatten();
     let reaches_nodes =
@@ -138,10 +158,10 @@ fn agree(
     // SAFETY: the MPI's function; an offer, and room for those of all members.
     check(unsafe { (mpi.functions.allgather)(from, bytes, byte, to, bytes, byte, handle) })?;
     let Some(agreed) = agreement::agreed(&offers) else { return Ok(None) };
-    let layout = Layout::new(&agreed.segments(), rank);
+    let layout = Layout::new(&agreed.segments(), rank).filter(|layout| layout.nodes() > 1);
 
     let mut group = provider::begin(agreed.key, &agreed.members, rank);
-    if !do_all(mpi, abi, handle, group.is_some())? {
+    if least(mpi, abi, handle, group.is_some().into())? == 0 {
         return Ok(None);
     }
     let mut has_joined = Some(false);
@@ -149,18 +169,26 @@ fn agree(
         has_joined = group.finish();
         make_progress(mpi, abi, handle, rank as c_int);
     }
-    let all = do_all(mpi, abi, handle, has_joined == Some(true))?;
-    let layout = layout.filter(|layout| layout.nodes() > 1);
-    Ok(group.filter(|_| all).map(|group| (Member::new(group), layout)))
+    const JOINED: c_int = 1;
+    const TAKES_RECEIVES: c_int = 2;
+    let has_joined = has_joined == Some(true);
+    let can_take = |group: &mut Group| takes_receives(mpi, abi, handle, (members, rank), group);
+    let mine = match has_joined {
+        false => 0,
+        true if layout.is_none() && group.as_mut().is_some_and(can_take) => TAKES_RECEIVES,
+        true => JOINED,
+    };
+    let all = least(mpi, abi, handle, mine)?;
+    Ok((all >= JOINED).then_some(Agreed { group, layout, takes_receives: all == TAKES_RECEIVES }))
 }
 
-/// Whether all members say yes.
-fn do_all(mpi: &Mpi, abi: &Abi, handle: usize, mine: bool) -> Result<bool, c_int> {
-    let (mine, mut all) = (c_int::from(mine), 0);
-    let (from, to) = ((&raw const mine) as usize, (&raw mut all) as usize);
+/// The least number of all members.
+fn least(mpi: &Mpi, abi: &Abi, handle: usize, mine: c_int) -> Result<c_int, c_int> {
+    let mut least = 0;
+    let (from, to) = ((&raw const mine) as usize, (&raw mut least) as usize);
     // SAFETY: the MPI's function, and two variables.
     check(unsafe { (mpi.functions.allreduce)(from, to, 1, abi.constants.int, abi.constants.min, handle) })?;
-    Ok(all == 1)
+    Ok(least)
 }
 
 /// Attaches the attribute whose delete function ends the communicator's group.

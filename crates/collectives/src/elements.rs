@@ -103,6 +103,11 @@ impl Elements {
         self.at as *mut u8
     }
 
+    /// The arguments of a call of the MPI: address, count, type.
+    pub fn arguments(&self) -> (usize, c_int, usize) {
+        (self.at, self.count, self.datatype)
+    }
+
     /// Whether plain elements have a byte in common with others.
     pub fn overlaps(&self, other: &Elements) -> bool {
         self.is_plain && other.is_plain && self.at < other.at + other.bytes && other.at < self.at + self.bytes

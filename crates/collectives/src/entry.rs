@@ -67,9 +67,12 @@ macro_rules! call_at {
     }};
 }
 
-/// A function with counts, and its variant with large ones. `$call`: what it asks of a group.
-macro_rules! collective {
-    ($name:ident, $large_name:ident, ($($argument:ident: $kind:ident),*), $call:expr) => {
+/// A function with counts, and its variant with large ones.
+///
+/// - `$call`: what the program asks for.
+/// - `$attempt`: the method that asks a group, and its arguments.
+macro_rules! function {
+    ($name:ident, $large_name:ident, ($($argument:ident: $kind:ident),*), $call:expr, $attempt:ident($($extra:ident)?)) => {
         #[doc = concat!("`", stringify!($name), "`")]
         ///
         /// # Safety
@@ -80,7 +83,7 @@ macro_rules! collective {
             let call = $call;
             // SAFETY: the caller's arguments.
             unsafe {
-                match call.perform() {
+                match call.$attempt($($extra)?) {
                     Some(status) => status,
                     None => call_at!(NEXT.expect(), c_int, ($($argument: $kind),*), ($($argument),*)),
                 }
@@ -98,7 +101,7 @@ macro_rules! collective {
             let call = $call;
             // SAFETY: the caller's arguments.
             unsafe {
-                if let Some(status) = call.perform() {
+                if let Some(status) = call.$attempt($($extra)?) {
                     return status;
                 }
                 match NEXT.address() {
@@ -108,6 +111,25 @@ macro_rules! collective {
                     }
                 }
             }
+        }
+    };
+}
+
+/// A function that waits for its end. `$call`: what it asks of a group.
+macro_rules! blocking {
+    ($name:ident, $large_name:ident, $arguments:tt, $call:expr) => {
+        function! { $name, $large_name, $arguments, $call, perform() }
+    };
+}
+
+/// A function that waits for its end, and one that does not: it has the same arguments, and a place for a request.
+macro_rules! collective {
+    ($name:ident, $large_name:ident, $start:ident, $large_start:ident, ($($argument:ident: $kind:ident),*), $call:expr) => {
+        blocking! { $name, $large_name, ($($argument: $kind),*), $call }
+        function! {
+            $start, $large_start, ($($argument: $kind),*, request: address),
+            Call { name: stringify!($start), ..$call },
+            start(request)
         }
     };
 }
@@ -134,8 +156,27 @@ pub unsafe extern "C" fn MPI_Barrier(communicator: usize) -> c_int {
     }
 }
 
+/// `MPI_Ibarrier`
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Ibarrier(communicator: usize, request: usize) -> c_int {
+    static NEXT: Next = Next::new(c"PMPI_Ibarrier");
+    let call = Call::new("MPI_Ibarrier", Kind::Barrier, communicator);
+    // SAFETY: the caller's arguments. A barrier has no data.
+    unsafe {
+        match call.start(request) {
+            Some(status) => status,
+            None => {
+                call_at!(NEXT.expect(), c_int, (communicator: handle, request: address), (communicator, request))
+            }
+        }
+    }
+}
+
 collective! {
-    MPI_Bcast, MPI_Bcast_c,
+    MPI_Bcast, MPI_Bcast_c, MPI_Ibcast, MPI_Ibcast_c,
     (at: address, count: count, datatype: handle, root: root, communicator: handle),
     {
         let data = buffer(at, count, datatype);
@@ -144,7 +185,7 @@ collective! {
 }
 
 collective! {
-    MPI_Reduce, MPI_Reduce_c,
+    MPI_Reduce, MPI_Reduce_c, MPI_Ireduce, MPI_Ireduce_c,
     (send: address, receive: address, count: count, datatype: handle, operation: handle, root: root, communicator: handle),
     {
         let (send, receive) = (buffer(send, count, datatype), buffer(receive, count, datatype));
@@ -153,7 +194,7 @@ collective! {
 }
 
 collective! {
-    MPI_Allreduce, MPI_Allreduce_c,
+    MPI_Allreduce, MPI_Allreduce_c, MPI_Iallreduce, MPI_Iallreduce_c,
     (send: address, receive: address, count: count, datatype: handle, operation: handle, communicator: handle),
     {
         let (send, receive) = (buffer(send, count, datatype), buffer(receive, count, datatype));
@@ -162,7 +203,7 @@ collective! {
 }
 
 collective! {
-    MPI_Allgather, MPI_Allgather_c,
+    MPI_Allgather, MPI_Allgather_c, MPI_Iallgather, MPI_Iallgather_c,
     (send: address, send_count: count, send_type: handle, receive: address, receive_count: count, receive_type: handle,
      communicator: handle),
     {
@@ -172,7 +213,7 @@ collective! {
 }
 
 collective! {
-    MPI_Alltoall, MPI_Alltoall_c,
+    MPI_Alltoall, MPI_Alltoall_c, MPI_Ialltoall, MPI_Ialltoall_c,
     (send: address, send_count: count, send_type: handle, receive: address, receive_count: count, receive_type: handle,
      communicator: handle),
     {
@@ -182,7 +223,7 @@ collective! {
 }
 
 collective! {
-    MPI_Gather, MPI_Gather_c,
+    MPI_Gather, MPI_Gather_c, MPI_Igather, MPI_Igather_c,
     (send: address, send_count: count, send_type: handle, receive: address, receive_count: count, receive_type: handle,
      root: root, communicator: handle),
     {
@@ -192,7 +233,7 @@ collective! {
 }
 
 collective! {
-    MPI_Scatter, MPI_Scatter_c,
+    MPI_Scatter, MPI_Scatter_c, MPI_Iscatter, MPI_Iscatter_c,
     (send: address, send_count: count, send_type: handle, receive: address, receive_count: count, receive_type: handle,
      root: root, communicator: handle),
     {
@@ -201,7 +242,7 @@ collective! {
     }
 }
 
-collective! {
+blocking! {
     MPI_Reduce_scatter_block, MPI_Reduce_scatter_block_c,
     (send: address, receive: address, count: count, datatype: handle, operation: handle, communicator: handle),
     {

@@ -13,6 +13,7 @@
 //! communicators  if so, they agree (agreement), by PMPI_Allgather; then its group is known
 //! elements       what this member contributes and gets, as bytes without gaps
 //! member         performs the operation in the group; between two looks it yields, and lets the MPI make progress
+//! requests       or starts it: a receive of the MPI ends with it, and is the program's request
 //! ```
 //! Members must never choose different ways for one call. So there are two decisions only: one for each communicator,
 //! which all members compute from the same tables, and one for each call, from arguments that MPI requires to be equal.
@@ -30,4 +31,5 @@ mod member;
 mod mpi;
 mod provider;
 mod reduce_scatter;
+mod requests;
 mod world;

@@ -24,7 +24,8 @@ const OPERATIONS_PER_PROGRESS: u64 = 64;
 /// Our membership in the group of a communicator.
 #[derive(Debug)]
 pub struct Member {
-    group: Group,
+    /// The group.
+    pub group: Group,
     /// Operations that the group has done for this member.
     pub performed: u64,
     /// The user knows that the group has failed.
@@ -51,6 +52,8 @@ pub struct Communicator {
     pub has_group: bool,
     /// Where its ranks are, if they are on several nodes. Then the group does only what this says.
     pub layout: Option<Layout>,
+    /// Operations can take receives of the MPI, so there are non-blocking ones.
+    pub takes_receives: bool,
     /// Our membership. `None`: it has no group, or has been freed.
     pub member: Mutex<Option<Member>>,
 }

@@ -85,6 +85,12 @@ functions! {
         comm_call_errhandler: "PMPI_Comm_call_errhandler" (usize, c_int);
         /// `(source, tag, communicator, flag, status)`
         iprobe: "PMPI_Iprobe" (c_int, c_int, usize, *mut c_int, usize);
+        /// `(buffer, count, type, source, tag, communicator, request)`
+        irecv: "PMPI_Irecv" (usize, c_int, usize, c_int, c_int, usize, usize);
+        /// `(request)`
+        cancel: "PMPI_Cancel" (usize);
+        /// `(request, status)`
+        wait: "PMPI_Wait" (usize, usize);
         /// `(type, bytes)`
         type_size: "PMPI_Type_size" (usize, *mut c_int);
         /// `(type, lower bound, extent)`

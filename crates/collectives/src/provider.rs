@@ -75,6 +75,12 @@ pub fn probed() -> Option<bool> {
     (probed != UNSEEN).then_some(probed == MARKED)
 }
 
+/// Whether the receive that this thread has posted since [`Group::take_receive`] stands for the operation. If not, none will.
+pub fn has_taken() -> bool {
+    // SAFETY: the provider's function, which takes nothing.
+    functions().is_some_and(|functions| unsafe { (functions.has_taken)() } == 0)
+}
+
 /// A group that this process has joined. It leaves when the value is dropped.
 #[derive(Debug)]
 pub struct Group {
@@ -129,6 +135,20 @@ impl Group {
             (self.functions.perform)(self.group, &words, data, result, idle, context, &mut failure)
         };
         if status == 0 { Ok(()) } else { Err(failure.failure()) }
+    }
+
+    /// The next receive that this thread posts stands for the operation; its buffer gets the result. `None`: a trial, which
+    /// ends at once.
+    ///
+    /// - `is_copied`: `data` is free at the return. Otherwise when the receive has completed.
+    ///
+    /// # Safety
+    /// The group is on one node. `data` is as long as the operation says for this member.
+    pub unsafe fn take_receive(&mut self, operation: Option<Operation>, data: *const u8, is_copied: bool) {
+        let words = operation.map(OperationWords::from);
+        let words = words.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the group that the provider has given, and what the caller promises.
+        unsafe { (self.functions.take_receive)(self.group, words, data, is_copied.into()) };
     }
 }
 

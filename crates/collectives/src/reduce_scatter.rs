@@ -89,7 +89,7 @@ impl ReduceScatter {
             return None;
         }
         let handle = abi.handle(self.communicator);
-        let status = communicators::with_group(mpi, abi, handle, |communicator| {
+        let status = communicators::with_group(mpi, abi, handle, true, |communicator| {
             // SAFETY: as the caller promises.
             unsafe { self.perform_in(mpi, abi, communicator, combination) }
         });

@@ -60,21 +60,25 @@ pub fn doings() -> c_int {
     INITIALIZING | if IS_MARKED.load(Ordering::Acquire) { ACROSS } else { 0 }
 }
 
-/// Whether this rank is to have a mark: it takes part across nodes, and its MPI gives all messages to the provider. MPICH
-/// and Intel MPI need a variable for that, which is the same at all ranks.
+/// Whether this rank is to have a mark: it takes part across nodes, and its MPI gives all messages to the provider.
 fn takes_part_across(mpi: &Mpi) -> bool {
+    let settings = Settings::from_environment();
+    let is_across = settings.is_ok_and(|settings| settings.collectives && settings.collectives_across);
+    is_across && mpi.sees_all_calls && gives_all_messages(mpi)
+}
+
+/// Whether the MPI gives all messages to the provider. MPICH and Intel MPI need a variable for that, which is the same at
+/// all ranks.
+pub fn gives_all_messages(mpi: &Mpi) -> bool {
     let is = |variable: &str, values: &[&str]| {
         std::env::var(variable).is_ok_and(|value| values.contains(&value.to_lowercase().as_str()))
     };
     let yes = ["1", "yes", "true", "on"];
-    let all_messages = match mpi.abi.as_ref().map(|abi| abi.kind) {
+    match mpi.abi.as_ref().map(|abi| abi.kind) {
         None => false,
         Some(Kind::OpenMpi) => true,
         Some(Kind::Mpich | Kind::Standard) => is("MPIR_CVAR_NOLOCAL", &yes) || is("I_MPI_FABRICS", &["ofi"]),
-    };
-    let settings = Settings::from_environment();
-    let is_across = settings.is_ok_and(|settings| settings.collectives && settings.collectives_across);
-    all_messages && is_across && mpi.sees_all_calls
+    }
 }
 
 /// Whether this endpoint may be used beside the MPI, for groups across nodes: no other thread calls the MPI meanwhile.

@@ -10,6 +10,7 @@
 //! identify           node segment, endpoint and address, which the members tell each other
 //! begin, finish      of joining: first members of nodes make what the others then find
 //! perform            as NodeGroup::perform, or on two levels as LevelGroup
+//! take_receive       the next receive of this thread stands for an operation; has_taken: whether it does
 //! leave              before the endpoint closes
 //! ```
 //! **Addresses.** Nobody can ask a rank without the library, which is in another call. But it has an address, which it
@@ -30,7 +31,7 @@ pub const ENTRY: &CStr = c"weir_node_groups";
 /// The type of that function.
 pub type Entry = unsafe extern "C" fn() -> *const NodeGroupFunctions;
 /// The version of this interface. Count it up with each change of a type of this file.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The name of a function of the other library: what its process does.
 pub const INITIALIZES: &CStr = c"weir_mpi_initializes";
@@ -154,7 +155,21 @@ pub struct NodeGroupFunctions {
         context: *mut c_void,
         failure: *mut FailureWords,
     ) -> c_int,
-    /// Leaves the group. Its pointer is then no longer valid.
+    /// The next tagged receive that this thread posts at the group's endpoint is taken by an operation. No message
+    /// completes it, but the end of the operation: its buffer then has the result, with the length of the result. Without
+    /// an operation (null), it completes at once: a trial. For groups of one node; the MPI makes the calls of libfabric.
+    ///
+    /// - `data`: as long as the operation says. With `is_copied` (1) it is free at the return, otherwise (0) when the receive
+    ///   has completed.
+    pub take_receive: unsafe extern "C" fn(
+        group: *mut c_void,
+        operation: *const OperationWords,
+        data: *const u8,
+        is_copied: c_int,
+    ),
+    /// Whether a receive of this thread has been taken since then: 0, or 1. If not, none will be.
+    pub has_taken: unsafe extern "C" fn() -> c_int,
+    /// Leaves the group, when the operations have ended that have taken receives. Its pointer is then no longer valid.
     pub leave: unsafe extern "C" fn(group: *mut c_void),
 }
 

@@ -17,7 +17,7 @@ use crate::av::VectorHandle;
 use crate::closing::close_endpoint;
 use crate::counter::CounterHandle;
 use crate::cq::QueueHandle;
-use crate::endpoint_handle::EndpointHandle;
+use crate::endpoint_handle::{EndpointHandle, TaggedTable};
 use crate::eq::EventQueueHandle;
 use crate::errno::{Error, ssize_status, status};
 use crate::ffi::*;
@@ -26,7 +26,8 @@ use crate::state::cq_writer::{Binding, COUNTER_FLAGS};
 use crate::state::domain_state::{Domain, State, skip_in_forked_child};
 use crate::state::endpoint::{Endpoint, EndpointAttr};
 use crate::{
-    atomic, automatic_progress, collective, core_provider, group, log, message, node_endpoints, rma, tagged,
+    atomic, automatic_progress, collective, core_provider, group, group_receives, log, message,
+    node_endpoints, rma,
 };
 
 object!(EndpointHandle, class::EP, FID_OPS);
@@ -74,7 +75,7 @@ pub fn open(domain: &Arc<Domain>, endpoint_attr: EndpointAttr, context: usize) -
         cm: &CM,
         msg: &message::OPS,
         rma: &rma::OPS,
-        tagged: &tagged::OPS,
+        tagged: TaggedTable::new(group_receives::table()),
         atomic: &atomic::OPS,
         collective: &collective::OPS,
         domain: domain.clone(),
@@ -87,13 +88,16 @@ extern "C" fn close(handle: Box<EndpointHandle>) -> c_int {
     let mut state = handle.domain.enter();
     let State { endpoints, queues, counters, .. } = &mut *state;
     let mut endpoint = endpoints.remove(handle.index);
+    let source = endpoint.as_ref().and_then(|endpoint| endpoint.source);
+    let receives = source.and_then(|source| endpoints.remove(source)); // with groups that their owners have left
     for bound in queues.iter_mut().map(|queue| &mut queue.endpoints) {
-        bound.retain(|&index| index != handle.index);
+        bound.retain(|&index| index != handle.index && Some(index) != source);
     }
     for bound in counters.iter_mut().map(|counter| &mut counter.endpoints) {
         bound.retain(|&index| index != handle.index);
     }
     drop(state);
+    drop(receives);
     let Some(endpoint) = &mut endpoint else { return 0 };
     drop(endpoint.waits.take_watcher()); // ends the thread, which may be waiting for the domain
     let Some(engine) = endpoint.take_engine() else { return 0 };
@@ -204,7 +208,7 @@ impl EndpointHandle {
             });
         }
         engine.on_stall(log::report);
-        node_endpoints::offer(&engine, Arc::downgrade(&self.domain), self.index);
+        node_endpoints::offer(&engine, Arc::downgrade(&self.domain), self.index, Some(&self.tagged));
         for (&key, region) in regions.iter() {
             engine.register_memory(key, region.memory.view(), region.readable, region.writable);
         }

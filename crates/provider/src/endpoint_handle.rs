@@ -3,6 +3,7 @@
 //! [`crate::endpoint`] has the calls on the endpoint itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use weir_link::biased_lock::Guard;
 
@@ -13,6 +14,29 @@ use crate::state::cq_writer::DomainQueues;
 use crate::state::domain_state::{Domain, State};
 use crate::state::endpoint::{Flags, Posting};
 
+/// A place for the table of tagged calls, which changes when operations begin to take receives
+/// ([`crate::group_receives`]). C sees a pointer.
+#[repr(transparent)]
+pub struct TaggedTable(AtomicPtr<FiOpsTagged<EndpointHandle>>);
+
+impl TaggedTable {
+    /// With this table.
+    pub fn new(table: &'static FiOpsTagged<EndpointHandle>) -> TaggedTable {
+        TaggedTable(AtomicPtr::new(std::ptr::from_ref(table).cast_mut()))
+    }
+
+    /// From now on this table.
+    pub fn set(&self, table: &'static FiOpsTagged<EndpointHandle>) {
+        self.0.store(std::ptr::from_ref(table).cast_mut(), Ordering::Release);
+    }
+
+    /// The table.
+    #[cfg(test)]
+    pub fn get(&self) -> *const FiOpsTagged<EndpointHandle> {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// The object that C holds.
 #[repr(C)]
 pub struct EndpointHandle {
@@ -21,7 +45,7 @@ pub struct EndpointHandle {
     pub(crate) cm: *const FiOpsCm<EndpointHandle>,
     pub(crate) msg: *const FiOpsMsg<EndpointHandle>,
     pub(crate) rma: *const FiOpsRma<EndpointHandle>,
-    pub(crate) tagged: *const FiOpsTagged<EndpointHandle>,
+    pub(crate) tagged: TaggedTable,
     pub(crate) atomic: *const FiOpsAtomic<EndpointHandle>,
     pub(crate) collective: *const FiOpsCollective<EndpointHandle>,
     pub(crate) domain: Arc<Domain>,

@@ -35,6 +35,7 @@ pub mod error_text;
 pub mod fabric;
 pub mod ffi;
 pub mod group;
+pub mod group_receives;
 pub mod info;
 pub mod limits;
 pub mod log;

@@ -1,6 +1,7 @@
 //! The open endpoints of this process that are in a node segment. Groups (`node_groups.rs`) and the roster
 //! (`roster.rs`) use one of them. This file knows neither.
 
+use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use weir_engine::Engine;
@@ -8,6 +9,8 @@ use weir_engine::node_group_interface::{ACROSS, INITIALIZES, INITIALIZING, Initi
 use weir_link::Address;
 use weir_link::shm::node_segment::NodeHandle;
 
+use crate::endpoint_handle::{EndpointHandle, TaggedTable};
+use crate::ffi::FiOpsTagged;
 use crate::state::domain_state::Domain;
 
 /// An open endpoint.
@@ -23,7 +26,17 @@ pub struct OpenEndpoint {
     pub domain: Weak<Domain>,
     /// See `domain`.
     pub index: usize,
+    tagged: Table,
 }
+
+/// The place of the table of tagged calls, in the object that C holds. `None`: the endpoint has no such object.
+#[derive(Clone, Copy)]
+struct Table(Option<NonNull<TaggedTable>>);
+
+// SAFETY: the place is one of an atomic pointer.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
 
 static OPEN: Mutex<Vec<OpenEndpoint>> = Mutex::new(Vec::new());
 
@@ -47,11 +60,21 @@ pub fn number(handle: &NodeHandle) -> u64 {
 /// the endpoint's address after this call.
 ///
 /// - `domain`, `index`: where calls find its engine.
-pub fn offer(engine: &Engine, domain: Weak<Domain>, index: usize) {
+/// - `tagged`: stays where it is until the endpoint is withdrawn.
+pub fn offer(engine: &Engine, domain: Weak<Domain>, index: usize, tagged: Option<&TaggedTable>) {
     if let Some(handle) = engine.node_handle() {
         handle.set_awaited(doings() & INITIALIZING != 0);
         let (process, address) = (std::process::id(), engine.address());
-        open().push(OpenEndpoint { process, handle, address, domain, index });
+        let tagged = Table(tagged.map(NonNull::from));
+        open().push(OpenEndpoint { process, handle, address, domain, index, tagged });
+    }
+}
+
+/// Gives all open endpoints this table of tagged calls.
+pub fn set_tables(table: &'static FiOpsTagged<EndpointHandle>) {
+    for place in open().iter().filter_map(|endpoint| endpoint.tagged.0) {
+        // SAFETY: the endpoint is open, so its object is there; endpoints are withdrawn under the same lock.
+        unsafe { place.as_ref() }.set(table);
     }
 }
 

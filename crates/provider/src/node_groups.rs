@@ -6,7 +6,10 @@
 //! own, so it uses one of ours. On two levels, the participant of a node makes the progress of its endpoint while it waits
 //! for other nodes. This file does not know MPI, nor messages.
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_engine::levels::{Layout, LevelFailure, LevelGroup, LevelTask, Step};
@@ -20,13 +23,14 @@ use weir_link::shm::node_group::{
     GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, NodeGroup, NodeGroups, Operation, Task,
 };
 use weir_link::shm::node_segment::NodeHandle;
+use weir_proto::PeerFault;
 
 use crate::node_endpoints::{OpenEndpoint, find, number};
 use crate::state::domain_state::Mode;
-use crate::{log, marks, roster};
+use crate::{group_receives, log, marks, roster};
 
 /// How far an endpoint has joined.
-enum Membership {
+pub enum Membership {
     /// It has to find the node group that the first member of its node has made.
     Begun,
     /// All members are on its node.
@@ -35,9 +39,10 @@ enum Membership {
     Levels(LevelGroup),
 }
 
-/// What the caller holds for a group.
-struct Member {
-    membership: Membership,
+/// An endpoint's part of a group.
+pub struct Member {
+    /// How far it has joined.
+    pub membership: Membership,
     endpoint: OpenEndpoint,
     key: u64,
     layout: Layout,
@@ -45,6 +50,80 @@ struct Member {
     neighbours: Vec<u64>,
     /// Operations that the handle does not know yet.
     uncounted: u64,
+    /// The user knows that an operation has failed that has taken a receive.
+    pub is_reported: bool,
+}
+
+/// What the caller holds for a group. Operations that have taken a receive hold it too.
+///
+/// While such operations are under way, whoever has the endpoint's domain uses the member. Otherwise the caller does, from
+/// one thread at a time, as MPI requires for a communicator; and only its calls begin operations.
+pub struct SharedMember {
+    member: UnsafeCell<Member>,
+    /// Operations under way that have taken a receive.
+    pub under_way: AtomicU32,
+    /// Our rank in the group.
+    pub rank: u32,
+    /// Its members.
+    pub members: u32,
+    /// Our endpoint.
+    pub endpoint: OpenEndpoint,
+}
+
+// SAFETY: one thread at a time uses the member, as above. The last operation gives it back with a release, and the caller
+// takes it with an acquire.
+unsafe impl Send for SharedMember {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMember {}
+
+impl SharedMember {
+    fn new(member: Member) -> SharedMember {
+        let (rank, members) = (member.layout.rank(), member.layout.members());
+        let endpoint = member.endpoint.clone();
+        SharedMember {
+            member: UnsafeCell::new(member),
+            under_way: AtomicU32::new(0),
+            rank,
+            members,
+            endpoint,
+        }
+    }
+
+    /// The member.
+    ///
+    /// # Safety
+    /// The caller may use it now, as the type says.
+    #[expect(clippy::mut_from_ref, reason = "the callers take turns")]
+    pub unsafe fn member(&self) -> &mut Member {
+        // SAFETY: as the caller promises.
+        unsafe { &mut *self.member.get() }
+    }
+
+    /// The member, after the operations under way, for the caller of the group.
+    ///
+    /// - `idle`: makes the MPI's progress, and so that of these operations.
+    ///
+    /// # Safety
+    /// One thread at a time calls.
+    #[expect(clippy::mut_from_ref, reason = "the callers take turns")]
+    unsafe fn wait(&self, mut idle: impl FnMut()) -> &mut Member {
+        while self.under_way.load(Ordering::Acquire) > 0 {
+            idle();
+        }
+        // SAFETY: no operation is under way, and nobody begins one during this call.
+        unsafe { self.member() }
+    }
+}
+
+/// A failure, for the user.
+pub fn describe(failure: GroupFailure) -> String {
+    let GroupFailure { member, fault } = failure;
+    let what = match fault {
+        PeerFault::Died => "its process has ended",
+        PeerFault::Closed => "it has left the group",
+        _ => "it is in another operation, or gives it other arguments",
+    };
+    format!("rank {member} of the communicator: {what}")
 }
 
 /// So many operations are counted at once: a locked instruction for each would cost some percent of a barrier.
@@ -60,7 +139,7 @@ const ANSWER_TIME: Duration = Duration::from_micros(100);
 
 /// What a member that waits does about time.
 #[derive(Default)]
-struct Wait {
+pub struct Wait {
     looks: u32,
     /// When the wait began, and when the others were checked last.
     times: Option<(Instant, Instant)>,
@@ -68,13 +147,15 @@ struct Wait {
 }
 
 /// What is due.
-struct Due {
-    check: bool,
+pub struct Due {
+    /// To check whether the others run.
+    pub check: bool,
     sleep: bool,
 }
 
 impl Wait {
-    fn next(&mut self) -> Due {
+    /// Called after each look that has found nothing.
+    pub fn due(&mut self) -> Due {
         self.looks = self.looks.wrapping_add(1);
         if !self.sleeps && !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
             return Due { check: false, sleep: false };
@@ -101,7 +182,7 @@ fn perform_in_node(
     let (mut task, mut wait): (Task, _) = (group.task(operation), Wait::default());
     while !group.advance(&mut task, data, result)? {
         idle();
-        let due = wait.next();
+        let due = wait.due();
         if due.check {
             group.check()?;
         }
@@ -155,7 +236,7 @@ fn perform_on_levels(
             }
         }
         idle();
-        let due = wait.next();
+        let due = wait.due();
         if due.check {
             group.check()?;
         }
@@ -175,8 +256,15 @@ impl Member {
         let segments: Vec<u64> = members.iter().map(|member| member.segment).collect();
         let layout = Layout::new(&segments, rank)?;
         let neighbours = layout.neighbours().iter().map(|rank| members[*rank as usize].endpoint).collect();
-        let mut member =
-            Member { membership: Membership::Begun, endpoint, key, layout, neighbours, uncounted: 0 };
+        let mut member = Member {
+            membership: Membership::Begun,
+            endpoint,
+            key,
+            layout,
+            neighbours,
+            uncounted: 0,
+            is_reported: false,
+        };
         if member.layout.is_participant() {
             member.join_node()?;
             if let Membership::Levels(group) = &mut member.membership {
@@ -258,11 +346,16 @@ impl Member {
             }
             Membership::Begun => unreachable!("the caller has finished joining"),
         }
+        self.count_one();
+        Ok(())
+    }
+
+    /// An operation has ended.
+    pub fn count_one(&mut self) {
         self.uncounted += 1;
         if self.uncounted == COUNTED_AT_ONCE {
             self.count();
         }
-        Ok(())
     }
 
     fn count(&mut self) {
@@ -315,6 +408,8 @@ static FUNCTIONS: NodeGroupFunctions = NodeGroupFunctions {
     begin,
     finish,
     perform,
+    take_receive: group_receives::take_receive,
+    has_taken: group_receives::has_taken,
     leave,
 };
 
@@ -352,7 +447,7 @@ unsafe extern "C" fn begin(
     let members = unsafe { std::slice::from_raw_parts(members, count as usize) };
     let Some(member) = Member::begin(key, members, rank) else { return REFUSED };
     let is_crowded = NodeHandle::members(&member.endpoint.handle).len() > oversubscription::cores();
-    let group = Box::into_raw(Box::new(member)).cast();
+    let group = Arc::into_raw(Arc::new(SharedMember::new(member))).cast_mut().cast();
     // SAFETY: the caller gives a variable for the result.
     unsafe { joined.write(Joined { group, is_crowded: is_crowded.into() }) };
     JOINED
@@ -360,7 +455,7 @@ unsafe extern "C" fn begin(
 
 unsafe extern "C" fn finish(group: *mut c_void) -> c_int {
     // SAFETY: `begin` made the pointer, `leave` has not got it, and one thread at a time calls.
-    match unsafe { &mut *group.cast::<Member>() }.finish() {
+    match unsafe { (*group.cast::<SharedMember>()).member() }.finish() {
         Some(true) => JOINED,
         Some(false) => NOT_YET,
         None => REFUSED,
@@ -378,11 +473,12 @@ unsafe extern "C" fn perform(
 ) -> c_int {
     // SAFETY: `begin` made the pointer, `leave` has not got it, and one thread at a time calls. The operation is the
     // caller's variable.
-    let (member, operation) = unsafe { (&mut *group.cast::<Member>(), (*operation).operation()) };
+    let (shared, operation) = unsafe { (&*group.cast::<SharedMember>(), (*operation).operation()) };
     let operation = operation.expect("the caller makes it of an operation");
-    let (rank, members) = (member.layout.rank(), member.layout.members());
-    let (data_bytes, result_bytes) =
-        (operation.data_bytes(rank, members), operation.result_bytes(rank, members));
+    let (data_bytes, result_bytes) = (
+        operation.data_bytes(shared.rank, shared.members),
+        operation.result_bytes(shared.rank, shared.members),
+    );
     // SAFETY: the caller gives as many bytes as the operation says, apart from each other. Without bytes, the pointer may be
     // null, so it is not used.
     let (data, result) = unsafe {
@@ -392,7 +488,10 @@ unsafe extern "C" fn perform(
         (data, result)
     };
     // SAFETY: the caller's function and its context.
-    match member.perform(operation, data, result, || unsafe { idle(context) }) {
+    let mut idle = || unsafe { idle(context) };
+    // SAFETY: one thread at a time calls.
+    let member = unsafe { shared.wait(&mut idle) };
+    match member.perform(operation, data, result, idle) {
         Ok(()) => 0,
         Err(fault) => {
             // SAFETY: the caller gives a variable for the failure.
@@ -403,8 +502,8 @@ unsafe extern "C" fn perform(
 }
 
 unsafe extern "C" fn leave(group: *mut c_void) {
-    // SAFETY: `begin` made the pointer, and the caller returns it.
-    drop(unsafe { Box::from_raw(group.cast::<Member>()) });
+    // SAFETY: `begin` made the pointer, and the caller returns it. Operations under way still have the group.
+    drop(unsafe { Arc::from_raw(group.cast_const().cast::<SharedMember>()) });
 }
 
 #[cfg(test)]
@@ -412,11 +511,9 @@ mod tests {
     use super::*;
     use crate::node_endpoints::{offer, offer_alone, withdraw};
     use std::sync::Weak;
-    use std::sync::atomic::{AtomicU32, Ordering};
     use weir_engine::config::Settings;
     use weir_engine::job::Job;
     use weir_link::shm::node_segment::JobKey;
-    use weir_proto::PeerFault;
     use weir_proto::offload::reduce::Vector;
     use weir_proto::offload::{Combination, WordOperation, WordType};
 
@@ -446,7 +543,7 @@ mod tests {
         let settings = Settings { shm_dir: directory.path().to_owned(), ..Settings::default() };
         let job = Job::from(2).with_key(JobKey::new(&"node groups of the provider"));
         let mut engines = [0, 1].map(|_| Engine::open(&settings, job, true).unwrap());
-        engines.iter().for_each(|engine| offer(engine, Weak::new(), 0));
+        engines.iter().for_each(|engine| offer(engine, Weak::new(), 0, None));
         let endpoints = engines.each_ref().map(|engine| number(&engine.node_handle().unwrap()));
         let mut identity = Identity::default();
         // SAFETY: a variable for the result.

@@ -87,7 +87,7 @@ mod tests {
         let mut engines = [0, 1].map(|_| Engine::open(&settings, job, true).unwrap());
         let other = Roster::open(engines[1].node_handle().unwrap(), 3).unwrap();
         assert!(other.enter(1));
-        node_endpoints::offer(&engines[0], std::sync::Weak::new(), 0);
+        node_endpoints::offer(&engines[0], std::sync::Weak::new(), 0, None);
         engines[0].node_handle().unwrap().set_awaited(true);
         assert_eq!(asked(&[1]), NOT_ALL, "this process has not entered");
         assert_eq!(entered(0, 3), 0);

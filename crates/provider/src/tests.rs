@@ -20,6 +20,7 @@ mod automatic_progress;
 mod callers;
 mod closing;
 mod collectives;
+mod group_receives;
 mod messages;
 mod peeks;
 mod queues;
@@ -149,7 +150,7 @@ impl Side {
         self.queue.as_ref().expect("open")
     }
     fn tagged(&self) -> &'static FiOpsTagged<EndpointHandle> {
-        table(self.endpoint().tagged)
+        table(self.endpoint().tagged.get())
     }
 
     fn name(&self, room: usize) -> (c_int, usize) {

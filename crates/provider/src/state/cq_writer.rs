@@ -35,6 +35,7 @@ pub struct Binding {
 }
 
 /// The queues and counters that are bound to an endpoint.
+#[derive(Clone)]
 pub struct EndpointBindings {
     /// Whether entries name their source (`FI_SOURCE`).
     pub reports_sources: bool,

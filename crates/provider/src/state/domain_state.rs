@@ -65,6 +65,8 @@ pub struct State {
     pub reads_without_poll: u32,
     /// The program serialises its calls, and several threads make them.
     pub several_threads: bool,
+    /// Some endpoint has a source ([`super::taken_receives`]).
+    pub has_sources: bool,
 }
 
 /// Bound on [`State::reads_without_poll`], so that arrivals are handled from time to time.
@@ -119,6 +121,11 @@ impl State {
         let mut events = 0;
         for nth in 0..self.endpoints_of(target).len() {
             events += self.progress_endpoint(self.endpoints_of(target)[nth]);
+        }
+        if self.has_sources
+            && let ProgressTarget::Queue(queue) = target
+        {
+            self.forget_idle_sources(queue);
         }
         events
     }

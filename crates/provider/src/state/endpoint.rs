@@ -18,6 +18,7 @@ use super::counter::Counter;
 use super::cq_writer::{CqWriter, DomainQueues, EndpointBindings};
 use super::event_queue::EventQueue;
 use super::table::Table;
+use super::taken_receives::TakenReceives;
 use super::waits::EndpointWaits;
 use crate::errno::{Error, completion as number};
 use crate::ffi::{ADDR_UNSPEC, FiAddr, caps, flags};
@@ -75,6 +76,12 @@ pub struct Endpoint {
     pub waits: EndpointWaits,
     /// The event queue that is bound to it.
     pub events: Option<Arc<EventQueue>>,
+    /// Index of its source, if an operation has taken a receive.
+    pub source: Option<usize>,
+    /// The endpoint is a source.
+    is_source: bool,
+    /// The receives of a source.
+    pub taken: TakenReceives,
 }
 
 /// The source of an operation's flags.
@@ -105,7 +112,27 @@ impl Endpoint {
             claims: Claims::default(),
             waits: EndpointWaits::default(),
             events: None,
+            source: None,
+            is_source: false,
+            taken: TakenReceives::default(),
         }
+    }
+
+    /// A source of completions: see [`super::taken_receives`].
+    pub fn source() -> Endpoint {
+        let endpoint_attr = EndpointAttr { caps: 0, transmit_flags: 0, receive_flags: 0 };
+        Endpoint { is_source: true, ..Endpoint::new(endpoint_attr) }
+    }
+
+    /// Whether it is a source without receives.
+    pub fn is_idle_source(&self) -> bool {
+        self.is_source && self.taken.is_empty()
+    }
+
+    /// Advances the operations of a source. Returns the number of those that have ended.
+    #[cold]
+    pub fn advance_taken(&mut self, bound: &mut DomainQueues) -> usize {
+        self.taken.advance(&mut self.bindings, bound)
     }
 
     /// The engine, if the endpoint is enabled.
@@ -145,7 +172,9 @@ impl Endpoint {
         vectors: &Table<AddressVector>,
     ) -> usize {
         let mut events = self.write_completions(queues, counters, vectors);
-        let Endpoint { engine: Some(engine), bindings, .. } = self else { return events };
+        let Endpoint { engine: Some(engine), bindings, .. } = self else {
+            return self.advance_taken(&mut DomainQueues { queues, counters });
+        };
         let bound = DomainQueues { queues: &mut *queues, counters: &mut *counters };
         events += engine.progress_with_sink(&mut CqWriter { bindings, bound });
         events + self.write_completions(queues, counters, vectors)
@@ -282,7 +311,7 @@ impl Endpoint {
 
     /// Context, cookie and flags of an operation.
     #[inline(always)]
-    fn post(&self, side: Side, context: usize, flags: Flags) -> (Post, u64) {
+    pub fn post(&self, side: Side, context: usize, flags: Flags) -> (Post, u64) {
         let binding = self.bindings.binding(side);
         let default = match side {
             Side::Transmit => self.endpoint_attr.transmit_flags,

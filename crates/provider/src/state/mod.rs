@@ -15,4 +15,5 @@ pub mod entry;
 pub mod entry_queue;
 pub mod event_queue;
 pub mod table;
+pub mod taken_receives;
 pub mod waits;

@@ -77,7 +77,10 @@ fn short_cq_formats_are_prefixes_of_the_tagged_one() {
     {
         let side = Side::open(threading::SAFE, version(1, 21), format, 0);
         side.insert_addresses(&[side.address(), side.address()]);
-        assert_eq!((table(side.endpoint().tagged).inject)(side.endpoint(), buffer(&mut [1; 4]), 4, 0, 1), 0);
+        assert_eq!(
+            (table(side.endpoint().tagged.get()).inject)(side.endpoint(), buffer(&mut [1; 4]), 4, 0, 1),
+            0
+        );
         let mut to = [0; 4];
         side.receive(&mut to, 0, 1, 33);
         let mut entry = [u64::MAX; 6];

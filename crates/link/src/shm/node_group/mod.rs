@@ -322,7 +322,8 @@ impl NodeGroup {
     }
 
     /// Starts and tests what it can of an operation. Returns whether it has finished for this member. The first calls for
-    /// several tasks are in the same order at all members; a task starts when all parts of the one before have started.
+    /// several tasks are in the same order at all members, and only after the one before has begun ([`Task::has_begun`]); a
+    /// task starts when all parts of the one before have started.
     ///
     /// - `data`, `result`: the same memory in all calls for this operation, as long as [`Operation::data_bytes`] and
     ///   [`Operation::result_bytes`] say. `data` is free, and `result` has the result, when it has finished.

@@ -40,6 +40,14 @@ pub struct Task {
     finished: u64,
 }
 
+impl Task {
+    /// Whether a part of it has started. Only then may a later one be advanced, so that tasks start in one order at all
+    /// members.
+    pub fn has_begun(&self) -> bool {
+        self.first.is_some()
+    }
+}
+
 /// A round that has not finished here.
 #[derive(Clone, Copy, Debug)]
 struct Pending {

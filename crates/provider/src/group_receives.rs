@@ -1,0 +1,260 @@
+//! How an operation of a group takes a receive: the functions of the interface for non-blocking calls
+//! ([`weir_engine::node_group_interface`]), and the table of tagged calls that looks for such receives.
+//!
+//! ```text
+//! libweir-mpi.so   take_receive(group, all-reduce, data): remembered for this thread
+//!                  PMPI_Irecv(result): the MPI calls fi_trecv
+//! this table       the thread has an operation: it takes the receive, and starts
+//! libweir-mpi.so   has_taken: yes; the program gets the MPI's request
+//! fi_cq_read       advances the operation, later writes the entry of the receive
+//! ```
+//! **No cost for others.** A program calls through the table of its endpoint. The usual one knows nothing of this. The first
+//! take of a process gives each endpoint the table of this file, whose receives look at a variable of their thread.
+//!
+//! **Who uses the group.** While operations of a group are under way, whoever has the domain advances them, and the caller
+//! of the group waits. Otherwise the caller uses it ([`SharedMember`]).
+
+use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weir_engine::node_group_interface::OperationWords;
+use weir_link::memory::UserMemory;
+use weir_link::shm::node_group::{Operation, Task};
+use weir_proto::PeerFault;
+
+use crate::endpoint_handle::EndpointHandle;
+use crate::ffi::*;
+use crate::log;
+use crate::message::scattered;
+use crate::node_endpoints::{OpenEndpoint, set_tables};
+use crate::node_groups::{Membership, SharedMember, Wait, describe};
+use crate::state::completion::Side;
+use crate::state::endpoint::Flags;
+use crate::state::taken_receives::{GroupOperation, TakenReceive};
+use crate::tagged;
+
+/// Endpoints have the table of this file.
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// What the next receive of this thread is for.
+    static NEXT: RefCell<Option<Next>> = const { RefCell::new(None) };
+}
+
+/// What takes a receive.
+struct Next {
+    shared: Arc<SharedMember>,
+    /// `None`: a trial, which ends at once.
+    operation: Option<(Operation, Data)>,
+}
+
+/// What this member contributes.
+enum Data {
+    /// Memory of the program: address, length.
+    Program(usize, usize),
+    /// A copy.
+    Copy(Vec<u8>),
+}
+
+impl Data {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Data::Program(_, 0) => &[],
+            // SAFETY: the program leaves its memory alone until the operation has finished.
+            Data::Program(address, bytes) => unsafe {
+                std::slice::from_raw_parts(*address as *const u8, *bytes)
+            },
+            Data::Copy(bytes) => bytes,
+        }
+    }
+}
+
+/// An operation that has taken a receive.
+struct Taken {
+    shared: Arc<SharedMember>,
+    operation: Operation,
+    data: Data,
+    /// `None`: not advanced yet.
+    task: Option<Task>,
+    wait: Wait,
+}
+
+impl Taken {
+    fn new(shared: Arc<SharedMember>, operation: Operation, data: Data) -> Taken {
+        shared.under_way.fetch_add(1, Ordering::Relaxed);
+        Taken { shared, operation, data, task: None, wait: Wait::default() }
+    }
+}
+
+impl Drop for Taken {
+    /// From now on, the caller of the group may use it.
+    fn drop(&mut self) {
+        self.shared.under_way.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl GroupOperation for Taken {
+    fn group(&self) -> usize {
+        Arc::as_ptr(&self.shared) as usize
+    }
+
+    fn result_bytes(&self) -> usize {
+        self.operation.result_bytes(self.shared.rank, self.shared.members)
+    }
+
+    fn advance(&mut self, result: &mut [u8]) -> Result<bool, PeerFault> {
+        // SAFETY: this operation is under way, and the caller has the domain.
+        let member = unsafe { self.shared.member() };
+        let Membership::Node(group) = &mut member.membership else {
+            unreachable!("receives are taken for groups of one node only")
+        };
+        let task = self.task.get_or_insert_with(|| group.task(self.operation));
+        let advanced = group.advance(task, self.data.bytes(), result).and_then(|is_done| {
+            if !is_done && self.wait.due().check {
+                group.check()?;
+            }
+            Ok(is_done)
+        });
+        match advanced {
+            Ok(is_done) => {
+                if is_done {
+                    member.count_one();
+                }
+                Ok(is_done)
+            }
+            Err(failure) => {
+                if !std::mem::replace(&mut member.is_reported, true) {
+                    log::report(&format!(
+                        "a non-blocking collective operation has failed: {}",
+                        describe(failure)
+                    ));
+                }
+                Err(failure.fault)
+            }
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        self.task.as_ref().is_some_and(Task::has_begun)
+    }
+}
+
+/// See [`weir_engine::node_group_interface::NodeGroupFunctions`].
+///
+/// # Safety
+/// As the interface says.
+pub unsafe extern "C" fn take_receive(
+    group: *mut c_void,
+    operation: *const OperationWords,
+    data: *const u8,
+    is_copied: c_int,
+) {
+    if !IS_WATCHED.swap(true, Ordering::AcqRel) {
+        set_tables(&OPS);
+    }
+    // SAFETY: `begin` made the pointer from an `Arc`, and `leave` has not got it.
+    let shared = unsafe {
+        Arc::increment_strong_count(group.cast::<SharedMember>());
+        Arc::from_raw(group.cast_const().cast::<SharedMember>())
+    };
+    // SAFETY: null, or the caller's variable.
+    let operation = unsafe { operation.as_ref() }.map(|words| {
+        let operation = words.operation().expect("the caller makes it of an operation");
+        let bytes = operation.data_bytes(shared.rank, shared.members);
+        let data = match is_copied != 0 && bytes > 0 {
+            false => Data::Program(data as usize, bytes),
+            // SAFETY: the caller gives as many bytes as the operation says.
+            true => Data::Copy(unsafe { std::slice::from_raw_parts(data, bytes) }.to_vec()),
+        };
+        (operation, data)
+    });
+    NEXT.set(Some(Next { shared, operation }));
+}
+
+/// See [`weir_engine::node_group_interface::NodeGroupFunctions`].
+///
+/// # Safety
+/// None: it takes nothing. Its type is that of the table.
+pub unsafe extern "C" fn has_taken() -> c_int {
+    NEXT.take().is_some().into()
+}
+
+/// The table of a new endpoint.
+pub fn table() -> &'static FiOpsTagged<EndpointHandle> {
+    if IS_WATCHED.load(Ordering::Acquire) { &OPS } else { &tagged::OPS }
+}
+
+/// The usual table, but its receives look whether an operation takes them.
+static OPS: FiOpsTagged<EndpointHandle> = FiOpsTagged { recv, recvv, recvmsg, ..tagged::OPS };
+
+/// Whether an operation takes a receive of this endpoint. Then it does.
+fn takes(
+    endpoint: &EndpointHandle,
+    (tag, ignore): (u64, u64),
+    context: usize,
+    flags: Flags,
+    memory: impl FnOnce() -> UserMemory,
+) -> bool {
+    let is_ours = |OpenEndpoint { domain, index, .. }: &OpenEndpoint| {
+        std::ptr::eq(domain.as_ptr(), Arc::as_ptr(&endpoint.domain)) && *index == endpoint.index
+    };
+    let next = NEXT.with_borrow_mut(|next| next.take_if(|next| is_ours(&next.shared.endpoint)));
+    let Some(Next { shared, operation }) = next else { return false };
+    let mut state = endpoint.enter();
+    let (post, _) = state.endpoints[endpoint.index].post(Side::Receive, context, flags);
+    let tag = tag & !ignore;
+    match operation {
+        None => state.complete_receive(endpoint.index, post, tag),
+        Some((operation, data)) => {
+            let taken = Box::new(Taken::new(shared, operation, data));
+            state.take_receive(endpoint.index, TakenReceive::new(post, tag, memory(), taken));
+        }
+    }
+    state.after_post(&Ok(()));
+    true
+}
+
+extern "C" fn recv(
+    endpoint: &EndpointHandle,
+    buffer: UserBuffer,
+    bytes: usize,
+    desc: Desc,
+    from: FiAddr,
+    tag: u64,
+    ignore: u64,
+    context: usize,
+) -> isize {
+    match takes(endpoint, (tag, ignore), context, Flags::Default, || buffer.memory(bytes)) {
+        true => 0,
+        false => (tagged::OPS.recv)(endpoint, buffer, bytes, desc, from, tag, ignore, context),
+    }
+}
+
+extern "C" fn recvv(
+    endpoint: &EndpointHandle,
+    pieces: UserVector,
+    desc: Desc,
+    count: usize,
+    from: FiAddr,
+    tag: u64,
+    ignore: u64,
+    context: usize,
+) -> isize {
+    let memory = || scattered(pieces, count).unwrap_or(UserMemory::EMPTY);
+    match takes(endpoint, (tag, ignore), context, Flags::Default, memory) {
+        true => 0,
+        false => (tagged::OPS.recvv)(endpoint, pieces, desc, count, from, tag, ignore, context),
+    }
+}
+
+extern "C" fn recvmsg(endpoint: &EndpointHandle, message: &FiMsgTagged, flags: u64) -> isize {
+    let &FiMsgTagged { msg_iov, iov_count, tag, ignore, context, .. } = message;
+    let memory = || scattered(msg_iov, iov_count).unwrap_or(UserMemory::EMPTY);
+    let is_receive = flags & (flags::PEEK | flags::CLAIM) == 0;
+    match is_receive && takes(endpoint, (tag, ignore), context, Flags::Given(flags), memory) {
+        true => 0,
+        false => (tagged::OPS.recvmsg)(endpoint, message, flags),
+    }
+}

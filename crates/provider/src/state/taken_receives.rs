@@ -1,0 +1,174 @@
+//! Receives of the MPI that operations of groups have taken: no message completes them, but the end of the operation.
+//!
+//! An MPI completes a request only for what its libfabric reports. So a non-blocking collective call of
+//! `libweir-mpi.so` posts a receive by its MPI, and the operation takes it ([`crate::group_receives`]). The MPI then tests it,
+//! waits for it and unpacks it like any other.
+//!
+//! They lie in a *source*: an endpoint of the domain's table without an engine. While it has receives, it is among the
+//! endpoints of the queue that gets their entries, so each read of the queue advances their operations. A queue without such
+//! receives does not know of all this, and its reads cost no instruction for it.
+
+use weir_engine::{Completion, Operation, Post};
+use weir_link::memory::UserMemory;
+use weir_proto::{Envelope, Outcome, Peer, PeerFault, Space};
+
+use super::cq_writer::{DomainQueues, EndpointBindings};
+use super::domain_state::State;
+use super::endpoint::Endpoint;
+
+/// An operation of a group, in progress.
+pub trait GroupOperation: Send {
+    /// A number of its group, which no other group has at the same time.
+    fn group(&self) -> usize;
+
+    /// Length of the result. Unit: bytes.
+    fn result_bytes(&self) -> usize;
+
+    /// Starts and tests what it can. Returns whether it has finished; then `result` has the result.
+    ///
+    /// - `result`: the same memory in all calls, of [`GroupOperation::result_bytes`] bytes.
+    ///
+    /// # Errors
+    /// The group has failed.
+    fn advance(&mut self, result: &mut [u8]) -> Result<bool, PeerFault>;
+
+    /// Whether a part of it has started. Operations of a group start in the order in which they were posted.
+    fn has_begun(&self) -> bool;
+}
+
+/// Where the operation leaves its result.
+enum Room {
+    /// In the buffer of the receive.
+    Buffer(usize),
+    /// In memory of ours, since the buffer has several pieces or is too short.
+    Own(Vec<u8>),
+}
+
+/// A receive that an operation has taken.
+pub struct TakenReceive {
+    post: Post,
+    tag: u64,
+    memory: UserMemory,
+    operation: Box<dyn GroupOperation>,
+    room: Room,
+}
+
+impl TakenReceive {
+    /// - `post`, `tag`, `memory`: of the receive.
+    pub fn new(post: Post, tag: u64, memory: UserMemory, operation: Box<dyn GroupOperation>) -> TakenReceive {
+        let bytes = operation.result_bytes();
+        let room = match memory.contiguous_address() {
+            Some(address) if memory.bytes() >= bytes as u64 => Room::Buffer(address),
+            _ => Room::Own(vec![0; bytes]),
+        };
+        TakenReceive { post, tag, memory, operation, room }
+    }
+
+    /// Advances the operation. Returns the outcome of the receive, when there is one.
+    fn advance(&mut self) -> Option<Outcome> {
+        let bytes = self.operation.result_bytes();
+        let result = match &mut self.room {
+            _ if bytes == 0 => &mut [],
+            // SAFETY: the buffer has so many bytes, and is the program's until the receive completes.
+            Room::Buffer(address) => unsafe { std::slice::from_raw_parts_mut(*address as *mut u8, bytes) },
+            Room::Own(bytes) => bytes.as_mut_slice(),
+        };
+        let ended = self.operation.advance(result);
+        match ended {
+            Ok(false) => return None,
+            Ok(true) => {}
+            Err(fault) => return Some(Outcome::Lost { peer: None, fault }),
+        }
+        let delivered = self.memory.bytes().min(bytes as u64);
+        if let Room::Own(result) = &self.room {
+            self.memory.write(0, &result[..delivered as usize]);
+        }
+        Some(received(self.tag, bytes as u64, delivered))
+    }
+}
+
+/// The outcome of a receive that has got `delivered` of `length` bytes. It has no sender, which nobody asks for.
+fn received(tag: u64, length: u64, delivered: u64) -> Outcome {
+    let envelope = Envelope { from: Peer(u32::MAX), tag, data: None, length };
+    Outcome::Received { envelope, bytes: delivered, offset: 0, last: true }
+}
+
+fn write(bindings: &mut EndpointBindings, bound: &mut DomainQueues, post: Post, outcome: Outcome) {
+    let (operation, space) = (Operation::Receive, Space::Tagged);
+    bindings.write_deferred(&Completion { post, operation, space, outcome, buffer: 0 }, bound, |_| None);
+}
+
+/// The receives of a source, in the order in which they were posted.
+#[derive(Default)]
+pub struct TakenReceives(Vec<TakenReceive>);
+
+impl TakenReceives {
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Advances the operations, and writes the completions of those that have ended. Returns their number.
+    pub fn advance(&mut self, bindings: &mut EndpointBindings, bound: &mut DomainQueues) -> usize {
+        let before = self.0.len();
+        let mut held_back = Vec::new();
+        self.0.retain_mut(|receive| {
+            let group = receive.operation.group();
+            if held_back.contains(&group) {
+                return true; // an earlier operation of the group has not begun
+            }
+            match receive.advance() {
+                Some(outcome) => write(bindings, bound, receive.post, outcome),
+                None if receive.operation.has_begun() => return true,
+                None => {
+                    held_back.push(group);
+                    return true;
+                }
+            }
+            false
+        });
+        before - self.0.len()
+    }
+}
+
+impl State {
+    /// An operation takes a receive of an endpoint. It begins in this call, if the group has room.
+    pub fn take_receive(&mut self, endpoint: usize, receive: TakenReceive) {
+        let source = self.source_of(endpoint);
+        let State { endpoints, queues, counters, .. } = self;
+        let bindings = endpoints[endpoint].bindings.clone();
+        let queue = bindings.receive.map(|binding| binding.queue);
+        endpoints[source].bindings = bindings;
+        endpoints[source].taken.0.push(receive);
+        endpoints[source].advance_taken(&mut DomainQueues { queues, counters });
+        if let Some(queue) = queue
+            && !endpoints[source].is_idle_source()
+            && !queues[queue].endpoints.contains(&source)
+        {
+            queues[queue].endpoints.push(source);
+        }
+    }
+
+    /// Completes a receive at once, without data.
+    pub fn complete_receive(&mut self, endpoint: usize, post: Post, tag: u64) {
+        let State { endpoints, queues, counters, .. } = self;
+        let bound = &mut DomainQueues { queues, counters };
+        write(&mut endpoints[endpoint].bindings, bound, post, received(tag, 0, 0));
+    }
+
+    fn source_of(&mut self, endpoint: usize) -> usize {
+        if let Some(source) = self.endpoints[endpoint].source {
+            return source;
+        }
+        let source = self.endpoints.insert(Endpoint::source());
+        self.endpoints[endpoint].source = Some(source);
+        self.has_sources = true;
+        source
+    }
+
+    /// Takes the sources without receives from a queue. They come back with the next receive.
+    pub fn forget_idle_sources(&mut self, queue: usize) {
+        let State { endpoints, queues, .. } = self;
+        queues[queue].endpoints.retain(|&index| !endpoints[index].is_idle_source());
+    }
+}

@@ -1,0 +1,237 @@
+//! Receives that operations of groups take, with the calls that `libweir-mpi.so` makes.
+
+use super::*;
+use crate::node_endpoints::number;
+use crate::node_groups::weir_node_groups;
+use std::ffi::c_void;
+use weir_engine::node_group_interface::{Identity, JOINED, Joined, NodeGroupFunctions, OperationWords};
+use weir_link::shm::node_group::Operation;
+use weir_proto::offload::reduce::Vector;
+use weir_proto::offload::{Combination, WordOperation, WordType};
+
+fn functions() -> &'static NodeGroupFunctions {
+    // SAFETY: the table is constant.
+    unsafe { &*weir_node_groups() }
+}
+
+/// A side in a group of two. It leaves when the value is dropped.
+struct Member<'a> {
+    side: &'a Side,
+    group: *mut c_void,
+}
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        // SAFETY: a joined group, which nobody uses any more.
+        unsafe { (functions().leave)(self.group) };
+    }
+}
+
+impl Member<'_> {
+    /// The next receive of this thread is for an operation.
+    fn take(&self, operation: Operation, data: &[u8], is_copied: bool) {
+        let words = OperationWords::from(operation);
+        // SAFETY: a joined group; the tests keep the data until the operation has ended.
+        unsafe { (functions().take_receive)(self.group, &words, data.as_ptr(), is_copied.into()) };
+    }
+
+    /// Posts a receive that an operation takes.
+    fn start(&self, operation: Operation, data: &[u8], result: &mut [u8], context: usize) {
+        self.take(operation, data, false);
+        self.side.receive(result, 1, 7, context);
+        assert!(has_taken());
+    }
+
+    /// The context of the next entry, or nothing after some reads.
+    fn ended(&self) -> Option<usize> {
+        let mut entry = [zeroed::<FiCqTaggedEntry>()];
+        let queue = self.side.queue();
+        (0..20).find_map(|_| {
+            let read = (table(queue.ops).read)(queue, OutArray::from(&mut entry[..]).cast(), 1);
+            (read == 1).then(|| entry[0].op_context)
+        })
+    }
+
+    /// The endpoints that a read of the queue looks at.
+    fn looked_at(&self) -> usize {
+        let queue = self.side.queue();
+        queue.domain.enter().queues[queue.index].endpoints.len()
+    }
+}
+
+fn has_taken() -> bool {
+    // SAFETY: it takes nothing.
+    unsafe { (functions().has_taken)() == 0 }
+}
+
+/// Calls `work` with two members of a group, in a process of a launcher's job.
+fn with_group(key: u64, work: impl FnOnce(Member, Member)) {
+    run_in_child(|| {
+        // SAFETY: the process has one thread.
+        unsafe {
+            std::env::set_var("PMI_RANK", "0");
+            std::env::set_var("PMI_SIZE", "2");
+        }
+        with_members(key, work);
+    });
+}
+
+fn with_members(key: u64, work: impl FnOnce(Member, Member)) {
+    let (one, other) = pair(threading::DOMAIN, 0);
+    let number = |side: &Side| {
+        let endpoint = side.endpoint();
+        let mut state = endpoint.domain.enter();
+        number(&state.endpoints[endpoint.index].engine().expect("enabled").node_handle().expect("a segment"))
+    };
+    let sides = [&one, &other];
+    let members = sides.map(|side| Identity { endpoint: number(side), segment: 1, ..Identity::default() });
+    let groups = [0, 1].map(|rank| {
+        let mut joined = Joined { group: std::ptr::null_mut(), is_crowded: 0 };
+        // SAFETY: an array of two members, and a variable for the result.
+        assert_eq!(unsafe { (functions().begin)(key, members.as_ptr(), 2, rank, &mut joined) }, JOINED);
+        // SAFETY: a group that has begun to join, after the first member.
+        assert_eq!(unsafe { (functions().finish)(joined.group) }, JOINED);
+        joined.group
+    });
+    let [first, second] = [0, 1].map(|rank| Member { side: sides[rank], group: groups[rank] });
+    work(first, second);
+}
+
+fn sum() -> Operation {
+    let combination = Combination { operation: WordOperation::Sum, word_type: WordType::I64 };
+    Operation::AllReduce(Vector { bytes: 8, combination })
+}
+
+#[test]
+fn a_trial_completes_a_receive_and_other_receives_wait_for_messages() {
+    with_group(11, |one, other| {
+        // SAFETY: a joined group, and no operation.
+        unsafe { (functions().take_receive)(one.group, std::ptr::null(), std::ptr::null(), 0) };
+        one.side.receive(&mut [], 1, 5, 1);
+        assert!(has_taken());
+        assert_eq!(one.ended(), Some(1));
+        // SAFETY: as above.
+        unsafe { (functions().take_receive)(one.group, std::ptr::null(), std::ptr::null(), 0) };
+        let mut bytes = [0; 8];
+        other.side.receive(&mut bytes, 1, 5, 2); // another endpoint
+        assert!(!has_taken());
+        assert_eq!(other.ended(), None);
+        one.side.receive(&mut bytes, 1, 6, 3); // taken by nobody, since `has_taken` was asked
+        one.side.inject(&mut [9; 8], 5);
+        assert_eq!((one.ended(), other.ended()), (None, Some(2)));
+        other.side.inject(&mut [9; 8], 6);
+        assert_eq!(one.ended(), Some(3));
+    });
+}
+
+#[test]
+fn an_operation_ends_its_receive_with_the_result_and_messages_do_not() {
+    with_group(12, |one, other| {
+        let (mine, theirs) = (3_i64.to_ne_bytes(), 20_i64.to_ne_bytes());
+        let mut results = [[0; 8]; 2];
+        one.start(sum(), &mine, &mut results[0], 1);
+        assert_eq!((one.ended(), one.looked_at()), (None, 2));
+        let mut message = [0; 8];
+        other.side.inject(&mut [5; 8], 7); // the tag of the receive
+        assert_eq!(one.ended(), None);
+        one.side.receive(&mut message, 1, 7, 2);
+        assert_eq!((one.ended(), message), (Some(2), [5; 8]));
+        other.start(sum(), &theirs, &mut results[1], 3);
+        assert_eq!((one.ended(), other.ended()), (Some(1), Some(3)));
+        assert_eq!(results.map(i64::from_ne_bytes), [23, 23]);
+        one.side.progress();
+        assert_eq!((one.looked_at(), other.looked_at()), (1, 1), "nothing is left to look at");
+    });
+}
+
+#[test]
+fn operations_start_in_order_and_end_when_they_can() {
+    with_group(13, |one, other| {
+        // More than a group has rounds; the last one begins when the first has ended.
+        let (data, mut result) = ([8; 8], [0; 8]);
+        let broadcast = |root| Operation::Broadcast { root, bytes: 8 };
+        for context in 1..=6 {
+            one.start(Operation::Barrier, &[], &mut [], context);
+        }
+        one.start(broadcast(1), &[], &mut result, 7);
+        assert_eq!(one.ended(), None);
+        other.start(Operation::Barrier, &[], &mut [], 1);
+        assert_eq!((one.ended(), one.ended(), other.ended()), (Some(1), None, Some(1)));
+        for context in 2..=6 {
+            other.start(Operation::Barrier, &[], &mut [], context);
+        }
+        other.start(broadcast(1), &data, &mut [], 7);
+        for context in 2..=7 {
+            assert_eq!((one.ended(), other.ended()), (Some(context), Some(context)));
+        }
+        assert_eq!(result, data);
+        // A broadcast of ours needs nobody, a barrier before it does.
+        one.start(Operation::Barrier, &[], &mut [], 1);
+        one.start(broadcast(0), &data, &mut [], 2);
+        assert_eq!((one.ended(), one.ended()), (Some(2), None));
+        other.start(Operation::Barrier, &[], &mut [], 1);
+        other.start(broadcast(0), &[], &mut result, 2);
+        assert_eq!((one.ended(), other.ended(), other.ended()), (Some(1), Some(1), Some(2)));
+    });
+}
+
+#[test]
+fn a_copied_contribution_is_free_at_once_and_a_short_buffer_gets_what_fits() {
+    with_group(14, |one, other| {
+        let gather = Operation::AllGather { bytes: 4 };
+        let (mut mine, mut short, mut whole) = ([1; 4], [0; 6], [0; 8]);
+        one.take(gather, &mine, true);
+        one.side.receive(&mut short, 1, 7, 1);
+        assert!(has_taken());
+        mine.fill(9);
+        other.start(gather, &[2; 4], &mut whole, 2);
+        assert_eq!((other.ended(), whole), (Some(2), [1, 1, 1, 1, 2, 2, 2, 2]));
+        assert_eq!(one.side.read(other.side).unwrap_err(), -259, "an error");
+        let error = one.side.error();
+        assert_eq!((error.op_context, error.olen, short), (1, 2, [1, 1, 1, 1, 2, 2]));
+    });
+}
+
+#[test]
+fn the_end_of_a_member_is_an_error_of_the_receive() {
+    with_group(15, |one, other| {
+        one.start(Operation::Barrier, &[], &mut [], 1);
+        let side = other.side;
+        drop(other);
+        assert_eq!(one.side.read(side).unwrap_err(), -259);
+        assert_eq!(one.side.error().err, libc::ESHUTDOWN);
+    });
+}
+
+#[test]
+fn a_group_that_its_owner_has_left_ends_its_operations_and_a_blocking_one_waits_for_them() {
+    extern "C" fn progress(side: *mut c_void) {
+        // SAFETY: the test's own pair of sides.
+        let (one, other) = unsafe { *side.cast::<(&Side, &Side)>() };
+        one.progress();
+        other.progress();
+    }
+    with_group(16, |one, other| {
+        let (mut before, mut after) = ([[0; 8]; 2], [0; 8]);
+        one.start(sum(), &1_i64.to_ne_bytes(), &mut before[0], 1);
+        other.start(sum(), &2_i64.to_ne_bytes(), &mut before[1], 2);
+        other.start(Operation::Broadcast { root: 1, bytes: 8 }, &[4; 8], &mut [], 3);
+        let words = OperationWords::from(Operation::Broadcast { root: 1, bytes: 8 });
+        let mut sides = (one.side, other.side);
+        let mut failure = Default::default();
+        // SAFETY: a joined group, and variables of the lengths that the operation has.
+        let status = unsafe {
+            let (data, result, context) = (std::ptr::null(), after.as_mut_ptr(), (&raw mut sides).cast());
+            (functions().perform)(one.group, &words, data, result, progress, context, &mut failure)
+        };
+        assert_eq!((status, after), (0, [4; 8]));
+        assert_eq!(before.map(i64::from_ne_bytes), [3, 3]);
+        assert_eq!((one.ended(), other.ended(), other.ended()), (Some(1), Some(2), Some(3)));
+        one.start(Operation::Barrier, &[], &mut [], 4);
+        let side = one.side;
+        drop(one);
+        other.start(Operation::Barrier, &[], &mut [], 5);
+        assert_eq!(other.ended(), Some(5));
+        assert_eq!(side.read(other.side).expect("an entry").0.op_context, 4);
+    });
+}
