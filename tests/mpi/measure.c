@@ -11,7 +11,8 @@
  *              one operation at a rank: how often it lost the core and slept, and processor time in the program and in
  *              the kernel. `barrier`, `allreduce` and `alltoall` are one of them alone.
  * operations   The same for more operations: barrier, all-reduce and reduce of one double, broadcast of 8 B and of 16 KiB,
- *              all-gather and all-to-all of BYTES for each pair. The root of a reduce or broadcast changes each time.
+ *              all-gather and all-to-all of BYTES for each pair. The root of a reduce or broadcast changes each time. Then
+ *              barrier and all-reduce without blocking: started, and waited for.
  * incast       All other ranks send to rank 0, until the first sender has finished. Also the cost of one message at a
  *              sender and at the receiver.
  * memory       RssAnon + RssShmem of a rank after all-to-alls of BYTES for each pair; mean over the ranks.
@@ -215,13 +216,36 @@ static double median(double *values, long count) {
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
+/* Whether operations are started, and then waited for. */
+static int is_started;
+
+static void barrier(void) {
+    MPI_Request request;
+    if (!is_started) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        return;
+    }
+    MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+static void reduction(double *share, double *sum) {
+    MPI_Request request;
+    if (!is_started) {
+        MPI_Allreduce(share, sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        return;
+    }
+    MPI_Iallreduce(share, sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 /* No rank may leave before the last has entered. Each rank is the last one once. */
 static void barriers(long count) {
     struct timespec late = {0, 2000000};
     for (long i = 0; i < count; i++) {
         if (checking && i == rank) nanosleep(&late, NULL);
         double entered = now_s(), left, last_entered, first_left;
-        MPI_Barrier(MPI_COMM_WORLD);
+        barrier();
         if (!checking) continue;
         left = now_s();
         MPI_Allreduce(&entered, &last_entered, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
@@ -233,7 +257,7 @@ static void barriers(long count) {
 static void reductions(long count) {
     for (long i = 0; i < count; i++) {
         double share = rank + 1.0 + i, sum = 0;
-        MPI_Allreduce(&share, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        reduction(&share, &sum);
         if (checking && sum != ranks * (ranks + 1) / 2.0 + (double)i * ranks) wrong("a sum", rank, i);
     }
 }
@@ -399,6 +423,10 @@ static void measure_operations(double seconds) {
     measure_broadcast("broadcast-long", LONG_BROADCAST, seconds);
     measure_operation("allgather", gatherings, CALLS, seconds);
     measure_alltoall(seconds);
+    is_started = 1;
+    measure_operation("ibarrier", barriers, ranks, seconds);
+    measure_operation("iallreduce", reductions, CALLS, seconds);
+    is_started = 0;
 }
 
 static void measure_incast(double seconds) {

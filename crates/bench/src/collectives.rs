@@ -33,18 +33,20 @@ struct Operation {
     word: &'static str,
     /// Its name in the table.
     name: &'static str,
-    /// Target, as a multiple of Intel MPI's time.
-    limit: f64,
+    /// Target, as a multiple of Intel MPI's time, if there is one.
+    limit: Option<f64>,
 }
 
-const OPERATIONS: [Operation; 7] = [
-    Operation { word: "barrier", name: "barrier", limit: 0.7 },
-    Operation { word: "allreduce", name: "all-reduce 8 B", limit: 0.8 },
-    Operation { word: "reduce", name: "reduce 8 B", limit: 0.8 },
-    Operation { word: "broadcast-short", name: "broadcast 8 B", limit: 0.8 },
-    Operation { word: "broadcast-long", name: "broadcast 16 KiB", limit: 0.8 },
-    Operation { word: "allgather", name: "all-gather 2 KiB", limit: 1.0 },
-    Operation { word: "alltoall", name: "all-to-all 2 KiB", limit: 1.0 },
+const OPERATIONS: [Operation; 9] = [
+    Operation { word: "barrier", name: "barrier", limit: Some(0.7) },
+    Operation { word: "allreduce", name: "all-reduce 8 B", limit: Some(0.8) },
+    Operation { word: "reduce", name: "reduce 8 B", limit: Some(0.8) },
+    Operation { word: "broadcast-short", name: "broadcast 8 B", limit: Some(0.8) },
+    Operation { word: "broadcast-long", name: "broadcast 16 KiB", limit: Some(0.8) },
+    Operation { word: "allgather", name: "all-gather 2 KiB", limit: Some(1.0) },
+    Operation { word: "alltoall", name: "all-to-all 2 KiB", limit: Some(1.0) },
+    Operation { word: "ibarrier", name: "non-blocking barrier", limit: None },
+    Operation { word: "iallreduce", name: "non-blocking all-reduce 8 B", limit: None },
 ];
 
 /// Options of `weir bench collectives`.
@@ -54,8 +56,9 @@ One program runs over weir with collective operations in shared memory (on) and 
 under Intel MPI, Open MPI and MPICH with their own shared memory. An MPI that is not installed is left out.
 
 The table shows the median time of an operation, a mean over the ranks, and weir's time divided by that of the other: \
-the median of the ratios of each round. The root of a reduce or broadcast changes each time. The target is weir's ratio \
-to Intel MPI: reached if three quarters of the rounds are within it, missed if three quarters are not.
+the median of the ratios of each round. The root of a reduce or broadcast changes each time. Of non-blocking operations, \
+it is the time of start and wait, without computing. The target is weir's ratio to Intel MPI: reached if three quarters \
+of the rounds are within it, missed if three quarters are not.
 
 Exit status:
   0      everything was measured, whether targets are reached or not
@@ -196,8 +199,13 @@ fn render(results: &Results) -> String {
                 }));
             }
             let intel = results.contenders.iter().position(|name| name == INTEL);
-            let word = intel.map_or("no Intel MPI", |index| ratios(index).verdict(operation.limit));
-            cells.push(table::right(format!("{} x", operation.limit)));
+            let limit = operation.limit;
+            let word = match (limit, intel) {
+                (None, _) => "",
+                (Some(_), None) => "no Intel MPI",
+                (Some(limit), Some(index)) => ratios(index).verdict(limit),
+            };
+            cells.push(table::right(limit.map_or(String::from("none"), |limit| format!("{limit} x"))));
             cells.push(Cell::new(word));
             table.add_row(cells);
         }

@@ -1,4 +1,5 @@
-//! A collective call: which operation of a group it is, what this member contributes, and where its result goes.
+//! A collective call, blocking or not: which operation of a group it is, what this member contributes, and where its result
+//! goes.
 //!
 //! | call | length agreed by | contributes | gets |
 //! |---|---|---|---|
