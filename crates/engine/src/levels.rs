@@ -241,8 +241,10 @@ impl LevelGroup {
         let shape = CollectiveShape { operation, block_bytes: block_bytes as u64, rank, members };
         task.sent = OwnedMemory::new(shape.data_bytes() as usize);
         task.gathered = OwnedMemory::new(shape.result_bytes() as usize);
-        if let Operation::AllToAll { bytes } = task.operation {
-            task.given = self.layout.exchanged(bytes, &task.given);
+        match task.operation {
+            Operation::AllToAll { bytes } => task.given = self.layout.exchanged(bytes, &task.given),
+            Operation::Scatter { bytes, .. } => task.given = self.layout.scattered(bytes, &task.given),
+            _ => {}
         }
         let from = match task.operation {
             // Of a broadcast: its root has the bytes, or another member of this node has given them.
@@ -296,7 +298,6 @@ impl LevelGroup {
         let (memory, is_outcome) = match (operation, self.layout.network(operation).operation) {
             (Operation::Barrier, _) => return,
             (Operation::Broadcast { .. }, _) => (&task.sent, true),
-            (Operation::Scatter { .. }, _) => (&task.sent, false),
             (_, CollectiveOperation::Reduce { .. } | CollectiveOperation::AllReduce { .. }) => {
                 (&task.gathered, true)
             }

@@ -133,24 +133,25 @@ fn body() -> impl Strategy<Value = Body> {
 
 fn group_packet() -> impl Strategy<Value = GroupPacket> {
     let combination = combination().prop_filter("combinations", |combination| combination.is_valid());
-    let operation = (0..4u8, any::<u32>(), combination, any::<u32>()).prop_map(
-        |(collective, bytes, combination, root)| match collective {
-            0 => Operation::Reduce(Vector { bytes, combination }),
-            1 => Operation::AllReduce(Vector { bytes, combination }),
-            2 => Operation::Broadcast { root, bytes },
-            _ => Operation::Exchange { distance: root, bytes },
+    let operation = (0..6u8, any::<u32>(), combination, any::<u32>(), any::<u16>()).prop_map(
+        |(collective, bytes, combination, root, blocks)| match collective {
+            0 => (Operation::Reduce(Vector { bytes, combination }), 1),
+            1 => (Operation::AllReduce(Vector { bytes, combination }), 1),
+            2 => (Operation::Broadcast { root, bytes }, 1),
+            3 => (Operation::Exchange { distance: root, bytes }, 1),
+            4 => (Operation::Gather { root, bytes }, blocks),
+            _ => (Operation::Scatter { root, bytes }, blocks),
         },
     );
     let fault = proptest::sample::select(FAULTS.to_vec());
     prop_oneof![
         (any::<u32>(), any::<bool>()).prop_map(|(group, all)| GroupPacket::Joined { group, all }),
-        (any::<u32>(), operation, any::<u32>()).prop_map(|(group, operation, offset)| GroupPacket::Part {
-            group,
-            operation,
-            offset
+        (any::<u32>(), operation, any::<u32>()).prop_map(|(group, (operation, blocks), offset)| {
+            GroupPacket::Part { group, operation, blocks, offset }
         }),
-        any::<u32>()
-            .prop_map(|group| { GroupPacket::Part { group, operation: Operation::Barrier, offset: 0 } }),
+        any::<u32>().prop_map(|group| {
+            GroupPacket::Part { group, operation: Operation::Barrier, blocks: 1, offset: 0 }
+        }),
         (any::<u32>(), any::<bool>()).prop_map(|(group, refused)| GroupPacket::Taken { group, refused }),
         (any::<u32>(), any::<u32>(), fault).prop_map(|(group, member, fault)| GroupPacket::Failed {
             group,
@@ -347,8 +348,9 @@ fn used_bytes(packet: &Packet) -> Vec<usize> {
         (_, "data" | "left_or_data") => has_data,
         (Body::Offloaded(Offloaded::Group(GroupPacket::Part { operation, .. })), name) => {
             let combines = operation.combination().is_some();
+            let has_blocks = matches!(operation, Operation::Gather { .. } | Operation::Scatter { .. });
             match name {
-                "operation" | "word_type" => combines,
+                "operation" | "word_type" => combines || has_blocks,
                 "root" => !combines,
                 _ => name != "word",
             }
@@ -568,6 +570,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                     bytes: 0x61626364,
                     combination: Combination { operation: WordOperation::Product, word_type: WordType::F64 },
                 }),
+                blocks: 1,
                 offset: 0x71727374,
             }),
             8,
@@ -578,6 +581,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
             group(GroupPacket::Part {
                 group: 0x51525354,
                 operation: Operation::Broadcast { root: 0x41424344, bytes: 0x61626364 },
+                blocks: 1,
                 offset: 0x71727374,
             }),
             8,
@@ -588,11 +592,34 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
             group(GroupPacket::Part {
                 group: 0x51525354,
                 operation: Operation::Exchange { distance: 0x41424344, bytes: 0x61626364 },
+                blocks: 1,
                 offset: 0x71727374,
             }),
             8,
             "03238000",
             "54535251646362617473727100000344434241",
+        ),
+        (
+            group(GroupPacket::Part {
+                group: 0x51525354,
+                operation: Operation::Gather { root: 0x41424344, bytes: 0x61626364 },
+                blocks: 0x3132,
+                offset: 0x71727374,
+            }),
+            8,
+            "03238000",
+            "54535251646362617473727132310444434241",
+        ),
+        (
+            group(GroupPacket::Part {
+                group: 0x51525354,
+                operation: Operation::Scatter { root: 0x41424344, bytes: 0x61626364 },
+                blocks: 1,
+                offset: 0x71727374,
+            }),
+            8,
+            "03238000",
+            "54535251646362617473727101000544434241",
         ),
         (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "03249000", "54535251"),
         (
@@ -602,7 +629,12 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
             "545352516463626104",
         ),
         (
-            group(GroupPacket::Part { group: 0x51525354, operation: Operation::Barrier, offset: 0 }),
+            group(GroupPacket::Part {
+                group: 0x51525354,
+                operation: Operation::Barrier,
+                blocks: 1,
+                offset: 0,
+            }),
             0,
             "03268000",
             "54535251",
@@ -841,8 +873,8 @@ fn malformed_headers_are_rejected() {
         message(&slot).is_ok()
     };
     assert_eq!([2, 3, 12, 13].map(combination), [false, true, true, false]);
-    slot[28 + 14] = 4;
-    assert_eq!(message(&slot), Err("operation 4 of a group, allowed are 0 to 3".into()));
+    slot[28 + 14] = 6;
+    assert_eq!(message(&slot), Err("operation 6 of a group, allowed are 0 to 5".into()));
     (slot[5], slot[28 + 8]) = (Kind::GroupFailed as u8, 5);
     assert_eq!(message(&slot), Err("fault 5 of a group, allowed are 0 to 4".into()));
     slot[5] = Kind::Write as u8;

@@ -1,15 +1,14 @@
 //! The cut of a collective operation into *parts*. A part is one operation of the machine of groups: a barrier, a
-//! broadcast, a reduction, an all-reduce or an exchange of bounded length. All members cut alike, so they start the same parts
-//! in the same order.
+//! broadcast, a reduction, an all-reduce, an exchange, a gather or a scatter of bounded length. All members cut alike, so they
+//! start the same parts in the same order.
 //!
 //! | operation | parts |
 //! |---|---|
-//! | broadcast, reduce to member 0, all-reduce | the same operation of the machine |
+//! | broadcast, reduce to member 0, all-reduce, gather, scatter | the same operation of the machine |
 //! | reduce to another member | all-reduce; only the root keeps the result |
 //! | reduce-scatter, short | all-reduce of all blocks; each member keeps its own |
 //! | reduce-scatter, longer | the exchanges of an all-to-all; then each member combines the blocks that it has got |
-//! | scatter | broadcast of all blocks; each member keeps its own |
-//! | all-gather, gather | a broadcast of each member's block |
+//! | all-gather | a broadcast of each member's block |
 //! | all-to-all | an exchange for each distance between two members |
 //!
 //! What a member does not keep arrives in memory of the part. This file does not know groups, requests or errors.
@@ -18,7 +17,9 @@ use std::ops::Range;
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::offload::Combination;
-use weir_proto::offload::group::{MAX_BROADCAST_BYTES, MAX_EXCHANGE_BYTES, Operation as MachineOperation};
+use weir_proto::offload::group::{
+    MAX_BROADCAST_BYTES, MAX_EXCHANGE_BYTES, MAX_GATHERED_BYTES, Operation as MachineOperation,
+};
 use weir_proto::offload::reduce::{MAX_VECTOR_BYTES, Vector};
 
 /// Bound: length of the longest buffer of a collective operation. Unit: bytes.
@@ -167,6 +168,23 @@ impl CollectiveShape {
         }
     }
 
+    /// Whether blocks go to one member, or from one.
+    fn has_blocks(&self) -> bool {
+        matches!(self.operation, CollectiveOperation::Gather { .. } | CollectiveOperation::Scatter { .. })
+    }
+
+    /// A range of the blocks of all members, from the root on in a circle, as the machine has them.
+    fn blocks_from_root(&self, blocks: &UserMemory, range: &Range<u64>) -> UserMemory {
+        let bytes = range.end - range.start;
+        let root = self.operation.root().unwrap_or(0);
+        if bytes == self.block_bytes {
+            let begin = self.begin_of(root);
+            return UserMemory::joined([blocks.part(begin, self.all_bytes() - begin), blocks.part(0, begin)]);
+        }
+        let ranks = (root..self.members).chain(0..root);
+        UserMemory::joined(ranks.map(|rank| blocks.part(self.begin_of(rank) + range.start, bytes)))
+    }
+
     /// Length of memory for blocks that are combined when all have come. Unit: bytes.
     pub(super) fn gathered_bytes(&self) -> u64 {
         let is_combined = self.exchanges() && self.operation.combination().is_some();
@@ -190,8 +208,9 @@ impl CollectiveShape {
             Op::Barrier | Op::Broadcast { .. } | Op::Reduce { .. } | Op::AllReduce { .. } => {
                 (1, self.block_bytes)
             }
-            Op::Scatter { .. } | Op::ReduceScatter { .. } => (1, self.all_bytes()),
-            Op::AllGather | Op::Gather { .. } | Op::AllToAll => (self.members, self.block_bytes),
+            Op::Gather { .. } | Op::Scatter { .. } => (1, self.block_bytes),
+            Op::ReduceScatter { .. } => (1, self.all_bytes()),
+            Op::AllGather | Op::AllToAll => (self.members, self.block_bytes),
         }
     }
 
@@ -199,6 +218,7 @@ impl CollectiveShape {
     fn part_bytes(&self) -> u64 {
         let bytes = match self.operation.combination() {
             _ if self.exchanges() => MAX_EXCHANGE_BYTES,
+            _ if self.has_blocks() => MAX_EXCHANGE_BYTES.min(MAX_GATHERED_BYTES / self.members),
             Some(combination) if combination.depends_on_brackets() => MAX_FLOAT_BYTES,
             Some(_) => MAX_VECTOR_BYTES,
             None => MAX_BROADCAST_BYTES,
@@ -235,10 +255,10 @@ impl CollectiveShape {
             Op::Reduce { combination, .. }
             | Op::AllReduce { combination }
             | Op::ReduceScatter { combination } => MachineOperation::AllReduce(Vector { bytes, combination }),
-            Op::Broadcast { root } | Op::Scatter { root } => MachineOperation::Broadcast { root, bytes },
-            Op::AllGather | Op::Gather { .. } | Op::AllToAll => {
-                MachineOperation::Broadcast { root: transfer, bytes }
-            }
+            Op::Broadcast { root } => MachineOperation::Broadcast { root, bytes },
+            Op::Gather { root } => MachineOperation::Gather { root, bytes },
+            Op::Scatter { root } => MachineOperation::Scatter { root, bytes },
+            Op::AllGather | Op::AllToAll => MachineOperation::Broadcast { root: transfer, bytes },
         }
     }
 
@@ -251,10 +271,9 @@ impl CollectiveShape {
             Op::Barrier | Op::Broadcast { .. } => (0..0, 0),
             Op::Reduce { .. } if !self.is_root() => (0..0, 0),
             Op::Reduce { .. } | Op::AllReduce { .. } => (0..self.block_bytes, 0),
-            Op::ReduceScatter { .. } | Op::Scatter { .. } => (own, 0),
-            Op::Gather { .. } if !self.is_root() => (0..0, 0),
-            Op::AllGather | Op::Gather { .. } => (0..self.block_bytes, self.begin_of(transfer)),
-            Op::AllToAll => (0..0, 0), // exchanges have their own way
+            Op::ReduceScatter { .. } => (own, 0),
+            Op::AllGather => (0..self.block_bytes, self.begin_of(transfer)),
+            Op::AllToAll | Op::Gather { .. } | Op::Scatter { .. } => (0..0, 0), // they have their own way
         }
     }
 
@@ -267,9 +286,9 @@ impl CollectiveShape {
     fn gives(&self, transfer: u32) -> bool {
         use CollectiveOperation as Op;
         match self.operation {
-            Op::Broadcast { root } | Op::Scatter { root } => root == self.rank,
-            Op::AllGather | Op::Gather { .. } | Op::AllToAll => transfer == self.rank,
-            Op::Barrier | Op::Reduce { .. } | Op::AllReduce { .. } | Op::ReduceScatter { .. } => false,
+            Op::Broadcast { root } => root == self.rank,
+            Op::AllGather => transfer == self.rank,
+            _ => false,
         }
     }
 }
@@ -284,13 +303,18 @@ pub(super) struct Part {
     pub scratch: Option<OwnedMemory>,
 }
 
-/// Does what needs no other member: of exchanges, our block for ourselves goes to the result.
+/// Does what needs no other member: of exchanges, our block for ourselves goes to the result, and so does that of the root of a
+/// gather or a scatter.
 ///
 /// `data`, `result`: as for [`prepare`].
 pub(super) fn keep_own_block(shape: &CollectiveShape, data: &UserMemory, result: &UserMemory) {
-    if shape.exchanges() {
-        let own = |memory: &UserMemory| memory.part(shape.begin_of(shape.rank), shape.block_bytes);
-        copy(&own(data), &own(result));
+    let own = |memory: &UserMemory| memory.part(shape.begin_of(shape.rank), shape.block_bytes);
+    let block = |memory: &UserMemory| memory.part(0, shape.block_bytes);
+    match shape.operation {
+        _ if shape.exchanges() => copy(&own(data), &own(result)),
+        CollectiveOperation::Gather { root } if root == shape.rank => copy(&block(data), &own(result)),
+        CollectiveOperation::Scatter { root } if root == shape.rank => copy(&own(data), &block(result)),
+        _ => {}
     }
 }
 
@@ -325,6 +349,15 @@ pub(super) fn prepare(shape: &CollectiveShape, part: u64, data: &UserMemory, res
         let (to, from) = shape.partners(transfer);
         let memory = result.part(shape.begin_of(from) + range.start, bytes);
         copy(&data.part(shape.begin_of(to) + range.start, bytes), &memory);
+        return Part { operation, memory, scratch: None };
+    }
+    if shape.has_blocks() {
+        let is_gather = matches!(operation, MachineOperation::Gather { .. });
+        let (all, own) = if is_gather { (result, data) } else { (data, result) };
+        let memory = match shape.is_root() {
+            true => shape.blocks_from_root(all, &range),
+            false => own.part(range.start, bytes),
+        };
         return Part { operation, memory, scratch: None };
     }
     let (whole, at) = shape.kept(transfer);

@@ -10,7 +10,7 @@
 //!
 //! level       gather, root 3                   scatter, root 3                         all-to-all
 //! up          as for the all-reduce            a: broadcast of rank 3, all blocks      a, b: gather of all blocks
-//! network     gather to participant 0          broadcast of participant 0, all blocks  all-to-all: blocks of two nodes
+//! network     gather to participant 0          scatter of participant 0: a node's own  all-to-all: blocks of two nodes
 //! down        a: broadcast of the participant  b: scatter of the participant           a, b: scatter of the participant
 //! ```
 //! **Order.** MPI advises that a result should not depend on where ranks are. Sums and products of floats depend on the
@@ -141,8 +141,9 @@ impl Layout {
                 Operation::Barrier => true,
                 Operation::Broadcast { bytes, .. } => bytes as usize <= MOST_GATHERED_BYTES,
                 Operation::Reduce { .. } | Operation::AllReduce(_) => is_short || self.uses_tree(operation),
-                Operation::AllGather { .. } | Operation::Gather { .. } => is_short,
-                Operation::Scatter { bytes, .. } => self.all_blocks(bytes) <= MOST_GATHERED_BYTES,
+                Operation::AllGather { .. } | Operation::Gather { .. } | Operation::Scatter { .. } => {
+                    is_short
+                }
                 Operation::AllToAll { bytes } => {
                     self.exchanged_bytes(bytes) * self.nodes.len() <= MOST_GATHERED_BYTES
                 }
@@ -212,8 +213,8 @@ impl Layout {
             Operation::Broadcast { root, bytes } => {
                 (CollectiveOperation::Broadcast { root: self.place_of_root(root).0 }, bytes as usize)
             }
-            Operation::Scatter { root, bytes } => {
-                (CollectiveOperation::Broadcast { root: self.place_of_root(root).0 }, self.all_blocks(bytes))
+            Operation::Scatter { root, .. } => {
+                (CollectiveOperation::Scatter { root: self.place_of_root(root).0 }, gathered)
             }
             Operation::Gather { root, .. } => {
                 (CollectiveOperation::Gather { root: self.place_of_root(root).0 }, gathered)
@@ -265,6 +266,19 @@ impl Layout {
         }
     }
 
+    /// What the participant of the root's node gives in a scatter, by node.
+    ///
+    /// - `blocks`: those of all members, by rank.
+    pub fn scattered(&self, bytes: u32, blocks: &[u8]) -> Vec<u8> {
+        let (block, piece) = (bytes as usize, bytes as usize * self.largest_node());
+        let mut sent = vec![0; piece * self.nodes.len()];
+        for (block, &(node, place)) in blocks.chunks_exact(block.max(1)).zip(&self.places) {
+            let at = node as usize * piece + place as usize * block.len();
+            sent[at..at + block.len()].copy_from_slice(block);
+        }
+        sent
+    }
+
     /// What the participant gives in an all-to-all, by node.
     ///
     /// - `given`: the blocks of each member of our node, by place.
@@ -282,7 +296,7 @@ impl Layout {
 
     /// Makes the outcome from what all participants have given.
     ///
-    /// - `gathered`: a piece of each node, in their order, as long as [`Layout::network`] says. Of a scatter: all blocks.
+    /// - `gathered`: a piece of each node, in their order, as long as [`Layout::network`] says. Of a scatter: that of our node.
     /// - `outcome`: as long as [`Layout::outcome_bytes`] says. What is for single members of our node has the order of places.
     pub fn finish(&self, operation: Operation, gathered: &[u8], outcome: &mut [u8]) {
         let (block, piece) = (block_bytes(operation), self.piece_bytes(operation));
@@ -292,10 +306,7 @@ impl Layout {
         };
         match operation {
             Operation::Scatter { .. } => {
-                let ours = outcome.chunks_exact_mut(block.max(1)).zip(self.neighbours());
-                ours.for_each(|(to, &rank)| {
-                    to.copy_from_slice(&gathered[rank as usize * block..][..block]);
-                });
+                outcome.copy_from_slice(&gathered[..block * self.neighbours().len()])
             }
             Operation::AllToAll { bytes } => {
                 let of_member = outcome.chunks_exact_mut(self.all_blocks(bytes).max(1));
@@ -354,148 +365,4 @@ fn is_combined_early(operation: Operation) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use weir_proto::offload::{Combination, WordOperation, WordType};
-
-    fn vector(word_type: WordType, bytes: u32) -> Vector {
-        Vector { bytes, combination: Combination { operation: WordOperation::Sum, word_type } }
-    }
-
-    fn layout(rank: u32) -> Layout {
-        Layout::new(&[7, 3, 7, 7, 3], rank).expect("few members")
-    }
-
-    #[test]
-    fn nodes_have_the_order_of_their_first_ranks() {
-        let places: Vec<_> = (0..5).map(|rank| (layout(rank).node(), layout(rank).place())).collect();
-        assert_eq!(places, [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1)]);
-        assert_eq!((layout(4).neighbours(), layout(4).nodes(), layout(4).members()), (&[1, 4][..], 2, 5));
-        assert!(layout(0).participants().eq([0, 1]));
-        assert_eq!(Layout::new(&[7; 300], 0), None, "more than a node group has");
-        assert_eq!(Layout::new(&[7], 1), None, "no such rank");
-    }
-
-    #[test]
-    fn a_broadcast_goes_down_only_where_the_bytes_have_not_been() {
-        let of = |root| Operation::Broadcast { root, bytes: 5 };
-        let at = |place| Some(Operation::Broadcast { root: place, bytes: 5 });
-        // The root is a participant, or the third of its node.
-        assert_eq!((layout(2).up(of(0)), layout(2).down(of(0))), (None, at(0)));
-        assert_eq!((layout(2).up(of(3)), layout(2).down(of(3))), (at(2), None));
-        assert_eq!((layout(1).up(of(3)), layout(1).down(of(3))), (None, at(0)));
-        assert_eq!(layout(1).network(of(4)).operation, CollectiveOperation::Broadcast { root: 1 });
-        let alone = Layout::new(&[1, 2, 2], 0).expect("few");
-        assert_eq!((alone.up(of(0)), alone.down(of(0))), (None, None));
-    }
-
-    #[test]
-    fn floats_are_combined_rank_by_rank_and_integers_node_by_node() {
-        let floats = Operation::AllReduce(vector(WordType::F64, 8));
-        assert_eq!(layout(0).up(floats), Some(Operation::Gather { root: 0, bytes: 8 }));
-        assert_eq!(
-            layout(0).network(floats),
-            NetworkStep { operation: CollectiveOperation::AllGather, block_bytes: 24 }
-        );
-        let values = [1e16, 1.0, -1e16, 1.0, 3.0];
-        let gathered: Vec<u8> = [values[0], values[2], values[3], values[1], values[4], 0.0]
-            .iter()
-            .flat_map(|value: &f64| value.to_ne_bytes())
-            .collect();
-        let mut outcome = [0; 8];
-        layout(1).finish(floats, &gathered, &mut outcome);
-        assert_eq!(f64::from_ne_bytes(outcome), values.iter().sum::<f64>(), "as by one rank after the other");
-
-        let integers = Operation::AllReduce(vector(WordType::I64, 8));
-        assert_eq!(
-            layout(0).up(integers),
-            Some(Operation::Reduce { root: 0, vector: vector(WordType::I64, 8) })
-        );
-        let gathered: Vec<u8> = [5_i64, -2].iter().flat_map(|value| value.to_ne_bytes()).collect();
-        layout(1).finish(integers, &gathered, &mut outcome);
-        assert_eq!(i64::from_ne_bytes(outcome), 3);
-    }
-
-    #[test]
-    fn gathered_blocks_have_the_order_of_ranks() {
-        let operation = Operation::AllGather { bytes: 2 };
-        let mut outcome = [0; 10];
-        layout(0).finish(operation, b"aaccddbbee..", &mut outcome);
-        assert_eq!(&outcome, b"aabbccddee");
-    }
-
-    #[test]
-    fn a_gather_ends_at_its_root_and_a_scatter_passes_by_the_nodes_that_have_it() {
-        let gather = |root| Operation::Gather { root, bytes: 2 };
-        let all = Some(Operation::Broadcast { root: 0, bytes: 10 });
-        assert_eq!((layout(2).down(gather(3)), layout(2).down(gather(0))), (all, None));
-        assert_eq!((layout(4).down(gather(3)), layout(1).down(gather(4))), (None, all));
-        let step = NetworkStep { operation: CollectiveOperation::Gather { root: 1 }, block_bytes: 6 };
-        assert_eq!(layout(0).network(gather(4)), step);
-
-        let scatter = |root| Operation::Scatter { root, bytes: 2 };
-        let blocks = Some(Operation::Broadcast { root: 2, bytes: 10 });
-        assert_eq!((layout(2).up(scatter(3)), layout(2).down(scatter(3))), (blocks, None));
-        let own = Some(Operation::Scatter { root: 0, bytes: 2 });
-        assert_eq!((layout(4).up(scatter(3)), layout(4).down(scatter(3))), (None, own));
-        let mut outcome = [0; 4];
-        layout(4).finish(scatter(3), b"aabbccddee", &mut outcome);
-        assert_eq!(&outcome, b"bbee");
-    }
-
-    #[test]
-    fn blocks_of_an_all_to_all_go_to_their_nodes_and_places() {
-        // From rank 0 to 4: AA to AE, and so on.
-        let of = |rank: u8| (0..5).flat_map(move |to| [b'A' + rank, b'A' + to]).collect::<Vec<u8>>();
-        let operation = Operation::AllToAll { bytes: 2 };
-        let given = [[0, 2, 3].map(of).concat(), [1, 4].map(of).concat()];
-        let sent = [layout(0).exchanged(2, &given[0]), layout(1).exchanged(2, &given[1])];
-        let NetworkStep { operation: step, block_bytes } = layout(0).network(operation);
-        assert_eq!((step, block_bytes), (CollectiveOperation::AllToAll, 18));
-        assert!(sent.iter().all(|sent| sent.len() == 36));
-        for (node, rank) in [(0, 0), (1, 1)] {
-            let layout = layout(rank);
-            let gathered = sent.each_ref().map(|sent| sent[node * 18..(node + 1) * 18].to_vec()).concat();
-            let mut outcome = vec![0; layout.outcome_bytes(operation)];
-            layout.finish(operation, &gathered, &mut outcome);
-            let to = |to: &u32| (0..5).flat_map(|from| [b'A' + from, b'A' + *to as u8]).collect::<Vec<u8>>();
-            assert_eq!(outcome, layout.neighbours().iter().flat_map(to).collect::<Vec<u8>>());
-        }
-    }
-
-    #[test]
-    fn all_members_take_the_same_operations() {
-        let limit = MOST_GATHERED_BYTES as u32;
-        for rank in 0..5 {
-            let layout = layout(rank);
-            for (operation, is_taken) in [
-                (Operation::Barrier, true),
-                (Operation::Broadcast { root: 4, bytes: limit }, true),
-                (Operation::Broadcast { root: 5, bytes: 1 }, false),
-                (Operation::Broadcast { root: 4, bytes: limit + 1 }, false),
-                (Operation::AllReduce(vector(WordType::F64, limit / 6 / 8 * 8)), true),
-                (Operation::AllReduce(vector(WordType::F64, 4096)), false),
-                (Operation::AllReduce(vector(WordType::I64, 4096)), true),
-                (Operation::AllGather { bytes: limit / 6 }, true),
-                (Operation::AllGather { bytes: limit / 6 + 1 }, false),
-                (Operation::Gather { root: 4, bytes: limit / 6 }, true),
-                (Operation::Gather { root: 0, bytes: limit / 6 + 1 }, false),
-                (Operation::Gather { root: 5, bytes: 1 }, false),
-                (Operation::Scatter { root: 4, bytes: limit / 5 }, true),
-                (Operation::Scatter { root: 4, bytes: limit / 5 + 1 }, false),
-                (Operation::AllToAll { bytes: limit / 18 }, true),
-                (Operation::AllToAll { bytes: limit / 18 + 1 }, false),
-            ] {
-                assert_eq!(layout.takes(operation), is_taken, "{operation:?} at {rank}");
-            }
-        }
-        let many: Vec<u64> = (0..8).collect();
-        let layout = Layout::new(&many, 3).expect("few members");
-        let of = |word_type| Operation::Reduce { root: 5, vector: vector(word_type, 4096) };
-        assert_eq!((layout.takes(of(WordType::U64)), layout.takes(of(WordType::F32))), (true, false));
-        assert!(matches!(
-            layout.network(of(WordType::U64)).operation,
-            CollectiveOperation::Reduce { root: 5, .. }
-        ));
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Operations of a group: barrier, reduction, all-reduce, broadcast and exchange, each by a schedule of packets.
+//! Operations of a group: barrier, reduction, all-reduce, broadcast, exchange, gather and scatter, each by a schedule of packets.
 //!
 //! All members start the same operations in the same order, so the number of an operation is the same everywhere. A start
 //! returns at once, and the completion comes later. Several operations can be under way. If a member is lost, leaves or
@@ -40,8 +40,12 @@ pub const MAX_ROUNDS: u32 = 4;
 /// Bound: length of a broadcast. Unit: bytes.
 pub const MAX_BROADCAST_BYTES: u32 = 1 << 14;
 
-/// Bound: length of the block of an exchange. Unit: bytes.
+/// Bound: length of the block of an exchange, a gather or a scatter. Unit: bytes.
 pub const MAX_EXCHANGE_BYTES: u32 = 1 << 14;
+
+/// Bound: length of the blocks of all members in a gather or a scatter. It bounds what the root of a scatter copies, and what
+/// the root of a gather holds before it has started. Unit: bytes.
+pub const MAX_GATHERED_BYTES: u32 = 1 << 20;
 
 /// What the members of a group do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,15 +71,41 @@ pub enum Operation {
         /// Length of a block, at most [`MAX_EXCHANGE_BYTES`]. Unit: bytes.
         bytes: u32,
     },
+    /// The root gets a block from each member. Its buffer has them in the order of ranks from the root on, in a circle: first
+    /// its own.
+    Gather {
+        /// Its rank.
+        root: u32,
+        /// Length of a block, at most [`MAX_EXCHANGE_BYTES`], and [`MAX_GATHERED_BYTES`] of all members. Unit: bytes.
+        bytes: u32,
+    },
+    /// The root gives each member a block. Its buffer has them as for a gather.
+    Scatter {
+        /// Its rank.
+        root: u32,
+        /// Length of a block, as of a gather. Unit: bytes.
+        bytes: u32,
+    },
 }
 
 impl Operation {
-    /// Length of the buffer of its request. Unit: bytes.
+    /// Length of the vector or block. Unit: bytes.
     pub fn bytes(&self) -> u32 {
         match *self {
             Operation::Barrier => 0,
             Operation::Reduce(vector) | Operation::AllReduce(vector) => vector.bytes,
             Operation::Broadcast { bytes, .. } | Operation::Exchange { bytes, .. } => bytes,
+            Operation::Gather { bytes, .. } | Operation::Scatter { bytes, .. } => bytes,
+        }
+    }
+
+    /// Length of the buffer of its request at the member `rank` of `members`. Unit: bytes.
+    pub fn buffer_bytes(&self, rank: u32, members: u32) -> u32 {
+        match *self {
+            Operation::Gather { root, bytes } | Operation::Scatter { root, bytes } if root == rank => {
+                bytes * members
+            }
+            _ => self.bytes(),
         }
     }
 
@@ -83,18 +113,25 @@ impl Operation {
     pub fn combination(&self) -> Option<Combination> {
         match self {
             Operation::Reduce(vector) | Operation::AllReduce(vector) => Some(vector.combination),
-            Operation::Barrier | Operation::Broadcast { .. } | Operation::Exchange { .. } => None,
+            _ => None,
         }
     }
 
-    /// Whether a group of `members` members can do it.
-    fn is_valid(&self, members: usize) -> bool {
+    /// Whether a group of `members` members can do it. `None`: whether any group can.
+    fn is_valid(&self, members: Option<u32>) -> bool {
+        let is_rank = |rank| members.is_none_or(|members| rank < members);
         match *self {
             Operation::Barrier => true,
             Operation::Reduce(vector) | Operation::AllReduce(vector) => vector.is_valid(),
-            Operation::Broadcast { root, bytes } => (root as usize) < members && bytes <= MAX_BROADCAST_BYTES,
+            Operation::Broadcast { root, bytes } => is_rank(root) && bytes <= MAX_BROADCAST_BYTES,
             Operation::Exchange { distance, bytes } => {
-                (1..members).contains(&(distance as usize)) && bytes <= MAX_EXCHANGE_BYTES
+                distance > 0 && is_rank(distance) && bytes <= MAX_EXCHANGE_BYTES
+            }
+            Operation::Gather { root, bytes } | Operation::Scatter { root, bytes } => {
+                // Also without bytes, the blocks of all but the root have a number of 16 bits.
+                let all = bytes.max(1).checked_mul(members.unwrap_or(1));
+                let fits = bytes <= MAX_EXCHANGE_BYTES && all.is_some_and(|all| all <= MAX_GATHERED_BYTES);
+                is_rank(root) && fits
             }
         }
     }
@@ -126,7 +163,10 @@ pub enum GroupPacket {
         group: u32,
         /// The operation.
         operation: Operation,
-        /// Offset of the payload. Unit: bytes.
+        /// Vectors or blocks that the sender sends to the destination in this operation: of a gather and a scatter, those
+        /// of all members behind the one or the other; otherwise 1.
+        blocks: u16,
+        /// Offset of the payload in what the sender sends. Unit: bytes.
         offset: u32,
     },
     /// The destination may use again the memory that it has sent its [`GroupPacket::Part`] from.
@@ -187,7 +227,9 @@ pub enum GroupCommand {
     /// - reduction: the parent has taken our contribution, and at member 0 the result is there;
     /// - all-reduce: the result is there;
     /// - broadcast: at once at its root, and at the others when the bytes are there;
-    /// - exchange: the block of the other member is there, in place of ours.
+    /// - exchange: the block of the other member is there, in place of ours;
+    /// - gather: at the root, all blocks are there; at the others, the blocks of those behind them are on their way;
+    /// - scatter: at once at its root, and at the others when their block is there.
     ///
     /// Completes with [`Outcome::Lost`] if the group fails, and with [`Outcome::Refused`] if there is no such group or the
     /// operation is not valid.
@@ -271,8 +313,8 @@ impl Groups {
         }
         self.with(packet.group(), |group| match packet {
             GroupPacket::Joined { all, .. } => group.joined(from, all, driver),
-            GroupPacket::Part { operation, offset, .. } => {
-                group.part(from, number, operation, (offset, payload_bytes), driver);
+            GroupPacket::Part { operation, blocks, offset, .. } => {
+                group.part(from, number, (operation, blocks), (offset, payload_bytes), driver);
             }
             GroupPacket::Taken { refused, .. } => group.taken(from, number, refused, driver),
             GroupPacket::Failed { member, fault, .. } => group.other_failed(from, member, fault, driver),

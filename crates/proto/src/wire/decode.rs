@@ -355,10 +355,12 @@ fn decode_group(bytes: &[u8; BODY_BYTES], kind: Kind, refused: bool) -> Result<G
     Ok(match kind {
         Kind::GroupPart => {
             let fields: &layout::GroupPart = transmute_ref!(bytes);
-            let operation = decode_collective(fields)?;
-            GroupPacket::Part { group, operation, offset: fields.offset.get() }
+            let (operation, blocks) = decode_collective(fields)?;
+            GroupPacket::Part { group, operation, blocks, offset: fields.offset.get() }
         }
-        Kind::GroupBarrier => GroupPacket::Part { group, operation: Operation::Barrier, offset: 0 },
+        Kind::GroupBarrier => {
+            GroupPacket::Part { group, operation: Operation::Barrier, blocks: 1, offset: 0 }
+        }
         Kind::GroupTaken => GroupPacket::Taken { group, refused },
         Kind::GroupFailed => {
             let fields: &layout::GroupFailed = transmute_ref!(bytes);
@@ -370,15 +372,19 @@ fn decode_group(bytes: &[u8; BODY_BYTES], kind: Kind, refused: bool) -> Result<G
     })
 }
 
-fn decode_collective(fields: &layout::GroupPart) -> Result<Operation, PacketError> {
+/// The operation, and how many blocks its sender sends.
+fn decode_collective(fields: &layout::GroupPart) -> Result<(Operation, u16), PacketError> {
     let layout::GroupPart { operation, word_type, collective, .. } = *fields;
-    let bytes = fields.length.get();
+    let (bytes, root) = (fields.length.get(), fields.root.get());
+    let blocks = u16::from_le_bytes([operation, word_type]);
     let vector = || decode_combination(operation, word_type).map(|combination| Vector { bytes, combination });
     match collective {
-        layout::REDUCE => vector().map(Operation::Reduce),
-        layout::ALL_REDUCE => vector().map(Operation::AllReduce),
-        layout::BROADCAST => Ok(Operation::Broadcast { root: fields.root.get(), bytes }),
-        layout::EXCHANGE => Ok(Operation::Exchange { distance: fields.root.get(), bytes }),
+        layout::REDUCE => vector().map(|vector| (Operation::Reduce(vector), 1)),
+        layout::ALL_REDUCE => vector().map(|vector| (Operation::AllReduce(vector), 1)),
+        layout::BROADCAST => Ok((Operation::Broadcast { root, bytes }, 1)),
+        layout::EXCHANGE => Ok((Operation::Exchange { distance: root, bytes }, 1)),
+        layout::GATHER => Ok((Operation::Gather { root, bytes }, blocks)),
+        layout::SCATTER => Ok((Operation::Scatter { root, bytes }, blocks)),
         have => Err(PacketError::Collective { have }),
     }
 }

@@ -270,20 +270,27 @@ fn encode_group(packet: GroupPacket) -> (Kind, u16, [u8; BODY_BYTES]) {
             let fields = layout::GroupBarrier { group: group.into(), ..FromZeros::new_zeroed() };
             (Kind::GroupBarrier, 0, transmute!(fields))
         }
-        GroupPacket::Part { group, operation, offset } => {
+        GroupPacket::Part { group, operation, blocks, offset } => {
             let (collective, root) = match operation {
                 Operation::Barrier | Operation::Reduce(_) => (layout::REDUCE, 0),
                 Operation::AllReduce(_) => (layout::ALL_REDUCE, 0),
                 Operation::Broadcast { root, .. } => (layout::BROADCAST, root),
                 Operation::Exchange { distance, .. } => (layout::EXCHANGE, distance),
+                Operation::Gather { root, .. } => (layout::GATHER, root),
+                Operation::Scatter { root, .. } => (layout::SCATTER, root),
             };
-            let combination = operation.combination();
+            let [operation_or_blocks, word_type_or_blocks] = match operation {
+                Operation::Gather { .. } | Operation::Scatter { .. } => blocks.to_le_bytes(),
+                _ => operation
+                    .combination()
+                    .map_or([0; 2], |combination| [combination.operation as u8, combination.word_type as u8]),
+            };
             let fields = layout::GroupPart {
                 group: group.into(),
                 length: operation.bytes().into(),
                 offset: offset.into(),
-                operation: combination.map_or(0, |combination| combination.operation as u8),
-                word_type: combination.map_or(0, |combination| combination.word_type as u8),
+                operation: operation_or_blocks,
+                word_type: word_type_or_blocks,
                 collective,
                 root: root.into(),
                 ..FromZeros::new_zeroed()

@@ -325,23 +325,25 @@ pub(super) const REDUCE: u8 = 0;
 pub(super) const ALL_REDUCE: u8 = 1;
 pub(super) const BROADCAST: u8 = 2;
 pub(super) const EXCHANGE: u8 = 3;
+pub(super) const GATHER: u8 = 4;
+pub(super) const SCATTER: u8 = 5;
 
 structure! {
     /// The fields of `group part`.
     GroupPart(COMMON_BYTES, BODY_BYTES) {
         /// Number of the group.
         group: U32,
-        /// Length of the whole vector or block, bytes; at most 4,096; broadcast, exchange: 16,384.
+        /// Length of the whole vector or block, bytes; at most 4,096; 16,384 where nothing is combined.
         length: U32,
-        /// Offset of the payload in the vector, bytes.
+        /// Offset of the payload in the vector, or in all blocks that the sender sends, bytes.
         offset: U32,
-        /// 3 to 12 as in `atomic`; 0 of a broadcast or exchange.
+        /// 3 to 12 as in `atomic`; gather, scatter: low byte of the number of blocks that the sender sends; otherwise 0.
         operation: u8,
-        /// Type of an element, as in `atomic`; 0 of a broadcast or exchange.
+        /// Type of an element, as in `atomic`; gather, scatter: high byte of that number; otherwise 0.
         word_type: u8,
-        /// 0 reduction, 1 all-reduce, 2 broadcast, 3 exchange.
+        /// 0 reduction, 1 all-reduce, 2 broadcast, 3 exchange, 4 gather, 5 scatter.
         collective: u8,
-        /// Rank of the root of a broadcast, distance of an exchange; otherwise 0.
+        /// Rank of the root of a broadcast, gather or scatter, distance of an exchange; otherwise 0.
         root: U32,
     }
 }

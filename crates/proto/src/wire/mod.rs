@@ -81,7 +81,7 @@ pub enum PacketError {
         word_type: u8,
     },
     /// No such operation of a group.
-    #[error("operation {have} of a group, allowed are 0 to 3")]
+    #[error("operation {have} of a group, allowed are 0 to 5")]
     Collective {
         /// The number in the header.
         have: u8,

@@ -99,19 +99,21 @@ fn round(rng: &mut Rng, members: u32) -> Round {
     let words = [0, 1, rng.usize(..8), rng.usize(..513)][rng.usize(..4)];
     let vector = Vector { bytes: words as u32 * 8, combination };
     let long = [vector.bytes + rng.u32(..8), rng.u32(..=MAX_BROADCAST_BYTES)][rng.usize(..2)];
-    let operation = match rng.u8(..7) {
+    let operation = match rng.u8(..9) {
         0 => Operation::Barrier,
         1 | 2 => Operation::Reduce(vector),
         3 => Operation::AllReduce(vector),
         4 | 5 if members > 1 => Operation::Exchange { distance: rng.u32(1..members), bytes: long },
+        6 => Operation::Gather { root: rng.u32(..members), bytes: long },
+        7 => Operation::Scatter { root: rng.u32(..members), bytes: long },
         _ => Operation::Broadcast { root: rng.u32(..members), bytes: long },
     };
-    let bytes = operation.bytes() as usize;
-    let buffer = |rng: &mut Rng| {
+    let buffer = |rank| {
+        let bytes = operation.buffer_bytes(rank, members) as usize;
         let words = (0..bytes.div_ceil(8)).flat_map(|_| word(rng, combination.word_type));
         words.take(bytes).collect()
     };
-    (operation, (0..members).map(|_| buffer(rng)).collect())
+    (operation, (0..members).map(buffer).collect())
 }
 
 impl Group {
@@ -201,6 +203,17 @@ impl Group {
             Operation::Exchange { distance, .. } => {
                 let members = buffers.len() as u32;
                 buffers[((rank + members - distance) % members) as usize].clone()
+            }
+            Operation::Gather { root, bytes } if rank == root => {
+                let from_root_on = (0..buffers.len()).map(|place| (root as usize + place) % buffers.len());
+                from_root_on.flat_map(|rank| &buffers[rank][..bytes as usize]).copied().collect()
+            }
+            Operation::Gather { .. } => own(),
+            Operation::Scatter { root, .. } if rank == root => own(),
+            Operation::Scatter { root, bytes } => {
+                let members = buffers.len() as u32;
+                let begin = ((rank + members - root) % members * bytes) as usize;
+                buffers[root as usize][begin..begin + bytes as usize].to_vec()
             }
         }
     }

@@ -27,7 +27,13 @@ impl Setup {
 
     pub(super) fn may_start(&self, state: &State, who: u32) -> bool {
         let rank = &state.machines.ranks[who as usize];
-        rank.joined && (rank.rounds.len() as u32) < self.offload.max_rounds
+        // A member of a gather ends at once, and so does the root of a scatter. So what it may start depends on the others.
+        let others = self.offload.members.iter().map(|member| &state.machines.ranks[*member as usize]);
+        let slowest = others.map(|other| rank.started.wrapping_sub(other.started) as i32).max().unwrap_or(0);
+        let ends_early = matches!(self.offload.collective, Collective::Gather | Collective::Scatter);
+        let is_near =
+            !ends_early || slowest < self.offload.max_rounds as i32 && rank.accepts_operation(GROUP);
+        rank.joined && (rank.rounds.len() as u32) < self.offload.max_rounds && is_near
     }
 
     pub(super) fn join(&self, state: &mut State, who: u32, effect: &mut Effect) -> Result<(), Violation> {
@@ -47,18 +53,30 @@ impl Setup {
         effect: &mut Effect,
     ) -> Result<(), Violation> {
         let rank = self.rank_of(who);
-        let machine = &mut Arc::make_mut(&mut state.machines).ranks[who as usize];
-        let contents = vec![vec![(rank, machine.started)]; self.offload.vector_words as usize];
-        let request = machine.request(contents);
-        machine.rounds.push_back((request, machine.started));
-        machine.started = machine.started.wrapping_add(1);
         let vector = Vector { bytes: self.offload.vector_words * WORD_BYTES, combination: COMBINATION };
         let operation = match self.offload.collective {
             Collective::Reduce => Operation::Reduce(vector),
             Collective::AllReduce => Operation::AllReduce(vector),
             Collective::Barrier => Operation::Barrier,
             Collective::Exchange => Operation::Exchange { distance: 1, bytes: vector.bytes },
+            Collective::Gather => Operation::Gather { root: 0, bytes: vector.bytes },
+            Collective::Scatter => Operation::Scatter { root: 0, bytes: vector.bytes },
         };
+        let members = self.offload.members.len() as u32;
+        let words = operation.buffer_bytes(rank, members) / WORD_BYTES;
+        let machine = &mut Arc::make_mut(&mut state.machines).ranks[who as usize];
+        // The root of a scatter gives each member its rank.
+        let given = |word| {
+            if self.offload.collective == Collective::Scatter && rank == 0 {
+                word / self.offload.vector_words
+            } else {
+                rank
+            }
+        };
+        let contents = (0..words).map(|word| vec![(given(word), machine.started)]).collect();
+        let request = machine.request(contents);
+        machine.rounds.push_back((request, machine.started));
+        machine.started = machine.started.wrapping_add(1);
         let command = OffloadCommand::Group(GroupCommand::Start { request, group: GROUP, operation });
         self.post_offloaded(state, who, command, effect).map(|_| ())
     }
@@ -77,13 +95,21 @@ impl Setup {
         let rounds = &mut Arc::make_mut(&mut state.machines).ranks[us as usize].rounds;
         let place = rounds.iter().position(|(of_group, _)| *of_group == request).expect("of the group");
         let (_, number) = rounds.remove(place).expect("it has a place");
-        let gets_result = rank == 0 || self.offload.collective != Collective::Reduce;
-        let members = self.offload.members.len() as u32;
-        let result: Vec<_> = match self.offload.collective {
-            Collective::Exchange => vec![((rank + members - 1) % members, number)],
-            _ => (0..members).map(|rank| (rank, number)).collect(),
+        let gets_result = match self.offload.collective {
+            Collective::Reduce | Collective::Gather => rank == 0,
+            Collective::Scatter => rank > 0,
+            _ => true,
         };
-        let mut right = !gets_result || contents.iter().all(|element| *element == result);
+        let members = self.offload.members.len() as u32;
+        let result = |word: u32| -> Element {
+            match self.offload.collective {
+                Collective::Exchange => vec![((rank + members - 1) % members, number)],
+                Collective::Gather => vec![(word / self.offload.vector_words, number)],
+                Collective::Scatter => vec![(rank, number)],
+                _ => (0..members).map(|rank| (rank, number)).collect(),
+            }
+        };
+        let mut right = !gets_result || (0..).zip(contents).all(|(word, element)| *element == result(word));
         // Barriers may overtake each other; all others end in order.
         right &= place == 0 || self.offload.collective == Collective::Barrier;
         if matches!(self.offload.collective, Collective::AllReduce | Collective::Barrier) {
@@ -110,8 +136,11 @@ impl Setup {
         let started = |member: u32| rank(member).started.wrapping_sub(base) as i32;
         // Nobody sends anything before all have joined. The root takes contributions in the order of ranks.
         let all_joined = self.offload.members.iter().all(|member| rank(*member).joined);
-        if self.offload.collective == Collective::Exchange {
-            return self.check_exchanges_at_rest(state, all_joined);
+        match self.offload.collective {
+            Collective::Exchange => return self.check_exchanges_at_rest(state, all_joined),
+            Collective::Gather => return self.check_one_way_at_rest(state, all_joined, true),
+            Collective::Scatter => return self.check_one_way_at_rest(state, all_joined, false),
+            _ => {}
         }
         let mut taken = started(*root);
         let mut all_ended = true;
@@ -156,6 +185,38 @@ impl Setup {
         Ok(())
     }
 
+    /// In a state at rest, a gather or scatter has ended at each member that has started it, if its blocks have been sent.
+    /// `is_gather`: to the root, otherwise from it.
+    fn check_one_way_at_rest(
+        &self,
+        state: &State,
+        all_joined: bool,
+        is_gather: bool,
+    ) -> Result<(), Violation> {
+        let ranks: Vec<_> =
+            self.offload.members.iter().map(|member| &state.machines.ranks[*member as usize]).collect();
+        let (root, others) = ranks.split_first().expect("a member");
+        // How many of its operations a member can end, if it needs those that another one has started.
+        let could_end =
+            |own: u32, of_sender: u32| own.wrapping_add((of_sender.wrapping_sub(own) as i32).min(0) as u32);
+        let slowest = others
+            .iter()
+            .map(|rank| rank.started)
+            .min_by_key(|started| started.wrapping_sub(root.started) as i32);
+        let (at_root, at_other): (u32, Box<dyn Fn(u32) -> u32>) = match is_gather {
+            true => (could_end(root.started, slowest.unwrap_or(root.started)), Box::new(|started| started)),
+            false => (root.started, Box::new(|started| could_end(started, root.started))),
+        };
+        let all_ended =
+            root.ended == at_root && others.iter().all(|rank| rank.ended == at_other(rank.started));
+        let all_taken = ranks.iter().all(|rank| rank.started == root.started);
+        if all_joined && (!all_ended || all_taken && ranks.iter().any(|rank| rank.has_buffers())) {
+            let detail = format!("a gather or scatter never ends, or a buffer is not freed: {ranks:?}");
+            return violation("group", detail);
+        }
+        Ok(())
+    }
+
     pub(super) fn canonical_group(
         &self,
         state: &State,
@@ -166,7 +227,7 @@ impl Setup {
         let number = number.wrapping_sub(self.first_round(state));
         match *packet {
             GroupPacket::Joined { all, .. } => words.extend([10, u32::from(all)]),
-            GroupPacket::Part { operation, offset, .. } => {
+            GroupPacket::Part { operation, blocks: _, offset, .. } => {
                 words.extend([11, number, offset]);
                 operation.canonical(words);
             }

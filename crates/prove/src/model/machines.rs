@@ -52,6 +52,10 @@ pub enum Collective {
     Barrier,
     /// Exchange with the next member.
     Exchange,
+    /// Gather at the first member.
+    Gather,
+    /// Scatter from the first member.
+    Scatter,
 }
 
 /// A wrong machine. The driver of the search makes it from the right one.
@@ -110,6 +114,10 @@ impl MachineRank {
         let number = (0..).find(|number| !self.requests.contains_key(number)).expect("a free number");
         self.requests.insert(number, contents);
         Request(number)
+    }
+
+    pub fn accepts_operation(&self, group: u32) -> bool {
+        self.offload.accepts_operation(group)
     }
 
     pub fn has_buffers(&self) -> bool {

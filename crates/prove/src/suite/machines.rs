@@ -37,6 +37,8 @@ fn together(setup: Setup, members: u32, collective: Collective) -> Setup {
     let operations = match collective {
         Collective::Barrier => "barriers",
         Collective::Exchange => "exchanges",
+        Collective::Gather => "gathers",
+        Collective::Scatter => "scatters",
         Collective::Reduce | Collective::AllReduce => "all-reduces",
     };
     Setup { name: format!("{}, {operations}", setup.name), ..together }
@@ -74,6 +76,8 @@ pub(super) fn quick() -> Vec<(Setup, Vec<Happened>)> {
         (together(one_way(STATIC), 2, Collective::AllReduce), vec![Waiting, Reduced]),
         (together(one_way(STATIC), 2, Collective::Barrier), vec![Waiting, Reduced]),
         (together(one_way(STATIC), 2, Collective::Exchange), vec![Waiting, Reduced, EarlyContribution]),
+        (together(one_way(STATIC), 2, Collective::Gather), vec![Waiting, Reduced, EarlyContribution]),
+        (together(one_way(STATIC), 2, Collective::Scatter), vec![Waiting, Reduced, EarlyContribution]),
     ]
 }
 

@@ -92,8 +92,19 @@ async fn take_part(rank: &Rank, case: &Case, place: u32, members: &[u32]) -> Vec
                     vectors.reverse();
                     vectors.rotate_right(place as usize + 1);
                 }
+                let mut bytes = vectors.concat();
+                match collective.operation {
+                    // From the root on in a circle.
+                    Operation::Gather { root, bytes: block } if root == place => {
+                        bytes.rotate_right((root * block) as usize);
+                    }
+                    Operation::Scatter { root, bytes: block } if root == place => {
+                        bytes.truncate(block as usize);
+                    }
+                    _ => {}
+                }
                 let gets = collective.operation.result_bytes(place, count) > 0;
-                results.push(if gets { vectors.concat() } else { Vec::new() });
+                results.push(if gets { bytes } else { Vec::new() });
             }
             results
         }
@@ -137,6 +148,21 @@ fn begin(rank: &Rank, collective: &Collective, (place, members): (u32, u32)) -> 
         Operation::Broadcast { root, bytes } => {
             rank.ibroadcast(GROUP, root, if root == place { data } else { vec![0xee; bytes as usize] })
         }
+        Operation::Gather { root, bytes } => {
+            let mut vector = data;
+            if root == place {
+                vector.resize((bytes * members) as usize, 0xee);
+            }
+            rank.igather(GROUP, root, bytes, vector)
+        }
+        Operation::Scatter { root, bytes } => {
+            let mut vector = data;
+            match root == place {
+                true => vector.rotate_left((root * bytes) as usize),
+                false => vector.resize(bytes as usize, 0xee),
+            }
+            rank.iscatter(GROUP, root, bytes, vector)
+        }
         other => unreachable!("{other:?} is not taken"),
     }]
 }
@@ -157,7 +183,9 @@ fn is_for_machines(collective: &Collective) -> bool {
         Operation::Barrier | Operation::AllReduce(_) => true,
         Operation::Reduce { root, .. } => root == 0,
         Operation::Broadcast { bytes, .. } => bytes <= MAX_BROADCAST_BYTES,
-        Operation::AllToAll { bytes } => bytes <= MAX_EXCHANGE_BYTES,
+        Operation::AllToAll { bytes }
+        | Operation::Gather { bytes, .. }
+        | Operation::Scatter { bytes, .. } => bytes <= MAX_EXCHANGE_BYTES,
         _ => false,
     }
 }

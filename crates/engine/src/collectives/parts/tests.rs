@@ -17,7 +17,9 @@ fn bytes_of(memory: &UserMemory) -> Vec<u8> {
 fn perform(parts: &[Part]) {
     let operation = parts[0].operation;
     assert!(parts.iter().all(|part| part.operation == operation), "members start different operations");
-    assert!(parts.iter().all(|part| part.memory.bytes() == u64::from(operation.bytes())), "{operation:?}");
+    let count = parts.len() as u32;
+    let lengths = (0..).zip(parts).map(|(rank, part)| (part, operation.buffer_bytes(rank, count)));
+    lengths.for_each(|(part, bytes)| assert_eq!(part.memory.bytes(), u64::from(bytes), "{operation:?}"));
     let combined = |combination: Combination| {
         let all = parts.iter().map(|part| bytes_of(&part.memory));
         all.reduce(|mut left, right| {
@@ -40,6 +42,17 @@ fn perform(parts: &[Part]) {
             let given: Vec<Vec<u8>> = parts.iter().map(|part| bytes_of(&part.memory)).collect();
             for (from, block) in given.iter().enumerate() {
                 parts[(from + distance as usize) % parts.len()].memory.write(0, block);
+            }
+        }
+        MachineOperation::Gather { root, bytes } | MachineOperation::Scatter { root, bytes } => {
+            assert!(bytes > 0 && bytes <= MAX_EXCHANGE_BYTES && bytes * count <= MAX_GATHERED_BYTES);
+            for place in 1..count {
+                let (other, at) = ((root + place) % count, u64::from(place * bytes));
+                let [other, root] = [other, root].map(|rank| &parts[rank as usize].memory);
+                match operation {
+                    MachineOperation::Gather { .. } => root.write(at, &bytes_of(other)),
+                    _ => other.write(0, &bytes_of(&root.part(at, bytes.into()))),
+                }
             }
         }
         MachineOperation::Reduce(vector) | MachineOperation::AllReduce(vector) => {
@@ -169,6 +182,23 @@ fn an_all_to_all_sends_each_member_its_own_blocks_only() {
         assert_eq!(bytes_sent(long, 20_000, members), 20_000 * u64::from(members - 1));
         // A short one is a single part.
         assert_eq!(bytes_sent(long, 512, members), 512 * u64::from(members));
+    }
+}
+
+#[test]
+fn a_gather_and_a_scatter_of_many_members_have_shorter_parts() {
+    for operation in [CollectiveOperation::Gather { root: 3 }, CollectiveOperation::Scatter { root: 3 }] {
+        let parts =
+            |block_bytes, members| CollectiveShape { operation, block_bytes, rank: 0, members }.parts();
+        assert_eq!((parts(16_384, 64), parts(16_385, 64)), (1, 2), "16 KiB of each");
+        assert_eq!((parts(4096, 256), parts(4097, 256)), (1, 2), "1 MiB of all");
+        assert_eq!((parts(256, 4096), parts(0, 4096)), (1, 0));
+    }
+    for root in [0, 2, 4] {
+        for block_bytes in [16_384, 16_388, 40_000] {
+            check(CollectiveOperation::Gather { root }, block_bytes, 70);
+            check(CollectiveOperation::Scatter { root }, block_bytes, 70);
+        }
     }
 }
 

@@ -65,7 +65,7 @@ const SUM: Combination = Combination { operation: WordOperation::Sum, word_type:
 
 fn contribution(bytes: u32, offset: u32) -> Offloaded {
     let vector = Vector { bytes, combination: SUM };
-    Offloaded::Group(GroupPacket::Part { group: 3, operation: Operation::Reduce(vector), offset })
+    Offloaded::Group(GroupPacket::Part { group: 3, operation: Operation::Reduce(vector), blocks: 1, offset })
 }
 
 /// The packets that carry payload: their offset by their header, where the payload lies, and its length.

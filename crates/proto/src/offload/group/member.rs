@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 
 use super::super::Offloaded;
 use super::round::{Round, Scene};
+use super::schedule::blocks_between;
 use super::{GroupPacket, MAX_ROUNDS, Membership, Operation, tree};
 use crate::action::Outcome;
 use crate::endpoint::Refusal;
@@ -96,7 +97,7 @@ impl Group {
 
     /// Whether the program may start `operation`.
     pub fn allows(&self, operation: &Operation) -> bool {
-        self.left.is_none() && operation.is_valid(self.membership.members.len())
+        self.left.is_none() && operation.is_valid(Some(self.membership.members.len() as u32))
     }
 
     /// Whether we have left, no buffer is in use, and all neighbours know it. One that joins later waits for our answer.
@@ -208,20 +209,27 @@ impl Group {
         }
     }
 
-    /// A packet of an operation has arrived. `(offset, payload_bytes)`: what it carries.
+    /// A packet of an operation has arrived.
+    ///
+    /// - `blocks`: how many its sender sends.
+    /// - `(offset, payload_bytes)`: what it carries.
     pub fn part<D: MachineDriver>(
         &mut self,
         from: Peer,
         number: u32,
-        operation: Operation,
+        (operation, blocks): (Operation, u16),
         (offset, payload_bytes): (u32, u32),
         driver: &mut D,
     ) {
+        let members = self.membership.members.len() as u32;
         let rank = self.membership.members.iter().position(|member| *member == from);
-        let last = is_last(&operation, offset, payload_bytes);
-        let valid = operation.is_valid(self.membership.members.len());
+        let last = is_last(&operation, blocks, offset, payload_bytes);
+        let valid = operation.is_valid(Some(members));
         let (Some(rank), Some(last), true) = (rank, last, valid) else { return driver.reject(from) };
         let rank = rank as u32;
+        if u32::from(blocks) != blocks_between(&operation, (rank, self.membership.rank), members) {
+            return driver.reject(from);
+        }
         let key = self.key(number);
         if self.failed.is_some() {
             self.with(key, driver, |round, scene, driver| round.late_result(scene, rank, driver));
@@ -427,8 +435,8 @@ pub(super) fn arrived_without_group<D: MachineDriver>(
     payload_bytes: u32,
     driver: &mut D,
 ) {
-    if let GroupPacket::Part { group, operation, offset } = packet {
-        match is_last(&operation, offset, payload_bytes) {
+    if let GroupPacket::Part { group, operation, blocks, offset } = packet {
+        match is_last(&operation, blocks, offset, payload_bytes) {
             Some(true) if operation.has_payload() => send_taken(from, number, group, true, driver),
             Some(_) => {}
             None => driver.reject(from),
@@ -437,11 +445,11 @@ pub(super) fn arrived_without_group<D: MachineDriver>(
 }
 
 /// Whether this is the last packet of what the sender sends in its operation. `None`: it is malformed.
-fn is_last(operation: &Operation, offset: u32, payload_bytes: u32) -> Option<bool> {
-    let bytes = operation.bytes();
+fn is_last(operation: &Operation, blocks: u16, offset: u32, payload_bytes: u32) -> Option<bool> {
+    let bytes = operation.bytes().checked_mul(blocks.into())?;
     let end = offset.checked_add(payload_bytes).filter(|end| *end <= bytes)?;
     let is_empty = payload_bytes == 0 && bytes > 0;
-    let whole = operation.is_valid(usize::MAX) && operation.divides(payload_bytes);
+    let whole = operation.is_valid(None) && operation.divides(payload_bytes);
     (whole && !is_empty).then_some(end == bytes)
 }
 

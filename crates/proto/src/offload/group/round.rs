@@ -2,7 +2,8 @@
 //!
 //! A part whose turn it is is combined straight from the slots. An earlier one lies in a buffer of the driver until its
 //! turn. A broadcast is forwarded packet by packet as it comes, also before the program has started it. The block of an exchange
-//! goes to the buffer of the request, whose own block has been copied at the start.
+//! goes to the buffer of the request, whose own block has been copied at the start. Blocks of a gather go behind the own one:
+//! at the root in the buffer of the request, at a member that passes them on in a buffer of its own.
 //!
 //! What is sent lies in a buffer of the driver, not in that of the request. So an operation can complete or fail at once,
 //! while its packets wait for credit. The buffer is free when all destinations have answered or are lost. If a member sends
@@ -29,6 +30,8 @@ pub(super) struct Input {
     pub rank: u32,
     /// The step that hears it.
     step: usize,
+    /// Length of what it sends. Unit: bytes.
+    bytes: u32,
     /// Bytes of its payload that have arrived.
     arrived_bytes: u32,
     complete: bool,
@@ -67,8 +70,10 @@ pub(super) struct Round {
     pub started: bool,
     /// `None`: it has completed.
     request: Option<Request>,
-    /// The vector that is sent, or what is combined so far.
+    /// The vector that is sent, or what is combined so far, as long as `buffer_bytes`.
     buffer: Option<BufferId>,
+    /// Unit: bytes.
+    buffer_bytes: u32,
     /// Ranks that have not answered what they were sent.
     awaited: Vec<u32>,
 }
@@ -76,15 +81,19 @@ pub(super) struct Round {
 impl Round {
     pub fn new(membership: &Membership, operation: Operation) -> Round {
         let Membership { ref members, rank, shape, .. } = *membership;
-        let steps = schedule::steps(shape, &operation, rank, members.len() as u32);
-        let input =
-            |step, rank| Input { rank, step, arrived_bytes: 0, complete: false, answered: false, held: None };
+        let count = members.len() as u32;
+        let steps = schedule::steps(shape, &operation, rank, count);
+        let input = |step, from| {
+            let bytes = operation.bytes() * schedule::blocks_between(&operation, (from, rank), count);
+            Input { rank: from, step, bytes, arrived_bytes: 0, complete: false, answered: false, held: None }
+        };
         let inputs = steps.iter().enumerate();
         let inputs =
             inputs.flat_map(|(step, Step { hear, .. })| hear.iter().map(move |rank| input(step, *rank)));
         let inputs = inputs.collect();
+        let buffer_bytes = operation.bytes() * schedule::blocks_at(&operation, rank, count);
         let (started, request, buffer, awaited) = (false, None, None, Vec::new());
-        Round { operation, steps, step: 0, heard: 0, inputs, started, request, buffer, awaited }
+        Round { operation, steps, step: 0, heard: 0, inputs, started, request, buffer, buffer_bytes, awaited }
     }
 
     /// The place of `rank` among those that the schedule hears.
@@ -120,7 +129,8 @@ impl Round {
 
     /// The program starts the operation.
     pub fn start<D: MachineDriver>(&mut self, scene: Scene<'_>, request: Request, driver: &mut D) {
-        let bytes = self.operation.bytes();
+        let Membership { ref members, rank, .. } = *scene.membership;
+        let bytes = self.operation.buffer_bytes(rank, members.len() as u32);
         let own = Memory::Request { request, offset: 0 };
         self.started = true;
         self.request = Some(request);
@@ -130,6 +140,7 @@ impl Round {
             Operation::Reduce(_) | Operation::AllReduce(_) if scene.membership.rank == 0 => {}
             // Our vector is combined with what comes.
             _ if self.steps.first().is_some_and(|step| step.usage == Use::Continue) => {}
+            Operation::Scatter { root, .. } if root != scene.membership.rank => {}
             Operation::Broadcast { root, .. } if root != scene.membership.rank => {
                 let arrived_bytes = self.inputs.first().map_or(0, |input| input.arrived_bytes);
                 if let Some(buffer) = self.buffer {
@@ -167,7 +178,11 @@ impl Round {
             Use::Keep if self.started && input.held.is_none() => {
                 driver.copy(Operand::Arrived, self.of_request().plus(offset), payload_bytes);
             }
-            Use::Keep => self.hold(index, (offset, payload_bytes), driver),
+            Use::Collect if self.started && input.held.is_none() => {
+                let into = self.behind_own(scene, input.rank).plus(offset);
+                driver.copy(Operand::Arrived, into, payload_bytes);
+            }
+            Use::Keep | Use::Collect | Use::Split => self.hold(index, (offset, payload_bytes), driver),
             Use::Place => {
                 // The result of a reduction comes after our contribution.
                 if self.operation.combination().is_some() && self.step != input.step {
@@ -179,7 +194,7 @@ impl Round {
         }
         let input = &mut self.inputs[index];
         input.arrived_bytes = offset + payload_bytes;
-        input.complete = input.arrived_bytes == self.operation.bytes();
+        input.complete = input.arrived_bytes == input.bytes;
         if input.complete {
             self.advance(scene, driver);
         }
@@ -213,8 +228,8 @@ impl Round {
 
     /// Keeps a part of what has come before its turn.
     fn hold<D: MachineDriver>(&mut self, index: usize, (offset, bytes): (u32, u32), driver: &mut D) {
-        let held = &mut self.inputs[index].held;
-        let buffer = *held.get_or_insert_with(|| driver.allocate(self.operation.bytes()));
+        let Input { bytes: whole, held, .. } = &mut self.inputs[index];
+        let buffer = *held.get_or_insert_with(|| driver.allocate(*whole));
         let into = Memory::Buffer { buffer, offset: u64::from(offset) };
         driver.copy(Operand::Arrived, into, bytes);
     }
@@ -256,16 +271,25 @@ impl Round {
                     return;
                 }
                 self.heard += 1;
-                let bytes = self.operation.bytes();
+                let bytes = self.inputs[index].bytes;
                 match self.inputs[index].held.take() {
                     Some(buffer) if usage == Use::Continue => {
                         self.buffer = Some(buffer);
                         self.continue_in_buffer((0, bytes), driver);
                     }
+                    Some(buffer) if usage == Use::Split => {
+                        self.buffer = Some(buffer);
+                        let from = Operand::Memory(Memory::Buffer { buffer, offset: 0 });
+                        driver.copy(from, self.of_request(), self.operation.bytes());
+                    }
                     Some(buffer) => {
                         let from = Operand::Memory(Memory::Buffer { buffer, offset: 0 });
                         match usage {
                             Use::Keep => driver.copy(from, self.of_request(), bytes),
+                            Use::Collect => {
+                                let into = self.behind_own(scene, self.inputs[index].rank);
+                                driver.copy(from, into, bytes);
+                            }
                             _ => driver.combine(from, self.own(), self.combination(), bytes),
                         }
                         driver.free(buffer);
@@ -314,7 +338,18 @@ impl Round {
                     into
                 }
             };
-            self.send(scene, &tell, Some((from, 0, bytes)), driver);
+            match self.operation {
+                Operation::Scatter { .. } => {
+                    let Membership { ref members, rank, .. } = *scene.membership;
+                    for to in &tell {
+                        let first =
+                            schedule::first_block_of(&self.operation, rank, *to, members.len() as u32);
+                        let blocks = bytes * self.blocks_to(scene, *to);
+                        self.send(scene, &[*to], Some((from.plus(first * bytes), 0, blocks)), driver);
+                    }
+                }
+                _ => self.send(scene, &tell, Some((from, 0, self.buffer_bytes)), driver),
+            }
         } else {
             self.send(scene, &tell, None, driver);
         }
@@ -330,8 +365,8 @@ impl Round {
         driver: &mut D,
     ) {
         let offset = payload.map_or(0, |(_, offset, _)| offset);
-        let packet = GroupPacket::Part { group: scene.membership.group, operation: self.operation, offset };
         for rank in ranks {
+            let packet = self.packet_to(scene, *rank, offset);
             let payload = payload.map(|(memory, offset, bytes)| {
                 let memory = memory.plus(offset);
                 Payload { memory, bytes }
@@ -347,6 +382,24 @@ impl Round {
         }
     }
 
+    fn packet_to(&self, scene: Scene<'_>, rank: u32, offset: u32) -> GroupPacket {
+        let blocks = self.blocks_to(scene, rank) as u16; // `Operation::is_valid`
+        GroupPacket::Part { group: scene.membership.group, operation: self.operation, blocks, offset }
+    }
+
+    /// How many blocks this member sends to `rank`.
+    fn blocks_to(&self, scene: Scene<'_>, rank: u32) -> u32 {
+        let Membership { ref members, rank: own, .. } = *scene.membership;
+        schedule::blocks_between(&self.operation, (own, rank), members.len() as u32)
+    }
+
+    /// Where the blocks that `rank` sends belong, in the memory of a gather that is started.
+    fn behind_own(&self, scene: Scene<'_>, rank: u32) -> Memory {
+        let Membership { ref members, rank: own, .. } = *scene.membership;
+        let first = schedule::first_block_of(&self.operation, own, rank, members.len() as u32);
+        self.own().plus(first * self.operation.bytes())
+    }
+
     /// `rank` has answered what it was sent. `Err`: it was sent nothing.
     pub fn taken<D: MachineDriver>(&mut self, scene: Scene<'_>, rank: u32, driver: &mut D) -> Result<(), ()> {
         let place = self.awaited.iter().position(|awaited| *awaited == rank).ok_or(())?;
@@ -354,70 +407,6 @@ impl Round {
         self.advance(scene, driver);
         self.free_unpinned(driver);
         Ok(())
-    }
-
-    /// A part of `rank` comes after the group has failed. A result still answers our contribution.
-    pub fn late_result<D: MachineDriver>(&mut self, scene: Scene<'_>, rank: u32, driver: &mut D) {
-        if self.input(rank).is_some_and(|index| self.usage(index) == Use::Place) {
-            let _ = self.taken(scene, rank, driver); // the parts after the first one answer nothing
-        }
-    }
-
-    /// The ranks to which it has forwarded only a part of what it gets, apart from `lost`.
-    fn half_told(&self, lost: u32) -> Vec<u32> {
-        let is_half = |input: &Input| input.arrived_bytes > 0 && !input.complete;
-        let last = self.inputs.last().filter(|input| is_half(input));
-        let step = last.map(|input| &self.steps[input.step]).filter(|step| step.usage == Use::Place);
-        let told = step.map_or(&[][..], |step| &step.tell);
-        let awaited = told.iter().filter(|rank| self.awaited.contains(rank));
-        awaited.copied().filter(|rank| *rank != lost).collect()
-    }
-
-    /// The group has failed, and no more comes of a vector that it has begun to forward. Those that wait for the rest learn of
-    /// the failure, and then get any bytes: they answer the last of them without using it.
-    fn end_forwarding<D: MachineDriver>(
-        &mut self,
-        scene: Scene<'_>,
-        failure: GroupPacket,
-        lost: u32,
-        driver: &mut D,
-    ) {
-        let Some(buffer) = self.buffer else { return };
-        for rank in self.half_told(lost) {
-            let offset = self.inputs.last().map_or(0, |input| input.arrived_bytes);
-            let (memory, bytes) =
-                (Memory::Buffer { buffer, offset: u64::from(offset) }, self.operation.bytes() - offset);
-            driver.send(scene.peer(rank), 0, Offloaded::Group(failure), None);
-            let packet =
-                GroupPacket::Part { group: scene.membership.group, operation: self.operation, offset };
-            let payload = Some(Payload { memory, bytes });
-            driver.send(scene.peer(rank), scene.number, Offloaded::Group(packet), payload);
-        }
-    }
-
-    /// The group has failed as `failure` says. `lost`: the rank of the lost member, which gets no answers.
-    pub fn fail<D: MachineDriver>(
-        &mut self,
-        scene: Scene<'_>,
-        (failure, lost): (GroupPacket, u32),
-        outcome: Outcome,
-        driver: &mut D,
-    ) {
-        self.end_forwarding(scene, failure, lost, driver);
-        for index in 0..self.inputs.len() {
-            let Input { rank, complete, answered, .. } = self.inputs[index];
-            if self.operation.has_payload() && complete && !answered && rank != lost {
-                self.answer(scene, index, true, driver);
-            }
-            if let Some(buffer) = self.inputs[index].held.take() {
-                driver.free(buffer);
-            }
-        }
-        self.step = self.steps.len();
-        self.free_unpinned(driver);
-        if let Some(request) = self.request.take() {
-            driver.complete(request, outcome);
-        }
     }
 
     /// Frees the buffer if no step needs it, and nothing that was sent from it is on its way.
@@ -437,7 +426,7 @@ impl Round {
     }
 
     fn allocate<D: MachineDriver>(&mut self, driver: &mut D) -> Memory {
-        let buffer = driver.allocate(self.operation.bytes());
+        let buffer = driver.allocate(self.buffer_bytes);
         self.buffer = Some(buffer);
         Memory::Buffer { buffer, offset: 0 }
     }
@@ -476,3 +465,4 @@ impl Round {
 
 #[cfg(feature = "explore")]
 mod canonical;
+mod failure;

@@ -8,7 +8,11 @@
 //! all-reduce of 4, rank 2                    hear 3 -> 0;   hear 0 -> 3
 //! all-reduce of 4 in two blocks, rank 2      hear 0;   hear 3 -> 0, 3
 //! exchange of 4, distance 3, rank 1          -> 0;   hear 2
+//! gather of 4, root 2                        rank 2 hears 3, 0, 1;   rank 1 -> 2
 //! ```
+//! Blocks of a gather and a scatter travel over the tree of intervals (`tree.rs`) from the root on. So they go directly to or
+//! from the root of a group of at most 65 members. In larger ones a member passes on the blocks of all behind it, as one.
+//!
 //! Pairwise exchange takes log2 of the largest power of two that is not above the number of members. Each rank beyond it
 //! pairs with one below: it sends before the exchange, and hears after it.
 //!
@@ -23,6 +27,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::super::reduce::{MAX_VECTOR_BYTES, Vector};
+use super::tree::Interval;
 use super::{Operation, tree};
 
 /// Bound: ranks of a block. It bounds the peers of a leader.
@@ -97,6 +102,10 @@ pub(super) enum Use {
     Place,
     /// It is for this member alone, and takes the place of its own.
     Keep,
+    /// Blocks of ranks behind it: they follow its own, in order.
+    Collect,
+    /// Its own block, and behind it those that it sends on.
+    Split,
 }
 
 /// A step of a member.
@@ -155,6 +164,62 @@ pub(super) fn steps(shape: Shape, operation: &Operation, rank: u32, members: u32
                 Step::new(vec![before], Use::Keep, Vec::new()),
             ]
         }
+        Operation::Gather { root, .. } => {
+            let Interval { parent, children, .. } = interval(rank, root, members);
+            let (up, below) = around(parent, &children, root, members);
+            vec![Step::new(below, Use::Collect, up)]
+        }
+        Operation::Scatter { root, .. } => {
+            let Interval { parent, children, .. } = interval(rank, root, members);
+            let (up, below) = around(parent, &children, root, members);
+            let usage = if below.is_empty() { Use::Keep } else { Use::Split };
+            vec![Step::new(up, usage, below)]
+        }
+    }
+}
+
+/// The interval that `rank` leads, counted from `root` on.
+fn interval(rank: u32, root: u32, members: u32) -> Interval {
+    tree::interval(from_root_on(rank, root, members), members)
+}
+
+fn from_root_on(rank: u32, root: u32, members: u32) -> u32 {
+    ((u64::from(rank) + u64::from(members) - u64::from(root)) % u64::from(members)) as u32
+}
+
+/// The parent and the children in a tree that counts from `root` on, by rank.
+fn around(parent: Option<u32>, children: &[u32], root: u32, members: u32) -> (Vec<u32>, Vec<u32>) {
+    let rank = |relative: u32| ((u64::from(relative) + u64::from(root)) % u64::from(members)) as u32;
+    (parent.map(rank).into_iter().collect(), children.iter().copied().map(rank).collect())
+}
+
+/// How many vectors or blocks `from` sends to `to`, if it does.
+pub(super) fn blocks_between(operation: &Operation, (from, to): (u32, u32), members: u32) -> u32 {
+    match *operation {
+        Operation::Gather { root, .. } => interval(from, root, members).ranks,
+        Operation::Scatter { root, .. } => interval(to, root, members).ranks,
+        _ => 1,
+    }
+}
+
+/// How many vectors or blocks `rank` has together, its own among them.
+pub(super) fn blocks_at(operation: &Operation, rank: u32, members: u32) -> u32 {
+    match *operation {
+        Operation::Gather { root, .. } | Operation::Scatter { root, .. } => {
+            interval(rank, root, members).ranks
+        }
+        _ => 1,
+    }
+}
+
+/// Where what `below` sends or gets begins in what `rank` has. Unit: blocks.
+pub(super) fn first_block_of(operation: &Operation, rank: u32, below: u32, members: u32) -> u32 {
+    match *operation {
+        Operation::Gather { root, .. } | Operation::Scatter { root, .. } => {
+            let [below, rank] = [below, rank].map(|rank| from_root_on(rank, root, members));
+            below.saturating_sub(rank)
+        }
+        _ => 0,
     }
 }
 
@@ -237,8 +302,7 @@ impl Blocks {
 
 /// The parent and the children of `rank` in the tree whose root is `root`.
 fn from_root(tree: BroadcastTree, rank: u32, members: u32, root: u32) -> (Vec<u32>, Vec<u32>) {
-    let modulo = |rank: u64| (rank % u64::from(members)) as u32;
-    let relative = modulo(u64::from(rank) + u64::from(members) - u64::from(root));
+    let relative = from_root_on(rank, root, members);
     let (up, below) = match tree {
         BroadcastTree::Binomial => {
             // The largest subtree first: it takes longest.
@@ -248,8 +312,7 @@ fn from_root(tree: BroadcastTree, rank: u32, members: u32, root: u32) -> (Vec<u3
         }
         BroadcastTree::Postal { lambda_thousandths } => tree::postal(relative, members, lambda_thousandths),
     };
-    let absolute = |relative: u32| modulo(u64::from(relative) + u64::from(root));
-    (up.map(absolute).into_iter().collect(), below.into_iter().map(absolute).collect())
+    around(up, &below, root, members)
 }
 
 fn exchange(rank: u32, members: u32) -> Vec<Step> {

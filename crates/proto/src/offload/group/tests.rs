@@ -15,6 +15,7 @@ mod blocks;
 mod broadcasts;
 mod exchanges;
 mod failures;
+mod gathers;
 mod joining;
 mod reductions;
 
@@ -69,15 +70,17 @@ impl MachineDriver for Calls {
             (GroupPacket::Part { operation: Operation::Barrier, offset: 0, .. }, None) => {
                 format!("barrier {number} to {}", to.0)
             }
-            (GroupPacket::Part { operation, offset, .. }, Some(payload)) => {
+            (GroupPacket::Part { operation, blocks, offset, .. }, Some(payload)) => {
                 let name = match operation {
                     Operation::Reduce(_) => "contribution",
                     Operation::AllReduce(_) => "all-reduce",
                     Operation::Broadcast { .. } => "broadcast",
                     Operation::Exchange { .. } => "block",
+                    Operation::Gather { .. } | Operation::Scatter { .. } => "blocks",
                     Operation::Barrier => panic!("a barrier has no payload"),
                 };
-                format!("{name} {number} to {}: {payload} at {offset} of {}", to.0, operation.bytes())
+                let bytes = operation.bytes() * u32::from(blocks);
+                format!("{name} {number} to {}: {payload} at {offset} of {bytes}", to.0)
             }
             (GroupPacket::Taken { refused: false, .. }, None) => format!("taken {number} to {}", to.0),
             (GroupPacket::Taken { refused: true, .. }, None) => format!("refused {number} to {}", to.0),
@@ -217,7 +220,7 @@ impl Member {
         number: u32,
         (offset, payload): (u32, u32),
     ) -> Vec<String> {
-        self.packet(from, number, GroupPacket::Part { group: GROUP, operation, offset }, payload)
+        self.packet(from, number, GroupPacket::Part { group: GROUP, operation, blocks: 1, offset }, payload)
     }
 
     fn begin(&mut self, request: u32, operation: Operation) -> Vec<String> {

@@ -3,6 +3,8 @@
 //! - *Binomial*: the parent of a rank is the rank without its lowest bit. So each subtree is an interval of ranks, and the
 //!   children of a rank, in order, cover the ranks behind it.
 //! - *Of a degree*: the children of rank `r` are `r * degree + 1` to `r * degree + degree`.
+//! - *Of intervals*: each rank leads an interval of ranks. It has at most [`MAX_CHILDREN`] children, which lead intervals of
+//!   equal lengths, or lengths that differ by one.
 //! - *Postal*: the fastest tree for a message that keeps its sender busy for one unit of time, and that its receiver can
 //!   forward `lambda` units after the sender has begun. Source: Bar-Noy and Kipnis, "Designing broadcasting algorithms in
 //!   the postal model for message-passing systems", 1992; the greedy construction is that of Buntinas, 2003.
@@ -10,6 +12,7 @@
 //! 8 members, binomial        0: 1, 2, 4    2: 3    4: 5, 6    6: 7
 //! 8 members, degree 3        0: 1, 2, 3    1: 4, 5, 6    2: 7
 //! 8 members, lambda 2.5      0: 1, 2, 3, 5    1: 4, 6    2: 7
+//! 193 members, intervals     0: 1, 4, 7, ...    1: 2, 3    4: 5, 6
 //! ```
 
 use alloc::collections::VecDeque;
@@ -36,6 +39,42 @@ pub(super) fn children_of_degree(rank: u32, degree: u32, members: u32) -> impl I
     let degree = u64::from(degree.max(1));
     let first = u64::from(rank) * degree + 1;
     (first..first + degree).take_while(move |child| *child < u64::from(members)).map(|child| child as u32)
+}
+
+/// Bound: children of a rank in the tree of intervals. It bounds the peers of a member.
+const MAX_CHILDREN: u32 = 64;
+
+/// A rank in the tree of intervals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Interval {
+    /// `None`: it is the root.
+    pub parent: Option<u32>,
+    /// In ascending order.
+    pub children: Vec<u32>,
+    /// Number of ranks of the interval that it leads, itself included.
+    pub ranks: u32,
+}
+
+/// `rank` among `members` ranks in the tree of intervals.
+pub(super) fn interval(rank: u32, members: u32) -> Interval {
+    // Where the interval of child number `child` begins, behind a leader with `below` ranks in `shares` intervals.
+    let begin = |child: u64, below: u64, shares: u64| child * below / shares;
+    let shares_of = |below: u64| below.min(MAX_CHILDREN.into());
+    let (rank, mut leader, mut ranks, mut parent) = (u64::from(rank), 0, u64::from(members), None);
+    while rank > leader {
+        let below = ranks - 1;
+        let shares = shares_of(below);
+        let place = rank - leader - 1;
+        let child = ((place + 1) * shares - 1) / below;
+        let first = begin(child, below, shares);
+        parent = Some(leader as u32);
+        leader += 1 + first;
+        ranks = begin(child + 1, below, shares) - first;
+    }
+    let below = ranks - 1;
+    let shares = shares_of(below);
+    let children = (0..shares).map(|child| (leader + 1 + begin(child, below, shares)) as u32).collect();
+    Interval { parent, children, ranks: ranks as u32 }
 }
 
 /// The parent and the children of `rank` among `members` ranks in the postal tree, in the order of sending.
@@ -107,6 +146,37 @@ mod tests {
             assert!((0..members).all(parents), "{degree}, {members}");
         }
         assert_eq!(children_of_degree(1, 3, 8).collect::<Vec<_>>(), [4, 5, 6]);
+    }
+
+    #[test]
+    fn the_tree_of_intervals_is_flat_for_few_members_and_has_few_levels_for_many() {
+        for members in (1..140).chain([193, 4096, 4161, 4162]) {
+            let of = |rank| interval(rank, members);
+            assert_eq!((of(0).parent, of(0).ranks), (None, members));
+            let mut depths = alloc::vec![0; members as usize];
+            for rank in 0..members {
+                let Interval { children, ranks, .. } = of(rank);
+                assert!(children.len() <= 64);
+                // Own rank, then the intervals of the children without gaps.
+                let mut next = rank + 1;
+                for &child in &children {
+                    assert_eq!((child, of(child).parent), (next, Some(rank)), "{members} members");
+                    next += of(child).ranks;
+                    depths[child as usize] = depths[rank as usize] + 1;
+                }
+                assert_eq!(next, rank + ranks, "{rank} of {members}");
+                let lengths = children.iter().map(|child| of(*child).ranks);
+                let (least, most) = (lengths.clone().min(), lengths.max());
+                assert!(most.unwrap_or(0) - least.unwrap_or(0) <= 1, "{rank} of {members}");
+            }
+            let deepest = depths.into_iter().max().expect("a member");
+            let expected = [1, 65, 4161].iter().filter(|most| members > **most).count();
+            assert_eq!(deepest, expected, "{members}");
+        }
+        let of_193 =
+            [0, 1, 4, 2].map(|rank| interval(rank, 193).children.into_iter().take(3).collect::<Vec<_>>());
+        assert_eq!(of_193, [alloc::vec![1, 4, 7], alloc::vec![2, 3], alloc::vec![5, 6], alloc::vec![]]);
+        assert_eq!(interval(u32::MAX - 1, u32::MAX).ranks, 1);
     }
 
     /// The times at which the first `members` ranks can know a message at best, in order. Whoever knows it at time t sends it

@@ -187,6 +187,18 @@ impl Rank {
         self.start(group, Operation::Exchange { distance, bytes: length(&vector) }, vector)
     }
 
+    /// Starts a gather of blocks of `bytes` bytes at the member `root`, by its place in the group. The vector of the root has all
+    /// blocks, from its own on in the order of places, in a circle; that of another member is its own block.
+    /// [`Status::refused`] as in [`Rank::ireduce`].
+    pub fn igather(&self, group: u32, root: u32, bytes: u32, vector: Vec<u8>) -> GroupOperation {
+        self.start(group, Operation::Gather { root, bytes }, vector)
+    }
+
+    /// Starts a scatter from the member `root`, with vectors as for [`Rank::igather`].
+    pub fn iscatter(&self, group: u32, root: u32, bytes: u32, vector: Vec<u8>) -> GroupOperation {
+        self.start(group, Operation::Scatter { root, bytes }, vector)
+    }
+
     /// Starts a barrier of a group. It completes when all members have started it.
     pub fn ibarrier(&self, group: u32) -> GroupOperation {
         self.start(group, Operation::Barrier, Vec::new())

@@ -10,23 +10,38 @@ use crate::offload::group::Operation;
 
 impl Round {
     pub(in crate::offload::group) fn canonical(&self, names: &impl Names, words: &mut Vec<u32>) {
-        let Round { operation, steps: _, step, heard, inputs, started, request, buffer, awaited } = self;
+        let Round {
+            operation,
+            steps: _,
+            step,
+            heard,
+            inputs,
+            started,
+            request,
+            buffer,
+            buffer_bytes,
+            awaited,
+        } = self;
         let in_buffer = |buffer| Memory::Buffer { buffer, offset: 0 };
         operation.canonical(words);
         words.extend([*step as u32, *heard as u32]);
         words.extend([u32::from(*started) << 1 | u32::from(request.is_some()), awaited.len() as u32]);
         words.extend(awaited);
-        for Input { rank: _, step: _, arrived_bytes, complete, answered, held } in inputs {
+        for Input { rank: _, step: _, bytes, arrived_bytes, complete, answered, held } in inputs {
             words.extend([*arrived_bytes, u32::from(*complete) << 1 | u32::from(*answered)]);
             words.push(u32::from(held.is_some()));
             if let Some(held) = held {
-                names.contents(in_buffer(*held), operation.bytes(), words);
+                names.contents(in_buffer(*held), *bytes, words);
             }
         }
         words.push(u32::from(buffer.is_some()));
-        let of_request = request.map(|request| Memory::Request { request, offset: 0 });
-        if let Some(memory) = buffer.map(in_buffer).or(of_request) {
-            names.contents(memory, operation.bytes(), words);
+        // The request of a scatter without a buffer is not that of its root, so it has one block.
+        let request_bytes =
+            if matches!(operation, Operation::Scatter { .. }) { operation.bytes() } else { *buffer_bytes };
+        let of_request = request.map(|request| (Memory::Request { request, offset: 0 }, request_bytes));
+        let of_buffer = buffer.map(|buffer| (in_buffer(buffer), *buffer_bytes));
+        if let Some((memory, bytes)) = of_buffer.or(of_request) {
+            names.contents(memory, bytes, words);
         }
     }
 }
@@ -40,6 +55,8 @@ impl Operation {
             Operation::AllReduce(_) => (2, 0),
             Operation::Broadcast { root, .. } => (3, root),
             Operation::Exchange { distance, .. } => (4, distance),
+            Operation::Gather { root, .. } => (5, root),
+            Operation::Scatter { root, .. } => (6, root),
         };
         words.extend([kind, root, self.bytes()]);
         if let Some(combination) = self.combination() {

@@ -161,7 +161,7 @@ fn brackets(operation: Operation, rank: u32, members: u32) -> String {
             match step.usage {
                 Use::Combine => own = format!("({own}+{})", of(other)),
                 Use::Continue => own = format!("({}+{own})", of(other)),
-                Use::Place | Use::Keep | Use::Nothing => {}
+                Use::Place | Use::Keep | Use::Nothing | Use::Collect | Use::Split => {}
             }
         }
     }
@@ -266,6 +266,40 @@ fn the_exchanges_of_all_distances_take_each_pair_once() {
 }
 
 #[test]
+fn each_block_of_a_gather_comes_to_its_root_and_each_of_a_scatter_to_its_member() {
+    for members in (1..=MOST).chain([66, 130, 200]) {
+        for root in (0..members).step_by(members as usize / 20 + 1) {
+            let gather = Operation::Gather { root, bytes: 8 };
+            let scatter = Operation::Scatter { root, bytes: 8 };
+            let levels = u32::from(members > 1) + u32::from(members > 65);
+            let there = run(Shape::default(), gather, members);
+            assert_eq!((there.packets, there.time), (members - 1, levels), "{members} to {root}");
+            assert_eq!(there.known[root as usize], everyone(members)[0], "{members} to {root}");
+            let back = run(Shape::default(), scatter, members);
+            assert_eq!((back.packets, back.time), (members - 1, levels), "{members} from {root}");
+            assert!(back.known.iter().all(|known| known.contains(&root)), "{members} from {root}");
+            for rank in 0..members {
+                let [up, down] =
+                    [gather, scatter].map(|it| steps(Shape::default(), &it, rank, members).remove(0));
+                assert_eq!((&up.hear, &up.tell), (&down.tell, &down.hear), "{rank} of {members}, {root}");
+                // The blocks of a member are its own, and then those of the ones below, without gaps.
+                let mut next = 1;
+                for below in up.hear {
+                    assert_eq!(first_block_of(&gather, rank, below, members), next);
+                    let blocks = blocks_between(&gather, (below, rank), members);
+                    assert_eq!(blocks_between(&scatter, (rank, below), members), blocks);
+                    next += blocks;
+                }
+                assert_eq!(
+                    (blocks_at(&gather, rank, members), blocks_at(&scatter, rank, members)),
+                    (next, next)
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn the_examples_hold() {
     let of_degree =
         |degree| Shape { barrier: BarrierSchedule::GatherBroadcast { degree }, ..Shape::default() };
@@ -279,6 +313,9 @@ fn the_examples_hold() {
     assert_eq!(steps(Shape::default(), Operation::AllReduce(vector()), 2, 4), ["[3] -> [0]", "[0] -> [3]"]);
     let exchange = Operation::Exchange { distance: 3, bytes: 8 };
     assert_eq!(steps(Shape::default(), exchange, 1, 4), ["[] -> [0]", "[2] -> []"]);
+    let gather = Operation::Gather { root: 2, bytes: 8 };
+    assert_eq!(steps(Shape::default(), gather, 2, 4), ["[3, 0, 1] -> []"]);
+    assert_eq!(steps(Shape::default(), gather, 1, 4), ["[] -> [2]"]);
     let in_blocks = Operation::AllReduce(of_floats(2048));
     assert_eq!(steps(Shape::default(), in_blocks, 2, 4), ["[0] -> []", "[3] -> [0, 3]"]);
     assert_eq!(steps(Shape::default(), Operation::Barrier, 0, 3), ["[2] -> [1]", "[1] -> [2]"]);
