@@ -110,6 +110,9 @@ impl State {
             ProgressTarget::Counter(index) => &counters[index].endpoints,
         };
         for &index in bound {
+            if !endpoints[index].taken.is_empty() {
+                return Ok(None); // other members ring no descriptor
+            }
             if let (Some(engine), waits) = endpoints[index].engine_and_waits()
                 && !waits.begin_sleep(engine, &descriptor)?
             {

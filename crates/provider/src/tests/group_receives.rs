@@ -3,6 +3,7 @@
 use super::*;
 use crate::node_endpoints::number;
 use crate::node_groups::weir_node_groups;
+use crate::state::domain_state::ProgressTarget;
 use std::ffi::c_void;
 use weir_engine::node_group_interface::{Identity, JOINED, Joined, NodeGroupFunctions, OperationWords};
 use weir_link::shm::node_group::Operation;
@@ -50,6 +51,13 @@ impl Member<'_> {
             let read = (table(queue.ops).read)(queue, OutArray::from(&mut entry[..]).cast(), 1);
             (read == 1).then(|| entry[0].op_context)
         })
+    }
+
+    /// Whether a thread may block at a descriptor until something happens.
+    fn may_block(&self) -> bool {
+        let queue = self.side.queue();
+        let armed = queue.domain.enter().arm(ProgressTarget::Queue(queue.index));
+        armed.is_ok_and(|descriptor| descriptor.is_some())
     }
 
     /// The endpoints that a read of the queue looks at.
@@ -131,6 +139,7 @@ fn an_operation_ends_its_receive_with_the_result_and_messages_do_not() {
         let mut results = [[0; 8]; 2];
         one.start(sum(), &mine, &mut results[0], 1);
         assert_eq!((one.ended(), one.looked_at()), (None, 2));
+        assert!(!one.may_block(), "nobody would wake it");
         let mut message = [0; 8];
         other.side.inject(&mut [5; 8], 7); // the tag of the receive
         assert_eq!(one.ended(), None);
@@ -141,6 +150,7 @@ fn an_operation_ends_its_receive_with_the_result_and_messages_do_not() {
         assert_eq!(results.map(i64::from_ne_bytes), [23, 23]);
         one.side.progress();
         assert_eq!((one.looked_at(), other.looked_at()), (1, 1), "nothing is left to look at");
+        assert!(one.may_block());
     });
 }
 
