@@ -5,6 +5,8 @@
  *   random  NUMBER random operations in several communicators, up to 12 under way, in place or not, with other datatypes at
  *           some ranks; between them blocking operations and messages; requests end in any order by any kind of wait
  *   order   NUMBER times: an operation ends although one before it cannot yet
+ *   beside  NUMBER times: a rank starts an operation before a barrier, the others after it, which MPI does not allow, but
+ *           each MPI does, and mpi4py's suite
  *   freed   NUMBER communicators that are freed while their operations are under way
  *   die     the last rank kills itself before its operation NUMBER; the others get an error, write it to DIRECTORY/RANK, and
  *           end with status 3
@@ -220,6 +222,22 @@ static void order(int number) {
     }
 }
 
+static void beside(int number) {
+    for (int round = 0; round < number; round++) {
+        MPI_Request request;
+        int sum, flag, is_first = rank == round % ranks;
+        if (!is_first) check(MPI_Barrier(MPI_COMM_WORLD));
+        check(MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request));
+        if (is_first) {
+            check(MPI_Test(&request, &flag, MPI_STATUS_IGNORE));
+            if (flag) fail("the others have not started", round);
+            check(MPI_Barrier(MPI_COMM_WORLD));
+        }
+        check(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        if (sum != ranks * (ranks - 1) / 2) fail("all-reduce", round);
+    }
+}
+
 static void freed(int number) {
     for (int round = 0; round < number; round++) {
         MPI_Comm comm;
@@ -259,6 +277,7 @@ int main(int argc, char **argv) {
     long before = performed();
     if (!strcmp(mode, "random")) random_operations(number);
     else if (!strcmp(mode, "order")) order(number);
+    else if (!strcmp(mode, "beside")) beside(number);
     else if (!strcmp(mode, "freed")) freed(number);
     else if (!strcmp(mode, "die")) die(number);
     else fail("no such mode", 0);

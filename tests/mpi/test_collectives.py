@@ -96,7 +96,7 @@ def test_operations_of_mpi4py_have_the_results_of_python(over_weir, mpi):
 
 
 def test_groups_of_freed_communicators_are_used_again(over_weir):
-    # A node has 128 groups. Each communicator has one, and no operation is left to the MPI.
+    # A node has 256 groups. Each communicator has two, and no operation is left to the MPI.
     outcome, _ = over_weir(3, program("loops", 300), flags=ON, timeout=120)
     assert performed(outcome) == 1 + 2 * 300, outcome
 

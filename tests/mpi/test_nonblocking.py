@@ -29,8 +29,14 @@ def test_an_operation_ends_before_an_earlier_one_that_waits(over_weir, mpi):
 
 
 @pytest.mark.parametrize("mpi", MPIS)
+def test_blocking_operations_are_no_part_of_their_order(over_weir, mpi):
+    outcome, _ = over_weir(3, program("beside", 300, mpi=mpi), mpi=mpi, flags=ON, timeout=60)
+    assert performed(outcome) == 600, outcome
+
+
+@pytest.mark.parametrize("mpi", MPIS)
 def test_operations_end_in_communicators_that_are_freed(over_weir, mpi):
-    # A node has 128 groups; those of freed communicators are used again when their operations have ended.
+    # A node has 256 groups; those of freed communicators are used again when their operations have ended.
     outcome, _ = over_weir(3, program("freed", 200, mpi=mpi), mpi=mpi, flags=ON, timeout=60)
     assert performed(outcome) == 200 * 7, outcome
 

@@ -120,8 +120,9 @@ fn begin(mpi: &Mpi, abi: &Abi, handle: usize) -> Result<Option<Arc<Communicator>
         return Ok(None);
     }
     let has_group = agreed.is_some();
-    let Agreed { group, layout, takes_receives } = agreed.unwrap_or_default();
-    let member = Mutex::new(group.map(Member::new));
+    let Agreed { group, requests, layout } = agreed.unwrap_or_default();
+    let takes_receives = requests.is_some();
+    let member = Mutex::new(group.map(|group| Member::new(group, requests)));
     let communicator = Communicator { handle, rank, members, has_group, layout, takes_receives, member };
     let communicator = Arc::new(communicator);
     lock(&KNOWN).insert(handle, Arc::clone(&communicator));
@@ -133,10 +134,10 @@ fn begin(mpi: &Mpi, abi: &Abi, handle: usize) -> Result<Option<Arc<Communicator>
 struct Agreed {
     /// Our membership.
     group: Option<Group>,
+    /// That of the group for non-blocking operations, if there are some.
+    requests: Option<Group>,
     /// Where its ranks are, if they are on several nodes.
     layout: Option<Layout>,
-    /// See [`Communicator::takes_receives`].
-    takes_receives: bool,
 }
 
 /// The agreement. Returns its result if all members have joined.
@@ -160,26 +161,36 @@ fn agree(
     let Some(agreed) = agreement::agreed(&offers) else { return Ok(None) };
     let layout = Layout::new(&agreed.segments(), rank).filter(|layout| layout.nodes() > 1);
 
-    let mut group = provider::begin(agreed.key, &agreed.members, rank);
-    if least(mpi, abi, handle, group.is_some().into())? == 0 {
+    let join = |key| provider::begin(key, &agreed.members, rank);
+    let mut group = join(agreed.key);
+    // Programs that mix blocking and non-blocking calls in different orders work with messages, so there are two groups.
+    let may_take_receives = layout.is_none() && world::gives_all_messages(mpi);
+    let mut requests = if may_take_receives && group.is_some() { join(!agreed.key) } else { None };
+    const ONE: c_int = 1;
+    const BOTH: c_int = 2;
+    let have = |group: bool, requests: bool| c_int::from(group) + c_int::from(group && requests);
+    let begun = least(mpi, abi, handle, have(group.is_some(), requests.is_some()))?;
+    if begun < ONE {
         return Ok(None);
     }
-    let mut has_joined = Some(false);
-    while let (Some(false), Some(group)) = (has_joined, &mut group) {
-        has_joined = group.finish();
-        make_progress(mpi, abi, handle, rank as c_int);
+    let progress = || make_progress(mpi, abi, handle, rank as c_int);
+    let has_joined = group.as_mut().is_some_and(|group| finish(group, progress));
+    requests = requests.filter(|_| begun == BOTH);
+    let takes = requests.as_mut().is_some_and(|requests| {
+        finish(requests, progress) && takes_receives(mpi, abi, handle, (members, rank), requests)
+    });
+    let all = least(mpi, abi, handle, have(has_joined, takes))?;
+    Ok((all >= ONE).then(|| Agreed { group, requests: requests.filter(|_| all == BOTH), layout }))
+}
+
+/// Joins a group that all members have begun. Returns whether it has.
+fn finish(group: &mut Group, progress: impl Fn()) -> bool {
+    loop {
+        match group.finish() {
+            Some(false) => progress(),
+            has_joined => return has_joined == Some(true),
+        }
     }
-    const JOINED: c_int = 1;
-    const TAKES_RECEIVES: c_int = 2;
-    let has_joined = has_joined == Some(true);
-    let can_take = |group: &mut Group| takes_receives(mpi, abi, handle, (members, rank), group);
-    let mine = match has_joined {
-        false => 0,
-        true if layout.is_none() && group.as_mut().is_some_and(can_take) => TAKES_RECEIVES,
-        true => JOINED,
-    };
-    let all = least(mpi, abi, handle, mine)?;
-    Ok((all >= JOINED).then_some(Agreed { group, layout, takes_receives: all == TAKES_RECEIVES }))
 }
 
 /// The least number of all members.

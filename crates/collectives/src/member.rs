@@ -24,8 +24,9 @@ const OPERATIONS_PER_PROGRESS: u64 = 64;
 /// Our membership in the group of a communicator.
 #[derive(Debug)]
 pub struct Member {
-    /// The group.
-    pub group: Group,
+    group: Group,
+    /// The group for non-blocking operations, if there are some.
+    pub requests: Option<Group>,
     /// Operations that the group has done for this member.
     pub performed: u64,
     /// The user knows that the group has failed.
@@ -34,8 +35,8 @@ pub struct Member {
 
 impl Member {
     /// A member that has done nothing.
-    pub fn new(group: Group) -> Member {
-        Member { group, performed: 0, is_reported: false }
+    pub fn new(group: Group, requests: Option<Group>) -> Member {
+        Member { group, requests, performed: 0, is_reported: false }
     }
 }
 
@@ -52,7 +53,7 @@ pub struct Communicator {
     pub has_group: bool,
     /// Where its ranks are, if they are on several nodes. Then the group does only what this says.
     pub layout: Option<Layout>,
-    /// Operations can take receives of the MPI, so there are non-blocking ones.
+    /// Operations can take receives of the MPI, so there are non-blocking ones, in a group of their own.
     pub takes_receives: bool,
     /// Our membership. `None`: it has no group, or has been freed.
     pub member: Mutex<Option<Member>>,

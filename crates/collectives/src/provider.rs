@@ -143,7 +143,7 @@ impl Group {
     /// - `is_copied`: `data` is free at the return. Otherwise when the receive has completed.
     ///
     /// # Safety
-    /// The group is on one node. `data` is as long as the operation says for this member.
+    /// The group is on one node, and performs nothing else. `data` is as long as the operation says for this member.
     pub unsafe fn take_receive(&mut self, operation: Option<Operation>, data: *const u8, is_copied: bool) {
         let words = operation.map(OperationWords::from);
         let words = words.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);

@@ -11,13 +11,16 @@
 //! program   MPI_Wait(&request): the MPI reads its queue, the provider finds the vectors of all, and completes the receive
 //! ```
 //! Members must agree whether this works: each tries it with an empty receive while they agree on the group.
+//!
+//! These operations have a group of their own. MPI requires one order of all collective calls of a communicator, but in
+//! every MPI a rank may enter a barrier before a non-blocking call, and another one after it. Programs do so: the `Iagree` of
+//! mpi4py's suite.
 
 use crate::abi::Abi;
 use crate::elements::Elements;
 use crate::member::{Communicator, lock};
 use crate::mpi::Mpi;
 use crate::provider::{Group, has_taken};
-use crate::world;
 use std::ffi::c_int;
 use weir_link::shm::node_group::Operation;
 
@@ -33,9 +36,6 @@ pub fn takes_receives(
     (members, rank): (u32, u32),
     group: &mut Group,
 ) -> bool {
-    if !world::gives_all_messages(mpi) {
-        return false;
-    }
     let mut request = 0_usize;
     let request = (&raw mut request) as usize;
     // SAFETY: a group of one node that has joined; a trial has no data.
@@ -88,8 +88,9 @@ impl Communicator {
         {
             let mut locked = lock(&self.member);
             let member = locked.as_mut()?;
-            // SAFETY: a group of one node, and what the caller promises.
-            unsafe { member.group.take_receive(Some(operation), data, is_copied) };
+            let requests = member.requests.as_mut()?;
+            // SAFETY: a group of one node for such operations only, and what the caller promises.
+            unsafe { requests.take_receive(Some(operation), data, is_copied) };
             member.performed += 1;
         }
         let (at, count, datatype) = result.map_or((0, 0, abi.constants.byte), Elements::arguments);

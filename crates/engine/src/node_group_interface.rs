@@ -157,7 +157,8 @@ pub struct NodeGroupFunctions {
     ) -> c_int,
     /// The next tagged receive that this thread posts at the group's endpoint is taken by an operation. No message
     /// completes it, but the end of the operation: its buffer then has the result, with the length of the result. Without
-    /// an operation (null), it completes at once: a trial. For groups of one node; the MPI makes the calls of libfabric.
+    /// an operation (null), it completes at once: a trial. For groups of one node that perform nothing; the MPI makes the
+    /// calls of libfabric.
     ///
     /// - `data`: as long as the operation says. With `is_copied` (1) it is free at the return, otherwise (0) when the receive
     ///   has completed.

@@ -11,8 +11,7 @@
 //! **No cost for others.** A program calls through the table of its endpoint. The usual one knows nothing of this. The first
 //! take of a process gives each endpoint the table of this file, whose receives look at a variable of their thread.
 //!
-//! **Who uses the group.** While operations of a group are under way, whoever has the domain advances them, and the caller
-//! of the group waits. Otherwise the caller uses it ([`SharedMember`]).
+//! **Who uses the group.** Whoever has the domain advances its operations. So the caller does not ([`SharedMember`]).
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -81,20 +80,6 @@ struct Taken {
     wait: Wait,
 }
 
-impl Taken {
-    fn new(shared: Arc<SharedMember>, operation: Operation, data: Data) -> Taken {
-        shared.under_way.fetch_add(1, Ordering::Relaxed);
-        Taken { shared, operation, data, task: None, wait: Wait::default() }
-    }
-}
-
-impl Drop for Taken {
-    /// From now on, the caller of the group may use it.
-    fn drop(&mut self) {
-        self.shared.under_way.fetch_sub(1, Ordering::Release);
-    }
-}
-
 impl GroupOperation for Taken {
     fn group(&self) -> usize {
         Arc::as_ptr(&self.shared) as usize
@@ -105,7 +90,7 @@ impl GroupOperation for Taken {
     }
 
     fn advance(&mut self, result: &mut [u8]) -> Result<bool, PeerFault> {
-        // SAFETY: this operation is under way, and the caller has the domain.
+        // SAFETY: the group takes receives, and the caller has the domain.
         let member = unsafe { self.shared.member() };
         let Membership::Node(group) = &mut member.membership else {
             unreachable!("receives are taken for groups of one node only")
@@ -208,7 +193,7 @@ fn takes(
     match operation {
         None => state.complete_receive(endpoint.index, post, tag),
         Some((operation, data)) => {
-            let taken = Box::new(Taken::new(shared, operation, data));
+            let taken = Box::new(Taken { shared, operation, data, task: None, wait: Wait::default() });
             state.take_receive(endpoint.index, TakenReceive::new(post, tag, memory(), taken));
         }
     }

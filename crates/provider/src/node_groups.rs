@@ -9,7 +9,6 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_engine::levels::{Layout, LevelFailure, LevelGroup, LevelTask, Step};
@@ -56,12 +55,10 @@ pub struct Member {
 
 /// What the caller holds for a group. Operations that have taken a receive hold it too.
 ///
-/// While such operations are under way, whoever has the endpoint's domain uses the member. Otherwise the caller does, from
-/// one thread at a time, as MPI requires for a communicator; and only its calls begin operations.
+/// A group performs operations for its caller, or it takes receives. In the first case the caller uses the member, from one
+/// thread at a time. In the second the caller only joins and leaves, and whoever has the endpoint's domain uses it.
 pub struct SharedMember {
     member: UnsafeCell<Member>,
-    /// Operations under way that have taken a receive.
-    pub under_way: AtomicU32,
     /// Our rank in the group.
     pub rank: u32,
     /// Its members.
@@ -70,8 +67,7 @@ pub struct SharedMember {
     pub endpoint: OpenEndpoint,
 }
 
-// SAFETY: one thread at a time uses the member, as above. The last operation gives it back with a release, and the caller
-// takes it with an acquire.
+// SAFETY: one thread at a time uses the member, as above. The first receive is taken after the caller has joined.
 unsafe impl Send for SharedMember {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMember {}
@@ -80,13 +76,7 @@ impl SharedMember {
     fn new(member: Member) -> SharedMember {
         let (rank, members) = (member.layout.rank(), member.layout.members());
         let endpoint = member.endpoint.clone();
-        SharedMember {
-            member: UnsafeCell::new(member),
-            under_way: AtomicU32::new(0),
-            rank,
-            members,
-            endpoint,
-        }
+        SharedMember { member: UnsafeCell::new(member), rank, members, endpoint }
     }
 
     /// The member.
@@ -97,21 +87,6 @@ impl SharedMember {
     pub unsafe fn member(&self) -> &mut Member {
         // SAFETY: as the caller promises.
         unsafe { &mut *self.member.get() }
-    }
-
-    /// The member, after the operations under way, for the caller of the group.
-    ///
-    /// - `idle`: makes the MPI's progress, and so that of these operations.
-    ///
-    /// # Safety
-    /// One thread at a time calls.
-    #[expect(clippy::mut_from_ref, reason = "the callers take turns")]
-    unsafe fn wait(&self, mut idle: impl FnMut()) -> &mut Member {
-        while self.under_way.load(Ordering::Acquire) > 0 {
-            idle();
-        }
-        // SAFETY: no operation is under way, and nobody begins one during this call.
-        unsafe { self.member() }
     }
 }
 
@@ -487,11 +462,10 @@ unsafe extern "C" fn perform(
             if result_bytes == 0 { &mut [] } else { std::slice::from_raw_parts_mut(result, result_bytes) };
         (data, result)
     };
+    // SAFETY: one thread at a time calls, and this group takes no receives.
+    let member = unsafe { shared.member() };
     // SAFETY: the caller's function and its context.
-    let mut idle = || unsafe { idle(context) };
-    // SAFETY: one thread at a time calls.
-    let member = unsafe { shared.wait(&mut idle) };
-    match member.perform(operation, data, result, idle) {
+    match member.perform(operation, data, result, || unsafe { idle(context) }) {
         Ok(()) => 0,
         Err(fault) => {
             // SAFETY: the caller gives a variable for the failure.
@@ -511,6 +485,7 @@ mod tests {
     use super::*;
     use crate::node_endpoints::{offer, offer_alone, withdraw};
     use std::sync::Weak;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use weir_engine::config::Settings;
     use weir_engine::job::Job;
     use weir_link::shm::node_segment::JobKey;

@@ -260,11 +260,11 @@ fn results_have_the_bits_of_one_node_wherever_the_ranks_are() {
 #[test]
 fn a_group_that_all_have_left_leaves_room_for_the_next_one() {
     let (mut world, mut draws) = (World::new(&[0, 0, 1, 1]), Draws(1));
-    for _ in 0..150 {
+    for _ in 0..300 {
         let ended = world.perform(Operation::Barrier, &vec![Vec::new(); 4], &mut draws);
         assert_eq!(ended, vec![Ok(Vec::new()); 4]);
         world.leave();
-        world.join(); // an endpoint has 64 groups of the machine, and a node 128 groups
+        world.join(); // an endpoint has 64 groups of the machine, and a node 256 groups
     }
 }
 

@@ -214,34 +214,19 @@ fn the_end_of_a_member_is_an_error_of_the_receive() {
 }
 
 #[test]
-fn a_group_that_its_owner_has_left_ends_its_operations_and_a_blocking_one_waits_for_them() {
-    extern "C" fn progress(side: *mut c_void) {
-        // SAFETY: the test's own pair of sides.
-        let (one, other) = unsafe { *side.cast::<(&Side, &Side)>() };
-        one.progress();
-        other.progress();
-    }
+fn a_group_that_its_owner_has_left_ends_its_operations() {
     with_group(16, |one, other| {
-        let (mut before, mut after) = ([[0; 8]; 2], [0; 8]);
-        one.start(sum(), &1_i64.to_ne_bytes(), &mut before[0], 1);
-        other.start(sum(), &2_i64.to_ne_bytes(), &mut before[1], 2);
-        other.start(Operation::Broadcast { root: 1, bytes: 8 }, &[4; 8], &mut [], 3);
-        let words = OperationWords::from(Operation::Broadcast { root: 1, bytes: 8 });
-        let mut sides = (one.side, other.side);
-        let mut failure = Default::default();
-        // SAFETY: a joined group, and variables of the lengths that the operation has.
-        let status = unsafe {
-            let (data, result, context) = (std::ptr::null(), after.as_mut_ptr(), (&raw mut sides).cast());
-            (functions().perform)(one.group, &words, data, result, progress, context, &mut failure)
-        };
-        assert_eq!((status, after), (0, [4; 8]));
-        assert_eq!(before.map(i64::from_ne_bytes), [3, 3]);
-        assert_eq!((one.ended(), other.ended(), other.ended()), (Some(1), Some(2), Some(3)));
-        one.start(Operation::Barrier, &[], &mut [], 4);
+        let mut results = [[0; 8]; 2];
+        one.start(sum(), &1_i64.to_ne_bytes(), &mut results[0], 1);
+        one.start(Operation::Barrier, &[], &mut [], 2);
         let side = one.side;
         drop(one);
-        other.start(Operation::Barrier, &[], &mut [], 5);
-        assert_eq!(other.ended(), Some(5));
-        assert_eq!(side.read(other.side).expect("an entry").0.op_context, 4);
+        other.start(sum(), &2_i64.to_ne_bytes(), &mut results[1], 3);
+        other.start(Operation::Barrier, &[], &mut [], 4);
+        assert_eq!((other.ended(), other.ended()), (Some(3), Some(4)));
+        for context in [1, 2] {
+            assert_eq!(side.read(other.side).expect("an entry").0.op_context, context);
+        }
+        assert_eq!(results.map(i64::from_ne_bytes), [3, 3]);
     });
 }

@@ -21,7 +21,7 @@
 //! **Members that die, leave or disagree.** [`NodeGroup::check`] asks the kernel for the members that are waited for. The
 //! group then has failed for this member, and for those that wait for it.
 //!
-//! **Memory** is bounded by the table: 128 groups for each node and job, each of at most 256 members. The first member of a
+//! **Memory** is bounded by the table: 256 groups for each node and job, each of at most 256 members. The first member of a
 //! group reserves it, and it stays reserved for the next group at that place. It is mostly what members
 //! contribute in four rounds:
 //!
@@ -61,7 +61,7 @@ use weir_proto::PeerFault;
 use words::{GroupLayout, GroupWords};
 
 /// Most groups of a node and job.
-const MAX_GROUPS: u64 = 128;
+const MAX_GROUPS: u64 = 256;
 const TABLE_BYTES: u64 = MAX_GROUPS * ENTRY_WORDS as u64 * 8;
 /// Distance of the memory of two groups: whole pages, enough for the largest.
 const STRIDE_BYTES: u64 = 2112 << 10;
