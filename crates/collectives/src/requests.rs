@@ -12,9 +12,9 @@
 //! ```
 //! Members must agree whether this works: each tries it with an empty receive while they agree on the group.
 //!
-//! These operations have a group of their own. MPI requires one order of all collective calls of a communicator, but in
-//! every MPI a rank may enter a barrier before a non-blocking call, and another one after it. Programs do so: the `Iagree` of
-//! mpi4py's suite.
+//! These operations have a group of their own. MPI requires one order of all collective calls of a communicator. But with
+//! messages a rank may enter a barrier before a non-blocking call, and another one after it, and mpi4py's suite does so
+//! (`Iagree`). Only the first blocking call of a communicator, in which its members agree, must be in order.
 
 use crate::abi::Abi;
 use crate::elements::Elements;
@@ -91,14 +91,17 @@ impl Communicator {
             let requests = member.requests.as_mut()?;
             // SAFETY: a group of one node for such operations only, and what the caller promises.
             unsafe { requests.take_receive(Some(operation), data, is_copied) };
-            member.performed += 1;
         }
         let (at, count, datatype) = result.map_or((0, 0, abi.constants.byte), Elements::arguments);
         let source = neighbour(self.members, self.rank);
         // SAFETY: the MPI's function, and what the caller promises.
         let posted = unsafe { (mpi.functions.irecv)(at, count, datatype, source, TAG, self.handle, request) };
-        if has_taken() || posted != 0 {
-            return Some(posted); // the MPI has told its error handler
+        let is_taken = has_taken();
+        if is_taken && let Some(member) = lock(&self.member).as_mut() {
+            member.performed += 1;
+        }
+        if is_taken || posted != 0 {
+            return Some(posted); // the MPI has told its error handler of an error
         }
         // The trial has shown that this MPI gives its receives to the provider. Others may be in the operation already.
         eprintln!("weir: {name}: the MPI has not posted a receive, so the operation cannot take part");

@@ -26,8 +26,7 @@ use crate::state::cq_writer::{Binding, COUNTER_FLAGS};
 use crate::state::domain_state::{Domain, State, skip_in_forked_child};
 use crate::state::endpoint::{Endpoint, EndpointAttr};
 use crate::{
-    atomic, automatic_progress, collective, core_provider, group, group_receives, log, message,
-    node_endpoints, rma,
+    atomic, automatic_progress, collective, core_provider, group, log, message, node_endpoints, rma, tagged,
 };
 
 object!(EndpointHandle, class::EP, FID_OPS);
@@ -75,7 +74,7 @@ pub fn open(domain: &Arc<Domain>, endpoint_attr: EndpointAttr, context: usize) -
         cm: &CM,
         msg: &message::OPS,
         rma: &rma::OPS,
-        tagged: TaggedTable::new(group_receives::table()),
+        tagged: TaggedTable::new(&tagged::OPS),
         atomic: &atomic::OPS,
         collective: &collective::OPS,
         domain: domain.clone(),

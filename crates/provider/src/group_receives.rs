@@ -16,7 +16,6 @@
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_engine::node_group_interface::OperationWords;
 use weir_link::memory::UserMemory;
@@ -34,9 +33,6 @@ use crate::state::endpoint::Flags;
 use crate::state::taken_receives::{GroupOperation, TakenReceive};
 use crate::tagged;
 
-/// Endpoints have the table of this file.
-static IS_WATCHED: AtomicBool = AtomicBool::new(false);
-
 thread_local! {
     /// What the next receive of this thread is for.
     static NEXT: RefCell<Option<Next>> = const { RefCell::new(None) };
@@ -47,6 +43,13 @@ struct Next {
     shared: Arc<SharedMember>,
     /// `None`: a trial, which ends at once.
     operation: Option<(Operation, Data)>,
+}
+
+impl Next {
+    fn result_bytes(&self) -> u64 {
+        let SharedMember { rank, members, .. } = *self.shared;
+        self.operation.as_ref().map_or(0, |(operation, _)| operation.result_bytes(rank, members) as u64)
+    }
 }
 
 /// What this member contributes.
@@ -136,9 +139,7 @@ pub unsafe extern "C" fn take_receive(
     data: *const u8,
     is_copied: c_int,
 ) {
-    if !IS_WATCHED.swap(true, Ordering::AcqRel) {
-        set_tables(&OPS);
-    }
+    set_tables(&OPS);
     // SAFETY: `begin` made the pointer from an `Arc`, and `leave` has not got it.
     let shared = unsafe {
         Arc::increment_strong_count(group.cast::<SharedMember>());
@@ -166,15 +167,12 @@ pub unsafe extern "C" fn has_taken() -> c_int {
     NEXT.take().is_some().into()
 }
 
-/// The table of a new endpoint.
-pub fn table() -> &'static FiOpsTagged<EndpointHandle> {
-    if IS_WATCHED.load(Ordering::Acquire) { &OPS } else { &tagged::OPS }
-}
-
 /// The usual table, but its receives look whether an operation takes them.
 static OPS: FiOpsTagged<EndpointHandle> = FiOpsTagged { recv, recvv, recvmsg, ..tagged::OPS };
 
 /// Whether an operation takes a receive of this endpoint. Then it does.
+///
+/// - `memory`: the buffer. It has room for the result, if the receive is the one that the caller of the group posts.
 fn takes(
     endpoint: &EndpointHandle,
     (tag, ignore): (u64, u64),
@@ -182,19 +180,29 @@ fn takes(
     flags: Flags,
     memory: impl FnOnce() -> UserMemory,
 ) -> bool {
-    let is_ours = |OpenEndpoint { domain, index, .. }: &OpenEndpoint| {
-        std::ptr::eq(domain.as_ptr(), Arc::as_ptr(&endpoint.domain)) && *index == endpoint.index
-    };
-    let next = NEXT.with_borrow_mut(|next| next.take_if(|next| is_ours(&next.shared.endpoint)));
-    let Some(Next { shared, operation }) = next else { return false };
+    if NEXT.with_borrow(Option::is_none) {
+        return false;
+    }
+    let memory = memory();
     let mut state = endpoint.enter();
-    let (post, _) = state.endpoints[endpoint.index].post(Side::Receive, context, flags);
+    let bound = &mut state.endpoints[endpoint.index];
+    let has_queue = bound.bindings.receive.is_some(); // whose reads advance the operation
+    let is_ours = |next: &mut Next| {
+        let OpenEndpoint { domain, index, .. } = &next.shared.endpoint;
+        let is_here =
+            std::ptr::eq(domain.as_ptr(), Arc::as_ptr(&endpoint.domain)) && *index == endpoint.index;
+        is_here && has_queue && memory.bytes() >= next.result_bytes()
+    };
+    let Some(Next { shared, operation }) = NEXT.with_borrow_mut(|next| next.take_if(is_ours)) else {
+        return false;
+    };
+    let (post, _) = bound.post(Side::Receive, context, flags);
     let tag = tag & !ignore;
     match operation {
         None => state.complete_receive(endpoint.index, post, tag),
         Some((operation, data)) => {
             let taken = Box::new(Taken { shared, operation, data, task: None, wait: Wait::default() });
-            state.take_receive(endpoint.index, TakenReceive::new(post, tag, memory(), taken));
+            state.take_receive(endpoint.index, TakenReceive::new(post, tag, memory, taken));
         }
     }
     state.after_post(&Ok(()));

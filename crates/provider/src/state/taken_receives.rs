@@ -40,7 +40,7 @@ pub trait GroupOperation: Send {
 enum Room {
     /// In the buffer of the receive.
     Buffer(usize),
-    /// In memory of ours, since the buffer has several pieces or is too short.
+    /// In memory of ours, since the buffer has several pieces.
     Own(Vec<u8>),
 }
 
@@ -146,6 +146,9 @@ impl State {
             && !queues[queue].endpoints.contains(&source)
         {
             queues[queue].endpoints.push(source);
+            if let Some(descriptor) = &queues[queue].descriptor {
+                descriptor.ring(); // a thread that blocks there is to look instead
+            }
         }
     }
 

@@ -186,19 +186,20 @@ fn operations_start_in_order_and_end_when_they_can() {
 }
 
 #[test]
-fn a_copied_contribution_is_free_at_once_and_a_short_buffer_gets_what_fits() {
+fn a_copied_contribution_is_free_at_once_and_a_receive_without_room_is_another_one() {
     with_group(14, |one, other| {
         let gather = Operation::AllGather { bytes: 4 };
-        let (mut mine, mut short, mut whole) = ([1; 4], [0; 6], [0; 8]);
+        let (mut mine, mut short, mut long, mut whole) = ([1; 4], [0; 7], [0; 9], [0; 8]);
         one.take(gather, &mine, true);
-        one.side.receive(&mut short, 1, 7, 1);
+        one.side.receive(&mut short, 1, 6, 1); // of the MPI itself
+        one.side.receive(&mut long, 1, 7, 2);
         assert!(has_taken());
         mine.fill(9);
-        other.start(gather, &[2; 4], &mut whole, 2);
-        assert_eq!((other.ended(), whole), (Some(2), [1, 1, 1, 1, 2, 2, 2, 2]));
-        assert_eq!(one.side.read(other.side).unwrap_err(), -259, "an error");
-        let error = one.side.error();
-        assert_eq!((error.op_context, error.olen, short), (1, 2, [1, 1, 1, 1, 2, 2]));
+        other.start(gather, &[2; 4], &mut whole, 3);
+        assert_eq!((other.ended(), whole), (Some(3), [1, 1, 1, 1, 2, 2, 2, 2]));
+        assert_eq!((one.ended(), long), (Some(2), [1, 1, 1, 1, 2, 2, 2, 2, 0]));
+        other.side.inject(&mut [5; 7], 6);
+        assert_eq!((one.ended(), short), (Some(1), [5; 7]));
     });
 }
 
