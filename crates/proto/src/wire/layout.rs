@@ -337,9 +337,9 @@ structure! {
         length: U32,
         /// Offset of the payload in the vector, or in all blocks that the sender sends, bytes.
         offset: U32,
-        /// 3 to 12 as in `atomic`; gather, scatter: low byte of the number of blocks that the sender sends; otherwise 0.
+        /// 3 to 12 as in `atomic`; gather, scatter: low byte of the number of blocks sent; otherwise 0.
         operation: u8,
-        /// Type of an element, as in `atomic`; gather, scatter: high byte of that number; otherwise 0.
+        /// Type of an element, as in `atomic`; gather, scatter: its high byte; otherwise 0.
         word_type: u8,
         /// 0 reduction, 1 all-reduce, 2 broadcast, 3 exchange, 4 gather, 5 scatter.
         collective: u8,
