@@ -181,7 +181,7 @@ fn a_full_table_is_an_error_until_a_group_ends_whoever_leaves_last() {
     let mut groups: Vec<_> =
         (0..MAX_GROUPS).map(|key| (first.join(key, &members, 0), second.join(key, &members, 1))).collect();
     let alone = [second.endpoint()];
-    assert!(matches!(second.groups.join(500, &alone, 0), Err(JoinError::Full { groups: 128 })));
+    assert!(matches!(second.groups.join(500, &alone, 0), Err(JoinError::Full { groups: MAX_GROUPS })));
     let (of_first, of_second) = groups.swap_remove(5);
     drop(of_first);
     assert!(matches!(second.groups.join(500, &alone, 0), Err(JoinError::Full { .. })), "one has not left");
