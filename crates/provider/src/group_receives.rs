@@ -24,10 +24,11 @@ use weir_proto::PeerFault;
 
 use crate::endpoint_handle::EndpointHandle;
 use crate::ffi::*;
+use crate::group_wait::Wait;
 use crate::log;
 use crate::message::scattered;
 use crate::node_endpoints::{OpenEndpoint, set_tables};
-use crate::node_groups::{Membership, SharedMember, Wait, describe};
+use crate::node_groups::{Membership, SharedMember, describe};
 use crate::state::completion::Side;
 use crate::state::endpoint::Flags;
 use crate::state::taken_receives::{GroupOperation, TakenReceive};

@@ -9,24 +9,22 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_engine::levels::{Layout, LevelFailure, LevelGroup, LevelTask, Step};
 use weir_engine::node_group_interface::{
-    FailureWords, Identity, Idle, JOINED, Joined, NOT_YET, NodeGroupFunctions, OperationWords, REFUSED,
-    VERSION,
+    FailureWords, Identity, Idle, JOINED, Joined, NOT_YET, OperationWords, REFUSED,
 };
 use weir_engine::{Engine, oversubscription};
 use weir_link::Address;
-use weir_link::shm::node_group::{
-    GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, NodeGroup, NodeGroups, Operation, Task,
-};
+use weir_link::shm::node_group::{GroupFailure, NodeGroup, NodeGroups, Operation, Task};
 use weir_link::shm::node_segment::NodeHandle;
 use weir_proto::PeerFault;
 
+use crate::group_wait::Wait;
+use crate::log;
 use crate::node_endpoints::{OpenEndpoint, find, number};
 use crate::state::domain_state::Mode;
-use crate::{group_receives, log, marks, roster};
 
 /// How far an endpoint has joined.
 pub enum Membership {
@@ -103,48 +101,8 @@ pub fn describe(failure: GroupFailure) -> String {
 
 /// So many operations are counted at once: a locked instruction for each would cost some percent of a barrier.
 const COUNTED_AT_ONCE: u64 = 64;
-/// A member that waits reads the clock once in so many looks.
-const LOOKS_PER_CLOCK: u32 = 16;
-/// It asks so often whether the others run.
-const CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// It waits so long awake.
-const AWAKE_TIME: Duration = Duration::from_millis(1);
 /// It then sleeps for at most so long. The MPI gets no time meanwhile, so this delays its answers to messages.
 const ANSWER_TIME: Duration = Duration::from_micros(100);
-
-/// What a member that waits does about time.
-#[derive(Default)]
-pub struct Wait {
-    looks: u32,
-    /// When the wait began, and when the others were checked last.
-    times: Option<(Instant, Instant)>,
-    sleeps: bool,
-}
-
-/// What is due.
-pub struct Due {
-    /// To check whether the others run.
-    pub check: bool,
-    sleep: bool,
-}
-
-impl Wait {
-    /// Called after each look that has found nothing.
-    pub fn due(&mut self) -> Due {
-        self.looks = self.looks.wrapping_add(1);
-        if !self.sleeps && !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
-            return Due { check: false, sleep: false };
-        }
-        let now = Instant::now();
-        let (began, checked) = self.times.get_or_insert((now, now));
-        let check = now.duration_since(*checked) >= CHECK_INTERVAL;
-        if check {
-            *checked = now;
-        }
-        self.sleeps = now.duration_since(*began) >= AWAKE_TIME;
-        Due { check, sleep: self.sleeps }
-    }
-}
 
 /// As [`NodeGroup::perform`], with shorter sleeps.
 fn perform_in_node(
@@ -371,31 +329,11 @@ fn address_of(identity: &Identity) -> Address {
     Address(bytes)
 }
 
-static FUNCTIONS: NodeGroupFunctions = NodeGroupFunctions {
-    version: VERSION,
-    max_members: MAX_MEMBERS,
-    max_vector_bytes: MAX_VECTOR_BYTES,
-    max_broadcast_bytes: MAX_BROADCAST_BYTES,
-    enter: roster::enter,
-    ask: roster::ask,
-    identify,
-    probed: marks::probed,
-    begin,
-    finish,
-    perform,
-    take_receive: group_receives::take_receive,
-    has_taken: group_receives::has_taken,
-    leave,
-};
-
-/// The table of these functions: [`weir_engine::node_group_interface::ENTRY`].
-// SAFETY: no other library of a process has this name.
-#[unsafe(no_mangle)]
-pub extern "C" fn weir_node_groups() -> *const NodeGroupFunctions {
-    &raw const FUNCTIONS
-}
-
-unsafe extern "C" fn identify(identity: *mut Identity) -> c_int {
+/// See [`weir_engine::node_group_interface::NodeGroupFunctions`].
+///
+/// # Safety
+/// As the interface says.
+pub unsafe extern "C" fn identify(identity: *mut Identity) -> c_int {
     let Some(OpenEndpoint { handle, address, domain, .. }) = find(|_| true) else { return 1 };
     let mut words = address.0.chunks(8).map(|bytes| {
         let mut word = [0; 8];
@@ -411,7 +349,11 @@ unsafe extern "C" fn identify(identity: *mut Identity) -> c_int {
     0
 }
 
-unsafe extern "C" fn begin(
+/// See [`weir_engine::node_group_interface::NodeGroupFunctions`].
+///
+/// # Safety
+/// As the interface says.
+pub unsafe extern "C" fn begin(
     key: u64,
     members: *const Identity,
     count: u32,
@@ -428,7 +370,11 @@ unsafe extern "C" fn begin(
     JOINED
 }
 
-unsafe extern "C" fn finish(group: *mut c_void) -> c_int {
+/// See [`weir_engine::node_group_interface::NodeGroupFunctions`].
+///
+/// # Safety
+/// As the interface says.
+pub unsafe extern "C" fn finish(group: *mut c_void) -> c_int {
     // SAFETY: `begin` made the pointer, `leave` has not got it, and one thread at a time calls.
     match unsafe { (*group.cast::<SharedMember>()).member() }.finish() {
         Some(true) => JOINED,
@@ -437,7 +383,11 @@ unsafe extern "C" fn finish(group: *mut c_void) -> c_int {
     }
 }
 
-unsafe extern "C" fn perform(
+/// See [`weir_engine::node_group_interface::NodeGroupFunctions`].
+///
+/// # Safety
+/// As the interface says.
+pub unsafe extern "C" fn perform(
     group: *mut c_void,
     operation: *const OperationWords,
     data: *const u8,
@@ -475,7 +425,11 @@ unsafe extern "C" fn perform(
     }
 }
 
-unsafe extern "C" fn leave(group: *mut c_void) {
+/// See [`weir_engine::node_group_interface::NodeGroupFunctions`].
+///
+/// # Safety
+/// As the interface says.
+pub unsafe extern "C" fn leave(group: *mut c_void) {
     // SAFETY: `begin` made the pointer, and the caller returns it. Operations under way still have the group.
     drop(unsafe { Arc::from_raw(group.cast_const().cast::<SharedMember>()) });
 }

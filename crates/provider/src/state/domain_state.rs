@@ -130,6 +130,12 @@ impl State {
         events
     }
 
+    /// Takes the sources without receives from a queue. They come back with the next receive.
+    fn forget_idle_sources(&mut self, queue: usize) {
+        let State { endpoints, queues, .. } = self;
+        queues[queue].endpoints.retain(|&index| !endpoints[index].is_idle_source());
+    }
+
     /// Writes completions if nothing has arrived since the first post after the program last looked at its other
     /// sources of messages. Then none of them can be an answer to a later action of the program. Returns whether the
     /// queue has entries.

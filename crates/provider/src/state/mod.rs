@@ -14,6 +14,7 @@ pub mod endpoint;
 pub mod entry;
 pub mod entry_queue;
 pub mod event_queue;
+pub mod sources;
 pub mod table;
 pub mod taken_receives;
 pub mod waits;

@@ -13,8 +13,6 @@ use weir_link::memory::UserMemory;
 use weir_proto::{Envelope, Outcome, Peer, PeerFault, Space};
 
 use super::cq_writer::{DomainQueues, EndpointBindings};
-use super::domain_state::State;
-use super::endpoint::Endpoint;
 
 /// An operation of a group, in progress.
 pub trait GroupOperation: Send {
@@ -93,6 +91,11 @@ fn received(tag: u64, length: u64, delivered: u64) -> Outcome {
     Outcome::Received { envelope, bytes: delivered, offset: 0, last: true }
 }
 
+/// Writes the completion of a receive that ends at once, without data.
+pub fn write_empty(bindings: &mut EndpointBindings, bound: &mut DomainQueues, post: Post, tag: u64) {
+    write(bindings, bound, post, received(tag, 0, 0));
+}
+
 fn write(bindings: &mut EndpointBindings, bound: &mut DomainQueues, post: Post, outcome: Outcome) {
     let (operation, space) = (Operation::Receive, Space::Tagged);
     bindings.write_deferred(&Completion { post, operation, space, outcome, buffer: 0 }, bound, |_| None);
@@ -103,6 +106,11 @@ fn write(bindings: &mut EndpointBindings, bound: &mut DomainQueues, post: Post, 
 pub struct TakenReceives(Vec<TakenReceive>);
 
 impl TakenReceives {
+    /// Adds one, behind the others.
+    pub fn add(&mut self, receive: TakenReceive) {
+        self.0.push(receive);
+    }
+
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -128,50 +136,5 @@ impl TakenReceives {
             false
         });
         before - self.0.len()
-    }
-}
-
-impl State {
-    /// An operation takes a receive of an endpoint. It begins in this call, if the group has room.
-    pub fn take_receive(&mut self, endpoint: usize, receive: TakenReceive) {
-        let source = self.source_of(endpoint);
-        let State { endpoints, queues, counters, .. } = self;
-        let bindings = endpoints[endpoint].bindings.clone();
-        let queue = bindings.receive.map(|binding| binding.queue);
-        endpoints[source].bindings = bindings;
-        endpoints[source].taken.0.push(receive);
-        endpoints[source].advance_taken(&mut DomainQueues { queues, counters });
-        if let Some(queue) = queue
-            && !endpoints[source].is_idle_source()
-            && !queues[queue].endpoints.contains(&source)
-        {
-            queues[queue].endpoints.push(source);
-            if let Some(descriptor) = &queues[queue].descriptor {
-                descriptor.ring(); // a thread that blocks there is to look instead
-            }
-        }
-    }
-
-    /// Completes a receive at once, without data.
-    pub fn complete_receive(&mut self, endpoint: usize, post: Post, tag: u64) {
-        let State { endpoints, queues, counters, .. } = self;
-        let bound = &mut DomainQueues { queues, counters };
-        write(&mut endpoints[endpoint].bindings, bound, post, received(tag, 0, 0));
-    }
-
-    fn source_of(&mut self, endpoint: usize) -> usize {
-        if let Some(source) = self.endpoints[endpoint].source {
-            return source;
-        }
-        let source = self.endpoints.insert(Endpoint::source());
-        self.endpoints[endpoint].source = Some(source);
-        self.has_sources = true;
-        source
-    }
-
-    /// Takes the sources without receives from a queue. They come back with the next receive.
-    pub fn forget_idle_sources(&mut self, queue: usize) {
-        let State { endpoints, queues, .. } = self;
-        queues[queue].endpoints.retain(|&index| !endpoints[index].is_idle_source());
     }
 }

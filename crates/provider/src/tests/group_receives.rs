@@ -1,8 +1,8 @@
 //! Receives that operations of groups take, with the calls that `libweir-mpi.so` makes.
 
 use super::*;
+use crate::group_functions::weir_node_groups;
 use crate::node_endpoints::number;
-use crate::node_groups::weir_node_groups;
 use crate::state::domain_state::ProgressTarget;
 use std::ffi::c_void;
 use weir_engine::node_group_interface::{Identity, JOINED, Joined, NodeGroupFunctions, OperationWords};
