@@ -182,7 +182,7 @@ fn perform_on_levels(
 }
 
 impl Member {
-    /// Begins to join: see [`NodeGroupFunctions::begin`]. `None`: it cannot.
+    /// Begins to join: see [`begin`]. `None`: it cannot.
     fn begin(key: u64, members: &[Identity], rank: u32) -> Option<Member> {
         let own = members.get(rank as usize)?;
         let endpoint = find(|handle| number(handle) == own.endpoint)?;

@@ -91,7 +91,7 @@ pub(super) struct Sent {
     bundle: Vec<u8>,
     /// The number of packets that were taken before its end.
     packets: u64,
-    /// Its last transmission waits in the proxy's queue until this place there has left ([`SendProxy::waits`]).
+    /// Its last transmission waits in the proxy's queue until this place there has left ([`super::send_proxy`]).
     queued: Option<QueuePlace>,
 }
 
