@@ -9,13 +9,15 @@
 //! fi_cq_read       advances the operation, later writes the entry of the receive
 //! ```
 //! **No cost for others.** A program calls through the table of its endpoint. The usual one knows nothing of this. The first
-//! take of a process gives each endpoint the table of this file, whose receives look at a variable of their thread.
+//! operation of a process gives each endpoint the table of this file, whose receives look at a variable of their thread. A
+//! trial does so for its duration.
 //!
 //! **Who uses the group.** Whoever has the domain advances its operations. So the caller does not ([`SharedMember`]).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_engine::node_group_interface::OperationWords;
 use weir_link::memory::UserMemory;
@@ -37,6 +39,36 @@ use crate::tagged;
 thread_local! {
     /// What the next receive of this thread is for.
     static NEXT: RefCell<Option<Next>> = const { RefCell::new(None) };
+    /// This thread has begun a trial.
+    static IS_TRYING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Trials under way.
+static TRIALS: Mutex<u32> = Mutex::new(0);
+/// An operation has begun, so endpoints keep the table of this file. It is set while [`TRIALS`] is locked.
+static KEEPS_TABLE: AtomicBool = AtomicBool::new(false);
+
+fn begin_trial() {
+    IS_TRYING.set(true);
+    let mut trials = TRIALS.lock().unwrap_or_else(PoisonError::into_inner);
+    *trials += 1;
+    set_tables(&OPS);
+}
+
+fn end_trial() {
+    let mut trials = TRIALS.lock().unwrap_or_else(PoisonError::into_inner);
+    *trials -= 1;
+    if *trials == 0 && !KEEPS_TABLE.load(Ordering::Acquire) {
+        set_tables(&tagged::OPS);
+    }
+}
+
+fn keep_table() {
+    if !KEEPS_TABLE.load(Ordering::Acquire) {
+        let _trials = TRIALS.lock().unwrap_or_else(PoisonError::into_inner);
+        set_tables(&OPS);
+        KEEPS_TABLE.store(true, Ordering::Release);
+    }
 }
 
 /// What takes a receive.
@@ -107,22 +139,14 @@ impl GroupOperation for Taken {
             Ok(is_done)
         });
         match advanced {
-            Ok(is_done) => {
-                if is_done {
-                    member.count_one();
-                }
-                Ok(is_done)
+            Ok(true) => member.count_one(),
+            Err(failure) if !std::mem::replace(&mut member.is_reported, true) => {
+                let why = describe(failure);
+                log::report(&format!("a non-blocking collective operation has failed: {why}"));
             }
-            Err(failure) => {
-                if !std::mem::replace(&mut member.is_reported, true) {
-                    log::report(&format!(
-                        "a non-blocking collective operation has failed: {}",
-                        describe(failure)
-                    ));
-                }
-                Err(failure.fault)
-            }
+            _ => {}
         }
+        advanced.map_err(|failure| failure.fault)
     }
 
     fn has_begun(&self) -> bool {
@@ -140,7 +164,10 @@ pub unsafe extern "C" fn take_receive(
     data: *const u8,
     is_copied: c_int,
 ) {
-    set_tables(&OPS);
+    match operation.is_null() {
+        true => begin_trial(),
+        false => keep_table(),
+    }
     // SAFETY: `begin` made the pointer from an `Arc`, and `leave` has not got it.
     let shared = unsafe {
         Arc::increment_strong_count(group.cast::<SharedMember>());
@@ -165,6 +192,9 @@ pub unsafe extern "C" fn take_receive(
 /// # Safety
 /// None: it takes nothing. Its type is that of the table.
 pub unsafe extern "C" fn has_taken() -> c_int {
+    if IS_TRYING.take() {
+        end_trial();
+    }
     NEXT.take().is_some().into()
 }
 

@@ -2,7 +2,7 @@
 //! (`roster.rs`) use one of them. This file knows neither.
 
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use weir_engine::Engine;
 use weir_engine::node_group_interface::{ACROSS, INITIALIZES, INITIALIZING, Initializes};
@@ -65,29 +65,30 @@ pub fn offer(engine: &Engine, domain: Weak<Domain>, index: usize, tagged: Option
     if let Some(handle) = engine.node_handle() {
         handle.set_awaited(doings() & INITIALIZING != 0);
         let (process, address) = (std::process::id(), engine.address());
-        let mut open = open();
-        if let (Some(place), Some(table)) = (tagged, TABLE.get()) {
+        let table = table(); // stays locked, so that no other one is set meanwhile
+        if let (Some(place), Some(table)) = (tagged, *table) {
             place.set(table);
         }
         let tagged = Table(tagged.map(NonNull::from));
-        open.push(OpenEndpoint { process, handle, address, domain, index, tagged });
+        open().push(OpenEndpoint { process, handle, address, domain, index, tagged });
     }
 }
 
-/// The table that all endpoints have got, and those get that open later.
-static TABLE: OnceLock<&'static FiOpsTagged<EndpointHandle>> = OnceLock::new();
+/// The table that all endpoints have got, and those get that open later. `None`: the usual one.
+static TABLE: Mutex<Option<&'static FiOpsTagged<EndpointHandle>>> = Mutex::new(None);
 
-/// Gives all endpoints this table of tagged calls. Does nothing the second time.
-pub fn set_tables(table: &'static FiOpsTagged<EndpointHandle>) {
-    if TABLE.get().is_some() {
-        return;
-    }
-    let open = open();
-    for place in open.iter().filter_map(|endpoint| endpoint.tagged.0) {
+fn table() -> MutexGuard<'static, Option<&'static FiOpsTagged<EndpointHandle>>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives all endpoints this table of tagged calls.
+pub fn set_tables(new: &'static FiOpsTagged<EndpointHandle>) {
+    let mut table = table();
+    for place in open().iter().filter_map(|endpoint| endpoint.tagged.0) {
         // SAFETY: the endpoint is open, so its object is there; endpoints are withdrawn under the same lock.
-        unsafe { place.as_ref() }.set(table);
+        unsafe { place.as_ref() }.set(new);
     }
-    TABLE.get_or_init(|| table);
+    *table = Some(new);
 }
 
 /// An endpoint closes.

@@ -53,12 +53,13 @@ pub struct TakenReceive {
 
 impl TakenReceive {
     /// - `post`, `tag`, `memory`: of the receive.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than the result.
     pub fn new(post: Post, tag: u64, memory: UserMemory, operation: Box<dyn GroupOperation>) -> TakenReceive {
         let bytes = operation.result_bytes();
-        let room = match memory.contiguous_address() {
-            Some(address) if memory.bytes() >= bytes as u64 => Room::Buffer(address),
-            _ => Room::Own(vec![0; bytes]),
-        };
+        assert!(memory.bytes() >= bytes as u64, "{} bytes for a result of {bytes}", memory.bytes());
+        let room = memory.contiguous_address().map_or_else(|| Room::Own(vec![0; bytes]), Room::Buffer);
         TakenReceive { post, tag, memory, operation, room }
     }
 
@@ -71,29 +72,27 @@ impl TakenReceive {
             Room::Buffer(address) => unsafe { std::slice::from_raw_parts_mut(*address as *mut u8, bytes) },
             Room::Own(bytes) => bytes.as_mut_slice(),
         };
-        let ended = self.operation.advance(result);
-        match ended {
+        match self.operation.advance(result) {
             Ok(false) => return None,
             Ok(true) => {}
             Err(fault) => return Some(Outcome::Lost { peer: None, fault }),
         }
-        let delivered = self.memory.bytes().min(bytes as u64);
         if let Room::Own(result) = &self.room {
-            self.memory.write(0, &result[..delivered as usize]);
+            self.memory.write(0, result);
         }
-        Some(received(self.tag, bytes as u64, delivered))
+        Some(received(self.tag, bytes as u64))
     }
 }
 
-/// The outcome of a receive that has got `delivered` of `length` bytes. It has no sender, which nobody asks for.
-fn received(tag: u64, length: u64, delivered: u64) -> Outcome {
-    let envelope = Envelope { from: Peer(u32::MAX), tag, data: None, length };
-    Outcome::Received { envelope, bytes: delivered, offset: 0, last: true }
+/// The outcome of a receive that has got so many bytes. It has no sender, which nobody asks for.
+fn received(tag: u64, bytes: u64) -> Outcome {
+    let envelope = Envelope { from: Peer(u32::MAX), tag, data: None, length: bytes };
+    Outcome::Received { envelope, bytes, offset: 0, last: true }
 }
 
 /// Writes the completion of a receive that ends at once, without data.
 pub fn write_empty(bindings: &mut EndpointBindings, bound: &mut DomainQueues, post: Post, tag: u64) {
-    write(bindings, bound, post, received(tag, 0, 0));
+    write(bindings, bound, post, received(tag, 0));
 }
 
 fn write(bindings: &mut EndpointBindings, bound: &mut DomainQueues, post: Post, outcome: Outcome) {

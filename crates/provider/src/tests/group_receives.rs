@@ -4,6 +4,7 @@ use super::*;
 use crate::group_functions::weir_node_groups;
 use crate::node_endpoints::number;
 use crate::state::domain_state::ProgressTarget;
+use crate::tagged;
 use std::ffi::c_void;
 use weir_engine::node_group_interface::{Identity, JOINED, Joined, NodeGroupFunctions, OperationWords};
 use weir_link::shm::node_group::Operation;
@@ -51,6 +52,10 @@ impl Member<'_> {
             let read = (table(queue.ops).read)(queue, OutArray::from(&mut entry[..]).cast(), 1);
             (read == 1).then(|| entry[0].op_context)
         })
+    }
+
+    fn has_usual_table(&self) -> bool {
+        std::ptr::eq(self.side.tagged(), &tagged::OPS)
     }
 
     /// Whether a thread may block at a descriptor until something happens.
@@ -116,7 +121,12 @@ fn a_trial_completes_a_receive_and_other_receives_wait_for_messages() {
         // SAFETY: a joined group, and no operation.
         unsafe { (functions().take_receive)(one.group, std::ptr::null(), std::ptr::null(), 0) };
         one.side.receive(&mut [], 1, 5, 1);
+        assert!(!one.has_usual_table());
         assert!(has_taken());
+        assert!(
+            one.has_usual_table() && other.has_usual_table(),
+            "receives of a program without operations cost nothing more"
+        );
         assert_eq!(one.ended(), Some(1));
         // SAFETY: as above.
         unsafe { (functions().take_receive)(one.group, std::ptr::null(), std::ptr::null(), 0) };
@@ -138,6 +148,7 @@ fn an_operation_ends_its_receive_with_the_result_and_messages_do_not() {
         let (mine, theirs) = (3_i64.to_ne_bytes(), 20_i64.to_ne_bytes());
         let mut results = [[0; 8]; 2];
         one.start(sum(), &mine, &mut results[0], 1);
+        assert!(!one.has_usual_table() && !other.has_usual_table());
         assert_eq!((one.ended(), one.looked_at()), (None, 2));
         assert!(!one.may_block(), "nobody would wake it");
         let mut message = [0; 8];
