@@ -1,6 +1,6 @@
 /* Non-blocking collective operations, with results that each rank can compute by itself.
  *
- * usage: nonblocking MODE NUMBER [DIRECTORY]
+ * usage: nonblocking MODE NUMBER
  *
  *   random  NUMBER random operations in several communicators, up to 12 under way, in place or not, with other datatypes at
  *           some ranks; between them blocking operations and messages; requests end in any order by any kind of wait
@@ -8,8 +8,7 @@
  *   beside  NUMBER times: a rank starts an operation before a barrier, the others after it, which MPI does not allow, but
  *           each MPI does, and mpi4py's suite
  *   freed   NUMBER communicators that are freed while their operations are under way
- *   die     the last rank kills itself before its operation NUMBER; the others get an error, write it to DIRECTORY/RANK, and
- *           end with status 3
+ *   die     the last rank kills itself before its operation NUMBER; the others get an error
  *
  * Rank 0 prints `performed N`: the operations that groups have done there. N is -1 without libweir-mpi.so.
  */
@@ -269,7 +268,6 @@ int main(int argc, char **argv) {
     check(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
     const char *mode = argc > 2 ? argv[1] : "";
     int number = argc > 2 ? atoi(argv[2]) : 0;
-    directory = argc > 3 ? argv[3] : NULL;
     for (int place = 0; place < MOST_UNDER_WAY; place++) requests[place] = MPI_REQUEST_NULL;
     static char buffered[1 << 22];
     check(MPI_Buffer_attach(buffered, sizeof buffered));
