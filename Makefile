@@ -139,11 +139,11 @@ faults-hosts: build env-mpich
 	$(call say,random faults across hosts)
 	$(PYTHON) tools/faults.py --hours $(HOURS)
 
-IMB := IMB-MPI1,IMB-RMA,IMB-NBC
+IMB := IMB-MPI1,IMB-P2P,IMB-RMA,IMB-NBC
 
-## imb: Intel's MPI benchmarks with all their default sizes, under MPICH and Intel MPI
+## imb: Intel's MPI benchmarks with all their default sizes, under MPICH, Intel MPI and Open MPI
 .PHONY: imb
-imb: build env-mpich env-intel
+imb: build env
 	$(call say,$(IMB) with their default sizes)
 	$(PYTHON) tools/imb.py --programs $(IMB)
 
@@ -151,7 +151,7 @@ SCHEMES := unlimited,hardware,static,static-connection,adaptive,dynamic,demand
 
 ## schemes: stress, IMB (2 s for a size) and mpi4py's suite under every flow-control scheme, with 2, 4 and 8 ranks; hours
 .PHONY: schemes
-schemes: build env-mpich env-intel env-openmpi
+schemes: build env
 	$(call say,data-checking stress under every scheme)
 	$(PYTHON) tools/stress.py --ranks 2,4,8 --rounds 20
 	$(call say,$(IMB) under every scheme)
@@ -167,7 +167,7 @@ compare-mpi4py: build env-mpich env-intel env-openmpi
 
 ## suites-hosts: mpi4py's suite, Intel's benchmarks and HPCC across pretended hosts, beside the MPIs' own networks; hours
 .PHONY: suites-hosts
-suites-hosts: build env-mpich env-intel env-openmpi
+suites-hosts: build env
 	$(call say,mpi4py's test suite across two hosts)
 	$(PYTHON) tools/mpi4py_compare.py --hosts 2 --ranks 4 --link udp
 	$(PYTHON) tools/mpi4py_compare.py --hosts 2 --ranks 4 --link ofi:tcp

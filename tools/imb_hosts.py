@@ -4,11 +4,11 @@
     tools/imb_hosts.py --programs IMB-MPI1,IMB-NBC --hosts 4 --ranks 8 --mpi intel
     tools/imb_hosts.py --only Gather --rounds 3
 
-Each benchmark is a run of its own over weir, then over the own network (`tcp` of libfabric), so that a hang names its benchmark.
-A line has the times of weir over those of the own network: their median over all sizes and the worst size. Times of each size
-are the least of the rounds. Benchmarks of two ranks use the first two: with more ranks than hosts these are on one host. The
-status is 1 if a benchmark does not complete over weir but does over the own network, or was not run there. The programs are
-Intel's, which run under MPICH too; Open MPI has another binary interface.
+Each benchmark is a run of its own over weir, then over the own network (`tcp` of libfabric, or Open MPI's own), so that a hang
+names its benchmark. A line has the times of weir over those of the own network: their median over all sizes and the worst size.
+Times of each size are the least of the rounds. Benchmarks of two ranks use the first two: with more ranks than hosts these are
+on one host. The status is 1 if a benchmark does not complete over weir but does over the own network, or was not run there.
+Under Open MPI copies of the programs run, see imb_openmpi.py.
 """
 
 import argparse
@@ -24,7 +24,7 @@ PROGRAMS = {
     "IMB-MPI1": ("PingPong PingPing Sendrecv Exchange Allreduce Reduce Reduce_scatter Reduce_scatter_block Allgather Allgatherv "
                  "Gather Gatherv Scatter Scatterv Alltoall Alltoallv Bcast Barrier Uniband Biband PingPongSpecificSource "
                  "PingPongAnySource PingPingSpecificSource PingPingAnySource").split(),
-    "IMB-P2P": "PingPong PingPing Unirandom Birandom Corandom SendRecv_Replace Stencil2D Stencil3D".split(),
+    "IMB-P2P": imb.BENCHMARKS["IMB-P2P"],
     "IMB-RMA": imb.BENCHMARKS["IMB-RMA"],
     "IMB-NBC": imb.BENCHMARKS["IMB-NBC"],
 }
@@ -54,7 +54,7 @@ def once(way, name, benchmark, options, is_weir):
     """Returns the rows of a run, and None or why it did not complete."""
     mpi, ranks = way
     program = imb.program(ranks, [benchmark], "-msglog", options.msglog, "-iter", options.iterations, "-time", options.time,
-                          "-iter_policy", "off", name=name)
+                          "-iter_policy", "off", name=name, mpi=mpi)
     chosen = netns.with_collectives(options.collectives == "on") | dict(pair.split("=", 1) for pair in options.set)
     where = {"settings": {"FI_WEIR_LINK": f"shm,{options.link}", **chosen}} if is_weir else {"environment": netns.own_network(mpi)}
     with netns.Hosts(options.hosts) as hosts:
@@ -103,7 +103,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="programs, separated by commas (default: %(default)s)")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="only this benchmark; can be repeated")
-    parser.add_argument("--mpi", default="mpich,intel", help="MPIs, separated by commas (default: %(default)s)")
+    parser.add_argument("--mpi", default=",".join(imb.MPIS), help="MPIs, separated by commas (default: %(default)s)")
     parser.add_argument("--hosts", type=int, default=2, help="number of hosts (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=4, help="number of ranks (default: %(default)s)")
     parser.add_argument("--link", default="udp", help="weir's link between hosts (default: %(default)s)")
@@ -122,11 +122,14 @@ def main():
         parser.error(f"--programs {unknown[0]}; allowed: {', '.join(PROGRAMS)}")
     if wrong := [pair for pair in options.set if "=" not in pair]:
         parser.error(f"--set {wrong[0]}; allowed: NAME=VALUE")
+    mpis = options.mpi.split(",")
+    if unknown := [mpi for mpi in mpis if mpi not in imb.MPIS]:
+        parser.error(f"--mpi {unknown[0]}; allowed: {', '.join(imb.MPIS)}")
     if reason := netns.reason_not_possible():
         raise SystemExit(reason)
     launch.require(launch.PROVIDER, *map(launch.imb, programs))
     worse = 0
-    for mpi in options.mpi.split(","):
+    for mpi in mpis:
         print(f"{mpi}, {options.ranks} ranks on {options.hosts} hosts, {options.link} over the own network, 2^{options.msglog} B, "
               f"{options.iterations} repetitions", flush=True)
         for name in programs:
