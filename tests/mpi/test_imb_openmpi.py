@@ -30,5 +30,8 @@ def test_a_program_for_mpich_gets_the_same_results_under_open_mpi(over_weir, mpi
 def test_each_program_completes(over_weir, name):
     benchmarks = {"IMB-MPI1": ["PingPong", "Exchange", "Allreduce", "Alltoallv"], "IMB-P2P": ["PingPing", "Corandom"],
                   "IMB-RMA": ["Accumulate", "Exchange_put"], "IMB-NBC": ["Ibcast", "Iallreduce", "Igatherv"]}[name]
-    outcome, _ = over_weir(2, imb.program(2, benchmarks, *QUICK, name=name, mpi="openmpi"), mpi="openmpi", timeout=60)
+    program = imb.program(2, benchmarks, *QUICK, name=name, mpi="openmpi")
+    outcome, report = over_weir(2, program, mpi="openmpi", timeout=60)
     assert imb.complete(outcome.output, benchmarks), outcome
+    carried = "remote_operations" if name == "IMB-RMA" else "messages_sent"
+    assert all(rank["counters"][carried] >= 10 for rank in report["ranks"]), report["ranks"]
