@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Pretended hosts on one machine, and MPI jobs across them over weir.
 
-Each host has its own network, host name, processes, IPC and file systems, its own /dev/shm, and the address 10.99.0.N. All
-hang on one bridge, where the launcher of the MPI runs as on a login node. Nothing is added to the machine's own network.
+Each host has its own network, host name, processes, IPC and file systems, its own /dev/shm, and the addresses 10.99.0.N and
+fd99::N. All hang on one bridge, where the launcher of the MPI runs as on a login node. Nothing is added to the machine's own network.
 Needs root. The hosts end with this process.
 
     tools/netns.py --hosts 2 -n 4 -- out/env/intel/bin/IMB-MPI1 PingPong     # MPICH, 2 ranks on each host
@@ -26,6 +26,7 @@ import time
 import launch
 
 NETWORK = "10.99.0"
+NETWORK6 = "fd99::/64"
 LOGIN = "login"
 NAMESPACES = ["-n", "-u", "-i", "-m", "-p"]
 # Takes the place of ssh: [options] HOST COMMAND...
@@ -43,6 +44,11 @@ def reason_not_possible():
         return "network namespaces need root"
     made = subprocess.run(["unshare", *NAMESPACES, "-f", "--mount-proc", "ip", "link", "set", "lo", "up"], capture_output=True)
     return None if made.returncode == 0 else f"no network namespaces here: {made.stderr.decode().strip()}"
+
+
+def address6(number):
+    """The address of IPv6 of a host, with the length of its prefix."""
+    return NETWORK6.replace("::", f"::{number}")
 
 
 def own_network(mpi):
@@ -104,7 +110,7 @@ class Hosts:
         agent.chmod(0o755)
         self._hold(LOGIN, ["-n", "-u", "-m"])
         self.enter(LOGIN, f"ip link add br0 mtu {self.mtu} type bridge stp_state 0 forward_delay 0; ip link set br0 up; "
-                          f"ip addr add {NETWORK}.254/24 dev br0")
+                          f"ip addr add {NETWORK}.254/24 dev br0; ip addr add {address6(254)} dev br0 nodad")
         for name in self.names:
             self.boot(name)
 
@@ -119,7 +125,8 @@ class Hosts:
         self.enter(name, "mount -t tmpfs tmpfs /dev/shm")
         self.enter(LOGIN, f"ip link add v{number} mtu {self.mtu} type veth peer name eth0 mtu {self.mtu} "
                           f"netns /proc/{self.pids[name]}/ns/net; ip link set v{number} master br0 up")
-        self.enter(name, f"ip addr add {NETWORK}.{number}/24 dev eth0; ip link set eth0 up")
+        self.enter(name, f"ip addr add {NETWORK}.{number}/24 dev eth0; ip addr add {address6(number)} dev eth0 nodad; "
+                         "ip link set eth0 up")
 
     def _hold(self, name, flags):
         """Starts the process that keeps the namespaces of a host."""

@@ -228,6 +228,17 @@ def test_doctor_finds_three_hosts_working():
         assert text.ok and "every host reaches every other one." in text.output and "1500 B" in text.output, text
 
 
+def test_doctor_and_a_run_work_over_ipv6(two, monkeypatch):
+    """The setting reaches the helpers and the ranks from the login node."""
+    monkeypatch.setenv("FI_WEIR_NET", netns.NETWORK6)
+    outcome, told = doctor(two)
+    assert outcome.ok and told["usable"] and [host["address"] for host in told["hosts"]] == ["fd99::1", "fd99::2"], outcome
+    for found in told["paths"]:
+        assert found["datagrams_arrived"] == 3 and found["path_mtu_bytes"] == 1500 and found["tcp_error"] is None, outcome
+    done = weir(two, run_words(two, "mpich", 4, stress_program("mpich")))
+    assert done.ok and "all correct" in done.output, done
+
+
 def test_doctor_finds_a_path_that_works_in_one_direction(two):
     filter = xdp.Filter(two, "h2", protocol="udp", drop=1000)
     outcome, told = doctor(two)
