@@ -29,13 +29,14 @@ def test_the_others_have_an_error_within_the_limit_and_the_next_job_runs(fault):
         faults.survive(hosts, [], random.Random(5), memory, seconds=1)
 
 
-def test_a_path_that_stays_closed_in_one_direction_is_an_error_at_both_ends():
-    """Nothing hangs, and nobody believes that the peer lives because the other direction works."""
+@pytest.mark.parametrize("protocol", [None, "udp"])
+def test_a_path_that_stays_closed_in_one_direction_is_an_error_at_both_ends(protocol):
+    """Nothing hangs, and nobody believes that the peer is reached because the other direction works, or another protocol."""
 
     filters = []
 
     def closed(hosts, name, random):
-        filters.append(xdp.Filter(hosts, name, drop=1000))
+        filters.append(xdp.Filter(hosts, name, protocol=protocol, drop=1000))
 
     with netns.Hosts(2) as hosts:
         assert faults.die(hosts, closed, random.Random(6), faults.Memory()) <= faults.ERROR_SECONDS

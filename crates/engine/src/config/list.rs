@@ -318,8 +318,10 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: PEER_TIMEOUT_S,
         default: "10",
         allowed: "1 to 3600 seconds",
-        help: "UDP: a peer that does not answer for so long is lost. The process of a peer that computes or is stopped \
-               is found by its kernel, so it is not lost.",
+        help: "Networks: a peer that does not answer for so long is lost. The error comes at most half a second later, over \
+               a core provider a tenth of this time. The kernel of a peer that computes or is stopped says that its \
+               process lives, so it is not lost. Time in which the waiting process does not run does not count. A core \
+               provider whose addresses are not those of sockets reports lost peers itself.",
     },
     SettingInfo {
         variable: ADMIT,

@@ -150,10 +150,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             shared.grants.iter_mut().for_each(|grants| grants.arrived(id));
         }
         let Path { machine, io, .. } = path;
-        shared.network.heard(io.place);
+        let silent_since = machine.silent_since();
         let place = place.map(|place| place.plus(EXTENSION_BYTES));
         let mut driver = PathDriver { id, io, shared, arriving: Some((bundle, place)) };
         machine.arrived(now, &Datagram { header, position, marked }, &mut driver);
+        // What a peer sends does not show that it gets what is sent to it.
+        if silent_since.is_some() && machine.silent_since() != silent_since {
+            driver.shared.network.heard(driver.io.place);
+        }
         if let Some(key) = key {
             path.bind(key);
         }

@@ -107,6 +107,14 @@ impl ReliablePath {
         }
     }
 
+    /// Since when the oldest bundle or a question waits for the peer, if one does. It changes when the peer makes progress with
+    /// what this end has sent.
+    pub fn silent_since(&self) -> Option<Instant> {
+        let oldest = self.sender.is_outstanding().then(|| self.sender.oldest_since());
+        let question = self.question.map(|question| question.since);
+        [oldest, question].into_iter().flatten().min()
+    }
+
     /// The reason why a silent peer is lost now. A peer that computes or is stopped is silent too. So after a part of the
     /// limit the path asks who else knows whether it lives.
     pub(super) fn fault_of_silence<D: DatagramDriver>(
@@ -115,10 +123,7 @@ impl ReliablePath {
         driver: &mut D,
     ) -> Option<PathFault> {
         let limit_ns = self.config.limit_ns;
-        let oldest = self.sender.is_outstanding().then(|| self.sender.oldest_since());
-        let question = self.question.map(|question| question.since);
-        let since = [oldest, question].into_iter().flatten().min()?;
-        let silent_ns = now.since_ns(since);
+        let silent_ns = now.since_ns(self.silent_since()?);
         if silent_ns < limit_ns / STANDING_DIVISOR {
             return None;
         }
