@@ -1,6 +1,7 @@
 """MPI programs across pretended hosts, over UDP between them and shared memory inside each."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -11,6 +12,7 @@ import mpi4py_compare
 import netns
 import pytest
 import stress
+import xdp
 
 reason = netns.reason_not_possible()
 pytestmark = pytest.mark.skipif(reason is not None, reason=str(reason))
@@ -103,10 +105,41 @@ def test_all_peers_can_be_reached_over_udp_alone(hosts):
     assert outcome.ok and "all correct" in outcome.output, outcome
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+def test_every_byte_is_correct_over_ipv6(hosts, mpi):
+    outcome = run(hosts(2), mpi, 4, stress_program(mpi, rounds=5), settings={"FI_WEIR_NET": netns.NETWORK6})
+    assert outcome.ok and "all correct" in outcome.output, outcome
+
+
+@pytest.mark.parametrize("network,table", [(netns.NETWORK6, "udp6"), (None, "udp")])
+def test_sockets_are_on_the_chosen_network(hosts, network, table):
+    """Without a setting it is IPv4, if both are there."""
+    script = ("import sys; from mpi4py import MPI; MPI.COMM_WORLD.Barrier();"
+              "tables = ' '.join(name for name in ('udp', 'udp6') if any(':' in line for line in open(f'/proc/net/{name}')));"
+              "sys.stdout.write(f'sockets in {tables}\\n'); MPI.COMM_WORLD.Barrier()")
+    settings = {"FI_WEIR_NET": network} if network else {}
+    outcome = run(hosts(2), "mpich", 2, [launch.python("mpich"), "-c", script], settings=settings)
+    assert outcome.ok and outcome.output.count(f"sockets in {table}\n") == 2, outcome
+
+
 def test_without_a_network_the_first_contact_says_what_to_do(hosts):
     outcome = run(hosts(2), "mpich", 2, stress_program("mpich"), settings={"FI_WEIR_LINK": "shm"}, timeout=60)
     assert not outcome.ok and outcome.status is not None, outcome
     assert "no link reaches the endpoint" in outcome.output and "FI_WEIR_LINK=shm,udp" in outcome.output, outcome
+
+
+def test_a_first_contact_through_a_firewall_says_what_to_look_at(hosts):
+    two = hosts(2)
+    filters = [xdp.Filter(two, name, protocol="udp", drop=1000) for name in two.names]
+    outcome = run(two, "mpich", 4, stress_program("mpich"), settings=limited(FI_WEIR_PORTS="20100-20199"), timeout=60)
+    assert sum(filter.end() for filter in filters) > 0
+    assert not outcome.ok and outcome.status is not None, outcome
+    lines = {line for line in outcome.output.splitlines() if "cannot connect" in line}
+    assert 1 <= len(lines) <= 2 and outcome.output.count("cannot connect") == len(lines), outcome  # once on each host
+    for line in lines:
+        place = r"UDP 10\.99\.0\.\d:201\d\d"
+        assert re.search(rf"nothing has come from {place} to {place}, interface eth0 for [23]\.\d s", line), line
+        assert all(word in line for word in ("firewall", "FI_WEIR_PORTS", "FI_WEIR_NET", "weir doctor --hosts")), line
 
 
 @pytest.mark.parametrize("receives", [0, 1])
@@ -183,7 +216,7 @@ def test_a_killed_rank_is_an_error_at_the_other_hosts(hosts, tmp_path):
         os.kill(process, signal.SIGKILL)
     seconds = seconds_to_errors(tmp_path, [0, 1])
     job.kill()
-    assert seconds and seconds < 2 * LIMIT_SECONDS + 3, f"{seconds} s"
+    assert seconds and seconds < LIMIT_SECONDS + 1, f"{seconds} s"
 
 
 def test_a_host_that_vanishes_is_an_error_at_the_others(hosts, tmp_path):
@@ -192,7 +225,7 @@ def test_a_host_that_vanishes_is_an_error_at_the_others(hosts, tmp_path):
     two.kill("h2")
     seconds = seconds_to_errors(tmp_path, [0])
     job.kill()
-    assert seconds and seconds < 2 * LIMIT_SECONDS + 3, f"{seconds} s"
+    assert seconds and seconds < LIMIT_SECONDS + 1, f"{seconds} s"
 
 
 def test_an_interface_that_is_down_for_a_moment_delays_only(hosts):

@@ -1,5 +1,5 @@
 //! Prints one line on standard error when an endpoint cannot exchange messages with a peer: no link reaches it, it has
-//! another version, or another scheme.
+//! another version, or another scheme, or nothing that is sent to it over a network is answered.
 //!
 //! The caller gets [`weir_proto::PeerFault::Unreachable`], which is a number. The line names what differs, and says what
 //! to change. It appears once for the ranks of a job on a node, because it is most often so for many of them and many peers.
@@ -13,6 +13,22 @@ use std::sync::Once;
 pub(crate) fn report(own: &Address, peer: &Address) {
     static REPORTED: Once = Once::new();
     print_once(&REPORTED, Report::Unreachable, || text(own, peer));
+}
+
+/// A peer that has never answered over a network.
+pub(crate) struct Silence<'link> {
+    pub own: &'link Address,
+    pub peer: &'link Address,
+    pub kind: LinkKind,
+    /// Our interface, if the network knows it.
+    pub interface: Option<&'link str>,
+    pub silent_ns: u64,
+}
+
+/// Reports a peer that has never answered.
+pub(crate) fn report_silence(silence: &Silence<'_>) {
+    static REPORTED: Once = Once::new();
+    print_once(&REPORTED, Report::Silence, || silent(silence));
 }
 
 /// Reports that this rank and a peer use different schemes.
@@ -35,6 +51,29 @@ pub(crate) fn print_once(reported: &Once, what: Report, text: impl FnOnce() -> S
 fn other_scheme(ours: SchemeName, theirs: SchemeName) -> String {
     format!(
         "cannot connect: FI_WEIR_FLOW of this rank is {ours}, of a peer {theirs}; set the same scheme for all ranks"
+    )
+}
+
+fn silent(silence: &Silence<'_>) -> String {
+    let Silence { own, peer, kind, interface, silent_ns } = silence;
+    let interface = interface.map(|name| format!(", interface {name}")).unwrap_or_default();
+    let seconds = *silent_ns as f64 / 1e9;
+    let (own, peer, advice) = match own.place().zip(peer.place()).filter(|_| *kind == LinkKind::Udp) {
+        Some((own, peer)) => (
+            format!("UDP {own}{interface}"),
+            format!("UDP {peer}"),
+            "a firewall may drop UDP: open the ports of FI_WEIR_PORTS for UDP and TCP on all hosts; or the hosts have \
+             several networks: set FI_WEIR_NET to one that all of them have",
+        ),
+        None => (
+            format!("{own}{interface}"),
+            peer.to_string(),
+            "set FI_WEIR_NET to a network that all hosts have, and look for a firewall between them",
+        ),
+    };
+    format!(
+        "cannot connect: nothing has come from {peer} to {own} for {seconds:.1} s; {advice}; \
+         weir doctor --hosts FILE tries the ways between the hosts"
     )
 }
 
@@ -93,6 +132,32 @@ mod tests {
             other.0[version_at] += 1;
             assert!(text(&address(1, 0xaa), &other).ends_with("run one version of weir on all ranks"));
         }
+    }
+
+    #[test]
+    fn the_message_about_silence_names_both_ends_and_what_to_look_at() {
+        let address = |kind, octet| {
+            let part = [4, 10, 0, 0, octet, 0x4e, 0x84];
+            Address::new(octet.into(), [9; 16]).with_part(kind, &part).expect("room")
+        };
+        let said = |kind, interface| {
+            let (own, peer) = (&address(kind, 1), &address(kind, 2));
+            silent(&Silence { own, peer, kind, interface, silent_ns: 2_060_000_000 })
+        };
+        assert_eq!(
+            said(LinkKind::Udp, Some("eth0")),
+            "cannot connect: nothing has come from UDP 10.0.0.2:20100 to UDP 10.0.0.1:20100, interface eth0 for 2.1 s; \
+             a firewall may drop UDP: open the ports of FI_WEIR_PORTS for UDP and TCP on all hosts; \
+             or the hosts have several networks: set FI_WEIR_NET to one that all of them have; \
+             weir doctor --hosts FILE tries the ways between the hosts"
+        );
+        assert_eq!(
+            said(LinkKind::Ofi, None),
+            "cannot connect: nothing has come from 0000000000000002 (ofi 040a0000024e84) to 0000000000000001 \
+             (ofi 040a0000014e84) for 2.1 s; \
+             set FI_WEIR_NET to a network that all hosts have, and look for a firewall between them; \
+             weir doctor --hosts FILE tries the ways between the hosts"
+        );
     }
 
     #[test]

@@ -18,7 +18,8 @@ fn error_text(number: c_int) -> &'static CStr {
         }
         libc::ECONNRESET => c"weir: the peer's process ended without closing its endpoint; look for its own error",
         libc::EHOSTUNREACH => {
-            c"weir: the peer cannot be reached: it is gone, has another version or flow-control scheme, or no space"
+            c"weir: the peer cannot be reached: it is gone, has another version or flow-control scheme, or no space, or a \
+              firewall is between; a line of weir on standard error says more"
         }
         libc::ECONNABORTED => c"weir: the peer sent a malformed packet; run one version of weir on all ranks",
         libc::ESHUTDOWN => c"weir: the peer has closed its endpoint",

@@ -486,8 +486,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         });
         let Some(index) = index else { return self.losses.pop_front() };
         let id = self.shared.lost.swap_remove(index);
-        let (peer, fault) = self.path(id).map_or((None, None), |path| (path.peer, path.fault()));
-        match peer.zip(fault) {
+        match self.loss_on(id) {
             Some(loss) => Some(loss),
             None => {
                 self.remove(id); // the endpoint has never heard of it

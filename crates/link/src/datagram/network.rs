@@ -83,6 +83,11 @@ pub trait DatagramNetwork: Send {
     /// The kind of the link over this network.
     fn kind(&self) -> LinkKind;
 
+    /// Name of the interface that it uses, if it knows that.
+    fn interface(&self) -> Option<&str> {
+        None
+    }
+
     /// What peers need to reach this endpoint: the part of its address.
     fn part(&self) -> Vec<u8>;
 

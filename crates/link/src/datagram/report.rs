@@ -1,9 +1,12 @@
-//! What a link over datagrams has dropped before a path saw it ([`DatagramCounters`]), and the report of the link.
+//! What a link over datagrams has dropped before a path saw it ([`DatagramCounters`]), and the reports of the link:
+//! its counts, and a peer that has never answered.
 
 use super::link::DatagramLink;
 use super::network::{DatagramNetwork, Traffic};
 use crate::NetworkReport;
-use weir_proto::reliability::PathCounters;
+use crate::unreachable::{self, Silence};
+use weir_proto::reliability::{PathCounters, PathFault};
+use weir_proto::{Peer, PeerFault};
 
 /// Counts of a link, for reports. All are of datagrams that were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +20,23 @@ pub struct DatagramCounters {
 }
 
 impl<N: DatagramNetwork> DatagramLink<N> {
+    /// The loss of the peer on this path, if the endpoint knows the peer. One that has never answered is reported on standard
+    /// error too.
+    pub(super) fn loss_on(&mut self, id: u32) -> Option<(Peer, PeerFault)> {
+        let now = self.shared.network.now();
+        let path = self.paths.get(id as usize)?.as_deref()?;
+        let loss = path.peer.zip(path.fault())?;
+        let is_silent = path.io.fault == Some(PathFault::Silent) && path.left.is_none();
+        if is_silent && loss.1 == PeerFault::Unreachable {
+            let silent_ns = path.machine.silent_since().map_or(0, |since| now.since_ns(since));
+            let network = &self.shared.network;
+            let (own, peer) = (&self.address, &path.io.address);
+            let (kind, interface) = (network.kind(), network.interface());
+            unreachable::report_silence(&Silence { own, peer, kind, interface, silent_ns });
+        }
+        Some(loss)
+    }
+
     /// What it has done.
     pub fn report(&self) -> NetworkReport {
         let mut counts = self.removed;

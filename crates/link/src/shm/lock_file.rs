@@ -54,6 +54,8 @@ pub enum Report {
     OtherScheme,
     /// A peer has another version.
     OtherVersion,
+    /// A peer has never answered over a network.
+    Silence,
 }
 
 /// The lock file of a directory and user, opened by this process.

@@ -270,6 +270,10 @@ impl DatagramNetwork for UdpNetwork {
         LinkKind::Udp
     }
 
+    fn interface(&self) -> Option<&str> {
+        Some(&self.interface.name)
+    }
+
     fn part(&self) -> Vec<u8> {
         let port = self.local.port().to_be_bytes();
         match self.local.ip() {
