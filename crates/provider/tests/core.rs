@@ -295,3 +295,20 @@ fn a_core_provider_that_cannot_serve_is_refused_by_name() {
         }
     }
 }
+
+/// Remote writes with data wake who blocks at a descriptor, and counters count, whatever carries the packets.
+#[test]
+fn descriptors_counters_and_automatic_progress_work_over_networks() {
+    let Some(program) = compile("progress.c", &["-D_GNU_SOURCE", "-pthread"]) else { return };
+    let udp = std::iter::once((PathBuf::from("libfabric.so.1"), String::from("udp")));
+    let cores = cores().into_iter().map(|(core, provider)| (core, format!("ofi:{provider}")));
+    std::thread::scope(|scope| {
+        for (core, link) in udp.chain(cores) {
+            let program = &program;
+            scope.spawn(move || {
+                let output = pair(program, &core, &link, &[]);
+                assert_eq!(output.status.code(), Some(0), "{} {link}: {}", core.display(), text(&output));
+            });
+        }
+    });
+}
