@@ -13,11 +13,30 @@ OPERATIONS = 9  # barrier, broadcast, ..., gather
 LEAST = 2 * (4 * OPERATIONS + 40) + 80
 
 
+PAGE = launch.ROOT / "docs" / "how-to" / "libfabric-collectives.md"
+
+
+@pytest.mark.parametrize("link", ["shm", "udp"])
+def test_the_program_of_the_page_prints_what_the_page_says(tmp_path, private_shm, link):
+    needs_headers()
+    blocks = re.findall(r"^```(\S+)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (source,) = [text for kind, text in blocks if kind == "c"]
+    (expected,) = [text for kind, text in blocks if kind == "text"]
+    (tmp_path / "members.c").write_text(source)
+    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", "members.c", "-lfabric", "-o", "members"], check=True, cwd=tmp_path)
+    environment = {**os.environ, "FI_PROVIDER_PATH": str(launch.PROVIDER.parent), "FI_WEIR_LINK": link}
+    done = subprocess.run([tmp_path / "members"], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, expected), done
+
+
+def needs_headers():
+    if not launch.pathlib.Path("/usr/include/rdma/fi_collective.h").exists():
+        pytest.skip("no headers of libfabric (install libfabric-dev)")
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    header = launch.pathlib.Path("/usr/include/rdma/fi_collective.h")
-    if not header.exists():
-        pytest.skip("no headers of libfabric (install libfabric-dev)")
+    needs_headers()
     target = tmp_path_factory.mktemp("fi_collectives") / "fi_collectives"
     options = ["-O2", "-Wall", "-Wextra", "-Werror", "-fwrapv", "-ffp-contract=off"]
     subprocess.run(["cc", *options, "-o", target, SOURCE, "-lfabric"], check=True)
