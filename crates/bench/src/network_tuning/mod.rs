@@ -3,6 +3,7 @@
 //! (`net::hosts`), or with `--hosts` those of a user's network (`congestion::RemoteNetwork`).
 //!
 //! ```text
+//! sweep      random 2 KiB, 4 ranks, off: 1, 4, 16, 64 updates without answer    ...    (`unlimited.rs`)
 //! round 1    random 2 KiB, 4 ranks: off, 32, 96 tokens    incast 2 KiB, 4 ranks: 32, 96 tokens, off    ...
 //! point      2 KiB, 4 ranks: both kinds of traffic decide together (`choice.rs`)
 //! ```
@@ -11,7 +12,9 @@
 
 mod choice;
 mod page;
+mod plan;
 mod table;
+mod unlimited;
 
 use crate::congestion::{Case, Network, NetworkOptions, RemoteHosts, RemoteNetwork, Sample, Traffic};
 use crate::jobs;
@@ -19,10 +22,12 @@ use crate::machine::Machine;
 use crate::options::{MpichOption, OutputOptions};
 use choice::{Comparison, Point};
 use clap::Args;
+use plan::{Plan, QUICK, WHOLE};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
+use unlimited::{CongestionThresholds, Unlimited};
 use weir_engine::config::{Settings, ThresholdLink, Thresholds};
 use weir_mpi::hosts::Hosts;
 use weir_output::Failure;
@@ -44,21 +49,6 @@ const LEAST_BYTES: u32 = 2048;
 const JOB_S: f64 = 0.6;
 /// The same, in addition, over a remote shell that takes a few tenths of a second to connect. Unit: s.
 const REMOTE_JOB_S: f64 = 1.0;
-
-/// What is measured without further options.
-struct Extent {
-    sizes: &'static [u32],
-    ranks: &'static [u32],
-    /// For each active rank.
-    tokens_each: &'static [u32],
-    rounds: u32,
-    seconds: f64,
-}
-
-const WHOLE: Extent =
-    Extent { sizes: &[2048, 65536], ranks: &[2, 4, 8], tokens_each: &[4, 12, 32], rounds: 3, seconds: 0.5 };
-const QUICK: Extent =
-    Extent { sizes: &[2048, 65536], ranks: &[4], tokens_each: &[8, 24], rounds: 2, seconds: 0.2 };
 
 /// Options of `weir tune --network`.
 #[derive(Args, Debug)]
@@ -83,7 +73,7 @@ pub struct NetworkTuningOptions {
     #[arg(long, value_name = "N", value_delimiter = ',', requires = "network",
         value_parser = clap::value_parser!(u32).range(1..=64))]
     per_host: Vec<u32>,
-    /// Tokens of a host that are tried [default: 4, 12 and 32 for each active rank; with --quick 8 and 24].
+    /// Tokens of a host that are tried [default: 4, 12 and 32 for each active rank, with --quick 8 and 24; and what the sweep finds].
     #[arg(long, value_name = "N", value_delimiter = ',', requires = "network",
         value_parser = clap::value_parser!(u32).range(1..=65535))]
     tokens: Vec<u32>,
@@ -116,22 +106,14 @@ pub struct Tuned {
     pub is_remote: bool,
 }
 
-/// Everything that is measured.
-struct Plan {
-    points: Vec<Point>,
-    tokens: BTreeMap<u32, Vec<u32>>,
-    rounds: u32,
-    seconds: f64,
-    /// Start and end of a job. Unit: s.
-    job_s: f64,
-}
-
 /// The samples of a point, a kind of traffic and a number of tokens. `None`: off.
 type Key = (Point, Traffic, Option<u32>);
 
 /// All that was measured.
 #[derive(Default)]
 struct Measured {
+    /// Without admission.
+    sweep: Vec<Unlimited>,
     /// By round.
     samples: BTreeMap<Key, Vec<Sample>>,
     failures: Vec<FailedJob>,
@@ -161,6 +143,10 @@ struct RecordContent<'a> {
     seconds: f64,
     took_s: f64,
     settings: BTreeMap<&'static str, String>,
+    /// Operations without admission.
+    unlimited: &'a [Unlimited],
+    /// What follows from them.
+    congestion_thresholds: &'a [CongestionThresholds],
     comparisons: &'a [Comparison],
     /// The value of `FI_WEIR_ADMIT_THRESHOLDS` for this link; empty: tokens gain nowhere.
     thresholds: String,
@@ -239,31 +225,14 @@ impl NetworkTuningOptions {
             )));
         }
         Ok(Plan {
+            tokens: points.iter().map(|&point| (point, tokens_of(point.ranks))).collect(),
             points,
-            tokens: ranks.iter().map(|&ranks| (ranks, tokens_of(ranks))).collect(),
+            outstanding: extent.outstanding,
+            takes_more: self.tokens.is_empty(),
             rounds: repeat.unwrap_or(extent.rounds),
             seconds: extent.seconds,
             job_s: JOB_S,
         })
-    }
-}
-
-impl Plan {
-    /// The numbers of tokens of a point, `None` (off) first.
-    fn candidates(&self, point: Point) -> Vec<Option<u32>> {
-        let tokens = self.tokens[&point.ranks].iter().copied().map(Some);
-        std::iter::once(None).chain(tokens).collect()
-    }
-
-    fn jobs(&self) -> u64 {
-        let of_round: usize =
-            self.points.iter().map(|&point| TRAFFIC.len() * self.candidates(point).len()).sum();
-        u64::from(self.rounds) * of_round as u64
-    }
-
-    /// Expected time of everything. Unit: s.
-    fn expected_s(&self) -> f64 {
-        self.jobs() as f64 * (self.job_s + 1.1 * self.seconds)
     }
 }
 
@@ -297,12 +266,15 @@ pub fn run(
     };
     let pretended = if names.is_empty() { "pretended " } else { "" };
     output.record.print(format_args!(
-        "Measures {} jobs between {count} {pretended}hosts; expected: at most {:.0} s.",
-        plan.jobs(),
+        "Measures at most {} jobs between {count} {pretended}hosts; expected: at most {:.0} s.",
+        plan.sweep_jobs() + plan.jobs(),
         plan.expected_s()
     ))?;
     let begun = Instant::now();
-    let measured = measure(&plan, link, &network, output)?;
+    let mut measured = Measured { sweep: sweep(&plan, &network, output)?, ..Measured::default() };
+    let congestion_thresholds = unlimited::thresholds(&measured.sweep);
+    plan.add_tokens(&congestion_thresholds);
+    measure(&plan, link, &network, output, &mut measured)?;
     let comparisons = measured.comparisons(&plan);
     let thresholds = Thresholds::default().with_table(link, choice::token_table(&comparisons));
     let content = RecordContent {
@@ -315,16 +287,19 @@ pub fn run(
         seconds: plan.seconds,
         took_s: begun.elapsed().as_secs_f64(),
         settings: settings.to_variables().into_iter().collect(),
+        unlimited: &measured.sweep,
+        congestion_thresholds: &congestion_thresholds,
         comparisons: &comparisons,
         thresholds: thresholds.word(),
         failures: &measured.failures,
     };
     let notes = table::notes(&content);
-    output.record.print(format_args!("{}\n{}", table::render(&comparisons), notes.join("\n")))?;
+    let swept = unlimited::render(&measured.sweep, &congestion_thresholds);
+    output.record.print(format_args!("{swept}\n\n{}\n{}", table::render(&comparisons), notes.join("\n")))?;
     if let Some(file) = &options.page {
         let record = serde_json::to_value(&content)
             .map_err(|error| Failure::Measurement(format!("the record: {error}")))?;
-        write_text(&page::render(&comparisons, &notes, &record), &file.to_string_lossy())?;
+        write_text(&page::render(&measured.sweep, &comparisons, &notes, &record), &file.to_string_lossy())?;
         output.record.print(format_args!("page: {}", file.display()))?;
     }
     output.record.write("weir-tune-network-1", content)?;
@@ -334,14 +309,32 @@ pub fn run(
     }
 }
 
+/// Operations without admission, by point and outstanding messages. A job without a result is left out.
+fn sweep(plan: &Plan, network: &Network, output: &OutputOptions) -> Result<Vec<Unlimited>, Failure> {
+    let bar = output.progress_bar(plan.sweep_jobs());
+    let mut swept = Vec::new();
+    for &point in &plan.points {
+        for &outstanding in plan.outstanding {
+            bar.set_message(format!("{}, {outstanding} messages each", table::point_name(point)));
+            let case = Case { outstanding, ..case(point, Traffic::Random) };
+            if let Ok(sample) = network.measure(case, &off())? {
+                swept.push(Unlimited::of(point, outstanding, &sample));
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(swept)
+}
+
 fn measure(
     plan: &Plan,
     link: ThresholdLink,
     network: &Network,
     output: &OutputOptions,
-) -> Result<Measured, Failure> {
+    measured: &mut Measured,
+) -> Result<(), Failure> {
     let bar = output.progress_bar(plan.jobs());
-    let mut measured = Measured::default();
     let mut turn = 0;
     for round in 1..=plan.rounds {
         for &point in &plan.points {
@@ -360,18 +353,23 @@ fn measure(
         }
     }
     bar.finish_and_clear();
-    Ok(measured)
+    Ok(())
 }
 
 fn case(Point { bytes, ranks }: Point, traffic: Traffic) -> Case {
     Case { traffic, ranks_per_host: ranks, outstanding: OUTSTANDING, bytes }
 }
 
+/// The settings without admission.
+fn off() -> Vec<(&'static str, String)> {
+    vec![(ADMIT, String::from("off")), (THRESHOLDS, String::new())]
+}
+
 /// The settings with which a number of tokens is measured: those that a user gets later, so that what is measured is
 /// what is used.
 fn variables(link: ThresholdLink, point: Point, tokens: Option<u32>) -> Vec<(&'static str, String)> {
     match tokens {
-        None => vec![(ADMIT, String::from("off")), (THRESHOLDS, String::new())],
+        None => off(),
         Some(tokens) => vec![
             (ADMIT, String::from("auto")),
             (THRESHOLDS, format!("{}:{}:1:{tokens}", link.word(), point.bytes)),

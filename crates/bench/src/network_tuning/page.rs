@@ -1,18 +1,23 @@
-//! The page of `weir tune --network`: curves over the number of tokens, the table and the record. It is one HTML file.
+//! The page of `weir tune --network`: curves without admission and over the number of tokens, the table and the record. It
+//! is one HTML file.
 
 use super::choice::{self, Comparison, Point};
 use super::table;
+use super::unlimited::{self, Unlimited};
 use crate::congestion::Traffic;
 use serde_json::Value;
 use weir_output::chart::{Chart, Curve};
 use weir_output::markup::Html;
 
 /// Returns the page.
-pub fn render(comparisons: &[Comparison], notes: &[String], record: &Value) -> String {
+pub fn render(sweep: &[Unlimited], comparisons: &[Comparison], notes: &[String], record: &Value) -> String {
     let mut html = Html::begin("weir tune --network");
     html.heading(1, "Tokens of admission between hosts");
     notes.iter().for_each(|note| html.note(note));
-    html.heading(2, "Figures");
+    html.heading(2, "Without admission");
+    html.note("Operations of all ranks, of one job for each point.");
+    html.charts(&unlimited::charts(sweep));
+    html.heading(2, "With tokens");
     html.note("Points are medians of the rounds. Thin lines go from the smallest to the largest.");
     html.charts(&charts(comparisons));
     html.heading(2, "Numbers");
@@ -66,8 +71,10 @@ mod tests {
             .into_iter()
             .flat_map(|kind| [one(kind, 8), one(kind, 24)])
             .collect();
-        let page = render(&comparisons, &[String::from("a note")], &serde_json::json!({"comparisons": 4}));
-        assert_eq!(page.matches("<svg").count(), 4);
+        let sweep = [1, 16].map(|outstanding| Unlimited::of(point, outstanding, &sample(1000.0, 90.0, 0)));
+        let page =
+            render(&sweep, &comparisons, &[String::from("a note")], &serde_json::json!({"comparisons": 4}));
+        assert_eq!(page.matches("<svg").count(), 5);
         assert!(page.contains("2 KiB, 4 ranks a host") && page.contains("a note"));
     }
 }

@@ -15,17 +15,18 @@ fn options(words: &str) -> NetworkTuningOptions {
 }
 
 #[test]
-fn a_plan_fits_into_three_minutes_and_a_quick_one_into_a_minute() {
+fn a_plan_fits_into_four_minutes_and_a_quick_one_into_a_minute() {
     let plan = |words: &str| options(words).plan(None, None).unwrap();
     let (whole, quick) = (plan("--network"), plan("--network --quick"));
-    assert!(whole.expected_s() < 180.0, "{} s", whole.expected_s());
+    assert!(whole.expected_s() < 240.0, "{} s", whole.expected_s());
     assert!(quick.expected_s() < 40.0, "{} s", quick.expected_s());
-    assert_eq!((whole.jobs(), quick.jobs()), (2 * 3 * 2 * 4 * 3, 2 * 2 * 3 * 2));
+    assert_eq!((whole.jobs(), quick.jobs()), (2 * 3 * 2 * 5 * 3, 2 * 2 * 4 * 2));
+    assert_eq!((whole.sweep_jobs(), quick.sweep_jobs()), (2 * 3 * 4, 2 * 3));
     let chosen =
         options("--network --sizes 8192,4096 --per-host 3 --tokens 9,5").plan(Some(7), None).unwrap();
     assert_eq!(chosen.points, [4096, 8192].map(|bytes| Point { bytes, ranks: 3 }));
     assert_eq!(chosen.candidates(chosen.points[0]), [None, Some(5), Some(9)]);
-    assert_eq!(chosen.rounds, 7);
+    assert_eq!((chosen.rounds, chosen.jobs()), (7, 2 * 2 * 3 * 7), "numbers that are given stay as they are");
     let many = (1..=33).map(|ranks| ranks.to_string()).collect::<Vec<_>>().join(",");
     let refusal = options(&format!("--network --per-host {many}")).plan(None, None).err().unwrap();
     assert_eq!(refusal.to_string(), "--sizes and --per-host: 66 combinations; allowed: at most 64");
@@ -35,7 +36,8 @@ fn a_plan_fits_into_three_minutes_and_a_quick_one_into_a_minute() {
 fn a_plan_has_no_more_ranks_than_the_hosts_of_the_file_take() {
     let ranks = |words: &str, slots| {
         let plan = options(words).plan(None, Some(slots))?;
-        Ok(plan.tokens.keys().copied().collect::<Vec<_>>())
+        let ranks: std::collections::BTreeSet<u32> = plan.points.iter().map(|point| point.ranks).collect();
+        Ok(ranks.into_iter().collect::<Vec<_>>())
     };
     let found = |words, slots| ranks(words, slots).map_err(|failure: Failure| failure.to_string());
     assert_eq!(found("--network", 3), Ok(vec![2, 3]));
@@ -97,4 +99,22 @@ fn a_number_of_tokens_that_fails_or_falls_far_behind_is_not_measured_again() {
     assert_eq!(tokens, [8, 24], "both are in the table, and the one that failed is not");
     assert_eq!(choice::best(&measured.comparisons(&plan), point), None, "far behind, and as off");
     assert!(measured.is_worth_it(Point { ranks: 3, ..point }, Some(8)), "another point");
+}
+
+#[test]
+fn the_number_beyond_which_operations_fall_is_tried_too() {
+    let of = |ranks, outstanding, per_s| {
+        Unlimited::of(Point { bytes: 2048, ranks }, outstanding, &sample(per_s, 10.0, 0))
+    };
+    let sweep = [of(2, 1, 50.0), of(2, 16, 90.0), of(2, 64, 60.0), of(4, 1, 50.0), of(4, 16, 60.0)];
+    let thresholds = unlimited::thresholds(&sweep);
+    let tried = |words: &str| {
+        let mut plan = options(words).plan(None, None).unwrap();
+        let most = plan.jobs();
+        plan.add_tokens(&thresholds);
+        assert!(plan.jobs() <= most, "{} jobs, {most} were announced", plan.jobs());
+        [2, 4].map(|ranks| plan.tokens[&Point { bytes: 2048, ranks }].clone())
+    };
+    assert_eq!(tried("--network --sizes 2048 --per-host 2,4"), [vec![8, 24, 32, 64], vec![16, 48, 128]]);
+    assert_eq!(tried("--network --sizes 2048 --per-host 2,4 --tokens 5"), [[5], [5]]);
 }
