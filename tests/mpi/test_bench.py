@@ -157,14 +157,29 @@ def test_a_wrong_option_gives_a_one_line_error(tmp_path):
         assert outcome.status == 2 and len(outcome.output.strip().splitlines()) == 1, outcome
 
 
-def test_net_measures_between_hosts_while_they_lose_frames(tmp_path):
+def test_net_measures_between_hosts_judges_targets_and_writes_a_page(tmp_path):
+    """While frames are lost, and in an incast."""
     if reason := netns.reason_not_possible() or (None if shutil.which("nft") else "nft is not installed"):
         pytest.skip(reason)
-    outcome, record = bench(tmp_path, "net", "--quick", "--repeat", "1", "--measure", "latency", "--only", "weir", "--loss", "20",
-                            timeout=120)
+    page = tmp_path / "net.html"
+    outcome, record = bench(tmp_path, "net", "--quick", "--repeat", "1", "--measure", "latency,incast", "--ranks", "3",
+                            "--only", "weir", "--loss", "20", "--page", page, timeout=120)
     assert outcome.ok, outcome
     assert [part["loss_per_mille"] for part in record["by_loss"]] == [0, 20]
     for part in record["by_loss"]:
-        assert part["failures"] == [], outcome
-        rows = {row["at"]: row["samples"] for row in part["rows"]}
-        assert {8, 2048, 65536, 1 << 20} <= set(rows) and all(min(samples) > 0 for samples in rows.values()), rows
+        assert [failure for failure in part["failures"] if failure["contender"] == "weir"] == [], outcome
+        rows = {(row["what"], row["at"]): row["samples"] for row in part["rows"] if row["contender"] == "weir"}
+        assert all(min(rows["half_round_trip_us", size]) > 0 for size in (8, 2048, 65536, 1 << 20)), rows
+        assert (("incast_sent_again", 2) in rows) == (part["loss_per_mille"] == 0), rows
+    assert 0 <= rows_of(record, "incast_lost")[0] <= rows_of(record, "incast_sent_again")[0] < 0.5, record
+    targets = {target["text"]: target for target in record["targets"]}
+    bare = targets["Half round trip, 8 B over bare UDP"]
+    assert bare["limit"] == "at most 1.3" and bare["ratio"] > 0 and bare["verdict"] == "too-few-rounds", bare
+    assert targets["Incast: rate over one to one, 15 to 1"]["verdict"] == "not-measured"
+    assert f"0 of {len(targets)} targets reached" in outcome.output and f"page: {page}" in outcome.output, outcome
+    text = page.read_text()
+    assert text.count("<svg") >= 4 and "With 2 % of the frames lost: Half round trip" in text and "over bare UDP" in text
+
+
+def rows_of(record, what):
+    return next(row["samples"] for row in record["by_loss"][0]["rows"] if row["what"] == what and row["contender"] == "weir")

@@ -102,6 +102,11 @@ impl Contender {
         }
     }
 
+    /// Whether it is weir, with any settings.
+    pub fn is_weir(self) -> bool {
+        matches!(self, Contender::Mpich(Transport::Weir) | Contender::Weir(_))
+    }
+
     /// Whether it is one of MPICH's other transports.
     pub fn is_mpich_builtin(self) -> bool {
         matches!(self, Contender::Mpich(transport) if transport != Transport::Weir)

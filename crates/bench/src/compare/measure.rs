@@ -61,6 +61,10 @@ pub enum Quantity {
     IncastShare,
     /// Incast, by senders: Jain's index of the messages of each sender when the first had finished.
     IncastFairness,
+    /// Incast between hosts, by senders: bundles that were sent again, as a share of all datagrams.
+    IncastSentAgain,
+    /// Incast between hosts, by senders: those of them that have not arrived twice, as a share of all datagrams.
+    IncastLost,
     /// Flood, by senders: from the first message to the last one received.
     FloodS,
     /// Flood, by senders: growth of the receiver's memory.
@@ -82,6 +86,8 @@ impl Quantity {
             Quantity::IncastPerS => "Incast of 2 KiB: rate",
             Quantity::IncastShare => "Incast: rate over one to one",
             Quantity::IncastFairness => "Incast: Jain's fairness index",
+            Quantity::IncastSentAgain => "Incast: sent again",
+            Quantity::IncastLost => "Incast: lost",
             Quantity::FloodS => "Flood: time",
             Quantity::FloodGrowthBytes => "Flood: growth of the receiver",
             Quantity::RankBytes => "Memory of a rank after all-to-alls",
@@ -99,6 +105,7 @@ impl Quantity {
             Quantity::MessagesPerS | Quantity::IncastPerS => quantity::rate(value),
             Quantity::IncastShare => three_digits(value),
             Quantity::IncastFairness => format!("{value:.3}"),
+            Quantity::IncastSentAgain | Quantity::IncastLost => percent(value),
             Quantity::FloodS => time_ns(value * 1e9),
             Quantity::FloodGrowthBytes | Quantity::RankBytes => bytes(value as u64),
         }
@@ -111,14 +118,30 @@ impl Quantity {
             Quantity::BarrierUs | Quantity::AllreduceUs | Quantity::AlltoallUs | Quantity::RankBytes => {
                 format!("{at} ranks")
             }
-            Quantity::IncastPerS | Quantity::IncastShare | Quantity::IncastFairness => format!("{at} to 1"),
+            Quantity::IncastPerS
+            | Quantity::IncastShare
+            | Quantity::IncastFairness
+            | Quantity::IncastSentAgain
+            | Quantity::IncastLost => format!("{at} to 1"),
             Quantity::FloodS | Quantity::FloodGrowthBytes => format!("{at} senders"),
         }
     }
 
     /// Whether tables compare it with weir. Ratios are not compared, and growth is not, since it may be 0.
     pub fn is_compared(self) -> bool {
-        !matches!(self, Quantity::IncastShare | Quantity::IncastFairness | Quantity::FloodGrowthBytes)
+        !matches!(
+            self,
+            Quantity::IncastShare
+                | Quantity::IncastFairness
+                | Quantity::IncastSentAgain
+                | Quantity::IncastLost
+                | Quantity::FloodGrowthBytes
+        )
+    }
+
+    /// Whether it is shown in percent.
+    pub fn is_percentage(self) -> bool {
+        matches!(self, Quantity::IncastSentAgain | Quantity::IncastLost)
     }
 
     /// Its group.
@@ -128,10 +151,24 @@ impl Quantity {
             Quantity::BytesPerS => Group::Bandwidth,
             Quantity::MessagesPerS => Group::Rate,
             Quantity::BarrierUs | Quantity::AllreduceUs | Quantity::AlltoallUs => Group::Collectives,
-            Quantity::IncastPerS | Quantity::IncastShare | Quantity::IncastFairness => Group::Incast,
+            Quantity::IncastPerS
+            | Quantity::IncastShare
+            | Quantity::IncastFairness
+            | Quantity::IncastSentAgain
+            | Quantity::IncastLost => Group::Incast,
             Quantity::FloodS | Quantity::FloodGrowthBytes => Group::Flood,
             Quantity::RankBytes => Group::Memory,
         }
+    }
+}
+
+/// A share in percent. `0 %` is nothing at all.
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => String::from("0 %"),
+        percent if percent < 0.001 => String::from("below 0.001 %"),
+        percent if percent < 0.1 => format!("{percent:.3} %"),
+        percent => format!("{} %", three_digits(percent)),
     }
 }
 
@@ -395,6 +432,8 @@ mod tests {
         assert_eq!(show(Quantity::MessagesPerS, 6.2e6), "6.20 M/s");
         assert_eq!(show(Quantity::IncastFairness, 0.98), "0.980");
         assert_eq!(show(Quantity::FloodS, 0.412), "412 ms");
+        let again = [0.0, 1e-6, 0.000_32, 0.0123].map(|share| show(Quantity::IncastSentAgain, share));
+        assert_eq!(again, ["0 %", "below 0.001 %", "0.032 %", "1.23 %"]);
         assert_eq!(show(Quantity::RankBytes, 18.0 * 1024.0 * 1024.0), "18.0 MiB");
     }
 

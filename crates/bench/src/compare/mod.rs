@@ -11,11 +11,12 @@
 
 pub(crate) mod measure;
 mod other_load;
-mod page;
+pub(crate) mod page;
 pub(crate) mod results;
 pub(crate) mod store;
 pub(crate) mod table;
-mod targets;
+pub(crate) mod targets;
+pub(crate) mod verdict;
 
 pub use measure::Group;
 
@@ -38,7 +39,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::{FinishedJob, Outcome, Store};
-use targets::{JudgedTarget, Verdict};
+use verdict::{JudgedTarget, summary_of};
 use weir_engine::config::Settings;
 use weir_mpi::{launch, scratch};
 use weir_output::Failure;
@@ -266,7 +267,9 @@ impl Bench<'_> {
         let notes = self.notes(results, &mpis);
         let page = self.arguments.out.join(page::FILE);
         let content = page::Content {
-            results,
+            name: "weir bench",
+            heading: "weir and the other transports on this host",
+            parts: &[page::Part { heading: String::new(), results }],
             targets: &judged,
             notes: &notes,
             warnings: &warnings,
@@ -314,7 +317,7 @@ impl Bench<'_> {
                 quantity::three_digits(100.0 * other_load.median)
             ));
         }
-        if (self.rounds as usize) < targets::MIN_SAMPLES {
+        if (self.rounds as usize) < verdict::MIN_SAMPLES {
             warnings.push(String::from(
                 "Too few rounds for a spread: targets are not judged. Use --repeat 3 or more.",
             ));
@@ -330,19 +333,6 @@ impl Bench<'_> {
         let load = results.loads.iter().copied().fold(0.0, f64::max);
         Machine { load, ..self.machine.clone() }
     }
-}
-
-/// `3 of 12 targets reached, 2 missed, 1 within noise, 6 not measured or in too few rounds`.
-fn summary_of(judged: &[JudgedTarget]) -> String {
-    let count = |verdict| judged.iter().filter(|target| target.verdict == verdict).count();
-    format!(
-        "{} of {} targets reached, {} missed, {} within noise, {} not measured or in too few rounds",
-        count(Verdict::Reached),
-        judged.len(),
-        count(Verdict::Missed),
-        count(Verdict::WithinNoise),
-        count(Verdict::NotMeasured) + count(Verdict::TooFewRounds)
-    )
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

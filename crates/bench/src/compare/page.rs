@@ -1,10 +1,10 @@
-//! The page of `weir bench` (`bench.html`): verdicts on the targets, charts, tables and the record of a run. It is one
-//! HTML file that needs no other file.
+//! The page of `weir bench` (`bench.html`) and of `weir bench net`: verdicts on the targets, charts, tables and the record of
+//! a run. It is one HTML file that needs no other file.
 
 use super::measure::{Measure, Quantity};
 use super::results::{Results, SenderShares};
 use super::table;
-use super::targets::{JudgedTarget, Verdict};
+use super::verdict::{JudgedTarget, Verdict};
 use crate::contender::Contender;
 use serde_json::Value;
 use weir_output::chart::{Chart, Curve};
@@ -14,10 +14,22 @@ use weir_output::quantity::exact_bytes;
 /// The name of the file in the user's directory.
 pub const FILE: &str = "bench.html";
 
+/// A part of the results, with charts and tables of its own.
+pub struct Part<'a> {
+    /// Its heading; empty: none.
+    pub heading: String,
+    /// Its results.
+    pub results: &'a Results,
+}
+
 /// The content of the page.
 pub struct Content<'a> {
+    /// The command.
+    pub name: &'a str,
+    /// What the page is about.
+    pub heading: &'a str,
     /// All results.
-    pub results: &'a Results,
+    pub parts: &'a [Part<'a>],
     /// The targets with their verdicts.
     pub targets: &'a [JudgedTarget],
     /// Notes on how to read the numbers.
@@ -30,9 +42,9 @@ pub struct Content<'a> {
 
 /// Returns the page.
 pub fn render(content: &Content<'_>) -> String {
-    let Content { results, targets, notes, warnings, record } = content;
-    let mut html = Html::begin("weir bench");
-    html.heading(1, "weir and the other transports on this host");
+    let Content { name, heading, parts, targets, notes, warnings, record } = content;
+    let mut html = Html::begin(name);
+    html.heading(1, heading);
     for warning in *warnings {
         html.warning(warning);
     }
@@ -51,27 +63,40 @@ pub fn render(content: &Content<'_>) -> String {
     html.statements(&["target", "limit", "found", ""], rows);
     html.heading(2, "Figures");
     html.note("Points are medians. Thin lines go from the smallest to the largest sample.");
-    html.charts(&charts(results));
-    html.heading(2, "Numbers");
-    for (title, whats) in table::SECTIONS {
-        let columns = table::columns(results, whats);
-        if columns.is_empty() {
-            continue;
+    for Part { heading, results } in *parts {
+        if !heading.is_empty() {
+            html.heading(3, heading);
         }
-        html.heading(3, title);
-        let headings = columns.iter().map(|measure| table::heading(*measure, whats));
-        let headings: Vec<String> = std::iter::once(String::new()).chain(headings).collect();
-        let rows = results.contenders.iter().map(|&contender| {
-            let cells = columns.iter().map(|measure| {
-                let [first, second] = table::cell(results, *measure, contender);
-                if second.is_empty() { first } else { format!("{first} {second}") }
-            });
-            std::iter::once(contender.heading()).chain(cells).collect()
-        });
-        html.table(&headings.iter().map(String::as_str).collect::<Vec<_>>(), rows);
+        html.charts(&charts(results));
+    }
+    html.heading(2, "Numbers");
+    for Part { heading, results } in *parts {
+        for (title, whats) in table::SECTIONS {
+            let title = if heading.is_empty() { title.to_owned() } else { format!("{heading}: {title}") };
+            numbers(&mut html, results, &title, whats);
+        }
     }
     html.data(record);
     html.end()
+}
+
+/// The table of a section, if anything of it was measured.
+fn numbers(html: &mut Html, results: &Results, title: &str, whats: &[Quantity]) {
+    let columns = table::columns(results, whats);
+    if columns.is_empty() {
+        return;
+    }
+    html.heading(3, title);
+    let headings = columns.iter().map(|measure| table::heading(*measure, whats));
+    let headings: Vec<String> = std::iter::once(String::new()).chain(headings).collect();
+    let rows = results.contenders.iter().map(|&contender| {
+        let cells = columns.iter().map(|measure| {
+            let [first, second] = table::cell(results, *measure, contender);
+            if second.is_empty() { first } else { format!("{first} {second}") }
+        });
+        std::iter::once(contender.heading()).chain(cells).collect()
+    });
+    html.table(&headings.iter().map(String::as_str).collect::<Vec<_>>(), rows);
 }
 
 fn charts(results: &Results) -> Vec<Chart> {
@@ -95,6 +120,7 @@ fn charts(results: &Results) -> Vec<Chart> {
     charts.extend([Quantity::BarrierUs, Quantity::AllreduceUs, Quantity::AlltoallUs].map(collective));
     charts.push(by_place(results, Quantity::IncastPerS, 1e6, incast));
     charts.extend(points(Quantity::IncastFairness, 1.0, "").next_back());
+    charts.extend(points(Quantity::IncastSentAgain, 0.01, "%"));
     charts.extend(senders(results));
     charts.extend(points(Quantity::FloodS, 1.0, "s"));
     charts.extend(points(Quantity::FloodGrowthBytes, mebibyte, "MiB"));
@@ -175,16 +201,23 @@ mod tests {
             vec![ended(WEIR, "incast-3", 1, by_sender(&[3, 5]))],
         ];
         let results = Results::new(&[WEIR, SHM, UCX], &jobs.concat());
+        let lossy = Results::new(&[WEIR], &measured(WEIR, Quantity::HalfRoundTripUs, 8, &[20.0]));
         let content = Content {
-            results: &results,
+            name: "weir bench",
+            heading: "weir",
+            parts: &[
+                Part { heading: String::new(), results: &results },
+                Part { heading: String::from("1 % lost"), results: &lossy },
+            ],
             targets: &targets::judge(&results),
             notes: &[String::from("quiet")],
             warnings: &[String::from("<busy>")],
             record: &serde_json::json!({ "rows": results.rows() }),
         };
         let page = render(&content);
-        assert_eq!(page.matches("<svg").count(), 3, "{page}");
+        assert_eq!(page.matches("<svg").count(), 4, "{page}");
         assert!(page.contains("&lt;busy&gt;") && page.contains("Incast 2 to 1"));
+        assert!(page.contains("1 % lost: Half round trip") && page.contains("20.0"), "{page}");
         assert!(page.contains("not measured") && page.contains("\"median\":0.45"));
         assert!(!page.contains("http:") || page.matches("http:").count() == page.matches("xmlns").count());
     }

@@ -36,8 +36,10 @@ pub struct SenderShares {
 /// All results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// The measured contenders, in order.
+    /// The contenders with a row in tables, in order.
     pub contenders: Vec<Contender>,
+    /// Those of them that cannot run here.
+    pub skipped: Vec<Contender>,
     /// Values by round.
     samples: BTreeMap<Measure, BTreeMap<Contender, BTreeMap<u32, f64>>>,
     /// Incast, by senders: messages of each sender, by round.
@@ -59,6 +61,13 @@ impl Results {
         }
         results.add_incast_shares();
         results
+    }
+
+    /// These contenders cannot run here, and have a row that says so.
+    pub fn skipping(mut self, skipped: &[Contender]) -> Results {
+        self.contenders.extend(skipped);
+        self.skipped.extend(skipped);
+        self
     }
 
     fn add(&mut self, ended: &FinishedJob) {

@@ -3,13 +3,13 @@
 
 use super::measure::{Measure, Quantity};
 use super::results::{Results, WEIR};
-use super::targets::JudgedTarget;
+use super::verdict::JudgedTarget;
 use crate::comparison::Compared;
 use crate::contender::Contender;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 
 /// The sections: title and quantities of each table.
-pub const SECTIONS: [(&str, &[Quantity]); 9] = [
+pub const SECTIONS: [(&str, &[Quantity]); 10] = [
     ("Half round trip", &[Quantity::HalfRoundTripUs]),
     ("Bandwidth, message rate", &[Quantity::BytesPerS, Quantity::MessagesPerS]),
     ("Barrier", &[Quantity::BarrierUs]),
@@ -19,6 +19,10 @@ pub const SECTIONS: [(&str, &[Quantity]); 9] = [
     (
         "Incast: rate over one to one; Jain's fairness index",
         &[Quantity::IncastShare, Quantity::IncastFairness],
+    ),
+    (
+        "Incast: datagrams that were sent again, and those that were lost",
+        &[Quantity::IncastSentAgain, Quantity::IncastLost],
     ),
     ("Flood", &[Quantity::FloodS, Quantity::FloodGrowthBytes]),
     ("Memory of a rank after all-to-alls", &[Quantity::RankBytes]),
@@ -38,12 +42,17 @@ pub fn heading(measure: Measure, whats: &[Quantity]) -> String {
         (_, Quantity::FloodGrowthBytes) => String::from("growth of the receiver"),
         (_, Quantity::IncastShare) => format!("rate, {}", measure.what.place(measure.at)),
         (_, Quantity::IncastFairness) => format!("fairness, {}", measure.what.place(measure.at)),
+        (_, Quantity::IncastSentAgain) => format!("sent again, {}", measure.what.place(measure.at)),
+        (_, Quantity::IncastLost) => format!("lost, {}", measure.what.place(measure.at)),
         _ => measure.describe(),
     }
 }
 
 /// Two lines: median and spread; ratio to weir's median and whether it is within noise.
 pub fn cell(results: &Results, measure: Measure, contender: Contender) -> [String; 2] {
+    if results.skipped.contains(&contender) {
+        return [String::from("skipped"), String::new()]; // the notes say why
+    }
     // The reason up to ` after ` or `:`; the notes have the rest.
     let failure = results.failure(measure, contender);
     let failure = failure.and_then(|why| why.split(" after ").next()?.split(':').next());
@@ -131,6 +140,9 @@ mod tests {
     use super::super::store::Outcome;
     use super::super::targets;
     use super::*;
+    use crate::contender::OtherMpi;
+
+    const INTEL: Contender = Contender::OtherMpi(OtherMpi::IntelMpi);
 
     fn results() -> Results {
         let what = Quantity::HalfRoundTripUs;
@@ -157,6 +169,14 @@ mod tests {
         let growth = Measure { what: Quantity::FloodGrowthBytes, at: 3 };
         assert_eq!(cell(&results, growth, SHM), ["4.00 KiB".to_owned(), String::new()]);
         assert_eq!(cell(&results, growth, TCP), ["-".to_owned(), String::new()]);
+    }
+
+    #[test]
+    fn a_contender_that_is_not_installed_has_a_row_that_says_so() {
+        let results = results().skipping(&[INTEL]);
+        let half = Measure { what: Quantity::HalfRoundTripUs, at: 8 };
+        assert_eq!(cell(&results, half, INTEL), ["skipped".to_owned(), String::new()]);
+        assert!(render(&results).contains("Intel MPI"));
     }
 
     #[test]

@@ -1,32 +1,21 @@
-//! The performance targets of weir, and the verdict of a run on each.
+//! The performance targets of weir inside a host, and the verdict of a run on each (`verdict.rs`).
 //!
 //! A target limits a ratio: of weir to the best of some contenders, to weir in another measure, or a value that is a
-//! ratio already. A verdict compares the limit with the smallest and the largest ratio that the samples allow. If
-//! only some of these ratios keep the limit, the verdict is "within noise".
+//! ratio already.
 
 use super::measure::{EXCHANGE_BYTES, LARGE_BYTES, Measure, Quantity, SMALL_BYTES};
 use super::results::{Results, WEIR};
+use super::verdict::{self, JudgedTarget, Limit, Samples};
 use crate::contender::{Contender, OtherMpi};
-use crate::statistics::Spread;
 use crate::transport::Transport;
-use serde::Serialize;
-use weir_output::quantity::{exact_bytes, three_digits};
+use weir_output::quantity::exact_bytes;
 
 const SHM: Contender = Contender::Mpich(Transport::OfiShm);
 const UCX: Contender = Contender::Mpich(Transport::Ucx);
 const MPICH: Contender = Contender::Mpich(Transport::MpichShm);
 const INTEL: Contender = Contender::OtherMpi(OtherMpi::IntelMpi);
-/// Fewest samples of either side for a verdict.
-pub const MIN_SAMPLES: usize = 3;
 /// Ranks of the targets for more ranks than cores. Some targets use twice as many.
 const OVERSUBSCRIBED_RANKS: u64 = 8;
-
-/// The limit of a ratio.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Limit {
-    AtMost(f64),
-    AtLeast(f64),
-}
 
 /// The transport or MPI that a target compares weir with.
 #[derive(Clone, Copy, Debug)]
@@ -45,50 +34,6 @@ struct Target {
     measure: Measure,
     limit: Limit,
     baseline: Baseline,
-}
-
-/// The verdict of a run on a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// All combinations of samples keep the limit.
-    Reached,
-    /// No combination keeps it.
-    Missed,
-    /// Some combinations keep it.
-    WithinNoise,
-    /// There are too few samples.
-    TooFewRounds,
-    /// Values are missing.
-    NotMeasured,
-}
-
-impl Verdict {
-    /// The text in tables.
-    pub fn word(self) -> &'static str {
-        match self {
-            Verdict::Reached => "reached",
-            Verdict::Missed => "MISSED",
-            Verdict::WithinNoise => "within noise",
-            Verdict::TooFewRounds => "too few rounds",
-            Verdict::NotMeasured => "not measured",
-        }
-    }
-}
-
-/// A target with its verdict.
-#[derive(Clone, Debug, Serialize)]
-pub struct JudgedTarget {
-    /// The measure, and the transports with which weir is compared.
-    pub text: String,
-    /// `at most 0.85`.
-    pub limit: String,
-    /// Ratio of the medians, with the medians.
-    pub found: String,
-    /// Ratio of the medians.
-    pub ratio: Option<f64>,
-    /// The verdict.
-    pub verdict: Verdict,
 }
 
 fn targets() -> Vec<Target> {
@@ -132,109 +77,69 @@ pub fn judge(results: &Results) -> Vec<JudgedTarget> {
     targets().iter().map(|target| target.judge(results)).collect()
 }
 
-/// Number and spread of samples.
-#[derive(Clone, Copy)]
-struct Samples {
-    count: usize,
-    spread: Spread,
+/// The samples of a contender.
+pub fn samples(results: &Results, measure: Measure, contender: Contender) -> Option<Samples> {
+    Samples::of(&results.samples(measure, contender))
 }
 
-/// The baseline of values that are ratios already.
-const ONE: Spread = Spread { min: 1.0, median: 1.0, max: 1.0 };
+/// `Half round trip, 8 B`.
+pub fn title(measure: Measure) -> String {
+    match measure.what {
+        Quantity::MessagesPerS => format!("Rate of {} messages", exact_bytes(measure.at)),
+        _ => measure.describe(),
+    }
+}
 
-fn samples(results: &Results, measure: Measure, contender: Contender) -> Option<Samples> {
-    let samples = results.samples(measure, contender);
-    Some(Samples { count: samples.len(), spread: Spread::of(&samples)? })
+/// The names of contenders as a baseline: `the best of UCX, Intel MPI`.
+pub fn best_of(contenders: &[Contender]) -> String {
+    let names: Vec<_> = contenders.iter().map(|contender| contender.heading()).collect();
+    let best = if names.len() == 1 { "" } else { "the best of " };
+    format!("{best}{}", names.join(", "))
+}
+
+/// The best contender by its median, with its name.
+pub fn best(
+    results: &Results,
+    measure: Measure,
+    limit: Limit,
+    contenders: &[Contender],
+) -> Option<(String, Samples)> {
+    let of_each = contenders
+        .iter()
+        .filter_map(|contender| Some((contender.heading(), samples(results, measure, *contender)?)));
+    let median = |it: &(String, Samples)| it.1.spread.median;
+    match limit {
+        Limit::AtMost(_) | Limit::AtMostMore(_) => {
+            of_each.min_by(|one, other| median(one).total_cmp(&median(other)))
+        }
+        Limit::AtLeast(_) => of_each.max_by(|one, other| median(one).total_cmp(&median(other))),
+    }
 }
 
 impl Target {
     fn judge(&self, results: &Results) -> JudgedTarget {
-        let Measure { what, at } = self.measure;
-        let ours = samples(results, self.measure, WEIR);
-        let (baseline, theirs) = match self.baseline {
-            Baseline::Nothing => {
-                (String::new(), ours.map(|ours| (String::new(), Samples { spread: ONE, ..ours })))
-            }
+        let Target { measure, limit, baseline } = *self;
+        let (over, theirs) = match baseline {
+            Baseline::Nothing => (String::new(), verdict::Baseline::Nothing),
             Baseline::Itself(other) => {
                 let place = other.what.place(other.at);
                 let theirs = samples(results, other, WEIR).map(|theirs| (place.clone(), theirs));
-                (format!(" over {place}"), theirs)
+                (format!(" over {place}"), verdict::Baseline::Value(theirs))
             }
             Baseline::Best(contenders) => {
-                let names: Vec<_> = contenders.iter().map(|contender| contender.heading()).collect();
-                let best = if names.len() == 1 { "" } else { "the best of " };
-                (format!(" over {best}{}", names.join(", ")), self.best(results, contenders))
+                let theirs = best(results, measure, limit, contenders);
+                (format!(" over {}", best_of(contenders)), verdict::Baseline::Value(theirs))
             }
         };
-        let (verdict, found, ratio) = match (ours, theirs) {
-            (Some(ours), Some((name, theirs))) => {
-                let ratio = ours.spread.median / theirs.spread.median;
-                let numbers = match self.baseline {
-                    Baseline::Nothing => {
-                        format!("{} .. {}", what.show(ours.spread.min), what.show(ours.spread.max))
-                    }
-                    _ => format!(
-                        "{} / {} {name}",
-                        what.show(ours.spread.median),
-                        what.show(theirs.spread.median)
-                    ),
-                };
-                let shown =
-                    if what == Quantity::IncastFairness { what.show(ratio) } else { three_digits(ratio) };
-                let verdict = match ours.count.min(theirs.count) < MIN_SAMPLES {
-                    true => Verdict::TooFewRounds,
-                    false => self.limit.verdict(&ours.spread, &theirs.spread),
-                };
-                (verdict, format!("{shown} ({numbers})"), Some(ratio))
-            }
-            _ => (Verdict::NotMeasured, String::from("-"), None),
-        };
-        let title = match what {
-            Quantity::MessagesPerS => format!("Rate of {} messages", exact_bytes(at)),
-            _ => self.measure.describe(),
-        };
-        JudgedTarget { text: format!("{title}{baseline}"), limit: self.limit.word(), found, ratio, verdict }
-    }
-
-    /// The best contender by its median.
-    fn best(&self, results: &Results, contenders: &[Contender]) -> Option<(String, Samples)> {
-        let of_each = contenders
-            .iter()
-            .filter_map(|contender| Some((contender.heading(), samples(results, self.measure, *contender)?)));
-        let median = |it: &(String, Samples)| it.1.spread.median;
-        match self.limit {
-            Limit::AtMost(_) => of_each.min_by(|one, other| median(one).total_cmp(&median(other))),
-            Limit::AtLeast(_) => of_each.max_by(|one, other| median(one).total_cmp(&median(other))),
-        }
-    }
-}
-
-impl Limit {
-    fn word(self) -> String {
-        match self {
-            Limit::AtMost(limit) => format!("at most {limit}"),
-            Limit::AtLeast(limit) => format!("at least {limit}"),
-        }
-    }
-
-    /// The verdict on `ours / theirs`, by the smallest and the largest ratio that the samples allow.
-    fn verdict(self, ours: &Spread, theirs: &Spread) -> Verdict {
-        let (least, greatest) = (ours.min / theirs.max, ours.max / theirs.min);
-        let (always, never) = match self {
-            Limit::AtMost(limit) => (greatest <= limit, least > limit),
-            Limit::AtLeast(limit) => (least >= limit, greatest < limit),
-        };
-        match (always, never) {
-            (true, _) => Verdict::Reached,
-            (_, true) => Verdict::Missed,
-            _ => Verdict::WithinNoise,
-        }
+        let text = format!("{}{over}", title(measure));
+        verdict::judge(text, measure.what, limit, samples(results, measure, WEIR), theirs)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::results::tests::measured;
+    use super::super::verdict::Verdict;
     use super::*;
 
     fn judged(samples: &[(Contender, Quantity, u64, &[f64])], wanted: &str) -> JudgedTarget {

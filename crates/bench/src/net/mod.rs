@@ -2,136 +2,57 @@
 //! (`hosts.rs`), so nothing but this machine is needed, and nothing leaves it.
 //!
 //! Measures and tables are those of `weir bench` (`compare`). Rounds are interleaved. Bare UDP (`bare.rs`, `bare_bulk.rs`)
-//! is measured in each round too. With a loss, latency, bandwidth and rate are measured again while hosts drop frames.
+//! is measured in each round too. With a loss, latency, bandwidth and rate are measured again while hosts drop frames. The
+//! verdicts on the targets (`targets.rs`) come last. Incast over weir also counts what was sent again (`incast.rs`).
 //!
-//! Expected on 2 cores: a job takes 1 to 3 s, and a round of 4 contenders without losses a minute. With more hosts than
-//! cores, as in incast, jobs can take as long as their limit.
+//! Expected on 2 cores: a job takes 1 to 3 s, and a round of all contenders 3 to 4 minutes. With more hosts than cores, as
+//! in incast, jobs can take as long as their limit.
 
 mod admission;
+mod arguments;
 mod bare;
 mod bare_bulk;
 pub(crate) mod hosts;
+mod incast;
 mod table;
+mod targets;
+
+pub use arguments::NetArguments;
 
 use crate::compare::Group;
 use crate::compare::measure::{Job, Plan};
-use crate::compare::results::Results;
+use crate::compare::page;
+use crate::compare::results::{FailedJob, Results, Row};
 use crate::compare::store::{FinishedJob, Outcome};
+use crate::compare::verdict::{JudgedTarget, summary_of};
+use crate::comparison;
 use crate::contender::{Contender, OtherMpi};
 use crate::contender_set::ContenderSet;
 use crate::free_memory;
 use crate::jobs::{self, Jobs};
 use crate::machine::Machine;
-use crate::options::{MpichOption, OutputOptions};
 use crate::program::MEASURE;
+use crate::record::Record;
 use crate::statistics::Spread;
 use crate::transport::Transport;
-use admission::AdmissionOptions;
-use clap::Args;
 use hosts::Hosts;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
+use tempfile::TempDir;
 use weir_engine::config::Settings;
 use weir_mpi::scratch;
 use weir_output::Failure;
+use weir_output::write::write_text;
 
-/// Contenders without `--only`.
-const DEFAULT: [Contender; 4] = [
-    Contender::Mpich(Transport::Weir),
-    Contender::Mpich(Transport::OfiTcp),
-    Contender::Mpich(Transport::Ucx),
-    Contender::OtherMpi(OtherMpi::IntelMpi),
-];
-/// Groups of `weir bench` that have a meaning between hosts.
-const GROUPS: [Group; 5] = [Group::Latency, Group::Bandwidth, Group::Rate, Group::Collectives, Group::Incast];
 /// Those that are measured with losses too.
 const LOSSY_GROUPS: [Group; 3] = [Group::Latency, Group::Bandwidth, Group::Rate];
-/// Messages of bare UDP. The second is the largest below an MTU of 1500 that is a round number. Unit: bytes.
-const BARE_BYTES: [usize; 2] = [8, 1400];
+/// Messages of bare UDP. The second is the largest below an MTU of 1500 that is a round number; the kernel sends the third in
+/// two fragments. Unit: bytes.
+const BARE_BYTES: [usize; 3] = [8, 1400, 2048];
 /// Messages of many datagrams (`bare_bulk.rs`). Unit: bytes.
 const BARE_BULK_BYTES: [usize; 2] = [64 << 10, 1 << 20];
-
-/// Options of `weir bench net`.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Hosts are network namespaces on a bridge inside this machine, one rank on each. With as many cores as hosts, each host has \
-a core. The tables show the median of the rounds, the least and the greatest value, and the ratio to weir's median. Bare \
-UDP is two threads that send and receive, and nothing else; for large messages they also encrypt, and copy.
-
-It needs root, iproute2 and util-linux, for losses also nftables (nft), an MPICH with libfabric, UCX and mpicc (pip install \
-mpich), and a C compiler. weir's settings come from the environment (see `weir settings`).
-
---admission compares the values of FI_WEIR_ADMIT instead, by traffic that can congest the network, with several ranks on \
-each host. --port-rate makes the bridge a switch with slow ports and finite queues, which drop what they cannot hold.
-
-Exit status:
-  0      weir measured everything; others may fail
-  1      weir failed, or something is missing
-  2      a wrong option or setting
-
-Examples:
-  weir bench net --quick
-  weir bench net --measure latency,rate --loss 1,10 --repeat 5
-  weir bench net --measure incast --ranks 8 --only weir,ofi-tcp --json net.json
-  weir bench net --admission --quick
-  weir bench net --admission=auto --per-host 4 --sizes 65536 --port-rate 200
-  weir bench net --admission=token --traffic incast --per-host 8 --port-rate 500 --page admission.html")]
-pub struct NetArguments {
-    /// Measure only these: latency, bandwidth, rate, collectives, incast.
-    #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
-    measure: Vec<Group>,
-    /// Hosts of collectives and incast.
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 4, 8],
-        value_parser = clap::value_parser!(u32).range(2..=64))]
-    ranks: Vec<u32>,
-    /// Losses for which latency, bandwidth and rate are measured again. Unit: frames of a thousand.
-    #[arg(long, value_name = "PER_MILLE", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=500))]
-    loss: Vec<u32>,
-    /// Only these contenders, which may also be weir-ofi-tcp, weir-ofi-tcp-unprotected, weir-authenticate and
-    /// weir-unprotected [default: weir,ofi-tcp,ucx,intel-mpi].
-    #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
-    only: Vec<Contender>,
-    /// Number of rounds; 5, or 2 with --quick.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeat: Option<u32>,
-    /// Short measurements: 2 rounds, 0.05 s for a value.
-    #[arg(long)]
-    quick: bool,
-    /// Limit of one job, after which it is ended and reported as timed out. Unit: seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    timeout: u64,
-    #[command(flatten)]
-    admission: Box<AdmissionOptions>,
-    #[command(flatten)]
-    mpich: MpichOption,
-    #[command(flatten)]
-    output: OutputOptions,
-}
-
-impl NetArguments {
-    fn groups(&self) -> Result<Vec<Group>, Failure> {
-        let chosen = if self.measure.is_empty() { GROUPS.to_vec() } else { self.measure.clone() };
-        match chosen.iter().find(|group| !GROUPS.contains(group)) {
-            Some(group) => Err(Failure::Usage(format!(
-                "--measure {}: allowed are latency, bandwidth, rate, collectives, incast",
-                format!("{group:?}").to_lowercase()
-            ))),
-            None => Ok(chosen),
-        }
-    }
-
-    fn contenders(&self) -> Result<Vec<Contender>, Failure> {
-        let chosen = if self.only.is_empty() { DEFAULT.to_vec() } else { self.only.clone() };
-        let inside = [Contender::Mpich(Transport::MpichShm), Contender::Mpich(Transport::OfiShm)];
-        match chosen.iter().find(|contender| inside.contains(contender)) {
-            Some(contender) => {
-                Err(Failure::Usage(format!("--only {}: it does not leave a host", contender.word())))
-            }
-            None => Ok(chosen),
-        }
-    }
-}
 
 /// The part of the `--json` record below its head.
 #[derive(Serialize)]
@@ -142,8 +63,9 @@ struct RecordContent<'a> {
     timeout_s: u64,
     settings: BTreeMap<&'static str, String>,
     missing: &'a [(Contender, String)],
+    targets: &'a [JudgedTarget],
     /// Half round trips of bare UDP, by size. Unit: us.
-    bare_us: BTreeMap<usize, Option<Spread>>,
+    bare_us: &'a BTreeMap<usize, Option<Spread>>,
     /// Without a loss, then with each.
     by_loss: Vec<ByLoss<'a>>,
 }
@@ -152,8 +74,8 @@ struct RecordContent<'a> {
 struct ByLoss<'a> {
     /// Frames of a thousand that each host drops.
     loss_per_mille: u32,
-    rows: Vec<crate::compare::results::Row>,
-    failures: &'a [crate::compare::results::FailedJob],
+    rows: Vec<Row>,
+    failures: &'a [FailedJob],
 }
 
 struct Bench<'a> {
@@ -164,6 +86,8 @@ struct Bench<'a> {
     jobs: Jobs,
     rounds: u32,
     machine: Machine,
+    /// For the counters of jobs. Hosts see it.
+    scratch: &'a Path,
 }
 
 /// All that was measured.
@@ -173,6 +97,41 @@ struct Measured {
     jobs: BTreeMap<u32, Vec<FinishedJob>>,
     /// Half round trips of bare UDP, by size. Unit: us.
     bare: BTreeMap<usize, Vec<f64>>,
+    /// Measurements of bare UDP without a result, and why.
+    bare_failures: Vec<String>,
+}
+
+impl Measured {
+    /// Bare UDP repeats nothing. So a loss costs this round's value, and not the results of all others.
+    fn measure_bare(&mut self, hosts: &Hosts, round: u32, time: Duration) -> Result<(), Failure> {
+        let small = bare::half_round_trips(hosts, &BARE_BYTES, time);
+        self.note_bare(round, &BARE_BYTES, small)?;
+        for bytes in BARE_BULK_BYTES {
+            let large = bare_bulk::half_round_trip(hosts, bytes, time);
+            self.note_bare(round, &[bytes], large.map(|us| vec![us]))?;
+        }
+        Ok(())
+    }
+
+    fn note_bare(
+        &mut self,
+        round: u32,
+        sizes: &[usize],
+        times: Result<Vec<f64>, Failure>,
+    ) -> Result<(), Failure> {
+        match times {
+            Ok(times) => {
+                for (&bytes, us) in sizes.iter().zip(times) {
+                    self.bare.entry(bytes).or_default().push(us);
+                }
+            }
+            Err(Failure::Measurement(why)) => {
+                self.bare_failures.push(format!("Bare UDP has no value in round {round}: {why}."));
+            }
+            Err(failure) => return Err(failure),
+        }
+        Ok(())
+    }
 }
 
 /// Measures and prints. Returns the exit status.
@@ -184,17 +143,13 @@ pub fn run(arguments: &NetArguments) -> Result<u8, Failure> {
     let rounds = arguments.repeat.unwrap_or(if arguments.quick { 2 } else { 5 });
     if let Some(mechanisms) = arguments.admission.mechanisms() {
         let seconds = if arguments.quick { 0.1 } else { 1.0 };
-        let (mpich, output) = (&arguments.mpich, &arguments.output);
+        let (mpich, output) = (&arguments.mpich, (&arguments.output, arguments.page.as_deref()));
         return admission::run(&arguments.admission, &mechanisms, (rounds, seconds), mpich, output);
     }
-    let (groups, contenders) = (arguments.groups()?, arguments.contenders()?);
+    let (plan, contenders) = (arguments.plan()?, arguments.contenders()?);
     let settings = Settings::from_environment()?;
-    let plan = Plan::new(&groups, &arguments.ranks, arguments.quick);
     settings.quota(plan.max_ranks())?;
-    let losses: Vec<u32> = BTreeSet::from_iter(arguments.loss.iter().copied()).into_iter().collect();
-    if !losses.is_empty() && !Hosts::can_lose() {
-        return Err(Failure::Measurement(String::from("--loss needs nft (nftables), which is not in PATH")));
-    }
+    let (losses, no_losses) = arguments.losses(Hosts::can_lose())?;
     let scratch = scratch::directory()?;
     let cores = weir_link::cores::allowed().map_err(Failure::system("sched_getaffinity"))?;
     let hosts = Hosts::make(plan.max_ranks(), &scratch.path().join("net"), &cores)?;
@@ -207,39 +162,71 @@ pub fn run(arguments: &NetArguments) -> Result<u8, Failure> {
         jobs: Jobs { limit: Duration::from_secs(arguments.timeout), shm_dir: settings.shm_dir.clone() },
         rounds,
         machine: Machine::of_this(),
+        scratch: scratch.path(),
     };
     let measured = bench.measure(&losses)?;
-    let results: BTreeMap<u32, Results> =
-        measured.jobs.iter().map(|(&loss, ended)| (loss, Results::new(&bench.set.ready, ended))).collect();
-    let bare: BTreeMap<usize, Option<Spread>> =
-        measured.bare.iter().map(|(&bytes, samples)| (bytes, Spread::of(samples))).collect();
-    let output = &arguments.output.record;
-    output.print(table::render(&results, &bare))?;
-    output.print(table::notes(&bench.machine, &bench.set, &results, bench.rounds).join("\n"))?;
-    let by_loss = results.iter().map(|(&loss_per_mille, results)| ByLoss {
-        loss_per_mille,
-        rows: results.rows(),
-        failures: &results.failures,
-    });
-    let content = RecordContent {
-        machine: &bench.machine,
-        mpis: bench.set.mpis(),
-        rounds: bench.rounds,
-        timeout_s: arguments.timeout,
-        settings: settings.to_variables().into_iter().collect(),
-        missing: &bench.set.missing,
-        bare_us: bare.clone(),
-        by_loss: by_loss.collect(),
-    };
-    output.write("weir-bench-net-1", content)?;
-    let weir = Contender::Mpich(Transport::Weir);
-    let failed =
-        results.values().flat_map(|results| &results.failures).any(|failed| failed.contender == weir);
-    let missing = bench.set.missing.iter().any(|(contender, _)| *contender == weir);
-    Ok(u8::from(failed || missing))
+    bench.report(&measured, &settings, no_losses)
 }
 
 impl Bench<'_> {
+    /// Prints the tables and the verdicts, and writes the page and the record. Returns the exit status.
+    fn report(
+        &self,
+        measured: &Measured,
+        settings: &Settings,
+        no_losses: Option<String>,
+    ) -> Result<u8, Failure> {
+        let Bench { arguments, set, .. } = self;
+        let missing: Vec<Contender> = set.missing.iter().map(|(contender, _)| *contender).collect();
+        let of_loss = |ended: &Vec<FinishedJob>| Results::new(&set.ready, ended).skipping(&missing);
+        let results: BTreeMap<u32, Results> =
+            measured.jobs.iter().map(|(&loss, ended)| (loss, of_loss(ended))).collect();
+        let bare: BTreeMap<usize, Option<Spread>> =
+            measured.bare.iter().map(|(&bytes, samples)| (bytes, Spread::of(samples))).collect();
+        let targets = targets::Run { results: &results, bare: &measured.bare }.judge();
+        let by_loss = results.iter().map(|(&loss_per_mille, results)| ByLoss {
+            loss_per_mille,
+            rows: results.rows(),
+            failures: &results.failures,
+        });
+        let content = RecordContent {
+            machine: &self.machine,
+            mpis: set.mpis(),
+            rounds: self.rounds,
+            timeout_s: arguments.timeout,
+            settings: settings.to_variables().into_iter().collect(),
+            missing: &set.missing,
+            targets: &targets,
+            bare_us: &bare,
+            by_loss: by_loss.collect(),
+        };
+        let record = Record::new("weir-bench-net-1", content);
+        let mut notes = table::notes(&self.machine, set, &results, self.rounds);
+        notes.extend(measured.bare_failures.iter().cloned().chain(no_losses));
+        let output = &arguments.output.record;
+        output.print(format_args!("{}\n\n{}\n", table::render(&results, &bare), table::targets(&targets)))?;
+        output.print(format_args!("{}\n{}", notes.join("\n"), summary_of(&targets)))?;
+        if let Some(file) = &arguments.page {
+            let part = |(&loss, results)| page::Part { heading: table::heading(loss), results };
+            let content = page::Content {
+                name: "weir bench net",
+                heading: "weir and other transports between hosts",
+                parts: &results.iter().map(part).collect::<Vec<_>>(),
+                targets: &targets,
+                notes: &[notes, table::bare_lines(results.get(&0), &bare)].concat(),
+                warnings: &Vec::from_iter(comparison::busy_warning(&self.machine)),
+                record: &serde_json::to_value(&record).expect("records have string keys only"),
+            };
+            write_text(&page::render(&content), &file.to_string_lossy())?;
+            output.print(format_args!("page: {}", file.display()))?;
+        }
+        output.write_record(&record)?;
+        let weir = Contender::Mpich(Transport::Weir);
+        let failed =
+            results.values().flat_map(|results| &results.failures).any(|failed| failed.contender == weir);
+        Ok(u8::from(failed || missing.contains(&weir)))
+    }
+
     /// The jobs of a round: without losses, then with each.
     fn round(&self, losses: &[u32]) -> Vec<(u32, Job)> {
         let lossy = |job: &&Job| LOSSY_GROUPS.contains(&job.group);
@@ -250,23 +237,23 @@ impl Bench<'_> {
 
     fn measure(&self, losses: &[u32]) -> Result<Measured, Failure> {
         let round_jobs = self.round(losses);
-        let all = u64::from(self.rounds) * (round_jobs.len() * self.set.ready.len()) as u64;
+        let takes_part = |contender, job, loss| self.arguments.takes_part(contender, job, loss);
+        let with = |&(loss, job): &(u32, Job)| {
+            self.set.ready.iter().filter(|&&contender| takes_part(contender, job, loss)).count()
+        };
+        let all = round_jobs.iter().map(with).sum::<usize>() as u64 * u64::from(self.rounds);
         let bar = self.arguments.output.progress_bar(all);
         let mut measured = Measured::default();
         let mut turn = 0;
         for round in 1..=self.rounds {
             let time = Duration::from_millis(if self.arguments.quick { 50 } else { 200 });
-            let small = bare::half_round_trips(&self.hosts, &BARE_BYTES, time)?;
-            for (&bytes, us) in BARE_BYTES.iter().zip(small) {
-                measured.bare.entry(bytes).or_default().push(us);
-            }
-            for bytes in BARE_BULK_BYTES {
-                let us = bare_bulk::half_round_trip(&self.hosts, bytes, time)?;
-                measured.bare.entry(bytes).or_default().push(us);
-            }
+            measured.measure_bare(&self.hosts, round, time)?;
             for &(loss, job) in &round_jobs {
                 turn += 1;
                 for &contender in jobs::rotated(&self.set.ready, turn) {
+                    if !takes_part(contender, job, loss) {
+                        continue;
+                    }
                     let ended = measured.jobs.entry(loss).or_default();
                     let failed = |ended: &FinishedJob| {
                         (ended.contender, ended.job.as_str()) == (contender, job.word().as_str())
@@ -302,6 +289,12 @@ impl Bench<'_> {
             // Ranks have the cores of their hosts.
             launch.set("I_MPI_PIN", "0");
         }
+        let has_counters = job.group == Group::Incast && contender.is_weir();
+        let counters = has_counters.then(|| TempDir::with_prefix_in("counters-", self.scratch));
+        let counters = counters.transpose().map_err(Failure::system("the counters of a job"))?;
+        if let Some(counters) = &counters {
+            launch.set("FI_WEIR_STATS", counters.path());
+        }
         if loss > 0 {
             self.hosts.lose(loss)?;
         }
@@ -315,7 +308,12 @@ impl Bench<'_> {
                 Outcome::Failed(unfinished.to_string())
             }
             Ok(output) => match self.plan.read(job, &output) {
-                Ok(sample) => Outcome::Measured(sample),
+                Ok(mut sample) => {
+                    if let Some(counters) = &counters {
+                        sample.values.extend(incast::values(counters.path(), u64::from(job.ranks) - 1)?);
+                    }
+                    Outcome::Measured(sample)
+                }
                 Err(why) => Outcome::Failed(format!("unexpected output: {why}")),
             },
         };
@@ -327,27 +325,15 @@ impl Bench<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        arguments: NetArguments,
-    }
-
-    fn arguments(words: &str) -> NetArguments {
-        let words = std::iter::once("net").chain(words.split_whitespace());
-        Command::try_parse_from(words).unwrap().arguments
-    }
 
     #[test]
-    fn groups_and_contenders_inside_a_host_are_refused() {
-        assert_eq!(arguments("").groups().unwrap(), GROUPS);
-        assert_eq!(arguments("").contenders().unwrap(), DEFAULT);
-        let refusal = arguments("--measure flood").groups().unwrap_err();
-        assert!(matches!(&refusal, Failure::Usage(text) if text.contains("--measure flood")), "{refusal}");
-        let refusal = arguments("--only weir,mpich-shm").contenders().unwrap_err();
-        assert_eq!(refusal.to_string(), "--only mpich-shm: it does not leave a host");
-        assert!(Command::try_parse_from(["net", "--loss", "0"]).is_err());
+    fn a_loss_of_bare_udp_costs_one_value_and_is_named() {
+        let mut measured = Measured::default();
+        measured.note_bare(1, &[8, 1400], Ok(vec![5.0, 6.0])).unwrap();
+        let lost = Failure::Measurement(String::from("a message was lost"));
+        measured.note_bare(2, &[8, 1400], Err(lost)).unwrap();
+        assert_eq!(measured.bare, BTreeMap::from([(8, vec![5.0]), (1400, vec![6.0])]));
+        assert_eq!(measured.bare_failures, ["Bare UDP has no value in round 2: a message was lost."]);
+        assert!(measured.note_bare(3, &[8], Err(Failure::Usage(String::from("wrong")))).is_err());
     }
 }

@@ -3,6 +3,7 @@
 use crate::compare::measure::{Measure, Quantity};
 use crate::compare::results::{Results, WEIR};
 use crate::compare::table;
+pub use crate::compare::table::targets;
 use crate::comparison;
 use crate::contender_set::ContenderSet;
 use crate::machine::Machine;
@@ -17,15 +18,23 @@ pub fn render(results: &BTreeMap<u32, Results>, bare: &BTreeMap<usize, Option<Sp
         let tables = table::render(results);
         match loss {
             0 => parts.push(tables),
-            _ => parts.push(format!("With {} % of the frames lost\n\n{tables}", f64::from(loss) / 10.0)),
+            _ => parts.push(format!("{}\n\n{tables}", heading(loss))),
         }
     }
-    parts.push(bare_lines(results.get(&0), bare));
+    parts.push(bare_lines(results.get(&0), bare).join("\n"));
     parts.join("\n\n")
 }
 
+/// The heading of what was measured with this loss; empty: without one.
+pub fn heading(loss_per_mille: u32) -> String {
+    match loss_per_mille {
+        0 => String::new(),
+        _ => format!("With {} % of the frames lost", f64::from(loss_per_mille) / 10.0),
+    }
+}
+
 /// Bare UDP, and weir's ratio to it.
-fn bare_lines(results: Option<&Results>, bare: &BTreeMap<usize, Option<Spread>>) -> String {
+pub fn bare_lines(results: Option<&Results>, bare: &BTreeMap<usize, Option<Spread>>) -> Vec<String> {
     let lines = bare.iter().filter_map(|(&bytes, spread)| {
         let spread = spread.as_ref()?;
         let show = |us: f64| time_ns(us * 1e3);
@@ -46,8 +55,7 @@ fn bare_lines(results: Option<&Results>, bare: &BTreeMap<usize, Option<Spread>>)
         "Half round trip of bare UDP, spinning; from 64 KiB on with the link's cipher",
     ))
     .chain(lines)
-    .collect::<Vec<_>>()
-    .join("\n")
+    .collect()
 }
 
 /// How to read the numbers, and what is missing.

@@ -17,7 +17,7 @@ use crate::statistics::{Spread, ratios};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::Path;
 use weir_engine::config::{Settings, Thresholds};
 use weir_output::Failure;
 use weir_output::write::write_text;
@@ -82,9 +82,6 @@ pub struct AdmissionOptions {
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [16], requires = "admission",
         value_parser = clap::value_parser!(u32).range(1..=1024))]
     outstanding: Vec<u32>,
-    /// Write a page with figures and all numbers.
-    #[arg(long, value_name = "FILE", requires = "admission")]
-    page: Option<PathBuf>,
     /// Number of hosts.
     #[arg(long, value_name = "N", default_value_t = 2, requires = "admission",
         value_parser = clap::value_parser!(u32).range(2..=16))]
@@ -188,7 +185,7 @@ impl AdmissionOptions {
     }
 }
 
-/// Measures and prints. Returns the exit status.
+/// Measures, prints, and writes `page` if there is one. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].
@@ -197,7 +194,7 @@ pub fn run(
     mechanisms: &[Mechanism],
     (rounds, seconds): (u32, f64),
     mpich: &MpichOption,
-    output: &OutputOptions,
+    (output, page): (&OutputOptions, Option<&Path>),
 ) -> Result<u8, Failure> {
     let settings = Settings::from_environment()?;
     let machine = Machine::of_this();
@@ -242,7 +239,7 @@ pub fn run(
         ));
     }
     output.record.print(format_args!("{}\n{}", table::render(&rows), notes.join("\n")))?;
-    if let Some(file) = &options.page {
+    if let Some(file) = page {
         let record = serde_json::to_value(&content)
             .map_err(|error| Failure::Measurement(format!("the record: {error}")))?;
         write_text(&page::render(&rows, &notes, &record), &file.to_string_lossy())?;
