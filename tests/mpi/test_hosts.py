@@ -134,11 +134,13 @@ def test_a_first_contact_through_a_firewall_says_what_to_look_at(hosts):
     outcome = run(two, "mpich", 4, stress_program("mpich"), settings=limited(FI_WEIR_PORTS="20100-20199"), timeout=60)
     assert sum(filter.end() for filter in filters) > 0
     assert not outcome.ok and outcome.status is not None, outcome
-    lines = {line for line in outcome.output.splitlines() if "cannot connect" in line}
-    assert 1 <= len(lines) <= 2 and outcome.output.count("cannot connect") == len(lines), outcome  # once on each host
+    lines = [line for line in outcome.output.splitlines() if "cannot connect" in line]
+    place = r"UDP 10\.99\.0\.\d:201\d\d"
+    own = [re.search(rf"nothing has come from {place} to ({place}) \(interface eth0\) for [23]\.\d s", line) for line in lines]
+    assert own and all(own), outcome
+    # Not for each peer. A rank that has ended does not keep its neighbour from saying the same.
+    assert len({found[1] for found in own}) == len(lines), outcome
     for line in lines:
-        place = r"UDP 10\.99\.0\.\d:201\d\d"
-        assert re.search(rf"nothing has come from {place} to {place}, interface eth0 for [23]\.\d s", line), line
         assert all(word in line for word in ("firewall", "FI_WEIR_PORTS", "FI_WEIR_NET", "weir doctor --hosts")), line
 
 

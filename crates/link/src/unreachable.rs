@@ -56,7 +56,7 @@ fn other_scheme(ours: SchemeName, theirs: SchemeName) -> String {
 
 fn silent(silence: &Silence<'_>) -> String {
     let Silence { own, peer, kind, interface, silent_ns } = silence;
-    let interface = interface.map(|name| format!(", interface {name}")).unwrap_or_default();
+    let interface = interface.map(|name| format!(" (interface {name})")).unwrap_or_default();
     let seconds = *silent_ns as f64 / 1e9;
     let (own, peer, advice) = match own.place().zip(peer.place()).filter(|_| *kind == LinkKind::Udp) {
         Some((own, peer)) => (
@@ -146,7 +146,7 @@ mod tests {
         };
         assert_eq!(
             said(LinkKind::Udp, Some("eth0")),
-            "cannot connect: nothing has come from UDP 10.0.0.2:20100 to UDP 10.0.0.1:20100, interface eth0 for 2.1 s; \
+            "cannot connect: nothing has come from UDP 10.0.0.2:20100 to UDP 10.0.0.1:20100 (interface eth0) for 2.1 s; \
              a firewall may drop UDP: open the ports of FI_WEIR_PORTS for UDP and TCP on all hosts; \
              or the hosts have several networks: set FI_WEIR_NET to one that all of them have; \
              weir doctor --hosts FILE tries the ways between the hosts"
