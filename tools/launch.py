@@ -168,17 +168,24 @@ def shm_files(directory="/dev/shm"):
     return sorted(path.name for path in pathlib.Path(directory).glob(f"weir.{os.getuid()}.*"))
 
 
-def compile_c(source, mpi="mpich", *, flags=("-O2", "-Wall", "-Wextra", "-Werror")):
-    """Compiles a C test with the MPI's compiler wrapper if it or a header beside it has changed. Returns the program."""
+def compile_c(source, mpi="mpich", *, flags=("-O2", "-Wall", "-Wextra", "-Werror"), standard_abi=False):
+    """Compiles a C test with the MPI's compiler wrapper if it or a header beside it has changed. Returns the program.
+
+    `standard_abi`: for the binary interface of MPI 5. MPICH has a compiler wrapper for it."""
     source = pathlib.Path(source)
-    target = OUT / "tests" / mpi / source.stem
+    target = OUT / "tests" / (f"{mpi}-abi" if standard_abi else mpi) / source.stem
     changed = max(path.stat().st_mtime for path in (source, *source.parent.glob("*.h")))
     if not target.exists() or target.stat().st_mtime < changed:
         target.parent.mkdir(parents=True, exist_ok=True)
-        compiler = env_dir(mpi) / "bin" / "mpicc"
+        compiler = env_dir(mpi) / "bin" / ("mpicc_abi" if standard_abi else "mpicc")
         subprocess.run([compiler, *flags, "-o", target, source], check=True, env={**os.environ,
                        **plain_environment(mpi)})
     return target
+
+
+def compile_for(mpi, source, *, standard_abi=False):
+    """Compiles a C test for an MPI. Intel MPI comes without a compiler; it has both binary interfaces of MPICH."""
+    return compile_c(source, "mpich" if mpi == "intel" else mpi, standard_abi=standard_abi)
 
 
 def require(*paths):

@@ -58,13 +58,13 @@ static void fill(void *data, int words, int type, unsigned long *state) {
 }
 
 static void reduction(MPI_Comm comm, unsigned long *shared, unsigned long *own, int round) {
-    const MPI_Op ops[] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND};
+    const MPI_Op ops[] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND, MPI_LOR, MPI_LXOR};
     long in[MOST_WORDS], out[MOST_WORDS], expected[MOST_WORDS];
     int members, me;
     MPI_Comm_size(comm, &members);
     MPI_Comm_rank(comm, &me);
     int type = (int)(next(shared) % TYPE_COUNT), words = (int)(next(shared) % (next(shared) % 4 ? 20 : MOST_WORDS)), to_all = (int)(next(shared) % 2);
-    MPI_Op op = ops[next(shared) % (TYPES[type].is_float ? 4 : 8)];
+    MPI_Op op = ops[next(shared) % (TYPES[type].is_float ? 4 : 10)];
     int root = (int)(next(shared) % (unsigned)members), has_result = to_all || me == root;
     fill(in, words, type, own);
     memset(out, 0x5a, sizeof out);

@@ -19,6 +19,12 @@ static void check(int error) {
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
     MPI_Error_string(error, text, &length);
+#ifdef MPI_ABI_VERSION
+    /* MPICH 5.0 gives the texts of its own numbers of classes, also to a program of the standard ABI. */
+    int class = MPI_SUCCESS;
+    MPI_Error_class(error, &class);
+    if (class == MPI_ERR_PROC_ABORTED) length = snprintf(text, sizeof text, "Process failed");
+#endif
     if (directory) { /* before printing: the launcher may have ended */
         char path[4096];
         snprintf(path, sizeof path, "%s/%d", directory, rank);

@@ -78,15 +78,20 @@ def counting():
     return launch.compile_c(TOOL, flags=("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"))
 
 
-def program(*arguments, mpi="mpich"):
-    # Intel MPI comes without a compiler. Programs for MPICH have the same binary interface.
-    return [launch.compile_c(SOURCE, "mpich" if mpi == "intel" else mpi), *map(str, arguments)]
+def program(*arguments, mpi="mpich", standard_abi=False):
+    return [launch.compile_for(mpi, SOURCE, standard_abi=standard_abi), *map(str, arguments)]
 
 
 @pytest.mark.parametrize("mpi,ranks", [("mpich", 1), ("mpich", 2), ("mpich", 3), ("mpich", 5), ("mpich", 8), ("intel", 4), ("openmpi", 3)])
 def test_random_operations_have_the_results_of_the_mpi(over_weir, mpi, ranks):
     outcome, _ = over_weir(ranks, program("random", 1500, mpi=mpi), mpi=mpi, flags=ON, timeout=240)
     assert performed(outcome) > 500 or ranks == 1, outcome
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "intel"])
+def test_programs_of_the_standard_abi_have_the_results_of_the_mpi(over_weir, mpi):
+    outcome, _ = over_weir(4, program("random", 500, mpi=mpi, standard_abi=True), mpi=mpi, flags=ON, timeout=120)
+    assert performed(outcome) > 150, outcome
 
 
 @pytest.mark.parametrize("mpi", ["mpich", "intel", "openmpi"])
@@ -147,8 +152,10 @@ def test_calls_of_a_program_without_mpi_reach_the_library_that_it_has(tmp_path):
     assert outcome.status == 43, outcome
 
 
-def test_threads_use_communicators_of_their_own(over_weir):
-    outcome, _ = over_weir(2, program("threads", 300), flags=ON, timeout=120)
+@pytest.mark.parametrize("mpi,standard_abi", [("mpich", False), ("mpich", True), ("intel", False)])
+def test_threads_use_communicators_of_their_own(over_weir, mpi, standard_abi):
+    words = program("threads", 300, mpi=mpi, standard_abi=standard_abi)
+    outcome, _ = over_weir(2, words, mpi=mpi, flags=ON, timeout=60)
     assert performed(outcome) > 600, outcome
 
 
@@ -212,12 +219,15 @@ def test_without_the_setting_ranks_do_not_load_the_library(over_weir):
 OUTLIVED = ["sh", "-c", '"$@"; status=$?; sleep 3; exit $status', "sh"]
 
 
-@pytest.mark.parametrize("last,call", [(30, "MPI_Barrier"), (31, "MPI_Bcast"), (32, "MPI_Allreduce")])
-def test_a_killed_member_is_an_error_and_no_hang(tmp_path, private_shm, last, call):
+@pytest.mark.parametrize(
+    "last,call,standard_abi",
+    [(30, "MPI_Barrier", False), (31, "MPI_Bcast", False), (32, "MPI_Allreduce", False), (31, "MPI_Bcast", True)],
+)
+def test_a_killed_member_is_an_error_and_no_hang(tmp_path, private_shm, last, call, standard_abi):
     """It dies before a barrier, before a broadcast of which it is the root, and before an all-reduce."""
     errors = tmp_path / "errors"
     errors.mkdir()
-    words = launch.weir_run(4, [*OUTLIVED, *program("die", last, errors)], flags=ON)
+    words = launch.weir_run(4, [*OUTLIVED, *program("die", last, errors, standard_abi=standard_abi)], flags=ON)
     outcome = launch.run(words, timeout=60)
     assert outcome.status not in (0, None), outcome
     assert not outcome.leftovers, outcome

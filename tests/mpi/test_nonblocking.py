@@ -8,9 +8,8 @@ SOURCE = launch.ROOT / "tests" / "mpi" / "nonblocking.c"
 MPIS = ["mpich", "intel", "openmpi"]
 
 
-def program(*arguments, mpi="mpich"):
-    # Intel MPI comes without a compiler. Programs for MPICH have the same binary interface.
-    return [launch.compile_c(SOURCE, "mpich" if mpi == "intel" else mpi), *map(str, arguments)]
+def program(*arguments, mpi="mpich", standard_abi=False):
+    return [launch.compile_for(mpi, SOURCE, standard_abi=standard_abi), *map(str, arguments)]
 
 
 @pytest.mark.parametrize("mpi,ranks", [("mpich", 1), ("mpich", 2), ("mpich", 5), ("mpich", 8), ("intel", 4), ("openmpi", 3)])
@@ -18,6 +17,12 @@ def test_random_operations_under_way_together_end_with_their_results(over_weir, 
     outcome, _ = over_weir(ranks, program("random", 1500, mpi=mpi), mpi=mpi, flags=ON, timeout=120)
     # An eighth is messages; a few operations are long, of other types, or in a communicator of one rank.
     assert performed(outcome) > 900 or ranks == 1, outcome
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "intel"])
+def test_programs_of_the_standard_abi_get_their_results(over_weir, mpi):
+    outcome, _ = over_weir(4, program("random", 400, mpi=mpi, standard_abi=True), mpi=mpi, flags=ON, timeout=60)
+    assert performed(outcome) > 200, outcome
 
 
 @pytest.mark.parametrize("mpi", MPIS)

@@ -11,15 +11,20 @@ reason = netns.reason_not_possible()
 across_hosts = pytest.mark.skipif(reason is not None, reason=str(reason))
 
 
-def program(*arguments, mpi="mpich"):
-    # Intel MPI comes without a compiler. Programs for MPICH have the same binary interface.
-    return [launch.compile_c(SOURCE, "mpich" if mpi == "intel" else mpi), *map(str, arguments)]
+def program(*arguments, mpi="mpich", standard_abi=False):
+    return [launch.compile_for(mpi, SOURCE, standard_abi=standard_abi), *map(str, arguments)]
 
 
 @pytest.mark.parametrize("mpi,ranks", [("mpich", 1), ("mpich", 2), ("mpich", 5), ("intel", 4), ("openmpi", 3)])
 def test_random_calls_have_the_bits_of_rank_order(over_weir, mpi, ranks):
     outcome, _ = over_weir(ranks, program("random", 600, mpi=mpi), mpi=mpi, flags=ON, timeout=120)
     assert performed(outcome) > 250 or ranks == 1, outcome
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "intel"])
+def test_programs_of_the_standard_abi_get_the_bits_of_rank_order(over_weir, mpi):
+    outcome, _ = over_weir(3, program("random", 300, mpi=mpi, standard_abi=True), mpi=mpi, flags=ON, timeout=60)
+    assert performed(outcome) > 100, outcome
 
 
 @pytest.mark.parametrize("count,done", [(1, 2), (2048, 2), (2049, 0)])

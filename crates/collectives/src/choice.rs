@@ -8,8 +8,8 @@ use crate::abi::Abi;
 use crate::call::Kind;
 use std::ops::Range;
 use weir_link::shm::node_group::{MAX_VECTOR_BYTES, Operation};
-use weir_proto::offload::Combination;
 use weir_proto::offload::reduce::Vector;
+use weir_proto::offload::{Combination, WordOperation};
 
 /// The longest block that a group copies. It could do longer ones, which the MPI copies once and the group twice. Unit:
 /// bytes.
@@ -29,13 +29,19 @@ pub fn vector(abi: &Abi, count: i64, datatype: usize, operation: usize) -> Optio
     Some(Vector { bytes, combination })
 }
 
+fn is_logical(operation: WordOperation) -> bool {
+    matches!(operation, WordOperation::LogicalAnd | WordOperation::LogicalOr | WordOperation::LogicalXor)
+}
+
 /// How a reduction combines. `None`: the MPI does it.
 ///
 /// - `datatype`, `operation`: handles.
 pub fn combination(abi: &Abi, datatype: usize, operation: usize) -> Option<Combination> {
     let word_type = abi.datatype(datatype)?.word?;
     let combination = Combination { operation: abi.operation(operation)?, word_type };
-    combination.is_valid().then_some(combination)
+    // The machine has logical operations of floats, MPI has not.
+    let is_allowed = word_type.is_integer() || !is_logical(combination.operation);
+    (combination.is_valid() && is_allowed).then_some(combination)
 }
 
 /// The lengths of the blocks of a reduce-scatter. Unit: bytes.
@@ -105,7 +111,7 @@ fn length(count: i64, bytes: usize, longest: usize) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::abi::tests::mpich;
-    use weir_proto::offload::{WordOperation, WordType};
+    use weir_proto::offload::WordType;
 
     const INT: usize = 0x4c00_0405;
     const DOUBLE: usize = 0x4c00_080b;
@@ -126,6 +132,7 @@ mod tests {
             vector(&mpich(), longest / 4, INT, BAND).map(|vector| vector.bytes),
             Some(MAX_VECTOR_BYTES)
         );
+        assert_eq!(vector(&mpich(), 3, INT, LAND).map(|vector| vector.bytes), Some(12));
     }
 
     #[test]
@@ -137,7 +144,7 @@ mod tests {
             (-1, DOUBLE, SUM, "an error that the MPI reports"),
             (i64::MAX, DOUBLE, SUM, "its length is no number"),
             (1, DOUBLE, BAND, "an error: bits of a float"),
-            (1, INT, LAND, "logical"),
+            (1, DOUBLE, LAND, "an error: the truth of a float"),
             (1, TWO_INTS, MAXLOC, "a pair"),
             (1, 0x4c00_010d, SUM, "bytes have no sum"),
             (1, 0x8c00_0005, SUM, "a derived type"),

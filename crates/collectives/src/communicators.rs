@@ -75,7 +75,7 @@ pub fn with_group<R>(
 /// Operations that groups have done for this process.
 pub fn performed() -> u64 {
     let known = lock(&KNOWN);
-    let running: u64 = known.values().filter_map(|known| Some(lock(&known.member).as_ref()?.performed)).sum();
+    let running: u64 = known.values().map(|known| known.performed.load(Ordering::Relaxed)).sum();
     PERFORMED.load(Ordering::Relaxed) + running
 }
 
@@ -89,9 +89,8 @@ pub fn end() {
 
 fn forget(communicator: &Communicator) {
     FREED.fetch_add(1, Ordering::AcqRel);
-    if let Some(member) = lock(&communicator.member).take() {
-        PERFORMED.fetch_add(member.performed, Ordering::Relaxed);
-    }
+    *lock(&communicator.member) = None;
+    PERFORMED.fetch_add(communicator.performed.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
 /// Decides about a communicator, together with its members. `None`: it has no decision, and the MPI does this call.
@@ -123,7 +122,9 @@ fn begin(mpi: &Mpi, abi: &Abi, handle: usize) -> Result<Option<Arc<Communicator>
     let Agreed { group, requests, layout } = agreed.unwrap_or_default();
     let takes_receives = requests.is_some();
     let member = Mutex::new(group.map(|group| Member::new(group, requests)));
-    let communicator = Communicator { handle, rank, members, has_group, layout, takes_receives, member };
+    let performed = AtomicU64::new(0);
+    let communicator =
+        Communicator { handle, rank, members, has_group, layout, takes_receives, member, performed };
     let communicator = Arc::new(communicator);
     lock(&KNOWN).insert(handle, Arc::clone(&communicator));
     Ok(Some(communicator))

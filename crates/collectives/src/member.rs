@@ -8,6 +8,7 @@ use crate::abi::Abi;
 use crate::mpi::Mpi;
 use crate::provider::Group;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_engine::levels::Layout;
 use weir_link::shm::node_group::{GroupFailure, Operation};
@@ -27,8 +28,6 @@ pub struct Member {
     group: Group,
     /// The group for non-blocking operations, if there are some.
     pub requests: Option<Group>,
-    /// Operations that the group has done for this member.
-    pub performed: u64,
     /// The user knows that the group has failed.
     is_reported: bool,
 }
@@ -36,7 +35,7 @@ pub struct Member {
 impl Member {
     /// A member that has done nothing.
     pub fn new(group: Group, requests: Option<Group>) -> Member {
-        Member { group, requests, performed: 0, is_reported: false }
+        Member { group, requests, is_reported: false }
     }
 }
 
@@ -57,6 +56,9 @@ pub struct Communicator {
     pub takes_receives: bool,
     /// Our membership. `None`: it has no group, or has been freed.
     pub member: Mutex<Option<Member>>,
+    /// Operations that the group has done for this member. Who holds the membership changes it; anybody may read it, without
+    /// a wait for an operation that is under way.
+    pub performed: AtomicU64,
 }
 
 /// Locks, whatever another thread has left.
@@ -126,13 +128,13 @@ impl Communicator {
         let mut locked = lock(&self.member);
         let member = locked.as_mut()?;
         let mut wait = Wait { mpi, abi, communicator: self, is_crowded: member.group.is_crowded, looks: 0 };
-        if member.performed.is_multiple_of(OPERATIONS_PER_PROGRESS) {
+        if self.performed.load(Ordering::Relaxed).is_multiple_of(OPERATIONS_PER_PROGRESS) {
             wait.make_progress();
         }
         // SAFETY: as the caller promises; `idle` gets its own variable.
         let ended = unsafe { member.group.perform(operation, data, result, idle, (&raw mut wait).cast()) };
         let Err(failure) = ended else {
-            member.performed += 1;
+            self.count_performed();
             return Some(0);
         };
         let is_news = !std::mem::replace(&mut member.is_reported, true);
@@ -151,6 +153,11 @@ impl Communicator {
 }
 
 impl Communicator {
+    /// Counts an operation that the group has done. The caller holds the membership, so this needs no locked instruction.
+    pub fn count_performed(&self) {
+        self.performed.store(self.performed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
     fn describe(&self, failure: GroupFailure) -> String {
         let GroupFailure { member, fault } = failure;
         // A participant says that a member of its node has failed by leaving.

@@ -97,8 +97,9 @@ impl Communicator {
         // SAFETY: the MPI's function, and what the caller promises.
         let posted = unsafe { (mpi.functions.irecv)(at, count, datatype, source, TAG, self.handle, request) };
         let is_taken = has_taken();
-        if is_taken && let Some(member) = lock(&self.member).as_mut() {
-            member.performed += 1;
+        if is_taken {
+            let _locked = lock(&self.member);
+            self.count_performed();
         }
         if is_taken || posted != 0 {
             return Some(posted); // the MPI has told its error handler of an error

@@ -62,7 +62,7 @@ const TYPES: &[(&str, TypeFacts)] = &[
     ("MPI_REAL8", word(WordType::F64)),
 ];
 
-/// The operations that groups combine. Others, among them the logical ones, stay with the MPI.
+/// The operations that groups combine. Others stay with the MPI.
 const OPERATIONS: &[(&str, WordOperation)] = &[
     ("MPI_SUM", WordOperation::Sum),
     ("MPI_PROD", WordOperation::Product),
@@ -71,6 +71,9 @@ const OPERATIONS: &[(&str, WordOperation)] = &[
     ("MPI_BAND", WordOperation::And),
     ("MPI_BOR", WordOperation::Or),
     ("MPI_BXOR", WordOperation::Xor),
+    ("MPI_LAND", WordOperation::LogicalAnd),
+    ("MPI_LOR", WordOperation::LogicalOr),
+    ("MPI_LXOR", WordOperation::LogicalXor),
 ];
 
 /// What a binary interface has that is no handle.

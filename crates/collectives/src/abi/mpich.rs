@@ -43,6 +43,9 @@ pub const HANDLES: &[(&str, usize)] = &[
     ("MPI_BAND", 0x5800_0006),
     ("MPI_BOR", 0x5800_0008),
     ("MPI_BXOR", 0x5800_000a),
+    ("MPI_LAND", 0x5800_0005),
+    ("MPI_LOR", 0x5800_0007),
+    ("MPI_LXOR", 0x5800_0009),
 ];
 
 /// The other values.

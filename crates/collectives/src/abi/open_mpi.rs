@@ -43,6 +43,9 @@ pub const SYMBOLS: &[(&str, &str)] = &[
     ("MPI_BAND", "ompi_mpi_op_band"),
     ("MPI_BOR", "ompi_mpi_op_bor"),
     ("MPI_BXOR", "ompi_mpi_op_bxor"),
+    ("MPI_LAND", "ompi_mpi_op_land"),
+    ("MPI_LOR", "ompi_mpi_op_lor"),
+    ("MPI_LXOR", "ompi_mpi_op_lxor"),
 ];
 
 /// The other values.

@@ -43,6 +43,9 @@ pub const HANDLES: &[(&str, usize)] = &[
     ("MPI_BAND", 0x28),
     ("MPI_BOR", 0x29),
     ("MPI_BXOR", 0x2a),
+    ("MPI_LAND", 0x30),
+    ("MPI_LOR", 0x31),
+    ("MPI_LXOR", 0x32),
 ];
 
 /// The other values.
