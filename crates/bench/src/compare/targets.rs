@@ -109,7 +109,7 @@ pub fn best(
         .filter_map(|contender| Some((contender.heading(), samples(results, measure, *contender)?)));
     let median = |it: &(String, Samples)| it.1.spread.median;
     match limit {
-        Limit::AtMost(_) | Limit::AtMostMore(_) => {
+        Limit::AtMost(_) | Limit::DifferenceAtMost(_) => {
             of_each.min_by(|one, other| median(one).total_cmp(&median(other)))
         }
         Limit::AtLeast(_) => of_each.max_by(|one, other| median(one).total_cmp(&median(other))),

@@ -17,7 +17,7 @@ pub enum Limit {
     /// The ratio is at least this.
     AtLeast(f64),
     /// The value is greater than the other one by at most this, in the unit of the quantity.
-    AtMostMore(f64),
+    DifferenceAtMost(f64),
 }
 
 /// The verdict of a run on a target.
@@ -145,18 +145,18 @@ impl Limit {
             Limit::AtMost(limit) if what.is_percentage() => format!("at most {}", what.show(limit)),
             Limit::AtMost(limit) => format!("at most {limit}"),
             Limit::AtLeast(limit) => format!("at least {limit}"),
-            Limit::AtMostMore(limit) => format!("at most {} more", what.show(limit)),
+            Limit::DifferenceAtMost(limit) => format!("at most {} more", what.show(limit)),
         }
     }
 
     /// The verdict on `ours / theirs`, by the smallest and the largest ratio that the samples allow.
     fn verdict(self, ours: &Spread, theirs: &Spread) -> Verdict {
         let (least, greatest) = match self {
-            Limit::AtMostMore(_) => (ours.min - theirs.max, ours.max - theirs.min),
+            Limit::DifferenceAtMost(_) => (ours.min - theirs.max, ours.max - theirs.min),
             _ => (ours.min / theirs.max, ours.max / theirs.min),
         };
         let (always, never) = match self {
-            Limit::AtMost(limit) | Limit::AtMostMore(limit) => (greatest <= limit, least > limit),
+            Limit::AtMost(limit) | Limit::DifferenceAtMost(limit) => (greatest <= limit, least > limit),
             Limit::AtLeast(limit) => (least >= limit, greatest < limit),
         };
         match (always, never) {
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_judged_by_its_extremes() {
-        let more = Limit::AtMostMore(1.0);
+        let more = Limit::DifferenceAtMost(1.0);
         let close = latency(more, &[9.0, 9.5, 9.8], &[9.0, 9.1, 9.2]);
         assert_eq!((close.limit.as_str(), close.verdict), ("at most 1.00 us more", Verdict::Reached));
         assert_eq!(close.found, "1.04 (9.50 us / 9.10 us tcp)");

@@ -123,7 +123,7 @@ impl Run<'_> {
 
     fn over_core_provider(&self) -> Vec<JudgedTarget> {
         let limits = [
-            (half_round_trip(SMALL_BYTES), Limit::AtMostMore(1.0)),
+            (half_round_trip(SMALL_BYTES), Limit::DifferenceAtMost(1.0)),
             (half_round_trip(EXCHANGE_BYTES), Limit::AtMost(1.1)),
             (RATE, Limit::AtLeast(0.9)),
             (BANDWIDTH, Limit::AtLeast(0.9)),
