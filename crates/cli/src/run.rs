@@ -277,7 +277,8 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     })?;
     settings.quota(arguments.ranks)?;
     let space = shm::file_system_space(&settings.shm_dir);
-    let bound = settings.receiver_bound(arguments.ranks, space, shm::has_unlimited_memory)?;
+    let bound =
+        settings.receiver_bound(arguments.ranks, hosts.is_some(), space, shm::has_unlimited_memory)?;
 
     let mut search_environment = SearchEnvironment::of_process();
     // The search below reports a program that is missing.
@@ -367,7 +368,12 @@ fn describe_bound(bound: &ReceiverBound) -> String {
         0 => String::new(),
         bytes => format!(", and {bytes} B for each unexpected one"),
     };
-    format!("a receiver keeps at most {} for incoming messages{further}", quantity::bytes(bound.bounded()))
+    let datagrams = match bound.datagrams {
+        0 => String::new(),
+        bytes => format!(", {} of it for datagrams", quantity::bytes(bytes)),
+    };
+    let all = quantity::bytes(bound.bounded());
+    format!("a receiver keeps at most {all} for incoming messages{datagrams}{further}")
 }
 
 fn describe_shares(shares: &[Share<'_>]) -> String {
@@ -402,13 +408,23 @@ mod tests {
 
     #[test]
     fn the_bound_of_a_receiver_is_one_number() {
-        let bound = ReceiverBound { mailbox: 1 << 20, payload: 2 << 20, envelopes: None, peers: 0, spare: 0 };
+        let bound = ReceiverBound {
+            mailbox: 1 << 20,
+            payload: 2 << 20,
+            envelopes: None,
+            peers: 0,
+            spare: 0,
+            datagrams: 0,
+        };
         assert_eq!(
             describe_bound(&bound),
             "a receiver keeps at most 3.00 MiB for incoming messages, and 64 B for each unexpected one"
         );
         let bound = ReceiverBound { envelopes: Some(1 << 20), ..bound };
         assert_eq!(describe_bound(&bound), "a receiver keeps at most 4.00 MiB for incoming messages");
+        let bound = ReceiverBound { datagrams: 3 << 20, ..bound };
+        let text = "a receiver keeps at most 7.00 MiB for incoming messages, 3.00 MiB of it for datagrams";
+        assert_eq!(describe_bound(&bound), text);
     }
 
     #[test]

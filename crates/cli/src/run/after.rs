@@ -97,6 +97,8 @@ struct Record<'a> {
     settings: BTreeMap<&'static str, String>,
     /// Bound of the memory of a receiver for incoming messages; `None`: there is none. Unit: bytes.
     receiver_bound_bytes: Option<u64>,
+    /// The part of it for datagrams; 0: no network. Unit: bytes.
+    receiver_datagram_bytes: u64,
     exit_status: u8,
     elapsed_s: f64,
     /// Whether the program opened any endpoint of weir.
@@ -197,6 +199,7 @@ impl Ended<'_> {
                 .bound
                 .filter(|bound| bound.per_message() == 0)
                 .map(|bound| bound.bounded()),
+            receiver_datagram_bytes: self.checked.bound.map_or(0, |bound| bound.datagrams),
             exit_status: job::exit_code(self.status),
             elapsed_s: self.elapsed.as_secs_f64(),
             used_weir: !job.ranks.is_empty(),

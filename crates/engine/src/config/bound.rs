@@ -1,9 +1,10 @@
 //! The bound of the memory that a receiver spends on incoming messages ([`ReceiverBound`]), as one number.
 //!
-//! This file adds up what other files keep: the mailbox plan, the two budgets, a constant for each peer, and the spare
-//! memory of an endpoint. Claimed messages and large messages are not part of it (docs/explanation/receiver-memory.md).
+//! This file adds up what other files keep: the mailbox plan, the two budgets, a constant for each peer, the spare memory of
+//! an endpoint, and what a link over a network keeps. Claimed messages and large messages are not part of it (docs/explanation/receiver-memory.md).
 
 use weir_link::shm::FileSystemSpace;
+use weir_link::{ofi, udp};
 use weir_proto::{ENVELOPE_BYTES, PEER_BYTES};
 
 use super::{SettingError, Settings};
@@ -22,12 +23,14 @@ pub struct ReceiverBound {
     pub peers: u64,
     /// Spare buffers.
     pub spare: u64,
+    /// Datagrams that were not read; 0: the endpoint has no network.
+    pub datagrams: u64,
 }
 
 impl ReceiverBound {
     /// What is bounded.
     pub fn bounded(&self) -> u64 {
-        self.mailbox + self.payload + self.envelopes.unwrap_or(0) + self.peers + self.spare
+        self.mailbox + self.payload + self.envelopes.unwrap_or(0) + self.peers + self.spare + self.datagrams
     }
 
     /// What each unexpected message costs in addition.
@@ -38,13 +41,14 @@ impl ReceiverBound {
 
 impl Settings {
     /// The bound of each endpoint in a job of `peers` endpoints on one node, with this `space` in the directory of the
-    /// mailboxes. `None`: a scheme without credits, which has no bound.
+    /// mailboxes. `spans_nodes`: any of them may be on another node. `None`: a scheme without credits, which has no bound.
     ///
     /// # Errors
     /// As for [`Settings::quota`].
     pub fn receiver_bound(
         &self,
         peers: u32,
+        spans_nodes: bool,
         space: Option<FileSystemSpace>,
         has_unlimited_memory: impl FnOnce() -> bool,
     ) -> Result<Option<ReceiverBound>, SettingError> {
@@ -56,6 +60,16 @@ impl Settings {
             envelopes: (self.envelope_budget_bytes > 0).then_some(self.envelope_budget_bytes),
             peers: ranks * PEER_BYTES,
             spare: unexpected_buffers::spare_bytes(self.unexpected_budget_bytes) + read_ahead::BUFFER_BYTES,
+            datagrams: self.datagram_bytes(ranks - 1, spans_nodes),
         }))
+    }
+
+    /// The most memory of an endpoint with so many peers for datagrams that were not read.
+    fn datagram_bytes(&self, peers: u64, spans_nodes: bool) -> u64 {
+        match self.links.core_provider() {
+            _ if !self.links.has_network(spans_nodes) => 0,
+            Some(_) => ofi::most_arrived_bytes(peers),
+            None => udp::most_arrived_bytes(self.net.as_deref(), peers),
+        }
     }
 }

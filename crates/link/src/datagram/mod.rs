@@ -48,6 +48,7 @@ mod send_gate;
 mod send_proxy;
 mod transport;
 
+pub use arrived::most_arrived_bytes;
 pub use helped_link::HelpedLink;
 pub use link::{DatagramLink, DatagramOptions};
 pub use network::GEOMETRY;

@@ -23,6 +23,8 @@ use weir_proto::{Direction, RemoteAddress};
 
 /// The longest message. The core may have a lower limit. Unit: bytes.
 pub const MESSAGE_BYTES: usize = 16 << 10;
+/// The most receives that are posted at a time.
+pub const POSTED_RECEIVES: usize = 256;
 
 /// A peer as the core numbers it (`fi_addr_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,7 +99,7 @@ pub trait CoreEndpoint: Send {
     /// Length of the longest message, at most [`MESSAGE_BYTES`]. Unit: bytes.
     fn longest_message(&self) -> usize;
 
-    /// Receives that are posted at a time.
+    /// Receives that are posted at a time, at most [`POSTED_RECEIVES`].
     fn posted_receives(&self) -> usize;
 
     /// The address of the peer with this name. `None`: the core does not know such names.

@@ -26,5 +26,5 @@ mod turns;
 pub(crate) mod witness;
 
 pub use interfaces::chosen_address;
-pub use network::UdpNetwork;
+pub use network::{UdpNetwork, most_arrived_bytes};
 pub use options::{BUFFER_SETTING, CONNECT_SETTING, NET_SETTING, PORTS_SETTING, UdpError, UdpOptions};

@@ -109,7 +109,7 @@ impl UdpNetwork {
         // Everything works without it, so it gets the last descriptor.
         let second = || Connected::open(local, options.buffer_bytes, buffer_bytes).ok();
         let second = if options.connects { second() } else { None };
-        let mtu = mtu_of(&interface).unwrap_or(USUAL_MTU).clamp(SMALLEST_MTU, LARGEST_MTU);
+        let datagram_bytes = longest_datagram_at(&interface);
         Ok(UdpNetwork {
             socket,
             second,
@@ -120,7 +120,7 @@ impl UdpNetwork {
             state,
             local,
             interface,
-            datagram_bytes: mtu - header_bytes(local.is_ipv4()),
+            datagram_bytes,
             buffer_bytes,
             cuts,
             cuts_again_at: Instant(0),
@@ -256,6 +256,20 @@ pub(super) fn mtu_of(interface: &Interface) -> Option<usize> {
         }
     });
     found.map(|mtu| mtu as usize)
+}
+
+/// The longest datagram of a socket at this interface. Unit: bytes.
+fn longest_datagram_at(interface: &Interface) -> usize {
+    let mtu = mtu_of(interface).unwrap_or(USUAL_MTU).clamp(SMALLEST_MTU, LARGEST_MTU);
+    mtu - header_bytes(interface.address.is_ipv4())
+}
+
+/// The most memory of an endpoint with so many peers for datagrams that have arrived, if its host has such an interface as
+/// this one has for `net`, the value of `FI_WEIR_NET`. Without one: with the longest datagrams. Unit: bytes.
+pub fn most_arrived_bytes(net: Option<&str>, peers: u64) -> u64 {
+    let interface = all().and_then(|list| choose(&list, net).cloned());
+    let datagram_bytes = interface.map_or(LARGEST_MTU, |interface| longest_datagram_at(&interface));
+    crate::datagram::most_arrived_bytes::<SocketAddr>(datagram_bytes, peers)
 }
 
 /// The headers of IP and UDP. Unit: bytes.

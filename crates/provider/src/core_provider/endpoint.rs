@@ -13,7 +13,9 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null_mut;
 
-use weir_link::ofi::{CoreAddress, CoreEndpoint, CoreError, CoreMemory, CoreName, MESSAGE_BYTES, Sent};
+use weir_link::ofi::{
+    CoreAddress, CoreEndpoint, CoreError, CoreMemory, CoreName, MESSAGE_BYTES, POSTED_RECEIVES, Sent,
+};
 
 use super::discovery::Found;
 use super::library::error_text;
@@ -24,8 +26,6 @@ use crate::ffi::{
     ADDR_UNSPEC, FiAddr, FiAvAttr, FiCqAttr, FiCqErrEntry, control, cq_format, flags, mr_mode, wait_obj,
 };
 
-/// Receives that are posted, unless the provider has fewer. The link grants its peers a part of them.
-const RECEIVES: usize = 256;
 /// Sends under way, unless the provider has fewer.
 const SENDS: usize = 64;
 /// Copies from and to memory of peers that are under way, if the provider has them.
@@ -142,7 +142,7 @@ impl OpenEndpoint {
         // attributes live during the calls, and each call that returns 0 has opened an object.
         unsafe {
             let limit = |size: usize, most: usize| if size == 0 { most } else { size.min(most) };
-            let receives = limit((*(*info).rx_attr).size, RECEIVES);
+            let receives = limit((*(*info).rx_attr).size, POSTED_RECEIVES);
             let sends = limit((*(*info).tx_attr).size, SENDS);
             let longest = limit((*(*info).ep_attr).max_msg_size, MESSAGE_BYTES);
             let copies = if found.has_memory { limit((*(*info).tx_attr).size, COPIES) } else { 0 };
