@@ -49,7 +49,7 @@ def test_the_end_of_a_rank_in_the_middle_of_reads_is_an_error(hosts, tmp_path, m
     three.kill("h3")
     seconds = test_hosts.seconds_to_errors(tmp_path, [0, 1])
     job.kill()
-    assert seconds and seconds < test_hosts.LIMIT_SECONDS + 1, f"{seconds} s"
+    assert seconds and seconds < test_hosts.ERROR_SECONDS, f"{seconds} s"
 
 
 @pytest.mark.parametrize("mpi", MPIS)

@@ -22,6 +22,8 @@ QUICK = ["-msglog", "0:16", "-iter", "10", "-time", "5"]
 BENCHMARKS = ["PingPong", "Allreduce", "Alltoall"]
 # A silent peer is lost after so long in the tests of faults.
 LIMIT_SECONDS = 2
+# It is an error at the others so long after its end. Time in which a rank does not get a core does not count for the limit.
+ERROR_SECONDS = LIMIT_SECONDS + 2
 
 
 def run(hosts, mpi, ranks, program, *, timeout=120, mark=None, **rest):
@@ -218,7 +220,7 @@ def test_a_killed_rank_is_an_error_at_the_other_hosts(hosts, tmp_path):
         os.kill(process, signal.SIGKILL)
     seconds = seconds_to_errors(tmp_path, [0, 1])
     job.kill()
-    assert seconds and seconds < LIMIT_SECONDS + 1, f"{seconds} s"
+    assert seconds and seconds < ERROR_SECONDS, f"{seconds} s"
 
 
 def test_a_host_that_vanishes_is_an_error_at_the_others(hosts, tmp_path):
@@ -227,7 +229,7 @@ def test_a_host_that_vanishes_is_an_error_at_the_others(hosts, tmp_path):
     two.kill("h2")
     seconds = seconds_to_errors(tmp_path, [0])
     job.kill()
-    assert seconds and seconds < LIMIT_SECONDS + 1, f"{seconds} s"
+    assert seconds and seconds < ERROR_SECONDS, f"{seconds} s"
 
 
 def test_an_interface_that_is_down_for_a_moment_delays_only(hosts):
