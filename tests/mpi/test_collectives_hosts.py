@@ -35,6 +35,15 @@ def test_random_operations_have_the_results_of_the_mpi_and_the_bits_of_one_host(
     assert performed(outcome) > 150, outcome
 
 
+@pytest.mark.parametrize("mechanism", ["token", "proxy", "proxy,token"])
+def test_operations_pass_the_gate_of_admission_and_end(hosts, mechanism):
+    """A token or two, for messages and operations together: whoever waits for one must not hold what gives it back."""
+    settings = {"FI_WEIR_ADMIT": mechanism, "FI_WEIR_ADMIT_TOKENS": "2" if mechanism == "token" else "1"}
+    outcome = run(hosts(2), "mpich", 4, program("random", 120), **settings)
+    assert outcome.ok and not outcome.leftovers, outcome
+    assert performed(outcome) > 30, outcome
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 @pytest.mark.parametrize("count,ranks", [(2, 5), (3, 4)])
 def test_blocks_travel_on_two_levels_from_and_to_each_rank(hosts, mpi, count, ranks):
