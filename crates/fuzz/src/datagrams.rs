@@ -22,6 +22,7 @@ impl Bell for NoBell {
 type Arrivals = Arc<Mutex<Vec<(u8, Vec<u8>)>>>;
 
 struct Cable {
+    is_lossless: bool,
     arrive: Arrivals,
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
     now: Arc<Mutex<u64>>,
@@ -48,6 +49,10 @@ impl DatagramNetwork for Cable {
 
     fn largest_datagram(&self) -> usize {
         DATAGRAM_BYTES
+    }
+
+    fn is_lossless(&self) -> bool {
+        self.is_lossless
     }
 
     fn buffered_datagrams(&self) -> Option<u64> {
@@ -99,18 +104,23 @@ fn address_of(number: u8) -> Address {
 
 /// All datagrams come from one peer, to which the endpoint sends too.
 pub fn arrive(bytes: &[u8]) {
-    run(bytes, 1);
+    run(bytes, 1, false);
 }
 
 /// They come from four places, and one of them is nobody.
 pub fn arrive_from_several(bytes: &[u8]) {
-    run(bytes, 3);
+    run(bytes, 3, false);
+}
+
+/// They come over a network that declares to lose nothing, as a core provider does.
+pub fn arrive_without_loss(bytes: &[u8]) {
+    run(bytes, 3, true);
 }
 
 /// Datagrams: a byte for the sender and the time until the next one, two for the length, and the bytes.
-fn run(mut bytes: &[u8], peers: u8) {
+fn run(mut bytes: &[u8], peers: u8, is_lossless: bool) {
     let (arrive, sent, now) = (Arrivals::default(), Arc::default(), Arc::new(Mutex::new(1)));
-    let cable = Cable { arrive: Arc::clone(&arrive), sent, now: Arc::clone(&now) };
+    let cable = Cable { is_lossless, arrive: Arc::clone(&arrive), sent, now: Arc::clone(&now) };
     let options = DatagramOptions { close_ns: 0, ..DatagramOptions::new(QUOTA) };
     let mut link = DatagramLink::open(&Address::new(1, [0; 16]), cable, options);
     for number in 1..=peers {
@@ -175,5 +185,6 @@ pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         datagram(2, &frame(2, LEAVE_FRAME)),
     ]
     .concat();
-    vec![("datagrams", whole.clone()), ("datagrams of several peers", whole)]
+    let readers = ["datagrams", "datagrams of several peers", "datagrams of a lossless network"];
+    readers.map(|reader| (reader, whole.clone())).to_vec()
 }

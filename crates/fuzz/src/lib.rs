@@ -7,16 +7,23 @@
 //! | reader | who writes the bytes |
 //! |---|---|
 //! | packets, bundles | a peer: slots of shared memory, datagrams |
-//! | endpoint | a peer: packets in any order, to a machine |
-//! | datagrams, from a stranger and from a member | anybody in the network; with `cfg(fuzzing)` the seal is open |
+//! | endpoint | members: packets in any order, to the machine of an endpoint and its offloaded machines, under every scheme |
+//! | lock | members: the words of a queue lock |
+//! | datagrams, also of a lossless network | strangers and members; with `cfg(fuzzing)` the seal is open |
 //! | witness | whoever listens at a port |
-//! | addresses | a peer, by way of the launcher |
+//! | probe | anybody in the network: datagrams at the socket of `weir doctor` |
+//! | addresses, names of cores | a peer, by way of the launcher |
+//! | kernel programs, control messages | anybody in the network; a process of the host |
 //! | segments | a process of the same user: headers of mailboxes and node segments |
 //! | hosts, counters, traces, answers | a file of the user; files and lines of another host |
 
 mod datagrams;
 mod endpoint;
 mod files;
+mod kernel_programs;
+mod lock;
+mod memory;
+mod rank;
 mod wire;
 mod witness;
 
@@ -24,14 +31,20 @@ mod witness;
 pub type Reader = (&'static str, fn(&[u8]));
 
 /// All readers. The first byte of an input is an index, modulo their number.
-pub const READERS: [Reader; 11] = [
+pub const READERS: [Reader; 17] = [
     ("packets", wire::packets),
     ("bundles", wire::bundles),
-    ("endpoint", endpoint::packets_of_a_peer),
+    ("endpoint", endpoint::packets_of_peers),
+    ("lock", lock::words_of_members),
     ("datagrams", datagrams::arrive),
     ("datagrams of several peers", datagrams::arrive_from_several),
+    ("datagrams of a lossless network", datagrams::arrive_without_loss),
+    ("datagrams at a probe", wire::probe_datagrams),
     ("witness", witness::bytes_of_a_listener),
     ("addresses", wire::addresses),
+    ("names of cores", wire::names_of_cores),
+    ("packets of kernel programs", kernel_programs::packets),
+    ("control messages of an interface", kernel_programs::control_messages),
     ("segments", files::segments),
     ("hosts", files::hosts),
     ("counters and traces", files::counters_and_traces),
@@ -52,8 +65,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
         [&[index as u8], bytes].concat()
     };
     let empty = READERS.iter().map(|(name, _)| of_reader(name, &[]));
-    let valid =
-        wire::seeds().into_iter().chain(endpoint::seeds()).chain(datagrams::seeds()).chain(files::seeds());
+    let all = [
+        wire::seeds(),
+        endpoint::seeds(),
+        lock::seeds(),
+        datagrams::seeds(),
+        kernel_programs::seeds(),
+        files::seeds(),
+    ];
+    let valid = all.into_iter().flatten();
     empty.chain(valid.map(|(name, bytes)| of_reader(name, &bytes))).collect()
 }
 
@@ -66,7 +86,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(1);
         for seed in seeds() {
             read(&seed);
-            for _ in 0..200 {
+            for _ in 0..80 {
                 let mut bytes = seed.clone();
                 for _ in 0..random.usize(1..4) {
                     if bytes.len() > 1 {

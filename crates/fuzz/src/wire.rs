@@ -1,5 +1,7 @@
 //! Readers of packets, bundles and addresses.
 
+use weir_link::ofi::{CoreName, MOST_PART_BYTES, NameFormat, from_outside};
+use weir_link::udp::probe;
 use weir_link::{ADDRESS_BYTES, Address, LinkKind};
 use weir_proto::wire::{
     self, EAGER_HEADER_BYTES, LINK_FRAME_BYTES, LinkFrame, MOST_HEADER_BYTES, SLOT_BYTES, decode,
@@ -9,6 +11,9 @@ use weir_proto::{Body, Packet, Space};
 
 /// Most payload of a packet here. Unit: bytes.
 const MOST_PAYLOAD: u32 = 8192;
+/// Families of socket addresses on Linux.
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
 
 /// Slots, one after the other.
 pub fn packets(bytes: &[u8]) {
@@ -69,6 +74,56 @@ pub fn addresses(bytes: &[u8]) {
     weir_link::shm::from_outside::segment_address(&address);
 }
 
+/// The part of an address for a link over a core provider, as endpoints of several providers read it. The first two bytes
+/// choose the length of the own name and its bytes.
+pub fn names_of_cores(bytes: &[u8]) {
+    let Some((&[length, fill], part)) = bytes.split_first_chunk() else { return };
+    let socket = |family: u16, bytes: usize| {
+        let mut name = vec![fill; bytes];
+        name[..2].copy_from_slice(&family.to_ne_bytes());
+        CoreName { format: NameFormat::Socket, bytes: name }
+    };
+    let other = CoreName { format: NameFormat::Other, bytes: vec![fill; usize::from(length % 64)] };
+    // Those whose family and length disagree are no name of a socket.
+    let owns = [
+        (socket(AF_INET, 16), true),
+        (socket(AF_INET6, 28), true),
+        (other, true),
+        (socket(AF_INET, 28), false),
+        (socket(u16::MAX, 16), false),
+    ];
+    for (own, is_sound) in owns {
+        let Some((name, _)) = from_outside::peer_of_part(part, &own) else {
+            assert!(part.len() > MOST_PART_BYTES, "{part:x?}");
+            continue;
+        };
+        let Some(name) = name else { continue };
+        assert_eq!(name.len(), own.bytes.len(), "all names of a provider have one length");
+        // The same name again, whatever bytes it came from.
+        let name = CoreName { format: own.format, bytes: name };
+        if let Some(part) = from_outside::part_of_name(&name, 5000).filter(|_| is_sound) {
+            let (again, _) = from_outside::peer_of_part(&part, &own).expect("not too long");
+            assert_eq!(again, Some(name.bytes), "what was written is read again");
+        }
+    }
+}
+
+/// Datagrams at the socket of `weir doctor`: a byte for the length, and the bytes, behind its key if that is even.
+pub fn probe_datagrams(mut bytes: &[u8]) {
+    const KEY: [u8; probe::KEY_BYTES] = [7; probe::KEY_BYTES];
+    let mut datagrams = Vec::new();
+    while let Some((&length, rest)) = bytes.split_first() {
+        let (content, rest) = rest.split_at(rest.len().min(length.into()));
+        bytes = rest;
+        let key: &[u8] = if length.is_multiple_of(2) { &KEY } else { &[] };
+        datagrams.push([key, content].concat());
+    }
+    let answers = probe::answers_to(&datagrams, KEY);
+    let [bytes, answered] = [&datagrams, &answers].map(|all| all.iter().map(Vec::len).sum::<usize>());
+    assert!(answers.len() <= datagrams.len() && answered <= bytes, "no more than was sent");
+    assert!(answers.iter().all(|answer| answer.starts_with(&KEY)), "strangers get no answer");
+}
+
 /// An eager packet of four bytes.
 pub(crate) fn eager_bytes(number: u32) -> Vec<u8> {
     let body = Body::Eager { space: Space::Tagged, tag: 7, data: None, length: 4, acknowledge: None };
@@ -85,5 +140,15 @@ pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let address = Address::new(5, [3; 16]);
     let address = address.with_part(LinkKind::SharedMemory, &[7; 8]).expect("room");
     let address = address.with_part(LinkKind::Udp, &[4, 10, 0, 0, 1, 78, 132]).expect("room");
-    vec![("packets", slots), ("bundles", bundle), ("addresses", address.0.to_vec())]
+    let socket = [&[28, 0, 10, 0, 0, 1][..], &4000_u16.to_be_bytes(), &5000_u16.to_be_bytes()].concat();
+    let runs = [&[32, 0, 0x02, 0xfe, 0x80, 0x6a][..], &[9; 10], &[0x04, 1, 2, 3, 4]].concat();
+    let trials = [25 - probe::KEY_BYTES as u8, 1, 1, 2, 3, 4, 5, 6, 7, 8, 10, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+    vec![
+        ("packets", slots),
+        ("bundles", bundle),
+        ("addresses", address.0.to_vec()),
+        ("names of cores", socket),
+        ("names of cores", runs),
+        ("datagrams at a probe", trials.to_vec()),
+    ]
 }

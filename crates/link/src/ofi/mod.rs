@@ -17,6 +17,7 @@
 mod copies;
 mod core_endpoint;
 pub mod exchange;
+pub mod from_outside;
 mod memory;
 mod network;
 mod place;

@@ -199,20 +199,43 @@ fn receive(socket: &UdpSocket, key: [u8; KEY_BYTES], trials: &Trials, ends: &Ato
     let mut bytes = vec![0; 1 << 16];
     while !ends.load(Ordering::Relaxed) {
         let Ok((length, from)) = socket.recv_from(&mut bytes) else { continue };
-        let Some((kind, trial)) = parse(&bytes[..length], &key) else { continue };
-        if kind == ASK {
-            bytes[KEY_BYTES] = ANSWER;
+        if trials.arrived(&mut bytes[..length], &key) {
             let _ = socket.send_to(&bytes[..length], from);
-            continue;
         }
-        let mut seen = trials.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+impl Trials {
+    /// Counts a datagram with this key, or makes the answer of it. Returns whether it is an answer now, to be sent back.
+    fn arrived(&self, datagram: &mut [u8], key: &[u8; KEY_BYTES]) -> bool {
+        let Some((kind, trial)) = parse(datagram, key) else { return false };
+        if kind == ASK {
+            datagram[KEY_BYTES] = ANSWER;
+            return true;
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.len() < MOST_TRIALS || seen.contains_key(&trial) {
             let of_trial = seen.entry(trial).or_default();
             of_trial.datagrams += 1;
-            of_trial.largest_bytes = of_trial.largest_bytes.max(length);
+            of_trial.largest_bytes = of_trial.largest_bytes.max(datagram.len());
         }
-        trials.arrived.notify_all();
+        self.arrived.notify_all();
+        false
     }
+}
+
+/// What a probe with this key does with these datagrams, one after the other, for fuzzers (`crates/fuzz`). Returns the
+/// answers.
+pub fn answers_to(datagrams: &[Vec<u8>], key: [u8; KEY_BYTES]) -> Vec<Vec<u8>> {
+    let trials = Trials::default();
+    let mut answers = Vec::new();
+    for datagram in datagrams {
+        let mut bytes = datagram.clone();
+        if trials.arrived(&mut bytes, &key) {
+            answers.push(bytes);
+        }
+    }
+    answers
 }
 
 /// Kind and trial of a datagram with this key.
@@ -254,6 +277,14 @@ mod tests {
         for length in 0..HEAD_BYTES {
             assert_eq!(parse(&a.datagram(ASK, 1, HEAD_BYTES)[..length], &a.key), None);
         }
+    }
+
+    #[test]
+    fn only_a_question_is_answered_with_as_many_bytes() {
+        let datagram = |kind: u8| [&[3; KEY_BYTES][..], &[kind], &[9; 20]].concat();
+        let datagrams = [COUNT, ASK, ANSWER, ANSWER + 1].map(datagram);
+        assert_eq!(answers_to(&datagrams, [3; KEY_BYTES]), [datagram(ANSWER)]);
+        assert_eq!(answers_to(&datagrams, [4; KEY_BYTES]), [[0; 0]; 0]);
     }
 
     #[test]
