@@ -9,6 +9,7 @@
 //! a round of 100 datagrams, 10 lost or marked    window * (1 - 0.1 / 2)
 //! a round without                                window + one datagram
 //! two timeouts in a row                          two datagrams; doubles each round, up to half of the old window
+//! the peer had everything, and did not run       the old window again (RFC 4015)
 //! ```
 //! This file does not know which datagrams are under way, only their bytes.
 
@@ -29,6 +30,8 @@ pub(super) struct Congestion {
     window_bytes: u64,
     /// Below it the window doubles each round.
     threshold_bytes: u64,
+    /// Window and threshold before the timeouts, until it is known whether they were needed.
+    before_collapse: Option<(u64, u64)>,
     in_flight_bytes: u64,
     in_flight_bundles: u32,
     /// What the peer has room for. It says nothing about the network.
@@ -57,6 +60,7 @@ impl Congestion {
             most_bytes,
             window_bytes: most_bytes,
             threshold_bytes: 0,
+            before_collapse: None,
             in_flight_bytes: 0,
             in_flight_bundles: 0,
             grant_bundles: config.first_grant,
@@ -128,6 +132,7 @@ impl Congestion {
 
     /// A bundle that was under way is lost.
     pub(super) fn lost(&mut self, bytes: u32) {
+        self.before_collapse = None;
         self.in_flight_bytes -= u64::from(bytes);
         self.in_flight_bundles -= 1;
         self.resolved += 1;
@@ -136,11 +141,13 @@ impl Congestion {
 
     /// A bundle that has arrived was lost before, and was sent again outside of the window.
     pub(super) fn repaired(&mut self) {
+        self.before_collapse = None;
         self.troubled += 1;
     }
 
     /// The peer has reported marked datagrams.
     pub(super) fn marked(&mut self, datagrams: u16) {
+        self.before_collapse = None;
         self.troubled += u32::from(datagrams);
     }
 
@@ -170,7 +177,22 @@ impl Congestion {
 
     /// Timeouts in a row: nothing is known of the network any more.
     pub(super) fn collapse(&mut self) {
+        self.before_collapse.get_or_insert((self.window_bytes, self.threshold_bytes));
         self.threshold_bytes = self.threshold_bytes.max(self.window_bytes / 2);
         self.window_bytes = 2 * self.datagram_bytes;
+    }
+
+    /// The timeouts in a row were not needed, if there were some: nothing was lost, so the network says nothing against the
+    /// window before them. Source: RFC 4015, section 3.2.
+    pub(super) fn restore(&mut self) {
+        if let Some((window_bytes, threshold_bytes)) = self.before_collapse.take() {
+            self.window_bytes = self.window_bytes.max(window_bytes);
+            self.threshold_bytes = threshold_bytes;
+        }
+    }
+
+    /// Nobody will know whether the timeouts in a row were needed.
+    pub(super) fn keep_collapsed(&mut self) {
+        self.before_collapse = None;
     }
 }

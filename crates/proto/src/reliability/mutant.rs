@@ -27,6 +27,8 @@ pub(super) enum Mutant {
     AnyArrivalPassesTheQueue,
     /// A bundle that waits in the queue of this host is sent again.
     QueuedBundlesAreSentAgain,
+    /// Timeouts of a peer that did not run lower the window as those of lost bundles do.
+    NeedlessTimeoutsTakeTheWindow,
     /// A loss that a probe has repaired does not count.
     RepairedLossesDoNotCount,
     /// The timeout restarts with each send.

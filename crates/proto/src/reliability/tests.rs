@@ -1,5 +1,6 @@
-//! Tests of reliability: exact rules of one path here and for a queue before the network (`queued`), sets and numbers against plain ones (`numbers`), and random
-//! worlds of two paths on a network with faults (`world`), which must also detect the mutants.
+//! Tests of reliability: exact rules of one path here, for a queue before the network (`queued`) and for timeouts in a row
+//! (`collapse`), sets and numbers against plain ones (`numbers`), and random worlds of two paths on a network with faults
+//! (`world`), which must also detect the mutants.
 
 extern crate std;
 
@@ -11,6 +12,7 @@ use core::ops::Range;
 use super::datagram::STANDING_DIVISOR;
 use super::*;
 
+mod collapse;
 mod garbage;
 mod numbers;
 mod queued;

@@ -137,6 +137,9 @@ impl Sender {
         match (had_arrived, self.has_arrived(number)) {
             (Some(true), _) => {
                 self.counts.needless_probes += 1;
+                if !broken.has(Mutant::NeedlessTimeoutsTakeTheWindow) {
+                    self.congestion.restore();
+                }
                 // Otherwise only the acknowledgement was lost: the probe was answered soon.
                 if self.largest < number || now > answer_by {
                     self.round_trip.peer_was_late(broken);
@@ -150,7 +153,7 @@ impl Sender {
                     self.congestion.repaired();
                 }
             }
-            _ => {}
+            _ => self.congestion.keep_collapsed(),
         }
     }
 
