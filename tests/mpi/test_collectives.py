@@ -237,3 +237,28 @@ def test_a_killed_member_is_an_error_and_no_hang(tmp_path, private_shm, last, ca
     assert line in outcome.output, outcome
     assert launch.run([launch.WEIR, "clean"], timeout=20).ok
     assert launch.shm_files(private_shm) == [], "mailboxes are left after the run"
+
+
+LATE = """
+import time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+world.Barrier()
+for step in range(10):
+    if world.rank == 1:
+        time.sleep(0.02)
+    world.Barrier()
+"""
+
+
+def test_the_report_names_the_skew_of_ranks_that_wait_and_the_rank_that_comes_late(over_weir):
+    outcome, report = over_weir(3, [launch.python("mpich"), "-c", LATE], flags=ON, timeout=60)
+    skews = []
+    for rank in report["ranks"]:
+        [barriers] = [entry for entry in rank["operations"] if entry["operation"] == "barrier" and entry["blocking"]]
+        assert barriers["executor"] == "node" and barriers["skew_known"] == barriers["count"] >= 11, barriers
+        assert not barriers["skew_is_bound"] and barriers["skew_ns"] <= barriers["time_ns"], barriers
+        skews.append(barriers["skew_ns"] / 1e6)
+    assert skews[0] >= 150 and skews[2] >= 150 and skews[1] < 75, skews
+    assert re.search(r"barrier +shared memory", outcome.output), outcome
+    assert re.search(r"skew: of .* in barrier operations, .*: rank 1 comes late", outcome.output), outcome

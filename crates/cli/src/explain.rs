@@ -6,7 +6,7 @@
 //! stall.
 
 use crate::hosts::look::counters_elsewhere;
-use crate::report::{lending_by_name, network_by_name, round_trips, tokens};
+use crate::report::{lending_by_name, network_by_name, operations, round_trips, tokens};
 use crate::run::STATS;
 use clap::Args;
 use serde::Serialize;
@@ -64,6 +64,8 @@ struct Explanation {
     network: Vec<String>,
     /// The receivers that cause the stalls, one line each.
     causes: Vec<String>,
+    /// Operations in which ranks wait mostly for late ones, one line each.
+    skew: Vec<String>,
 }
 
 /// State of one endpoint.
@@ -184,6 +186,7 @@ fn text(jobs: &[Explanation], after_s: f64) -> String {
             .chain(&job.lending)
             .chain(&job.network)
             .chain(&job.causes)
+            .chain(&job.skew)
         {
             text += &format!("  {line}\n");
         }
@@ -264,6 +267,7 @@ fn explain(
         lending: lending.collect(),
         network: pages.iter().filter(|page| lives(page)).filter_map(network_line).collect(),
         causes: causes(&waits, names),
+        skew: operations::skew_lines(pages.iter().map(|page| (name(page), &page.operations))),
     }
 }
 
@@ -459,6 +463,19 @@ mod tests {
         );
         let text = text(&[explanation], 1.0);
         assert!(text.starts_with("d: 5 of 5 endpoints open\n  rank 1 has waited"), "{text}");
+    }
+
+    #[test]
+    fn ranks_that_come_late_to_operations_are_named() {
+        let barriers = |skew_ms: u64| {
+            let skew = skew_ms * 1_000_000;
+            EndpointReport { operations: operations::tests::barriers(10, skew + 1000, skew), ..page(0, &[]) }
+        };
+        let pages = [barriers(200), EndpointReport { rank: Some(1), ..barriers(0) }];
+        let explanation = explain(Path::new("d"), &pages, runs_here, S, 13 * S);
+        let text = text(std::slice::from_ref(&explanation), 1.0);
+        assert!(text.contains("  skew: of 200 ms in barrier operations, 200 ms (100 %)"), "{text}");
+        assert!(text.ends_with(": rank 1 comes late\n"), "{text}");
     }
 
     #[test]

@@ -273,7 +273,9 @@ impl Share {
             Some(result) => copy_of_result.room(result.bytes),
         };
         // SAFETY: as long as the operation says, and apart from each other.
-        let Some(status) = (unsafe { communicator.perform(mpi, abi, name, operation, data, result) }) else {
+        let Some(status) =
+            (unsafe { communicator.perform(mpi, abi, name, (operation, operation.into()), data, result) })
+        else {
             return Ok(None);
         };
         // The blocks of the others have been read, should a program use one buffer for both.

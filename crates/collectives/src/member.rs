@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_engine::levels::Layout;
+use weir_engine::operation_times::OperationKind;
 use weir_link::shm::node_group::{GroupFailure, Operation};
 use weir_proto::PeerFault;
 
@@ -112,7 +113,7 @@ impl Communicator {
     /// Performs an operation in the group. Returns the status for the program: 0, or the error after the error handler of
     /// the communicator has returned. `None`: the communicator has been freed.
     ///
-    /// - `name`: the call, for the user.
+    /// - `name`, `call`: the call, for the user.
     ///
     /// # Safety
     /// `data` and `result` are as long as the operation says for this member, and do not overlap.
@@ -121,7 +122,7 @@ impl Communicator {
         mpi: &Mpi,
         abi: &Abi,
         name: &str,
-        operation: Operation,
+        (operation, call): (Operation, OperationKind),
         data: *const u8,
         result: *mut u8,
     ) -> Option<c_int> {
@@ -132,7 +133,8 @@ impl Communicator {
             wait.make_progress();
         }
         // SAFETY: as the caller promises; `idle` gets its own variable.
-        let ended = unsafe { member.group.perform(operation, data, result, idle, (&raw mut wait).cast()) };
+        let ended =
+            unsafe { member.group.perform((operation, call), data, result, idle, (&raw mut wait).cast()) };
         let Err(failure) = ended else {
             self.count_performed();
             return Some(0);

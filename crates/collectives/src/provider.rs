@@ -10,6 +10,7 @@ use weir_engine::node_group_interface::{
     ALL, ENTRY, Entry, FailureWords, Identity, Idle, JOINED, Joined, MARKED, NOT_YET, NodeGroupFunctions,
     OperationWords, UNSEEN, VERSION,
 };
+use weir_engine::operation_times::OperationKind;
 use weir_link::shm::node_group::{
     GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, Operation,
 };
@@ -113,7 +114,7 @@ impl Group {
         }
     }
 
-    /// Performs an operation, and calls `idle` with `context` while it waits.
+    /// Performs an operation, for a program that has called `call`. Calls `idle` with `context` while it waits.
     ///
     /// # Errors
     /// The group has failed.
@@ -123,13 +124,14 @@ impl Group {
     /// `context`.
     pub unsafe fn perform(
         &mut self,
-        operation: Operation,
+        (operation, call): (Operation, OperationKind),
         data: *const u8,
         result: *mut u8,
         idle: Idle,
         context: *mut c_void,
     ) -> Result<(), GroupFailure> {
-        let (words, mut failure) = (OperationWords::from(operation), FailureWords::default());
+        let words = OperationWords::from(operation).of_call(call);
+        let mut failure = FailureWords::default();
         // SAFETY: the group that the provider has given, one call at a time, and what the caller promises.
         let status: c_int = unsafe {
             (self.functions.perform)(self.group, &words, data, result, idle, context, &mut failure)

@@ -17,6 +17,7 @@ use crate::elements::Copy;
 use crate::member::Communicator;
 use crate::mpi::{Mpi, mpi};
 use std::ffi::c_int;
+use weir_engine::operation_times::OperationKind;
 use weir_link::shm::node_group::Operation;
 use weir_proto::offload::Combination;
 
@@ -140,10 +141,10 @@ impl ReduceScatter {
             _ => vector,
         };
         let result = copy_of_result.bytes(operation.result_bytes(rank, members));
+        let call = (operation, OperationKind::ReduceScatter);
         // SAFETY: as long as the operation says, and the result is our own memory.
-        let ended = unsafe {
-            communicator.perform(mpi, abi, self.name, operation, padded.as_ptr(), result.as_mut_ptr())
-        };
+        let ended =
+            unsafe { communicator.perform(mpi, abi, self.name, call, padded.as_ptr(), result.as_mut_ptr()) };
         let status = ended?;
         if status == 0 && !own.is_empty() {
             // SAFETY: as the caller promises. The data has been read.

@@ -16,12 +16,15 @@
 
 mod parts;
 mod quiet;
+mod timing;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hasher;
+use std::sync::Arc;
 
 use fnv::FnvHasher;
 use weir_link::Link;
+use weir_link::cores::stopwatch;
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::offload::OffloadCommand;
 use weir_proto::offload::group::{GroupCommand, Membership, Shape};
@@ -29,11 +32,13 @@ use weir_proto::table::Table;
 use weir_proto::{MachineEvent, Outcome, Peer, Request, Space};
 
 use crate::io::Io;
+use crate::operation_times::OperationTimes;
 use crate::operations::Outstanding;
 use crate::{Completion, Engine, MAX_OPERATIONS, Operation, Post, PostError};
 use parts::Part;
 pub use parts::{CollectiveOperation, CollectiveShape, MAX_COLLECTIVE_BYTES};
 pub use quiet::Ticket;
+use timing::Timing;
 
 /// Bound: collective operations of an endpoint that have not ended.
 pub const MAX_COLLECTIVES: u32 = 1 << 10;
@@ -53,6 +58,8 @@ pub struct CollectiveArguments {
     pub data: UserMemory,
     /// Gets the result, as long as [`CollectiveShape::result_bytes`] says.
     pub result: UserMemory,
+    /// The caller does nothing but wait for the end. The counters then say the time of its call.
+    pub is_awaited: bool,
 }
 
 /// What the program is told when an operation has ended.
@@ -91,6 +98,7 @@ struct Collective {
     parts: u64,
     under_way: u32,
     outcome: Outcome,
+    timing: Timing,
 }
 
 impl Collective {
@@ -136,6 +144,10 @@ pub(crate) struct Collectives {
     last_ticket: u64,
     /// How operations with a ticket have ended, until somebody asks.
     outcomes: HashMap<u64, Outcome>,
+    /// What has been done, also by others for this endpoint.
+    times: Arc<OperationTimes>,
+    /// A thread of the library drives the endpoint now.
+    helper_drives: bool,
 }
 
 impl Collectives {
@@ -173,6 +185,7 @@ impl Collectives {
     fn count_ended(&mut self, number: u32, outcome: Outcome) {
         let collective = self.collectives.get_mut(number).expect("its parts are under way");
         collective.under_way -= 1;
+        collective.timing.part_ended(stopwatch);
         if outcome != Outcome::Done {
             (collective.outcome, collective.parts) = (outcome, collective.next_part);
         }
@@ -237,7 +250,8 @@ impl<L: Link> Engine<L> {
             operations: 0,
         };
         self.io.collectives.groups.insert(group, member);
-        self.begin_collective(hearer, Kind::Join, group, shape, [UserMemory::EMPTY, UserMemory::EMPTY]);
+        let nothing = [UserMemory::EMPTY, UserMemory::EMPTY];
+        self.begin_collective(hearer, (Kind::Join, false), group, shape, nothing);
         Ok(())
     }
 
@@ -270,7 +284,7 @@ impl<L: Link> Engine<L> {
     }
 
     fn start_collective(&mut self, hearer: Hearer, arguments: CollectiveArguments) -> Result<(), PostError> {
-        let CollectiveArguments { group, operation, block_bytes, data, result } = arguments;
+        let CollectiveArguments { group, operation, block_bytes, data, result, is_awaited } = arguments;
         self.check_collectives()?;
         let shape = self.collective_group(group).map(|(rank, members)| CollectiveShape {
             operation,
@@ -284,7 +298,7 @@ impl<L: Link> Engine<L> {
         };
         let (have, need) = ((data.bytes(), result.bytes()), (shape.data_bytes(), shape.result_bytes()));
         assert!(have.0 >= need.0 && have.1 >= need.1, "buffers of {have:?} bytes instead of {need:?}");
-        self.begin_collective(hearer, Kind::Operation, group, shape, [data, result]);
+        self.begin_collective(hearer, (Kind::Operation, is_awaited), group, shape, [data, result]);
         Ok(())
     }
 
@@ -306,7 +320,7 @@ impl<L: Link> Engine<L> {
             let shape = Collectives::barrier(rank, members);
             self.begin_collective(
                 Hearer::Program(Post::default()),
-                Kind::Close,
+                (Kind::Close, false),
                 group,
                 shape,
                 [UserMemory::EMPTY, UserMemory::EMPTY],
@@ -335,11 +349,12 @@ impl<L: Link> Engine<L> {
     fn begin_collective(
         &mut self,
         hearer: Hearer,
-        kind: Kind,
+        (kind, is_awaited): (Kind, bool),
         group: u32,
         shape: CollectiveShape,
         [data, result]: [UserMemory; 2],
     ) {
+        let timing = Timing::begin(is_awaited);
         let parts = shape.parts();
         let (next_part, under_way, outcome) = (0, 0, Outcome::Done);
         let gathered_bytes = shape.gathered_bytes() as usize;
@@ -358,6 +373,7 @@ impl<L: Link> Engine<L> {
             parts,
             under_way,
             outcome,
+            timing,
         };
         self.io.collectives.add(collective);
         self.io.advance_collectives();
@@ -419,15 +435,18 @@ impl<L: Link> Io<L> {
     }
 
     fn end_collective_if_over(&mut self, number: u32) {
-        let Collectives { groups, collectives, .. } = &mut self.collectives;
+        let collectives = &mut self.collectives.collectives;
         if !collectives.get(number).is_some_and(Collective::has_ended) {
             return;
         }
-        let Collective { hearer, kind, group, outcome, shape, gathered, result, .. } =
-            collectives.remove(number).expect("just looked at");
-        if let Some(gathered) = gathered.filter(|_| outcome == Outcome::Done) {
-            parts::combine_gathered(&shape, &gathered.view(), &result);
+        let collective = collectives.remove(number).expect("just looked at");
+        let Collective { hearer, kind, group, outcome, shape, gathered, result, .. } = &collective;
+        if let Some(gathered) = gathered.as_ref().filter(|_| *outcome == Outcome::Done) {
+            parts::combine_gathered(shape, &gathered.view(), result);
         }
+        self.collectives.count_operation(&collective);
+        let (hearer, kind, group, outcome) = (*hearer, *kind, *group, *outcome);
+        let groups = &mut self.collectives.groups;
         let Some(member) = groups.get_mut(&group) else { return };
         member.waiting.retain(|waiting| *waiting != number);
         match kind {

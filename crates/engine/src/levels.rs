@@ -277,7 +277,8 @@ impl LevelGroup {
                 _ => task.gathered.view(),
             };
             let (group, block_bytes, data) = (*group, block_bytes as u64, task.sent.view());
-            let arguments = CollectiveArguments { group, operation, block_bytes, data, result };
+            let arguments =
+                CollectiveArguments { group, operation, block_bytes, data, result, is_awaited: true };
             // Again: many operations of other users of this endpoint are under way.
             *ticket = engine.collective_quietly(arguments).ok();
             return Ok(false);

@@ -41,6 +41,7 @@ pub mod node_group_interface;
 pub mod node_memory;
 mod observe;
 mod open;
+pub mod operation_times;
 mod operations;
 pub mod oversubscription;
 mod peer_checks;

@@ -26,12 +26,14 @@ use weir_proto::PeerFault;
 use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, WordOperation, WordType};
 
+use crate::operation_times::OperationKind;
+
 /// The name of the function that returns the table.
 pub const ENTRY: &CStr = c"weir_node_groups";
 /// The type of that function.
 pub type Entry = unsafe extern "C" fn() -> *const NodeGroupFunctions;
 /// The version of this interface. Count it up with each change of a type of this file.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The name of a function of the other library: what its process does.
 pub const INITIALIZES: &CStr = c"weir_mpi_initializes";
@@ -68,6 +70,8 @@ pub struct OperationWords {
     operation: u32,
     word_type: u32,
     bytes: u32,
+    /// The number of an [`OperationKind`].
+    call: u32,
 }
 
 /// A [`GroupFailure`], in C's types.
@@ -185,14 +189,17 @@ const SCATTER: u32 = 7;
 
 impl From<Operation> for OperationWords {
     fn from(operation: Operation) -> OperationWords {
+        let call = OperationKind::from(operation) as u32;
         let of = |kind, root, vector: Vector| OperationWords {
             kind,
             root,
             operation: vector.combination.operation as u32,
             word_type: vector.combination.word_type as u32,
             bytes: vector.bytes,
+            call,
         };
-        let without = |kind, root, bytes| OperationWords { kind, root, operation: 0, word_type: 0, bytes };
+        let without =
+            |kind, root, bytes| OperationWords { kind, root, operation: 0, word_type: 0, bytes, call };
         match operation {
             Operation::Barrier => without(BARRIER, 0, 0),
             Operation::Reduce { root, vector } => of(REDUCE, root, vector),
@@ -207,6 +214,16 @@ impl From<Operation> for OperationWords {
 }
 
 impl OperationWords {
+    /// The same for a program that has called another operation, which is done by this one.
+    pub fn of_call(self, call: OperationKind) -> OperationWords {
+        OperationWords { call: call as u32, ..self }
+    }
+
+    /// What the program has called. `None`: the number is none.
+    pub fn call(self) -> Option<OperationKind> {
+        OperationKind::ALL.get(self.call as usize).copied()
+    }
+
     /// The operation. `None`: these numbers are none.
     pub fn operation(self) -> Option<Operation> {
         let OperationWords { kind, root, bytes, .. } = self;
@@ -268,8 +285,12 @@ mod tests {
             }
         }
         for operation in operations {
-            assert_eq!(OperationWords::from(operation).operation(), Some(operation));
+            let words = OperationWords::from(operation);
+            assert_eq!((words.operation(), words.call()), (Some(operation), Some(operation.into())));
         }
+        let call = OperationKind::ReduceScatter;
+        let words = OperationWords::from(Operation::AllToAll { bytes }).of_call(call);
+        assert_eq!((words.operation(), words.call()), (Some(Operation::AllToAll { bytes }), Some(call)));
         for fault in FAULTS {
             let failure = GroupFailure { member: 9, fault };
             assert_eq!(FailureWords::from(failure).failure(), failure);
@@ -280,6 +301,7 @@ mod tests {
     fn numbers_of_no_operation_are_rejected() {
         let words = OperationWords::from(Operation::Barrier);
         assert_eq!(OperationWords { kind: 8, ..words }.operation(), None);
+        assert_eq!(OperationWords { call: 9, ..words }.call(), None);
         let no_operation = WordOperation::ALL.len() as u32;
         assert_eq!(OperationWords { kind: ALL_REDUCE, operation: no_operation, ..words }.operation(), None);
         let no_type = WordType::ALL.len() as u32;

@@ -17,6 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::job::Ranks;
 use crate::loans::{Lending, Loan};
+use crate::operation_times::{self, OperationClass, OperationSums, Operations};
 use crate::process_rank::own_rank;
 use crate::stalls::{HeldCredits, Stall};
 use scheme_word::{scheme_id, scheme_of};
@@ -57,11 +58,8 @@ mod word {
     pub const NODE_RANKS: usize = 10;
     /// Ranks of the job. 0: not known.
     pub const JOB_RANKS: usize = 11;
-    /// Operations in node groups, then in groups across nodes.
-    pub const GROUP_OPERATIONS: usize = 12;
-    pub const OPERATIONS_ACROSS: usize = 13;
     /// Entries of [`super::Stall`]; unused ones start with 0.
-    pub const STALLS: usize = 14;
+    pub const STALLS: usize = 12;
     /// Entries of [`super::HeldCredits`]; unused ones start with 0.
     pub const HELD_CREDITS: usize = STALLS + super::MAX_STALLS * super::Stall::WORDS;
     /// [`super::Lending`]; 0 without a scheme that lends.
@@ -70,12 +68,14 @@ mod word {
     pub const LOANS: usize = LENDING + super::Lending::WORDS;
     /// 1 if the endpoint has links over networks, then [`super::NetworkReport::values`].
     pub const NETWORK: usize = LOANS + super::MAX_LOANS * super::Loan::WORDS;
+    /// Sums of collective operations, of one class after the other.
+    pub const OPERATIONS: usize = NETWORK + 1 + super::NetworkReport::COUNT;
     /// First of [`super::Counters::values`].
-    pub const COUNTERS: usize = NETWORK + 1 + super::NetworkReport::COUNT;
+    pub const COUNTERS: usize = OPERATIONS + super::OperationClass::COUNT * super::OperationSums::WORDS;
 }
 
 /// Changes with the meaning or number of words.
-pub const VERSION: u64 = 13;
+pub const VERSION: u64 = 14;
 /// Most stalls in a page; the oldest are stored.
 pub(crate) const MAX_STALLS: usize = 8;
 /// Most senders with held credits in a page; those with most are stored.
@@ -108,10 +108,8 @@ pub struct State {
     pub peer_state_bytes: u64,
     /// Ranks of the job on this node, and in all, as far as the endpoint knows.
     pub ranks: Ranks,
-    /// Collective operations that node groups have done for it.
-    pub group_operations: u64,
-    /// Collective operations that groups across nodes have done for it.
-    pub operations_across: u64,
+    /// Its collective operations.
+    pub operations: Operations,
     /// Peers for whose credit or link something waits, the longest wait first.
     pub stalls: Vec<Stall>,
     /// Senders from whom credits are held back, the most first.
@@ -153,7 +151,7 @@ impl Writer {
         Ok(Writer { page, path, pid: pid as u32 })
     }
 
-    /// Stores the present values: some six hundred plain stores. A forked process leaves the file of its parent
+    /// Stores the present values: some thousand plain stores. A forked process leaves the file of its parent
     /// alone.
     pub fn update(&self, counters: &Counters, state: &State) {
         if std::process::id() != self.pid {
@@ -169,8 +167,6 @@ impl Writer {
         self.page.store(word::PEER_STATE_BYTES, state.peer_state_bytes);
         self.page.store(word::NODE_RANKS, state.ranks.node.into());
         self.page.store(word::JOB_RANKS, state.ranks.job.into());
-        self.page.store(word::GROUP_OPERATIONS, state.group_operations);
-        self.page.store(word::OPERATIONS_ACROSS, state.operations_across);
         self.page.store(word::STALLED_PEERS, state.stalls.len() as u64);
         let stalls = state.stalls.iter().map(Stall::words).chain(std::iter::repeat([0; Stall::WORDS]));
         let held_credits = state
@@ -186,7 +182,8 @@ impl Writer {
             .chain(state.lending.unwrap_or_default().values())
             .chain(loans.take(MAX_LOANS).flatten())
             .chain([u64::from(state.network.is_some())])
-            .chain(state.network.unwrap_or_default().values());
+            .chain(state.network.unwrap_or_default().values())
+            .chain(operation_times::to_words(&state.operations));
         for (index, value) in (word::STALLS..).zip(entries) {
             self.page.store(index, value);
         }
@@ -246,10 +243,8 @@ pub struct EndpointReport {
     pub peer_state_bytes: u64,
     /// Ranks of its job on its node, and in all, as far as it knew then.
     pub ranks: Ranks,
-    /// Collective operations that node groups had done for it, without messages.
-    pub group_operations: u64,
-    /// Collective operations that groups across nodes have done for it.
-    pub operations_across: u64,
+    /// Its collective operations.
+    pub operations: Operations,
     /// Peers for whose credit or link something waited then.
     pub stalled_peers: u64,
     /// The longest of those waits.
@@ -354,8 +349,7 @@ fn decode(path: &Path, page: &CounterSnapshot) -> Result<EndpointReport, String>
         unexpected_bytes: words[word::UNEXPECTED_BYTES],
         peer_state_bytes: words[word::PEER_STATE_BYTES],
         ranks: Ranks { node: words[word::NODE_RANKS] as u32, job: words[word::JOB_RANKS] as u32 },
-        group_operations: words[word::GROUP_OPERATIONS],
-        operations_across: words[word::OPERATIONS_ACROSS],
+        operations: operation_times::from_words(&words[word::OPERATIONS..word::COUNTERS]),
         stalled_peers: words[word::STALLED_PEERS],
         stalls: entries(&words[word::STALLS..word::HELD_CREDITS]).map(Stall::from_words).collect(),
         held_credits: entries(&words[word::HELD_CREDITS..word::LENDING])
@@ -387,113 +381,4 @@ pub fn now_ns() -> u64 {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    fn state() -> State {
-        let stall = |to| Stall::from_words([to, 2, 3, 4, 5, 6, 7, 8, 1]);
-        State {
-            mailbox_bytes: 16384,
-            peak_mailbox_bytes: 32768,
-            peers: 3,
-            backlog: 11,
-            unexpected_messages: 12,
-            unexpected_bytes: 13,
-            peer_state_bytes: 14,
-            ranks: Ranks { node: 15, job: 16 },
-            group_operations: 17,
-            operations_across: 18,
-            stalls: (1..=9).map(stall).collect(),
-            held_credits: vec![HeldCredits::from_words([6, 5, 4, 3, 2])],
-            lending: Lending::from_words([64, 3, 16, 2, 9, 8, 7, 6]),
-            loans: (1..=40).map(|from| Loan::from_words([from, 2, 3, 1, 4, 9, 0])).collect(),
-            network: Some(NetworkReport::from_values(std::array::from_fn(|index| 500 + index as u64))),
-        }
-    }
-
-    /// The page of an endpoint of this process.
-    pub(crate) fn sample_report() -> EndpointReport {
-        let directory = tempfile::tempdir().unwrap();
-        let _writer = Writer::create(directory.path(), Scheme::Unlimited, 50).unwrap();
-        read_dir(directory.path()).unwrap().endpoints.remove(0)
-    }
-
-    fn some_counters() -> Counters {
-        let mut values = [0; Counters::NAMES.len()];
-        values.iter_mut().zip(100..).for_each(|(value, number)| *value = number);
-        Counters::from_values(values)
-    }
-
-    #[test]
-    fn counters_are_read_back() {
-        let directory = tempfile::tempdir().unwrap();
-        let scheme = Scheme::Static { piggyback: true };
-        let writer = Writer::create(directory.path(), scheme, 99).unwrap();
-        writer.update(&some_counters(), &state());
-        let reports = read_dir(directory.path()).unwrap();
-        let ([report], []) = (&reports.endpoints[..], &reports.skipped[..]) else { panic!("{reports:?}") };
-        assert_eq!(report.counters, some_counters());
-        assert_eq!((report.mailbox_bytes, report.peers, report.identity), (16384, 3, 99));
-        assert_eq!(report.peak_mailbox_bytes, 32768);
-        assert_eq!((report.backlog, report.unexpected_messages, report.unexpected_bytes), (11, 12, 13));
-        assert_eq!((report.peer_state_bytes, report.stalled_peers), (14, 9));
-        assert_eq!((report.group_operations, report.operations_across), (17, 18));
-        assert_eq!(report.stalls, state().stalls[..MAX_STALLS]);
-        assert_eq!(report.held_credits, state().held_credits);
-        assert_eq!(report.lending, state().lending);
-        assert_eq!(report.loans, state().loans[..MAX_LOANS]);
-        assert_eq!(report.network, state().network);
-        assert!(report.polled_ns >= report.started_ns);
-        assert_eq!(report.scheme, Some(scheme));
-        assert_eq!(report.pid, u64::from(std::process::id()));
-        assert!(report.started_ns > 1_600_000_000_000_000_000);
-        assert!(!report.closed);
-    }
-
-    #[test]
-    fn close_marks_the_page_and_drop_does_not() {
-        let directory = tempfile::tempdir().unwrap();
-        let closed = Writer::create(directory.path(), Scheme::Unlimited, 1).unwrap();
-        let dropped = Writer::create(directory.path(), Scheme::Unlimited, 2).unwrap();
-        let closed_path = closed.path().to_owned();
-        closed.close(&some_counters(), &state());
-        drop(dropped);
-        let reports = read_dir(directory.path()).unwrap();
-        assert_eq!(reports.endpoints.len(), 2);
-        for report in reports.endpoints {
-            assert_eq!(report.closed, report.path == closed_path);
-        }
-    }
-
-    #[test]
-    fn torn_and_foreign_files_are_reported_with_a_reason() {
-        let directory = tempfile::tempdir().unwrap();
-        let good = Writer::create(directory.path(), Scheme::Unlimited, 1).unwrap();
-        let bytes = std::fs::read(good.path()).unwrap();
-        let at = |name: &str| directory.path().join(name);
-        let put = |name: &str, bytes: &[u8]| std::fs::write(at(name), bytes).unwrap();
-        put("a.txt", b"hello");
-        put("b.weir", &bytes[..20]);
-        put("c.weir", &vec![0; bytes.len()]);
-        CounterPage::create(&at("d.weir"), VERSION + 1, &[0; metadata::COUNT], WORDS).unwrap();
-        std::fs::create_dir(at("e.weir")).unwrap();
-        CounterPage::create(&at("f.weir"), VERSION, &[0; metadata::COUNT], WORDS - 1).unwrap();
-        put("g.weir", &[bytes.clone(), vec![0; 1 << 16]].concat());
-        let reports = read_dir(directory.path()).unwrap();
-        assert_eq!(reports.endpoints.len(), 1);
-        let why: Vec<_> = reports.skipped.iter().map(|skipped| skipped.why.as_str()).collect();
-        let no_page = "it is no complete counter page of weir";
-        assert_eq!(
-            why,
-            [
-                "its name does not end in .weir",
-                no_page,
-                no_page,
-                &format!("it has version {}; this weir reads version {VERSION}", VERSION + 1),
-                "it is not a regular file",
-                &format!("it has {0} + {1} words instead of {0} + {WORDS}", metadata::COUNT, WORDS - 1),
-                &format!("it has {} bytes; a counter page has at most 65536", bytes.len() + (1 << 16)),
-            ]
-        );
-    }
-}
+pub(crate) mod tests;

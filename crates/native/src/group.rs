@@ -71,6 +71,8 @@ impl Inner {
 
     /// Starts an operation of a group. `buffers` are as long as the shape says.
     ///
+    /// - `is_awaited`: the caller does nothing but wait for its end.
+    ///
     /// # Errors
     /// A wrong group, root, operation or length, or [`Error::Again`].
     pub fn start_collective(
@@ -79,12 +81,14 @@ impl Inner {
         operation: CollectiveOperation,
         block_bytes: u64,
         buffers: Buffers,
+        is_awaited: bool,
     ) -> Result<u64, Error> {
         let member = self.group(group)?;
         let (number, rank, members) = (member.number, member.rank, member.ranks.len() as u32);
         check(&CollectiveShape { operation, block_bytes, rank, members })?;
         self.begin(About::Group(group), buffers, |engine, post, data, result| {
-            let arguments = CollectiveArguments { group: number, operation, block_bytes, data, result };
+            let group = number;
+            let arguments = CollectiveArguments { group, operation, block_bytes, data, result, is_awaited };
             engine.collective(post, arguments)
         })
     }
@@ -216,7 +220,7 @@ impl Group {
     ) -> Result<Request<T>, Error> {
         let number = self.membership.number;
         let start =
-            |inner: &mut Inner| inner.start_collective(number, operation, block_bytes as u64, buffers);
+            |inner: &mut Inner| inner.start_collective(number, operation, block_bytes as u64, buffers, false);
         let request = self.shared().with(start)?;
         Ok(Request::new(Arc::clone(&self.membership.owner), request, convert))
     }
@@ -230,7 +234,7 @@ impl Group {
     ) -> Result<Option<OwnedMemory>, Error> {
         let number = self.membership.number;
         let request = self.shared().start_blocking(|inner| {
-            inner.start_collective(number, operation, block_bytes as u64, buffers())
+            inner.start_collective(number, operation, block_bytes as u64, buffers(), true)
         })?;
         self.shared().wait(request)?
     }

@@ -318,7 +318,14 @@ fn blend(dark: RGBColor, shade: Option<f64>) -> RGBColor {
 }
 
 /// Stacked bars, one for each name: `parts` are the heights of each bar, from below.
-pub fn bars(size: (u32, u32), names: &[String], title: &str, parts: &[Vec<f64>]) -> String {
+///
+/// - `(title, heights)`: what the names are, and what the heights are.
+pub fn bars(
+    size: (u32, u32),
+    names: &[String],
+    (title, heights): (&str, &str),
+    parts: &[Vec<f64>],
+) -> String {
     let step = names.len().div_ceil(MAX_CELLS * 2).max(1);
     let kept: Vec<usize> = (0..names.len()).step_by(step).collect();
     let highest = parts.iter().map(|bar| bar.iter().sum::<f64>()).fold(0.0, f64::max);
@@ -340,7 +347,7 @@ pub fn bars(size: (u32, u32), names: &[String], title: &str, parts: &[Vec<f64>])
             .y_labels((size.1 / 40) as usize)
             .y_label_formatter(&|value| short(*value))
             .x_desc(title)
-            .y_desc("packets sent")
+            .y_desc(heights)
             .draw()?;
         let gap = if kept.len() > 64 { 0.0 } else { 0.1 };
         for (place, &bar) in kept.iter().enumerate() {
@@ -411,7 +418,7 @@ mod tests {
                     colour: HOT,
                 },
             ),
-            bars((300, 150), &[], "rank", &[]),
+            bars((300, 150), &[], ("rank", "packets"), &[]),
         ];
         for svg in none {
             assert_eq!(elements(&svg, "svg"), 1);

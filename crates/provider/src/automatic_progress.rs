@@ -11,7 +11,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::errno::Error;
-use crate::state::domain_state::Domain;
+use crate::state::domain_state::{Domain, State};
 
 /// Time between two looks of the thread at a program that polls itself. Unit: ns.
 const LOOK_INTERVAL_NS: u64 = 1_000_000;
@@ -45,6 +45,14 @@ fn make_progress(domain: &Weak<Domain>, index: usize) -> Option<u64> {
         engine.end_sleep();
         return Some(LOOK_INTERVAL_NS);
     }
+    engine.set_helper_drives(true);
+    let next = drive(&mut state, index);
+    state.endpoints[index].engine()?.set_helper_drives(false);
+    next
+}
+
+/// Makes progress until there is nothing to do. Returns as [`make_progress`].
+fn drive(state: &mut State, index: usize) -> Option<u64> {
     for _ in 0..MAX_TURNS {
         if state.progress_endpoint(index) == 0 && state.endpoints[index].engine()?.begin_sleep() {
             return None;

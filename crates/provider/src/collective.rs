@@ -144,7 +144,8 @@ impl Call {
             };
             let data = memory(self.data, shape.data_bytes())?;
             let result = memory(self.result, shape.result_bytes())?;
-            let arguments = CollectiveArguments { group, operation, block_bytes, data, result };
+            let is_awaited = false; // weir does not know what the program does until it reads the entry
+            let arguments = CollectiveArguments { group, operation, block_bytes, data, result, is_awaited };
             engine.collective(posting.post, arguments)?;
             Ok(0)
         })

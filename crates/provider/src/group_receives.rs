@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_engine::node_group_interface::OperationWords;
+use weir_engine::operation_times::{Looks, OperationKind};
+use weir_link::cores::stopwatch;
 use weir_link::memory::UserMemory;
 use weir_link::shm::node_group::{Operation, Task};
 use weir_proto::PeerFault;
@@ -75,13 +77,13 @@ fn keep_table() {
 struct Next {
     shared: Arc<SharedMember>,
     /// `None`: a trial, which ends at once.
-    operation: Option<(Operation, Data)>,
+    operation: Option<(OperationWords, Operation, Data)>,
 }
 
 impl Next {
     fn result_bytes(&self) -> u64 {
         let SharedMember { rank, members, .. } = *self.shared;
-        self.operation.as_ref().map_or(0, |(operation, _)| operation.result_bytes(rank, members) as u64)
+        self.operation.as_ref().map_or(0, |(_, operation, _)| operation.result_bytes(rank, members) as u64)
     }
 }
 
@@ -114,6 +116,8 @@ struct Taken {
     /// `None`: not advanced yet.
     task: Option<Task>,
     wait: Wait,
+    call: OperationKind,
+    looks: Looks,
 }
 
 impl GroupOperation for Taken {
@@ -133,13 +137,20 @@ impl GroupOperation for Taken {
         };
         let task = self.task.get_or_insert_with(|| group.task(self.operation));
         let advanced = group.advance(task, self.data.bytes(), result).and_then(|is_done| {
-            if !is_done && self.wait.due().check {
-                group.check()?;
+            if !is_done {
+                self.looks.missing(stopwatch());
+                if self.wait.due().check {
+                    group.check()?;
+                }
             }
             Ok(is_done)
         });
         match advanced {
-            Ok(true) => member.count_one(),
+            Ok(true) => {
+                let ended = stopwatch();
+                let waited_until = task.waited_until(ended);
+                member.count_request(self.call, &self.looks, waited_until, ended);
+            }
             Err(failure) if !std::mem::replace(&mut member.is_reported, true) => {
                 let why = describe(failure);
                 log::report(&format!("a non-blocking collective operation has failed: {why}"));
@@ -182,7 +193,7 @@ pub unsafe extern "C" fn take_receive(
             // SAFETY: the caller gives as many bytes as the operation says.
             true => Data::Copy(unsafe { std::slice::from_raw_parts(data, bytes) }.to_vec()),
         };
-        (operation, data)
+        (*words, operation, data)
     });
     NEXT.set(Some(Next { shared, operation }));
 }
@@ -231,8 +242,10 @@ fn takes(
     let tag = tag & !ignore;
     match operation {
         None => state.complete_receive(endpoint.index, post, tag),
-        Some((operation, data)) => {
-            let taken = Box::new(Taken { shared, operation, data, task: None, wait: Wait::default() });
+        Some((words, operation, data)) => {
+            let call = words.call().unwrap_or(operation.into());
+            let (task, wait, looks) = (None, Wait::default(), Looks::begin(stopwatch()));
+            let taken = Box::new(Taken { shared, operation, data, task, wait, call, looks });
             state.take_receive(endpoint.index, TakenReceive::new(post, tag, memory, taken));
         }
     }

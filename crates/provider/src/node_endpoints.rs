@@ -2,10 +2,11 @@
 //! (`roster.rs`) use one of them. This file knows neither.
 
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use weir_engine::Engine;
 use weir_engine::node_group_interface::{ACROSS, INITIALIZES, INITIALIZING, Initializes};
+use weir_engine::operation_times::OperationTimes;
 use weir_link::Address;
 use weir_link::shm::node_segment::NodeHandle;
 
@@ -20,6 +21,8 @@ pub struct OpenEndpoint {
     process: u32,
     /// Its place in the node segment.
     pub handle: NodeHandle,
+    /// What its collective operations are added to.
+    pub times: Arc<OperationTimes>,
     /// Its address.
     pub address: Address,
     /// Its domain, and its index there.
@@ -70,7 +73,8 @@ pub fn offer(engine: &Engine, domain: Weak<Domain>, index: usize, tagged: Option
             place.set(table);
         }
         let tagged = Table(tagged.map(NonNull::from));
-        open().push(OpenEndpoint { process, handle, address, domain, index, tagged });
+        let times = engine.operation_times();
+        open().push(OpenEndpoint { process, handle, times, address, domain, index, tagged });
     }
 }
 

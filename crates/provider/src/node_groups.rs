@@ -15,8 +15,10 @@ use weir_engine::levels::{Layout, LevelFailure, LevelGroup, LevelTask, Step};
 use weir_engine::node_group_interface::{
     FailureWords, Identity, Idle, JOINED, Joined, NOT_YET, OperationWords, REFUSED,
 };
+use weir_engine::operation_times::{Executor, Looks, OperationKind, Tally};
 use weir_engine::{Engine, oversubscription};
 use weir_link::Address;
+use weir_link::cores::stopwatch;
 use weir_link::shm::node_group::{GroupFailure, NodeGroup, NodeGroups, Operation, Task};
 use weir_link::shm::node_segment::NodeHandle;
 use weir_proto::PeerFault;
@@ -45,8 +47,10 @@ pub struct Member {
     layout: Layout,
     /// Numbers of the endpoints on our node, by place.
     neighbours: Vec<u64>,
-    /// Operations that the handle does not know yet.
-    uncounted: u64,
+    /// The blocking operations.
+    tally: Tally,
+    /// The others.
+    requests: Tally,
     /// The user knows that an operation has failed that has taken a receive.
     pub is_reported: bool,
 }
@@ -99,19 +103,18 @@ pub fn describe(failure: GroupFailure) -> String {
     format!("rank {member} of the communicator: {what}")
 }
 
-/// So many operations are counted at once: a locked instruction for each would cost some percent of a barrier.
-const COUNTED_AT_ONCE: u64 = 64;
-/// It then sleeps for at most so long. The MPI gets no time meanwhile, so this delays its answers to messages.
+/// A member that waits for long sleeps for at most so long. The MPI gets no time meanwhile, so this delays its answers to messages.
 const ANSWER_TIME: Duration = Duration::from_micros(100);
 
-/// As [`NodeGroup::perform`], with shorter sleeps.
+/// As [`NodeGroup::perform`], with shorter sleeps. Returns its course.
 fn perform_in_node(
     group: &mut NodeGroup,
     operation: Operation,
     data: &[u8],
     result: &mut [u8],
     mut idle: impl FnMut(),
-) -> Result<(), GroupFailure> {
+) -> Result<Course, GroupFailure> {
+    let began = stopwatch();
     let (mut task, mut wait): (Task, _) = (group.task(operation), Wait::default());
     while !group.advance(&mut task, data, result)? {
         idle();
@@ -123,7 +126,16 @@ fn perform_in_node(
             group.sleep(ANSWER_TIME);
         }
     }
-    Ok(())
+    let ended = stopwatch();
+    let waited_until = task.waited_until(ended).unwrap_or(began);
+    Ok(Course { began, ended, skew: waited_until.saturating_sub(began) })
+}
+
+/// Times of an operation that has ended, by the stopwatch.
+struct Course {
+    began: u64,
+    ended: u64,
+    skew: u64,
 }
 
 /// Calls `work` with the engine of an endpoint, after it has made progress. `None`: it is closed.
@@ -154,17 +166,20 @@ fn perform_on_levels(
     operation: Operation,
     (data, result): (&[u8], &mut [u8]),
     mut idle: impl FnMut(),
-) -> Result<(), LevelFailure> {
+) -> Result<Course, LevelFailure> {
+    let began = stopwatch();
+    let mut waited_until = began;
     let (mut task, mut wait): (LevelTask, _) = (group.task(operation), Wait::default());
     loop {
         let step = group.advance(&mut task, data, result)?;
         if step == Step::Done {
-            return Ok(());
+            return Ok(Course { began, ended: stopwatch(), skew: waited_until.saturating_sub(began) });
         }
         if step == Step::Network {
             let closed = LevelFailure { rank: group.layout().rank(), fault: weir_proto::PeerFault::Closed };
             let advance = |engine: &mut Engine| group.advance_network(engine, &mut task);
             if with_engine(endpoint, advance).unwrap_or(Err(closed))? {
+                waited_until = stopwatch();
                 continue;
             }
         }
@@ -178,6 +193,7 @@ fn perform_on_levels(
             Step::Node if due.sleep => group.sleep(ANSWER_TIME),
             _ => {}
         }
+        waited_until = stopwatch();
     }
 }
 
@@ -189,13 +205,15 @@ impl Member {
         let segments: Vec<u64> = members.iter().map(|member| member.segment).collect();
         let layout = Layout::new(&segments, rank)?;
         let neighbours = layout.neighbours().iter().map(|rank| members[*rank as usize].endpoint).collect();
+        let executor = if layout.nodes() == 1 { Executor::Node } else { Executor::Hosts };
         let mut member = Member {
             membership: Membership::Begun,
             endpoint,
             key,
             layout,
             neighbours,
-            uncounted: 0,
+            tally: Tally::new(executor, true),
+            requests: Tally::new(executor, false),
             is_reported: false,
         };
         if member.layout.is_participant() {
@@ -261,43 +279,34 @@ impl Member {
 
     fn perform(
         &mut self,
-        operation: Operation,
+        (operation, call): (Operation, OperationKind),
         data: &[u8],
         result: &mut [u8],
         idle: impl FnMut(),
     ) -> Result<(), FailureWords> {
-        match &mut self.membership {
+        let Course { began, ended, skew } = match &mut self.membership {
             Membership::Node(group) => {
-                perform_in_node(group, operation, data, result, idle).map_err(FailureWords::from)?;
+                perform_in_node(group, operation, data, result, idle).map_err(FailureWords::from)?
             }
             Membership::Levels(group) => {
                 let performed = perform_on_levels(group, &self.endpoint, operation, (data, result), idle);
                 performed.map_err(|LevelFailure { rank, fault }| {
                     self.leave(); // so that other nodes learn it
                     FailureWords::from(GroupFailure { member: rank, fault })
-                })?;
+                })?
             }
             Membership::Begun => unreachable!("the caller has finished joining"),
-        }
-        self.count_one();
+        };
+        self.tally.count(call, (began, ended), Some(skew), &self.endpoint.times);
         Ok(())
     }
 
-    /// An operation has ended.
-    pub fn count_one(&mut self) {
-        self.uncounted += 1;
-        if self.uncounted == COUNTED_AT_ONCE {
-            self.count();
-        }
-    }
-
-    fn count(&mut self) {
-        let handle: &NodeHandle = &self.endpoint.handle;
-        let more = std::mem::take(&mut self.uncounted);
-        match &self.membership {
-            Membership::Levels(_) => handle.count_operations_across(more),
-            _ => handle.count_group_operations(more),
-        }
+    /// A non-blocking operation has ended now.
+    ///
+    /// - `waited_until`: when all had begun it, if they had not at the first look.
+    pub fn count_request(&mut self, call: OperationKind, looks: &Looks, waited_until: Option<u64>, now: u64) {
+        let skew = waited_until.map_or(Some(0), |seen| looks.skew(seen));
+        self.requests.count(call, (looks.began(), now), skew, &self.endpoint.times);
     }
 
     /// Leaves the other nodes.
@@ -312,7 +321,8 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.count();
+        self.tally.add_to(&self.endpoint.times);
+        self.requests.add_to(&self.endpoint.times);
         self.leave();
     }
 }
@@ -398,8 +408,8 @@ pub unsafe extern "C" fn perform(
 ) -> c_int {
     // SAFETY: `begin` made the pointer, `leave` has not got it, and one thread at a time calls. The operation is the
     // caller's variable.
-    let (shared, operation) = unsafe { (&*group.cast::<SharedMember>(), (*operation).operation()) };
-    let operation = operation.expect("the caller makes it of an operation");
+    let (shared, words) = unsafe { (&*group.cast::<SharedMember>(), *operation) };
+    let (operation, call) = words.operation().zip(words.call()).expect("the caller makes it of an operation");
     let (data_bytes, result_bytes) = (
         operation.data_bytes(shared.rank, shared.members),
         operation.result_bytes(shared.rank, shared.members),
@@ -415,7 +425,7 @@ pub unsafe extern "C" fn perform(
     // SAFETY: one thread at a time calls, and this group takes no receives.
     let member = unsafe { shared.member() };
     // SAFETY: the caller's function and its context.
-    match member.perform(operation, data, result, || unsafe { idle(context) }) {
+    match member.perform((operation, call), data, result, || unsafe { idle(context) }) {
         Ok(()) => 0,
         Err(fault) => {
             // SAFETY: the caller gives a variable for the failure.
@@ -435,82 +445,4 @@ pub unsafe extern "C" fn leave(group: *mut c_void) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node_endpoints::{offer, offer_alone, withdraw};
-    use std::sync::Weak;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use weir_engine::config::Settings;
-    use weir_engine::job::Job;
-    use weir_link::shm::node_segment::JobKey;
-    use weir_proto::offload::reduce::Vector;
-    use weir_proto::offload::{Combination, WordOperation, WordType};
-
-    static IDLE_CALLS: AtomicU32 = AtomicU32::new(0);
-
-    unsafe extern "C" fn count(_context: *mut c_void) {
-        IDLE_CALLS.fetch_add(1, Ordering::Relaxed);
-        std::thread::yield_now();
-    }
-
-    fn sum(group: *mut c_void, value: i64) -> Result<i64, GroupFailure> {
-        let combination = Combination { operation: WordOperation::Sum, word_type: WordType::I64 };
-        let words = OperationWords::from(Operation::AllReduce(Vector { bytes: 8, combination }));
-        let (data, mut result, mut failure) = (value.to_ne_bytes(), [0; 8], FailureWords::default());
-        // SAFETY: a joined group, and variables of the lengths that the operation has.
-        let status = unsafe {
-            let (data, result) = (data.as_ptr(), result.as_mut_ptr());
-            perform(group, &words, data, result, count, std::ptr::null_mut(), &mut failure)
-        };
-        if status == 0 { Ok(i64::from_ne_bytes(result)) } else { Err(failure.failure()) }
-    }
-
-    #[test]
-    fn endpoints_join_a_group_and_combine_until_one_leaves() {
-        let _alone = offer_alone();
-        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let settings = Settings { shm_dir: directory.path().to_owned(), ..Settings::default() };
-        let job = Job::from(2).with_key(JobKey::new(&"node groups of the provider"));
-        let mut engines = [0, 1].map(|_| Engine::open(&settings, job, true).unwrap());
-        engines.iter().for_each(|engine| offer(engine, Weak::new(), 0, None));
-        let endpoints = engines.each_ref().map(|engine| number(&engine.node_handle().unwrap()));
-        let mut identity = Identity::default();
-        // SAFETY: a variable for the result.
-        assert_eq!(unsafe { identify(&mut identity) }, 0);
-        assert!(endpoints.contains(&identity.endpoint) && identity.segment != 0);
-        assert_eq!(address_of(&identity), engines[0].address());
-        let member = |endpoint| {
-            let mut member = identity;
-            member.endpoint = endpoint;
-            member
-        };
-        let members = endpoints.map(member);
-        let joining = |rank| {
-            let mut joined = Joined { group: std::ptr::null_mut(), is_crowded: 0 };
-            // SAFETY: an array of two members, and a variable for the result.
-            let status = unsafe { begin(5, members.as_ptr(), 2, rank, &mut joined) };
-            (status, joined.group as usize)
-        };
-        // SAFETY: a group that has begun to join.
-        let finished = |group: usize| unsafe { finish(group as *mut c_void) };
-        // The second member comes first: nobody has made the group.
-        let (status, second) = joining(1);
-        assert_eq!((status, finished(second)), (JOINED, NOT_YET));
-        let (status, first) = joining(0);
-        assert_eq!((status, finished(first), finished(second)), (JOINED, JOINED, JOINED));
-        let other = std::thread::spawn(move || sum(second as *mut c_void, 20));
-        assert_eq!(sum(first as *mut c_void, 3), Ok(23));
-        assert_eq!(other.join().unwrap(), Ok(23));
-        // SAFETY: a joined group, which nobody uses any more.
-        unsafe { leave(second as *mut c_void) };
-        assert_eq!(sum(first as *mut c_void, 3), Err(GroupFailure { member: 1, fault: PeerFault::Closed }));
-        assert!(IDLE_CALLS.load(Ordering::Relaxed) > 0, "the caller does something else meanwhile");
-        // SAFETY: as above.
-        unsafe { leave(first as *mut c_void) };
-        let counted = engines.each_ref().map(|engine| engine.node_handle().unwrap().group_operations());
-        assert_eq!(counted, [1, 1], "the operation that failed does not count");
-        engines.iter().for_each(withdraw);
-        assert_eq!(joining(0).0, REFUSED, "the endpoint is no longer offered");
-        engines.iter_mut().for_each(|engine| drop(engine.close()));
-    }
-}
+mod tests;

@@ -2,11 +2,13 @@
 //! run over it.
 
 use super::Finding;
+use crate::report::operations::done_by;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use weir_engine::config::Settings;
+use weir_engine::operation_times::Executor;
 use weir_engine::stats;
 use weir_mpi::find::{Kind, Mpi, SearchEnvironment};
 use weir_mpi::job::{self, CaptureError, End};
@@ -173,7 +175,7 @@ pub fn runs(
         Err(CaptureError::System(source)) => return Err(Failure::System { what: name, source }),
     };
     let endpoints = stats::read_dir(counters.path()).map(|reports| reports.endpoints).unwrap_or_default();
-    let has_groups = endpoints.iter().any(|endpoint| endpoint.group_operations > 0);
+    let has_groups = endpoints.iter().any(|endpoint| done_by(&endpoint.operations, Executor::Node) > 0);
     let how = if has_groups { ", with collective operations in shared memory" } else { "" };
     Ok(match output.end {
         End::Exited(status) if status.success() && !endpoints.is_empty() => {

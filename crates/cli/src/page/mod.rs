@@ -5,6 +5,7 @@
 //! id="weir-data">`).
 
 mod loans;
+mod operations;
 mod timeline;
 
 use crate::report::Job;
@@ -69,6 +70,7 @@ pub fn render(content: Content<'_>) -> String {
     stalls(&mut html, &timeline);
     credits(&mut html, &timeline);
     loans::section(&mut html, &timeline, job);
+    operations::section(&mut html, job);
     memory(&mut html, &timeline);
     packets(&mut html, &timeline);
     ranks(&mut html, &timeline, job);
@@ -353,7 +355,10 @@ fn packets(html: &mut Html, timeline: &Timeline) {
         return;
     }
     legend(html, PACKET_KINDS.map(String::from));
-    html.figure("Packets that each rank sent.", &figures::bars(WIDE, &names(timeline), "rank", &parts));
+    html.figure(
+        "Packets that each rank sent.",
+        &figures::bars(WIDE, &names(timeline), ("rank", "packets sent"), &parts),
+    );
     html.table(&PACKET_KINDS, [total.map(count).to_vec()]);
 }
 

@@ -92,7 +92,7 @@ fn data_in(page: &str) -> Value {
 #[test]
 fn the_page_is_well_formed_and_self_contained_with_all_figures() {
     for (ranks, peers, figures) in
-        [(2, 1, 1 + 2 * 2 + 5 + 1), (8, 7, 2 + 8 * 2 + 5 + 1), (40, 39, 2 + 16 * 4 + 5 + 1)]
+        [(2, 1, 1 + 2 * 2 + 5 + 3), (8, 7, 2 + 8 * 2 + 5 + 3), (40, 39, 2 + 16 * 4 + 5 + 3)]
     {
         let page = page(ranks, peers);
         let found = figures_in(&page);
@@ -105,6 +105,7 @@ fn the_page_is_well_formed_and_self_contained_with_all_figures() {
             "Who waits for credit",
             "Credits per peer over time",
             "Memory of each rank",
+            "Collective operations",
             "Packets by kind",
             "Ranks",
         ] {
@@ -169,6 +170,7 @@ fn a_run_without_endpoints_has_a_page_too() {
         endpoints: &[],
         traces: vec![],
     });
+    assert!(!page.contains("Collective operations"));
     assert!(page.contains("No endpoint has a trace") && page.ends_with("</html>\n"));
 }
 

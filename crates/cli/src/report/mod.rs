@@ -1,6 +1,7 @@
 //! The report of `weir run`: sums the counters of all endpoints for each rank and in total, for the table, the JSON
 //! record and the page. It also names problems in one line each, such as ranks that were killed.
 
+pub mod operations;
 mod table;
 
 pub use table::{round_trips, tokens};
@@ -10,6 +11,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use weir_engine::NetworkReport;
 use weir_engine::loans::Lending;
+use weir_engine::operation_times::{Executor, Operations};
 use weir_engine::stats::Reports;
 use weir_proto::Counters;
 
@@ -28,6 +30,9 @@ pub struct Share {
     pub group_operations: u64,
     /// Collective operations of groups across hosts: in shared memory of each host, and by one rank of each between them.
     pub operations_across: u64,
+    /// All collective operations.
+    #[serde(serialize_with = "operations::as_objects")]
+    pub operations: Operations,
     /// What the endpoints lend, with credits on demand.
     #[serde(serialize_with = "lending_by_name")]
     pub lending: Option<Lending>,
@@ -82,8 +87,9 @@ impl Job {
                 mailbox_bytes: endpoint.mailbox_bytes,
                 peak_mailbox_bytes: endpoint.peak_mailbox_bytes,
                 peer_state_bytes: endpoint.peer_state_bytes,
-                group_operations: endpoint.group_operations,
-                operations_across: endpoint.operations_across,
+                group_operations: operations::done_by(&endpoint.operations, Executor::Node),
+                operations_across: operations::done_by(&endpoint.operations, Executor::Hosts),
+                operations: endpoint.operations.clone(),
                 lending: endpoint.lending,
                 network: endpoint.network,
                 counters: endpoint.counters,
@@ -118,6 +124,7 @@ impl Job {
             peer_state_bytes: 0,
             group_operations: 0,
             operations_across: 0,
+            operations: Operations::new(),
             lending: None,
             network: None,
             counters: Counters::default(),
@@ -159,6 +166,11 @@ impl Job {
         remarks
     }
 
+    /// The operations of each rank with its name.
+    pub fn skews(&self) -> impl Iterator<Item = (String, &Operations)> + Clone {
+        self.ranks.iter().map(|rank| (rank.name(), &rank.share.operations))
+    }
+
     /// The table that `weir run` prints.
     pub fn table(&self) -> String {
         table::render(self)
@@ -182,6 +194,7 @@ impl Share {
         self.peer_state_bytes = self.peer_state_bytes.saturating_add(other.peer_state_bytes);
         self.group_operations = self.group_operations.saturating_add(other.group_operations);
         self.operations_across = self.operations_across.saturating_add(other.operations_across);
+        operations::add(&mut self.operations, &other.operations);
         self.lending = match (self.lending, other.lending) {
             (Some(one), Some(two)) => Some(one.plus(&two)),
             (one, two) => one.or(two),
@@ -254,8 +267,7 @@ pub(crate) mod tests {
             unexpected_bytes: 0,
             peer_state_bytes: 300,
             ranks: Ranks { node: 2, job: 2 },
-            group_operations: rank,
-            operations_across: 2 * rank,
+            operations: if rank > 0 { operations::tests::barriers(rank, 1000, 100) } else { vec![] },
             stalled_peers: 0,
             stalls: vec![],
             held_credits: vec![],
@@ -333,6 +345,26 @@ pub(crate) mod tests {
         assert_eq!(json["total"]["counters"]["stalled_ns"], 1_500_000);
         assert_eq!(json["total"]["mailbox_bytes"], 16896);
         assert!(json["total"]["lending"].is_null());
+    }
+
+    #[test]
+    fn json_has_the_operations_of_each_rank_and_their_sum() {
+        let reports = Reports {
+            endpoints: vec![endpoint(1, true, 1, 1), endpoint(2, true, 1, 1), endpoint(0, true, 1, 1)],
+            skipped: vec![],
+        };
+        let json = serde_json::to_value(Job::new(&reports)).unwrap();
+        let expected = serde_json::json!([{
+            "operation": "barrier", "blocking": true, "executor": "node", "count": 3, "time_ns": 2000, "skew_known": 3,
+            "skew_ns": 200, "skew_is_bound": false, "longest_ns": 1000,
+        }]);
+        assert_eq!(json["total"]["operations"], expected);
+        assert_eq!(
+            (&json["total"]["group_operations"], &json["total"]["operations_across"]),
+            (&3.into(), &0.into())
+        );
+        assert_eq!(json["ranks"][1]["operations"][0]["count"], 2);
+        assert_eq!(json["ranks"][2]["operations"], serde_json::json!([]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The report of `weir run` as a table for a terminal: counters of each rank, and of all together. With several nodes,
 //! a line says how many ranks a node has.
 
-use super::{Job, Share};
+use super::{Job, Share, operations};
 use comfy_table::Cell;
 use weir_engine::{NetworkReport, stalls};
 use weir_output::quantity::{bytes, count, exact_bytes, time_ns};
@@ -60,6 +60,8 @@ fn groups(job: &Job) -> String {
     };
     line(job.total.group_operations, "in shared memory, without messages")
         + &line(job.total.operations_across, "across hosts, with messages of one rank of each host")
+        + &operations::text(&job.total.operations)
+        + &operations::skew_lines(job.skews()).iter().map(|line| format!("\n{line}.")).collect::<String>()
 }
 
 /// A line about what the ranks have lent, with credits on demand.
@@ -202,6 +204,7 @@ mod tests {
     use super::*;
     use weir_engine::job::Ranks;
     use weir_engine::loans::Lending;
+    use weir_engine::operation_times::{Executor, OperationClass, OperationKind, OperationSums};
     use weir_engine::stats::{EndpointReport, Reports};
 
     #[test]
@@ -243,17 +246,21 @@ mod tests {
 
     #[test]
     fn collective_operations_without_messages_have_a_line_if_there_are_any() {
-        let of = |group_operations| EndpointReport {
-            group_operations,
-            operations_across: 0,
-            ..endpoint(1, true, 1, 1)
+        let done = |executor, count| {
+            let class = OperationClass { kind: OperationKind::Barrier, executor, is_blocking: true };
+            vec![(class, OperationSums { count, ..OperationSums::default() })]
+        };
+        let of = |count: u64| {
+            let operations = if count > 0 { done(Executor::Node, count) } else { vec![] };
+            EndpointReport { operations, ..endpoint(1, true, 1, 1) }
         };
         let render =
             |operations| render(&Job::new(&Reports { endpoints: vec![of(operations)], skipped: vec![] }));
         let line = "\ncollective operations: the ranks did 4,321 of them in shared memory, without messages.";
         assert!(render(4321).contains(line), "{}", render(4321));
-        assert!(!render(0).contains("collective operations"));
-        let across = EndpointReport { operations_across: 77, ..of(0) };
+        assert!(render(4321).contains("barrier") && !render(0).contains("collective operations"));
+        assert!(!render(0).contains("longest"), "no table without operations");
+        let across = EndpointReport { operations: done(Executor::Hosts, 77), ..of(0) };
         let text = super::render(&Job::new(&Reports { endpoints: vec![across], skipped: vec![] }));
         let line = "\ncollective operations: the ranks did 77 of them across hosts, with messages of one rank of each host.";
         assert!(text.contains(line), "{text}");

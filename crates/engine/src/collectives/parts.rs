@@ -277,6 +277,11 @@ impl CollectiveShape {
         }
     }
 
+    /// Whether the first part needs something of all members from which this one gets anything.
+    pub(super) fn needs_all_at_once(&self) -> bool {
+        self.transfers().0 == 1
+    }
+
     /// Whether what a member gives and gets is one buffer.
     fn has_one_buffer(&self) -> bool {
         matches!(self.operation, CollectiveOperation::Broadcast { .. })

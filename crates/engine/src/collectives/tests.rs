@@ -8,6 +8,7 @@ use weir_proto::offload::{Combination, WordOperation, WordType};
 use super::*;
 use crate::config::Settings;
 use crate::job::Job;
+use crate::operation_times::{Executor, OperationKind};
 
 const SUM: Combination = Combination { operation: WordOperation::Sum, word_type: WordType::U64 };
 
@@ -74,7 +75,14 @@ impl World {
     ) {
         let [data, result] = buffers.map(OwnedMemory::view);
         let block_bytes = if operation == CollectiveOperation::Barrier { 0 } else { data.bytes() };
-        let arguments = CollectiveArguments { group: self.group, operation, block_bytes, data, result };
+        let arguments = CollectiveArguments {
+            group: self.group,
+            operation,
+            block_bytes,
+            data,
+            result,
+            is_awaited: false,
+        };
         self.engines[rank].collective(Post { context, cookie: 0 }, arguments).expect("within the bound");
     }
 
@@ -219,6 +227,7 @@ fn a_join_ends_when_all_have_called_and_fails_when_one_gives_up() {
             block_bytes: 0,
             data: UserMemory::EMPTY,
             result: UserMemory::EMPTY,
+            is_awaited: false,
         },
     );
     assert_eq!(refused, Ok(()));
@@ -259,4 +268,25 @@ fn numbers_of_groups_differ_by_members_and_meetings() {
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), 10_000);
+}
+
+#[test]
+fn operations_are_counted_by_kind_and_the_skew_only_of_who_waits_for_the_end() {
+    let mut world = World::of(2);
+    let nothing = memory([]);
+    for rank in 0..2 {
+        let group = world.group;
+        let (data, result, block_bytes) = (nothing.view(), nothing.view(), 0);
+        let operation = CollectiveOperation::Barrier;
+        let arguments =
+            CollectiveArguments { group, operation, block_bytes, data, result, is_awaited: rank == 1 };
+        world.engines[rank].collective(Post::default(), arguments).expect("within the bound");
+    }
+    (0..2).for_each(|rank| assert_eq!(completion(&mut world.engines, rank).outcome, Outcome::Done));
+    for (rank, known) in [(0, 0), (1, 1)] {
+        let [(class, sums)] = world.engines[rank].operation_times().in_ns()[..] else { panic!("one class") };
+        assert_eq!((class.kind, class.executor), (OperationKind::Barrier, Executor::Messages));
+        assert_eq!((sums.count, sums.skew_known, class.is_blocking), (1, known, rank == 1), "not the join");
+        assert!(sums.time > 0 && sums.skew <= sums.time, "{sums:?}");
+    }
 }

@@ -97,8 +97,9 @@ unsafe fn begin(
 /// As [`super::weir_wait`]; a variable for the request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weir_start_barrier(at: *const Endpoint, group: u32, request: *mut u64) -> c_int {
-    let start =
-        |inner: &mut Inner| inner.start_collective(group, CollectiveOperation::Barrier, 0, Buffers::EMPTY);
+    let start = |inner: &mut Inner| {
+        inner.start_collective(group, CollectiveOperation::Barrier, 0, Buffers::EMPTY, false)
+    };
     // SAFETY: the caller's promise.
     unsafe { begin(at, request, start) }
 }
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn weir_start_broadcast(
         // SAFETY: the caller's promise.
         let data = unsafe { memory(data, bytes, "data")? };
         let buffers = Buffers::of_caller(data, UserMemory::EMPTY);
-        inner.start_collective(group, CollectiveOperation::Broadcast { root }, bytes as u64, buffers)
+        inner.start_collective(group, CollectiveOperation::Broadcast { root }, bytes as u64, buffers, false)
     };
     // SAFETY: the caller's promise.
     unsafe { begin(at, request, start) }
@@ -156,7 +157,7 @@ pub unsafe extern "C" fn weir_start_reduce(
             ALL => CollectiveOperation::AllReduce { combination },
             root => CollectiveOperation::Reduce { root, combination },
         };
-        inner.start_collective(group, operation, bytes as u64, buffers)
+        inner.start_collective(group, operation, bytes as u64, buffers, false)
     };
     // SAFETY: the caller's promise.
     unsafe { begin(at, request, start) }
@@ -183,7 +184,7 @@ pub unsafe extern "C" fn weir_start_all_gather(
             let result = memory(result, all, "result")?;
             Buffers::of_caller(memory(data, bytes, "data")?, result)
         };
-        inner.start_collective(group, CollectiveOperation::AllGather, bytes as u64, buffers)
+        inner.start_collective(group, CollectiveOperation::AllGather, bytes as u64, buffers, false)
     };
     // SAFETY: the caller's promise.
     unsafe { begin(at, request, start) }

@@ -284,7 +284,7 @@ fn a_request_is_known_once() {
         let world = Arc::clone(&endpoint.owner);
         let start = |inner: &mut Inner| {
             let operation = weir_engine::CollectiveOperation::Barrier;
-            inner.start_collective(1, operation, 0, crate::state::Buffers::EMPTY)
+            inner.start_collective(1, operation, 0, crate::state::Buffers::EMPTY, false)
         };
         let first = world.0.with(start).unwrap();
         assert!(world.0.wait(first).unwrap().is_ok());
@@ -300,7 +300,8 @@ fn a_request_is_known_once() {
                     2,
                     weir_engine::CollectiveOperation::Barrier,
                     0,
-                    crate::state::Buffers::EMPTY
+                    crate::state::Buffers::EMPTY,
+                    false
                 ))
                 .is_err()
         );

@@ -260,7 +260,8 @@ impl Buffers {
 
     fn arguments(&self, group: u32) -> CollectiveArguments {
         let (data, result) = (self.data.view(), self.result.view());
-        CollectiveArguments { group, operation: self.operation, block_bytes: self.block_bytes, data, result }
+        let (operation, block_bytes, is_awaited) = (self.operation, self.block_bytes, false);
+        CollectiveArguments { group, operation, block_bytes, data, result, is_awaited }
     }
 
     fn outcome(&self) -> Vec<u8> {

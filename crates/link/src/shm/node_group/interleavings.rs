@@ -11,7 +11,7 @@ use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, WordOperation, WordType};
 
 #[derive(Clone)]
-struct Heap(Arc<(Vec<AtomicU64>, Vec<Bed>)>);
+pub(super) struct Heap(Arc<(Vec<AtomicU64>, Vec<Bed>)>);
 
 impl GroupMemory for Heap {
     fn words(&self) -> &[AtomicU64] {
@@ -23,10 +23,10 @@ impl GroupMemory for Heap {
     }
 }
 
-type Member = Rounds<Heap>;
+pub(super) type Member = Rounds<Heap>;
 
 /// The members of a group. The endpoint of rank `i` is `i + 1`.
-fn group(members: u32) -> Vec<Member> {
+pub(super) fn group(members: u32) -> Vec<Member> {
     let layout = GroupLayout::new(members);
     let words = (0..layout.words).map(|_| AtomicU64::new(0)).collect();
     let memory = Heap(Arc::new((words, (0..members).map(|_| Bed::default()).collect())));
@@ -256,7 +256,7 @@ fn perform(member: &mut Member, operation: Operation) {
     let data = &sent[..data_bytes(member, operation)];
     let mut result = vec![0; result_bytes(member, operation)];
     let mut task = member.task(operation);
-    while !member.advance(&mut task, data, &mut result).expect("no failure") {
+    while !member.advance(&mut task, data, &mut result, || 1).expect("no failure") {
         yield_now();
     }
     assert!(result.is_empty() || result == expected, "{operation:?} at {rank}");
@@ -300,7 +300,7 @@ fn a_long_reduction_has_the_bits_of_combining_in_rank_order() {
             for rank in [2, 0, 1] {
                 let (task, data, result) = &mut tasks[rank];
                 finished[rank] =
-                    finished[rank] || members[rank].advance(task, data, result).expect("no failure");
+                    finished[rank] || members[rank].advance(task, data, result, || 1).expect("no failure");
             }
         }
         assert!(tasks.iter().all(|(_, _, result)| *result == expected));
@@ -316,17 +316,21 @@ fn a_task_starts_when_all_parts_of_the_one_before_have_started() {
         let data: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
         let mut first = members[0].task(long);
         let mut second = members[0].task(Operation::Barrier);
-        assert_eq!(members[0].advance(&mut first, &data, &mut []), Ok(false), "the other takes nothing");
+        assert_eq!(
+            members[0].advance(&mut first, &data, &mut [], || 1),
+            Ok(false),
+            "the other takes nothing"
+        );
         assert_eq!(members[0].start(Operation::Barrier, &[]), Ok(None), "half of the parts have started");
-        assert_eq!(members[0].advance(&mut second, &[], &mut []), Ok(false));
+        assert_eq!(members[0].advance(&mut second, &[], &mut [], || 1), Ok(false));
         let (mut theirs, mut result) = (members[1].task(long), vec![0; data.len()]);
-        while !members[1].advance(&mut theirs, &[], &mut result).expect("no failure") {
-            let _ = members[0].advance(&mut first, &data, &mut []).expect("no failure");
+        while !members[1].advance(&mut theirs, &[], &mut result, || 1).expect("no failure") {
+            let _ = members[0].advance(&mut first, &data, &mut [], || 1).expect("no failure");
         }
         assert_eq!(result, data);
-        assert_eq!(members[0].advance(&mut second, &[], &mut []), Ok(false));
+        assert_eq!(members[0].advance(&mut second, &[], &mut [], || 1), Ok(false));
         let _ = start(&mut members[1], Operation::Barrier, 0);
-        assert_eq!(members[0].advance(&mut second, &[], &mut []), Ok(true));
+        assert_eq!(members[0].advance(&mut second, &[], &mut [], || 1), Ok(true));
     });
 }
 

@@ -43,6 +43,8 @@ mod sleepers;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod waits;
 mod words;
 
 pub use operation::{MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, Operation};
@@ -53,6 +55,7 @@ pub use words::{GroupFailure, MAX_ROUNDS};
 use super::node_segment::{Area, NodeHandle, SharedArea};
 use super::segment_file::SystemError;
 use super::sync::{AtomicU64, NATIVE, register_across_processes};
+use crate::cores;
 use rounds::{GroupMemory, Rounds};
 use sleepers::{Bed, Sleepers};
 use std::time::{Duration, Instant};
@@ -334,7 +337,7 @@ impl NodeGroup {
     /// # Panics
     /// If one of them has another length.
     pub fn advance(&mut self, task: &mut Task, data: &[u8], result: &mut [u8]) -> Result<bool, GroupFailure> {
-        self.rounds.advance(task, data, result)
+        self.rounds.advance(task, data, result, cores::stopwatch)
     }
 
     /// Looks whether members that are waited for have died, left or failed. Asks the kernel for each of them, so call it

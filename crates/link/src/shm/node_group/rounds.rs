@@ -38,9 +38,22 @@ pub struct Task {
     first: Option<u64>,
     started: u64,
     finished: u64,
+    /// A look has found that somebody had not written the first part yet.
+    has_waited: bool,
+    /// When all had, if the task has bytes or several parts, and we have waited for that. 0 otherwise.
+    met_at: u64,
 }
 
 impl Task {
+    /// Until when we have waited for members that came later than we: until a look has shown that all from whom we need
+    /// something have begun the operation, and that nobody is so far behind that we have no room. `None`: the first look has.
+    ///
+    /// - `ended_at`: the end of the task, by the clock that [`Rounds::advance`] has read.
+    pub fn waited_until(&self, ended_at: u64) -> Option<u64> {
+        let until = if self.met_at > 0 { self.met_at } else { ended_at };
+        self.has_waited.then_some(until)
+    }
+
     /// Whether a part of it has started. Only then may a later one be advanced, so that tasks start in one order at all
     /// members.
     pub fn has_begun(&self) -> bool {
@@ -235,7 +248,19 @@ impl<M: GroupMemory> Rounds<M> {
     ///
     /// # Panics
     /// If the round finishes, and `result` has another length than [`Operation::result_bytes`].
+    #[inline]
     pub fn test(&mut self, round: Round, result: &mut [u8]) -> Result<bool, GroupFailure> {
+        self.test_and_note(round, result, || ())
+    }
+
+    /// As [`Rounds::test`]. Calls `met` when all have written, before it takes what they have written.
+    #[inline]
+    fn test_and_note(
+        &mut self,
+        round: Round,
+        result: &mut [u8],
+        met: impl FnOnce(),
+    ) -> Result<bool, GroupFailure> {
         self.failure.map_or(Ok(()), Err)?;
         let Round(round) = round;
         let Some(mut pending) = self.pending[round as usize % GROUP_ROUNDS].filter(|_| round > self.finished)
@@ -265,6 +290,7 @@ impl<M: GroupMemory> Rounds<M> {
         );
         let awaited = operation.awaited(self.rank, self.members);
         if part.bytes > 0 {
+            met();
             awaited.clone().for_each(|member| self.take(member, round, operation, part, result));
         }
         if awaited == (0..self.members) {
@@ -306,20 +332,28 @@ impl<M: GroupMemory> Rounds<M> {
     /// # Panics
     /// If the group cannot do it.
     pub fn task(&self, operation: Operation) -> Task {
-        Task { operation, cut: self.cut(operation), first: None, started: 0, finished: 0 }
+        let cut = self.cut(operation);
+        Task { operation, cut, first: None, started: 0, finished: 0, has_waited: false, met_at: 0 }
     }
 
     /// Starts and tests what it can of an operation. Returns whether it has finished here. Operations begin in the order
     /// of the first calls, and one begins when all parts of the one before have started.
     ///
     /// - `data`, `result`: the same memory in all calls for this operation. Until it has finished, `result` has a part of it.
+    /// - `clock`: read when the members have met ([`Task::waited_until`]), if we have waited for that. Never 0.
     ///
     /// # Errors
     /// The group has failed.
     ///
     /// # Panics
     /// If one of them has another length than the operation says.
-    pub fn advance(&mut self, task: &mut Task, data: &[u8], result: &mut [u8]) -> Result<bool, GroupFailure> {
+    pub fn advance(
+        &mut self,
+        task: &mut Task,
+        data: &[u8],
+        result: &mut [u8],
+        clock: impl Fn() -> u64,
+    ) -> Result<bool, GroupFailure> {
         let parts = task.cut.parts();
         loop {
             let may_start =
@@ -334,11 +368,23 @@ impl<M: GroupMemory> Rounds<M> {
                 self.open_task = (task.started < parts).then_some(first);
             }
             let is_tested = match task.first {
+                Some(first) if task.finished == 0 && task.started > 0 => {
+                    let (has_waited, met_at) = (task.has_waited, &mut task.met_at);
+                    let met = || *met_at = if has_waited { clock() } else { 0 };
+                    self.test_and_note(Round(first), result, met)?
+                }
                 Some(first) if task.finished < task.started => {
                     self.test(Round(first + task.finished), result)?
                 }
                 _ => false,
             };
+            if task.finished == 0 {
+                task.has_waited |= !is_tested;
+                // A member that waits for nobody may have waited for room: others were four rounds behind.
+                if is_tested && task.has_waited && task.met_at == 0 && parts > 1 {
+                    task.met_at = clock();
+                }
+            }
             task.finished += u64::from(is_tested);
             if task.finished == parts {
                 return Ok(true);

@@ -22,7 +22,6 @@ use crate::shm::sync::AtomicU64;
 use crate::shm::wake_up::DoorbellOfMailbox;
 use core::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The use of a node segment by a link of an endpoint that has joined it.
 #[derive(Clone, Debug)]
@@ -96,26 +95,6 @@ impl NodeHandle {
         self.0.shown().any(|(index, member)| {
             self.0.entries().get(index).is_some_and(Entry::is_awaited) && self.is_running(member.endpoint)
         })
-    }
-
-    /// This endpoint has done so many more operations in node groups.
-    pub fn count_group_operations(&self, more: u64) {
-        self.0.group_operations.fetch_add(more, Ordering::Relaxed);
-    }
-
-    /// The operations that this endpoint has done in node groups, as far as they have been counted.
-    pub fn group_operations(&self) -> u64 {
-        self.0.group_operations.load(Ordering::Relaxed)
-    }
-
-    /// This endpoint has done so many more operations in groups across nodes.
-    pub fn count_operations_across(&self, more: u64) {
-        self.0.operations_across.fetch_add(more, Ordering::Relaxed);
-    }
-
-    /// The operations that this endpoint has done in groups across nodes, as far as they have been counted.
-    pub fn operations_across(&self) -> u64 {
-        self.0.operations_across.load(Ordering::Relaxed)
     }
 
     /// The free memory of the file system that has the segment. Unit: bytes.

@@ -161,10 +161,6 @@ struct Membership {
     locks: Locks,
     endpoint: u64,
     index: usize,
-    /// Operations that this endpoint has done in node groups.
-    group_operations: std::sync::atomic::AtomicU64,
-    /// Operations that it has done in groups across nodes.
-    operations_across: std::sync::atomic::AtomicU64,
 }
 
 /// The memberships of this process, for its end.
@@ -384,17 +380,7 @@ impl NodeSegment {
                 let inode = attempt(what, file.metadata())?.ino();
                 let mapping = attempt(what, Mapping::new(file.as_fd(), 0, facts.segment_bytes() as usize))?;
                 let (path, locks) = (path.clone(), own_locks.take().expect("taken once"));
-                let mut membership = Membership {
-                    mapping,
-                    facts,
-                    path,
-                    inode,
-                    locks,
-                    endpoint,
-                    index: 0,
-                    group_operations: std::sync::atomic::AtomicU64::new(0),
-                    operations_across: std::sync::atomic::AtomicU64::new(0),
-                };
+                let mut membership = Membership { mapping, facts, path, inode, locks, endpoint, index: 0 };
                 let claimed = membership.claim(&file, running);
                 if claimed.is_ok() {
                     membership.entry().publish(&member);

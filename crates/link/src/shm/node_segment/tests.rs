@@ -119,18 +119,7 @@ fn join_until(link: &ShmLink, last: JoinStep, end: impl FnOnce()) {
         let mapping = Mapping::new(file.as_fd(), 0, facts.segment_bytes() as usize).expect("mapped");
         let inode = file.metadata().expect("metadata").ino();
         let (path, locks) = (path.clone(), own_locks.take().expect("taken once"));
-        let (group_operations, operations_across) = Default::default();
-        let mut membership = Membership {
-            mapping,
-            facts,
-            path,
-            inode,
-            locks,
-            endpoint,
-            index: 0,
-            group_operations,
-            operations_across,
-        };
+        let mut membership = Membership { mapping, facts, path, inode, locks, endpoint, index: 0 };
         if last >= JoinStep::Claimed {
             membership.claim(&file, running).expect("an entry");
             let member = Member { endpoint, process: 1, pid: 2, core: Some(3) };
