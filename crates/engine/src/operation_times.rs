@@ -461,7 +461,8 @@ mod tests {
         let (ended, elapsed) = (stopwatch(), clock.elapsed().as_nanos() as f64);
         tally.count(OperationKind::Gather, (began, ended), None, &times);
         let [(class, sums)] = times.in_ns()[..] else { panic!("one class") };
-        let is_near = (sums.time as f64 / elapsed - 1.0).abs() < 0.2;
+        // Each reads two clocks, and may lose its core between them. Another unit would be off by more.
+        let is_near = (0.5..2.0).contains(&(sums.time as f64 / elapsed));
         assert!(is_near && sums.longest == sums.time, "{} ns instead of {elapsed}", sums.time);
         assert_eq!(
             (class.kind, class.executor, class.is_blocking),
