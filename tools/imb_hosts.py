@@ -61,7 +61,7 @@ def once(way, name, benchmark, options, is_weir):
         words, env = hosts.mpiexec(mpi, ranks, program, **where)
         outcome = launch.run(words, timeout=options.timeout, env=env)
     found = rows(outcome.output)
-    has_ended = "# All processes entering MPI_Finalize" in outcome.output
+    has_ended = "# All processes entering MPI_Finalize" in outcome.output and "time-out" not in outcome.output
     if "is invalid for" in outcome.output or (has_ended and not re.search(r"^ +\d+ +[\d.]+", outcome.output, re.MULTILINE)):
         return {}, OTHER_RANKS
     if outcome.status is None:
