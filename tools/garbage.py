@@ -3,10 +3,11 @@
 
     tools/garbage.py                     # ratios of times, median of interleaved rounds
 
-A third host sends datagrams of random bytes as fast as it can to the port of an endpoint, in turn with none and with the same
-flood to another socket of the same host, which nobody reads. All hosts share the cores of this machine, and the kernel spends
-the time of a datagram on the sender's core. So the second ratio, of both floods, is what weir pays for garbage; the first one
-also has the cores that the stranger takes. Needs root, `make build env-mpich env-intel`.
+A third host sends garbage as fast as it may to the port of an endpoint, in turn with none and with the same flood to another
+socket of the same host, which nobody reads. All hosts share the cores of this machine, and the kernel spends the time of a
+datagram on the sender's core. So the second ratio, of both floods, is what weir pays for garbage; the first one also has the
+cores that the stranger takes. The kinds of garbage (`KINDS`) reach different checks. The last two cost most: weir derives a
+key for an introduction, and checks a seal if the sender's address is that of a peer. Needs root, `make build env-mpich`.
 """
 
 import argparse
@@ -22,19 +23,51 @@ import netns
 
 PORTS = range(20100, 20102)
 UNREAD = 20999
-# Sends random datagrams to an address until its time is over. Prints their number.
+# The kinds, and the reason for which weir drops them (`docs/reference/json.md`).
+KINDS = {
+    "short": "malformed",
+    "noise": "malformed",
+    "foreign": "foreign",  # a correct extension, from a place where no peer is
+    "introduction": "forged",  # as long as one, to an endpoint whose epoch the sender does not know
+    "spoofed": "forged",  # it has the source address of the peer, and names the path's epoch
+}
+# Sends datagrams to an address until its time is over. Prints a line when it begins, and their number. Those of the last kind
+# have the source address `peer`, which needs a raw socket.
 STRANGER = """
-import os, socket, sys, time
-address, port, seconds, rate = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
-socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-garbage = [os.urandom(size) for size in (1, 40, 64, 200, 1472)] + [bytes([2, 0, 1, 0, 1, 0]) + os.urandom(90)]
+import os, socket, struct, sys, time
+address, port, peer, seconds, rate, version, extension_bytes, introduction_bytes = sys.argv[1:9]
+version, extension_bytes, introduction_bytes = int(version), int(extension_bytes), int(introduction_bytes)
+kinds, port, seconds, rate = sys.argv[9:], int(port), float(seconds), float(rate)
+
+def datagram(epoch, length, version=version):
+    head = struct.pack("<BBHHH", version, 0, 1, epoch, 0)
+    return head + os.urandom(length - len(head))
+
+def spoofed(payload):
+    udp = struct.pack(">HHHH", port, port, 8 + len(payload), 0)  # without a checksum
+    source, destination = map(socket.inet_aton, (peer, address))
+    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp) + len(payload), 0, 0, 64, socket.IPPROTO_UDP, 0, source, destination)
+    return ip + udp + payload
+
+lengths = (extension_bytes + 16, 200, 1472)
+garbage = {
+    "short": [os.urandom(length) for length in (1, extension_bytes - 1)],
+    "noise": [datagram(1, length, version ^ 1) for length in lengths],
+    "foreign": [datagram(1, length) for length in lengths],
+    "introduction": [datagram(0, introduction_bytes)],
+    "spoofed": [spoofed(datagram(1, length)) for length in lengths],
+}
+plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+print("ready", flush=True)
 begun, sent = time.monotonic(), 0
 while (now := time.monotonic() - begun) < seconds:
     while sent < now * rate:
-        for number in range(12):
-            try: socket.sendto(garbage[number % 6], (address, port))
-            except OSError: pass
-        sent += 12
+        kind = kinds[sent % len(kinds)]
+        content = garbage[kind][sent // len(kinds) % len(garbage[kind])]
+        try: raw.sendto(content, (address, 0)) if kind == "spoofed" else plain.sendto(content, (address, port))
+        except OSError: pass
+        sent += 1
     time.sleep(0.0005)
 print(sent)
 """
@@ -48,32 +81,82 @@ time.sleep(10000)
 Result = collections.namedtuple("Result", "none beside at_port datagrams")
 
 
+def wire():
+    """What the source says: the version, and the lengths of an extension and of an introduction. Unit: bytes."""
+    crates = launch.ROOT / "crates"
+    files = ["proto/src/wire/mod.rs", "proto/src/wire/extension.rs", "link/src/address.rs", "link/src/datagram/seal.rs"]
+    text = "".join((crates / file).read_text() for file in files)
+    value = lambda name: int(re.search(rf"const {name}: \w+ = (\d+);", text)[1])  # noqa: E731
+    fields = re.findall(r": u?U?(8|16|32|64),", re.search(r"LinkExtension\(0, .*?\n    }\n", text, re.S)[0])
+    extension = sum(map(int, fields)) // 8
+    return value("VERSION"), extension, extension + value("SALT_BYTES") + value("ADDRESS_BYTES") + value("TAG_BYTES")
+
+
+def program(seconds):
+    """The measuring program and its settings."""
+    settings = {"FI_WEIR_PORTS": f"{PORTS.start}-{PORTS.stop - 1}", "FI_WEIR_LINK": "udp"}
+    return [launch.compile_c(launch.ROOT / "tests" / "mpi" / "measure.c"), "latency", seconds, 8], settings
+
+
 def latency(hosts, seconds):
     """Starts the measuring program. Half a round trip of 8 B between h1 and h2."""
-    program = [launch.compile_c(launch.ROOT / "tests" / "mpi" / "measure.c"), "latency", seconds, 8]
-    settings = {"FI_WEIR_PORTS": f"{PORTS.start}-{PORTS.stop - 1}", "FI_WEIR_LINK": "udp"}
-    words, env = hosts.mpiexec("mpich", 2, program, per_host=1, settings=settings)
+    words, settings = program(seconds)
+    words, env = hosts.mpiexec("mpich", 2, words, per_host=1, settings=settings)
     return launch.run(words, timeout=60, env=env)
 
 
-def measured(hosts, seconds, port, rate):
-    """Half a round trip while garbage goes to this port of h1 and h2. Unit: us. Also the number of datagrams."""
+def flood(hosts, seconds, ports, rate, kinds):
+    """Begins to send garbage to these ports of h1 and h2: `rate` datagrams a second in all."""
     strangers = []
-    if port:
-        for victim in (1, 2):
-            ports = [PORTS.start, PORTS.start + 1] if port == "endpoint" else [UNREAD]
-            for number in ports:
-                words = ["python3", "-c", STRANGER, f"{netns.NETWORK}.{victim}", number, seconds + 3, rate / 2 / len(ports)]
-                strangers.append(subprocess.Popen(hosts.words("h3", words), stdout=subprocess.PIPE, text=True))
+    for victim, peer in ((1, 2), (2, 1)):
+        for port in ports:
+            words = ["python3", "-c", STRANGER, f"{netns.NETWORK}.{victim}", port, f"{netns.NETWORK}.{peer}", seconds,
+                     rate / 2 / len(ports), *wire(), *kinds]
+            strangers.append(subprocess.Popen(hosts.words("h3", words), stdout=subprocess.PIPE, text=True))
+    for stranger in strangers:
+        stranger.stdout.readline()
+    return strangers
+
+
+def sent_by(strangers):
+    """Waits for their end. Returns the number of datagrams."""
+    return sum(int(stranger.communicate()[0]) for stranger in strangers)
+
+
+def measured(hosts, seconds, port, rate, kinds):
+    """Half a round trip while garbage goes to this port of h1 and h2. Unit: us. Also the number of datagrams."""
+    ports = {None: [], "endpoint": list(PORTS), "unread": [UNREAD]}[port]
+    strangers = flood(hosts, seconds + 3, ports, rate, kinds)
     outcome = latency(hosts, seconds)
-    sent = sum(int(stranger.communicate()[0]) for stranger in strangers)
+    sent = sent_by(strangers)
     found = re.search(r"\bus=([\d.]+)", outcome.output)
     if not outcome.ok or not found:
         raise SystemExit(f"the measurement failed: {outcome}")
     return float(found[1]), sent
 
 
-def measure(rounds=7, seconds=1.0, rate=20000):
+def dropped(kind, seconds=0.5, rate=2000):
+    """How many datagrams the endpoints of a program dropped for each reason while garbage of this kind came."""
+    with netns.Hosts(3) as hosts:
+        hosts.count = 2
+        words, settings = program(seconds)
+        report, file = hosts.state / "report.json", hosts.state / "hostfile"
+        file.write_text("h1\nh2\n")
+        flags = [flag for pair in settings.items() for flag in ("--set", "=".join(pair))]
+        run = [launch.WEIR, "run", "-n", 2, "--mpi", launch.mpiexec("mpich"), "--hosts", file, *flags, "--json", report, "--", *words]
+        strangers = flood(hosts, 60, list(PORTS), rate, [kind])
+        outcome = launch.run(hosts.words(netns.LOGIN, run), timeout=60, env=hosts.login_environment())
+        for stranger in strangers:
+            stranger.kill()
+            stranger.wait()
+        hosts.count = 3
+        if not outcome.ok:
+            raise SystemExit(f"the program failed: {outcome}")
+        network = launch.read_report(report)["total"]["network"]
+    return {reason: network[f"dropped_{reason}"] for reason in ("malformed", "foreign", "forged")}
+
+
+def measure(rounds=7, seconds=1.0, rate=20000, kinds=tuple(KINDS)):
     """Times with no garbage, with garbage beside the endpoint, and at its port. Unit: us."""
     times = collections.defaultdict(list)
     datagrams = 0
@@ -86,7 +169,7 @@ def measure(rounds=7, seconds=1.0, rate=20000):
             readers.append(reader)
         for _ in range(rounds):
             for where in (None, "unread", "endpoint"):
-                took, sent = measured(hosts, seconds, where, rate)
+                took, sent = measured(hosts, seconds, where, rate, kinds)
                 times[where].append(took)
                 datagrams += sent if where == "endpoint" else 0
                 time.sleep(0.1)
@@ -102,11 +185,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=7, help="rounds of three measurements (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1.0, help="seconds of one (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=20000, help="datagrams a second of the stranger (default: %(default)s)")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="garbage of this kind only; can be repeated (default: all)")
     options = parser.parse_args()
     if reason := netns.reason_not_possible():
         raise SystemExit(reason)
     launch.require(launch.PROVIDER, launch.env_dir("mpich"))
-    result = measure(options.rounds, options.seconds, options.rate)
+    result = measure(options.rounds, options.seconds, options.rate, options.kind or tuple(KINDS))
     median = statistics.median
     ratio = lambda one, other: median(a / b for a, b in zip(one, other))  # noqa: E731
     print(f"half a round trip of 8 B, median of {options.rounds} rounds, {options.rate:.0f} datagrams of garbage a second:")

@@ -48,6 +48,12 @@ def test_random_faults_lose_nothing():
     assert sum(injected.values()) > 0
 
 
+@pytest.mark.parametrize(("kind", "reason"), garbage.KINDS.items())
+def test_garbage_of_each_kind_reaches_the_check_that_it_is_made_for(kind, reason):
+    counts = garbage.dropped(kind)
+    assert counts.pop(reason) > 100 and set(counts.values()) == {0}, (reason, counts)
+
+
 def test_the_measure_of_a_flood_of_garbage_runs():
     """Ratios mean something on an idle machine only: `tools/garbage.py`. Every byte of the traffic is checked."""
     result = garbage.measure(rounds=1, seconds=0.5)
