@@ -100,13 +100,15 @@ prove:
 
 WORLDS ?= 1000000
 
-## worlds: check WORLDS (a million) random worlds: flow control, whole endpoints with every byte, simulated with faults; executors
+## worlds: check WORLDS (a million) random worlds: flow control, whole endpoints with every byte, paths with loss, gates, simulated with faults; executors
 .PHONY: worlds
 worlds:
 	$(call say,random worlds of the flow-control schemes)
 	$(CARGO) run --locked --release -p weir-prove -- worlds $(WORLDS)
 	$(call say,random worlds of whole endpoints with every byte)
 	WEIR_WORLDS=$$(($(WORLDS) / 10)) $(CARGO) test --locked --release -p weir-proto --test worlds -- --nocapture --test-threads 2
+	$(call say,random worlds of paths over a network that loses and of gates of admission)
+	WEIR_WORLDS=$$(($(WORLDS) / 100)) $(CARGO) test --locked --release -p weir-proto --lib -- random_worlds_keep_the_rules
 	$(call say,random simulated worlds with faults)
 	WEIR_WORLDS=$$(($(WORLDS) / 100)) $(CARGO) test --locked --release -p weir-sim --test faults -- --nocapture --test-threads 2
 	$(MAKE) --no-print-directory executors CASES=$(WORLDS)
