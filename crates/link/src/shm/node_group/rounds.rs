@@ -48,7 +48,7 @@ impl Task {
     /// Until when we have waited for members that came later than we: until a look has shown that all from whom we need
     /// something have begun the operation, and that nobody is so far behind that we have no room. `None`: the first look has.
     ///
-    /// - `ended_at`: the end of the task, by the clock that [`Rounds::advance`] has read.
+    /// - `ended_at`: the end of the task, by the clock that [`NodeGroup::advance`](super::NodeGroup::advance) has read.
     pub fn waited_until(&self, ended_at: u64) -> Option<u64> {
         let until = if self.met_at > 0 { self.met_at } else { ended_at };
         self.has_waited.then_some(until)
