@@ -19,7 +19,7 @@ use super::pending::{BusyLink, PendingWork, Waits};
 use super::state::Endpoint;
 use crate::action::{Outcome, Source};
 use crate::driver::Driver;
-use crate::event::{Peer, PeerFault};
+use crate::event::{Peer, PeerFault, Request};
 use crate::packet::Body;
 use crate::transfer::State;
 
@@ -150,6 +150,7 @@ impl Endpoint {
             }
             _ => false,
         };
+        let mut ended: Vec<Request> = Vec::new();
         let Paths { peers, backlogged, .. } = paths;
         if let Some(PendingWork { backlog, busy_link, .. }) = peers[from.0 as usize].pending.as_deref_mut() {
             if let Some(entry) = backlog.front_mut()
@@ -161,7 +162,14 @@ impl Endpoint {
                 entry.await_last_packet(request); // a message that has started ends with its last packet
             }
             let before = backlog.len();
-            backlog.retain(|entry| !void(entry));
+            backlog.retain(|entry| {
+                let is_void = void(entry);
+                if is_void {
+                    // Of a message that became a rendezvous in the backlog, no transfer knows the request.
+                    ended.extend(entry.complete);
+                }
+                !is_void
+            });
             *backlogged -= (before - backlog.len()) as u32;
             if busy_link.busy && backlog.is_empty() {
                 // The refused packet would have carried totals that count as granted. `Detach` carries them.
@@ -175,9 +183,11 @@ impl Endpoint {
         for transfer in payloads.transfers.with_peer(from) {
             if let Some(State::Send { request, .. }) = payloads.transfers.get(transfer, from).copied() {
                 payloads.transfers.end(transfer);
-                let outcome = Outcome::Lost { peer: Some(from), fault: PeerFault::Closed };
-                driver.complete(request, outcome);
+                ended.push(request);
             }
+        }
+        for request in ended {
+            driver.complete(request, Outcome::Lost { peer: Some(from), fault: PeerFault::Closed });
         }
         true
     }

@@ -231,6 +231,22 @@ fn totals_of_a_refused_packet_that_a_goodbye_voids_leave_with_detach() {
 }
 
 #[test]
+fn a_goodbye_ends_a_message_that_became_a_rendezvous_while_the_link_refused_it() {
+    let mut bench = bench(1 << 10);
+    bench.takes = 0;
+    assert_eq!(bench.send(0, 8, SendLevel::Buffered), [""; 0]);
+    let mut full = Packet::new(Body::Credit, 0);
+    full.marks.rendezvous_only = true;
+    bench.event(Event::Arrived { from: PEER, packet: &full });
+    assert_eq!(bench.event(Event::LinkReady { peer: PEER }), [""; 0], "it refuses again");
+    let mut goodbye = Packet::new(Body::Goodbye, 0);
+    goodbye.marks.rendezvous_only = true;
+    let ended = bench.event(Event::Arrived { from: PEER, packet: &goodbye });
+    assert_eq!(ended, ["Lost { peer: Some(Peer(1)), fault: Closed } 0"]);
+    assert!(bench.machine.is_quiescent() && !bench.machine.has_undelivered());
+}
+
+#[test]
 fn a_message_that_waits_for_a_busy_link_is_reported_with_the_time_since_which_it_waits() {
     let mut sender = bench(1 << 20);
     (sender.takes, sender.now) = (0, Instant(7));
