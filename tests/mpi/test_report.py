@@ -53,9 +53,11 @@ def test_the_report_page_equals_the_counters(over_weir, tmp_path, ranks, flow):
     assert most["process (RssAnon + RssShmem)"] > 1 << 20
     assert most["unexpected payload"] <= report["ranks"][0]["counters"]["peak_unexpected_bytes"]
     figures = re.findall(r"<svg.*?</svg>", page, re.S)
-    # Figures of stalls (and of pairs, if there are several), two of credits for each rank (one without credits), memory, packets.
+    # Figures of stalls (and of pairs, if there are several), two of credits for each rank (one without credits), memory, packets,
+    # and two of collective operations: by kind and by rank.
     credits = 2 if flow == "static" else 1
-    assert len(figures) == (1 if ranks == 2 else 2) + credits * ranks + 5 + 1
+    assert report["total"]["operations"], "the program ends with a barrier"
+    assert len(figures) == (1 if ranks == 2 else 2) + credits * ranks + 5 + 1 + 2
     for figure in figures:
         xml.etree.ElementTree.fromstring(figure)
 
