@@ -67,6 +67,11 @@ impl Sample {
         Ok(Sample::with(network, 1e6 / us, us))
     }
 
+    /// The 99th percentile, or the median if only that was measured. Unit: us.
+    pub fn tail_us(&self) -> f64 {
+        self.p99_us.unwrap_or(self.p50_us)
+    }
+
     /// Bundles that were sent again, of all datagrams.
     pub fn sent_again_share(&self) -> f64 {
         self.sent_again as f64 / (self.datagrams.max(1) as f64)

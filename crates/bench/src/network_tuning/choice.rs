@@ -77,7 +77,6 @@ impl Comparison {
         let (off, with) = (&off[..rounds], &with[..rounds]);
         let values = |samples: &[Sample], of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<_>>();
         let per_s = |sample: &Sample| sample.per_s;
-        let p99_us = |sample: &Sample| sample.p99_us.unwrap_or(sample.p50_us);
         let spread = |samples, of| Spread::of(&values(samples, of));
         let compared = |of| Spread::of(&ratios(&values(with, of), &values(off, of))?);
         let mut comparison = Comparison {
@@ -87,9 +86,9 @@ impl Comparison {
             off_per_s: spread(off, per_s)?,
             per_s: spread(with, per_s)?,
             ratio: compared(per_s)?,
-            off_p99_us: spread(off, p99_us)?.median,
-            p99_us: spread(with, p99_us)?.median,
-            p99_ratio: compared(p99_us)?,
+            off_p99_us: spread(off, Sample::tail_us)?.median,
+            p99_us: spread(with, Sample::tail_us)?.median,
+            p99_ratio: compared(Sample::tail_us)?,
             off_sent_again: spread(off, Sample::sent_again_share)?.median,
             sent_again: spread(with, Sample::sent_again_share)?.median,
             verdict: "",

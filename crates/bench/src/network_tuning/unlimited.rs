@@ -16,7 +16,7 @@ use super::table::point_name;
 use crate::congestion::Sample;
 use comfy_table::Cell;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_output::chart::{Chart, Curve};
 use weir_output::quantity::{exact_bytes, rate};
 use weir_output::table::{self, right};
@@ -40,8 +40,7 @@ pub struct Unlimited {
 impl Unlimited {
     /// What a job has measured.
     pub fn of(point: Point, outstanding: u32, sample: &Sample) -> Unlimited {
-        let p99_us = sample.p99_us.unwrap_or(sample.p50_us);
-        Unlimited { point, outstanding, per_s: sample.per_s, p99_us }
+        Unlimited { point, outstanding, per_s: sample.per_s, p99_us: sample.tail_us() }
     }
 }
 
@@ -74,11 +73,13 @@ fn falls_beyond(operations: impl IntoIterator<Item = (u32, f64)>) -> Option<u32>
     operations.iter().any(|&(number, per_s)| number > best && per_s < FALL_RATIO * most).then_some(best)
 }
 
+/// The values without repetition, in order.
+fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    values.collect::<BTreeSet<T>>().into_iter()
+}
+
 /// The thresholds of each message length.
 pub fn thresholds(sweep: &[Unlimited]) -> Vec<CongestionThresholds> {
-    let sorted = |values: &mut dyn Iterator<Item = u32>| {
-        values.collect::<std::collections::BTreeSet<u32>>().into_iter().collect::<Vec<_>>()
-    };
     let of_length = |bytes: u32| {
         let of: Vec<&Unlimited> = sweep.iter().filter(|one| one.point.bytes == bytes).collect();
         let mut by_host: BTreeMap<u32, f64> = BTreeMap::new();
@@ -95,13 +96,10 @@ pub fn thresholds(sweep: &[Unlimited]) -> Vec<CongestionThresholds> {
             bytes,
             ranks: falls_beyond(blocking.map(|one| (one.point.ranks, one.per_s))),
             host_messages: falls_beyond(by_host),
-            rank_messages: sorted(&mut of.iter().map(|one| one.point.ranks))
-                .into_iter()
-                .map(of_rank)
-                .collect(),
+            rank_messages: distinct(of.iter().map(|one| one.point.ranks)).map(of_rank).collect(),
         }
     };
-    sorted(&mut sweep.iter().map(|one| one.point.bytes)).into_iter().map(of_length).collect()
+    distinct(sweep.iter().map(|one| one.point.bytes)).map(of_length).collect()
 }
 
 /// The number of outstanding messages of a host beyond which it does less at a point. `None`: it never did.
@@ -113,16 +111,11 @@ pub fn most_at(thresholds: &[CongestionThresholds], point: Point) -> Option<u32>
 
 /// The table: operations a second by point and outstanding messages, and the thresholds below it.
 pub fn render(sweep: &[Unlimited], thresholds: &[CongestionThresholds]) -> String {
-    let mut numbers: Vec<u32> = sweep.iter().map(|one| one.outstanding).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let mut points: Vec<Point> = sweep.iter().map(|one| one.point).collect();
-    points.sort_unstable();
-    points.dedup();
+    let numbers: Vec<u32> = distinct(sweep.iter().map(|one| one.outstanding)).collect();
     let mut table = table::plain();
     let headings = numbers.iter().map(|number| format!("{number} each"));
     table.set_header(std::iter::once(Cell::new("random updates, off")).chain(headings.map(right)));
-    for point in points {
+    for point in distinct(sweep.iter().map(|one| one.point)) {
         let cell = |&number: &u32| {
             let found = sweep.iter().find(|one| (one.point, one.outstanding) == (point, number));
             right(found.map_or(String::from("-"), |one| rate(one.per_s)))
@@ -139,7 +132,8 @@ fn describe(of: &CongestionThresholds) -> String {
     let of_ranks: Vec<String> =
         of_ranks.map(|one| format!("{} with {} ranks", number(one.messages), one.ranks)).collect();
     format!(
-        "{}: operations fall beyond so many ranks with one message each: {}; messages of a host: {}; messages of a rank: {}.",
+        "{}: beyond these numbers there are fewer operations. Ranks with one message each: {}. Messages of a host: {}. Messages \
+         of a rank: {}.",
         exact_bytes(of.bytes.into()),
         number(of.ranks),
         number(of.host_messages),
@@ -213,8 +207,8 @@ mod tests {
         assert_eq!(most, [None, Some(16), Some(32), None]);
         assert_eq!(most_at(&found, Point { bytes: 4096, ranks: 4 }), None, "another length");
         let text = render(&sweep, &found);
-        let line = "2 KiB: operations fall beyond so many ranks with one message each: 4; messages of a host: 16; messages of a \
-                    rank: none with 2 ranks, 4 with 4 ranks, 4 with 8 ranks.";
+        let line = "2 KiB: beyond these numbers there are fewer operations. Ranks with one message each: 4. Messages of a host: \
+                    16. Messages of a rank: none with 2 ranks, 4 with 4 ranks, 4 with 8 ranks.";
         assert!(text.contains(line) && text.contains("16 each") && text.contains("400 /s"), "{text}");
         assert_eq!(charts(&sweep).len(), 1);
     }

@@ -5,7 +5,7 @@ use super::operation::Operation;
 use super::rounds::Task;
 use std::cell::Cell;
 
-/// Members, their tasks for one operation, and a clock that counts with each look.
+/// Members, their tasks for one operation, and a clock that the test sets.
 struct Scene {
     members: Vec<Member>,
     tasks: Vec<Task>,
