@@ -1,5 +1,5 @@
 # Builds, tests and installs weir. `make` alone lists all targets. They write to out/ and target/ only, with one
-# exception: as root, `make test` installs Debian's chromium, nftables and clang, and `make suites-hosts` its hpcc, if they are missing.
+# exception: as root, `make test` installs Debian's chromium, nftables, clang and strace, and `make suites-hosts` its hpcc, if they are missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -133,11 +133,17 @@ faults: build env-mpich env-tools
 	$(call say,killed ranks and bad input)
 	$(PYTEST) -v tests/mpi/test_faults.py tests/mpi/test_bad_input.py
 
+## faults-list: each fault of hosts and of networks once, across pretended hosts; a table of what was injected and lost
+.PHONY: faults-list
+faults-list: build env-mpich packages
+	$(call say,each fault across hosts)
+	$(PYTHON) tools/faults.py --list
+
 HOURS ?= 1
 
 ## faults-hosts: HOURS (1) of mixed traffic across pretended hosts with random faults; prints counts
 .PHONY: faults-hosts
-faults-hosts: build env-mpich
+faults-hosts: build env-mpich packages
 	$(call say,random faults across hosts)
 	$(PYTHON) tools/faults.py --hours $(HOURS)
 

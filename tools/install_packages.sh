@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs Debian's packages that tests use, as far as they are missing: chromium opens the pages that weir writes, nft drops
-# frames between pretended hosts, clang compiles the kernel programs.
+# frames between pretended hosts, clang compiles the kernel programs, strace lets system calls fail.
 set -euo pipefail
 
 missing=()
@@ -12,6 +12,9 @@ if ! PATH=$PATH:/usr/sbin command -v nft >/dev/null; then
 fi
 if ! command -v clang >/dev/null; then
     missing+=(clang)
+fi
+if ! command -v strace >/dev/null; then
+    missing+=(strace)
 fi
 if [ "${#missing[@]}" = 0 ]; then
     exit 0

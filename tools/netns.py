@@ -109,7 +109,9 @@ class Hosts:
         agent.write_text(AGENT.format(state=self.state, shared=self.shared))
         agent.chmod(0o755)
         self._hold(LOGIN, ["-n", "-u", "-m"])
-        self.enter(LOGIN, f"ip link add br0 mtu {self.mtu} type bridge stp_state 0 forward_delay 0; ip link set br0 up; "
+        # An address of its own: otherwise it is one of the ports' and changes with them.
+        self.enter(LOGIN, f"ip link add br0 address 02:00:00:00:00:fe mtu {self.mtu} type bridge stp_state 0 forward_delay 0; "
+                          "ip link set br0 up; "
                           f"ip addr add {NETWORK}.254/24 dev br0; ip addr add {address6(254)} dev br0 nodad")
         for name in self.names:
             self.boot(name)

@@ -13,14 +13,13 @@
  * use non-blocking sends, and are received (or probed) after all sends of the round. Rounds with wildcards end with a
  * barrier, so that no receive matches a message of a later round.
  */
+#include "checked.h"
 #include <mpi.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum lane { DIRECTED, ANY_SRC, ANY_TAG, ANY, LANES };
 enum how { SEND, SSEND, ISEND, ISSEND, BSEND, PERSISTENT };
@@ -51,13 +50,10 @@ static int rank, ranks;
 static long round_now;
 static MPI_Comm comm[LANES];
 static uint64_t sent_messages, sent_bytes;
-
-static uint64_t mix(uint64_t x) { /* splitmix64 */
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
+/* Of all ranks alike. `until`: the program ends when there is this file. `flip`: rank 0 changes a byte of the first message from
+ * this number on that has one, so that a test sees whether that is noticed. */
+static const char *until;
+static uint64_t flip = UINT64_MAX;
 
 struct dice { uint64_t state; };
 static uint64_t roll(struct dice *d, uint64_t below) { return mix(d->state++) % below; }
@@ -65,6 +61,7 @@ static uint64_t roll(struct dice *d, uint64_t below) { return mix(d->state++) % 
 static void fail(const char *format, ...) {
     va_list args;
     va_start(args, format);
+    counts->failures++;
     fprintf(stderr, "stress: WRONG at rank %d, round %ld: ", rank, round_now);
     vfprintf(stderr, format, args);
     fprintf(stderr, "\nstress: repeat with -n %d and --seed %llu --rounds %ld --max-bytes %zu\n", ranks,
@@ -90,8 +87,6 @@ static size_t place(size_t at, size_t bytes, int blocks) {
     return at / block * 2 * block + at % block;
 }
 
-static unsigned char content(uint64_t key, size_t at) { return mix(key + at / 8) >> (at % 8 * 8); }
-
 static unsigned char *filled(const struct message *m) {
     unsigned char *data = room(extent(m->bytes, m->send_blocks));
     for (size_t at = 0; at < m->bytes; at += 8) {
@@ -103,14 +98,17 @@ static unsigned char *filled(const struct message *m) {
 }
 
 static void check_content(const struct message *m, const struct receive *r) {
+    size_t wrong = 0, i = 0;
     for (size_t at = 0; at < m->bytes; at += 8) {
         uint64_t word = mix(m->key + at / 8);
-        for (size_t i = at; i < at + 8 && i < m->bytes; i++, word >>= 8)
-            if (r->data[place(i, r->bytes, r->blocks)] != (unsigned char)word)
-                fail("byte %zu of %zu from %d tag %d lane %d is %02x, not %02x (%s into %d blocks, sent as %s from %d blocks)",
-                     i, m->bytes, m->from, m->tag, m->lane, r->data[place(i, r->bytes, r->blocks)], content(m->key, i), r->way,
-                     r->blocks, how_names[m->how], m->send_blocks);
+        for (size_t of = at; of < at + 8 && of < m->bytes; of++, word >>= 8)
+            if (r->data[place(of, r->bytes, r->blocks)] != (unsigned char)word && !wrong++) i = of;
     }
+    counts->wrong_bytes += wrong;
+    if (wrong)
+        fail("byte %zu of %zu from %d tag %d lane %d is %02x, not %02x (%s into %d blocks, sent as %s from %d blocks)",
+             i, m->bytes, m->from, m->tag, m->lane, r->data[place(i, r->bytes, r->blocks)], content(m->key, i), r->way,
+             r->blocks, how_names[m->how], m->send_blocks);
     size_t block = r->blocks > 1 ? r->bytes / r->blocks : 0;
     for (int b = 0; b < (r->blocks > 1 ? r->blocks : 0); b++)
         for (size_t i = 0; i < block; i++)
@@ -205,6 +203,7 @@ static void check(struct message *plan, int count, struct receive *r) {
             fail("from %d tag %d lane %d: %d bytes where %zu are next in order", from, tag, r->lane, got, m->bytes);
         check_content(m, r);
         m->taken = 1;
+        counts->checked++, counts->bytes += m->bytes;
         return;
     }
     fail("from %d tag %d lane %d: a message of %d bytes that no rank sent", from, tag, r->lane, got);
@@ -287,6 +286,7 @@ static void send(const struct message *m, unsigned char *data, MPI_Request *requ
     int count;
     MPI_Datatype type = layout(m->bytes, m->send_blocks, &count);
     MPI_Comm c = comm[m->lane];
+    if (rank == 0 && sent_messages >= flip && m->bytes) data[0] ^= 1, flip = UINT64_MAX;
     *request = MPI_REQUEST_NULL;
     switch (m->how) {
     case SEND: MPI_Send(data, count, type, m->to, m->tag, c); break;
@@ -299,7 +299,7 @@ static void send(const struct message *m, unsigned char *data, MPI_Request *requ
         MPI_Start(request);
     }
     done_with(&type);
-    sent_messages++;
+    sent_messages++, counts->sent++;
     sent_bytes += m->bytes;
 }
 
@@ -399,7 +399,7 @@ static void shift(struct dice *all) {
     MPI_Sendrecv(data, out->bytes, MPI_BYTE, out->to, TAGS, r.data, count, MPI_BYTE, in->from, TAGS, comm[DIRECTED], &r.status);
     check(plan, ranks, &r);
     free(data), free(r.data);
-    sent_messages++, sent_bytes += out->bytes;
+    sent_messages++, counts->sent++, sent_bytes += out->bytes;
 }
 
 static void collectives(void) {
@@ -415,8 +415,8 @@ static void collectives(void) {
 }
 
 static int time_is_over(double start) {
-    int over = options.seconds > 0 && MPI_Wtime() - start > options.seconds;
-    if (options.seconds > 0) MPI_Bcast(&over, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    int over = (options.seconds > 0 && MPI_Wtime() - start > options.seconds) || (until && !access(until, F_OK));
+    if (options.seconds > 0 || until) MPI_Bcast(&over, 1, MPI_INT, 0, MPI_COMM_WORLD);
     return over;
 }
 
@@ -429,8 +429,13 @@ static void read_options(int argc, char **argv) {
         else if (value && !strcmp(argv[i], "--rounds")) options.rounds = strtol(value, &end, 0);
         else if (value && !strcmp(argv[i], "--max-bytes")) options.max_bytes = strtoull(value, &end, 0);
         else if (value && !strcmp(argv[i], "--seconds")) options.seconds = strtod(value, &end), options.rounds = 1L << 40;
+        else if (value && !strcmp(argv[i], "--flip")) flip = strtoull(value, &end, 0);
+        else if (value && !strcmp(argv[i], "--until")) until = value, end = "", options.rounds = 1L << 40;
+        else if (value && !strcmp(argv[i], "--counts") && !share_counts(value, rank)) end = "";
         if (!end || *end) {
-            if (rank == 0) fprintf(stderr, "usage: stress [--seed N] [--rounds N] [--max-bytes N] [--seconds S]; not %s\n", argv[i]);
+            if (rank == 0)
+                fprintf(stderr, "usage: stress [--seed N] [--rounds N] [--max-bytes N] [--seconds S] [--until FILE] "
+                                "[--counts DIRECTORY] [--flip N]; not %s\n", argv[i]);
             MPI_Abort(MPI_COMM_WORLD, 2);
         }
     }
@@ -465,6 +470,7 @@ int main(int argc, char **argv) {
     if (rank == 0)
         printf("stress: %ld rounds, %llu messages, %llu bytes, %.1f s, seed %llu: all correct\n", round_now,
                (unsigned long long)sum[0], (unsigned long long)sum[1], MPI_Wtime() - start, (unsigned long long)options.seed);
+    counts->ended = 1;
     free(attached);
     for (int lane = 0; lane < LANES; lane++) MPI_Comm_free(&comm[lane]);
     MPI_Finalize();

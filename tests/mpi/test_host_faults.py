@@ -1,51 +1,139 @@
-"""Faults of hosts and of the network between them, one by one and drawn at random (`tools/faults.py`)."""
+"""Faults of hosts and of the network between them: rows of the list and random faults of `tools/faults.py`, and the tool itself."""
 
-import random
+import json
+import shutil
+import subprocess
+import sys
+import time
 
+import checked
 import faults
 import garbage
+import launch
 import netns
 import pytest
-import xdp
+import relay
 
 reason = netns.reason_not_possible()
 pytestmark = pytest.mark.skipif(reason is not None, reason=str(reason))
 
-
-@pytest.mark.parametrize("fault", faults.SURVIVED, ids=lambda fault: fault.__name__)
-def test_a_job_survives_a_fault_with_all_data_correct(fault):
-    memory = faults.Memory()
-    with netns.Hosts(2) as hosts:
-        faults.survive(hosts, [fault], random.Random(3), memory)
-    assert 0 < memory.peak <= faults.MEMORY_MIB
+# The rows that take a second or two. The rows with dead peers wait for the limit: one of them is here.
+QUICK = ["interface down and up", "path MTU that shrinks", "ENOBUFS", "descriptors exhausted", "loss of 10 %", "duplication",
+         "reordering", "corruption", "process killed"]
 
 
-@pytest.mark.parametrize("fault", faults.DEADLY, ids=lambda fault: fault.__name__)
-def test_the_others_have_an_error_within_the_limit_and_the_next_job_runs(fault):
-    """A host that was deleted has begun again with its address. What the old one has sent is refused."""
-    memory = faults.Memory()
+@pytest.fixture(scope="module")
+def three():
     with netns.Hosts(3) as hosts:
-        assert faults.die(hosts, fault, random.Random(4), memory) <= faults.ERROR_SECONDS
-        faults.survive(hosts, [], random.Random(5), memory, seconds=1)
+        yield hosts
 
 
-@pytest.mark.parametrize("protocol", [None, "udp"])
-def test_a_path_that_stays_closed_in_one_direction_is_an_error_at_both_ends(protocol):
-    """Nothing hangs, and nobody believes that the peer is reached because the other direction works, or another protocol."""
+@pytest.mark.parametrize("name", QUICK)
+def test_a_fault_ends_as_it_must_and_nothing_is_lost(three, name):
+    if name == "ENOBUFS" and not shutil.which("strace"):
+        pytest.skip("no strace")
+    result = faults.run_row(faults.World(three), name, 3)
+    assert result.ok, result.problems
+    assert sum(result.injected.values()) > 0 and result.counts.checked > 0
+    assert 0 < result.memory_mib <= faults.MEMORY_MIB
+    assert (result.lost, result.hangs, result.counts.wrong_bytes) == (None if name == "process killed" else 0, 0, 0)
 
-    filters = []
 
-    def closed(hosts, name, random):
-        filters.append(xdp.Filter(hosts, name, protocol=protocol, drop=1000))
+def test_old_packets_are_refused_after_a_reboot_with_the_same_address(three):
+    result = faults.run_row(faults.World(three), "host rebooted, same address", 4)
+    assert result.ok, result.problems
+    assert result.injected["old packets"] > 0 and "refused" in result.happened, result
 
+
+def test_a_path_that_stays_closed_in_one_direction_is_an_error_at_both_ends():
+    """Nothing hangs, and nobody believes that the peer is reached because the other direction works."""
     with netns.Hosts(2) as hosts:
-        assert faults.die(hosts, closed, random.Random(6), faults.Memory()) <= faults.ERROR_SECONDS
-        assert filters[0].end() > 0
+        result = faults.run_row(faults.World(hosts), "asymmetric loss that stays", 6)
+    assert result.ok and result.happened == "error at 2 of 2", result
+    assert result.injected["frames dropped"] > 0, result
 
 
-def test_random_faults_lose_nothing():
-    injected = faults.run(25, 11, count=3, note=lambda line: None)
-    assert sum(injected.values()) > 0
+@pytest.mark.parametrize("mpi,link", [("mpich", "ofi:tcp"), ("openmpi", "udp"), ("intel", "udp")])
+def test_the_list_runs_with_other_links_and_mpis(three, mpi, link):
+    result = faults.run_row(faults.World(three, mpi, link), "corruption", 5)
+    assert result.ok and result.injected["frames corrupted"] > 0, result
+
+
+def test_random_faults_lose_nothing(three):
+    results = faults.run_mixed(faults.World(three), 12, 11, note=lambda line: None)
+    assert len(results) >= 2 and all(result.ok for result in results), results
+    assert all(sum(result.injected.values()) > 0 for result in results), results
+
+
+def test_the_tool_notices_a_wrong_byte():
+    """Rank 0 changes a byte of a message before it sends it."""
+    words = [sys.executable, launch.ROOT / "tools" / "faults.py", "--list", "--only", "interface", "--flip", 30, "--hosts", 2, "--json"]
+    outcome = launch.run(words, timeout=60)
+    assert outcome.status == 1, outcome
+    text = outcome.output
+    (row,) = json.loads(text[text.index("{\n"):text.rindex("\n}") + 2])["rows"].values()
+    assert row["counts"]["wrong_bytes"] == row["counts"]["failures"] == 1 and not row["ok"], outcome
+    assert row["injected"] == {"interface down": 1}, outcome
+
+
+def test_traffic_counts_a_wrong_byte(three):
+    with checked.Job(three, 3, "traffic", flip=1) as job:
+        assert job.starts(), job.outcome
+        deadline = time.monotonic() + 20
+        while not job.total().wrong_bytes and time.monotonic() < deadline:
+            time.sleep(0.02)
+        total = job.total()
+    assert (total.wrong_bytes, total.failures) == (1, 1), total
+
+
+# Numbers the datagrams that come to a port until one is empty. Prints the numbers, and a minus for those with a changed byte.
+RECEIVER = """
+import socket
+socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+socket.bind(("0.0.0.0", 20500))
+print("ready", flush=True)
+while content := socket.recv(2000):
+    number = int.from_bytes(content[:4], "little")
+    print("-" if content != content[:4] * 300 else number)
+"""
+SENDER = """
+import socket, sys, time
+socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for number in range(int(sys.argv[1])):
+    socket.sendto(number.to_bytes(4, "little") * 300, ("10.99.0.2", 20500))
+    time.sleep(0.0005)
+time.sleep(0.1)
+"""
+LAST = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'', ('127.0.0.1', 20500))"
+
+
+def received(hosts, count):
+    """What arrives at h2 of `count` datagrams that h1 sends: numbers, and minus for changed ones."""
+    receiver = subprocess.Popen(hosts.words("h2", [sys.executable, "-c", RECEIVER]), stdout=subprocess.PIPE, text=True)
+    assert receiver.stdout.readline() == "ready\n"
+    subprocess.run(hosts.words("h1", [sys.executable, "-c", SENDER, count]), check=True)
+    # The last datagram comes from the host itself, so that no fault meets it.
+    subprocess.run(hosts.words("h2", [sys.executable, "-c", LAST]), check=True)
+    output, _ = receiver.communicate(timeout=20)
+    return output.split()
+
+
+@pytest.mark.parametrize("what", [{"drop": 100}, {"duplicate": 100}, {"reorder": 100}, {"corrupt": 100}, {"longest": 1000}, {}])
+def test_a_relay_does_what_it_counts(three, what):
+    count = 400
+    wire = relay.Relay(three, "h2", protocol="udp", seed=7, **what)
+    found = received(three, count)
+    counts = wire.end()
+    assert (counts["frames"], counts["refused"], counts["overrun"], counts["unsplit"]) == (count, 0, 0, 0), counts
+    assert len(found) == count - counts["dropped"] - counts["too_long"] + counts["duplicated"], counts
+    # A changed byte can lie in the number.
+    right = [int(number) for number in found if number != "-"]
+    assert len(found) - len(right) == counts["corrupted"] and set(right) <= set(range(count)), counts
+    overtaken = sum(later < earlier for earlier, later in zip(right, right[1:]))
+    assert (overtaken > 0) == (counts["reordered"] > 0 or counts["duplicated"] > 0), counts
+    done = {"drop": "dropped", "duplicate": "duplicated", "reorder": "reordered", "corrupt": "corrupted", "longest": "too_long"}
+    for name, key in done.items():
+        assert (counts[key] > 0) == (name in what), counts
 
 
 @pytest.mark.parametrize(("kind", "reason"), garbage.KINDS.items())
