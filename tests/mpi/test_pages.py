@@ -9,6 +9,8 @@ import pytest
 WIDTHS = (400, 1400)
 MIN_FONT_PIXELS = 9
 SLOW = launch.ROOT / "tests" / "mpi" / "slow.c"
+# Datagrams also between the ranks of one host. One rank sends those of all, and few may be under way.
+NETWORK = ["--set", "FI_WEIR_LINK=udp", "--set", "FI_WEIR_ADMIT=proxy,token", "--set", "FI_WEIR_ADMIT_TOKENS=1"]
 TINY = launch.ROOT / "tests" / "mpi" / "tiny.c"
 
 # Opens all folded blocks and shows everything that selectors hide.
@@ -35,7 +37,8 @@ CHARTS = """
     const fonts = texts.map(text => parseFloat(getComputedStyle(text).fontSize) * scale(text));
     const shapes = [...chart.querySelectorAll('polyline, polygon, path, rect, circle, line')];
     const caption = chart.closest('figure').querySelector('figcaption').textContent;
-    return {caption, font: Math.min(...fonts), marks: shapes.filter(shape => isMark(shape, chart)).length};
+    const label = chart.closest('[role=img]')?.ariaLabel;
+    return {caption, label, font: Math.min(...fonts), marks: shapes.filter(shape => isMark(shape, chart)).length};
   });
 })()
 """
@@ -67,8 +70,8 @@ def pages(tmp_path_factory):
         outcome = launch.run([launch.WEIR, *words], timeout=60)
         assert outcome.status == 0, outcome
 
-    def report(name, ranks, *program):
-        weir("run", "-n", ranks, "-q", "--mpi", "mpich", "--flow", "static", "--report", place / name, "--", *program)
+    def report(name, ranks, *program, flags=("--flow", "static")):
+        weir("run", "-n", ranks, "-q", "--mpi", "mpich", *flags, "--report", place / name, "--", *program)
         return place / name / "report.html"
 
     def bench(name, *flags):
@@ -84,6 +87,7 @@ def pages(tmp_path_factory):
     return {
         "report of 3 ranks": report("few", 3, *slow),
         "report of 10 ranks": report("many", 10, *slow),
+        "report of a network": report("network", 3, *slow, flags=NETWORK),
         "report of a short run": report("short", 2, launch.compile_c(TINY)),
         "reproduce": reproduce("reproduce", "E2.1"),
         "reproduce overheads and memory": reproduce("overheads", "E1.9", "E1.10", "--no-sweep"),
@@ -94,7 +98,7 @@ def pages(tmp_path_factory):
 
 
 KINDS = (
-    "report of 3 ranks", "report of 10 ranks", "report of a short run", "reproduce", "reproduce overheads and memory",
+    "report of 3 ranks", "report of 10 ranks", "report of a network", "report of a short run", "reproduce", "reproduce overheads and memory",
     "bench of times", "bench of memory", "plan",
 )
 
@@ -108,10 +112,19 @@ def test_a_page_is_readable_and_its_charts_have_marks(chromium, pages, kind, wid
     charts = chromium.evaluate(CHARTS)
     assert charts, "the page has no chart"
     assert [chart["caption"] for chart in charts if chart["marks"] == 0] == [], "these charts are empty"
+    assert [chart for chart in charts if not chart["label"]] == [], "a screen reader has no name for these charts"
     small = [(chart["caption"], chart["font"]) for chart in charts if chart["font"] < MIN_FONT_PIXELS]
     assert small == [], "the text of these charts is too small"
     assert chromium.evaluate("innerWidth") == width
     assert chromium.evaluate("document.documentElement.scrollWidth") <= width, chromium.evaluate(TOO_WIDE)
+
+
+def test_a_job_over_a_network_has_sections_about_it(chromium, pages):
+    chromium.open(pages["report of a network"], 1400)
+    headings = chromium.evaluate("[...document.querySelectorAll('h2')].map(it => it.textContent)")
+    assert {"Network", "Admission"} < set(headings), headings
+    captions = [chart["caption"] for chart in chromium.evaluate(CHARTS)]
+    assert "Smoothed round trips of the paths of each rank at the end, in us." in captions, captions
 
 
 def test_a_selector_shows_one_rank(chromium, pages):

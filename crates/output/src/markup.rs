@@ -96,14 +96,14 @@ impl Html {
     }
 
     /// A figure. `svg`: the markup of a figure of [`figures`] or [`chart`](crate::chart), or nothing. In a narrow window
-    /// the figure shrinks as far as its text stays readable, and scrolls.
+    /// the figure shrinks as far as its text stays readable, and scrolls. A screen reader reads the caption.
     pub fn figure(&mut self, caption: &str, svg: &str) {
         let min_width = f64::from(figures::width(svg)) * figures::MIN_SCALE;
         self.add(html! {
             figure {
                 figcaption { (caption) }
                 @if !svg.is_empty() {
-                    div.wide style=(format!("--least:{min_width:.0}px")) { (PreEscaped(svg)) }
+                    div.wide role="img" aria-label=(caption) style=(format!("--least:{min_width:.0}px")) { (PreEscaped(svg)) }
                 }
             }
         });
@@ -275,7 +275,7 @@ mod tests {
         for part in [
             "<select data-choice=\"seed\"><option value=\"\">all</option><option selected>1</option><option>2</option>",
             "<tr class=\"warning\"><td>x</td></tr><tr><td>y</td></tr>",
-            "<div class=\"wide\" style=\"--least:300px\"><svg width=\"400\"></svg></div>",
+            "<div class=\"wide\" role=\"img\" aria-label=\"c\" style=\"--least:300px\"><svg width=\"400\"></svg></div>",
             "<span><i style=\"background:#0072b2\"></i>weir</span>",
         ] {
             assert!(page.contains(part), "{part}: {page}");

@@ -41,7 +41,7 @@ pub(super) fn section(html: &mut Html, timeline: &Timeline, job: &Job) {
     let rows = job.ranks.iter().map(|rank| {
         let lending = rank.share.lending.unwrap_or_default();
         vec![
-            rank.rank.map_or_else(|| format!("pid {}", rank.pid), |rank| rank.to_string()),
+            rank.short_name(),
             count(lending.lent_slots),
             count(lending.prefetched_slots),
             count(rank.share.counters.credits_given_back),

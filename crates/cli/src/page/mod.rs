@@ -5,10 +5,11 @@
 //! id="weir-data">`).
 
 mod loans;
+mod network;
 mod operations;
 mod timeline;
 
-use crate::report::Job;
+use crate::report::{Job, Rank};
 use serde_json::{Value, json};
 use timeline::{MEMORY, PROCESS, PeerSeries, Series, Timeline};
 use weir_bench::statistics::Spread;
@@ -71,6 +72,7 @@ pub fn render(content: Content<'_>) -> String {
     credits(&mut html, &timeline);
     loans::section(&mut html, &timeline, job);
     operations::section(&mut html, job);
+    network::section(&mut html, job);
     memory(&mut html, &timeline);
     packets(&mut html, &timeline);
     ranks(&mut html, &timeline, job);
@@ -103,6 +105,23 @@ fn tiles(html: &mut Html, job: &Job) {
 
 fn names(timeline: &Timeline) -> Vec<String> {
     timeline.endpoints.iter().map(|endpoint| endpoint.name.clone()).collect()
+}
+
+/// The names of the ranks, for a figure.
+fn rank_names(job: &Job) -> Vec<String> {
+    job.ranks.iter().map(Rank::short_name).collect()
+}
+
+/// A table with a row for each rank. A long one is folded.
+fn rank_table(html: &mut Html, heading: &[&str], rows: Vec<Vec<String>>) {
+    let is_long = rows.len() > MAX_OPEN_ROWS;
+    if is_long {
+        html.begin_details(&format!("{} ranks", rows.len()));
+    }
+    html.table(heading, rows);
+    if is_long {
+        html.end_details();
+    }
 }
 
 fn legend(html: &mut Html, entries: impl IntoIterator<Item = String>) {
@@ -183,7 +202,8 @@ fn stalls(html: &mut Html, timeline: &Timeline) {
         let heat = HeatMap { rows: &names, row_title: "sender", columns, values: &values, top, colour: HOT };
         let scale = "How long each sender (row) waited for each receiver (column)";
         html.scale(scale, "0", &time_ns(top), &figures::hex(HOT));
-        html.figure("", &figures::heat_map(if names.len() > 24 { WIDE.0 } else { 560 }, &heat));
+        let width = if names.len() > 24 { WIDE.0 } else { 560 };
+        html.figure("White: the sender did not wait.", &figures::heat_map(width, &heat));
     }
     let waited: Vec<_> = timeline.pairs.iter().filter(|pair| pair.stalled_ns > 0).collect();
     let rows = waited.iter().take(MAX_LISTED).map(|pair| {
@@ -384,7 +404,7 @@ fn ranks(html: &mut Html, timeline: &Timeline, job: &Job) {
     };
     let rows = job.ranks.iter().map(|rank| {
         let counters = &rank.share.counters;
-        let name = rank.rank.map_or_else(|| format!("pid {}", rank.pid), |rank| rank.to_string());
+        let name = rank.short_name();
         let process = bytes(process_bytes(&name) as u64);
         vec![
             name,
@@ -399,14 +419,7 @@ fn ranks(html: &mut Html, timeline: &Timeline, job: &Job) {
             process,
         ]
     });
-    let many = job.ranks.len() > MAX_OPEN_ROWS;
-    if many {
-        html.begin_details(&format!("{} ranks", job.ranks.len()));
-    }
-    html.table(&heading, rows);
-    if many {
-        html.end_details();
-    }
+    rank_table(html, &heading, rows.collect());
 }
 
 /// The numbers of the page, as JSON.

@@ -1,6 +1,6 @@
 //! The section about collective operations: their time, and how much of it is skew.
 
-use super::{WIDE, legend};
+use super::{WIDE, legend, rank_names};
 use crate::report::Job;
 use crate::report::operations::{executor, operation, skew, skew_lines};
 use weir_engine::operation_times::{OperationSums, Operations};
@@ -33,17 +33,10 @@ pub(super) fn section(html: &mut Html, job: &Job) {
         let all = operations.iter();
         bar(&all.fold(OperationSums::default(), |sum, (_, sums)| sum.plus(sums)))
     };
-    let (names, parts): (Vec<String>, Vec<Vec<f64>>) = job
-        .ranks
-        .iter()
-        .map(|rank| {
-            let name = rank.rank.map_or_else(|| format!("pid {}", rank.pid), |rank| rank.to_string());
-            (name, of_rank(&rank.share.operations))
-        })
-        .unzip();
+    let parts: Vec<Vec<f64>> = job.ranks.iter().map(|rank| of_rank(&rank.share.operations)).collect();
     html.figure(
         "Time of each rank in all operations, in ms. Ranks with little skew are those for which others wait.",
-        &figures::bars(WIDE, &names, ("rank", "ms"), &parts),
+        &figures::bars(WIDE, &rank_names(job), ("rank", "ms"), &parts),
     );
     let rows = job.total.operations.iter().map(|(class, sums)| {
         let time = |ns: u64| time_ns(ns as f64);

@@ -5,6 +5,7 @@ use super::timeline::tests::{sample, trace};
 use super::*;
 use crate::report::tests::endpoint;
 use std::collections::BTreeMap;
+use weir_engine::NetworkReport;
 use weir_engine::stats::Reports;
 use weir_engine::trace::{PairSample, Sample};
 use weir_proto::Counters;
@@ -66,7 +67,15 @@ fn phase_of(step: u64, rank: u64) -> u64 {
 }
 
 fn page(ranks: u64, peers: u64) -> String {
-    let (endpoints, traces) = job(ranks, peers);
+    page_with(ranks, peers, |_| None)
+}
+
+/// The page of a job whose ranks have done this over networks.
+fn page_with(ranks: u64, peers: u64, network: impl Fn(u64) -> Option<NetworkReport>) -> String {
+    let (mut endpoints, traces) = job(ranks, peers);
+    for (endpoint, rank) in endpoints.iter_mut().zip(0..) {
+        endpoint.network = network(rank);
+    }
     let summary = Job::new(&Reports { endpoints: endpoints.clone(), skipped: vec![] });
     render(Content {
         command: &["./flood".into(), "<b>&".into()],
@@ -124,6 +133,72 @@ fn the_page_is_well_formed_and_self_contained_with_all_figures() {
         assert!(page.contains("<h1>weir: ./flood &lt;b&gt;&amp;</h1>"));
         assert!(page.contains("rank 1 ended without closing"));
     }
+}
+
+/// What a rank has done over a network on which it lost little.
+fn network(rank: u64) -> NetworkReport {
+    NetworkReport {
+        open_paths: 3,
+        least_round_trip_ns: 12_000,
+        greatest_round_trip_ns: 80_000 + 1000 * rank,
+        datagrams_sent: 4321,
+        sent_again: 9,
+        sent_needlessly: 2,
+        dropped_repeated: 2,
+        dropped_forged: 5,
+        ..NetworkReport::default()
+    }
+}
+
+fn cells_in(page: &str) -> String {
+    page.replace("</td><td>", "|").replace('\u{a0}', " ")
+}
+
+#[test]
+fn the_network_has_a_section_with_round_trips_bundles_sent_again_and_drops_of_each_rank() {
+    let (inside, page) = (page(2, 1), page_with(2, 1, |rank| Some(network(rank))));
+    assert!(!inside.contains("<h2>Network</h2>") && page.contains("<h2>Network</h2>"));
+    assert!(!page.contains("<h2>Admission</h2>"), "nothing was held back");
+    assert_eq!(figures_in(&page).len(), figures_in(&inside).len() + 3);
+    let cells = cells_in(&page);
+    let row = "<td>1|3|12.0 us .. 81.0 us|4,321|0 B|0|9|2|0|0|7</td>";
+    assert!(cells.contains(row), "{cells}");
+    assert!(
+        page.contains("18 bundles were sent again (4 needlessly)") && page.contains("4 repeated, 10 forged")
+    );
+    for part in ["in us.", "</i>lost, as far as is known", "</i>forged", "</i>the shortest path"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let quiet = page_with(2, 1, |_| Some(NetworkReport { datagrams_sent: 7, ..NetworkReport::default() }));
+    assert_eq!(figures_in(&quiet).len(), figures_in(&inside).len(), "no figure without a mark");
+    assert!(quiet.contains("dropped: none.") && cells_in(&quiet).contains("|unknown|7|"));
+}
+
+#[test]
+fn admission_has_a_section_with_waits_and_the_share_of_each_server() {
+    let held = |rank: u64| NetworkReport {
+        gate_tokens: 24,
+        gate_waits: 1200,
+        gate_waited_ns: 2_000_000 * rank,
+        gate_most_held: 64,
+        proxy_queued: 200,
+        proxy_sent_for_others: 100 * rank,
+        proxy_without_room: 3,
+        ..network(rank)
+    };
+    let page = page_with(2, 1, |rank| Some(held(rank)));
+    assert_eq!(figures_in(&page).len(), figures_in(&page_with(2, 1, |rank| Some(network(rank)))).len() + 2);
+    let cells = cells_in(&page);
+    assert!(cells.contains("<td>1|24|1,200|2.00 ms|64|200|100|25 %|3</td>"), "{cells}");
+    for line in [
+        "<h2>Admission</h2>",
+        "admission: 24 tokens; packets waited 2,400 times, 2.00 ms in all",
+        "(25 %) were sent by",
+    ] {
+        assert!(page.contains(line), "{line}");
+    }
+    let many = page_with(40, 3, |rank| Some(held(rank)));
+    assert_eq!(many.matches("<summary>40 ranks</summary>").count(), 3, "long tables are folded");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 pub mod operations;
 mod table;
 
-pub use table::{round_trips, tokens};
+pub use table::{admission_lines, drops_by_reason, network_lines, round_trips, tokens};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -178,6 +178,11 @@ impl Job {
 }
 
 impl Rank {
+    /// `3`, or `pid 4711` of a rank that has no number, for tables and figures.
+    pub fn short_name(&self) -> String {
+        self.rank.map_or_else(|| format!("pid {}", self.pid), |rank| rank.to_string())
+    }
+
     /// `rank 3`, or the process of a rank that has no number; with its host, if that is another one.
     pub fn name(&self) -> String {
         let name = self.rank.map_or_else(|| format!("process {}", self.pid), |rank| format!("rank {rank}"));

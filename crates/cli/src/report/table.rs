@@ -36,8 +36,10 @@ pub fn render(job: &Job) -> String {
         std::iter::once(Cell::new(name)).chain(cells).collect::<Vec<_>>()
     };
     for rank in &job.ranks {
-        let number = rank.rank.map_or_else(|| format!("pid {}", rank.pid), |rank| rank.to_string());
-        table.add_row(row(format!("{number}{}", if rank.closed { "" } else { " !" }), &rank.share));
+        table.add_row(row(
+            format!("{}{}", rank.short_name(), if rank.closed { "" } else { " !" }),
+            &rank.share,
+        ));
     }
     table.add_row(row(String::from("all"), &job.total));
     for column in table.column_iter_mut() {
@@ -90,8 +92,14 @@ pub fn round_trips(report: &NetworkReport) -> String {
     }
 }
 
-/// Lines about what the links over networks did.
+/// Lines about what the links over networks did, and about admission.
 fn network(report: &NetworkReport) -> String {
+    let lines = network_lines(report).into_iter().chain(admission_lines(report));
+    lines.map(|line| format!("\n{line}")).collect()
+}
+
+/// What the links over networks did, in two lines.
+pub fn network_lines(report: &NetworkReport) -> [String; 2] {
     let round_trip = round_trips(report);
     let narrow = match report.narrow_paths {
         0 => String::new(),
@@ -101,34 +109,41 @@ fn network(report: &NetworkReport) -> String {
         0 => String::new(),
         datagrams => format!(", {} through a connected socket", count(datagrams)),
     };
-    let drops = [
+    let drops: Vec<String> = drops_by_reason(report)
+        .iter()
+        .filter(|(drops, _)| *drops > 0)
+        .map(|(drops, reason)| format!("{} {reason}", count(*drops)))
+        .collect();
+    [
+        format!(
+            "network: {} paths at the end{round_trip}.{narrow} {} datagrams ({}) left, {} without packets{connected}; {} \
+             arrived.",
+            count(report.open_paths),
+            count(report.datagrams_sent),
+            bytes(report.bytes_sent),
+            count(report.bare_datagrams_sent),
+            count(report.datagrams_received),
+        ),
+        format!(
+            "{} bundles were sent again ({} needlessly), {} timeouts, {} marked. dropped: {}.",
+            count(report.sent_again),
+            count(report.sent_needlessly),
+            count(report.timeouts),
+            count(report.marked),
+            if drops.is_empty() { String::from("none") } else { drops.join(", ") },
+        ) + &copies(report),
+    ]
+}
+
+/// Datagrams that were dropped, by reason.
+pub fn drops_by_reason(report: &NetworkReport) -> [(u64, &'static str); 5] {
+    [
         (report.dropped_repeated, "repeated"),
         (report.dropped_stale, "stale"),
         (report.dropped_malformed, "malformed"),
         (report.dropped_foreign, "foreign"),
         (report.dropped_forged, "forged"),
-    ];
-    let drops: Vec<String> = drops
-        .iter()
-        .filter(|(drops, _)| *drops > 0)
-        .map(|(drops, why)| format!("{} {why}", count(*drops)))
-        .collect();
-    format!(
-        "\nnetwork: {} paths at the end{round_trip}.{narrow} {} datagrams ({}) left, {} without packets{connected}; {} arrived.\n{} bundles \
-         were sent again ({} needlessly), {} timeouts, {} marked. dropped: {}.",
-        count(report.open_paths),
-        count(report.datagrams_sent),
-        bytes(report.bytes_sent),
-        count(report.bare_datagrams_sent),
-        count(report.datagrams_received),
-        count(report.sent_again),
-        count(report.sent_needlessly),
-        count(report.timeouts),
-        count(report.marked),
-        if drops.is_empty() { String::from("none") } else { drops.join(", ") },
-    ) + &copies(report)
-        + &gate(report)
-        + &proxy(report)
+    ]
 }
 
 /// What a core provider has copied from and to memory of peers by itself.
@@ -157,32 +172,27 @@ pub fn tokens(report: &NetworkReport) -> Option<String> {
     }
 }
 
-/// A line about the gate of admission, if there is one.
-fn gate(report: &NetworkReport) -> String {
-    match report.gate_most_held {
-        0 => String::new(),
-        held => format!(
-            "\nadmission: {}packets waited {} times, {} in all; the sum of the most datagrams that each rank had under way is {}.",
+/// A line about the gate of admission and one about its proxy, as far as there are any.
+pub fn admission_lines(report: &NetworkReport) -> Vec<String> {
+    let gate = (report.gate_most_held > 0).then(|| {
+        format!(
+            "admission: {}packets waited {} times, {} in all; the sum of the most datagrams that each rank had under way is {}.",
             tokens(report).map_or_else(String::new, |tokens| tokens + "; "),
             count(report.gate_waits),
             time_ns(report.gate_waited_ns as f64),
-            count(held)
-        ),
-    }
-}
-
-/// A line about the proxy of admission, if there is one.
-fn proxy(report: &NetworkReport) -> String {
-    match report.proxy_queued {
-        0 => String::new(),
-        queued => format!(
-            "\nproxy: {} datagrams went through queues, {} of them ({:.0} %) were sent by another rank; {} times a queue was full.",
-            count(queued),
+            count(report.gate_most_held)
+        )
+    });
+    let proxy = (report.proxy_queued > 0).then(|| {
+        format!(
+            "proxy: {} datagrams went through queues, {} of them ({:.0} %) were sent by another rank; {} times a queue was full.",
+            count(report.proxy_queued),
             count(report.proxy_sent_for_others),
-            100.0 * report.proxy_sent_for_others as f64 / queued as f64,
+            100.0 * report.proxy_sent_for_others as f64 / report.proxy_queued as f64,
             count(report.proxy_without_room)
-        ),
-    }
+        )
+    });
+    gate.into_iter().chain(proxy).collect()
 }
 
 /// A line about the ranks of the nodes, if there is more than one node.
