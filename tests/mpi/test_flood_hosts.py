@@ -3,6 +3,8 @@
 `flood` checks every byte. What was sent is more than the bound, so a receiver that keeps everything exceeds it.
 """
 
+import json
+
 import launch
 import netns
 import pytest
@@ -36,6 +38,20 @@ def test_memory_stays_within_the_bound_that_weir_run_prints(hosts, count, link, 
     assert datagrams > 2 * KIB * KIB and bound - datagrams - told["ranks"][0]["mailbox_bytes"] <= 2 * KIB * KIB + ENVELOPES
     assert f"{launch_bytes(datagrams)} of it for datagrams" in outcome.output, outcome
     assert sum(rank["counters"]["forced_rendezvous"] for rank in told["ranks"]) > 0, "no sender kept its payload"
+
+
+def test_the_benchmark_of_the_network_judges_a_flood_by_the_bound(tmp_path):
+    record = tmp_path / "net.json"
+    words = ["--measure", "flood", "--quick", "--repeat", "1", "--only", "weir,ucx", "--quiet", "--json", record]
+    outcome = launch.run([launch.WEIR, "bench", "net", *words], timeout=60)
+    assert outcome.ok, outcome
+    told = json.loads(record.read_text())
+    bound, rows = told["flood"], told["by_loss"][0]["rows"]
+    growth = {row["contender"]: row["median"] for row in rows if row["what"] == "flood_growth_bytes"}
+    judged = [target for target in told["targets"] if target["text"].startswith("Flood: growth of the receiver")]
+    assert growth["weir"] <= bound["bound_bytes"] < bound["payload_bytes"] <= growth["ucx"], told
+    assert len(judged) == 1 and judged[0]["ratio"] == growth["weir"] / bound["bound_bytes"], judged
+    assert "weir's receiver may grow by" in outcome.output, outcome
 
 
 def launch_bytes(count):

@@ -261,6 +261,17 @@ impl Plan {
         Plan { jobs, seconds: if quick { 0.05 } else { 0.2 }, flood }
     }
 
+    /// The same with another flood, of as many senders.
+    pub fn with_flood(self, flood: Case) -> Plan {
+        assert_eq!(flood.senders, self.flood.senders, "jobs have this number of ranks");
+        Plan { flood, ..self }
+    }
+
+    /// Whether it has a job of this group.
+    pub fn has(&self, group: Group) -> bool {
+        self.jobs.iter().any(|job| job.group == group)
+    }
+
     /// Everything that determines the results, for the key of a run.
     pub fn describe(&self) -> String {
         let jobs = self.jobs.iter().map(|job| format!("{}: {:?}", job.word(), self.arguments(*job).1));

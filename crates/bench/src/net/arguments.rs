@@ -1,7 +1,7 @@
 //! The options of `weir bench net`, and what they choose ([`NetArguments`]).
 
 use super::admission::AdmissionOptions;
-use super::targets;
+use super::{flood, targets};
 use crate::compare::Group;
 use crate::compare::measure::{Job, Plan};
 use crate::contender::{Contender, OtherMpi, WeirVariant};
@@ -27,7 +27,8 @@ const HOSTS: [u32; 3] = [2, 4, 8];
 /// Further hosts of incast without `--ranks`.
 const INCAST_HOSTS: u32 = 16;
 /// Groups of `weir bench` that have a meaning between hosts.
-const GROUPS: [Group; 5] = [Group::Latency, Group::Bandwidth, Group::Rate, Group::Collectives, Group::Incast];
+const GROUPS: [Group; 6] =
+    [Group::Latency, Group::Bandwidth, Group::Rate, Group::Collectives, Group::Incast, Group::Flood];
 
 /// Options of `weir bench net`.
 #[derive(Args, Debug)]
@@ -36,6 +37,10 @@ Hosts are network namespaces on a bridge inside this machine, one rank on each. 
 a core. The tables show the median of the rounds, the least and the greatest value, and the ratio to weir's median. Bare \
 UDP is two threads that send and receive, and nothing else; for large messages they also encrypt, and copy. Then come \
 weir's targets. A target is reached or missed only if all combinations of samples agree.
+
+In the flood, three hosts send more to one than it may keep, and it does not receive before the last message is there. The \
+growth of its memory after MPI_Init is compared with weir's bound inside a host. A transport that does not end a flood or \
+an incast is a result.
 
 All of it takes some 20 minutes on an idle machine, and some eight with --quick. A progress bar shows the time that is left.
 
@@ -54,12 +59,13 @@ Examples:
   weir bench net --quick
   weir bench net --measure latency,rate --loss 1,10 --repeat 5
   weir bench net --measure incast --ranks 8 --only weir,ofi-tcp --json net.json
+  weir bench net --measure flood --repeat 3
   weir bench net --page net.html
   weir bench net --admission --quick
   weir bench net --admission=auto --per-host 4 --sizes 65536 --port-rate 200
   weir bench net --admission=token --traffic incast --per-host 8 --port-rate 500 --page admission.html")]
 pub struct NetArguments {
-    /// Measure only these: latency, bandwidth, rate, collectives, incast.
+    /// Measure only these: latency, bandwidth, rate, collectives, incast, flood.
     #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
     measure: Vec<Group>,
     /// Hosts of collectives and incast [default: 2,4,8, for incast also 16].
@@ -98,7 +104,7 @@ impl NetArguments {
         let chosen = if self.measure.is_empty() { GROUPS.to_vec() } else { self.measure.clone() };
         match chosen.iter().find(|group| !GROUPS.contains(group)) {
             Some(group) => Err(Failure::Usage(format!(
-                "--measure {}: allowed are latency, bandwidth, rate, collectives, incast",
+                "--measure {}: allowed are latency, bandwidth, rate, collectives, incast, flood",
                 format!("{group:?}").to_lowercase()
             ))),
             None => Ok(chosen),
@@ -109,7 +115,7 @@ impl NetArguments {
     pub(super) fn plan(&self) -> Result<Plan, Failure> {
         let ranks = if self.ranks.is_empty() { &HOSTS[..] } else { &self.ranks };
         let groups = self.groups()?;
-        let mut plan = Plan::new(&groups, ranks, self.quick);
+        let mut plan = Plan::new(&groups, ranks, self.quick).with_flood(flood::case(self.quick));
         if self.ranks.is_empty() && groups.contains(&Group::Incast) {
             plan.jobs.push(Job { group: Group::Incast, ranks: INCAST_HOSTS });
         }
@@ -174,8 +180,8 @@ mod tests {
     fn groups_and_contenders_inside_a_host_are_refused() {
         assert_eq!(arguments("").groups().unwrap(), GROUPS);
         assert_eq!(arguments("").contenders().unwrap(), DEFAULT);
-        let refusal = arguments("--measure flood").groups().unwrap_err();
-        assert!(matches!(&refusal, Failure::Usage(text) if text.contains("--measure flood")), "{refusal}");
+        let refusal = arguments("--measure memory").groups().unwrap_err();
+        assert!(matches!(&refusal, Failure::Usage(text) if text.contains("--measure memory")), "{refusal}");
         let refusal = arguments("--only weir,mpich-shm").contenders().unwrap_err();
         assert_eq!(refusal.to_string(), "--only mpich-shm: it does not leave a host");
         assert!(Command::try_parse_from(["net", "--loss", "501"]).is_err());
@@ -188,6 +194,7 @@ mod tests {
         assert_eq!(incasts.collect::<Vec<_>>(), [2, 4, 8, 16]);
         assert_eq!(arguments("--ranks 4").plan().unwrap().max_ranks(), 4);
         assert_eq!(arguments("--measure latency").plan().unwrap().max_ranks(), 2);
+        assert_eq!(arguments("--measure flood --ranks 2").plan().unwrap().max_ranks(), 4, "three senders");
         assert_eq!(arguments("").losses(true).unwrap(), (vec![10], None));
         let (none, why) = arguments("").losses(false).unwrap();
         assert!(none.is_empty() && why.unwrap().contains("nft (nftables) is not in PATH"));
@@ -207,7 +214,9 @@ mod tests {
             !takes_part("", unprotected, Group::Rate, 2, 0) && !takes_part("", over_tcp, Group::Rate, 2, 10)
         );
         assert!(
-            takes_part("", over_tcp, Group::Incast, 8, 0) && !takes_part("", over_tcp, Group::Incast, 16, 0)
+            takes_part("", over_tcp, Group::Flood, 4, 0)
+                && takes_part("", over_tcp, Group::Incast, 8, 0)
+                && !takes_part("", over_tcp, Group::Incast, 16, 0)
         );
         assert!(takes_part("--only weir-unprotected", unprotected, Group::Rate, 2, 10));
         assert!(takes_part("", Contender::Mpich(Transport::Ucx), Group::Collectives, 8, 0));

@@ -3,7 +3,8 @@
 //!
 //! Measures and tables are those of `weir bench` (`compare`). Rounds are interleaved. Bare UDP (`bare.rs`, `bare_bulk.rs`)
 //! is measured in each round too. With a loss, latency, bandwidth and rate are measured again while hosts drop frames. The
-//! verdicts on the targets (`targets.rs`) come last. Incast over weir also counts what was sent again (`incast.rs`).
+//! verdicts on the targets (`targets.rs`) come last. Incast over weir also counts what was sent again (`incast.rs`). A flood
+//! (`flood.rs`) measures the memory of a receiver that is late.
 //!
 //! Expected on 2 cores: a job takes 1 to 3 s, and a round of all contenders 3 to 4 minutes. With more hosts than cores, as
 //! in incast, jobs can take as long as their limit.
@@ -12,6 +13,7 @@ mod admission;
 mod arguments;
 mod bare;
 mod bare_bulk;
+mod flood;
 pub(crate) mod hosts;
 mod incast;
 mod table;
@@ -31,10 +33,11 @@ use crate::contender_set::ContenderSet;
 use crate::free_memory;
 use crate::jobs::{self, Jobs};
 use crate::machine::Machine;
-use crate::program::MEASURE;
+use crate::program::{FLOOD, MEASURE};
 use crate::record::Record;
 use crate::statistics::Spread;
 use crate::transport::Transport;
+use flood::FloodBound;
 use hosts::Hosts;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -66,6 +69,7 @@ struct RecordContent<'a> {
     targets: &'a [JudgedTarget],
     /// Half round trips of bare UDP, by size. Unit: us.
     bare_us: &'a BTreeMap<usize, Option<Spread>>,
+    flood: Option<FloodBound>,
     /// Without a loss, then with each.
     by_loss: Vec<ByLoss<'a>>,
 }
@@ -83,6 +87,8 @@ struct Bench<'a> {
     set: ContenderSet,
     hosts: Hosts,
     plan: Plan,
+    /// The bound of the flood, if it is measured and there is one.
+    flood: Option<FloodBound>,
     jobs: Jobs,
     rounds: u32,
     machine: Machine,
@@ -153,12 +159,16 @@ pub fn run(arguments: &NetArguments) -> Result<u8, Failure> {
     let scratch = scratch::directory()?;
     let cores = weir_link::cores::allowed().map_err(Failure::system("sched_getaffinity"))?;
     let hosts = Hosts::make(plan.max_ranks(), &scratch.path().join("net"), &cores)?;
-    let set = ContenderSet::prepare(&arguments.mpich, &contenders, &[MEASURE], scratch.path())?;
+    let has_flood = plan.has(Group::Flood);
+    let programs = if has_flood { &[MEASURE, FLOOD][..] } else { &[MEASURE] };
+    let set = ContenderSet::prepare(&arguments.mpich, &contenders, programs, scratch.path())?;
+    let flood = has_flood.then(|| FloodBound::new(&flood::case(arguments.quick), &settings)).transpose()?;
     let bench = Bench {
         arguments,
         set,
         hosts,
         plan,
+        flood: flood.flatten(),
         jobs: Jobs { limit: Duration::from_secs(arguments.timeout), shm_dir: settings.shm_dir.clone() },
         rounds,
         machine: Machine::of_this(),
@@ -183,7 +193,8 @@ impl Bench<'_> {
             measured.jobs.iter().map(|(&loss, ended)| (loss, of_loss(ended))).collect();
         let bare: BTreeMap<usize, Option<Spread>> =
             measured.bare.iter().map(|(&bytes, samples)| (bytes, Spread::of(samples))).collect();
-        let targets = targets::Run { results: &results, bare: &measured.bare }.judge();
+        let run = targets::Run { results: &results, bare: &measured.bare, flood: self.flood.as_ref() };
+        let targets = run.judge();
         let by_loss = results.iter().map(|(&loss_per_mille, results)| ByLoss {
             loss_per_mille,
             rows: results.rows(),
@@ -198,10 +209,12 @@ impl Bench<'_> {
             missing: &set.missing,
             targets: &targets,
             bare_us: &bare,
+            flood: self.flood,
             by_loss: by_loss.collect(),
         };
         let record = Record::new("weir-bench-net-1", content);
         let mut notes = table::notes(&self.machine, set, &results, self.rounds);
+        notes.extend(self.flood.map(|bound| bound.note(&flood::case(arguments.quick))));
         notes.extend(measured.bare_failures.iter().cloned().chain(no_losses));
         let output = &arguments.output.record;
         output.print(format_args!("{}\n\n{}\n", table::render(&results, &bare), table::targets(&targets)))?;

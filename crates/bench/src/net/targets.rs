@@ -3,10 +3,12 @@
 //! ```text
 //! over UDP     weir over bare UDP, over the best of all others, over a fixed value
 //!              incast over one to one; with 1 % lost over the same run without losses
+//!              memory of a flooded receiver over its bound inside a host
 //! over ofi:tcp weir over libfabric's tcp provider
 //! protection   weir over weir without protection
 //! ```
 
+use super::flood::FloodBound;
 use crate::compare::measure::{EXCHANGE_BYTES, LARGE_BYTES, Measure, Quantity, SMALL_BYTES};
 use crate::compare::results::{Results, WEIR};
 use crate::compare::targets::{best, best_of, samples, title};
@@ -29,6 +31,8 @@ const PEERS: [Contender; 4] = [
 ];
 /// Senders of the targets for incast.
 pub const SENDERS: [u64; 2] = [7, 15];
+/// Senders of the flood.
+const FLOOD_SENDERS: u64 = 3;
 
 /// What a run has measured.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +41,8 @@ pub struct Run<'a> {
     pub results: &'a BTreeMap<u32, Results>,
     /// Half round trips of bare UDP, by size. Unit: us.
     pub bare: &'a BTreeMap<usize, Vec<f64>>,
+    /// The bound of the flood, if there is one.
+    pub flood: Option<&'a FloodBound>,
 }
 
 const fn half_round_trip(bytes: u64) -> Measure {
@@ -59,6 +65,7 @@ impl Run<'_> {
         judged.push(self.over_best(RATE, Limit::AtLeast(8.0), &PEERS));
         judged.push(self.over_best(BANDWIDTH, Limit::AtLeast(1.4), &PEERS));
         judged.extend(SENDERS.iter().flat_map(|&senders| self.incast(senders)));
+        judged.extend([WEIR, OVER_TCP].map(|contender| self.flood(contender)));
         judged.push(self.over_value(LOSS_PER_MILLE, half_round_trip(SMALL_BYTES), Limit::AtMost(1.0), 30.0));
         judged.extend([RATE, BANDWIDTH].map(|measure| self.with_loss(measure)));
         judged.extend(self.over_core_provider());
@@ -113,6 +120,17 @@ impl Run<'_> {
         })
     }
 
+    /// The growth of a flooded receiver over its bound inside a host.
+    fn flood(&self, contender: Contender) -> JudgedTarget {
+        let growth = Measure { what: Quantity::FloodGrowthBytes, at: FLOOD_SENDERS };
+        let bound = self.flood.map(|flood| Samples::constant(flood.bound_bytes as f64));
+        let bound = bound.map(|bound| (String::from("bound"), bound));
+        let name = if contender == WEIR { String::new() } else { format!("{}: ", contender.heading()) };
+        let text = format!("{name}{} over its bound inside a host", title(growth));
+        let ours = self.samples(0, growth, contender);
+        judge(text, growth.what, Limit::AtMost(1.0), ours, Baseline::Value(bound))
+    }
+
     /// A contender over another one in the same measure.
     fn between(&self, ours: Contender, measure: Measure, limit: Limit, theirs: Contender) -> JudgedTarget {
         let name = if ours == WEIR { String::new() } else { format!("{}: ", ours.heading()) };
@@ -163,7 +181,8 @@ mod tests {
         });
         let results = BTreeMap::from(losses);
         let bare = BTreeMap::from([(8, vec![bare_us; 3])]);
-        let judged = Run { results: &results, bare: &bare }.judge();
+        let flood = FloodBound { payload_bytes: 90 << 20, bound_bytes: 20 << 20, datagram_bytes: 3 << 20 };
+        let judged = Run { results: &results, bare: &bare, flood: Some(&flood) }.judge();
         judged.into_iter().map(|target| (target.text.clone(), target)).collect()
     }
 
@@ -181,6 +200,8 @@ mod tests {
             (0, WEIR, Quantity::IncastSentAgain, 7, 0.004),
             (0, WEIR, Quantity::IncastLost, 7, 0.0),
             (0, WEIR, Quantity::IncastSentAgain, 15, 0.02),
+            (0, WEIR, Quantity::FloodGrowthBytes, 3, f64::from(18 << 20)),
+            (0, OVER_TCP, Quantity::FloodGrowthBytes, 3, f64::from(21 << 20)),
         ];
         let judged = judged(&values, 6.0);
         for (text, verdict, found) in [
@@ -211,6 +232,16 @@ mod tests {
                 "1.06 (9.00 us / 8.50 us weir, unprotected)",
             ),
             ("Incast: lost, 15 to 1", Verdict::NotMeasured, "-"),
+            (
+                "Flood: growth of the receiver, 3 senders over its bound inside a host",
+                Verdict::Reached,
+                "0.90 (18.0 MiB / 20.0 MiB bound)",
+            ),
+            (
+                "weir over ofi:tcp: Flood: growth of the receiver, 3 senders over its bound inside a host",
+                Verdict::Missed,
+                "1.05 (21.0 MiB / 20.0 MiB bound)",
+            ),
         ] {
             let target =
                 judged.get(text).unwrap_or_else(|| panic!("{text} is not among {:#?}", judged.keys()));
