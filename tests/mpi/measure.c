@@ -11,8 +11,9 @@
  *              one operation at a rank: how often it lost the core and slept, and processor time in the program and in
  *              the kernel. `barrier`, `allreduce` and `alltoall` are one of them alone.
  * operations   The same for more operations: barrier, all-reduce and reduce of one double, broadcast of 8 B and of 16 KiB,
- *              all-gather and all-to-all of BYTES for each pair. The root of a reduce or broadcast changes each time. Then
- *              barrier and all-reduce without blocking: started, and waited for.
+ *              all-gather, all-to-all, gather, scatter and reduce-scatter of BYTES for each pair (8 or more). The root changes
+ *              each time. Then barrier and all-reduce without blocking: started, and waited for. And what of their time is
+ *              hidden if ranks compute meanwhile (measure_operations.h).
  * incast       All other ranks send to rank 0, until the first sender has finished. Also the cost of one message at a
  *              sender and at the receiver.
  * memory       RssAnon + RssShmem of a rank after all-to-alls of BYTES for each pair; mean over the ranks.
@@ -29,7 +30,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { DATA = 1, ANSWER = 2, WINDOW = 64, LEAST_WINDOW = 4, WINDOW_BYTES = 4 << 20, TRIES = 3, CALLS = 4, MEASURES = 10, LONG_BROADCAST = 16 << 10 };
+enum { DATA = 1, ANSWER = 2, WINDOW = 64, LEAST_WINDOW = 4, WINDOW_BYTES = 4 << 20, TRIES = 3, CALLS = 4, MEASURES = 10 };
 
 static int rank, ranks, bytes, window;
 static int checking;
@@ -216,86 +217,7 @@ static double median(double *values, long count) {
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* Whether operations are started, and then waited for. */
-static int is_started;
-
-static void barrier(void) {
-    MPI_Request request;
-    if (!is_started) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        return;
-    }
-    MPI_Ibarrier(MPI_COMM_WORLD, &request);
-    MPI_Wait(&request, MPI_STATUS_IGNORE);
-}
-
-static void reduction(double *share, double *sum) {
-    MPI_Request request;
-    if (!is_started) {
-        MPI_Allreduce(share, sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-        return;
-    }
-    MPI_Iallreduce(share, sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request);
-    MPI_Wait(&request, MPI_STATUS_IGNORE);
-}
-
-/* No rank may leave before the last has entered. Each rank is the last one once. */
-static void barriers(long count) {
-    struct timespec late = {0, 2000000};
-    for (long i = 0; i < count; i++) {
-        if (checking && i == rank) nanosleep(&late, NULL);
-        double entered = now_s(), left, last_entered, first_left;
-        barrier();
-        if (!checking) continue;
-        left = now_s();
-        MPI_Allreduce(&entered, &last_entered, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-        MPI_Allreduce(&left, &first_left, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
-        if (first_left < last_entered) wrong("a barrier", rank, i);
-    }
-}
-
-static void reductions(long count) {
-    for (long i = 0; i < count; i++) {
-        double share = rank + 1.0 + i, sum = 0;
-        reduction(&share, &sum);
-        if (checking && sum != ranks * (ranks + 1) / 2.0 + (double)i * ranks) wrong("a sum", rank, i);
-    }
-}
-
-static void exchanges(long count) {
-    for (long i = 0; i < count; i++) {
-        for (int to = 0; checking && to < ranks; to++) fill(out + (size_t)to * bytes, rank * ranks + to, i);
-        MPI_Alltoall(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD);
-        for (int from = 0; checking && from < ranks; from++) check(in + (size_t)from * bytes, from * ranks + rank, i);
-    }
-}
-
-/* Reduces of one double, and broadcasts. The root changes each time, so that no rank runs ahead of all others. */
-static void rooted_reductions(long count) {
-    for (long i = 0; i < count; i++) {
-        double share = rank + 1.0 + i, sum = 0;
-        int root = (int)(i % ranks);
-        MPI_Reduce(&share, &sum, 1, MPI_DOUBLE, MPI_SUM, root, MPI_COMM_WORLD);
-        if (checking && rank == root && sum != ranks * (ranks + 1) / 2.0 + (double)i * ranks) wrong("a reduction", rank, i);
-    }
-}
-
-static void broadcasts(long count) {
-    for (long i = 0; i < count; i++) {
-        int root = (int)(i % ranks);
-        if (checking && rank == root) fill(in, root, i);
-        MPI_Bcast(in, bytes, MPI_BYTE, root, MPI_COMM_WORLD);
-        if (checking) check(in, root, i);
-    }
-}
-
-static void gatherings(long count) {
-    for (long i = 0; i < count; i++) {
-        if (checking) fill(out, rank, i);
-        MPI_Allgather(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD);
-        for (int from = 0; checking && from < ranks; from++) check(in + (size_t)from * bytes, from, i);
-    }
-}
+#include "measure_operations.h"
 
 /* The last incast: messages by sender that had arrived with the first sender's last message, and that time. */
 static long *counts;
@@ -381,52 +303,6 @@ static void measure_ends(double seconds) {
         MPI_Recv(sender, STEPS, MPI_DOUBLE, 0, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         printf("ends bytes=%d window=%d windows=%ld send_ns=%.1f post_ns=%.1f take_ns=%.1f\n", bytes, window, count, sender[SENDING], ns[POSTING], ns[TAKING]);
     }
-}
-
-/* Prints the means over the ranks: the time of one operation, and its cost at a rank. */
-static void measure_operation(const char *name, void (*work)(long count), long checks, double seconds) {
-    make_room(ranks);
-    checked(work, checks);
-    double took = measured(work, seconds), mine[5], sum[5];
-    mine[0] = took * 1e6;
-    memcpy(mine + 1, used, sizeof used);
-    MPI_Reduce(mine, sum, 5, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-    for (int k = 0; k < 5; k++) sum[k] /= ranks;
-    if (rank == 0)
-        printf("%s ranks=%d us=%.3f preempted=%.2f slept=%.2f user_us=%.2f system_us=%.2f\n", name, ranks, sum[0], sum[1], sum[2], sum[3], sum[4]);
-}
-
-static void measure_barrier(double seconds) { measure_operation("barrier", barriers, ranks, seconds); }
-
-static void measure_allreduce(double seconds) { measure_operation("allreduce", reductions, CALLS, seconds); }
-
-static void measure_alltoall(double seconds) { measure_operation("alltoall", exchanges, CALLS, seconds); }
-
-static void measure_collectives(double seconds) {
-    measure_barrier(seconds);
-    measure_allreduce(seconds);
-    measure_alltoall(seconds);
-}
-
-static void measure_broadcast(const char *name, int length, double seconds) {
-    int block = bytes;
-    bytes = length;
-    measure_operation(name, broadcasts, ranks, seconds);
-    bytes = block;
-}
-
-static void measure_operations(double seconds) {
-    measure_barrier(seconds);
-    measure_allreduce(seconds);
-    measure_operation("reduce", rooted_reductions, ranks, seconds);
-    measure_broadcast("broadcast-short", (int)sizeof(double), seconds);
-    measure_broadcast("broadcast-long", LONG_BROADCAST, seconds);
-    measure_operation("allgather", gatherings, CALLS, seconds);
-    measure_alltoall(seconds);
-    is_started = 1;
-    measure_operation("ibarrier", barriers, ranks, seconds);
-    measure_operation("iallreduce", reductions, CALLS, seconds);
-    is_started = 0;
 }
 
 static void measure_incast(double seconds) {

@@ -1,10 +1,12 @@
 //! `weir bench collectives`: collective operations in weir's node groups, beside the same MPI over weir's messages, and
 //! beside Intel MPI, Open MPI and MPICH with their own shared memory.
 //!
+//! Of non-blocking operations it also says how much of them is hidden behind computing, as IMB-NBC does.
+//!
 //! Each round runs all contenders in turn, as `weir bench paired` does, and begins with another one each time. The
 //! ratios are those of a round. The targets are multiples of Intel MPI's times.
 //!
-//! Expected: five minutes with three numbers of ranks and seven rounds.
+//! Expected: eight minutes with three numbers of ranks and seven rounds.
 
 use crate::contender::{Contender, OtherMpi};
 use crate::contender_set::ContenderSet;
@@ -24,7 +26,7 @@ use weir_mpi::scratch;
 use weir_output::quantity::{three_digits, time_ns};
 use weir_output::{Failure, table};
 
-/// Length of a block of all-gather and all-to-all. Unit: bytes.
+/// Length of a block of operations with blocks for each rank. Unit: bytes.
 const BLOCK_BYTES: u32 = 2048;
 
 /// An operation of `measure operations`.
@@ -37,7 +39,7 @@ struct Operation {
     limit: Option<f64>,
 }
 
-const OPERATIONS: [Operation; 9] = [
+const OPERATIONS: [Operation; 12] = [
     Operation { word: "barrier", name: "barrier", limit: Some(0.7) },
     Operation { word: "allreduce", name: "all-reduce 8 B", limit: Some(0.8) },
     Operation { word: "reduce", name: "reduce 8 B", limit: Some(0.8) },
@@ -45,9 +47,18 @@ const OPERATIONS: [Operation; 9] = [
     Operation { word: "broadcast-long", name: "broadcast 16 KiB", limit: Some(0.8) },
     Operation { word: "allgather", name: "all-gather 2 KiB", limit: Some(1.0) },
     Operation { word: "alltoall", name: "all-to-all 2 KiB", limit: Some(1.0) },
+    Operation { word: "gather", name: "gather 2 KiB", limit: None },
+    Operation { word: "scatter", name: "scatter 2 KiB", limit: None },
+    Operation { word: "reduce-scatter", name: "reduce-scatter 2 KiB", limit: None },
     Operation { word: "ibarrier", name: "non-blocking barrier", limit: None },
     Operation { word: "iallreduce", name: "non-blocking all-reduce 8 B", limit: None },
 ];
+
+/// Operations whose overlap with computing is measured: the first word of the result line, and the name.
+const OVERLAPS: [(&str, &str); 2] =
+    [("ibarrier-overlap", "barrier, hidden"), ("iallreduce-overlap", "all-reduce 8 B, hidden")];
+/// Target of the overlap, if a core is free. Unit: percent.
+const LEAST_OVERLAP: f64 = 95.0;
 
 /// Options of `weir bench collectives`.
 #[derive(Args, Debug)]
@@ -56,9 +67,13 @@ One program runs over weir with collective operations in shared memory (on) and 
 under Intel MPI, Open MPI and MPICH with their own shared memory. An MPI that is not installed is left out.
 
 The table shows the median time of an operation, a mean over the ranks, and weir's time divided by that of the other: \
-the median of the ratios of each round. The root of a reduce or broadcast changes each time. Of non-blocking operations, \
-it is the time of start and wait, without computing. The target is weir's ratio to Intel MPI: reached if three quarters \
-of the rounds are within it, missed if three quarters are not.
+the median of the ratios of each round. The root of a reduce, broadcast, gather or scatter changes each time. Of \
+non-blocking operations, it is the time of start and wait, without computing. The target is weir's ratio to Intel MPI: \
+reached if three quarters of the rounds are within it, missed if three quarters are not.
+
+Hidden is what of a non-blocking operation disappears behind computing: each rank starts it, computes for about as long \
+as it takes alone, and waits. 100 %: both together take as long as the longer one. 0 %: as long as one after the other. \
+The target holds if a core is free, so with fewer ranks than cores.
 
 Exit status:
   0      everything was measured, whether targets are reached or not
@@ -104,6 +119,25 @@ struct Job {
     ranks: u32,
     /// By contender, then by the word of the operation: mean times by round.
     time_us: Vec<BTreeMap<String, Vec<f64>>>,
+    /// The same of overlap with computing.
+    overlap_percent: Vec<BTreeMap<String, Vec<f64>>>,
+}
+
+impl Job {
+    fn new(ranks: u32, contenders: usize) -> Job {
+        let none = vec![BTreeMap::new(); contenders];
+        Job { ranks, time_us: none.clone(), overlap_percent: none }
+    }
+
+    /// Adds a value of a contender. Others than times and overlaps are left out.
+    fn add(&mut self, contender: usize, measure: &str, value: f64) {
+        let (values, word) = match measure.rsplit_once(' ') {
+            Some((word, "us")) => (&mut self.time_us[contender], word),
+            Some((word, "percent")) => (&mut self.overlap_percent[contender], word),
+            _ => return,
+        };
+        values.entry(word.to_owned()).or_default().push(value);
+    }
 }
 
 /// Contender on the command line of `weir bench paired`, its column, and what it needs.
@@ -144,7 +178,7 @@ pub fn run(arguments: &CollectivesArguments) -> Result<u8, Failure> {
     let numbered: Vec<_> = contenders.iter().enumerate().collect();
     let mut results = Vec::new();
     for &ranks in &arguments.ranks {
-        let mut job = Job { ranks, time_us: vec![BTreeMap::new(); contenders.len()] };
+        let mut job = Job::new(ranks, contenders.len());
         for round in 0..arguments.repeat as usize {
             for &(index, contender) in jobs::rotated(&numbered, round) {
                 bar.set_message(format!("{ranks} ranks: {}", chosen[index].1));
@@ -153,9 +187,7 @@ pub fn run(arguments: &CollectivesArguments) -> Result<u8, Failure> {
                 let output =
                     jobs.run(&launch, || true)?.map_err(|unfinished| failed(unfinished.to_string()))?;
                 for (measure, value) in paired::values(&output).map_err(failed)? {
-                    if let Some(word) = measure.strip_suffix(" us") {
-                        job.time_us[index].entry(word.to_owned()).or_default().push(value);
-                    }
+                    job.add(index, &measure, value);
                 }
                 bar.inc(1);
             }
@@ -210,10 +242,16 @@ fn render(results: &Results) -> String {
             table.add_row(cells);
         }
     }
+    for (word, name) in OVERLAPS {
+        for job in &results.jobs {
+            table.add_row(overlap_row(results, job, word, name));
+        }
+    }
     let rounds = results.jobs.iter().flat_map(|job| job.time_us[0].values().map(Vec::len)).max().unwrap_or(0);
     let machine = &results.machine;
     let mut text = format!(
-        "{}\n{rounds} interleaved rounds. In brackets: weir, on, divided by the other. Target: at most so much of {INTEL}.",
+        "{}\n{rounds} interleaved rounds. In brackets: weir, on, divided by the other. Target: at most so much of {INTEL}. \
+         Hidden:\nshare of a non-blocking operation that disappears behind computing.",
         table::text(&table)
     );
     for line in &results.missing {
@@ -224,6 +262,29 @@ fn render(results: &Results) -> String {
     }
     text.push_str(&format!("\n{}, {} cores, Linux {}.", machine.processor, machine.cores, machine.kernel));
     text
+}
+
+/// The overlap of an operation with computing.
+fn overlap_row(results: &Results, job: &Job, word: &str, name: &str) -> Vec<Cell> {
+    let of = |index: usize| job.overlap_percent[index].get(word).map_or(&[][..], Vec::as_slice);
+    let mut cells = vec![Cell::new(name), table::right(job.ranks.to_string())];
+    for index in 0..results.contenders.len() {
+        let text = match of(index) {
+            [] => String::from("-"),
+            samples => format!("{:.0} %", Quartiles::of(samples).median),
+        };
+        cells.push(table::right(text));
+    }
+    let has_free_core = (job.ranks as usize) < results.machine.cores;
+    let lacking: Vec<f64> = of(0).iter().map(|percent| 100.0 - percent).collect();
+    let word = match (has_free_core, lacking.is_empty()) {
+        (_, true) => "",
+        (false, _) => "no core is free",
+        (true, _) => Quartiles::of(&lacking).verdict(100.0 - LEAST_OVERLAP),
+    };
+    cells.push(table::right(format!("at least {LEAST_OVERLAP:.0} %")));
+    cells.push(Cell::new(word));
+    cells
 }
 
 #[cfg(test)]
@@ -237,7 +298,7 @@ mod tests {
             mpis: Vec::new(),
             contenders: vec!["weir, on".into(), INTEL.into()],
             missing: vec![String::from("Open MPI: not found")],
-            jobs: vec![Job { ranks: 8, time_us: vec![times([1.0, 2.0, 4.0]), times(intel)] }],
+            jobs: vec![Job { time_us: vec![times([1.0, 2.0, 4.0]), times(intel)], ..Job::new(8, 2) }],
         }
     }
 
@@ -254,6 +315,27 @@ mod tests {
         assert!(line([1.0, 2.0, 4.0]).unwrap().contains("MISSED"));
         assert!(line([1.0, 4.0, 8.0]).unwrap().contains("within noise"));
         assert!(render(&results([1.0; 3])).contains("Left out: Open MPI: not found"));
+    }
+
+    #[test]
+    fn overlap_is_judged_if_a_core_is_free() {
+        let line = |ranks, ours: [f64; 3]| {
+            let mut results = results([1.0; 3]);
+            let mut job = Job::new(ranks, 2);
+            for percent in ours {
+                job.add(0, "ibarrier-overlap percent", percent);
+                job.add(1, "ibarrier-overlap percent", 7.4);
+                job.add(1, "ibarrier-overlap both_us", 9.0);
+            }
+            results.machine.cores = 4;
+            results.jobs = vec![job];
+            let text = render(&results);
+            text.lines().find(|line| line.contains("barrier, hidden")).unwrap().to_owned()
+        };
+        let free = line(3, [96.0, 97.0, 99.0]);
+        assert!(free.contains(" 97 %") && free.contains(" 7 %") && free.contains("reached"), "{free}");
+        assert!(line(3, [10.0, 20.0, 94.0]).contains("MISSED"));
+        assert!(line(4, [96.0, 97.0, 99.0]).contains("no core is free"));
     }
 
     #[test]

@@ -310,9 +310,9 @@ fn spread(values: &[f64]) -> String {
     format!("{median} ({low} .. {high})")
 }
 
-/// The best value of a measure: the largest rate, or the smallest time.
+/// The best value of a measure: the largest rate or overlap, or the smallest time.
 fn best(measure: &str, values: &[f64]) -> f64 {
-    let larger_is_better = measure.ends_with("per_s");
+    let larger_is_better = measure.ends_with("per_s") || measure.ends_with("percent");
     let better = |one: f64, other: f64| if larger_is_better { one.max(other) } else { one.min(other) };
     values.iter().copied().reduce(better).unwrap_or(f64::NAN)
 }

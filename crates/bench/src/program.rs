@@ -18,20 +18,31 @@ pub struct Source {
     pub name: &'static str,
     /// The C source.
     pub text: &'static str,
+    /// Name and content of the file that it includes, if it does.
+    pub header: Option<(&'static str, &'static str)>,
+}
+
+impl Source {
+    /// Of one file.
+    const fn new(name: &'static str, text: &'static str) -> Source {
+        Source { name, text, header: None }
+    }
 }
 
 /// The program of the flood benchmark.
-pub const FLOOD: Source = Source { name: "flood", text: include_str!("../../../tests/mpi/flood.c") };
+pub const FLOOD: Source = Source::new("flood", include_str!("../../../tests/mpi/flood.c"));
 /// The lower bound of collectives: without MPI and protocol.
-pub const FLOOR: Source = Source { name: "floor", text: include_str!("../../../tests/mpi/floor.c") };
+pub const FLOOR: Source = Source::new("floor", include_str!("../../../tests/mpi/floor.c"));
 /// The program of one-sided operations.
-pub const ONE_SIDED: Source =
-    Source { name: "one_sided", text: include_str!("../../../tests/mpi/one_sided.c") };
+pub const ONE_SIDED: Source = Source::new("one_sided", include_str!("../../../tests/mpi/one_sided.c"));
 /// The program of traffic that can congest a network.
-pub const CONGESTION: Source =
-    Source { name: "congestion", text: include_str!("../../../tests/mpi/congestion.c") };
+pub const CONGESTION: Source = Source::new("congestion", include_str!("../../../tests/mpi/congestion.c"));
 /// The program of messages, collectives and memory.
-pub const MEASURE: Source = Source { name: "measure", text: include_str!("../../../tests/mpi/measure.c") };
+pub const MEASURE: Source = Source {
+    name: "measure",
+    text: include_str!("../../../tests/mpi/measure.c"),
+    header: Some(("measure_operations.h", include_str!("../../../tests/mpi/measure_operations.h"))),
+};
 
 /// Time limit of the compiler.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -42,7 +53,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// # Errors
 /// One line: what is missing, or the compiler's message.
 pub fn compile(program: Source, mpi: &Mpi, scratch: &Path) -> Result<PathBuf, String> {
-    let Source { name, text } = program;
+    let Source { name, text, header } = program;
     let compiler = mpi.bin_dir().join("mpicc");
     if !is_executable(&compiler) {
         return Err(format!(
@@ -53,7 +64,13 @@ pub fn compile(program: Source, mpi: &Mpi, scratch: &Path) -> Result<PathBuf, St
     }
     let source = scratch.join(format!("{name}.c"));
     let program = scratch.join(format!("{name}-{}", mpi.kind.word()));
-    std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
+    let write = |path: &Path, text| {
+        std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    write(&source, text)?;
+    if let Some((file, content)) = header {
+        write(&scratch.join(file), content)?;
+    }
     let mut command = Command::new(&compiler);
     // LD_LIBRARY_PATH has precedence over the library that the program was linked with.
     command.args(["-O2", "-Wl,--enable-new-dtags", "-o"]).arg(&program).arg(&source).arg("-pthread");
@@ -101,6 +118,10 @@ mod tests {
         let program = compile(FLOOD, &mpi, root.path()).unwrap();
         assert_eq!(std::fs::read_to_string(program).unwrap(), FLOOD.text);
         assert!(FLOOD.text.contains("MPI_Init") && FLOOD.text.contains("peak_growth_kib"));
+        compile(MEASURE, &mpi, root.path()).unwrap();
+        let (file, content) = MEASURE.header.unwrap();
+        assert!(MEASURE.text.contains(&format!("#include \"{file}\"")));
+        assert_eq!(std::fs::read_to_string(root.path().join(file)).unwrap(), content);
     }
 
     #[test]

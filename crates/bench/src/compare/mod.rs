@@ -184,10 +184,10 @@ impl Bench<'_> {
             contenders.collect::<Vec<_>>().join(" "),
             self.plan.describe(),
             format!("{} {}", self.rounds, self.jobs.limit.as_secs()),
-            MEASURE.text.to_owned(),
-            FLOOD.text.to_owned(),
         ];
-        let words = words.iter().map(String::as_bytes);
+        let header = MEASURE.header.map_or("", |(_, content)| content);
+        let programs = [MEASURE.text, header, FLOOD.text];
+        let words = words.iter().map(String::as_bytes).chain(programs.map(str::as_bytes));
         Ok(store::key(words.chain(built.iter().map(Vec::as_slice))))
     }
 

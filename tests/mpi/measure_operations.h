@@ -1,0 +1,206 @@
+/* The collective operations of measure.c, and how they are measured. Data, clocks and checks are those of measure.c, which
+ * includes this file. */
+
+enum { LONG_BROADCAST = 16 << 10, FIRST_STEPS = 2000 };
+
+/* Whether operations are started, and then waited for. */
+static int is_started;
+
+/* Steps of computing between start and wait. */
+static long compute_steps;
+
+static void compute(void) {
+    static volatile double result = 1;
+    double value = result;
+    for (long k = 0; k < compute_steps; k++) value = value * 0.999 + 1e-3;
+    result = value;
+}
+
+static void barrier(void) {
+    MPI_Request request;
+    if (!is_started) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        return;
+    }
+    MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    compute();
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+static void reduction(double *share, double *sum) {
+    MPI_Request request;
+    if (!is_started) {
+        MPI_Allreduce(share, sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        return;
+    }
+    MPI_Iallreduce(share, sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request);
+    compute();
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+/* No rank may leave before the last has entered. Each rank is the last one once. */
+static void barriers(long count) {
+    struct timespec late = {0, 2000000};
+    for (long i = 0; i < count; i++) {
+        if (checking && i == rank) nanosleep(&late, NULL);
+        double entered = now_s(), left, last_entered, first_left;
+        barrier();
+        if (!checking) continue;
+        left = now_s();
+        MPI_Allreduce(&entered, &last_entered, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        MPI_Allreduce(&left, &first_left, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
+        if (first_left < last_entered) wrong("a barrier", rank, i);
+    }
+}
+
+static void reductions(long count) {
+    for (long i = 0; i < count; i++) {
+        double share = rank + 1.0 + i, sum = 0;
+        reduction(&share, &sum);
+        if (checking && sum != ranks * (ranks + 1) / 2.0 + (double)i * ranks) wrong("a sum", rank, i);
+    }
+}
+
+static void exchanges(long count) {
+    for (long i = 0; i < count; i++) {
+        for (int to = 0; checking && to < ranks; to++) fill(out + (size_t)to * bytes, rank * ranks + to, i);
+        MPI_Alltoall(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD);
+        for (int from = 0; checking && from < ranks; from++) check(in + (size_t)from * bytes, from * ranks + rank, i);
+    }
+}
+
+/* Reduces of one double, and broadcasts. The root changes each time, so that no rank runs ahead of all others. */
+static void rooted_reductions(long count) {
+    for (long i = 0; i < count; i++) {
+        double share = rank + 1.0 + i, sum = 0;
+        int root = (int)(i % ranks);
+        MPI_Reduce(&share, &sum, 1, MPI_DOUBLE, MPI_SUM, root, MPI_COMM_WORLD);
+        if (checking && rank == root && sum != ranks * (ranks + 1) / 2.0 + (double)i * ranks) wrong("a reduction", rank, i);
+    }
+}
+
+static void broadcasts(long count) {
+    for (long i = 0; i < count; i++) {
+        int root = (int)(i % ranks);
+        if (checking && rank == root) fill(in, root, i);
+        MPI_Bcast(in, bytes, MPI_BYTE, root, MPI_COMM_WORLD);
+        if (checking) check(in, root, i);
+    }
+}
+
+static void gatherings(long count) {
+    for (long i = 0; i < count; i++) {
+        if (checking) fill(out, rank, i);
+        MPI_Allgather(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD);
+        for (int from = 0; checking && from < ranks; from++) check(in + (size_t)from * bytes, from, i);
+    }
+}
+
+/* Blocks of all to one rank, and of one to all. */
+static void collections(long count) {
+    for (long i = 0; i < count; i++) {
+        int root = (int)(i % ranks);
+        if (checking) fill(out, rank, i);
+        MPI_Gather(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, root, MPI_COMM_WORLD);
+        for (int from = 0; checking && rank == root && from < ranks; from++) check(in + (size_t)from * bytes, from, i);
+    }
+}
+
+static void distributions(long count) {
+    for (long i = 0; i < count; i++) {
+        int root = (int)(i % ranks);
+        for (int to = 0; checking && rank == root && to < ranks; to++) fill(out + (size_t)to * bytes, root * ranks + to, i);
+        MPI_Scatter(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, root, MPI_COMM_WORLD);
+        if (checking) check(in, root * ranks + rank, i);
+    }
+}
+
+/* Each rank gets a block of the sums, of doubles. */
+static void split_reductions(long count) {
+    double *shares = (double *)out, *sums = (double *)in;
+    int elements = bytes / (int)sizeof(double);
+    for (long i = 0; i < count; i++) {
+        for (int k = 0; checking && k < elements * ranks; k++) shares[k] = rank + 1.0 + k + i;
+        MPI_Reduce_scatter_block(shares, sums, elements, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        for (int k = 0; checking && k < elements; k++)
+            if (sums[k] != ranks * (ranks + 1) / 2.0 + (double)ranks * (rank * elements + k + i)) wrong("a block of sums", rank, i);
+    }
+}
+
+/* Prints the means over the ranks: the time of one operation, and its cost at a rank. */
+static void measure_operation(const char *name, void (*work)(long count), long checks, double seconds) {
+    make_room(ranks);
+    checked(work, checks);
+    double took = measured(work, seconds), mine[5], sum[5];
+    mine[0] = took * 1e6;
+    memcpy(mine + 1, used, sizeof used);
+    MPI_Reduce(mine, sum, 5, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    for (int k = 0; k < 5; k++) sum[k] /= ranks;
+    if (rank == 0)
+        printf("%s ranks=%d us=%.3f preempted=%.2f slept=%.2f user_us=%.2f system_us=%.2f\n", name, ranks, sum[0], sum[1], sum[2], sum[3], sum[4]);
+}
+
+static void measure_barrier(double seconds) { measure_operation("barrier", barriers, ranks, seconds); }
+
+static void measure_allreduce(double seconds) { measure_operation("allreduce", reductions, CALLS, seconds); }
+
+static void measure_alltoall(double seconds) { measure_operation("alltoall", exchanges, CALLS, seconds); }
+
+static void measure_collectives(double seconds) {
+    measure_barrier(seconds);
+    measure_allreduce(seconds);
+    measure_alltoall(seconds);
+}
+
+static void measure_broadcast(const char *name, int length, double seconds) {
+    int block = bytes;
+    bytes = length;
+    measure_operation(name, broadcasts, ranks, seconds);
+    bytes = block;
+}
+
+static void computations(long count) {
+    for (long i = 0; i < count; i++) compute();
+}
+
+/* The mean over the ranks of the time of one operation. Unit: us. */
+static double mean_us(void (*work)(long count), double seconds) {
+    double took = measured(work, seconds) * 1e6, sum;
+    MPI_Allreduce(&took, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    return sum / ranks;
+}
+
+/* How much of a started operation is hidden behind computing that takes about as long. Hidden is by how much less the two take
+ * together than one after the other: of the shorter one, in percent. */
+static void measure_overlap(const char *name, void (*work)(long count), double seconds) {
+    double pure = mean_us(work, seconds), computing, both, hidden;
+    compute_steps = FIRST_STEPS;
+    compute_steps = (long)(FIRST_STEPS * pure / mean_us(computations, seconds)) + 1;
+    computing = mean_us(computations, seconds);
+    both = mean_us(work, seconds);
+    compute_steps = 0;
+    hidden = 100 * (pure + computing - both) / (pure < computing ? pure : computing);
+    hidden = hidden < 0 ? 0 : hidden > 100 ? 100 : hidden;
+    if (rank == 0)
+        printf("%s ranks=%d percent=%.1f pure_us=%.3f compute_us=%.3f both_us=%.3f\n", name, ranks, hidden, pure, computing, both);
+}
+
+static void measure_operations(double seconds) {
+    if (bytes < (int)sizeof(double)) usage();
+    measure_barrier(seconds);
+    measure_allreduce(seconds);
+    measure_operation("reduce", rooted_reductions, ranks, seconds);
+    measure_broadcast("broadcast-short", (int)sizeof(double), seconds);
+    measure_broadcast("broadcast-long", LONG_BROADCAST, seconds);
+    measure_operation("allgather", gatherings, CALLS, seconds);
+    measure_alltoall(seconds);
+    measure_operation("gather", collections, ranks, seconds);
+    measure_operation("scatter", distributions, ranks, seconds);
+    measure_operation("reduce-scatter", split_reductions, CALLS, seconds);
+    is_started = 1;
+    measure_operation("ibarrier", barriers, ranks, seconds);
+    measure_operation("iallreduce", reductions, CALLS, seconds);
+    measure_overlap("ibarrier-overlap", barriers, seconds);
+    measure_overlap("iallreduce-overlap", reductions, seconds);
+    is_started = 0;
+}
