@@ -73,7 +73,8 @@ reached if three quarters of the rounds are within it, missed if three quarters 
 
 Hidden is what of a non-blocking operation disappears behind computing: each rank starts it, computes for about as long \
 as it takes alone, and waits. 100 %: both together take as long as the longer one. 0 %: as long as one after the other. \
-The target holds if a core is free, so with fewer ranks than cores.
+Only waiting can be hidden, not the calls themselves, which are most of a short operation in shared memory. The target \
+holds if a core is free, so with fewer ranks than cores.
 
 Exit status:
   0      everything was measured, whether targets are reached or not
