@@ -1,5 +1,6 @@
 """Opens the pages that weir writes in headless Chromium, in a narrow and in a wide window."""
 
+import json
 import os
 
 import browser
@@ -125,6 +126,9 @@ def test_a_job_over_a_network_has_sections_about_it(chromium, pages):
     assert {"Network", "Admission"} < set(headings), headings
     captions = [chart["caption"] for chart in chromium.evaluate(CHARTS)]
     assert "Smoothed round trips of the paths of each rank at the end, in us." in captions, captions
+    pairs = json.loads(chromium.evaluate("document.getElementById('weir-data').textContent"))["pairs"]
+    measured = {(pair["sender"], pair["receiver"]) for pair in pairs if pair["round_trip_us"] > 0}
+    assert {("1", "0"), ("2", "0")} <= measured, pairs
 
 
 def test_a_selector_shows_one_rank(chromium, pages):

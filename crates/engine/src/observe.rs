@@ -168,6 +168,8 @@ impl<L: Link> Engine<L> {
         for pair in self.machine.pairs(now) {
             counters.stalled_ns += pair.stalled_since.map_or(0, |since| now.since_ns(since));
             let (sending, receiving) = (pair.sending, pair.receiving.unwrap_or_default());
+            let path = self.io.link.path_report(pair.peer).unwrap_or_default();
+            let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
             let sample = PairSample {
                 credits: sending.map(|sending| sending.credits),
                 granted_total: sending.and_then(|sending| sending.granted_total),
@@ -179,6 +181,8 @@ impl<L: Link> Engine<L> {
                 idle: receiving.loan.map(|loan| loan.idle),
                 backlog: pair.backlog,
                 stalled_ns: pair.stalled_ns,
+                round_trip_us: narrow(path.round_trip_ns.div_ceil(1000)),
+                sent_again: narrow(path.sent_again),
             };
             pairs.insert(pair.peer.0, sample);
         }

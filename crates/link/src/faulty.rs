@@ -17,7 +17,8 @@ use crate::links::FirstLink;
 use crate::memory::UserMemory;
 use crate::{
     Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, FreeSlots, Inspect, LaneLease,
-    LaneReclamation, Link, LinkKind, NetworkReport, Polled, Properties, RemoteMemory, Sleeper, WakeUp,
+    LaneReclamation, Link, LinkKind, NetworkReport, PathReport, Polled, Properties, RemoteMemory, Sleeper,
+    WakeUp,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -300,6 +301,10 @@ impl<L: Link> Inspect for Faulty<L> {
 
     fn network_report(&self) -> Option<NetworkReport> {
         self.link.network_report()
+    }
+
+    fn path_report(&self, peer: Peer) -> Option<PathReport> {
+        self.link.path_report(peer)
     }
 }
 

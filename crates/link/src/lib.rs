@@ -45,7 +45,7 @@ pub use capabilities::{
     Acknowledgements, Bell, COOPERATIVE_COPY_BYTES, Capabilities, CopyStatus, FreeSlots, LaneReclamation,
     LocalHandle, MemoryAttributes, PeerAccess, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp,
 };
-pub use network_report::NetworkReport;
+pub use network_report::{NetworkReport, PathReport};
 pub use scheme_name::SchemeName;
 pub use shm::Look;
 pub use transport::{Addressing, Arrival, Inspect, LaneLease, Link, Polled, Properties, Quota};

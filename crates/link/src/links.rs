@@ -20,8 +20,9 @@
 use crate::memory::UserMemory;
 use crate::{
     Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, CopyStatus, FreeSlots, Inspect,
-    LaneLease, LaneReclamation, Link, LinkKind, LocalHandle, MemoryAttributes, NetworkReport, PeerAccess,
-    Polled, Properties, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp, cores, unreachable,
+    LaneLease, LaneReclamation, Link, LinkKind, LocalHandle, MemoryAttributes, NetworkReport, PathReport,
+    PeerAccess, Polled, Properties, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp, cores,
+    unreachable,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -404,6 +405,10 @@ impl<L: FirstLink> Inspect for Links<L> {
 
     fn network_report(&self) -> Option<NetworkReport> {
         self.all().filter_map(|link| link.network_report()).reduce(|one, other| one.plus(&other))
+    }
+
+    fn path_report(&self, peer: Peer) -> Option<PathReport> {
+        self.all().find_map(|link| link.path_report(peer))
     }
 }
 

@@ -1,8 +1,18 @@
 //! What the links of an endpoint over networks have done, and what they have dropped ([`NetworkReport`]), for reports.
+//! And what is known of one path ([`PathReport`]), for traces.
 //!
 //! ```text
 //! a link's report    [`NetworkReport::values`]    a counter page    [`NetworkReport::from_values`]    `weir run`
 //! ```
+
+/// What is known of the path to one peer over a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathReport {
+    /// The smoothed round trip; 0: none was measured. Unit: ns.
+    pub round_trip_ns: u64,
+    /// Bundles of packets that were sent again.
+    pub sent_again: u64,
+}
 
 /// Counts of the links of an endpoint over networks: the sum of all paths, those of lost peers included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 //! ```
 
 use crate::memory::UserMemory;
-use crate::{Address, Capabilities, LinkKind, NetworkReport};
+use crate::{Address, Capabilities, LinkKind, NetworkReport, PathReport};
 use std::time::Instant;
 use weir_proto::{Geometry, LinkBusy, Packet, Peer, PeerFault};
 
@@ -143,6 +143,12 @@ pub trait Inspect {
 
     /// What it has done over a network. `None`: it uses none.
     fn network_report(&self) -> Option<NetworkReport> {
+        None
+    }
+
+    /// What is known of the path to a peer over a network. `None`: there is none.
+    fn path_report(&self, peer: Peer) -> Option<PathReport> {
+        let _ = peer;
         None
     }
 }

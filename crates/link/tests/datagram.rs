@@ -760,6 +760,9 @@ fn a_report_counts_what_was_sent_again_and_keeps_the_counts_of_lost_peers() {
     assert!(least == greatest && (20 * MICROSECOND..MILLISECOND).contains(&least), "{before:?}");
     assert_eq!(before.dropped_forged, a.link.counters().forged);
     assert_eq!(weir_link::Inspect::network_report(&a.link), Some(before));
+    let path = weir_link::PathReport { round_trip_ns: least, sent_again: before.sent_again };
+    assert_eq!(weir_link::Inspect::path_report(&a.link, to_b), Some(path), "the only path");
+    assert_eq!(weir_link::Inspect::path_report(&a.link, Peer(to_b.0 + 1)), None);
     switch.cut(2);
     a.send(to_b, 500).expect("room");
     run(&switch, &mut [&mut a], |ends| !ends[0].lost.is_empty());

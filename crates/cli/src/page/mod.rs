@@ -11,7 +11,7 @@ mod timeline;
 
 use crate::report::{Job, Rank};
 use serde_json::{Value, json};
-use timeline::{MEMORY, PROCESS, PeerSeries, Series, Timeline};
+use timeline::{MEMORY, PROCESS, Pair, PeerSeries, Series, Timeline};
 use weir_bench::statistics::Spread;
 use weir_engine::stats::EndpointReport;
 use weir_engine::trace::Trace;
@@ -72,7 +72,7 @@ pub fn render(content: Content<'_>) -> String {
     credits(&mut html, &timeline);
     loans::section(&mut html, &timeline, job);
     operations::section(&mut html, job);
-    network::section(&mut html, job);
+    network::section(&mut html, &timeline, job);
     memory(&mut html, &timeline);
     packets(&mut html, &timeline);
     ranks(&mut html, &timeline, job);
@@ -122,6 +122,33 @@ fn rank_table(html: &mut Html, heading: &[&str], rows: Vec<Vec<String>>) {
     if is_long {
         html.end_details();
     }
+}
+
+/// A heat map of senders and receivers, if there are more than two endpoints and a value.
+///
+/// - `scale`: what the values are. `show`: a value with its unit.
+fn pair_map(
+    html: &mut Html,
+    timeline: &Timeline,
+    scale: &str,
+    caption: &str,
+    value: impl Fn(&Pair) -> f64,
+    show: impl Fn(f64) -> String,
+) {
+    let names = names(timeline);
+    let mut values = vec![vec![0.0; names.len()]; names.len()];
+    for pair in &timeline.pairs {
+        values[pair.from][pair.to] = value(pair);
+    }
+    let top = figures::max_value(values.iter().map(Vec::as_slice));
+    if names.len() <= 2 || top == 0.0 {
+        return;
+    }
+    let columns = Columns::Names(&names, "receiver");
+    let heat = HeatMap { rows: &names, row_title: "sender", columns, values: &values, top, colour: HOT };
+    html.scale(scale, "0", &show(top), &figures::hex(HOT));
+    let width = if names.len() > 24 { WIDE.0 } else { 560 };
+    html.figure(caption, &figures::heat_map(width, &heat));
 }
 
 fn legend(html: &mut Html, entries: impl IntoIterator<Item = String>) {
@@ -191,20 +218,14 @@ fn stalls(html: &mut Html, timeline: &Timeline) {
         );
         html.figure("Grey: not sampled.", &figures::heat_map(WIDE.0, &heat));
     }
-    let mut values = vec![vec![0.0; names.len()]; names.len()];
-    for pair in &timeline.pairs {
-        values[pair.from][pair.to] = pair.stalled_ns as f64;
-    }
-    let longest = timeline.pairs.first().map_or(0, |pair| pair.stalled_ns);
-    if names.len() > 2 && longest > 0 {
-        let columns = Columns::Names(&names, "receiver");
-        let top = longest as f64;
-        let heat = HeatMap { rows: &names, row_title: "sender", columns, values: &values, top, colour: HOT };
-        let scale = "How long each sender (row) waited for each receiver (column)";
-        html.scale(scale, "0", &time_ns(top), &figures::hex(HOT));
-        let width = if names.len() > 24 { WIDE.0 } else { 560 };
-        html.figure("White: the sender did not wait.", &figures::heat_map(width, &heat));
-    }
+    pair_map(
+        html,
+        timeline,
+        "How long each sender (row) waited for each receiver (column)",
+        "White: the sender did not wait.",
+        |pair| pair.stalled_ns as f64,
+        time_ns,
+    );
     let waited: Vec<_> = timeline.pairs.iter().filter(|pair| pair.stalled_ns > 0).collect();
     let rows = waited.iter().take(MAX_LISTED).map(|pair| {
         let share = pair.stalled_ns as f64 / (timeline.span_s * 1e9) * 100.0;
@@ -453,7 +474,10 @@ fn data(timeline: &Timeline, job: &Job, command: &[String]) -> Value {
         .collect();
     let pairs = timeline.pairs.iter().take(MAX_PAIRS).map(|pair| {
         let name = |endpoint: usize| &timeline.endpoints[endpoint].name;
-        json!({ "sender": name(pair.from), "receiver": name(pair.to), "stalled_ns": pair.stalled_ns, "slots": pair.slots })
+        json!({
+            "sender": name(pair.from), "receiver": name(pair.to), "stalled_ns": pair.stalled_ns, "slots": pair.slots,
+            "round_trip_us": pair.round_trip_us, "sent_again": pair.sent_again,
+        })
     });
     json!({
         "schema": "weir-page-1",

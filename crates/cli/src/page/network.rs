@@ -1,6 +1,7 @@
 //! The sections about links over networks and about admission. Jobs without such links have neither.
 
-use super::{HALF, WIDE, legend, rank_names, rank_table};
+use super::timeline::{Pair, Timeline};
+use super::{HALF, MAX_LISTED, WIDE, legend, pair_map, rank_names, rank_table};
 use crate::report::{Job, Rank, admission_lines, drops_by_reason, network_lines};
 use weir_engine::NetworkReport;
 use weir_output::figures;
@@ -13,7 +14,7 @@ const NS_PER_MS: f64 = 1e6;
 /// The parts of a rank's bar, from below.
 type Parts = fn(&NetworkReport) -> Vec<f64>;
 
-pub(super) fn section(html: &mut Html, job: &Job) {
+pub(super) fn section(html: &mut Html, timeline: &Timeline, job: &Job) {
     let Some(total) = &job.total.network else { return };
     html.heading(2, "Network");
     for line in network_lines(total) {
@@ -48,6 +49,7 @@ pub(super) fn section(html: &mut Html, job: &Job) {
     let reasons = drops_by_reason(total).map(|(_, reason)| reason);
     bars(html, job, "Datagrams that each rank dropped, by reason.", "datagrams", &reasons, drops);
     html.end_block();
+    paths(html, timeline);
     let row = |rank: &Rank, network: &NetworkReport| {
         let round_trips = match (network.least_round_trip_ns, network.greatest_round_trip_ns) {
             (_, 0) => String::from("unknown"),
@@ -82,6 +84,47 @@ pub(super) fn section(html: &mut Html, job: &Job) {
     ];
     rank_table(html, &heading, rows(job, row));
     admission(html, job, total);
+}
+
+/// Round trips and bundles sent again of each path, and a table of the longest ones.
+fn paths(html: &mut Html, timeline: &Timeline) {
+    let us = |us: f64| time_ns(us * NS_PER_US);
+    pair_map(
+        html,
+        timeline,
+        "Smoothed round trip of each path, by sender (row) and receiver (column)",
+        "The last value. White: no path over a network, or nothing was measured.",
+        |pair| pair.round_trip_us.into(),
+        us,
+    );
+    pair_map(
+        html,
+        timeline,
+        "Bundles that each sender (row) sent again to each receiver (column)",
+        "White: none.",
+        |pair| pair.sent_again as f64,
+        |bundles| count(bundles as u64),
+    );
+    let mut paths: Vec<&Pair> = timeline.pairs.iter().filter(|pair| pair.round_trip_us > 0).collect();
+    paths.sort_by_key(|pair| std::cmp::Reverse((pair.round_trip_us, pair.sent_again)));
+    if paths.is_empty() {
+        return;
+    }
+    let name = |endpoint: usize| timeline.endpoints[endpoint].name.clone();
+    let rows = paths.iter().take(MAX_LISTED).map(|pair| {
+        vec![
+            name(pair.from),
+            name(pair.to),
+            us(pair.round_trip_us.into()),
+            count(pair.sent_again),
+            count(pair.slots),
+        ]
+    });
+    html.table(&["sender", "receiver", "round trip", "sent again", "slots sent"], rows);
+    if paths.len() > MAX_LISTED {
+        let all = count(paths.len() as u64);
+        html.note(&format!("The {MAX_LISTED} paths with the longest round trips, of {all}."));
+    }
 }
 
 fn admission(html: &mut Html, job: &Job, total: &NetworkReport) {

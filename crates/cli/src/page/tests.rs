@@ -72,7 +72,11 @@ fn page(ranks: u64, peers: u64) -> String {
 
 /// The page of a job whose ranks have done this over networks.
 fn page_with(ranks: u64, peers: u64, network: impl Fn(u64) -> Option<NetworkReport>) -> String {
-    let (mut endpoints, traces) = job(ranks, peers);
+    let (mut endpoints, mut traces) = job(ranks, peers);
+    for trace in traces.iter_mut().filter(|_| network(0).is_some_and(|network| network.open_paths > 0)) {
+        let pairs = trace.samples.iter_mut().flat_map(|sample| &mut sample.pairs);
+        pairs.for_each(|(peer, pair)| (pair.round_trip_us, pair.sent_again) = (20 * (peer + 1), 4));
+    }
     for (endpoint, rank) in endpoints.iter_mut().zip(0..) {
         endpoint.network = network(rank);
     }
@@ -169,6 +173,15 @@ fn the_network_has_a_section_with_round_trips_bundles_sent_again_and_drops_of_ea
     for part in ["in us.", "</i>lost, as far as is known", "</i>forged", "</i>the shortest path"] {
         assert!(page.contains(part), "{part}");
     }
+    let path = "<td>1|0|20.0 us|4|10</td>".replace("|10<", "|9,900<");
+    assert!(cells.contains(&path), "{cells}");
+    let three = page_with(3, 2, |rank| Some(network(rank)));
+    for map in
+        ["Smoothed round trip of each path, by sender (row)", "Bundles that each sender (row) sent again"]
+    {
+        assert!(three.contains(map) && !page.contains(map), "{map}");
+    }
+    assert_eq!(data_in(&three)["pairs"][0]["sent_again"], 4);
     let quiet = page_with(2, 1, |_| Some(NetworkReport { datagrams_sent: 7, ..NetworkReport::default() }));
     assert_eq!(figures_in(&quiet).len(), figures_in(&inside).len(), "no figure without a mark");
     assert!(quiet.contains("dropped: none.") && cells_in(&quiet).contains("|unknown|7|"));

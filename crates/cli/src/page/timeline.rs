@@ -62,6 +62,10 @@ pub struct Pair {
     pub stalled_ns: u64,
     /// Slots that the sender filled, modulo 2^32; 0 with schemes that do not count them.
     pub slots: u64,
+    /// The last smoothed round trip over a network; 0: none was measured. Unit: us.
+    pub round_trip_us: u32,
+    /// Bundles of packets that were sent again over a network.
+    pub sent_again: u64,
 }
 
 /// Credits of one peer.
@@ -96,6 +100,9 @@ struct Totals {
     connected: bool,
     last_spent: u64,
     last_stalled_ns: u64,
+    round_trip_us: u32,
+    sent_again: u64,
+    last_sent_again: u64,
 }
 
 impl Totals {
@@ -105,6 +112,12 @@ impl Totals {
         self.slots += grown(spent, self.last_spent);
         self.stalled_ns = self.stalled_ns.saturating_add(grown(pair.stalled_ns, self.last_stalled_ns));
         self.connected |= pair.credits.is_some();
+        if pair.round_trip_us > 0 {
+            self.round_trip_us = pair.round_trip_us;
+        }
+        let sent_again = u64::from(pair.sent_again);
+        self.sent_again += grown(sent_again, self.last_sent_again);
+        self.last_sent_again = sent_again;
         (self.last_spent, self.last_stalled_ns) = (spent, pair.stalled_ns);
     }
 }
@@ -237,12 +250,13 @@ impl Timeline {
             for (&number, pair) in trace.samples.iter().flat_map(|sample| &sample.pairs) {
                 totals.entry(number).or_default().add(pair);
             }
-            for (number, Totals { slots, stalled_ns, connected, .. }) in totals {
+            for (number, totals) in totals {
+                let Totals { slots, stalled_ns, connected, round_trip_us, sent_again, .. } = totals;
                 let Some(&to) = trace.peers.get(&number).and_then(|peer| self.by_identity.get(peer)) else {
                     continue;
                 };
-                if connected || stalled_ns > 0 {
-                    pairs.push(Pair { from, to, stalled_ns, slots });
+                if connected || stalled_ns > 0 || round_trip_us > 0 {
+                    pairs.push(Pair { from, to, stalled_ns, slots, round_trip_us, sent_again });
                 }
             }
         }
@@ -397,6 +411,8 @@ pub(crate) mod tests {
             spent_total: Some(10),
             current: Some(256 - credits),
             stalled_ns: stalled_ms * 1_000_000,
+            round_trip_us: credits, // none at the end
+            sent_again: 3 + credits,
             ..PairSample::default()
         };
         let samples = vec![
@@ -422,7 +438,15 @@ pub(crate) mod tests {
     #[test]
     fn pairs_and_their_credits_come_from_the_senders_trace() {
         let timeline = two();
-        assert_eq!(timeline.pairs, [Pair { from: 0, to: 1, stalled_ns: 60_000_000, slots: 10 }]);
+        let expected = Pair {
+            from: 0,
+            to: 1,
+            stalled_ns: 60_000_000,
+            slots: 10,
+            round_trip_us: 256,  // the last one that was measured
+            sent_again: 259 + 3, // those of a path that has ended, and of the next one
+        };
+        assert_eq!(timeline.pairs, [expected]);
         let credits = timeline.credits_of(0);
         assert_eq!((credits.len(), credits[0].endpoint), (1, 1));
         assert_eq!((credits[0].slots[0], credits[0].slots[238], credits[0].slots[239]), (256.0, 256.0, 0.0));

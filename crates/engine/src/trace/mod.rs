@@ -22,7 +22,7 @@ pub use record::{Gauges, PairSample, Sample};
 
 const MAGIC: [u8; 8] = *b"weirtrc1";
 /// Changes with the meaning of anything in the file.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 const EXTENSION: &str = "trace";
 /// Magic, version, counters in a sample, rank, process, start, identity.
 const HEADER_WORDS: usize = 7;

@@ -32,6 +32,10 @@ pub struct PairSample {
     pub backlog: u32,
     /// Total time in which something waited for its credit. Unit: ns.
     pub stalled_ns: u64,
+    /// The smoothed round trip of the path to it over a network; 0: none was measured, or there is no such path. Unit: us.
+    pub round_trip_us: u32,
+    /// Bundles of packets that were sent again on that path.
+    pub sent_again: u32,
 }
 
 /// Memory and queues of an endpoint at the time of a sample.
@@ -183,6 +187,7 @@ impl Record {
                     }
                     put(&mut content, u64::from(pair.backlog));
                     put(&mut content, pair.stalled_ns);
+                    put_all(&mut content, [pair.round_trip_us, pair.sent_again].map(u64::from));
                 }
             }
         }
@@ -231,6 +236,8 @@ impl Record {
                         idle: take_optional(bytes)?,
                         backlog: take_u32(bytes)?,
                         stalled_ns: take(bytes)?,
+                        round_trip_us: take_u32(bytes)?,
+                        sent_again: take_u32(bytes)?,
                     };
                     pairs.insert(number, pair);
                 }
@@ -290,6 +297,8 @@ mod tests {
             idle: Some(0),
             backlog: 65536,
             stalled_ns: u64::MAX,
+            round_trip_us: 300,
+            sent_again: u32::MAX,
         };
         let full = Record::Sample(Sample {
             at_ns: 1 << 40,

@@ -11,8 +11,8 @@ use crate::helper_lock::{Helper, Owner, helper_lock};
 use crate::memory::UserMemory;
 use crate::{
     Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, CopyStatus, Inspect, LaneLease, Link,
-    LinkKind, LocalHandle, MemoryAttributes, NetworkReport, PeerAccess, Polled, Properties, Registration,
-    RemoteCopy, RemoteMemory, WakeUp,
+    LinkKind, LocalHandle, MemoryAttributes, NetworkReport, PathReport, PeerAccess, Polled, Properties,
+    Registration, RemoteCopy, RemoteMemory, WakeUp,
 };
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -187,6 +187,10 @@ impl<N: DatagramNetwork + 'static> Inspect for HelpedLink<N> {
 
     fn network_report(&self) -> Option<NetworkReport> {
         self.link.look().network_report()
+    }
+
+    fn path_report(&self, peer: Peer) -> Option<PathReport> {
+        self.link.look().path_report(peer)
     }
 }
 

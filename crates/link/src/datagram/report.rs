@@ -3,8 +3,8 @@
 
 use super::link::DatagramLink;
 use super::network::{DatagramNetwork, Traffic};
-use crate::NetworkReport;
 use crate::unreachable::{self, Silence};
+use crate::{NetworkReport, PathReport};
 use weir_proto::reliability::{PathCounters, PathFault};
 use weir_proto::{Peer, PeerFault};
 
@@ -35,6 +35,13 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             unreachable::report_silence(&Silence { own, peer, kind, interface, silent_ns });
         }
         Some(loss)
+    }
+
+    /// What is known of the path to a peer.
+    pub(super) fn report_on(&self, peer: Peer) -> Option<PathReport> {
+        let path = self.paths.get(self.id_of(peer)? as usize)?.as_deref()?;
+        let sent_again = path.machine.counters().sent_again;
+        Some(PathReport { round_trip_ns: path.machine.view().round_trip_ns, sent_again })
     }
 
     /// What it has done.

@@ -7,7 +7,7 @@ use super::path::{OurLane, PeersLane};
 use crate::memory::UserMemory;
 use crate::{
     Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind,
-    NetworkReport, Polled, Properties, RemoteMemory, WakeUp,
+    NetworkReport, PathReport, Polled, Properties, RemoteMemory, WakeUp,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -308,6 +308,10 @@ impl<N: DatagramNetwork> Inspect for DatagramLink<N> {
 
     fn network_report(&self) -> Option<NetworkReport> {
         Some(self.report())
+    }
+
+    fn path_report(&self, peer: Peer) -> Option<PathReport> {
+        self.report_on(peer)
     }
 }
 
