@@ -137,7 +137,7 @@ faults: build env-mpich env-tools
 .PHONY: faults-list
 faults-list: build env-mpich packages
 	$(call say,each fault across hosts)
-	$(PYTHON) tools/faults.py --list
+	$(PYTHON) tools/faults.py --list $(ARGS)
 
 HOURS ?= 1
 
@@ -145,7 +145,7 @@ HOURS ?= 1
 .PHONY: faults-hosts
 faults-hosts: build env-mpich packages
 	$(call say,random faults across hosts)
-	$(PYTHON) tools/faults.py --hours $(HOURS)
+	$(PYTHON) tools/faults.py --hours $(HOURS) $(ARGS)
 
 IMB := IMB-MPI1,IMB-P2P,IMB-RMA,IMB-NBC
 

@@ -49,7 +49,8 @@ class Job:
         self.hosts, self.ranks, self.program, self.mark, self.outcome = hosts, ranks, program, launch.new_mark(), None
         self._folder = tempfile.TemporaryDirectory(prefix="weir-checked-")
         self.directory = pathlib.Path(self._folder.name)
-        self.settings = {"FI_WEIR_PEER_TIMEOUT_S": str(limit_seconds), "FI_WEIR_LINK": f"shm,{link}", **(settings or {})}
+        self.settings = {"FI_WEIR_PEER_TIMEOUT_S": str(limit_seconds), "FI_WEIR_LINK": f"shm,{link}", "FI_WEIR_NET": "eth0",
+                         "FI_TCP_IFACE": "eth0", **(settings or {})}
         words, env = self._command(mpi, self._arguments(mpi, seed, flip))
         self.thread = threading.Thread(target=self._run, args=(words, env))
         self.thread.start()
@@ -57,7 +58,9 @@ class Job:
     def _arguments(self, mpi, seed, flip):
         program = [launch.compile_for(mpi, SOURCES / f"{self.program}.c")]
         if self.program == "traffic":
-            return [*program, self.directory, "exchange", -1, 0, *([] if flip is None else [flip])]
+            # Intel MPI ends the rank instead of returning the error, and waits for the launcher after it has said so.
+            own_errors = ["sh", "-c", 'exec "$@" 2> "$0/stderr.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"', self.directory]
+            return [*own_errors, *program, self.directory, "exchange", -1, 0, *([] if flip is None else [flip])]
         program += ["--seed", seed, "--max-bytes", 1 << 17, "--counts", self.directory, "--until", self.directory / "stop"]
         return [*program, *([] if flip is None else ["--flip", flip])]
 
@@ -88,7 +91,14 @@ class Job:
 
     def errors(self):
         """The text of the error of each rank of `traffic` that has one: {rank: text}."""
-        return {rank: path.read_text() for rank in range(self.ranks) if (path := self.directory / f"error.{rank}").exists()}
+        found = {}
+        for rank in range(self.ranks):
+            for name in ("error", "stderr"):
+                path = self.directory / f"{name}.{rank}"
+                text = path.read_text() if path.exists() else ""
+                if "rror" in text:
+                    found[rank] = text
+        return found
 
     def total(self):
         return sum(self.counts().values(), Counts())
@@ -116,7 +126,7 @@ class Job:
     def join(self, seconds):
         """Waits until the job has ended, for at most `seconds`. Returns the number of ranks that have not."""
         self.thread.join(seconds)
-        return 0 if self.outcome else sum(not counts.ended for counts in self.counts().values())
+        return 0 if self.outcome else sum(map(len, self.processes().values()))
 
     def processes(self):
         """Of each host, the processes of its ranks: {name: processes}."""

@@ -103,11 +103,13 @@ def asymmetric_loss(place):
 
 
 def mtu_shrinks(place):
-    """First on the way, where nobody says so, then at the interface."""
+    """First on the way, where nobody says so, then at the interface. It is shorter for TCP, which does not look for a smaller MTU
+    by itself and waits twice as long after each loss: with more than three seconds, peers are silent for longer than the limit."""
+    longest_seconds = 2 if place.protocol == "udp" else 0.8
     wire = relay.Relay(place.hosts, place.name, longest=place.random.randint(1300, 1450))
-    time.sleep(place.random.uniform(1, 2))
+    time.sleep(place.random.uniform(0.5, 1) * longest_seconds)
     place.hosts.enter(place.name, f"ip link set eth0 mtu {place.random.randint(1300, 1450)}")
-    time.sleep(place.random.uniform(0.5, 2))
+    time.sleep(place.random.uniform(0.3, 1) * longest_seconds)
     place.hosts.enter(place.name, f"ip link set eth0 mtu {place.hosts.mtu}")
     return done(wire.end())
 

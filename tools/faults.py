@@ -142,6 +142,8 @@ def ends_well(result, job):
         result.problems.append(str(job.outcome))
     elif job.outcome and job.outcome.leftovers:
         result.problems.append(f"processes were left: {job.outcome.leftovers}")
+    if not job.outcome and not result.hangs:
+        result.problems.append("all ranks have ended, but the launcher does not")
     if job.outcome and job.outcome.ok:
         result.lost = result.counts.sent - result.counts.checked
         if result.lost or result.counts.ended != job.ranks:
@@ -187,10 +189,9 @@ def die(world, fault, chance):
             silent, waits_before = others, waits_for_cores(job)
             while silent and result.seconds <= limit + result.without_core and result.seconds < HANG_SECONDS:
                 time.sleep(0.05)
-                waits, counts, processes = waits_for_cores(job), job.counts(), job.processes()
+                waits, errors = waits_for_cores(job), job.errors()
                 result.without_core = max([result.without_core, *(waits[process] - waits_before.get(process, 0) for process in waits)])
-                # Some MPIs end the process instead of returning the error.
-                silent = [rank for rank in others if not counts[rank].errors and processes.get(world.hosts.names[rank])]
+                silent = [rank for rank in others if rank not in errors]
                 result.seconds = time.monotonic() - begun
         finally:
             result.injected.update(heal())
@@ -208,7 +209,7 @@ class ReportedJob(checked.Job):
     def _command(self, mpi, program):
         (self.directory / "hostfile").write_text("\n".join(self.hosts.names) + "\n")
         self.report = self.directory / "report.json"
-        flags = [flag for pair in self.settings.items() for flag in ("--set", "=".join(pair))]
+        flags = [word for name, value in self.settings.items() if name.startswith("FI_WEIR_") for word in ("--set", f"{name}={value}")]
         words = [launch.WEIR, "run", "-n", self.ranks, "--mpi", launch.mpiexec(mpi), "--hosts", self.directory / "hostfile", *flags,
                  "--json", self.report, "--", *program]
         return self.hosts.words(netns.LOGIN, words), self.hosts.login_environment()
@@ -256,8 +257,6 @@ def host_rebooted(world, chance):
             result.happened += f", {refused} refused"
             if refused < int(sent):
                 result.problems.append(f"only {refused} of {sent} old packets were refused: {network}")
-        elif world.link != "udp":
-            result.happened += ", the kernel refused the old packets"
     return result
 
 
@@ -320,11 +319,11 @@ def run_list(world, rows, seed, note):
     return results
 
 
-def run_mixed(world, seconds, seed, note=print):
-    """Episodes of both kinds for `seconds`, until the first one that fails. Returns them all."""
+def run_mixed(world, seconds, seed, note=print, least=0):
+    """Episodes of both kinds for `seconds`, and at least so many, until the first one that fails. Returns them all."""
     chance, results, begun = random.Random(seed), [], time.monotonic()
     survived = fault_kinds.possible(fault_kinds.SURVIVED, world.link)
-    while time.monotonic() - begun < seconds and all(result.ok for result in results):
+    while (time.monotonic() - begun < seconds or len(results) < least) and all(result.ok for result in results):
         if len(results) % 2 == 0:
             faults = chance.choices(survived, k=chance.randint(2, 5))
             results.append(survive(world, faults, chance, ranks=world.hosts.count * chance.randint(1, 2)))
@@ -385,7 +384,7 @@ def main():
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
     note = lambda line: print(line, file=sys.stderr if options.json else sys.stdout, flush=True)  # noqa: E731
     note(f"seed {seed}, {options.mpi}, {options.link}, {options.hosts} hosts; a silent peer is lost after {LIMIT_SECONDS} s")
-    with netns.Hosts(options.hosts) as hosts:
+    with netns.Hosts(options.hosts, launcher_network=True) as hosts:
         world = World(hosts, options.mpi, options.link, options.flip)
         if options.list:
             found = run_list(world, rows, seed, note)

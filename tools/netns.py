@@ -27,6 +27,7 @@ import launch
 
 NETWORK = "10.99.0"
 NETWORK6 = "fd99::/64"
+LAUNCHER_NETWORK = "10.98.0"
 LOGIN = "login"
 NAMESPACES = ["-n", "-u", "-i", "-m", "-p"]
 # Takes the place of ssh: [options] HOST COMMAND...
@@ -77,10 +78,12 @@ def _die_with_parent():
 
 
 class Hosts:
-    """`count` hosts, called h1, h2 and so on. `mtu`: unit bytes."""
+    """`count` hosts, called h1, h2 and so on. `mtu`: unit bytes. `launcher_network`: `mpiexec` uses a second network, eth1 on each
+    host, so that faults of the first one do not meet the launcher of the MPI."""
 
-    def __init__(self, count, mtu=1500):
+    def __init__(self, count, mtu=1500, launcher_network=False):
         self.count, self.mtu, self.holders, self.pids, self.ended = count, mtu, {}, {}, []
+        self.launcher_network = launcher_network
         self._folder = tempfile.TemporaryDirectory(prefix="weir-hosts-")
         self.state = pathlib.Path(self._folder.name)
         self.shared = self.state / "tmp"
@@ -113,6 +116,9 @@ class Hosts:
         self.enter(LOGIN, f"ip link add br0 address 02:00:00:00:00:fe mtu {self.mtu} type bridge stp_state 0 forward_delay 0; "
                           "ip link set br0 up; "
                           f"ip addr add {NETWORK}.254/24 dev br0; ip addr add {address6(254)} dev br0 nodad")
+        if self.launcher_network:
+            self.enter(LOGIN, "ip link add br1 address 02:00:00:00:01:fe type bridge stp_state 0 forward_delay 0; "
+                              f"ip link set br1 up; ip addr add {LAUNCHER_NETWORK}.254/24 dev br1")
         for name in self.names:
             self.boot(name)
 
@@ -129,6 +135,10 @@ class Hosts:
                           f"netns /proc/{self.pids[name]}/ns/net; ip link set v{number} master br0 up")
         self.enter(name, f"ip addr add {NETWORK}.{number}/24 dev eth0; ip addr add {address6(number)} dev eth0 nodad; "
                          "ip link set eth0 up")
+        if self.launcher_network:
+            self.enter(LOGIN, f"ip link add m{number} type veth peer name eth1 netns /proc/{self.pids[name]}/ns/net; "
+                              f"ip link set m{number} master br1 up")
+            self.enter(name, f"ip addr add {LAUNCHER_NETWORK}.{number}/24 dev eth1; ip link set eth1 up")
 
     def _hold(self, name, flags):
         """Starts the process that keeps the namespaces of a host."""
@@ -171,6 +181,8 @@ class Hosts:
     def kill(self, name):
         """The host is gone at once, with its processes and its network."""
         self.enter(LOGIN, f"ip link del v{self.number(name)}")
+        if self.launcher_network:
+            self.enter(LOGIN, f"ip link del m{self.number(name)}")
         os.kill(self.pids.pop(name), signal.SIGKILL)
         # The kernel has killed all its processes. It ends the last one only when a launcher outside has waited for its own.
         self.ended.append(self.holders.pop(name))
@@ -196,10 +208,11 @@ class Hosts:
             variables = environment
         bin_dir, agent, names = launch.env_dir(mpi) / "bin", self.state / "agent", self.names
         env = launch.plain_environment(mpi)
+        network, bridge = (LAUNCHER_NETWORK, "br1") if self.launcher_network else (NETWORK, "br0")
         if mpi == "openmpi":
             env["PRTE_MCA_prte_tmpdir_base"] = str(self.shared)
             words = [bin_dir / "mpirun", "--prtemca", "plm", "ssh", "--prtemca", "plm_ssh_agent", agent,
-                     "--prtemca", "oob_tcp_if_include", f"{NETWORK}.0/24", "--host", ",".join(f"{name}:{per_host}" for name in names),
+                     "--prtemca", "oob_tcp_if_include", f"{network}.0/24", "--host", ",".join(f"{name}:{per_host}" for name in names),
                      "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
             if environment is None:
                 words += ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "opal_common_ofi_provider_include", "weir"]
@@ -209,11 +222,11 @@ class Hosts:
         else:
             words = [bin_dir / "mpiexec"]
             if mpi == "mpich":
-                words += ["-launcher", "ssh", "-launcher-exec", agent, "-iface", "br0"]
+                words += ["-launcher", "ssh", "-launcher-exec", agent, "-iface", bridge]
                 if environment is None:
                     variables |= {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"}
             else:
-                env |= {"I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": str(agent), "I_MPI_HYDRA_IFACE": "br0"}
+                env |= {"I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": str(agent), "I_MPI_HYDRA_IFACE": bridge}
                 if environment is None:
                     del variables["FI_PROVIDER"]
                     variables |= {"I_MPI_OFI_PROVIDER": "weir", "I_MPI_FABRICS": "ofi", "I_MPI_COLL_INTRANODE": "pt2pt"}
