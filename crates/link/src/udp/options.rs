@@ -1,6 +1,7 @@
 //! The settings of the socket ([`UdpOptions`]), and the errors of opening it ([`UdpError`]). Their texts name the setting,
 //! its value, and what is possible.
 
+use rustix::io::Errno;
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -78,9 +79,7 @@ pub enum UdpError {
     #[error("cannot list the network interfaces: {0}")]
     Interfaces(io::Error),
     /// A socket cannot be made at this address.
-    #[error(
-        "cannot open a UDP socket at {address} of {interface}: {error}; {NET_SETTING} chooses another interface"
-    )]
+    #[error("cannot open a UDP socket at {address} of {interface}: {error}; {}", advice(error))]
     Socket {
         /// The address.
         address: IpAddr,
@@ -89,4 +88,28 @@ pub enum UdpError {
         /// What the kernel says.
         error: io::Error,
     },
+}
+
+/// Advice to the user about a socket that cannot be opened.
+fn advice(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE) => "allow more descriptors (ulimit -n)".to_owned(),
+        _ => format!("{NET_SETTING} chooses another interface"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_cannot_be_opened_names_what_helps() {
+        for (number, advice) in
+            [(Errno::MFILE, "allow more descriptors (ulimit -n)"), (Errno::ADDRNOTAVAIL, NET_SETTING)]
+        {
+            let (address, interface) = (IpAddr::from([10, 0, 0, 1]), "eth0".to_owned());
+            let error = UdpError::Socket { address, interface, error: number.into() };
+            assert!(error.to_string().contains(advice), "{error}");
+        }
+    }
 }
