@@ -328,8 +328,8 @@ def run_mixed(world, seconds, seed, note=print, least=0):
             faults = chance.choices(survived, k=chance.randint(2, 5))
             results.append(survive(world, faults, chance, ranks=world.hosts.count * chance.randint(1, 2)))
         else:
-            faults = [chance.choice(fault_kinds.DEADLY)]
-            results.append(die(world, faults[0], chance))
+            faults = [chance.choice([*fault_kinds.DEADLY, host_rebooted])]
+            results.append(host_rebooted(world, chance) if faults == [host_rebooted] else die(world, faults[0], chance))
         names = ", ".join(fault.__name__.replace("_", " ") for fault in faults)
         note(f"{time.monotonic() - begun:7.1f} s  {names}: {results[-1].happened} after {results[-1].seconds:.1f} s")
         for problem in results[-1].problems:
