@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | an operation, a waiting packet, a timer, a recent look for a message, a close | something | spin, yield, sleep |
 //! | multi-receive buffers or registered memory only, and there are peers | perhaps | sleep after [`QUICK_LAPS`] quick laps |
-//! | nothing, or only what nobody can fill | nothing | return at once; with more ranks than cores, yield |
+//! | nothing, or only what nobody can fill | nothing | return at once; with more ranks than cores, yield in some laps |
 //!
 //! MPI libraries keep multi-receive buffers posted all the time. Their one-sided operations wait for messages in
 //! these buffers only. Such a caller comes back within a microsecond, time after time: its *laps* from one read to
@@ -27,8 +27,11 @@ use crate::Engine;
 const QUICK_LAPS: u32 = 100;
 /// Bound on the quick laps before a sleep, with a core for every rank.
 const MAX_QUICK_LAPS: u32 = 1 << 22;
-/// The same with more ranks than cores. The caller yields the core in each of these laps.
+/// The same with more ranks than cores.
 const MAX_QUICK_LAPS_OVERSUBSCRIBED: u32 = 1600;
+/// With more ranks than cores, a caller that does not wait yields the core in one of so many laps. A lap takes well under a
+/// microsecond, so others get the core soon.
+const LAPS_PER_YIELD: u32 = 8;
 /// Longest quick lap, from the end of a read or of the program's yield to the next read. Unit: ticks of the processor,
 /// 2 to 4 for each nanosecond.
 const MAX_LAP_TICKS: u64 = 4000;
@@ -56,11 +59,13 @@ pub(crate) struct Laps {
     needed: u32,
     /// Packets that had arrived at the last lap.
     packets: u64,
+    /// Laps since the last yield of a caller that does not wait.
+    since_yield: u32,
 }
 
 impl Default for Laps {
     fn default() -> Laps {
-        Laps { read_ended_at: 0, quick_in_a_row: 0, needed: QUICK_LAPS, packets: 0 }
+        Laps { read_ended_at: 0, quick_in_a_row: 0, needed: QUICK_LAPS, packets: 0, since_yield: 0 }
     }
 }
 
@@ -83,6 +88,12 @@ impl Laps {
             (self.quick_in_a_row, self.needed) = (0, (self.needed * 2).min(most));
         }
         waits
+    }
+
+    /// Whether a caller that does not wait yields the core in this lap, with more ranks than cores.
+    pub(crate) fn yields(&mut self) -> bool {
+        self.since_yield = (self.since_yield + 1) % LAPS_PER_YIELD;
+        self.since_yield == 0
     }
 }
 
@@ -152,6 +163,14 @@ mod tests {
             waited, 64,
             "with more ranks than cores it waits every {MAX_QUICK_LAPS_OVERSUBSCRIBED} laps"
         );
+    }
+
+    #[test]
+    fn a_caller_that_works_yields_in_some_laps() {
+        let mut laps = Laps::default();
+        let yields: Vec<usize> = (1..=100).filter(|_| laps.yields()).collect();
+        assert_eq!(yields.len(), 100 / LAPS_PER_YIELD as usize);
+        assert!(yields.iter().all(|lap| lap % LAPS_PER_YIELD as usize == 0), "{yields:?}");
     }
 
     #[test]

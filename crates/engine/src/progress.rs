@@ -234,12 +234,7 @@ impl<L: Link> Engine<L> {
             Pause::Spin => std::hint::spin_loop(),
             // The caller did something else and does not wait. Its peers may still die.
             Pause::CallerWasBusy { now } => self.return_at_once(now),
-            Pause::Yield { .. } | Pause::Sleep { .. } if !self.caller_may_wait() => {
-                if self.oversubscribed {
-                    weir_link::cores::yield_now();
-                }
-                self.return_at_once(Clock::now());
-            }
+            Pause::Yield { .. } | Pause::Sleep { .. } if !self.caller_may_wait() => self.let_caller_work(),
             Pause::Yield { now } => {
                 weir_link::cores::yield_now();
                 self.after_pause(Some(now));
@@ -253,6 +248,22 @@ impl<L: Link> Engine<L> {
                 self.after_pause(None);
             }
         }
+    }
+
+    /// The caller waits for nothing from here, so it probably works. With more ranks than cores it yields the core in some
+    /// laps only: a process that computes keeps the core for milliseconds. So the yields of its MPI library are skipped.
+    fn let_caller_work(&mut self) {
+        if !self.oversubscribed {
+            return self.return_at_once(Clock::now());
+        }
+        if self.laps.yields() {
+            weir_link::cores::yield_now();
+            self.restart_lap();
+        }
+        if self.skips_yields {
+            sched_yield::skip_next_yield(self.single_threaded);
+        }
+        self.check_peers_if_due(Clock::now());
     }
 
     /// The end of a pause that does not delay its caller.

@@ -1,5 +1,5 @@
-//! Skips redundant yields of an MPI library: those after a read that has found something, and with a core for every
-//! rank also those after an empty read, while the engine itself still spins.
+//! Skips redundant yields of an MPI library: those after a read that has found something; with a core for every rank those
+//! after an empty read, while the engine itself still spins; with more ranks than cores those of a caller that works.
 //!
 //! While MPICH waits, it calls `sched_yield` after each pass over its sources of messages, before it looks at the
 //! results of the pass. So each waiting receive yields the core once although its message is there. With a core for
