@@ -126,6 +126,10 @@ impl Engine {
         several_threads: bool,
         open_core: OpenCore<'_>,
     ) -> Result<Engine, OpenError> {
+        if settings.short_slice {
+            // Without it everything works, and takes longer beside processes that compute.
+            let _ = weir_link::time_slice::shorten();
+        }
         let mut job = job.into();
         job.has_network = settings.links.has_network(job.spans_nodes());
         let settings = &settings.among(&job);

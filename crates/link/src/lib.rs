@@ -30,6 +30,7 @@ pub mod page_allocator;
 pub mod sched_yield;
 pub mod shm;
 pub mod socket_watch;
+pub mod time_slice;
 pub mod udp;
 
 mod address;

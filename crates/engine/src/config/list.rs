@@ -46,6 +46,7 @@ pub(super) const ENVELOPE_BUDGET: &str = "FI_WEIR_ENVELOPE_BUDGET";
 pub(super) const BOUNCE_BYTES: &str = "FI_WEIR_BOUNCE_BYTES";
 pub(super) const CROSS_MEMORY: &str = "FI_WEIR_CROSS_MEMORY";
 pub(super) const SKIP_YIELDS: &str = "FI_WEIR_SKIP_YIELDS";
+pub(super) const SHORT_SLICE: &str = "FI_WEIR_SHORT_SLICE";
 pub(super) const COLLECTIVES: &str = "FI_WEIR_COLLECTIVES";
 pub(super) const COLLECTIVES_ACROSS: &str = "FI_WEIR_COLLECTIVES_ACROSS";
 pub(super) const MAX_PEERS: &str = "FI_WEIR_MAX_PEERS";
@@ -249,6 +250,13 @@ pub const SETTINGS: &[SettingInfo] = &[
         allowed: "0, 1",
         help: "Skip redundant sched_yield calls of the MPI library: after a read that found something, and \
                where every rank has a core.",
+    },
+    SettingInfo {
+        variable: SHORT_SLICE,
+        default: "1",
+        allowed: "0, 1",
+        help: "Ask the scheduler for a short time slice (Linux 6.12 and later), so that a rank whose message has come need \
+               not wait for the slices of processes that compute on its core. Its share of the core stays the same.",
     },
     SettingInfo {
         variable: SLEEP_US,

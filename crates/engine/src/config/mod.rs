@@ -197,6 +197,8 @@ pub struct Settings {
     pub cross_memory: bool,
     /// `FI_WEIR_SKIP_YIELDS` (`0`, `1`): skip redundant yields of the MPI library ([`weir_link::sched_yield`]).
     pub skip_yields: bool,
+    /// `FI_WEIR_SHORT_SLICE` (`0`, `1`): a short time slice for the threads of the program ([`weir_link::time_slice`]).
+    pub short_slice: bool,
     /// `FI_WEIR_COLLECTIVES` (`0`, `1`): collective operations of MPI programs go through node groups.
     pub collectives: bool,
     /// `FI_WEIR_COLLECTIVES_ACROSS` (`0`, `1`): also those of communicators across hosts.
@@ -269,6 +271,7 @@ impl Default for Settings {
             bounce_bytes: 0,
             cross_memory: true,
             skip_yields: true,
+            short_slice: true,
             collectives: true,
             collectives_across: false,
             max_peers: 4096,
@@ -368,6 +371,7 @@ impl Settings {
             collectives_across: read_word(&given, COLLECTIVES_ACROSS, &SWITCH)?
                 .unwrap_or(default.collectives_across),
             skip_yields: read_word(&given, SKIP_YIELDS, &SWITCH)?.unwrap_or(default.skip_yields),
+            short_slice: read_word(&given, SHORT_SLICE, &SWITCH)?.unwrap_or(default.short_slice),
             max_peers: read_number(&given, MAX_PEERS, 1..=4096)?.unwrap_or(default.max_peers),
             idle_bytes: read_number(&given, IDLE_BYTES, 0..=u32::MAX)?.unwrap_or(default.idle_bytes),
             spin: read_number(&given, SPIN, 0..=1_000_000)?.unwrap_or(default.spin),
@@ -460,6 +464,7 @@ impl Settings {
             BOUNCE_BYTES => Some(self.bounce_bytes.to_string()),
             CROSS_MEMORY => Some(switch(self.cross_memory)),
             SKIP_YIELDS => Some(switch(self.skip_yields)),
+            SHORT_SLICE => Some(switch(self.short_slice)),
             COLLECTIVES => Some(switch(self.collectives)),
             COLLECTIVES_ACROSS => Some(switch(self.collectives_across)),
             MAX_PEERS => Some(self.max_peers.to_string()),

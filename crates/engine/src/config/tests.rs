@@ -78,6 +78,7 @@ fn every_setting_is_read_and_written_back() {
         (IDLE_BYTES, "0"),
         (SPIN, "1000000"),
         (SKIP_YIELDS, "0"),
+        (SHORT_SLICE, "0"),
         (SLEEP_US, "100000"),
         (CLOSE_MS, "600000"),
         (LINGER_S, "86400"),
