@@ -1,6 +1,7 @@
-"""Redundant yields: MPICH yields the core after each poll. weir skips those that serve nothing."""
+"""How ranks share cores: MPICH yields the core after each poll, and weir skips yields that serve nothing; time slices."""
 
 import os
+import pathlib
 import re
 
 import launch
@@ -8,6 +9,7 @@ import pytest
 
 PROGRAM = launch.ROOT / "tests" / "mpi" / "yields.c"
 MESSAGES = 2000
+SCHEDULING = pathlib.Path("/proc/self/sched")
 CORES = sorted(os.sched_getaffinity(0))
 
 
@@ -37,3 +39,18 @@ def test_bound_ranks_are_not_counted_as_oversubscribed(over_weir):
 
     # A rank yields some hundred times if other programs interrupt it.
     assert min(bound(CORES[:2], 2) for _ in range(3)) < MESSAGES // 4 < bound(CORES[:1] * 2, 2 * len(CORES))
+
+
+@pytest.mark.skipif("se.slice" not in SCHEDULING.read_text(), reason="this kernel shows no time slices")
+def test_ranks_have_a_short_time_slice_unless_told_otherwise(over_weir):
+    program = [launch.python("mpich"), "-c", "from mpi4py import MPI; print(open('/proc/self/sched').read())"]
+
+    def slices(*flags):
+        outcome, _ = over_weir(2, program, flags=flags, timeout=60)
+        found = [int(ns) for ns in re.findall(r"se\.slice\s*:\s*(\d+)", outcome.output)]
+        assert len(found) == 2, outcome
+        return set(found)
+
+    own = int(re.search(r"se\.slice\s*:\s*(\d+)", SCHEDULING.read_text())[1])
+    assert slices() == {100_000}
+    assert slices("--set", "FI_WEIR_SHORT_SLICE=0") == {own}
