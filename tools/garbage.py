@@ -6,8 +6,8 @@
 A third host sends garbage as fast as it may to the port of an endpoint, in turn with none and with the same flood to another
 socket of the same host, which nobody reads. All hosts share the cores of this machine, and the kernel spends the time of a
 datagram on the sender's core. So the second ratio, of both floods, is what weir pays for garbage; the first one also has the
-cores that the stranger takes. The kinds of garbage (`KINDS`) reach different checks. The last two cost most: weir derives a
-key for an introduction, and checks a seal if the sender's address is that of a peer. Needs root, `make build env-mpich`.
+cores that the stranger takes. The kinds of garbage (`KINDS`) reach different checks. The last three cost most: weir checks
+the tag of an introduction, and that of a datagram whose sender's address is that of a peer. Needs root, `make build env-mpich`.
 """
 
 import argparse
@@ -29,18 +29,19 @@ KINDS = {
     "noise": "malformed",
     "foreign": "foreign",  # a correct extension, from a place where no peer is
     "introduction": "forged",  # as long as one, to an endpoint whose epoch the sender does not know
-    "spoofed": "forged",  # it has the source address of the peer, and names the path's epoch
+    "spoofed": "forged",  # it has the source address of the peer, and names the path's epochs
+    "epoch": "forged",  # the same, but from another epoch of the peer each time
 }
-# Sends datagrams to an address until its time is over. Prints a line when it begins, and their number. Those of the last kind
-# have the source address `peer`, which needs a raw socket.
+# Sends datagrams to an address until its time is over. Prints a line when it begins, and their number. Those of the last two
+# kinds have the source address `peer`, which needs a raw socket.
 STRANGER = """
 import os, socket, struct, sys, time
 address, port, peer, seconds, rate, version, extension_bytes, introduction_bytes = sys.argv[1:9]
 version, extension_bytes, introduction_bytes = int(version), int(extension_bytes), int(introduction_bytes)
 kinds, port, seconds, rate = sys.argv[9:], int(port), float(seconds), float(rate)
 
-def datagram(epoch, length, version=version):
-    head = struct.pack("<BBHHH", version, 0, 1, epoch, 0)
+def datagram(destination_epoch, length, version=version, epoch=1):
+    head = struct.pack("<BBHHH", version, 0, epoch, destination_epoch, 0)
     return head + os.urandom(length - len(head))
 
 def spoofed(payload):
@@ -56,6 +57,7 @@ garbage = {
     "foreign": [datagram(1, length) for length in lengths],
     "introduction": [datagram(0, introduction_bytes)],
     "spoofed": [spoofed(datagram(1, length)) for length in lengths],
+    "epoch": [spoofed(datagram(1, lengths[epoch % 3], epoch=epoch)) for epoch in range(2, 3002)],
 }
 plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
@@ -65,7 +67,7 @@ while (now := time.monotonic() - begun) < seconds:
     while sent < now * rate:
         kind = kinds[sent % len(kinds)]
         content = garbage[kind][sent // len(kinds) % len(garbage[kind])]
-        try: raw.sendto(content, (address, 0)) if kind == "spoofed" else plain.sendto(content, (address, port))
+        try: raw.sendto(content, (address, 0)) if kind in ("spoofed", "epoch") else plain.sendto(content, (address, port))
         except OSError: pass
         sent += 1
     time.sleep(0.0005)

@@ -32,7 +32,7 @@ use std::net::{IpAddr, SocketAddr};
 /// Length of an address. Unit: bytes.
 pub const ADDRESS_BYTES: usize = 64;
 /// Version of this layout, and of what the key seals (`datagram/seal.rs`).
-pub const ADDRESS_VERSION: u8 = 5;
+pub const ADDRESS_VERSION: u8 = 6;
 /// The bytes before the identity: versions, number of parts, scheme.
 const PACKETS_AT: usize = 2;
 const SCHEME_AT: usize = 3;

@@ -21,7 +21,7 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use weir_link::Address;
-use weir_link::datagram::seal::Key;
+use weir_link::datagram::seal::{Key, nonce_of};
 use weir_output::Failure;
 use weir_proto::wire::{EXTENSION_BYTES, TAG_BYTES};
 
@@ -123,8 +123,8 @@ impl End {
         let (own, other) = (address(own), address(other));
         Ok(End {
             socket,
-            out: Key::of_path(&own, &other, 1),
-            own: Key::of_path(&other, &own, 1),
+            out: Key::of_path(&own, &other),
+            own: Key::of_path(&other, &own),
             message: vec![0; bytes],
             datagrams: Vec::with_capacity(CALL * DATAGRAM_BYTES),
             joined: vec![0; JOINED_BYTES],
@@ -150,7 +150,7 @@ impl End {
                 let begin = self.datagrams.len();
                 self.datagrams.extend_from_slice(&[0; EXTENSION_BYTES]);
                 self.datagrams.extend_from_slice(payload);
-                self.out.seal(self.sent, &mut self.datagrams, begin, EXTENSION_BYTES);
+                self.out.seal(&nonce_of((1, 1), self.sent), &mut self.datagrams, begin, EXTENSION_BYTES);
                 self.sent += 1;
             }
             let length = DATAGRAM_BYTES as u16;
@@ -176,7 +176,7 @@ impl End {
                 continue;
             }
             for datagram in self.joined[..bytes].chunks_mut(segment_bytes) {
-                let opened = self.own.open(self.arrived, datagram, EXTENSION_BYTES);
+                let opened = self.own.open(&nonce_of((1, 1), self.arrived), datagram, EXTENSION_BYTES);
                 let opened = opened.map_err(|_| Failure::Measurement(String::from(LOST_DATAGRAM)))?;
                 self.message[at..at + opened.len()].copy_from_slice(opened);
                 at += opened.len();

@@ -175,8 +175,9 @@ fn extension() -> String {
     part += "\n";
     part += &paragraph(
         "**Introduction.** If the destination epoch is 0, the extension is followed by 16 random bytes, the salt, then by the \
-         sender's address (64 bytes, encrypted), and the tag. The key comes from the receiver's key and the salt. The key of \
-         all other datagrams comes from the keys and identities of both addresses and the sender's epoch. \
+         sender's address (64 bytes, encrypted), and the tag. The key comes from the receiver's key and \
+         identity, and the salt is the nonce. The key of all other datagrams comes from the keys and identities of both \
+         addresses, one for each direction. Their nonce is their number in 64 bits, the sender's epoch and the destination's. \
          `crates/link/src/datagram/seal.rs` has the details.",
     );
     part += &format!(

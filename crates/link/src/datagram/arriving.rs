@@ -7,7 +7,7 @@ use super::arrived::Place;
 use super::link::{DatagramLink, Shared};
 use super::network::{DatagramNetwork, Received};
 use super::path::{INTRODUCTION_BYTES, Path, PathDriver};
-use super::seal::{Key, SALT_BYTES};
+use super::seal::SALT_BYTES;
 use crate::{ADDRESS_BYTES, Address};
 use weir_proto::Instant;
 use weir_proto::reliability::{Datagram, Header};
@@ -137,7 +137,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     ) -> bool {
         let DatagramLink { paths, shared, counters, .. } = self;
         let Some(path) = paths[id as usize].as_deref_mut() else { return false };
-        let Ok((bundle, key)) = path.open(header.epoch, header.number, bytes) else { return false };
+        let Ok((bundle, other_epoch)) = path.open(&header, bytes) else { return false };
         let position = match bundle.first_chunk() {
             Some(word) => Some(u32::from_le_bytes(*word)),
             None if bundle.is_empty() => None,
@@ -158,8 +158,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if silent_since.is_some() && machine.silent_since() != silent_since {
             driver.shared.network.heard(driver.io.place);
         }
-        if let Some(key) = key {
-            path.bind(key);
+        if let Some(epoch) = other_epoch {
+            path.bind(epoch);
         }
         true
     }
@@ -171,8 +171,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             self.counters.malformed += 1;
             return None;
         };
-        let key = Key::of_introduction(&self.address, &salt);
-        let opened = key.open(0, bytes, EXTENSION_BYTES + SALT_BYTES);
+        let opened = self.introduction_key.open(&salt, bytes, EXTENSION_BYTES + SALT_BYTES);
         let Some(address) = opened.ok().and_then(<[u8]>::first_chunk::<ADDRESS_BYTES>) else {
             self.counters.forged += 1;
             return None;
@@ -189,5 +188,106 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let mut driver = PathDriver { id, io, shared, arriving: None };
         machine.arrived(now, &Datagram { header, position: None, marked }, &mut driver);
         Some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lossy::{Impairments, LossyNetwork, Switch};
+    use super::super::seal::DERIVED;
+    use super::super::{DatagramCounters, DatagramOptions};
+    use super::*;
+    use crate::{Addressing, Arrival, Link, Quota};
+    use weir_proto::wire::VERSION;
+    use weir_proto::{Peer, PeerFault};
+
+    type OneLink = DatagramLink<LossyNetwork>;
+
+    fn open(switch: &Switch, port: u16) -> OneLink {
+        let options = DatagramOptions::new(Quota { data_slots: 100, start_slots: 10, credit_slots: 2 });
+        DatagramLink::open(&Address::new(port.into(), [port as u8; 16]), switch.open(port), options)
+    }
+
+    /// Polls until nothing comes. The name of a peer is its port. Returns the losses.
+    fn poll(link: &mut OneLink) -> Vec<(Peer, PeerFault)> {
+        let mut losses = Vec::new();
+        while let Some(arrival) = link.poll() {
+            match arrival {
+                Arrival::Attached { lane, address, .. } => {
+                    link.accept(lane, Peer(address.identity() as u32));
+                }
+                Arrival::Lost { peer, fault } => {
+                    losses.push((peer, fault));
+                    link.forget(peer);
+                }
+                _ => {}
+            }
+        }
+        losses
+    }
+
+    /// Introductions of nobody, and datagrams from the place of a peer in epochs that it may have.
+    fn flood(switch: &Switch, from: u16, to: u16, names_epoch: u16, round: u16) {
+        let datagram = |epoch: u16, destination_epoch: u16, bytes: usize| {
+            let mut datagram = vec![epoch as u8; bytes];
+            datagram[..2].copy_from_slice(&[VERSION, 0]);
+            datagram[2..4].copy_from_slice(&epoch.to_le_bytes());
+            datagram[4..6].copy_from_slice(&destination_epoch.to_le_bytes());
+            datagram
+        };
+        for epoch in (round * 50..).take(50).map(|epoch| epoch + 2) {
+            switch.forge(77, to, &datagram(epoch, 0, INTRODUCTION_BYTES));
+            switch.forge(from, to, &datagram(epoch, names_epoch, 200));
+        }
+    }
+
+    /// Connects `b` to `a` while a stranger floods `a`. Returns the losses at `a`, and the keys that it has derived.
+    fn connect(switch: &Switch, a: &mut OneLink, b: &mut OneLink) -> (Vec<(Peer, PeerFault)>, u64) {
+        let (at_a, mut losses, mut derived, mut round) = (a.address(), Vec::new(), 0, 0);
+        while losses.is_empty() && b.connect(Peer(1), &at_a).is_none() {
+            assert!(round < 100, "nothing happens any more");
+            flood(switch, 2, 1, 1, round);
+            poll(b);
+            let before = DERIVED.get();
+            losses = poll(a);
+            derived += DERIVED.get() - before;
+            switch.advance(100_000);
+            round += 1;
+        }
+        (losses, derived)
+    }
+
+    #[test]
+    fn a_datagram_of_a_stranger_derives_no_key_and_a_flood_hides_no_peer() {
+        let switch = Switch::new(1, Impairments::default());
+        let [mut a, mut b] = [1, 2].map(|port| open(&switch, port));
+        assert_eq!(connect(&switch, &mut a, &mut b), (vec![], 2), "one key for each direction");
+        let DatagramCounters { forged, foreign, .. } = a.counters(); // before the path was made
+        let derived = DERIVED.get();
+        (0..20).for_each(|round| {
+            flood(&switch, 2, 1, 1, round);
+            poll(&mut a);
+        });
+        assert_eq!((DERIVED.get(), a.counters().forged), (derived, forged + 2000));
+        let mut c = open(&switch, 3);
+        assert_eq!(connect(&switch, &mut a, &mut c), (vec![], 2));
+        assert!(
+            a.counters().forged >= forged + 2200 && a.counters().foreign == foreign,
+            "{:?}",
+            a.counters()
+        );
+    }
+
+    #[test]
+    fn a_peer_that_has_begun_a_new_epoch_is_noticed_during_a_flood() {
+        let switch = Switch::new(1, Impairments::default());
+        let [mut a, mut b, mut c] = [1, 2, 3].map(|port| open(&switch, port));
+        assert_eq!(connect(&switch, &mut a, &mut b).0, []);
+        switch.cut(2);
+        drop(b);
+        let mut b = open(&switch, 2);
+        assert_eq!(connect(&switch, &mut c, &mut b).0, [], "the first epoch");
+        assert_eq!(connect(&switch, &mut a, &mut b), (vec![(Peer(2), PeerFault::Died)], 0));
+        assert!(a.counters().forged > 0);
     }
 }

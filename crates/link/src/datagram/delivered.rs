@@ -266,7 +266,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::DatagramOptions;
+    use super::super::options::DatagramOptions;
     use super::super::lossy::{Impairments, LossyNetwork, Switch};
     use super::*;
     use crate::{Address, Addressing, Link};

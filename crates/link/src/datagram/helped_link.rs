@@ -4,8 +4,9 @@
 //! It only sends. What arrives, timers and losses wait for the program, as everything else that needs progress.
 
 use super::helper::{Notice, run};
-use super::link::{DatagramLink, DatagramOptions};
+use super::link::DatagramLink;
 use super::network::DatagramNetwork;
+use super::options::DatagramOptions;
 use crate::cores::spawn_without_signals;
 use crate::helper_lock::{Helper, Owner, helper_lock};
 use crate::memory::UserMemory;

@@ -6,42 +6,18 @@ use super::crowd::Crowd;
 use super::delivered::{Part, Reading};
 use super::epochs::Epochs;
 use super::network::{DatagramNetwork, GEOMETRY};
+use super::options::DatagramOptions;
 use super::outgoing::Outgoing;
 use super::path::{OurLane, Path, PathDriver};
 use super::report::DatagramCounters;
-use super::seal::LEAST_DATAGRAM_BYTES;
+use super::seal::{Key, LEAST_DATAGRAM_BYTES};
 use super::send_gate::SendGate;
 use super::send_proxy::{ProxyCounters, SendProxy};
-use crate::{Address, Quota, unreachable};
+use crate::{Address, unreachable};
 use std::collections::{HashMap, HashSet, VecDeque};
 use weir_proto::reliability::{Grants, LEAST_GRANT, PathCounters, ReliabilityConfig};
 use weir_proto::wire::{ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME};
 use weir_proto::{Geometry, Instant, LinkBusy, Peer, PeerFault, TimerQueue};
-
-/// Parameters of a link.
-#[derive(Clone, Copy, Debug)]
-pub struct DatagramOptions {
-    /// What every sender gets in the mailbox.
-    pub quota: Quota,
-    /// Parameters of each path. The link sets the length of datagrams.
-    pub reliability: ReliabilityConfig,
-    /// Copies of bundles that peers have not acknowledged, for all paths together. Each path has a few more of its own.
-    pub most_copies: usize,
-    /// The longest time that closing waits until peers know of it.
-    pub close_ns: u64,
-}
-
-impl DatagramOptions {
-    /// The defaults, with `quota`.
-    pub fn new(quota: Quota) -> DatagramOptions {
-        DatagramOptions {
-            quota,
-            reliability: ReliabilityConfig::default(),
-            most_copies: 8192,
-            close_ns: 300_000_000,
-        }
-    }
-}
 
 /// What all paths use.
 pub(super) struct Shared<N: DatagramNetwork> {
@@ -95,6 +71,8 @@ impl<N: DatagramNetwork> Shared<N> {
 pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) shared: Shared<N>,
     pub(super) address: Address,
+    /// Opens introductions to this endpoint.
+    pub(super) introduction_key: Key,
     pub(super) geometry: Geometry,
     pub(super) options: DatagramOptions,
     pub(super) paths: Vec<Option<Box<Path<N::Place>>>>,
@@ -175,6 +153,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 crowd: Crowd::default(),
             },
             address,
+            introduction_key: Key::of_introductions(&address),
             geometry: GEOMETRY,
             options: DatagramOptions { reliability, ..options },
             paths: Vec::new(),

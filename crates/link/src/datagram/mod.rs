@@ -12,8 +12,8 @@
 //! - [`network`] is the border to the network and its clock. [`lossy`] is a network inside the process, for tests.
 //! - `seal` has the keys, `outgoing` the datagrams that leave, `buffers` the memory of bundles that leave, `arrived` that
 //!   of bundles that have arrived.
-//! - `path` is one peer, `link` the link with all paths, `epochs` their epochs. `appending` writes packets into bundles.
-//!   `arriving` handles datagrams, `delivered` what they carry.
+//! - `path` is one peer, `link` the link with all paths, `options` its parameters, `epochs` the epochs of paths.
+//!   `appending` writes packets into bundles. `arriving` handles datagrams, `delivered` what they carry.
 //! - `crowd` tells when several peers flood this endpoint, so that acknowledgements wait longer.
 //! - `send_gate` holds packets back before the network, if a setting says so. `policer` knows its number of tokens.
 //!   `gated` asks it.
@@ -38,6 +38,7 @@ mod helper;
 mod link;
 pub mod lossy;
 pub mod network;
+mod options;
 mod outgoing;
 mod path;
 mod policer;
@@ -50,8 +51,9 @@ mod transport;
 
 pub use arrived::most_arrived_bytes;
 pub use helped_link::HelpedLink;
-pub use link::{DatagramLink, DatagramOptions};
+pub use link::DatagramLink;
 pub use network::GEOMETRY;
+pub use options::DatagramOptions;
 pub use report::DatagramCounters;
 pub use send_gate::{GateCounters, SendGate};
 pub use send_proxy::{ProxyCounters, SendProxy};

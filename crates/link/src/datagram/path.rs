@@ -13,7 +13,7 @@ use super::arrived::{Bundle, Place};
 use super::delivered::Begun;
 use super::link::Shared;
 use super::network::DatagramNetwork;
-use super::seal::{self, Key, SALT_BYTES};
+use super::seal::{self, Key, SALT_BYTES, nonce_of};
 use super::send_proxy::QueuePlace;
 use crate::{Address, LaneLease};
 use std::collections::{HashMap, VecDeque};
@@ -31,31 +31,12 @@ fn expand(low: u32, near: u64) -> u64 {
     near.wrapping_add_signed(i64::from(low.wrapping_sub(near as u32) as i32))
 }
 
-/// The key of what a peer sends in one of its epochs.
-#[derive(Debug)]
-pub(super) struct IncomingKey {
+/// An epoch of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PeersEpoch {
     epoch: u16,
-    key: Key,
-    /// The largest number that has arrived.
+    /// The largest number that has arrived in it.
     latest: u64,
-}
-
-impl IncomingKey {
-    fn new(from: &Address, own: &Address, epoch: u16, start: u32) -> IncomingKey {
-        IncomingKey { epoch, key: Key::of_path(from, own, epoch), latest: start.into() }
-    }
-
-    /// Opens a datagram with this number.
-    fn open<'datagram>(
-        &mut self,
-        number: u32,
-        datagram: &'datagram mut [u8],
-    ) -> Result<&'datagram [u8], seal::Forged> {
-        let number = expand(number, self.latest);
-        let opened = self.key.open(number, datagram, EXTENSION_BYTES)?;
-        self.latest = self.latest.max(number);
-        Ok(opened)
-    }
 }
 
 /// Our lane at the peer.
@@ -150,8 +131,10 @@ pub(super) struct Path<P> {
     /// That of the machine.
     pub epoch: NonZeroU16,
     pub io: PathIo<P>,
-    /// The key of the epoch to which the path is bound.
-    incoming_key: Option<IncomingKey>,
+    /// The key of what the peer sends, in all its epochs.
+    incoming_key: Key,
+    /// The epoch to which the path is bound.
+    peers_epoch: Option<PeersEpoch>,
     pub our_lane: OurLane,
     pub peers_lane: PeersLane,
     /// The lease that the peer has asked for and that it is not told yet.
@@ -184,7 +167,7 @@ impl<P: Copy> Path<P> {
             place,
             own: *own,
             address: *address,
-            outgoing_key: Key::of_path(own, address, epoch.get()),
+            outgoing_key: Key::of_path(own, address),
             next_number: u64::from(config.start),
             open: None,
             copies: VecDeque::new(),
@@ -209,7 +192,8 @@ impl<P: Copy> Path<P> {
             machine,
             epoch,
             io,
-            incoming_key: None,
+            incoming_key: Key::of_path(address, own),
+            peers_epoch: None,
             our_lane: OurLane::Absent,
             peers_lane: PeersLane::Absent,
             owes_lease: None,
@@ -257,26 +241,33 @@ impl<P: Copy> Path<P> {
         self.message_rest_bytes > 0
     }
 
-    /// Opens a datagram of this peer, without its extension. The key of another epoch than that of the path is made for
-    /// each datagram, because such datagrams are rare.
+    /// Opens a datagram of this peer, without its extension. Returns its epoch too, if the path is not bound to that.
     pub(super) fn open<'datagram>(
         &mut self,
-        epoch: u16,
-        number: u32,
+        header: &Header,
         datagram: &'datagram mut [u8],
-    ) -> Result<(&'datagram [u8], Option<IncomingKey>), seal::Forged> {
-        if let Some(key) = self.incoming_key.as_mut().filter(|key| key.epoch == epoch) {
-            return Ok((key.open(number, datagram)?, None));
-        }
-        let mut key = IncomingKey::new(&self.io.address, &self.io.own, epoch, self.start);
-        let opened = key.open(number, datagram)?;
-        Ok((opened, Some(key)))
+    ) -> Result<(&'datagram [u8], Option<PeersEpoch>), seal::Forged> {
+        let Header { epoch, destination_epoch, number, .. } = *header;
+        let bound = self.peers_epoch.as_mut().filter(|bound| bound.epoch == epoch);
+        let near = bound.as_ref().map_or(self.start.into(), |bound| bound.latest);
+        let number = expand(number, near);
+        let opened = self.incoming_key.open(
+            &nonce_of((epoch, destination_epoch), number),
+            datagram,
+            EXTENSION_BYTES,
+        )?;
+        let latest = number.max(near);
+        let other = bound.map_or(Some(PeersEpoch { epoch, latest }), |bound| {
+            bound.latest = latest;
+            None
+        });
+        Ok((opened, other))
     }
 
-    /// Keeps `key`, with which a datagram was opened, if the path is bound to its epoch by that datagram.
-    pub(super) fn bind(&mut self, key: IncomingKey) {
-        if self.incoming_key.is_none() && self.machine.view().is_open {
-            self.incoming_key = Some(key);
+    /// Binds the path to an epoch of the peer, if a datagram of it has opened the path.
+    pub(super) fn bind(&mut self, epoch: PeersEpoch) {
+        if self.peers_epoch.is_none() && self.machine.view().is_open {
+            self.peers_epoch = Some(epoch);
         }
     }
 
@@ -358,7 +349,7 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
             datagram.extend_from_slice(LinkExtension::from(*header).as_bytes());
             datagram.extend_from_slice(&salt);
             datagram.extend_from_slice(&own.0);
-            Key::of_introduction(address, &salt).seal(0, datagram, begin, EXTENSION_BYTES + SALT_BYTES);
+            Key::of_introductions(address).seal(&salt, datagram, begin, EXTENSION_BYTES + SALT_BYTES);
         })
     }
 
@@ -376,7 +367,8 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
             let begin = datagram.len();
             datagram.extend_from_slice(LinkExtension::from(*header).as_bytes());
             datagram.extend_from_slice(bundle);
-            outgoing_key.seal(number, datagram, begin, EXTENSION_BYTES);
+            let nonce = nonce_of((header.epoch, header.destination_epoch), number);
+            outgoing_key.seal(&nonce, datagram, begin, EXTENSION_BYTES);
         };
         if let Some(proxy) = proxy.as_mut().filter(|_| position.is_some() && length <= largest) {
             let part = address.part(network.kind()).unwrap_or_default();

@@ -4,20 +4,25 @@
 //!
 //! | datagram | key | nonce |
 //! |---|---|---|
-//! | introduction | from the receiver's key and a random salt in the datagram | 0 |
-//! | all others | from both keys and identities, and the sender's epoch | number of the datagram, 64 bits |
+//! | introduction | from the receiver's key and identity | a random salt in the datagram |
+//! | all others | from both keys and identities, one for each direction | number of the datagram (64 bits), both epochs |
 //!
 //! Only members of the job know the keys of addresses. So whoever sends a valid introduction belongs to the job, and
-//! says its own address in it. No nonce is used twice with one key: a salt is random, an epoch of a pair is new, and a
-//! datagram that is sent again has a new number. Source: RFC 10032 (AEGIS-128L), RFC 5869 (key derivation), RFC 9001
+//! says its own address in it. No nonce is used twice with one key: a salt has 128 random bits, the epochs of a path are new,
+//! and a datagram that is sent again has a new number. Source: RFC 10032 (AEGIS-128L), RFC 5869 (key derivation), RFC 9001
 //! (nonce from the number).
+//!
+//! Keys depend on addresses only, so a link derives that of its introductions once, and those of a path when it makes the path.
+//! No datagram of a stranger costs a derivation, which takes longer than the check of a tag
+//! (`docs/notes/2026-11-28-strangers.md`).
 //!
 //! AEGIS-128L takes half of the time of AES-128-GCM on processors with AES instructions (`docs/notes/2026-11-26-net-speed.md`).
 //!
 //! This file does not know what a datagram means. The number is the replay window's ([`weir_proto::reliability`]).
 
 use crate::{Address, Protection};
-use aegis::aegis128l::{Aegis128L, Nonce};
+use aegis::aegis128l::Aegis128L;
+pub use aegis::aegis128l::Nonce;
 use core::fmt;
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -29,7 +34,7 @@ pub(super) const SALT_BYTES: usize = 16;
 /// Length of a key. Unit: bytes.
 const KEY_BYTES: usize = 16;
 
-/// A key for one direction of a path in one epoch, or for one introduction.
+/// A key for one direction of a path, or for the introductions to an endpoint.
 pub struct Key {
     bytes: [u8; KEY_BYTES],
     #[cfg_attr(fuzzing, expect(dead_code, reason = "fuzzers have no seal"))]
@@ -62,7 +67,24 @@ pub(super) fn salt() -> Option<[u8; SALT_BYTES]> {
     SystemRandom::new().fill(&mut salt).is_ok().then_some(salt)
 }
 
+/// The nonce of the datagram with this number, for a pair of epochs: its sender's and its destination's.
+pub fn nonce_of((epoch, destination_epoch): (u16, u16), number: u64) -> Nonce {
+    let mut nonce = Nonce::default();
+    nonce[..8].copy_from_slice(&number.to_le_bytes());
+    nonce[8..10].copy_from_slice(&epoch.to_le_bytes());
+    nonce[10..12].copy_from_slice(&destination_epoch.to_le_bytes());
+    nonce
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Keys that this thread has derived.
+    pub(super) static DERIVED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 fn derive(label: &[u8], secret: &[u8], context: &[&[u8]], protection: Protection) -> Key {
+    #[cfg(test)]
+    DERIVED.set(DERIVED.get() + 1);
     let extracted: Prk = Salt::new(HKDF_SHA256, label).extract(secret);
     let mut bytes = [0; KEY_BYTES];
     let expanded = extracted.expand(context, ForKey).and_then(|expanded| expanded.fill(&mut bytes));
@@ -71,18 +93,14 @@ fn derive(label: &[u8], secret: &[u8], context: &[&[u8]], protection: Protection
 }
 
 impl Key {
-    /// For the introduction with this salt to the endpoint at `to`.
-    pub(super) fn of_introduction(to: &Address, salt: &[u8; SALT_BYTES]) -> Key {
-        derive(
-            b"weir introduction",
-            &to.key(),
-            &[&to.identity_word().to_le_bytes(), salt],
-            Protection::Encrypt,
-        )
+    /// For introductions to the endpoint at `to`. Their nonces are salts.
+    pub(super) fn of_introductions(to: &Address) -> Key {
+        let identity = to.identity_word().to_le_bytes();
+        derive(b"weir introduction", &to.key(), &[&identity], Protection::Encrypt)
     }
 
-    /// For datagrams from `from`, in its epoch `epoch`, to `to`.
-    pub fn of_path(from: &Address, to: &Address, epoch: u16) -> Key {
+    /// For datagrams from `from` to `to`. [`nonce_of`] makes their nonces.
+    pub fn of_path(from: &Address, to: &Address) -> Key {
         let mut secret = [0; 32];
         secret[..16].copy_from_slice(&from.key());
         secret[16..].copy_from_slice(&to.key());
@@ -94,20 +112,17 @@ impl Key {
             Protection::Authenticate => b"weir path, authenticated",
             Protection::Off => b"weir path, secret",
         };
-        derive(label, &secret, &[&identity, &other, &epoch.to_le_bytes()], protection)
+        derive(label, &secret, &[&identity, &other], protection)
     }
 
-    /// The cipher for the datagram with this number.
-    fn cipher(&self, number: u64) -> Aegis128L<TAG_BYTES> {
-        let mut nonce = Nonce::default();
-        nonce[..8].copy_from_slice(&number.to_le_bytes());
-        Aegis128L::new(&self.bytes, &nonce)
+    fn cipher(&self, nonce: &Nonce) -> Aegis128L<TAG_BYTES> {
+        Aegis128L::new(&self.bytes, nonce)
     }
 
     /// Fuzzers write datagrams of members, whose seal they cannot know: here none is made. `cfg(fuzzing)` is set in no build
     /// that anybody installs.
     #[cfg(fuzzing)]
-    pub fn seal(&self, _number: u64, datagram: &mut Vec<u8>, _begin: usize, _clear_bytes: usize) {
+    pub fn seal(&self, _nonce: &Nonce, datagram: &mut Vec<u8>, _begin: usize, _clear_bytes: usize) {
         datagram.extend_from_slice(&[0; TAG_BYTES]);
     }
 
@@ -115,11 +130,11 @@ impl Key {
     #[cfg(fuzzing)]
     pub fn open<'datagram>(
         &self,
-        number: u64,
+        nonce: &Nonce,
         datagram: &'datagram mut [u8],
         clear_bytes: usize,
     ) -> Result<&'datagram [u8], Forged> {
-        let _ = self.cipher(number);
+        let _ = self.cipher(nonce);
         let secret = datagram.get(clear_bytes..).ok_or(Forged)?;
         let (opened, tag) = secret.split_last_chunk::<TAG_BYTES>().ok_or(Forged)?;
         if tag[TAG_BYTES - 1].is_multiple_of(2) { Ok(opened) } else { Err(Forged) }
@@ -128,13 +143,13 @@ impl Key {
     /// Encrypts the part of a datagram behind the first `clear_bytes` bytes, if the key is for that, and appends the tag
     /// of the whole.
     #[cfg(not(fuzzing))]
-    pub fn seal(&self, number: u64, datagram: &mut Vec<u8>, begin: usize, clear_bytes: usize) {
+    pub fn seal(&self, nonce: &Nonce, datagram: &mut Vec<u8>, begin: usize, clear_bytes: usize) {
         let tag = match self.protection {
             Protection::Encrypt => {
                 let (clear, secret) = datagram[begin..].split_at_mut(clear_bytes);
-                self.cipher(number).encrypt_in_place(secret, clear)
+                self.cipher(nonce).encrypt_in_place(secret, clear)
             }
-            Protection::Authenticate => self.cipher(number).encrypt_in_place(&mut [], &datagram[begin..]),
+            Protection::Authenticate => self.cipher(nonce).encrypt_in_place(&mut [], &datagram[begin..]),
             Protection::Off => self.bytes,
         };
         datagram.extend_from_slice(&tag);
@@ -148,7 +163,7 @@ impl Key {
     #[cfg(not(fuzzing))]
     pub fn open<'datagram>(
         &self,
-        number: u64,
+        nonce: &Nonce,
         datagram: &'datagram mut [u8],
         clear_bytes: usize,
     ) -> Result<&'datagram [u8], Forged> {
@@ -156,9 +171,9 @@ impl Key {
         let is_authentic = match self.protection {
             Protection::Encrypt => {
                 let (clear, secret) = whole.split_at_mut_checked(clear_bytes).ok_or(Forged)?;
-                self.cipher(number).decrypt_in_place(secret, tag, clear).is_ok()
+                self.cipher(nonce).decrypt_in_place(secret, tag, clear).is_ok()
             }
-            Protection::Authenticate => self.cipher(number).decrypt_in_place(&mut [], tag, whole).is_ok(),
+            Protection::Authenticate => self.cipher(nonce).decrypt_in_place(&mut [], tag, whole).is_ok(),
             Protection::Off => u128::from_le_bytes(*tag) == u128::from_le_bytes(self.bytes),
         };
         if is_authentic { whole.get(clear_bytes..).ok_or(Forged) } else { Err(Forged) }
@@ -176,30 +191,39 @@ mod tests {
         Address::new(identity, [key; 16])
     }
 
+    const EPOCHS: (u16, u16) = (7, 3);
+
     fn sealed(key: &Key, number: u64) -> Vec<u8> {
         let mut datagram = b"clear and secret".to_vec();
-        key.seal(number, &mut datagram, 0, 6);
+        key.seal(&nonce_of(EPOCHS, number), &mut datagram, 0, 6);
         datagram
     }
 
+    fn opened(key: &Key, epochs: (u16, u16), number: u64, mut datagram: Vec<u8>) -> Result<Vec<u8>, Forged> {
+        key.open(&nonce_of(epochs, number), &mut datagram, 6).map(<[u8]>::to_vec)
+    }
+
     #[test]
-    fn a_datagram_opens_only_with_the_key_and_the_number_that_sealed_it() {
+    fn a_datagram_opens_only_with_the_key_the_epochs_and_the_number_that_sealed_it() {
         let (a, b) = (address(1, 1), address(2, 2));
-        let key = Key::of_path(&a, &b, 7);
+        let key = Key::of_path(&a, &b);
         let datagram = sealed(&key, 5);
         assert_eq!(datagram.len(), 16 + TAG_BYTES);
         assert_eq!((&datagram[..6], datagram[6..16] == *b"and secret"), (&b"clear "[..], false));
-        assert_eq!(key.open(5, &mut datagram.clone(), 6), Ok(&b"and secret"[..]));
-        assert_eq!(key.open(6, &mut datagram.clone(), 6), Err(Forged));
+        assert_eq!(opened(&key, EPOCHS, 5, datagram.clone()), Ok(b"and secret".to_vec()));
+        let others =
+            [(EPOCHS, 6), (EPOCHS, 5 + (1 << 32)), ((8, 3), 5), ((7, 4), 5), ((7 + 256, 3), 5), ((3, 7), 5)];
+        for (epochs, number) in others {
+            assert_eq!(opened(&key, epochs, number, datagram.clone()), Err(Forged), "{epochs:?}, {number}");
+        }
         let others = [
-            Key::of_path(&b, &a, 7),
-            Key::of_path(&a, &b, 8),
-            Key::of_path(&address(3, 1), &b, 7),
-            Key::of_path(&address(1, 3), &b, 7),
-            Key::of_introduction(&b, &[0; SALT_BYTES]),
+            Key::of_path(&b, &a),
+            Key::of_path(&address(3, 1), &b),
+            Key::of_path(&address(1, 3), &b),
+            Key::of_introductions(&b),
         ];
         for other in others {
-            assert_eq!(other.open(5, &mut datagram.clone(), 6), Err(Forged));
+            assert_eq!(opened(&other, EPOCHS, 5, datagram.clone()), Err(Forged));
         }
     }
 
@@ -209,23 +233,20 @@ mod tests {
         let other = |protection| address(2, 2).with_protection(protection);
         for (a, b) in [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)] {
             let [a, b] = [a, b].map(|number: usize| Protection::ALL[number]);
-            let key = Key::of_path(&own(a), &other(b), 7);
+            let key = Key::of_path(&own(a), &other(b));
             assert_eq!((key.protection, a <= b), (a, true), "{a:?} and {b:?}");
             let datagram = sealed(&key, 5);
             assert_eq!(datagram.len(), 16 + TAG_BYTES);
             assert_eq!(datagram[6..16] == *b"and secret", a != Protection::Encrypt);
-            let same = Key::of_path(&own(b), &other(a), 7);
-            assert_eq!(same.open(5, &mut datagram.clone(), 6), Ok(&b"and secret"[..]));
+            let same = Key::of_path(&own(b), &other(a));
+            assert_eq!(opened(&same, EPOCHS, 5, datagram.clone()), Ok(b"and secret".to_vec()));
             for stranger in Protection::ALL.into_iter().filter(|&stranger| stranger != a) {
-                let key = Key::of_path(&own(stranger), &other(stranger), 7);
-                assert_eq!(
-                    key.open(5, &mut datagram.clone(), 6),
-                    Err(Forged),
-                    "{a:?}, opened as {stranger:?}"
-                );
+                let key = Key::of_path(&own(stranger), &other(stranger));
+                let opened = opened(&key, EPOCHS, 5, datagram.clone());
+                assert_eq!(opened, Err(Forged), "{a:?}, opened as {stranger:?}");
             }
         }
-        let introduction = Key::of_introduction(&own(Protection::Off), &[0; SALT_BYTES]);
+        let introduction = Key::of_introductions(&own(Protection::Off));
         assert_eq!(introduction.protection, Protection::Encrypt);
     }
 
@@ -233,47 +254,51 @@ mod tests {
     fn without_encryption_a_changed_datagram_or_number_is_forged() {
         let authenticated =
             [1, 2].map(|key| address(key.into(), key).with_protection(Protection::Authenticate));
-        let key = Key::of_path(&authenticated[0], &authenticated[1], 1);
+        let key = Key::of_path(&authenticated[0], &authenticated[1]);
         let datagram = sealed(&key, 3);
-        assert_eq!(key.open(4, &mut datagram.clone(), 6), Err(Forged));
+        assert_eq!(opened(&key, EPOCHS, 4, datagram.clone()), Err(Forged));
         for bit in 0..datagram.len() * 8 {
             let mut changed = datagram.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(key.open(3, &mut changed, 6), Err(Forged), "bit {bit}");
+            assert_eq!(opened(&key, EPOCHS, 3, changed), Err(Forged), "bit {bit}");
         }
         let off = [1, 2].map(|key| address(key.into(), key).with_protection(Protection::Off));
-        let key = Key::of_path(&off[0], &off[1], 1);
+        let key = Key::of_path(&off[0], &off[1]);
         let datagram = sealed(&key, 3);
         for bit in 16 * 8..datagram.len() * 8 {
             let mut changed = datagram.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(key.open(3, &mut changed, 6), Err(Forged), "bit {bit} of the secret");
+            assert_eq!(opened(&key, EPOCHS, 3, changed), Err(Forged), "bit {bit} of the secret");
         }
         for length in 0..6 + TAG_BYTES {
-            assert_eq!(key.open(3, &mut datagram.clone()[..length], 6), Err(Forged), "{length} bytes");
+            assert_eq!(opened(&key, EPOCHS, 3, datagram[..length].to_vec()), Err(Forged), "{length} bytes");
         }
     }
 
     /// Both ends must agree on cipher, nonce and keys. Whoever changes one of them changes the version, and this test.
     #[test]
-    fn the_bytes_of_a_datagram_are_those_of_address_version_5() {
-        assert_eq!(crate::ADDRESS_VERSION, 5);
-        let datagram = sealed(&Key::of_path(&address(1, 1), &address(2, 2), 7), 5);
-        let expected = "636c656172201af113150320bc4380a93e3fa579947f072a203245734ea25fd1";
+    fn the_bytes_of_a_datagram_are_those_of_address_version_6() {
+        assert_eq!(crate::ADDRESS_VERSION, 6);
+        let datagram = sealed(&Key::of_path(&address(1, 1), &address(2, 2)), 5);
+        let expected = "636c656172207e932fb3b18f90e829caa0caca74e74922f12b112600806e5281";
         assert_eq!(datagram.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), expected);
     }
 
     #[test]
     fn a_changed_or_cut_datagram_is_forged() {
-        let key = Key::of_introduction(&address(1, 1), &[9; SALT_BYTES]);
-        let datagram = sealed(&key, 0);
+        let key = Key::of_introductions(&address(1, 1));
+        let mut datagram = b"clear and secret".to_vec();
+        let salt = [9; SALT_BYTES];
+        key.seal(&salt, &mut datagram, 0, 6);
+        assert_eq!(key.open(&salt, &mut datagram.clone(), 6), Ok(&b"and secret"[..]));
+        assert_eq!(key.open(&[8; SALT_BYTES], &mut datagram.clone(), 6), Err(Forged), "another salt");
         for bit in 0..datagram.len() * 8 {
             let mut changed = datagram.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(key.open(0, &mut changed, 6), Err(Forged), "bit {bit}");
+            assert_eq!(key.open(&salt, &mut changed, 6), Err(Forged), "bit {bit}");
         }
         for length in 0..datagram.len() {
-            assert_eq!(key.open(0, &mut datagram.clone()[..length], 6), Err(Forged), "{length} bytes");
+            assert_eq!(key.open(&salt, &mut datagram.clone()[..length], 6), Err(Forged), "{length} bytes");
         }
     }
 }

@@ -4,6 +4,7 @@ use super::appending::Item;
 use super::link::{DatagramLink, Shared};
 use super::network::DatagramNetwork;
 use super::path::{OurLane, PeersLane};
+use super::seal::Key;
 use crate::memory::UserMemory;
 use crate::{
     Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind,
@@ -293,6 +294,7 @@ impl<N: DatagramNetwork> Addressing for DatagramLink<N> {
 
     fn introduce(&mut self, address: &Address) {
         self.address = *address;
+        self.introduction_key = Key::of_introductions(address);
     }
 
     /// An endpoint does not reach itself over a network.

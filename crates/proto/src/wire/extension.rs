@@ -27,7 +27,7 @@ structure! {
         version: u8,
         /// Bit 0: the sender asks for an answer at once. Others must be 0.
         flags: u8,
-        /// The sender's epoch, not 0. It selects the key.
+        /// The sender's epoch, not 0. Both epochs are parts of the nonce.
         epoch: U16,
         /// The destination's epoch; 0 if the sender does not know it. Then no packets follow.
         destination_epoch: U16,
