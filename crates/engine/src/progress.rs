@@ -337,6 +337,9 @@ impl<L: Link> Engine<L> {
             Arrival::Attached { lane, address, lease } => {
                 let peer = self.peer(&address);
                 self.io.link.accept(lane, peer);
+                if self.machine.fault(peer).is_some() {
+                    return self.io.link.forget(peer); // the link has not known that it was lost
+                }
                 self.io.lanes_are_scarce |= lease.wanted;
                 self.begin_path(peer, &lease);
                 let LaneLease { quota, epoch, .. } = lease;

@@ -4,13 +4,15 @@
 #[path = "common/stub_link.rs"]
 mod stub_link;
 
+use stub_link::{LEASE, address, engine_before};
+
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use weir_engine::{Engine, Post};
-use weir_link::Link;
 use weir_link::memory::OwnedMemory;
-use weir_proto::{Outcome, Pattern, PeerFault, Space};
+use weir_link::{Arrival, Link};
+use weir_proto::{Outcome, Pattern, Peer, PeerFault, Space};
 
 /// Checks of peers a second, and the most peers that one of them looks at.
 const CHECKS_PER_SECOND: u64 = 5;
@@ -69,4 +71,14 @@ fn the_death_of_one_of_250_peers_is_reported_within_a_second() {
         assert!(died.elapsed() < Duration::from_secs(1), "peer {dead}: reported after {:?}", died.elapsed());
         receive_from_anybody(&mut engine, &into);
     }
+}
+
+#[test]
+fn a_lost_peer_that_attaches_again_is_lost_again() {
+    let attached = || Arrival::Attached { lane: 1, address: address(1), lease: LEASE };
+    let lost = Arrival::Lost { peer: Peer(0), fault: PeerFault::Died };
+    let (mut engine, calls) = engine_before([attached(), lost, attached()].into());
+    while engine.progress() > 0 {}
+    // Its link remembers the latest losses only, and may have let it in.
+    assert_eq!(*calls.forgotten.lock().unwrap(), [Peer(0); 2]);
 }

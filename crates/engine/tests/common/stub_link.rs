@@ -29,6 +29,8 @@ pub struct Calls {
     pub dead: AtomicU32,
     /// Checked peers, in order.
     pub checked: Mutex<Vec<u64>>,
+    /// Peers that were forgotten, in order.
+    pub forgotten: Mutex<Vec<Peer>>,
     /// Bodies of the packets that were sent, in order.
     pub sent: Mutex<Vec<Body>>,
 }
@@ -99,7 +101,9 @@ impl Link for StubLink {
             self.arrivals.push_back(Arrival::Lost { peer, fault: PeerFault::Died });
         }
     }
-    fn forget(&mut self, _: Peer) {}
+    fn forget(&mut self, peer: Peer) {
+        self.calls.forgotten.lock().expect("no panic while forgetting").push(peer);
+    }
     fn close(&mut self) {}
     fn abandon(&mut self) {}
 }

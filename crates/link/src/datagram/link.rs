@@ -5,6 +5,7 @@ use super::buffers::Buffers;
 use super::crowd::Crowd;
 use super::delivered::{Part, Reading};
 use super::epochs::Epochs;
+use super::forgotten::Forgotten;
 use super::network::{DatagramNetwork, GEOMETRY};
 use super::options::DatagramOptions;
 use super::outgoing::Outgoing;
@@ -14,7 +15,7 @@ use super::seal::{Key, LEAST_DATAGRAM_BYTES};
 use super::send_gate::SendGate;
 use super::send_proxy::{ProxyCounters, SendProxy};
 use crate::{Address, unreachable};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use weir_proto::reliability::{Grants, LEAST_GRANT, PathCounters, ReliabilityConfig};
 use weir_proto::wire::{ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME};
 use weir_proto::{Geometry, Instant, LinkBusy, Peer, PeerFault, TimerQueue};
@@ -84,8 +85,7 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) last_arrival: Option<(N::Place, u16, u32)>,
     /// The path of each peer.
     by_peer: Vec<Option<u32>>,
-    /// Addresses of lost peers.
-    pub(super) forgotten: HashSet<Address>,
+    pub(super) forgotten: Forgotten,
     /// Losses of peers without a path.
     pub(super) losses: VecDeque<(Peer, PeerFault)>,
     /// Paths with an open bundle, or with a frame that must leave.
@@ -163,7 +163,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             epochs: Epochs::default(),
             last_arrival: None,
             by_peer: Vec::new(),
-            forgotten: HashSet::new(),
+            forgotten: Forgotten::default(),
             losses: VecDeque::new(),
             open: Vec::new(),
             has_unsent: false,

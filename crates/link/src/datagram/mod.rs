@@ -22,8 +22,8 @@
 //! - `report` has the counts. `transport` implements [`crate::Link`]. `helped_link` adds a thread, the `helper`, that sends
 //!   what waits for a poll.
 //!
-//! A path belongs to a pair of endpoints, and serves both directions. It opens once: after a loss the endpoint never
-//! believes that address again. [`weir_proto::reliability`] decides what is sent again, and when a peer is lost.
+//! A path belongs to a pair of endpoints, and serves both directions. It opens once: after a loss the endpoint does not
+//! believe that address again (`forgotten`). [`weir_proto::reliability`] decides what is sent again, and when a peer is lost.
 
 mod appending;
 mod arrived;
@@ -32,6 +32,7 @@ mod buffers;
 mod crowd;
 mod delivered;
 mod epochs;
+mod forgotten;
 mod gated;
 mod helped_link;
 mod helper;

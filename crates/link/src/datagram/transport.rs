@@ -240,8 +240,10 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         self.losses.retain(|(lost, _)| *lost != peer);
         if let Some(id) = self.id_of(peer) {
             self.forget_copies(id);
-            let address = self.path(id).map(|path| path.io.address);
-            self.forgotten.extend(address);
+            if let Some(path) = self.path(id) {
+                let address = path.io.address;
+                self.forgotten.add(address);
+            }
             self.remove(id);
         }
     }
