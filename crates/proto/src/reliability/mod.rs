@@ -46,7 +46,7 @@ pub use report::{PathCounters, PathView};
 use crate::driver::LinkBusy;
 use crate::time::Instant;
 use mutant::{Broken, Mutant};
-use question::Question;
+use question::{Gaps, Question};
 use receiver::{Age, Place, Receiver};
 use sender::Sender;
 use sequence::expand;
@@ -61,6 +61,7 @@ pub struct ReliablePath {
     /// Numbers from here on left after the path has opened.
     opened_at: u64,
     question: Option<Question>,
+    gaps: Gaps,
     sender: Sender,
     receiver: Receiver,
     /// The time of the timer. It may be earlier than necessary.
@@ -89,6 +90,7 @@ impl ReliablePath {
             peer: None,
             opened_at: sender.next_number(),
             question: None,
+            gaps: Gaps::default(),
             sender,
             receiver: Receiver::new(&config),
             timer: None,

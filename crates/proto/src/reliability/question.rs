@@ -29,6 +29,14 @@ pub(super) struct Question {
     pub asked_at: Instant,
 }
 
+/// The time in one silence of the peer in which this process did not run, as far as the limit does not count it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gaps {
+    /// When the silence began, moved by what was skipped.
+    since: Option<Instant>,
+    skipped_ns: u64,
+}
+
 impl ReliablePath {
     /// Begins a question, unless one is open.
     pub(super) fn ask<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
@@ -97,14 +105,24 @@ impl ReliablePath {
     }
 
     /// A timer that is late by more than any timeout shows that this process did not run. Peers may have answered meanwhile,
-    /// so the limit does not count that time.
+    /// so the limit does not count that time. But when the gaps of one silence have reached the limit together, further ones
+    /// count. So a process that is always late by `gap_ns` loses a silent peer after at most twice the limit and two gaps.
     pub(super) fn skip_gap(&mut self, gap_ns: u64) {
-        if gap_ns > self.config.max_timeout_ns {
+        let since = self.silent_since();
+        if gap_ns <= self.config.max_timeout_ns || since.is_none() {
+            return;
+        }
+        if self.gaps.since != since {
+            self.gaps.skipped_ns = 0; // the peer has made progress
+        }
+        if self.gaps.skipped_ns < self.config.limit_ns {
             self.sender.skip_gap(gap_ns);
             if let Some(question) = &mut self.question {
                 question.since = question.since.plus_ns(gap_ns);
             }
+            self.gaps.skipped_ns = self.gaps.skipped_ns.saturating_add(gap_ns);
         }
+        self.gaps.since = self.silent_since();
     }
 
     /// Since when the oldest bundle or a question waits for the peer, if one does. It changes when the peer makes progress with

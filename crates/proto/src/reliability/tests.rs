@@ -1,5 +1,5 @@
 //! Tests of reliability: exact rules of one path here, for a queue before the network (`queued`) and for timeouts in a row
-//! (`collapse`), sets and numbers against plain ones (`numbers`), and random worlds of two paths on a network with faults
+//! (`collapse`), for processes that do not run (`gaps`), sets and numbers against plain ones (`numbers`), and random worlds of two paths on a network with faults
 //! (`world`), which must also detect the mutants.
 
 extern crate std;
@@ -13,6 +13,7 @@ use super::datagram::STANDING_DIVISOR;
 use super::*;
 
 mod collapse;
+mod gaps;
 mod garbage;
 mod numbers;
 mod queued;
