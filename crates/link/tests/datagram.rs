@@ -721,6 +721,41 @@ fn a_path_that_carries_only_small_datagrams_is_used_with_small_ones() {
 }
 
 #[test]
+fn a_path_that_carries_large_datagrams_again_is_found_by_one_probe() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let (to_b, from_a) = (a.peer(&b.link.address()), b.peer(&a.link.address()));
+    let (mut sent, mut received) = (0, 0);
+    let mut send = |switch: &Switch, a: &mut End, b: &mut End, after_seconds: u64| {
+        switch.advance(after_seconds * 1000 * MILLISECOND);
+        let end = sent + 500;
+        run(switch, &mut [a, b], |ends| {
+            while sent < end && ends[0].send(to_b, sent).is_ok() {
+                sent += 1;
+            }
+            ends[1].check_received(from_a, 0xa, &mut received);
+            received == end
+        });
+        (ends_narrow(a), switch.counters().too_large)
+    };
+    fn ends_narrow(a: &End) -> u64 {
+        a.link.report().narrow_paths
+    }
+    switch.narrow(1300);
+    let (narrow, lost) = send(&switch, &mut a, &mut b, 0);
+    assert!(narrow == 1 && lost > 3, "{lost}");
+    assert_eq!(send(&switch, &mut a, &mut b, 58), (1, lost), "not before a minute");
+    // One probe each: the rest of its packet leaves in fragments.
+    for (number, seconds) in [(1, 2), (2, 15), (3, 15)] {
+        assert_eq!(send(&switch, &mut a, &mut b, seconds), (1, lost + number));
+    }
+    assert_eq!(send(&switch, &mut a, &mut b, 590), (1, lost + 3), "three in a row are enough");
+    switch.narrow(1452);
+    assert_eq!(send(&switch, &mut a, &mut b, 10), (0, lost + 3), "it has grown again");
+    assert_eq!((a.lost.len(), b.lost.len()), (0, 0));
+}
+
+#[test]
 fn an_endpoint_that_goes_to_sleep_acknowledges_first() {
     let switch = Switch::new(1, quiet());
     let (mut a, mut b) = pair(&switch);

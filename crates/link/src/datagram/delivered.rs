@@ -266,8 +266,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::DatagramOptions;
     use super::super::lossy::{Impairments, LossyNetwork, Switch};
+    use super::super::options::DatagramOptions;
     use super::*;
     use crate::{Address, Addressing, Link};
     use proptest::prelude::*;

@@ -99,7 +99,7 @@ pub trait DatagramNetwork: Send {
         one == other
     }
 
-    /// Length of the largest datagram. It can become less, not more. Unit: bytes.
+    /// Length of the largest datagram. It can become less, and grow again up to what it was first. Unit: bytes.
     fn largest_datagram(&self) -> usize;
 
     /// Whether every datagram that the network takes arrives once and unchanged, in any order, or [`standing`] says that

@@ -10,6 +10,7 @@
 //! - `connected` is a second socket, for the peer to which nearly all datagrams go. `partner` chooses that peer, and `turns`
 //!   the socket that a look asks.
 //! - `probe` tries the way between two hosts for `weir doctor`.
+//! - `mtu` follows the MTU of the interface.
 //! - `witness` asks the kernel of a silent peer whether the peer's process lives.
 //!
 //! The first socket of an endpoint is for all its peers and both directions.
@@ -17,6 +18,7 @@
 mod calls;
 mod connected;
 mod interfaces;
+mod mtu;
 mod network;
 mod options;
 mod partner;

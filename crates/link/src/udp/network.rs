@@ -4,6 +4,7 @@
 use super::calls::{self, Found, Looker};
 use super::connected::Connected;
 use super::interfaces::{Interface, all, choose};
+use super::mtu::{LARGEST_MTU, LongestDatagram, longest_datagram_at, longest_datagram_now};
 use super::options::{UdpError, UdpOptions};
 use super::partner::{Change, Choice};
 use super::ports::{self, Sockets};
@@ -32,13 +33,6 @@ const JOINED_BYTES: usize = 64 << 10;
 const JOINED: usize = crate::datagram::network::BATCH_BYTES / JOINED_BYTES;
 /// A look ends when it has found so much. Its sender may wait for the acknowledgement. Unit: bytes.
 const LOOK_BYTES: usize = 16 << 10;
-/// The MTU of an interface that does not tell its own.
-const USUAL_MTU: usize = 1500;
-/// A larger MTU is not used. Copies that wait for their acknowledgement have room for a whole datagram.
-const LARGEST_MTU: usize = 9000;
-/// The smallest MTU of IPv6. Source: RFC 8200, section 5. Unit: bytes.
-const SMALLEST_MTU: usize = 1280;
-
 /// The time after which the kernel is asked again to cut datagrams.
 const CUTS_AGAIN_NS: u64 = 1_000_000_000;
 /// The part of the receive buffer that peers are granted. The kernel can keep back a fourth of what was read already
@@ -65,8 +59,7 @@ pub struct UdpNetwork {
     state: UdpSocketState,
     local: SocketAddr,
     interface: Interface,
-    /// The largest datagram without a header. Unit: bytes.
-    datagram_bytes: usize,
+    longest: LongestDatagram,
     buffer_bytes: usize,
     /// The kernel cuts the bytes of a call into datagrams, as far as is known at the start.
     cuts: bool,
@@ -109,7 +102,7 @@ impl UdpNetwork {
         // Everything works without it, so it gets the last descriptor.
         let second = || Connected::open(local, options.buffer_bytes, buffer_bytes).ok();
         let second = if options.connects { second() } else { None };
-        let datagram_bytes = longest_datagram_at(&interface);
+        let longest = LongestDatagram::new(longest_datagram_at(&interface));
         Ok(UdpNetwork {
             socket,
             second,
@@ -120,7 +113,7 @@ impl UdpNetwork {
             state,
             local,
             interface,
-            datagram_bytes,
+            longest,
             buffer_bytes,
             cuts,
             cuts_again_at: Instant(0),
@@ -234,34 +227,16 @@ impl UdpNetwork {
 
     /// Looks at the MTU of the interface again. Returns whether datagrams of `bytes` are too large.
     fn shrink(&mut self, bytes: usize) -> bool {
-        let Some(mtu) = mtu_of(&self.interface) else { return false };
-        let mtu = mtu.max(SMALLEST_MTU);
-        self.datagram_bytes = self.datagram_bytes.min(mtu - header_bytes(self.local.is_ipv4()));
-        bytes > self.datagram_bytes
+        self.longest.shrink(self.now(), longest_datagram_now(&self.interface));
+        bytes > self.longest.bytes()
     }
-}
 
-/// The MTU of an interface, as the route to a neighbour has it.
-pub(super) fn mtu_of(interface: &Interface) -> Option<usize> {
-    // A socket without a connection does not know it. To connect sends nothing.
-    let socket = UdpSocket::bind(interface.place()).ok()?;
-    let mut place = interface.place();
-    place.set_port(9);
-    let found = interface.neighbours().find_map(|address| {
-        place.set_ip(address);
-        socket.connect(place).ok()?;
-        match address {
-            IpAddr::V4(_) => sockopt::ip_mtu(&socket).ok(),
-            IpAddr::V6(_) => sockopt::ipv6_mtu(&socket).ok(),
+    /// Looks whether the MTU of the interface has grown again.
+    fn grow(&mut self) {
+        if self.longest.has_shrunk() {
+            self.longest.grow(self.now(), || longest_datagram_now(&self.interface));
         }
-    });
-    found.map(|mtu| mtu as usize)
-}
-
-/// The longest datagram of a socket at this interface. Unit: bytes.
-fn longest_datagram_at(interface: &Interface) -> usize {
-    let mtu = mtu_of(interface).unwrap_or(USUAL_MTU).clamp(SMALLEST_MTU, LARGEST_MTU);
-    mtu - header_bytes(interface.address.is_ipv4())
+    }
 }
 
 /// The most memory of an endpoint with so many peers for datagrams that have arrived, if its host has such an interface as
@@ -270,11 +245,6 @@ pub fn most_arrived_bytes(net: Option<&str>, peers: u64) -> u64 {
     let interface = all().and_then(|list| choose(&list, net).cloned());
     let datagram_bytes = interface.map_or(LARGEST_MTU, |interface| longest_datagram_at(&interface));
     crate::datagram::most_arrived_bytes::<SocketAddr>(datagram_bytes, peers)
-}
-
-/// The headers of IP and UDP. Unit: bytes.
-pub(super) fn header_bytes(is_ipv4: bool) -> usize {
-    if is_ipv4 { 28 } else { 48 }
 }
 
 impl DatagramNetwork for UdpNetwork {
@@ -327,17 +297,18 @@ impl DatagramNetwork for UdpNetwork {
     }
 
     fn largest_datagram(&self) -> usize {
-        self.datagram_bytes
+        self.longest.bytes()
     }
 
     fn buffered_datagrams(&self) -> Option<u64> {
         let granted_bytes = self.buffer_bytes as u64 / GRANTED.1 * GRANTED.0;
-        Some(granted_bytes / charge_bytes(self.datagram_bytes as u64))
+        Some(granted_bytes / charge_bytes(self.longest.bytes() as u64))
     }
 
     fn send(&mut self, to: SocketAddr, bytes: &[u8], segment_bytes: usize, in_fragments: bool) -> usize {
         let mut taken = 0;
         self.cut_again();
+        self.grow();
         if let Some(change) = self.choice.sent(to, bytes.len() <= segment_bytes && !in_fragments) {
             self.change(change);
         }

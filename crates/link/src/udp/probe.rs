@@ -11,7 +11,7 @@
 //! trials, and with no more bytes than it got, so a stranger cannot use it against others.
 
 use super::interfaces::{all, choose};
-use super::network::{header_bytes, mtu_of};
+use super::mtu::{header_bytes, mtu_of};
 use super::options::{UdpError, UdpOptions};
 use super::ports::{self, Sockets};
 use quinn_udp::UdpSocketState;

@@ -130,13 +130,15 @@ impl Congestion {
         self.resolved += 1;
     }
 
-    /// A bundle that was under way is lost.
-    pub(super) fn lost(&mut self, bytes: u32) {
-        self.before_collapse = None;
+    /// A bundle that was under way is lost. `is_trouble`: a queue may have been full.
+    pub(super) fn lost(&mut self, bytes: u32, is_trouble: bool) {
         self.in_flight_bytes -= u64::from(bytes);
         self.in_flight_bundles -= 1;
         self.resolved += 1;
-        self.troubled += 1;
+        if is_trouble {
+            self.before_collapse = None;
+            self.troubled += 1;
+        }
     }
 
     /// A bundle that has arrived was lost before, and was sent again outside of the window.

@@ -244,6 +244,7 @@ impl Sender {
         let mut record = Record { sent_at: now, position: position.unwrap_or(without_bundle) };
         if let Some(position) = position {
             let Bundle { number: before, bytes, state } = *self.bundle(position);
+            self.mtu.sent(now, number, bytes);
             // A peer that contradicts itself acknowledges a bundle, but not by position. It is not under way again, so that
             // no later acknowledgement takes it off the bytes under way.
             if state != State::Arrived {
@@ -284,7 +285,7 @@ impl Sender {
     fn give_up_record(&mut self, number: u64) {
         let oldest = number - self.records.len() as u64;
         if oldest >= self.scan {
-            self.note_if_lost(oldest);
+            self.note_if_lost(oldest, true);
             self.scan = oldest + 1;
         }
     }
@@ -300,7 +301,9 @@ impl Sender {
         (bundle.state == State::UnderWay && bundle.number == number).then_some(position)
     }
 
-    fn note_if_lost(&mut self, number: u64) {
+    /// The datagram with this number is lost if its bundle is under way with it. `is_trouble`: that says something about the
+    /// network.
+    fn note_if_lost(&mut self, number: u64, is_trouble: bool) {
         if self.is_lossless {
             return;
         }
@@ -309,7 +312,7 @@ impl Sender {
             bundle.state = State::Lost;
             let bytes = bundle.bytes;
             self.lost.insert(position);
-            self.congestion.lost(bytes);
+            self.congestion.lost(bytes, is_trouble);
         }
     }
 
@@ -441,7 +444,7 @@ impl Sender {
                     self.reorder_numbers.max(distance.saturating_add(1).min(MAX_REORDER_NUMBERS));
             }
         }
-        self.mtu.arrived(bundle.bytes);
+        self.mtu.arrived(number, bundle.bytes);
         self.note_arrived(position);
         true
     }

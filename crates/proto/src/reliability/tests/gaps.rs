@@ -37,7 +37,10 @@ fn a_process_that_is_always_late_loses_a_silent_peer_within_twice_the_limit_and_
                 assert!(rounds < 10_000, "{late_ns} ns late: never");
             }
             let took_ns = bench.now.since_ns(Instant(SECOND));
-            assert!((LIMIT..=2 * LIMIT + 2 * late_ns + SECOND / 5).contains(&took_ns), "{late_ns} late: {took_ns}");
+            assert!(
+                (LIMIT..=2 * LIMIT + 2 * late_ns + SECOND / 5).contains(&took_ns),
+                "{late_ns} late: {took_ns}"
+            );
         }
     }
 }
