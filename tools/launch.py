@@ -117,6 +117,9 @@ def run(command, *, timeout, env=None, cwd=None, mark=None):
             status = process.wait(timeout)
         except subprocess.TimeoutExpired:
             status = None
+        except BaseException:  # for example Ctrl-C: leave no rank behind
+            end_marked(mark)
+            raise
         seconds = time.monotonic() - start
         leftovers = end_marked(mark)
         process.wait()
