@@ -1,12 +1,12 @@
-//! Which wrong rule a machine follows, so that its tests can show that they detect it. Outside tests there is none, and the
-//! question costs nothing.
+//! Which wrong rule a machine follows, so that its tests and searches can show that they detect it. Outside of them there is
+//! none, and the question costs nothing.
 
 /// The wrong rule of a machine, if one is selected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Broken<M> {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "mutants"))]
     pub mutant: Option<M>,
-    #[cfg(not(test))]
+    #[cfg(not(any(test, feature = "mutants")))]
     mutant: core::marker::PhantomData<M>,
 }
 
@@ -20,9 +20,9 @@ impl<M: PartialEq> Broken<M> {
     /// Whether this wrong rule is selected.
     #[inline]
     pub fn has(&self, mutant: M) -> bool {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "mutants"))]
         return self.mutant == Some(mutant);
-        #[cfg(not(test))]
+        #[cfg(not(any(test, feature = "mutants")))]
         {
             let _ = mutant;
             false

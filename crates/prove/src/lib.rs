@@ -10,6 +10,7 @@ pub mod explore;
 pub mod holding;
 mod liveness;
 pub mod model;
+pub mod paths;
 pub mod suite;
 pub mod table;
 pub mod worlds;

@@ -50,6 +50,40 @@ pub(super) struct Congestion {
     paced_until_ns: u64,
 }
 
+#[cfg(feature = "explore")]
+impl Congestion {
+    /// Appends what decides about the future.
+    pub(super) fn canonical(&self, row: &mut super::canonical::Row<'_>) {
+        let Congestion {
+            datagram_bytes: _,
+            burst_bytes: _,
+            most_bytes: _,
+            window_bytes,
+            threshold_bytes,
+            before_collapse,
+            in_flight_bytes,
+            in_flight_bundles,
+            grant_bundles,
+            peak_bytes,
+            round_end,
+            resolved,
+            troubled,
+            limited,
+            paced_until_ns,
+        } = *self;
+        let (before, before_threshold) = before_collapse.unwrap_or((0, 0));
+        for bytes in [window_bytes, threshold_bytes, before, before_threshold, in_flight_bytes, peak_bytes] {
+            row.push(bytes);
+        }
+        for count in [in_flight_bundles, grant_bundles, resolved, troubled] {
+            row.push(count);
+        }
+        row.push(round_end);
+        row.push(limited);
+        row.coming(paced_until_ns);
+    }
+}
+
 impl Congestion {
     pub(super) fn new(config: &ReliabilityConfig) -> Congestion {
         let datagram_bytes = u64::from(config.datagram_bytes);

@@ -11,7 +11,7 @@ use crate::wire::{EXTENSION_ASKS, LinkExtension, VERSION};
 pub(super) const STANDING_DIVISOR: u64 = 10;
 
 /// The header of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// The sender's epoch, not 0.
     pub epoch: u16,

@@ -9,7 +9,8 @@
 //! - `sequence` has the numbers, `datagram` the border, `sender` and `receiver` the windows.
 //! - `grants` is what a receiver lets its peers have under way. `path_mtu` finds that large datagrams do not pass.
 //! - `question` asks a silent peer and knows the limit. `report` has counts and the state, for reports.
-//! - `round_trip` has the timeouts, and `congestion` what losses and marks do. `mutant` has wrong rules for tests.
+//! - `round_trip` has the timeouts, and `congestion` what losses and marks do. `mutant` has wrong rules for tests, and
+//!   `canonical` compares states for searches.
 //! - This file has epochs: how a path opens, and how it finds that its peer has restarted. It has the timer.
 //!
 //! ```text
@@ -25,6 +26,8 @@
 //! Sources: RFC 9000 and 9002 (QUIC), RFC 8985, RFC 6298, RFC 8257. `docs/notes/2026-11-25-reliability.md` has the
 //! reasons.
 
+#[cfg(feature = "explore")]
+mod canonical;
 mod congestion;
 mod datagram;
 mod grants;
@@ -41,11 +44,12 @@ use core::num::NonZeroU16;
 
 pub use datagram::{Datagram, DatagramDriver, Header, PathFault, ReliabilityConfig, Standing};
 pub use grants::{Grants, LEAST_GRANT};
+pub use mutant::Mutant;
 pub use report::{PathCounters, PathView};
 
 use crate::driver::LinkBusy;
 use crate::time::Instant;
-use mutant::{Broken, Mutant};
+use mutant::Broken;
 use question::{Gaps, Question};
 use receiver::{Age, Place, Receiver};
 use sender::Sender;
@@ -132,6 +136,12 @@ impl ReliablePath {
         Ok(position)
     }
 
+    /// Replaces a rule by a wrong one.
+    #[cfg(any(test, feature = "mutants"))]
+    pub fn mutate(&mut self, mutant: Mutant) {
+        self.broken.mutant = Some(mutant);
+    }
+
     /// The position of the next bundle.
     pub fn next_position(&self) -> u64 {
         self.sender.first() + self.sender.held()
@@ -155,7 +165,7 @@ impl ReliablePath {
             None => self.open(now, from),
             Some(peer) if peer == from || self.broken.has(Mutant::EpochsAreNotCompared) => {}
             Some(_) => {
-                self.arrived_from_another_epoch(header, driver);
+                self.arrived_from_another_epoch(now, datagram, driver);
                 return;
             }
         }
@@ -325,14 +335,34 @@ impl ReliablePath {
     }
 
     /// The peer says that it has another epoch. It is believed if it acknowledges what has left since this path opened:
-    /// its earlier epoch was alive then, so only a later one can. Otherwise the datagram is a late one.
-    fn arrived_from_another_epoch<D: DatagramDriver>(&mut self, header: &Header, driver: &mut D) {
+    /// its earlier epoch was alive then, so only a later one can. Otherwise the datagram may be a late one, and if it wants an
+    /// answer, that is a question, which only a living peer answers. It acknowledges nothing.
+    fn arrived_from_another_epoch<D: DatagramDriver>(
+        &mut self,
+        now: Instant,
+        datagram: &Datagram,
+        driver: &mut D,
+    ) {
+        let header = &datagram.header;
         let next_number = self.sender.next_number();
         let latest = expand(header.latest, next_number);
         if (self.opened_at..next_number).contains(&latest) || self.broken.has(Mutant::RestartNeedsNoProof) {
             self.lose(PathFault::Restarted, driver);
-        } else {
-            self.counters.stale += 1;
+            return;
+        }
+        self.counters.stale += 1;
+        let wants_answer = header.asks || datagram.position.is_some();
+        if !self.is_busy && wants_answer && !self.broken.has(Mutant::LaterEpochsAreNotAsked) {
+            let start = self.config.start;
+            let question = Header {
+                destination_epoch: header.epoch,
+                acknowledged: start,
+                latest: start.wrapping_sub(1),
+                arrived: 0,
+                marks: 0,
+                ..self.header(true)
+            };
+            self.transmit_header(now, &question, None, driver);
         }
     }
 

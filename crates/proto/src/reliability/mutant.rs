@@ -1,8 +1,9 @@
-//! Mutants: rules of reliability that are known to be wrong. Tests must detect each of them. Only tests can select one.
+//! Mutants: rules of reliability that are known to be wrong. Tests and searches must detect each of them. Only they can
+//! select one.
 
 /// One wrong rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mutant {
+pub enum Mutant {
     /// The acknowledged position is behind the latest arrival, whatever is missing before it.
     AcknowledgementIsNotCumulative,
     /// Timeouts are not doubled.
@@ -13,6 +14,9 @@ pub(super) enum Mutant {
     EpochsAreNotCompared,
     /// A peer in another epoch is believed without the proof that it lives.
     RestartNeedsNoProof,
+    /// A peer in another epoch that does not prove that it lives is not asked. If its first question came before the path to
+    /// its earlier epoch opened, it never can prove that.
+    LaterEpochsAreNotAsked,
     /// A receiver holds bundles at any distance.
     ReorderWindowHasNoBound,
     /// A bundle that came twice is delivered twice.

@@ -56,6 +56,28 @@ pub(super) struct PathMtu {
     told_bytes: u32,
 }
 
+#[cfg(feature = "explore")]
+impl PathMtu {
+    /// Appends what decides about the future.
+    pub(super) fn canonical(&self, row: &mut super::canonical::Row<'_>) {
+        let PathMtu { base_bytes: _, most_bytes: _, losses, counted_before, in_use, lost_probes, told_bytes } =
+            *self;
+        row.push(losses);
+        row.push(counted_before);
+        let (kind, number, until) = match in_use {
+            Use::Large => (0u32, 0, None),
+            Use::Small(until) => (1, 0, Some(until)),
+            Use::BeforeProbe => (2, 0, None),
+            Use::Probe(number, until) => (3, number, Some(until)),
+        };
+        row.push(kind);
+        row.push(number);
+        row.maybe_time(until);
+        row.push(lost_probes);
+        row.push(told_bytes);
+    }
+}
+
 impl PathMtu {
     pub(super) fn new(config: &ReliabilityConfig) -> PathMtu {
         PathMtu {

@@ -33,8 +33,8 @@ pub(super) struct Question {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gaps {
     /// When the silence began, moved by what was skipped.
-    since: Option<Instant>,
-    skipped_ns: u64,
+    pub(super) since: Option<Instant>,
+    pub(super) skipped_ns: u64,
 }
 
 impl ReliablePath {

@@ -72,6 +72,36 @@ pub(super) struct Receiver {
     is_late: bool,
 }
 
+#[cfg(feature = "explore")]
+impl Receiver {
+    /// Appends what decides about the future.
+    pub(super) fn canonical(&self, row: &mut super::canonical::Row<'_>) {
+        let Receiver {
+            window,
+            next,
+            ref held,
+            latest,
+            arrived,
+            marks,
+            unacknowledged,
+            read_unacknowledged: (usual, crowded),
+            is_urgent,
+            due_at,
+            is_late,
+        } = *self;
+        [next, latest, arrived].into_iter().for_each(|word| row.push(word));
+        row.push(held.count());
+        if held.count() > 0 {
+            (next..next + window).filter(|&place| held.contains(place)).for_each(|place| row.push(place));
+        }
+        [unacknowledged, usual, crowded].into_iter().for_each(|count| row.push(count));
+        row.push(marks);
+        row.push(is_urgent);
+        row.maybe_time(due_at);
+        row.push(is_late);
+    }
+}
+
 impl Receiver {
     pub(super) fn new(config: &ReliabilityConfig) -> Receiver {
         let start = BASE + u64::from(config.start);

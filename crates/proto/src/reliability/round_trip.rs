@@ -35,6 +35,17 @@ pub(super) struct RoundTrip {
     patience: u32,
 }
 
+#[cfg(feature = "explore")]
+impl RoundTrip {
+    /// Appends what decides about the future.
+    pub(super) fn canonical(&self, row: &mut super::canonical::Row<'_>) {
+        let RoundTrip { smoothed_ns, variation_ns, latest_ns, doublings, patience } = *self;
+        [smoothed_ns, variation_ns, latest_ns].into_iter().for_each(|time_ns| row.push(time_ns));
+        row.push(doublings);
+        row.push(patience);
+    }
+}
+
 impl RoundTrip {
     /// Adds a sample.
     #[inline]

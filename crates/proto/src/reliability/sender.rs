@@ -14,6 +14,8 @@
 //!
 //! Bound: the window, and twice as many records. This file does not know epochs or timers.
 
+#[cfg(feature = "explore")]
+mod canonical;
 mod losses;
 
 use alloc::boxed::Box;

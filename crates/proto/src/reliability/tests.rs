@@ -17,6 +17,7 @@ mod gaps;
 mod garbage;
 mod numbers;
 mod queued;
+mod restarts;
 mod world;
 
 const MICROSECOND: u64 = 1_000;

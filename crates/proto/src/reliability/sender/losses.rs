@@ -14,7 +14,7 @@ use crate::reliability::mutant::{Broken, Mutant};
 use crate::time::Instant;
 
 /// The second timeout in a row is a collapse of the network.
-const COLLAPSE_TIMEOUTS: u32 = 2;
+pub(super) const COLLAPSE_TIMEOUTS: u32 = 2;
 
 /// A bundle that was sent again, because nothing was acknowledged for some time.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,17 @@ pub(super) struct Probe {
     number: u64,
     /// A peer that runs has answered it by then.
     answer_by: Instant,
+}
+
+#[cfg(feature = "explore")]
+impl Probe {
+    /// Appends what decides about the future.
+    pub(super) fn canonical(&self, row: &mut crate::reliability::canonical::Row<'_>) {
+        let Probe { earlier, number, answer_by } = *self;
+        row.push(earlier);
+        row.push(number);
+        row.time(answer_by);
+    }
 }
 
 impl Sender {
