@@ -142,7 +142,9 @@ impl Traffic {
                         continue;
                     }
                     Output::Released { rank } => Event::Send(rank),
-                    Output::GetDone { .. } => unreachable!("this traffic has no gets"),
+                    Output::GetDone { .. } | Output::PathEnded { .. } => {
+                        unreachable!("this traffic has no gets, and no path of it is silent")
+                    }
                 };
                 queue.push(at, sequence, event);
             }

@@ -4,7 +4,8 @@
 use super::markdown::{GENERATED, item, paragraph};
 use weir_sim::network::registry::Nodes;
 use weir_sim::plan::keys::{
-    COSTS, FAULTS, GOAL, KeyInfo, NETWORKS, NIC, Presence, SCHEMES, SWEEP, Section, TOP, WORKLOADS,
+    COSTS, FAULTS, GOAL, KeyInfo, NETWORKS, NIC, Presence, RELIABILITY, SCHEMES, SWEEP, Section, TOP,
+    WORKLOADS,
 };
 
 pub fn page() -> String {
@@ -27,6 +28,7 @@ pub fn page() -> String {
         page += &item(&format!("`{name}`: {meaning}"));
     }
     page += &part("## NIC processors", &NIC);
+    page += &part("## Reliable paths", &RELIABILITY);
     page += &part("## Faults", &FAULTS);
     page += "\n## Workloads\n\n";
     page += &paragraph(

@@ -220,6 +220,7 @@ mod tests {
             rnr_timer_ns: 0,
             start_slots: 0,
             nic: None,
+            reliability: None,
             faults: None,
             workload: json!({ "latency": { "message_bytes": bytes } }),
             seed: 1,

@@ -117,6 +117,9 @@ fn columns(records: &[&Record]) -> Vec<Column> {
     columns.push(column("NIC", |it| {
         it.nic.map_or_else(String::new, |nic| serde_json::to_string(&nic).unwrap_or_default())
     }));
+    columns.push(column("shortest timeout (us)", |it| {
+        it.reliability.map_or_else(String::new, |paths| (paths.min_timeout_ns as f64 / 1e3).to_string())
+    }));
     columns.push(column("faults", |it| {
         it.faults
             .as_ref()

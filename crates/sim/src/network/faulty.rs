@@ -153,7 +153,7 @@ impl<N: Network> Faulty<N> {
                     let late_ps = self.jitter_ps() + self.delay_ps();
                     outputs.push_with_sequence(at + late_ps, sequence, output);
                 }
-                Output::Dropped(_) | Output::Released { .. } => {
+                Output::Dropped(_) | Output::Released { .. } | Output::PathEnded { .. } => {
                     outputs.push_with_sequence(at, sequence, output)
                 }
             }

@@ -17,6 +17,7 @@ pub mod manycore;
 pub mod mesh;
 mod packet_queue;
 pub mod registry;
+pub mod reliable;
 pub mod switched;
 
 use weir_proto::Geometry;
@@ -87,6 +88,13 @@ pub enum Output {
     Marked(TrainPart),
     /// These packets were dropped, because a queue was full.
     Dropped(TrainPart),
+    /// The reliable path from one rank to another has ended: nothing has arrived for its limit.
+    PathEnded {
+        /// Sending rank.
+        from: u32,
+        /// Receiving rank.
+        to: u32,
+    },
     /// A sender that was held ([`Hold::UntilReleased`]) may resume.
     Released {
         /// Its rank.
@@ -202,6 +210,11 @@ impl<E> Outputs<E> {
     #[inline]
     pub fn present(&self) -> Sequence {
         self.sequences.present()
+    }
+
+    /// Lets the outputs of a wrapped network draw from the sequences of these, or ends that: call it before and after.
+    pub fn share_sequences<F>(&mut self, others: &mut Outputs<F>) {
+        std::mem::swap(&mut self.sequences, &mut others.sequences);
     }
 
     /// Starts the event with this time and sequence.
@@ -336,6 +349,11 @@ pub trait Network {
     /// Number of packets that were delivered with a mark ([`Output::Marked`]).
     fn marks(&self) -> u64 {
         0
+    }
+
+    /// The reliable paths over which ranks have sent.
+    fn paths(&self) -> Vec<reliable::PathReading> {
+        Vec::new()
     }
 
     /// Number of hops of all packets so far.

@@ -28,8 +28,9 @@ impl Section {
 const TEXT: Value = Value::Words("text");
 const SWITCH: Value = Value::Words("true or false");
 const BYTES: Value = Value::Words("bytes, at most 2^40");
-const PER_MILLION: Value =
-    Value::Words("packets per million, at most 500000; 0 where links do not retransmit");
+const PER_MILLION: Value = Value::Words(
+    "packets per million, at most 500000; 0 where links do not retransmit and ranks have no `reliability`",
+);
 const NANOSECONDS: Value = Value::Words("ns, a whole number of at most 10^12");
 
 /// Keys at the top of a plan.
@@ -189,6 +190,13 @@ pub const SWEEP: &[KeyInfo] = &[
         "Slots that each sender owns at first, at most `slots_per_peer`. Used by `adaptive`.",
     ),
     KeyInfo::optional(
+        "reliability",
+        Value::Words("a table"),
+        "{ min_timeout_ns = 200000 }",
+        "a dropped packet ends the world with an error",
+        "Ranks of different hosts send over reliable paths; see below. Allowed on `switched`.",
+    ),
+    KeyInfo::optional(
         "faults",
         Value::Words("a table"),
         "{ link_jitter_ns = 100 }",
@@ -196,6 +204,34 @@ pub const SWEEP: &[KeyInfo] = &[
         "Faults of links and ranks; see below.",
     ),
 ];
+
+/// Keys of the table `reliability`.
+pub const RELIABILITY: Section = Section {
+    name: "reliability",
+    about: "A path sends lost packets again, and lowers its congestion window for losses and marks. `reliability = {}` has the \
+            values of the provider. With it, faults of links may lose, duplicate and reorder packets.",
+    keys: &[
+        KeyInfo::with_default(
+            "window_packets",
+            Value::Words("packets, a power of two, 64 to 65536"),
+            "256",
+            "Packets of a path that are not acknowledged. The congestion window begins with as many.",
+        ),
+        KeyInfo::with_default(
+            "grant_packets",
+            Value::Words("packets; 0: as many as the window"),
+            "0",
+            "Packets that a path may have under way, whatever its congestion window is.",
+        ),
+        KeyInfo::with_default("min_timeout_ns", NANOSECONDS, "200000", "The shortest timeout."),
+        KeyInfo::with_default(
+            "acknowledgement_delay_ns",
+            NANOSECONDS,
+            "50000",
+            "The longest time that an acknowledgement waits for a packet to ride on.",
+        ),
+    ],
+};
 
 /// Keys of the table `faults`.
 pub const FAULTS: Section = Section {

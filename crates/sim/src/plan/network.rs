@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::table::{SpannedError, Value};
 use crate::cost::Cost;
-use crate::network::registry::{Model, Nodes, replace};
+use crate::network::registry::{Model, Nodes, SwitchedKeys, replace};
 
 /// A network with its parameters.
 #[derive(Clone, Debug)]
@@ -38,6 +38,11 @@ impl PlanNetwork {
     /// Whether its links retransmit lost and reordered packets.
     pub fn links_repair(&self) -> bool {
         self.model.info().repairs
+    }
+
+    /// Whether its queues drop packets, so that ranks may need reliable paths.
+    pub fn drops_packets(&self) -> bool {
+        self.model.keys::<SwitchedKeys>().is_some()
     }
 
     /// Number of packets of an eager message.

@@ -207,6 +207,7 @@ mod tests {
             start_slots: 0,
             nic: None,
             faults: None,
+            reliability: None,
             workload: serde_json::json!({"alltoall": {"message_bytes": 8}}),
             seed: 1,
         };

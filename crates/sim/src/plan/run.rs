@@ -12,7 +12,8 @@ use super::setup::{Programs, Setup};
 use crate::network::Network;
 use crate::network::faulty::Faulty;
 use crate::network::mesh::Mesh;
-use crate::network::registry::{Shape, WithNetwork};
+use crate::network::registry::{NetworkKeys, Shape, SwitchedKeys, WithNetwork};
+use crate::network::reliable::{PathReading, Reliable};
 use crate::program::{Program, Rank};
 use crate::trace::Trace;
 use crate::workload::measure;
@@ -44,7 +45,15 @@ pub fn run(setup: &Setup) -> Result<Record, Failed> {
         ranks_per_node: setup.settings.ranks_per_node.max(1),
         mailbox_slots: setup.mailbox_slots(),
     };
-    let world = || setup.network.model.build(shape, RunWorld(setup));
+    let world = || match setup.settings.reliability {
+        None => setup.network.model.build(shape, RunWorld(setup)),
+        Some(reliability) => {
+            let keys: SwitchedKeys = setup.network.model.keys().expect("the plan was checked");
+            let faults =
+                setup.settings.faults.as_ref().and_then(|faults| faults.of_links(setup.settings.seed));
+            run_world(setup, Reliable::new(keys.network(shape), reliability, faults.unwrap_or_default()))
+        }
+    };
     let record = || Ok(record(setup, &world()?, is_checked(setup), started.elapsed().as_secs_f64()));
     without_panic(record).map_err(|why| Failed { world: setup.settings.describe(), key: setup.key(), why })
 }
@@ -136,6 +145,9 @@ fn record(setup: &Setup, report: &Report, checked: bool, wall_s: f64) -> Record 
     };
     for left in &report.records {
         note(left.name, left.rank, left.value);
+    }
+    for path in &report.paths {
+        PathReading::MEASURES.iter().for_each(|(name, value)| note(name, path.rank, value(path)));
     }
     for (rank, pool) in (0..).zip(&report.pools) {
         for (name, value) in PoolReading::MEASURES {

@@ -16,6 +16,7 @@ use super::network::PlanNetwork;
 use crate::Picoseconds;
 use crate::goal::Schedule;
 use crate::network::registry::NicKeys;
+use crate::network::reliable::Reliability;
 use crate::workload::Workload;
 use crate::workload::offload::Executor;
 use crate::world::WorldSpec;
@@ -80,6 +81,9 @@ pub struct Settings {
     /// Prices of the processors of NICs, instead of those of the network file; `None`: these apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nic: Option<NicKeys>,
+    /// Reliable paths between hosts; `None`: nothing is sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reliability: Option<Reliability>,
     /// Faults of links and ranks; `None`: there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<PlanFaults>,

@@ -199,10 +199,41 @@ fn a_plan_states_finite_queues_and_a_dropped_packet_ends_its_world_with_an_error
     for world in worlds("queue_packets = 1") {
         let why = run::run(&world).expect_err("nobody sends again").why;
         assert!(why.starts_with("a full queue dropped a packet from rank "), "{why}");
-        assert!(why.ends_with("allowed: queue_packets for all that senders have under way, or 0"), "{why}");
+        assert!(why.ends_with("or the table reliability of a plan"), "{why}");
     }
     let what = read(&SWITCHED.replace("QUEUES", "mark_packets = 4, queue_packets = 4"), false).unwrap_err();
     assert!(what.contains("mark_packets is 4, and such a queue is full already"), "{what}");
+}
+
+#[test]
+fn a_plan_with_reliable_paths_ends_although_queues_drop() {
+    let with = |extra: &str| {
+        SWITCHED
+            .replace("QUEUES", "queue_packets = 2")
+            .replace("ranks = 8\n", &format!("ranks = 8\n{extra}\n"))
+    };
+    let worlds = read(&with("reliability = {}"), false).expect("a plan").worlds;
+    let record = run::run(&worlds[1]).expect("ends");
+    assert!(record.drops > 0);
+    let measure = |name: &str| record.measures.get(name).unwrap_or_else(|| panic!("no measure {name}"));
+    assert_eq!(measure("path_sent_again").count, 8 * 7, "a value for each pair");
+    assert!(measure("path_sent_again").max > 0.0);
+    assert!(measure("path_least_window_bytes").min <= measure("path_window_bytes").mean);
+    let lossy = "reliability = {}\nfaults = { loss_per_million = 10000, duplication_per_million = 10000 }";
+    assert!(run::run(&read(&with(lossy), false).expect("a plan").worlds[1]).is_ok());
+    let refused = |extra: &str| read(&with(extra), false).unwrap_err();
+    assert!(
+        refused("reliability = { window_packets = 100 }")
+            .contains("window_packets is 100; allowed: a power of two")
+    );
+    assert!(
+        refused("faults = { loss_per_million = 1 }").contains("the links of this network do not retransmit")
+    );
+    let what = refusal("ranks = 8\n", "ranks = 8\nreliability = {}\n");
+    assert!(
+        what.ends_with("reliability is set on a network whose queues drop nothing; allowed with switched"),
+        "{what}"
+    );
 }
 
 #[test]

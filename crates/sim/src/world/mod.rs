@@ -94,6 +94,8 @@ enum Event<E> {
     PartArrived(u32),
     /// A packet of a train was dropped.
     Dropped(TrainId),
+    /// The reliable path from `from` to `to` has ended.
+    PathEnded { from: u32, to: u32 },
     /// The network releases a held rank.
     Released(u32),
     /// A remote get has ended.
@@ -260,6 +262,9 @@ impl<N: Network> World<N> {
                 Event::Dropped(train) => {
                     let (from, to) = (self.trains.source(train), self.trains.destination(train));
                     return Err(WorldError::Dropped { at_ns: now / 1000, from, to });
+                }
+                Event::PathEnded { from, to } => {
+                    return Err(WorldError::PathEnded { at_ns: now / 1000, from, to });
                 }
                 Event::Released(rank) => {
                     self.act_as(rank);

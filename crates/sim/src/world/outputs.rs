@@ -29,6 +29,7 @@ impl<N: Network> World<N> {
             let event = match output {
                 Output::Arrived(part) | Output::Marked(part) => self.arrival(part),
                 Output::Dropped(part) => Event::Dropped(part.train),
+                Output::PathEnded { from, to } => Event::PathEnded { from, to },
                 Output::Released { rank } => Event::Released(rank),
                 Output::GetDone { to, number } if self.hosts.has_nics() => Event::GetAtNic { to, number },
                 Output::GetDone { to, number } => Event::GetDone { to, number },

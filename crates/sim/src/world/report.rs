@@ -7,6 +7,7 @@ use weir_proto::{Counters, Endpoint};
 use super::rank_state::RankState;
 use super::{PoolReading, World};
 use crate::network::Network;
+use crate::network::reliable::PathReading;
 use crate::{Picoseconds, TIME_LIMIT};
 
 /// A number that a program has recorded.
@@ -49,6 +50,8 @@ pub struct Report {
     pub records: Vec<Record>,
     /// State of each receiver's pool at the end, by rank. Only with dynamic credits.
     pub pools: Vec<PoolReading>,
+    /// The reliable paths, on networks that have them.
+    pub paths: Vec<PathReading>,
     /// Time from the call that sends a message until a receive has it. Unit: ns.
     pub latency_ns: Histogram<u64>,
     /// Most filled slots of one mailbox at a time.
@@ -81,9 +84,21 @@ pub enum WorldError {
     /// A queue was full, and no machine sends the packet again.
     #[error(
         "a full queue dropped a packet from rank {from} to rank {to} at {at_ns} ns, and no rank sends it again; allowed: queue_packets \
-         for all that senders have under way, or 0"
+         for all that senders have under way, or 0, or the table reliability of a plan"
     )]
     Dropped {
+        /// Time.
+        at_ns: u64,
+        /// Sending rank.
+        from: u32,
+        /// Receiving rank.
+        to: u32,
+    },
+    /// Nothing has arrived on a reliable path for its limit.
+    #[error(
+        "rank {from} has given up the path to rank {to} at {at_ns} ns, because nothing arrived for the limit of 10 s; allowed: queues          and faults that let some packets pass"
+    )]
+    PathEnded {
         /// Time.
         at_ns: u64,
         /// Sending rank.
@@ -178,6 +193,7 @@ impl<N: Network> World<N> {
             repairs: self.network.repairs(),
             drops: self.network.drops(),
             marks: self.network.marks(),
+            paths: self.network.paths(),
             peak_mailbox_slots: self
                 .rank_states
                 .iter()

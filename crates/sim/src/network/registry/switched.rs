@@ -19,7 +19,7 @@ keys! {
             "From the end of a packet on a link until it enters the queue behind the link.";
         ends_ns: Nanoseconds = TIME, "100.0", "Latency of a packet at both ends together, beside the other times.";
         queue_packets: u32 = Value::Number { unit: "packets; 0: as many as needed", least: 0 }, "0",
-            "Packets that the queue of a switch port holds. A packet that finds it full is dropped, and the world ends with an error.";
+            "Packets that the queue of a switch port holds. A packet that finds it full is dropped. Then the world ends with an error, unless the plan has `reliability`.";
         mark_packets: u32 = Value::Number { unit: "packets; 0: none", least: 0 }, "0",
             "A packet that finds as many packets in the queue of a switch port is marked.";
     }

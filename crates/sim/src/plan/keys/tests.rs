@@ -127,6 +127,21 @@ fn keys_of_faults_are_documented() {
 }
 
 #[test]
+fn keys_of_reliability_are_documented() {
+    let switched = "{ file = \"switched\" }";
+    let reliability = |keys: &str| plan(&[("network", switched), ("reliability", &format!("{{ {keys} }}"))]);
+    let unknown = read(&reliability("no_such_key = 1")).unwrap_err();
+    assert_same_names(names(RELIABILITY.keys), &unknown);
+    let settings = |text: &str| {
+        worlds(text).into_iter().map(|setup| setup.settings.reliability.expect("stated")).collect::<Vec<_>>()
+    };
+    for key in RELIABILITY.keys {
+        let Presence::Default(default) = key.presence else { panic!("{} has a default", key.name) };
+        assert_eq!(settings(&reliability("")), settings(&reliability(&format!("{} = {default}", key.name))));
+    }
+}
+
+#[test]
 fn schemes_are_documented() {
     let unknown = serde_json::from_str::<SchemeName>("\"no-such\"").unwrap_err().to_string();
     assert_same_names(SCHEMES.iter().map(|(name, _)| *name).collect(), &unknown);

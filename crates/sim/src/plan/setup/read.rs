@@ -11,6 +11,7 @@ use weir_proto::{MAX_CREDIT_SLOTS, MAX_EAGER_BYTES};
 use super::{CREDIT_SLOTS, Programs, RNR_TIMER_NS, SchemeName, Settings, Setup};
 use crate::goal::Schedule;
 use crate::network::registry::{NicKeys, Nodes, names_of};
+use crate::network::reliable::Reliability;
 use crate::plan;
 use crate::plan::faults::PlanFaults;
 use crate::plan::network::{self, PlanNetwork};
@@ -40,6 +41,7 @@ struct Keys {
     rnr_timer_ns: Option<u64>,
     start_slots: Option<Spanned<u32>>,
     nic: Option<NicKeys>,
+    reliability: Option<Spanned<Reliability>>,
     faults: Option<Spanned<PlanFaults>>,
 }
 
@@ -135,13 +137,26 @@ impl Keys {
             rnr_timer_ns: self.rnr_timer_ns.unwrap_or(RNR_TIMER_NS),
             start_slots: 0,
             nic: self.nic,
+            reliability: None,
             faults: None,
             workload,
             seed,
         };
+        if let Some(reliability) = &self.reliability {
+            let refuse = |what| SpannedError { span: reliability.span(), what };
+            if !network.drops_packets() {
+                let what = "reliability is set on a network whose queues drop nothing; allowed with switched";
+                return Err(refuse(String::from(what)));
+            }
+            reliability.get_ref().check().map_err(refuse)?;
+            settings.reliability = Some(*reliability.get_ref());
+        }
         if let Some(faults) = &self.faults {
             let refuse = |what| SpannedError { span: faults.span(), what };
-            faults.get_ref().check(ranks, network.links_repair()).map_err(refuse)?;
+            faults
+                .get_ref()
+                .check(ranks, network.links_repair() || self.reliability.is_some())
+                .map_err(refuse)?;
             settings.faults = Some(faults.get_ref().clone());
         }
         if let Some(slots) = &self.slots_per_peer
