@@ -59,13 +59,38 @@ pub enum LinkFaultError {
 /// Bound of each rate: half of the packets.
 pub const MAX_PER_MILLION: u32 = 500_000;
 
+/// Draws faults of links from their seed.
+#[derive(Clone, Debug)]
+pub(super) struct DrawnFaults {
+    pub of_links: LinkFaults,
+    rng: Rng,
+}
+
+impl DrawnFaults {
+    pub fn new(of_links: LinkFaults) -> DrawnFaults {
+        DrawnFaults { of_links, rng: Rng::with_seed(of_links.seed) }
+    }
+
+    /// Whether a fault that hits so many packets in a million hits this one.
+    pub fn hit(&mut self, per_million: u32) -> bool {
+        per_million > 0 && self.rng.u32(..1_000_000) < per_million
+    }
+
+    /// The extra time of an arrival.
+    pub fn jitter_ps(&mut self) -> Picoseconds {
+        match self.of_links.jitter_ps {
+            0 => 0,
+            most_ps => self.rng.u64(..=most_ps),
+        }
+    }
+}
+
 /// A network with faulty links.
 #[derive(Clone, Debug)]
 pub struct Faulty<N: Network> {
     inner: N,
-    faults: LinkFaults,
+    faults: DrawnFaults,
     repair_ps: Picoseconds,
-    rng: Rng,
     /// By train: from, to.
     pairs: Vec<(u32, u32)>,
     /// Arrival of the last packet of a pair.
@@ -81,8 +106,7 @@ impl<N: Network> Faulty<N> {
     /// # Errors
     /// [`LinkFaultError`] if a rate is too high, or if the links of `inner` cannot repair these faults.
     pub fn new(inner: N, faults: LinkFaults) -> Result<Faulty<N>, LinkFaultError> {
-        let LinkFaults { seed, loss_per_million, duplication_per_million, reordering_per_million, .. } =
-            faults;
+        let LinkFaults { loss_per_million, duplication_per_million, reordering_per_million, .. } = faults;
         for (key, value) in [
             ("loss_per_million", loss_per_million),
             ("duplication_per_million", duplication_per_million),
@@ -98,8 +122,7 @@ impl<N: Network> Faulty<N> {
         Ok(Faulty {
             repair_ps: inner.repair_ps().unwrap_or(0),
             inner,
-            faults,
-            rng: Rng::with_seed(seed),
+            faults: DrawnFaults::new(faults),
             pairs: Vec::new(),
             last: BTreeMap::new(),
             scheduled: Vec::new(),
@@ -107,33 +130,22 @@ impl<N: Network> Faulty<N> {
         })
     }
 
-    fn drawn(&mut self, per_million: u32) -> bool {
-        per_million > 0 && self.rng.u32(..1_000_000) < per_million
-    }
-
     /// Extra time of one packet.
     fn delay_ps(&mut self) -> Picoseconds {
         let LinkFaults { loss_per_million, duplication_per_million, reordering_per_million, .. } =
-            self.faults;
+            self.faults.of_links;
         let mut delay_ps = 0;
         // A retransmitted packet may be lost again.
-        while self.drawn(loss_per_million) {
+        while self.faults.hit(loss_per_million) {
             delay_ps += self.repair_ps;
             self.repairs += 1;
         }
-        if self.drawn(reordering_per_million) {
+        if self.faults.hit(reordering_per_million) {
             delay_ps += self.repair_ps;
             self.repairs += 1;
         }
-        self.repairs += u64::from(self.drawn(duplication_per_million));
+        self.repairs += u64::from(self.faults.hit(duplication_per_million));
         delay_ps
-    }
-
-    fn jitter_ps(&mut self) -> Picoseconds {
-        match self.faults.jitter_ps {
-            0 => 0,
-            most_ps => self.rng.u64(..=most_ps),
-        }
     }
 
     /// Calls the wrapped network and passes on its outputs, with the faults.
@@ -150,7 +162,7 @@ impl<N: Network> Faulty<N> {
                 Output::Arrived(part) => self.arrived(at, sequence, part, Output::Arrived, outputs),
                 Output::Marked(part) => self.arrived(at, sequence, part, Output::Marked, outputs),
                 Output::GetDone { .. } => {
-                    let late_ps = self.jitter_ps() + self.delay_ps();
+                    let late_ps = self.faults.jitter_ps() + self.delay_ps();
                     outputs.push_with_sequence(at + late_ps, sequence, output);
                 }
                 Output::Dropped(_) | Output::Released { .. } | Output::PathEnded { .. } => {
@@ -175,7 +187,7 @@ impl<N: Network> Faulty<N> {
         let earliest = self.last.get(&pair).copied().unwrap_or(0);
         // Packets that no repair separates arrive as one part.
         let mut run = TrainPart { count: 0, ..part };
-        let mut run_at = (at + self.jitter_ps()).max(earliest);
+        let mut run_at = (at + self.faults.jitter_ps()).max(earliest);
         let mut next_at = run_at;
         for index in first..first + count {
             let delay_ps = self.delay_ps();

@@ -22,14 +22,13 @@ mod reading;
 
 use std::collections::BTreeMap;
 
-use fastrand::Rng;
 use weir_proto::Geometry;
 use weir_proto::reliability::{Header, ReliabilityConfig, ReliablePath};
 
 pub use self::keys::Reliability;
 use self::pair::{Asked, Bundle, PathEnd};
 pub use self::reading::PathReading;
-use super::faulty::LinkFaults;
+use super::faulty::{DrawnFaults, LinkFaults};
 use super::{Hold, Injection, Network, Output, Outputs, ScheduledOutput, TrainId, TrainPart};
 use crate::Picoseconds;
 use crate::queue::Source;
@@ -108,8 +107,7 @@ pub struct Reliable<N: Network> {
     inner: N,
     config: ReliabilityConfig,
     prepare: fn(&mut ReliablePath),
-    faults: LinkFaults,
-    rng: Rng,
+    faults: DrawnFaults,
     /// By rank and peer.
     numbers: BTreeMap<(u32, u32), u32>,
     paths: Vec<PathEnd>,
@@ -130,8 +128,7 @@ impl<N: Network> Reliable<N> {
             inner,
             config: reliability.config(datagram_bytes),
             prepare: |_| {},
-            rng: Rng::with_seed(faults.seed),
-            faults,
+            faults: DrawnFaults::new(faults),
             numbers: BTreeMap::new(),
             paths: Vec::new(),
             flights: Slab::NEW,
@@ -146,17 +143,6 @@ impl<N: Network> Reliable<N> {
     #[must_use]
     pub fn with_paths(self, prepare: fn(&mut ReliablePath)) -> Reliable<N> {
         Reliable { prepare, ..self }
-    }
-
-    fn drawn(&mut self, per_million: u32) -> bool {
-        per_million > 0 && self.rng.u32(..1_000_000) < per_million
-    }
-
-    fn jitter_ps(&mut self) -> Picoseconds {
-        match self.faults.jitter_ps {
-            0 => 0,
-            most_ps => self.rng.u64(..=most_ps),
-        }
     }
 
     /// The index of the path at `at` to `peer`.
@@ -214,7 +200,7 @@ impl<N: Network> Reliable<N> {
                 self.flights.take(part.train.0);
             }
             Output::GetDone { .. } => {
-                let late_ps = self.jitter_ps();
+                let late_ps = self.faults.jitter_ps();
                 outputs.push_with_sequence(at + late_ps, sequence, output);
             }
             Output::Released { .. } | Output::PathEnded { .. } => {
@@ -232,18 +218,18 @@ impl<N: Network> Reliable<N> {
         outputs: &mut Outputs<Event<N::Event>>,
     ) {
         let LinkFaults { loss_per_million, duplication_per_million, reordering_per_million, .. } =
-            self.faults;
-        if self.drawn(duplication_per_million) {
+            self.faults.of_links;
+        if self.faults.hit(duplication_per_million) {
             let copy = self.flights.add(self.flights.things[flight as usize]);
-            outputs.remind(at + LATE_PS + self.jitter_ps(), Event::Arrives { flight: copy, marked });
+            outputs.remind(at + LATE_PS + self.faults.jitter_ps(), Event::Arrives { flight: copy, marked });
         }
-        if self.drawn(loss_per_million) {
+        if self.faults.hit(loss_per_million) {
             self.losses += 1;
             self.flights.take(flight);
             return;
         }
-        let late_ps = if self.drawn(reordering_per_million) { LATE_PS } else { 0 };
-        outputs.remind(at + late_ps + self.jitter_ps(), Event::Arrives { flight, marked });
+        let late_ps = if self.faults.hit(reordering_per_million) { LATE_PS } else { 0 };
+        outputs.remind(at + late_ps + self.faults.jitter_ps(), Event::Arrives { flight, marked });
     }
 
     /// The next packets of a train have been written. Those that are written at the same time stay together.
