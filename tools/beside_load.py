@@ -22,14 +22,14 @@ import imb_hosts
 import launch
 import netns
 
+CORES = sorted(os.sched_getaffinity(0))
 CONTENDERS = {"own": None, "weir": {}, "weir, usual slice": {"FI_WEIR_SHORT_SLICE": "0"}}
 
 
 @contextlib.contextmanager
 def busy_cores(loops):
     """While it lasts, `loops` busy loops run on each core."""
-    cores = sorted(os.sched_getaffinity(0)) * loops
-    running = [subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"]) for core in cores]
+    running = [subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"]) for core in CORES * loops]
     try:
         yield
     finally:
@@ -83,7 +83,7 @@ def main():
         raise SystemExit(reason)
     launch.require(launch.mpiexec(options.mpi), launch.PROVIDER, launch.WEIR)
     place = f"{options.hosts} hosts" if options.hosts else "one node"
-    print(f"{options.mpi}, {options.ranks} ranks, {place}, {options.loops} busy loops on each of {os.cpu_count()} cores; "
+    print(f"{options.mpi}, {options.ranks} ranks, {place}, {options.loops} busy loops on each of {len(CORES)} cores; "
           f"us for one operation, median of {options.rounds} (least to most)")
     print(f"  {'':12}" + "".join(f"{name:>30}" for name in CONTENDERS), flush=True)
     with busy_cores(options.loops):

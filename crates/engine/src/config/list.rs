@@ -248,8 +248,8 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: SKIP_YIELDS,
         default: "1",
         allowed: "0, 1",
-        help: "Skip redundant sched_yield calls of the MPI library: after a read that found something, and \
-               where every rank has a core.",
+        help: "Skip redundant sched_yield calls of the MPI library: after a read that found something, where every rank has a \
+               core, and while nothing is outstanding.",
     },
     SettingInfo {
         variable: SHORT_SLICE,
@@ -328,8 +328,9 @@ pub const SETTINGS: &[SettingInfo] = &[
         allowed: "1 to 3600 seconds",
         help: "Networks: a peer that does not answer for so long is lost. The error comes at most half a second later, over \
                a core provider a tenth of this time. The kernel of a peer that computes or is stopped says that its \
-               process lives, so it is not lost. Time in which the waiting process does not run counts only \
-               after it has reached this time too. A core provider whose addresses are not those of sockets reports lost peers itself.",
+               process lives, so it is not lost. Time in which the waiting process does not run counts only after \
+               it has reached this time too. A core provider whose addresses are not those of sockets reports lost peers \
+               itself.",
     },
     SettingInfo {
         variable: ADMIT,
