@@ -224,6 +224,12 @@ def old_packets(world, *words):
     return process
 
 
+def without_room(hosts, name):
+    """How many datagrams found no room at the sockets of a host since it began."""
+    names, values = hosts.enter(name, "grep ^Udp: /proc/net/snmp").stdout.splitlines()
+    return int(dict(zip(names.split(), values.split()))["RcvbufErrors"])
+
+
 def host_rebooted(world, chance):
     """A host is deleted and begins again with its address and its ports. The packets that went to it come once more while the next
     job runs: its endpoints must refuse them."""
@@ -232,7 +238,7 @@ def host_rebooted(world, chance):
     with world.job(hosts.count, "traffic", settings=settings) as job:
         if not job.starts():
             return Result(problems=[f"the program does not run: {job.outcome}"])
-        recorder = old_packets(world, "record", port, world.protocol, file)
+        recorder = old_packets(world, "record", port, world.protocol, file, f"{netns.NETWORK}.{hosts.number(name)}")
         time.sleep(chance.uniform(1, 2))
         recorded, _ = recorder.communicate()
         hosts.kill(name)
@@ -255,8 +261,9 @@ def host_rebooted(world, chance):
             network = launch.read_report(job.report)["total"]["network"]
             refused = sum(network[reason] for reason in REFUSED)
             result.happened += f", {refused} refused"
-            if refused < int(sent):
-                result.problems.append(f"only {refused} of {sent} old packets were refused: {network}")
+            dropped = without_room(hosts, name)
+            if not refused or refused + dropped < int(sent):
+                result.problems.append(f"of {sent.strip()} old packets {refused} were refused and {dropped} had no room: {network}")
     return result
 
 

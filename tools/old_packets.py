@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Records the packets that go to a pretended host, and sends them again to a later host with the same address.
 
-    tools/old_packets.py record v1 udp FILE              # until standard input ends; prints how many
+    tools/old_packets.py record v1 udp FILE ADDRESS      # until standard input ends; prints how many
     tools/old_packets.py replay v1 udp FILE MAC RATE     # the same; RATE packets a second, from the first again and again
 
-Bundles of datagrams, which the kernel has not split yet, are not recorded. UDP over IPv4 may go without a checksum: those here do.
+ADDRESS is that of the host: a bridge sends packets for other hosts there too, as long as it does not know where those are.
+Bundles of datagrams, which the kernel has not split yet, are not recorded. UDP over IPv4 may go without a checksum:
+those here do.
 """
 
 import os
@@ -31,15 +33,16 @@ def input_has_ended(seconds):
     return bool(select.select([0], [], [], seconds)[0]) and not os.read(0, 1)
 
 
-def record(interface, protocol, file):
-    packets, found = opened(interface), []
+def record(interface, protocol, file, address):
+    packets, found, receiver = opened(interface), [], socket.inet_aton(address)
     print("ready", flush=True)
     while not input_has_ended(0):
         if not select.select([0, packets], [], [])[0] == [packets]:
             continue
         frame, (_, _, kind, _, _) = packets.recvfrom(1 << 16)
-        is_meant = frame[12:14] == b"\x08\x00" and frame[23] == PROTOCOLS[protocol] and frame[29] != SPARED
-        if kind == OUTGOING and is_meant and len(frame) <= LONGEST_BYTES and len(found) < MOST:
+        is_ours = frame[12:14] == b"\x08\x00" and frame[23] == PROTOCOLS[protocol] and frame[29] != SPARED
+        is_meant = kind == OUTGOING and frame[30:34] == receiver
+        if is_ours and is_meant and len(frame) <= LONGEST_BYTES and len(found) < MOST:
             found.append(frame)
     pathlib.Path(file).write_bytes(b"".join(struct.pack("<I", len(frame)) + frame for frame in found))
     print(len(found))
