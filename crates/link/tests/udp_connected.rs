@@ -3,7 +3,7 @@
 mod ends;
 
 use ends::{QUOTA, connect_all, run, send_to_first};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -43,8 +43,13 @@ fn send(from: &mut UdpNetwork, to: SocketAddr, bytes: &[u8]) {
     assert_eq!(from.send(to, bytes, bytes.len(), false), bytes.len());
 }
 
-/// The next datagrams that arrive, `count` of them: their sender and their first byte.
+/// The next datagrams that arrive from peers, `count` of them: their sender and their first byte.
 fn take(network: &mut UdpNetwork, count: usize) -> Vec<(SocketAddr, u8)> {
+    take_of(network, count, true)
+}
+
+/// The next datagrams that arrive from peers, or from strangers.
+fn take_of(network: &mut UdpNetwork, count: usize, is_peer: bool) -> Vec<(SocketAddr, u8)> {
     let mut batch = no_datagrams();
     let mut taken = Vec::new();
     let begun = Instant::now();
@@ -53,6 +58,7 @@ fn take(network: &mut UdpNetwork, count: usize) -> Vec<(SocketAddr, u8)> {
         let _ = network.now();
         network.receive(&mut batch);
         let Batch { bytes, datagrams } = &mut batch;
+        datagrams.iter().filter(|_| is_peer).for_each(|received| network.authenticated(received.from));
         taken.extend(datagrams.drain(..).map(|received| (received.from, bytes[received.range.start])));
     }
     taken
@@ -193,6 +199,42 @@ fn peers_in_turn_end_a_partner() {
     let looks = a.traffic().looks - before.looks;
     assert!(looks < 100 * 3 * 4, "{looks} looks");
     assert_eq!(a.traffic().connected, before.connected);
+}
+
+#[test]
+fn what_is_not_authentic_ends_no_partner() {
+    let [mut a, mut b, mut c] = [(); 3].map(|()| network(&options("127.0.0.1")));
+    make_partner(&mut a, &mut b);
+    for _ in 0..1000 {
+        send(&mut c, place(&a), b"of a stranger");
+        take_of(&mut a, 1, false);
+    }
+    assert_eq!(a.partner(), Some(place(&b)));
+    for number in 0..100 {
+        send(&mut b, place(&a), &[number]);
+        assert_eq!(take(&mut a, 1), [(place(&b), number)]);
+    }
+}
+
+#[test]
+fn a_flood_of_strangers_ends_no_partner_of_two_ends() {
+    for net in LOOPBACKS {
+        let open = |identity| End::open(network(&options(net)), identity, DatagramOptions::new(QUOTA));
+        let mut ends = [open(0xa), open(0xb)];
+        connect_all(&mut ends);
+        ping_pong(&mut ends, 0, 300);
+        let stranger = UdpSocket::bind((net, 0)).expect("a port");
+        let places = [0, 1].map(|nth: usize| place(ends[nth].link.network()));
+        for number in 300..600 {
+            for (to, of_each) in places.iter().zip([20, 0]) {
+                (0..of_each).for_each(|_| drop(stranger.send_to(&[0; 16], to)));
+            }
+            ping_pong(&mut ends, number, 1);
+        }
+        assert_eq!(ends[0].link.network().partner(), Some(places[1]), "{net}");
+        let counters = ends[0].link.counters();
+        assert!(counters.malformed > 1000, "{net}: {counters:?}");
+    }
 }
 
 #[test]

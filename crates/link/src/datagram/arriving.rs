@@ -40,10 +40,11 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             let Received { from, range, marked } = received;
             let place = filling.place(range.start);
             let bytes = &mut filling.batch.bytes[range];
-            if let Some(id) = self.datagram_arrived(now, from, bytes, place, marked)
-                && touched.last() != Some(&id)
-            {
-                touched.push(id);
+            if let Some(id) = self.datagram_arrived(now, from, bytes, place, marked) {
+                self.shared.network.authenticated(from);
+                if touched.last() != Some(&id) {
+                    touched.push(id);
+                }
             }
         }
         touched.sort_unstable();

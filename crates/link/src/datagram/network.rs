@@ -170,6 +170,12 @@ pub trait DatagramNetwork: Send {
         false
     }
 
+    /// A datagram from `place` that the last look has found is authentic. Only such ones say where peers are: what strangers
+    /// send says nothing.
+    fn authenticated(&mut self, place: Self::Place) {
+        let _ = place;
+    }
+
     /// The peer at `place` has answered, so [`DatagramNetwork::standing`] begins anew when it is silent again.
     fn heard(&mut self, place: Self::Place) {
         let _ = place;

@@ -70,6 +70,9 @@ pub struct UdpNetwork {
     has_more: bool,
     /// The last look found nothing.
     was_empty: bool,
+    /// The last look found something at the socket that not every look asks, and nothing of that is authentic as far as is
+    /// known.
+    other_had: bool,
     bell: Arc<SocketBell>,
     origin: std::time::Instant,
     /// The time when the clock was read last.
@@ -120,6 +123,7 @@ impl UdpNetwork {
             looker: Looker::new(local.is_ipv4()),
             has_more: false,
             was_empty: true,
+            other_had: false,
             bell: Arc::new(SocketBell(bell)),
             origin: std::time::Instant::now(),
             read_at: Cell::new(Instant(0)),
@@ -349,7 +353,8 @@ impl DatagramNetwork for UdpNetwork {
         let Batch { bytes, datagrams } = batch;
         let was_empty = std::mem::replace(&mut self.was_empty, true);
         self.has_more = false;
-        let (mut found_bytes, mut of_others) = (0, false);
+        let mut found_bytes = 0;
+        self.other_had = false;
         let (mut which, mut next) = self.turns.begin(now);
         // Whether it has looked at all sockets, once this one is empty.
         let looks_at_all = next.is_some() || !self.second.as_ref().is_some_and(Connected::has_port);
@@ -361,7 +366,7 @@ impl DatagramNetwork for UdpNetwork {
                 };
                 self.traffic.looks += 1;
                 let found = self.looker.look(socket, buffer);
-                self.turns.asked(which, found.is_some(), now);
+                self.other_had |= self.turns.asked(which, found.is_some(), now);
                 let other = if found.is_none() { next.take() } else { None };
                 let Some(other) = other else { break found };
                 which = other;
@@ -373,7 +378,6 @@ impl DatagramNetwork for UdpNetwork {
                 break;
             };
             (self.was_empty, self.has_more) = (false, nth + 1 == JOINED);
-            of_others |= which == Which::First;
             let Found { from, bytes, segment_bytes, marked } = found;
             let (begin, end) = (nth * JOINED_BYTES, nth * JOINED_BYTES + bytes);
             for at in (begin..end).step_by(segment_bytes.max(1)) {
@@ -389,8 +393,17 @@ impl DatagramNetwork for UdpNetwork {
         }
         debug_assert!(datagrams.len() <= BATCH_DATAGRAMS, "{} datagrams", datagrams.len());
         self.traffic.received += datagrams.len() as u64;
-        if of_others && let Some(change) = self.choice.others_arrived() {
-            self.change(change);
+    }
+
+    /// Only peers keep a socket busy, and only they end a partner.
+    #[inline]
+    fn authenticated(&mut self, place: SocketAddr) {
+        if self.other_had && self.choice.partner() != Some(place) {
+            self.other_had = false;
+            self.turns.other_is_busy(self.read_at.get());
+            if let Some(change) = self.choice.others_arrived() {
+                self.change(change);
+            }
         }
     }
 

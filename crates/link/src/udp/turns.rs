@@ -33,7 +33,7 @@ const FIRST_AGAIN_NS: u64 = 8_000;
 const SECOND_AGAIN_NS: u64 = 1_000_000;
 /// After so much more, it is asked first.
 const OVERDUE_NS: u64 = 64_000;
-/// A socket that has found something is asked in each look for so long.
+/// A socket that has found something of a peer is asked in each look for so long.
 const BUSY_NS: u64 = 64_000;
 /// Looks in which what is older comes first.
 const OLDER_LOOKS: u32 = 256;
@@ -100,19 +100,25 @@ impl Turns {
         }
     }
 
-    /// A socket was asked, and has found something or was empty.
+    /// A socket was asked, and has found something or was empty. Returns whether it has found something, and is not the one
+    /// that each look asks.
     #[inline]
-    pub fn asked(&mut self, which: Which, has_found: bool, now: Instant) {
-        if which != self.favoured {
+    pub fn asked(&mut self, which: Which, has_found: bool, now: Instant) -> bool {
+        let is_other = which != self.favoured;
+        if is_other {
             let again_ns = if which == Which::First { FIRST_AGAIN_NS } else { SECOND_AGAIN_NS };
             self.other_at = now.plus_ns(again_ns);
-            if has_found {
-                self.busy_until = now.plus_ns(BUSY_NS);
-            }
         }
         if !has_found && self.older.is_some_and(|(older, _)| older == which) {
             self.older = None;
         }
+        is_other && has_found
+    }
+
+    /// What the other socket has found was of a peer.
+    #[inline]
+    pub fn other_is_busy(&mut self, now: Instant) {
+        self.busy_until = now.plus_ns(BUSY_NS);
     }
 }
 
@@ -123,13 +129,20 @@ mod tests {
 
     /// A look at sockets that have this much. Returns those that it asks.
     fn look(turns: &mut Turns, now: u64, first: bool, second: bool) -> Vec<Which> {
+        look_at(turns, now, first, second, true)
+    }
+
+    /// The same for what is of peers, or of strangers.
+    fn look_at(turns: &mut Turns, now: u64, first: bool, second: bool, of_peers: bool) -> Vec<Which> {
         let now = Instant(now);
         let (begin, then) = turns.begin(now);
         let mut asked = Vec::new();
         for which in [Some(begin), then].into_iter().flatten() {
             let has_found = if which == First { first } else { second };
             asked.push(which);
-            turns.asked(which, has_found, now);
+            if turns.asked(which, has_found, now) && of_peers {
+                turns.other_is_busy(now);
+            }
             if has_found {
                 break;
             }
@@ -189,6 +202,14 @@ mod tests {
         for ns in (11_000..74_000).step_by(1000) {
             assert_eq!(look(&mut turns, ns, false, false).len(), 2, "at {ns}");
         }
+    }
+
+    #[test]
+    fn a_socket_that_has_found_strangers_only_is_asked_as_seldom_as_before() {
+        let mut turns = connected();
+        let asked: Vec<_> = (1..=1000).map(|us| look_at(&mut turns, us * 1000, true, false, false)).collect();
+        assert!(asked.iter().all(|asked| asked[0] == Second));
+        assert_eq!(asked.iter().filter(|asked| asked.contains(&First)).count(), 125);
     }
 
     #[test]
