@@ -84,11 +84,13 @@ pub struct NetworkReport {
     pub copies: u64,
     /// Their bytes.
     pub copied_bytes: u64,
+    /// Paths that an introduction has opened here and its sender never did, and that were removed.
+    pub unopened_paths: u64,
 }
 
 impl NetworkReport {
     /// Number of values.
-    pub const COUNT: usize = 33;
+    pub const COUNT: usize = 34;
 
     /// Names of the values, in the order of [`NetworkReport::values`].
     pub const NAMES: [&str; NetworkReport::COUNT] = [
@@ -125,6 +127,7 @@ impl NetworkReport {
         "proxy_without_room",
         "copies",
         "copied_bytes",
+        "unopened_paths",
     ];
 
     /// The values, in the order of [`NetworkReport::NAMES`].
@@ -177,6 +180,7 @@ impl NetworkReport {
             &mut self.proxy_without_room,
             &mut self.copies,
             &mut self.copied_bytes,
+            &mut self.unopened_paths,
         ]
     }
 
@@ -225,7 +229,7 @@ mod tests {
         let report = NetworkReport::from_values(values);
         assert_eq!((report.open_paths, report.least_round_trip_ns, report.dropped_forged), (1, 3, 22));
         assert_eq!(report.values(), values);
-        assert_eq!((report.copies, report.copied_bytes), (32, 33));
+        assert_eq!((report.copies, report.copied_bytes, report.unopened_paths), (32, 33, 34));
         assert_eq!(report.dropped(), 18 + 19 + 20 + 21 + 22);
         let other = NetworkReport { least_round_trip_ns: 2, greatest_round_trip_ns: 9, ..report };
         let sum = report.plus(&other).plus(&NetworkReport::default());

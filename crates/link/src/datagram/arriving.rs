@@ -179,11 +179,15 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         };
         let address = Address(*address);
         let is_refused = self.forgotten.contains(&address) || self.place_of(&address) != Some(from);
+        let is_new = !self.by_address.contains_key(&address);
         let Some(id) = (if is_refused { None } else { self.path_to(&address) }) else {
             self.counters.foreign += 1;
             return None;
         };
         let now = self.shared.network.now();
+        if is_new {
+            self.note_unopened(id, now);
+        }
         let (path, shared): (&mut Path<N::Place>, &mut Shared<N>) = self.path_and_shared(id)?;
         let Path { machine, io, .. } = path;
         let mut driver = PathDriver { id, io, shared, arriving: None };

@@ -14,6 +14,7 @@ use super::report::DatagramCounters;
 use super::seal::{Key, LEAST_DATAGRAM_BYTES};
 use super::send_gate::SendGate;
 use super::send_proxy::{ProxyCounters, SendProxy};
+use super::unopened::Unopened;
 use crate::{Address, unreachable};
 use std::collections::{HashMap, VecDeque};
 use weir_proto::reliability::{Grants, LEAST_GRANT, PathCounters, ReliabilityConfig};
@@ -86,6 +87,8 @@ pub struct DatagramLink<N: DatagramNetwork> {
     /// The path of each peer.
     by_peer: Vec<Option<u32>>,
     pub(super) forgotten: Forgotten,
+    /// Paths that introductions have made.
+    pub(super) unopened: Unopened,
     /// Losses of peers without a path.
     pub(super) losses: VecDeque<(Peer, PeerFault)>,
     /// Paths with an open bundle, or with a frame that must leave.
@@ -164,6 +167,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             last_arrival: None,
             by_peer: Vec::new(),
             forgotten: Forgotten::default(),
+            unopened: Unopened::default(),
             losses: VecDeque::new(),
             open: Vec::new(),
             has_unsent: false,
@@ -346,6 +350,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         // This process may not have run for a while. What it waits for may have arrived.
         self.is_drained &= self.shared.timers.earliest().is_none_or(|at| at > now);
         self.receive();
+        self.ask_unopened(now);
         while let Some(id) = self.shared.timers.take_expired(now) {
             self.drive_at(id, now, |machine, now, driver| machine.expired(now, driver));
         }
@@ -468,6 +473,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         match self.loss_on(id) {
             Some(loss) => Some(loss),
             None => {
+                self.count_if_unopened(id);
                 self.remove(id); // the endpoint has never heard of it
                 self.next_loss()
             }

@@ -23,7 +23,8 @@
 //!   what waits for a poll.
 //!
 //! A path belongs to a pair of endpoints, and serves both directions. It opens once: after a loss the endpoint does not
-//! believe that address again (`forgotten`). [`weir_proto::reliability`] decides what is sent again, and when a peer is lost.
+//! believe that address again (`forgotten`). One that an introduction has made and that does not open is removed
+//! (`unopened`). [`weir_proto::reliability`] decides what is sent again, and when a peer is lost.
 
 mod appending;
 mod arrived;
@@ -49,6 +50,7 @@ pub mod seal;
 mod send_gate;
 mod send_proxy;
 mod transport;
+mod unopened;
 
 pub use arrived::most_arrived_bytes;
 pub use helped_link::HelpedLink;

@@ -8,7 +8,7 @@ use crate::{NetworkReport, PathReport};
 use weir_proto::reliability::{PathCounters, PathFault};
 use weir_proto::{Peer, PeerFault};
 
-/// Counts of a link, for reports. All are of datagrams that were dropped.
+/// Counts of a link, for reports. All but the last are of datagrams that were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramCounters {
     /// From places where no peer is, or from an endpoint with another scheme.
@@ -17,6 +17,8 @@ pub struct DatagramCounters {
     pub forged: u64,
     /// Too short, of another version, or with wrong flags.
     pub malformed: u64,
+    /// Paths that an introduction has made, that never opened, and that were removed.
+    pub unopened: u64,
 }
 
 impl<N: DatagramNetwork> DatagramLink<N> {
@@ -60,7 +62,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
         let gate = self.shared.gate.as_ref().map(|gate| gate.counters()).unwrap_or_default();
         let proxy = self.shared.proxy.as_ref().map_or(self.shared.left_proxy, |proxy| proxy.counters());
-        let DatagramCounters { foreign, forged, malformed } = self.counters();
+        let DatagramCounters { foreign, forged, malformed, unopened } = self.counters();
         let PathCounters { datagrams, bare, sent_again, sent_needlessly, timeouts, .. } = counts;
         let PathCounters { marked, repeated, stale, malformed: malformed_in_paths, .. } = counts;
         let Traffic {
@@ -106,6 +108,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             proxy_without_room: proxy.without_room,
             copies,
             copied_bytes,
+            unopened_paths: unopened,
             ..report
         }
     }
