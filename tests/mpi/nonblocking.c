@@ -7,6 +7,8 @@
  *   order   NUMBER times: an operation ends although one before it cannot yet
  *   beside  NUMBER times: a rank starts an operation before a barrier, the others after it, which MPI does not allow, but
  *           each MPI does, and mpi4py's suite
+ *   types   NUMBER reductions, blocking and not, of random types and operations, in place or not, some without elements; compared
+ *           with plain loops over the vectors of all ranks
  *   freed   NUMBER communicators that are freed while their operations are under way
  *   die     the last rank kills itself before its operation NUMBER; the others get an error
  *
@@ -19,6 +21,7 @@
 #include <string.h>
 
 #include "collectives_rank.h"
+#include "reductions.h"
 
 enum { BARRIER, BROADCAST, REDUCE, ALL_REDUCE, ALL_GATHER, ALL_TO_ALL, GATHER, SCATTER, MESSAGE, KINDS };
 static const char *const NAMES[] = {"barrier", "broadcast", "reduce", "all-reduce", "all-gather", "all-to-all", "gather", "scatter", "message"};
@@ -237,6 +240,56 @@ static void beside(int number) {
     }
 }
 
+enum { MOST_ELEMENTS = 1200, GUARD = 8 };
+
+static void reduce(int round, MPI_Comm comm, unsigned long *shared, unsigned long *own) {
+    static char mine[MOST_ELEMENTS * 8], result[MOST_ELEMENTS * 8 + 2 * GUARD], expected[sizeof result];
+    int members, me, type = (int)(next(shared) % TYPE_COUNT), op = draw_operation(type, shared), to_all = (int)(next(shared) % 2);
+    int elements = (int)(next(shared) % (next(shared) % 4 ? 20 : MOST_ELEMENTS)), is_started = (int)(next(shared) % 2);
+    check(MPI_Comm_size(comm, &members));
+    check(MPI_Comm_rank(comm, &me));
+    int root = (int)(next(shared) % (unsigned)members), has_result = to_all || me == root, bytes = elements * TYPES[type].bytes;
+    char *all = malloc((size_t)(bytes * members + 1));
+    if (!all) fail("no memory", round);
+    fill(mine, elements, type, 1, own);
+    check(PMPI_Allgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm));
+    memset(result, 0x5a, sizeof result), memset(expected, 0x5a, sizeof expected);
+    if (has_result) memcpy(expected + GUARD, all, (size_t)bytes);
+    for (int at = 0; has_result && at < bytes; at += TYPES[type].bytes)
+        for (int member = 1; member < members; member++) combine(type, op, expected + GUARD + at, all + member * bytes + at);
+    int in_place = has_result && next(own) % 2;
+    if (in_place) memcpy(result + GUARD, mine, (size_t)bytes);
+    const void *from = in_place ? MPI_IN_PLACE : mine;
+    void *to = has_result ? result + GUARD : NULL;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Datatype handle = type_of(type);
+    long before = performed();
+    if (to_all && is_started) check(MPI_Iallreduce(from, to, elements, handle, operation_of(op), comm, &request));
+    else if (to_all) check(MPI_Allreduce(from, to, elements, handle, operation_of(op), comm));
+    else if (is_started) check(MPI_Ireduce(from, to, elements, handle, operation_of(op), root, comm, &request));
+    else check(MPI_Reduce(from, to, elements, handle, operation_of(op), root, comm));
+    check(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    if ((is_known(type, op) || performed() > before) && memcmp(result, expected, sizeof result)) {
+        printf("rank %d: type %d, operation %d, %d elements, to all %d, started %d\n", rank, type, op, elements, to_all, is_started);
+        fail("another result", round);
+    }
+    if (memcmp(mine, all + me * bytes, (size_t)bytes)) fail("the given vector", round);
+    free(all);
+}
+
+static void types(int number) {
+    MPI_Comm comms[2] = {MPI_COMM_WORLD};
+    unsigned long shared = 5, own = (unsigned long)rank + 300;
+    check(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &comms[1]));
+    for (int round = 0; round < number; round++) {
+        /* Sub-communicators need not draw as often. */
+        MPI_Comm comm = comms[next(&shared) % 2];
+        unsigned long numbers = shared * 31 + 7;
+        reduce(round, comm, &numbers, &own);
+    }
+    check(MPI_Comm_free(&comms[1]));
+}
+
 static void freed(int number) {
     for (int round = 0; round < number; round++) {
         MPI_Comm comm;
@@ -276,6 +329,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "random")) random_operations(number);
     else if (!strcmp(mode, "order")) order(number);
     else if (!strcmp(mode, "beside")) beside(number);
+    else if (!strcmp(mode, "types")) types(number);
     else if (!strcmp(mode, "freed")) freed(number);
     else if (!strcmp(mode, "die")) die(number);
     else fail("no such mode", 0);

@@ -20,73 +20,9 @@
 #include <unistd.h>
 
 #include "collectives_rank.h"
+#include "reductions.h"
 
 enum { MOST_RANKS = 64, MOST_WORDS = 3000, GUARD = 4 };
-
-enum { SUM, PRODUCT, LEAST, MOST, AND, XOR, OPS };
-static MPI_Op op_of(int op) { return (MPI_Op[]){MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BXOR}[op]; }
-
-/* Words of 8 bytes have room for all types. Values of unsigned types wrap, those of signed ones are the same bits. */
-#define COMBINE(op, into, with)                                      \
-    switch (op) {                                                    \
-    case SUM: (into) += (with); break;                               \
-    case PRODUCT: (into) *= (with); break;                           \
-    case LEAST: (into) = (with) < (into) ? (with) : (into); break;   \
-    default: (into) = (with) > (into) ? (with) : (into);             \
-    }
-
-enum { UNSIGNED, LONG, FLOAT, DOUBLE, TYPES };
-static const int WIDTH[TYPES] = {4, 8, 4, 8};
-static MPI_Datatype type_of(int type) { return (MPI_Datatype[]){MPI_UNSIGNED, MPI_LONG, MPI_FLOAT, MPI_DOUBLE}[type]; }
-
-static void combine(int type, int op, void *into, const void *with) {
-    unsigned u, v;
-    long l, m;
-    unsigned long p, q;
-    float f, g;
-    double d, e;
-    switch (type) {
-    case UNSIGNED:
-        memcpy(&u, into, 4), memcpy(&v, with, 4);
-        if (op == AND) u &= v;
-        else if (op == XOR) u ^= v;
-        else COMBINE(op, u, v)
-        memcpy(into, &u, 4);
-        return;
-    case LONG:
-        memcpy(&l, into, 8), memcpy(&m, with, 8), memcpy(&p, into, 8), memcpy(&q, with, 8);
-        if (op == AND) p &= q;
-        else if (op == XOR) p ^= q;
-        else if (op == SUM || op == PRODUCT) COMBINE(op, p, q)
-        else {
-            COMBINE(op, l, m)
-            memcpy(&p, &l, 8);
-        }
-        memcpy(into, &p, 8);
-        return;
-    case FLOAT:
-        memcpy(&f, into, 4), memcpy(&g, with, 4);
-        COMBINE(op, f, g)
-        memcpy(into, &f, 4);
-        return;
-    default:
-        memcpy(&d, into, 8), memcpy(&e, with, 8);
-        COMBINE(op, d, e)
-        memcpy(into, &d, 8);
-    }
-}
-
-/* Whole numbers of floats are exact in any order. Others are not, and only a group promises the order of ranks. */
-static void fill(void *data, int words, int type, int is_whole, unsigned long *own) {
-    for (int at = 0; at < words; at++) {
-        long value = (long)(next(own) % 4) + 1;
-        double any = is_whole ? (double)value : (double)next(own) / (next(own) + 1.0) * (at & 1 ? -1e6 : 1e-6);
-        if (type == UNSIGNED) ((unsigned *)data)[at] = next(own);
-        else if (type == LONG) ((long *)data)[at] = (long)((unsigned long)next(own) << 32 ^ next(own) ^ (unsigned long)value << 62);
-        else if (type == FLOAT) ((float *)data)[at] = (float)any;
-        else ((double *)data)[at] = any;
-    }
-}
 
 #if MPI_VERSION < 4
 /* An MPI without these functions gets them from libweir-mpi.so. Programs such as mpi4py call them if they are there. */
@@ -103,11 +39,11 @@ static int call(int is_block, int large, const void *from, void *to, const int *
     MPI_Count many[MOST_RANKS];
     for (int at = 0; at < members; at++) many[at] = counts[at];
     if (large && is_block && IS_THERE(MPI_Reduce_scatter_block_c))
-        return MPI_Reduce_scatter_block_c(from, to, many[0], type_of(type), op_of(op), comm);
+        return MPI_Reduce_scatter_block_c(from, to, many[0], type_of(type), operation_of(op), comm);
     if (large && !is_block && IS_THERE(MPI_Reduce_scatter_c))
-        return MPI_Reduce_scatter_c(from, to, many, type_of(type), op_of(op), comm);
-    if (is_block) return MPI_Reduce_scatter_block(from, to, counts[0], type_of(type), op_of(op), comm);
-    return MPI_Reduce_scatter(from, to, counts, type_of(type), op_of(op), comm);
+        return MPI_Reduce_scatter_c(from, to, many, type_of(type), operation_of(op), comm);
+    if (is_block) return MPI_Reduce_scatter_block(from, to, counts[0], type_of(type), operation_of(op), comm);
+    return MPI_Reduce_scatter(from, to, counts, type_of(type), operation_of(op), comm);
 }
 
 struct plan {
@@ -116,7 +52,7 @@ struct plan {
 
 /* One call. What is no result keeps its bytes. */
 static void perform(MPI_Comm comm, const struct plan *plan, unsigned long *own, int round) {
-    int members, me, words = 0, begin = 0, type = plan->type, width = WIDTH[plan->type];
+    int members, me, words = 0, begin = 0, type = plan->type, width = TYPES[plan->type].bytes;
     MPI_Comm_size(comm, &members);
     MPI_Comm_rank(comm, &me);
     for (int at = 0; at < members; at++) {
@@ -140,7 +76,8 @@ static void perform(MPI_Comm comm, const struct plan *plan, unsigned long *own, 
     long before = performed();
     check(call(plan->is_block, next(own) % 4 == 0, plan->is_in_place ? MPI_IN_PLACE : from, to + GUARD, plan->counts, members, type,
                plan->op, comm));
-    int is_compared = plan->is_whole || type < FLOAT || plan->op > PRODUCT || performed() > before;
+    int is_exact = is_float(type) ? plan->is_whole || plan->op > PRODUCT : is_known(type, plan->op);
+    int is_compared = is_exact || performed() > before;
     if (is_compared && memcmp(to + GUARD, expected + GUARD, block)) fail("another result", round);
     if (memcmp(to, expected, GUARD) || memcmp(to + room - GUARD, expected + room - GUARD, GUARD)) fail("bytes around the buffer", round);
     if (!plan->is_in_place && memcmp(to + GUARD + block, expected + GUARD + block, vector - block)) fail("bytes behind the block", round);
@@ -171,10 +108,10 @@ static void random_calls(int rounds) {
         MPI_Comm comm = comms[next(&shared) % 4];
         /* Sub-communicators need not draw as often. */
         unsigned long numbers = shared * 31 + 7;
-        struct plan plan = {.type = (int)(next(&numbers) % TYPES), .is_in_place = (int)(next(&numbers) % 2), .is_whole = (int)(next(&numbers) % 2)};
+        struct plan plan = {.type = (int)(next(&numbers) % TYPE_COUNT), .is_in_place = (int)(next(&numbers) % 2), .is_whole = (int)(next(&numbers) % 2)};
         int members;
         MPI_Comm_size(comm, &members);
-        plan.op = (int)(next(&numbers) % (plan.type < FLOAT ? OPS : AND));
+        plan.op = draw_operation(plan.type, &numbers);
         draw_counts(&plan, members, &numbers);
         perform(comm, &plan, &own, round);
     }

@@ -25,6 +25,19 @@ def test_programs_of_the_standard_abi_get_their_results(over_weir, mpi):
     assert performed(outcome) > 200, outcome
 
 
+@pytest.mark.parametrize("mpi,ranks", [("mpich", 2), ("mpich", 5), ("intel", 4), ("openmpi", 3)])
+def test_reductions_of_all_types_have_the_results_of_plain_loops(over_weir, mpi, ranks):
+    outcome, _ = over_weir(ranks, program("types", 1500, mpi=mpi), mpi=mpi, flags=ON, timeout=120)
+    # A twentieth has no elements; some vectors are long. Rank 0 may be alone in one of the two communicators.
+    assert performed(outcome) > 600, outcome
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "intel"])
+def test_reductions_of_the_standard_abi_have_the_results_of_plain_loops(over_weir, mpi):
+    outcome, _ = over_weir(4, program("types", 500, mpi=mpi, standard_abi=True), mpi=mpi, flags=ON, timeout=60)
+    assert performed(outcome) > 350, outcome
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 def test_an_operation_ends_before_an_earlier_one_that_waits(over_weir, mpi):
     outcome, _ = over_weir(4, program("order", 200, mpi=mpi), mpi=mpi, flags=ON, timeout=60)

@@ -19,7 +19,7 @@
 //! then the others would wait for this rank. So it is done as in place.
 
 use crate::abi::Abi;
-use crate::choice;
+use crate::choice::{self, Reduction};
 use crate::communicators;
 use crate::elements::{Buffer, Copy, Element, Elements};
 use crate::member::Communicator;
@@ -172,7 +172,7 @@ impl Call {
         let block = || choice::block(agreed_by.count, Element::of(mpi, abi, agreed_by)?.bytes, self.kind);
         let vector = || {
             let (datatype, operation) = (abi.handle(agreed_by.datatype), abi.handle(self.operation));
-            choice::vector(abi, agreed_by.count, datatype, operation)
+            Reduction::new(abi, datatype, operation)?.vector(agreed_by.count)
         };
         Some(match self.kind {
             Kind::Barrier => Operation::Barrier,
@@ -196,9 +196,13 @@ impl Call {
     ) -> Option<Share> {
         let Communicator { rank, members, handle, .. } = *communicator;
         let in_place = abi.constants.values.in_place;
+        let is_reduction = matches!(self.kind, Kind::Reduce | Kind::AllReduce);
         let blocks = |buffer: &Buffer, first: u32, blocks: u32| match buffer.at == in_place {
             true => None,
-            false => Elements::new(mpi, abi, buffer, (first, blocks), handle),
+            false => Elements::new(mpi, abi, buffer, (first, blocks), handle).map(|it| match is_reduction {
+                true => it.as_words(abi),
+                false => it,
+            }),
         };
         let has_data = operation.data_bytes(rank, members) > 0;
         let has_result = operation.result_bytes(rank, members) > 0;

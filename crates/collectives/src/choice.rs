@@ -7,9 +7,10 @@
 use crate::abi::Abi;
 use crate::call::Kind;
 use std::ops::Range;
+use weir_engine::short_integers::ShortInteger;
 use weir_link::shm::node_group::{MAX_VECTOR_BYTES, Operation};
+use weir_proto::offload::Combination;
 use weir_proto::offload::reduce::Vector;
-use weir_proto::offload::{Combination, WordOperation};
 
 /// The longest block that a group copies. It could do longer ones, which the MPI copies once and the group twice. Unit:
 /// bytes.
@@ -19,29 +20,55 @@ pub const LONGEST_BLOCK: usize = 16 << 10;
 /// rounds before. Unit: bytes.
 pub const LONGEST_SCATTERED_BLOCK: usize = 2 << 10;
 
-/// The vector of a reduction. `None`: the MPI does it.
-///
-/// - `count`: elements, as the caller says.
-/// - `datatype`, `operation`: handles.
-pub fn vector(abi: &Abi, count: i64, datatype: usize, operation: usize) -> Option<Vector> {
-    let combination = combination(abi, datatype, operation)?;
-    let bytes = length(count, combination.word_type.bytes() as usize, MAX_VECTOR_BYTES as usize)? as u32;
-    Some(Vector { bytes, combination })
+/// How a reduction combines the elements of a datatype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reduction {
+    /// How the group combines words.
+    pub combination: Combination,
+    /// The elements, if they are shorter than a word.
+    pub short: Option<ShortInteger>,
 }
 
-fn is_logical(operation: WordOperation) -> bool {
-    matches!(operation, WordOperation::LogicalAnd | WordOperation::LogicalOr | WordOperation::LogicalXor)
-}
+impl Reduction {
+    /// `None`: the MPI does it.
+    ///
+    /// - `datatype`, `operation`: handles.
+    pub fn new(abi: &Abi, datatype: usize, operation: usize) -> Option<Reduction> {
+        let (reduced, operation) = (abi.datatype(datatype)?.reduced?, abi.operation(operation)?);
+        let combination = Combination { operation, word_type: reduced.word };
+        reduced.has(operation).then_some(Reduction { combination, short: reduced.short })
+    }
 
-/// How a reduction combines. `None`: the MPI does it.
-///
-/// - `datatype`, `operation`: handles.
-pub fn combination(abi: &Abi, datatype: usize, operation: usize) -> Option<Combination> {
-    let word_type = abi.datatype(datatype)?.word?;
-    let combination = Combination { operation: abi.operation(operation)?, word_type };
-    // The machine has logical operations of floats, MPI has not.
-    let is_allowed = word_type.is_integer() || !is_logical(combination.operation);
-    (combination.is_valid() && is_allowed).then_some(combination)
+    /// Length of an element. Unit: bytes.
+    pub fn element_bytes(&self) -> usize {
+        self.short.map_or(self.word_bytes(), ShortInteger::bytes)
+    }
+
+    /// Length of the word that the group combines for an element. Unit: bytes.
+    pub fn word_bytes(&self) -> usize {
+        self.combination.word_type.bytes() as usize
+    }
+
+    /// The vector of so many elements. `None`: the MPI does it.
+    ///
+    /// - `count`: as the caller says.
+    pub fn vector(&self, count: i64) -> Option<Vector> {
+        let bytes = length(count, self.word_bytes(), MAX_VECTOR_BYTES as usize)? as u32;
+        Some(Vector { bytes, combination: self.combination })
+    }
+
+    /// Replaces each element of `into` by `into` combined with `with`, of the same length.
+    pub fn combine(&self, into: &mut [u8], with: &[u8]) {
+        let Some(short) = self.short else { return self.combination.combine(into, with) };
+        let words = |elements: &[u8]| {
+            let mut words = vec![0; elements.len() / short.bytes() * self.word_bytes()];
+            short.widen(elements, &mut words);
+            words
+        };
+        let mut combined = words(into);
+        self.combination.combine(&mut combined, &words(with));
+        short.narrow(&combined, into);
+    }
 }
 
 /// The lengths of the blocks of a reduce-scatter. Unit: bytes.
@@ -59,10 +86,10 @@ impl Lengths {
     /// - `counts`: elements of each rank's block.
     ///
     /// `None`: the MPI does it, since nothing is to do, or a count is wrong or very large.
-    pub fn new(counts: impl Iterator<Item = i64>, element_bytes: u32) -> Option<Lengths> {
+    pub fn new(counts: impl Iterator<Item = i64>, element_bytes: usize) -> Option<Lengths> {
         let mut lengths = Lengths { ends: Vec::new(), total: 0, longest: 0 };
         for count in counts {
-            let bytes = usize::try_from(count).ok()?.checked_mul(element_bytes as usize)?;
+            let bytes = usize::try_from(count).ok()?.checked_mul(element_bytes)?;
             lengths.total =
                 lengths.total.checked_add(bytes).filter(|&total| isize::try_from(total).is_ok())?;
             lengths.longest = lengths.longest.max(bytes);
@@ -78,15 +105,15 @@ impl Lengths {
     }
 
     /// The operations of a group that can do a reduce-scatter with these blocks, the better one first.
-    pub fn operations(&self, combination: Combination, is_across_hosts: bool) -> [Option<Operation>; 2] {
+    pub fn operations(&self, reduction: &Reduction, is_across_hosts: bool) -> [Option<Operation>; 2] {
         // Shorter blocks are padded. At most half of what is sent may be padding.
         let padded = self.longest.checked_mul(self.ends.len());
         let is_even = padded.is_some_and(|padded| padded <= self.total.saturating_mul(2));
         let exchange = (is_even && self.longest <= LONGEST_BLOCK)
             .then_some(Operation::AllToAll { bytes: self.longest as u32 });
-        let whole = (self.total <= MAX_VECTOR_BYTES as usize)
-            .then_some(Operation::AllReduce(Vector { bytes: self.total as u32, combination }));
-        match is_across_hosts && !combination.depends_on_brackets() {
+        let elements = (self.total / reduction.element_bytes()) as i64;
+        let whole = reduction.vector(elements).map(Operation::AllReduce);
+        match is_across_hosts && !reduction.combination.depends_on_brackets() {
             true => [whole, exchange],
             false => [exchange, whole],
         }
@@ -111,7 +138,7 @@ fn length(count: i64, bytes: usize, longest: usize) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::abi::tests::mpich;
-    use weir_proto::offload::WordType;
+    use weir_proto::offload::{WordOperation, WordType};
 
     const INT: usize = 0x4c00_0405;
     const DOUBLE: usize = 0x4c00_080b;
@@ -120,6 +147,22 @@ mod tests {
     const BAND: usize = 0x5800_0006;
     const MAXLOC: usize = 0x5800_000c;
     const TWO_INTS: usize = 0x4c00_0816;
+    const CHAR: usize = 0x4c00_0101;
+    const SIGNED_CHAR: usize = 0x4c00_0118;
+    const UNSIGNED_CHAR: usize = 0x4c00_0102;
+    const SHORT: usize = 0x4c00_0203;
+    const UNSIGNED_SHORT: usize = 0x4c00_0204;
+    const BYTE: usize = 0x4c00_010d;
+    const C_BOOL: usize = 0x4c00_013f;
+    const CXX_BOOL: usize = 0x4c00_0133;
+
+    fn vector(abi: &Abi, count: i64, datatype: usize, operation: usize) -> Option<Vector> {
+        Reduction::new(abi, datatype, operation)?.vector(count)
+    }
+
+    fn words(operation: WordOperation, word_type: WordType) -> Reduction {
+        Reduction { combination: Combination { operation, word_type }, short: None }
+    }
 
     #[test]
     fn reductions_of_short_vectors_of_known_types_are_taken() {
@@ -136,6 +179,52 @@ mod tests {
     }
 
     #[test]
+    fn short_integers_are_words_in_the_group() {
+        let abi = mpich();
+        let longest = i64::from(MAX_VECTOR_BYTES) / 4;
+        for (datatype, word_type) in [
+            (SIGNED_CHAR, WordType::I32),
+            (UNSIGNED_CHAR, WordType::U32),
+            (SHORT, WordType::I32),
+            (UNSIGNED_SHORT, WordType::U32),
+        ] {
+            let combination = Combination { operation: WordOperation::Sum, word_type };
+            assert_eq!(vector(&abi, 3, datatype, SUM), Some(Vector { bytes: 12, combination }));
+            assert!(vector(&abi, longest, datatype, SUM).is_some());
+            assert_eq!(vector(&abi, longest + 1, datatype, SUM), None);
+        }
+    }
+
+    #[test]
+    fn types_have_the_operations_of_the_standard() {
+        let abi = mpich();
+        let all = [SUM, LAND, BAND];
+        for (datatype, expected) in [
+            (INT, [true, true, true]),
+            (SHORT, [true, true, true]),
+            (UNSIGNED_CHAR, [true, true, true]),
+            (BYTE, [false, false, true]),
+            (C_BOOL, [false, true, false]),
+            (CXX_BOOL, [false, true, false]),
+            (DOUBLE, [true, false, false]),
+            (CHAR, [false, false, false]),
+        ] {
+            let has = all.map(|operation| vector(&abi, 1, datatype, operation).is_some());
+            assert_eq!(has, expected, "{datatype:#x}");
+        }
+    }
+
+    #[test]
+    fn short_integers_are_combined_one_by_one() {
+        let sums = Reduction::new(&mpich(), SHORT, SUM).expect("a reduction");
+        let mut into: Vec<u8> = [30_000_i16, -5].iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let with: Vec<u8> = [10_000_i16, 7].iter().flat_map(|value| value.to_ne_bytes()).collect();
+        sums.combine(&mut into, &with);
+        let found: Vec<i16> = into.as_chunks().0.iter().map(|bytes| i16::from_ne_bytes(*bytes)).collect();
+        assert_eq!(found, [30_000_i16.wrapping_add(10_000), 2]);
+    }
+
+    #[test]
     fn other_reductions_stay_with_the_mpi() {
         let abi = mpich();
         for (count, datatype, operation, why) in [
@@ -146,7 +235,6 @@ mod tests {
             (1, DOUBLE, BAND, "an error: bits of a float"),
             (1, DOUBLE, LAND, "an error: the truth of a float"),
             (1, TWO_INTS, MAXLOC, "a pair"),
-            (1, 0x4c00_010d, SUM, "bytes have no sum"),
             (1, 0x8c00_0005, SUM, "a derived type"),
             (1, INT, 0x9800_0000, "an operation of the user"),
         ] {
@@ -169,23 +257,27 @@ mod tests {
 
     #[test]
     fn a_reduce_scatter_of_even_blocks_is_an_all_to_all_and_of_a_short_vector_an_all_reduce() {
-        let of = |operation, word_type| Combination { operation, word_type };
-        let floats = of(WordOperation::Sum, WordType::F64);
-        let whole = |combination, bytes| Some(Operation::AllReduce(Vector { bytes, combination }));
+        let floats = words(WordOperation::Sum, WordType::F64);
+        let whole = |reduction: Reduction, bytes| {
+            Some(Operation::AllReduce(Vector { bytes, combination: reduction.combination }))
+        };
         let exchange = |bytes| Some(Operation::AllToAll { bytes });
         let even = lengths(&[4, 4]).expect("some bytes");
-        assert_eq!(even.operations(floats, true), [exchange(32), whole(floats, 64)]);
-        for other in [of(WordOperation::Sum, WordType::I64), of(WordOperation::Max, WordType::F64)] {
-            assert_eq!(even.operations(other, false), [exchange(32), whole(other, 64)]);
-            assert_eq!(even.operations(other, true), [whole(other, 64), exchange(32)]);
+        assert_eq!(even.operations(&floats, true), [exchange(32), whole(floats, 64)]);
+        for other in [words(WordOperation::Sum, WordType::I64), words(WordOperation::Max, WordType::F64)] {
+            assert_eq!(even.operations(&other, false), [exchange(32), whole(other, 64)]);
+            assert_eq!(even.operations(&other, true), [whole(other, 64), exchange(32)]);
         }
         let long = lengths(&[2048, 2048]).expect("some bytes");
-        assert_eq!(long.operations(floats, false), [exchange(16 << 10), None]);
+        assert_eq!(long.operations(&floats, false), [exchange(16 << 10), None]);
         let uneven = lengths(&[0, 4, 0]).expect("some bytes");
-        assert_eq!(uneven.operations(floats, false), [None, whole(floats, 32)]);
+        assert_eq!(uneven.operations(&floats, false), [None, whole(floats, 32)]);
         let neither = lengths(&[0, 1024, 0]).expect("some bytes");
-        assert_eq!(neither.operations(floats, false), [None, None]);
-        assert_eq!(lengths(&[2049, 2049]).expect("some bytes").operations(floats, false), [None, None]);
+        assert_eq!(neither.operations(&floats, false), [None, None]);
+        let bytes = Reduction { short: Some(ShortInteger::U8), ..words(WordOperation::Max, WordType::U32) };
+        let even = Lengths::new([5, 5].into_iter(), 1).expect("some bytes");
+        assert_eq!(even.operations(&bytes, false), [exchange(5), whole(bytes, 40)]);
+        assert_eq!(lengths(&[2049, 2049]).expect("some bytes").operations(&floats, false), [None, None]);
     }
 
     #[test]

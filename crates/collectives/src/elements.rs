@@ -2,11 +2,13 @@
 //!
 //! Members may describe data of the same type signature by different datatypes: one has gaps, another has none. So a group
 //! sees only bytes. Datatypes of our table are such bytes already; of others the MPI makes them (`PMPI_Pack`), and takes
-//! the result (`PMPI_Unpack`). This file does not know what a call does with the bytes.
+//! the result (`PMPI_Unpack`). A reduction gets words, also of shorter integers. This file does not know what a call does with
+//! the bytes.
 
 use crate::abi::Abi;
 use crate::mpi::Mpi;
 use std::ffi::c_int;
+use weir_engine::short_integers::{ShortInteger, WORD_BYTES};
 
 /// Data up to this length has a copy on the stack. Unit: bytes.
 const SHORT_BYTES: usize = 128;
@@ -57,8 +59,10 @@ pub struct Elements {
     count: c_int,
     datatype: usize,
     communicator: usize,
-    /// Length of their data. Unit: bytes.
+    /// Length of their data, or of their words. Unit: bytes.
     pub bytes: usize,
+    /// The group gets a word for each element, which is such an integer.
+    pub short: Option<ShortInteger>,
     /// The data is the memory at the address, so nobody needs to pack it.
     pub is_plain: bool,
 }
@@ -95,7 +99,16 @@ impl Elements {
             extent.checked_mul(isize::try_from(buffer.count.checked_mul(first.into())?).ok()?)?;
         let bytes = bytes.checked_mul(count as usize).filter(|&bytes| c_int::try_from(bytes).is_ok())?;
         let at = buffer.at.wrapping_add_signed(from_start);
-        Some(Elements { at, count, datatype, communicator, bytes, is_plain: is_known })
+        Some(Elements { at, count, datatype, communicator, bytes, short: None, is_plain: is_known })
+    }
+
+    /// The same for a reduction, which combines words.
+    pub fn as_words(self, abi: &Abi) -> Elements {
+        let short = abi.datatype(self.datatype).and_then(|facts| facts.reduced?.short);
+        match short {
+            None => self,
+            Some(_) => Elements { bytes: self.count as usize * WORD_BYTES, short, is_plain: false, ..self },
+        }
     }
 
     /// The memory of plain elements.
@@ -126,6 +139,15 @@ impl Elements {
             unsafe { self.address().copy_to_nonoverlapping(to, self.bytes) };
             return Ok(());
         }
+        if let Some(short) = self.short {
+            let bytes = short.narrow_bytes(self.bytes);
+            // SAFETY: as the caller promises; the place is no memory of the program.
+            unsafe {
+                let integers = std::slice::from_raw_parts(self.address(), bytes);
+                short.widen(integers, std::slice::from_raw_parts_mut(to, self.bytes));
+            }
+            return Ok(());
+        }
         let Elements { at, count, datatype, communicator, .. } = *self;
         let mut position = 0;
         // SAFETY: the MPI's function, and what the caller promises. The length fits, as `new` says.
@@ -146,6 +168,15 @@ impl Elements {
         if self.is_plain {
             // SAFETY: as the caller promises; the place is no memory of the program.
             unsafe { self.address().copy_from_nonoverlapping(from, self.bytes) };
+            return Ok(());
+        }
+        if let Some(short) = self.short {
+            let bytes = short.narrow_bytes(self.bytes);
+            // SAFETY: as the caller promises; the place is no memory of the program.
+            unsafe {
+                let integers = std::slice::from_raw_parts_mut(self.address(), bytes);
+                short.narrow(std::slice::from_raw_parts(from, self.bytes), integers);
+            }
             return Ok(());
         }
         let Elements { at, count, datatype, communicator, .. } = *self;

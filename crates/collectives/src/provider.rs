@@ -11,6 +11,7 @@ use weir_engine::node_group_interface::{
     OperationWords, UNSEEN, VERSION,
 };
 use weir_engine::operation_times::OperationKind;
+use weir_engine::short_integers::ShortInteger;
 use weir_link::shm::node_group::{
     GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, Operation,
 };
@@ -142,12 +143,19 @@ impl Group {
     /// The next receive that this thread posts stands for the operation; its buffer gets the result. `None`: a trial, which
     /// ends at once.
     ///
+    /// - `short`: the buffer gets such integers of the words of the result.
     /// - `is_copied`: `data` is free at the return. Otherwise when the receive has completed.
     ///
     /// # Safety
     /// The group is on one node, and performs nothing else. `data` is as long as the operation says for this member.
-    pub unsafe fn take_receive(&mut self, operation: Option<Operation>, data: *const u8, is_copied: bool) {
-        let words = operation.map(OperationWords::from);
+    pub unsafe fn take_receive(
+        &mut self,
+        operation: Option<Operation>,
+        short: Option<ShortInteger>,
+        data: *const u8,
+        is_copied: bool,
+    ) {
+        let words = operation.map(|operation| OperationWords::from(operation).narrowed(short));
         let words = words.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the group that the provider has given, and what the caller promises.
         unsafe { (self.functions.take_receive)(self.group, words, data, is_copied.into()) };

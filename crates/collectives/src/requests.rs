@@ -39,7 +39,7 @@ pub fn takes_receives(
     let mut request = 0_usize;
     let request = (&raw mut request) as usize;
     // SAFETY: a group of one node that has joined; a trial has no data.
-    unsafe { group.take_receive(None, std::ptr::null(), false) };
+    unsafe { group.take_receive(None, None, std::ptr::null(), false) };
     // SAFETY: the MPI's functions, no buffer, and a variable for the request, which is as large as any handle.
     unsafe {
         let source = neighbour(members, rank);
@@ -85,12 +85,13 @@ impl Communicator {
     /// data that is copied.
     pub unsafe fn start(&self, mpi: &Mpi, abi: &Abi, start: &Start) -> Option<c_int> {
         let &Start { name, operation, data, is_copied, result, request } = start;
+        let short = result.and_then(|result| result.short);
         {
             let mut locked = lock(&self.member);
             let member = locked.as_mut()?;
             let requests = member.requests.as_mut()?;
             // SAFETY: a group of one node for such operations only, and what the caller promises.
-            unsafe { requests.take_receive(Some(operation), data, is_copied) };
+            unsafe { requests.take_receive(Some(operation), short, data, is_copied) };
         }
         let (at, count, datatype) = result.map_or((0, 0, abi.constants.byte), Elements::arguments);
         let source = neighbour(self.members, self.rank);

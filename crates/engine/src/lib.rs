@@ -52,6 +52,7 @@ mod progress;
 mod read_ahead;
 mod read_spin;
 mod remote_memory;
+pub mod short_integers;
 pub mod stalls;
 pub mod stats;
 mod timers;

@@ -27,13 +27,14 @@ use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, WordOperation, WordType};
 
 use crate::operation_times::OperationKind;
+use crate::short_integers::ShortInteger;
 
 /// The name of the function that returns the table.
 pub const ENTRY: &CStr = c"weir_node_groups";
 /// The type of that function.
 pub type Entry = unsafe extern "C" fn() -> *const NodeGroupFunctions;
 /// The version of this interface. Count it up with each change of a type of this file.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The name of a function of the other library: what its process does.
 pub const INITIALIZES: &CStr = c"weir_mpi_initializes";
@@ -72,6 +73,8 @@ pub struct OperationWords {
     bytes: u32,
     /// The number of an [`OperationKind`].
     call: u32,
+    /// 0, or 1 more than the place of a [`ShortInteger`].
+    short: u32,
 }
 
 /// A [`GroupFailure`], in C's types.
@@ -160,8 +163,9 @@ pub struct NodeGroupFunctions {
         failure: *mut FailureWords,
     ) -> c_int,
     /// The next tagged receive that this thread posts at the group's endpoint is taken by an operation. No message
-    /// completes it, but the end of the operation: its buffer then has the result, with the length of the result. Without
-    /// an operation (null), it completes at once: a trial. For groups of one node that perform nothing; the MPI makes the
+    /// completes it, but the end of the operation: its buffer then has the result, with the length of the result, of which
+    /// short integers are made if the words say so ([`OperationWords::short`]). Without an operation (null), it completes at
+    /// once: a trial. For groups of one node that perform nothing; the MPI makes the
     /// calls of libfabric.
     ///
     /// - `data`: as long as the operation says. With `is_copied` (1) it is free at the return, otherwise (0) when the receive
@@ -197,9 +201,17 @@ impl From<Operation> for OperationWords {
             word_type: vector.combination.word_type as u32,
             bytes: vector.bytes,
             call,
+            short: 0,
         };
-        let without =
-            |kind, root, bytes| OperationWords { kind, root, operation: 0, word_type: 0, bytes, call };
+        let without = |kind, root, bytes| OperationWords {
+            kind,
+            root,
+            operation: 0,
+            word_type: 0,
+            bytes,
+            call,
+            short: 0,
+        };
         match operation {
             Operation::Barrier => without(BARRIER, 0, 0),
             Operation::Reduce { root, vector } => of(REDUCE, root, vector),
@@ -217,6 +229,17 @@ impl OperationWords {
     /// The same for a program that has called another operation, which is done by this one.
     pub fn of_call(self, call: OperationKind) -> OperationWords {
         OperationWords { call: call as u32, ..self }
+    }
+
+    /// The same for a result whose words the receive gets as short integers.
+    pub fn narrowed(self, short: Option<ShortInteger>) -> OperationWords {
+        let place = short.and_then(|short| ShortInteger::ALL.iter().position(|&it| it == short));
+        OperationWords { short: place.map_or(0, |place| place as u32 + 1), ..self }
+    }
+
+    /// The short integers that the receive gets. `None`: it gets the result as it is.
+    pub fn short(self) -> Option<ShortInteger> {
+        ShortInteger::ALL.get((self.short as usize).checked_sub(1)?).copied()
     }
 
     /// What the program has called. `None`: the number is none.
@@ -291,6 +314,10 @@ mod tests {
         let call = OperationKind::ReduceScatter;
         let words = OperationWords::from(Operation::AllToAll { bytes }).of_call(call);
         assert_eq!((words.operation(), words.call()), (Some(Operation::AllToAll { bytes }), Some(call)));
+        for short in ShortInteger::ALL.map(Some).into_iter().chain([None]) {
+            assert_eq!(words.narrowed(short).short(), short);
+            assert_eq!(words.narrowed(short).operation(), words.operation());
+        }
         for fault in FAULTS {
             let failure = GroupFailure { member: 9, fault };
             assert_eq!(FailureWords::from(failure).failure(), failure);

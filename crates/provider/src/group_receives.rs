@@ -81,9 +81,13 @@ struct Next {
 }
 
 impl Next {
-    fn result_bytes(&self) -> u64 {
+    /// Length of what the receive gets. Unit: bytes.
+    fn received_bytes(&self) -> u64 {
         let SharedMember { rank, members, .. } = *self.shared;
-        self.operation.as_ref().map_or(0, |(_, operation, _)| operation.result_bytes(rank, members) as u64)
+        self.operation.as_ref().map_or(0, |(words, operation, _)| {
+            let bytes = operation.result_bytes(rank, members);
+            words.short().map_or(bytes, |short| short.narrow_bytes(bytes)) as u64
+        })
     }
 }
 
@@ -233,7 +237,7 @@ fn takes(
         let OpenEndpoint { domain, index, .. } = &next.shared.endpoint;
         let is_here =
             std::ptr::eq(domain.as_ptr(), Arc::as_ptr(&endpoint.domain)) && *index == endpoint.index;
-        is_here && has_queue && memory.bytes() >= next.result_bytes()
+        is_here && has_queue && memory.bytes() >= next.received_bytes()
     };
     let Some(Next { shared, operation }) = NEXT.with_borrow_mut(|next| next.take_if(is_ours)) else {
         return false;
@@ -246,7 +250,8 @@ fn takes(
             let call = words.call().unwrap_or(operation.into());
             let (task, wait, looks) = (None, Wait::default(), Looks::begin(stopwatch()));
             let taken = Box::new(Taken { shared, operation, data, task, wait, call, looks });
-            state.take_receive(endpoint.index, TakenReceive::new(post, tag, memory, taken));
+            let receive = TakenReceive::new(post, tag, memory, taken, words.short());
+            state.take_receive(endpoint.index, receive);
         }
     }
     state.after_post(&Ok(()));

@@ -8,6 +8,7 @@ mod open_mpi;
 mod standard;
 
 use std::ffi::c_int;
+use weir_engine::short_integers::ShortInteger;
 use weir_proto::offload::{WordOperation, WordType};
 
 /// What the bytes of a predefined datatype are. All of them are contiguous.
@@ -15,8 +16,43 @@ use weir_proto::offload::{WordOperation, WordType};
 pub struct TypeFacts {
     /// Length. Unit: bytes.
     pub bytes: u32,
-    /// The words that reductions combine. `None`: no reduction of ours has this type.
-    pub word: Option<WordType>,
+    /// What reductions combine. `None`: no reduction of ours has this type.
+    pub reduced: Option<Reduced>,
+}
+
+/// What reductions combine of a datatype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reduced {
+    /// The words that groups combine.
+    pub word: WordType,
+    /// The elements, if they are shorter than a word.
+    pub short: Option<ShortInteger>,
+    /// The operations that the type has.
+    operations: Operations,
+}
+
+impl Reduced {
+    /// Whether the type has an operation.
+    pub fn has(self, operation: WordOperation) -> bool {
+        use WordOperation::{And, LogicalAnd, LogicalOr, LogicalXor, Or, Xor};
+        let is_logical = matches!(operation, LogicalAnd | LogicalOr | LogicalXor);
+        let is_bitwise = matches!(operation, And | Or | Xor);
+        match self.operations {
+            Operations::OfIntegers => operation.combines(),
+            Operations::OfFloats => operation.combines() && !is_logical && !is_bitwise,
+            Operations::Logical => is_logical,
+            Operations::Bitwise => is_bitwise,
+        }
+    }
+}
+
+/// Operations that MPI has for a kind of datatypes. Source: MPI 4.1, section 6.9.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operations {
+    OfIntegers,
+    OfFloats,
+    Logical,
+    Bitwise,
 }
 
 const fn word(word: WordType) -> TypeFacts {
@@ -24,23 +60,36 @@ const fn word(word: WordType) -> TypeFacts {
         WordType::U32 | WordType::I32 | WordType::F32 => 4,
         WordType::U64 | WordType::I64 | WordType::F64 => 8,
     };
-    TypeFacts { bytes, word: Some(word) }
+    let operations = match word {
+        WordType::F32 | WordType::F64 => Operations::OfFloats,
+        _ => Operations::OfIntegers,
+    };
+    TypeFacts { bytes, reduced: Some(Reduced { word, short: None, operations }) }
 }
 
-const fn bytes(bytes: u32) -> TypeFacts {
-    TypeFacts { bytes, word: None }
+const fn short(short: ShortInteger, operations: Operations) -> TypeFacts {
+    let reduced = Reduced { word: short.word_type(), short: Some(short), operations };
+    TypeFacts { bytes: short.bytes() as u32, reduced: Some(reduced) }
 }
 
-/// The datatypes that broadcasts and reductions find without asking the MPI.
+const fn integer(integer: ShortInteger) -> TypeFacts {
+    short(integer, Operations::OfIntegers)
+}
+
+/// The datatypes that broadcasts and reductions find without asking the MPI. Letters (`MPI_CHAR`) have no reductions in MPI.
 const TYPES: &[(&str, TypeFacts)] = &[
-    ("MPI_BYTE", bytes(1)),
-    ("MPI_CHAR", bytes(1)),
-    ("MPI_SIGNED_CHAR", bytes(1)),
-    ("MPI_UNSIGNED_CHAR", bytes(1)),
-    ("MPI_INT8_T", bytes(1)),
-    ("MPI_UINT8_T", bytes(1)),
-    ("MPI_C_BOOL", bytes(1)),
-    ("MPI_SHORT", bytes(2)),
+    ("MPI_BYTE", short(ShortInteger::U8, Operations::Bitwise)),
+    ("MPI_CHAR", TypeFacts { bytes: 1, reduced: None }),
+    ("MPI_SIGNED_CHAR", integer(ShortInteger::I8)),
+    ("MPI_UNSIGNED_CHAR", integer(ShortInteger::U8)),
+    ("MPI_INT8_T", integer(ShortInteger::I8)),
+    ("MPI_UINT8_T", integer(ShortInteger::U8)),
+    ("MPI_C_BOOL", short(ShortInteger::U8, Operations::Logical)),
+    ("MPI_CXX_BOOL", short(ShortInteger::U8, Operations::Logical)),
+    ("MPI_SHORT", integer(ShortInteger::I16)),
+    ("MPI_UNSIGNED_SHORT", integer(ShortInteger::U16)),
+    ("MPI_INT16_T", integer(ShortInteger::I16)),
+    ("MPI_UINT16_T", integer(ShortInteger::U16)),
     ("MPI_INT", word(WordType::I32)),
     ("MPI_UNSIGNED", word(WordType::U32)),
     ("MPI_LONG", word(WordType::I64)),
@@ -56,6 +105,8 @@ const TYPES: &[(&str, TypeFacts)] = &[
     ("MPI_AINT", word(WordType::I64)),
     ("MPI_OFFSET", word(WordType::I64)),
     ("MPI_COUNT", word(WordType::I64)),
+    ("MPI_INTEGER1", integer(ShortInteger::I8)),
+    ("MPI_INTEGER2", integer(ShortInteger::I16)),
     ("MPI_INTEGER4", word(WordType::I32)),
     ("MPI_INTEGER8", word(WordType::I64)),
     ("MPI_REAL4", word(WordType::F32)),

@@ -8,6 +8,7 @@
 //! endpoints of the queue that gets their entries, so each read of the queue advances their operations. A queue without such
 //! receives does not know of all this, and its reads cost no instruction for it.
 
+use weir_engine::short_integers::ShortInteger;
 use weir_engine::{Completion, Operation, Post};
 use weir_link::memory::UserMemory;
 use weir_proto::{Envelope, Outcome, Peer, PeerFault, Space};
@@ -40,6 +41,18 @@ enum Room {
     Buffer(usize),
     /// In memory of ours, since the buffer has several pieces.
     Own(Vec<u8>),
+    /// In memory of ours, as words of which the buffer gets short integers.
+    Words(Vec<u8>, ShortInteger),
+}
+
+impl Room {
+    /// Length of what the buffer gets of a result of `bytes` bytes. Unit: bytes.
+    fn received_bytes(&self, bytes: usize) -> usize {
+        match self {
+            Room::Words(_, short) => short.narrow_bytes(bytes),
+            Room::Buffer(_) | Room::Own(_) => bytes,
+        }
+    }
 }
 
 /// A receive that an operation has taken.
@@ -53,13 +66,25 @@ pub struct TakenReceive {
 
 impl TakenReceive {
     /// - `post`, `tag`, `memory`: of the receive.
+    /// - `short`: what the buffer gets of the words of the result. `None`: the result as it is.
     ///
     /// # Panics
-    /// If the buffer is shorter than the result.
-    pub fn new(post: Post, tag: u64, memory: UserMemory, operation: Box<dyn GroupOperation>) -> TakenReceive {
+    /// If the buffer is shorter than what it gets.
+    pub fn new(
+        post: Post,
+        tag: u64,
+        memory: UserMemory,
+        operation: Box<dyn GroupOperation>,
+        short: Option<ShortInteger>,
+    ) -> TakenReceive {
         let bytes = operation.result_bytes();
-        assert!(memory.bytes() >= bytes as u64, "{} bytes for a result of {bytes}", memory.bytes());
-        let room = memory.contiguous_address().map_or_else(|| Room::Own(vec![0; bytes]), Room::Buffer);
+        let room = match (short, memory.contiguous_address()) {
+            (Some(short), _) => Room::Words(vec![0; bytes], short),
+            (None, Some(address)) => Room::Buffer(address),
+            (None, None) => Room::Own(vec![0; bytes]),
+        };
+        let received = room.received_bytes(bytes);
+        assert!(memory.bytes() >= received as u64, "{} bytes for a result of {received}", memory.bytes());
         TakenReceive { post, tag, memory, operation, room }
     }
 
@@ -70,17 +95,24 @@ impl TakenReceive {
             _ if bytes == 0 => &mut [],
             // SAFETY: the buffer has so many bytes, and is the program's until the receive completes.
             Room::Buffer(address) => unsafe { std::slice::from_raw_parts_mut(*address as *mut u8, bytes) },
-            Room::Own(bytes) => bytes.as_mut_slice(),
+            Room::Own(result) | Room::Words(result, _) => result.as_mut_slice(),
         };
         match self.operation.advance(result) {
             Ok(false) => return None,
             Ok(true) => {}
             Err(fault) => return Some(Outcome::Lost { peer: None, fault }),
         }
-        if let Room::Own(result) = &self.room {
-            self.memory.write(0, result);
+        let received_bytes = self.room.received_bytes(bytes);
+        match &self.room {
+            Room::Buffer(_) => {}
+            Room::Own(result) => self.memory.write(0, result),
+            Room::Words(words, short) => {
+                let mut integers = vec![0; received_bytes];
+                short.narrow(words, &mut integers);
+                self.memory.write(0, &integers);
+            }
         }
-        Some(received(self.tag, bytes as u64))
+        Some(received(self.tag, received_bytes as u64))
     }
 }
 

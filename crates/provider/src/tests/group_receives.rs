@@ -7,6 +7,7 @@ use crate::state::domain_state::ProgressTarget;
 use crate::tagged;
 use std::ffi::c_void;
 use weir_engine::node_group_interface::{Identity, JOINED, Joined, NodeGroupFunctions, OperationWords};
+use weir_engine::short_integers::ShortInteger;
 use weir_link::shm::node_group::Operation;
 use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, WordOperation, WordType};
@@ -193,6 +194,27 @@ fn operations_start_in_order_and_end_when_they_can() {
         other.start(Operation::Barrier, &[], &mut [], 1);
         other.start(broadcast(0), &[], &mut result, 2);
         assert_eq!((one.ended(), other.ended(), other.ended()), (Some(1), Some(1), Some(2)));
+    });
+}
+
+#[test]
+fn a_receive_of_short_integers_gets_the_lower_bits_of_each_word() {
+    with_group(21, |one, other| {
+        let combination = Combination { operation: WordOperation::Sum, word_type: WordType::I32 };
+        let sums = Operation::AllReduce(Vector { bytes: 12, combination });
+        let words = |values: [i32; 3]| values.map(i32::to_ne_bytes).concat();
+        let (mine, theirs) = (words([100, -1, 7]), words([100, -2, 8]));
+        let (mut bytes, mut shorter, mut result) = ([9; 4], [9; 2], [0; 12]);
+        let narrowed = OperationWords::from(sums).narrowed(Some(ShortInteger::I8));
+        // SAFETY: a joined group; the data stays until the operation has ended.
+        unsafe { (functions().take_receive)(one.group, &narrowed, mine.as_ptr(), 0) };
+        one.side.receive(&mut shorter, 1, 6, 1); // of the MPI itself: it has no room
+        one.side.receive(&mut bytes, 1, 7, 2);
+        assert!(has_taken());
+        other.start(sums, &theirs, &mut result, 3);
+        assert_eq!((one.ended(), other.ended()), (Some(2), Some(3)));
+        assert_eq!(bytes, [200, 253, 15, 9]);
+        assert_eq!(result[..], words([200, -3, 15]));
     });
 }
 
