@@ -148,22 +148,69 @@ fn an_interface_whose_mtu_shrinks_carries_on() {
     }
 }
 
-#[test]
-fn a_router_with_a_smaller_mtu_drops_only_what_is_too_large() {
-    let Some([a, b]) = Host::pair() else { return };
-    let Some(router) = Host::new() else { return };
-    a.join(&router, "near", 1500);
-    router.join(&b, "behind", 1300);
-    // The far end believes that its cable carries more.
-    b.must("ip link set behind mtu 1500");
+/// Two hosts, and a router between them. Both hosts believe that their cables carry `mtu`, but behind the router it is `behind`.
+fn routed(mtu: u32, behind: u32) -> Option<[Host; 3]> {
+    let ([a, b], router) = (Host::pair()?, Host::new()?);
+    a.join(&router, "near", mtu);
+    router.join(&b, "behind", behind);
+    b.must(&format!("ip link set behind mtu {mtu}"));
     router.must("ip addr add 10.211.1.2/24 dev near && ip addr add 10.211.2.2/24 dev behind");
     router.must("echo 1 > /proc/sys/net/ipv4/ip_forward");
     a.must("ip addr add 10.211.1.1/24 dev near && ip route add default via 10.211.1.2");
     b.must("ip addr add 10.211.2.1/24 dev behind && ip route add default via 10.211.2.2");
+    Some([a, b, router])
+}
+
+#[test]
+fn a_router_with_a_smaller_mtu_drops_only_what_is_too_large() {
+    let Some([a, b, _router]) = routed(1500, 1300) else { return };
     let mut ends = [end(b.open("behind"), 1), end(a.open("near"), 2)];
     assert_eq!(ends[1].link.network().largest_datagram(), 1472);
     connect_all(&mut ends);
     send_to_first(&mut ends, 3000);
+}
+
+/// Packets that the router had to cut, or to drop because they were too long and may not be cut.
+fn cut_or_dropped(router: &Host) -> u64 {
+    let counts = std::thread::scope(|scope| {
+        let read = || {
+            setns(&router.0, CloneFlags::CLONE_NEWNET).expect("a namespace");
+            std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counts of the kernel")
+        };
+        scope.spawn(read).join().expect("no panic")
+    });
+    let mut lines = counts.lines().filter_map(|line| line.strip_prefix("Ip: "));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let of = |(name, value): (&str, &str)| match name {
+        "FragOKs" | "FragFails" => value.parse::<u64>().expect("a number"),
+        _ => 0,
+    };
+    names.split(' ').zip(values.split(' ')).map(of).sum()
+}
+
+#[test]
+fn a_path_through_a_router_uses_nearly_its_mtu() {
+    for (mtu, behind, least_bytes) in [(1500, 1400, 1000), (9000, 8900, 4000)] {
+        let Some([a, b, router]) = routed(mtu, behind) else { return };
+        let mut ends = [end(b.open("behind"), 1), end(a.open("near"), 2)];
+        connect_all(&mut ends);
+        let mut cut = 0;
+        for _ in 0..20 {
+            send_to_first(&mut ends, 2000);
+            if std::mem::replace(&mut cut, cut_or_dropped(&router)) == cut && cut > 0 {
+                break; // no search goes on
+            }
+        }
+        assert!(cut > 0, "datagrams were longer at first");
+        let before = ends[1].link.report();
+        send_to_first(&mut ends, 2000);
+        assert_eq!(cut_or_dropped(&router), cut, "{mtu}, {behind}");
+        let after = ends[1].link.report();
+        let bundles = (after.datagrams_sent - after.bare_datagrams_sent)
+            - (before.datagrams_sent - before.bare_datagrams_sent);
+        let mean_bytes = (after.bytes_sent - before.bytes_sent) / bundles;
+        assert!(mean_bytes > least_bytes, "{mean_bytes} bytes on a path of {behind}");
+    }
 }
 
 /// The kernel lets a socket have no more waiting at its interface than its send buffer, and drops what a queue has no room for.

@@ -56,6 +56,8 @@ pub struct SwitchCounters {
     pub overflowed: u64,
     /// Datagrams that were lost because they were too large.
     pub too_large: u64,
+    /// The longest datagram that was not too large, and not in fragments, since [`Switch::forget_longest`]. Unit: bytes.
+    pub longest: usize,
 }
 
 #[derive(Debug)]
@@ -192,6 +194,11 @@ impl Switch {
         self.state().narrowest = bytes;
     }
 
+    /// Begins to measure the longest datagram anew.
+    pub fn forget_longest(&self) {
+        self.state().counters.longest = 0;
+    }
+
     /// Changes what happens to datagrams from now on.
     pub fn impair(&self, impairments: Impairments) {
         self.state().impairments = impairments;
@@ -273,6 +280,9 @@ impl DatagramNetwork for LossyNetwork {
             if datagram.len() > state.narrowest && !in_fragments {
                 state.counters.too_large += 1;
                 continue;
+            }
+            if !in_fragments {
+                state.counters.longest = state.counters.longest.max(datagram.len());
             }
             state.send(self.port, to, datagram);
         }

@@ -70,7 +70,7 @@ impl Sender {
                     return;
                 }
                 let (bytes, next_number) = (self.bundle(position).bytes, self.next_number);
-                let is_probe = self.mtu.lost(now, number, bytes, next_number);
+                let is_probe = self.mtu.lost(number, bytes, next_number);
                 self.note_if_lost(number, !is_probe);
             }
             self.scan += 1;
