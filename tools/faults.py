@@ -39,6 +39,8 @@ HANG_SECONDS = 60
 # Most memory of a rank of the programs here, code and buffers of the MPI included. Unit: MiB.
 MEMORY_MIB = 400
 PORTS = "20100-20100"
+# With the first limit, a rank of MPICH or Intel MPI has no descriptor left for a socket of weir; with the second one, for a segment.
+TOO_FEW_DESCRIPTORS = (12, 18)
 OLD_PACKETS = launch.ROOT / "tools" / "old_packets.py"
 # Why an endpoint drops a packet of an earlier life (`docs/reference/json.md`). What was sent again and comes twice is not one.
 REFUSED = ("dropped_stale", "dropped_malformed", "dropped_foreign", "dropped_forged")
@@ -267,6 +269,33 @@ def host_rebooted(world, chance):
     return result
 
 
+class LimitedJob(checked.Job):
+    """A job whose ranks may have so many files and sockets open."""
+
+    def __init__(self, *arguments, descriptors, **rest):
+        self.descriptors = descriptors
+        super().__init__(*arguments, **rest)
+
+    def _arguments(self, *rest):
+        return ["sh", "-c", f'ulimit -n {self.descriptors} && exec "$0" "$@"', *super()._arguments(*rest)]
+
+
+def too_few_descriptors(world, chance):
+    """Jobs begin whose ranks have no descriptor for a socket, or none for a segment. Each ends with an error that names the limit."""
+    result = Result(expected="error names limit")
+    for limit in TOO_FEW_DESCRIPTORS:
+        begun = time.monotonic()
+        with world.job(world.hosts.count, "stress", kind=LimitedJob, seed=chance.randint(1, 1 << 30), descriptors=limit) as job:
+            result.hangs += job.join(HANG_SECONDS)
+            result.seconds = max(result.seconds, time.monotonic() - begun)
+            result.conclude(job)
+        result.injected[f"job with {limit} descriptors"] += 1
+        if job.outcome.ok or f"(ulimit -n is {limit})" not in job.outcome.output or job.outcome.leftovers:
+            result.problems.append(f"no error names the limit of {limit}: {job.outcome}")
+    result.happened = "hangs" if result.hangs else f"{len(TOO_FEW_DESCRIPTORS) - len(result.problems)} errors name it"
+    return result
+
+
 # The faults of the list, by the names that the table has.
 ROWS = {
     "namespace deleted": fault_kinds.host_deleted,
@@ -279,6 +308,7 @@ ROWS = {
     "path MTU that shrinks": fault_kinds.mtu_shrinks,
     "ENOBUFS": fault_kinds.send_buffers_exhausted,
     "descriptors exhausted": fault_kinds.descriptors_exhausted,
+    "too few descriptors at start": too_few_descriptors,
     "loss of 1 %": fault_kinds.loss_of_1_percent,
     "loss of 10 %": fault_kinds.loss_of_10_percent,
     "duplication": fault_kinds.duplication,
@@ -290,17 +320,20 @@ ROWS = {
 def run_row(world, name, seed):
     """Injects the fault of a row once."""
     fault, chance = ROWS[name], random.Random(f"{name} {seed}")
-    if fault is host_rebooted:
-        return host_rebooted(world, chance)
+    if fault in (host_rebooted, too_few_descriptors):
+        return fault(world, chance)
     if fault in fault_kinds.DEADLY:
         return die(world, fault, chance)
     return survive(world, [fault], chance)
 
 
-def selected(only, link):
-    """The rows of the list whose names contain one of the words, and that there are for this link."""
+def selected(only, link, mpi):
+    """The rows of the list whose names contain one of the words, and that there are for this link and this MPI."""
     rows = [name for name in ROWS if not only or any(word in name for word in only)]
-    return [name for name in rows if link == "udp" or ROWS[name] is not fault_kinds.send_buffers_exhausted]
+    impossible = [] if link == "udp" else [fault_kinds.send_buffers_exhausted, too_few_descriptors]
+    # Open MPI takes another transport when weir does not start, and libfabric does not say why a core provider does not.
+    impossible += [too_few_descriptors] if mpi == "openmpi" else []
+    return [name for name in rows if ROWS[name] not in impossible]
 
 
 def described(injected):
@@ -383,7 +416,7 @@ def main():
     if reason := netns.reason_not_possible():
         raise SystemExit(reason)
     launch.require(launch.PROVIDER, launch.WEIR, launch.env_dir("mpich"), launch.env_dir(options.mpi))
-    rows = selected(options.only, options.link)
+    rows = selected(options.only, options.link, options.mpi)
     if options.list and not rows:
         raise SystemExit(f"no fault has such a name; there are: {', '.join(ROWS)}")
     if options.list and "ENOBUFS" in rows and not shutil.which("strace"):

@@ -40,6 +40,12 @@ def test_a_fault_ends_as_it_must_and_nothing_is_lost(three, name):
     assert (result.lost, result.hangs, result.counts.wrong_bytes) == (None if name == "process killed" else 0, 0, 0)
 
 
+def test_a_job_with_too_few_descriptors_ends_with_an_error_that_names_the_limit(three):
+    result = faults.run_row(faults.World(three), "too few descriptors at start", 3)
+    assert result.ok and result.hangs == 0 and result.happened == "2 errors name it", result
+    assert sum(result.injected.values()) == 2 and result.counts.checked == 0, result
+
+
 def test_old_packets_are_refused_after_a_reboot_with_the_same_address(three):
     result = faults.run_row(faults.World(three), "host rebooted, same address", 4)
     assert result.ok, result.problems

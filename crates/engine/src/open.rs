@@ -264,6 +264,7 @@ impl<L: Link> Engine<L> {
             full_fences: oversubscribed || is_alone,
             cooperative_copy: !oversubscribed,
             conditional: !settings.scheme.grants(),
+            refused_limit: settings.peer_timeout,
             scheme: weir_link::SchemeName::new(settings.scheme.name()),
         };
         let mailbox = ShmLink::open(&options)?;

@@ -33,6 +33,7 @@ fn open() -> ShmLink {
         full_fences: false,
         cooperative_copy: true,
         conditional: false,
+        refused_limit: std::time::Duration::from_secs(10),
         scheme: SchemeName::new("static"),
     })
     .expect("a mailbox in /dev/shm")

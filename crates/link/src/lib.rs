@@ -35,6 +35,7 @@ pub mod udp;
 
 mod address;
 mod capabilities;
+mod descriptors;
 mod helper_lock;
 mod network_report;
 mod scheme_name;

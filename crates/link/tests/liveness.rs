@@ -90,6 +90,22 @@ fn a_sender_without_a_free_descriptor_connects_later() {
 }
 
 #[test]
+fn a_sender_that_gets_no_descriptor_within_the_limit_loses_the_peer_and_may_connect_later() {
+    let dir = directory();
+    let peer = Remote::idle(dir.path());
+    let child = fork(|| {
+        let refused_limit = std::time::Duration::ZERO;
+        let mut a = ShmLink::open(&ShmOptions { refused_limit, ..options(dir.path()) }).expect("a mailbox");
+        let taken = exhaust_descriptors();
+        assert_eq!(a.attach(Peer(0), &peer.address), Err(PeerFault::Unreachable));
+        drop(taken);
+        assert!(a.attach(Peer(0), &peer.address).expect("connected").is_some());
+    });
+    assert_eq!(reap(child), 0);
+    peer.kill();
+}
+
+#[test]
 fn a_large_message_from_a_living_peer_is_fetched_in_packets_while_no_descriptor_is_free() {
     let dir = directory();
     let words = shared_words();

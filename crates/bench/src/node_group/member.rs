@@ -78,6 +78,7 @@ impl Member {
             full_fences: false,
             cooperative_copy: false,
             conditional: false,
+            refused_limit: Duration::from_secs(10),
             scheme: SchemeName::new("static"),
         };
         let link = ShmLink::open(&options).map_err(refused)?;

@@ -15,7 +15,7 @@ use super::segment::{self, PeerSegment, Unavailable};
 use super::segment_file::{is_no_space, is_not_now};
 use super::{PeerEntry, ShmLink, diagnostics};
 use crate::{Address, LaneLease, unreachable};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_proto::{Peer, PeerFault};
 
 /// Longest time between two looks while an endpoint waits for a place in a full queue, or for a lane.
@@ -102,12 +102,19 @@ impl ShmLink {
     }
 
     /// The kernel has refused an action on the segment `id` of a peer. `Ok`: the caller may try again later.
-    fn refused(&self, id: u64, error: &std::io::Error) -> Result<(), PeerFault> {
+    fn refused(&mut self, id: u64, error: &std::io::Error) -> Result<(), PeerFault> {
+        let since = *self.refused_since.entry(id).or_insert_with(Instant::now);
+        let may_try = is_not_now(error) && since.elapsed() < self.refused_limit;
         if !segment::is_open_and_alive(&self.locks, id) {
+            self.refused_since.remove(&id);
             return Err(PeerFault::Unreachable); // it has ended meanwhile
         }
-        diagnostics::report_refused(self.locks.dir(), error);
-        if is_not_now(error) { Ok(()) } else { Err(PeerFault::Unreachable) }
+        diagnostics::report_refused(self.locks.dir(), error, self.refused_limit);
+        if may_try {
+            return Ok(());
+        }
+        self.refused_since.remove(&id);
+        Err(PeerFault::Unreachable)
     }
 
     /// Claims a lane at `segment`, or takes a place in the queue for one.
@@ -179,16 +186,15 @@ impl ShmLink {
                 segment.header().lane_queue().leave(ticket);
                 Ok(Some(self.begin_lease(peer, address, segment, lane, memory)))
             }
-            // The lane stays assigned to this endpoint.
-            Err(error) if is_not_now(&error) => {
-                self.refused(segment.facts().id, &error)?;
-                wait(self, segment)
-            }
             Err(error) => {
+                let refused = self.refused(segment.facts().id, &error);
+                if refused.is_ok() && is_not_now(&error) {
+                    return wait(self, segment); // the lane stays assigned to this endpoint
+                }
                 unclaim(segment.header().claims(segment.facts().shape.max_lanes), lane, self.own_address.id);
                 segment.header().lane_queue().leave(ticket);
                 segment.header().call_about(call::NEWCOMER);
-                self.refused(segment.facts().id, &error).map(|()| None)
+                refused.map(|()| None)
             }
         }
     }
@@ -203,6 +209,7 @@ impl ShmLink {
         memory: MappedLane,
     ) -> LaneLease {
         let facts = *segment.facts();
+        self.refused_since.remove(&facts.id);
         let epoch = self.next_epoch;
         self.next_epoch = self.next_epoch.wrapping_add(1);
         memory.set_owner(&self.address);

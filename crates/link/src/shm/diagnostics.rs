@@ -8,11 +8,13 @@
 use super::layout::LayoutError;
 use super::lock_file::{self, LockFile, Report};
 use super::{open_files, segment_file};
+use crate::descriptors::more_descriptors;
 use crate::unreachable;
 use rustix::io::Errno;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Once;
+use std::time::Duration;
 use weir_proto::wire::PacketError;
 
 /// Reports that a peer runs another version of weir, as `error` says.
@@ -58,19 +60,22 @@ pub fn report_lane_reclamation(locks: &LockFile, bytes: u64, error: &io::Error) 
     });
 }
 
-/// Reports that this process cannot open or map the mailbox of a running peer in `dir`.
-pub fn report_refused(dir: &Path, error: &io::Error) {
+/// Reports that this process cannot open or map the mailbox of a running peer in `dir`. It tries again for at most `limit`, if
+/// that can help.
+pub fn report_refused(dir: &Path, error: &io::Error, limit: Duration) {
     static REPORTED: Once = Once::new();
     let advice = match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE) => {
-            "it tries again; close some descriptors, or allow more (ulimit -n)"
+            format!("it tries again for {limit:?}; close some descriptors, or {}", more_descriptors(error))
         }
-        Some(Errno::NOMEM | Errno::AGAIN) => "it tries again; free some memory",
-        Some(Errno::NOENT) => "somebody has removed the name; exclude weir.* from what cleans the directory",
-        Some(Errno::ACCESS | Errno::PERM) => {
-            "all ranks need the same user, from MPI_Init on, and may not forbid /proc to each other"
+        Some(Errno::NOMEM | Errno::AGAIN) => format!("it tries again for {limit:?}; free some memory"),
+        Some(Errno::NOENT) => {
+            String::from("somebody has removed the name; exclude weir.* from what cleans the directory")
         }
-        _ => "see errno(3)",
+        Some(Errno::ACCESS | Errno::PERM) => String::from(
+            "all ranks need the same user, from MPI_Init on, and may not forbid /proc to each other",
+        ),
+        _ => String::from("see errno(3)"),
     };
     print_once(&REPORTED, || {
         format!("cannot open the mailbox of a running peer in {}: {error}; {advice}", dir.display())

@@ -99,6 +99,7 @@ pub use segment_file::{
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use transport::Current;
 use weir_proto::Peer;
 
@@ -134,6 +135,9 @@ pub struct ShmLink {
     /// Segments of peers that have our version and scheme ([`ShmLink::is_compatible`]).
     compatible: HashSet<u64>,
     pending_attaches: FxHashMap<Peer, PendingAttach>,
+    /// The segments of peers that the system refuses to open, and since when.
+    refused_since: FxHashMap<u64, Instant>,
+    refused_limit: Duration,
     /// Places in queues of peers that were forgotten since.
     unneeded_tickets: Vec<(PeerSegment, Ticket)>,
     /// Notices that polls return beside the contents of lanes.
@@ -196,6 +200,8 @@ impl ShmLink {
             peers: FxHashMap::default(),
             compatible: HashSet::new(),
             pending_attaches: FxHashMap::default(),
+            refused_since: FxHashMap::default(),
+            refused_limit: options.refused_limit,
             unneeded_tickets: Vec::new(),
             notices: VecDeque::new(),
             next_epoch: 0,

@@ -8,6 +8,7 @@ use super::{diagnostics, layout, segment_file};
 use crate::SchemeName;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Memory of a mailbox without its lanes. Unit: bytes.
 pub const MAILBOX_HEADER_BYTES: u64 = RESERVED_HEADER_BYTES;
@@ -59,6 +60,9 @@ pub struct ShmOptions {
     pub cooperative_copy: bool,
     /// No credits: senders count free slots ([`crate::FreeSlots`]), and all slots of a lane are data slots.
     pub conditional: bool,
+    /// A peer is unreachable when the system has refused to open its mailbox for so long, for want of descriptors or of
+    /// address space.
+    pub refused_limit: Duration,
     /// The scheme. Peers with another one are not connected.
     pub scheme: SchemeName,
 }
@@ -127,6 +131,7 @@ pub fn for_tests(dir: &std::path::Path) -> ShmOptions {
         full_fences: false,
         cooperative_copy: true,
         conditional: false,
+        refused_limit: Duration::from_secs(10),
         scheme: SchemeName::new("static"),
     }
 }

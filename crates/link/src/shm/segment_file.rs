@@ -11,6 +11,7 @@
 
 use super::layout::{FACTS_BYTES, Facts, LANES_OFFSET, LayoutError, file_prefix};
 use super::open_files::own_segment;
+use crate::descriptors::more_descriptors;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, MemfdFlags};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType};
@@ -39,15 +40,16 @@ impl SystemError {
 }
 
 /// Advice to the user about an error of the operating system.
-fn advice(error: &io::Error) -> &'static str {
-    match Errno::from_io_error(error) {
+fn advice(error: &io::Error) -> String {
+    let advice = match Errno::from_io_error(error) {
         _ if is_no_space(error) => "; free space there, or set FI_WEIR_SHM_DIR to a larger tmpfs",
         Some(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::ROFS) => {
             "; set FI_WEIR_SHM_DIR to an existing directory that you may write to"
         }
-        Some(Errno::MFILE | Errno::NFILE) => "; allow more descriptors (ulimit -n)",
+        Some(Errno::MFILE | Errno::NFILE) => return format!("; {}", more_descriptors(error)),
         _ => "",
-    }
+    };
+    advice.to_owned()
 }
 
 pub fn attempt<T>(action: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, SystemError> {

@@ -1,6 +1,7 @@
 //! The settings of the socket ([`UdpOptions`]), and the errors of opening it ([`UdpError`]). Their texts name the setting,
 //! its value, and what is possible.
 
+use crate::descriptors::more_descriptors;
 use rustix::io::Errno;
 use std::io;
 use std::net::IpAddr;
@@ -93,7 +94,7 @@ pub enum UdpError {
 /// Advice to the user about a socket that cannot be opened.
 fn advice(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
-        Some(Errno::MFILE | Errno::NFILE) => "allow more descriptors (ulimit -n)".to_owned(),
+        Some(Errno::MFILE | Errno::NFILE) => more_descriptors(error),
         _ => format!("{NET_SETTING} chooses another interface"),
     }
 }
@@ -105,7 +106,7 @@ mod tests {
     #[test]
     fn a_socket_that_cannot_be_opened_names_what_helps() {
         for (number, advice) in
-            [(Errno::MFILE, "allow more descriptors (ulimit -n)"), (Errno::ADDRNOTAVAIL, NET_SETTING)]
+            [(Errno::MFILE, "allow more descriptors (ulimit -n"), (Errno::ADDRNOTAVAIL, NET_SETTING)]
         {
             let (address, interface) = (IpAddr::from([10, 0, 0, 1]), "eth0".to_owned());
             let error = UdpError::Socket { address, interface, error: number.into() };

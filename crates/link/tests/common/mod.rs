@@ -26,6 +26,7 @@ pub fn options(dir: &Path) -> ShmOptions {
         full_fences: false,
         cooperative_copy: true,
         conditional: false,
+        refused_limit: std::time::Duration::from_secs(10),
         scheme: SchemeName::new("static"),
     }
 }

@@ -24,6 +24,7 @@ pub(in crate::shm) fn open(dir: &Path) -> ShmLink {
         full_fences: false,
         cooperative_copy: true,
         conditional: false,
+        refused_limit: Duration::from_secs(10),
         scheme: SchemeName::new("static"),
     };
     ShmLink::open(&options).expect("a mailbox")
