@@ -229,10 +229,10 @@ reference:
 	$(CARGO) run --quiet --locked -p weir-cli -- reference demand experiments/demand.json docs
 
 # Installs a tool from crates.io into out/tools: name, version, further flags. The tools run for seconds, so an unoptimised
-# build is the cheapest.
+# build is the cheapest. They share what they depend on.
 define install_tool
 $(call say,installing $(1) $(2))
-env -u CARGO_TARGET_DIR CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off \
+CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/tools" CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off \
 	CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0 \
 	$(CARGO) install --quiet --locked --force $(1) --version $(2) $(3) --root out/tools
 @touch $@

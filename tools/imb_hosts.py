@@ -130,8 +130,9 @@ def main():
     launch.require(launch.PROVIDER, *map(launch.imb, programs))
     worse = 0
     for mpi in mpis:
-        print(f"{mpi}, {options.ranks} ranks on {options.hosts} hosts, {options.link} over the own network, 2^{options.msglog} B, "
-              f"{options.iterations} repetitions", flush=True)
+        beside = "" if options.alone else "; times over those of the own network"
+        print(f"{mpi}, {options.ranks} ranks on {options.hosts} hosts, {options.link}, 2^{options.msglog} B, "
+              f"{options.iterations} repetitions{beside}", flush=True)
         for name in programs:
             for benchmark in PROGRAMS[name]:
                 if not options.only or benchmark in options.only:
