@@ -1,7 +1,7 @@
 /* The collective operations of measure.c, and how they are measured. Data, clocks and checks are those of measure.c, which
  * includes this file. */
 
-enum { LONG_BROADCAST = 16 << 10, FIRST_STEPS = 2000 };
+enum { LONG_BROADCAST = 16 << 10, FIRST_STEPS = 2000, MEAN_DELAY_US = 1000, FEWEST_LATE_CALLS = 10 };
 
 /* Whether operations are started, and then waited for. */
 static int is_started;
@@ -185,6 +185,73 @@ static void measure_overlap(const char *name, void (*work)(long count), double s
         printf("%s ranks=%d percent=%.1f pure_us=%.3f compute_us=%.3f both_us=%.3f\n", name, ranks, hidden, pure, computing, both);
 }
 
+/* Time in the calls of ranks that come late. Of a reduction: also the time for which its root must wait, since a rank has not
+ * entered yet. No library makes that shorter. */
+static double in_calls_s, awaited_s;
+
+/* The wait of a rank before a call: 0 to twice the mean, the same in each run. It sleeps, so that it needs no core: there may be
+ * more ranks than cores. */
+static void come_late(long call) {
+    unsigned long drawn = ((unsigned long)call << 16 | (unsigned long)rank) + 1;
+    for (int round = 0; round < 2; round++) {
+        drawn *= 0x9e3779b97f4a7c15u;
+        drawn ^= drawn >> 32;
+    }
+    struct timespec late = {0, (long)(drawn % (2 * MEAN_DELAY_US)) * 1000};
+    nanosleep(&late, NULL);
+}
+
+/* Each call follows a barrier. All ranks but the root come late.
+ * Source: Buntinas, 2003, section 6.3. */
+static void late_broadcasts(long count) {
+    in_calls_s = 0;
+    for (long i = 0; i < count; i++) {
+        double value = rank == 0 ? 1.0 + i : 0;
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank != 0) come_late(i);
+        double entered = now_s();
+        MPI_Bcast(&value, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+        in_calls_s += now_s() - entered;
+        if (value != 1.0 + i) wrong("a broadcast", 0, i);
+    }
+}
+
+/* Each call follows a barrier. All ranks come late, the root too.
+ * Source: Buntinas, 2003, section 4.3.4. */
+static void late_reductions(long count) {
+    in_calls_s = awaited_s = 0;
+    for (long i = 0; i < count; i++) {
+        double share = rank + 1.0 + i, sum = 0, last_entered;
+        MPI_Barrier(MPI_COMM_WORLD);
+        come_late(i);
+        double entered = now_s();
+        MPI_Reduce(&share, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+        in_calls_s += now_s() - entered;
+        if (rank == 0 && sum != ranks * (ranks + 1) / 2.0 + (double)i * ranks) wrong("a reduction", rank, i);
+        MPI_Reduce(&entered, &last_entered, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+        if (rank == 0) awaited_s += last_entered - entered;
+    }
+}
+
+/* Prints the mean over the ranks and calls of the time in a call. A call takes little more than twice the mean wait, so the number
+ * of calls is known. Returns it. */
+static long measure_late(const char *name, void (*work)(long count), double seconds) {
+    long count = (long)(2 * seconds / (MEAN_DELAY_US * 1e-6));
+    if (count < FEWEST_LATE_CALLS) count = FEWEST_LATE_CALLS;
+    work(CALLS);
+    work(count);
+    double mine = in_calls_s / count * 1e6, sum;
+    MPI_Reduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (rank == 0) printf("%s ranks=%d us=%.3f\n", name, ranks, sum / ranks);
+    return count;
+}
+
+static void measure_late_operations(double seconds) {
+    measure_late("broadcast-late", late_broadcasts, seconds);
+    long count = measure_late("reduce-late", late_reductions, seconds);
+    if (rank == 0) printf("reduce-late-least ranks=%d us=%.3f\n", ranks, awaited_s / count * 1e6 / ranks);
+}
+
 static void measure_operations(double seconds) {
     if (bytes < (int)sizeof(double)) usage();
     measure_barrier(seconds);
@@ -203,4 +270,5 @@ static void measure_operations(double seconds) {
     measure_overlap("ibarrier-overlap", barriers, seconds);
     measure_overlap("iallreduce-overlap", reductions, seconds);
     is_started = 0;
+    measure_late_operations(seconds);
 }

@@ -75,7 +75,8 @@ def test_collectives_are_measured_in_groups_and_beside_other_mpis(tmp_path, priv
     assert outcome.ok and record["missing"] == [], outcome
     assert record["contenders"] == ["weir, on", "weir, off", "Intel MPI", "Open MPI", "MPICH"]
     with_target = {"barrier", "allreduce", "reduce", "broadcast-short", "broadcast-long", "allgather", "alltoall"}
-    operations = {*with_target, "gather", "scatter", "reduce-scatter", "ibarrier", "iallreduce"}
+    with_target |= {"broadcast-late", "reduce-late"}
+    operations = {*with_target, "gather", "scatter", "reduce-scatter", "ibarrier", "iallreduce", "reduce-late-least"}
     for contender in record["jobs"][0]["time_us"]:
         assert contender.keys() == operations, contender
         assert all(len(samples) == 2 and min(samples) > 0 for samples in contender.values()), contender

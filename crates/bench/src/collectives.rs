@@ -1,12 +1,13 @@
 //! `weir bench collectives`: collective operations in weir's node groups, beside the same MPI over weir's messages, and
 //! beside Intel MPI, Open MPI and MPICH with their own shared memory.
 //!
-//! Of non-blocking operations it also says how much of them is hidden behind computing, as IMB-NBC does.
+//! Of non-blocking operations it also says how much of them is hidden behind computing, as IMB-NBC does. Of broadcast and
+//! reduce it says how long ranks are in the call if some come late, as Buntinas measures it (2003, sections 4.3.4 and 6.3).
 //!
 //! Each round runs all contenders in turn, as `weir bench paired` does, and begins with another one each time. The
-//! ratios are those of a round. The targets are multiples of Intel MPI's times.
+//! ratios are those of a round. The targets are shares of another MPI's time.
 //!
-//! Expected: eight minutes with three numbers of ranks and seven rounds.
+//! Expected: nine minutes with three numbers of ranks and seven rounds.
 
 use crate::contender::{Contender, OtherMpi};
 use crate::contender_set::ContenderSet;
@@ -35,23 +36,43 @@ struct Operation {
     word: &'static str,
     /// Its name in the table.
     name: &'static str,
-    /// Target, as a multiple of Intel MPI's time, if there is one.
-    limit: Option<f64>,
+    /// The target, if there is one.
+    target: Option<Target>,
 }
 
-const OPERATIONS: [Operation; 12] = [
-    Operation { word: "barrier", name: "barrier", limit: Some(0.7) },
-    Operation { word: "allreduce", name: "all-reduce 8 B", limit: Some(0.8) },
-    Operation { word: "reduce", name: "reduce 8 B", limit: Some(0.8) },
-    Operation { word: "broadcast-short", name: "broadcast 8 B", limit: Some(0.8) },
-    Operation { word: "broadcast-long", name: "broadcast 16 KiB", limit: Some(0.8) },
-    Operation { word: "allgather", name: "all-gather 2 KiB", limit: Some(1.0) },
-    Operation { word: "alltoall", name: "all-to-all 2 KiB", limit: Some(1.0) },
-    Operation { word: "gather", name: "gather 2 KiB", limit: None },
-    Operation { word: "scatter", name: "scatter 2 KiB", limit: None },
-    Operation { word: "reduce-scatter", name: "reduce-scatter 2 KiB", limit: None },
-    Operation { word: "ibarrier", name: "non-blocking barrier", limit: None },
-    Operation { word: "iallreduce", name: "non-blocking all-reduce 8 B", limit: None },
+/// At most so much of the time of an MPI.
+struct Target {
+    share: f64,
+    /// The share in the table.
+    text: &'static str,
+    /// Its column.
+    mpi: &'static str,
+}
+
+const fn of(mpi: &'static str, share: f64, text: &'static str) -> Option<Target> {
+    Some(Target { share, text, mpi })
+}
+
+const OPERATIONS: [Operation; 15] = [
+    Operation { word: "barrier", name: "barrier", target: of(INTEL, 0.7, "0.7") },
+    Operation { word: "allreduce", name: "all-reduce 8 B", target: of(INTEL, 0.8, "0.8") },
+    Operation { word: "reduce", name: "reduce 8 B", target: of(INTEL, 0.8, "0.8") },
+    Operation { word: "broadcast-short", name: "broadcast 8 B", target: of(INTEL, 0.8, "0.8") },
+    Operation { word: "broadcast-long", name: "broadcast 16 KiB", target: of(INTEL, 0.8, "0.8") },
+    Operation { word: "allgather", name: "all-gather 2 KiB", target: of(INTEL, 1.0, "1") },
+    Operation { word: "alltoall", name: "all-to-all 2 KiB", target: of(INTEL, 1.0, "1") },
+    Operation { word: "gather", name: "gather 2 KiB", target: None },
+    Operation { word: "scatter", name: "scatter 2 KiB", target: None },
+    Operation { word: "reduce-scatter", name: "reduce-scatter 2 KiB", target: None },
+    Operation { word: "ibarrier", name: "non-blocking barrier", target: None },
+    Operation { word: "iallreduce", name: "non-blocking all-reduce 8 B", target: None },
+    Operation {
+        word: "broadcast-late",
+        name: "broadcast 8 B, late ranks",
+        target: of(MPICH, 1.0 / 16.0, "1/16"),
+    },
+    Operation { word: "reduce-late", name: "reduce 8 B, late ranks", target: of(MPICH, 1.0 / 4.5, "1/4.5") },
+    Operation { word: "reduce-late-least", name: "  of it unavoidable", target: None },
 ];
 
 /// Operations whose overlap with computing is measured: the first word of the result line, and the name.
@@ -68,8 +89,12 @@ under Intel MPI, Open MPI and MPICH with their own shared memory. An MPI that is
 
 The table shows the median time of an operation, a mean over the ranks, and weir's time divided by that of the other: \
 the median of the ratios of each round. The root of a reduce, broadcast, gather or scatter changes each time. Of \
-non-blocking operations, it is the time of start and wait, without computing. The target is weir's ratio to Intel MPI: \
-reached if three quarters of the rounds are within it, missed if three quarters are not.
+non-blocking operations, it is the time of start and wait, without computing. The target is a share of another MPI's \
+time: reached if three quarters of the rounds are within it, missed if three quarters are not.
+
+Late ranks: each call follows a barrier and a sleep of 0 to 2 ms, the same for all contenders, and the time is that in \
+the call. The root is always 0. It is late in a reduce, and not in a broadcast. Unavoidable is the wait of a reduce's \
+root for ranks that have not entered yet; a mean over the ranks too.
 
 Hidden is what of a non-blocking operation disappears behind computing: each rank starts it, computes for about as long \
 as it takes alone, and waits. 100 %: both together take as long as the longer one. 0 %: as long as one after the other. \
@@ -147,9 +172,10 @@ const CONTENDERS: [(&str, &str, Contender); 5] = [
     ("weir:FI_WEIR_COLLECTIVES=0", "weir, off", Contender::Mpich(Transport::Weir)),
     ("intel-mpi", INTEL, Contender::OtherMpi(OtherMpi::IntelMpi)),
     ("open-mpi", "Open MPI", Contender::OtherMpi(OtherMpi::OpenMpi)),
-    ("mpich-shm", "MPICH", Contender::Mpich(Transport::MpichShm)),
+    ("mpich-shm", MPICH, Contender::Mpich(Transport::MpichShm)),
 ];
 const INTEL: &str = "Intel MPI";
+const MPICH: &str = "MPICH";
 
 /// Measures and prints. Returns the exit status.
 ///
@@ -228,18 +254,19 @@ fn render(results: &Results) -> String {
                 let time = time_ns(median * 1e3);
                 cells.push(table::right(match index {
                     0 => time,
-                    _ => format!("{time} ({} x)", three_digits(ratios(index).median)),
+                    _ => format!("{time} ({} x)", ratio(ratios(index).median)),
                 }));
             }
-            let intel = results.contenders.iter().position(|name| name == INTEL);
-            let limit = operation.limit;
-            let word = match (limit, intel) {
-                (None, _) => "",
-                (Some(_), None) => "no Intel MPI",
-                (Some(limit), Some(index)) => ratios(index).verdict(limit),
+            let (target, verdict) = match &operation.target {
+                None => (String::from("none"), String::new()),
+                Some(Target { share, text, mpi }) => {
+                    let column = results.contenders.iter().position(|name| name == mpi);
+                    let verdict = column.map(|index| ratios(index).verdict(*share).to_owned());
+                    (format!("{text} of {mpi}"), verdict.unwrap_or_else(|| format!("no {mpi}")))
+                }
             };
-            cells.push(table::right(limit.map_or(String::from("none"), |limit| format!("{limit} x"))));
-            cells.push(Cell::new(word));
+            cells.push(table::right(target));
+            cells.push(Cell::new(verdict));
             table.add_row(cells);
         }
     }
@@ -251,8 +278,9 @@ fn render(results: &Results) -> String {
     let rounds = results.jobs.iter().flat_map(|job| job.time_us[0].values().map(Vec::len)).max().unwrap_or(0);
     let machine = &results.machine;
     let mut text = format!(
-        "{}\n{rounds} interleaved rounds. In brackets: weir, on, divided by the other. Target: at most so much of {INTEL}. \
-         Hidden:\nshare of a non-blocking operation that disappears behind computing.",
+        "{}\n{rounds} interleaved rounds. In brackets: weir, on, divided by the other. Target: at most so much of that MPI's \
+         time.\nHidden: share of a non-blocking operation that disappears behind computing. Late ranks: time in the call if \
+         ranks come\n0 to 2 ms late.",
         table::text(&table)
     );
     for line in &results.missing {
@@ -263,6 +291,11 @@ fn render(results: &Results) -> String {
     }
     text.push_str(&format!("\n{}, {} cores, Linux {}.", machine.processor, machine.cores, machine.kernel));
     text
+}
+
+/// A ratio. Small ones have a third digit.
+fn ratio(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{ratio:.3}") } else { three_digits(ratio) }
 }
 
 /// The overlap of an operation with computing.
@@ -316,6 +349,24 @@ mod tests {
         assert!(line([1.0, 2.0, 4.0]).unwrap().contains("MISSED"));
         assert!(line([1.0, 4.0, 8.0]).unwrap().contains("within noise"));
         assert!(render(&results([1.0; 3])).contains("Left out: Open MPI: not found"));
+    }
+
+    #[test]
+    fn time_of_late_ranks_is_judged_beside_mpich() {
+        let mut results = results([1.0; 3]);
+        results.contenders.push(MPICH.into());
+        let mut job = Job::new(8, 3);
+        for (contender, us) in [(0, 1.0), (1, 40.0), (2, 20.0)] {
+            (0..3).for_each(|_| job.add(contender, "broadcast-late us", us));
+            (0..3).for_each(|_| job.add(contender, "reduce-late us", us.min(4.0)));
+        }
+        results.jobs = vec![job];
+        let text = render(&results);
+        let line = |name: &str| text.lines().find(|line| line.contains(name)).map(str::to_owned).unwrap();
+        let broadcast = line("broadcast 8 B, late");
+        assert!(broadcast.contains("(0.050 x)") && broadcast.contains("1/16 of MPICH"), "{broadcast}");
+        assert!(broadcast.contains("reached"), "{broadcast}");
+        assert!(line("reduce 8 B, late").contains("MISSED"), "a quarter is more than 1/4.5");
     }
 
     #[test]
