@@ -110,7 +110,7 @@ worlds:
 	$(call say,random worlds of paths over a network that loses and of gates of admission)
 	WEIR_WORLDS=$$(($(WORLDS) / 100)) $(CARGO) test --locked --release -p weir-proto --lib -- random_worlds_keep_the_rules
 	$(call say,random simulated worlds with faults)
-	WEIR_WORLDS=$$(($(WORLDS) / 100)) $(CARGO) test --locked --release -p weir-sim --test faults -- --nocapture --test-threads 2
+	WEIR_WORLDS=$$(($(WORLDS) / 100)) $(CARGO) test --locked --release -p weir-sim --test simulator faults:: -- --nocapture
 	$(MAKE) --no-print-directory executors CASES=$(WORLDS)
 
 CASES ?= 1000000

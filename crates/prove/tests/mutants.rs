@@ -15,7 +15,7 @@ enum Elsewhere {
     Exempt { reason: &'static str, shown_by: &'static str, file: &'static str },
 }
 
-const WORLDS: &str = "sim/tests/faults.rs";
+const WORLDS: &str = "sim/tests/simulator/faults.rs";
 const INJECTED: &str = "injected_bugs_are_found_with_a_repeat_command";
 
 const ELSEWHERE: [(Mutant, Elsewhere); 5] = [

@@ -91,7 +91,7 @@ impl CollectiveOperation {
 
 /// Longest part of sums and products of floats. Long vectors pass from rank to rank, two ranks at a time with parts of
 /// this length, and the next parts follow. Longer parts take one rank at a time, shorter ones more turns.
-/// `crates/sim/tests/float_sums.rs` has the times. Unit: bytes.
+/// `crates/sim/tests/simulator/float_sums.rs` has the times. Unit: bytes.
 const MAX_FLOAT_BYTES: u32 = MAX_VECTOR_BYTES / 2;
 
 /// An operation with its lengths, as one member sees it.

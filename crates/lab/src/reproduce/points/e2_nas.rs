@@ -214,7 +214,7 @@ fn buffer_points(evidence: &Evidence<'_>) -> Vec<Point> {
         let messages_each = each(|record| record.messages as f64 / f64::from(record.settings.ranks));
         let ecms_each = each(|record| record.credit_packets as f64 / f64::from(record.settings.ranks));
         if let Some((messages_each, ecms_each)) = messages_each.zip(ecms_each) {
-            // crates/sim/tests/nas.rs
+            // crates/sim/tests/simulator/nas.rs
             let exchanged =
                 if matches!(name, "bt" | "sp") { "; BT's and SP's fit if they are exchanged" } else { "" };
             let text = format!(

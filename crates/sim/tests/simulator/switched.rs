@@ -1,9 +1,7 @@
 //! Tests of switched Ethernet: times of packets, bounds of queues, and counts of drops and marks.
 
-mod support;
-
+use crate::support::drive::{drive, packet};
 use proptest::prelude::*;
-use support::drive::{drive, packet};
 use weir_proto::{Config, Scheme};
 use weir_sim::cost::Cost;
 use weir_sim::network::fat_tree::FatTree;

@@ -1,10 +1,9 @@
 //! Tests that programs send and receive the same messages in the simulator and on the real engine, and end in both.
 //! Receives from anybody may take the messages of several senders in another order.
 
-mod support;
-
-use support::catalogue::catalogue;
-use support::{SCHEMES, journal, real};
+use crate::support;
+use crate::support::catalogue::catalogue;
+use crate::support::{SCHEMES, journal, real};
 use weir_proto::Scheme;
 use weir_sim::program::Status;
 use weir_sim::workload::Workload;

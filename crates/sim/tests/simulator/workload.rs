@@ -1,10 +1,9 @@
 //! Tests of workloads: they send the messages and bytes of their sources, end under every scheme, and reject
 //! invalid parameters.
 
-mod support;
-
-use support::catalogue::{CATALOGUE, catalogue};
-use support::{SCHEMES, barrier_messages, messages_and_bytes, recorded, run, run_with, workload};
+use crate::support;
+use crate::support::catalogue::{CATALOGUE, catalogue};
+use crate::support::{SCHEMES, barrier_messages, messages_and_bytes, recorded, run, run_with, workload};
 use weir_proto::Scheme;
 use weir_sim::workload::{Workload, measure};
 

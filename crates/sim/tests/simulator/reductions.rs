@@ -1,16 +1,14 @@
 //! Offloaded reductions in the simulator, on the processors of ranks and on their NICs: the bits of results, timers, lost
 //! members, bounds and prices.
 //!
-//! `WEIR_SEED=7f3a cargo test -p weir-sim --test reductions NAME` repeats one random world; `WEIR_WORLDS=10000` runs more.
-
-mod support;
+//! `WEIR_SEED=7f3a cargo test -p weir-sim --test simulator NAME` repeats one random world; `WEIR_WORLDS=10000` runs more.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::support::{SCHEMES, spec};
 use fastrand::Rng;
-use support::{SCHEMES, spec};
 use weir_proto::offload::group::MAX_ROUNDS;
 use weir_proto::offload::reduce::MAX_VECTOR_BYTES;
 use weir_proto::offload::{Combination, WordOperation, WordType};

@@ -1,12 +1,10 @@
 //! Barriers, all-reduces and broadcasts of a group in the simulator, on the processors of ranks and on their NICs: results,
 //! what waits for whom, and the time of a computing rank.
 
-mod support;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use support::{SCHEMES, spec};
+use crate::support::{SCHEMES, spec};
 use weir_proto::offload::group::{BarrierSchedule, BroadcastTree, ReductionTree, Shape};
 use weir_proto::offload::{Combination, WordOperation, WordType};
 use weir_proto::{Geometry, Scheme};

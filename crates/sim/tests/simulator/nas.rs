@@ -1,10 +1,9 @@
 //! Tests of NAS kernels: they send the messages and bytes of the benchmarks' sources, and the message counts of Liu
 //! & Panda.
 
-mod support;
-
-use support::catalogue::nas;
-use support::{journal, workload};
+use crate::support;
+use crate::support::catalogue::nas;
+use crate::support::{journal, workload};
 use weir_proto::Scheme;
 use weir_sim::workload::Workload;
 use weir_sim::world::WorldSpec;

@@ -1,12 +1,11 @@
 //! Tests of collective algorithms: they send the messages and bytes that their sources state, and libraries choose
 //! the right algorithm.
 
-mod support;
-
+use crate::support;
 use std::pin::Pin;
 
-use support::catalogue::imb;
-use support::{barrier_messages, journal, run_programs};
+use crate::support::catalogue::imb;
+use crate::support::{barrier_messages, journal, run_programs};
 use weir_proto::Scheme;
 use weir_sim::collective::Group;
 use weir_sim::program::Program;

@@ -1,10 +1,8 @@
 //! What it costs that sums of floats are combined from the left: the time of an all-reduce among 8 and 16 NICs, beside that of a
-//! binomial tree, which has other bits. `cargo test -p weir-sim --test float_sums -- --nocapture` prints the times. The engine
-//! cuts such vectors into parts of 2 KiB (`engine/collectives/parts.rs`).
+//! binomial tree, which has other bits. `cargo test -p weir-sim --test simulator float_sums:: -- --nocapture` prints the times. The
+//! engine cuts such vectors into parts of 2 KiB (`engine/collectives/parts.rs`).
 
-mod support;
-
-use support::spec;
+use crate::support::spec;
 use weir_proto::offload::group::{ReductionTree, Shape};
 use weir_proto::offload::{Combination, WordOperation, WordType};
 use weir_proto::{Geometry, Scheme};

@@ -2,7 +2,7 @@
 //! no hash.
 //!
 //! This command writes the file again after an intended change of the model:
-//! `WEIR_WRITE_TRACES=1 cargo test -p weir-sim --test traces`.
+//! `WEIR_WRITE_TRACES=1 cargo test -p weir-sim --test simulator traces::`.
 
 use std::fmt::Write as _;
 use std::path::Path;

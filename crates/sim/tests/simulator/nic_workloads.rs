@@ -1,9 +1,8 @@
 //! Workloads of operations that a NIC can carry out: their times are those of the published equations, all executors
 //! end under every scheme, and a NIC works while its rank computes.
 
-mod support;
-
-use support::{SCHEMES, workload};
+use crate::support;
+use crate::support::{SCHEMES, workload};
 use weir_proto::{Geometry, Scheme};
 use weir_sim::cost::{Cost, NicCost};
 use weir_sim::network::ideal::{Ideal, WHOLE_MESSAGES};

@@ -1,10 +1,8 @@
 //! Tests of one packet for several ranks: one injection, and one copy for each.
 
-mod support;
-
 use std::path::Path;
 
-use support::drive::drive;
+use crate::support::drive::drive;
 use weir_sim::network::mesh::Mesh;
 use weir_sim::network::registry::{Model, NETWORKS, Shape, WithNetwork};
 use weir_sim::network::{CopiesInjection, Hold, Network, Output, TrainId};

@@ -7,13 +7,13 @@ use weir_sim::world::{World, WorldSpec};
 
 /// Finishing times in ns that LogGOPSim reports with its default parameters.
 const REFERENCES: &[(&str, &str, u64)] = &[
-    ("bcast-binomial-32", include_str!("../../../experiments/goal/bcast-binomial-32.goal"), 88_910),
-    ("reduce-binomial-32", include_str!("../../../experiments/goal/reduce-binomial-32.goal"), 27_710),
-    ("dissemination-64", include_str!("../../../experiments/goal/dissemination-64.goal"), 33_000),
-    ("allreduce-recdoub-64", include_str!("../../../experiments/goal/allreduce-recdoub-64.goal"), 90_120),
-    ("alltoall-linear-32", include_str!("../../../experiments/goal/alltoall-linear-32.goal"), 551_242),
-    ("gather-64", include_str!("../../../experiments/goal/gather-64.goal"), 485_194),
-    ("ring-pipelined-16", include_str!("../../../experiments/goal/ring-pipelined-16.goal"), 890_670),
+    ("bcast-binomial-32", include_str!("../../../../experiments/goal/bcast-binomial-32.goal"), 88_910),
+    ("reduce-binomial-32", include_str!("../../../../experiments/goal/reduce-binomial-32.goal"), 27_710),
+    ("dissemination-64", include_str!("../../../../experiments/goal/dissemination-64.goal"), 33_000),
+    ("allreduce-recdoub-64", include_str!("../../../../experiments/goal/allreduce-recdoub-64.goal"), 90_120),
+    ("alltoall-linear-32", include_str!("../../../../experiments/goal/alltoall-linear-32.goal"), 551_242),
+    ("gather-64", include_str!("../../../../experiments/goal/gather-64.goal"), 485_194),
+    ("ring-pipelined-16", include_str!("../../../../experiments/goal/ring-pipelined-16.goal"), 890_670),
 ];
 
 fn finishing_ns(text: &str) -> u64 {

@@ -1,5 +1,4 @@
 //! Helpers for tests of workloads: worlds, and observation of their programs.
-#![allow(dead_code)] // each test file uses its part
 
 pub mod catalogue;
 pub mod drive;

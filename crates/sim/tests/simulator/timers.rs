@@ -1,8 +1,6 @@
 //! Tests of the timers of endpoint machines in the simulator, under every scheme.
 
-mod support;
-
-use support::{SCHEMES, spec};
+use crate::support::{SCHEMES, spec};
 use weir_proto::{Geometry, Instant, Peer, Purpose, Scheme, Timer};
 use weir_sim::network::ideal::Ideal;
 use weir_sim::program::Rank;

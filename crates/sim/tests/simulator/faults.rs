@@ -2,9 +2,8 @@
 //!
 //! `faults/single.rs` has exact tests of one fault each.
 //!
-//! `WEIR_SEED=7f3a cargo test -p weir-sim --test faults NAME` repeats one world; `WEIR_WORLDS=10000` runs more.
+//! `WEIR_SEED=7f3a cargo test -p weir-sim --test simulator NAME` repeats one world; `WEIR_WORLDS=10000` runs more.
 
-#[path = "faults/single.rs"]
 mod single;
 
 use std::cell::RefCell;
@@ -348,7 +347,7 @@ fn world(
     mutant: Option<weir_proto::flow::Mutant>,
 ) -> Result<(Report, u64), String> {
     let with_command = |what: String| {
-        format!("{what}\nrepeat: WEIR_SEED={seed:x} cargo test -p weir-sim --test faults {name}")
+        format!("{what}\nrepeat: WEIR_SEED={seed:x} cargo test -p weir-sim --test simulator {name}")
     };
     let drawn = draw(seed, kind);
     let once = || catch_unwind(AssertUnwindSafe(|| run(&drawn, mutant)));
@@ -446,7 +445,7 @@ fn injected_bugs_are_found_with_a_repeat_command() {
             .find_map(failing)
             .unwrap_or_else(|| panic!("{mutant:?} is not found in 1000 worlds"));
         println!("{mutant:?} is found by seed {seed:x}: {}", why.lines().next().unwrap_or_default());
-        let line = format!("repeat: WEIR_SEED={seed:x} cargo test -p weir-sim --test faults {name}");
+        let line = format!("repeat: WEIR_SEED={seed:x} cargo test -p weir-sim --test simulator {name}");
         assert_eq!(why.lines().last(), Some(line.as_str()));
         assert_eq!(failing(seed), Some((seed, why)), "the same world fails in the same way");
         assert!(world(name, seed, Ranks::NoFaults, None).is_ok(), "the right rule passes");
