@@ -4,6 +4,7 @@
 
 mod common;
 use common::{World, output};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -272,4 +273,63 @@ fn experiments_are_listed() {
         assert!(list.lines().any(|line| line.starts_with(id)), "{list}");
     }
     assert!(list.contains("experiments/e1.2.toml"));
+}
+
+/// Each world runs again, so a change of a protocol or of a model that alters results is seen here. Others take too long.
+#[test]
+fn the_cheapest_experiments_still_have_the_committed_results() {
+    let world = World::new("");
+    let cheapest = ["E3.1", "E4.1", "E4.3", "E4.6"];
+    let (code, _, progress) = weir(&world, &[&["reproduce", "--no-sweep"][..], &cheapest].concat());
+    assert_eq!(code, Some(0), "{progress}");
+    let read =
+        |path: PathBuf| -> Value { serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap() };
+    let committed = ["e3", "e4"].map(|name| read(experiments().join(format!("{name}.json"))));
+    let committed: Vec<_> =
+        committed.iter().flat_map(|it| it["experiments"].as_array().unwrap()).map(results_of).collect();
+    let ours = read(world.at("results/points.json"));
+    let ours = ours["experiments"].as_array().unwrap();
+    assert_eq!(ours.iter().map(|it| it["id"].as_str().unwrap()).collect::<Vec<_>>(), cheapest);
+    for experiment in ours.iter().map(results_of) {
+        let before = committed.iter().find(|it| it["id"] == experiment["id"]).expect("committed results");
+        if let Some(place) = difference(before, &experiment) {
+            panic!(
+                "{}{place}: not as in experiments/*.json. If the new result is right, run weir reproduce E3 (or E4), \
+                 copy its points.json to experiments and run make reference",
+                experiment["id"]
+            );
+        }
+    }
+}
+
+/// The results of an experiment without what the sweep of assumed parameters has found.
+fn results_of(experiment: &Value) -> Value {
+    let mut experiment = experiment.clone();
+    for point in experiment["points"].as_array_mut().unwrap() {
+        point["sensitivity"].take();
+        if point["verdict"].as_str().unwrap().starts_with("holds") {
+            point["verdict"] = "holds".into();
+        }
+    }
+    experiment
+}
+
+/// The first place where two values differ, with both; numbers that differ only by rounding are equal.
+fn difference(before: &Value, now: &Value) -> Option<String> {
+    let nested = |name: String, place: Option<String>| place.map(|place| format!(", {name}{place}"));
+    match (before, now) {
+        (Value::Object(one), Value::Object(other)) if one.keys().eq(other.keys()) => {
+            one.keys().find_map(|name| nested(name.clone(), difference(&one[name], &other[name])))
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            let pairs = one.iter().zip(other).enumerate();
+            pairs.into_iter().find_map(|(at, (one, other))| nested(at.to_string(), difference(one, other)))
+        }
+        (Value::Number(one), Value::Number(other)) => {
+            let [one, other] = [one, other].map(|number| number.as_f64().unwrap());
+            let is_equal = (one - other).abs() <= 1e-12 * one.abs();
+            (!is_equal).then(|| format!(": {one} before, {other} now"))
+        }
+        _ => (before != now).then(|| format!(": {before} before, {now} now")),
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! An inline mechanism holds the processor of the rank that has to wait, and a rank that serves others is held as
 //! long as it does. A rank that has injected messages waits for them, and serves its pool while it does. Each message
-//! costs its rank the time of the gate, each batch costs its server the time to take it. Prices are assumptions.
+//! costs its rank the time of the gate, and its server the time to take it from a queue. A server takes all messages
+//! of a batch before the batch enters the adapter. Prices are assumptions.
 
 use std::collections::VecDeque;
 
@@ -42,7 +43,7 @@ pub struct Admission {
     pub most_rank_messages: u32,
     /// Time of a rank for each message at the gate.
     pub gate_ps: Picoseconds,
-    /// Time of a server for each batch.
+    /// Time of a server for each message that it takes from a queue.
     pub serve_ps: Picoseconds,
 }
 
@@ -93,6 +94,14 @@ pub(super) struct Sender {
 struct Decisions {
     injections: Vec<(Task, Vec<Descriptor>, u32)>,
     resumed: Vec<Task>,
+}
+
+impl Decisions {
+    /// Messages that `server` has taken from queues: those of its batch, and one without a batch.
+    fn taken(&self, server: Task) -> u64 {
+        let batch = self.injections.iter().find(|injection| injection.0 == server);
+        batch.map_or(1, |(_, messages, _)| messages.len() as u64)
+    }
 }
 
 impl GateDriver for Decisions {
@@ -179,11 +188,13 @@ impl Manycore {
     /// Does what a gate has decided.
     fn perform(&mut self, now: Picoseconds, host: u32, decisions: Decisions, outputs: &mut Outputs<Event>) {
         let first_rank = host * self.parameters.ranks_per_node;
-        let Decisions { injections, resumed } = decisions;
-        for (server, batch, tokens) in injections {
-            let is_served = self.parameters.admission.servers > 0;
-            let price_ps = self.parameters.admission.gate_ps;
-            let mut at = now + price_ps;
+        let Admission { servers, gate_ps: price_ps, serve_ps, .. } = self.parameters.admission;
+        let taken = |task| (task, decisions.taken(task));
+        let resumed: Vec<(Task, u64)> = decisions.resumed.iter().copied().map(taken).collect();
+        for (server, batch, tokens) in decisions.injections {
+            let is_served = servers > 0;
+            // The first message is there; the server takes the others before the batch leaves.
+            let mut at = now + price_ps + serve_ps * (batch.len() as u64 - 1);
             for descriptor in &batch {
                 let sender = &self.senders[(first_rank + descriptor.origin.0) as usize];
                 let written = self.posts[descriptor.number as usize].written;
@@ -206,10 +217,10 @@ impl Manycore {
                 self.go_on(now, first_rank + descriptor.origin.0, outputs); // its queue has room again
             }
         }
-        for task in resumed {
+        for (task, taken) in resumed {
             let rank = first_rank + task.0;
             if self.senders[rank as usize].serves {
-                self.serve_at(now + self.parameters.admission.serve_ps, rank, outputs);
+                self.serve_at(now + serve_ps * taken, rank, outputs);
             }
             self.go_on(now, rank, outputs);
         }
@@ -244,7 +255,7 @@ impl Manycore {
         }
     }
 
-    /// A rank serves its pool: one batch.
+    /// A rank serves its pool: one batch. Its next step follows when it has taken all messages of it.
     pub(super) fn serves(&mut self, now: Picoseconds, rank: u32, outputs: &mut Outputs<Event>) {
         let (task, host) = (self.task(rank), self.host(rank));
         self.senders[rank as usize].is_due = false;
@@ -254,7 +265,10 @@ impl Manycore {
             false => self.gate(rank).serve(task, &mut decisions),
         };
         match serving {
-            Serving::Injected => self.serve_at(now + self.parameters.admission.serve_ps, rank, outputs),
+            Serving::Injected => {
+                let taking_ps = self.parameters.admission.serve_ps * decisions.taken(task);
+                self.serve_at(now + taking_ps, rank, outputs);
+            }
             Serving::Waits => {}
             Serving::Idle => self.senders[rank as usize].serves = false,
         }

@@ -189,7 +189,25 @@ fn a_server_combines_small_messages_to_one_host() {
     (0..3).for_each(|rank| _ = tested.send(0, rank, 4 + rank, 10));
     let happened = tested.run();
     let arrivals: Vec<_> = happened.into_iter().filter(|it| it.1.contains("at")).collect();
-    assert_eq!(arrivals, named(&[(1130, "0 at 4"), (1130, "1 at 5"), (1130, "2 at 6")]));
+    // The server takes two more messages, 10 ns each, before all leave together.
+    assert_eq!(arrivals, named(&[(1150, "0 at 4"), (1150, "1 at 5"), (1150, "2 at 6")]));
+}
+
+#[test]
+fn a_server_spends_time_on_each_message_that_it_takes() {
+    let happened = |combine_bytes: u32| {
+        let admission = Admission { servers: 1, combine_bytes, serve_ps: 2_000_000, ..NO_GATE };
+        let mut tested = Tested::new(Parameters { admission, ..PARAMETERS });
+        (0..3).for_each(|rank| assert!(tested.send(0, rank, 4 + rank, 10)));
+        tested.run()
+    };
+    let last = |happened: &[(u64, String)]| happened.last().expect("messages arrived").clone();
+    // The server goes on when it has taken the third message, after three times 2000 ns in both cases.
+    let (alone, together) = (happened(0), happened(64));
+    assert_eq!(last(&alone), (6000, String::from("0 goes on")), "{alone:?}");
+    assert_eq!(last(&together), (6000, String::from("0 goes on")), "{together:?}");
+    let arrivals: Vec<_> = together.iter().filter(|it| it.1.contains("at")).cloned().collect();
+    assert_eq!(arrivals, named(&[(5130, "0 at 4"), (5130, "1 at 5"), (5130, "2 at 6")]));
 }
 
 /// A queue of two messages of 100 B: 400 bytes with what stands for their headers.

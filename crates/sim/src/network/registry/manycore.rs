@@ -39,7 +39,7 @@ keys! {
         most_node_messages: u32 = MANY, "0", "Gate: and with fewer outstanding messages of the host (NRCT).";
         most_rank_messages: u32 = MANY, "0", "Gate: and with fewer of the rank (CRCT).";
         gate_ns: Nanoseconds = TIME, "0.0", "Gate: time of a rank for each message.";
-        serve_ns: Nanoseconds = TIME, "0.0", "Gate: time of a server for each message or group of messages.";
+        serve_ns: Nanoseconds = TIME, "0.0", "Gate: time of a server for each message that it takes from a queue.";
     }
 }
 
