@@ -53,7 +53,7 @@ Examples:
   weir reproduce E1.2 --quick
   weir reproduce all --out results")]
 pub struct ReproduceArguments {
-    /// Experiments by number (E1.2, or E4 for all of E4), all published ones, `demand` for the goals of credits on
+    /// Experiments by number (E1.2, or E4 for all of E4), all published ones with what they leave open, `demand` for the goals of credits on
     /// demand, or `list`.
     #[arg(value_name = "EXPERIMENT", required = true)]
     experiments: Vec<String>,
@@ -183,7 +183,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
 
 fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
     if names == ["all"] {
-        return Ok(published().collect());
+        return Ok(published().chain(points::EXTENSIONS).collect());
     }
     if let Some(alone) = names.iter().find(|name| ["all", "list"].contains(&name.as_str())) {
         return Err(Failure::Usage(format!("{alone} with others; allowed: {alone} alone, or experiments")));
@@ -222,9 +222,9 @@ fn list() -> Vec<String> {
     known().map(lines).collect()
 }
 
-/// The published experiments, then weir's own goals.
+/// The published experiments, what they leave open, then weir's own goals.
 fn known() -> impl Iterator<Item = &'static Experiment> {
-    published().chain(points::OWN)
+    published().chain(points::EXTENSIONS).chain(points::OWN)
 }
 
 /// The published experiments, in order.

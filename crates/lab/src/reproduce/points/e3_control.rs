@@ -207,14 +207,10 @@ fn tails(evidence: &Evidence<'_>) -> Vec<Point> {
         };
         let worlds = evidence.records.iter().filter(|record| is(&record.settings));
         let speeds = worlds.filter_map(|record| Some((throughput(record)?, *record)));
-        let (speed, record) = speeds.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let (_, record) = speeds.max_by(|a, b| a.0.total_cmp(&b.0))?;
         let setting = setting_words(&record.settings, control);
-        let text = format!(
-            "InfiniBand, {} B, windows of {SHOWN}, {name}{setting}: throughput, latency of messages (50th, 99th \
-             percentile), Jain's index of the ranks' times",
-            number(&record.settings, "message_bytes"),
-        );
-        Some(Point::beside(text, format!("{speed:.2}/us, {}", spread_words(record)?)))
+        let bytes = number(&record.settings, "message_bytes");
+        spread_row(&format!("InfiniBand, {bytes} B, windows of {SHOWN}, {name}{setting}"), record)
     };
     ALL_CONTROLS.into_iter().filter_map(row).collect()
 }
@@ -238,6 +234,14 @@ pub(super) fn setting_words(it: &Settings, control: Control) -> String {
 pub(super) fn spread_words(record: &Record) -> Option<String> {
     let [middle_us, late_us] = [record.latency_p50_ns, record.latency_p99_ns].map(|ns| ns as f64 / 1000.0);
     Some(format!("{middle_us:.1} and {late_us:.1} us, {:.3}", fairness(record)?))
+}
+
+/// A row without verdict: the throughput, tails and fairness of a world of windows.
+pub(super) fn spread_row(world: &str, record: &Record) -> Option<Point> {
+    let text = format!(
+        "{world}: throughput, latency of messages (50th, 99th percentile), Jain's index of the ranks' times"
+    );
+    Some(Point::beside(text, format!("{:.2}/us, {}", throughput(record)?, spread_words(record)?)))
 }
 
 /// Jain's index of the times of ranks: 1 if all are equal.
@@ -278,7 +282,7 @@ fn cost_points(evidence: &Evidence<'_>) -> Vec<Point> {
     let tuned = losses(evidence, QDR.0, Control::ProxyToken);
     let lost: Vec<f64> = tuned.iter().map(|loss| loss.1).filter(|loss| *loss > 0.0).collect();
     let mean = (!tuned.is_empty()).then(|| lost.iter().sum::<f64>() / lost.len().max(1) as f64);
-    vec![
+    let mut points = vec![
         Point::of(
             "gemini.token.untuned",
             "Gemini: largest loss by untuned token control, messages of up to 512 B",
@@ -303,7 +307,39 @@ fn cost_points(evidence: &Evidence<'_>) -> Vec<Point> {
             "2 %",
             at_most(mean, TUNED_MEAN),
         ),
-    ]
+    ];
+    points.extend(cost_rows(evidence));
+    points
+}
+
+/// Windows for which the cost of control is shown.
+const SHOWN_COST: f64 = 4.0;
+
+/// Throughput, tails and fairness with each kind of control, for the smallest messages. All ranks are active: with few of
+/// them many messages would be those of barriers.
+fn cost_rows(evidence: &Evidence<'_>) -> Vec<Point> {
+    let row = |(place, name, control, words): ((&str, f64), &str, Control, &str)| {
+        let (network, ranks) = place;
+        let bytes = values(evidence, network, "message_bytes").first().copied()?;
+        let is = |it: &Settings| {
+            is_on(it, network)
+                && Control::of(it) == control
+                && number(it, "message_bytes") == bytes
+                && number(it, "active_ranks") == ranks
+                && number(it, "window_messages") == SHOWN_COST
+        };
+        let record = evidence.records.iter().find(|record| is(&record.settings))?;
+        let world = format!("{name}, {bytes} B, {ranks} active ranks, windows of {SHOWN_COST}, {words}");
+        spread_row(&world, record)
+    };
+    let kinds = [
+        (QDR, "InfiniBand", Control::None, "no control"),
+        (QDR, "InfiniBand", Control::Proxy, "untuned proxy"),
+        (QDR, "InfiniBand", Control::ProxyToken, "tuned proxy with tokens"),
+        (GEMINI, "Gemini", Control::None, "no control"),
+        (GEMINI, "Gemini", Control::Token, "untuned token control"),
+    ];
+    kinds.into_iter().filter_map(row).collect()
 }
 
 fn cost_figures(evidence: &Evidence<'_>) -> Vec<Chart> {

@@ -3,6 +3,7 @@
 //! fitted to these figures. So these points say how well they are fitted, and only E3.3 to E3.6 are predictions.
 //! Source: Luo et al., ICS 2012, section 4.
 
+use super::e3_control::spread_row;
 use super::{Experiment, Point};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};
@@ -127,7 +128,7 @@ fn rank_points(evidence: &Evidence<'_>) -> Vec<Point> {
         let curve = by_ranks(evidence, QDR.0, bytes);
         Some(100.0 * (1.0 - 1.0 / ratio(&curve, 16.0, QDR.1)?))
     });
-    vec![
+    let mut points = vec![
         Point::of(
             "infiniband.peak",
             "InfiniBand: the most active ranks with the highest throughput (16 to 20 at every size)",
@@ -152,8 +153,29 @@ fn rank_points(evidence: &Evidence<'_>) -> Vec<Point> {
             "more than 40 of 48 congest",
             falls_from(GEMINI, 36.0, 44.0),
         ),
-    ]
+    ];
+    for (network, ranks, best) in [(QDR.0, QDR.1, 20.0), (GEMINI.0, GEMINI.1, 40.0)] {
+        points.extend([best, ranks].iter().filter_map(|&active| row(evidence, network, active, 1.0)));
+    }
+    points
 }
+
+/// Throughput, tails and fairness of a world with the smallest messages. With few active ranks most messages would be
+/// those of barriers.
+fn row(evidence: &Evidence<'_>, network: &str, active: f64, window: f64) -> Option<Point> {
+    let bytes = values(evidence, network, "message_bytes").first().copied()?;
+    let is = |it: &Settings| {
+        is_on(it, network)
+            && number(it, "message_bytes") == bytes
+            && number(it, "active_ranks") == active
+            && number(it, "window_messages") == window
+    };
+    let record = evidence.records.iter().find(|record| is(&record.settings))?;
+    spread_row(&format!("{}, {bytes} B, {active} active ranks, windows of {window}", name(network)), record)
+}
+
+/// Windows for which tails and fairness are shown.
+const SHOWN: [f64; 4] = [1.0, 2.0, 16.0, 256.0];
 
 fn message_points(evidence: &Evidence<'_>) -> Vec<Point> {
     let sizes = |network: &str| values(evidence, network, "message_bytes");
@@ -183,7 +205,7 @@ fn message_points(evidence: &Evidence<'_>) -> Vec<Point> {
         let words = active.iter().zip(&bests).map(|(active, best)| format!("{best:.0} with {active:.0}"));
         Some((words.collect::<Vec<_>>().join(", "), bests.is_sorted_by(|few, many| few >= many)))
     };
-    vec![
+    let mut points = vec![
         Point::of(
             "infiniband.all.best",
             "InfiniBand, all ranks active: the most outstanding messages of a rank with the highest throughput",
@@ -232,7 +254,11 @@ fn message_points(evidence: &Evidence<'_>) -> Vec<Point> {
             "it increases",
             fewer_ranks(GEMINI),
         ),
-    ]
+    ];
+    for (network, ranks) in [QDR, GEMINI] {
+        points.extend(SHOWN.iter().filter_map(|&window| row(evidence, network, ranks, window)));
+    }
+    points
 }
 
 fn name(network: &str) -> &'static str {

@@ -1,6 +1,7 @@
 //! The published statements about each experiment ("points"), and the rules that compare our records with them.
 //! [`Point`], [`Verdict`] and [`Experiment`] are the types of all experiments. [`ALL`] and [`CONGESTION`] list the
-//! experiments for `weir reproduce`, which runs their plans first; [`OWN`] lists weir's own goals.
+//! experiments for `weir reproduce`, which runs their plans first; [`EXTENSIONS`] lists what publications leave open,
+//! [`OWN`] weir's own goals.
 //!
 //! A file below has one experiment or several, each with its `points` (published, ours, verdict) and `figures`. Both
 //! see only the results of worlds ([`Evidence`]). A rule may need a number of its own, for example how much "stable"
@@ -22,6 +23,7 @@ mod e2_bandwidth;
 mod e2_nas;
 mod e3_control;
 mod e3_programs;
+mod e3_proxy;
 mod e3_switch;
 #[cfg(test)]
 mod e3_tests;
@@ -271,6 +273,9 @@ pub const CONGESTION: &[Experiment] = &[
     e3_programs::RANDOM_ACCESS,
     e3_switch::EXPERIMENT,
 ];
+
+/// What the publications about congestion at the node leave open. No row has a verdict, so nothing is swept.
+pub const EXTENSIONS: &[Experiment] = &[e3_proxy::COMBINING, e3_proxy::DRAINING];
 
 /// Worlds with goals of weir's own, in the form of experiments. A goal stands where others have a published value. The
 /// assumed parameters of the models are not swept.
