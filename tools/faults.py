@@ -43,7 +43,7 @@ PORTS = "20100-20100"
 TOO_FEW_DESCRIPTORS = (12, 18)
 OLD_PACKETS = launch.ROOT / "tools" / "old_packets.py"
 # Why an endpoint drops a packet of an earlier life (`docs/reference/json.md`). What was sent again and comes twice is not one.
-REFUSED = ("dropped_stale", "dropped_malformed", "dropped_foreign", "dropped_forged")
+REFUSED = ("dropped_stale", "dropped_malformed", "dropped_foreign", "dropped_forged", "dropped_in_kernel")
 
 
 @dataclass
@@ -226,12 +226,6 @@ def old_packets(world, *words):
     return process
 
 
-def without_room(hosts, name):
-    """How many datagrams found no room at the sockets of a host since it began."""
-    names, values = hosts.enter(name, "grep ^Udp: /proc/net/snmp").stdout.splitlines()
-    return int(dict(zip(names.split(), values.split()))["RcvbufErrors"])
-
-
 def host_rebooted(world, chance):
     """A host is deleted and begins again with its address and its ports. The packets that went to it come once more while the next
     job runs: its endpoints must refuse them."""
@@ -263,9 +257,8 @@ def host_rebooted(world, chance):
             network = launch.read_report(job.report)["total"]["network"]
             refused = sum(network[reason] for reason in REFUSED)
             result.happened += f", {refused} refused"
-            dropped = without_room(hosts, name)
-            if not refused or refused + dropped < int(sent):
-                result.problems.append(f"of {sent.strip()} old packets {refused} were refused and {dropped} had no room: {network}")
+            if refused < int(sent):
+                result.problems.append(f"of {sent.strip()} old packets {refused} were refused: {network}")
     return result
 
 

@@ -144,9 +144,15 @@ def test_a_relay_does_what_it_counts(three, what):
 
 
 @pytest.mark.parametrize(("kind", "reason"), garbage.KINDS.items())
-def test_garbage_of_each_kind_reaches_the_check_that_it_is_made_for(kind, reason):
-    counts = garbage.dropped(kind)
+def test_garbage_of_an_observer_reaches_the_check_that_it_is_made_for(kind, reason):
+    counts = garbage.dropped(kind, observes=True)
     assert counts.pop(reason) > 100 and set(counts.values()) == {0}, (reason, counts)
+
+
+@pytest.mark.parametrize("kind", ["introduction", "spoofed"])
+def test_the_kernel_drops_garbage_of_those_who_have_seen_nothing(kind):
+    counts = garbage.dropped(kind, observes=False)
+    assert counts.pop("in_kernel") > 100 and set(counts.values()) == {0}, counts
 
 
 def test_the_measure_of_a_flood_of_garbage_runs():

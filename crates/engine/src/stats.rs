@@ -75,7 +75,7 @@ mod word {
 }
 
 /// Changes with the meaning or number of words.
-pub const VERSION: u64 = 15;
+pub const VERSION: u64 = 16;
 /// Most stalls in a page; the oldest are stored.
 pub(crate) const MAX_STALLS: usize = 8;
 /// Most senders with held credits in a page; those with most are stored.

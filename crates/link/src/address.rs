@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(with.to_string(), "000000000000feed (link 3 0501)");
         let mut older = address();
         older.0[0] = 2;
-        assert_eq!(older.to_string(), "000000000000feed (address version 2, packet format 3)");
+        assert_eq!(older.to_string(), "000000000000feed (address version 2, packet format 4)");
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
             (1, 2),
             (1, 255),
             (2, 1),
-            (2, 4),
+            (2, 3),
             (4, 1),
             (7, 1),
             (33, 2),

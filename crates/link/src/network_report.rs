@@ -86,11 +86,13 @@ pub struct NetworkReport {
     pub copied_bytes: u64,
     /// Paths that an introduction has opened here and its sender never did, and that were removed.
     pub unopened_paths: u64,
+    /// Dropped by the kernel at a socket: without the verification tag of this endpoint, or without room.
+    pub dropped_in_kernel: u64,
 }
 
 impl NetworkReport {
     /// Number of values.
-    pub const COUNT: usize = 34;
+    pub const COUNT: usize = 35;
 
     /// Names of the values, in the order of [`NetworkReport::values`].
     pub const NAMES: [&str; NetworkReport::COUNT] = [
@@ -128,6 +130,7 @@ impl NetworkReport {
         "copies",
         "copied_bytes",
         "unopened_paths",
+        "dropped_in_kernel",
     ];
 
     /// The values, in the order of [`NetworkReport::NAMES`].
@@ -181,6 +184,7 @@ impl NetworkReport {
             &mut self.copies,
             &mut self.copied_bytes,
             &mut self.unopened_paths,
+            &mut self.dropped_in_kernel,
         ]
     }
 
@@ -212,9 +216,11 @@ impl NetworkReport {
 
     /// Datagrams that were dropped.
     pub fn dropped(&self) -> u64 {
-        let NetworkReport { dropped_repeated, dropped_stale, dropped_malformed, .. } = *self;
-        [dropped_repeated, dropped_stale, dropped_malformed, self.dropped_foreign, self.dropped_forged]
+        let NetworkReport { dropped_repeated, dropped_stale, dropped_malformed, dropped_foreign, .. } = *self;
+        let of_strangers = [dropped_foreign, self.dropped_forged, self.dropped_in_kernel];
+        [dropped_repeated, dropped_stale, dropped_malformed]
             .into_iter()
+            .chain(of_strangers)
             .fold(0, u64::saturating_add)
     }
 }
@@ -230,7 +236,7 @@ mod tests {
         assert_eq!((report.open_paths, report.least_round_trip_ns, report.dropped_forged), (1, 3, 22));
         assert_eq!(report.values(), values);
         assert_eq!((report.copies, report.copied_bytes, report.unopened_paths), (32, 33, 34));
-        assert_eq!(report.dropped(), 18 + 19 + 20 + 21 + 22);
+        assert_eq!((report.dropped_in_kernel, report.dropped()), (35, 18 + 19 + 20 + 21 + 22 + 35));
         let other = NetworkReport { least_round_trip_ns: 2, greatest_round_trip_ns: 9, ..report };
         let sum = report.plus(&other).plus(&NetworkReport::default());
         assert_eq!((sum.least_round_trip_ns, sum.greatest_round_trip_ns, sum.looks), (2, 9, 34));

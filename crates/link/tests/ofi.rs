@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weir_link::datagram::DatagramOptions;
+use weir_link::datagram::seal::verification_tag;
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::ofi::exchange::{Exchange, ExchangeEndpoint};
 use weir_link::ofi::{
@@ -18,7 +19,7 @@ use weir_link::{
     RemoteMemory,
 };
 use weir_proto::reliability::ReliabilityConfig;
-use weir_proto::wire::VERSION;
+use weir_proto::wire::{VERIFICATION_AT, VERSION};
 use weir_proto::{CopyFault, Direction, Peer, PeerFault, RemoteAddress};
 
 const LIMIT_NS: u64 = 1_000_000_000;
@@ -110,12 +111,16 @@ fn messages_of_strangers_change_nothing() {
     let mut ends = [end(&exchange, 1), end(&exchange, 2)];
     connect_all(&mut ends);
     let mut random = fastrand::Rng::with_seed(5);
+    let verification = verification_tag(&ends[0].link.address()).to_le_bytes();
     // Some begin like a message of the peer: length and bytes of its part.
     let heads = [&[][..], &[2, 1, 2], &[2, 1, 9], &[0], &[255], &[21; 22]];
     for _ in 0..4000 {
         let mut body: Vec<u8> = (0..random.usize(..200)).map(|_| random.u8(..)).collect();
         if let Some(begin) = body.first_chunk_mut().filter(|_| random.bool()) {
             *begin = [VERSION, 0]; // no flags
+        }
+        if let Some(tag) = body.get_mut(VERIFICATION_AT..).and_then(<[u8]>::first_chunk_mut) {
+            *tag = verification;
         }
         let forged = [heads[random.usize(..heads.len())], &body].concat();
         exchange.forge(1, &forged);

@@ -406,7 +406,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 acknowledge: None,
             },
             8,
-            "03018300",
+            "04018300",
             "34120900b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1",
         ),
         (
@@ -418,10 +418,10 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 acknowledge: Some(TRANSFER),
             },
             8,
-            "03018400",
+            "04018400",
             "0800000000000000000000000000000000000000a4a3a2a1",
         ),
-        (Body::More { offset: 0x00091234 }, 8, "03028000", "34120900"),
+        (Body::More { offset: 0x00091234 }, 8, "04028000", "34120900"),
         (
             Body::Rendezvous {
                 space: Space::Tagged,
@@ -433,7 +433,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 sender: AnnouncementMarks::default(),
             },
             0,
-            "03038300",
+            "04038300",
             "a4a3a2a1b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f17675747372710000",
         ),
         (
@@ -447,45 +447,45 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 sender: AnnouncementMarks::new(true, true),
             },
             0,
-            "03038401",
+            "04038401",
             "a4a3a2a100000000000000000000000000000000f8f7f6f5f4f3f2f1",
         ),
-        (Body::Credit, 0, "03048000", ""),
-        (Body::Finished { transfer: TRANSFER, count: 3, refused: true }, 0, "03059000", "a4a3a2a103000000"),
+        (Body::Credit, 0, "04048000", ""),
+        (Body::Finished { transfer: TRANSFER, count: 3, refused: true }, 0, "04059000", "a4a3a2a103000000"),
         (
             Body::Fetch { transfer: TRANSFER, reply: Transfer(0x61626364), length: LENGTH },
             0,
-            "03068000",
+            "04068000",
             "a4a3a2a164636261f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Piece { transfer: TRANSFER, offset: OFFSET, last: true },
             8,
-            "03078800",
+            "04078800",
             "a4a3a2a1e8e7e6e5e4e3e2e1",
         ),
         (
             Body::Write { transfer: TRANSFER, key: KEY, offset: OFFSET, left: LENGTH, data: None },
             8,
-            "03088000",
+            "04088000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Write { transfer: TRANSFER, key: KEY, offset: OFFSET, left: 0, data: Some(DATA) },
             8,
-            "03088a00",
+            "04088a00",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1c8c7c6c5c4c3c2c1",
         ),
         (
             Body::Read { transfer: TRANSFER, key: KEY, offset: OFFSET, length: LENGTH },
             0,
-            "03098000",
+            "04098000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Locate { transfer: TRANSFER, key: KEY, offset: OFFSET, length: LENGTH, write: true },
             0,
-            "030aa000",
+            "040aa000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
@@ -497,18 +497,18 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 refused: true,
             },
             0,
-            "030b9000",
+            "040b9000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e17675747372710000",
         ),
-        (Body::Written { data: DATA, bytes: LENGTH }, 0, "030c8000", "c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f1"),
-        (Body::Goodbye, 0, "030d8000", ""),
-        (Body::ReturnRequest, 0, "030e8000", ""),
-        (Body::ReturnResponse { credits: 0x51525354 }, 0, "030f8000", "54535251"),
-        (Body::Detach, 0, "03108000", ""),
+        (Body::Written { data: DATA, bytes: LENGTH }, 0, "040c8000", "c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f1"),
+        (Body::Goodbye, 0, "040d8000", ""),
+        (Body::ReturnRequest, 0, "040e8000", ""),
+        (Body::ReturnResponse { credits: 0x51525354 }, 0, "040f8000", "54535251"),
+        (Body::Detach, 0, "04108000", ""),
         (
             Body::Ask { space: Space::Tagged, tag: TAG, ignore: DATA, carry_bytes: 0x51525354, look: true },
             0,
-            "03118102",
+            "04118102",
             "b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c154535251",
         ),
         (
@@ -522,12 +522,12 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 seen: true,
             },
             0,
-            "03128304",
+            "04128304",
             "a4a3a2a1b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f17675747372710000",
         ),
-        (Body::NoMatch, 0, "03138000", ""),
-        (Body::Resume { count: 0x00091234 }, 0, "03148000", "34120900"),
-        (Body::Claimed { transfer: TRANSFER }, 0, "03158000", "a4a3a2a1"),
+        (Body::NoMatch, 0, "04138000", ""),
+        (Body::Resume { count: 0x00091234 }, 0, "04148000", "34120900"),
+        (Body::Claimed { transfer: TRANSFER }, 0, "04158000", "a4a3a2a1"),
         (
             Body::EagerOffer {
                 space: Space::Tagged,
@@ -537,7 +537,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 transfer: TRANSFER,
             },
             8,
-            "03168300",
+            "04168300",
             "08000000b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1a4a3a2a1",
         ),
         (
@@ -553,16 +553,16 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 true,
             ))),
             0,
-            "03208010",
+            "04208010",
             "d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1c8c7c6c5c4c3c2c1b8b7b6b5b4b3b2b10203",
         ),
         (
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old: DATA, refused: true })),
             0,
-            "03219000",
+            "04219000",
             "c8c7c6c5c4c3c2c1",
         ),
-        (group(GroupPacket::Joined { group: 0x51525354, all: false }), 0, "03228000", "54535251"),
+        (group(GroupPacket::Joined { group: 0x51525354, all: false }), 0, "04228000", "54535251"),
         (
             group(GroupPacket::Part {
                 group: 0x51525354,
@@ -574,7 +574,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "03238000",
+            "04238000",
             "545352516463626174737271090501",
         ),
         (
@@ -585,7 +585,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "03238000",
+            "04238000",
             "54535251646362617473727100000244434241",
         ),
         (
@@ -596,7 +596,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "03238000",
+            "04238000",
             "54535251646362617473727100000344434241",
         ),
         (
@@ -607,7 +607,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "03238000",
+            "04238000",
             "54535251646362617473727132310444434241",
         ),
         (
@@ -618,14 +618,14 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "03238000",
+            "04238000",
             "54535251646362617473727101000544434241",
         ),
-        (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "03249000", "54535251"),
+        (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "04249000", "54535251"),
         (
             group(GroupPacket::Failed { group: 0x51525354, member: 0x61626364, fault: PeerFault::NotReady }),
             0,
-            "03258000",
+            "04258000",
             "545352516463626104",
         ),
         (
@@ -636,10 +636,10 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0,
             }),
             0,
-            "03268000",
+            "04268000",
             "54535251",
         ),
-        (group(GroupPacket::Joined { group: 0x51525354, all: true }), 0, "03278000", "54535251"),
+        (group(GroupPacket::Joined { group: 0x51525354, all: true }), 0, "04278000", "54535251"),
         (
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Vector {
                 update: VectorUpdate {
@@ -655,7 +655,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 at: 0x71727374,
             })),
             8,
-            "03308010",
+            "04308010",
             "d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e164636261747372710d05",
         ),
         (
@@ -664,7 +664,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 at: 0x71727374,
             })),
             8,
-            "03318000",
+            "04318000",
             "6463626174737271",
         ),
     ];
@@ -707,13 +707,14 @@ fn the_bytes_of_the_extension_stay_as_they_are() {
         epoch: 0x0102.into(),
         destination_epoch: 0x0f10.into(),
         marks: 0x1112.into(),
+        verification: 0x1314_1516.into(),
         number: 0x0304_0506.into(),
         acknowledged: 0x0708_090a.into(),
         latest: 0x0b0c_0d0e.into(),
         arrived: DATA.into(),
         unused: [],
     };
-    assert_eq!(hex(extension.as_bytes()), "03000201100f1211060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
+    assert_eq!(hex(extension.as_bytes()), "04000201100f121116151413060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
     assert_eq!(wire::split_extension(extension.as_bytes()), Ok((extension, &[][..])));
 }
 
@@ -729,7 +730,7 @@ fn a_link_frame_has_fixed_bytes() {
         credit_slots: 0x0f10_1112.into(),
         unused: [],
     };
-    assert_eq!(hex(frame.as_bytes()), "04030201038106050a0908070e0d0c0b1211100f");
+    assert_eq!(hex(frame.as_bytes()), "04030201048106050a0908070e0d0c0b1211100f");
     assert_eq!(LinkFrame::read(frame.as_bytes()), Ok(Some(frame)));
 }
 
@@ -814,7 +815,7 @@ fn a_packet_with_a_remote_key_is_refused_in_shared_memory_and_so_are_others_with
 fn malformed_headers_are_rejected() {
     let message = |slot: &[u8; SLOT_BYTES]| wire::decode(slot, 100).map_err(|error| error.to_string());
     let mut slot = [0; SLOT_BYTES];
-    assert_eq!(message(&slot), Err("packet version 0, allowed is 3".into()));
+    assert_eq!(message(&slot), Err("packet version 0, allowed is 4".into()));
     slot[4] = wire::VERSION;
     for kind in [0, 23, 31, 40, 47, 50, 255] {
         slot[5] = kind;

@@ -136,13 +136,14 @@ pub fn network_lines(report: &NetworkReport) -> [String; 2] {
 }
 
 /// Datagrams that were dropped, by reason.
-pub fn drops_by_reason(report: &NetworkReport) -> [(u64, &'static str); 5] {
+pub fn drops_by_reason(report: &NetworkReport) -> [(u64, &'static str); 6] {
     [
         (report.dropped_repeated, "repeated"),
         (report.dropped_stale, "stale"),
         (report.dropped_malformed, "malformed"),
         (report.dropped_foreign, "foreign"),
         (report.dropped_forged, "forged"),
+        (report.dropped_in_kernel, "in the kernel"),
     ]
 }
 

@@ -85,6 +85,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             self.counters.malformed += 1;
             return None;
         };
+        if extension.verification.get() != self.verification {
+            self.counters.foreign += 1;
+            return None;
+        }
         let header = Header::from(extension);
         if header.destination_epoch == 0 {
             return self.introduced(from, header, bytes, marked);
@@ -200,10 +204,11 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 mod tests {
     use super::super::lossy::{Impairments, LossyNetwork, Switch};
     use super::super::seal::DERIVED;
+    use super::super::seal::verification_tag;
     use super::super::{DatagramCounters, DatagramOptions};
     use super::*;
     use crate::{Addressing, Arrival, Link, Quota};
-    use weir_proto::wire::VERSION;
+    use weir_proto::wire::{VERIFICATION_AT, VERSION};
     use weir_proto::{Peer, PeerFault};
 
     type OneLink = DatagramLink<LossyNetwork>;
@@ -231,13 +236,18 @@ mod tests {
         losses
     }
 
-    /// Introductions of nobody, and datagrams from the place of a peer in epochs that it may have.
+    /// Introductions of nobody, and datagrams from the place of a peer in epochs that it may have. Somebody has seen the
+    /// verification tag.
     fn flood(switch: &Switch, from: u16, to: u16, names_epoch: u16, round: u16) {
+        let derived = DERIVED.get();
+        let verification = verification_tag(&Address::new(to.into(), [to as u8; 16]));
+        DERIVED.set(derived);
         let datagram = |epoch: u16, destination_epoch: u16, bytes: usize| {
             let mut datagram = vec![epoch as u8; bytes];
             datagram[..2].copy_from_slice(&[VERSION, 0]);
             datagram[2..4].copy_from_slice(&epoch.to_le_bytes());
             datagram[4..6].copy_from_slice(&destination_epoch.to_le_bytes());
+            datagram[VERIFICATION_AT..][..4].copy_from_slice(&verification.to_le_bytes());
             datagram
         };
         for epoch in (round * 50..).take(50).map(|epoch| epoch + 2) {
@@ -266,7 +276,7 @@ mod tests {
     fn a_datagram_of_a_stranger_derives_no_key_and_a_flood_hides_no_peer() {
         let switch = Switch::new(1, Impairments::default());
         let [mut a, mut b] = [1, 2].map(|port| open(&switch, port));
-        assert_eq!(connect(&switch, &mut a, &mut b), (vec![], 2), "one key for each direction");
+        assert_eq!(connect(&switch, &mut a, &mut b), (vec![], 3), "a key for each direction, and a tag");
         let DatagramCounters { forged, foreign, .. } = a.counters(); // before the path was made
         let derived = DERIVED.get();
         (0..20).for_each(|round| {
@@ -275,12 +285,24 @@ mod tests {
         });
         assert_eq!((DERIVED.get(), a.counters().forged), (derived, forged + 2000));
         let mut c = open(&switch, 3);
-        assert_eq!(connect(&switch, &mut a, &mut c), (vec![], 2));
+        assert_eq!(connect(&switch, &mut a, &mut c), (vec![], 3));
         assert!(
             a.counters().forged >= forged + 2200 && a.counters().foreign == foreign,
             "{:?}",
             a.counters()
         );
+    }
+
+    #[test]
+    fn a_datagram_without_the_verification_tag_is_foreign_whatever_it_is_otherwise() {
+        let switch = Switch::new(1, Impairments::default());
+        let [mut a, mut b] = [1, 2].map(|port| open(&switch, port));
+        assert_eq!(connect(&switch, &mut a, &mut b).0, []);
+        let before = a.counters();
+        a.verification ^= 1;
+        flood(&switch, 2, 1, 1, 0);
+        (0..2).for_each(|_| assert_eq!(poll(&mut a), []));
+        assert_eq!(a.counters(), DatagramCounters { foreign: before.foreign + 100, ..before });
     }
 
     #[test]

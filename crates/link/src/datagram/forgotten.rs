@@ -49,11 +49,12 @@ mod tests {
     use super::super::link::DatagramLink;
     use super::super::lossy::{Impairments, LossyNetwork, Switch};
     use super::super::network::DatagramNetwork;
+    use super::super::path::extension;
     use super::super::seal::{Key, nonce_of};
     use super::*;
     use crate::{Addressing, Arrival, Link, LinkKind, Quota};
     use weir_proto::reliability::Header;
-    use weir_proto::wire::{EXTENSION_BYTES, LinkExtension};
+    use weir_proto::wire::EXTENSION_BYTES;
     use weir_proto::{Peer, PeerFault};
     use zerocopy::IntoBytes;
 
@@ -149,7 +150,7 @@ mod tests {
             marks: 0,
             asks: false,
         };
-        let mut datagram = LinkExtension::from(header).as_bytes().to_vec();
+        let mut datagram = extension(&header, a.verification).as_bytes().to_vec();
         datagram.extend([0; 100]);
         let key = Key::of_path(&at_b, &a.address());
         key.seal(&nonce_of((of_b, of_a), number.into()), &mut datagram, 0, EXTENSION_BYTES);

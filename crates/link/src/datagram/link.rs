@@ -11,14 +11,14 @@ use super::options::DatagramOptions;
 use super::outgoing::Outgoing;
 use super::path::{OurLane, Path, PathDriver};
 use super::report::DatagramCounters;
-use super::seal::{Key, LEAST_DATAGRAM_BYTES};
+use super::seal::{Key, LEAST_DATAGRAM_BYTES, verification_tag};
 use super::send_gate::SendGate;
 use super::send_proxy::{ProxyCounters, SendProxy};
 use super::unopened::Unopened;
 use crate::{Address, unreachable};
 use std::collections::{HashMap, VecDeque};
 use weir_proto::reliability::{Grants, LEAST_GRANT, PathCounters, ReliabilityConfig};
-use weir_proto::wire::{ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME};
+use weir_proto::wire::{ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME, VERIFICATION_AT};
 use weir_proto::{Geometry, Instant, LinkBusy, Peer, PeerFault, TimerQueue};
 
 /// What all paths use.
@@ -75,6 +75,8 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) address: Address,
     /// Opens introductions to this endpoint.
     pub(super) introduction_key: Key,
+    /// What datagrams to this endpoint carry.
+    pub(super) verification: u32,
     pub(super) geometry: Geometry,
     pub(super) options: DatagramOptions,
     pub(super) paths: Vec<Option<Box<Path<N::Place>>>>,
@@ -121,7 +123,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     ///
     /// # Panics
     /// If the address has no room for the part of this network, or if its datagrams are shorter than every path carries.
-    pub fn open(base: &Address, network: N, options: DatagramOptions) -> DatagramLink<N> {
+    pub fn open(base: &Address, mut network: N, options: DatagramOptions) -> DatagramLink<N> {
         let address =
             base.with_part(network.kind(), &network.part()).expect("room for the part of this network");
         let datagram_bytes = network.largest_datagram();
@@ -137,6 +139,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             first_grant: if buffered.is_some() { LEAST_GRANT.into() } else { u32::MAX },
             ..options.reliability
         };
+        let verification = verification_tag(&address);
+        network.admit_only(VERIFICATION_AT, verification);
         let most = u16::try_from(reliability.window_bundles).unwrap_or(u16::MAX);
         DatagramLink {
             shared: Shared {
@@ -157,6 +161,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             },
             address,
             introduction_key: Key::of_introductions(&address),
+            verification,
             geometry: GEOMETRY,
             options: DatagramOptions { reliability, ..options },
             paths: Vec::new(),

@@ -65,6 +65,8 @@ pub struct Traffic {
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
+    /// Those that it has dropped before a look found them: strangers', or there was no room for them.
+    pub dropped: u64,
     /// What has arrived and was no datagram.
     pub malformed: u64,
     /// Looks for arrivals that cost a system call.
@@ -118,6 +120,12 @@ pub trait DatagramNetwork: Send {
     /// Sends datagrams to one place: `bytes` cut into pieces of `segment_bytes`; the last may be shorter. They may be lost
     /// without notice. `in_fragments`: larger than what passes the path, so it leaves in fragments. Returns the bytes of those that it has taken, from the first one on. Fewer than all: it is busy.
     fn send(&mut self, to: Self::Place, bytes: &[u8], segment_bytes: usize, in_fragments: bool) -> usize;
+
+    /// From now on, datagrams whose little-endian number at byte `at` is not `verification` may be dropped before a look finds them.
+    /// The network counts them if it does ([`Traffic::dropped`]).
+    fn admit_only(&mut self, at: usize, verification: u32) {
+        let _ = (at, verification);
+    }
 
     /// Adds datagrams that have arrived to `batch`, which is empty. Never waits.
     fn receive(&mut self, batch: &mut Batch<Self::Place>);

@@ -31,6 +31,11 @@ fn expand(low: u32, near: u64) -> u64 {
     near.wrapping_add_signed(i64::from(low.wrapping_sub(near as u32) as i32))
 }
 
+/// The extension of a datagram to the endpoint with this verification tag.
+pub(super) fn extension(header: &Header, verification: u32) -> LinkExtension {
+    LinkExtension { verification: verification.into(), ..LinkExtension::from(*header) }
+}
+
 /// An epoch of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeersEpoch {
@@ -90,6 +95,8 @@ pub(super) struct PathIo<P> {
     own: Address,
     pub address: Address,
     outgoing_key: Key,
+    /// That of the peer.
+    verification: u32,
     /// Number of the next datagram that leaves.
     next_number: u64,
     /// The packets of the next bundle.
@@ -168,6 +175,7 @@ impl<P: Copy> Path<P> {
             own: *own,
             address: *address,
             outgoing_key: Key::of_path(own, address),
+            verification: seal::verification_tag(address),
             next_number: u64::from(config.start),
             open: None,
             copies: VecDeque::new(),
@@ -343,10 +351,10 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
     fn introduce(&mut self, header: &Header) -> Result<(), LinkBusy> {
         let Shared { network, outgoing, .. } = &mut *self.shared;
         let Some(salt) = seal::salt() else { return Err(LinkBusy) };
-        let PathIo { place, own, address, .. } = &*self.io;
+        let PathIo { place, own, address, verification, .. } = &*self.io;
         outgoing.append(network, *place, INTRODUCTION_BYTES, INTRODUCTION_BYTES, 0, |datagram| {
             let begin = datagram.len();
-            datagram.extend_from_slice(LinkExtension::from(*header).as_bytes());
+            datagram.extend_from_slice(extension(header, *verification).as_bytes());
             datagram.extend_from_slice(&salt);
             datagram.extend_from_slice(&own.0);
             Key::of_introductions(address).seal(&salt, datagram, begin, EXTENSION_BYTES + SALT_BYTES);
@@ -357,7 +365,8 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
         if header.destination_epoch == 0 {
             return self.introduce(header);
         }
-        let PathIo { place, address, outgoing_key, next_number, copies, first_copy, .. } = &*self.io;
+        let PathIo { place, address, outgoing_key, verification, next_number, copies, first_copy, .. } =
+            &*self.io;
         let bundle = position.map_or(&[][..], |position| &copies[(position - first_copy) as usize].bundle);
         let Shared { network, outgoing, proxy, .. } = &mut *self.shared;
         let number = expand(header.number, *next_number);
@@ -365,7 +374,7 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
         let largest = self.io.largest_datagram.min(network.largest_datagram());
         let write = |datagram: &mut Vec<u8>| {
             let begin = datagram.len();
-            datagram.extend_from_slice(LinkExtension::from(*header).as_bytes());
+            datagram.extend_from_slice(extension(header, *verification).as_bytes());
             datagram.extend_from_slice(bundle);
             let nonce = nonce_of((header.epoch, header.destination_epoch), number);
             outgoing_key.seal(&nonce, datagram, begin, EXTENSION_BYTES);

@@ -73,6 +73,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             received,
             received_bytes,
             malformed: no_datagrams,
+            dropped,
             looks,
             copies,
             copied_bytes,
@@ -109,6 +110,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             copies,
             copied_bytes,
             unopened_paths: unopened,
+            dropped_in_kernel: dropped,
             ..report
         }
     }

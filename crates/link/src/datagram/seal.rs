@@ -12,6 +12,10 @@
 //! and a datagram that is sent again has a new number. Source: RFC 10032 (AEGIS-128L), RFC 5869 (key derivation), RFC 9001
 //! (nonce from the number).
 //!
+//! In clear, each datagram has the verification tag of its destination ([`verification_tag`]): those who do not know the address do not
+//! know it. A network that can have it checked by the kernel does so, and then nobody is woken for what strangers send. Whoever
+//! sees datagrams of a peer can copy it, so it proves nothing.
+//!
 //! Keys depend on addresses only, so a link derives that of its introductions once, and those of a path when it makes the path.
 //! No datagram of a stranger costs a derivation, which takes longer than the check of a tag
 //! (`docs/notes/2026-11-28-strangers.md`).
@@ -90,6 +94,14 @@ fn derive(label: &[u8], secret: &[u8], context: &[&[u8]], protection: Protection
     let expanded = extracted.expand(context, ForKey).and_then(|expanded| expanded.fill(&mut bytes));
     expanded.expect("16 bytes are a valid length");
     Key { bytes, protection }
+}
+
+/// The verification tag of the endpoint at `address`. Source: RFC 9260, section 3.1: a random word of the receiver, against
+/// those who send blindly.
+pub fn verification_tag(address: &Address) -> u32 {
+    let identity = address.identity_word().to_le_bytes();
+    let key = derive(b"weir verification", &address.key(), &[&identity], Protection::Off);
+    u32::from_le_bytes(std::array::from_fn(|byte| key.bytes[byte]))
 }
 
 impl Key {

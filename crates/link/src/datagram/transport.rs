@@ -4,7 +4,7 @@ use super::appending::Item;
 use super::link::{DatagramLink, Shared};
 use super::network::DatagramNetwork;
 use super::path::{OurLane, PeersLane};
-use super::seal::Key;
+use super::seal::{Key, verification_tag};
 use crate::memory::UserMemory;
 use crate::{
     Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, Inspect, LaneLease, Link, LinkKind,
@@ -12,7 +12,7 @@ use crate::{
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_proto::wire::{LEAVE_FRAME, MOST_HEADER_BYTES, encode_bytes};
+use weir_proto::wire::{LEAVE_FRAME, MOST_HEADER_BYTES, VERIFICATION_AT, encode_bytes};
 use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault};
 
 /// The time after which a network that refused is asked again.
@@ -297,6 +297,8 @@ impl<N: DatagramNetwork> Addressing for DatagramLink<N> {
     fn introduce(&mut self, address: &Address) {
         self.address = *address;
         self.introduction_key = Key::of_introductions(address);
+        self.verification = verification_tag(address);
+        self.shared.network.admit_only(VERIFICATION_AT, self.verification);
     }
 
     /// An endpoint does not reach itself over a network.

@@ -55,13 +55,15 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 mod tests {
     use super::super::lossy::{Impairments, LossyNetwork, Switch};
     use super::super::path::INTRODUCTION_BYTES;
+    use super::super::path::extension;
+    use super::super::seal::verification_tag;
     use super::super::seal::{Key, SALT_BYTES};
     use super::super::{DatagramCounters, DatagramOptions};
     use super::*;
     use crate::{Address, Addressing, Arrival, Link, LinkKind, Quota};
     use weir_proto::Peer;
     use weir_proto::reliability::Header;
-    use weir_proto::wire::{EXTENSION_BYTES, LinkExtension};
+    use weir_proto::wire::EXTENSION_BYTES;
     use zerocopy::IntoBytes;
 
     const SECOND: u64 = 1_000_000_000;
@@ -86,7 +88,7 @@ mod tests {
             marks: 0,
             asks: true,
         };
-        let mut datagram = LinkExtension::from(header).as_bytes().to_vec();
+        let mut datagram = extension(&header, verification_tag(to)).as_bytes().to_vec();
         let salt = [epoch as u8; SALT_BYTES];
         datagram.extend(salt);
         datagram.extend(address.0);

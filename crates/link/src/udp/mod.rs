@@ -9,6 +9,7 @@
 //! - `network` is the socket. The crate `quinn-udp` prepares it and sends batches. `calls` has the calls for one datagram.
 //! - `connected` is a second socket, for the peer to which nearly all datagrams go. `partner` chooses that peer, and `turns`
 //!   the socket that a look asks.
+//! - `filter` lets the kernel drop what strangers send.
 //! - `probe` tries the way between two hosts for `weir doctor`.
 //! - `mtu` follows the MTU of the interface.
 //! - `witness` asks the kernel of a silent peer whether the peer's process lives.
@@ -17,6 +18,7 @@
 
 mod calls;
 mod connected;
+mod filter;
 mod interfaces;
 mod mtu;
 mod network;

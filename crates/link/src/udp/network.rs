@@ -3,6 +3,7 @@
 
 use super::calls::{self, Found, Looker};
 use super::connected::Connected;
+use super::filter;
 use super::interfaces::{Interface, all, choose};
 use super::mtu::{LARGEST_MTU, LongestDatagram, longest_datagram_at, longest_datagram_now};
 use super::options::{UdpError, UdpOptions};
@@ -145,6 +146,10 @@ impl UdpNetwork {
     /// bytes.
     pub fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
+    }
+
+    fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
+        std::iter::once(&self.socket).chain(self.second.as_ref().map(Connected::socket))
     }
 
     /// The peer that the second socket is connected to.
@@ -347,6 +352,12 @@ impl DatagramNetwork for UdpNetwork {
         taken
     }
 
+    fn admit_only(&mut self, at: usize, verification: u32) {
+        for socket in self.sockets() {
+            let _ = filter::attach(socket, at, verification); // the link looks too
+        }
+    }
+
     fn receive(&mut self, batch: &mut Batch<SocketAddr>) {
         let now = self.read_at.get();
         self.witness.polled(now);
@@ -416,7 +427,8 @@ impl DatagramNetwork for UdpNetwork {
     }
 
     fn traffic(&self) -> Traffic {
-        self.traffic
+        let dropped = self.sockets().map(filter::dropped).sum();
+        Traffic { dropped, ..self.traffic }
     }
 
     /// Without a system call: after a look that was full, there may be more. Nothing else is known.

@@ -32,6 +32,7 @@ pub struct Header {
 }
 
 impl From<Header> for LinkExtension {
+    /// Without the verification tag, which the link knows.
     fn from(header: Header) -> LinkExtension {
         LinkExtension {
             version: VERSION,
@@ -39,6 +40,7 @@ impl From<Header> for LinkExtension {
             epoch: header.epoch.into(),
             destination_epoch: header.destination_epoch.into(),
             marks: header.marks.into(),
+            verification: 0.into(),
             number: header.number.into(),
             acknowledged: header.acknowledged.into(),
             latest: header.latest.into(),

@@ -3,7 +3,7 @@
 //! It acknowledges datagrams by number and packets by word. It does not order packets: the word of the link in each packet
 //! does. It does not know how a tag is made, and when datagrams leave ([`crate::reliability`]).
 //! ```text
-//! byte  0           28                                   end - 16        end
+//! byte  0           32                                   end - 16        end
 //!       extension   packet, frame, packet, ...           tag
 //! ```
 
@@ -17,6 +17,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const EXTENSION_BYTES: usize = LinkExtension::FIELD_BYTES;
 /// Length of the authentication tag. Unit: bytes.
 pub const TAG_BYTES: usize = 16;
+/// Where the verification tag is in a datagram.
+pub const VERIFICATION_AT: usize = offset_of!(LinkExtension, verification);
 /// Bit of the flags: the sender asks for an answer at once.
 pub const EXTENSION_ASKS: u8 = 1;
 
@@ -33,6 +35,8 @@ structure! {
         destination_epoch: U16,
         /// Datagrams of the destination that arrived with a mark (ECN), modulo 2^16.
         marks: U16,
+        /// Verification tag of the destination: only its peers know it. Source: RFC 9260, sections 3.1 and 8.5.
+        verification: U32,
         /// Number of the datagram, modulo 2^32. Each transmission has a new one.
         number: U32,
         /// All packets of the destination whose word is before this one have arrived.

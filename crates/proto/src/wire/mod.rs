@@ -17,14 +17,16 @@ mod link_frame;
 
 pub use decode::{decode, decode_bytes, decode_head, decode_into};
 pub use encode::{encode, encode_bytes, encode_eager, header_bytes};
-pub use extension::{EXTENSION_ASKS, EXTENSION_BYTES, LinkExtension, TAG_BYTES, split_extension};
+pub use extension::{
+    EXTENSION_ASKS, EXTENSION_BYTES, LinkExtension, TAG_BYTES, VERIFICATION_AT, split_extension,
+};
 use layout::{KNOWN_KINDS, Kind};
 pub use link_frame::{
     ATTACH_FRAME, FILL_FRAME, GRANT_FRAME, LEASE_FRAME, LEAVE_FRAME, LINK_FRAME_BYTES, LinkFrame, REST_FRAME,
 };
 
 /// Version of the format. Attach refuses a mailbox of another version; `decode` rejects a packet of another version.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// Bytes of a header slot.
 pub const SLOT_BYTES: usize = 64;
