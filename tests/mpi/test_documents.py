@@ -12,6 +12,7 @@ import shutil
 import subprocess
 
 import launch
+import netns
 import pytest
 
 # Set-up that the test has done, and commands that take minutes or change the system.
@@ -149,6 +150,28 @@ def test_the_commands_of_a_page_succeed(page, tmp_path, private_shm):
     assert outcome.ok, f"{page}\n{outcome}"
     assert not outcome.leftovers, f"{page}: processes are left: {outcome.leftovers}"
     assert launch.shm_files(private_shm) == [], f"{page}: mailboxes are left"
+
+
+def fences(page, kind):
+    """The contents of the fences of this kind."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", (launch.ROOT / page).read_text(), re.M | re.S)
+
+
+@pytest.mark.skipif(netns.reason_not_possible() is not None, reason=str(netns.reason_not_possible()))
+def test_the_tutorial_of_two_hosts_works(tmp_path):
+    """Its commands need root, so they run in the shell that its first one starts. `test_ssh.py` has the same over ssh."""
+    make, *steps = fences("docs/tutorial/two-hosts.md", "sh,no-test")
+    shell, *settings = make.splitlines()
+    assert shell == "sudo -E tools/netns.py --hosts 2 --shell" and len(steps) == 4
+    tree = source_tree(tmp_path)
+    (tree / "ring.py").write_text(fences("docs/tutorial/first-run.md", "python")[0])
+    more_rounds = "sed -i s/1000/20000/ ring.py"  # as the page says before its last step
+    (tree / "steps.sh").write_text("\n".join(["set -ex", *settings, *steps[:-1], more_rounds, steps[-1]]))
+    words = ["sh", "-c", "echo exec bash steps.sh | tools/netns.py --hosts 2 --shell"]
+    outcome = launch.run(words, timeout=TIMEOUT, cwd=tree)
+    assert outcome.ok and not outcome.leftovers, outcome
+    assert "every host reaches every other one." in outcome.output, outcome
+    assert outcome.output.count("\nnetwork: ") == 2 and "+ wait" in outcome.output, outcome
 
 
 def test_pages_that_must_run_are_found():

@@ -35,7 +35,7 @@ structure! {
         destination_epoch: U16,
         /// Datagrams of the destination that arrived with a mark (ECN), modulo 2^16.
         marks: U16,
-        /// Verification tag of the destination: only its peers know it. Source: RFC 9260, sections 3.1 and 8.5.
+        /// Verification tag of the destination (RFC 9260, section 3.1). Only peers know it.
         verification: U32,
         /// Number of the datagram, modulo 2^32. Each transmission has a new one.
         number: U32,
