@@ -121,8 +121,8 @@ pub trait DatagramNetwork: Send {
     /// without notice. `in_fragments`: larger than what passes the path, so it leaves in fragments. Returns the bytes of those that it has taken, from the first one on. Fewer than all: it is busy.
     fn send(&mut self, to: Self::Place, bytes: &[u8], segment_bytes: usize, in_fragments: bool) -> usize;
 
-    /// From now on, datagrams whose little-endian number at byte `at` is not `verification` may be dropped before a look finds them.
-    /// The network counts them if it does ([`Traffic::dropped`]).
+    /// From now on, a datagram may be dropped before a look finds it if its little-endian number at byte `at` is not
+    /// `verification`. Then the network counts it ([`Traffic::dropped`]).
     fn admit_only(&mut self, at: usize, verification: u32) {
         let _ = (at, verification);
     }

@@ -12,9 +12,9 @@
 //! and a datagram that is sent again has a new number. Source: RFC 10032 (AEGIS-128L), RFC 5869 (key derivation), RFC 9001
 //! (nonce from the number).
 //!
-//! In clear, each datagram has the verification tag of its destination ([`verification_tag`]): those who do not know the address do not
-//! know it. A network that can have it checked by the kernel does so, and then nobody is woken for what strangers send. Whoever
-//! sees datagrams of a peer can copy it, so it proves nothing.
+//! In clear, each datagram has the verification tag of its destination ([`verification_tag`]). Only those know it who know the
+//! address. If the network can let the kernel check it, nobody is woken for what strangers send. Whoever sees datagrams of a
+//! peer can copy it, so it proves nothing.
 //!
 //! Keys depend on addresses only, so a link derives that of its introductions once, and those of a path when it makes the path.
 //! No datagram of a stranger costs a derivation, which takes longer than the check of a tag

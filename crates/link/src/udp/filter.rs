@@ -1,5 +1,5 @@
-//! A filter of a socket: the kernel drops what does not have the verification tag of the endpoint. Such datagrams take no room in the
-//! socket's buffer, wake nobody and cost no look. To wake an endpoint for each of them costs more than everything that it checks.
+//! A filter of a socket: the kernel drops datagrams without the verification tag of the endpoint. They take no room in the
+//! socket's buffer, wake nobody and cost no look. To wake an endpoint for each of them costs more than all its checks.
 //!
 //! ```text
 //! datagram with the tag             arrives

@@ -1,5 +1,5 @@
-//! Tests of the simulator through its public interface. One program: as twenty, each with the simulator in it, they took longer to
-//! build than to run. `cargo test -p weir-sim --test simulator goal::` runs the tests of one file.
+//! Tests of the simulator through its public interface. They are one program, since twenty, each with the simulator in it, take
+//! longer to build than to run. `cargo test -p weir-sim --test simulator goal::` runs the tests of one file.
 
 mod collectives;
 mod copies;
