@@ -1,12 +1,13 @@
 //! Shows what two settings of the proxy gain and cost: combining messages to one host (E3.8) and draining a queue before
-//! the next (E3.9). Luo et al., ICS 2012, leave both open, so no row has a verdict. The adapters are those of E3.3 to E3.6.
+//! the next (E3.9). E3.10 shows control together with credits on demand. Luo et al., ICS 2012, leave all three open, so no
+//! row has a verdict. The adapters are those of E3.3 to E3.6.
 
 use super::e3_control::spread_words;
 use super::e3_thresholds::{GEMINI, QDR, is_on, throughput, window_ns};
 use super::{Experiment, Point};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};
-use weir_sim::plan::{Record, Settings};
+use weir_sim::plan::{Record, SchemeName, Settings};
 
 pub const COMBINING: Experiment = Experiment {
     id: "E3.8",
@@ -24,11 +25,20 @@ pub const DRAINING: Experiment = Experiment {
     points: |evidence| DRAINS.rows(evidence),
     figures: |evidence| DRAINS.figures(evidence),
 };
+pub const WITH_CREDITS: Experiment = Experiment {
+    id: "E3.10",
+    title: "Node congestion: control together with credits on demand",
+    source: "Luo et al., ICS 2012, have no credits; the worlds are ours",
+    plans: &["e3.10"],
+    points: |evidence| CREDITS.rows(evidence),
+    figures: |evidence| CREDITS.figures(evidence),
+};
 
-/// A setting of the proxy, compared with the same worlds without it.
+/// A setting, compared with the same worlds without it.
 struct Compared {
-    key: &'static str,
-    /// The value of a world, in words.
+    /// Its value in a world; 0: without it.
+    value: fn(&Settings) -> f64,
+    /// The value in words.
     words: fn(f64) -> String,
     chart: &'static str,
     /// The axis of the chart.
@@ -36,7 +46,7 @@ struct Compared {
 }
 
 const COMBINES: Compared = Compared {
-    key: "combine_bytes",
+    value: |it| it.network_value("combine_bytes").unwrap_or(0.0),
     words: |bytes| match bytes {
         0.0 => String::from("each alone"),
         bytes => format!("up to {bytes} B together"),
@@ -45,10 +55,19 @@ const COMBINES: Compared = Compared {
     axis: "combined up to, bytes",
 };
 const DRAINS: Compared = Compared {
-    key: "drains",
+    value: |it| it.network_value("drains").unwrap_or(0.0),
     words: |drains| String::from(if drains > 0.0 { "draining" } else { "in turn" }),
     chart: "draining",
     axis: "draining",
+};
+const CREDITS: Compared = Compared {
+    value: |it| if it.scheme == SchemeName::Demand { it.slots_per_peer.into() } else { 0.0 },
+    words: |slots| match slots {
+        0.0 => String::from("no flow control"),
+        slots => format!("{slots} slots"),
+    },
+    chart: "credits on demand",
+    axis: "slots for each peer",
 };
 
 /// What the worlds of a group have in common: all but the setting.
@@ -78,11 +97,11 @@ impl Traffic {
             Some(servers) => format!("{servers} servers"),
             None => String::from("no proxy"),
         }];
+        control.extend(value("rate_delay_ns").map(|delay_ns| format!("a delay of {delay_ns} ns")));
         control.extend(value("tokens").map(|tokens| format!("{tokens} tokens")));
         control.extend(value("serve_ns").map(|serve_ns| format!("{serve_ns} ns for a message")));
-        if compared.key != COMBINES.key {
-            control.extend(value(COMBINES.key).map(COMBINES.words));
-        }
+        let combines = value("combine_bytes").filter(|&bytes| (compared.value)(it) != bytes);
+        control.extend(combines.map(COMBINES.words));
         Traffic {
             place: format!("{name}, {:.0} hosts", f64::from(it.ranks) / ranks),
             workload,
@@ -120,7 +139,7 @@ impl Compared {
         let mut groups: Vec<Group<'a>> = Vec::new();
         for &record in &evidence.records {
             let it = &record.settings;
-            let value = it.network_value(self.key).unwrap_or(0.0);
+            let value = (self.value)(it);
             let traffic = Traffic::of(it, self);
             match groups.iter_mut().find(|group| group.traffic == traffic) {
                 Some(group) => group.worlds.push((value, record)),
@@ -213,7 +232,7 @@ mod tests {
 
     #[test]
     fn worlds_of_a_group_differ_in_one_setting() {
-        for (experiment, compared) in EXTENSIONS.iter().zip([COMBINES, DRAINS]) {
+        for (experiment, compared) in EXTENSIONS.iter().zip([COMBINES, DRAINS, CREDITS]) {
             for quick in [false, true] {
                 let records = records(experiment, quick, |_| 1000.0);
                 let groups = compared.groups(&Evidence::new(records.iter().collect(), &[]));
@@ -230,9 +249,7 @@ mod tests {
     #[test]
     fn rows_show_gains_and_have_no_verdict() {
         for experiment in EXTENSIONS {
-            let is_set = |it: &Settings| {
-                ["combine_bytes", "drains"].iter().any(|key| it.network_value(key).unwrap_or(0.0) > 0.0)
-            };
+            let is_set = |it: &Settings| [COMBINES, DRAINS, CREDITS].iter().any(|of| (of.value)(it) > 0.0);
             let records = records(experiment, false, |it| if is_set(it) { 1000.0 } else { 2000.0 });
             let evidence = Evidence::new(records.iter().collect(), &[]);
             let points = (experiment.points)(&evidence);

@@ -275,7 +275,7 @@ pub const CONGESTION: &[Experiment] = &[
 ];
 
 /// What the publications about congestion at the node leave open. No row has a verdict, so nothing is swept.
-pub const EXTENSIONS: &[Experiment] = &[e3_proxy::COMBINING, e3_proxy::DRAINING];
+pub const EXTENSIONS: &[Experiment] = &[e3_proxy::COMBINING, e3_proxy::DRAINING, e3_proxy::WITH_CREDITS];
 
 /// Worlds with goals of weir's own, in the form of experiments. A goal stands where others have a published value. The
 /// assumed parameters of the models are not swept.
