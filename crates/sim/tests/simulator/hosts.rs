@@ -3,35 +3,16 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::support::row;
 use weir_proto::{Body, Packet, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::{Cost, NicCost};
-use weir_sim::network::extoll::{Extoll, Parameters};
-use weir_sim::network::mesh::Mesh;
 use weir_sim::program::{Program, Rank};
 use weir_sim::world::host::{NicArrival, NicMachine, NicTransmit};
 use weir_sim::world::{Report, World, WorldSpec};
 
 const NS: u64 = 1000;
 const US: u64 = 1_000_000;
-
-/// Nodes in a row, with two ranks each.
-fn row(nodes: u32) -> Extoll {
-    Extoll::new(Parameters {
-        mesh: Mesh { size: [nodes, 1, 1] },
-        ranks_per_node: 2,
-        link_packet_ps: 10 * NS,
-        hop_ps: 50 * NS,
-        inject_packet_ps: 10 * NS,
-        eject_packet_ps: 10 * NS,
-        ends_ps: 500 * NS,
-        buffer_packets: 16,
-        nic_packets: 16,
-        mailbox_slots: None,
-        get_byte_ps: 1000,
-        get_ps: 2 * US,
-    })
-}
 
 fn spec(nodes: u32, nic: Option<NicCost>) -> WorldSpec {
     let cost = Cost { packet_send_ps: 100 * NS, packet_receive_ps: 200 * NS, ..Cost::FREE };

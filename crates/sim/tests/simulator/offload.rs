@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::support::row;
 use weir_proto::Scheme;
 use weir_proto::offload::WordOperation;
 use weir_proto::offload::atomics::MAX_ATOMICS;
 use weir_sim::cost::{Cost, NicCost};
-use weir_sim::network::extoll::{Extoll, Parameters};
-use weir_sim::network::mesh::Mesh;
+use weir_sim::network::extoll::Extoll;
 use weir_sim::program::{Program, Rank};
 use weir_sim::world::{Report, World, WorldSpec};
 
@@ -23,23 +23,9 @@ fn world(
     nic: Option<NicCost>,
     program: impl Fn(Rank) -> Program,
 ) -> World<Extoll> {
-    let network = Extoll::new(Parameters {
-        mesh: Mesh { size: [ranks / 2, 1, 1] },
-        ranks_per_node: 2,
-        link_packet_ps: 10 * NS,
-        hop_ps: 50 * NS,
-        inject_packet_ps: 10 * NS,
-        eject_packet_ps: 10 * NS,
-        ends_ps: 500 * NS,
-        buffer_packets: 16,
-        nic_packets: 16,
-        mailbox_slots: None,
-        get_byte_ps: 1000,
-        get_ps: 2 * US,
-    });
     let cost = Cost { packet_send_ps: 100 * NS, packet_receive_ps: 200 * NS, ..Cost::FREE };
     let spec = WorldSpec { nic, machines_on_nic: nic.is_some(), ..WorldSpec::new(ranks, scheme, 60, cost) };
-    World::new(spec, network, program)
+    World::new(spec, row(ranks / 2), program)
 }
 
 /// Each rank but 0 adds 1 to a word of rank 0 several times. Rank 0 computes meanwhile, for `compute_ps`. Returns the old

@@ -9,10 +9,15 @@ use std::num::NonZeroU32;
 
 use weir_proto::{AttachPolicy, Config, DataRegion, Geometry, Growth, Scheme};
 use weir_sim::cost::Cost;
+use weir_sim::network::extoll::{Extoll, Parameters};
 use weir_sim::network::ideal::Ideal;
+use weir_sim::network::mesh::Mesh;
 use weir_sim::program::{Program, Rank};
 use weir_sim::workload::Workload;
 use weir_sim::world::{Report, World, WorldSpec};
+
+const NS: u64 = 1000;
+const US: u64 = 1_000_000;
 
 /// Every scheme.
 pub const SCHEMES: [Scheme; 9] = [
@@ -93,4 +98,22 @@ pub fn recorded(report: &Report, name: &str) -> Vec<(u32, f64)> {
 /// Messages of a dissemination barrier among `n` ranks.
 pub fn barrier_messages(n: u64) -> u64 {
     n * u64::from(n.next_power_of_two().ilog2())
+}
+
+/// Nodes in a row, with two ranks each.
+pub fn row(nodes: u32) -> Extoll {
+    Extoll::new(Parameters {
+        mesh: Mesh { size: [nodes, 1, 1] },
+        ranks_per_node: 2,
+        link_packet_ps: 10 * NS,
+        hop_ps: 50 * NS,
+        inject_packet_ps: 10 * NS,
+        eject_packet_ps: 10 * NS,
+        ends_ps: 500 * NS,
+        buffer_packets: 16,
+        nic_packets: 16,
+        mailbox_slots: None,
+        get_byte_ps: 1000,
+        get_ps: 2 * US,
+    })
 }
