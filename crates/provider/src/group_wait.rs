@@ -16,6 +16,8 @@ pub struct Wait {
     /// When the wait began, and when the others were checked last.
     times: Option<(Instant, Instant)>,
     sleeps: bool,
+    /// What had been received when it was about to sleep last.
+    received: Option<u64>,
 }
 
 /// What is due.
@@ -41,5 +43,45 @@ impl Wait {
         }
         self.sleeps = now.duration_since(*began) >= AWAKE_TIME;
         Due { check, sleep: self.sleeps }
+    }
+
+    /// Called when a sleep is due. Whether to sleep: not if packets have arrived since the last such call. More may follow, such as
+    /// one-sided operations of a peer, so it then stays awake for as long as at the beginning.
+    ///
+    /// - `received`: packets of the endpoint so far.
+    pub fn may_sleep(&mut self, received: u64) -> bool {
+        let is_quiet = self.received.replace(received).is_none_or(|before| before == received);
+        if !is_quiet {
+            (self.sleeps, self.looks) = (false, 0);
+            if let Some((began, _)) = &mut self.times {
+                *began = Instant::now();
+            }
+        }
+        is_quiet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks until the clock is read. Returns whether a sleep is due then.
+    fn sleep_is_due(wait: &mut Wait) -> bool {
+        (0..LOOKS_PER_CLOCK).any(|_| wait.due().sleep)
+    }
+
+    #[test]
+    fn a_wait_in_which_packets_arrive_stays_awake() {
+        let now = Instant::now();
+        let began_long_ago = || Some((now - 2 * AWAKE_TIME, now));
+        let mut wait = Wait { times: began_long_ago(), ..Wait::default() };
+        assert!(sleep_is_due(&mut wait));
+        assert!(wait.may_sleep(7), "nobody knows yet what has arrived");
+        assert!(sleep_is_due(&mut wait) && wait.may_sleep(7));
+        assert!(!wait.may_sleep(8));
+        let (began, _) = wait.times.expect("a time");
+        assert!(began >= now && !wait.sleeps, "it is awake for the whole time again");
+        wait.times = began_long_ago();
+        assert!(sleep_is_due(&mut wait) && wait.may_sleep(8), "nothing more has arrived");
     }
 }

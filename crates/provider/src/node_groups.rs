@@ -109,6 +109,7 @@ const ANSWER_TIME: Duration = Duration::from_micros(100);
 /// As [`NodeGroup::perform`], with shorter sleeps. Returns its course.
 fn perform_in_node(
     group: &mut NodeGroup,
+    endpoint: &OpenEndpoint,
     operation: Operation,
     data: &[u8],
     result: &mut [u8],
@@ -122,7 +123,7 @@ fn perform_in_node(
         if due.check {
             group.check()?;
         }
-        if due.sleep {
+        if due.sleep && wait.may_sleep(received(endpoint)) {
             group.sleep(ANSWER_TIME);
         }
     }
@@ -148,6 +149,14 @@ fn with_engine<R>(endpoint: &OpenEndpoint, work: impl FnOnce(&mut Engine) -> R) 
     let result = work(engine);
     engine.wake_watcher_for_completions();
     Some(result)
+}
+
+/// Packets that an endpoint has received.
+fn received(endpoint: &OpenEndpoint) -> u64 {
+    let Some(domain) = endpoint.domain.upgrade() else { return 0 };
+    let mut state = domain.enter();
+    let engine = state.endpoints.get_mut(endpoint.index).and_then(|endpoint| endpoint.engine());
+    engine.map_or(0, |engine| engine.counters().packets_received)
 }
 
 /// Sleeps until something arrives at an endpoint.
@@ -190,7 +199,7 @@ fn perform_on_levels(
         }
         match step {
             Step::Network if due.sleep => sleep_for_arrival(endpoint),
-            Step::Node if due.sleep => group.sleep(ANSWER_TIME),
+            Step::Node if due.sleep && wait.may_sleep(received(endpoint)) => group.sleep(ANSWER_TIME),
             _ => {}
         }
         waited_until = stopwatch();
@@ -286,7 +295,8 @@ impl Member {
     ) -> Result<(), FailureWords> {
         let Course { began, ended, skew } = match &mut self.membership {
             Membership::Node(group) => {
-                perform_in_node(group, operation, data, result, idle).map_err(FailureWords::from)?
+                let endpoint = &self.endpoint;
+                perform_in_node(group, endpoint, operation, data, result, idle).map_err(FailureWords::from)?
             }
             Membership::Levels(group) => {
                 let performed = perform_on_levels(group, &self.endpoint, operation, (data, result), idle);
