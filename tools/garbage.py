@@ -7,9 +7,10 @@
 A third host sends garbage as fast as it may to the port of an endpoint, in turn with none and with the same flood to another
 socket of the same host, which nobody reads. All hosts share the cores of this machine, and the kernel spends the time of a
 datagram on the sender's core. So the second ratio, of both floods, is what weir pays for garbage; the first one also has the
-cores that the stranger takes. The kernel drops garbage that does not have the verification tag of the endpoint. An observer copies
-that from a datagram of the job, and then the kinds of garbage (`KINDS`) reach different checks. The last three cost most: weir
-checks the seal of an introduction, and that of a datagram whose sender's address is that of a peer. Needs root, `make build env-mpich`.
+cores that the stranger takes. The kernel drops garbage that does not have the verification tag of the endpoint. An observer
+copies that from a datagram of the job, and then the kinds of garbage (`KINDS`) reach different checks. The last three cost
+most: weir checks the seal of an introduction, and that of a datagram whose sender's address is that of a peer. Needs root,
+`make build env-mpich`.
 """
 
 import argparse
@@ -135,7 +136,8 @@ def flood(hosts, seconds, port, rate, kinds, observes=False):
         if observes:
             words = hosts.words(f"h{victim}", ["python3", "-c", OBSERVER, address, port, verification_at])
             tag = subprocess.Popen(words, stdout=subprocess.PIPE).stdout
-        words = ["python3", "-c", STRANGER, address, port, f"{netns.NETWORK}.{peer}", seconds, rate / 2, observes, *lengths, *kinds]
+        words = ["python3", "-c", STRANGER, address, port, f"{netns.NETWORK}.{peer}", seconds, rate / 2, observes,
+                 *lengths, *kinds]
         strangers.append(subprocess.Popen(hosts.words("h3", words), stdin=tag, stdout=subprocess.PIPE, text=True))
     for stranger in strangers:
         stranger.stdout.readline()

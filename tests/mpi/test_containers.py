@@ -5,7 +5,8 @@ import subprocess
 import launch
 import pytest
 
-# Process ids, host name, System V memory and mounts of its own. The rank is not the first process, which no signal of its own ends.
+# Process ids, host name, System V memory and mounts of its own. The rank is not the first process there: no signal of its own would
+# end that.
 CONTAINER = ["unshare", "--pid", "--uts", "--ipc", "--mount", "--fork", "--mount-proc", "bash", "-c",
              'hostname "container$RANDOM"; "$@"; exit $?', "-"]
 SOURCES = launch.ROOT / "tests" / "mpi"

@@ -25,8 +25,8 @@ def test_atomic_operations_of_all_ranks_add_up(over_weir, mpi):
 
 @pytest.mark.skipif(netns.reason_not_possible() is not None, reason=str(netns.reason_not_possible()))
 def test_open_mpi_uses_the_atomics_of_weir_between_hosts(hosts):
-    # Inside a host its ranks share the state of windows. Between hosts they change it by remote atomics (btl/ofi). Open MPI 5.0.11
-    # ends the last kind with MPI_ERR_RMA_RANGE, over its own btl/tcp too.
+    # Inside a host its ranks share the state of windows. Between hosts they change it by remote atomics (btl/ofi). Open MPI
+    # 5.0.11 ends the last kind with MPI_ERR_RMA_RANGE, over its own btl/tcp too.
     words, env = hosts(2).mpiexec("openmpi", 2, [launch.compile_for("openmpi", WINDOWS), "5"],
                                   settings={"FI_WEIR_LINK": "shm,udp", "OMPI_MCA_osc_base_verbose": "20"})
     outcome = launch.run(words, timeout=120, env=env)

@@ -45,8 +45,8 @@ impl Wait {
         Due { check, sleep: self.sleeps }
     }
 
-    /// Called when a sleep is due. Whether to sleep: not if packets have arrived since the last such call. More may follow, such as
-    /// one-sided operations of a peer, so it then stays awake for as long as at the beginning.
+    /// Called when a sleep is due. Whether to sleep: not if packets have arrived since the last such call. More may follow, such
+    /// as one-sided operations of a peer, so it then stays awake for as long as at the beginning.
     ///
     /// - `received`: packets of the endpoint so far.
     pub fn may_sleep(&mut self, received: u64) -> bool {

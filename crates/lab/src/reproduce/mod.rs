@@ -53,8 +53,8 @@ Examples:
   weir reproduce E1.2 --quick
   weir reproduce all --out results")]
 pub struct ReproduceArguments {
-    /// Experiments by number (E1.2, or E4 for all of E4), all published ones with what they leave open, `demand` for the goals of credits on
-    /// demand, or `list`.
+    /// Experiments by number (E1.2, or E4 for all of E4), all published ones with what they leave open, `demand` for the
+    /// goals of credits on demand, or `list`.
     #[arg(value_name = "EXPERIMENT", required = true)]
     experiments: Vec<String>,
     #[command(flatten)]

@@ -2,11 +2,11 @@
 //! figures: two hosts whose ranks share an adapter, with congestion avoidance before it. The adapters are fitted to
 //! E3.1 and E3.2, so these points are predictions. Source: Luo et al., ICS 2012, sections 6 and 7.
 
-use super::e3_thresholds::{GEMINI, QDR, is_on, throughput, values};
+use super::e3_worlds::{GEMINI, QDR, is_on, number, smallest_row, spread_row, throughput, values};
 use super::{Experiment, Point};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};
-use weir_sim::plan::{Record, Settings};
+use weir_sim::plan::Settings;
 
 pub const MECHANISMS: Experiment = Experiment {
     id: "E3.3",
@@ -56,10 +56,6 @@ const BLIND: f64 = 1.05;
 const HANDLES: f64 = 1.2;
 /// Windows of many messages.
 const MANY: f64 = 256.0;
-
-fn number(it: &Settings, name: &str) -> f64 {
-    it.workload_number(name).unwrap_or(0.0)
-}
 
 /// Throughput over the value of a setting; with `None`, over the window.
 fn curve(
@@ -230,26 +226,6 @@ pub(super) fn setting_words(it: &Settings, control: Control) -> String {
     value.map_or_else(String::new, |value| format!(", {} {value}", setting_name(control)))
 }
 
-/// The latency of messages (50th and 99th percentile), and the fairness among ranks.
-pub(super) fn spread_words(record: &Record) -> Option<String> {
-    let [middle_us, late_us] = [record.latency_p50_ns, record.latency_p99_ns].map(|ns| ns as f64 / 1000.0);
-    Some(format!("{middle_us:.1} and {late_us:.1} us, {:.3}", fairness(record)?))
-}
-
-/// A row without verdict: the throughput, tails and fairness of a world of windows.
-pub(super) fn spread_row(world: &str, record: &Record) -> Option<Point> {
-    let text = format!(
-        "{world}: throughput, latency of messages (50th, 99th percentile), Jain's index of the ranks' times"
-    );
-    Some(Point::beside(text, format!("{:.2}/us, {}", throughput(record)?, spread_words(record)?)))
-}
-
-/// Jain's index of the times of ranks: 1 if all are equal.
-fn fairness(record: &Record) -> Option<f64> {
-    let mean = |name: &str| record.measures.get(name).map(|measure| measure.mean);
-    Some(mean("call_ns")?.powi(2) / mean("call_ns_squared")?)
-}
-
 /// Messages that count as short. Unit: bytes.
 const SHORT: f64 = 512.0;
 /// Published bounds of the loss. Unit: percent.
@@ -318,26 +294,15 @@ const SHOWN_COST: f64 = 4.0;
 /// Throughput, tails and fairness with each kind of control, for the smallest messages. All ranks are active: with few of
 /// them many messages would be those of barriers.
 fn cost_rows(evidence: &Evidence<'_>) -> Vec<Point> {
-    let row = |(place, name, control, words): ((&str, f64), &str, Control, &str)| {
-        let (network, ranks) = place;
-        let bytes = values(evidence, network, "message_bytes").first().copied()?;
-        let is = |it: &Settings| {
-            is_on(it, network)
-                && Control::of(it) == control
-                && number(it, "message_bytes") == bytes
-                && number(it, "active_ranks") == ranks
-                && number(it, "window_messages") == SHOWN_COST
-        };
-        let record = evidence.records.iter().find(|record| is(&record.settings))?;
-        let world = format!("{name}, {bytes} B, {ranks} active ranks, windows of {SHOWN_COST}, {words}");
-        spread_row(&world, record)
+    let row = |((network, ranks), control, words): ((&str, f64), Control, &str)| {
+        smallest_row(evidence, network, ranks, SHOWN_COST, |it| Control::of(it) == control, words)
     };
     let kinds = [
-        (QDR, "InfiniBand", Control::None, "no control"),
-        (QDR, "InfiniBand", Control::Proxy, "untuned proxy"),
-        (QDR, "InfiniBand", Control::ProxyToken, "tuned proxy with tokens"),
-        (GEMINI, "Gemini", Control::None, "no control"),
-        (GEMINI, "Gemini", Control::Token, "untuned token control"),
+        (QDR, Control::None, ", no control"),
+        (QDR, Control::Proxy, ", untuned proxy"),
+        (QDR, Control::ProxyToken, ", tuned proxy with tokens"),
+        (GEMINI, Control::None, ", no control"),
+        (GEMINI, Control::Token, ", untuned token control"),
     ];
     kinds.into_iter().filter_map(row).collect()
 }

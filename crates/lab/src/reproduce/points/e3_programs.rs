@@ -3,8 +3,8 @@
 //! avoidance. The adapters are fitted to E3.1 and E3.2, so these points are predictions. Source: Luo et al., ICS
 //! 2012, sections 8 and 9.
 
-use super::e3_control::{Control, setting_words, spread_words};
-use super::e3_thresholds::{GEMINI, QDR, is_on, values, window_ns};
+use super::e3_control::{Control, setting_words};
+use super::e3_worlds::{GEMINI, QDR, is_on, spread_words, values, window_ns};
 use super::{Experiment, Point};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};

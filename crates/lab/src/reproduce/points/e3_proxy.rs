@@ -2,8 +2,7 @@
 //! the next (E3.9). E3.10 shows control together with credits on demand. Luo et al., ICS 2012, leave all three open, so no
 //! row has a verdict. The adapters are those of E3.3 to E3.6.
 
-use super::e3_control::spread_words;
-use super::e3_thresholds::{GEMINI, QDR, is_on, throughput, window_ns};
+use super::e3_worlds::{GEMINI, QDR, is_on, spread_words, throughput, window_ns};
 use super::{Experiment, Point};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};

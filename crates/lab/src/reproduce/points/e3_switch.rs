@@ -2,8 +2,8 @@
 //! Nothing of the model is fitted. The published statement has no numbers, so the rules' numbers are ours: those of `weir
 //! tune --network`. Source: Luo et al., ICS 2012, section 2.1.
 
-use super::e3_control::{ALL_CONTROLS, Control, setting_words, spread_words};
-use super::e3_thresholds::is_on;
+use super::e3_control::{ALL_CONTROLS, Control, setting_words};
+use super::e3_worlds::{is_on, spread_words};
 use super::{Experiment, Point};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};

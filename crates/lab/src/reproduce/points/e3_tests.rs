@@ -2,7 +2,7 @@
 
 use super::e3_control::Control;
 use super::e3_switch::SWITCH;
-use super::e3_thresholds::{GEMINI, QDR, is_on};
+use super::e3_worlds::{GEMINI, QDR, is_on};
 use super::tests::plan_of;
 use super::*;
 use crate::sim::blank::record;

@@ -3,11 +3,11 @@
 //! fitted to these figures. So these points say how well they are fitted, and only E3.3 to E3.6 are predictions.
 //! Source: Luo et al., ICS 2012, section 4.
 
-use super::e3_control::spread_row;
+use super::e3_worlds::{GEMINI, QDR, is_on, name, number, smallest_row, throughput, values};
 use super::{Experiment, Point};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};
-use weir_sim::plan::{Record, Settings};
+use weir_sim::plan::Settings;
 
 pub const RANKS: Experiment = Experiment {
     id: "E3.1",
@@ -26,45 +26,12 @@ pub const MESSAGES: Experiment = Experiment {
     figures: message_figures,
 };
 
-/// Networks, by the names of their files, with the ranks of a host.
-pub(super) const QDR: (&str, f64) = ("manycore", 32.0);
-pub(super) const GEMINI: (&str, f64) = ("gemini", 48.0);
-
 /// Throughputs that differ by at most this are the same. Unit: ratio.
 const SAME: f64 = 0.99;
 /// Meaning of "about 2x", "half", "a quarter": the published ratio, and this part of it more or less.
 const ABOUT: f64 = 0.2;
 /// Meaning of "up to 37 %". Unit: percentage points more or less.
 const UP_TO: f64 = 10.0;
-
-pub(super) fn is_on(it: &Settings, network: &str) -> bool {
-    it.network.split(' ').next() == Some(network)
-}
-
-fn number(it: &Settings, name: &str) -> f64 {
-    it.workload_number(name).unwrap_or(0.0)
-}
-
-/// Time of a window at the slowest rank. The mean over ranks would count those that others have let go first. Unit: ns.
-pub(super) fn window_ns(record: &Record) -> f64 {
-    record.measures.get("call_ns").map_or(record.time_ns, |measure| measure.max)
-}
-
-/// Messages that leave a host in a microsecond.
-pub(super) fn throughput(record: &Record) -> Option<f64> {
-    let it = &record.settings;
-    Some(1000.0 * number(it, "active_ranks") * number(it, "window_messages") / window_ns(record))
-}
-
-/// All values of a parameter of the windows on a network, in order.
-pub(super) fn values(evidence: &Evidence<'_>, network: &str, name: &str) -> Vec<f64> {
-    let of_network = evidence.records.iter().filter(|record| is_on(&record.settings, network));
-    let mut values: Vec<f64> =
-        of_network.filter_map(|record| record.settings.workload_number(name)).collect();
-    values.sort_by(f64::total_cmp);
-    values.dedup();
-    values
-}
 
 /// Throughput over active ranks.
 fn by_ranks(evidence: &Evidence<'_>, network: &str, bytes: f64) -> Curve {
@@ -155,23 +122,13 @@ fn rank_points(evidence: &Evidence<'_>) -> Vec<Point> {
         ),
     ];
     for (network, ranks, best) in [(QDR.0, QDR.1, 20.0), (GEMINI.0, GEMINI.1, 40.0)] {
-        points.extend([best, ranks].iter().filter_map(|&active| row(evidence, network, active, 1.0)));
+        points.extend(
+            [best, ranks]
+                .iter()
+                .filter_map(|&active| smallest_row(evidence, network, active, 1.0, |_| true, "")),
+        );
     }
     points
-}
-
-/// Throughput, tails and fairness of a world with the smallest messages. With few active ranks most messages would be
-/// those of barriers.
-fn row(evidence: &Evidence<'_>, network: &str, active: f64, window: f64) -> Option<Point> {
-    let bytes = values(evidence, network, "message_bytes").first().copied()?;
-    let is = |it: &Settings| {
-        is_on(it, network)
-            && number(it, "message_bytes") == bytes
-            && number(it, "active_ranks") == active
-            && number(it, "window_messages") == window
-    };
-    let record = evidence.records.iter().find(|record| is(&record.settings))?;
-    spread_row(&format!("{}, {bytes} B, {active} active ranks, windows of {window}", name(network)), record)
 }
 
 /// Windows for which tails and fairness are shown.
@@ -256,13 +213,11 @@ fn message_points(evidence: &Evidence<'_>) -> Vec<Point> {
         ),
     ];
     for (network, ranks) in [QDR, GEMINI] {
-        points.extend(SHOWN.iter().filter_map(|&window| row(evidence, network, ranks, window)));
+        points.extend(
+            SHOWN.iter().filter_map(|&window| smallest_row(evidence, network, ranks, window, |_| true, "")),
+        );
     }
     points
-}
-
-fn name(network: &str) -> &'static str {
-    if network == QDR.0 { "InfiniBand" } else { "Gemini" }
 }
 
 fn rank_figures(evidence: &Evidence<'_>) -> Vec<Chart> {

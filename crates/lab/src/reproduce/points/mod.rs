@@ -3,7 +3,7 @@
 //! experiments for `weir reproduce`, which runs their plans first; [`EXTENSIONS`] lists what publications leave open,
 //! [`OWN`] weir's own goals.
 //!
-//! A file below has one experiment or several, each with its `points` (published, ours, verdict) and `figures`. Both
+//! A file below has one experiment or several (`e3_worlds` has what those at the node share), each with its `points` (published, ours, verdict) and `figures`. Both
 //! see only the results of worlds ([`Evidence`]). A rule may need a number of its own, for example how much "stable"
 //! allows. It is a constant of the file. Rows without a verdict show numbers of ours that have no published
 //! counterpart.
@@ -28,6 +28,7 @@ mod e3_switch;
 #[cfg(test)]
 mod e3_tests;
 mod e3_thresholds;
+mod e3_worlds;
 mod e4;
 mod e4_1;
 mod e4_2;
