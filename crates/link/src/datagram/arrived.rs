@@ -7,17 +7,18 @@
 use super::buffers::Buffers;
 use super::network::{BATCH_BYTES, BATCH_DATAGRAMS, Batch, Received};
 use super::seal::LEAST_DATAGRAM_BYTES;
-use weir_proto::reliability::ReliabilityConfig;
 
 /// Batches. One is enough for a program that reads all that a look has found before the next look.
 const BATCHES: usize = 4;
 
 /// The most memory of a link for datagrams that have arrived and were not read: the batches, and copies of the windows of so
-/// many peers. `datagram_bytes`: the longest datagram. Unit: bytes.
-pub fn most_arrived_bytes<P>(datagram_bytes: usize, peers: u64) -> u64 {
+/// many peers. Unit: bytes.
+///
+/// - `datagram_bytes`: the longest datagram.
+/// - `window`: datagrams.
+pub fn most_arrived_bytes<P>(datagram_bytes: usize, window: u32, peers: u64) -> u64 {
     let batch_bytes = BATCH_BYTES + BATCH_DATAGRAMS * size_of::<Received<P>>();
-    let window_bytes = u64::from(ReliabilityConfig::default().window_bundles)
-        * datagram_bytes.saturating_sub(LEAST_DATAGRAM_BYTES) as u64;
+    let window_bytes = u64::from(window) * datagram_bytes.saturating_sub(LEAST_DATAGRAM_BYTES) as u64;
     (BATCHES as u64 + 1) * batch_bytes as u64 + peers * window_bytes
 }
 
@@ -171,19 +172,22 @@ mod tests {
     #[test]
     fn unread_windows_of_two_peers_take_the_memory_that_the_bound_names() {
         const DATAGRAM_BYTES: usize = 1472;
-        let window = ReliabilityConfig::default().window_bundles as usize;
+        const WINDOW: u32 = 256;
         let mut arrived = Arrived::new(DATAGRAM_BYTES - LEAST_DATAGRAM_BYTES);
         // The batches are full of older bundles that nobody reads.
         let mut kept: Vec<Bundle> = (0..BATCHES as u8).map(|byte| arrive(&mut arrived, byte)).collect();
-        kept.extend((0..2 * window).map(|_| arrive(&mut arrived, 7)));
+        kept.extend((0..2 * WINDOW).map(|_| arrive(&mut arrived, 7)));
         let of_batch =
             |batch: &Batch<u16>| batch.bytes.len() + batch.datagrams.capacity() * size_of::<Received<u16>>();
         let batches = arrived.batches.iter().filter_map(|(batch, _)| batch.as_ref()).chain(&arrived.spare);
         let bytes = batches.map(of_batch).sum::<usize>() + arrived.copies.bytes();
-        assert_eq!(bytes as u64, most_arrived_bytes::<u16>(DATAGRAM_BYTES, 2));
+        assert_eq!(bytes as u64, most_arrived_bytes::<u16>(DATAGRAM_BYTES, WINDOW, 2));
         kept.into_iter().for_each(|bundle| arrived.give(bundle));
         let unused = arrived.copies.bytes() as u64;
-        assert!(unused <= most_arrived_bytes::<u16>(DATAGRAM_BYTES, 2), "buffers that are kept for later");
+        assert!(
+            unused <= most_arrived_bytes::<u16>(DATAGRAM_BYTES, WINDOW, 2),
+            "buffers that are kept for later"
+        );
     }
 
     #[test]

@@ -136,6 +136,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let reliability = ReliabilityConfig {
             datagram_bytes: datagram_bytes as u32,
             is_lossless: network.is_lossless(),
+            window_bundles: options.reliability.window_bundles.min(network.window()),
             first_grant: if buffered.is_some() { LEAST_GRANT.into() } else { u32::MAX },
             ..options.reliability
         };

@@ -11,7 +11,7 @@ use core::fmt::Debug;
 use core::hash::Hash;
 use core::ops::Range;
 use std::sync::Arc;
-use weir_proto::reliability::Standing;
+use weir_proto::reliability::{ReliabilityConfig, Standing};
 use weir_proto::{CopyFault, Geometry, Instant};
 
 /// As in shared memory. A packet that is longer than a datagram is cut.
@@ -115,6 +115,11 @@ pub trait DatagramNetwork: Send {
     /// Datagrams of the largest length that wait here without being lost. `None`: any number.
     fn buffered_datagrams(&self) -> Option<u64> {
         None
+    }
+
+    /// The most datagrams to a peer that it has not acknowledged: the bound of what it keeps of them.
+    fn window(&self) -> u32 {
+        ReliabilityConfig::default().window_bundles
     }
 
     /// Sends datagrams to one place: `bytes` cut into pieces of `segment_bytes`; the last may be shorter. They may be lost

@@ -24,7 +24,7 @@ mod place;
 
 pub use core_endpoint::{
     CoreAddress, CoreCopy, CoreEndpoint, CoreError, CoreMemory, CoreName, MESSAGE_BYTES, NameFormat,
-    POSTED_RECEIVES, Sent,
+    POSTED_RECEIVES, Sent, WINDOW,
 };
 pub use network::{OfiNetwork, OfiOptions};
 pub use place::{MOST_PART_BYTES, OfiPlace};
@@ -33,5 +33,5 @@ pub use place::{MOST_PART_BYTES, OfiPlace};
 /// keeps. What the core keeps by itself is not in it. Unit: bytes.
 pub fn most_arrived_bytes(peers: u64) -> u64 {
     let of_receives = POSTED_RECEIVES * MESSAGE_BYTES;
-    of_receives as u64 + crate::datagram::most_arrived_bytes::<OfiPlace>(MESSAGE_BYTES, peers)
+    of_receives as u64 + crate::datagram::most_arrived_bytes::<OfiPlace>(MESSAGE_BYTES, WINDOW, peers)
 }

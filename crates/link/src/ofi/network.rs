@@ -3,7 +3,7 @@
 //! itself is authenticated.
 
 use super::copies::Copies;
-use super::core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, NameFormat, Sent};
+use super::core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, NameFormat, Sent, WINDOW};
 use super::place::{MOST_PART_BYTES, OfiPlace};
 use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, NetworkMemory, Received, Traffic};
 use crate::event_descriptor::EventDescriptor;
@@ -202,6 +202,10 @@ impl DatagramNetwork for OfiNetwork {
 
     fn buffered_datagrams(&self) -> Option<u64> {
         Some(self.endpoint.posted_receives() as u64 * GRANTED.0 / GRANTED.1)
+    }
+
+    fn window(&self) -> u32 {
+        WINDOW
     }
 
     fn send(&mut self, to: OfiPlace, bytes: &[u8], segment_bytes: usize, _in_fragments: bool) -> usize {

@@ -26,7 +26,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use weir_proto::Instant;
-use weir_proto::reliability::Standing;
+use weir_proto::reliability::{ReliabilityConfig, Standing};
 
 /// Room for what the kernel joins of one sender. Unit: bytes.
 const JOINED_BYTES: usize = 64 << 10;
@@ -253,7 +253,8 @@ impl UdpNetwork {
 pub fn most_arrived_bytes(net: Option<&str>, peers: u64) -> u64 {
     let interface = all().and_then(|list| choose(&list, net).cloned());
     let datagram_bytes = interface.map_or(LARGEST_MTU, |interface| longest_datagram_at(&interface));
-    crate::datagram::most_arrived_bytes::<SocketAddr>(datagram_bytes, peers)
+    let window = ReliabilityConfig::default().window_bundles;
+    crate::datagram::most_arrived_bytes::<SocketAddr>(datagram_bytes, window, peers)
 }
 
 impl DatagramNetwork for UdpNetwork {

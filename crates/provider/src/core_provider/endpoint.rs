@@ -27,7 +27,7 @@ use crate::ffi::{
 };
 
 /// Sends under way, unless the provider has fewer.
-const SENDS: usize = 64;
+const SENDS: usize = 32;
 /// Copies from and to memory of peers that are under way, if the provider has them.
 const COPIES: usize = 32;
 /// Completions that are read at a time.
