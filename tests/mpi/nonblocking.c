@@ -1,6 +1,6 @@
 /* Non-blocking collective operations, with results that each rank can compute by itself.
  *
- * usage: nonblocking MODE NUMBER
+ * usage: nonblocking MODE NUMBER [DIRECTORY]
  *
  *   random  NUMBER random operations in several communicators, up to 12 under way, in place or not, with other datatypes at
  *           some ranks; between them blocking operations and messages; requests end in any order by any kind of wait
@@ -10,6 +10,8 @@
  *   types   NUMBER reductions, blocking and not, of random types and operations, in place or not, some without elements; compared
  *           with plain loops over the vectors of all ranks
  *   freed   NUMBER communicators that are freed while their operations are under way
+ *   away    NUMBER times: the last rank starts operations and calls MPI no more until rank 0, whose operations have ended, has made
+ *           a file in DIRECTORY
  *   die     the last rank kills itself before its operation NUMBER; the others get an error
  *
  * Rank 0 prints `performed N`: the operations that groups have done there. N is -1 without libweir-mpi.so.
@@ -305,6 +307,31 @@ static void freed(int number) {
     }
 }
 
+/* Operations for which the last rank has only to give something, as many as may be under way. */
+static void away(int number) {
+    enum { TOGETHER = 4 };
+    for (int round = 0; round < number; round++) {
+        MPI_Request requests[TOGETHER];
+        int sums[TOGETHER];
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%d", directory, round);
+        check(MPI_Barrier(MPI_COMM_WORLD)); /* the room of the rounds before is free */
+        for (int at = 0; at < TOGETHER; at++) check(MPI_Iallreduce(&rank, &sums[at], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[at]));
+        if (rank == ranks - 1)
+            for (int looks = 0; access(path, F_OK) != 0; looks++) {
+                if (looks == 20000) fail("the others wait for a rank that computes", round);
+                usleep(1000);
+            }
+        check(MPI_Waitall(TOGETHER, requests, MPI_STATUSES_IGNORE));
+        if (rank == 0) {
+            FILE *file = fopen(path, "w");
+            if (!file || fclose(file)) fail(path, round);
+        }
+        for (int at = 0; at < TOGETHER; at++)
+            if (sums[at] != ranks * (ranks - 1) / 2) fail("all-reduce", round);
+    }
+}
+
 static void die(int number) {
     check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     for (int at = 0;; at++) {
@@ -321,6 +348,7 @@ int main(int argc, char **argv) {
     check(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
     const char *mode = argc > 2 ? argv[1] : "";
     int number = argc > 2 ? atoi(argv[2]) : 0;
+    directory = argc > 3 ? argv[3] : NULL;
     for (int place = 0; place < MOST_UNDER_WAY; place++) requests[place] = MPI_REQUEST_NULL;
     static char buffered[1 << 22];
     check(MPI_Buffer_attach(buffered, sizeof buffered));
@@ -331,6 +359,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "beside")) beside(number);
     else if (!strcmp(mode, "types")) types(number);
     else if (!strcmp(mode, "freed")) freed(number);
+    else if (!strcmp(mode, "away")) away(number);
     else if (!strcmp(mode, "die")) die(number);
     else fail("no such mode", 0);
     if (rank == 0) printf("performed %ld\n", before < 0 ? before : performed() - before);

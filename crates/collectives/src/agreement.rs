@@ -8,7 +8,7 @@
 //! all                PMPI_Allgather of the offers; agreed: no, or the members and the key of the group
 //! all                begin: the first member of each node makes the node group, and begins to join the other nodes
 //! all                PMPI_Allreduce: whether all could; if so, they finish
-//! one node           a trial: whether an operation can take a receive of the MPI
+//! all                a trial: whether an operation can take a receive of the MPI
 //! all                PMPI_Allreduce: whether all have joined; if not, all leave. Whether all can take receives
 //! ```
 
@@ -19,7 +19,7 @@ pub const OFFER_WORDS: usize = 5 + ADDRESS_WORDS;
 
 /// The version of this agreement and of the choices for each call. Count it up when either changes: members with different
 /// versions use no group.
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 
 /// What a member tells the others, as words.
 pub type Offer = [u64; OFFER_WORDS];

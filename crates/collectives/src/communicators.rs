@@ -162,11 +162,11 @@ fn agree(
     let Some(agreed) = agreement::agreed(&offers) else { return Ok(None) };
     let layout = Layout::new(&agreed.segments(), rank).filter(|layout| layout.nodes() > 1);
 
-    let join = |key| provider::begin(key, &agreed.members, rank);
-    let mut group = join(agreed.key);
+    let join = |key, takes| provider::begin(key, &agreed.members, rank, takes);
+    let mut group = join(agreed.key, false);
     // Programs that mix blocking and non-blocking calls in different orders work with messages, so there are two groups.
-    let may_take_receives = layout.is_none() && world::gives_all_messages(mpi);
-    let mut requests = if may_take_receives && group.is_some() { join(!agreed.key) } else { None };
+    let may_take_receives = world::gives_all_messages(mpi) && group.is_some();
+    let mut requests = if may_take_receives { join(!agreed.key, true) } else { None };
     const ONE: c_int = 1;
     const BOTH: c_int = 2;
     let have = |group: bool, requests: bool| c_int::from(group) + c_int::from(group && requests);

@@ -96,11 +96,14 @@ pub struct Group {
 unsafe impl Send for Group {}
 
 /// Begins to join a group. `None`: the endpoint cannot.
-pub fn begin(key: u64, members: &[Identity], rank: u32) -> Option<Group> {
+///
+/// - `takes_receives`: it is for [`Group::take_receive`]. Otherwise it is for [`Group::perform`].
+pub fn begin(key: u64, members: &[Identity], rank: u32, takes_receives: bool) -> Option<Group> {
     let functions = functions()?;
     let mut joined = Joined { group: std::ptr::null_mut(), is_crowded: 0 };
     // SAFETY: the provider's function, an array of so many members, and a variable for the result.
-    let status = unsafe { (functions.begin)(key, members.as_ptr(), members.len() as u32, rank, &mut joined) };
+    let (first, count) = (members.as_ptr(), members.len() as u32);
+    let status = unsafe { (functions.begin)(key, first, count, rank, takes_receives.into(), &mut joined) };
     (status == JOINED).then(|| Group { functions, group: joined.group, is_crowded: joined.is_crowded != 0 })
 }
 
@@ -147,7 +150,7 @@ impl Group {
     /// - `is_copied`: `data` is free at the return. Otherwise when the receive has completed.
     ///
     /// # Safety
-    /// The group is on one node, and performs nothing else. `data` is as long as the operation says for this member.
+    /// The group was begun for this. `data` is as long as the operation says for this member.
     pub unsafe fn take_receive(
         &mut self,
         operation: Option<Operation>,

@@ -38,7 +38,7 @@ pub fn takes_receives(
 ) -> bool {
     let mut request = 0_usize;
     let request = (&raw mut request) as usize;
-    // SAFETY: a group of one node that has joined; a trial has no data.
+    // SAFETY: a group for such operations that has joined; a trial has no data.
     unsafe { group.take_receive(None, None, std::ptr::null(), false) };
     // SAFETY: the MPI's functions, no buffer, and a variable for the request, which is as large as any handle.
     unsafe {
@@ -90,7 +90,7 @@ impl Communicator {
             let mut locked = lock(&self.member);
             let member = locked.as_mut()?;
             let requests = member.requests.as_mut()?;
-            // SAFETY: a group of one node for such operations only, and what the caller promises.
+            // SAFETY: a group for such operations, and what the caller promises.
             unsafe { requests.take_receive(Some(operation), short, data, is_copied) };
         }
         let (at, count, datatype) = result.map_or((0, 0, abi.constants.byte), Elements::arguments);

@@ -37,7 +37,8 @@ use crate::operations::Outstanding;
 use crate::{Completion, Engine, MAX_OPERATIONS, Operation, Post, PostError};
 use parts::Part;
 pub use parts::{CollectiveOperation, CollectiveShape, MAX_COLLECTIVE_BYTES};
-pub use quiet::Ticket;
+use quiet::QuietMemory;
+pub use quiet::{QuietEnd, Ticket};
 use timing::Timing;
 
 /// Bound: collective operations of an endpoint that have not ended.
@@ -99,6 +100,8 @@ struct Collective {
     under_way: u32,
     outcome: Outcome,
     timing: Timing,
+    /// Memory of `data` and `result`, if they are not the program's.
+    memory: Option<QuietMemory>,
 }
 
 impl Collective {
@@ -143,7 +146,7 @@ pub(crate) struct Collectives {
     /// The number of the last ticket.
     last_ticket: u64,
     /// How operations with a ticket have ended, until somebody asks.
-    outcomes: HashMap<u64, Outcome>,
+    ends: HashMap<u64, QuietEnd>,
     /// What has been done, also by others for this endpoint.
     times: Arc<OperationTimes>,
     /// A thread of the library drives the endpoint now.
@@ -251,7 +254,7 @@ impl<L: Link> Engine<L> {
         };
         self.io.collectives.groups.insert(group, member);
         let nothing = [UserMemory::EMPTY, UserMemory::EMPTY];
-        self.begin_collective(hearer, (Kind::Join, false), group, shape, nothing);
+        self.begin_collective(hearer, (Kind::Join, false), group, shape, nothing, None);
         Ok(())
     }
 
@@ -280,25 +283,16 @@ impl<L: Link> Engine<L> {
     /// # Panics
     /// If a buffer is shorter than the shape says.
     pub fn collective(&mut self, post: Post, arguments: CollectiveArguments) -> Result<(), PostError> {
-        self.start_collective(Hearer::Program(post), arguments)
-    }
-
-    fn start_collective(&mut self, hearer: Hearer, arguments: CollectiveArguments) -> Result<(), PostError> {
+        let hearer = Hearer::Program(post);
         let CollectiveArguments { group, operation, block_bytes, data, result, is_awaited } = arguments;
         self.check_collectives()?;
-        let shape = self.collective_group(group).map(|(rank, members)| CollectiveShape {
-            operation,
-            block_bytes,
-            rank,
-            members,
-        });
-        let Some(shape) = shape.filter(CollectiveShape::is_valid) else {
-            self.io.report_collective(hearer, Operation::Collective, Outcome::Refused);
+        let Some(shape) = self.shape_in(group, operation, block_bytes) else {
+            self.io.report_collective(hearer, Operation::Collective, Outcome::Refused, Vec::new());
             return Ok(());
         };
         let (have, need) = ((data.bytes(), result.bytes()), (shape.data_bytes(), shape.result_bytes()));
         assert!(have.0 >= need.0 && have.1 >= need.1, "buffers of {have:?} bytes instead of {need:?}");
-        self.begin_collective(hearer, (Kind::Operation, is_awaited), group, shape, [data, result]);
+        self.begin_collective(hearer, (Kind::Operation, is_awaited), group, shape, [data, result], None);
         Ok(())
     }
 
@@ -324,6 +318,7 @@ impl<L: Link> Engine<L> {
                 group,
                 shape,
                 [UserMemory::EMPTY, UserMemory::EMPTY],
+                None,
             );
         } else {
             // So the barrier of the join, which fails now, is not reported.
@@ -334,9 +329,17 @@ impl<L: Link> Engine<L> {
 
     /// Leaves a group at once, and tells nobody here. Operations of other members end with [`Outcome::Lost`].
     pub fn abandon_collective(&mut self, group: u32) {
-        if self.io.collectives.groups.remove(&group).is_some() {
-            self.leave_group(group);
+        let Collectives { groups, collectives, .. } = &mut self.io.collectives;
+        let Some(member) = groups.remove(&group) else { return };
+        // No further parts start. Those that are under way end with the group.
+        for number in member.waiting {
+            let collective = collectives.get_mut(number).expect("an operation that waits has not ended");
+            collective.parts = collective.next_part;
+            if collective.has_ended() {
+                collectives.remove(number);
+            }
         }
+        self.leave_group(group);
     }
 
     fn check_collectives(&self) -> Result<(), PostError> {
@@ -353,6 +356,7 @@ impl<L: Link> Engine<L> {
         group: u32,
         shape: CollectiveShape,
         [data, result]: [UserMemory; 2],
+        memory: Option<QuietMemory>,
     ) {
         let timing = Timing::begin(is_awaited);
         let parts = shape.parts();
@@ -374,6 +378,7 @@ impl<L: Link> Engine<L> {
             under_way,
             outcome,
             timing,
+            memory,
         };
         self.io.collectives.add(collective);
         self.io.advance_collectives();
@@ -445,6 +450,8 @@ impl<L: Link> Io<L> {
             parts::combine_gathered(shape, &gathered.view(), result);
         }
         self.collectives.count_operation(&collective);
+        let result = collective.memory.as_ref().filter(|_| *outcome == Outcome::Done);
+        let result = result.map_or(Vec::new(), |memory| memory.result(shape.operation));
         let (hearer, kind, group, outcome) = (*hearer, *kind, *group, *outcome);
         let groups = &mut self.collectives.groups;
         let Some(member) = groups.get_mut(&group) else { return };
@@ -452,11 +459,11 @@ impl<L: Link> Io<L> {
         match kind {
             Kind::Join => {
                 member.has_joined = outcome == Outcome::Done;
-                self.report_collective(hearer, Operation::Join, outcome);
+                self.report_collective(hearer, Operation::Join, outcome, result);
             }
             Kind::Operation => {
                 member.operations -= 1;
-                self.report_collective(hearer, Operation::Collective, outcome);
+                self.report_collective(hearer, Operation::Collective, outcome, result);
             }
             Kind::Close => {
                 groups.remove(&group);
@@ -466,13 +473,13 @@ impl<L: Link> Io<L> {
         }
     }
 
-    fn report_collective(&mut self, hearer: Hearer, operation: Operation, outcome: Outcome) {
+    fn report_collective(&mut self, hearer: Hearer, operation: Operation, outcome: Outcome, result: Vec<u8>) {
         let space = Space::Untagged;
         match hearer {
             Hearer::Program(post) => {
                 self.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
             }
-            Hearer::Ticket(number) => _ = self.collectives.outcomes.insert(number, outcome),
+            Hearer::Ticket(number) => _ = self.collectives.ends.insert(number, QuietEnd { outcome, result }),
         }
     }
 }

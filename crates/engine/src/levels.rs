@@ -8,6 +8,11 @@
 //!                  advance: combines them, and writes the result to the node group
 //! rank 1, node a   advance                              -> Step::Done
 //! ```
+//! **Several operations under way.** They begin in the same order at all members. What the members give goes by one node group,
+//! and what they get by another one, since only the participant knows when other nodes are ready: no order of both kinds would
+//! suit all. The participant starts the steps on the network in the order of the operations, and gives their results in this
+//! order. So an operation may wait for members that have not begun one before it.
+//!
 //! A member that fails on one level says so on the other one, so all others fail too. This file does not know how its caller
 //! waits, nor who makes progress.
 
@@ -15,12 +20,13 @@ mod layout;
 
 pub use layout::{Layout, MOST_GATHERED_BYTES, NetworkStep};
 
+use std::collections::VecDeque;
+
 use weir_link::Link;
-use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::shm::node_group::{GroupFailure, NodeGroup, Operation, Task};
 use weir_proto::{Outcome, Peer, PeerFault};
 
-use crate::{CollectiveArguments, CollectiveOperation, CollectiveShape, Engine, PostError, Ticket};
+use crate::{CollectiveOperation, Engine, PostError, QuietEnd, Ticket};
 
 /// What a member does next in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +63,16 @@ pub struct LevelGroup {
     layout: Layout,
     /// `None`: nobody else is on our node.
     node: Option<NodeGroup>,
+    /// For the last steps of operations. `None`: they are done in `node`.
+    node_down: Option<NodeGroup>,
     network: Network,
     failure: Option<LevelFailure>,
+    /// Operations so far.
+    operations: u64,
+    /// The participant: those whose step on the network has started.
+    on_network: u64,
+    /// Those whose last step in our node has not begun.
+    before_down: VecDeque<u64>,
 }
 
 #[derive(Debug)]
@@ -73,31 +87,51 @@ enum Stage {
 #[derive(Debug)]
 #[must_use = "an operation that is not advanced to its end stops the group"]
 pub struct LevelTask {
+    /// Its place in the order of operations.
+    number: u64,
     operation: Operation,
     stage: Stage,
-    /// The participant: what the members of its node have given.
+    /// The participant: what the members of its node have given, and then what it gives on the network.
     given: Vec<u8>,
-    /// What the network's step reads and writes.
-    sent: OwnedMemory,
-    gathered: OwnedMemory,
     /// The participant: what all get. Others: room for a result that they do not need.
     outcome: Vec<u8>,
+}
+
+impl LevelTask {
+    /// Whether its first step has begun. Only then may a later operation be advanced.
+    pub fn has_begun(&self) -> bool {
+        match &self.stage {
+            Stage::Up(up) => up.as_ref().is_some_and(Task::has_begun),
+            _ => true,
+        }
+    }
 }
 
 impl LevelGroup {
     /// A group whose members meet as the layout says. The participant has to join the network then.
     ///
-    /// - `node`: the node group of the members of our node, by their places. `None` if we are alone there.
+    /// - `nodes`: node groups of the members of our node, by their places. None if we are alone there. One, if there is one
+    ///   operation at a time. Two, if several may be under way.
     ///
     /// # Panics
     /// If there is one for a single member, or none for several.
-    pub fn new(layout: Layout, node: Option<NodeGroup>) -> LevelGroup {
+    pub fn new(layout: Layout, nodes: Vec<NodeGroup>) -> LevelGroup {
         assert_eq!(
             layout.neighbours().len() > 1,
-            node.is_some(),
+            !nodes.is_empty(),
             "a node group for several members of a node"
         );
-        LevelGroup { layout, node, network: Network::None, failure: None }
+        let mut nodes = nodes.into_iter();
+        LevelGroup {
+            layout,
+            node: nodes.next(),
+            node_down: nodes.next(),
+            network: Network::None,
+            failure: None,
+            operations: 0,
+            on_network: 0,
+            before_down: VecDeque::new(),
+        }
     }
 
     /// Begins to join the other participants.
@@ -121,7 +155,7 @@ impl LevelGroup {
     /// Whether all participants have joined, or we are none. `Some(false)`: one is lost.
     pub fn has_joined<L: Link>(&mut self, engine: &mut Engine<L>) -> Option<bool> {
         let Network::Joining(group, ticket) = &self.network else { return Some(true) };
-        let is_joined = engine.ended_quietly(ticket)? == Outcome::Done;
+        let is_joined = engine.ended_quietly(ticket)?.outcome == Outcome::Done;
         self.network = Network::Joined(*group);
         Some(is_joined)
     }
@@ -136,6 +170,16 @@ impl LevelGroup {
         self.layout.is_participant()
     }
 
+    /// Whether we have joined other participants, or begun to, and have not left.
+    pub fn is_on_network(&self) -> bool {
+        !matches!(self.network, Network::None)
+    }
+
+    /// Has left without a word, since its engine closes, which tells the others.
+    pub fn forget_network(&mut self) {
+        self.network = Network::None;
+    }
+
     /// Leaves the network: when all participants have left, or at once if the group has failed or not all have joined.
     /// Dropping the value leaves the node group.
     pub fn leave<L: Link>(&mut self, engine: &mut Engine<L>) {
@@ -146,24 +190,22 @@ impl LevelGroup {
         }
     }
 
-    /// An operation of this group. Nothing of it is started yet.
+    /// The next operation of this group. Nothing of it is started yet.
     ///
     /// # Panics
     /// If the group does not take it ([`Layout::takes`]).
-    pub fn task(&self, operation: Operation) -> LevelTask {
+    pub fn task(&mut self, operation: Operation) -> LevelTask {
         assert!(self.layout.takes(operation), "{operation:?}");
-        let empty = || OwnedMemory::new(0);
-        LevelTask {
-            operation,
-            stage: Stage::Up(None),
-            given: Vec::new(),
-            sent: empty(),
-            gathered: empty(),
-            outcome: Vec::new(),
+        let number = self.operations;
+        self.operations += 1;
+        if self.layout.down(operation).is_some() {
+            self.before_down.push_back(number);
         }
+        LevelTask { number, operation, stage: Stage::Up(None), given: Vec::new(), outcome: Vec::new() }
     }
 
-    /// Does what it can inside the node. All members start the same operations in the same order, one at a time.
+    /// Does what it can inside the node. All members begin the same operations in the same order: a task is made when the one
+    /// before has begun ([`LevelTask::has_begun`]), or, with one node group, when it has ended.
     ///
     /// - `data`, `result`: the same memory in all calls for this operation, as long as [`Operation::data_bytes`] and
     ///   [`Operation::result_bytes`] say for all members together.
@@ -177,10 +219,7 @@ impl LevelGroup {
         result: &mut [u8],
     ) -> Result<Step, LevelFailure> {
         self.failure.map_or(Ok(()), Err)?;
-        self.step(task, data, result).map_err(|failure| {
-            let failure = self.of_node(failure);
-            *self.failure.insert(failure)
-        })
+        self.step(task, data, result).map_err(|failure| self.fail_of_node(failure))
     }
 
     fn step(&mut self, task: &mut LevelTask, data: &[u8], result: &mut [u8]) -> Result<Step, GroupFailure> {
@@ -236,28 +275,20 @@ impl LevelGroup {
 
     /// What the participant gives on the network lies in memory of the task then.
     fn prepare_network(&self, task: &mut LevelTask, data: &[u8], result: &[u8]) {
-        let NetworkStep { operation, block_bytes } = self.layout.network(task.operation);
-        let (rank, members) = (self.layout.node(), self.layout.nodes());
-        let shape = CollectiveShape { operation, block_bytes: block_bytes as u64, rank, members };
-        task.sent = OwnedMemory::new(shape.data_bytes() as usize);
-        task.gathered = OwnedMemory::new(shape.result_bytes() as usize);
         match task.operation {
             Operation::AllToAll { bytes } => task.given = self.layout.exchanged(bytes, &task.given),
             Operation::Scatter { bytes, .. } => task.given = self.layout.scattered(bytes, &task.given),
+            // Its root has the bytes, or another member of this node has given them.
+            Operation::Broadcast { root, .. } if root == self.layout.rank() => {
+                data.clone_into(&mut task.given)
+            }
+            Operation::Broadcast { .. } => result.clone_into(&mut task.given),
             _ => {}
         }
-        let from = match task.operation {
-            // Of a broadcast: its root has the bytes, or another member of this node has given them.
-            Operation::Broadcast { root, .. } if root == self.layout.rank() => data,
-            Operation::Broadcast { .. } => result,
-            _ => &task.given,
-        };
-        let sent = task.sent.view();
-        sent.write(0, &from[..from.len().min(sent.bytes() as usize)]);
     }
 
     /// Does what it can of the network's step, after [`Step::Network`]. The engine makes progress elsewhere. Returns whether
-    /// the step has ended, so that [`LevelGroup::advance`] goes on.
+    /// the step has ended, so that [`LevelGroup::advance`] goes on. The step of an operation starts after those before it.
     ///
     /// # Errors
     /// The group has failed.
@@ -267,48 +298,47 @@ impl LevelGroup {
         task: &mut LevelTask,
     ) -> Result<bool, LevelFailure> {
         self.failure.map_or(Ok(()), Err)?;
-        let (Stage::Network(ticket), Network::Joined(group)) = (&mut task.stage, &self.network) else {
-            return Ok(true);
+        let Stage::Network(ticket) = &mut task.stage else { return Ok(true) };
+        let Network::Joined(group) = &self.network else {
+            let failure = LevelFailure { rank: self.layout.rank(), fault: PeerFault::Closed };
+            return Err(*self.failure.insert(failure)); // we have left
         };
-        let Some(started) = ticket else {
-            let NetworkStep { operation, block_bytes } = self.layout.network(task.operation);
-            let result = match operation {
-                CollectiveOperation::Broadcast { .. } => UserMemory::EMPTY,
-                _ => task.gathered.view(),
-            };
-            let (group, block_bytes, data) = (*group, block_bytes as u64, task.sent.view());
-            let arguments =
-                CollectiveArguments { group, operation, block_bytes, data, result, is_awaited: true };
-            // Again: many operations of other users of this endpoint are under way.
-            *ticket = engine.collective_quietly(arguments).ok();
-            return Ok(false);
+        let started = match ticket {
+            Some(started) => started,
+            None if self.on_network != task.number => return Ok(false),
+            None => {
+                let NetworkStep { operation, block_bytes } = self.layout.network(task.operation);
+                let begun = engine.collective_quietly(*group, operation, block_bytes as u64, &task.given);
+                // Again: many operations of other users of this endpoint are under way.
+                let Ok(begun) = begun else { return Ok(false) };
+                self.on_network += 1;
+                task.given = Vec::new();
+                ticket.insert(begun)
+            }
         };
         match engine.ended_quietly(started) {
             None => Ok(false),
-            Some(Outcome::Done) => {
-                self.end_network(task);
+            Some(QuietEnd { outcome: Outcome::Done, result }) => {
+                self.end_network(task, result);
                 Ok(true)
             }
-            Some(outcome) => Err(self.fail_of_network(engine, outcome)),
+            Some(QuietEnd { outcome, .. }) => Err(self.fail_of_network(engine, outcome)),
         }
     }
 
-    fn end_network(&self, task: &mut LevelTask) {
+    /// - `bytes`: what the step has left.
+    fn end_network(&self, task: &mut LevelTask, bytes: Vec<u8>) {
         let operation = task.operation;
         task.stage = Stage::Down(None);
-        let (memory, is_outcome) = match (operation, self.layout.network(operation).operation) {
-            (Operation::Barrier, _) => return,
-            (Operation::Broadcast { .. }, _) => (&task.sent, true),
-            (_, CollectiveOperation::Reduce { .. } | CollectiveOperation::AllReduce { .. }) => {
-                (&task.gathered, true)
-            }
-            _ => (&task.gathered, false),
-        };
-        let mut bytes = vec![0; memory.view().bytes() as usize];
-        memory.view().read(0, &mut bytes);
         if bytes.is_empty() {
-            return; // the result is at another node
+            return; // of a barrier, or the result is at another node
         }
+        let is_outcome = matches!(
+            self.layout.network(operation).operation,
+            CollectiveOperation::Broadcast { .. }
+                | CollectiveOperation::Reduce { .. }
+                | CollectiveOperation::AllReduce { .. }
+        );
         if is_outcome {
             task.outcome = bytes;
         } else {
@@ -319,15 +349,27 @@ impl LevelGroup {
 
     /// The participant gives the outcome to the members of its node. Returns whether we have done our part.
     fn go_down(&mut self, task: &mut LevelTask, result: &mut [u8]) -> Result<bool, GroupFailure> {
-        let LevelTask { operation, stage: Stage::Down(down), outcome, .. } = task else { return Ok(true) };
+        let LevelTask { number, operation, stage: Stage::Down(down), outcome, .. } = task else {
+            return Ok(true);
+        };
         let gets = !result.is_empty();
-        let last = self.layout.down(*operation);
-        if self.layout.is_participant() {
-            if let (Some(last), Some(node)) = (last, &mut self.node) {
-                let down = down.get_or_insert_with(|| node.task(last));
-                if !node.advance(down, outcome, &mut [])? {
-                    return Ok(false);
-                }
+        let LevelGroup { layout, node, node_down, before_down, .. } = self;
+        let mut advance = |last: Operation, data: &[u8], result: &mut [u8]| {
+            let Some(node) = node_down.as_mut().or(node.as_mut()) else { return Ok(true) };
+            if down.is_none() && before_down.front() != Some(number) {
+                return Ok(false); // that of an earlier operation begins first
+            }
+            let down = down.get_or_insert_with(|| node.task(last));
+            let is_done = node.advance(down, data, result)?;
+            before_down.pop_front_if(|first| first == number && down.has_begun());
+            Ok(is_done)
+        };
+        let last = layout.down(*operation);
+        if layout.is_participant() {
+            if let Some(last) = last
+                && !advance(last, outcome, &mut [])?
+            {
+                return Ok(false);
             }
             // Of a broadcast whose root is beside us, the bytes are there since the first step. Of what is for single members
             // of the node, ours is first.
@@ -336,14 +378,13 @@ impl LevelGroup {
             }
             return Ok(true);
         }
-        let (Some(last), Some(node)) = (last, &mut self.node) else { return Ok(true) };
-        let down = down.get_or_insert_with(|| node.task(last));
-        if gets || last.result_bytes(self.layout.place(), self.layout.neighbours().len() as u32) == 0 {
-            return node.advance(down, &[], result);
+        let Some(last) = last else { return Ok(true) };
+        if gets || last.result_bytes(layout.place(), layout.neighbours().len() as u32) == 0 {
+            return advance(last, &[], result);
         }
         // The result of a reduction or gather, which another member of this node gets.
-        outcome.resize(self.layout.outcome_bytes(*operation), 0);
-        node.advance(down, &[], outcome)
+        outcome.resize(layout.outcome_bytes(*operation), 0);
+        advance(last, &[], outcome)
     }
 
     /// Looks whether members of our node that are waited for have died, left or failed. Call it rarely.
@@ -352,11 +393,8 @@ impl LevelGroup {
     /// The group has failed, as for [`LevelGroup::advance`].
     pub fn check(&mut self) -> Result<(), LevelFailure> {
         self.failure.map_or(Ok(()), Err)?;
-        let checked = self.node.as_mut().map_or(Ok(()), NodeGroup::check);
-        checked.map_err(|failure| {
-            let failure = self.of_node(failure);
-            *self.failure.insert(failure)
-        })
+        let mut nodes = self.node.iter_mut().chain(&mut self.node_down);
+        nodes.try_for_each(NodeGroup::check).map_err(|failure| self.fail_of_node(failure))
     }
 
     /// Sleeps until a member of our node has written something that this one waits for, or for `at_most`.
@@ -365,6 +403,13 @@ impl LevelGroup {
             Some(node) => node.sleep(at_most),
             None => std::thread::sleep(at_most),
         }
+    }
+
+    /// A node group has failed. Members of our node may wait for us in the other one only.
+    fn fail_of_node(&mut self, failure: GroupFailure) -> LevelFailure {
+        self.node.iter_mut().chain(&mut self.node_down).for_each(|node| node.fail(failure));
+        let failure = self.of_node(failure);
+        *self.failure.insert(failure)
     }
 
     /// A failure of the node group. Its member is a place in the node, or, behind those, the rank of another node's member.
@@ -389,9 +434,8 @@ impl LevelGroup {
         };
         self.failure = Some(failure);
         let member = self.layout.neighbours().len() as u32 + failure.rank;
-        if let Some(node) = &mut self.node {
-            node.fail(GroupFailure { member, fault: failure.fault });
-        }
+        let of_node = GroupFailure { member, fault: failure.fault };
+        self.node.iter_mut().chain(&mut self.node_down).for_each(|node| node.fail(of_node));
         self.leave(engine);
         failure
     }

@@ -71,7 +71,7 @@ use closing::Closing;
 pub use closing::{CloseStep, GivenUp};
 pub use collectives::{
     CollectiveArguments, CollectiveOperation, CollectiveShape, MAX_COLLECTIVE_BYTES, MAX_COLLECTIVE_MEMBERS,
-    MAX_COLLECTIVES, Ticket,
+    MAX_COLLECTIVES, QuietEnd, Ticket,
 };
 use expectation::Laps;
 pub use groups::ReduceArguments;

@@ -34,7 +34,7 @@ pub const ENTRY: &CStr = c"weir_node_groups";
 /// The type of that function.
 pub type Entry = unsafe extern "C" fn() -> *const NodeGroupFunctions;
 /// The version of this interface. Count it up with each change of a type of this file.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The name of a function of the other library: what its process does.
 pub const INITIALIZES: &CStr = c"weir_mpi_initializes";
@@ -142,11 +142,14 @@ pub struct NodeGroupFunctions {
     pub probed: unsafe extern "C" fn() -> c_int,
     /// Begins to join a group: the key, all `count` members, our rank. The first member of a node makes the node group, and
     /// begins to join those of other nodes. Returns [`JOINED`], which means that it has begun, or [`REFUSED`].
+    ///
+    /// - `takes_receives`: its operations take receives (1), or it performs them (0).
     pub begin: unsafe extern "C" fn(
         key: u64,
         members: *const Identity,
         count: u32,
         rank: u32,
+        takes_receives: c_int,
         joined: *mut Joined,
     ) -> c_int,
     /// Goes on to join, when all members have begun. Returns [`JOINED`], [`NOT_YET`] or [`REFUSED`].
@@ -165,8 +168,7 @@ pub struct NodeGroupFunctions {
     /// The next tagged receive that this thread posts at the group's endpoint is taken by an operation. No message
     /// completes it, but the end of the operation: its buffer then has the result, with the length of the result, of which
     /// short integers are made if the words say so ([`OperationWords::short`]). Without an operation (null), it completes at
-    /// once: a trial. For groups of one node that perform nothing; the MPI makes the
-    /// calls of libfabric.
+    /// once: a trial. For groups that have begun with `takes_receives`; the MPI makes the calls of libfabric.
     ///
     /// - `data`: as long as the operation says. With `is_copied` (1) it is free at the return, otherwise (0) when the receive
     ///   has completed.

@@ -19,11 +19,13 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use weir_engine::Engine;
+use weir_engine::levels::{LevelFailure, LevelGroup, LevelTask, Step};
 use weir_engine::node_group_interface::OperationWords;
 use weir_engine::operation_times::{Looks, OperationKind};
 use weir_link::cores::stopwatch;
 use weir_link::memory::UserMemory;
-use weir_link::shm::node_group::{Operation, Task};
+use weir_link::shm::node_group::{GroupFailure, Operation, Task};
 use weir_proto::PeerFault;
 
 use crate::endpoint_handle::EndpointHandle;
@@ -32,7 +34,7 @@ use crate::group_wait::Wait;
 use crate::log;
 use crate::message::scattered;
 use crate::node_endpoints::{OpenEndpoint, set_tables};
-use crate::node_groups::{Membership, SharedMember, describe};
+use crate::node_groups::{Member, Membership, SharedMember, describe, to_group};
 use crate::state::completion::Side;
 use crate::state::endpoint::Flags;
 use crate::state::taken_receives::{GroupOperation, TakenReceive};
@@ -114,58 +116,162 @@ impl Data {
 
 /// An operation that has taken a receive.
 struct Taken {
-    shared: Arc<SharedMember>,
+    /// `None`: the operation has ended.
+    shared: Option<Arc<SharedMember>>,
     operation: Operation,
     data: Data,
-    /// `None`: not advanced yet.
-    task: Option<Task>,
+    course: Course,
     wait: Wait,
     call: OperationKind,
     looks: Looks,
 }
 
+/// How far an operation is.
+enum Course {
+    /// It is not advanced yet.
+    New,
+    /// In a group of one node.
+    Node(Task),
+    /// In one of several nodes. Some look has found that it had not ended.
+    Levels(LevelTask, bool),
+}
+
+impl Course {
+    /// Advances the operation in its group.
+    fn advance(
+        &mut self,
+        membership: &mut Membership,
+        engine: Option<&mut Engine>,
+        operation: Operation,
+        (data, result): (&[u8], &mut [u8]),
+    ) -> Result<bool, GroupFailure> {
+        match (membership, self) {
+            (Membership::Node(group), course) => {
+                if let Course::New = course {
+                    *course = Course::Node(group.task(operation));
+                }
+                let Course::Node(task) = course else { unreachable!("it began in this group") };
+                group.advance(task, data, result)
+            }
+            (Membership::Levels(group), course) => {
+                if let Course::New = course {
+                    *course = Course::Levels(group.task(operation), false);
+                }
+                let Course::Levels(task, has_waited) = course else { unreachable!("it began in this group") };
+                let is_done = advance_on_levels(group, engine, task, (data, result)).map_err(to_group)?;
+                *has_waited |= !is_done;
+                Ok(is_done)
+            }
+            (Membership::Begun, _) => unreachable!("the caller has finished joining"),
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        match self {
+            Course::New => false,
+            Course::Node(task) => task.has_begun(),
+            Course::Levels(task, _) => task.has_begun(),
+        }
+    }
+
+    /// Until when it has waited for others. `None`: it has not.
+    fn waited_until(&self, ended: u64) -> Option<u64> {
+        match self {
+            Course::Node(task) => task.waited_until(ended),
+            Course::Levels(_, true) => Some(ended),
+            Course::New | Course::Levels(_, false) => None,
+        }
+    }
+}
+
+/// Advances an operation as far as it can inside the node and beyond it. Returns whether it has ended.
+fn advance_on_levels(
+    group: &mut LevelGroup,
+    mut engine: Option<&mut Engine>,
+    task: &mut LevelTask,
+    (data, result): (&[u8], &mut [u8]),
+) -> Result<bool, LevelFailure> {
+    let own = group.layout().rank();
+    loop {
+        match group.advance(task, data, result)? {
+            Step::Done => return Ok(true),
+            Step::Node => return Ok(false),
+            Step::Network => {
+                let closed = LevelFailure { rank: own, fault: PeerFault::Closed };
+                let engine = engine.as_deref_mut().ok_or(closed)?;
+                if !group.advance_network(engine, task)? {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+}
+
+impl Taken {
+    fn shared(&self) -> &Arc<SharedMember> {
+        self.shared.as_ref().expect("the operation has not ended")
+    }
+
+    fn advance_in(
+        &mut self,
+        member: &mut Member,
+        engine: Option<&mut Engine>,
+        result: &mut [u8],
+    ) -> Result<bool, GroupFailure> {
+        let Taken { operation, data, course, wait, looks, .. } = self;
+        let is_done = course.advance(&mut member.membership, engine, *operation, (data.bytes(), result))?;
+        if !is_done {
+            looks.missing(stopwatch());
+            if wait.due().check {
+                match &mut member.membership {
+                    Membership::Node(group) => group.check()?,
+                    Membership::Levels(group) => group.check().map_err(to_group)?,
+                    Membership::Begun => {}
+                }
+            }
+        }
+        Ok(is_done)
+    }
+}
+
 impl GroupOperation for Taken {
     fn group(&self) -> usize {
-        Arc::as_ptr(&self.shared) as usize
+        Arc::as_ptr(self.shared()) as usize
     }
 
     fn result_bytes(&self) -> usize {
-        self.operation.result_bytes(self.shared.rank, self.shared.members)
+        let SharedMember { rank, members, .. } = **self.shared();
+        self.operation.result_bytes(rank, members)
     }
 
-    fn advance(&mut self, result: &mut [u8]) -> Result<bool, PeerFault> {
+    fn advance(&mut self, mut engine: Option<&mut Engine>, result: &mut [u8]) -> Result<bool, PeerFault> {
+        let shared = self.shared.take().expect("the operation has not ended");
         // SAFETY: the group takes receives, and the caller has the domain.
-        let member = unsafe { self.shared.member() };
-        let Membership::Node(group) = &mut member.membership else {
-            unreachable!("receives are taken for groups of one node only")
-        };
-        let task = self.task.get_or_insert_with(|| group.task(self.operation));
-        let advanced = group.advance(task, self.data.bytes(), result).and_then(|is_done| {
-            if !is_done {
-                self.looks.missing(stopwatch());
-                if self.wait.due().check {
-                    group.check()?;
-                }
-            }
-            Ok(is_done)
-        });
+        let member = unsafe { shared.member() };
+        let advanced = self.advance_in(member, engine.as_deref_mut(), result);
         match advanced {
+            Ok(false) => {
+                self.shared = Some(shared);
+                return Ok(false);
+            }
             Ok(true) => {
                 let ended = stopwatch();
-                let waited_until = task.waited_until(ended);
-                member.count_request(self.call, &self.looks, waited_until, ended);
+                member.count_request(self.call, &self.looks, self.course.waited_until(ended), ended);
             }
-            Err(failure) if !std::mem::replace(&mut member.is_reported, true) => {
-                let why = describe(failure);
-                log::report(&format!("a non-blocking collective operation has failed: {why}"));
+            Err(failure) => {
+                if !std::mem::replace(&mut member.is_reported, true) {
+                    let why = describe(failure);
+                    log::report(&format!("a non-blocking collective operation has failed: {why}"));
+                }
+                member.leave_by(engine.as_deref_mut()); // so that other nodes learn it
             }
-            _ => {}
         }
+        SharedMember::release(shared, engine);
         advanced.map_err(|failure| failure.fault)
     }
 
     fn has_begun(&self) -> bool {
-        self.task.as_ref().is_some_and(Task::has_begun)
+        self.course.has_begun()
     }
 }
 
@@ -248,8 +354,8 @@ fn takes(
         None => state.complete_receive(endpoint.index, post, tag),
         Some((words, operation, data)) => {
             let call = words.call().unwrap_or(operation.into());
-            let (task, wait, looks) = (None, Wait::default(), Looks::begin(stopwatch()));
-            let taken = Box::new(Taken { shared, operation, data, task, wait, call, looks });
+            let (course, wait, looks) = (Course::New, Wait::default(), Looks::begin(stopwatch()));
+            let taken = Box::new(Taken { shared: Some(shared), operation, data, course, wait, call, looks });
             let receive = TakenReceive::new(post, tag, memory, taken, words.short());
             state.take_receive(endpoint.index, receive);
         }

@@ -19,7 +19,7 @@ use weir_engine::operation_times::{Executor, Looks, OperationKind, Tally};
 use weir_engine::{Engine, oversubscription};
 use weir_link::Address;
 use weir_link::cores::stopwatch;
-use weir_link::shm::node_group::{GroupFailure, NodeGroup, NodeGroups, Operation, Task};
+use weir_link::shm::node_group::{GroupFailure, JoinError, NodeGroup, NodeGroups, Operation, Task};
 use weir_link::shm::node_segment::NodeHandle;
 use weir_proto::PeerFault;
 
@@ -43,10 +43,13 @@ pub struct Member {
     /// How far it has joined.
     pub membership: Membership,
     endpoint: OpenEndpoint,
-    key: u64,
     layout: Layout,
     /// Numbers of the endpoints on our node, by place.
     neighbours: Vec<u64>,
+    /// Keys of the node groups that we need.
+    node_keys: Vec<u64>,
+    /// Those that we have joined, until we have all.
+    nodes: Vec<NodeGroup>,
     /// The blocking operations.
     tally: Tally,
     /// The others.
@@ -67,6 +70,8 @@ pub struct SharedMember {
     pub members: u32,
     /// Our endpoint.
     pub endpoint: OpenEndpoint,
+    /// The members are on several nodes.
+    is_across: bool,
 }
 
 // SAFETY: one thread at a time uses the member, as above. The first receive is taken after the caller has joined.
@@ -77,8 +82,18 @@ unsafe impl Sync for SharedMember {}
 impl SharedMember {
     fn new(member: Member) -> SharedMember {
         let (rank, members) = (member.layout.rank(), member.layout.members());
-        let endpoint = member.endpoint.clone();
-        SharedMember { member: UnsafeCell::new(member), rank, members, endpoint }
+        let (endpoint, is_across) = (member.endpoint.clone(), member.layout.nodes() > 1);
+        SharedMember { member: UnsafeCell::new(member), rank, members, endpoint, is_across }
+    }
+
+    /// Ends one use of a member. The last one leaves the group, for which it needs the endpoint's engine if the members are on
+    /// several nodes. The caller has the domain then.
+    ///
+    /// - `engine`: `None`: the endpoint closes, which tells the other nodes.
+    pub fn release(shared: Arc<SharedMember>, engine: Option<&mut Engine>) {
+        if let Some(shared) = Arc::into_inner(shared) {
+            shared.member.into_inner().leave_by(engine);
+        }
     }
 
     /// The member.
@@ -101,6 +116,11 @@ pub fn describe(failure: GroupFailure) -> String {
         _ => "it is in another operation, or gives it other arguments",
     };
     format!("rank {member} of the communicator: {what}")
+}
+
+/// A failure on two levels as one of a group of one node: its member is a rank of the whole group.
+pub fn to_group(LevelFailure { rank, fault }: LevelFailure) -> GroupFailure {
+    GroupFailure { member: rank, fault }
 }
 
 /// A member that waits for long sleeps for at most so long. The MPI gets no time meanwhile, so this delays its answers to messages.
@@ -208,19 +228,26 @@ fn perform_on_levels(
 
 impl Member {
     /// Begins to join: see [`begin`]. `None`: it cannot.
-    fn begin(key: u64, members: &[Identity], rank: u32) -> Option<Member> {
+    fn begin(key: u64, members: &[Identity], rank: u32, takes_receives: bool) -> Option<Member> {
         let own = members.get(rank as usize)?;
         let endpoint = find(|handle| number(handle) == own.endpoint)?;
         let segments: Vec<u64> = members.iter().map(|member| member.segment).collect();
         let layout = Layout::new(&segments, rank)?;
         let neighbours = layout.neighbours().iter().map(|rank| members[*rank as usize].endpoint).collect();
         let executor = if layout.nodes() == 1 { Executor::Node } else { Executor::Hosts };
+        let node_keys = match (layout.neighbours().len(), layout.nodes()) {
+            (1, _) => Vec::new(),
+            // Several operations may be under way on two levels, which needs a second node group.
+            (_, 2..) if takes_receives => vec![key, key.rotate_left(1)],
+            _ => vec![key],
+        };
         let mut member = Member {
             membership: Membership::Begun,
             endpoint,
-            key,
             layout,
             neighbours,
+            node_keys,
+            nodes: Vec::new(),
             tally: Tally::new(executor, true),
             requests: Tally::new(executor, false),
             is_reported: false,
@@ -240,31 +267,30 @@ impl Member {
         Some(member)
     }
 
-    /// Finds the node group, or makes it as the first member of the node. `None`: it cannot. `Some(false)`: not yet.
+    /// Finds the node groups, or makes them as the first member of the node. `None`: it cannot. `Some(false)`: not yet.
     fn join_node(&mut self) -> Option<bool> {
-        let is_alone = self.neighbours.len() == 1;
-        let join = || {
-            NodeGroups::join(
-                &NodeGroups::open(self.endpoint.handle.clone())?,
-                self.key,
-                &self.neighbours,
-                self.layout.place(),
-            )
-        };
-        let node = match (is_alone, join) {
-            (true, _) => None,
-            (false, join) => match join() {
-                Ok(Some(group)) => Some(group),
+        let Member { endpoint, layout, neighbours, node_keys, nodes, .. } = self;
+        while nodes.len() < node_keys.len() {
+            let key = node_keys[nodes.len()];
+            let joined = NodeGroups::open(endpoint.handle.clone())
+                .map_err(JoinError::from)
+                .and_then(|groups| groups.join(key, neighbours, layout.place()));
+            match joined {
+                Ok(Some(group)) => nodes.push(group),
                 Ok(None) => return Some(false),
                 Err(error) => {
                     log::info(|| format!("no node group: {error}; the MPI does the collective operations"));
                     return None;
                 }
-            },
-        };
-        self.membership = match node {
-            Some(group) if self.layout.nodes() == 1 => Membership::Node(group),
-            node => Membership::Levels(LevelGroup::new(self.layout.clone(), node)),
+            }
+        }
+        let mut nodes = std::mem::take(nodes);
+        self.membership = match (self.layout.nodes(), nodes.pop()) {
+            (1, Some(group)) => Membership::Node(group),
+            (_, last) => {
+                nodes.extend(last);
+                Membership::Levels(LevelGroup::new(self.layout.clone(), nodes))
+            }
         };
         Some(true)
     }
@@ -300,9 +326,9 @@ impl Member {
             }
             Membership::Levels(group) => {
                 let performed = perform_on_levels(group, &self.endpoint, operation, (data, result), idle);
-                performed.map_err(|LevelFailure { rank, fault }| {
+                performed.map_err(|failure| {
                     self.leave(); // so that other nodes learn it
-                    FailureWords::from(GroupFailure { member: rank, fault })
+                    FailureWords::from(to_group(failure))
                 })?
             }
             Membership::Begun => unreachable!("the caller has finished joining"),
@@ -319,12 +345,27 @@ impl Member {
         self.requests.count(call, (looks.began(), now), skew, &self.endpoint.times);
     }
 
-    /// Leaves the other nodes.
+    /// Leaves the other nodes. The caller has not got the domain.
     fn leave(&mut self) {
         if let Membership::Levels(group) = &mut self.membership
-            && group.needs_engine()
+            && group.is_on_network()
         {
             with_engine(&self.endpoint, |engine| group.leave(engine));
+        }
+    }
+
+    /// Leaves the other nodes. The caller has the domain.
+    ///
+    /// - `engine`: that of the endpoint. `None`: it closes, which tells them.
+    pub fn leave_by(&mut self, engine: Option<&mut Engine>) {
+        if let Membership::Levels(group) = &mut self.membership {
+            match engine {
+                Some(engine) => {
+                    group.leave(engine);
+                    engine.wake_watcher_for_completions();
+                }
+                None => group.forget_network(),
+            }
         }
     }
 }
@@ -337,9 +378,10 @@ impl Drop for Member {
     }
 }
 
-/// The number of a group on the network, from the key that its members agree on.
+/// The number of a group on the network, from the key that its members agree on. A communicator has two groups, whose keys are
+/// complements of each other.
 fn group_number(key: u64) -> u32 {
-    (key >> 32) as u32 ^ key as u32
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 fn address_of(identity: &Identity) -> Address {
@@ -378,11 +420,12 @@ pub unsafe extern "C" fn begin(
     members: *const Identity,
     count: u32,
     rank: u32,
+    takes_receives: c_int,
     joined: *mut Joined,
 ) -> c_int {
     // SAFETY: the caller gives an array of `count` values, which nobody changes during the call.
     let members = unsafe { std::slice::from_raw_parts(members, count as usize) };
-    let Some(member) = Member::begin(key, members, rank) else { return REFUSED };
+    let Some(member) = Member::begin(key, members, rank, takes_receives != 0) else { return REFUSED };
     let is_crowded = NodeHandle::members(&member.endpoint.handle).len() > oversubscription::cores();
     let group = Arc::into_raw(Arc::new(SharedMember::new(member))).cast_mut().cast();
     // SAFETY: the caller gives a variable for the result.
@@ -451,7 +494,11 @@ pub unsafe extern "C" fn perform(
 /// As the interface says.
 pub unsafe extern "C" fn leave(group: *mut c_void) {
     // SAFETY: `begin` made the pointer, and the caller returns it. Operations under way still have the group.
-    drop(unsafe { Arc::from_raw(group.cast_const().cast::<SharedMember>()) });
+    let shared = unsafe { Arc::from_raw(group.cast_const().cast::<SharedMember>()) };
+    let Some(domain) = shared.endpoint.domain.upgrade().filter(|_| shared.is_across) else { return };
+    let (mut state, index) = (domain.enter(), shared.endpoint.index);
+    let engine = state.endpoints.get_mut(index).and_then(|endpoint| endpoint.engine());
+    SharedMember::release(shared, engine);
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ struct Member {
 struct World {
     members: Vec<Member>,
     placement: Vec<u64>,
+    /// Node groups of each node: one for one operation at a time, two for several.
+    node_groups: u64,
     groups: u32,
     _directories: Vec<tempfile::TempDir>,
 }
@@ -40,6 +42,10 @@ impl Draws {
 impl World {
     /// - `placement`: the node of each rank.
     fn new(placement: &[u64]) -> World {
+        World::with_node_groups(placement, 1)
+    }
+
+    fn with_node_groups(placement: &[u64], node_groups: u64) -> World {
         let nodes = placement.iter().max().expect("members") + 1;
         let new_directory = |_| tempfile::tempdir_in("/dev/shm").expect("a directory");
         let directories: Vec<_> = (0..nodes).map(new_directory).collect();
@@ -58,7 +64,7 @@ impl World {
         });
         let members = members.collect();
         let placement = placement.to_vec();
-        let mut world = World { members, placement, groups: 0, _directories: directories };
+        let mut world = World { members, placement, node_groups, groups: 0, _directories: directories };
         world.join();
         world
     }
@@ -72,12 +78,15 @@ impl World {
         for (rank, member) in self.members.iter_mut().enumerate() {
             let layout = Layout::new(&self.placement, rank as u32).expect("few members");
             let ours: Vec<u64> = layout.neighbours().iter().map(|rank| endpoints[*rank as usize]).collect();
-            let node = (ours.len() > 1).then(|| {
+            let join = |number: u64| {
                 let groups = NodeGroups::open(handles[rank].clone()).expect("memory");
-                groups.join(self.groups.into(), &ours, layout.place()).expect("room").expect("made before")
-            });
+                let key = u64::from(self.groups) * 2 + number;
+                groups.join(key, &ours, layout.place()).expect("room").expect("made before")
+            };
+            let count = if ours.len() > 1 { self.node_groups } else { 0 };
+            let nodes = (0..count).map(join).collect();
             let participants: Vec<u32> = layout.participants().collect();
-            let mut group = LevelGroup::new(layout, node);
+            let mut group = LevelGroup::new(layout, nodes);
             if group.needs_engine() {
                 let engine = &mut member.engine;
                 let peers = participants.iter().map(|rank| engine.peer(&addresses[*rank as usize]));
@@ -102,6 +111,50 @@ impl World {
         for Member { group, engine } in &mut self.members {
             group.take().expect("a member").leave(engine);
         }
+    }
+
+    /// Performs operations at all members, in the order that `draws` says. Each member begins them in their order, `most` or
+    /// fewer before it has ended the first. Returns what each one got, by operation and member.
+    fn perform_together(
+        &mut self,
+        operations: &[(Operation, Vec<Vec<u8>>)],
+        most: usize,
+        draws: &mut Draws,
+    ) -> Vec<Vec<Vec<u8>>> {
+        let members = self.placement.len();
+        let room = |(operation, _): &(Operation, _)| {
+            let result = |rank| vec![0xee; Operation::result_bytes(*operation, rank, members as u32)];
+            (0..members as u32).map(result).collect::<Vec<_>>()
+        };
+        let mut results: Vec<_> = operations.iter().map(room).collect();
+        let mut begun = vec![0; members];
+        let mut tasks: Vec<VecDeque<(usize, LevelTask)>> = (0..members).map(|_| VecDeque::new()).collect();
+        let deadline = Instant::now() + LONG;
+        while begun.iter().any(|begun| *begun < operations.len())
+            || tasks.iter().any(|tasks| !tasks.is_empty())
+        {
+            assert!(Instant::now() < deadline, "no end: {begun:?} begun, {tasks:?}");
+            let rank = draws.next(members);
+            let Some(Member { group: Some(group), engine }) = self.members.get_mut(rank) else { continue };
+            let tasks = &mut tasks[rank];
+            let may_begin = tasks.len() < most && tasks.back().is_none_or(|(_, task)| task.has_begun());
+            if may_begin && begun[rank] < operations.len() && draws.next(2) == 0 {
+                tasks.push_back((begun[rank], group.task(operations[begun[rank]].0)));
+                begun[rank] += 1;
+            } else if draws.next(8) == 0 {
+                engine.progress();
+            }
+            tasks.retain_mut(|(number, task)| {
+                let (data, result) = (&operations[*number].1[rank], &mut results[*number][rank]);
+                loop {
+                    match group.advance(task, data, result).expect("all are there") {
+                        Step::Network if group.advance_network(engine, task).expect("all are there") => {}
+                        step => return step != Step::Done,
+                    }
+                }
+            });
+        }
+        results
     }
 
     /// Performs an operation at all members, in the order that `draws` says. Returns what each one got, or its failure.
@@ -258,6 +311,30 @@ fn results_have_the_bits_of_one_node_wherever_the_ranks_are() {
 }
 
 #[test]
+fn several_operations_under_way_have_the_results_of_single_ones_wherever_the_ranks_are() {
+    let placements: [&[u64]; 5] =
+        [&[0, 1], &[0, 0, 1, 1], &[0, 1, 0, 1, 0], &[0, 1, 1, 2], &[0, 0, 0, 1, 2, 3, 4]];
+    for (seed, placement) in placements.into_iter().enumerate() {
+        let (mut world, mut draws) = (World::with_node_groups(placement, 2), Draws(seed as u64 + 50));
+        let layout = world.members[0].group.as_ref().expect("a member").layout().clone();
+        let mut operations = Vec::new();
+        while operations.len() < 80 {
+            let operation = draw_operation(&mut draws, placement.len());
+            if layout.takes(operation) {
+                operations.push((operation, draw_data(operation, placement.len(), &mut draws)));
+            }
+        }
+        let results = world.perform_together(&operations, 12, &mut draws);
+        for (number, ((operation, data), results)) in operations.iter().zip(results).enumerate() {
+            for (rank, result) in results.into_iter().enumerate() {
+                let is_right = result == expected(*operation, data, rank);
+                assert!(is_right, "{number}: {operation:?} at {rank} of {placement:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_group_that_all_have_left_leaves_room_for_the_next_one() {
     let (mut world, mut draws) = (World::new(&[0, 0, 1, 1]), Draws(1));
     for _ in 0..300 {
@@ -269,8 +346,8 @@ fn a_group_that_all_have_left_leaves_room_for_the_next_one() {
 }
 
 /// Member `gone` leaves with its endpoint before an operation. All others fail, and name it or the participant of its node.
-fn others_fail(placement: &[u64], gone: usize) {
-    let (mut world, mut draws) = (World::new(placement), Draws(gone as u64));
+fn others_fail(placement: &[u64], node_groups: u64, gone: usize) {
+    let (mut world, mut draws) = (World::with_node_groups(placement, node_groups), Draws(gone as u64));
     let members = placement.len();
     let combination = Combination { operation: WordOperation::Sum, word_type: WordType::F64 };
     let operation = Operation::AllReduce(Vector { bytes: 8, combination });
@@ -316,9 +393,11 @@ fn others_fail(placement: &[u64], gone: usize) {
 
 #[test]
 fn a_member_that_is_gone_is_a_failure_at_all_others_on_its_node_and_beyond() {
-    others_fail(&[0, 0, 1, 1], 0);
-    others_fail(&[0, 0, 1, 1], 3);
-    others_fail(&[0, 0, 0, 1], 3);
-    others_fail(&[0, 1, 2], 1);
-    others_fail(&[0, 1, 0, 1, 2], 2);
+    for node_groups in [1, 2] {
+        others_fail(&[0, 0, 1, 1], node_groups, 0);
+        others_fail(&[0, 0, 1, 1], node_groups, 3);
+        others_fail(&[0, 0, 0, 1], node_groups, 3);
+        others_fail(&[0, 1, 2], node_groups, 1);
+        others_fail(&[0, 1, 0, 1, 2], node_groups, 2);
+    }
 }

@@ -32,7 +32,7 @@ pub use schedule::{BarrierSchedule, BroadcastTree, ReductionTree, Shape};
 pub use tree::postal as postal_tree;
 
 /// Bound: groups of an endpoint.
-pub const MAX_GROUPS: usize = 1 << 6;
+pub const MAX_GROUPS: usize = 1 << 7;
 
 /// Bound: operations of a group that a member has started and that have not ended.
 pub const MAX_ROUNDS: u32 = 4;

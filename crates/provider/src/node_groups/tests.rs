@@ -52,7 +52,7 @@ fn endpoints_join_a_group_and_combine_until_one_leaves() {
     let joining = |rank| {
         let mut joined = Joined { group: std::ptr::null_mut(), is_crowded: 0 };
         // SAFETY: an array of two members, and a variable for the result.
-        let status = unsafe { begin(5, members.as_ptr(), 2, rank, &mut joined) };
+        let status = unsafe { begin(5, members.as_ptr(), 2, rank, 0, &mut joined) };
         (status, joined.group as usize)
     };
     // SAFETY: a group that has begun to join.

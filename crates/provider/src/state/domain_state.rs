@@ -125,6 +125,9 @@ impl State {
         if self.has_sources
             && let ProgressTarget::Queue(queue) = target
         {
+            for nth in 0..self.endpoints_of(target).len() {
+                events += self.advance_source(self.endpoints_of(target)[nth]);
+            }
             self.forget_idle_sources(queue);
         }
         events
@@ -209,7 +212,9 @@ impl State {
     /// Makes progress on all endpoints. Returns the number of events.
     pub fn progress_all(&mut self) -> usize {
         let State { endpoints, queues, counters, vectors, .. } = self;
-        endpoints.iter_mut().map(|endpoint| endpoint.progress(queues, counters, vectors)).sum()
+        let events: usize =
+            endpoints.iter_mut().map(|endpoint| endpoint.progress(queues, counters, vectors)).sum();
+        if self.has_sources { events + self.advance_all_sources() } else { events }
     }
 
     /// Another thread than before calls. Often one thread opens the endpoints and another one uses them.

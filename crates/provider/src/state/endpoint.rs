@@ -78,8 +78,8 @@ pub struct Endpoint {
     pub events: Option<Arc<EventQueue>>,
     /// Index of its source, if an operation has taken a receive.
     pub source: Option<usize>,
-    /// The endpoint is a source.
-    is_source: bool,
+    /// The index of the endpoint whose source this is, if it is one.
+    source_of: Option<usize>,
     /// The receives of a source.
     pub taken: TakenReceives,
 }
@@ -113,26 +113,25 @@ impl Endpoint {
             waits: EndpointWaits::default(),
             events: None,
             source: None,
-            is_source: false,
+            source_of: None,
             taken: TakenReceives::default(),
         }
     }
 
-    /// A source of completions: see [`super::taken_receives`].
-    pub fn source() -> Endpoint {
+    /// A source of completions for the endpoint of this index: see [`super::taken_receives`].
+    pub fn source(owner: usize) -> Endpoint {
         let endpoint_attr = EndpointAttr { caps: 0, transmit_flags: 0, receive_flags: 0 };
-        Endpoint { is_source: true, ..Endpoint::new(endpoint_attr) }
+        Endpoint { source_of: Some(owner), ..Endpoint::new(endpoint_attr) }
     }
 
     /// Whether it is a source without receives.
     pub fn is_idle_source(&self) -> bool {
-        self.is_source && self.taken.is_empty()
+        self.source_of.is_some() && self.taken.is_empty()
     }
 
-    /// Advances the operations of a source. Returns the number of those that have ended.
-    #[cold]
-    pub fn advance_taken(&mut self, bound: &mut DomainQueues) -> usize {
-        self.taken.advance(&mut self.bindings, bound)
+    /// The index of the endpoint whose source this is. `None`: it is none.
+    pub fn source_of(&self) -> Option<usize> {
+        self.source_of
     }
 
     /// The engine, if the endpoint is enabled.
@@ -172,9 +171,7 @@ impl Endpoint {
         vectors: &Table<AddressVector>,
     ) -> usize {
         let mut events = self.write_completions(queues, counters, vectors);
-        let Endpoint { engine: Some(engine), bindings, .. } = self else {
-            return self.advance_taken(&mut DomainQueues { queues, counters });
-        };
+        let Endpoint { engine: Some(engine), bindings, .. } = self else { return events };
         let bound = DomainQueues { queues: &mut *queues, counters: &mut *counters };
         events += engine.progress_with_sink(&mut CqWriter { bindings, bound });
         events + self.write_completions(queues, counters, vectors)

@@ -12,12 +12,12 @@ impl State {
     /// An operation takes a receive of an endpoint. It begins in this call, if the group has room.
     pub fn take_receive(&mut self, endpoint: usize, receive: TakenReceive) {
         let source = self.source_of(endpoint);
-        let State { endpoints, queues, counters, .. } = self;
-        let bindings = endpoints[endpoint].bindings.clone();
+        let bindings = self.endpoints[endpoint].bindings.clone();
         let queue = bindings.receive.map(|binding| binding.queue);
-        endpoints[source].bindings = bindings;
-        endpoints[source].taken.add(receive);
-        endpoints[source].advance_taken(&mut DomainQueues { queues, counters });
+        self.endpoints[source].bindings = bindings;
+        self.endpoints[source].taken.add(receive);
+        self.advance_source(source);
+        let State { endpoints, queues, .. } = self;
         if let Some(queue) = queue
             && !endpoints[source].is_idle_source()
             && !queues[queue].endpoints.contains(&source)
@@ -27,6 +27,29 @@ impl State {
                 descriptor.ring(); // a thread that blocks there is to look instead
             }
         }
+    }
+
+    /// Advances the operations of an endpoint, if it is a source. They may use the engine of the endpoint whose receives they have
+    /// taken. Returns the number of those that have ended.
+    #[cold]
+    pub fn advance_source(&mut self, source: usize) -> usize {
+        let State { endpoints, queues, counters, vectors, .. } = self;
+        let Some(owner) = endpoints.get_mut(source).and_then(|endpoint| endpoint.source_of()) else {
+            return 0;
+        };
+        let Some([source, owner]) = endpoints.both_mut([source, owner]) else { return 0 };
+        let bound = &mut DomainQueues { queues: &mut *queues, counters: &mut *counters };
+        let ended = source.taken.advance(owner.engine(), &mut source.bindings, bound);
+        // What they have started may have ended operations of the program.
+        owner.write_completions(queues, counters, vectors);
+        ended
+    }
+
+    /// Advances the operations of all sources. Returns the number of those that have ended.
+    #[cold]
+    pub fn advance_all_sources(&mut self) -> usize {
+        let sources: Vec<usize> = self.endpoints.iter_mut().filter_map(|endpoint| endpoint.source).collect();
+        sources.into_iter().map(|source| self.advance_source(source)).sum()
     }
 
     /// Completes a receive at once, without data.
@@ -40,7 +63,7 @@ impl State {
         if let Some(source) = self.endpoints[endpoint].source {
             return source;
         }
-        let source = self.endpoints.insert(Endpoint::source());
+        let source = self.endpoints.insert(Endpoint::source(endpoint));
         self.endpoints[endpoint].source = Some(source);
         self.has_sources = true;
         source

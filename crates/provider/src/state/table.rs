@@ -33,6 +33,12 @@ impl<T> Table<T> {
         self.0.get_mut(index)?.as_mut()
     }
 
+    /// Two different open objects.
+    pub fn both_mut(&mut self, indices: [usize; 2]) -> Option<[&mut T; 2]> {
+        let [Some(one), Some(other)] = self.0.get_disjoint_mut(indices).ok()? else { return None };
+        Some([one, other])
+    }
+
     /// All objects.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.iter_mut().flatten()

@@ -9,7 +9,7 @@
 //! receives does not know of all this, and its reads cost no instruction for it.
 
 use weir_engine::short_integers::ShortInteger;
-use weir_engine::{Completion, Operation, Post};
+use weir_engine::{Completion, Engine, Operation, Post};
 use weir_link::memory::UserMemory;
 use weir_proto::{Envelope, Outcome, Peer, PeerFault, Space};
 
@@ -23,13 +23,15 @@ pub trait GroupOperation: Send {
     /// Length of the result. Unit: bytes.
     fn result_bytes(&self) -> usize;
 
-    /// Starts and tests what it can. Returns whether it has finished; then `result` has the result.
+    /// Starts and tests what it can. Returns whether it has finished; then `result` has the result. It is not called again
+    /// after that, or after an error.
     ///
+    /// - `engine`: that of the endpoint. `None`: it closes.
     /// - `result`: the same memory in all calls, of [`GroupOperation::result_bytes`] bytes.
     ///
     /// # Errors
     /// The group has failed.
-    fn advance(&mut self, result: &mut [u8]) -> Result<bool, PeerFault>;
+    fn advance(&mut self, engine: Option<&mut Engine>, result: &mut [u8]) -> Result<bool, PeerFault>;
 
     /// Whether a part of it has started. Operations of a group start in the order in which they were posted.
     fn has_begun(&self) -> bool;
@@ -89,7 +91,7 @@ impl TakenReceive {
     }
 
     /// Advances the operation. Returns the outcome of the receive, when there is one.
-    fn advance(&mut self) -> Option<Outcome> {
+    fn advance(&mut self, engine: Option<&mut Engine>) -> Option<Outcome> {
         let bytes = self.operation.result_bytes();
         let result = match &mut self.room {
             _ if bytes == 0 => &mut [],
@@ -97,7 +99,7 @@ impl TakenReceive {
             Room::Buffer(address) => unsafe { std::slice::from_raw_parts_mut(*address as *mut u8, bytes) },
             Room::Own(result) | Room::Words(result, _) => result.as_mut_slice(),
         };
-        match self.operation.advance(result) {
+        match self.operation.advance(engine, result) {
             Ok(false) => return None,
             Ok(true) => {}
             Err(fault) => return Some(Outcome::Lost { peer: None, fault }),
@@ -148,7 +150,14 @@ impl TakenReceives {
     }
 
     /// Advances the operations, and writes the completions of those that have ended. Returns their number.
-    pub fn advance(&mut self, bindings: &mut EndpointBindings, bound: &mut DomainQueues) -> usize {
+    ///
+    /// - `engine`: that of the endpoint whose receives they are. `None`: it closes.
+    pub fn advance(
+        &mut self,
+        mut engine: Option<&mut Engine>,
+        bindings: &mut EndpointBindings,
+        bound: &mut DomainQueues,
+    ) -> usize {
         let before = self.0.len();
         let mut held_back = Vec::new();
         self.0.retain_mut(|receive| {
@@ -156,7 +165,7 @@ impl TakenReceives {
             if held_back.contains(&group) {
                 return true; // an earlier operation of the group has not begun
             }
-            match receive.advance() {
+            match receive.advance(engine.as_deref_mut()) {
                 Some(outcome) => write(bindings, bound, receive.post, outcome),
                 None if receive.operation.has_begun() => return true,
                 None => {

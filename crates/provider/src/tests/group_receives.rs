@@ -80,33 +80,47 @@ fn has_taken() -> bool {
 
 /// Calls `work` with two members of a group, in a process of a launcher's job.
 fn with_group(key: u64, work: impl FnOnce(Member, Member)) {
+    with_group_on([1, 1], key, work);
+}
+
+/// The same, with members that take these for the numbers of their node segments. Messages between them stay on one node.
+fn with_group_on(segments: [u64; 2], key: u64, work: impl FnOnce(Member, Member)) {
     run_in_child(|| {
         // SAFETY: the process has one thread.
         unsafe {
             std::env::set_var("PMI_RANK", "0");
             std::env::set_var("PMI_SIZE", "2");
         }
-        with_members(key, work);
+        with_members(segments, key, work);
     });
 }
 
-fn with_members(key: u64, work: impl FnOnce(Member, Member)) {
+fn with_members(segments: [u64; 2], key: u64, work: impl FnOnce(Member, Member)) {
     let (one, other) = pair(threading::DOMAIN, 0);
-    let number = |side: &Side| {
+    let identity = |side: &Side, segment| {
         let endpoint = side.endpoint();
         let mut state = endpoint.domain.enter();
-        number(&state.endpoints[endpoint.index].engine().expect("enabled").node_handle().expect("a segment"))
+        let engine = state.endpoints[endpoint.index].engine().expect("enabled");
+        let address = engine.address().0;
+        let words = address.as_chunks().0.iter().map(|bytes| u64::from_ne_bytes(*bytes));
+        let mut identity = Identity { segment, ..Identity::default() };
+        identity.address.iter_mut().zip(words).for_each(|(to, word)| *to = word);
+        identity.endpoint = number(&engine.node_handle().expect("a segment"));
+        identity
     };
     let sides = [&one, &other];
-    let members = sides.map(|side| Identity { endpoint: number(side), segment: 1, ..Identity::default() });
-    let groups = [0, 1].map(|rank| {
+    let members = [0, 1].map(|rank| identity(sides[rank], segments[rank]));
+    let begin = |rank: u32| {
         let mut joined = Joined { group: std::ptr::null_mut(), is_crowded: 0 };
         // SAFETY: an array of two members, and a variable for the result.
-        assert_eq!(unsafe { (functions().begin)(key, members.as_ptr(), 2, rank, &mut joined) }, JOINED);
-        // SAFETY: a group that has begun to join, after the first member.
-        assert_eq!(unsafe { (functions().finish)(joined.group) }, JOINED);
+        let begun = unsafe { (functions().begin)(key, members.as_ptr(), 2, rank, 1, &mut joined) };
+        assert_eq!(begun, JOINED);
         joined.group
-    });
+    };
+    let groups = [0, 1].map(begin);
+    // SAFETY: groups that have begun to join.
+    let finished = || groups.map(|group| unsafe { (functions().finish)(group) });
+    assert!((0..1000).any(|_| finished() == [JOINED; 2]), "{:?}", finished());
     let [first, second] = [0, 1].map(|rank| Member { side: sides[rank], group: groups[rank] });
     work(first, second);
 }
@@ -262,5 +276,79 @@ fn a_group_that_its_owner_has_left_ends_its_operations() {
             assert_eq!(side.read(other.side).expect("an entry").0.op_context, context);
         }
         assert_eq!(results.map(i64::from_ne_bytes), [3, 3]);
+    });
+}
+
+/// Node segments of members that meet on two levels.
+const APART: [u64; 2] = [1, 2];
+
+#[test]
+fn operations_on_several_nodes_end_their_receives_in_order_by_reads_of_the_queues() {
+    with_group_on(APART, 17, |one, other| {
+        let (data, mut results, mut bytes) = ([3_i64, 20].map(i64::to_ne_bytes), [[0; 8]; 2], [0; 8]);
+        let next = |member: &Member, peer: &Member| {
+            member.side.read(peer.side).map(|(entry, _)| entry.op_context).expect("an entry")
+        };
+        // More than a group has rounds.
+        for context in 1..=6 {
+            one.start(Operation::Barrier, &[], &mut [], context);
+        }
+        one.start(sum(), &data[0], &mut results[0], 7);
+        one.start(Operation::Broadcast { root: 1, bytes: 8 }, &[], &mut bytes, 8);
+        assert_eq!((one.ended(), other.ended()), (None, None));
+        for context in 1..=6 {
+            other.start(Operation::Barrier, &[], &mut [], context);
+        }
+        other.start(sum(), &data[1], &mut results[1], 7);
+        other.start(Operation::Broadcast { root: 1, bytes: 8 }, &[5; 8], &mut [], 8);
+        for context in 1..=8 {
+            assert_eq!(next(&one, &other), context);
+        }
+        let mut ended: Vec<_> = (1..=8).map(|_| next(&other, &one)).collect();
+        ended.sort_unstable(); // the broadcast ends early at its root
+        assert!(ended.into_iter().eq(1..=8));
+        assert_eq!((results.map(i64::from_ne_bytes), bytes), ([23, 23], [5; 8]));
+        one.side.progress();
+        assert_eq!((one.looked_at(), other.looked_at()), (1, 1), "nothing is left to look at");
+    });
+}
+
+#[test]
+fn a_group_on_several_nodes_that_its_owner_has_left_ends_its_operations() {
+    with_group_on(APART, 18, |one, other| {
+        let mut results = [[0; 8]; 2];
+        one.start(sum(), &1_i64.to_ne_bytes(), &mut results[0], 1);
+        one.start(Operation::Barrier, &[], &mut [], 2);
+        let (side, peer) = (one.side, other.side);
+        drop(one);
+        other.start(sum(), &2_i64.to_ne_bytes(), &mut results[1], 3);
+        other.start(Operation::Barrier, &[], &mut [], 4);
+        drop(other);
+        for (side, peer, contexts) in [(side, peer, [1, 2]), (peer, side, [3, 4])] {
+            for context in contexts {
+                assert_eq!(side.read(peer).expect("an entry").0.op_context, context);
+            }
+        }
+        assert_eq!(results.map(i64::from_ne_bytes), [3, 3]);
+    });
+}
+
+#[test]
+fn a_failure_of_the_group_is_an_error_of_all_its_receives_on_all_nodes() {
+    with_group_on(APART, 19, |one, other| {
+        let mut results = [[0; 8]; 6];
+        for (context, result) in (1..).zip(&mut results) {
+            one.start(sum(), &1_i64.to_ne_bytes(), result, context);
+        }
+        other.start(Operation::Barrier, &[], &mut [], 1); // another operation
+        for member in [&one, &other, &one, &one, &one, &one, &one] {
+            let peer = if std::ptr::eq(member, &one) { &other } else { &one };
+            assert_eq!(member.side.read(peer.side).unwrap_err(), -259);
+            assert_ne!(member.side.error().err, 0);
+        }
+        assert_eq!((one.ended(), other.ended()), (None, None));
+        other.start(Operation::Barrier, &[], &mut [], 2);
+        assert_eq!(other.side.read(one.side).unwrap_err(), -259, "it stays so");
+        other.side.error();
     });
 }

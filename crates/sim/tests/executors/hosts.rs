@@ -56,7 +56,7 @@ impl LevelExecutor {
                 groups.join(1, &ours, layout.place()).expect("room").expect("made before")
             });
             let participants: Vec<u32> = layout.participants().collect();
-            let mut group = LevelGroup::new(layout, node);
+            let mut group = LevelGroup::new(layout, node.into_iter().collect());
             if group.needs_engine() {
                 let peers = participants.iter().map(|rank| engine.peer(&addresses[*rank as usize])).collect();
                 group.join_network(engine, 1, peers).expect("few groups");
