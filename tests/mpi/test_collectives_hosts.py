@@ -62,7 +62,7 @@ def test_blocks_that_are_too_long_together_are_left_to_the_mpi(hosts):
 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_groups_of_freed_communicators_are_used_again(hosts, mpi):
-    """An endpoint has 64 groups. Each communicator has one, and no operation is left to the MPI."""
+    """An endpoint has 128 groups. Each communicator has two, and no operation is left to the MPI."""
     outcome = run(hosts(2), mpi, 4, program("loops", 150, mpi=mpi))
     assert outcome.ok, outcome
     assert performed(outcome) == 1 + 2 * 150, outcome

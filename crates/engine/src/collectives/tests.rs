@@ -212,6 +212,40 @@ fn a_lost_member_ends_the_operations_of_all_others_and_the_group_can_be_closed()
 }
 
 #[test]
+fn nothing_is_left_of_operations_with_a_ticket_whose_group_is_abandoned() {
+    let mut world = World::of(3);
+    let operation = CollectiveOperation::AllReduce { combination: SUM };
+    let start = |engine: &mut Engine, group| {
+        // More than the machine takes at once.
+        let start =
+            |_| engine.collective_quietly(group, operation, 512, &[1; 512]).expect("within the bound");
+        (0..12).map(start).collect::<Vec<_>>()
+    };
+    let mut tickets: Vec<Vec<Ticket>> =
+        (0..2).map(|rank| start(&mut world.engines[rank], world.group)).collect();
+    progress(&mut world.engines);
+    world.engines[0].abandon_collective(world.group);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for ticket in tickets.remove(1) {
+        let ended = loop {
+            assert!(Instant::now() < deadline, "no end");
+            progress(&mut world.engines);
+            if let Some(ended) = world.engines[1].ended_quietly(&ticket) {
+                break ended;
+            }
+        };
+        assert!(matches!(ended.outcome, Outcome::Lost { .. }) && ended.result.is_empty(), "{ended:?}");
+    }
+    (1..3).for_each(|rank| world.engines[rank].abandon_collective(world.group));
+    while !world.has_ended() || world.buffers() > 0 {
+        assert!(Instant::now() < deadline, "{} buffers", world.buffers());
+        progress(&mut world.engines);
+    }
+    let ended = tickets.remove(0).iter().filter_map(|ticket| world.engines[0].ended_quietly(ticket)).count();
+    assert_eq!(ended, 0, "who abandons a group hears nothing of it");
+}
+
+#[test]
 fn a_join_ends_when_all_have_called_and_fails_when_one_gives_up() {
     let directory = directory();
     let mut engines = open(&directory, 3);

@@ -341,7 +341,7 @@ fn a_group_that_all_have_left_leaves_room_for_the_next_one() {
         let ended = world.perform(Operation::Barrier, &vec![Vec::new(); 4], &mut draws);
         assert_eq!(ended, vec![Ok(Vec::new()); 4]);
         world.leave();
-        world.join(); // an endpoint has 64 groups of the machine, and a node 256 groups
+        world.join(); // an endpoint has 128 groups of the machine, and a node 256 groups
     }
 }
 

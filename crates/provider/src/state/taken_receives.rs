@@ -5,7 +5,8 @@
 //! waits for it and unpacks it like any other.
 //!
 //! They lie in a *source*: an endpoint of the domain's table without an engine. While it has receives, it is among the
-//! endpoints of the queue that gets their entries, so each read of the queue advances their operations. A queue without such
+//! endpoints of the queue that gets their entries, so each read of the queue advances their operations. Those that meet other
+//! nodes get the engine of the endpoint whose receives they have taken. A queue without such
 //! receives does not know of all this, and its reads cost no instruction for it.
 
 use weir_engine::short_integers::ShortInteger;
