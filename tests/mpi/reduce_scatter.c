@@ -1,9 +1,10 @@
-/* MPI_Reduce_scatter and MPI_Reduce_scatter_block, compared with plain loops over the vectors of all ranks, bit by bit.
+/* MPI_Reduce_scatter and MPI_Reduce_scatter_block, and their non-blocking forms, compared with plain loops over the vectors of all ranks, bit by bit.
  *
  * usage: reduce_scatter MODE NUMBER [DIRECTORY]
  *
  *   random   NUMBER calls in several communicators: even and uneven blocks, blocks and vectors without elements, in place or not,
- *            long ones too; elements around the results keep their values
+ *            long ones too, blocking or not; elements around the results keep their values
+ *   together NUMBER times some non-blocking calls under way together, in a communicator that is freed before they end
  *   even     NUMBER doubles for each rank, by each of both functions once
  *   errors   calls with wrong arguments, for an MPI that checks them
  *   die      the last rank kills itself before its call NUMBER; the others get an error, write it to DIRECTORY/RANK, and end with
@@ -28,26 +29,43 @@ enum { MOST_RANKS = 64, MOST_WORDS = 3000, GUARD = 4 };
 /* An MPI without these functions gets them from libweir-mpi.so. Programs such as mpi4py call them if they are there. */
 #pragma weak MPI_Reduce_scatter_c
 #pragma weak MPI_Reduce_scatter_block_c
+#pragma weak MPI_Ireduce_scatter_c
+#pragma weak MPI_Ireduce_scatter_block_c
 int MPI_Reduce_scatter_c(const void *from, void *to, const MPI_Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm);
 int MPI_Reduce_scatter_block_c(const void *from, void *to, MPI_Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
+int MPI_Ireduce_scatter_c(const void *from, void *to, const MPI_Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request *request);
+int MPI_Ireduce_scatter_block_c(const void *from, void *to, MPI_Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request *request);
 #define IS_THERE(function) ((function) != NULL)
 #else
 #define IS_THERE(function) 1
 #endif
 
-static int call(int is_block, int large, const void *from, void *to, const int *counts, int members, int type, int op, MPI_Comm comm) {
+/* The call, which ends in a wait for its request if it has one. */
+static int call(int is_block, int large, const void *from, void *to, const int *counts, int members, int type, int op, MPI_Comm comm,
+                MPI_Request *request) {
     MPI_Count many[MOST_RANKS];
+    MPI_Datatype handle = type_of(type);
+    MPI_Op combined = operation_of(op);
+    int error;
     for (int at = 0; at < members; at++) many[at] = counts[at];
-    if (large && is_block && IS_THERE(MPI_Reduce_scatter_block_c))
-        return MPI_Reduce_scatter_block_c(from, to, many[0], type_of(type), operation_of(op), comm);
-    if (large && !is_block && IS_THERE(MPI_Reduce_scatter_c))
-        return MPI_Reduce_scatter_c(from, to, many, type_of(type), operation_of(op), comm);
-    if (is_block) return MPI_Reduce_scatter_block(from, to, counts[0], type_of(type), operation_of(op), comm);
-    return MPI_Reduce_scatter(from, to, counts, type_of(type), operation_of(op), comm);
+    if (large && is_block && IS_THERE(MPI_Reduce_scatter_block_c)) {
+        if (!request) return MPI_Reduce_scatter_block_c(from, to, many[0], handle, combined, comm);
+        error = MPI_Ireduce_scatter_block_c(from, to, many[0], handle, combined, comm, request);
+    } else if (large && !is_block && IS_THERE(MPI_Reduce_scatter_c)) {
+        if (!request) return MPI_Reduce_scatter_c(from, to, many, handle, combined, comm);
+        error = MPI_Ireduce_scatter_c(from, to, many, handle, combined, comm, request);
+    } else if (is_block) {
+        if (!request) return MPI_Reduce_scatter_block(from, to, counts[0], handle, combined, comm);
+        error = MPI_Ireduce_scatter_block(from, to, counts[0], handle, combined, comm, request);
+    } else {
+        if (!request) return MPI_Reduce_scatter(from, to, counts, handle, combined, comm);
+        error = MPI_Ireduce_scatter(from, to, counts, handle, combined, comm, request);
+    }
+    return error == MPI_SUCCESS ? MPI_Wait(request, MPI_STATUS_IGNORE) : error;
 }
 
 struct plan {
-    int counts[MOST_RANKS], is_block, is_in_place, type, op, is_whole;
+    int counts[MOST_RANKS], is_block, is_in_place, type, op, is_whole, is_started;
 };
 
 /* One call. What is no result keeps its bytes. */
@@ -74,8 +92,9 @@ static void perform(MPI_Comm comm, const struct plan *plan, unsigned long *own, 
         memcpy(expected + GUARD + (size_t)(at * width), word, (size_t)width);
     }
     long before = performed();
+    MPI_Request request;
     check(call(plan->is_block, next(own) % 4 == 0, plan->is_in_place ? MPI_IN_PLACE : from, to + GUARD, plan->counts, members, type,
-               plan->op, comm));
+               plan->op, comm, plan->is_started ? &request : NULL));
     int is_exact = is_float(type) ? plan->is_whole || plan->op > PRODUCT : is_known(type, plan->op);
     int is_compared = is_exact || performed() > before;
     if (is_compared && memcmp(to + GUARD, expected + GUARD, block)) fail("another result", round);
@@ -113,9 +132,32 @@ static void random_calls(int rounds) {
         MPI_Comm_size(comm, &members);
         plan.op = draw_operation(plan.type, &numbers);
         draw_counts(&plan, members, &numbers);
+        plan.is_started = (int)(next(&numbers) % 2);
         perform(comm, &plan, &own, round);
     }
     for (int at = 1; at < 3; at++) check(MPI_Comm_free(&comms[at]));
+}
+
+static void together(int rounds) {
+    enum { CALLS = 6, WORDS = 3 };
+    static int from[CALLS][MOST_RANKS * WORDS], to[CALLS][WORDS], counts[MOST_RANKS];
+    for (int at = 0; at < ranks; at++) counts[at] = WORDS;
+    for (int round = 0; round < rounds; round++) {
+        MPI_Comm comm;
+        MPI_Request requests[CALLS];
+        check(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+        check(MPI_Barrier(comm)); /* where the members agree */
+        for (int call = 0; call < CALLS; call++) {
+            for (int at = 0; at < ranks * WORDS; at++) from[call][at] = round + call * 100 + at + rank;
+            if (call % 2) check(MPI_Ireduce_scatter(from[call], to[call], counts, MPI_INT, MPI_SUM, comm, &requests[call]));
+            else check(MPI_Ireduce_scatter_block(from[call], to[call], WORDS, MPI_INT, MPI_SUM, comm, &requests[call]));
+        }
+        check(MPI_Comm_free(&comm));
+        check(MPI_Waitall(CALLS, requests, MPI_STATUSES_IGNORE));
+        for (int call = 0; call < CALLS; call++)
+            for (int at = 0; at < WORDS; at++)
+                if (to[call][at] != ranks * (round + call * 100 + rank * WORDS + at) + ranks * (ranks - 1) / 2) fail("another sum", round);
+    }
 }
 
 static void even(int count) {
@@ -176,6 +218,7 @@ int main(int argc, char **argv) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (ranks > MOST_RANKS) MPI_Abort(MPI_COMM_WORLD, 2);
     if (!strcmp(mode, "random")) random_calls(number);
+    else if (!strcmp(mode, "together")) together(number);
     else if (!strcmp(mode, "even")) even(number);
     else if (!strcmp(mode, "errors")) errors();
     else if (!strcmp(mode, "die")) die(number);

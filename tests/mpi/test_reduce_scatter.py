@@ -1,4 +1,5 @@
-"""MPI_Reduce_scatter and MPI_Reduce_scatter_block by groups (libweir-mpi.so), in one host and across pretended ones."""
+"""MPI_Reduce_scatter, MPI_Reduce_scatter_block and their non-blocking forms by groups (libweir-mpi.so), in one host and across
+pretended ones."""
 
 import launch
 import netns
@@ -25,6 +26,19 @@ def test_random_calls_have_the_bits_of_rank_order(over_weir, mpi, ranks):
 def test_programs_of_the_standard_abi_get_the_bits_of_rank_order(over_weir, mpi):
     outcome, _ = over_weir(3, program("random", 300, mpi=mpi, standard_abi=True), mpi=mpi, flags=ON, timeout=60)
     assert performed(outcome) > 100, outcome
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "intel", "openmpi"])
+def test_calls_under_way_together_end_in_communicators_that_are_freed(over_weir, mpi):
+    outcome, _ = over_weir(3, program("together", 60, mpi=mpi), mpi=mpi, flags=ON, timeout=60)
+    assert performed(outcome) == 60 * 7, outcome
+
+
+@across_hosts
+@pytest.mark.parametrize("mpi", ["mpich", "intel", "openmpi"])
+def test_calls_under_way_together_across_hosts_end_in_communicators_that_are_freed(hosts, mpi):
+    outcome = run(hosts(2), mpi, 4, program("together", 60, mpi=mpi))
+    assert outcome.ok and performed(outcome) == 60 * 7, outcome
 
 
 @pytest.mark.parametrize("count,done", [(1, 2), (2048, 2), (2049, 0)])

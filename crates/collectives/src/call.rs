@@ -26,6 +26,7 @@ use crate::member::Communicator;
 use crate::mpi::{Mpi, mpi};
 use crate::requests::Start;
 use std::ffi::c_int;
+use weir_engine::delivery::Delivery;
 use weir_link::shm::node_group::Operation;
 
 /// What a call does.
@@ -343,7 +344,10 @@ impl Share {
         };
         // SAFETY: as the caller promises; what the operation still needs is copied.
         unsafe { self.copy_own_block(mpi) }?;
-        let start = Start { name, operation, data, is_copied, result: self.result.as_ref(), request };
+        let short = self.result.and_then(|result| result.short);
+        let delivery = short.map_or(Delivery::Whole, Delivery::Integers);
+        let start =
+            Start { name, operation, data, is_copied, result: self.result.as_ref(), delivery, request };
         // SAFETY: as the caller promises.
         Ok(unsafe { communicator.start(mpi, abi, &start) })
     }

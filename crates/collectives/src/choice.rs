@@ -56,19 +56,6 @@ impl Reduction {
         let bytes = length(count, self.word_bytes(), MAX_VECTOR_BYTES as usize)? as u32;
         Some(Vector { bytes, combination: self.combination })
     }
-
-    /// Replaces each element of `into` by `into` combined with `with`, of the same length.
-    pub fn combine(&self, into: &mut [u8], with: &[u8]) {
-        let Some(short) = self.short else { return self.combination.combine(into, with) };
-        let words = |elements: &[u8]| {
-            let mut words = vec![0; elements.len() / short.bytes() * self.word_bytes()];
-            short.widen(elements, &mut words);
-            words
-        };
-        let mut combined = words(into);
-        self.combination.combine(&mut combined, &words(with));
-        short.narrow(&combined, into);
-    }
 }
 
 /// The lengths of the blocks of a reduce-scatter. Unit: bytes.
@@ -212,16 +199,6 @@ mod tests {
             let has = all.map(|operation| vector(&abi, 1, datatype, operation).is_some());
             assert_eq!(has, expected, "{datatype:#x}");
         }
-    }
-
-    #[test]
-    fn short_integers_are_combined_one_by_one() {
-        let sums = Reduction::new(&mpich(), SHORT, SUM).expect("a reduction");
-        let mut into: Vec<u8> = [30_000_i16, -5].iter().flat_map(|value| value.to_ne_bytes()).collect();
-        let with: Vec<u8> = [10_000_i16, 7].iter().flat_map(|value| value.to_ne_bytes()).collect();
-        sums.combine(&mut into, &with);
-        let found: Vec<i16> = into.as_chunks().0.iter().map(|bytes| i16::from_ne_bytes(*bytes)).collect();
-        assert_eq!(found, [30_000_i16.wrapping_add(10_000), 2]);
     }
 
     #[test]

@@ -242,81 +242,120 @@ collective! {
     }
 }
 
+/// The arguments of a reduce-scatter with one count.
+fn even_reduce_scatter(
+    name: &'static str,
+    (send, receive): (usize, usize),
+    count: impl Into<i64>,
+    (datatype, operation, communicator): (usize, usize, usize),
+) -> ReduceScatter {
+    ReduceScatter { name, send, receive, counts: Counts::same(count), datatype, operation, communicator }
+}
+
 blocking! {
     MPI_Reduce_scatter_block, MPI_Reduce_scatter_block_c,
     (send: address, receive: address, count: count, datatype: handle, operation: handle, communicator: handle),
-    {
-        let counts = Counts::same(count);
-        ReduceScatter { name: "MPI_Reduce_scatter_block", send, receive, counts, datatype, operation, communicator }
-    }
+    even_reduce_scatter(
+        "MPI_Reduce_scatter_block", (send, receive), count, (datatype, operation, communicator))
 }
 
-/// A reduce-scatter with a count for each rank. `$pass`: how the call passes to the MPI, with the arguments that it names.
+function! {
+    MPI_Ireduce_scatter_block, MPI_Ireduce_scatter_block_c,
+    (send: address, receive: address, count: count, datatype: handle, operation: handle, communicator: handle,
+     request: address),
+    even_reduce_scatter(
+        "MPI_Ireduce_scatter_block", (send, receive), count, (datatype, operation, communicator)),
+    start(request)
+}
+
+/// A reduce-scatter with a count for each rank, and its variant with large ones.
+///
+/// - `$attempt`: the method that asks a group, and its arguments.
+/// - `$keep`: what becomes of an array of counts that is made for an MPI without large ones.
 macro_rules! reduce_scatter {
-    ($name:ident, $count:ty, $counts:path, |$send:ident, $receive:ident, $array:ident, $rest:ident| $pass:expr) => {
+    ($name:ident, $large_name:ident, ($($argument:ident),*), $attempt:ident($($extra:ident)?), $keep:expr) => {
         #[doc = concat!("`", stringify!($name), "`")]
         ///
         /// # Safety
         /// As the standard says.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            $send: usize,
-            $receive: usize,
-            $array: *const $count,
-            datatype: usize,
-            operation: usize,
-            communicator: usize,
-        ) -> c_int {
-            let (name, counts) = (stringify!($name), $counts($array));
-            let (send, receive) = ($send, $receive);
-            let call = ReduceScatter { name, send, receive, counts, datatype, operation, communicator };
-            let $rest = (datatype, operation, communicator);
+        pub unsafe extern "C" fn $name(send: usize, receive: usize, counts: *const c_int, $($argument: usize),*) -> c_int {
+            static NEXT: Next = Next::new(profiling_name!($name));
+            let array = Counts::Small(counts);
+            let call = uneven_reduce_scatter!($name, send, receive, array, $($argument),*);
             // SAFETY: the caller's arguments.
-            unsafe { call.perform().unwrap_or_else(|| $pass) }
+            unsafe {
+                match call.$attempt($($extra)?) {
+                    Some(status) => status,
+                    None => pass_reduce_scatter!(NEXT.expect(), send, receive, counts as usize, $($argument),*),
+                }
+            }
+        }
+
+        #[doc = concat!("`", stringify!($large_name), "`")]
+        ///
+        /// # Safety
+        /// As the standard says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $large_name(send: usize, receive: usize, counts: *const i64, $($argument: usize),*) -> c_int {
+            static NEXT: Next = Next::new(profiling_name!($large_name));
+            static SMALL: Next = Next::new(profiling_name!($name));
+            let array = Counts::Large(counts);
+            let call = uneven_reduce_scatter!($name, send, receive, array, $($argument),*);
+            // SAFETY: the caller's arguments.
+            unsafe {
+                if let Some(status) = call.$attempt($($extra)?) {
+                    return status;
+                }
+                if let Some(next) = NEXT.address() {
+                    return pass_reduce_scatter!(next, send, receive, counts as usize, $($argument),*);
+                }
+                let Some(small) = small_counts(counts, call.communicator) else { return ERR_COUNT };
+                let at = small.as_ptr() as usize;
+                let status = pass_reduce_scatter!(SMALL.expect(), send, receive, at, $($argument),*);
+                $keep(small);
+                status
+            }
         }
     };
 }
 
-reduce_scatter!(MPI_Reduce_scatter, c_int, Counts::Small, |send, receive, counts, rest| {
-    static NEXT: Next = Next::new(c"PMPI_Reduce_scatter");
-    pass_reduce_scatter(NEXT.expect(), send, receive, counts as usize, rest)
-});
+/// The call of a reduce-scatter with a count for each rank.
+macro_rules! uneven_reduce_scatter {
+    ($name:ident, $send:ident, $receive:ident, $counts:ident,
+     $datatype:ident, $operation:ident, $communicator:ident $(, $request:ident)?) => {
+        ReduceScatter {
+            name: stringify!($name),
+            send: $send,
+            receive: $receive,
+            counts: $counts,
+            datatype: $datatype,
+            operation: $operation,
+            communicator: $communicator,
+        }
+    };
+}
 
-reduce_scatter!(MPI_Reduce_scatter_c, i64, Counts::Large, |send, receive, counts, rest| {
-    static NEXT: Next = Next::new(c"PMPI_Reduce_scatter_c");
-    static SMALL: Next = Next::new(c"PMPI_Reduce_scatter");
-    match NEXT.address() {
-        Some(next) => pass_reduce_scatter(next, send, receive, counts as usize, rest),
-        None => match small_counts(counts, rest.2) {
-            Some(counts) => {
-                pass_reduce_scatter(SMALL.expect(), send, receive, counts.as_ptr() as usize, rest)
-            }
-            None => ERR_COUNT,
-        },
-    }
-});
-
-/// Passes a reduce-scatter to the MPI's function at an address.
-///
-/// # Safety
-/// The function has this type, with these counts.
-unsafe fn pass_reduce_scatter(
-    function: usize,
-    send: usize,
-    receive: usize,
-    counts: usize,
-    (datatype, operation, communicator): (usize, usize, usize),
-) -> c_int {
-    // SAFETY: as the caller promises.
-    unsafe {
+/// Passes a reduce-scatter to the MPI's function at an address, which has this type, with these counts.
+macro_rules! pass_reduce_scatter {
+    ($function:expr, $send:ident, $receive:ident, $counts:expr, $($argument:ident),*) => {
         call_at!(
-            function,
+            $function,
             c_int,
-            (send: address, receive: address, counts: address, datatype: handle, operation: handle,
-             communicator: handle),
-            (send, receive, counts, datatype, operation, communicator)
+            (send: address, receive: address, counts: address, $($argument: handle),*),
+            ($send, $receive, $counts, $($argument),*)
         )
-    }
+    };
+}
+
+reduce_scatter! {
+    MPI_Reduce_scatter, MPI_Reduce_scatter_c, (datatype, operation, communicator), perform(), drop
+}
+
+reduce_scatter! {
+    MPI_Ireduce_scatter, MPI_Ireduce_scatter_c, (datatype, operation, communicator, request), start(request),
+    // The MPI may read them until the request has ended, and nobody tells when.
+    std::mem::forget
 }
 
 /// The counts of all ranks for an MPI without large counts. `None`: one is too large, or the communicator is wrong.

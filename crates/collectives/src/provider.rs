@@ -6,12 +6,12 @@
 use crate::mpi::{last_part, loaded_libraries, open_loaded};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
+use weir_engine::delivery::Delivery;
 use weir_engine::node_group_interface::{
     ALL, ENTRY, Entry, FailureWords, Identity, Idle, JOINED, Joined, MARKED, NOT_YET, NodeGroupFunctions,
     OperationWords, UNSEEN, VERSION,
 };
 use weir_engine::operation_times::OperationKind;
-use weir_engine::short_integers::ShortInteger;
 use weir_link::shm::node_group::{
     GroupFailure, MAX_BROADCAST_BYTES, MAX_MEMBERS, MAX_VECTOR_BYTES, Operation,
 };
@@ -101,8 +101,8 @@ unsafe impl Send for Group {}
 pub fn begin(key: u64, members: &[Identity], rank: u32, takes_receives: bool) -> Option<Group> {
     let functions = functions()?;
     let mut joined = Joined { group: std::ptr::null_mut(), is_crowded: 0 };
-    // SAFETY: the provider's function, an array of so many members, and a variable for the result.
     let (first, count) = (members.as_ptr(), members.len() as u32);
+    // SAFETY: the provider's function, an array of so many members, and a variable for the result.
     let status = unsafe { (functions.begin)(key, first, count, rank, takes_receives.into(), &mut joined) };
     (status == JOINED).then(|| Group { functions, group: joined.group, is_crowded: joined.is_crowded != 0 })
 }
@@ -146,7 +146,7 @@ impl Group {
     /// The next receive that this thread posts stands for the operation; its buffer gets the result. `None`: a trial, which
     /// ends at once.
     ///
-    /// - `short`: the buffer gets such integers of the words of the result.
+    /// - `delivery`: what the buffer gets of the result.
     /// - `is_copied`: `data` is free at the return. Otherwise when the receive has completed.
     ///
     /// # Safety
@@ -154,11 +154,11 @@ impl Group {
     pub unsafe fn take_receive(
         &mut self,
         operation: Option<Operation>,
-        short: Option<ShortInteger>,
+        delivery: Delivery,
         data: *const u8,
         is_copied: bool,
     ) {
-        let words = operation.map(|operation| OperationWords::from(operation).narrowed(short));
+        let words = operation.map(|operation| OperationWords::from(operation).delivered(delivery));
         let words = words.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the group that the provider has given, and what the caller promises.
         unsafe { (self.functions.take_receive)(self.group, words, data, is_copied.into()) };

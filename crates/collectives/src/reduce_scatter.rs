@@ -13,10 +13,13 @@
 use crate::abi::Abi;
 use crate::choice::{Lengths, Reduction};
 use crate::communicators;
-use crate::elements::Copy;
+use crate::elements::{Buffer, Copy, Elements};
 use crate::member::Communicator;
 use crate::mpi::{Mpi, mpi};
+use crate::requests::Start;
 use std::ffi::c_int;
+use std::ops::Range;
+use weir_engine::delivery::{Delivery, OwnBlock};
 use weir_engine::operation_times::OperationKind;
 use weir_link::shm::node_group::Operation;
 
@@ -82,6 +85,27 @@ impl ReduceScatter {
     /// # Safety
     /// The buffers have as many elements as MPI requires for this call, and an array has a count for each member.
     pub unsafe fn perform(&self) -> Option<c_int> {
+        // SAFETY: as the caller promises.
+        unsafe { self.act(None) }
+    }
+
+    /// Starts the call in the group of its communicator, with a request of the MPI for its end. Returns the status for the
+    /// program. `None`: the MPI does it.
+    ///
+    /// - `request`: the address of the program's variable.
+    ///
+    /// # Safety
+    /// As for [`ReduceScatter::perform`], until the request has ended.
+    pub unsafe fn start(&self, request: usize) -> Option<c_int> {
+        // SAFETY: as the caller promises.
+        unsafe { self.act(Some(request)) }
+    }
+
+    /// Performs the call, or starts it with a request.
+    ///
+    /// # Safety
+    /// As for [`ReduceScatter::perform`] and [`ReduceScatter::start`].
+    unsafe fn act(&self, request: Option<usize>) -> Option<c_int> {
         let mpi = mpi()?;
         let abi = mpi.abi.as_ref()?;
         let reduction = Reduction::new(abi, abi.handle(self.datatype), abi.handle(self.operation))?;
@@ -89,23 +113,28 @@ impl ReduceScatter {
             return None;
         }
         let handle = abi.handle(self.communicator);
-        let status = communicators::with_group(mpi, abi, handle, true, |communicator| {
+        let may_decide = request.is_none();
+        let status = communicators::with_group(mpi, abi, handle, may_decide, |communicator| {
+            if request.is_some() && !communicator.takes_receives {
+                return None;
+            }
             // SAFETY: as the caller promises.
-            unsafe { self.perform_in(mpi, abi, communicator, &reduction) }
+            unsafe { self.act_in(mpi, abi, communicator, &reduction, request) }
         });
         status.map_or_else(Some, Option::flatten)
     }
 
-    /// Does the call in the group of a communicator. `None`: the MPI does it.
+    /// Performs or starts the call in the group of a communicator. `None`: the MPI does it.
     ///
     /// # Safety
-    /// As for [`ReduceScatter::perform`].
-    unsafe fn perform_in(
+    /// As for [`ReduceScatter::act`].
+    unsafe fn act_in(
         &self,
         mpi: &Mpi,
         abi: &Abi,
         communicator: &Communicator,
         reduction: &Reduction,
+        request: Option<usize>,
     ) -> Option<c_int> {
         let Communicator { rank, members, ref layout, .. } = *communicator;
         // SAFETY: as the caller promises.
@@ -120,11 +149,12 @@ impl ReduceScatter {
 
         let in_place = abi.constants.values.in_place;
         let data = if self.send == in_place { self.receive } else { self.send };
-        let own = lengths.range(rank);
-        let has_no_place = !own.is_empty() && (self.receive == 0 || self.receive == in_place);
+        let range = lengths.range(rank);
+        let has_no_place = !range.is_empty() && (self.receive == 0 || self.receive == in_place);
         if data == 0 || data == in_place || has_no_place {
             return None; // the MPI reports what is wrong
         }
+        let own = own_block(operation, reduction, &range);
         // SAFETY: as the caller promises.
         let vector = unsafe { std::slice::from_raw_parts(data as *const u8, lengths.total) };
         let (mut copy_of_data, mut copy_of_result) = (Copy::default(), Copy::default());
@@ -144,87 +174,43 @@ impl ReduceScatter {
             }
             _ => vector,
         };
+        if let Some(request) = request {
+            let (at, count, datatype) =
+                (self.receive, (range.len() / reduction.element_bytes()) as i64, self.datatype);
+            let block = Buffer { at, count, datatype };
+            let result = match range.is_empty() {
+                true => None,
+                false => Some(Elements::new(mpi, abi, &block, (0, 1), communicator.handle)?),
+            };
+            // Of data that is a copy of ours, or lies where the block goes, the operation makes its own.
+            let is_free = given.as_ptr() != vector.as_ptr();
+            let is_apart = at + range.len() <= data || data + lengths.total <= at;
+            let (data, delivery) = (given.as_ptr(), Delivery::Block(own));
+            let (name, is_copied, result) = (self.name, is_free || !is_apart, result.as_ref());
+            let start = Start { name, operation, data, is_copied, result, delivery, request };
+            // SAFETY: as the caller promises; as long as the operation says.
+            return unsafe { communicator.start(mpi, abi, &start) };
+        }
         let result = copy_of_result.bytes(operation.result_bytes(rank, members));
         let call = (operation, OperationKind::ReduceScatter);
         // SAFETY: as long as the operation says, and the result is our own memory.
         let ended =
             unsafe { communicator.perform(mpi, abi, self.name, call, given.as_ptr(), result.as_mut_ptr()) };
         let status = ended?;
-        if status == 0 && !own.is_empty() {
+        if status == 0 && !range.is_empty() {
             // SAFETY: as the caller promises. The data has been read.
-            let block = unsafe { std::slice::from_raw_parts_mut(self.receive as *mut u8, own.len()) };
-            take_block(operation, reduction, result, own, block);
+            let block = unsafe { std::slice::from_raw_parts_mut(self.receive as *mut u8, range.len()) };
+            own.write(result, block);
         }
         Some(status)
     }
 }
 
-/// Makes the own block of the result of an operation.
+/// The own block of the result of an operation.
 ///
-/// - `own`: where the block lies in the vector.
-fn take_block(
-    operation: Operation,
-    reduction: &Reduction,
-    result: &[u8],
-    own: std::ops::Range<usize>,
-    block: &mut [u8],
-) {
-    let Operation::AllToAll { bytes } = operation else {
-        let Some(short) = reduction.short else { return block.copy_from_slice(&result[own]) };
-        let place = |bytes: usize| bytes / reduction.element_bytes() * reduction.word_bytes();
-        return short.narrow(&result[place(own.start)..place(own.end)], block);
-    };
-    for (rank, given) in result.chunks_exact(bytes as usize).enumerate() {
-        let given = &given[..block.len()];
-        match rank {
-            0 => block.copy_from_slice(given),
-            _ => reduction.combine(block, given),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use weir_engine::short_integers::ShortInteger;
-    use weir_proto::offload::{Combination, WordOperation, WordType};
-
-    fn bytes(words: &[f64]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-    }
-
-    fn of_floats(operation: WordOperation) -> Reduction {
-        Reduction { combination: Combination { operation, word_type: WordType::F64 }, short: None }
-    }
-
-    #[test]
-    fn of_short_integers_each_member_keeps_its_block_too() {
-        let combination = Combination { operation: WordOperation::Sum, word_type: WordType::I32 };
-        let sums = Reduction { combination, short: Some(ShortInteger::I8) };
-        let mut block = [0; 2];
-        take_block(Operation::AllToAll { bytes: 3 }, &sums, &[100, 1, 9, 100, 255, 9], 3..5, &mut block);
-        assert_eq!(block, [200, 0], "sums wrap, and the padding is left out");
-        let vector = sums.vector(3).expect("a short vector");
-        let words: Vec<u8> = [1_i32, 200, -1].iter().flat_map(|word| word.to_ne_bytes()).collect();
-        take_block(Operation::AllReduce(vector), &sums, &words, 1..3, &mut block);
-        assert_eq!(block, [200, 255]);
-    }
-
-    #[test]
-    fn blocks_are_combined_in_the_order_of_ranks_without_their_padding() {
-        let sums = of_floats(WordOperation::Sum);
-        let result = bytes(&[1e16, 7.0, 1.0, 7.0, -1e16, 7.0, 1.0, 7.0]);
-        let mut block = [0; 8];
-        take_block(Operation::AllToAll { bytes: 16 }, &sums, &result, 8..16, &mut block);
-        assert_eq!(f64::from_ne_bytes(block), ((1e16 + 1.0) - 1e16) + 1.0);
-    }
-
-    #[test]
-    fn of_a_combined_vector_each_member_keeps_its_block() {
-        let maxima = of_floats(WordOperation::Max);
-        let vector = maxima.vector(3).expect("a short vector");
-        let mut block = [0; 8];
-        take_block(Operation::AllReduce(vector), &maxima, &bytes(&[1.0, 2.0, 3.0]), 8..16, &mut block);
-        assert_eq!(f64::from_ne_bytes(block), 2.0);
-    }
+/// - `range`: where it lies in the vector.
+fn own_block(operation: Operation, reduction: &Reduction, range: &Range<usize>) -> OwnBlock {
+    let exchanged_bytes = if let Operation::AllToAll { bytes } = operation { bytes } else { 0 };
+    let (begin, bytes) = (range.start as u32, range.len() as u32); // of what a group takes
+    OwnBlock { combination: reduction.combination, short: reduction.short, exchanged_bytes, begin, bytes }
 }

@@ -22,6 +22,7 @@ use crate::member::{Communicator, lock};
 use crate::mpi::Mpi;
 use crate::provider::{Group, has_taken};
 use std::ffi::c_int;
+use weir_engine::delivery::Delivery;
 use weir_link::shm::node_group::Operation;
 
 /// The tag of the receives, which every MPI allows. Nobody sees it, unless an MPI gives a receive to something else than
@@ -39,7 +40,7 @@ pub fn takes_receives(
     let mut request = 0_usize;
     let request = (&raw mut request) as usize;
     // SAFETY: a group for such operations that has joined; a trial has no data.
-    unsafe { group.take_receive(None, None, std::ptr::null(), false) };
+    unsafe { group.take_receive(None, Delivery::Whole, std::ptr::null(), false) };
     // SAFETY: the MPI's functions, no buffer, and a variable for the request, which is as large as any handle.
     unsafe {
         let source = neighbour(members, rank);
@@ -71,8 +72,10 @@ pub struct Start<'a> {
     pub data: *const u8,
     /// The operation copies it when it starts.
     pub is_copied: bool,
-    /// Where its result goes, if it gets one.
+    /// Where what it gets goes, if it gets anything.
     pub result: Option<&'a Elements>,
+    /// What it gets of the result of the operation.
+    pub delivery: Delivery,
     /// The address of the program's variable for the request.
     pub request: usize,
 }
@@ -84,14 +87,13 @@ impl Communicator {
     /// `data` and `result` are as long as the operation says for this member. They stay until the request has ended, but for
     /// data that is copied.
     pub unsafe fn start(&self, mpi: &Mpi, abi: &Abi, start: &Start) -> Option<c_int> {
-        let &Start { name, operation, data, is_copied, result, request } = start;
-        let short = result.and_then(|result| result.short);
+        let &Start { name, operation, data, is_copied, result, delivery, request } = start;
         {
             let mut locked = lock(&self.member);
             let member = locked.as_mut()?;
             let requests = member.requests.as_mut()?;
             // SAFETY: a group for such operations, and what the caller promises.
-            unsafe { requests.take_receive(Some(operation), short, data, is_copied) };
+            unsafe { requests.take_receive(Some(operation), delivery, data, is_copied) };
         }
         let (at, count, datatype) = result.map_or((0, 0, abi.constants.byte), Elements::arguments);
         let source = neighbour(self.members, self.rank);

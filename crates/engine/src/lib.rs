@@ -26,6 +26,7 @@ mod collectives;
 pub mod config;
 mod cooperative;
 mod deliveries;
+pub mod delivery;
 mod driver;
 pub mod executor;
 mod expectation;

@@ -26,6 +26,7 @@ use weir_proto::PeerFault;
 use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, WordOperation, WordType};
 
+use crate::delivery::{Delivery, OwnBlock};
 use crate::operation_times::OperationKind;
 use crate::short_integers::ShortInteger;
 
@@ -75,6 +76,9 @@ pub struct OperationWords {
     call: u32,
     /// 0, or 1 more than the place of a [`ShortInteger`].
     short: u32,
+    /// Of a reduce-scatter that takes a receive: where the own block begins in the vector, and its length. Unit: bytes.
+    block_begin: u32,
+    block_bytes: u32,
 }
 
 /// A [`GroupFailure`], in C's types.
@@ -166,9 +170,9 @@ pub struct NodeGroupFunctions {
         failure: *mut FailureWords,
     ) -> c_int,
     /// The next tagged receive that this thread posts at the group's endpoint is taken by an operation. No message
-    /// completes it, but the end of the operation: its buffer then has the result, with the length of the result, of which
-    /// short integers are made if the words say so ([`OperationWords::short`]). Without an operation (null), it completes at
-    /// once: a trial. For groups that have begun with `takes_receives`; the MPI makes the calls of libfabric.
+    /// completes it, but the end of the operation: its buffer then has what the words say of the result
+    /// ([`OperationWords::delivery`]). Without an operation (null), it completes at once: a trial. For groups that have begun
+    /// with `takes_receives`; the MPI makes the calls of libfabric.
     ///
     /// - `data`: as long as the operation says. With `is_copied` (1) it is free at the return, otherwise (0) when the receive
     ///   has completed.
@@ -196,15 +200,6 @@ const SCATTER: u32 = 7;
 impl From<Operation> for OperationWords {
     fn from(operation: Operation) -> OperationWords {
         let call = OperationKind::from(operation) as u32;
-        let of = |kind, root, vector: Vector| OperationWords {
-            kind,
-            root,
-            operation: vector.combination.operation as u32,
-            word_type: vector.combination.word_type as u32,
-            bytes: vector.bytes,
-            call,
-            short: 0,
-        };
         let without = |kind, root, bytes| OperationWords {
             kind,
             root,
@@ -213,7 +208,10 @@ impl From<Operation> for OperationWords {
             bytes,
             call,
             short: 0,
+            block_begin: 0,
+            block_bytes: 0,
         };
+        let of = |kind, root, vector: Vector| without(kind, root, vector.bytes).combined(vector.combination);
         match operation {
             Operation::Barrier => without(BARRIER, 0, 0),
             Operation::Reduce { root, vector } => of(REDUCE, root, vector),
@@ -233,15 +231,52 @@ impl OperationWords {
         OperationWords { call: call as u32, ..self }
     }
 
-    /// The same for a result whose words the receive gets as short integers.
-    pub fn narrowed(self, short: Option<ShortInteger>) -> OperationWords {
+    fn combined(self, combination: Combination) -> OperationWords {
+        let (operation, word_type) = (combination.operation as u32, combination.word_type as u32);
+        OperationWords { operation, word_type, ..self }
+    }
+
+    fn combination(self) -> Option<Combination> {
+        let operation = *WordOperation::ALL.get(self.operation as usize)?;
+        let word_type = *WordType::ALL.get(self.word_type as usize)?;
+        Some(Combination { operation, word_type })
+    }
+
+    fn narrowed(self, short: Option<ShortInteger>) -> OperationWords {
         let place = short.and_then(|short| ShortInteger::ALL.iter().position(|&it| it == short));
         OperationWords { short: place.map_or(0, |place| place as u32 + 1), ..self }
     }
 
-    /// The short integers that the receive gets. `None`: it gets the result as it is.
-    pub fn short(self) -> Option<ShortInteger> {
-        ShortInteger::ALL.get((self.short as usize).checked_sub(1)?).copied()
+    /// The same for a receive that gets this of the result. A block makes it a reduce-scatter.
+    pub fn delivered(self, delivery: Delivery) -> OperationWords {
+        match delivery {
+            Delivery::Whole => self.narrowed(None),
+            Delivery::Integers(short) => self.narrowed(Some(short)),
+            Delivery::Block(OwnBlock { combination, short, begin, bytes, .. }) => {
+                let words = self.of_call(OperationKind::ReduceScatter).narrowed(short).combined(combination);
+                OperationWords { block_begin: begin, block_bytes: bytes, ..words }
+            }
+        }
+    }
+
+    /// What the receive gets of the result. `None`: these numbers are none.
+    pub fn delivery(self) -> Option<Delivery> {
+        let short = match (self.short as usize).checked_sub(1) {
+            Some(place) => Some(*ShortInteger::ALL.get(place)?),
+            None => None,
+        };
+        if self.call()? != OperationKind::ReduceScatter {
+            return Some(short.map_or(Delivery::Whole, Delivery::Integers));
+        }
+        let exchanged_bytes = if self.kind == ALL_TO_ALL { self.bytes } else { 0 };
+        let (begin, bytes) = (self.block_begin, self.block_bytes);
+        Some(Delivery::Block(OwnBlock {
+            combination: self.combination()?,
+            short,
+            exchanged_bytes,
+            begin,
+            bytes,
+        }))
     }
 
     /// What the program has called. `None`: the number is none.
@@ -252,11 +287,7 @@ impl OperationWords {
     /// The operation. `None`: these numbers are none.
     pub fn operation(self) -> Option<Operation> {
         let OperationWords { kind, root, bytes, .. } = self;
-        let vector = || {
-            let operation = *WordOperation::ALL.get(self.operation as usize)?;
-            let word_type = *WordType::ALL.get(self.word_type as usize)?;
-            Some(Vector { bytes, combination: Combination { operation, word_type } })
-        };
+        let vector = || Some(Vector { bytes, combination: self.combination()? });
         Some(match kind {
             BARRIER => Operation::Barrier,
             REDUCE => Operation::Reduce { root, vector: vector()? },
@@ -316,9 +347,21 @@ mod tests {
         let call = OperationKind::ReduceScatter;
         let words = OperationWords::from(Operation::AllToAll { bytes }).of_call(call);
         assert_eq!((words.operation(), words.call()), (Some(Operation::AllToAll { bytes }), Some(call)));
+        let combination = Combination { operation: WordOperation::Min, word_type: WordType::I32 };
+        let block = |exchanged_bytes, short| {
+            Delivery::Block(OwnBlock { combination, short, exchanged_bytes, begin: 6, bytes: 4 })
+        };
+        let vector = Vector { bytes: 24, combination };
         for short in ShortInteger::ALL.map(Some).into_iter().chain([None]) {
-            assert_eq!(words.narrowed(short).short(), short);
-            assert_eq!(words.narrowed(short).operation(), words.operation());
+            let integers = short.map_or(Delivery::Whole, Delivery::Integers);
+            for (operation, delivery) in [
+                (Operation::AllReduce(vector), integers),
+                (Operation::AllReduce(vector), block(0, short)),
+                (Operation::AllToAll { bytes }, block(bytes, short)),
+            ] {
+                let words = OperationWords::from(operation).delivered(delivery);
+                assert_eq!((words.operation(), words.delivery()), (Some(operation), Some(delivery)));
+            }
         }
         for fault in FAULTS {
             let failure = GroupFailure { member: 9, fault };

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_engine::Engine;
+use weir_engine::delivery::Delivery;
 use weir_engine::levels::{LevelFailure, LevelGroup, LevelTask, Step};
 use weir_engine::node_group_interface::OperationWords;
 use weir_engine::operation_times::{Looks, OperationKind};
@@ -88,9 +89,14 @@ impl Next {
         let SharedMember { rank, members, .. } = *self.shared;
         self.operation.as_ref().map_or(0, |(words, operation, _)| {
             let bytes = operation.result_bytes(rank, members);
-            words.short().map_or(bytes, |short| short.narrow_bytes(bytes)) as u64
+            delivery(words).bytes(bytes) as u64
         })
     }
+}
+
+/// What the receive gets of the result.
+fn delivery(words: &OperationWords) -> Delivery {
+    words.delivery().expect("the caller makes it of an operation")
 }
 
 /// What this member contributes.
@@ -356,7 +362,7 @@ fn takes(
             let call = words.call().unwrap_or(operation.into());
             let (course, wait, looks) = (Course::New, Wait::default(), Looks::begin(stopwatch()));
             let taken = Box::new(Taken { shared: Some(shared), operation, data, course, wait, call, looks });
-            let receive = TakenReceive::new(post, tag, memory, taken, words.short());
+            let receive = TakenReceive::new(post, tag, memory, taken, delivery(&words));
             state.take_receive(endpoint.index, receive);
         }
     }

@@ -33,9 +33,9 @@ pub enum Membership {
     /// It has to find the node group that the first member of its node has made.
     Begun,
     /// All members are on its node.
-    Node(NodeGroup),
+    Node(Box<NodeGroup>),
     /// They are on several nodes.
-    Levels(LevelGroup),
+    Levels(Box<LevelGroup>),
 }
 
 /// An endpoint's part of a group.
@@ -286,10 +286,10 @@ impl Member {
         }
         let mut nodes = std::mem::take(nodes);
         self.membership = match (self.layout.nodes(), nodes.pop()) {
-            (1, Some(group)) => Membership::Node(group),
+            (1, Some(group)) => Membership::Node(Box::new(group)),
             (_, last) => {
                 nodes.extend(last);
-                Membership::Levels(LevelGroup::new(self.layout.clone(), nodes))
+                Membership::Levels(Box::new(LevelGroup::new(self.layout.clone(), nodes)))
             }
         };
         Some(true)

@@ -6,10 +6,10 @@
 //!
 //! They lie in a *source*: an endpoint of the domain's table without an engine. While it has receives, it is among the
 //! endpoints of the queue that gets their entries, so each read of the queue advances their operations. Those that meet other
-//! nodes get the engine of the endpoint whose receives they have taken. A queue without such
-//! receives does not know of all this, and its reads cost no instruction for it.
+//! nodes get the engine of the endpoint whose receives they have taken. A queue without such receives does not know of all this,
+//! and its reads cost no instruction for it.
 
-use weir_engine::short_integers::ShortInteger;
+use weir_engine::delivery::Delivery;
 use weir_engine::{Completion, Engine, Operation, Post};
 use weir_link::memory::UserMemory;
 use weir_proto::{Envelope, Outcome, Peer, PeerFault, Space};
@@ -42,20 +42,8 @@ pub trait GroupOperation: Send {
 enum Room {
     /// In the buffer of the receive.
     Buffer(usize),
-    /// In memory of ours, since the buffer has several pieces.
+    /// In memory of ours, since the buffer has several pieces, or gets something else.
     Own(Vec<u8>),
-    /// In memory of ours, as words of which the buffer gets short integers.
-    Words(Vec<u8>, ShortInteger),
-}
-
-impl Room {
-    /// Length of what the buffer gets of a result of `bytes` bytes. Unit: bytes.
-    fn received_bytes(&self, bytes: usize) -> usize {
-        match self {
-            Room::Words(_, short) => short.narrow_bytes(bytes),
-            Room::Buffer(_) | Room::Own(_) => bytes,
-        }
-    }
 }
 
 /// A receive that an operation has taken.
@@ -65,11 +53,12 @@ pub struct TakenReceive {
     memory: UserMemory,
     operation: Box<dyn GroupOperation>,
     room: Room,
+    delivery: Delivery,
 }
 
 impl TakenReceive {
     /// - `post`, `tag`, `memory`: of the receive.
-    /// - `short`: what the buffer gets of the words of the result. `None`: the result as it is.
+    /// - `delivery`: what the buffer gets of the result.
     ///
     /// # Panics
     /// If the buffer is shorter than what it gets.
@@ -78,17 +67,16 @@ impl TakenReceive {
         tag: u64,
         memory: UserMemory,
         operation: Box<dyn GroupOperation>,
-        short: Option<ShortInteger>,
+        delivery: Delivery,
     ) -> TakenReceive {
         let bytes = operation.result_bytes();
-        let room = match (short, memory.contiguous_address()) {
-            (Some(short), _) => Room::Words(vec![0; bytes], short),
-            (None, Some(address)) => Room::Buffer(address),
-            (None, None) => Room::Own(vec![0; bytes]),
+        let room = match (delivery, memory.contiguous_address()) {
+            (Delivery::Whole, Some(address)) => Room::Buffer(address),
+            _ => Room::Own(vec![0; bytes]),
         };
-        let received = room.received_bytes(bytes);
+        let received = delivery.bytes(bytes);
         assert!(memory.bytes() >= received as u64, "{} bytes for a result of {received}", memory.bytes());
-        TakenReceive { post, tag, memory, operation, room }
+        TakenReceive { post, tag, memory, operation, room, delivery }
     }
 
     /// Advances the operation. Returns the outcome of the receive, when there is one.
@@ -98,22 +86,18 @@ impl TakenReceive {
             _ if bytes == 0 => &mut [],
             // SAFETY: the buffer has so many bytes, and is the program's until the receive completes.
             Room::Buffer(address) => unsafe { std::slice::from_raw_parts_mut(*address as *mut u8, bytes) },
-            Room::Own(result) | Room::Words(result, _) => result.as_mut_slice(),
+            Room::Own(result) => result.as_mut_slice(),
         };
         match self.operation.advance(engine, result) {
             Ok(false) => return None,
             Ok(true) => {}
             Err(fault) => return Some(Outcome::Lost { peer: None, fault }),
         }
-        let received_bytes = self.room.received_bytes(bytes);
-        match &self.room {
-            Room::Buffer(_) => {}
-            Room::Own(result) => self.memory.write(0, result),
-            Room::Words(words, short) => {
-                let mut integers = vec![0; received_bytes];
-                short.narrow(words, &mut integers);
-                self.memory.write(0, &integers);
-            }
+        let received_bytes = self.delivery.bytes(bytes);
+        if let Room::Own(result) = &self.room {
+            let mut delivered = vec![0; received_bytes];
+            self.delivery.write(result, &mut delivered);
+            self.memory.write(0, &delivered);
         }
         Some(received(self.tag, received_bytes as u64))
     }

@@ -6,6 +6,7 @@ use crate::node_endpoints::number;
 use crate::state::domain_state::ProgressTarget;
 use crate::tagged;
 use std::ffi::c_void;
+use weir_engine::delivery::{Delivery, OwnBlock};
 use weir_engine::node_group_interface::{Identity, JOINED, Joined, NodeGroupFunctions, OperationWords};
 use weir_engine::short_integers::ShortInteger;
 use weir_link::shm::node_group::Operation;
@@ -219,7 +220,7 @@ fn a_receive_of_short_integers_gets_the_lower_bits_of_each_word() {
         let words = |values: [i32; 3]| values.map(i32::to_ne_bytes).concat();
         let (mine, theirs) = (words([100, -1, 7]), words([100, -2, 8]));
         let (mut bytes, mut shorter, mut result) = ([9; 4], [9; 2], [0; 12]);
-        let narrowed = OperationWords::from(sums).narrowed(Some(ShortInteger::I8));
+        let narrowed = OperationWords::from(sums).delivered(Delivery::Integers(ShortInteger::I8));
         // SAFETY: a joined group; the data stays until the operation has ended.
         unsafe { (functions().take_receive)(one.group, &narrowed, mine.as_ptr(), 0) };
         one.side.receive(&mut shorter, 1, 6, 1); // of the MPI itself: it has no room
@@ -229,6 +230,32 @@ fn a_receive_of_short_integers_gets_the_lower_bits_of_each_word() {
         assert_eq!((one.ended(), other.ended()), (Some(2), Some(3)));
         assert_eq!(bytes, [200, 253, 15, 9]);
         assert_eq!(result[..], words([200, -3, 15]));
+    });
+}
+
+#[test]
+fn a_receive_of_a_reduce_scatter_gets_the_own_block() {
+    with_group(22, |one, other| {
+        let combination = Combination { operation: WordOperation::Sum, word_type: WordType::I64 };
+        let words = |values: [i64; 2]| values.map(i64::to_ne_bytes).concat();
+        let (mine, theirs) = (words([1, 2]), words([30, 40]));
+        let exchange = Operation::AllToAll { bytes: 8 };
+        let own = |rank: u32| {
+            let (exchanged_bytes, bytes, short) = (8, 8, None);
+            Delivery::Block(OwnBlock { combination, short, exchanged_bytes, begin: rank * 8, bytes })
+        };
+        let mut blocks = [[9; 12]; 2];
+        for (rank, member, data) in [(0, &one, &mine), (1, &other, &theirs)] {
+            let words = OperationWords::from(exchange).delivered(own(rank));
+            // SAFETY: a joined group; the data stays until the operation has ended.
+            unsafe { (functions().take_receive)(member.group, &words, data.as_ptr(), 0) };
+            member.side.receive(&mut blocks[rank as usize], 1, 7, 1 + rank as usize);
+            assert!(has_taken());
+        }
+        assert_eq!((one.ended(), other.ended()), (Some(1), Some(2)));
+        for (block, sum) in blocks.iter().zip([31_i64, 42]) {
+            assert_eq!((&block[..8], &block[8..]), (&sum.to_ne_bytes()[..], &[9; 4][..]));
+        }
     });
 }
 
