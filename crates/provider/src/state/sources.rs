@@ -29,8 +29,8 @@ impl State {
         }
     }
 
-    /// Advances the operations of an endpoint, if it is a source. They may use the engine of the endpoint whose receives they have
-    /// taken. Returns the number of those that have ended.
+    /// Advances the operations of an endpoint, if it is a source. They may use the engine of the endpoint whose receives
+    /// they have taken. Returns the number of those that have ended.
     #[cold]
     pub fn advance_source(&mut self, source: usize) -> usize {
         let State { endpoints, queues, counters, vectors, .. } = self;
