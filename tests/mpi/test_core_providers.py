@@ -58,12 +58,23 @@ def test_ranks_of_one_host_can_use_tcp_too(hosts, mpi):
     assert outcome.ok and "all correct" in outcome.output, outcome
 
 
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+@pytest.mark.parametrize("protection", [{}, {"FI_WEIR_PROTECTION": "off"}], ids=["encrypted", "off"])
 @pytest.mark.parametrize("provider", ["tcp;ofi_rxm", "udp;ofi_rxd"])
-def test_every_byte_is_correct_over_layered_providers(hosts, provider):
-    settings = {"FI_WEIR_LINK": f"shm,ofi:{provider}", "FI_PROVIDER": "weir," + provider.replace(";", ","),
-                "MPIR_CVAR_OFI_USE_PROVIDER": "weir"}
-    outcome = run(hosts(2), "mpich", 2, stress_program("mpich"), settings=settings)
+def test_every_byte_is_correct_over_layered_providers(hosts, mpi, provider, protection):
+    settings = {"FI_WEIR_LINK": f"shm,ofi:{provider}", "FI_PROVIDER": "weir," + provider.replace(";", ","), **protection}
+    says = {"mpich": {"MPIR_CVAR_DEBUG_SUMMARY": "1"}, "openmpi": {"OMPI_MCA_opal_common_ofi_verbose": "100"}}[mpi]
+    outcome = run(hosts(2), mpi, 2, stress_program(mpi), settings=settings | says)
     assert outcome.ok and "all correct" in outcome.output, outcome
+    assert {"mpich": "libfabric provider: weir", "openmpi": "mtl:ofi:provider: weir"}[mpi] in outcome.output, outcome
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_weir_run_shows_libfabric_the_layers_of_a_provider(mpi, tmp_path):
+    flags, report = ["--set", "FI_WEIR_LINK=ofi:tcp;ofi_rxm"], tmp_path / "report.json"
+    outcome = launch.run(launch.weir_run(2, stress_program(mpi), mpi=mpi, flags=flags, report=report), timeout=60)
+    assert outcome.ok and "all correct" in outcome.output, outcome
+    assert launch.read_report(report)["total"]["network"]["datagrams_received"] > 100
 
 
 @pytest.mark.parametrize("mpi", ["mpich", "intel"])

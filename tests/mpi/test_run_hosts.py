@@ -239,6 +239,30 @@ def test_doctor_and_a_run_work_over_ipv6(two, monkeypatch):
     assert done.ok and "all correct" in done.output, done
 
 
+def test_doctor_finds_a_host_whose_plug_in_is_no_library(two, tmp_path):
+    (tmp_path / "cut-off").touch()
+    library = launch.PROVIDER.resolve()
+    two.enter("h2", f"mount --bind {tmp_path / 'cut-off'} {library}")
+    try:
+        outcome, told = doctor(two)
+    finally:
+        two.enter("h2", f"umount {library}")
+    assert outcome.status == 1 and bad(told) == [("provider", "fail")], outcome
+    (finding,) = told["findings"]
+    assert "h2: " in finding["seen"] and "is no library" in finding["seen"], outcome
+
+
+@pytest.mark.parametrize("link,level,words", [
+    ("shm,ofi:tcp", "warn", ["core provider tcp", "UDP is what is checked"]),
+    ("shm", "fail", ["has no network"]),
+])
+def test_doctor_says_if_ranks_would_use_another_link(two, monkeypatch, link, level, words):
+    monkeypatch.setenv("FI_WEIR_LINK", link)
+    outcome, told = doctor(two)
+    assert outcome.ok == (level == "warn") and bad(told) == [("link", level)], outcome
+    assert all(word in told["findings"][0]["seen"] for word in words), outcome
+
+
 def test_doctor_finds_a_path_that_works_in_one_direction(two):
     filter = xdp.Filter(two, "h2", protocol="udp", drop=1000)
     outcome, told = doctor(two)

@@ -207,6 +207,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     for (variable, value) in &checked.chosen {
         launch.set(variable, value);
     }
+    if let Some(provider) = checked.settings.links.core_provider() {
+        launch.show_layers(provider);
+    }
     launch.set("FI_WEIR_STATS", counters.path());
     if let Collectives::Preload(library) = &checked.collectives {
         launch.preload_last(library);

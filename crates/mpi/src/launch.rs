@@ -94,6 +94,16 @@ impl Launch {
         }
     }
 
+    /// Lets the layers of a core provider find each other (`A;B`): libfabric hides what `FI_PROVIDER` does not name. Intel MPI's
+    /// libfabric, which has no such variable here, has no layers either.
+    pub fn show_layers(&mut self, core_provider: &str) {
+        if core_provider.contains(';')
+            && let Some(Some(value)) = self.changes.get_mut("FI_PROVIDER")
+        {
+            *value = format!("{PROVIDER},{}", core_provider.replace(';', ",")).into();
+        }
+    }
+
     /// Removes a variable for the ranks.
     pub fn remove(&mut self, variable: &str) {
         self.changes.insert(variable.to_owned(), None);
@@ -343,6 +353,22 @@ mod tests {
     }
 
     const WEIR: fn() -> JobTransport<'static> = || JobTransport::Weir(Path::new("/w"));
+
+    #[test]
+    fn layers_of_a_core_provider_are_named_where_libfabric_would_hide_them() {
+        for (kind, version, shown) in [
+            (Kind::Mpich, "5.0.2", Some("weir,tcp,ofi_rxm")),
+            (Kind::OpenMpi, "5.0.11", Some("weir,tcp,ofi_rxm")),
+            (Kind::Intel, "2021.18", None),
+        ] {
+            let mut launch = launch(kind, version, WEIR());
+            let before = variable(&launch, "FI_PROVIDER");
+            launch.show_layers("tcp");
+            assert_eq!(variable(&launch, "FI_PROVIDER"), before);
+            launch.show_layers("tcp;ofi_rxm");
+            assert_eq!(variable(&launch, "FI_PROVIDER").as_deref(), shown);
+        }
+    }
 
     #[test]
     fn mpich_over_weir() {

@@ -3,6 +3,7 @@
 //! libfabric loads every file ending in `fi.so` from `FI_PROVIDER_PATH`, so the directory must hold nothing else.
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use weir_output::Failure;
 
@@ -52,6 +53,17 @@ pub fn find_for_this_command() -> Result<PathBuf, Failure> {
     find(std::env::var_os("WEIR_PROVIDER_PATH").as_deref(), &executable)
 }
 
+/// Whether a file begins as a library of this system does (ELF). A copy that was cut off at its begin does not.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_library(path: &Path) -> std::io::Result<bool> {
+    const MAGIC: [u8; 4] = *b"\x7fELF";
+    let mut begin = Vec::with_capacity(MAGIC.len());
+    std::fs::File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut begin)?;
+    Ok(begin == MAGIC)
+}
+
 /// Makes a directory under `scratch` that holds only the plug-in: a symbolic link with the installed name.
 ///
 /// # Errors
@@ -94,6 +106,9 @@ mod tests {
         assert_eq!(find(Some(root.join("bin").as_os_str()), &executable).unwrap(), beside);
         assert!(find(Some(OsStr::new("/no/such")), &executable).is_err());
 
+        assert!(!is_library(&beside).unwrap(), "it is empty");
+        assert!(is_library(&std::env::current_exe().unwrap()).unwrap());
+        assert!(is_library(&root.join("absent")).is_err());
         let alone = isolate(&beside, &root).unwrap();
         let held: Vec<_> =
             std::fs::read_dir(&alone).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -21,8 +21,8 @@ use weir_link::ADDRESS_BYTES;
 use crate::errno::Error;
 use crate::ffi::*;
 use crate::limits::{
-    CAPS, DEFAULT_CAPS, DELIVERED_FLAGS, DOMAIN_CAPS, IOV_LIMIT, MESSAGE_MODIFIERS, MODIFIERS, PRIMARY,
-    REMOTE_MODIFIERS, RMA_IOV_LIMIT, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
+    CAPS, DEFAULT_CAPS, DEFAULT_CAPS_OVER_LAYERS, DELIVERED_FLAGS, DOMAIN_CAPS, IOV_LIMIT, MESSAGE_MODIFIERS,
+    MODIFIERS, PRIMARY, REMOTE_MODIFIERS, RMA_IOV_LIMIT, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
 };
 use crate::version::VERSION;
 use crate::{core_provider, log, settings};
@@ -464,10 +464,13 @@ fn find(
     if core_provider::is_looking() {
         return Err(Error::NO_DATA);
     }
-    settings::read()?;
+    let is_over_layers =
+        settings::read()?.links.core_provider().is_some_and(|provider| provider.contains(';'));
     let mut answer = default_answer(api_version);
-    if let Some(hints) = hints {
-        answer.fit(hints).map_err(no_data)?;
+    match hints {
+        Some(hints) => answer.fit(hints).map_err(no_data)?,
+        None if is_over_layers => answer.fit_caps(DEFAULT_CAPS_OVER_LAYERS),
+        None => {}
     }
     let addresses = addresses::resolve(node, service, flags, hints).map_err(no_data)?;
     answer.hand_out(&addresses).ok_or(Error::NO_MEMORY)

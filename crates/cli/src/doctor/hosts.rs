@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 use weir_engine::config::Settings;
 use weir_mpi::hosts::Hosts;
+use weir_mpi::provider_file;
 use weir_mpi::remote::{Answer, Greeting, Helper, Opened, Request};
 use weir_output::Failure;
 use weir_output::quantity::bytes;
@@ -88,6 +89,7 @@ pub fn run(file: &Path, remote_shell: &str, as_json: bool) -> Result<u8, Failure
         let opened = started.map(|(mut helper, greeting)| {
             let opened = open(&mut helper, &settings);
             findings.extend(different_version(name, &greeting, &own));
+            findings.extend(no_provider(&mut helper));
             (helper, greeting, opened)
         });
         match opened {
@@ -112,6 +114,7 @@ pub fn run(file: &Path, remote_shell: &str, as_json: bool) -> Result<u8, Failure
         }
     }
     findings.extend(same_host(&ready));
+    findings.extend(other_link(&settings));
     let paths = try_all(&mut ready).map_err(Failure::Host)?;
     findings.extend(paths.iter().flat_map(|path| judge(path, &ready)));
     let usable = findings.iter().all(|finding| finding.level < Level::Fail);
@@ -177,6 +180,30 @@ fn different_version(name: &str, greeting: &Greeting, own: &Greeting) -> Option<
     );
     ((&greeting.version, greeting.formats) != (&own.version, own.formats))
         .then(|| Finding::fail("version", seen, "install one version of weir on all hosts"))
+}
+
+/// The plug-in that a run would use.
+fn no_provider(helper: &mut Helper) -> Option<Finding> {
+    let provider = provider_file::find_for_this_command().ok();
+    let seen = match helper.ask(&Request::FindProvider { provider }, LIMIT) {
+        Ok(Answer::Tried(error)) => format!("{}: {}", helper.host(), error?),
+        Ok(other) => format!("{}: unexpected answer of the helper: {other:?}", helper.host()),
+        Err(error) => error,
+    };
+    Some(Finding::fail("provider", seen, "install weir at the same place on all hosts"))
+}
+
+/// The ranks would not use what is checked.
+fn other_link(settings: &Settings) -> Option<Finding> {
+    if let Some(provider) = settings.links.core_provider() {
+        let seen = format!("FI_WEIR_LINK asks for the core provider {provider}, and UDP is what is checked");
+        let advice = "a run over it shows whether the provider connects; its ports are its own settings";
+        return Some(Finding::warn("link", seen, advice));
+    }
+    (!settings.links.has_network(true)).then(|| {
+        let seen = "FI_WEIR_LINK has no network, so ranks of different hosts do not reach each other";
+        Finding::fail("link", seen, "leave FI_WEIR_LINK out, or set FI_WEIR_LINK=shm,udp")
+    })
 }
 
 fn small_buffer(name: &str, opened: &Opened, wanted: usize) -> Option<Finding> {

@@ -111,6 +111,7 @@ fn perform(run: &mut Run, request: Request) -> Result<Answer, String> {
             let probe = Probe::open(&options, key).map_err(|error| error.to_string())?;
             Ok(Answer::Opened(describe(run.probe.insert(probe))))
         }
+        Request::FindProvider { provider } => Ok(Answer::Tried(find_provider(provider.as_deref()).err())),
         Request::Connect { to } => Ok(Answer::Tried(error_of(can_connect(to, CONNECTION)))),
         Request::Send { .. } | Request::Seen { .. } | Request::RoundTrip { .. } => {
             let probe = run.probe.as_ref().ok_or("the sockets are not open")?;
@@ -213,14 +214,24 @@ fn adopt(
     Ok(begun(run))
 }
 
+/// The plug-in of this host. `provider`: where it is on the host of the command.
+fn find_provider(provider: Option<&Path>) -> Result<PathBuf, String> {
+    let found = match provider.filter(|provider| provider.is_file()) {
+        Some(provider) => Ok(provider.to_owned()),
+        None => provider_file::find_for_this_command(),
+    };
+    let found = found.map_err(|error| error.to_string())?;
+    match provider_file::is_library(&found) {
+        Ok(true) => Ok(found),
+        Ok(false) => Err(format!("{} is no library", found.display())),
+        Err(error) => Err(format!("{}: {error}", found.display())),
+    }
+}
+
 /// Puts the plug-in where the ranks look for it. `provider`: where it is on the host of the command.
 fn place_provider(provider: &Path, directory: &Path) -> Result<(), String> {
-    let found = match provider.is_file() {
-        true => Ok(provider.to_owned()),
-        false => provider_file::find_for_this_command(),
-    };
-    let placed = found.and_then(|provider| provider_file::isolate(&provider, directory));
-    placed.map(drop).map_err(|failure| failure.to_string())
+    let found = find_provider(Some(provider))?;
+    provider_file::isolate(&found, directory).map(drop).map_err(|failure| failure.to_string())
 }
 
 fn has_token(directory: &Path, token: &str) -> bool {

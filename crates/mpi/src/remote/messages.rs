@@ -65,6 +65,11 @@ pub enum Request {
         /// The buffer to ask for. Unit: bytes.
         buffer_bytes: usize,
     },
+    /// Look for the plug-in that a run would use.
+    FindProvider {
+        /// Where it is on the host of the command, if it is there.
+        provider: Option<PathBuf>,
+    },
     /// Connect over TCP.
     Connect {
         /// The sockets of another host.

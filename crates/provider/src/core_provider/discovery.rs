@@ -83,7 +83,7 @@ fn find_with(provider: &str, net: Option<&str>, has_memory: bool) -> Result<Foun
         }
         if flags == HIDDEN && provider.contains(';') {
             advice = format!(
-                " while FI_PROVIDER hides its parts: set FI_PROVIDER={},{} and choose weir by a setting of the MPI",
+                " while FI_PROVIDER hides its parts: set FI_PROVIDER={},{}, as weir run does",
                 NAME.to_string_lossy(),
                 provider.replace(';', ",")
             );
