@@ -254,6 +254,7 @@ impl<L: Link> Engine<L> {
             in_memory: place.in_memory,
             reserved_lanes: place.reserved_lanes,
             ranks: senders,
+            needed_bytes: place.needed_bytes,
             is_private: settings.links.is_network_alone(),
             quota_data_slots: plan.base_slots,
             start_slots: plan.start_slots,

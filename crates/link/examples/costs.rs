@@ -23,6 +23,7 @@ fn open() -> ShmLink {
         in_memory: false,
         reserved_lanes: 0,
         ranks: 0,
+        needed_bytes: 0,
         is_private: false,
         quota_data_slots: 256,
         quota_rest_lanes: 0,

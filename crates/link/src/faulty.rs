@@ -288,6 +288,10 @@ impl<L: Link> Addressing for Faulty<L> {
     fn reaches(&self, address: &Address) -> bool {
         self.link.reaches(address)
     }
+
+    fn report_unreachable(&self, peer: &Address) {
+        self.link.report_unreachable(peer);
+    }
 }
 
 impl<L: Link> Inspect for Faulty<L> {

@@ -22,7 +22,6 @@ use crate::{
     Acknowledgements, Address, Addressing, Arrival, Bell, Capabilities, CopyStatus, FreeSlots, Inspect,
     LaneLease, LaneReclamation, Link, LinkKind, LocalHandle, MemoryAttributes, NetworkReport, PathReport,
     PeerAccess, Polled, Properties, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp, cores,
-    unreachable,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -142,7 +141,7 @@ impl<L: FirstLink> Links<L> {
             let others = others.filter(|(_, link)| link.reaches(address));
             let reaching = others.map(|(index, link)| (link.kind(), Some(index)));
             let Some((_, route)) = first.into_iter().chain(reaching).min_by_key(|(kind, _)| *kind) else {
-                unreachable::report(&self.first.address(), address);
+                self.first.report_unreachable(address);
                 self.note_unreachable(peer);
                 return None;
             };

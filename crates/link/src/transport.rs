@@ -10,7 +10,7 @@
 //! ```
 
 use crate::memory::UserMemory;
-use crate::{Address, Capabilities, LinkKind, NetworkReport, PathReport};
+use crate::{Address, Capabilities, LinkKind, NetworkReport, PathReport, unreachable};
 use std::time::Instant;
 use weir_proto::{Geometry, LinkBusy, Packet, Peer, PeerFault};
 
@@ -125,6 +125,11 @@ pub trait Addressing {
 
     /// Whether the endpoint at `address` has a link of this kind that may be reached.
     fn reaches(&self, address: &Address) -> bool;
+
+    /// Tells the user that no link of this endpoint reaches the one at `peer`. A link that knows the cause names it.
+    fn report_unreachable(&self, peer: &Address) {
+        unreachable::report(&self.address(), peer);
+    }
 }
 
 /// Facts about a link, for reports and messages to users.

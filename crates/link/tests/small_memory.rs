@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use weir_link::shm::{ShmLink, ShmOptions, cleanup, owners};
-use weir_link::{Address, Arrival, LaneReclamation, Link};
+use weir_link::{Address, Addressing, Arrival, LaneReclamation, Link};
 use weir_proto::{Peer, PeerFault};
 
 const HEADER_KIB: u64 = 8;
@@ -204,6 +204,62 @@ fn cleanup_keeps_unnamed_memory_of_a_process_that_it_cannot_see() {
     kill(child);
     reap(child);
     assert_eq!(cleanup(dir.path()).expect("a directory"), [name]);
+}
+
+/// Runs `child` as the first process of a pid namespace with a `/proc` of its own. `None`: this process may not make one.
+fn fork_into_pid_namespace(child: impl FnOnce()) -> Option<i32> {
+    let mut probe = std::process::Command::new("unshare");
+    probe.args(["--pid", "--mount", "--fork", "--mount-proc", "true"]).stderr(std::process::Stdio::null());
+    if !probe.status().is_ok_and(|status| status.success()) {
+        skipped("cannot make a pid namespace, which needs root");
+        return None;
+    }
+    Some(fork(|| {
+        let none = std::ptr::null();
+        // SAFETY: NUL-terminated strings. The mounts are private to this process and its children.
+        unsafe {
+            assert_eq!(libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS), 0);
+            let flags = libc::MS_REC | libc::MS_PRIVATE;
+            assert_eq!(libc::mount(none, c"/".as_ptr(), none, flags, none.cast()), 0);
+        }
+        let first = fork(|| {
+            let kind = c"proc".as_ptr();
+            // SAFETY: NUL-terminated strings.
+            assert_eq!(unsafe { libc::mount(kind, c"/proc".as_ptr(), kind, 0, none.cast()) }, 0);
+            child();
+        });
+        assert_eq!(reap(first), 0);
+    }))
+}
+
+#[test]
+fn a_mailbox_in_memory_is_not_reached_from_another_pid_namespace() {
+    let dir = directory();
+    let open_in_memory = || {
+        let link = ShmLink::open(&ShmOptions { in_memory: true, ..options(dir.path()) }).expect("a mailbox");
+        assert!(link.path().is_some_and(Path::is_symlink));
+        link
+    };
+    let words = shared_words();
+    let is_over = || words[63].load(SeqCst) == 1;
+    let Some(child) = fork_into_pid_namespace(|| {
+        let (file, memory) = (open(dir.path()), open_in_memory());
+        put(words, 0, file.address());
+        put(words, 9, memory.address());
+        until("the end of the test", is_over);
+    }) else {
+        return;
+    };
+    let (far_file, far_memory) = (get(words, 0), get(words, 9));
+    let (mut file, memory) = (open(dir.path()), open_in_memory());
+    assert!(file.reaches(&memory.address()) && memory.reaches(&file.address()), "the same namespace");
+    assert!(file.reaches(&far_file), "files have no namespace");
+    file.attach(Peer(0), &far_file).expect("the peer lives").expect("a free lane");
+    assert!(!memory.reaches(&far_file), "its owner cannot open our mailbox");
+    assert!(!file.reaches(&far_memory) && !memory.reaches(&far_memory));
+    assert_eq!(file.attach(Peer(1), &far_memory), Err(PeerFault::Unreachable));
+    words[63].store(1, SeqCst);
+    assert_eq!(reap(child), 0);
 }
 
 #[test]

@@ -67,6 +67,7 @@ impl Member {
             in_memory: false,
             reserved_lanes: 0,
             ranks: 0,
+            needed_bytes: 0,
             is_private: false,
             // The group needs the mailbox only to show that its owner runs.
             quota_data_slots: 16,

@@ -65,6 +65,8 @@ pub struct Placement {
     pub reserved_lanes: u32,
     /// Memory of all mailboxes of the job, if every rank sends to every rank. Unit: bytes.
     pub job_bytes: u64,
+    /// Free space with which the mailboxes of the job would be in the directory. 0: no limit. Unit: bytes.
+    pub needed_bytes: u64,
 }
 
 /// The shares of the senders in the slots of one mailbox.
@@ -145,24 +147,27 @@ impl Settings {
         };
         let ranks = u64::from(peers.max(1));
         let lanes = u64::from(peers.max(1).min(self.max_peers));
-        let place = |plan: MailboxPlan, in_memory, reserved_lanes| {
-            let job_bytes = ranks * (shm::MAILBOX_HEADER_BYTES + lanes * lane_bytes(&plan));
-            (plan, Placement { in_memory, reserved_lanes, job_bytes })
-        };
+        let job_bytes = |plan: &MailboxPlan| ranks * (shm::MAILBOX_HEADER_BYTES + lanes * lane_bytes(plan));
         let Some(FileSystemSpace { size_bytes, free_bytes }) = space else {
-            return Ok(place(plan_within(u64::MAX, u32::MAX)?, false, 1));
+            let plan = plan_within(u64::MAX, u32::MAX)?;
+            let job_bytes = job_bytes(&plan);
+            return Ok((plan, Placement { in_memory: false, reserved_lanes: 1, job_bytes, needed_bytes: 0 }));
         };
         let usable_bytes = free_bytes / FREE_DIVISOR;
-        let fits = place(plan_within(size_bytes, u32::MAX)?, false, 1);
-        if fits.1.job_bytes <= usable_bytes {
-            return Ok(fits);
+        let fitting = plan_within(size_bytes, u32::MAX)?;
+        let needed_bytes = job_bytes(&fitting).saturating_mul(FREE_DIVISOR);
+        let place = |plan: MailboxPlan, in_memory, reserved_lanes| {
+            (plan, Placement { in_memory, reserved_lanes, job_bytes: job_bytes(&plan), needed_bytes })
+        };
+        if job_bytes(&fitting) <= usable_bytes {
+            return Ok(place(fitting, false, 1));
         }
         if has_unlimited_memory() {
             return Ok(place(plan_within(u64::MAX, u32::MAX)?, true, 1));
         }
         let mailbox_bytes = (usable_bytes / ranks).saturating_sub(shm::MAILBOX_HEADER_BYTES);
         let most_bytes = (mailbox_bytes / lanes).max(MIN_LANE_BYTES);
-        let most_slots = shm::lane_data_slots(most_bytes, fits.0.credit_slots).max(self.credit_slots);
+        let most_slots = shm::lane_data_slots(most_bytes, fitting.credit_slots).max(self.credit_slots);
         let plan = plan_within(size_bytes, most_slots)?;
         let reserved_lanes = (mailbox_bytes / lane_bytes(&plan)).clamp(1, lanes) as u32;
         Ok(place(plan, false, reserved_lanes))

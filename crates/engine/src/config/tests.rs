@@ -440,6 +440,11 @@ fn mailboxes_are_in_the_directory_while_all_lanes_of_the_job_fit_into_half_of_it
     );
     assert_eq!(place(64, 8, false), (false, 56, 14), "senders take turns on the lanes that fit");
     assert_eq!(place(64, 0, false), (false, 56, 1));
+    let space = FileSystemSpace { size_bytes: 2 << 20, free_bytes: 2 << 20 };
+    let (_, place) = Settings::default().placed(4, Some(space), || true).unwrap();
+    assert!(place.in_memory && place.needed_bytes > 2 << 20, "{place:?}");
+    let enough = FileSystemSpace { size_bytes: 2 << 20, free_bytes: place.needed_bytes };
+    assert!(!Settings::default().placed(4, Some(enough), || true).unwrap().1.in_memory);
     let unknown = Settings::default().placed(8, None, || false).unwrap();
     assert_eq!(unknown.0, Settings::default().quota(8).unwrap());
 }

@@ -14,7 +14,7 @@ use super::ring::GEOMETRY;
 use super::segment::{self, PeerSegment, Unavailable};
 use super::segment_file::{is_no_space, is_not_now};
 use super::{PeerEntry, ShmLink, diagnostics};
-use crate::{Address, LaneLease, unreachable};
+use crate::{Address, Addressing, LaneLease, unreachable};
 use std::time::{Duration, Instant};
 use weir_proto::{Peer, PeerFault};
 
@@ -48,7 +48,7 @@ impl ShmLink {
     /// `None`: the peer runs, but this process cannot open its segment for the moment, or waits in its queue.
     fn try_attach(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
         let Some(target) = self.target(address) else {
-            unreachable::report(&self.address, address);
+            self.report_unreachable(address);
             return Err(PeerFault::Unreachable);
         };
         let segment = match PeerSegment::open(&self.locks, &target) {

@@ -41,6 +41,30 @@ pub fn report_too_small(dir: &Path, ranks: u32, bytes: u64, error: &io::Error) {
     });
 }
 
+/// Reports that a peer with the same directory is in another pid namespace, and its mailbox or ours is not a file in
+/// `dir`. `needed_bytes`: see [`super::ShmOptions::needed_bytes`].
+pub fn report_other_pid_namespace(dir: &Path, needed_bytes: u64) {
+    static REPORTED: Once = Once::new();
+    // The mark stays when the rank that has reported ends at once.
+    REPORTED.call_once(|| open_files::report_once(dir, || print(&other_pid_namespace(dir, needed_bytes))));
+}
+
+fn other_pid_namespace(dir: &Path, needed_bytes: u64) -> String {
+    let needed = match needed_bytes {
+        0 => String::new(),
+        bytes => format!("{} KiB are needed, ", kib(bytes)),
+    };
+    let free = segment_file::file_system_space(dir).map_or(0, |space| space.free_bytes);
+    let dir = dir.display();
+    format!(
+        "cannot connect: {dir} is too small for the mailboxes of ranks in different containers (pid namespaces): \
+         {needed}{} KiB are free, so mailboxes are in memory (memfd) that other containers cannot open; \
+         make {dir} larger in the container that the others share it with (docker run --shm-size 1g), \
+         set FI_WEIR_LINK=shm,udp on all ranks, or run all ranks in one pid namespace (docker run --pid)",
+        kib(free),
+    )
+}
+
 fn kib(bytes: u64) -> u64 {
     bytes.div_ceil(1024)
 }
@@ -114,4 +138,26 @@ fn print(text: &str) {
 
 fn print_once(reported: &Once, text: impl FnOnce() -> String) {
     reported.call_once(|| print(&text()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_about_other_pid_namespaces_names_the_directory_the_space_and_what_to_do() {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let (path, text) = (dir.path().display(), other_pid_namespace(dir.path(), 2_200_000));
+        let begin = format!(
+            "cannot connect: {path} is too small for the mailboxes of ranks in different containers (pid namespaces): \
+             2149 KiB are needed, "
+        );
+        let end = format!(
+            " KiB are free, so mailboxes are in memory (memfd) that other containers cannot open; make {path} larger in the \
+             container that the others share it with (docker run --shm-size 1g), set FI_WEIR_LINK=shm,udp on all ranks, or \
+             run all ranks in one pid namespace (docker run --pid)"
+        );
+        assert!(text.starts_with(&begin) && text.ends_with(&end), "{text}");
+        assert!(!other_pid_namespace(dir.path(), 0).contains("needed"), "not known");
+    }
 }

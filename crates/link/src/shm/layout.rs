@@ -331,7 +331,7 @@ pub struct SegmentAddress {
     pub id: u64,
     /// Its key.
     pub key: [u8; 16],
-    /// Where it meets others.
+    /// Who can open it.
     pub place: MeetingPlace,
 }
 

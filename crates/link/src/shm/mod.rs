@@ -158,6 +158,8 @@ pub struct ShmLink {
     fences_registered: bool,
     pid_namespace: u64,
     pid: u32,
+    /// See [`ShmOptions::needed_bytes`].
+    needed_bytes: u64,
 }
 
 impl ShmLink {
@@ -186,6 +188,7 @@ impl ShmLink {
         let (facts, locks) = (*own.facts(), own.locks().clone());
         let place = meeting_place::of(locks.dir(), locks.uid()).inspect_err(|_| own.abandon())?;
         let place = if options.is_private { place.private(facts.id) } else { place };
+        let place = place.of_mailbox(facts.pid_namespace, own.is_in_memory());
         let own_address = SegmentAddress { id: facts.id, key: facts.key, place };
         Ok(ShmLink {
             outboxes: Vec::new(),
@@ -216,6 +219,7 @@ impl ShmLink {
             fences_registered,
             pid_namespace: facts.pid_namespace,
             pid: facts.pid,
+            needed_bytes: options.needed_bytes,
         })
     }
 
@@ -241,7 +245,7 @@ impl ShmLink {
 
     /// What `address` says about shared memory, if its endpoint meets this one there.
     fn target(&self, address: &Address) -> Option<SegmentAddress> {
-        SegmentAddress::parse(address).filter(|target| target.place == self.own_address.place)
+        SegmentAddress::parse(address).filter(|target| target.place.meets(self.own_address.place))
     }
 
     fn peer_entry(&mut self, peer: Peer) -> &mut PeerEntry {

@@ -39,6 +39,9 @@ pub struct ShmOptions {
     pub reserved_lanes: u32,
     /// Ranks of the job on this node, for messages. 0: not known.
     pub ranks: u32,
+    /// Free space in the directory with which all mailboxes of the job would be files there, for messages. 0: not known.
+    /// Unit: bytes.
+    pub needed_bytes: u64,
     /// No other endpoint reaches this one over shared memory, not even on the same node.
     pub is_private: bool,
     /// Data slots of every lane.
@@ -121,6 +124,7 @@ pub fn for_tests(dir: &std::path::Path) -> ShmOptions {
         in_memory: false,
         reserved_lanes: 0,
         ranks: 0,
+        needed_bytes: 0,
         is_private: false,
         quota_data_slots: 14,
         quota_rest_lanes: 0,

@@ -19,8 +19,8 @@ use super::layout::{
 use super::mapping::{MappedHeader, MappedLane, Mapping};
 use super::open_files::{self, Locks, own_segment};
 use super::segment_file::{
-    SystemError, allocate, attempt, create_in_directory, create_in_memory, is_locked, lock, open_existing,
-    read_facts, release, uid,
+    Naming, SystemError, allocate, attempt, create_in_directory, create_in_memory, is_locked, lock,
+    open_existing, read_facts, release, uid,
 };
 use rustix::io::retry_on_intr;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -39,6 +39,7 @@ pub struct OwnSegment {
     facts: Facts,
     path: PathBuf,
     locks: Locks,
+    is_in_memory: bool,
     /// Lanes whose memory is reserved as long as the segment exists.
     reserved_lanes: u32,
 }
@@ -83,7 +84,8 @@ impl OwnSegment {
             shape,
             lock_file: locks.inode(),
         };
-        let made = OwnSegment::initialise(file, facts, &path, locks.clone(), reserved_lanes);
+        let is_in_memory = matches!(naming, Naming::SymbolicLink);
+        let made = OwnSegment::initialise(file, facts, &path, locks.clone(), reserved_lanes, is_in_memory);
         let made = made.and_then(|own| {
             // The list must contain the segment before its name exists.
             open_files::list(&own);
@@ -104,6 +106,7 @@ impl OwnSegment {
         path: &Path,
         locks: Locks,
         reserved_lanes: u32,
+        is_in_memory: bool,
     ) -> Result<Arc<OwnSegment>, SystemError> {
         let what = |verb: &str| format!("{verb} the segment {}", path.display());
         let reserve =
@@ -120,7 +123,15 @@ impl OwnSegment {
         let bytes = shape.segment_bytes() as usize;
         let mapping = Arc::new(attempt(|| what("map"), Mapping::new(file.as_fd(), 0, bytes))?);
         MappedHeader::new(Arc::clone(&mapping)).set_state(segment_state::OPEN);
-        Ok(Arc::new(OwnSegment { file, mapping, facts, path: path.to_owned(), locks, reserved_lanes }))
+        Ok(Arc::new(OwnSegment {
+            file,
+            mapping,
+            facts,
+            path: path.to_owned(),
+            locks,
+            is_in_memory,
+            reserved_lanes,
+        }))
     }
 
     /// The lock file that shows which peers run.
@@ -136,6 +147,11 @@ impl OwnSegment {
     /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the segment is a memfd, which only processes of the same pid namespace can open.
+    pub fn is_in_memory(&self) -> bool {
+        self.is_in_memory
     }
 
     /// The header.

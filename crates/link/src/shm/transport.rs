@@ -4,14 +4,16 @@
 
 use super::attach::{ATTACH_POLL_INTERVAL, PendingAttach};
 use super::lanes::Claimant;
-use super::layout::lane_state;
+use super::layout::{SegmentAddress, lane_state};
 use super::liveness::Notice;
 use super::ring::{self, Found, GEOMETRY};
 use super::segment::OwnSegment;
 use super::{ShmLink, diagnostics};
 use crate::links::FirstLink;
 use crate::memory::UserMemory;
-use crate::{Address, Addressing, Arrival, Inspect, LaneLease, Link, LinkKind, Polled, Properties};
+use crate::{
+    Address, Addressing, Arrival, Inspect, LaneLease, Link, LinkKind, Polled, Properties, unreachable,
+};
 use std::time::Instant;
 use weir_proto::{LinkBusy, Packet, Peer, PeerFault};
 
@@ -221,6 +223,17 @@ impl Addressing for ShmLink {
 
     fn reaches(&self, address: &Address) -> bool {
         self.target(address).is_some()
+    }
+
+    fn report_unreachable(&self, peer: &Address) {
+        let place = SegmentAddress::parse(peer).map(|target| target.place);
+        match place {
+            // Equal directories that do not meet: a mailbox is in memory of another pid namespace.
+            Some(place) if place.has_directory_of(self.own_address.place) && !self.reaches(peer) => {
+                diagnostics::report_other_pid_namespace(self.locks.dir(), self.needed_bytes);
+            }
+            _ => unreachable::report(&self.address, peer),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ pub fn options(dir: &Path) -> ShmOptions {
         in_memory: false,
         reserved_lanes: 0,
         ranks: 0,
+        needed_bytes: 0,
         is_private: false,
         quota_data_slots: 64,
         quota_rest_lanes: 0,

@@ -14,6 +14,7 @@ pub(in crate::shm) fn open(dir: &Path) -> ShmLink {
         in_memory: false,
         reserved_lanes: 0,
         ranks: 0,
+        needed_bytes: 0,
         is_private: false,
         quota_data_slots: 16,
         quota_rest_lanes: 0,
