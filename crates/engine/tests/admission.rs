@@ -1,75 +1,21 @@
 //! Tests of admission: ranks of a node share the tokens of their network, and messages wait, arrive and keep their order.
 
+#[path = "common/admitted.rs"]
+mod admitted;
 #[path = "common/exchange.rs"]
 mod exchange;
 #[path = "common/faults.rs"]
 mod faults;
 
+use admitted::{GOOD, LIMIT_NS, LOSSY, MICROSECOND, THRESHOLDS, TwoLinks, open, thresholds, with};
 use exchange::{AnyEngine, exchange};
-use faults::{directory, settings};
-use weir_engine::config::{Admission, Settings, Thresholds};
-use weir_engine::job::Job;
-use weir_engine::{Engine, Post, SendArguments};
+use faults::directory;
+use weir_engine::config::{Admission, Settings};
+use weir_engine::{Post, SendArguments};
 use weir_link::Inspect;
-use weir_link::datagram::lossy::{Impairments, Switch};
-use weir_link::datagram::network::DatagramNetwork;
-use weir_link::datagram::{DatagramLink, DatagramOptions};
-use weir_link::links::Links;
+use weir_link::datagram::lossy::Switch;
 use weir_link::memory::OwnedMemory;
-use weir_link::shm::ShmLink;
-use weir_link::shm::node_segment::{JobKey, NodeHandle};
-use weir_proto::reliability::ReliabilityConfig;
-use weir_proto::{Outcome, Pattern, Peer, Scheme, SendLevel, Space};
-
-type TwoLinks = Engine<Links<ShmLink>>;
-
-const MICROSECOND: u64 = 1_000;
-const LIMIT_NS: u64 = 1_000_000 * MICROSECOND;
-
-/// A network that loses and refuses some datagrams. Each look at it takes some time.
-const LOSSY: Impairments = Impairments {
-    lost: 20,
-    repeated: 0,
-    changed: 0,
-    marked: 0,
-    refused: 50,
-    delay_ns: 10 * MICROSECOND,
-    jitter_ns: 20 * MICROSECOND,
-    look_ns: MICROSECOND,
-};
-const GOOD: Impairments = Impairments { lost: 0, refused: 0, jitter_ns: 0, ..LOSSY };
-
-/// Messages from 1000 bytes on take tokens, the others none.
-const THRESHOLDS: &str = "udp:1000:1:3";
-
-fn thresholds(word: &str) -> Thresholds {
-    word.parse().expect("thresholds")
-}
-
-fn with(directory: &tempfile::TempDir, admission: Admission) -> Settings {
-    let scheme = Scheme::Dynamic { piggyback: true };
-    Settings {
-        admission,
-        admission_tokens: 3,
-        admission_delay_ns: 20_000,
-        admission_thresholds: thresholds(THRESHOLDS),
-        ..settings(directory, scheme, 1 << 26)
-    }
-}
-
-fn open(settings: &Settings, switch: &Switch, port: u16) -> TwoLinks {
-    let make = |shm: ShmLink, node: Option<NodeHandle>| {
-        assert!(node.is_some());
-        let reliability = ReliabilityConfig { limit_ns: LIMIT_NS, ..ReliabilityConfig::default() };
-        let options = DatagramOptions { reliability, ..DatagramOptions::new(shm.quota()) };
-        let datagrams = DatagramLink::open(&shm.address(), switch.open(port), options);
-        let datagrams = datagrams.with_gate(settings.send_gate(node.as_ref(), 0));
-        let domain = switch.open(port).domain();
-        Links::new(shm, vec![Box::new(datagrams.with_proxy(settings.send_proxy(node.as_ref(), domain)))])
-    };
-    let job = Job::from(3).with_key(JobKey::new(&"a job"));
-    Engine::open_over(settings, job, false, make).expect("an endpoint")
-}
+use weir_proto::{Outcome, Pattern, Peer, SendLevel, Space};
 
 /// Endpoints 0 and 1 are on one node, endpoint 2 is on another. Messages between 0 and 1 take no tokens.
 fn exchange_with(admission: Admission) {
