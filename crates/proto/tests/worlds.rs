@@ -18,6 +18,8 @@ mod holding;
 mod load;
 #[path = "worlds/multi_send.rs"]
 mod multi_send;
+#[path = "worlds/several_groups.rs"]
+mod several_groups;
 mod world;
 
 use std::collections::BTreeMap;

@@ -272,6 +272,11 @@ impl Groups {
         self.groups.get(&group).is_none_or(Group::accepts_operation)
     }
 
+    /// As [`super::Offload::group_count`].
+    pub fn count(&self) -> usize {
+        self.groups.len()
+    }
+
     fn command<D: MachineDriver>(&mut self, command: GroupCommand, driver: &mut D) -> Result<(), Refusal> {
         match command {
             GroupCommand::Join(membership) => {

@@ -82,6 +82,11 @@ impl Offload {
         self.groups.accepts_operation(group)
     }
 
+    /// Groups that we have joined, and those that we have left and that not all neighbours know of.
+    pub fn group_count(&self) -> usize {
+        self.groups.count()
+    }
+
     /// The driver has ended the buffer of an answer ([`crate::Driver::answer_left`]).
     pub fn answer_left(&mut self, buffer: BufferId) {
         self.atomics.answer_left(buffer);

@@ -21,22 +21,23 @@ use super::{plan, run};
 const GROUP: u32 = 7;
 
 /// Requests of an endpoint up to which it posts messages beside its operations.
-const MAX_OUTSTANDING: usize = 6;
+pub(super) const MAX_OUTSTANDING: usize = 6;
 
 /// An operation, and the buffer that each member starts it with, by rank.
-type Round = (Operation, Vec<Vec<u8>>);
+pub(super) type Round = (Operation, Vec<Vec<u8>>);
 
-/// A group of all endpoints, in any order, and its operations. Every member starts the same ones.
-struct Group {
+/// A group, and its operations. Every member starts the same ones.
+pub(super) struct Group {
+    number: u32,
     /// The endpoint of each rank.
-    members: Vec<u32>,
+    pub members: Vec<u32>,
     shape: Shape,
-    rounds: Vec<Round>,
+    pub rounds: Vec<Round>,
     /// For each rank: the operations that it has started.
-    started: Vec<usize>,
-    outstanding: BTreeMap<(u32, Request), (u32, usize)>,
+    pub started: Vec<usize>,
+    pub outstanding: BTreeMap<(u32, Request), (u32, usize)>,
     /// By rank and operation.
-    ended: BTreeMap<(u32, usize), (Outcome, Vec<u8>)>,
+    pub ended: BTreeMap<(u32, usize), (Outcome, Vec<u8>)>,
 }
 
 /// The rule of the tree, apart from the code under test: the vectors of the ranks from `first` on, in a subtree that may
@@ -117,8 +118,13 @@ fn round(rng: &mut Rng, members: u32) -> Round {
 }
 
 impl Group {
-    fn new(rng: &mut Rng, endpoints: u32, rounds: usize) -> Group {
-        let mut members: Vec<u32> = (0..endpoints).collect();
+    /// A group of all endpoints.
+    fn of_all(rng: &mut Rng, endpoints: u32, rounds: usize) -> Group {
+        Group::new(rng, GROUP, (0..endpoints).collect(), rounds)
+    }
+
+    /// A group of these endpoints, in any order.
+    pub fn new(rng: &mut Rng, number: u32, mut members: Vec<u32>, rounds: usize) -> Group {
         rng.shuffle(&mut members);
         let degree = rng.u32(1..5);
         let lambda_thousandths = rng.u32(1000..6000);
@@ -135,46 +141,59 @@ impl Group {
                 ReductionTree::Flat,
             ][rng.usize(..5)],
         };
-        let rounds = (0..rounds).map(|_| round(rng, endpoints)).collect();
+        let rounds = (0..rounds).map(|_| round(rng, members.len() as u32)).collect();
         let started = vec![0; members.len()];
-        Group { members, shape, rounds, started, outstanding: BTreeMap::new(), ended: BTreeMap::new() }
+        let (outstanding, ended) = (BTreeMap::new(), BTreeMap::new());
+        Group { number, members, shape, rounds, started, outstanding, ended }
     }
 
-    fn join(&self, world: &mut World, rank: usize, patience_ns: Option<u64>) {
+    pub fn join(&self, world: &mut World, rank: usize, patience_ns: Option<u64>) {
         let members = self.members.iter().copied().map(Peer).collect();
         let membership =
-            Membership { group: GROUP, members, rank: rank as u32, patience_ns, shape: self.shape };
+            Membership { group: self.number, members, rank: rank as u32, patience_ns, shape: self.shape };
         world.post_offloaded(self.members[rank], OffloadCommand::Group(GroupCommand::Join(membership)));
     }
 
-    /// The member of this rank starts its next operation, if there is one and the bound allows it.
+    /// The member of this rank takes part no more.
+    pub fn leave(&self, world: &mut World, rank: usize) {
+        let leave = GroupCommand::Leave { group: self.number };
+        world.post_offloaded(self.members[rank], OffloadCommand::Group(leave));
+    }
+
     fn start(&mut self, world: &mut World, rank: usize) {
         self.collect(world);
+        self.begin(world, rank);
+        self.collect(world);
+    }
+
+    /// The member of this rank starts its next operation, if there is one and the bound allows it. Completions are
+    /// collected before and after it.
+    pub fn begin(&mut self, world: &mut World, rank: usize) {
         let number = self.started[rank];
         let Some((operation, buffers)) = self.rounds.get(number) else { return };
         let endpoint = self.members[rank];
         let request = world.request(endpoint, buffers[rank].clone());
-        let start = GroupCommand::Start { request, group: GROUP, operation: *operation };
+        let start = GroupCommand::Start { request, group: self.number, operation: *operation };
         if world.try_offloaded(endpoint, request, OffloadCommand::Group(start)) {
             self.outstanding.insert((endpoint, request), (rank as u32, number));
             self.started[rank] += 1;
         }
-        self.collect(world);
     }
 
     fn collect(&mut self, world: &mut World) {
-        for (endpoint, state) in (0..).zip(&mut world.ranks) {
-            for (request, outcome, buffer) in state.completions.drain(..) {
-                let Some((rank, number)) = self.outstanding.remove(&(endpoint, request)) else { continue };
-                let waits_for_all =
-                    matches!(self.rounds[number].0, Operation::Barrier | Operation::AllReduce(_));
-                if outcome == Outcome::Done && waits_for_all {
-                    let started = &self.started;
-                    assert!(started.iter().all(|started| *started > number), "{number}: {started:?}");
-                }
-                self.ended.insert((rank, number), (outcome, buffer));
-            }
+        collect(std::slice::from_mut(self), world);
+    }
+
+    /// A request has completed. Returns whether it was one of this group.
+    fn completed(&mut self, at: (u32, Request), outcome: Outcome, buffer: &mut Vec<u8>) -> bool {
+        let Some((rank, number)) = self.outstanding.remove(&at) else { return false };
+        let waits_for_all = matches!(self.rounds[number].0, Operation::Barrier | Operation::AllReduce(_));
+        if outcome == Outcome::Done && waits_for_all {
+            let started = &self.started;
+            assert!(started.iter().all(|started| *started > number), "{number}: {started:?}");
         }
+        self.ended.insert((rank, number), (outcome, std::mem::take(buffer)));
+        true
     }
 
     fn steps(&mut self, world: &mut World, rng: &mut Rng, steps: usize) {
@@ -190,7 +209,7 @@ impl Group {
     }
 
     /// The buffer of a member after an operation that is done.
-    fn expected(&self, rank: u32, number: usize) -> Vec<u8> {
+    pub fn expected(&self, rank: u32, number: usize) -> Vec<u8> {
         let (operation, buffers) = &self.rounds[number];
         let own = || buffers[rank as usize].clone();
         let reduced = |combination| reduced_over(self.shape.reduction, combination, buffers);
@@ -219,8 +238,17 @@ impl Group {
     }
 }
 
+/// Takes the completions of all endpoints. Those that are not of a group are of messages.
+pub(super) fn collect(groups: &mut [Group], world: &mut World) {
+    for (endpoint, state) in (0..).zip(&mut world.ranks) {
+        for (request, outcome, mut buffer) in state.completions.drain(..) {
+            let _ = groups.iter_mut().any(|group| group.completed((endpoint, request), outcome, &mut buffer));
+        }
+    }
+}
+
 /// Posts a message of a pair and its receive.
-fn post_message(world: &mut World, rng: &mut Rng, (from, to): (u32, u32)) {
+pub(super) fn post_message(world: &mut World, rng: &mut Rng, (from, to): (u32, u32)) {
     let bytes = rng.usize(..3000);
     let request = world.request(from, vec![7; bytes]);
     let (space, tag, data, level) = (Space::Tagged, 0, None, SendLevel::Buffered);
@@ -237,7 +265,7 @@ fn operations_world(seed: u64) -> u64 {
     let endpoints = rng.u32(1..7);
     let mut world = World::new(Plan { endpoints, ..plan(&mut rng) });
     let rounds = rng.usize(1..12);
-    let mut group = Group::new(&mut rng, endpoints, rounds);
+    let mut group = Group::of_all(&mut rng, endpoints, rounds);
     let mut absent: Vec<usize> = (0..endpoints as usize).collect();
     rng.shuffle(&mut absent);
     loop {
@@ -286,7 +314,7 @@ fn crash_world(seed: u64) -> u64 {
         *rnr_retries = WITHOUT_LIMIT;
     }
     let mut world = World::new(plan);
-    let mut group = Group::new(&mut rng, endpoints, 30);
+    let mut group = Group::of_all(&mut rng, endpoints, 30);
     let victim = rng.usize(..endpoints as usize);
     let die_at = rng.usize(1..60);
     (0..endpoints as usize).for_each(|rank| group.join(&mut world, rank, None));
@@ -350,7 +378,7 @@ fn missing_member_world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let endpoints = rng.u32(2..7);
     let mut world = World::new(Plan { endpoints, ..plan(&mut rng) });
-    let mut group = Group::new(&mut rng, endpoints, 2);
+    let mut group = Group::of_all(&mut rng, endpoints, 2);
     let missing = rng.usize(..endpoints as usize);
     for rank in (0..endpoints as usize).filter(|rank| *rank != missing) {
         group.join(&mut world, rank, Some(rng.u64(1..1_000_000)));

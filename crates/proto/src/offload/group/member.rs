@@ -146,7 +146,7 @@ impl Group {
         if let Some(rank) = early.and_then(|round| round.arrived_from().next()) {
             let peer = self.membership.members[rank as usize];
             driver.reject(peer);
-            self.fail(rank, PeerFault::Malformed, Some(peer), driver);
+            self.fail(rank, PeerFault::Malformed, Some(peer), Some(rank), driver);
             driver.complete(request, self.failure().expect("it has failed"));
             return Ok(());
         }
@@ -165,7 +165,7 @@ impl Group {
     /// Leaves, after `before` others. The other members get an error for operations that need us.
     pub fn leave<D: MachineDriver>(&mut self, before: u64, driver: &mut D) {
         self.left = Some(before);
-        self.fail(self.membership.rank, PeerFault::Closed, None, driver);
+        self.fail(self.membership.rank, PeerFault::Closed, None, None, driver);
     }
 
     /// A neighbour says that it has joined. The first time it gets the same from us: our own packet may have come before it
@@ -303,7 +303,9 @@ impl Group {
         if !known || !self.membership.members.contains(&from) {
             return driver.reject(from);
         }
-        self.fail(member, fault, Some(from), driver);
+        // One that has left, or that was late, lives. It waits for answers, and answers what it was sent.
+        let lives = matches!(fault, PeerFault::Closed | PeerFault::NotReady);
+        self.fail(member, fault, Some(from), (!lives).then_some(member), driver);
         self.asks_no_more(from);
     }
 
@@ -318,12 +320,12 @@ impl Group {
         let oldest = self.rounds.values().next();
         let awaited = oldest.and_then(|round| round.awaited().next());
         let member = absent.map(|rank| rank as u32).or(awaited).unwrap_or(0);
-        self.fail(member, PeerFault::NotReady, None, driver);
+        self.fail(member, PeerFault::NotReady, None, None, driver);
     }
 
     pub fn lost<D: MachineDriver>(&mut self, peer: Peer, fault: PeerFault, driver: &mut D) {
         let Some(member) = self.membership.members.iter().position(|member| *member == peer) else { return };
-        self.fail(member as u32, fault, Some(peer), driver);
+        self.fail(member as u32, fault, Some(peer), Some(member as u32), driver);
         self.asks_no_more(peer);
         // No answer comes any more, and no packet waits for credit.
         let keys: Vec<u64> = self.rounds.keys().copied().collect();
@@ -341,11 +343,14 @@ impl Group {
     }
 
     /// Ends all operations, and tells the neighbours, except the one that the program or a packet named.
+    ///
+    /// - `dead`: the rank of a member that answers nothing any more.
     fn fail<D: MachineDriver>(
         &mut self,
         member: u32,
         fault: PeerFault,
         except: Option<Peer>,
+        dead: Option<u32>,
         driver: &mut D,
     ) {
         if self.failed.is_some() {
@@ -360,7 +365,7 @@ impl Group {
         let failure = GroupPacket::Failed { group: self.membership.group, member, fault };
         for (number, round) in &mut self.rounds {
             let scene = Scene { membership: &self.membership, number: *number as u32, ready: self.ready };
-            round.fail(scene, (failure, member), outcome, driver);
+            round.fail(scene, (failure, dead), outcome, driver);
         }
         self.rounds.retain(|_, round| round.is_pinned());
     }

@@ -17,14 +17,14 @@ impl Round {
         }
     }
 
-    /// The ranks to which it has forwarded only a part of what it gets, apart from `lost`.
-    fn half_told(&self, lost: u32) -> Vec<u32> {
+    /// The ranks to which it has forwarded only a part of what it gets, apart from `dead`.
+    fn half_told(&self, dead: Option<u32>) -> Vec<u32> {
         let is_half = |input: &Input| input.arrived_bytes > 0 && !input.complete;
         let last = self.inputs.last().filter(|input| is_half(input));
         let step = last.map(|input| &self.steps[input.step]).filter(|step| step.usage == Use::Place);
         let told = step.map_or(&[][..], |step| &step.tell);
         let awaited = told.iter().filter(|rank| self.awaited.contains(rank));
-        awaited.copied().filter(|rank| *rank != lost).collect()
+        awaited.copied().filter(|rank| Some(*rank) != dead).collect()
     }
 
     /// The group has failed, and no more comes of a vector that it has begun to forward. Those that wait for the rest learn of
@@ -33,11 +33,11 @@ impl Round {
         &mut self,
         scene: Scene<'_>,
         failure: GroupPacket,
-        lost: u32,
+        dead: Option<u32>,
         driver: &mut D,
     ) {
         let Some(buffer) = self.buffer else { return };
-        for rank in self.half_told(lost) {
+        for rank in self.half_told(dead) {
             let offset = self.inputs.last().map_or(0, |input| input.arrived_bytes);
             let (memory, bytes) =
                 (Memory::Buffer { buffer, offset: u64::from(offset) }, self.operation.bytes() - offset);
@@ -48,18 +48,18 @@ impl Round {
         }
     }
 
-    /// The group has failed as `failure` says. `lost`: the rank of the lost member, which gets no answers.
+    /// The group has failed as `failure` says. `dead`: the rank of a dead member, which gets no answers.
     pub fn fail<D: MachineDriver>(
         &mut self,
         scene: Scene<'_>,
-        (failure, lost): (GroupPacket, u32),
+        (failure, dead): (GroupPacket, Option<u32>),
         outcome: Outcome,
         driver: &mut D,
     ) {
-        self.end_forwarding(scene, failure, lost, driver);
+        self.end_forwarding(scene, failure, dead, driver);
         for index in 0..self.inputs.len() {
             let Input { rank, complete, answered, .. } = self.inputs[index];
-            if self.operation.has_payload() && complete && !answered && rank != lost {
+            if self.operation.has_payload() && complete && !answered && Some(rank) != dead {
                 self.answer(scene, index, true, driver);
             }
             if let Some(buffer) = self.inputs[index].held.take() {

@@ -106,6 +106,19 @@ fn a_failed_group_keeps_a_forwarded_broadcast_until_the_child_has_answered() {
 }
 
 #[test]
+fn a_child_that_has_left_gets_the_rest_and_answers() {
+    let mut inner = Member::of_four(2);
+    inner.of(FROM_0, 0, 0, (0, 8));
+    let left = GroupPacket::Failed { group: GROUP, member: 3, fault: PeerFault::Closed };
+    assert_eq!(
+        inner.packet(3, 0, left, 0),
+        ["failed to 0: 3 Closed", "failed to 3: 3 Closed", "broadcast 0 to 3: 8 of buffer 0+8 at 8 of 16"]
+    );
+    assert_eq!(inner.taken(3, 0, true), ["free 0"]);
+    assert!(inner.machine.is_quiescent());
+}
+
+#[test]
 fn a_lost_child_answers_no_more() {
     let mut root = Member::of_four(0);
     root.begin(5, FROM_0);
