@@ -9,6 +9,10 @@ use weir_proto::offload::{Combination, WordOperation, WordType, WordUpdate};
 pub const WORDS_EACH: u32 = 6;
 /// Longest block of an operation that only copies. Unit: bytes.
 const LONGEST_BLOCK: u32 = 12_000;
+/// Bound of the length of a multi-send. Unit: bytes.
+pub const LONGEST_MULTI_SEND: usize = 3000;
+/// Most words of a multi-send that fits a frame of the kernel programs.
+const MAX_FRAME_WORDS: usize = weir_nic::format::MAX_VECTOR_WORDS;
 
 /// An operation, and what each member gives.
 #[derive(Clone, Debug)]
@@ -33,9 +37,53 @@ pub enum Case {
     Collectives(Vec<Collective>),
     /// The changes of each member, in their order.
     Words(Vec<Vec<Change>>),
+    /// A lock that members acquire and release.
+    Lock(LockCase),
+    /// The multi-sends of each member, in their order.
+    MultiSends(Vec<Vec<MultiSend>>),
 }
 
-/// What each member gets of each operation, as bytes. Of changes: the old words.
+/// A lock of a team, and who asks for it when.
+#[derive(Clone, Debug)]
+pub struct LockCase {
+    /// The member with the tail.
+    pub home: u32,
+    pub asks: Asks,
+}
+
+/// In which order members ask.
+#[derive(Clone, Debug)]
+pub enum Asks {
+    /// Queues of different members, one after the other. A member asks when the one before it has. The first one has
+    /// the lock until all of its queue have asked. So all words follow from the case.
+    InTurn(Vec<Vec<u32>>),
+    /// Each member asks so often, as fast as it can.
+    Freely(Vec<u32>),
+}
+
+/// A message to several other members. Its bytes follow from its sender and its place in the list ([`message`]).
+#[derive(Clone, Debug)]
+pub struct MultiSend {
+    /// Each one once.
+    pub to: Vec<u32>,
+    pub bytes: usize,
+}
+
+/// The bytes of a multi-send.
+pub fn message(from: u32, number: usize, bytes: usize) -> Vec<u8> {
+    let mut random = Rng::with_seed(u64::from(from) << 32 | number as u64);
+    std::iter::repeat_with(|| random.u8(..)).take(bytes).collect()
+}
+
+/// The lengths of the messages from each sender to `to`, in their order.
+pub fn lengths_to(lists: &[Vec<MultiSend>], to: u32) -> Vec<Vec<usize>> {
+    let of =
+        |list: &Vec<MultiSend>| list.iter().filter(|it| it.to.contains(&to)).map(|it| it.bytes).collect();
+    lists.iter().map(of).collect()
+}
+
+/// What each member gets of each operation, as bytes. Of changes: the old words. Of locks: its turns and the words at
+/// the end. Of multi-sends: the length of each message, by sender.
 pub type Results = Vec<Vec<Vec<u8>>>;
 
 /// How the operations of a case are drawn. Some executors have only few.
@@ -52,6 +100,11 @@ impl Case {
     pub fn draw(members: u32, random: &mut Rng) -> Case {
         if members > 1 && random.u8(..4) == 0 {
             return Case::Words((0..members).map(|rank| draw_changes(rank, members, random)).collect());
+        }
+        match random.u8(..24) {
+            0 | 1 => return Case::Lock(draw_lock(members, random)),
+            2 | 3 if members > 1 => return Case::MultiSends(draw_multi_sends(members, random)),
+            _ => {}
         }
         let choice = random.choice([Choice::All, Choice::OfMachines, Choice::OfFrames]).expect("three");
         let count = random.u8(1..=4);
@@ -136,6 +189,38 @@ fn draw_word(combination: Combination, random: &mut Rng) -> u64 {
         WordType::I32 | WordType::U32 => random.u32(..).into(),
         WordType::I64 | WordType::U64 => random.u64(..),
     }
+}
+
+fn draw_lock(members: u32, random: &mut Rng) -> LockCase {
+    let home = random.u32(..members);
+    let asks = if random.bool() {
+        let queue = |random: &mut Rng| {
+            let mut queue: Vec<u32> = (0..members).collect();
+            random.shuffle(&mut queue);
+            queue.truncate(random.usize(1..=queue.len()));
+            queue
+        };
+        Asks::InTurn((0..random.u8(1..=2)).map(|_| queue(random)).collect())
+    } else {
+        Asks::Freely((0..members).map(|_| random.u32(..4)).collect())
+    };
+    LockCase { home, asks }
+}
+
+fn draw_multi_sends(members: u32, random: &mut Rng) -> Vec<Vec<MultiSend>> {
+    let of_frames = random.bool();
+    let draw = |rank: u32, random: &mut Rng| {
+        let mut to: Vec<u32> = (0..members).filter(|other| *other != rank).collect();
+        if of_frames {
+            return MultiSend { to, bytes: 8 * random.usize(1..=MAX_FRAME_WORDS) };
+        }
+        random.shuffle(&mut to);
+        to.truncate(random.usize(1..=to.len()));
+        let most = random.choice([1, 100, LONGEST_MULTI_SEND]).expect("three");
+        MultiSend { to, bytes: random.usize(..most) }
+    };
+    let list = |rank| (0..random.u8(..4)).map(|_| draw(rank, random)).collect();
+    (0..members).map(list).collect()
 }
 
 /// The changes of a member. The last ones fetch all words of the list and leave 0, as the next case expects. A word has one

@@ -1,26 +1,36 @@
 //! The kernel programs on pretended hosts. Barriers, all-reduces and changes of words travel as frames through namespaces.
 
+use std::cell::RefCell;
 use std::net::SocketAddrV4;
 
 use fastrand::Rng;
 use weir_link::shm::node_group::Operation;
+use weir_link::shm::shared_words::SharedWords;
 use weir_nic::Operation as WordChange;
 use weir_nic::format::DEFAULT_PORT;
 use weir_nic::format::MAX_VECTOR_WORDS;
 use weir_nic::pretended::{Network, address};
-use weir_nic::{AllReduce, Barrier, Combination, Domain, Element, Membership, NicError, Patience, Remote};
+use weir_nic::{
+    self as nic, AllReduce, Barrier, Combination, Domain, Element, INBOX_WORDS, Inbox, Membership, NicError,
+    Patience, Remote,
+};
+use weir_proto::offload::lock::Change as LockChange;
 use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{WordOperation, WordType, WordUpdate};
 
 use crate::Executor;
-use crate::case::{Case, Change, Collective, Results, WORDS_EACH};
-use crate::node::take_turns;
+use crate::case::{Case, Change, Collective, LockCase, MultiSend, Results, WORDS_EACH, lengths_to, message};
+use crate::locks::{Contender, LOCK_WORDS, Words};
+use crate::node::{pause, poll_in_turns, take_turns};
 
 const HOSTS: usize = 4;
 /// Operations at once. Their words lie behind those of all members.
 const MEETINGS: u64 = 4;
 const FIRST_BARRIER: u64 = 1000;
 const FIRST_ALL_REDUCE: u64 = 1010;
+/// Words for locks lie behind those that others change: 64 for each member.
+const FIRST_LOCK_WORD: u64 = 640;
+const FIRST_MULTI_SEND: u64 = 1100;
 
 /// Hosts with programs, or `None` and a line that says why there are none.
 pub fn hosts() -> Option<Network> {
@@ -39,7 +49,50 @@ pub struct KernelExecutor {
     barriers: Vec<Vec<Barrier>>,
     /// By all-reduce and member.
     all_reduces: Vec<Vec<AllReduce>>,
-    _memberships: Vec<Membership>,
+    /// By member. None if two members share a host.
+    multi_sends: Vec<Copies>,
+    memberships: Vec<Membership>,
+}
+
+/// How a member sends to all others, and receives from each of them.
+struct Copies {
+    sender: nic::MultiSend,
+    /// With the sender of each one.
+    inboxes: Vec<(usize, Inbox)>,
+}
+
+/// Words for locks, behind those that others change. Members of one host change its words without frames.
+struct LockWords<'a> {
+    remotes: RefCell<&'a mut Vec<Option<Remote>>>,
+    own: &'a SharedWords,
+    host: usize,
+}
+
+impl Words for LockWords<'_> {
+    async fn change(&self, owner: u32, word: u32, change: LockChange) -> u64 {
+        pause().await;
+        let place = FIRST_LOCK_WORD + u64::from(owner * LOCK_WORDS + word);
+        if owner as usize % HOSTS == self.host {
+            let place = place as usize;
+            return match change {
+                LockChange::Read => self.own.load(place),
+                LockChange::Swap(new) => self.own.swap(place, new),
+                LockChange::CompareSwap { expected, new } => self.own.compare_swap(place, expected, new),
+            };
+        }
+        let remote = &mut self.remotes.borrow_mut()[owner as usize];
+        let remote = remote.as_mut().expect("on another host");
+        let old = match change {
+            LockChange::Read => remote.load(place),
+            LockChange::Swap(new) => remote.swap(place, new),
+            LockChange::CompareSwap { expected, new } => remote.compare_swap(place, expected, new),
+        };
+        old.expect("an answer")
+    }
+
+    async fn pause(&self) {
+        pause().await;
+    }
 }
 
 impl KernelExecutor {
@@ -83,11 +136,33 @@ impl KernelExecutor {
                 AllReduce::new(&domain, &list, member, place, Patience::default())
             })
         };
+        // A sender's word, and the words of its inboxes at all others.
+        let place = |sender: usize| FIRST_MULTI_SEND + (INBOX_WORDS * sender) as u64;
+        let memberships: Vec<Membership> = memberships;
+        let copies_of = |rank: usize| {
+            let others: Vec<usize> = (0..members as usize).filter(|other| *other != rank).collect();
+            let receivers: Vec<SocketAddrV4> = others.iter().map(|other| list[*other]).collect();
+            let inbox = |from: &usize| {
+                // Our number among the receivers of that sender.
+                let number = (rank - usize::from(rank > *from)) as u32;
+                let (sender, place) = (list[*from], place(*from));
+                (*from, memberships[rank].inbox(sender, number, place, Patience::default()).expect("room"))
+            };
+            network.at(rank, || Copies {
+                sender: memberships[rank]
+                    .multi_send(&receivers, place(rank), Patience::default())
+                    .expect("a socket"),
+                inboxes: others.iter().map(inbox).collect(),
+            })
+        };
+        let senders = if members as usize <= HOSTS { members as usize } else { 0 };
+        let multi_sends = (0..senders).map(copies_of).collect();
         Some(KernelExecutor {
+            multi_sends,
             remotes: (0..members).map(remotes_of).collect(),
             barriers: (0..MEETINGS).map(barriers_at).collect(),
             all_reduces: (0..MEETINGS).map(all_reduces_at).collect(),
-            _memberships: memberships,
+            memberships,
         })
     }
 
@@ -138,6 +213,53 @@ impl KernelExecutor {
         let mut bytes: Vec<u8> = words.iter().flat_map(word).collect();
         bytes.truncate(vector.bytes as usize);
         Some(bytes)
+    }
+
+    fn use_lock(&mut self, case: &LockCase, random: &mut Rng) -> Results {
+        let members = self.remotes.len() as u32;
+        let of_member = |(rank, remotes): (usize, _)| LockWords {
+            remotes: RefCell::new(remotes),
+            own: self.memberships[rank % HOSTS].words(),
+            host: rank % HOSTS,
+        };
+        let words: Vec<_> = self.remotes.iter_mut().enumerate().map(of_member).collect();
+        let log = RefCell::default();
+        let contender = |(member, words)| Contender { words, case, member, members, log: &log };
+        let contenders: Vec<_> = (0..).zip(&words).map(contender).collect();
+        vec![poll_in_turns(contenders.iter().map(Contender::take_part), random)]
+    }
+
+    fn multi_send(&mut self, lists: &[Vec<MultiSend>], random: &mut Rng) -> Results {
+        let expected: Vec<Vec<Vec<usize>>> = (0..).zip(lists).map(|(to, _)| lengths_to(lists, to)).collect();
+        let mut received: Vec<Vec<Vec<u64>>> = vec![vec![Vec::new(); lists.len()]; lists.len()];
+        let mut begun = vec![0; lists.len()];
+        take_turns(lists.len() as u32, random, |rank, _| {
+            let copies = &mut self.multi_sends[rank];
+            let has_ended = copies.sender.test().expect("all receivers");
+            if let Some(MultiSend { bytes, .. }) = lists[rank].get(begun[rank]).filter(|_| has_ended) {
+                let message = message(rank as u32, begun[rank], *bytes);
+                let words = message.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("whole")));
+                copies.sender.start(&words.collect::<Vec<_>>()).expect("a frame");
+                begun[rank] += 1;
+            }
+            for (from, inbox) in &mut copies.inboxes {
+                let lengths = &mut received[rank][*from];
+                while let Some(words) = inbox.try_receive() {
+                    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                    assert_eq!(
+                        bytes,
+                        message(*from as u32, lengths.len(), bytes.len()),
+                        "from {from} to {rank}"
+                    );
+                    lengths.push(bytes.len() as u64);
+                }
+            }
+            let mut senders = received[rank].iter().zip(&expected[rank]);
+            let has_all = senders.all(|(received, expected)| received.len() >= expected.len());
+            has_ended && begun[rank] == lists[rank].len() && has_all
+        });
+        let lengths = |of: &Vec<Vec<u64>>| of.concat().iter().flat_map(|it| it.to_le_bytes()).collect();
+        vec![received.iter().map(lengths).collect()]
     }
 
     fn change(&mut self, lists: &[Vec<Change>]) -> Results {
@@ -222,6 +344,16 @@ impl Executor for KernelExecutor {
                     self.remotes[rank][change.to as usize].is_some() && of_kernel(&change.update).is_some()
                 })
             }),
+            Case::Lock(_) => true,
+            // One receiver on each host, and always the same ones.
+            Case::MultiSends(lists) => {
+                let is_frame = |it: &MultiSend| {
+                    it.to.len() + 1 == lists.len()
+                        && it.bytes.is_multiple_of(8)
+                        && (1..=MAX_VECTOR_WORDS).contains(&(it.bytes / 8))
+                };
+                !self.multi_sends.is_empty() && lists.iter().flatten().all(is_frame)
+            }
         }
     }
 
@@ -229,6 +361,8 @@ impl Executor for KernelExecutor {
         let each = cases.iter().map(|case| match case {
             Case::Collectives(collectives) => self.perform_all(collectives, random),
             Case::Words(lists) => self.change(lists),
+            Case::Lock(lock) => self.use_lock(lock, random),
+            Case::MultiSends(lists) => self.multi_send(lists, random),
         });
         each.collect()
     }

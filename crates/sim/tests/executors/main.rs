@@ -1,27 +1,33 @@
 //! All executors of offloaded operations do the same random cases, and each must give the bits that plain loops give.
 //!
-//! | executor | barrier | other collective operations | words |
-//! |---|---|---|---|
-//! | caller over shared memory | node group | node group | |
-//! | machines over messages | pairwise exchange | binomial tree, or blocks from the left; exchanges | all operations and types |
-//! | two levels across hosts | node group, exchange over UDP | node group, then UDP | |
-//! | simulated processor and NIC | exchange or any tree | as over messages, or a named tree; postal broadcasts | 64 bits |
-//! | kernel programs (as root, with clang) | one level | all-reduce in a frame | 64 bits |
+//! | executor | barrier | other collective operations | words | locks | multi-sends |
+//! |---|---|---|---|---|---|
+//! | caller over shared memory | node group | node group | | | |
+//! | machines over messages | pairwise exchange | binomial tree, or blocks from the left; exchanges | all | yes | |
+//! | endpoints without an engine | | | | | all flow control, with bytes |
+//! | two levels across hosts | node group, exchange over UDP | node group, then UDP | | | |
+//! | simulated processor and NIC | exchange or any tree | as over messages, or a named tree; postal broadcasts | 64 bits | yes | lengths |
+//! | kernel programs (as root, with clang) | one level | all-reduce in a frame | 64 bits | yes | in a frame, with bytes |
 //!
 //! Sums and products of floats depend on brackets. All executors set them from the left. Named trees do other operations
 //! only, except the flat one. The host-based versions in the simulator (`weir_sim::collective`) carry lengths and no
-//! bytes, so they have no part here.
+//! bytes, so they have no part here. `locks.rs` says what is checked of locks.
 //!
 //! `WEIR_CASES=1000000 cargo test --release -p weir-sim --test executors` checks a million cases, and `WEIR_SEED=7` the team of
 //! that seed alone, which a failure names.
 #![allow(missing_docs, reason = "test code")]
 
 mod case;
+mod endpoints;
 mod hosts;
 mod kernel;
+mod locks;
 mod node;
 mod oracle;
 mod simulated;
+#[allow(dead_code, reason = "the worlds of weir-proto's own tests use the rest")]
+#[path = "../../../proto/tests/world/mod.rs"]
+mod world;
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -31,6 +37,7 @@ use weir_nic::pretended::Network;
 use weir_proto::offload::group::ReductionTree;
 
 use case::{Case, Results};
+use endpoints::EndpointExecutor;
 use hosts::LevelExecutor;
 use kernel::KernelExecutor;
 use node::{MessageExecutor, NodeExecutor};
@@ -58,6 +65,7 @@ pub trait Executor {
 fn executors(members: u32, network: Option<&Network>, random: &mut Rng) -> Vec<Box<dyn Executor>> {
     let mut all: Vec<Box<dyn Executor>> =
         vec![Box::new(NodeExecutor::new(members, random)), Box::new(MessageExecutor::new(members, random))];
+    all.push(Box::new(EndpointExecutor { members }));
     if let Some(levels) = LevelExecutor::new(members, random) {
         all.push(Box::new(levels));
     }
@@ -128,9 +136,10 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn all_executors_give_the_bits_of_plain_loops_in_the_order_of_ranks() {
-    const KINDS: [&str; 6] = [
+    const KINDS: [&str; 7] = [
         "caller over shared memory",
         "machines over messages",
+        "endpoints without an engine",
         "two levels across hosts",
         "simulated processor",
         "simulated NIC",

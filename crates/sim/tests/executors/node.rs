@@ -1,5 +1,7 @@
 //! The caller over shared memory, and the machines over messages in shared memory: endpoints of one node in this thread.
 
+use std::cell::RefCell;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use fastrand::Rng;
@@ -7,12 +9,16 @@ use tempfile::TempDir;
 use weir_engine::config::Settings;
 use weir_engine::job::{Job, Ranks};
 use weir_engine::{AtomicArguments, CollectiveArguments, CollectiveOperation, CollectiveShape, Engine, Post};
+use weir_link::Address;
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::shm::node_group::{NodeGroup, NodeGroups, Operation, Task};
 use weir_link::shm::node_segment::JobKey;
 use weir_proto::Outcome;
+use weir_proto::offload::lock::Change as LockChange;
+use weir_proto::offload::{WordOperation, WordType, WordUpdate};
 
-use crate::case::{Case, Change, Collective, Results, WORDS_EACH};
+use crate::case::{Case, Change, Collective, LockCase, Results, WORDS_EACH};
+use crate::locks::{Contender, LOCK_WORDS, Words};
 use crate::{Executor, LONG};
 
 /// The key of each endpoint's words.
@@ -121,7 +127,7 @@ impl Executor for NodeExecutor {
     fn perform(&mut self, cases: &[&Case], random: &mut Rng) -> Vec<Results> {
         let each = cases.iter().map(|case| match case {
             Case::Collectives(collectives) => self.perform_all(collectives, random),
-            Case::Words(_) => unreachable!("not taken"),
+            _ => unreachable!("not taken"),
         });
         each.collect()
     }
@@ -150,8 +156,9 @@ impl MessageExecutor {
             engine.join_collective(Post::default(), peers, rank).expect("the first group")
         };
         let group = (0..).zip(&mut node.engines).map(join).max().expect("a member");
-        let words: Vec<_> =
-            (0..members).map(|_| OwnedMemory::new((members * WORDS_EACH * 8) as usize)).collect();
+        let words: Vec<_> = (0..members)
+            .map(|_| OwnedMemory::new(((members * WORDS_EACH + LOCK_WORDS) * 8) as usize))
+            .collect();
         for (engine, words) in node.engines.iter_mut().zip(&words) {
             engine.register_memory(KEY, words.view(), true, true);
         }
@@ -219,6 +226,102 @@ impl MessageExecutor {
         });
         vec![olds.iter().map(|memory| read(&memory.view())).collect()]
     }
+
+    fn use_lock(&mut self, case: &LockCase, random: &mut Rng) -> Results {
+        let members = self.words.len() as u32;
+        let addresses: Vec<_> = self.node.engines.iter().map(Engine::address).collect();
+        let of_member = |(rank, engine): (usize, _)| LockWords {
+            member: rank as u32,
+            engine: RefCell::new(engine),
+            addresses: &addresses,
+            own: &self.words[rank],
+            first: u64::from(members * WORDS_EACH),
+            result: OwnedMemory::new(8),
+        };
+        let words: Vec<_> = self.node.engines.iter_mut().enumerate().map(of_member).collect();
+        let log = RefCell::default();
+        let contender = |(member, words)| Contender { words, case, member, members, log: &log };
+        let contenders: Vec<_> = (0..).zip(&words).map(contender).collect();
+        vec![poll_in_turns(contenders.iter().map(Contender::take_part), random)]
+    }
+}
+
+/// Polls the programs of members in a random order, until all have ended.
+pub fn poll_in_turns<F: Future<Output = Vec<u8>>>(
+    programs: impl Iterator<Item = F>,
+    random: &mut Rng,
+) -> Vec<Vec<u8>> {
+    let mut programs: Vec<_> = programs.map(Box::pin).collect();
+    let mut results: Vec<Option<Vec<u8>>> = vec![None; programs.len()];
+    take_turns(programs.len() as u32, random, |rank, _| {
+        if results[rank].is_none() {
+            let mut context = Context::from_waker(Waker::noop());
+            if let Poll::Ready(result) = programs[rank].as_mut().poll(&mut context) {
+                results[rank] = Some(result);
+            }
+        }
+        results[rank].is_some()
+    });
+    results.into_iter().flatten().collect()
+}
+
+/// Lets others take their turns before the program continues.
+pub async fn pause() {
+    let mut has_paused = false;
+    std::future::poll_fn(|_| match std::mem::replace(&mut has_paused, true) {
+        false => Poll::Pending,
+        true => Poll::Ready(()),
+    })
+    .await;
+}
+
+/// Words for locks, behind those that others change.
+struct LockWords<'a> {
+    member: u32,
+    engine: RefCell<&'a mut Engine>,
+    addresses: &'a [Address],
+    own: &'a OwnedMemory,
+    first: u64,
+    result: OwnedMemory,
+}
+
+impl Words for LockWords<'_> {
+    async fn change(&self, owner: u32, word: u32, change: LockChange) -> u64 {
+        let (operation, operand, compare) = match change {
+            LockChange::Read if owner == self.member => {
+                // As a member looks at its own words while it waits: in its memory.
+                let word = self.own.part(8 * (self.first + u64::from(word)) as usize, 8);
+                return u64::from_le_bytes(read(&word).try_into().expect("8 bytes"));
+            }
+            LockChange::Read => (WordOperation::Read, 0, 0),
+            LockChange::Swap(new) => (WordOperation::Write, new, 0),
+            LockChange::CompareSwap { expected, new } => (WordOperation::CompareSwap, new, expected),
+        };
+        {
+            let engine = &mut *self.engine.borrow_mut();
+            let arguments = AtomicArguments {
+                peer: engine.peer(&self.addresses[owner as usize]),
+                key: KEY,
+                offset: (self.first + u64::from(word)) * 8,
+                update: WordUpdate { operation, word_type: WordType::U64, operand, compare },
+                result: self.result.view(),
+            };
+            engine.atomic(Post::default(), arguments).expect("room");
+        }
+        loop {
+            self.engine.borrow_mut().progress();
+            if let Some(completion) = self.engine.borrow_mut().next_completion() {
+                assert_eq!(completion.outcome, Outcome::Done);
+                return u64::from_le_bytes(read(&self.result.view()).try_into().expect("8 bytes"));
+            }
+            pause().await;
+        }
+    }
+
+    async fn pause(&self) {
+        self.engine.borrow_mut().progress();
+        pause().await;
+    }
 }
 
 /// What a member gives and gets, in the engine's words.
@@ -282,14 +385,16 @@ impl Executor for MessageExecutor {
         String::from("machines over messages")
     }
 
-    fn takes(&self, _case: &Case) -> bool {
-        true
+    fn takes(&self, case: &Case) -> bool {
+        !matches!(case, Case::MultiSends(_))
     }
 
     fn perform(&mut self, cases: &[&Case], random: &mut Rng) -> Vec<Results> {
         let each = cases.iter().map(|case| match case {
             Case::Collectives(collectives) => self.perform_all(collectives, random),
             Case::Words(lists) => self.change(lists, random),
+            Case::Lock(lock) => self.use_lock(lock, random),
+            Case::MultiSends(_) => unreachable!("not taken"),
         });
         each.collect()
     }

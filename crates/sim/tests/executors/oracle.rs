@@ -6,12 +6,19 @@ use weir_link::shm::node_group::Operation;
 use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, WordOperation, WordType};
 
-use crate::case::{Case, Change, Collective, Results};
+use crate::case::{Case, Change, Collective, Results, lengths_to};
+use crate::locks;
 
 pub fn expected(case: &Case, members: u32) -> Results {
     match case {
         Case::Collectives(all) => all.iter().map(|it| of_collective(it, members)).collect(),
         Case::Words(lists) => vec![lists.iter().map(|list| of_changes(list)).collect()],
+        Case::Lock(lock) => vec![locks::expected(lock, members)],
+        Case::MultiSends(lists) => {
+            let lengths =
+                |to| lengths_to(lists, to).concat().iter().flat_map(|it| it.to_le_bytes()).collect();
+            vec![(0..members).map(lengths).collect()]
+        }
     }
 }
 

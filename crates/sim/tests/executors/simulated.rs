@@ -8,18 +8,23 @@ use weir_link::shm::node_group::Operation;
 use weir_proto::offload::group::{
     BarrierSchedule, BroadcastTree, MAX_BROADCAST_BYTES, MAX_EXCHANGE_BYTES, ReductionTree, Shape,
 };
-use weir_proto::offload::{WordOperation, WordType};
+use weir_proto::offload::lock::Change as LockChange;
+use weir_proto::offload::{WordOperation, WordType, WordUpdate};
 use weir_proto::{Geometry, Scheme};
 use weir_sim::cost::{Cost, NicCost};
 use weir_sim::network::ideal::Ideal;
-use weir_sim::program::{GroupOperation, Program, Rank};
+use weir_sim::program::{GroupOperation, Program, Rank, WORDS};
 use weir_sim::world::{World, WorldSpec};
 
 use crate::Executor;
-use crate::case::{Case, Change, Collective, Results, WORDS_EACH};
+use crate::case::{Case, Change, Collective, LONGEST_MULTI_SEND, MultiSend, Results, WORDS_EACH, lengths_to};
+use crate::locks::{Contender, LOCK_WORDS, Log, Words};
 
 const US: u64 = 1_000_000;
 const GROUP: u32 = 9;
+/// Of multi-sends.
+const TAG: u64 = 5;
+const FIRST_LOCK_WORD: u32 = WORDS - LOCK_WORDS;
 
 pub struct SimulatedExecutor {
     on_nic: bool,
@@ -72,7 +77,12 @@ impl SimulatedExecutor {
 type Gotten = Vec<Vec<Vec<u8>>>;
 
 /// A case as one member sees it.
-async fn take_part(rank: &Rank, case: &Case, place: u32, members: &[u32]) -> Vec<Vec<u8>> {
+async fn take_part(
+    rank: &Rank,
+    case: &Case,
+    (place, members): (u32, &[u32]),
+    log: &RefCell<Log>,
+) -> Vec<Vec<u8>> {
     match case {
         Case::Collectives(all) => {
             let count = members.len() as u32;
@@ -126,6 +136,69 @@ async fn take_part(rank: &Rank, case: &Case, place: u32, members: &[u32]) -> Vec
                 olds.extend(rank.wait(handle).await.bytes.to_le_bytes());
             }
             vec![olds]
+        }
+        Case::Lock(lock) => {
+            // They come at different times, and would look at words for long.
+            rank.ended(rank.ibarrier(GROUP)).await;
+            let words = SimulatedWords { rank, members };
+            let count = members.len() as u32;
+            let contender = Contender { words: &words, case: lock, member: place, members: count, log };
+            vec![contender.take_part().await]
+        }
+        Case::MultiSends(lists) => {
+            let capacity = LONGEST_MULTI_SEND as u64;
+            let mut receives = Vec::new();
+            for (from, lengths) in members.iter().zip(lengths_to(lists, place)) {
+                receives.extend(lengths.iter().map(|_| rank.irecv(Some(*from), TAG, capacity)));
+            }
+            let mut sends = Vec::new();
+            for MultiSend { to, bytes } in &lists[place as usize] {
+                let to: Vec<u32> = to.iter().map(|to| members[*to as usize]).collect();
+                sends.extend(rank.imulti_send(&to, TAG, *bytes as u64));
+            }
+            let mut lengths = Vec::new();
+            for receive in receives {
+                let status = rank.wait(receive).await;
+                assert_eq!((status.fault, status.refused), (None, false));
+                lengths.extend(status.bytes.to_le_bytes());
+            }
+            rank.wait_all(sends).await;
+            vec![lengths]
+        }
+    }
+}
+
+/// Words for locks, behind those that others change.
+struct SimulatedWords<'a> {
+    rank: &'a Rank,
+    members: &'a [u32],
+}
+
+impl Words for SimulatedWords<'_> {
+    async fn change(&self, owner: u32, word: u32, change: LockChange) -> u64 {
+        let (rank, owner, word) = (self.rank, self.members[owner as usize], FIRST_LOCK_WORD + word);
+        let (operation, operand, compare) = match change {
+            LockChange::Read => (WordOperation::Read, 0, 0),
+            LockChange::Swap(new) => (WordOperation::Write, new, 0),
+            LockChange::CompareSwap { expected, new } => (WordOperation::CompareSwap, new, expected),
+        };
+        if owner == rank.rank() {
+            let update = WordUpdate { operation, word_type: WordType::U64, operand, compare };
+            return rank.change_own_word(word, update).await;
+        }
+        let handle = match operation {
+            WordOperation::CompareSwap => rank.icompare_swap(owner, word, compare, operand),
+            operation => rank.ifetch(owner, word, operation, operand),
+        };
+        rank.wait(handle).await.bytes
+    }
+
+    async fn pause(&self) {
+        // A rank serves others only while it waits for an operation. The words of any other one will do.
+        let others = self.members.iter().copied().filter(|member| *member != self.rank.rank());
+        for other in others.take(1) {
+            let handle = self.rank.ifetch(other, FIRST_LOCK_WORD, WordOperation::Read, 0);
+            self.rank.wait(handle).await;
         }
     }
 }
@@ -207,23 +280,26 @@ impl Executor for SimulatedExecutor {
                 all.iter().all(|it| is_for_machines(it) && is_for_tree(it, self.shape.reduction))
             }
             Case::Words(lists) => lists.iter().flatten().all(is_for_words),
+            Case::Lock(_) | Case::MultiSends(_) => true,
         }
     }
 
     fn perform(&mut self, cases: &[&Case], random: &mut Rng) -> Vec<Results> {
         let all: Rc<[Case]> = cases.iter().copied().cloned().collect();
         let gotten: Rc<RefCell<Vec<Gotten>>> = Rc::new(RefCell::new(vec![Vec::new(); self.members.len()]));
+        let logs: Rc<Vec<RefCell<Log>>> = Rc::new(cases.iter().map(|_| RefCell::default()).collect());
         let seed = random.u64(..);
         let program = |rank: Rank| -> Program {
-            let (all, gotten, members) = (all.clone(), gotten.clone(), self.members.clone());
+            let (all, logs, gotten, members) =
+                (all.clone(), logs.clone(), gotten.clone(), self.members.clone());
             let shape = self.shape;
             Box::pin(async move {
                 let Some(place) = members.iter().position(|&member| member == rank.rank()) else { return };
                 let mut random = Rng::with_seed(seed ^ place as u64);
                 rank.join_shaped_group(GROUP, &members, None, shape).await;
-                for case in all.iter() {
+                for (case, log) in all.iter().zip(logs.iter()) {
                     rank.compute(random.u64(..20 * US));
-                    let results = take_part(&rank, case, place as u32, &members).await;
+                    let results = take_part(&rank, case, (place as u32, &members), log).await;
                     gotten.borrow_mut()[place].push(results);
                 }
             })

@@ -44,7 +44,7 @@ impl Rank {
     /// # Panics
     /// If there is no such rank or word, or the rank is our own.
     pub fn ifetch(&self, to: u32, word: u32, operation: WordOperation, operand: u64) -> Handle {
-        self.update(to, word, WordUpdate { operation, word_type: WordType::U64, operand, compare: 0 })
+        self.update(to, word, update(operation, operand))
     }
 
     /// Begins to replace a word of another rank by `operand` if it equals `compare`, and to fetch the old word.
@@ -73,7 +73,7 @@ impl Rank {
     /// # Panics
     /// If there is no such word.
     pub async fn own_word(&self, word: u32) -> u64 {
-        self.change_own_word(word, WordOperation::Read, 0).await
+        self.change_own_word(word, update(WordOperation::Read, 0)).await
     }
 
     /// Writes a word of our own memory.
@@ -81,12 +81,15 @@ impl Rank {
     /// # Panics
     /// If there is no such word.
     pub async fn set_own_word(&self, word: u32, value: u64) {
-        self.change_own_word(word, WordOperation::Write, value).await;
+        self.change_own_word(word, update(WordOperation::Write, value)).await;
     }
 
-    async fn change_own_word(&self, word: u32, operation: WordOperation, operand: u64) -> u64 {
+    /// Changes a word of our own memory as others do it. Returns the old word.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    pub async fn change_own_word(&self, word: u32, update: WordUpdate) -> u64 {
         check_word(word);
-        let update = WordUpdate { operation, word_type: WordType::U64, operand, compare: 0 };
         let handle = self.offload(OffloadCall::OwnWord { word, update });
         self.wait(handle).await.bytes
     }
@@ -226,6 +229,11 @@ impl Rank {
 /// The length of a vector in a command. A longer one is refused.
 fn length(vector: &[u8]) -> u32 {
     u32::try_from(vector.len()).unwrap_or(u32::MAX)
+}
+
+/// A change of a word without a compare value.
+fn update(operation: WordOperation, operand: u64) -> WordUpdate {
+    WordUpdate { operation, word_type: WordType::U64, operand, compare: 0 }
 }
 
 fn check_word(word: u32) {
