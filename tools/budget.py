@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Counts the instructions of a message by layer: tests/mpi/measure.c over weir, with one rank under callgrind.
 
-usage: tools/budget.py [latency|stream]:RANK:BYTES... | self:BYTES...       (docs/explanation/performance.md)
+usage: tools/budget.py [latency|stream]:RANK:BYTES... | self:BYTES... | gate:BYTES...
+       (docs/explanation/performance.md)
 
 A row describes one rank. Rank 0 of a stream sends and rank 1 receives; in a round trip each does both. Only the function
 of measure.c that moves messages is counted. The other rank runs without callgrind, so that the counted one rarely
@@ -31,6 +32,19 @@ DEFAULT = [f"{job}:{size}" for size in SIZES for job in ("stream:0", "stream:1",
 LAYERS = ["provider", "engine", "proto", "link"]
 # Calls of the provider that post a message; one send of rank 0 is one message, in a round trip also one receive.
 POSTS = re.compile(r"weir_fi::(tagged|message)::(inject|injectdata|send|senddata|sendmsg|recv|recvmsg)$")
+GATE = re.compile(r"/admission/|/(gated|send_gate|policer|send_proxy|proxy_queues|token_lines)\.rs$")
+CLOCK = re.compile(r"clock_gettime|::host_time$")
+# Mechanisms of admission below their thresholds: two messages are under way at most.
+MECHANISMS = {
+    "off": {"FI_WEIR_ADMIT": "off"},
+    "rate, 1 ns": {"FI_WEIR_ADMIT": "rate", "FI_WEIR_ADMIT_DELAY_NS": "1"},
+    "token": {"FI_WEIR_ADMIT": "token"},
+    "auto, none": {"FI_WEIR_ADMIT": "auto"},
+    "auto, longer": {"FI_WEIR_ADMIT": "auto", "FI_WEIR_ADMIT_THRESHOLDS": "udp:65536:1:64"},
+    "auto, more ranks": {"FI_WEIR_ADMIT": "auto", "FI_WEIR_ADMIT_THRESHOLDS": "udp:1:64:64"},
+    "proxy": {"FI_WEIR_ADMIT": "proxy"},
+    "proxy, token": {"FI_WEIR_ADMIT": "proxy,token"},
+}
 READ = "weir_fi::cq::read"
 PAUSE = "weir_fi::state::domain_state::State::pause"
 
@@ -40,6 +54,7 @@ class Profile:
 
     def __init__(self, path):
         self.layers = Counter()
+        self.files = Counter()
         self.functions = Counter()
         self.calls = Counter()
         self.inclusive = Counter()
@@ -98,6 +113,7 @@ class Profile:
                 continue
             self.layers[self._layer(file, home, binary)] += int(numbers[1])
             self.functions[function] += int(numbers[1])
+            self.files[file] += int(numbers[1])  # also of code that was inlined
 
 
 def counted(what, rank, size, scratch):
@@ -136,6 +152,37 @@ def self_messages(size, scratch):
     return (more - less) // 2000, ", ".join(f"{name} {cost:.0f}" for name, cost in calls.items() if cost >= 1)
 
 
+def gate_messages(size, scratch):
+    """Prints the instructions of a message for each mechanism: half the difference of two runs by round trips."""
+    build = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "weir-engine", "--example", "gate_cost"]
+    subprocess.run(build, cwd=ROOT, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+    program = target / "release/examples/gate_cost"
+
+    def collected(mechanism, round_trips):
+        out = scratch / f"gate.{round_trips}"
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", program, str(round_trips), size]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FI_WEIR_ADMIT")}
+        environment.update(MECHANISMS[mechanism])
+        subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
+        return Profile(out)
+
+    print(f"{'':20}{'total':>9}{'gate':>9}{'percent':>9}")
+    off = None
+    for mechanism in MECHANISMS:
+        less, more = collected(mechanism, 500), collected(mechanism, 2500)
+
+        def each(select, kind):
+            """Instructions of a message in the files or functions with such names."""
+            return sum((getattr(more, kind)[name] - getattr(less, kind)[name]) / 4000
+                       for name in getattr(more, kind) if select.search(name))
+
+        total, clock = each(re.compile(""), "functions"), each(CLOCK, "functions")
+        off = off or (total, clock)
+        gate = each(GATE, "files") + clock - off[1]
+        print(f"{mechanism:20}{total:9.0f}{gate:9.0f}{100 * gate / off[0]:9.2f}", flush=True)
+
+
 def main():
     jobs = sys.argv[1:] or DEFAULT
     of_self = [job for job in jobs if job.startswith("self:")]
@@ -143,7 +190,10 @@ def main():
         for job in of_self:
             total, calls = self_messages(job.split(":")[1], Path(scratch))
             print(f"{job:20}{total:9} instructions\n    {calls}")
-    jobs = [job for job in jobs if job not in of_self]
+        for job in jobs:
+            if job.startswith("gate:"):
+                gate_messages(job.split(":")[1], Path(scratch))
+    jobs = [job for job in jobs if not job.startswith(("self:", "gate:"))]
     if not jobs:
         return
     with tempfile.TemporaryDirectory(prefix="weir-budget-") as scratch:
