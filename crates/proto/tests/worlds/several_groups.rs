@@ -218,9 +218,9 @@ impl Program {
 
     fn leave_all(&mut self) {
         for (group, states) in self.groups.iter().zip(&mut self.states) {
-            for rank in 0..group.members.len() {
+            for (rank, state) in states.iter_mut().enumerate() {
                 let is_dead = self.world.is_dead(group.members[rank]);
-                if !is_dead && std::mem::replace(&mut states[rank], State::Left) == State::Member {
+                if !is_dead && std::mem::replace(state, State::Left) == State::Member {
                     group.leave(&mut self.world, rank);
                 }
             }
