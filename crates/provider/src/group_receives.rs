@@ -181,7 +181,7 @@ impl Course {
     }
 
     /// Until when it has waited for others. `None`: it has not.
-    fn waited_until(&self, ended: u64) -> Option<u64> {
+    fn all_had_begun(&self, ended: u64) -> Option<u64> {
         match self {
             Course::Node(task) => task.waited_until(ended),
             Course::Levels(_, true) => Some(ended),
@@ -262,7 +262,7 @@ impl GroupOperation for Taken {
             }
             Ok(true) => {
                 let ended = stopwatch();
-                member.count_request(self.call, &self.looks, self.course.waited_until(ended), ended);
+                member.count_request(self.call, &self.looks, self.course.all_had_begun(ended), ended);
             }
             Err(failure) => {
                 if !std::mem::replace(&mut member.is_reported, true) {

@@ -21,8 +21,8 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::BorrowedFd;
 use weir_proto::{Direction, RemoteAddress};
 
-/// The longest message. The core may have a lower limit. With the headers of TCP it is below 64 KiB, so the kernel passes it on in
-/// one piece; a call of the core costs more than copying it. Unit: bytes.
+/// The longest message. The core may have a lower limit. With the headers of TCP it is below 64 KiB, so the kernel passes it
+/// on in one piece; a call of the core costs more than copying it. Unit: bytes.
 pub const MESSAGE_BYTES: usize = 60 << 10;
 /// The most receives that are posted at a time.
 pub const POSTED_RECEIVES: usize = 64;

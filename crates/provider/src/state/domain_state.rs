@@ -22,6 +22,7 @@ use weir_link::memory::UserMemory;
 use super::address_vector::AddressVector;
 use super::completion_queue::CompletionQueue;
 use super::counter::Counter;
+use super::cq_writer::DomainQueues;
 use super::endpoint::Endpoint;
 use super::table::Table;
 use crate::errno::Error;
@@ -131,6 +132,29 @@ impl State {
             self.forget_idle_sources(queue);
         }
         events
+    }
+
+    /// Advances the operations of an endpoint, if it is a source. They may use the engine of the endpoint whose receives
+    /// they have taken. Returns the number of those that have ended.
+    #[cold]
+    pub fn advance_source(&mut self, source: usize) -> usize {
+        let State { endpoints, queues, counters, vectors, .. } = self;
+        let Some(owner) = endpoints.get_mut(source).and_then(|endpoint| endpoint.source_of()) else {
+            return 0;
+        };
+        let Some([source, owner]) = endpoints.both_mut([source, owner]) else { return 0 };
+        let bound = &mut DomainQueues { queues: &mut *queues, counters: &mut *counters };
+        let ended = source.taken.advance(owner.engine(), &mut source.bindings, bound);
+        // What they have started may have ended operations of the program.
+        owner.write_completions(queues, counters, vectors);
+        ended
+    }
+
+    /// Advances the operations of all sources. Returns the number of those that have ended.
+    #[cold]
+    pub fn advance_all_sources(&mut self) -> usize {
+        let sources: Vec<usize> = self.endpoints.iter_mut().filter_map(|endpoint| endpoint.source).collect();
+        sources.into_iter().map(|source| self.advance_source(source)).sum()
     }
 
     /// Takes the sources without receives from a queue. They come back with the next receive.
