@@ -207,8 +207,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     for (variable, value) in &checked.chosen {
         launch.set(variable, value);
     }
-    if let Some(provider) = checked.settings.links.core_provider() {
-        launch.show_layers(provider);
+    if let Some(layers) = checked.settings.links.core_layers() {
+        launch.show_layers(&layers);
     }
     launch.set("FI_WEIR_STATS", counters.path());
     if let Collectives::Preload(library) = &checked.collectives {

@@ -464,8 +464,7 @@ fn find(
     if core_provider::is_looking() {
         return Err(Error::NO_DATA);
     }
-    let is_over_layers =
-        settings::read()?.links.core_provider().is_some_and(|provider| provider.contains(';'));
+    let is_over_layers = settings::read()?.links.core_layers().is_some();
     let mut answer = default_answer(api_version);
     match hints {
         Some(hints) => answer.fit(hints).map_err(no_data)?,

@@ -7,8 +7,8 @@ pub const CAPS: u64 = PRIMARY | MODIFIERS | SECONDARY;
 /// The capabilities of a program that requests none. Without atomics: MPICH and Intel MPI request all that they see here.
 /// Without collectives: no MPI calls them.
 pub const DEFAULT_CAPS: u64 = CAPS & !(caps::ATOMIC | caps::COLLECTIVE);
-/// The same if a core provider with layers carries the packets. The program sees its layers too, since they would not find each
-/// other otherwise, and MPICH 5 chooses the provider with the most capabilities: with atomics that is weir.
+/// The same if a core provider with layers carries the packets. The program sees its layers too, since they would not find
+/// each other otherwise, and MPICH 5 chooses the provider with the most capabilities: with atomics that is weir.
 pub const DEFAULT_CAPS_OVER_LAYERS: u64 = DEFAULT_CAPS | caps::ATOMIC;
 /// Capabilities that a program must request, unless it requests none at all.
 pub const PRIMARY: u64 = COMMUNICATION | caps::DIRECTED_RECV;

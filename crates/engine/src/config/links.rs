@@ -70,6 +70,12 @@ impl LinkChoice {
         matches!(self, LinkChoice::Udp | LinkChoice::Ofi(_))
     }
 
+    /// The layers of the core provider, as `FI_PROVIDER` would name them. `None`: it has none, or there is no core provider.
+    pub fn core_layers(&self) -> Option<String> {
+        let provider = self.core_provider().filter(|provider| provider.contains(';'))?;
+        Some(provider.replace(';', ","))
+    }
+
     /// The core provider of the network. `None`: the network is UDP, or there is none.
     pub fn core_provider(&self) -> Option<&str> {
         match self {

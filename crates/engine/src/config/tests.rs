@@ -574,6 +574,8 @@ fn the_choice_of_links_decides_whether_there_is_a_network() {
         let settings = with(&[(LINK, word)]).expect("allowed");
         let links = &settings.links;
         assert_eq!((links.core_provider(), links.is_network_alone()), (provider, is_network_alone), "{word}");
+        let layers = provider.filter(|provider| provider.contains(';')).map(|_| "verbs,ofi_rxm");
+        assert_eq!(links.core_layers().as_deref(), layers, "{word}");
         assert!(settings.to_variables().contains(&(LINK, word.to_owned())), "{word}");
     }
     let wrong = [
