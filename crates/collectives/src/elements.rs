@@ -9,6 +9,7 @@ use crate::abi::Abi;
 use crate::mpi::Mpi;
 use std::ffi::c_int;
 use weir_engine::short_integers::{ShortInteger, WORD_BYTES};
+use weir_link::copy::copy;
 
 /// Data up to this length has a copy on the stack. Unit: bytes.
 const SHORT_BYTES: usize = 128;
@@ -136,7 +137,7 @@ impl Elements {
     pub unsafe fn pack(&self, mpi: &Mpi, to: *mut u8) -> Result<(), c_int> {
         if self.is_plain {
             // SAFETY: as the caller promises; the place is no memory of the program.
-            unsafe { self.address().copy_to_nonoverlapping(to, self.bytes) };
+            unsafe { copy(self.address(), to, self.bytes) };
             return Ok(());
         }
         if let Some(short) = self.short {
@@ -167,7 +168,7 @@ impl Elements {
     pub unsafe fn unpack(&self, mpi: &Mpi, from: *const u8) -> Result<(), c_int> {
         if self.is_plain {
             // SAFETY: as the caller promises; the place is no memory of the program.
-            unsafe { self.address().copy_from_nonoverlapping(from, self.bytes) };
+            unsafe { copy(from, self.address(), self.bytes) };
             return Ok(());
         }
         if let Some(short) = self.short {

@@ -2,11 +2,13 @@
 //!
 //! Expect this: sending and receiving a message of 8 bytes takes some 10 ns each on one core. A round trip between
 //! two cores takes a few cache misses. A `membarrier` costs a system call if no other process of weir runs. Otherwise
-//! it costs an interrupt of the other core, which is expensive in nested virtual machines.
+//! it costs an interrupt of the other core, which is expensive in nested virtual machines. A copy of 60 KiB takes some 2 us at
+//! every distance with weir, and 40 us at a distance of 16 with the C library on processors that are slow there.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Instant;
 use weir_link::biased_lock::BiasedLock;
+use weir_link::copy::copy_slice;
 use weir_link::memory::UserMemory;
 use weir_link::shm::{SchemeName, ShmLink, ShmOptions};
 use weir_link::{Arrival, Link, cores};
@@ -105,7 +107,25 @@ fn ping_pong(link: &mut dyn Link, rounds: u32, bytes: u32, first: bool) -> f64 {
     best
 }
 
+/// Copies of 60 KiB from one buffer to another one, at each distance between their places in a page.
+fn copies() {
+    const BYTES: usize = 60 << 10;
+    let (from, mut to) = (vec![1_u8; BYTES + 8192], vec![0_u8; BYTES + 8192]);
+    let begin = from.as_ptr().align_offset(4096);
+    for distance in [0, 16, 64, 2048] {
+        let at = to.as_ptr().align_offset(4096) + distance;
+        let source = &from[begin..begin + BYTES];
+        ns_each(&format!("60 KiB, {distance} bytes behind the source: the C library"), 1000, || {
+            std::hint::black_box(&mut to)[at..at + BYTES].copy_from_slice(std::hint::black_box(source));
+        });
+        ns_each(&format!("60 KiB, {distance} bytes behind the source: weir"), 1000, || {
+            copy_slice(std::hint::black_box(source), &mut std::hint::black_box(&mut to)[at..at + BYTES]);
+        });
+    }
+}
+
 fn main() {
+    copies();
     let _ = cores::pin(0);
     let rounds = if std::env::args().any(|argument| argument == "--tiny") { 200 } else { 200_000 };
     let (mut a, mut b): (Box<dyn Link>, Box<dyn Link>) = (Box::new(open()), Box::new(open()));

@@ -15,6 +15,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod biased_lock;
+pub mod copy;
 pub mod cores;
 pub mod counted_heap;
 pub mod counter_page;

@@ -5,6 +5,7 @@
 //! Making a `UserMemory` from addresses is `unsafe`, because the caller promises that they stay valid. A view of weir's
 //! own memory is safe to make, but must be dropped before its owner.
 
+use crate::copy::copy;
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -222,7 +223,7 @@ impl UserMemory {
         self.for_each_stretch(offset, bytes as u64, |from, length| {
             // SAFETY: as in `write`, with readable pieces. All stretches together have `bytes` bytes, for which `into` has room
             // behind its end.
-            unsafe { core::ptr::copy(from, into.as_mut_ptr().add(end), length) };
+            unsafe { copy(from, into.as_mut_ptr().add(end), length) };
             end += length;
         });
         // SAFETY: the bytes up to there were written just now.
@@ -235,13 +236,13 @@ impl UserMemory {
         let mut done = 0;
         self.for_each_stretch(offset, into.len() as u64, |from, bytes| {
             // SAFETY: as in `write`, with readable pieces and a live mutable slice.
-            unsafe { core::ptr::copy(from, into.as_mut_ptr().add(done), bytes) };
+            unsafe { copy(from, into.as_mut_ptr().add(done), bytes) };
             done += bytes;
         });
     }
 }
 
-/// [`core::ptr::copy`]. The head of a packet most often carries a word, or the first 16 bytes of a longer message. For
+/// [`copy`]. The head of a packet most often carries a word, or the first 16 bytes of a longer message. For
 /// these lengths the compiler makes moves instead of a call.
 ///
 /// # Safety
@@ -253,7 +254,7 @@ pub(crate) unsafe fn copy_bytes(from: *const u8, to: *mut u8, bytes: usize) {
         match bytes {
             8 => core::ptr::copy(from, to, 8),
             16 => core::ptr::copy(from, to, 16),
-            _ => core::ptr::copy(from, to, bytes),
+            _ => copy(from, to, bytes),
         }
     }
 }

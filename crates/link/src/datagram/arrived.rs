@@ -7,6 +7,7 @@
 use super::buffers::Buffers;
 use super::network::{BATCH_BYTES, BATCH_DATAGRAMS, Batch, Received};
 use super::seal::LEAST_DATAGRAM_BYTES;
+use crate::copy::append;
 
 /// Batches. One is enough for a program that reads all that a look has found before the next look.
 const BATCHES: usize = 4;
@@ -118,7 +119,7 @@ impl<P> Arrived<P> {
             None => {
                 let mut copy =
                     self.copies.take(0).expect("arrivals are bounded by the windows of their senders");
-                copy.extend_from_slice(bundle);
+                append(bundle, &mut copy);
                 Bundle::Own(copy)
             }
         }

@@ -15,7 +15,7 @@ use super::link::Shared;
 use super::network::DatagramNetwork;
 use super::seal::{self, Key, SALT_BYTES, nonce_of};
 use super::send_proxy::QueuePlace;
-use crate::{Address, LaneLease};
+use crate::{Address, LaneLease, copy};
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU16;
 use weir_proto::reliability::{DatagramDriver, Header, PathFault, ReliabilityConfig, ReliablePath, Standing};
@@ -375,7 +375,7 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
         let write = |datagram: &mut Vec<u8>| {
             let begin = datagram.len();
             datagram.extend_from_slice(extension(header, *verification).as_bytes());
-            datagram.extend_from_slice(bundle);
+            copy::append(bundle, datagram);
             let nonce = nonce_of((header.epoch, header.destination_epoch), number);
             outgoing_key.seal(&nonce, datagram, begin, EXTENSION_BYTES);
         };

@@ -5,6 +5,7 @@
 use super::copies::Copies;
 use super::core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, NameFormat, Sent, WINDOW};
 use super::place::{MOST_PART_BYTES, OfiPlace};
+use crate::copy::copy_slice;
 use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, NetworkMemory, Received, Traffic};
 use crate::event_descriptor::EventDescriptor;
 use crate::socket_watch::SocketWatch;
@@ -249,7 +250,7 @@ impl DatagramNetwork for OfiNetwork {
             traffic.received += 1;
             traffic.received_bytes += datagram.len() as u64;
             let range = at..at + datagram.len();
-            bytes[range.clone()].copy_from_slice(datagram);
+            copy_slice(datagram, &mut bytes[range.clone()]);
             at = range.end;
             datagrams.push(Received { from, range, marked: false });
             at + longest <= bytes.len() && datagrams.len() < BATCH_DATAGRAMS

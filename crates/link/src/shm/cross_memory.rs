@@ -11,8 +11,13 @@
 //! a bad address then shows as `EFAULT`. The kernel can reuse the process id of a dead peer. It then checks only that
 //! the new process has the same user. The engine usually learns of deaths within a second, and process ids repeat far
 //! more slowly.
+//!
+//! The kernel copies by `rep movsb`, so it is as slow as [`crate::copy`] says where a destination is a little behind its source
+//! in the page. There a copy takes a detour through memory of ours at a better place.
 
+use crate::copy::{copy, is_slow};
 use crate::memory::UserMemory;
+use core::mem::MaybeUninit;
 use rustix::process::PTracer;
 use std::io;
 use weir_proto::{CopyFault, Direction};
@@ -21,6 +26,9 @@ use weir_proto::{CopyFault, Direction};
 const MAX_PIECES: usize = 1024;
 /// Bound on the length of one call, below the kernel's of 2^31 less a page. Unit: bytes.
 const MAX_CALL_BYTES: u64 = 1 << 30;
+/// Memory of a detour, on the stack: it stays in the cache. Unit: bytes.
+const DETOUR_BYTES: usize = 32 << 10;
+const PAGE_BYTES: usize = 4096;
 
 /// Allows other processes of this user to copy from and to this one. The Yama security module can restrict this to
 /// descendants (`ptrace_scope` 1, as on Ubuntu). Without Yama this does nothing. With Yama, processes of the same
@@ -48,8 +56,15 @@ pub fn copy_across(
     {
         // The common case: one piece, one call. This checks the range, as the loop below does.
         memory.for_each_stretch(offset, bytes, |_, _| ());
-        let piece =
-            libc::iovec { iov_base: (start + offset as usize) as *mut libc::c_void, iov_len: bytes as usize };
+        let at = start + offset as usize;
+        let (from, to) = match direction {
+            Direction::Get => (address as usize, at),
+            Direction::Put => (at, address as usize),
+        };
+        if is_slow(from, to, bytes as usize) {
+            return copy_by_detour(pid, direction, address, at as *mut u8, bytes);
+        }
+        let piece = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: bytes as usize };
         done = transfer_once(pid, direction, address, &[piece], bytes)?;
     }
     let mut pieces = Vec::new();
@@ -57,6 +72,42 @@ pub fn copy_across(
         let wanted = gather(memory, offset + done, (bytes - done).min(MAX_CALL_BYTES), &mut pieces);
         let moved = transfer_once(pid, direction, address + done, &pieces, wanted)?;
         done += moved;
+    }
+    Ok(())
+}
+
+/// [`copy_across`] through memory whose place in its page is that of `address`.
+#[cold]
+fn copy_by_detour(
+    pid: u32,
+    direction: Direction,
+    address: u64,
+    at: *mut u8,
+    bytes: u64,
+) -> Result<(), CopyFault> {
+    let mut room = [MaybeUninit::<u8>::uninit(); DETOUR_BYTES + PAGE_BYTES];
+    let mut done = 0;
+    while done < bytes {
+        let remote = address + done;
+        let length = (bytes - done).min(DETOUR_BYTES as u64);
+        let begin = (remote as usize).wrapping_sub(room.as_ptr().addr()) % PAGE_BYTES;
+        let between = room[begin..].as_mut_ptr().cast::<u8>();
+        let piece = libc::iovec { iov_base: between.cast(), iov_len: length as usize };
+        // SAFETY: `at` belongs to the program for `bytes` bytes, by the promise behind `UserMemory`. There is room for
+        // `length` bytes behind `between`, and what is copied from there was written just before.
+        done += unsafe {
+            match direction {
+                Direction::Get => {
+                    let moved = transfer_once(pid, direction, remote, &[piece], length)?;
+                    copy(between, at.add(done as usize), moved as usize);
+                    moved
+                }
+                Direction::Put => {
+                    copy(at.add(done as usize), between, length as usize);
+                    transfer_once(pid, direction, remote, &[piece], length)?
+                }
+            }
+        };
     }
     Ok(())
 }
@@ -142,11 +193,66 @@ pub fn copy_inside(
         // `copy`.
         unsafe {
             match direction {
-                Direction::Get => core::ptr::copy(there, here, length),
-                Direction::Put => core::ptr::copy(here, there, length),
+                Direction::Get => copy(there, here, length),
+                Direction::Put => copy(here, there, length),
             }
         }
         at += length;
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::OwnedMemory;
+
+    const BYTES: usize = 3 * DETOUR_BYTES + 77;
+
+    /// Copies within this process, as if it were another one, from a place in the page to a place `distance` bytes behind it.
+    fn copied(direction: Direction, distance: usize) -> (Vec<u8>, Vec<u8>) {
+        let room = BYTES + 2 * PAGE_BYTES;
+        let (source, sink) = (OwnedMemory::new(room), OwnedMemory::new(room));
+        let bytes: Vec<u8> = (0..BYTES).map(|index| (index % 251) as u8).collect();
+        let (source, sink) = (source.view(), sink.view());
+        let start = |memory: &UserMemory| memory.contiguous_address().expect("one piece");
+        let from = start(&source).next_multiple_of(PAGE_BYTES) - start(&source) + 16;
+        let to = start(&sink).next_multiple_of(PAGE_BYTES) - start(&sink) + 16 + distance;
+        source.write(from as u64, &bytes);
+        let (memory, offset, other, at) = match direction {
+            Direction::Get => (&sink, to, &source, from),
+            Direction::Put => (&source, from, &sink, to),
+        };
+        let address = (start(other) + at) as u64;
+        let pid = std::process::id();
+        copy_across(pid, direction, address, memory, offset as u64, BYTES as u64).expect("a copy");
+        let mut all = vec![0; room];
+        sink.read(0, &mut all);
+        let arrived = all.drain(to..to + BYTES).collect();
+        assert!(all.iter().all(|&byte| byte == 0), "bytes beside the copy");
+        (bytes, arrived)
+    }
+
+    #[test]
+    fn a_copy_has_all_bytes_wherever_source_and_destination_are() {
+        for direction in [Direction::Get, Direction::Put] {
+            for distance in [0, 1, 16, 63, 64, 2048] {
+                let (bytes, arrived) = copied(direction, distance);
+                assert!(bytes == arrived, "{direction:?} at a distance of {distance}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_detour_to_a_bad_address_is_an_error() {
+        let memory = OwnedMemory::new(BYTES + PAGE_BYTES);
+        let memory = memory.view();
+        let start = memory.contiguous_address().expect("one piece");
+        // Nobody has the first pages of a process.
+        for (direction, distance) in [(Direction::Get, 16), (Direction::Put, PAGE_BYTES - 16)] {
+            let address = (PAGE_BYTES + (start + PAGE_BYTES - distance) % PAGE_BYTES) as u64;
+            let result = copy_across(std::process::id(), direction, address, &memory, 0, BYTES as u64);
+            assert_eq!(result, Err(CopyFault::BadAddress), "{direction:?}");
+        }
+    }
 }

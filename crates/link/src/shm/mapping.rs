@@ -14,6 +14,7 @@ use super::ring::{CacheLine, LaneControl, LaneMemory};
 use super::sync::{AtomicU32, AtomicU64, Futex, NATIVE, Ordering};
 use crate::Address;
 use crate::address::PACKED_BYTES;
+use crate::copy::copy;
 use crate::memory::copy_bytes;
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -298,7 +299,7 @@ unsafe impl LaneMemory for MappedLane {
         // copy is a mixture. It is then checked, or handed to the program as payload.
         unsafe {
             let from = self.base.add(LANE_HEADER_BYTES + at).as_ptr();
-            core::ptr::copy_nonoverlapping(from, to, bytes);
+            copy(from, to, bytes);
         }
     }
 }

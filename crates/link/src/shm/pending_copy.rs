@@ -9,6 +9,7 @@ use super::mapping::MappedLane;
 use super::ring::LaneMemory;
 use super::segment::PeerSegment;
 use super::{ShmLink, cross_memory, sync};
+use crate::copy::is_slow;
 use crate::memory::UserMemory;
 use crate::{CopyStatus, RemoteCopy};
 use std::time::{Duration, Instant};
@@ -89,9 +90,11 @@ impl ShmLink {
         let lane = self.peers.get(&peer).and_then(|entry| entry.lane);
         let reader = lane.and_then(|lane| self.inbox.reader(lane));
         let start = memory.contiguous_address();
-        // One cooperative copy at a time in each lane, and only into contiguous buffers.
-        let (Some(reader), Some(start), false) = (reader, start, self.pending_copies.contains_key(&peer))
-        else {
+        // One cooperative copy at a time in each lane, and only into contiguous buffers. The helper cannot take a detour.
+        let is_detour =
+            start.is_some_and(|start| is_slow(address as usize, start + offset as usize, bytes as usize));
+        let alone = is_detour || self.pending_copies.contains_key(&peer);
+        let (Some(reader), Some(start), false) = (reader, start, alone) else {
             cross_memory::copy_across(pid, Direction::Get, address, memory, offset, bytes)?;
             return self.check_source_valid(peer).map(|()| CopyStatus::Done);
         };

@@ -21,6 +21,7 @@ pub use native::*;
 
 #[cfg(not(loom))]
 mod native {
+    use crate::copy::copy;
     pub use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
     use core::sync::atomic::{compiler_fence, fence};
     use rustix::thread::{MembarrierCommand, Timespec, futex};
@@ -54,16 +55,14 @@ mod native {
         assert!(bytes.len() <= size_of_val(words));
         // SAFETY: as many bytes as the words have at least; atomics may be written by shared references. If another
         // process breaks the protocol, the bytes are a mixture, which their reader gets as payload.
-        unsafe {
-            words.as_ptr().cast::<u8>().cast_mut().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-        };
+        unsafe { copy(bytes.as_ptr(), words.as_ptr().cast::<u8>().cast_mut(), bytes.len()) };
     }
 
     /// Copies bytes from the first words. By the protocol nobody writes them meanwhile.
     pub fn read_words(words: &[AtomicU64], bytes: &mut [u8]) {
         assert!(bytes.len() <= size_of_val(words));
         // SAFETY: as for `write_words`.
-        unsafe { words.as_ptr().cast::<u8>().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { copy(words.as_ptr().cast::<u8>(), bytes.as_mut_ptr(), bytes.len()) };
     }
 
     fn membarrier(command: MembarrierCommand) -> bool {

@@ -13,6 +13,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null_mut;
 
+use weir_link::copy::copy;
 use weir_link::ofi::{
     CoreAddress, CoreEndpoint, CoreError, CoreMemory, CoreName, MESSAGE_BYTES, POSTED_RECEIVES, Sent,
 };
@@ -424,7 +425,7 @@ impl CoreEndpoint for OpenEndpoint {
         // SAFETY: the memory of a free send is not used by the core, and has room for the bytes (asserted).
         let result = unsafe {
             place.copy_from_nonoverlapping(head.as_ptr(), head.len());
-            place.add(head.len()).copy_from_nonoverlapping(body.as_ptr(), body.len());
+            copy(body.as_ptr(), place.add(head.len()), body.len());
             let (descriptor, context) = (self.memory_descriptor, self.memory.context(index));
             ((*(*endpoint).msg).send)(endpoint, place.cast(), bytes, descriptor, to.0, context)
         };
