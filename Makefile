@@ -66,9 +66,11 @@ test-loom:
 	CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/loom" CARGO_PROFILE_RELEASE_LTO=off RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 \
 		$(CARGO) test --locked -p weir-link --release --lib loom_
 
+# Most of the tests wait longer than they compute, so three at a time end earlier also on two cores.
+TEST_JOBS ?= 3
 test-mpi: build env
 	$(call say,unmodified MPI programs over weir)
-	$(PYTEST) --durations=5 -q tests/mpi
+	$(PYTEST) --numprocesses $(TEST_JOBS) --dist worksteal --durations=5 -q tests/mpi
 
 test-fuzz:
 	$(MAKE) --no-print-directory fuzz FUZZ_S=20

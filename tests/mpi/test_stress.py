@@ -9,7 +9,7 @@ import stress
                                         (4, "unlimited"), (2, "no cross-memory attach"), (8, "smallest")])
 def test_every_byte_is_correct(over_weir, ranks, name):
     program = [launch.compile_c(stress.SOURCE), "--seed", 20 + ranks, "--rounds", 20, "--max-bytes", 2 << 20]
-    outcome, report = over_weir(ranks, program, flags=stress.settings(ranks)[name], timeout=120)
+    outcome, report = over_weir(ranks, program, flags=stress.settings(ranks)[name], timeout=240)
     assert "all correct" in outcome.output, outcome
     if name.startswith("smallest"):
         assert report["total"]["counters"]["stalls"] > 0, "one slot for each peer, and no sender waited for credit"
