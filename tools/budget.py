@@ -10,7 +10,8 @@ waits. `reads` are calls of fi_cq_read. `empty` are those that found nothing and
 for the layer whose function contains it. Needs valgrind and `make build env-mpich`.
 
 `self:BYTES` counts one receive, one send and one read of an endpoint that sends to itself (tools/self_messages.c). Every
-run gives the same number, up to 0.5 %, so it compares two versions. In a stream the number of reads for each message
+run gives the same number, up to 0.5 %, so it compares two versions. With a network beside (FI_WEIR_LINK=shm,udp) it counts the looks
+there apart: they come at most every few microseconds, and in the tool, where time runs slowly, with every message. In a stream the number of reads for each message
 depends on the load of the machine, and with it the instructions of the receiver. Needs valgrind, `make build` and Debian's libfabric-dev.
 """
 
@@ -46,6 +47,7 @@ MECHANISMS = {
     "proxy, token": {"FI_WEIR_ADMIT": "proxy,token"},
 }
 READ = "weir_fi::cq::read"
+LOOK = re.compile(r"Links<.*>::poll_others$")
 PAUSE = "weir_fi::state::domain_state::State::pause"
 
 
@@ -145,11 +147,18 @@ def self_messages(size, scratch):
         out = scratch / f"self.{messages}"
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", program, str(messages), size]
         run = subprocess.run(command, env=environment, check=True, stderr=subprocess.PIPE, text=True)
-        return int(re.search(r"Collected : (\d+)", run.stderr)[1]), Profile(out).inclusive
+        return int(re.search(r"Collected : (\d+)", run.stderr)[1]), Profile(out)
 
-    (less, calls_of_less), (more, calls) = collected(1000), collected(3000)
-    calls = {name: (calls[name] - calls_of_less[name]) / 2000 for name in calls if name == READ or POSTS.search(name)}
-    return (more - less) // 2000, ", ".join(f"{name} {cost:.0f}" for name, cost in calls.items() if cost >= 1)
+    (less, profile_of_less), (more, profile) = collected(1000), collected(3000)
+
+    def each(select, kind="inclusive"):
+        """What a message costs or has of these functions, by name."""
+        of_less, of_more = getattr(profile_of_less, kind), getattr(profile, kind)
+        return {name: (of_more[name] - of_less[name]) / 2000 for name in of_more if select(name)}
+
+    calls = each(lambda name: name == READ or POSTS.search(name))
+    looks = sum(each(LOOK.search, "calls").values())
+    return (more - less) // 2000, calls, looks, sum(each(LOOK.search).values())
 
 
 def gate_messages(size, scratch):
@@ -188,8 +197,11 @@ def main():
     of_self = [job for job in jobs if job.startswith("self:")]
     with tempfile.TemporaryDirectory(prefix="weir-budget-") as scratch:
         for job in of_self:
-            total, calls = self_messages(job.split(":")[1], Path(scratch))
-            print(f"{job:20}{total:9} instructions\n    {calls}")
+            total, calls, looks, of_looks = self_messages(job.split(":")[1], Path(scratch))
+            print(f"{job:20}{total:9} instructions")
+            print("    " + ", ".join(f"{name} {cost:.0f}" for name, cost in calls.items() if cost >= 1))
+            if looks > 0:
+                print(f"    {looks:.2f} looks at networks {of_looks:.0f}, all else {total - of_looks:.0f}")
         for job in jobs:
             if job.startswith("gate:"):
                 gate_messages(job.split(":")[1], Path(scratch))

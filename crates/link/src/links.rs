@@ -180,12 +180,13 @@ impl<L: FirstLink> Links<L> {
     fn others_may_have_arrivals(&self) -> bool {
         !self.losses.is_empty()
             || (!self.others.is_empty()
-                && (self.must_look() || self.others.iter().any(|link| link.may_have_arrivals())))
+                && (self.must_look(cores::ticks())
+                    || self.others.iter().any(|link| link.may_have_arrivals())))
     }
 
-    /// Whether a poll must look at the other links: not if packets come over the first, and they were looked at just now.
-    fn must_look(&self) -> bool {
-        let now = cores::ticks();
+    /// Whether a poll at this time, in ticks, must look at the other links: not if packets come over the first, and they were
+    /// looked at just now.
+    fn must_look(&self, now: u64) -> bool {
         !self.first_is_busy
             || !cores::TICKS
             || now.wrapping_sub(self.looked_at) > LOOK_TICKS
@@ -203,14 +204,15 @@ impl<L: FirstLink> Links<L> {
             return Some(polled);
         }
         let others_first = self.polls_of_first == POLLS_OF_FIRST;
+        let now = cores::ticks();
         if self.polls_of_first > 0 {
-            (self.first_is_busy, self.first_arrival_at) = (true, cores::ticks());
+            (self.first_is_busy, self.first_arrival_at) = (true, now);
         }
         self.polls_of_first = 0;
-        if !others_first && !self.must_look() {
+        if !others_first && !self.must_look(now) {
             return None;
         }
-        self.looked_at = cores::ticks();
+        self.looked_at = now;
         match self.poll_others(packet) {
             // Once more, because the poll of the first link has taken their rings.
             None if others_first => self.first.poll_into(packet).or_else(|| self.poll_others(packet)),
