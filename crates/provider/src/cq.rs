@@ -14,6 +14,7 @@ use crate::deadline::{deadline, remaining_ns};
 use crate::errno::{Error, ssize_status, status};
 use crate::error_text::copy_error_text;
 use crate::ffi::*;
+use crate::group_wait;
 use crate::state::completion_queue::CompletionQueue;
 use crate::state::domain_state::{Domain, Mode, ProgressTarget, State, skip_in_forked_child};
 use crate::state::entry::Entry;
@@ -235,7 +236,11 @@ fn move_entries<T>(
         entries.pop_front();
         done += 1;
     }
-    if done == 0 && count > 0 { Err(Error::ERROR_AVAILABLE) } else { Ok(done) }
+    if done == 0 && count > 0 {
+        let is_delayed = entries.front().is_some_and(|error| group_wait::delays(error.error));
+        return Err(if is_delayed { Error::AGAIN } else { Error::ERROR_AVAILABLE });
+    }
+    Ok(done)
 }
 
 extern "C" fn read(queue: &QueueHandle, buffer: OutArray<u8>, count: usize) -> isize {

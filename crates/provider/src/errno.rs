@@ -130,4 +130,11 @@ pub mod completion {
             PeerFault::NotReady => NOT_READY,
         }
     }
+
+    /// Whether it is the number for a peer that is gone.
+    pub fn is_loss(number: c_int) -> bool {
+        [PeerFault::Died, PeerFault::Unreachable, PeerFault::Malformed, PeerFault::Closed]
+            .into_iter()
+            .any(|fault| lost(fault) == number)
+    }
 }

@@ -1,6 +1,10 @@
-//! When a member of a group that waits looks whether the others run, and when it sleeps.
+//! When a member of a group that waits looks whether the others run, when it sleeps, and which errors it reads first.
 
+use std::cell::Cell;
+use std::ffi::c_int;
 use std::time::{Duration, Instant};
+
+use crate::errno::completion;
 
 /// A member that waits reads the clock once in so many looks.
 const LOOKS_PER_CLOCK: u32 = 16;
@@ -61,9 +65,82 @@ impl Wait {
     }
 }
 
+/// So long the error of a lost peer waits in a queue for the group to learn of the loss.
+const MAX_DELAY: Duration = Duration::from_secs(1);
+
+thread_local! {
+    static PRECEDENCE: Cell<Option<Delay>> = const { Cell::new(None) };
+}
+
+/// How long this thread, which waits in a group, still reads no error of a lost peer.
+#[derive(Clone, Copy)]
+enum Delay {
+    /// It has not met one.
+    Unused,
+    Until(Instant),
+}
+
+/// While it exists, a failure of the group precedes the errors that the same loss brings to other operations.
+///
+/// The MPI reads its queue while a member waits, and the loss of a peer ends all receives from any sender, such as MPICH's
+/// for active messages. MPICH ends the process at each such error, whatever error handler the program has. The operation
+/// of the group would then not return the error that it knows an instant later.
+pub struct GroupPrecedence {
+    before: Option<Delay>,
+}
+
+impl GroupPrecedence {
+    pub fn begin() -> GroupPrecedence {
+        GroupPrecedence { before: PRECEDENCE.replace(Some(Delay::Unused)) }
+    }
+}
+
+impl Drop for GroupPrecedence {
+    fn drop(&mut self) {
+        PRECEDENCE.set(self.before);
+    }
+}
+
+/// Whether the reader of a queue, which is this thread, gets an error later. Then it gets nothing behind it either.
+///
+/// - `number`: of the error.
+#[cold]
+pub fn delays(number: c_int) -> bool {
+    completion::is_loss(number) && delays_loss(Instant::now())
+}
+
+fn delays_loss(now: Instant) -> bool {
+    match PRECEDENCE.get() {
+        None => false,
+        Some(Delay::Unused) => {
+            PRECEDENCE.set(Some(Delay::Until(now + MAX_DELAY)));
+            true
+        }
+        Some(Delay::Until(end)) => now < end,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_of_a_lost_peer_waits_for_the_group_and_no_longer_than_a_second() {
+        let now = Instant::now();
+        assert!(!delays(libc::ECONNRESET), "nobody waits in a group");
+        let outer = GroupPrecedence::begin();
+        assert!(!delays(completion::TRUNCATED) && !delays(completion::CANCELED));
+        assert!(delays_loss(now) && delays_loss(now + MAX_DELAY / 2));
+        assert!(!delays_loss(now + MAX_DELAY), "the group has not failed");
+        let elsewhere = std::thread::spawn(|| delays(libc::ECONNRESET)).join();
+        assert!(!elsewhere.expect("no panic"), "another thread does not wait in the group");
+        let inner = GroupPrecedence::begin();
+        assert!(delays_loss(now + MAX_DELAY), "the next operation");
+        drop(inner);
+        assert!(!delays_loss(now + MAX_DELAY));
+        drop(outer);
+        assert!(!delays_loss(now));
+    }
 
     /// Looks until the clock is read. Returns whether a sleep is due then.
     fn sleep_is_due(wait: &mut Wait) -> bool {

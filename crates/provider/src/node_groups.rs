@@ -23,7 +23,7 @@ use weir_link::shm::node_group::{GroupFailure, JoinError, NodeGroup, NodeGroups,
 use weir_link::shm::node_segment::NodeHandle;
 use weir_proto::PeerFault;
 
-use crate::group_wait::Wait;
+use crate::group_wait::{GroupPrecedence, Wait};
 use crate::log;
 use crate::node_endpoints::{OpenEndpoint, find, number};
 use crate::state::domain_state::Mode;
@@ -477,6 +477,7 @@ pub unsafe extern "C" fn perform(
     };
     // SAFETY: one thread at a time calls, and this group takes no receives.
     let member = unsafe { shared.member() };
+    let _precedence = GroupPrecedence::begin();
     // SAFETY: the caller's function and its context.
     match member.perform((operation, call), data, result, || unsafe { idle(context) }) {
         Ok(()) => 0,

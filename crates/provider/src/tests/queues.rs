@@ -1,6 +1,8 @@
 //! Tests of completion queues and counters: which completions make an entry, entry formats, errors, blocking reads.
 
 use super::*;
+use crate::group_wait::GroupPrecedence;
+use crate::state::entry::Entry;
 
 #[test]
 fn selective_completion_reports_flagged_operations_and_all_errors() {
@@ -57,6 +59,26 @@ fn successes_before_an_error_are_read_first() {
         (table(other.queue().ops).readerr)(other.queue(), CqErrorOut::from(std::ptr::null_mut()), 0),
         -11
     );
+}
+
+#[test]
+fn a_member_that_waits_in_a_group_reads_the_error_of_a_lost_peer_later() {
+    let (one, _other) = pair(threading::SAFE, 0);
+    let fail = |error| {
+        let queue = one.queue();
+        queue.domain.enter().queues[queue.index].entries.push_back(Entry { error, ..Entry::default() });
+    };
+    let read = || {
+        let mut entry = [zeroed::<FiCqTaggedEntry>()];
+        (table(one.queue().ops).read)(one.queue(), OutArray::from(&mut entry[..]).cast(), 1)
+    };
+    fail(libc::ECANCELED);
+    fail(libc::ECONNRESET);
+    let precedence = GroupPrecedence::begin();
+    assert_eq!((read(), one.error().err), (-259, libc::ECANCELED), "it tells of no loss");
+    assert_eq!((read(), read()), (-11, -11));
+    drop(precedence);
+    assert_eq!((read(), one.error().err), (-259, libc::ECONNRESET));
 }
 
 #[test]
