@@ -304,3 +304,27 @@ fn run_in_child(child: impl FnOnce()) {
     assert_eq!(unsafe { libc::waitpid(process, &raw mut status, 0) }, process);
     assert_eq!(status, 0);
 }
+
+/// Links of the tests that run over each link, and their variables.
+const LINKS: [&[(&str, &str)]; 2] =
+    [&[("FI_WEIR_LINK", "shm")], &[("FI_WEIR_LINK", "udp"), ("FI_WEIR_NET", "127.0.0.1")]];
+
+/// Runs `test`, the closure of a test, over each link: in processes that run this test alone, since the settings of the links
+/// are variables.
+fn over_each_link<T: FnOnce()>(test: T) {
+    const WITH_LINK: &str = "WEIR_TEST_LINK";
+    if std::env::var_os(WITH_LINK).is_some() {
+        return test();
+    }
+    // `CRATE::MODULES::TEST::{{closure}}`.
+    let name = std::any::type_name::<T>();
+    let name = name.split_once("::").and_then(|(_, rest)| rest.strip_suffix("::{{closure}}"));
+    let name = name.expect("the closure of a test");
+    for variables in LINKS {
+        let mut alone = Command::new(std::env::current_exe().expect("a test has a file"));
+        alone.args(["--exact", name]).env(WITH_LINK, "1").envs(variables.iter().copied());
+        let output = alone.output().expect("the file of this test");
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert!(output.status.success() && text[0].contains("1 passed"), "{variables:?}: {}", text.concat());
+    }
+}

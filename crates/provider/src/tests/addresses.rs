@@ -1,4 +1,5 @@
-//! Tests of address vectors: types, malformed addresses, removal and reuse of numbers, messages of a removed peer.
+//! Tests of address vectors: types, malformed addresses, removal and reuse of numbers, messages of a removed peer. Removal and
+//! reuse over each link.
 
 use super::*;
 
@@ -42,6 +43,14 @@ impl Side {
 /// Two sides with `FI_SOURCE`.
 fn pair_with_sources() -> (Side, Side) {
     pair(threading::SAFE, 0) // without caps, an endpoint gets all
+}
+
+/// Both make progress, so that what was sent arrives soon over any link.
+fn exchange(one: &Side, other: &Side) {
+    for _ in 0..100 {
+        one.progress();
+        other.progress();
+    }
 }
 
 #[test]
@@ -116,66 +125,74 @@ fn the_text_of_an_address_ends_with_nul_and_does_not_show_the_key() {
 
 #[test]
 fn a_removed_peer_is_nameless_until_it_is_inserted_again() {
-    let (one, other) = pair_with_sources();
-    let mut to = [[0; 4]; 5];
-    let [first, second, third, fourth, fifth] = &mut to;
-    one.send_mark(1, 1);
-    other.receive(first, 1, 1, 1);
-    assert_eq!(other.read(&one).expect("a message").1, 1);
+    over_each_link(|| {
+        let (one, other) = pair_with_sources();
+        let mut to = [[0; 4]; 5];
+        let [first, second, third, fourth, fifth] = &mut to;
+        one.send_mark(1, 1);
+        other.receive(first, 1, 1, 1);
+        assert_eq!(other.read(&one).expect("a message").1, 1);
 
-    assert_eq!(other.remove(1, 1), -260);
-    assert_eq!(other.remove(1, 0), 0);
-    assert_eq!(other.remove(1, 0), -22);
-    assert_eq!(other.lookup(1, 64), Err(-22));
-    // Nobody can be named by the number.
-    let null = std::ptr::null_mut();
-    let sent = (other.tagged().send)(other.endpoint(), buffer(&mut [1; 4]), 4, null, 1, 1, 1);
-    assert_eq!(sent, -22);
-    let received = (other.tagged().recv)(other.endpoint(), buffer(second), 4, null, 1, 1, 0, 1);
-    assert_eq!(received, -22);
-    // But its messages arrive.
-    one.send_mark(2, 1);
-    other.receive(second, ADDR_UNSPEC, 1, 2);
-    assert_eq!(other.read(&one).expect("a message").1, ADDR_UNSPEC);
+        assert_eq!(other.remove(1, 1), -260);
+        assert_eq!(other.remove(1, 0), 0);
+        assert_eq!(other.remove(1, 0), -22);
+        assert_eq!(other.lookup(1, 64), Err(-22));
+        // Nobody can be named by the number.
+        let null = std::ptr::null_mut();
+        let sent = (other.tagged().send)(other.endpoint(), buffer(&mut [1; 4]), 4, null, 1, 1, 1);
+        assert_eq!(sent, -22);
+        let received = (other.tagged().recv)(other.endpoint(), buffer(second), 4, null, 1, 1, 0, 1);
+        assert_eq!(received, -22);
+        // But its messages arrive.
+        one.send_mark(2, 1);
+        other.receive(second, ADDR_UNSPEC, 1, 2);
+        assert_eq!(other.read(&one).expect("a message").1, ADDR_UNSPEC);
 
-    // The same address again, under its old number, also for a message that arrived in between.
-    one.send_mark(3, 1);
-    other.progress();
-    assert_eq!(other.insert(&[one.address()], 0).1, [1]);
-    other.receive(third, 1, 1, 3);
-    assert_eq!(other.read(&one).expect("a message").1, 1);
-    other.send_mark(4, 2);
-    one.receive(fourth, 1, 2, 4);
-    assert_eq!(one.read(&other).expect("a message").1, 1);
+        // The same address again, under its old number, also for a message that arrived in between.
+        one.send_mark(3, 1);
+        exchange(&one, &other);
+        assert_eq!(other.insert(&[one.address()], 0).1, [1]);
+        other.receive(third, 1, 1, 3);
+        assert_eq!(other.read(&one).expect("a message").1, 1);
+        other.send_mark(4, 2);
+        one.receive(fourth, 1, 2, 4);
+        assert_eq!(one.read(&other).expect("a message").1, 1);
 
-    // Another number for the same peer.
-    assert_eq!(other.remove(0, 0), 0);
-    assert_eq!(other.remove(1, 0), 0);
-    assert_eq!(other.insert(&[one.address()], 0).1, [0]);
-    one.send_mark(5, 1);
-    other.receive(fifth, 0, 1, 5);
-    assert_eq!(other.read(&one).expect("a message").1, 0);
-    assert_eq!(to, [[1; 4], [2; 4], [3; 4], [4; 4], [5; 4]]);
+        // Another number for the same peer.
+        assert_eq!(other.remove(0, 0), 0);
+        assert_eq!(other.remove(1, 0), 0);
+        assert_eq!(other.insert(&[one.address()], 0).1, [0]);
+        one.send_mark(5, 1);
+        other.receive(fifth, 0, 1, 5);
+        assert_eq!(other.read(&one).expect("a message").1, 0);
+        assert_eq!(to, [[1; 4], [2; 4], [3; 4], [4; 4], [5; 4]]);
+    });
 }
 
 #[test]
 fn another_peer_can_get_the_number_of_a_removed_one() {
-    let (one, other) = pair_with_sources();
-    let third = Side::open(threading::SAFE, version(1, 21), cq_format::TAGGED, 0);
-    third.insert_addresses(&[third.address(), other.address()]);
-    let mut to = [[0; 4]; 3];
-    let [first, second, last] = &mut to;
-    one.send_mark(1, 1);
-    other.receive(first, 1, 1, 1);
-    assert_eq!(other.read(&one).expect("a message").1, 1);
-    assert_eq!(other.remove(1, 0), 0);
-    assert_eq!(other.insert(&[third.address()], 0).1, [1]);
-    one.send_mark(2, 1);
-    other.progress();
-    third.send_mark(3, 1);
-    other.receive(second, 1, 1, 2); // from the third
-    assert_eq!(other.read(&third).expect("a message").1, 1);
-    other.receive(last, ADDR_UNSPEC, 1, 3);
-    assert_eq!(other.read(&one).expect("a message").1, ADDR_UNSPEC);
-    assert_eq!(to, [[1; 4], [3; 4], [2; 4]]);
+    over_each_link(|| {
+        let (one, other) = pair_with_sources();
+        let third = Side::open(threading::SAFE, version(1, 21), cq_format::TAGGED, 0);
+        third.insert_addresses(&[third.address(), other.address()]);
+        let mut to = [[0; 4]; 4];
+        let [first, second, last, answer] = &mut to;
+        one.send_mark(1, 1);
+        other.receive(first, 1, 1, 1);
+        assert_eq!(other.read(&one).expect("a message").1, 1);
+        assert_eq!(other.remove(1, 0), 0);
+        assert_eq!(other.insert(&[third.address()], 0).1, [1]);
+        one.send_mark(2, 1);
+        exchange(&one, &other);
+        third.send_mark(3, 1);
+        other.receive(second, 1, 1, 2); // from the third
+        assert_eq!(other.read(&third).expect("a message").1, 1);
+        other.receive(last, ADDR_UNSPEC, 1, 3);
+        assert_eq!(other.read(&one).expect("a message").1, ADDR_UNSPEC);
+        // A message to the number goes to the new peer.
+        other.send_mark(4, 2);
+        third.receive(answer, ADDR_UNSPEC, 2, 4);
+        assert_eq!(third.read(&other).expect("a message").1, 1);
+        assert_eq!(to, [[1; 4], [3; 4], [2; 4], [4; 4]]);
+    });
 }
