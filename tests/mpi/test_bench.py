@@ -177,6 +177,9 @@ def test_net_measures_between_hosts_judges_targets_and_writes_a_page(tmp_path):
         assert all(min(rows["half_round_trip_us", size]) > 0 for size in (8, 2048, 65536, 1 << 20)), rows
         assert (("incast_sent_again", 2) in rows) == (part["loss_per_mille"] == 0), rows
     assert 0 <= rows_of(record, "incast_lost")[0] <= rows_of(record, "incast_sent_again")[0] < 0.5, record
+    streams = {(stream["what"], stream["at"]): stream["median"] for stream in record["bare_streams"]}
+    sizes = [("bytes_per_s", 2048), ("bytes_per_s", 65536), ("bytes_per_s", 1 << 20), ("messages_per_s", 8)]
+    assert sorted(streams) == sizes and min(streams.values()) > 0, record
     targets = {target["text"]: target for target in record["targets"]}
     bare = targets["Half round trip, 8 B over bare UDP"]
     assert bare["limit"] == "at most 1.3" and bare["ratio"] > 0 and bare["verdict"] == "too-few-rounds", bare
@@ -184,6 +187,20 @@ def test_net_measures_between_hosts_judges_targets_and_writes_a_page(tmp_path):
     assert f"0 of {len(targets)} targets reached" in outcome.output and f"page: {page}" in outcome.output, outcome
     text = page.read_text()
     assert text.count("<svg") >= 4 and "With 2 % of the frames lost: Half round trip" in text and "over bare UDP" in text
+
+
+def test_net_compares_libfabrics_datagrams_and_collectives_across_hosts(tmp_path):
+    if reason := netns.reason_not_possible():
+        pytest.skip(reason)
+    contenders = ["weir", "ofi-rxd", "weir-collectives-across"]
+    outcome, record = bench(tmp_path, "net", "--quick", "--repeat", "1", "--measure", "latency,collectives", "--ranks", "2,4",
+                            "--only", ",".join(contenders), "--loss", "0", timeout=180)
+    assert outcome.ok and record["missing"] == [] and record["by_loss"][0]["failures"] == [], outcome
+    rows = {(row["contender"], row["what"], row["at"]): row["median"] for row in record["by_loss"][0]["rows"]}
+    for contender in contenders:
+        for ranks in (2, 4):
+            assert all(rows[contender, f"{what}_us", ranks] > 0 for what in ("barrier", "allreduce", "alltoall")), rows
+    assert rows["ofi-rxd", "half_round_trip_us", 1 << 20] > 0, rows
 
 
 def rows_of(record, what):

@@ -5,6 +5,7 @@ use super::transport::Transport;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
+use weir_mpi::launch::JobTransport;
 
 /// MPIs that are compared as they are, without weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -35,6 +36,10 @@ pub enum WeirVariant {
     #[value(name = "weir-unprotected")]
     #[serde(rename = "weir-unprotected")]
     Unprotected,
+    /// weir over UDP, whose collective operations meet in node groups, also across hosts.
+    #[value(name = "weir-collectives-across")]
+    #[serde(rename = "weir-collectives-across")]
+    CollectivesAcross,
 }
 
 impl WeirVariant {
@@ -47,6 +52,32 @@ impl WeirVariant {
             WeirVariant::OfiTcpUnprotected => &[OFI_TCP, OFF],
             WeirVariant::Authenticate => &[("FI_WEIR_PROTECTION", "authenticate")],
             WeirVariant::Unprotected => &[OFF],
+            WeirVariant::CollectivesAcross => {
+                &[("FI_WEIR_COLLECTIVES", "1"), ("FI_WEIR_COLLECTIVES_ACROSS", "1")]
+            }
+        }
+    }
+
+    /// Whether its ranks load the library for collective operations.
+    pub fn loads_collectives(self) -> bool {
+        self == WeirVariant::CollectivesAcross
+    }
+}
+
+/// A transport under MPICH that is compared between hosts only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+pub enum HostTransport {
+    /// libfabric's layer of reliable datagrams over its udp provider.
+    #[value(name = "ofi-rxd")]
+    #[serde(rename = "ofi-rxd")]
+    OfiRxd,
+}
+
+impl HostTransport {
+    /// The same transport, as a job uses it.
+    pub fn job_transport(self) -> JobTransport<'static> {
+        match self {
+            HostTransport::OfiRxd => JobTransport::Libfabric("udp;ofi_rxd"),
         }
     }
 }
@@ -57,6 +88,8 @@ impl WeirVariant {
 pub enum Contender {
     /// A transport under MPICH.
     Mpich(Transport),
+    /// A transport under MPICH that is compared between hosts only.
+    MpichBetweenHosts(HostTransport),
     /// weir with another setting.
     Weir(WeirVariant),
     /// Another MPI.
@@ -73,17 +106,20 @@ impl Contender {
     /// All that have a name.
     pub fn named() -> Vec<Contender> {
         let variants = WeirVariant::value_variants().iter().map(|&variant| Contender::Weir(variant));
-        Contender::all().into_iter().chain(variants).collect()
+        let between_hosts = HostTransport::value_variants().iter().copied().map(Contender::MpichBetweenHosts);
+        Contender::all().into_iter().chain(between_hosts).chain(variants).collect()
     }
 
     /// Its name on the command line and in records.
     pub fn word(self) -> &'static str {
         match self {
             Contender::Mpich(transport) => transport.word(),
+            Contender::MpichBetweenHosts(HostTransport::OfiRxd) => "ofi-rxd",
             Contender::Weir(WeirVariant::OfiTcp) => "weir-ofi-tcp",
             Contender::Weir(WeirVariant::OfiTcpUnprotected) => "weir-ofi-tcp-unprotected",
             Contender::Weir(WeirVariant::Authenticate) => "weir-authenticate",
             Contender::Weir(WeirVariant::Unprotected) => "weir-unprotected",
+            Contender::Weir(WeirVariant::CollectivesAcross) => "weir-collectives-across",
             Contender::OtherMpi(OtherMpi::OpenMpi) => "open-mpi",
             Contender::OtherMpi(OtherMpi::IntelMpi) => "intel-mpi",
         }
@@ -93,10 +129,12 @@ impl Contender {
     pub fn heading(self) -> String {
         match self {
             Contender::Mpich(transport) => transport.heading().replace('\n', " "),
+            Contender::MpichBetweenHosts(HostTransport::OfiRxd) => String::from("libfabric udp;ofi_rxd"),
             Contender::Weir(WeirVariant::OfiTcp) => String::from("weir over ofi:tcp"),
             Contender::Weir(WeirVariant::OfiTcpUnprotected) => String::from("weir over ofi:tcp, unprotected"),
             Contender::Weir(WeirVariant::Authenticate) => String::from("weir, not encrypted"),
             Contender::Weir(WeirVariant::Unprotected) => String::from("weir, unprotected"),
+            Contender::Weir(WeirVariant::CollectivesAcross) => String::from("weir, collectives across"),
             Contender::OtherMpi(OtherMpi::OpenMpi) => String::from("Open MPI"),
             Contender::OtherMpi(OtherMpi::IntelMpi) => String::from("Intel MPI"),
         }
@@ -109,7 +147,11 @@ impl Contender {
 
     /// Whether it is one of MPICH's other transports.
     pub fn is_mpich_builtin(self) -> bool {
-        matches!(self, Contender::Mpich(transport) if transport != Transport::Weir)
+        match self {
+            Contender::Mpich(transport) => transport != Transport::Weir,
+            Contender::MpichBetweenHosts(_) => true,
+            Contender::Weir(_) | Contender::OtherMpi(_) => false,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::options::MpichOption;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weir_mpi::find::{self, Kind, Mpi, SearchEnvironment};
-use weir_mpi::launch::{JobTransport, Launch};
+use weir_mpi::launch::{self, JobTransport, Launch};
 use weir_mpi::provider_file;
 use weir_output::Failure;
 
@@ -90,10 +90,13 @@ impl ContenderSet {
         scratch: &Path,
     ) -> Result<(), String> {
         let which = match contender {
+            Contender::Weir(variant) if variant.loads_collectives() => {
+                return self.collectives().map(|_| ());
+            }
             Contender::Mpich(Transport::Weir) | Contender::Weir(_) => {
                 return self.provider.clone().map(|_| ());
             }
-            Contender::Mpich(_) => return Ok(()),
+            Contender::Mpich(_) | Contender::MpichBetweenHosts(_) => return Ok(()),
             Contender::OtherMpi(which) => which,
         };
         let kind = if which == OtherMpi::OpenMpi { Kind::OpenMpi } else { Kind::Intel };
@@ -113,6 +116,13 @@ impl ContenderSet {
         Ok(())
     }
 
+    /// The library for collective operations, or why it is missing.
+    fn collectives(&self) -> Result<PathBuf, String> {
+        self.provider.clone()?;
+        let beside = self.plug_in.as_deref().and_then(launch::collectives_library);
+        beside.ok_or_else(|| String::from("no libweir-mpi.so that can be loaded is beside weir's plug-in"))
+    }
+
     /// A job of one of the programs.
     ///
     /// # Panics
@@ -120,7 +130,7 @@ impl ContenderSet {
     pub fn launch(&self, contender: Contender, ranks: u32, program: Source, words: Vec<String>) -> Launch {
         let (prepared, job_transport) = self.prepared(contender);
         let mut launch = Launch::new(&prepared.mpi, ranks, job_transport, &[]);
-        set_variant(&mut launch, contender);
+        self.set_variant(&mut launch, contender);
         launch.program(&prepared.programs[program.name], words);
         launch
     }
@@ -140,7 +150,7 @@ impl ContenderSet {
         for (name, value) in variables {
             launch.set(name, value);
         }
-        set_variant(&mut launch, contender);
+        self.set_variant(&mut launch, contender);
         launch.run_inside(&inside);
         launch.program(&prepared.programs[program.name], words);
         launch
@@ -150,6 +160,7 @@ impl ContenderSet {
     fn prepared(&self, contender: Contender) -> (&PreparedMpi, JobTransport<'_>) {
         match contender {
             Contender::Mpich(transport) => (&self.mpich, jobs::job_transport(transport, &self.provider)),
+            Contender::MpichBetweenHosts(transport) => (&self.mpich, transport.job_transport()),
             Contender::Weir(_) => (&self.mpich, jobs::job_transport(Transport::Weir, &self.provider)),
             Contender::OtherMpi(which) => (&self.other_mpis[&which], JobTransport::OwnSharedMemory),
         }
@@ -203,13 +214,17 @@ impl ContenderSet {
     pub fn plug_in(&self) -> Option<&Path> {
         self.plug_in.as_deref()
     }
-}
 
-/// The settings of a variant of weir.
-fn set_variant(launch: &mut Launch, contender: Contender) {
-    if let Contender::Weir(variant) = contender {
+    /// The settings of a variant of weir.
+    fn set_variant(&self, launch: &mut Launch, contender: Contender) {
+        let Contender::Weir(variant) = contender else { return };
         for &(name, value) in variant.settings() {
             launch.set(name, value);
+        }
+        if let Ok(library) = self.collectives()
+            && variant.loads_collectives()
+        {
+            launch.preload(&library);
         }
     }
 }

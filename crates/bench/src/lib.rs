@@ -155,6 +155,7 @@ fn list() {
     lines::<Transport>(
         "Transports (without a benchmark's name, pingpong, one-sided, flood: --only), under MPICH:",
     );
+    lines::<contender::HostTransport>("Transports under MPICH between hosts (net: --only):");
     lines::<contender::WeirVariant>("weir with other settings, between hosts (net: --only):");
     lines::<contender::OtherMpi>(
         "Other MPIs by themselves, if they are installed (without a benchmark's name, flood: --only):",

@@ -91,7 +91,7 @@ pub fn title(measure: Measure) -> String {
 }
 
 /// The names of contenders as a baseline: `the best of UCX, Intel MPI`.
-pub fn best_of(contenders: &[Contender]) -> String {
+fn best_of(contenders: &[Contender]) -> String {
     let names: Vec<_> = contenders.iter().map(|contender| contender.heading()).collect();
     let best = if names.len() == 1 { "" } else { "the best of " };
     format!("{best}{}", names.join(", "))

@@ -224,7 +224,9 @@ impl Bench {
         let contenders =
             ContenderSet::prepare(&arguments.mpich, &arguments.chosen_contenders(), &[FLOOD], scratch)?;
         let missing = contenders.missing.iter().map(|(contender, why)| match contender {
-            Contender::Mpich(_) | Contender::Weir(_) => format!("{} is missing: {why}", contender.heading()),
+            Contender::Mpich(_) | Contender::MpichBetweenHosts(_) | Contender::Weir(_) => {
+                format!("{} is missing: {why}", contender.heading())
+            }
             Contender::OtherMpi(_) => format!("{} is not compared: {why}", contender.heading()),
         });
         let missing = missing.collect();

@@ -4,7 +4,7 @@ use super::admission::AdmissionOptions;
 use super::{flood, targets};
 use crate::compare::Group;
 use crate::compare::measure::{Job, Plan};
-use crate::contender::{Contender, OtherMpi, WeirVariant};
+use crate::contender::{Contender, HostTransport, OtherMpi, WeirVariant};
 use crate::options::{MpichOption, OutputOptions};
 use crate::transport::Transport;
 use clap::Args;
@@ -13,14 +13,17 @@ use std::path::PathBuf;
 use weir_output::Failure;
 
 /// Contenders without `--only`.
-const DEFAULT: [Contender; 7] = [
+const DEFAULT: [Contender; 10] = [
     Contender::Mpich(Transport::Weir),
     Contender::Mpich(Transport::OfiTcp),
+    Contender::MpichBetweenHosts(HostTransport::OfiRxd),
     Contender::Mpich(Transport::Ucx),
     Contender::OtherMpi(OtherMpi::OpenMpi),
     Contender::OtherMpi(OtherMpi::IntelMpi),
     Contender::Weir(WeirVariant::OfiTcp),
+    Contender::Weir(WeirVariant::Authenticate),
     Contender::Weir(WeirVariant::Unprotected),
+    Contender::Weir(WeirVariant::CollectivesAcross),
 ];
 /// Hosts of collectives and incast without `--ranks`.
 const HOSTS: [u32; 3] = [2, 4, 8];
@@ -35,14 +38,18 @@ const GROUPS: [Group; 6] =
 #[command(after_help = "\
 Hosts are network namespaces on a bridge inside this machine, one rank on each. With as many cores as hosts, each host has \
 a core. The tables show the median of the rounds, the least and the greatest value, and the ratio to weir's median. Bare \
-UDP is two threads that send and receive, and nothing else; for large messages they also encrypt, and copy. Then come \
-weir's targets. A target is reached or missed only if all combinations of samples agree.
+UDP is two threads that send and receive, and nothing else; for large messages and streams they also encrypt, and copy. \
+Its numbers are the limit of what a protocol over UDP can reach here. Then come weir's targets. A target is reached or \
+missed only if all combinations of samples agree.
+
+ofi-rxd is libfabric's layer of reliable datagrams over its udp provider (udp;ofi_rxd). weir-collectives-across is weir \
+with collective operations that meet in node groups (FI_WEIR_COLLECTIVES_ACROSS=1).
 
 In the flood, three hosts send more to one than it may keep, and it does not receive before the last message is there. The \
 growth of its memory after MPI_Init is compared with weir's bound inside a host. A transport that does not end a flood or \
 an incast is a result.
 
-All of it takes some 20 minutes on an idle machine, and some eight with --quick. A progress bar shows the time that is left.
+All of it takes some 25 minutes on an idle machine, and some ten with --quick. A progress bar shows the time that is left.
 
 It needs root, iproute2 and util-linux, for losses also nftables (nft), an MPICH with libfabric, UCX and mpicc (pip install \
 mpich), and a C compiler. weir's settings come from the environment (see `weir settings`).
@@ -75,8 +82,9 @@ pub struct NetArguments {
     /// Unit: frames of a thousand.
     #[arg(long, value_name = "PER_MILLE", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=500))]
     loss: Vec<u32>,
-    /// Only these contenders, which may also be weir-ofi-tcp-unprotected and weir-authenticate [default: weir, ofi-tcp,
-    /// ucx, open-mpi, intel-mpi; weir-ofi-tcp and weir-unprotected where they have targets].
+    /// Only these contenders, which may also be weir-ofi-tcp-unprotected [default: weir, ofi-tcp, ofi-rxd, ucx, open-mpi,
+    /// intel-mpi; weir-collectives-across in collectives; weir-ofi-tcp, weir-authenticate and weir-unprotected where they
+    /// have targets].
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Contender>,
     /// Number of rounds; 5, or 2 with --quick.
@@ -141,7 +149,10 @@ impl NetArguments {
         let is_latency_or_bandwidth = matches!(job.group, Group::Latency | Group::Bandwidth);
         match contender {
             _ if !self.only.is_empty() => true,
-            Contender::Weir(WeirVariant::Unprotected) => loss == 0 && is_latency_or_bandwidth,
+            Contender::Weir(WeirVariant::Unprotected | WeirVariant::Authenticate) => {
+                loss == 0 && is_latency_or_bandwidth
+            }
+            Contender::Weir(WeirVariant::CollectivesAcross) => job.group == Group::Collectives,
             Contender::Weir(_) => loss == 0 && job.group != Group::Collectives && job.ranks <= HOSTS[2],
             _ => true,
         }
@@ -205,7 +216,8 @@ mod tests {
 
     #[test]
     fn variants_that_nobody_has_named_run_where_they_have_targets() {
-        let [over_tcp, unprotected] = [WeirVariant::OfiTcp, WeirVariant::Unprotected].map(Contender::Weir);
+        let variants = [WeirVariant::OfiTcp, WeirVariant::Unprotected, WeirVariant::CollectivesAcross];
+        let [over_tcp, unprotected, across] = variants.map(Contender::Weir);
         let takes_part = |words: &str, contender, group, ranks, loss| {
             arguments(words).takes_part(contender, Job { group, ranks }, loss)
         };
@@ -217,6 +229,9 @@ mod tests {
             takes_part("", over_tcp, Group::Flood, 4, 0)
                 && takes_part("", over_tcp, Group::Incast, 8, 0)
                 && !takes_part("", over_tcp, Group::Incast, 16, 0)
+        );
+        assert!(
+            takes_part("", across, Group::Collectives, 8, 0) && !takes_part("", across, Group::Latency, 2, 0)
         );
         assert!(takes_part("--only weir-unprotected", unprotected, Group::Rate, 2, 10));
         assert!(takes_part("", Contender::Mpich(Transport::Ucx), Group::Collectives, 8, 0));

@@ -1,18 +1,20 @@
 //! `weir bench net`: compares weir over UDP with other transports between hosts. The hosts are namespaces of this machine
 //! (`hosts.rs`), so nothing but this machine is needed, and nothing leaves it.
 //!
-//! Measures and tables are those of `weir bench` (`compare`). Rounds are interleaved. Bare UDP (`bare.rs`, `bare_bulk.rs`)
-//! is measured in each round too. With a loss, latency, bandwidth and rate are measured again while hosts drop frames. The
-//! verdicts on the targets (`targets.rs`) come last. Incast over weir also counts what was sent again (`incast.rs`). A flood
-//! (`flood.rs`) measures the memory of a receiver that is late.
+//! Measures and tables are those of `weir bench` (`compare`). Rounds are interleaved. Bare UDP (`bare.rs`, `bare_bulk.rs`,
+//! `bare_stream.rs`) is measured in each round too. With a loss, latency, bandwidth and rate are measured again while hosts
+//! drop frames. The verdicts on the targets (`targets.rs`) come last. Incast over weir also counts what was sent again
+//! (`incast.rs`). A flood (`flood.rs`) measures the memory of a receiver that is late.
 //!
-//! Expected on 2 cores: a job takes 1 to 3 s, and a round of all contenders 3 to 4 minutes. With more hosts than cores, as
+//! Expected on 2 cores: a job takes 1 to 3 s, and a round of all contenders 4 to 5 minutes. With more hosts than cores, as
 //! in incast, jobs can take as long as their limit.
 
 mod admission;
 mod arguments;
 mod bare;
 mod bare_bulk;
+mod bare_end;
+mod bare_stream;
 mod flood;
 pub(crate) mod hosts;
 mod incast;
@@ -22,7 +24,7 @@ mod targets;
 pub use arguments::NetArguments;
 
 use crate::compare::Group;
-use crate::compare::measure::{Job, Plan};
+use crate::compare::measure::{BANDWIDTH_BYTES, EXCHANGE_BYTES, Job, Measure, Plan, Quantity, SMALL_BYTES};
 use crate::compare::page;
 use crate::compare::results::{FailedJob, Results, Row};
 use crate::compare::store::{FinishedJob, Outcome};
@@ -56,6 +58,13 @@ const LOSSY_GROUPS: [Group; 3] = [Group::Latency, Group::Bandwidth, Group::Rate]
 const BARE_BYTES: [usize; 3] = [8, 1400, 2048];
 /// Messages of many datagrams (`bare_bulk.rs`). Unit: bytes.
 const BARE_BULK_BYTES: [usize; 2] = [64 << 10, 1 << 20];
+/// Streams of bare UDP (`bare_stream.rs`).
+const BARE_STREAMS: [Measure; 4] = [
+    Measure { what: Quantity::MessagesPerS, at: SMALL_BYTES },
+    Measure { what: Quantity::BytesPerS, at: EXCHANGE_BYTES },
+    Measure { what: Quantity::BytesPerS, at: BANDWIDTH_BYTES[0] },
+    Measure { what: Quantity::BytesPerS, at: BANDWIDTH_BYTES[1] },
+];
 
 /// The part of the `--json` record below its head.
 #[derive(Serialize)]
@@ -68,10 +77,20 @@ struct RecordContent<'a> {
     missing: &'a [(Contender, String)],
     targets: &'a [JudgedTarget],
     /// Half round trips of bare UDP, by size. Unit: us.
-    bare_us: &'a BTreeMap<usize, Option<Spread>>,
+    bare_us: BTreeMap<u64, Spread>,
+    bare_streams: Vec<BareStream>,
     flood: Option<FloodBound>,
     /// Without a loss, then with each.
     by_loss: Vec<ByLoss<'a>>,
+}
+
+/// A stream of bare UDP.
+#[derive(Serialize)]
+struct BareStream {
+    #[serde(flatten)]
+    measure: Measure,
+    #[serde(flatten)]
+    spread: Spread,
 }
 
 #[derive(Serialize)]
@@ -101,8 +120,8 @@ struct Bench<'a> {
 struct Measured {
     /// By loss.
     jobs: BTreeMap<u32, Vec<FinishedJob>>,
-    /// Half round trips of bare UDP, by size. Unit: us.
-    bare: BTreeMap<usize, Vec<f64>>,
+    /// Bare UDP.
+    bare: BTreeMap<Measure, Vec<f64>>,
     /// Measurements of bare UDP without a result, and why.
     bare_failures: Vec<String>,
 }
@@ -110,11 +129,17 @@ struct Measured {
 impl Measured {
     /// Bare UDP repeats nothing. So a loss costs this round's value, and not the results of all others.
     fn measure_bare(&mut self, hosts: &Hosts, round: u32, time: Duration) -> Result<(), Failure> {
+        let half_round_trip = |bytes: &usize| targets::half_round_trip(*bytes as u64);
         let small = bare::half_round_trips(hosts, &BARE_BYTES, time);
-        self.note_bare(round, &BARE_BYTES, small)?;
+        self.note_bare(round, &BARE_BYTES.each_ref().map(half_round_trip), small)?;
         for bytes in BARE_BULK_BYTES {
             let large = bare_bulk::half_round_trip(hosts, bytes, time);
-            self.note_bare(round, &[bytes], large.map(|us| vec![us]))?;
+            self.note_bare(round, &[half_round_trip(&bytes)], large.map(|us| vec![us]))?;
+        }
+        for stream in BARE_STREAMS {
+            let per_s = bare_stream::messages_per_s(hosts, stream.at as usize, time);
+            let unit = if stream.what == Quantity::BytesPerS { stream.at as f64 } else { 1.0 };
+            self.note_bare(round, &[stream], per_s.map(|per_s| vec![per_s * unit]))?;
         }
         Ok(())
     }
@@ -122,13 +147,13 @@ impl Measured {
     fn note_bare(
         &mut self,
         round: u32,
-        sizes: &[usize],
-        times: Result<Vec<f64>, Failure>,
+        measures: &[Measure],
+        values: Result<Vec<f64>, Failure>,
     ) -> Result<(), Failure> {
-        match times {
-            Ok(times) => {
-                for (&bytes, us) in sizes.iter().zip(times) {
-                    self.bare.entry(bytes).or_default().push(us);
+        match values {
+            Ok(values) => {
+                for (&measure, value) in measures.iter().zip(values) {
+                    self.bare.entry(measure).or_default().push(value);
                 }
             }
             Err(Failure::Measurement(why)) => {
@@ -191,8 +216,11 @@ impl Bench<'_> {
         let of_loss = |ended: &Vec<FinishedJob>| Results::new(&set.ready, ended).skipping(&missing);
         let results: BTreeMap<u32, Results> =
             measured.jobs.iter().map(|(&loss, ended)| (loss, of_loss(ended))).collect();
-        let bare: BTreeMap<usize, Option<Spread>> =
-            measured.bare.iter().map(|(&bytes, samples)| (bytes, Spread::of(samples))).collect();
+        let spreads =
+            measured.bare.iter().filter_map(|(&measure, samples)| Some((measure, Spread::of(samples)?)));
+        let bare: BTreeMap<Measure, Spread> = spreads.collect();
+        let (half_round_trips, streams): (Vec<_>, Vec<_>) =
+            bare.iter().partition(|(measure, _)| measure.what == Quantity::HalfRoundTripUs);
         let run = targets::Run { results: &results, bare: &measured.bare, flood: self.flood.as_ref() };
         let targets = run.judge();
         let by_loss = results.iter().map(|(&loss_per_mille, results)| ByLoss {
@@ -208,7 +236,11 @@ impl Bench<'_> {
             settings: settings.to_variables().into_iter().collect(),
             missing: &set.missing,
             targets: &targets,
-            bare_us: &bare,
+            bare_us: half_round_trips.into_iter().map(|(measure, &spread)| (measure.at, spread)).collect(),
+            bare_streams: streams
+                .into_iter()
+                .map(|(&measure, &spread)| BareStream { measure, spread })
+                .collect(),
             flood: self.flood,
             by_loss: by_loss.collect(),
         };
@@ -342,11 +374,12 @@ mod tests {
     #[test]
     fn a_loss_of_bare_udp_costs_one_value_and_is_named() {
         let mut measured = Measured::default();
-        measured.note_bare(1, &[8, 1400], Ok(vec![5.0, 6.0])).unwrap();
+        let measures = [8, 1400].map(targets::half_round_trip);
+        measured.note_bare(1, &measures, Ok(vec![5.0, 6.0])).unwrap();
         let lost = Failure::Measurement(String::from("a message was lost"));
-        measured.note_bare(2, &[8, 1400], Err(lost)).unwrap();
-        assert_eq!(measured.bare, BTreeMap::from([(8, vec![5.0]), (1400, vec![6.0])]));
+        measured.note_bare(2, &measures, Err(lost)).unwrap();
+        assert_eq!(measured.bare, BTreeMap::from([(measures[0], vec![5.0]), (measures[1], vec![6.0])]));
         assert_eq!(measured.bare_failures, ["Bare UDP has no value in round 2: a message was lost."]);
-        assert!(measured.note_bare(3, &[8], Err(Failure::Usage(String::from("wrong")))).is_err());
+        assert!(measured.note_bare(3, &measures, Err(Failure::Usage(String::from("wrong")))).is_err());
     }
 }

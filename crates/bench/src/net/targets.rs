@@ -5,15 +5,16 @@
 //!              incast over one to one; with 1 % lost over the same run without losses
 //!              memory of a flooded receiver over its bound inside a host
 //! over ofi:tcp weir over libfabric's tcp provider
-//! protection   weir over weir without protection
+//! protection   weir with and without encryption over weir without protection
+//! crowded      collective operations of more ranks than cores over the best of all others
 //! ```
 
 use super::flood::FloodBound;
 use crate::compare::measure::{EXCHANGE_BYTES, LARGE_BYTES, Measure, Quantity, SMALL_BYTES};
 use crate::compare::results::{Results, WEIR};
-use crate::compare::targets::{best, best_of, samples, title};
+use crate::compare::targets::{best, samples, title};
 use crate::compare::verdict::{Baseline, JudgedTarget, Limit, Samples, judge};
-use crate::contender::{Contender, OtherMpi, WeirVariant};
+use crate::contender::{Contender, HostTransport, OtherMpi, WeirVariant};
 use crate::transport::Transport;
 use std::collections::BTreeMap;
 
@@ -21,16 +22,22 @@ use std::collections::BTreeMap;
 pub const LOSS_PER_MILLE: u32 = 10;
 const TCP: Contender = Contender::Mpich(Transport::OfiTcp);
 const OVER_TCP: Contender = Contender::Weir(WeirVariant::OfiTcp);
+const AUTHENTICATED: Contender = Contender::Weir(WeirVariant::Authenticate);
 const UNPROTECTED: Contender = Contender::Weir(WeirVariant::Unprotected);
 /// The transports beside which weir is first.
-const PEERS: [Contender; 4] = [
+const PEERS: [Contender; 5] = [
     TCP,
+    Contender::MpichBetweenHosts(HostTransport::OfiRxd),
     Contender::Mpich(Transport::Ucx),
     Contender::OtherMpi(OtherMpi::IntelMpi),
     Contender::OtherMpi(OtherMpi::OpenMpi),
 ];
 /// Senders of the targets for incast.
 pub const SENDERS: [u64; 2] = [7, 15];
+/// Collective operations of the targets for more ranks than cores.
+const COLLECTIVES: [Quantity; 3] = [Quantity::BarrierUs, Quantity::AllreduceUs, Quantity::AlltoallUs];
+/// Hosts of these targets, with one rank each.
+const CROWDED_HOSTS: u64 = 8;
 /// Senders of the flood.
 const FLOOD_SENDERS: u64 = 3;
 
@@ -39,13 +46,14 @@ const FLOOD_SENDERS: u64 = 3;
 pub struct Run<'a> {
     /// By loss.
     pub results: &'a BTreeMap<u32, Results>,
-    /// Half round trips of bare UDP, by size. Unit: us.
-    pub bare: &'a BTreeMap<usize, Vec<f64>>,
+    /// Bare UDP.
+    pub bare: &'a BTreeMap<Measure, Vec<f64>>,
     /// The bound of the flood, if there is one.
     pub flood: Option<&'a FloodBound>,
 }
 
-const fn half_round_trip(bytes: u64) -> Measure {
+/// Half a round trip of messages of `bytes` bytes.
+pub const fn half_round_trip(bytes: u64) -> Measure {
     Measure { what: Quantity::HalfRoundTripUs, at: bytes }
 }
 
@@ -59,19 +67,23 @@ impl Run<'_> {
         for bytes in [SMALL_BYTES, EXCHANGE_BYTES] {
             let measure = half_round_trip(bytes);
             judged.push(self.over_bare_udp(measure, 1.3));
-            judged.push(self.over_best(measure, Limit::AtMost(1.0), &PEERS));
+            judged.push(self.over_best(measure, Limit::AtMost(1.0)));
         }
         judged.push(self.over_value(0, RATE, Limit::AtLeast(1.0), 1e6));
-        judged.push(self.over_best(RATE, Limit::AtLeast(8.0), &PEERS));
-        judged.push(self.over_best(BANDWIDTH, Limit::AtLeast(1.4), &PEERS));
+        judged.push(self.over_best(RATE, Limit::AtLeast(8.0)));
+        judged.push(self.over_best(BANDWIDTH, Limit::AtLeast(1.4)));
         judged.extend(SENDERS.iter().flat_map(|&senders| self.incast(senders)));
         judged.extend([WEIR, OVER_TCP].map(|contender| self.flood(contender)));
         judged.push(self.over_value(LOSS_PER_MILLE, half_round_trip(SMALL_BYTES), Limit::AtMost(1.0), 30.0));
         judged.extend([RATE, BANDWIDTH].map(|measure| self.with_loss(measure)));
         judged.extend(self.over_core_provider());
-        let half = half_round_trip(SMALL_BYTES);
-        judged.push(self.between(WEIR, half, Limit::AtMost(1.1), UNPROTECTED));
-        judged.push(self.between(WEIR, BANDWIDTH, Limit::AtLeast(0.8), UNPROTECTED));
+        for contender in [AUTHENTICATED, WEIR] {
+            let half = half_round_trip(SMALL_BYTES);
+            judged.push(self.between(contender, half, Limit::AtMost(1.1), UNPROTECTED));
+            judged.push(self.between(contender, BANDWIDTH, Limit::AtLeast(0.8), UNPROTECTED));
+        }
+        let crowded = COLLECTIVES.map(|what| Measure { what, at: CROWDED_HOSTS });
+        judged.extend(crowded.map(|measure| self.over_best(measure, Limit::AtMost(1.2))));
         judged
     }
 
@@ -80,16 +92,16 @@ impl Run<'_> {
     }
 
     fn over_bare_udp(&self, measure: Measure, most: f64) -> JudgedTarget {
-        let bare = self.bare.get(&(measure.at as usize)).and_then(|values| Samples::of(values));
+        let bare = self.bare.get(&measure).and_then(|values| Samples::of(values));
         let bare = bare.map(|bare| (String::from("bare UDP"), bare));
         let ours = self.samples(0, measure, WEIR);
         let text = format!("{} over bare UDP", title(measure));
         judge(text, measure.what, Limit::AtMost(most), ours, Baseline::Value(bare))
     }
 
-    fn over_best(&self, measure: Measure, limit: Limit, contenders: &[Contender]) -> JudgedTarget {
-        let theirs = self.results.get(&0).and_then(|results| best(results, measure, limit, contenders));
-        let text = format!("{} over {}", title(measure), best_of(contenders));
+    fn over_best(&self, measure: Measure, limit: Limit) -> JudgedTarget {
+        let theirs = self.results.get(&0).and_then(|results| best(results, measure, limit, &PEERS));
+        let text = format!("{} over the best of all others", title(measure));
         let ours = self.samples(0, measure, WEIR);
         judge(text, measure.what, limit, ours, Baseline::Value(theirs))
     }
@@ -180,7 +192,7 @@ mod tests {
             (loss, Results::new(&[WEIR, TCP], &jobs.collect::<Vec<_>>().concat()))
         });
         let results = BTreeMap::from(losses);
-        let bare = BTreeMap::from([(8, vec![bare_us; 3])]);
+        let bare = BTreeMap::from([(half_round_trip(8), vec![bare_us; 3])]);
         let flood = FloodBound { payload_bytes: 90 << 20, bound_bytes: 20 << 20, datagram_bytes: 3 << 20 };
         let judged = Run { results: &results, bare: &bare, flood: Some(&flood) }.judge();
         judged.into_iter().map(|target| (target.text.clone(), target)).collect()
@@ -194,6 +206,9 @@ mod tests {
             (0, TCP, what, 8, 10.0),
             (0, OVER_TCP, what, 8, 11.5),
             (0, UNPROTECTED, what, 8, 8.5),
+            (0, AUTHENTICATED, what, 8, 9.5),
+            (0, WEIR, Quantity::BarrierUs, CROWDED_HOSTS, 90.0),
+            (0, TCP, Quantity::BarrierUs, CROWDED_HOSTS, 60.0),
             (LOSS_PER_MILLE, WEIR, what, 8, 31.0),
             (0, WEIR, Quantity::MessagesPerS, 8, 1.2e6),
             (LOSS_PER_MILLE, WEIR, Quantity::MessagesPerS, 8, 0.7e6),
@@ -207,7 +222,7 @@ mod tests {
         for (text, verdict, found) in [
             ("Half round trip, 8 B over bare UDP", Verdict::Missed, "1.50 (9.00 us / 6.00 us bare UDP)"),
             (
-                "Half round trip, 8 B over the best of libfabric tcp, UCX, Intel MPI, Open MPI",
+                "Half round trip, 8 B over the best of all others",
                 Verdict::Reached,
                 "0.90 (9.00 us / 10.0 us libfabric tcp)",
             ),
@@ -230,6 +245,16 @@ mod tests {
                 "Half round trip, 8 B over weir, unprotected",
                 Verdict::Reached,
                 "1.06 (9.00 us / 8.50 us weir, unprotected)",
+            ),
+            (
+                "weir, not encrypted: Half round trip, 8 B over weir, unprotected",
+                Verdict::Missed,
+                "1.12 (9.50 us / 8.50 us weir, unprotected)",
+            ),
+            (
+                "Barrier, 8 ranks over the best of all others",
+                Verdict::Missed,
+                "1.50 (90.0 us / 60.0 us libfabric tcp)",
             ),
             ("Incast: lost, 15 to 1", Verdict::NotMeasured, "-"),
             (
