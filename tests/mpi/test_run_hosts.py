@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import time
 
@@ -279,6 +280,47 @@ def test_doctor_finds_a_firewall_that_drops_tcp(two):
     assert outcome.status == 1 and bad(told) == [("TCP", "fail")] * 2, outcome
     assert path(told, "h2", "h1")["tcp_error"] and path(told, "h1", "h2")["tcp_error"], outcome
     assert all(found["datagrams_arrived"] == 3 for found in told["paths"]) and filter.end() > 0, outcome
+
+
+@pytest.fixture
+def firewall(two):
+    """Drops packets to ports of h2: `firewall("udp dport 5-7")`."""
+    if not shutil.which("nft"):
+        pytest.skip("nft is not installed")
+    chain = "chain ip ports in { type filter hook input priority 0; policy accept; }"
+    yield lambda match: two.enter(
+        "h2", f"nft 'add table ip ports; add {chain}; add rule ip ports in {match} counter drop'")
+    two.enter("h2", "nft delete table ip ports 2>/dev/null || true")
+
+
+@pytest.mark.parametrize("protocol,words", [("udp", "no datagram arrives"), ("tcp", "no TCP connection")])
+def test_doctor_finds_a_firewall_that_passes_a_part_of_the_range(two, monkeypatch, firewall, protocol, words):
+    """The port of the first trials may be blocked too."""
+    firewall(f"{protocol} dport 20100-20132")
+    monkeypatch.setenv("FI_WEIR_PORTS", "20100-20199")
+    outcome, told = doctor(two)
+    chosen = told["ports"]["chosen"]
+    assert (chosen[0], chosen[-1], len(chosen), chosen[5]) == (20100, 20199, 15, 20135), outcome
+    assert outcome.status == 1 and bad(told) == [("ports", "fail")], outcome
+    found, back = path(told, "h1", "h2"), path(told, "h2", "h1")
+    blocked = found[f"ports_without_{protocol}"]
+    assert set(chosen[:5]) <= set(blocked) and max(blocked) <= 20132, outcome
+    assert found[f"ports_without_{'tcp' if protocol == 'udp' else 'udp'}"] == [], outcome
+    assert back["ports_without_udp"] == back["ports_without_tcp"] == [], outcome
+    assert set(chosen) <= set(found["ports_tried"]) and len(found["ports_tried"]) <= 16, outcome
+    (finding,) = [finding for finding in told["findings"] if finding["level"] == "fail"]
+    assert f"h1 to h2: {words} at {len(blocked)} of {len(found['ports_tried'])} ports: 20100" in finding["seen"], outcome
+    assert "FI_WEIR_PORTS" in finding["change"], outcome
+
+
+def test_doctor_tries_all_ports_of_a_short_range(two, monkeypatch):
+    monkeypatch.setenv("FI_WEIR_PORTS", "20100-20103")
+    outcome, told = doctor(two)
+    assert outcome.ok and told["usable"] and bad(told) == [], outcome
+    for found in told["paths"]:
+        assert found["ports_tried"] == [20100, 20101, 20102, 20103] and found["tcp_error"] is None, outcome
+    text = weir(two, ["doctor", "--hosts", two.state / "hostfile"])
+    assert text.ok and "4 of the 4 ports from 20100 to 20103 were tried" in text.output and "4 of 4" in text.output, text
 
 
 def test_doctor_finds_a_small_path_mtu(two):

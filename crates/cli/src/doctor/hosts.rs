@@ -2,12 +2,14 @@
 //!
 //! A helper on each host opens the sockets of an endpoint. In every round each host tries one other host, so the checks of
 //! N hosts take N - 1 rounds. A path is judged by what its other end has received, so one that works in one direction only
-//! is found.
+//! is found. Of a range of ports, each path tries several (`hosts/ports.rs`).
 
+mod ports;
 mod table;
 
 use super::{Finding, Level};
 use crate::hosts::{own_greeting, start};
+use ports::Ports;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -58,12 +60,20 @@ struct PathResult {
     round_trip_ns: Option<u64>,
     /// The largest packet that arrives in one piece, with headers.
     path_mtu_bytes: Option<usize>,
+    /// Ports of `to` that were tried, if there is a range.
+    ports_tried: Vec<u16>,
+    /// Those of them where no datagram arrives.
+    ports_without_udp: Vec<u16>,
+    /// Those of them that no connection reaches.
+    ports_without_tcp: Vec<u16>,
 }
 
 #[derive(Serialize)]
 struct Record<'a> {
     schema: &'static str,
     usable: bool,
+    /// The ports to try of each host, if there is a range.
+    ports: Option<&'a Ports>,
     hosts: &'a [HostResult],
     paths: &'a [PathResult],
     findings: &'a [Finding],
@@ -82,12 +92,13 @@ struct Ready {
 pub fn run(file: &Path, remote_shell: &str, as_json: bool) -> Result<u8, Failure> {
     let hosts = Hosts::read(file)?;
     let settings = Settings::from_environment()?;
+    let ports = settings.ports.as_ref().map(Ports::of);
     let mut findings = Vec::new();
     let (mut results, mut ready) = (Vec::new(), Vec::new());
     let own = own_greeting();
     for (name, started) in hosts.names().zip(start(hosts.names(), remote_shell)?) {
         let opened = started.map(|(mut helper, greeting)| {
-            let opened = open(&mut helper, &settings);
+            let opened = open(&mut helper, &settings, ports.as_ref());
             findings.extend(different_version(name, &greeting, &own));
             findings.extend(no_provider(&mut helper));
             (helper, greeting, opened)
@@ -117,10 +128,12 @@ pub fn run(file: &Path, remote_shell: &str, as_json: bool) -> Result<u8, Failure
     findings.extend(other_link(&settings));
     let paths = try_all(&mut ready).map_err(Failure::Host)?;
     findings.extend(paths.iter().flat_map(|path| judge(path, &ready)));
+    findings.extend(ports.iter().map(|ports| ports.finding(&paths)));
     let usable = findings.iter().all(|finding| finding.level < Level::Fail);
     if as_json {
         let schema = "weir-doctor-hosts-1";
-        let record = Record { schema, usable, hosts: &results, paths: &paths, findings: &findings };
+        let ports = ports.as_ref();
+        let record = Record { schema, usable, ports, hosts: &results, paths: &paths, findings: &findings };
         weir_output::write::write_json(&record, "-")?;
     } else {
         println!("{}", table::render(&results, &paths));
@@ -135,11 +148,12 @@ pub fn run(file: &Path, remote_shell: &str, as_json: bool) -> Result<u8, Failure
     Ok(u8::from(!usable))
 }
 
-fn open(helper: &mut Helper, settings: &Settings) -> Result<Opened, String> {
+fn open(helper: &mut Helper, settings: &Settings, ports: Option<&Ports>) -> Result<Opened, String> {
     let request = Request::Open {
         key: key(),
         net: settings.net.clone(),
-        ports: settings.ports.as_ref().map(|ports| (*ports.start(), *ports.end())),
+        ports: ports.map(|ports| (ports.first, ports.last)),
+        further_ports: ports.map_or_else(Vec::new, |ports| ports.chosen.clone()),
         buffer_bytes: settings.socket_buffer_bytes as usize,
     };
     match helper.ask(&request, LIMIT)? {
@@ -293,6 +307,7 @@ fn try_round(ready: &mut [Ready], distance: usize, round: &mut [PathResult]) -> 
             path.round_trip_ns = shortest;
         }
     }
+    ports::try_round(ready, &mut trials, round)?;
     find_mtu(ready, &places, &mut trials, round)
 }
 
@@ -389,11 +404,11 @@ fn judge(path: &PathResult, ready: &[Ready]) -> Vec<Finding> {
     if let Some(error) = &path.udp_error {
         let advice = "set FI_WEIR_NET to the network that all hosts share, for example to 10.0.0.0/8";
         findings.push(Finding::fail("UDP", format!("{way}: {error}"), advice));
-    } else if *datagrams_arrived == 0 {
+    } else if *datagrams_arrived == 0 && !ports::names_udp(path) {
         let advice = "set FI_WEIR_NET to the network that all hosts share, or FI_WEIR_PORTS=20100-21100, and open these \
                       ports for UDP";
         findings.push(Finding::fail("UDP", format!("{way}: no datagram arrives"), advice));
-    } else if datagrams_arrived < datagrams_sent {
+    } else if *datagrams_arrived > 0 && datagrams_arrived < datagrams_sent {
         let seen = format!("{way}: {datagrams_arrived} of {datagrams_sent} datagrams arrive");
         findings.push(Finding::warn(
             "UDP",
@@ -401,12 +416,13 @@ fn judge(path: &PathResult, ready: &[Ready]) -> Vec<Finding> {
             "find out where the network loses packets; weir sends them again",
         ));
     }
-    if let Some(error) = &path.tcp_error {
+    if let Some(error) = path.tcp_error.as_ref().filter(|_| !ports::names_tcp(path)) {
         let advice = "open the ports of FI_WEIR_PORTS for TCP too: otherwise a rank that computes for longer than \
                       FI_WEIR_PEER_TIMEOUT_S is lost";
         findings.push(Finding::fail("TCP", format!("{way}: {error}"), advice));
     }
     let mtu_of = |name: &str| ready.iter().find(|it| it.helper.host() == name)?.opened.mtu_bytes;
+    findings.extend(ports::judge(path));
     match (path.path_mtu_bytes, mtu_of(from)) {
         (Some(mtu), _) if mtu < LEAST_MTU => {
             let seen = format!("{way}: packets of more than {mtu} B do not arrive; weir needs {LEAST_MTU} B");

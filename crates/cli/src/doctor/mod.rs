@@ -27,8 +27,9 @@ Warnings do not change the exit status.
 
 The command takes a few seconds: it runs two ranks under each MPI that it finds.
 
-With --hosts it checks the hosts of a job instead: versions, sockets, and every path from one to another. Then the exit
-status is 0 if every host reaches every other one, and 1 otherwise. FILE is that of `weir run --hosts`.")]
+With --hosts it checks the hosts of a job instead: versions, sockets, and every path from one to another. Of a range of \
+ports (FI_WEIR_PORTS), each path tries up to 16, with the first and the last one, and says how many. Then the exit status \
+is 0 if every host reaches every other one, and 1 otherwise. FILE is that of `weir run --hosts`.")]
 pub struct DoctorArguments {
     /// Judge the memory for a job of so many ranks [default: the number of cores].
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]

@@ -4,6 +4,7 @@
 use super::own_greeting;
 use std::fs::DirBuilder;
 use std::io::{self, BufRead, Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ struct Run {
     shm: PathBuf,
     /// The sockets of `weir doctor --hosts`.
     probe: Option<Probe>,
+    /// Sockets at further ports.
+    further: Vec<Probe>,
 }
 
 /// A directory whose files are sent.
@@ -105,22 +108,31 @@ fn perform(run: &mut Run, request: Request) -> Result<Answer, String> {
         }
         Request::Gather => gather(run).map(Answer::Files),
         Request::Look { stats } => look(&stats).map(Answer::Files),
-        Request::Open { key, net, ports, buffer_bytes } => {
+        Request::Open { key, net, ports, further_ports, buffer_bytes } => {
             let ports = ports.map(|(first, last)| first..=last);
             let options = UdpOptions { net, ports, buffer_bytes, ..UdpOptions::default() };
             let probe = Probe::open(&options, key).map_err(|error| error.to_string())?;
-            Ok(Answer::Opened(describe(run.probe.insert(probe))))
+            let at = |port| UdpOptions { ports: Some(port..=port), ..options.clone() };
+            // A port that is not free serves another process, and is not tried.
+            run.further =
+                further_ports.into_iter().filter_map(|port| Probe::open(&at(port), key).ok()).collect();
+            Ok(Answer::Opened(describe(run.probe.insert(probe), &run.further)))
         }
         Request::FindProvider { provider } => Ok(Answer::Tried(find_provider(provider.as_deref()).err())),
         Request::Connect { to } => Ok(Answer::Tried(error_of(can_connect(to, CONNECTION)))),
-        Request::Send { .. } | Request::Seen { .. } | Request::RoundTrip { .. } => {
+        Request::ConnectEach { to } => Ok(Answer::TriedEach(connect_each(&to))),
+        Request::Send { .. }
+        | Request::Seen { .. }
+        | Request::SendEach { .. }
+        | Request::SeenEach { .. }
+        | Request::RoundTrip { .. } => {
             let probe = run.probe.as_ref().ok_or("the sockets are not open")?;
-            Ok(try_path(probe, &request))
+            Ok(try_path(probe, &run.further, &request))
         }
     }
 }
 
-fn describe(probe: &Probe) -> Opened {
+fn describe(probe: &Probe, further: &[Probe]) -> Opened {
     Opened {
         place: probe.place(),
         interface: probe.interface().to_owned(),
@@ -128,11 +140,35 @@ fn describe(probe: &Probe) -> Opened {
         // The kernel reserves twice what it grants.
         buffer_bytes: probe.buffer_bytes() / 2,
         header_bytes: probe.header_bytes(),
+        further_ports: further.iter().map(|probe| probe.place().port()).collect(),
     }
 }
 
-fn try_path(probe: &Probe, request: &Request) -> Answer {
+/// Connects to all at the same time, since one that drops packets costs the whole time limit.
+fn connect_each(to: &[SocketAddr]) -> Vec<Option<String>> {
+    std::thread::scope(|scope| {
+        let tried: Vec<_> =
+            to.iter().map(|&place| scope.spawn(move || error_of(can_connect(place, CONNECTION)))).collect();
+        tried.into_iter().map(|tried| tried.join().expect("a connection does not panic")).collect()
+    })
+}
+
+fn try_path(probe: &Probe, further: &[Probe], request: &Request) -> Answer {
+    let at = |port: u16| further.iter().find(|probe| probe.place().port() == port).unwrap_or(probe);
     match *request {
+        Request::SendEach { ref to, trial, bytes, count } => {
+            let send =
+                |(&to, trial): (&SocketAddr, u64)| error_of(at(to.port()).send(to, trial, bytes, count));
+            Answer::TriedEach(to.iter().zip(trial..).map(send).collect())
+        }
+        Request::SeenEach { ref ports, trial, datagrams } => {
+            let end = Instant::now() + TRIAL;
+            let seen = |(&port, trial): (&u16, u64)| {
+                let left = end.saturating_duration_since(Instant::now());
+                at(port).trial_seen(trial, datagrams, left).datagrams
+            };
+            Answer::SeenEach(ports.iter().zip(trial..).map(seen).collect())
+        }
         Request::Send { to, trial, bytes, count } => {
             Answer::Tried(error_of(probe.send(to, trial, bytes, count)))
         }

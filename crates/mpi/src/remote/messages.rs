@@ -62,6 +62,8 @@ pub enum Request {
         net: Option<String>,
         /// First and last port.
         ports: Option<(u16, u16)>,
+        /// Further ports for trials, if they are free.
+        further_ports: Vec<u16>,
         /// The buffer to ask for. Unit: bytes.
         buffer_bytes: usize,
     },
@@ -93,6 +95,32 @@ pub enum Request {
         /// Datagrams that are expected.
         datagrams: u32,
     },
+    /// Send datagrams to several ports of a host, from the same port if it is open here.
+    SendEach {
+        /// The sockets of the host.
+        to: Vec<SocketAddr>,
+        /// Number of the trial of the first. Those behind it have the next numbers.
+        trial: u64,
+        /// Length of each datagram. Unit: bytes.
+        bytes: usize,
+        /// How many to each.
+        count: u32,
+    },
+    /// Tell what has arrived of the trials of [`Request::SendEach`], as soon as `datagrams` of each have, at the latest after a
+    /// while.
+    SeenEach {
+        /// The ports.
+        ports: Vec<u16>,
+        /// Number of the trial of the first.
+        trial: u64,
+        /// Datagrams that are expected of each.
+        datagrams: u32,
+    },
+    /// Connect over TCP to several ports at the same time.
+    ConnectEach {
+        /// The sockets.
+        to: Vec<SocketAddr>,
+    },
     /// Measure the round trip.
     RoundTrip {
         /// The sockets of another host.
@@ -120,6 +148,10 @@ pub enum Answer {
     Tried(Option<String>),
     /// What has arrived: datagrams, and the length of the largest. Unit: bytes.
     Seen(u32, usize),
+    /// The errors of [`Request::SendEach`] or [`Request::ConnectEach`], in their order.
+    TriedEach(Vec<Option<String>>),
+    /// Datagrams that have arrived, in the order of the ports.
+    SeenEach(Vec<u32>),
     /// The shortest round trip. `None`: no answer. Unit: ns.
     RoundTrip(Option<u64>),
     /// It could not do it; a line for the user.
@@ -139,6 +171,8 @@ pub struct Opened {
     pub buffer_bytes: usize,
     /// The headers of IP and UDP. Unit: bytes.
     pub header_bytes: usize,
+    /// The further ports that are open too.
+    pub further_ports: Vec<u16>,
 }
 
 /// The directories are there.

@@ -24,20 +24,31 @@ pub(super) fn render(hosts: &[HostResult], paths: &[PathResult]) -> String {
         ]);
     }
     let mut of_paths = table::plain();
-    of_paths.set_header(["from", "to", "UDP", "TCP", "round trip", "path MTU"]);
+    let has_ports = paths.iter().any(|path| !path.ports_tried.is_empty());
+    let ports = has_ports.then_some("ports");
+    of_paths.set_header(["from", "to", "UDP", "TCP", "round trip", "path MTU"].into_iter().chain(ports));
     for path in paths {
-        of_paths.add_row([
+        let cells = [
             Cell::new(&path.from),
             Cell::new(&path.to),
             Cell::new(format!("{} of {}", path.datagrams_arrived, path.datagrams_sent)),
             Cell::new(if path.tcp_error.is_none() { "ok" } else { "FAIL" }),
             table::right(path.round_trip_ns.map_or(NOTHING.into(), |ns| time_ns(ns as f64))),
             packet_bytes(path.path_mtu_bytes),
-        ]);
+        ];
+        of_paths.add_row(cells.into_iter().chain(has_ports.then(|| ports_of(path))));
     }
     format!("{}\n\n{}\n", table::text(&of_hosts), table::text(&of_paths))
 }
 
 fn packet_bytes(size: Option<usize>) -> Cell {
     table::right(size.map_or(NOTHING.into(), |size| format!("{size} B")))
+}
+
+/// Ports that datagrams and connections reach, of those that were tried.
+fn ports_of(path: &PathResult) -> Cell {
+    let reached =
+        |port: &&u16| !path.ports_without_udp.contains(port) && !path.ports_without_tcp.contains(port);
+    let reached = path.ports_tried.iter().filter(reached).count();
+    Cell::new(format!("{reached} of {}", path.ports_tried.len()))
 }
