@@ -116,12 +116,13 @@ worlds:
 	$(MAKE) --no-print-directory executors CASES=$(WORLDS)
 
 CASES ?= 1000000
+FIRST_TEAM ?= 0
 
-## executors: compare all executors of offloaded operations in CASES (a million) random cases with plain loops, bit by bit
+## executors: compare all executors of offloaded operations in CASES (a million) random cases with plain loops; FIRST_TEAM resumes
 .PHONY: executors
 executors:
 	$(call say,random operations by all executors)
-	WEIR_CASES=$(CASES) CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --locked --release -p weir-sim --test executors -- --nocapture
+	WEIR_CASES=$(CASES) WEIR_FIRST_TEAM=$(FIRST_TEAM) CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --locked --release -p weir-sim --test executors -- --nocapture
 
 ## stress: the stress program, which checks its data, with 2 to 8 ranks and all settings
 .PHONY: stress

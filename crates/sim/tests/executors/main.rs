@@ -14,7 +14,8 @@
 //! bytes, so they have no part here. `locks.rs` says what is checked of locks.
 //!
 //! `WEIR_CASES=1000000 cargo test --release -p weir-sim --test executors` checks a million cases, and `WEIR_SEED=7` the team of
-//! that seed alone, which a failure names.
+//! that seed alone, which a failure names. `WEIR_FIRST_TEAM=40` leaves out the 40 teams before it, which have 160,000 of a
+//! million cases, so that several runs can share the work.
 #![allow(missing_docs, reason = "test code")]
 
 mod case;
@@ -30,7 +31,10 @@ mod simulated;
 mod world;
 
 use std::fmt::Write;
-use std::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use weir_nic::pretended::Network;
@@ -49,6 +53,19 @@ pub const LONG: Duration = Duration::from_secs(60);
 const MOST_MEMBERS: u32 = 9;
 /// Cases that an executor gets at once.
 const BATCH: usize = 25;
+/// Cases of a team, if few or many are wanted in all.
+const SHORT_TEAM: usize = 100;
+const LONG_TEAM: usize = 4000;
+/// What an executor's name begins with.
+const KINDS: [&str; 7] = [
+    "caller over shared memory",
+    "machines over messages",
+    "endpoints without an engine",
+    "two levels across hosts",
+    "simulated processor",
+    "simulated NIC",
+    "kernel programs",
+];
 
 /// Somebody who can carry out cases for a team.
 pub trait Executor {
@@ -101,9 +118,23 @@ fn difference(found: &Results, expected: &Results) -> String {
     text
 }
 
-/// One team does cases by all executors. Counts the cases that each one has done.
-fn check_team(seed: u64, cases: usize, network: Option<&Network>, counts: &mut [(String, usize)]) {
+/// What one kind of executor has done.
+#[derive(Clone, Copy, Default)]
+struct Share {
+    cases: usize,
+    /// Of the thread that drives the executor, also while it waits for the kernel.
+    time: Duration,
+}
+
+/// What each kind of executor has done, in the order of [`KINDS`].
+type Shares = [Share; KINDS.len()];
+
+/// One team does cases by all executors. Returns what each of them has done.
+fn check_team(seed: u64, cases: usize, network: Option<&Network>) -> Shares {
     let mut random = Rng::with_seed(seed);
+    let mut shares = Shares::default();
+    // Teams have more cases in long runs.
+    let again = if cases > SHORT_TEAM { "WEIR_CASES=1000000 " } else { "" };
     let members = random.u32(1..=MOST_MEMBERS);
     let mut executors = executors(members, network, &mut random);
     for begin in (0..cases).step_by(BATCH) {
@@ -111,22 +142,59 @@ fn check_team(seed: u64, cases: usize, network: Option<&Network>, counts: &mut [
             (begin..cases.min(begin + BATCH)).map(|_| Case::draw(members, &mut random)).collect();
         for executor in &mut executors {
             let taken: Vec<&Case> = batch.iter().filter(|case| executor.takes(case)).collect();
+            let start = Instant::now();
             let found = executor.perform(&taken, &mut random);
+            let time = start.elapsed();
             let name = executor.name();
             for (case, found) in taken.iter().zip(&found) {
                 let expected = expected(case, members);
                 assert!(
                     *found == expected,
-                    "WEIR_SEED={seed}, {members} members, {name}: {}\n{case:?}",
+                    "{again}WEIR_SEED={seed}, {members} members, {name}: {}\n{case:?}",
                     difference(found, &expected)
                 );
             }
             let kind = name.split(',').next().unwrap_or_default();
-            match counts.iter_mut().find(|(known, _)| known == kind) {
-                Some((_, count)) => *count += taken.len(),
-                None => panic!("{kind} has no count"),
+            let place = KINDS.iter().position(|known| *known == kind);
+            let share = &mut shares[place.unwrap_or_else(|| panic!("{kind} is not in the list"))];
+            *share = Share { cases: share.cases + taken.len(), time: share.time + time };
+        }
+    }
+    shares
+}
+
+/// Checks the teams of these seeds, in one thread for each core. Each thread has pretended hosts of its own.
+fn check_teams(seeds: &[u64], cases: usize, with_kernel: bool) -> Shares {
+    let threads = available_parallelism().map_or(1, usize::from).min(seeds.len());
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let check = || {
+        let network = with_kernel.then(|| kernel::hosts().expect("they were made before"));
+        let mut shares = Shares::default();
+        while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let checked = catch_unwind(AssertUnwindSafe(|| check_team(*seed, cases, network.as_ref())));
+            // A difference that one thread finds ends the others after the team that they are at.
+            let stop = |_: &_| next.store(seeds.len(), Ordering::Relaxed);
+            add(&mut shares, checked.inspect_err(stop).unwrap_or_else(|panic| resume_unwind(panic)));
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            if done.is_multiple_of(10) && seeds.len() >= 40 {
+                eprintln!("{done} of {} teams, from {} on", seeds.len(), seeds[0]);
             }
         }
+        shares
+    };
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(check)).collect();
+        let mut total = Shares::default();
+        for thread in running {
+            add(&mut total, thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        total
+    })
+}
+
+fn add(total: &mut Shares, more: Shares) {
+    for (total, more) in total.iter_mut().zip(more) {
+        *total = Share { cases: total.cases + more.cases, time: total.time + more.time };
     }
 }
 
@@ -136,25 +204,17 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn all_executors_give_the_bits_of_plain_loops_in_the_order_of_ranks() {
-    const KINDS: [&str; 7] = [
-        "caller over shared memory",
-        "machines over messages",
-        "endpoints without an engine",
-        "two levels across hosts",
-        "simulated processor",
-        "simulated NIC",
-        "kernel programs",
-    ];
     let cases = number("WEIR_CASES").unwrap_or(3000) as usize;
-    let each = if cases > 100_000 { 4000 } else { 100 };
-    let network = kernel::hosts();
-    let mut counts: Vec<(String, usize)> = KINDS.map(|kind| (kind.to_owned(), 0)).into();
-    let teams: Vec<u64> =
-        number("WEIR_SEED").map_or_else(|| (0..cases.div_ceil(each) as u64).collect(), |it| vec![it]);
-    for seed in teams {
-        check_team(seed, each, network.as_ref(), &mut counts);
+    let each = if cases > 100_000 { LONG_TEAM } else { SHORT_TEAM };
+    let first = number("WEIR_FIRST_TEAM").unwrap_or(0);
+    let seeds: Vec<u64> =
+        number("WEIR_SEED").map_or_else(|| (first..cases.div_ceil(each) as u64).collect(), |it| vec![it]);
+    let with_kernel = kernel::hosts().is_some();
+    let shares = check_teams(&seeds, each, with_kernel);
+    for (kind, Share { cases, time }) in KINDS.iter().zip(shares) {
+        println!("{kind:28} {cases:8} cases in {:6.1} s", time.as_secs_f64());
     }
-    println!("cases by executor: {counts:?}");
-    let idle: Vec<&String> = counts.iter().filter(|(_, count)| *count == 0).map(|(name, _)| name).collect();
-    assert!(idle.iter().all(|name| *name == "kernel programs" && network.is_none()), "{idle:?} did nothing");
+    let idle = KINDS.iter().zip(shares).filter(|(_, share)| share.cases == 0).map(|(kind, _)| *kind);
+    let idle: Vec<&str> = idle.collect();
+    assert!(idle.iter().all(|kind| *kind == "kernel programs" && !with_kernel), "{idle:?} did nothing");
 }
