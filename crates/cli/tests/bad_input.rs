@@ -37,7 +37,8 @@ fn wrong_options() {
     check(
         &["bench", "--only", "weir,pigeons"],
         "invalid value 'pigeons' for '--only <TRANSPORT>': possible values: weir, mpich-shm, ofi-shm, ofi-tcp, ucx, \
-         open-mpi, intel-mpi, weir-ofi-tcp, weir-ofi-tcp-unprotected, weir-authenticate, weir-unprotected (see --help)",
+         open-mpi, intel-mpi, ofi-rxd, weir-ofi-tcp, weir-ofi-tcp-unprotected, weir-authenticate, weir-unprotected, \
+         weir-collectives-across (see --help)",
     );
     check(
         &["bench", "--measure", "weight"],
