@@ -142,7 +142,7 @@ def test_overhead_measures_time_in_pairs(tmp_path, private_shm):
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_overhead_counts_instructions(tmp_path, private_shm):
-    outcome, record = bench(tmp_path, "overhead", "--flow", "static", "--measure", "instructions", timeout=120)
+    outcome, record = bench(tmp_path, "overhead", "--flow", "static", "--measure", "instructions", timeout=360)
     assert record["missing"] == [], outcome
     counts = {(flow["bytes"], flow["traffic"]): (flow, over) for flow, over in record["instructions"]}
     assert set(counts) == {(size, way) for size in (8, 2048) for way in ("one-way", "back-and-forth")}
