@@ -10,9 +10,10 @@ waits. `reads` are calls of fi_cq_read. `empty` are those that found nothing and
 for the layer whose function contains it. Needs valgrind and `make build env-mpich`.
 
 `self:BYTES` counts one receive, one send and one read of an endpoint that sends to itself (tools/self_messages.c). Every
-run gives the same number, up to 0.5 %, so it compares two versions. With a network beside (FI_WEIR_LINK=shm,udp) it counts the looks
-there apart: they come at most every few microseconds, and in the tool, where time runs slowly, with every message. In a stream the number of reads for each message
-depends on the load of the machine, and with it the instructions of the receiver. Needs valgrind, `make build` and Debian's libfabric-dev.
+run gives the same number, up to 0.5 %, so it compares two versions. With a network beside (FI_WEIR_LINK=shm,udp) it
+counts the looks there apart: they come at most every few microseconds, and in the tool, where time runs slowly, with
+every message. In a stream the number of reads for each message depends on the load of the machine, and with it the
+instructions of the receiver. Needs valgrind, `make build` and Debian's libfabric-dev.
 """
 
 import os

@@ -221,8 +221,8 @@ impl ContenderSet {
         for &(name, value) in variant.settings() {
             launch.set(name, value);
         }
-        if let Ok(library) = self.collectives()
-            && variant.loads_collectives()
+        if variant.loads_collectives()
+            && let Ok(library) = self.collectives()
         {
             launch.preload(&library);
         }

@@ -39,8 +39,7 @@ const GROUPS: [Group; 6] =
 Hosts are network namespaces on a bridge inside this machine, one rank on each. With as many cores as hosts, each host has \
 a core. The tables show the median of the rounds, the least and the greatest value, and the ratio to weir's median. Bare \
 UDP is two threads that send and receive, and nothing else; for large messages and streams they also encrypt, and copy. \
-Its numbers are the limit of what a protocol over UDP can reach here. Then come weir's targets. A target is reached or \
-missed only if all combinations of samples agree.
+Then come weir's targets. A target is reached or missed only if all combinations of samples agree.
 
 ofi-rxd is libfabric's layer of reliable datagrams over its udp provider (udp;ofi_rxd). weir-collectives-across is weir \
 with collective operations that meet in node groups (FI_WEIR_COLLECTIVES_ACROSS=1).
@@ -49,7 +48,7 @@ In the flood, three hosts send more to one than it may keep, and it does not rec
 growth of its memory after MPI_Init is compared with weir's bound inside a host. A transport that does not end a flood or \
 an incast is a result.
 
-All of it takes some 25 minutes on an idle machine, and some ten with --quick. A progress bar shows the time that is left.
+All of it takes some 20 minutes on an idle machine, and some eight with --quick. A progress bar shows the time that is left.
 
 It needs root, iproute2 and util-linux, for losses also nftables (nft), an MPICH with libfabric, UCX and mpicc (pip install \
 mpich), and a C compiler. weir's settings come from the environment (see `weir settings`).

@@ -6,7 +6,7 @@
 //! drop frames. The verdicts on the targets (`targets.rs`) come last. Incast over weir also counts what was sent again
 //! (`incast.rs`). A flood (`flood.rs`) measures the memory of a receiver that is late.
 //!
-//! Expected on 2 cores: a job takes 1 to 3 s, and a round of all contenders 4 to 5 minutes. With more hosts than cores, as
+//! Expected on 2 cores: a job takes 1 to 3 s, and a round of all contenders 3 to 4 minutes. With more hosts than cores, as
 //! in incast, jobs can take as long as their limit.
 
 mod admission;
