@@ -185,6 +185,9 @@ suites-hosts: build env
 	$(call say,Intel's benchmarks across two and four hosts)
 	$(PYTHON) tools/imb_hosts.py --hosts 2 --ranks 4
 	$(PYTHON) tools/imb_hosts.py --hosts 4 --ranks 4
+	$(call say,with collective operations by groups, also across hosts)
+	$(PYTHON) tools/mpi4py_compare.py --hosts 2 --ranks 4 --collectives on
+	$(PYTHON) tools/imb_hosts.py --hosts 2 --ranks 4 --programs IMB-MPI1,IMB-RMA,IMB-NBC --collectives on
 	$(call say,HPCC across two hosts)
 	$(PYTHON) tools/hpcc.py
 
