@@ -346,6 +346,10 @@ impl<L: Link> Engine<L> {
         if job.has_network {
             machine.expect_foreign_eager(FAR_EAGER_BYTES);
         }
+        let mut waiting = Waiting::new(settings.spin, settings.sleep_us, oversubscribed, several_threads);
+        if job.has_network {
+            waiting.limit_spin_time(oversubscribed);
+        }
         Engine {
             machine,
             packet: Packet::blank(),
@@ -365,7 +369,7 @@ impl<L: Link> Engine<L> {
             core_per_rank: near_ranks > 0 && !oversubscribed,
             single_threaded: !several_threads,
             skipped_yields: 0,
-            waiting: Waiting::new(settings.spin, settings.sleep_us, oversubscribed, several_threads),
+            waiting,
             read_spin: ReadSpin::new(may_spin_in_reads(oversubscribed, several_threads)),
             progress_calls: 0,
             peeked_at: None,

@@ -15,16 +15,26 @@
 //! Senders that yield instead run, with nothing to do, after each turn of the receiver. And a core on which all ranks
 //! sleep takes ranks from the other cores.
 //!
+//! A look at a network takes as long as ten polls of shared memory or more. So with a network a spin also ends after a time:
+//! otherwise it would take the core from those that it waits for, longer than their messages take.
+//!
 //! Ranks of other hosts can share the cores too, for example containers on one machine. Nobody counts those. So an
 //! endpoint with a network judges by its yields ([`Contention`]): if many give the core to another process, it waits as with
 //! more ranks than cores.
 
 use std::time::{Duration, Instant};
+use weir_link::cores;
 
-/// Empty polls before the clock is read and the core is yielded. A poll takes 30 to 100 ns.
+/// Empty polls before the clock is read and the core is yielded. A poll takes 30 to 100 ns, and 1 us with a look at a
+/// network.
 const SPIN_POLLS: u32 = 100;
 /// The same with more ranks than cores.
 const SPIN_POLLS_OVERSUBSCRIBED: u32 = 10;
+/// The longest spin with a network, where a poll takes up to 1 us. Unit: ticks of the processor, 2 to 4 for each
+/// nanosecond.
+const SPIN_TICKS: u64 = 20_000;
+/// The same with more ranks than cores.
+const SPIN_TICKS_OVERSUBSCRIBED: u64 = 2_000;
 /// Empty polls before the clock is read, with more ranks than cores, while a sender waits for credit. It sleeps at the
 /// next.
 const SPIN_POLLS_FOR_CREDIT: u32 = 3;
@@ -102,11 +112,17 @@ pub(crate) struct Waiting {
     /// The program has chosen `spins`.
     spin_is_given: bool,
     spins: u32,
+    /// The longest spin, if it is limited. Unit: ticks.
+    spin_ticks: Option<u64>,
+    /// There is a network, and the program has not chosen `spins`.
+    limits_spin_time: bool,
     spins_for_credit: u32,
     max_switches: u32,
     sleep_ns: u64,
     /// Empty polls in a row.
     empty_polls: u32,
+    /// When the first of them ended, if the spin is limited. Unit: ticks.
+    spin_began: u64,
     /// Yields since the last event during which another process ran.
     switches: u32,
     contention: Contention,
@@ -123,10 +139,13 @@ impl Waiting {
         let mut waiting = Waiting {
             spin_is_given: spin > 0,
             spins: spin,
+            spin_ticks: None,
+            limits_spin_time: false,
             spins_for_credit: if spin > 0 { spin } else { SPIN_POLLS_FOR_CREDIT },
             max_switches: 0,
             sleep_ns: u64::from(sleep_us) * 1000,
             empty_polls: 0,
+            spin_began: 0,
             switches: 0,
             contention: Contention::default(),
             since: None,
@@ -145,7 +164,16 @@ impl Waiting {
         if !self.spin_is_given {
             self.spins = if oversubscribed { SPIN_POLLS_OVERSUBSCRIBED } else { SPIN_POLLS };
         }
+        if self.limits_spin_time {
+            self.spin_ticks = Some(if oversubscribed { SPIN_TICKS_OVERSUBSCRIBED } else { SPIN_TICKS });
+        }
         self.max_switches = if oversubscribed { MAX_SWITCHES_OVERSUBSCRIBED } else { MAX_SWITCHES };
+    }
+
+    /// Limits the time of a spin, because there is a network.
+    pub fn limit_spin_time(&mut self, oversubscribed: bool) {
+        self.limits_spin_time = !self.spin_is_given && cores::TICKS;
+        self.set_oversubscribed(oversubscribed);
     }
 
     /// Limits sleeps, because several threads call and another may wait for the lock that this one holds.
@@ -169,10 +197,25 @@ impl Waiting {
     #[inline]
     pub fn pause(&mut self, clock: impl FnOnce() -> Instant) -> Pause {
         self.empty_polls = self.empty_polls.saturating_add(1);
-        if self.empty_polls < self.spins {
+        if self.empty_polls < self.spins && !self.spin_is_over(cores::ticks) {
             return Pause::Spin;
         }
         self.pause_after_spin(clock())
+    }
+
+    /// Whether the spin ends before its last poll, since it takes too long.
+    #[inline]
+    fn spin_is_over(&mut self, ticks: impl FnOnce() -> u64) -> bool {
+        let Some(spin_ticks) = self.spin_ticks else { return false };
+        let now = ticks();
+        if self.empty_polls == 1 {
+            self.spin_began = now;
+        }
+        let is_over = now.wrapping_sub(self.spin_began) > spin_ticks;
+        if is_over {
+            self.empty_polls = self.spins;
+        }
+        is_over
     }
 
     fn pause_after_spin(&mut self, now: Instant) -> Pause {
@@ -356,6 +399,32 @@ mod tests {
         assert_eq!(pauses[3], Pause::Yield { now });
         let mut always_spins = Waiting::new(1000, 1000, true, false);
         assert!((1..1000).all(|_| always_spins.pause_for_credit(true, || now) == Pause::Spin));
+    }
+
+    #[test]
+    fn a_spin_with_slow_polls_ends_before_its_last_poll() {
+        let mut waiting = Waiting::new(0, 1000, false, false);
+        waiting.limit_spin_time(false);
+        for (poll_ticks, oversubscribed, expected) in [
+            (100, false, SPIN_POLLS),
+            (2_000, false, 12),
+            (2_000, true, 3),
+            (100, true, SPIN_POLLS_OVERSUBSCRIBED),
+        ] {
+            waiting.set_oversubscribed(oversubscribed);
+            waiting.reset();
+            let mut now = 1 << 40;
+            let polls = (1..=expected).take_while(|_| {
+                now += poll_ticks;
+                waiting.empty_polls += 1;
+                waiting.empty_polls < waiting.spins && !waiting.spin_is_over(|| now)
+            });
+            assert_eq!(polls.count() as u32, expected - 1, "{poll_ticks} ticks each, {oversubscribed}");
+            assert_eq!(waiting.empty_polls, waiting.spins, "as after the last poll");
+        }
+        let mut given = Waiting::new(50, 1000, false, false);
+        given.limit_spin_time(false);
+        assert_eq!(given.spin_ticks, None, "the program has chosen");
     }
 
     #[test]
