@@ -37,6 +37,8 @@ mod forgotten;
 mod gated;
 mod helped_link;
 mod helper;
+#[cfg(test)]
+mod killed_gates;
 mod link;
 pub mod lossy;
 pub mod network;

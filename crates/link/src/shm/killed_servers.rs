@@ -3,6 +3,7 @@
 
 use super::ShmLink;
 use super::counted_word::before_access;
+use super::forked_victim::{Victim, killed_before};
 use super::node_segment::NodeSegment;
 use super::node_segment::tests::{key, open};
 use super::proxy_queues::{ProxyQueues, SERVER_HOLD_NS};
@@ -64,67 +65,13 @@ fn take_all(queues: &ProxyQueues, mut send: impl FnMut(u8)) {
     }
 }
 
-/// A page that a child shares with its parent: the child notes there what it has done, byte by byte.
-struct Notes(*mut u8);
-
-impl Notes {
-    const BYTES: usize = 4096;
-
-    fn new() -> Notes {
-        // SAFETY: new memory, which belongs to this value.
-        let page = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                Notes::BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        assert!(page != libc::MAP_FAILED);
-        Notes(page.cast())
-    }
-
-    /// Notes a number, not 0.
-    fn add(&self, number: u8) {
-        let count = self.read().len();
-        assert!(count < Notes::BYTES);
-        // SAFETY: inside of the page, which only one process writes at a time.
-        unsafe { self.0.add(count).write_volatile(number) };
-    }
-
-    fn read(&self) -> Vec<u8> {
-        // SAFETY: as above.
-        (0..Notes::BYTES)
-            .map(|at| unsafe { self.0.add(at).read_volatile() })
-            .take_while(|&it| it != 0)
-            .collect()
-    }
-}
-
-impl Drop for Notes {
-    fn drop(&mut self) {
-        // SAFETY: the page of `new`.
-        unsafe { libc::munmap(self.0.cast(), Notes::BYTES) };
-    }
-}
-
-/// What a victim notes beside the numbers of the datagrams that it sends: that it has added one, and that it has ended.
+/// What a victim notes beside the numbers of the datagrams that it sends: that it has added one.
 const ADDED: u8 = 100;
-const ENDED: u8 = 99;
 
 /// A child opens the queue of `node`, adds datagrams 11 and 12, serves, adds 13 and leaves. It is killed before its access with this
-/// number. Returns what it has noted.
-fn victim(node: &NodeSegment, killed_before: u32) -> Vec<u8> {
-    let notes = Notes::new();
-    // SAFETY: the child ends here. It never returns into the caller's code.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: ends this process.
-        before_access(killed_before, || unsafe {
-            libc::kill(libc::getpid(), libc::SIGKILL);
-        });
+/// number.
+fn victim(node: &NodeSegment, access: u32) -> Victim {
+    killed_before(access, |notes| {
         let queues = queues_of(node, DOMAIN);
         let add = |number| {
             put(&queues, number);
@@ -139,16 +86,7 @@ fn victim(node: &NodeSegment, killed_before: u32) -> Vec<u8> {
         add(13);
         take_all(&queues, |number| notes.add(number));
         queues.leave();
-        notes.add(ENDED);
-        // SAFETY: ends this process.
-        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
-    }
-    assert!(child > 0);
-    let mut status = 0;
-    // SAFETY: our own child.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL, "{status}");
-    notes.read()
+    })
 }
 
 #[test]
@@ -159,10 +97,9 @@ fn an_endpoint_killed_before_any_access_to_queues_loses_one_datagram_at_most_and
     for access in 0.. {
         put(&other.queues, 1);
         put(&other.queues, 2);
-        let notes = victim(&entry.node, access);
-        let has_ended = notes.last() == Some(&ENDED);
+        let Victim { notes, has_ended } = victim(&entry.node, access);
         assert!(other.queues.try_serve(LATER), "{access}: the token of the dead is void");
-        let mut sent: Vec<u8> = notes.iter().copied().filter(|&note| note < ENDED).collect();
+        let mut sent: Vec<u8> = notes.iter().copied().filter(|&note| note < ADDED).collect();
         take_all(&other.queues, |number| sent.push(number));
         assert!(!other.queues.stop_serving(), "{access}: no queue is stuck");
         // Each leaves once, and those of a queue in order. One that is being added may leave or not.

@@ -31,6 +31,8 @@ pub(crate) mod counted_word;
 mod cross_memory;
 mod diagnostics;
 mod doorbell;
+#[cfg(test)]
+pub(crate) mod forked_victim;
 #[doc(hidden)]
 pub mod from_outside;
 #[cfg(test)]

@@ -13,10 +13,11 @@
 //!
 //! This file does not know who may pass.
 
+use super::counted_word::Word;
 use super::mapping::Shared;
 use super::node_segment::{Area, NodeHandle, SharedArea};
 use super::segment_file::SystemError;
-use super::sync::{AtomicU64, Ordering};
+use super::sync::Ordering;
 use weir_proto::Instant;
 use weir_proto::admission::{LineTicket, Task, TaskLine};
 
@@ -32,15 +33,22 @@ const TIME_BITS: u32 = 48;
 #[derive(Debug, Default)]
 struct Line {
     /// Tokens, and the time of their last change in the lower bits. Unit of the time: us.
-    held: AtomicU64,
+    held: Word,
     /// When the ticket was drawn. 0: there is none. Unit: us.
-    since: AtomicU64,
+    since: Word,
     /// When the endpoint has looked last. Unit: us.
-    looked: AtomicU64,
+    looked: Word,
 }
+
+/// The word before the lines: how many of them have memory.
+#[repr(transparent)]
+#[derive(Debug)]
+struct Reserved(Word);
 
 // SAFETY: a structure of atomics.
 unsafe impl Shared for Line {}
+// SAFETY: an atomic.
+unsafe impl Shared for Reserved {}
 
 const _: () = assert!(!super::sync::NATIVE || size_of::<Line>() == LINE_BYTES as usize);
 
@@ -105,8 +113,8 @@ impl TokenLines {
         Ok(Some(lines))
     }
 
-    fn reserved(&self) -> &AtomicU64 {
-        &self.area.values(0, 1)[0]
+    fn reserved(&self) -> &Word {
+        &self.area.values::<Reserved>(0, 1)[0].0
     }
 
     /// The lines whose memory is reserved.
