@@ -110,7 +110,8 @@ int weir_group_close(const weir_endpoint *endpoint, weir_group group);
 int weir_group_rank(const weir_endpoint *endpoint, weir_group group, uint32_t *rank, uint32_t *size);
 
 /* ---- Collective operations ------------------------------------------------------------------------------- */
-/* Roots are ranks in the group. All members call the same with the same lengths; else they lose each other. */
+/* Roots are ranks in the group. All members call the same with the same lengths; else they lose each other.
+ * In a group of one node, short operations go through shared memory, unless a member has set FI_WEIR_COLLECTIVES=0. */
 
 typedef enum weir_type {
     WEIR_U32 = 0,

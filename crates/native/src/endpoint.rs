@@ -28,7 +28,7 @@ const RETRY_NS: u64 = 20_000;
 /// Its turns in a row, so that other threads can enter.
 const MAX_TURNS: usize = 16;
 /// Begins what a rank tells first. Another version of this exchange has another number.
-const GREETING: u64 = u64::from_le_bytes(*b"weirnat1");
+const GREETING: u64 = u64::from_le_bytes(*b"weirnat2");
 /// Length of what a rank tells first. Unit: bytes.
 const GREETING_BYTES: usize = 32;
 
@@ -97,12 +97,12 @@ fn node_number(directory: &Path) -> u64 {
     meeting_place(directory).map_or(0, |place| u64::from_le_bytes(place.0))
 }
 
-/// The job that the greetings describe, for the rank that has sent `own`.
+/// The job that the greetings describe, for the rank that has sent `own`, and the node of each rank.
 ///
 /// # Errors
 /// A rank of another job or version.
-fn job(greetings: &[[u8; GREETING_BYTES]], own: &Greeting) -> Result<Job, ExchangeError> {
-    let (mut node, mut first) = (0, own.random);
+fn job(greetings: &[[u8; GREETING_BYTES]], own: &Greeting) -> Result<(Job, Vec<u64>), ExchangeError> {
+    let (mut node, mut first, mut nodes) = (0, own.random, Vec::new());
     for (rank, bytes) in (0..).zip(greetings) {
         let greeting = Greeting::of_bytes(bytes).filter(|it| (it.rank, it.size) == (rank, own.size));
         let Greeting { random, node: of_rank, .. } = greeting.ok_or(ExchangeError::Stranger { rank })?;
@@ -110,8 +110,9 @@ fn job(greetings: &[[u8; GREETING_BYTES]], own: &Greeting) -> Result<Job, Exchan
             first = random;
         }
         node += u32::from(of_rank == own.node);
+        nodes.push(of_rank);
     }
-    Ok(Job::known(Ranks { node, job: own.size }, JobKey::new(&("weir-native", first))))
+    Ok((Job::known(Ranks { node, job: own.size }, JobKey::new(&("weir-native", first))), nodes))
 }
 
 impl Endpoint {
@@ -140,11 +141,13 @@ impl Endpoint {
         let mut rounds = Rounds::begin(exchange, rank, size, patience)?;
         let random = RandomState::new().build_hasher().finish();
         let own = Greeting { rank, size, random, node: node_number(&settings.shm_dir) };
-        let job = job(&rounds.all_gather(&own.to_bytes())?, &own)?;
+        let (job, nodes) = job(&rounds.all_gather(&own.to_bytes())?, &own)?;
         let mut engine = Engine::open(settings, job, automatic_progress)?;
         let addresses = rounds.all_gather(&engine.address().0)?;
         let peers = addresses.iter().map(|address| engine.peer(&Address(*address))).collect();
-        let shared = Arc::new(Shared::new(rank, size, Inner::new(engine, peers)));
+        let inner = Inner::new(engine, peers, nodes, settings.collectives);
+        let close_time = Duration::from_millis(settings.close_ms.into());
+        let shared = Arc::new(Shared::new(rank, size, inner, close_time));
         let owner = Arc::new(Owner(shared)); // closes it from here on, also after an error
         if automatic_progress {
             start_watcher(&owner.0)?;
@@ -236,7 +239,9 @@ fn make_progress(shared: &Weak<Shared>) -> Option<u64> {
         }
         for _ in 0..MAX_TURNS {
             if inner.progress() == 0 && inner.engine.begin_sleep() {
-                return Ok(None);
+                // No packet announces what others write to the node segment.
+                let is_awaited = inner.node_groups.are_under_way();
+                return Ok(is_awaited.then_some(LOOK_INTERVAL_NS));
             }
         }
         inner.engine.was_polled(); // by this thread

@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use weir_engine::{
     CollectiveArguments, CollectiveOperation, CollectiveShape, MAX_COLLECTIVE_BYTES, MAX_COLLECTIVE_MEMBERS,
+    MAX_COLLECTIVES,
 };
 use weir_link::memory::OwnedMemory;
 use weir_proto::offload::group::MAX_GROUPS;
 use weir_proto::offload::{Combination, WordOperation};
 
 use crate::elements::{Element, Plain, from_memory, to_memory};
+use crate::node_groups::node_operation;
 use crate::remote::{bytes_of, elements};
 use crate::state::{About, Buffers, Inner, Member, Owner, Shared};
 use crate::{Error, Request};
@@ -65,7 +67,9 @@ impl Inner {
             Ok(())
         })?;
         self.next_group += 1;
-        self.groups.insert(group, Member { number: engine_number, ranks: ranks.into(), rank });
+        let (messages, has_left) = (0, false);
+        self.groups
+            .insert(group, Member { number: engine_number, ranks: ranks.into(), rank, messages, has_left });
         Ok((group, request))
     }
 
@@ -84,13 +88,48 @@ impl Inner {
         is_awaited: bool,
     ) -> Result<u64, Error> {
         let member = self.group(group)?;
-        let (number, rank, members) = (member.number, member.rank, member.ranks.len() as u32);
-        check(&CollectiveShape { operation, block_bytes, rank, members })?;
-        self.begin(About::Group(group), buffers, |engine, post, data, result| {
+        let (rank, members) = (member.rank, member.ranks.len() as u32);
+        let shape = CollectiveShape { operation, block_bytes, rank, members };
+        check(&shape)?;
+        if !self.node_groups.has(group) {
+            return self.start_by_messages(group, operation, block_bytes, buffers, is_awaited);
+        }
+        if let Some(request) = self.begin_failed(group)? {
+            return Ok(request);
+        }
+        if let Some(operation) = node_operation(&shape) {
+            return self.begin_in_node(group, operation, buffers, is_awaited);
+        }
+        if !self.node_groups.have_room() {
+            return Err(Error::Again { what: "operations of a kind", limit: MAX_COLLECTIVES.into() });
+        }
+        let request = self.start_by_messages(group, operation, block_bytes, buffers, is_awaited)?;
+        self.node_groups.mark(group);
+        Ok(request)
+    }
+
+    /// Starts an operation of a group by messages. The arguments are right.
+    ///
+    /// # Errors
+    /// A wrong group, or [`Error::Again`].
+    pub fn start_by_messages(
+        &mut self,
+        group: u32,
+        operation: CollectiveOperation,
+        block_bytes: u64,
+        buffers: Buffers,
+        is_awaited: bool,
+    ) -> Result<u64, Error> {
+        let number = self.group(group)?.number;
+        let request = self.begin(About::Group(group), buffers, |engine, post, data, result| {
             let group = number;
             let arguments = CollectiveArguments { group, operation, block_bytes, data, result, is_awaited };
             engine.collective(post, arguments)
-        })
+        })?;
+        if let Some(member) = self.groups.get_mut(&group) {
+            member.messages += 1;
+        }
+        Ok(request)
     }
 
     /// Closes a group for this rank, when its operations have ended.
@@ -98,9 +137,10 @@ impl Inner {
     /// # Errors
     /// There is none of this number.
     pub fn close_group(&mut self, group: u32) -> Result<(), Error> {
-        let number = self.group(group)?.number;
+        let Member { number, has_left, .. } = *self.group(group)?;
         self.groups.remove(&group);
-        if !self.engine.close_collective(number) {
+        self.node_groups.close(group);
+        if !has_left && !self.engine.close_collective(number) {
             self.closing.push(number);
         }
         Ok(())
@@ -145,11 +185,11 @@ impl Shared {
                 other => break other?,
             }
         };
-        let joined = self.wait(request)?;
+        let joined = self.wait(request)?.and_then(|_| self.agree(group));
         if joined.is_err() {
             self.with(|inner| inner.close_group(group))?;
         }
-        joined.map(|_| group)
+        joined.map(|()| group)
     }
 }
 
@@ -190,6 +230,12 @@ impl Group {
     /// There is none of this number.
     pub(crate) fn of_number(owner: Arc<Owner>, number: u32) -> Result<Group, Error> {
         Group::new(owner, number, false)
+    }
+
+    /// Its number, as C's interface has it.
+    #[cfg(test)]
+    pub(crate) fn number(&self) -> u32 {
+        self.membership.number
     }
 
     /// Our rank in the group.

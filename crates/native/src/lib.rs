@@ -2,8 +2,8 @@
 //! languages, without MPI or libfabric. This is its Rust form; `include/weir.h` is its C form (`c.rs`).
 //!
 //! It adds no protocol. An [`Endpoint`] is one engine ([`weir_engine::Engine`]) with a rank. [`Group`] has its
-//! collective operations, [`Segment`] is memory that other ranks read, write and change, and [`Request`] is an
-//! operation under way.
+//! collective operations; groups of one node do short ones in shared memory. [`Segment`] is memory that other ranks
+//! read, write and change, and [`Request`] is an operation under way.
 //!
 //! ```text
 //! Endpoint::open        rank and size, two exchanges, the group of all         every rank
@@ -20,6 +20,7 @@
 //!
 //! **Errors** are values ([`Error`]). A rank that dies ends all operations that need it. Every wait ends.
 
+mod agreement;
 mod atomics;
 pub mod c;
 mod elements;
@@ -29,6 +30,7 @@ mod exchange;
 mod group;
 mod launcher;
 mod lock;
+mod node_groups;
 mod pmi;
 mod remote;
 mod request;

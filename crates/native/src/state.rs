@@ -11,15 +11,18 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use weir_engine::watcher::Watcher;
-use weir_engine::{Engine, Post, PostError};
+use weir_engine::{Engine, MAX_COLLECTIVES, Post, PostError};
 use weir_link::biased_lock::BiasedLock;
 use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_link::shm::node_group::{GroupFailure, Operation};
 use weir_proto::table::Table;
 use weir_proto::{Outcome, Peer};
 
 use crate::Error;
+use crate::node_groups::{NodeEnd, NodeMembers};
 use crate::segment::Words;
 
 /// Bound: requests that have not been waited for.
@@ -88,6 +91,10 @@ pub(crate) struct Member {
     pub ranks: Arc<[u32]>,
     /// Our rank in the group.
     pub rank: u32,
+    /// Operations by messages that have not ended.
+    pub messages: u32,
+    /// We have left it by messages, since it has failed in the node segment. The number may be that of another group.
+    pub has_left: bool,
 }
 
 /// What the lock protects. The engine is dropped first: it has views of the memory below.
@@ -95,6 +102,13 @@ pub(crate) struct Inner {
     pub engine: Engine,
     /// The peers, by rank.
     pub peers: Vec<Peer>,
+    /// The node of each rank. Equal numbers: they share memory.
+    pub nodes: Vec<u64>,
+    /// This rank uses node groups, if all members of a group do (`FI_WEIR_COLLECTIVES`).
+    pub offers_node_groups: bool,
+    pub node_groups: NodeMembers,
+    /// Node groups have failed, and their members by messages must learn it.
+    failed: Vec<u32>,
     pub groups: BTreeMap<u32, Member>,
     /// Number of the next group. Numbers are not used again.
     pub next_group: u32,
@@ -118,6 +132,8 @@ pub(crate) struct Shared {
     watcher: Mutex<Option<Watcher>>,
     /// The process that has opened it.
     process: u32,
+    /// How long closing waits for other ranks.
+    close_time: Duration,
 }
 
 /// The number of a request, for programs: never 0.
@@ -126,10 +142,15 @@ fn number(index: u32, generation: u32) -> u64 {
 }
 
 impl Inner {
-    pub fn new(engine: Engine, peers: Vec<Peer>) -> Inner {
+    /// - `nodes`: the node of each rank.
+    pub fn new(engine: Engine, peers: Vec<Peer>, nodes: Vec<u64>, offers_node_groups: bool) -> Inner {
         Inner {
             engine,
             peers,
+            nodes,
+            offers_node_groups,
+            node_groups: NodeMembers::new(),
+            failed: Vec::new(),
             groups: BTreeMap::new(),
             next_group: 1,
             closing: Vec::new(),
@@ -138,6 +159,24 @@ impl Inner {
             slots: Table::default(),
             generation: 0,
         }
+    }
+
+    /// A place for an operation that starts.
+    ///
+    /// # Errors
+    /// [`Error::Again`].
+    fn insert(
+        &mut self,
+        about: About,
+        result: Option<OwnedMemory>,
+        data: Option<OwnedMemory>,
+    ) -> Result<u32, Error> {
+        if self.slots.count() >= MAX_REQUESTS {
+            return Err(Error::Again { what: "requests", limit: MAX_REQUESTS as u64 });
+        }
+        self.generation = self.generation.wrapping_add(1).max(1);
+        let (generation, outcome, is_abandoned) = (self.generation, None, false);
+        Ok(self.slots.insert(Slot { generation, outcome, about, is_abandoned, result, _data: data }))
     }
 
     /// Starts an operation by `post`, which gets data and result. Returns its number.
@@ -150,20 +189,8 @@ impl Inner {
         buffers: Buffers,
         post: impl FnOnce(&mut Engine, Post, UserMemory, UserMemory) -> Result<(), PostError>,
     ) -> Result<u64, Error> {
-        if self.slots.count() >= MAX_REQUESTS {
-            return Err(Error::Again { what: "requests", limit: MAX_REQUESTS as u64 });
-        }
-        self.generation = self.generation.wrapping_add(1).max(1);
         let Buffers { data, result, owned_data, owned_result } = buffers;
-        let slot = Slot {
-            generation: self.generation,
-            outcome: None,
-            about,
-            is_abandoned: false,
-            result: owned_result,
-            _data: owned_data,
-        };
-        let index = self.slots.insert(slot);
+        let index = self.insert(about, owned_result, owned_data)?;
         let values = Post { context: index as usize, cookie: self.generation.into() };
         match post(&mut self.engine, values, data, result) {
             Ok(()) => Ok(number(index, self.generation)),
@@ -181,25 +208,124 @@ impl Inner {
         }
     }
 
+    /// Starts an operation of a group that has a node group, in this node group. Returns its number.
+    ///
+    /// # Errors
+    /// [`Error::Again`].
+    pub fn begin_in_node(
+        &mut self,
+        group: u32,
+        operation: Operation,
+        buffers: Buffers,
+        is_awaited: bool,
+    ) -> Result<u64, Error> {
+        if !self.node_groups.have_room() {
+            return Err(Error::Again { what: "operations of a kind", limit: MAX_COLLECTIVES.into() });
+        }
+        let Buffers { data, result, owned_data, owned_result } = buffers;
+        let index = self.insert(About::Group(group), owned_result, owned_data)?;
+        let request = number(index, self.generation);
+        self.node_groups.begin(group, request, operation, (data, result), is_awaited);
+        self.advance_node_groups();
+        if !is_awaited && self.node_groups.are_under_way() {
+            self.engine.wake_watcher(); // nothing arrives that would
+        }
+        Ok(request)
+    }
+
     /// Handles what has arrived. Returns how much.
     pub fn progress(&mut self) -> usize {
         let handled = self.engine.progress();
         while let Some(completion) = self.engine.next_completion() {
             let index = completion.post.context as u32;
-            let Some(slot) = self.slots.get_mut(index) else { continue };
-            if u64::from(slot.generation) != completion.post.cookie {
+            let Some(&Slot { generation, about, .. }) = self.slots.get(index) else { continue };
+            if u64::from(generation) != completion.post.cookie {
                 continue;
             }
-            slot.outcome = Some(completion.outcome);
-            if slot.is_abandoned {
-                self.slots.remove(index);
+            if let About::Group(group) = about {
+                self.ended_by_messages(group, completion.outcome);
             }
+            end(&mut self.slots, index, completion.outcome);
+        }
+        let advanced = self.advance_node_groups();
+        if handled > 0 {
+            self.node_groups.resume();
         }
         if !self.closing.is_empty() {
             let Inner { engine, closing, .. } = self;
             closing.retain(|&group| !engine.close_collective(group));
         }
-        handled
+        handled + advanced
+    }
+
+    /// Does what it can in node groups. Returns how many operations have ended.
+    fn advance_node_groups(&mut self) -> usize {
+        if !self.node_groups.are_under_way() {
+            return 0;
+        }
+        let Inner { node_groups, slots, groups, peers, failed, .. } = self;
+        let ended = |ended: NodeEnd| end_in_node(slots, groups, peers, ended);
+        let advanced = node_groups.advance(ended, |group| failed.push(group));
+        if !failed.is_empty() {
+            self.leave_failed();
+        }
+        advanced
+    }
+
+    /// Leaves groups by messages that have failed in the node segment, so that members which wait for messages learn it.
+    /// Operations of ours that are under way must end first: those that we have begun, we finish.
+    #[cold]
+    fn leave_failed(&mut self) {
+        let Inner { failed, groups, engine, .. } = self;
+        failed.retain(|group| {
+            let Some(member) = groups.get_mut(group).filter(|member| !member.has_left) else { return false };
+            if member.messages > 0 {
+                return true;
+            }
+            member.has_left = true;
+            engine.abandon_collective(member.number);
+            false
+        });
+    }
+
+    /// An operation of a group has ended that went by messages.
+    fn ended_by_messages(&mut self, group: u32, outcome: Outcome) {
+        let Inner { node_groups, slots, groups, peers, .. } = self;
+        let Some(member) = groups.get_mut(&group) else { return };
+        member.messages = member.messages.saturating_sub(1); // a join is not counted
+        if let Outcome::Lost { peer, fault } = outcome {
+            let is_lost = |rank: &u32| peers.get(*rank as usize).copied() == peer;
+            // Behind all ranks: it is not known who.
+            let lost = member.ranks.iter().position(is_lost).unwrap_or(member.ranks.len());
+            let failure = GroupFailure { member: lost as u32, fault };
+            node_groups.fail(group, failure, |ended| end_in_node(slots, groups, peers, ended));
+        }
+        if !self.failed.is_empty() {
+            self.leave_failed();
+        }
+    }
+
+    /// An operation of a group that has failed, and of which only the end follows. `None`: it has not failed in the node
+    /// segment.
+    ///
+    /// # Errors
+    /// [`Error::Again`].
+    pub fn begin_failed(&mut self, group: u32) -> Result<Option<u64>, Error> {
+        let Some(failure) = self.node_groups.failure(group) else { return Ok(None) };
+        let index = self.insert(About::Group(group), None, None)?;
+        let outcome = lost(&self.groups, &self.peers, group, failure);
+        end(&mut self.slots, index, outcome);
+        Ok(Some(number(index, self.generation)))
+    }
+
+    /// Waits for a moment, after progress has found nothing.
+    ///
+    /// - `request`: what the caller waits for.
+    pub fn pause(&mut self, request: Option<u64>) {
+        match self.node_groups.are_under_way() {
+            true => self.node_groups.pause(request, &mut self.engine),
+            false => self.engine.pause(),
+        }
     }
 
     /// The place of a request.
@@ -261,11 +387,38 @@ impl Inner {
     }
 }
 
+/// Notes how an operation has ended.
+fn end(slots: &mut Table<Slot>, index: u32, outcome: Outcome) {
+    let Some(slot) = slots.get_mut(index) else { return };
+    slot.outcome = Some(outcome);
+    if slot.is_abandoned {
+        slots.remove(index);
+    }
+}
+
+/// Notes how an operation of a node group has ended.
+fn end_in_node(slots: &mut Table<Slot>, groups: &BTreeMap<u32, Member>, peers: &[Peer], ended: NodeEnd) {
+    let NodeEnd { request, failure } = ended;
+    let index = request as u32;
+    let Some(slot) = slots.get(index).filter(|slot| number(index, slot.generation) == request) else {
+        return;
+    };
+    let About::Group(group) = slot.about else { return };
+    end(slots, index, failure.map_or(Outcome::Done, |failure| lost(groups, peers, group, failure)));
+}
+
+/// The outcome of operations of a group that has failed.
+fn lost(groups: &BTreeMap<u32, Member>, peers: &[Peer], group: u32, failure: GroupFailure) -> Outcome {
+    let GroupFailure { member, fault } = failure;
+    let rank = groups.get(&group).and_then(|group| group.ranks.get(member as usize));
+    Outcome::Lost { peer: rank.and_then(|&rank| peers.get(rank as usize)).copied(), fault }
+}
+
 /// How an operation has ended: with the memory of its result, if it owns that.
 pub(crate) type Ended = Result<Option<OwnedMemory>, Error>;
 
 impl Shared {
-    pub fn new(rank: u32, size: u32, inner: Inner) -> Shared {
+    pub fn new(rank: u32, size: u32, inner: Inner, close_time: Duration) -> Shared {
         let on_change = |inner: &mut Option<Inner>| {
             if let Some(inner) = inner {
                 inner.engine.several_threads_call();
@@ -278,6 +431,7 @@ impl Shared {
             entering: AtomicU32::new(0),
             watcher: Mutex::new(None),
             process: std::process::id(),
+            close_time,
         }
     }
 
@@ -328,7 +482,7 @@ impl Shared {
     pub fn make_progress(&self, pauses: bool) -> Result<(), Error> {
         self.with(|inner| {
             if inner.progress() == 0 && pauses && !self.others_want_in() {
-                inner.engine.pause();
+                inner.pause(None);
             }
             Ok(())
         })?;
@@ -362,7 +516,7 @@ impl Shared {
                     let handled = inner.progress();
                     ended = inner.take(request)?;
                     if ended.is_none() && handled == 0 && !self.others_want_in() {
-                        inner.engine.pause();
+                        inner.pause(Some(request));
                     }
                 }
                 Ok(ended)
@@ -397,8 +551,16 @@ impl Shared {
         drop(watcher);
         let Some(mut inner) = self.lock.enter().take() else { return Err(Error::Closed) };
         inner.engine.end_watch();
-        let groups: Vec<u32> =
-            inner.groups.values().map(|group| group.number).chain(inner.closing.drain(..)).collect();
+        // Others may need our part of operations that we have begun and not waited for.
+        let began = Instant::now();
+        while inner.node_groups.are_under_way() && began.elapsed() < self.close_time {
+            if inner.progress() == 0 {
+                inner.pause(None);
+            }
+        }
+        inner.node_groups.clear(); // before the engine closes
+        let groups = inner.groups.values().filter(|group| !group.has_left).map(|group| group.number);
+        let groups: Vec<u32> = groups.chain(inner.closing.drain(..)).collect();
         for group in groups {
             inner.engine.close_collective(group); // one with operations under way fails at the others
         }

@@ -118,6 +118,7 @@ fn run(program: &Program, size: u32, settings: &[(&str, &str)]) {
 fn one_two_and_four_ranks_agree_and_leave_nothing_behind() {
     for program in programs() {
         [1, 2, 4].into_iter().for_each(|size| run(&program, size, &[]));
+        run(&program, 3, &[("FI_WEIR_COLLECTIVES", "0")]); // by messages
     }
 }
 
@@ -130,9 +131,10 @@ fn ranks_that_share_no_memory_agree_too() {
 #[test]
 fn a_rank_that_is_killed_is_an_error_at_all_others() {
     for program in programs() {
-        for size in [2, 4] {
+        for (size, node_groups) in [(2, "1"), (4, "1"), (4, "0")] {
             let directory = directory();
-            let mut ranks = program.start(directory.path(), size, Some(size - 1), &[]);
+            let settings = [("FI_WEIR_COLLECTIVES", node_groups)];
+            let mut ranks = program.start(directory.path(), size, Some(size - 1), &settings);
             let mut victim = ranks.pop().expect("the last rank");
             let mut lines = BufReader::new(victim.stdout.take().expect("a pipe"));
             let mut line = String::new();

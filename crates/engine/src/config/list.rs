@@ -216,7 +216,8 @@ pub const SETTINGS: &[SettingInfo] = &[
         default: "1",
         allowed: "0, 1",
         help: "Collective operations of ranks of one node go through shared memory instead of \
-               messages, in MPI programs that load libweir-mpi.so, as those of `weir run` do.",
+               messages: in MPI programs that load libweir-mpi.so, as those of `weir run` do, and in programs of the \
+               native interface.",
     },
     SettingInfo {
         variable: COLLECTIVES_ACROSS,

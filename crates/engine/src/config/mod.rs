@@ -199,7 +199,8 @@ pub struct Settings {
     pub skip_yields: bool,
     /// `FI_WEIR_SHORT_SLICE` (`0`, `1`): a short time slice for the threads of the program ([`weir_link::time_slice`]).
     pub short_slice: bool,
-    /// `FI_WEIR_COLLECTIVES` (`0`, `1`): collective operations of MPI programs go through node groups.
+    /// `FI_WEIR_COLLECTIVES` (`0`, `1`): collective operations of MPI programs and of the native interface go through
+    /// node groups.
     pub collectives: bool,
     /// `FI_WEIR_COLLECTIVES_ACROSS` (`0`, `1`): also those of communicators across hosts.
     pub collectives_across: bool,

@@ -33,12 +33,23 @@ impl Meeting {
 
 /// Runs `rank` with the endpoint of each rank, in a thread each. Returns their results.
 fn job_of<R: Send>(size: u32, automatic_progress: bool, rank: impl Fn(Endpoint) -> R + Sync) -> Vec<R> {
+    job_with(size, automatic_progress, |_| true, rank)
+}
+
+/// The same. `collectives`: whether a rank offers node groups.
+fn job_with<R: Send>(
+    size: u32,
+    automatic_progress: bool,
+    collectives: impl Fn(u32) -> bool,
+    rank: impl Fn(Endpoint) -> R + Sync,
+) -> Vec<R> {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-    let settings = Settings { shm_dir: directory.path().to_owned(), ..Settings::default() };
     let meeting = Meeting::of(size as usize);
     std::thread::scope(|scope| {
         let start = |number: u32| {
-            let (meeting, settings, rank) = (&meeting, &settings, &rank);
+            let (meeting, rank) = (&meeting, &rank);
+            let (shm_dir, collectives) = (directory.path().to_owned(), collectives(number));
+            let settings = Settings { shm_dir, collectives, ..Settings::default() };
             scope.spawn(move || {
                 let options = Options {
                     rank_and_size: Some((number, size)),
@@ -46,7 +57,7 @@ fn job_of<R: Send>(size: u32, automatic_progress: bool, rank: impl Fn(Endpoint) 
                     automatic_progress,
                     ..Options::default()
                 };
-                rank(Endpoint::open_with(options, settings).unwrap())
+                rank(Endpoint::open_with(options, &settings).unwrap())
             })
         };
         let threads: Vec<_> = (0..size).map(start).collect();
@@ -60,59 +71,82 @@ fn at(rank: u32, key: u64, offset: u64) -> Place {
 
 #[test]
 fn every_collective_operation_gives_what_a_plain_computation_does() {
-    for size in [1, 2, 3, 5] {
-        job_of(size, false, |endpoint| {
-            let world = endpoint.world().unwrap();
-            let rank = world.rank();
-            assert_eq!((rank, world.size()), (endpoint.rank(), size));
-            for count in [0_usize, 1, 7, 5000] {
-                let vector = |rank: u32| -> Vec<f64> {
-                    (0..count).map(|place| (place as f64 + 0.1) * 10_f64.powi(4 * rank as i32)).collect()
-                };
-                let mine = vector(rank);
-                let maximum: Vec<f64> = vector(size - 1);
-                for root in 0..size {
-                    world.barrier().unwrap();
-                    let mut data = mine.clone();
-                    world.broadcast(root, &mut data).unwrap();
-                    assert_eq!(data, vector(root));
-                    let least = world.reduce(root, WordOperation::Min, &mine).unwrap();
-                    assert_eq!(least, (rank == root).then(|| vector(0)));
-                    let words: Vec<u32> = (0..count as u32).map(|place| place + rank).collect();
-                    let sum = world.start_reduce(root, WordOperation::Sum, &words).unwrap().wait().unwrap();
-                    let expected = |place: u32| (0..size).map(|rank| place + rank).sum::<u32>();
-                    assert_eq!(sum, (rank == root).then(|| (0..count as u32).map(expected).collect()));
+    for (size, in_node) in [(1, true), (2, true), (3, false), (3, true), (5, false), (5, true)] {
+        job_with(
+            size,
+            false,
+            |_| in_node,
+            |endpoint| {
+                let world = endpoint.world().unwrap();
+                let rank = world.rank();
+                assert_eq!((rank, world.size()), (endpoint.rank(), size));
+                for count in [0_usize, 1, 7, 5000] {
+                    let vector = |rank: u32| -> Vec<f64> {
+                        (0..count).map(|place| (place as f64 + 0.1) * 10_f64.powi(4 * rank as i32)).collect()
+                    };
+                    let mine = vector(rank);
+                    let maximum: Vec<f64> = vector(size - 1);
+                    for root in 0..size {
+                        world.barrier().unwrap();
+                        let mut data = mine.clone();
+                        world.broadcast(root, &mut data).unwrap();
+                        assert_eq!(data, vector(root));
+                        let least = world.reduce(root, WordOperation::Min, &mine).unwrap();
+                        assert_eq!(least, (rank == root).then(|| vector(0)));
+                        let words: Vec<u32> = (0..count as u32).map(|place| place + rank).collect();
+                        let sum =
+                            world.start_reduce(root, WordOperation::Sum, &words).unwrap().wait().unwrap();
+                        let expected = |place: u32| (0..size).map(|rank| place + rank).sum::<u32>();
+                        assert_eq!(sum, (rank == root).then(|| (0..count as u32).map(expected).collect()));
+                    }
+                    assert_eq!(world.all_reduce(WordOperation::Max, &mine).unwrap(), maximum);
+                    let bytes: Vec<u16> = (0..count as u16).map(|place| place + rank as u16).collect();
+                    let all = world.all_gather(&bytes).unwrap();
+                    let expected =
+                        (0..size).flat_map(|rank| (0..count as u16).map(move |place| place + rank as u16));
+                    assert!(all.into_iter().eq(expected));
                 }
-                assert_eq!(world.all_reduce(WordOperation::Max, &mine).unwrap(), maximum);
-                let bytes: Vec<u16> = (0..count as u16).map(|place| place + rank as u16).collect();
-                let all = world.all_gather(&bytes).unwrap();
-                let expected =
-                    (0..size).flat_map(|rank| (0..count as u16).map(move |place| place + rank as u16));
-                assert!(all.into_iter().eq(expected));
-            }
-            endpoint.close().unwrap();
-        });
+                endpoint.close().unwrap();
+            },
+        );
     }
 }
 
 #[test]
 fn operations_under_way_together_keep_their_order() {
-    job_of(3, false, |endpoint| {
-        let world = endpoint.world().unwrap();
-        let mut sums: Vec<Request<Vec<u64>>> = Vec::new();
-        for number in 0..20 {
-            sums.push(
-                world.start_all_reduce(WordOperation::Sum, &[number + u64::from(world.rank())]).unwrap(),
-            );
-            drop(world.start_barrier().unwrap()); // it ends by itself
-            drop(world.start_broadcast(1, &[number; 1000]).unwrap());
-        }
-        assert!(sums.first_mut().unwrap().test().is_ok());
-        for (number, sum) in (0..).zip(sums) {
-            assert_eq!(sum.wait().unwrap(), [3 * number + 3]);
-        }
-        endpoint.close().unwrap();
-    });
+    for in_node in [true, false] {
+        operations_under_way_together(in_node);
+    }
+}
+
+fn operations_under_way_together(in_node: bool) {
+    const LONG: usize = 5000; // by messages, beside a node group too
+    job_with(
+        3,
+        false,
+        |_| in_node,
+        |endpoint| {
+            let world = endpoint.world().unwrap();
+            let mut sums: Vec<Request<Vec<u64>>> = Vec::new();
+            let mut long: Vec<Request<Vec<u64>>> = Vec::new();
+            for number in 0..20 {
+                sums.push(
+                    world.start_all_reduce(WordOperation::Sum, &[number + u64::from(world.rank())]).unwrap(),
+                );
+                drop(world.start_barrier().unwrap()); // it ends by itself
+                drop(world.start_broadcast(1, &[number; 1000]).unwrap());
+                long.push(world.start_broadcast(2, &[number + 100 * u64::from(world.rank()); LONG]).unwrap());
+            }
+            assert!(sums.first_mut().unwrap().test().is_ok());
+            for (number, sum) in (0..).zip(sums) {
+                assert_eq!(sum.wait().unwrap(), [3 * number + 3]);
+            }
+            for (number, long) in (200..).zip(long) {
+                assert_eq!(long.wait().unwrap(), [number; LONG]);
+            }
+            endpoint.close().unwrap();
+        },
+    );
 }
 
 #[test]
@@ -475,9 +509,11 @@ fn ranks_that_do_not_fit_together_are_refused() {
         change(&mut greeting);
         job(&[own.to_bytes(), greeting.to_bytes()], &own)
     };
-    let near = other(|_| ()).unwrap();
+    let (near, nodes) = other(|_| ()).unwrap();
+    assert_eq!(nodes, [7, 7]);
     assert_eq!((near.ranks(), near.spans_nodes()), (Ranks { node: 2, job: 2 }, false));
-    let far = other(|it| it.node = 8).unwrap();
+    let (far, nodes) = other(|it| it.node = 8).unwrap();
+    assert_eq!(nodes, [7, 8]);
     assert_eq!((far.ranks(), far.spans_nodes()), (Ranks { node: 1, job: 2 }, true));
     assert!(matches!(other(|it| it.size = 3), Err(ExchangeError::Stranger { rank: 1 })));
     assert!(matches!(other(|it| it.rank = 0), Err(ExchangeError::Stranger { rank: 1 })));
@@ -489,5 +525,171 @@ fn ranks_that_do_not_fit_together_are_refused() {
         let options = Options { rank_and_size: Some((rank, size)), ..Options::default() };
         let error = Endpoint::open_with(options, &Settings::default()).err().unwrap().to_string();
         assert!(error.starts_with(what), "{error}");
+    }
+}
+
+/// Whether this rank has a node group for a group.
+fn has_node_group(endpoint: &Endpoint, group: &Group) -> bool {
+    let number = group.number();
+    endpoint.owner.0.with(|inner| Ok(inner.node_groups.has(number))).unwrap()
+}
+
+#[test]
+fn members_use_a_node_group_if_all_can() {
+    for without in [None, Some(0), Some(2)] {
+        let have = job_with(
+            3,
+            false,
+            |rank| without != Some(rank),
+            |endpoint| {
+                let world = endpoint.world().unwrap();
+                let rank = endpoint.rank();
+                assert_eq!(world.all_reduce(WordOperation::Sum, &[rank]).unwrap(), [3]);
+                let pair = if rank == 2 { endpoint.group(&[2]) } else { endpoint.group(&[1, 0]) }.unwrap();
+                assert_eq!(pair.all_gather(&[rank]).unwrap(), pair.ranks());
+                let have = (has_node_group(&endpoint, &world), has_node_group(&endpoint, &pair));
+                world.barrier().unwrap();
+                drop(pair);
+                endpoint.close().unwrap();
+                have
+            },
+        );
+        let pair = without != Some(0);
+        assert_eq!(have, [(without.is_none(), pair), (without.is_none(), pair), (without.is_none(), false)]);
+    }
+}
+
+#[test]
+fn sums_of_floats_have_the_same_bits_both_ways() {
+    let sums = [true, false].map(|in_node| {
+        job_with(
+            5,
+            false,
+            |_| in_node,
+            |endpoint| {
+                let world = endpoint.world().unwrap();
+                let rank = f64::from(endpoint.rank());
+                let sums = [1, 100, 5000].map(|count| {
+                    let vector: Vec<f64> = (0..count)
+                        .map(|place| (f64::from(place) + rank * 7.3).sin() * 10_f64.powf(rank))
+                        .collect();
+                    let all = world.all_reduce(WordOperation::Sum, &vector).unwrap();
+                    let at_root = world.reduce(3, WordOperation::Product, &vector).unwrap();
+                    let bits = |vector: Vec<f64>| vector.into_iter().map(f64::to_bits).collect::<Vec<_>>();
+                    (bits(all), at_root.map(bits))
+                });
+                endpoint.close().unwrap();
+                sums
+            },
+        )
+    });
+    assert_eq!(sums[0], sums[1]);
+}
+
+#[test]
+fn members_that_choose_different_ways_lose_each_other() {
+    for lengths in [[1000, 5000], [5000, 1000], [0, 5000]] {
+        job_of(2, false, |endpoint| {
+            let world = endpoint.world().unwrap();
+            let count = lengths[endpoint.rank() as usize];
+            let sent = vec![1_u64; count];
+            // The root may have sent all it has before it learns that the other one waits for something else.
+            let first = if count == 0 { world.barrier() } else { world.broadcast(0, &mut sent.clone()) };
+            let second = world.barrier();
+            assert!(
+                matches!(first, Err(Error::Lost { .. })) || matches!(second, Err(Error::Lost { .. })),
+                "{first:?} {second:?}"
+            );
+            assert!(matches!(world.all_gather(&sent), Err(Error::Lost { .. })), "for ever");
+            endpoint.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn operations_end_although_their_group_and_requests_are_dropped() {
+    job_of(3, false, |endpoint| {
+        let rank = endpoint.rank();
+        let world = endpoint.world().unwrap();
+        let group = endpoint.group(&[0, 1, 2]).unwrap();
+        let number = group.number();
+        world.barrier().unwrap();
+        if rank == 0 {
+            (0..20).for_each(|_| drop(group.start_all_reduce(WordOperation::Sum, &[1_u64; 100]).unwrap()));
+            drop(group);
+        } else {
+            for _ in 0..20 {
+                assert_eq!(group.all_reduce(WordOperation::Sum, &[1_u64; 100]).unwrap(), [3; 100]);
+            }
+            drop(group);
+        }
+        world.barrier().unwrap();
+        while endpoint.owner.0.with(|inner| Ok(inner.node_groups.has(number))).unwrap() {
+            endpoint.progress().unwrap();
+        }
+        endpoint.close().unwrap();
+    });
+}
+
+#[test]
+fn automatic_progress_moves_parts_in_the_node_segment_while_the_program_computes() {
+    const COUNT: usize = 2048; // two parts each
+    let received = AtomicU64::new(0);
+    job_of(2, true, |endpoint| {
+        let world = endpoint.world().unwrap();
+        assert!(has_node_group(&endpoint, &world));
+        if endpoint.rank() == 0 {
+            let sent: Vec<_> =
+                (0..10_u64).map(|number| world.start_broadcast(0, &[number; COUNT]).unwrap()).collect();
+            let began = Instant::now();
+            while received.load(Ordering::Acquire) < 10 {
+                assert!(began.elapsed() < Duration::from_secs(60), "nobody goes on");
+                std::thread::sleep(Duration::from_millis(1)); // no call of weir
+            }
+            sent.into_iter().for_each(|request| drop(request.wait().unwrap()));
+        } else {
+            for number in 0..10_u64 {
+                let mut data = [0; COUNT];
+                world.broadcast(0, &mut data).unwrap();
+                assert_eq!(data, [number; COUNT]);
+                received.fetch_add(1, Ordering::Release);
+            }
+        }
+        world.barrier().unwrap();
+        endpoint.close().unwrap();
+    });
+}
+
+#[test]
+fn a_reduction_may_put_its_result_where_its_data_is() {
+    use weir_link::memory::OwnedMemory;
+    use weir_proto::offload::{Combination, WordType};
+
+    for in_node in [true, false] {
+        job_with(
+            2,
+            false,
+            |_| in_node,
+            |endpoint| {
+                let combination = Combination { operation: WordOperation::Sum, word_type: WordType::U64 };
+                let operation = weir_engine::CollectiveOperation::AllReduce { combination };
+                let memory = OwnedMemory::new(4096);
+                (0..512_u64).for_each(|word| memory.view().write(8 * word, &(word + 1).to_le_bytes()));
+                let shared = &endpoint.owner.0;
+                let start = |inner: &mut Inner| {
+                    let buffers = crate::state::Buffers::of_caller(memory.view(), memory.view());
+                    inner.start_collective(crate::c::WORLD, operation, 4096, buffers, false)
+                };
+                let request = shared.with(start).unwrap();
+                assert!(shared.wait(request).unwrap().is_ok());
+                for word in 0..512_u64 {
+                    let mut sum = [0; 8];
+                    memory.view().read(8 * word, &mut sum);
+                    assert_eq!(u64::from_le_bytes(sum), 2 * (word + 1));
+                }
+                endpoint.world().unwrap().barrier().unwrap();
+                endpoint.close().unwrap();
+            },
+        );
     }
 }
