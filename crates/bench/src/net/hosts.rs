@@ -229,6 +229,21 @@ impl Hosts {
         })
     }
 
+    /// Datagrams that the kernel has dropped so far: at sockets, at interfaces and ports of the bridge, and at its queues of
+    /// what has arrived. Frames of other protocols count too.
+    ///
+    /// # Errors
+    /// [`Failure::System`]: a counter cannot be read.
+    pub fn dropped(&self) -> Result<u64, Failure> {
+        let read = |path: String| std::fs::read_to_string(&path).map_err(Failure::system(path));
+        let mut dropped = dropped_at_queues(&read(String::from("/proc/net/softnet_stat"))?);
+        for Holder { pid, .. } in self.hosts.iter().chain([&self.login]) {
+            dropped += dropped_at_sockets(&read(format!("/proc/{pid}/net/snmp"))?);
+            dropped += dropped_at_interfaces(&read(format!("/proc/{pid}/net/dev"))?);
+        }
+        Ok(dropped)
+    }
+
     /// Ends all processes on the hosts, such as ranks of a job that was ended.
     pub fn clear(&self) {
         for host in &self.hosts {
@@ -245,6 +260,32 @@ impl Drop for Hosts {
             let _ = holder.child.wait();
         }
     }
+}
+
+/// From `/proc/net/softnet_stat`: a line of hexadecimal numbers for each core.
+fn dropped_at_queues(text: &str) -> u64 {
+    let second = |line: &str| line.split_ascii_whitespace().nth(1).map(|word| u64::from_str_radix(word, 16));
+    text.lines().filter_map(second).flatten().sum()
+}
+
+/// From `/proc/PID/net/snmp`: a line of names and one of numbers for each protocol.
+fn dropped_at_sockets(text: &str) -> u64 {
+    let mut udp = text.lines().filter_map(|line| line.strip_prefix("Udp:")).map(str::split_ascii_whitespace);
+    let (Some(names), Some(numbers)) = (udp.next(), udp.next()) else { return 0 };
+    let is_drop = |name: &str| ["RcvbufErrors", "InCsumErrors", "MemErrors"].contains(&name);
+    let drops = names.zip(numbers).filter(|(name, _)| is_drop(name));
+    drops.filter_map(|(_, number)| number.parse::<u64>().ok()).sum()
+}
+
+/// From `/proc/PID/net/dev`: for each interface bytes, packets, errors and drops of receiving, and eight numbers later of
+/// sending.
+fn dropped_at_interfaces(text: &str) -> u64 {
+    let numbers = text.lines().filter_map(|line| line.split_once(':')).map(|(_, numbers)| numbers);
+    let drops = |numbers: &str| {
+        let all: Vec<u64> = numbers.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+        [2, 3, 10, 11].into_iter().filter_map(|place| all.get(place)).sum::<u64>()
+    };
+    numbers.map(drops).sum()
 }
 
 fn all_of(cores: &[usize]) -> String {
@@ -336,6 +377,20 @@ mod tests {
             text,
             "weir bench net makes hosts of namespaces and needs root, to make network namespaces, and ip (util-linux, iproute2)"
         );
+    }
+
+    #[test]
+    fn drops_of_the_kernel_are_counted() {
+        assert_eq!(dropped_at_queues("00ff 00000002 0000 0000\n0001 00000010 0000 0000\n"), 18);
+        let sockets = "Ip: Forwarding InDiscards\nIp: 1 40\n\
+            Udp: InDatagrams NoPorts InErrors RcvbufErrors SndbufErrors InCsumErrors\nUdp: 9 8 7 3 50 1\n\
+            UdpLite: RcvbufErrors\nUdpLite: 60\n";
+        assert_eq!(dropped_at_sockets(sockets), 4);
+        let interfaces = "Inter-|   Receive                                                |  Transmit\n \
+            face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo\n    \
+            lo: 1 2 0 0 0 0 0 0 1 2 0 0 0 0 0 0\n  eth0: 7 8 1 2 0 0 0 0 7 8 4 8 0 0 0 0\n";
+        assert_eq!(dropped_at_interfaces(interfaces), 15);
+        assert_eq!(dropped_at_sockets("") + dropped_at_queues("") + dropped_at_interfaces(""), 0);
     }
 
     #[test]

@@ -343,6 +343,7 @@ impl Bench<'_> {
         if loss > 0 {
             self.hosts.lose(loss)?;
         }
+        let dropped_before = self.hosts.dropped()?;
         let result = self.jobs.run(&launch, free_memory::watch());
         if loss > 0 {
             self.hosts.lose(0)?;
@@ -355,7 +356,9 @@ impl Bench<'_> {
             Ok(output) => match self.plan.read(job, &output) {
                 Ok(mut sample) => {
                     if let Some(counters) = &counters {
-                        sample.values.extend(incast::values(counters.path(), u64::from(job.ranks) - 1)?);
+                        let dropped = self.hosts.dropped()?.saturating_sub(dropped_before);
+                        let senders = u64::from(job.ranks) - 1;
+                        sample.values.extend(incast::values(counters.path(), senders, dropped)?);
                     }
                     Outcome::Measured(sample)
                 }
