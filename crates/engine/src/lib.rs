@@ -17,6 +17,7 @@
 
 pub mod addresses;
 mod atomics;
+pub mod automatic_progress;
 mod back_pressure;
 mod bounce_buffers;
 mod bounce_limit;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use weir_engine::automatic_progress::{self, EngineOwner, LOOK_INTERVAL_NS};
 use weir_engine::config::Settings;
 use weir_engine::job::{Job, Ranks};
 use weir_engine::{Engine, MAX_COLLECTIVE_MEMBERS};
@@ -21,12 +22,6 @@ use crate::{Error, Group, Segment, launcher};
 
 /// Bound: ranks of a job.
 pub const MAX_RANKS: u32 = MAX_COLLECTIVE_MEMBERS as u32;
-/// Time between two looks of automatic progress at a program that makes progress itself. Unit: ns.
-const LOOK_INTERVAL_NS: u64 = 1_000_000;
-/// Time until its next look while something is under way that nobody announces. Unit: ns.
-const RETRY_NS: u64 = 20_000;
-/// Its turns in a row, so that other threads can enter.
-const MAX_TURNS: usize = 16;
 /// Begins what a rank tells first. Another version of this exchange has another number.
 const GREETING: u64 = u64::from_le_bytes(*b"weirnat2");
 /// Length of what a rank tells first. Unit: bytes.
@@ -233,21 +228,22 @@ fn start_watcher(shared: &Arc<Shared>) -> Result<(), Error> {
 fn make_progress(shared: &Weak<Shared>) -> Option<u64> {
     let shared = shared.upgrade()?;
     let next = shared.with(|inner| {
-        if inner.engine.was_polled() {
-            inner.engine.end_sleep();
-            return Ok(Some(LOOK_INTERVAL_NS));
-        }
-        for _ in 0..MAX_TURNS {
-            if inner.progress() == 0 && inner.engine.begin_sleep() {
-                // No packet announces what others write to the node segment.
-                let is_awaited = inner.node_groups.are_under_way();
-                return Ok(is_awaited.then_some(LOOK_INTERVAL_NS));
-            }
-        }
-        inner.engine.was_polled(); // by this thread
-        Ok(Some(RETRY_NS))
+        let next = automatic_progress::make_progress(inner);
+        // No packet announces what others write to the node segment.
+        let is_awaited = inner.node_groups.are_under_way();
+        Ok(next.or(is_awaited.then_some(LOOK_INTERVAL_NS)))
     });
     next.unwrap_or(None)
+}
+
+impl EngineOwner for Inner {
+    fn engine(&mut self) -> Option<&mut Engine> {
+        Some(&mut self.engine)
+    }
+
+    fn progress(&mut self) -> usize {
+        Inner::progress(self)
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! |---|---|---|---|---|---|
 //! | caller over shared memory | node group | node group | | | |
 //! | machines over messages | pairwise exchange | binomial tree, or blocks from the left; exchanges | all | yes | |
+//! | helper over messages | as machines over messages | the same | all | yes | |
 //! | endpoints without an engine | | | | | all flow control, with bytes |
 //! | two levels across hosts | node group, exchange over UDP | node group, then UDP | | | |
 //! | simulated processor and NIC | exchange or any tree | as over messages, or a named tree; postal broadcasts | 64 bits | yes | lengths |
@@ -20,6 +21,7 @@
 
 mod case;
 mod endpoints;
+mod helper;
 mod hosts;
 mod kernel;
 mod locks;
@@ -42,6 +44,7 @@ use weir_proto::offload::group::ReductionTree;
 
 use case::{Case, Results};
 use endpoints::EndpointExecutor;
+use helper::HelperExecutor;
 use hosts::LevelExecutor;
 use kernel::KernelExecutor;
 use node::{MessageExecutor, NodeExecutor};
@@ -57,9 +60,10 @@ const BATCH: usize = 25;
 const SHORT_TEAM: usize = 100;
 const LONG_TEAM: usize = 4000;
 /// What an executor's name begins with.
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "caller over shared memory",
     "machines over messages",
+    "helper over messages",
     "endpoints without an engine",
     "two levels across hosts",
     "simulated processor",
@@ -82,6 +86,7 @@ pub trait Executor {
 fn executors(members: u32, network: Option<&Network>, random: &mut Rng) -> Vec<Box<dyn Executor>> {
     let mut all: Vec<Box<dyn Executor>> =
         vec![Box::new(NodeExecutor::new(members, random)), Box::new(MessageExecutor::new(members, random))];
+    all.push(Box::new(HelperExecutor::new(members, random)));
     all.push(Box::new(EndpointExecutor { members }));
     if let Some(levels) = LevelExecutor::new(members, random) {
         all.push(Box::new(levels));

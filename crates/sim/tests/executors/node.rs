@@ -13,16 +13,16 @@ use weir_link::Address;
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::shm::node_group::{NodeGroup, NodeGroups, Operation, Task};
 use weir_link::shm::node_segment::JobKey;
-use weir_proto::Outcome;
 use weir_proto::offload::lock::Change as LockChange;
 use weir_proto::offload::{WordOperation, WordType, WordUpdate};
+use weir_proto::{Outcome, Peer};
 
 use crate::case::{Case, Change, Collective, LockCase, Results, WORDS_EACH};
 use crate::locks::{Contender, LOCK_WORDS, Words};
 use crate::{Executor, LONG};
 
 /// The key of each endpoint's words.
-const KEY: u64 = 1;
+pub const KEY: u64 = 1;
 
 /// The endpoints of a node, in the order of ranks.
 pub struct Node {
@@ -206,14 +206,9 @@ impl MessageExecutor {
         take_turns(lists.len() as u32, random, |rank, _| {
             let engine = &mut engines[rank];
             if !std::mem::replace(&mut have_begun[rank], true) {
-                for (number, Change { to, word, update }) in lists[rank].iter().enumerate() {
-                    let arguments = AtomicArguments {
-                        peer: engine.peer(&addresses[*to as usize]),
-                        key: KEY,
-                        offset: (u64::from(WORDS_EACH) * rank as u64 + u64::from(*word)) * 8,
-                        update: *update,
-                        result: olds[rank].part(8 * number, 8),
-                    };
+                for (number, change) in lists[rank].iter().enumerate() {
+                    let peer = engine.peer(&addresses[change.to as usize]);
+                    let arguments = arguments_of(change, rank, peer, olds[rank].part(8 * number, 8));
                     engine.atomic(Post::default(), arguments).expect("room");
                 }
             }
@@ -275,6 +270,22 @@ pub async fn pause() {
     .await;
 }
 
+/// The request of member `from` for a change of a word of `peer`, which is that of the change.
+pub fn arguments_of(change: &Change, from: usize, peer: Peer, result: UserMemory) -> AtomicArguments {
+    let offset = (u64::from(WORDS_EACH) * from as u64 + u64::from(change.word)) * 8;
+    AtomicArguments { peer, key: KEY, offset, update: change.update, result }
+}
+
+/// A change of a word of a lock.
+pub fn update_of(change: LockChange) -> WordUpdate {
+    let (operation, operand, compare) = match change {
+        LockChange::Read => (WordOperation::Read, 0, 0),
+        LockChange::Swap(new) => (WordOperation::Write, new, 0),
+        LockChange::CompareSwap { expected, new } => (WordOperation::CompareSwap, new, expected),
+    };
+    WordUpdate { operation, word_type: WordType::U64, operand, compare }
+}
+
 /// Words for locks, behind those that others change.
 struct LockWords<'a> {
     member: u32,
@@ -287,23 +298,18 @@ struct LockWords<'a> {
 
 impl Words for LockWords<'_> {
     async fn change(&self, owner: u32, word: u32, change: LockChange) -> u64 {
-        let (operation, operand, compare) = match change {
-            LockChange::Read if owner == self.member => {
-                // As a member looks at its own words while it waits: in its memory.
-                let word = self.own.part(8 * (self.first + u64::from(word)) as usize, 8);
-                return u64::from_le_bytes(read(&word).try_into().expect("8 bytes"));
-            }
-            LockChange::Read => (WordOperation::Read, 0, 0),
-            LockChange::Swap(new) => (WordOperation::Write, new, 0),
-            LockChange::CompareSwap { expected, new } => (WordOperation::CompareSwap, new, expected),
-        };
+        if owner == self.member && matches!(change, LockChange::Read) {
+            // As a member looks at its own words while it waits: in its memory.
+            let word = self.own.part(8 * (self.first + u64::from(word)) as usize, 8);
+            return number(&word);
+        }
         {
             let engine = &mut *self.engine.borrow_mut();
             let arguments = AtomicArguments {
                 peer: engine.peer(&self.addresses[owner as usize]),
                 key: KEY,
                 offset: (self.first + u64::from(word)) * 8,
-                update: WordUpdate { operation, word_type: WordType::U64, operand, compare },
+                update: update_of(change),
                 result: self.result.view(),
             };
             engine.atomic(Post::default(), arguments).expect("room");
@@ -312,7 +318,7 @@ impl Words for LockWords<'_> {
             self.engine.borrow_mut().progress();
             if let Some(completion) = self.engine.borrow_mut().next_completion() {
                 assert_eq!(completion.outcome, Outcome::Done);
-                return u64::from_le_bytes(read(&self.result.view()).try_into().expect("8 bytes"));
+                return number(&self.result.view());
             }
             pause().await;
         }
@@ -325,7 +331,7 @@ impl Words for LockWords<'_> {
 }
 
 /// What a member gives and gets, in the engine's words.
-struct Buffers {
+pub struct Buffers {
     operation: CollectiveOperation,
     block_bytes: u64,
     data: OwnedMemory,
@@ -337,7 +343,7 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn new(collective: &Collective, rank: u32, members: u32) -> Buffers {
+    pub fn new(collective: &Collective, rank: u32, members: u32) -> Buffers {
         let (operation, block_bytes) = match collective.operation {
             Operation::Barrier => (CollectiveOperation::Barrier, 0),
             Operation::Reduce { root, vector } => {
@@ -361,20 +367,25 @@ impl Buffers {
         Buffers { operation, block_bytes: block_bytes.into(), data, result, gets_data, gets_bytes }
     }
 
-    fn arguments(&self, group: u32) -> CollectiveArguments {
+    pub fn arguments(&self, group: u32) -> CollectiveArguments {
         let (data, result) = (self.data.view(), self.result.view());
         let (operation, block_bytes, is_awaited) = (self.operation, self.block_bytes, false);
         CollectiveArguments { group, operation, block_bytes, data, result, is_awaited }
     }
 
-    fn outcome(&self) -> Vec<u8> {
+    pub fn outcome(&self) -> Vec<u8> {
         let mut bytes = read(&if self.gets_data { &self.data } else { &self.result }.view());
         bytes.truncate(self.gets_bytes);
         bytes
     }
 }
 
-fn read(memory: &UserMemory) -> Vec<u8> {
+/// A word of 8 bytes.
+pub fn number(word: &UserMemory) -> u64 {
+    u64::from_le_bytes(read(word).try_into().expect("8 bytes"))
+}
+
+pub fn read(memory: &UserMemory) -> Vec<u8> {
     let mut bytes = vec![0; memory.bytes() as usize];
     memory.read(0, &mut bytes);
     bytes
