@@ -24,9 +24,9 @@ impl EventDescriptor {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable.
-    pub fn clear(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]); // fails if it was unreadable
+    /// Makes it unreadable. Returns whether it was readable.
+    pub fn clear(&self) -> bool {
+        rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
 
     /// Waits until it is readable, at most `at_most_ns`. A signal ends the wait early.

@@ -239,7 +239,9 @@ impl CoreEndpoint for ExchangeEndpoint {
 
     fn may_wait(&mut self) -> bool {
         let state = self.exchange.state();
-        self.descriptor.iter().for_each(|descriptor| descriptor.clear());
+        if let Some(descriptor) = &self.descriptor {
+            descriptor.clear();
+        }
         state.desks.get(&self.number).is_none_or(|desk| desk.messages.is_empty())
     }
 

@@ -125,12 +125,7 @@ mod tests {
     #[test]
     fn the_first_entry_of_an_armed_queue_rings_once() {
         let descriptor = Arc::new(EventDescriptor::open().expect("a descriptor"));
-        let rung = || {
-            let begun = std::time::Instant::now();
-            descriptor.wait(2_000_000);
-            descriptor.clear();
-            begun.elapsed().as_micros() < 2000
-        };
+        let rung = || descriptor.clear();
         let entry = |context| Entry { context, ..Entry::default() };
         for entries in [0, 1, 16, 40] {
             let mut queue = EntryQueue::default();
