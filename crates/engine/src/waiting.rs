@@ -15,8 +15,9 @@
 //! Senders that yield instead run, with nothing to do, after each turn of the receiver. And a core on which all ranks
 //! sleep takes ranks from the other cores.
 //!
-//! A look at a network takes as long as ten polls of shared memory or more. So with a network a spin also ends after a time:
-//! otherwise it would take the core from those that it waits for, longer than their messages take.
+//! A look at a network is a system call, and takes as long as ten polls of shared memory or more. So with a network a spin
+//! also ends after a time. Otherwise it would keep the core for longer than messages take, and the ranks that it waits for
+//! may need that core.
 //!
 //! Ranks of other hosts can share the cores too, for example containers on one machine. Nobody counts those. So an
 //! endpoint with a network judges by its yields ([`Contention`]): if many give the core to another process, it waits as with
@@ -25,12 +26,12 @@
 use std::time::{Duration, Instant};
 use weir_link::cores;
 
-/// Empty polls before the clock is read and the core is yielded. A poll takes 30 to 100 ns, and 1 us with a look at a
-/// network.
+/// Empty polls before the clock is read and the core is yielded. A poll takes 30 to 100 ns, and about 1 us with a look at
+/// a network.
 const SPIN_POLLS: u32 = 100;
 /// The same with more ranks than cores.
 const SPIN_POLLS_OVERSUBSCRIBED: u32 = 10;
-/// The longest spin with a network, where a poll takes up to 1 us. Unit: ticks of the processor, 2 to 4 for each
+/// The longest spin with a network. Unit: ticks of the processor, 2 to 4 for each
 /// nanosecond.
 const SPIN_TICKS: u64 = 20_000;
 /// The same with more ranks than cores.

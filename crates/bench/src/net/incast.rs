@@ -1,8 +1,8 @@
 //! What incast over weir has sent again, from the counters that its endpoints leave (`FI_WEIR_STATS`), and what was lost on
 //! the way, from those of the kernel ([`Hosts::dropped`](super::hosts::Hosts::dropped)).
 //!
-//! Endpoints cannot tell what was lost. A bundle that was sent again may have arrived, and its second copy may lie unread
-//! in a socket when the job ends.
+//! Endpoints cannot tell what was lost: a bundle that was sent again may have arrived, and nobody reads what comes last,
+//! when the job ends.
 
 use crate::compare::measure::{Measure, Quantity, Value};
 use std::path::Path;
@@ -26,7 +26,7 @@ pub fn values(counters: &Path, senders: u64, dropped: u64) -> Result<Vec<Value>,
     }))
 }
 
-/// What was sent again, and what of it was lost, as shares of all datagrams. `None`: there were none.
+/// What was sent again, and what the kernel has dropped, as shares of all datagrams. `None`: there were none.
 fn shares(network: &NetworkReport, dropped: u64) -> Option<[f64; 2]> {
     let NetworkReport { datagrams_sent, sent_again, .. } = *network;
     let share = |datagrams: u64| datagrams as f64 / datagrams_sent as f64;

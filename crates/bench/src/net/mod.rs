@@ -343,7 +343,7 @@ impl Bench<'_> {
         if loss > 0 {
             self.hosts.lose(loss)?;
         }
-        let dropped_before = self.hosts.dropped()?;
+        let dropped_before = if has_counters { self.hosts.dropped()? } else { 0 };
         let result = self.jobs.run(&launch, free_memory::watch());
         if loss > 0 {
             self.hosts.lose(0)?;
