@@ -171,6 +171,10 @@ impl<L: Link, S: CompletionSink> PayloadDriver for EventDriver<'_, L, S> {
         self.io.may_read(to)
     }
 
+    fn may_write(&mut self, to: Peer) -> bool {
+        self.io.may_write(to)
+    }
+
     fn announcement_arrived(&mut self, from: Peer, address: RemoteAddress, bytes: u64) {
         if address.key == 0 {
             self.io.read_ahead.rts_arrived(from, address.address, bytes);

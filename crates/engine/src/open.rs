@@ -8,7 +8,7 @@ use std::time::Instant as Clock;
 use weir_link::datagram::network::DatagramNetwork;
 use weir_link::datagram::{DatagramLink, DatagramOptions, HelpedLink, SendGate, SendProxy};
 use weir_link::links::Links;
-use weir_link::ofi::{CoreEndpoint, CoreError, MESSAGE_BYTES, OfiNetwork, OfiOptions};
+use weir_link::ofi::{CoreAccess, CoreEndpoint, CoreError, MESSAGE_BYTES, OfiNetwork, OfiOptions};
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::NodeHandle;
 use weir_link::udp::{UdpError, UdpNetwork, UdpOptions};
@@ -92,9 +92,9 @@ impl OpenError {
 }
 
 /// Opens an endpoint of the core provider with this name, on the network of `FI_WEIR_NET` if that is set. The last argument:
-/// with access to the memory of peers, if the provider has that.
+/// how large contents reach their memory, if the provider has that.
 pub type OpenCore<'call> =
-    &'call dyn Fn(&str, Option<&str>, bool) -> Result<Box<dyn CoreEndpoint>, CoreError>;
+    &'call dyn Fn(&str, Option<&str>, CoreAccess) -> Result<Box<dyn CoreEndpoint>, CoreError>;
 
 impl Engine {
     /// [`Engine::open_in_libfabric`] for a program without libfabric.
@@ -164,8 +164,12 @@ impl Network {
                 return Err(OpenError::Admission { admission, provider: provider.to_owned() });
             }
             // What the core reads and writes by itself, nothing protects.
-            let has_memory = settings.cross_memory && settings.protection == Protection::Off;
-            let endpoint = open_core(provider, net.as_deref(), has_memory)?;
+            let access = match settings.protection {
+                _ if !settings.cross_memory => CoreAccess::Packets,
+                Protection::Off => CoreAccess::Memory,
+                Protection::Authenticate | Protection::Encrypt => CoreAccess::Large,
+            };
+            let endpoint = open_core(provider, net.as_deref(), access)?;
             let network = OfiNetwork::open(endpoint, &OfiOptions { ports, limit_ns })?;
             return Ok(Network::Ofi(Box::new(network)));
         }

@@ -134,10 +134,17 @@ impl Copies {
 }
 
 impl<L: Link> Io<L> {
-    /// Whether `to` may read memory of messages that it is told of.
+    /// Whether `to` may read memory of messages that it is told of, without help of this endpoint.
     pub fn may_read(&mut self, to: Peer) -> bool {
         let remote = self.link.remote_memory().filter(|_| self.cross_memory);
-        remote.is_some_and(|remote| remote.attributes(to).is_some())
+        let attributes = remote.and_then(|remote| remote.attributes(to));
+        attributes.is_some_and(|attributes| !attributes.needs_owner)
+    }
+
+    /// Whether the link may write to memory of `to`. Where it has no access at all, the first attempt finds that out.
+    pub fn may_write(&mut self, to: Peer) -> bool {
+        let attributes = self.link.remote_memory().and_then(|remote| remote.attributes(to));
+        attributes.is_none_or(|attributes| !attributes.needs_owner)
     }
 
     /// Where `to` may access the memory that `payload` names.

@@ -4,8 +4,8 @@ use weir_link::ofi::{CoreName, MOST_PART_BYTES, NameFormat, from_outside};
 use weir_link::udp::probe;
 use weir_link::{ADDRESS_BYTES, Address, LinkKind};
 use weir_proto::wire::{
-    self, EAGER_HEADER_BYTES, LINK_FRAME_BYTES, LinkFrame, MOST_HEADER_BYTES, SLOT_BYTES, decode,
-    decode_bytes, decode_head, encode, encode_bytes, split_extension,
+    self, EAGER_HEADER_BYTES, Frame, LINK_FRAME_BYTES, MOST_HEADER_BYTES, SLOT_BYTES, WANT_FRAME_BYTES,
+    decode, decode_bytes, decode_head, encode, encode_bytes, split_extension,
 };
 use weir_proto::{Body, Packet, Space};
 
@@ -35,8 +35,9 @@ pub fn bundles(bytes: &[u8]) {
         Err(_) => bytes,
     };
     while !rest.is_empty() {
-        let used = match LinkFrame::read(rest) {
-            Ok(Some(_)) => LINK_FRAME_BYTES,
+        let used = match Frame::read(rest) {
+            Ok(Some(Frame::Link(_))) => LINK_FRAME_BYTES,
+            Ok(Some(Frame::Want(_))) => WANT_FRAME_BYTES,
             Ok(None) => match decode_bytes(rest, MOST_PAYLOAD) {
                 Ok((packet, header_bytes)) => {
                     let mut header = [0; MOST_HEADER_BYTES];

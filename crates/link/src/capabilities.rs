@@ -47,6 +47,8 @@ pub struct MemoryAttributes {
     pub registers: bool,
     /// Bound on the copies under way with one peer.
     pub copies_per_peer: u32,
+    /// A copy needs the owner of the other memory: it must poll meanwhile. Such copies only read.
+    pub needs_owner: bool,
 }
 
 /// The rights of peers to registered memory. This endpoint may always copy from it and to it.

@@ -99,9 +99,16 @@ pub trait PayloadDriver {
         RemoteAddress::NONE
     }
 
-    /// Whether `to` can read memory of ours that it was told of.
+    /// Whether `to` can read memory of ours that it was told of without our help.
     #[inline(always)]
     fn may_read(&mut self, to: Peer) -> bool {
+        let _ = to;
+        true
+    }
+
+    /// Whether memory of `to` can be written without packets, if `to` says where it is.
+    #[inline(always)]
+    fn may_write(&mut self, to: Peer) -> bool {
         let _ = to;
         true
     }
@@ -259,6 +266,7 @@ impl<D: PayloadDriver + ?Sized> PayloadDriver for &mut D {
     forward! {
         announce(to: Peer, transfer: Transfer, payload: Source, bytes: u64) -> RemoteAddress;
         may_read(to: Peer) -> bool;
+        may_write(to: Peer) -> bool;
         announcement_arrived(from: Peer, address: RemoteAddress, bytes: u64);
         announcements_ended(peer: Peer, first: Transfer, count: u32);
         may_exceed_bounce_limit(to: Peer, held: u32) -> bool;

@@ -9,8 +9,8 @@ use weir_proto::wire::layout::{
     BODY_BYTES, COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind, REMOTE_KEY,
 };
 use weir_proto::wire::{
-    self, EXTENSION_BYTES, LINK_FRAME_BYTES, LinkExtension, LinkFrame, MOST_HEADER_BYTES, PacketError,
-    SLOT_BYTES,
+    self, EXTENSION_BYTES, Frame, LINK_FRAME_BYTES, LinkExtension, LinkFrame, MOST_HEADER_BYTES, PacketError,
+    SLOT_BYTES, WantFrame,
 };
 use weir_proto::{AnnouncementMarks, Body, Marks, Packet, PeerFault, RemoteAddress, Space, Transfer};
 use zerocopy::IntoBytes;
@@ -750,6 +750,40 @@ fn link_frames_are_told_from_packets_and_malformed_ones_are_rejected() {
     assert_eq!(LinkFrame::read(&bytes[..5]), Ok(None));
     bytes[4] += 1;
     assert!(matches!(LinkFrame::read(&bytes), Err(PacketError::Version { .. })));
+}
+
+#[test]
+fn a_frame_that_wants_contents_has_fixed_bytes_and_is_told_from_others() {
+    let frame = WantFrame {
+        word: 0x0102_0304.into(),
+        version: wire::VERSION,
+        kind: wire::WANT_FRAME,
+        zero: 0.into(),
+        key: 0x0506_0708_090a_0b0c.into(),
+        offset: 0x0d0e_0f10_1112_1314.into(),
+        number: 0x1516_1718_191a_1b1c.into(),
+        bytes: 0x1d1e_1f20.into(),
+        unused: [],
+    };
+    let expected = "040302010486".to_owned()
+        + "0000"
+        + "0c0b0a0908070605"
+        + "14131211100f0e0d"
+        + "1c1b1a1918171615"
+        + "201f1e1d";
+    assert_eq!(hex(frame.as_bytes()), expected);
+    assert_eq!(Frame::read(frame.as_bytes()), Ok(Some(Frame::Want(frame))));
+    assert!(matches!(
+        Frame::read(&frame.as_bytes()[..35]),
+        Err(PacketError::Truncated { need_bytes: 36, .. })
+    ));
+    let other = WantFrame { version: wire::VERSION + 1, ..frame };
+    assert!(matches!(Frame::read(other.as_bytes()), Err(PacketError::Version { .. })));
+    assert_eq!(LinkFrame::read(frame.as_bytes()), Ok(None));
+    assert!(wire::decode_bytes(&[frame.as_bytes(), &[0; 64]].concat(), 0).is_err());
+    let lease = [&[0, 0, 0, 0, wire::VERSION, wire::LEASE_FRAME][..], &[0; 14]].concat();
+    assert!(matches!(Frame::read(&lease), Ok(Some(Frame::Link(LinkFrame { kind: wire::LEASE_FRAME, .. })))));
+    assert_eq!(Frame::read(&[0; 64]), Ok(None), "a packet, or what is none");
 }
 
 #[test]

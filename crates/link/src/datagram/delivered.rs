@@ -10,8 +10,8 @@ use super::path::{OurLane, PeersLane};
 use crate::{Arrival, LaneLease, Polled, Quota};
 use core::ops::Range;
 use weir_proto::wire::{
-    ATTACH_FRAME, FILL_FRAME, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, MORE_HEADER_BYTES,
-    REST_FRAME, decode_head,
+    ATTACH_FRAME, FILL_FRAME, Frame, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame,
+    MORE_HEADER_BYTES, REST_FRAME, WANT_FRAME_BYTES, WantFrame, decode_head,
 };
 use weir_proto::{Geometry, Packet, PeerFault};
 
@@ -67,15 +67,17 @@ enum Head {
     /// A packet of which so many bytes are missing.
     Cut(Range<usize>, usize),
     Frame(LinkFrame),
+    Want(WantFrame),
     Malformed,
 }
 
 fn head(bytes: &[u8], at: usize, geometry: &Geometry, into: &mut Packet) -> Head {
     let rest = &bytes[at..];
     let most_bytes = (geometry.slot_bytes * geometry.max_packet_slots) as usize;
-    match LinkFrame::read(rest) {
+    match Frame::read(rest) {
         _ if rest.is_empty() => Head::End,
-        Ok(Some(frame)) => Head::Frame(frame),
+        Ok(Some(Frame::Link(frame))) => Head::Frame(frame),
+        Ok(Some(Frame::Want(frame))) => Head::Want(frame),
         Err(_) => Head::Malformed,
         Ok(None) => match decode_head(rest, (most_bytes - MORE_HEADER_BYTES) as u32) {
             Err(_) => Head::Malformed,
@@ -172,6 +174,12 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                     path.io.begun.missing_bytes = missing_bytes;
                     self.keep_part(payload);
                 }
+                (Head::Want(frame), Some(_)) => {
+                    reading.at += WANT_FRAME_BYTES;
+                    if !self.wanted(id, &frame) {
+                        self.malformed(id);
+                    }
+                }
                 (Head::Frame(frame), _) if frame.kind == FILL_FRAME => {
                     let end = reading.at + LINK_FRAME_BYTES + usize::from(frame.number.get());
                     if end == bundle_bytes {
@@ -253,7 +261,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             _ => {
                 let fault =
                     if number == PeerFault::Closed as u16 { PeerFault::Closed } else { PeerFault::Died };
-                let waits = path.unacknowledged() > 0 || path.io.open.is_some();
+                let waits =
+                    path.unacknowledged() > 0 || path.io.open.is_some() || self.contents.has_copies(id);
                 self.ended(id, fault);
                 if waits || fault == PeerFault::Died {
                     self.note_lost(id);

@@ -2,6 +2,7 @@
 
 use super::arrived::Arrived;
 use super::buffers::Buffers;
+use super::contents::Contents;
 use super::crowd::Crowd;
 use super::delivered::{Part, Reading};
 use super::epochs::Epochs;
@@ -112,6 +113,8 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) reading: Option<Reading>,
     /// Parts of the polled packet in bundles before that.
     pub(super) earlier_parts: Vec<Part>,
+    /// Contents that pass in large messages of the network.
+    pub(super) contents: Contents,
     pub(super) counters: DatagramCounters,
     /// Of paths that were removed.
     pub(super) removed: PathCounters,
@@ -185,6 +188,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             busy: Vec::new(),
             reading: None,
             earlier_parts: Vec::new(),
+            contents: Contents::default(),
             counters: DatagramCounters::default(),
             removed: PathCounters::default(),
             is_closed: false,
@@ -306,6 +310,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if let Some(peer) = path.peer {
             self.by_peer[peer.0 as usize] = None;
         }
+        self.contents.remove_path(id);
         self.shared.timers.cancel(id);
         self.shared.grants.iter_mut().for_each(|grants| grants.remove(id));
         for list in [
@@ -362,6 +367,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
         self.tell_grants();
         self.send_refused();
+        if self.contents.is_busy() {
+            self.work_contents();
+        }
     }
 
     /// Tells peers what they may have under way, if that has changed.

@@ -205,6 +205,28 @@ pub trait DatagramNetwork: Send {
     fn memory(&mut self) -> Option<&mut dyn NetworkMemory<Self::Place>> {
         None
     }
+
+    /// Large messages, for contents on paths with protection. `None`: packets carry everything.
+    fn large(&mut self) -> Option<&mut dyn LargeMessages<Self::Place>> {
+        None
+    }
+}
+
+/// Large messages of a network, beside its datagrams: they have receives of their own. A message arrives once and unchanged, or
+/// never, if its sender has ended. A receiver has told its peers before how many may come.
+pub trait LargeMessages<Place> {
+    /// Length of the longest message. Unit: bytes.
+    fn longest(&self) -> usize;
+
+    /// Makes memory for messages that arrive, if there is none yet. Returns for how many.
+    fn begin(&mut self) -> usize;
+
+    /// Passes messages that have arrived to `take`, which may change them.
+    fn receive(&mut self, take: &mut dyn FnMut(&mut [u8]));
+
+    /// Sends what `write` writes; it returns the length. Returns whether the network has room. If not, `write` was not called. To a
+    /// peer that has ended, the message is lost.
+    fn send(&mut self, to: Place, write: &mut dyn FnMut(&mut [u8]) -> usize) -> bool;
 }
 
 /// Access to the memory of peers, as [`RemoteMemory`](crate::RemoteMemory), with places instead of peers.

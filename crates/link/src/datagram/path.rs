@@ -272,6 +272,11 @@ impl<P: Copy> Path<P> {
         Ok((opened, other))
     }
 
+    /// The epochs of both ends, this one first. `None`: nothing of the peer has arrived.
+    pub(super) fn epochs(&self) -> Option<(u16, u16)> {
+        Some((self.epoch.get(), self.peers_epoch?.epoch))
+    }
+
     /// Binds the path to an epoch of the peer, if a datagram of it has opened the path.
     pub(super) fn bind(&mut self, epoch: PeersEpoch) {
         if self.peers_epoch.is_none() && self.machine.view().is_open {

@@ -1,5 +1,11 @@
-//! Access to the memory of peers over a network that has it ([`RemoteMemory`]). The link protects packets and nothing else: the
-//! bytes of a copy are whatever the network makes of them. So only peers of paths without protection have it.
+//! Access to the memory of peers ([`RemoteMemory`]), over a network that has it.
+//!
+//! | protection of the path | copies |
+//! |---|---|
+//! | none | by the network itself: their bytes are whatever it makes of them |
+//! | any | sealed, in large messages of the network ([`super::contents`]), if they are read; packets carry what is written |
+//!
+//! An endpoint without protection registers its memory with the network, so peers with protection have packets.
 
 use super::link::DatagramLink;
 use super::network::{DatagramNetwork, NetworkMemory};
@@ -10,8 +16,10 @@ use crate::{
 use weir_proto::{CopyFault, Peer};
 
 impl<N: DatagramNetwork> DatagramLink<N> {
-    fn memory(&mut self) -> Result<&mut dyn NetworkMemory<N::Place>, CopyFault> {
-        self.shared.network.memory().ok_or(CopyFault::Forbidden)
+    /// The memory of the network, if this endpoint wants no protection.
+    fn memory(&mut self) -> Option<&mut dyn NetworkMemory<N::Place>> {
+        let is_open = self.address.protection_with(&self.address) == Protection::Off;
+        if is_open { self.shared.network.memory() } else { None }
     }
 
     /// The place of `peer`, if nothing protects the path to it.
@@ -27,13 +35,16 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if let Some(memory) = self.shared.network.memory() {
             memory.forget(place);
         }
+        self.contents.forget(Some(id));
     }
 }
 
 impl<N: DatagramNetwork> RemoteMemory for DatagramLink<N> {
     fn attributes(&mut self, peer: Peer) -> Option<MemoryAttributes> {
-        self.unprotected_place(peer)?;
-        Some(self.shared.network.memory()?.attributes())
+        if self.unprotected_place(peer).is_none() {
+            return self.contents_attributes(peer);
+        }
+        Some(self.memory()?.attributes())
     }
 
     fn register(
@@ -42,12 +53,18 @@ impl<N: DatagramNetwork> RemoteMemory for DatagramLink<N> {
         memory: &UserMemory,
         access: PeerAccess,
     ) -> Result<Registration, CopyFault> {
-        Ok(Registration { domain, ..self.memory()?.register(memory, access)? })
+        let registration = match self.memory() {
+            Some(network) => network.register(memory, access)?,
+            None => self.register_contents(memory, access)?,
+        };
+        Ok(Registration { domain, ..registration })
     }
 
     fn deregister(&mut self, registration: &Registration) {
-        if let Some(memory) = self.shared.network.memory() {
-            memory.deregister(registration);
+        match (self.memory(), registration.handle) {
+            (Some(network), _) => network.deregister(registration),
+            (None, Some(handle)) => self.deregister_contents(handle),
+            (None, None) => {}
         }
     }
 
@@ -57,15 +74,21 @@ impl<N: DatagramNetwork> RemoteMemory for DatagramLink<N> {
         memory: &UserMemory,
         handle: Option<LocalHandle>,
     ) -> Result<CopyStatus, CopyFault> {
-        let place = self.unprotected_place(copy.peer).ok_or(CopyFault::Forbidden)?;
-        self.memory()?.start(place, copy, memory, handle)
+        match self.unprotected_place(copy.peer) {
+            Some(place) => self.memory().ok_or(CopyFault::Forbidden)?.start(place, copy, memory, handle),
+            None => self.start_contents(copy, memory),
+        }
     }
 
     fn next_result(&mut self) -> Option<(u64, Result<(), CopyFault>)> {
-        self.shared.network.memory()?.next_result()
+        match self.memory() {
+            Some(network) => network.next_result(),
+            None => self.next_contents_result(),
+        }
     }
 
     fn must_poll(&mut self) -> bool {
-        self.shared.network.memory().is_some_and(|memory| memory.must_poll())
+        let now = self.shared.network.now();
+        self.contents.must_poll(now) || self.memory().is_some_and(|network| network.must_poll())
     }
 }

@@ -63,6 +63,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let gate = self.shared.gate.as_ref().map(|gate| gate.counters()).unwrap_or_default();
         let proxy = self.shared.proxy.as_ref().map_or(self.shared.left_proxy, |proxy| proxy.counters());
         let DatagramCounters { foreign, forged, malformed, unopened } = self.counters();
+        let (contents, contents_bytes) = self.contents.copied;
         let PathCounters { datagrams, bare, sent_again, sent_needlessly, timeouts, .. } = counts;
         let PathCounters { marked, repeated, stale, malformed: malformed_in_paths, .. } = counts;
         let Traffic {
@@ -107,8 +108,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             proxy_queued: proxy.queued,
             proxy_sent_for_others: proxy.sent_for_others,
             proxy_without_room: proxy.without_room,
-            copies,
-            copied_bytes,
+            copies: copies + contents,
+            copied_bytes: copied_bytes + contents_bytes,
             unopened_paths: unopened,
             dropped_in_kernel: dropped,
             ..report

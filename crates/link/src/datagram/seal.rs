@@ -7,6 +7,9 @@
 //! | introduction | from the receiver's key and identity | a random salt in the datagram |
 //! | all others | from both keys and identities, one for each direction | number of the datagram (64 bits), both epochs |
 //!
+//! Contents that are no datagrams (`contents`) have a key of their own for each direction, and a number that their receiver has
+//! chosen.
+//!
 //! Only members of the job know the keys of addresses. So whoever sends a valid introduction belongs to the job, and
 //! says its own address in it. No nonce is used twice with one key: a salt has 128 random bits, the epochs of a path are new,
 //! and a datagram that is sent again has a new number. Source: RFC 10032 (AEGIS-128L), RFC 5869 (key derivation), RFC 9001
@@ -41,7 +44,6 @@ const KEY_BYTES: usize = 16;
 /// A key for one direction of a path, or for the introductions to an endpoint.
 pub struct Key {
     bytes: [u8; KEY_BYTES],
-    #[cfg_attr(fuzzing, expect(dead_code, reason = "fuzzers have no seal"))]
     protection: Protection,
 }
 
@@ -113,18 +115,55 @@ impl Key {
 
     /// For datagrams from `from` to `to`. [`nonce_of`] makes their nonces.
     pub fn of_path(from: &Address, to: &Address) -> Key {
+        // A key serves one purpose: what an open secret says must not help against a cipher.
+        Key::between(from, to, [b"weir path", b"weir path, authenticated", b"weir path, secret"])
+    }
+
+    /// For contents from `from` to `to` that are no datagrams. [`nonce_of`] makes their nonces, from numbers of their own.
+    pub(super) fn of_contents(from: &Address, to: &Address) -> Key {
+        Key::between(from, to, [b"weir contents", b"weir contents, authenticated", b"weir contents, secret"])
+    }
+
+    /// For what goes from `from` to `to`. `labels`: for each protection.
+    fn between(from: &Address, to: &Address, labels: [&[u8]; 3]) -> Key {
         let mut secret = [0; 32];
         secret[..16].copy_from_slice(&from.key());
         secret[16..].copy_from_slice(&to.key());
         let (identity, other) = (from.identity_word().to_le_bytes(), to.identity_word().to_le_bytes());
-        // A key serves one purpose: what an open secret says must not help against a cipher.
         let protection = from.protection_with(to);
-        let label: &[u8] = match protection {
-            Protection::Encrypt => b"weir path",
-            Protection::Authenticate => b"weir path, authenticated",
-            Protection::Off => b"weir path, secret",
+        let label = match protection {
+            Protection::Encrypt => labels[0],
+            Protection::Authenticate => labels[1],
+            Protection::Off => labels[2],
         };
         derive(label, &secret, &[&identity, &other], protection)
+    }
+
+    /// Encrypts contents in place, if the key is for that. Returns their tag.
+    pub(super) fn seal_contents(&self, nonce: &Nonce, contents: &mut [u8]) -> [u8; TAG_BYTES] {
+        match self.protection {
+            Protection::Encrypt => self.cipher(nonce).encrypt_in_place(contents, &[]),
+            Protection::Authenticate => self.cipher(nonce).encrypt_in_place(&mut [], contents),
+            Protection::Off => self.bytes,
+        }
+    }
+
+    /// Checks the tag of contents, and decrypts them in place, if the key is for that.
+    ///
+    /// # Errors
+    /// [`Forged`]. The bytes are then worthless.
+    pub(super) fn open_contents(
+        &self,
+        nonce: &Nonce,
+        contents: &mut [u8],
+        tag: &[u8; TAG_BYTES],
+    ) -> Result<(), Forged> {
+        let is_authentic = match self.protection {
+            Protection::Encrypt => self.cipher(nonce).decrypt_in_place(contents, tag, &[]).is_ok(),
+            Protection::Authenticate => self.cipher(nonce).decrypt_in_place(&mut [], tag, contents).is_ok(),
+            Protection::Off => *tag == self.bytes,
+        };
+        if is_authentic { Ok(()) } else { Err(Forged) }
     }
 
     fn cipher(&self, nonce: &Nonce) -> Aegis128L<TAG_BYTES> {
@@ -294,6 +333,35 @@ mod tests {
         let datagram = sealed(&Key::of_path(&address(1, 1), &address(2, 2)), 5);
         let expected = "636c656172207e932fb3b18f90e829caa0caca74e74922f12b112600806e5281";
         assert_eq!(datagram.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), expected);
+    }
+
+    #[test]
+    fn contents_open_only_as_they_were_sealed_and_not_as_a_datagram() {
+        for protection in [Protection::Encrypt, Protection::Authenticate] {
+            let [a, b] = [1, 2].map(|key| address(key.into(), key).with_protection(protection));
+            let key = Key::of_contents(&a, &b);
+            let mut sealed = *b"contents of a message";
+            let tag = key.seal_contents(&nonce_of(EPOCHS, 9), &mut sealed);
+            assert_eq!(sealed == *b"contents of a message", protection == Protection::Authenticate);
+            let opened = |key: &Key, number, mut contents: [u8; 21], tag: &[u8; TAG_BYTES]| {
+                key.open_contents(&nonce_of(EPOCHS, number), &mut contents, tag).map(|()| contents)
+            };
+            assert_eq!(opened(&key, 9, sealed, &tag), Ok(*b"contents of a message"));
+            assert_eq!(opened(&key, 10, sealed, &tag), Err(Forged));
+            for other in [Key::of_contents(&b, &a), Key::of_path(&a, &b)] {
+                assert_eq!(opened(&other, 9, sealed, &tag), Err(Forged));
+            }
+            for bit in 0..sealed.len() * 8 {
+                let mut changed = sealed;
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(opened(&key, 9, changed, &tag), Err(Forged), "bit {bit}");
+            }
+            for bit in 0..TAG_BYTES * 8 {
+                let mut changed = tag;
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(opened(&key, 9, sealed, &changed), Err(Forged), "bit {bit} of the tag");
+            }
+        }
     }
 
     #[test]

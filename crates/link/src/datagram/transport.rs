@@ -51,6 +51,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if let Some(memory) = self.shared.network.memory() {
             memory.forget_all();
         }
+        self.contents.forget(None);
         let begun = self.shared.network.now();
         let until = begun.plus_ns(self.options.close_ns);
         let ids = 0..self.paths.len() as u32;
@@ -260,7 +261,7 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         let times = [
             self.shared.timers.earliest().map(after),
             self.shared.network.next_arrival().map(after),
-            self.shared.has_waiting().then(|| now + REFUSED_INTERVAL),
+            (self.shared.has_waiting() || self.contents.waits_for_room()).then(|| now + REFUSED_INTERVAL),
             self.shared.gate_wait_ns().map(|ns| now + Duration::from_nanos(ns)),
         ];
         times.into_iter().flatten().min()
@@ -323,8 +324,8 @@ impl<N: DatagramNetwork> Inspect for DatagramLink<N> {
 
 impl<N: DatagramNetwork> Capabilities for DatagramLink<N> {
     fn remote_memory(&mut self) -> Option<&mut dyn RemoteMemory> {
-        self.shared.network.memory()?;
-        Some(self)
+        let has_memory = self.shared.network.memory().is_some() || self.has_contents();
+        if has_memory { Some(self) } else { None }
     }
 
     fn wake_up(&mut self) -> Option<&mut dyn WakeUp> {

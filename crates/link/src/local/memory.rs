@@ -97,7 +97,12 @@ impl LocalCopy {
 
 impl RemoteMemory for LocalLink {
     fn attributes(&mut self, _peer: Peer) -> Option<MemoryAttributes> {
-        Some(MemoryAttributes { domain: 0, registers: true, copies_per_peer: COPIES_PER_PEER })
+        Some(MemoryAttributes {
+            domain: 0,
+            registers: true,
+            copies_per_peer: COPIES_PER_PEER,
+            needs_owner: false,
+        })
     }
 
     fn register(

@@ -12,6 +12,9 @@
 //! memory().register(memory)    handle 3, key and address for peers
 //! memory().start(12, read)     Taken
 //! memory().next_end            the context of that copy, and whether all its bytes are there
+//!
+//! large().begin                16 receives
+//! large().send(12, message)    true: it has left, or leaves by itself
 //! ```
 
 use crate::memory::UserMemory;
@@ -80,6 +83,17 @@ impl CoreName {
     }
 }
 
+/// How contents of large messages reach their memory, beside packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoreAccess {
+    /// Packets carry everything.
+    Packets,
+    /// Reads and writes of the core ([`CoreMemory`]), which nothing protects.
+    Memory,
+    /// Large messages ([`CoreLarge`]), which the link seals.
+    Large,
+}
+
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
@@ -127,6 +141,34 @@ pub trait CoreEndpoint: Send {
     fn memory(&mut self) -> Option<&mut dyn CoreMemory> {
         None
     }
+
+    /// Large messages. `None`: the provider has none, or nobody has asked for them.
+    fn large(&mut self) -> Option<&mut dyn CoreLarge> {
+        None
+    }
+}
+
+/// Length of the longest large message: short enough that whoever seals or opens it finds it in the cache. Unit: bytes.
+pub const LARGE_MESSAGE_BYTES: usize = (128 << 10) + 64;
+/// The most receives for large messages.
+pub const LARGE_RECEIVES: usize = 16;
+/// The most large messages to one peer that have not left. So a peer that does not read leaves room for others.
+pub const LARGE_SENDS_PER_PEER: usize = 4;
+
+/// Large messages (`fi_tsend`, `fi_trecv`), as [`LargeMessages`](crate::datagram::network::LargeMessages) has them.
+pub trait CoreLarge {
+    /// Length of the longest message, at most [`LARGE_MESSAGE_BYTES`]. Unit: bytes.
+    fn longest(&self) -> usize;
+
+    /// Posts receives, if there are none yet. Returns their number, at most [`LARGE_RECEIVES`].
+    fn begin(&mut self) -> usize;
+
+    /// Passes messages that have arrived to `take`.
+    fn receive(&mut self, take: &mut dyn FnMut(&mut [u8]));
+
+    /// Sends what `write` writes; it returns the length. If the core is busy or failed, `write` was not called. At most
+    /// [`LARGE_SENDS_PER_PEER`] are under way to one peer.
+    fn send(&mut self, to: CoreAddress, write: &mut dyn FnMut(&mut [u8]) -> usize) -> Sent;
 }
 
 /// A copy between memory of this endpoint and that of a peer.

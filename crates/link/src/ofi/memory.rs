@@ -37,7 +37,7 @@ impl OfiNetwork {
 
 impl NetworkMemory<OfiPlace> for OfiNetwork {
     fn attributes(&self) -> MemoryAttributes {
-        MemoryAttributes { domain: 0, registers: true, copies_per_peer: COPIES_PER_PEER }
+        MemoryAttributes { domain: 0, registers: true, copies_per_peer: COPIES_PER_PEER, needs_owner: false }
     }
 
     /// Memory without rights for peers is only registered if the core asks for that.

@@ -9,6 +9,7 @@
 //!   libfabric's functions implements it; this crate does not.
 //! - `place` makes the endpoint's name at the core short enough for an address.
 //! - `copies` reads and writes the memory of peers, if both ends want no protection; `memory` begins and ends copies.
+//!   `large` is for protected contents: messages with receives of their own.
 //! - `network` is the network. `exchange` is a core inside the process, for tests.
 //!
 //! A core provider loses nothing, so the link sends nothing again. What a receiver has posted bounds what its peers may have
@@ -18,13 +19,15 @@ mod copies;
 mod core_endpoint;
 pub mod exchange;
 pub mod from_outside;
+mod large;
 mod memory;
 mod network;
 mod place;
 
 pub use core_endpoint::{
-    CoreAddress, CoreCopy, CoreEndpoint, CoreError, CoreMemory, CoreName, MESSAGE_BYTES, NameFormat,
-    POSTED_RECEIVES, Sent, WINDOW,
+    CoreAccess, CoreAddress, CoreCopy, CoreEndpoint, CoreError, CoreLarge, CoreMemory, CoreName,
+    LARGE_MESSAGE_BYTES, LARGE_RECEIVES, LARGE_SENDS_PER_PEER, MESSAGE_BYTES, NameFormat, POSTED_RECEIVES,
+    Sent, WINDOW,
 };
 pub use network::{OfiNetwork, OfiOptions};
 pub use place::{MOST_PART_BYTES, OfiPlace};

@@ -6,7 +6,9 @@ use super::copies::Copies;
 use super::core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, NameFormat, Sent, WINDOW};
 use super::place::{MOST_PART_BYTES, OfiPlace};
 use crate::copy::copy_slice;
-use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, NetworkMemory, Received, Traffic};
+use crate::datagram::network::{
+    BATCH_DATAGRAMS, Batch, DatagramNetwork, LargeMessages, NetworkMemory, Received, Traffic,
+};
 use crate::event_descriptor::EventDescriptor;
 use crate::socket_watch::SocketWatch;
 use crate::udp::witness::Witness;
@@ -57,6 +59,8 @@ pub struct OfiNetwork {
     targets: HashMap<OfiPlace, Target>,
     places: HashMap<CoreAddress, OfiPlace>,
     pub(super) copies: Copies,
+    /// Length of the longest large message. 0: there are none. Unit: bytes.
+    pub(super) longest_large: usize,
     /// The core's endpoint is closed, because it did not end a copy with a lost peer.
     pub(super) is_closed: bool,
     witness: Option<Witness>,
@@ -92,13 +96,14 @@ impl OfiNetwork {
             move |error: io::Error| CoreError::Call { provider, call, reason: error.to_string() }
         };
         let witness = listener.map(|listener| Witness::new(listener, options.limit_ns));
-        Ok(OfiNetwork {
+        let mut network = OfiNetwork {
             watch: None,
             own,
             head: [&[own.part().len() as u8], own.part()].concat(),
             targets: HashMap::new(),
             places: HashMap::new(),
             copies: Copies::default(),
+            longest_large: 0,
             is_closed: false,
             witness: witness.transpose().map_err(failed("listen"))?,
             has_more: false,
@@ -107,7 +112,9 @@ impl OfiNetwork {
             origin: std::time::Instant::now(),
             traffic: Traffic::default(),
             endpoint,
-        })
+        };
+        network.longest_large = network.endpoint.large().map_or(0, |large| large.longest());
+        Ok(network)
     }
 
     /// The peer of the core at this place.
@@ -330,6 +337,10 @@ impl DatagramNetwork for OfiNetwork {
     fn memory(&mut self) -> Option<&mut dyn NetworkMemory<OfiPlace>> {
         self.endpoint.memory()?;
         Some(self)
+    }
+
+    fn large(&mut self) -> Option<&mut dyn LargeMessages<OfiPlace>> {
+        if self.longest_large > 0 { Some(self) } else { None }
     }
 
     /// The core knows best: a message that it cannot deliver is the end. Where names are those of sockets, the kernel of

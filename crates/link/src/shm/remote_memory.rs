@@ -70,7 +70,7 @@ impl RemoteMemory for ShmLink {
     /// At most one copy with a peer is pending. Further ones end in the call.
     #[inline]
     fn attributes(&mut self, _peer: Peer) -> Option<MemoryAttributes> {
-        Some(MemoryAttributes { domain: 0, registers: false, copies_per_peer: u32::MAX })
+        Some(MemoryAttributes { domain: 0, registers: false, copies_per_peer: u32::MAX, needs_owner: false })
     }
 
     /// Peers access any address of this process, but only one piece.

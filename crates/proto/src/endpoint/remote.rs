@@ -46,7 +46,10 @@ impl Endpoint {
         self.check_remote_bounds(peer, bytes, driver)?;
         let request = driver.hold(request, false);
         self.count_remote(bytes);
-        let path = self.choose_path(peer, bytes);
+        let path = match self.choose_path(peer, bytes) {
+            PayloadPath::Locating if !driver.may_write(peer) => PayloadPath::Packets,
+            path => path,
+        };
         let transfer =
             self.payloads.transfers.begin(peer, State::Write { request, key, offset, bytes, data, path });
         let entry = if path == PayloadPath::Locating {

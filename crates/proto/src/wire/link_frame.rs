@@ -8,13 +8,14 @@
 //! B -> A   grant 64                                      you may have 64 datagrams under way
 //! A -> B   rest 1388                                     so many bytes of the packet that the last datagram has begun
 //! A -> B   fill 40                                       so many zeros behind it end the datagram
+//! A -> B   want key 9a, 128 KiB from 0 on, number 70     contents of announced memory, in a large message with this number
 //! A -> B   leave, closed                                nothing more comes from here
 //! ```
 
 use super::layout::{Field, structure};
 use super::{PacketError, VERSION};
 use core::mem::{offset_of, size_of};
-use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Length of a frame. Unit: bytes.
@@ -31,6 +32,10 @@ pub const GRANT_FRAME: u8 = 131;
 pub const REST_FRAME: u8 = 132;
 /// Kind of a frame: the bytes behind it, up to the end of the datagram, mean nothing. It makes the datagram as long as others.
 pub const FILL_FRAME: u8 = 133;
+/// Kind of a frame: its sender wants contents of announced memory ([`WantFrame`]).
+pub const WANT_FRAME: u8 = 134;
+/// Length of a [`WantFrame`]. Unit: bytes.
+pub const WANT_FRAME_BYTES: usize = WantFrame::FIELD_BYTES;
 
 structure! {
     /// A frame of a link. Its first six bytes mean the same as those of a packet.
@@ -52,12 +57,60 @@ structure! {
     }
 }
 
-impl LinkFrame {
+structure! {
+    /// A frame that wants contents. Its first six bytes mean the same as those of a packet.
+    WantFrame(0, WantFrame::FIELD_BYTES) {
+        /// The position on the path of the datagram's packets and frames.
+        word: U32,
+        /// Version of the format.
+        version: u8,
+        /// 134 want.
+        kind: u8,
+        /// Always 0.
+        zero: U16,
+        /// The memory, as its owner has announced it.
+        key: U64,
+        /// Offset in it, bytes.
+        offset: U64,
+        /// Number of the message that brings it; larger than all before on this path.
+        number: U64,
+        /// Length, bytes.
+        bytes: U32,
+    }
+}
+
+/// A frame of either form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// All kinds but the other one.
+    Link(LinkFrame),
+    /// [`WANT_FRAME`].
+    Want(WantFrame),
+}
+
+impl Frame {
     /// The frame at the beginning of `bytes`. `None`: a packet begins there, or bytes that [`super::decode_bytes`]
     /// refuses.
     ///
     /// # Errors
     /// [`PacketError::Truncated`], [`PacketError::Version`].
+    pub fn read(bytes: &[u8]) -> Result<Option<Frame>, PacketError> {
+        if bytes.get(offset_of!(WantFrame, kind)) != Some(&WANT_FRAME) {
+            return Ok(LinkFrame::read(bytes)?.map(Frame::Link));
+        }
+        match WantFrame::read_from_prefix(bytes) {
+            Err(_) => Err(PacketError::Truncated { have_bytes: bytes.len(), need_bytes: WANT_FRAME_BYTES }),
+            Ok((frame, _)) if frame.version != VERSION => Err(PacketError::Version { have: frame.version }),
+            Ok((frame, _)) => Ok(Some(Frame::Want(frame))),
+        }
+    }
+}
+
+impl LinkFrame {
+    /// [`Frame::read`] for all kinds but [`WANT_FRAME`].
+    ///
+    /// # Errors
+    /// As there.
     pub fn read(bytes: &[u8]) -> Result<Option<LinkFrame>, PacketError> {
         let kind = bytes.get(offset_of!(LinkFrame, kind));
         if !kind.is_some_and(|kind| (ATTACH_FRAME..=FILL_FRAME).contains(kind)) {

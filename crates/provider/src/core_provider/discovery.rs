@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::ptr::null_mut;
 
-use weir_link::ofi::{CoreError, CoreName, NameFormat};
+use weir_link::ofi::{CoreAccess, CoreError, CoreName, NameFormat};
 use weir_link::udp::chosen_address;
 
 use super::library::{Infos, Source};
@@ -46,27 +46,34 @@ pub struct Found {
     pub api_version: u32,
     /// The format of its names.
     pub format: NameFormat,
-    /// It accesses the memory of peers.
-    pub has_memory: bool,
+    /// What it has of what was wanted.
+    pub access: CoreAccess,
 }
 
-/// Finds the provider of this name, and the network that `net` names, or else the most sensible one. With access to the memory
-/// of peers if the caller wants that and the provider has it.
+/// Finds the provider of this name, and the network that `net` names, or else the most sensible one. With `access` if the
+/// provider has it.
 ///
 /// # Errors
 /// [`CoreError`].
-pub fn find(provider: &str, net: Option<&str>, wants_memory: bool) -> Result<Found, CoreError> {
-    if wants_memory && let Ok(found) = find_with(provider, net, true) {
+pub fn find(provider: &str, net: Option<&str>, access: CoreAccess) -> Result<Found, CoreError> {
+    if access != CoreAccess::Packets
+        && let Ok(found) = find_with(provider, net, access)
+    {
         return Ok(found);
     }
-    find_with(provider, net, false)
+    find_with(provider, net, CoreAccess::Packets)
 }
 
-fn find_with(provider: &str, net: Option<&str>, has_memory: bool) -> Result<Found, CoreError> {
+fn find_with(provider: &str, net: Option<&str>, access: CoreAccess) -> Result<Found, CoreError> {
     let no_library = || CoreError::NoLibrary { provider: provider.to_owned() };
     let core_version = core_library::version().ok_or_else(no_library)?;
     let api_version = USED_VERSION.min(core_version);
-    let caps = if has_memory { caps::MSG | MEMORY } else { caps::MSG };
+    let caps = caps::MSG
+        | match access {
+            CoreAccess::Packets => 0,
+            CoreAccess::Memory => MEMORY,
+            CoreAccess::Large => caps::TAGGED, // their receives are told from others by that
+        };
     let hints = Hints::new(Some(provider), caps).ok_or_else(no_library)?;
     let core = [(Source::Core, 0), (Source::Core, HIDDEN)];
     let beside = plug_in_files(provider).into_iter().filter_map(|file| Source::plug_in(&file));
@@ -96,7 +103,7 @@ fn find_with(provider: &str, net: Option<&str>, has_memory: bool) -> Result<Foun
         })?;
         // SAFETY: it is in `infos`, which lives until the end of this round.
         let info = unsafe { Infos::copy(chosen.info) }.ok_or_else(no_library)?;
-        return Ok(Found { source, info, api_version, format: chosen.format, has_memory });
+        return Ok(Found { source, info, api_version, format: chosen.format, access });
     }
     Err(CoreError::NoProvider {
         provider: provider.to_owned(),

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! memory    receive 0   receive 1  ...  receive r-1   send 0  ...  send s-1     one message each; registered once
-//! contexts  one for each, in the same order, then one for each copy: a completion names the message or the copy by the place
-//!           of its context
+//! contexts  one for each, in the same order, then one for each copy, or for each large message: a completion names what it
+//!           ends by the place of its context
 //! ```
 //! Receives are posted at all times, except between the completion of one and the copy of its message. A send copies the
 //! message, so that its caller has the bytes back at once.
@@ -15,10 +15,12 @@ use std::ptr::null_mut;
 
 use weir_link::copy::copy;
 use weir_link::ofi::{
-    CoreAddress, CoreEndpoint, CoreError, CoreMemory, CoreName, MESSAGE_BYTES, POSTED_RECEIVES, Sent,
+    CoreAccess, CoreAddress, CoreEndpoint, CoreError, CoreLarge, CoreMemory, CoreName, LARGE_MESSAGE_BYTES,
+    LARGE_RECEIVES, MESSAGE_BYTES, POSTED_RECEIVES, Sent,
 };
 
 use super::discovery::Found;
+use super::large::LargeMessages;
 use super::library::error_text;
 use super::objects::{Object, RawAv, RawCq, RawDomain, RawEp, RawFabric, RawMr};
 use super::registrations::RemoteMemory;
@@ -31,6 +33,8 @@ use crate::ffi::{
 const SENDS: usize = 32;
 /// Copies from and to memory of peers that are under way, if the provider has them.
 const COPIES: usize = 32;
+/// Large messages under way to all peers, unless the provider has fewer sends.
+const LARGE_SENDS: usize = 32;
 /// Completions that are read at a time.
 const COMPLETIONS: usize = 32;
 /// Room for a name. Unit: bytes.
@@ -103,6 +107,8 @@ pub struct OpenEndpoint {
     _registration: Option<Object<RawMr>>,
     /// `None`: no access to memory of peers.
     pub(super) remote: Option<RemoteMemory>,
+    /// `None`: no large messages.
+    pub(super) large: Option<LargeMessages>,
     pub(super) memory: Memory,
     queue: Object<RawCq>,
     vector: Object<RawAv>,
@@ -122,7 +128,7 @@ pub struct OpenEndpoint {
     free: Vec<usize>,
     /// The peer of each send.
     targets: Vec<FiAddr>,
-    failures: VecDeque<CoreAddress>,
+    pub(super) failures: VecDeque<CoreAddress>,
 }
 
 // SAFETY: the core's objects may be used by any thread, one at a time (`FI_THREAD_DOMAIN`). Nothing else has the pointers.
@@ -146,14 +152,18 @@ impl OpenEndpoint {
             let receives = limit((*(*info).rx_attr).size, POSTED_RECEIVES);
             let sends = limit((*(*info).tx_attr).size, SENDS);
             let longest = limit((*(*info).ep_attr).max_msg_size, MESSAGE_BYTES);
-            let copies = if found.has_memory { limit((*(*info).tx_attr).size, COPIES) } else { 0 };
+            let others = match found.access {
+                CoreAccess::Packets => 0,
+                CoreAccess::Memory => limit((*(*info).tx_attr).size, COPIES),
+                CoreAccess::Large => LARGE_RECEIVES + limit((*(*info).tx_attr).size, LARGE_SENDS),
+            };
             let domain = Object::<RawDomain>::open(|to| {
                 ((*(*fabric.pointer()).ops).domain)(fabric.pointer(), info, to, null_mut())
             })
             .map_err(failed("fi_domain"))?;
             let operations = (*domain.pointer()).ops;
             let (queue, wait_descriptor) =
-                open_queue(&domain, receives + sends + copies).map_err(failed("fi_cq_open"))?;
+                open_queue(&domain, receives + sends + others).map_err(failed("fi_cq_open"))?;
             let mut attributes = FiAvAttr {
                 av_type: (*(*info).domain_attr).av_type,
                 rx_ctx_bits: 0,
@@ -176,18 +186,33 @@ impl OpenEndpoint {
             call("fi_ep_bind", ((*basic).bind)(endpoint.fid(), vector.fid(), 0))?;
             call("fi_enable", ((*basic).control)(endpoint.fid(), control::ENABLE, null_mut()))?;
             let name = name_of(&endpoint).map_err(failed("fi_getname"))?;
-            let memory = Memory::new(receives + sends, copies, longest);
+            let memory = Memory::new(receives + sends, others, longest);
             let messages = receives + sends;
-            let remote = found.has_memory.then(|| RemoteMemory::new(info, messages..messages + copies));
+            let of_others = messages..messages + others;
             let is_registered = (*(*info).domain_attr).mr_mode & mr_mode::LOCAL != 0;
-            let registration =
-                is_registered.then(|| register(&domain, &memory)).transpose().map_err(failed("fi_mr_reg"))?;
+            let registration = is_registered
+                .then(|| register(&domain, memory.bytes))
+                .transpose()
+                .map_err(failed("fi_mr_reg"))?;
+            let (mut remote, mut large) = (None, None);
+            match found.access {
+                CoreAccess::Packets => {}
+                CoreAccess::Memory => remote = Some(RemoteMemory::new(info, of_others)),
+                CoreAccess::Large => {
+                    let longest = limit((*(*info).ep_attr).max_msg_size, LARGE_MESSAGE_BYTES);
+                    let messages = LargeMessages::new(longest, of_others);
+                    let registered = is_registered.then(|| register(&domain, messages.bytes()));
+                    let registered = registered.transpose().map_err(failed("fi_mr_reg"))?;
+                    large = Some(messages.registered(registered));
+                }
+            }
             let memory_descriptor =
                 registration.as_ref().map_or(null_mut(), |region| (*region.pointer()).mem_desc);
             let mut opened = OpenEndpoint {
                 endpoint: Some(endpoint),
                 _registration: registration,
                 remote,
+                large,
                 memory,
                 queue,
                 vector,
@@ -249,7 +274,7 @@ impl OpenEndpoint {
                             self.arrived.push_back((index, completion.bytes));
                         }
                         Some(index) if index < self.receives + self.targets.len() => self.free.push(index),
-                        Some(index) => self.copy_ended(index, true),
+                        Some(index) => self.other_ended(index, Some(completion.bytes)),
                         None => {}
                     }
                 }
@@ -283,7 +308,7 @@ impl OpenEndpoint {
         match self.memory.index_of(entry.op_context as *mut c_void) {
             // A message of a stranger that is too long, for example. The receive is used up.
             Some(index) if index < self.receives => self.to_post.push(index),
-            Some(index) if index >= self.receives + self.targets.len() => self.copy_ended(index, false),
+            Some(index) if index >= self.receives + self.targets.len() => self.other_ended(index, None),
             Some(index) => {
                 let target = self.targets[index - self.receives];
                 self.failures.push_back(CoreAddress(target));
@@ -294,9 +319,13 @@ impl OpenEndpoint {
         true
     }
 
-    fn copy_ended(&mut self, index: usize, is_whole: bool) {
+    /// A copy or a large message has ended, and has so many bytes. `None`: with an error.
+    fn other_ended(&mut self, index: usize, bytes: Option<usize>) {
         if let Some(remote) = &mut self.remote {
-            remote.ended(index, is_whole);
+            remote.ended(index, bytes.is_some());
+        }
+        if let Some(large) = &mut self.large {
+            self.failures.extend(large.ended(index, bytes));
         }
     }
 }
@@ -369,13 +398,13 @@ unsafe fn name_of(endpoint: &Object<RawEp>) -> Result<Vec<u8>, c_int> {
 ///
 /// # Safety
 /// The domain is open. The memory stays until the registration is closed.
-unsafe fn register(domain: &Object<RawDomain>, memory: &Memory) -> Result<Object<RawMr>, c_int> {
+unsafe fn register(domain: &Object<RawDomain>, memory: *mut [u8]) -> Result<Object<RawMr>, c_int> {
     let access = flags::SEND | flags::RECV;
     // SAFETY: as for the function; the call opens a registration if it returns 0.
     unsafe {
         Object::open(|to| {
             let register = (*(*domain.pointer()).mr).reg;
-            let (start, bytes) = (memory.bytes.cast::<c_void>(), memory.bytes.len());
+            let (start, bytes) = (memory.cast::<c_void>(), memory.len());
             register(domain.fid(), start, bytes, access, 0, 0, 0, to, null_mut())
         })
     }
@@ -473,8 +502,9 @@ impl CoreEndpoint for OpenEndpoint {
     }
 
     fn may_wait(&mut self) -> bool {
-        let has_ended_copy = self.remote.as_ref().is_some_and(RemoteMemory::has_ended);
-        if !self.arrived.is_empty() || !self.to_post.is_empty() || has_ended_copy {
+        let has_ended = self.remote.as_ref().is_some_and(RemoteMemory::has_ended)
+            || self.large.as_ref().is_some_and(LargeMessages::has_work);
+        if !self.arrived.is_empty() || !self.to_post.is_empty() || has_ended {
             return false;
         }
         if self.wait_descriptor.is_none() {
@@ -487,5 +517,9 @@ impl CoreEndpoint for OpenEndpoint {
 
     fn memory(&mut self) -> Option<&mut dyn CoreMemory> {
         if self.remote.is_some() { Some(self) } else { None }
+    }
+
+    fn large(&mut self) -> Option<&mut dyn CoreLarge> {
+        if self.large.is_some() { Some(self) } else { None }
     }
 }

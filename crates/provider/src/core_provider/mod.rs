@@ -8,29 +8,31 @@
 //! - `library` calls the core's functions, and is silent while the core asks weir itself.
 //! - `discovery` finds the provider, and chooses among its networks.
 //! - `endpoint` is the endpoint ([`weir_link::ofi::CoreEndpoint`]). `memory` registers memory, and reads and writes that of
-//!   peers ([`weir_link::ofi::CoreMemory`]); `registrations` is what it keeps.
+//!   peers ([`weir_link::ofi::CoreMemory`]); `registrations` is what it keeps. `large` has large messages
+//!   ([`weir_link::ofi::CoreLarge`]).
 
 mod discovery;
 mod endpoint;
+mod large;
 mod library;
 mod memory;
 pub mod objects;
 mod registrations;
 
-use weir_link::ofi::{CoreEndpoint, CoreError};
+use weir_link::ofi::{CoreAccess, CoreEndpoint, CoreError};
 
 pub use library::is_looking;
 
-/// Opens an endpoint of the core provider `provider`. `net`: the network, as `FI_WEIR_NET` names it. `wants_memory`: with access
-/// to the memory of peers, if the provider has it.
+/// Opens an endpoint of the core provider `provider`. `net`: the network, as `FI_WEIR_NET` names it. With `access`, if the provider
+/// has it.
 ///
 /// # Errors
 /// [`CoreError`].
 pub fn open(
     provider: &str,
     net: Option<&str>,
-    wants_memory: bool,
+    access: CoreAccess,
 ) -> Result<Box<dyn CoreEndpoint>, CoreError> {
-    let found = discovery::find(provider, net, wants_memory)?;
+    let found = discovery::find(provider, net, access)?;
     Ok(Box::new(endpoint::OpenEndpoint::open(provider, &found)?))
 }

@@ -115,6 +115,24 @@ pub struct RawEp {
     pub cm: *const RawCmOps,
     pub msg: *const RawMsgOps,
     pub rma: *const RawRmaOps,
+    pub tagged: *const RawTaggedOps,
+}
+
+/// Memory, its length and descriptor, a peer, the tag, bits of it that do not count, and the context.
+pub type ReceiveTagged =
+    unsafe extern "C" fn(*mut RawEp, *mut c_void, usize, *mut c_void, FiAddr, u64, u64, *mut c_void) -> isize;
+
+/// Memory, its length and descriptor, a peer, the tag, and the context.
+pub type SendTagged =
+    unsafe extern "C" fn(*mut RawEp, *const c_void, usize, *mut c_void, FiAddr, u64, *mut c_void) -> isize;
+
+#[repr(C)]
+pub struct RawTaggedOps {
+    pub size: usize,
+    pub recv: ReceiveTagged,
+    _recvv: *const c_void,
+    _recvmsg: *const c_void,
+    pub send: SendTagged,
 }
 
 #[repr(C)]

@@ -1,0 +1,433 @@
+//! Contents of large messages that pass in large messages of the network ([`Contents`]), sealed as datagrams are: from the
+//! memory of the program to that of the network, and from there to the memory of the other program.
+//!
+//! ```text
+//! A: register(memory)       key 0x9a, which a packet carries to B
+//! B: start(copy of 1 MiB)   frames to A: want 0x9a, 128 KiB from 0, number 70; ... number 77
+//! A: poll                   seals piece 70 in memory of the network, and sends it; 71; ...
+//! B: poll                   opens each piece, and copies it to its place; after the last one the copy has its result
+//! ```
+//! ```text
+//! message    number (8 bytes)   contents   tag (16 bytes)      without contents: nobody has such memory any more
+//! ```
+//! Whoever asks has memory for what it asks for. What nobody waits for is dropped, as is what is not authentic: the piece
+//! itself still comes. A piece that is refused fails its copy, and packets carry the contents.
+
+use super::appending::Item;
+use super::link::DatagramLink;
+use super::network::DatagramNetwork;
+use super::seal::{Key, nonce_of};
+use crate::memory::UserMemory;
+use crate::{CopyStatus, LocalHandle, MemoryAttributes, PeerAccess, Protection, Registration, RemoteCopy};
+use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+use weir_proto::wire::{TAG_BYTES, VERSION, WANT_FRAME, WantFrame};
+use weir_proto::{CopyFault, Direction, Instant, Peer, RemoteAddress};
+use zerocopy::IntoBytes;
+
+/// Length of the number at the beginning of a message. Unit: bytes.
+const NUMBER_BYTES: usize = 8;
+/// What a message has beside its contents. Unit: bytes.
+const FRAME_BYTES: usize = NUMBER_BYTES + TAG_BYTES;
+/// Pieces of one copy that were asked for and have not come.
+const PIECES_UNDER_WAY: u32 = 8;
+/// Bound on the copies under way with one peer.
+const COPIES_PER_PEER: u32 = 8;
+/// A peer wants no more pieces at a time.
+const MOST_WANTED: usize = (PIECES_UNDER_WAY * COPIES_PER_PEER) as usize;
+/// Pieces that leave for one peer before this endpoint looks at the network again.
+const PIECES_AT_ONCE: usize = 2;
+/// Pieces that have come so recently say that others will come soon. Unit: ns.
+const SOON_NS: u64 = 5_000_000;
+
+/// A piece that a peer wants.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    key: u64,
+    offset: u64,
+    bytes: u64,
+    number: u64,
+}
+
+/// What one path needs.
+#[derive(Debug)]
+struct PathContents {
+    outgoing: Key,
+    incoming: Key,
+    wanted: VecDeque<Wanted>,
+    /// The number of the last piece that was wanted. No number is sealed twice.
+    last_number: u64,
+}
+
+#[derive(Debug)]
+struct Copy {
+    context: u64,
+    path: u32,
+    remote: RemoteAddress,
+    memory: UserMemory,
+    /// Offset of the copy in our memory.
+    begin: u64,
+    bytes: u64,
+    /// Bytes of the pieces that were asked for.
+    asked: u64,
+    under_way: u32,
+    has_failed: bool,
+}
+
+/// A piece that was asked for and has not come.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    number: u64,
+    context: u64,
+    path: u32,
+    /// Its place in our memory.
+    offset: u64,
+    bytes: u64,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    keys: RandomState,
+    next_key: u64,
+    /// By key.
+    offered: HashMap<u64, UserMemory>,
+    paths: HashMap<u32, PathContents>,
+    copies: Vec<Copy>,
+    pieces: Vec<Piece>,
+    /// Frames that have not been appended.
+    unsent: VecDeque<(u32, WantFrame)>,
+    results: VecDeque<(u64, Result<(), CopyFault>)>,
+    /// The number of the last piece that this endpoint has asked for.
+    last_number: u64,
+    /// When a copy has begun or a piece has come last.
+    moved_at: Option<Instant>,
+    /// Copies that have ended well, and their bytes.
+    pub copied: (u64, u64),
+}
+
+impl Contents {
+    /// Whether there is something to do, now or later.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        !self.copies.is_empty() || self.has_wanted()
+    }
+
+    /// Whether peers want pieces that have not left.
+    fn has_wanted(&self) -> bool {
+        self.paths.values().any(|path| !path.wanted.is_empty())
+    }
+
+    /// Whether a copy with the peer of this path is under way.
+    pub fn has_copies(&self, id: u32) -> bool {
+        self.copies.iter().any(|copy| copy.path == id)
+    }
+
+    /// Whether copies are under way, and something has moved just now.
+    pub fn must_poll(&self, now: Instant) -> bool {
+        let is_soon = || self.moved_at.is_some_and(|moved_at| now.since_ns(moved_at) < SOON_NS);
+        !self.copies.is_empty() && is_soon()
+    }
+
+    /// Whether there is something to try again that no arrival announces.
+    pub fn waits_for_room(&self) -> bool {
+        self.has_wanted() || self.copies.iter().any(|copy| copy.asked < copy.bytes) || !self.unsent.is_empty()
+    }
+
+    /// Offers memory to peers that are told its key, which is not 0.
+    fn offer(&mut self, memory: &UserMemory) -> Registration {
+        let key = loop {
+            self.next_key += 1;
+            let key = self.keys.hash_one(self.next_key);
+            if key != 0 && !self.offered.contains_key(&key) {
+                break key;
+            }
+        };
+        self.offered.insert(key, memory.view());
+        Registration { domain: 0, handle: Some(LocalHandle(key)), remote: RemoteAddress { address: 0, key } }
+    }
+
+    /// The path was removed.
+    pub fn remove_path(&mut self, id: u32) {
+        self.paths.remove(&id);
+        self.forget(Some(id));
+    }
+
+    /// Ends all copies with the peer of a path, or with all. They have no result.
+    pub fn forget(&mut self, id: Option<u32>) {
+        let is_left = |path: u32| id.is_some_and(|id| id != path);
+        self.unsent.retain(|(path, _)| is_left(*path));
+        self.pieces.retain(|piece| is_left(piece.path));
+        let results = &mut self.results;
+        self.copies.retain(|copy| {
+            results.retain(|(context, _)| is_left(copy.path) || *context != copy.context);
+            is_left(copy.path)
+        });
+    }
+
+    /// Asks for the next piece of a copy, of at most `most` bytes. Returns whether there was one.
+    fn ask_next(&mut self, index: usize, most: u64) -> bool {
+        let copy = &mut self.copies[index];
+        if copy.has_failed || copy.under_way >= PIECES_UNDER_WAY || copy.asked == copy.bytes {
+            return false;
+        }
+        let (context, path) = (copy.context, copy.path);
+        let (offset, at) = (copy.begin + copy.asked, copy.remote.address.wrapping_add(copy.asked));
+        let bytes = (copy.bytes - copy.asked).min(most);
+        copy.asked += bytes;
+        copy.under_way += 1;
+        self.last_number += 1;
+        let number = self.last_number;
+        self.pieces.push(Piece { number, context, path, offset, bytes });
+        let frame = WantFrame {
+            word: 0.into(),
+            version: VERSION,
+            kind: WANT_FRAME,
+            zero: 0.into(),
+            key: copy.remote.key.into(),
+            offset: at.into(),
+            number: number.into(),
+            bytes: (bytes as u32).into(),
+            unused: [],
+        };
+        self.unsent.push_back((path, frame));
+        true
+    }
+
+    /// The copy has one piece less under way. `is_whole`: its contents are in place.
+    fn came(&mut self, context: u64, is_whole: bool) {
+        let Some(index) = self.copies.iter().position(|copy| copy.context == context) else { return };
+        let copy = &mut self.copies[index];
+        copy.under_way -= 1;
+        copy.has_failed |= !is_whole;
+        if copy.under_way > 0 || (copy.asked < copy.bytes && !copy.has_failed) {
+            return;
+        }
+        let Copy { context, bytes, has_failed, .. } = self.copies.remove(index);
+        if !has_failed {
+            self.copied = (self.copied.0 + 1, self.copied.1 + bytes);
+        }
+        self.results.push_back((context, if has_failed { Err(CopyFault::BadAddress) } else { Ok(()) }));
+    }
+}
+
+/// Writes a message: the piece of offered memory, or nothing if nobody has that. Returns its length.
+fn write(
+    room: &mut [u8],
+    memory: Option<&UserMemory>,
+    wanted: &Wanted,
+    seal: impl FnOnce(&mut [u8]) -> [u8; TAG_BYTES],
+) -> usize {
+    let end = wanted.offset.checked_add(wanted.bytes);
+    let memory = memory.filter(|memory| end.is_some_and(|end| end <= memory.bytes()));
+    let bytes = memory.map_or(0, |_| wanted.bytes as usize);
+    let (number, rest) = room.split_at_mut(NUMBER_BYTES);
+    let (contents, rest) = rest.split_at_mut(bytes);
+    number.copy_from_slice(&wanted.number.to_le_bytes());
+    if let Some(memory) = memory {
+        memory.read(wanted.offset, contents);
+    }
+    rest[..TAG_BYTES].copy_from_slice(&seal(contents));
+    bytes + FRAME_BYTES
+}
+
+/// The number, the sealed contents and the tag of a message.
+fn split(message: &mut [u8]) -> Option<(u64, &mut [u8], [u8; TAG_BYTES])> {
+    let (number, rest) = message.split_first_chunk_mut::<NUMBER_BYTES>()?;
+    let (contents, tag) = rest.split_last_chunk_mut::<TAG_BYTES>()?;
+    Some((u64::from_le_bytes(*number), contents, *tag))
+}
+
+impl<N: DatagramNetwork> DatagramLink<N> {
+    /// Whether contents can pass in large messages, with one peer or another. What a gate or a proxy holds back are packets.
+    pub(super) fn has_contents(&mut self) -> bool {
+        self.address.protection_with(&self.address) != Protection::Off
+            && self.shared.gate.is_none()
+            && self.shared.proxy.is_none()
+            && self.shared.network.large().is_some()
+    }
+
+    /// How copies of contents with a peer work.
+    pub(super) fn contents_attributes(&mut self, peer: Peer) -> Option<MemoryAttributes> {
+        self.id_of(peer)?;
+        self.has_contents().then_some(MemoryAttributes {
+            domain: 0,
+            registers: true,
+            copies_per_peer: COPIES_PER_PEER,
+            needs_owner: true,
+        })
+    }
+
+    /// Offers memory that peers may read. What peers write comes in packets.
+    ///
+    /// # Errors
+    /// [`CopyFault`].
+    pub(super) fn register_contents(
+        &mut self,
+        memory: &UserMemory,
+        access: PeerAccess,
+    ) -> Result<Registration, CopyFault> {
+        if access == PeerAccess::default() {
+            // For copies of this endpoint nothing is needed.
+            return Ok(Registration { domain: 0, handle: None, remote: RemoteAddress::NONE });
+        }
+        if !access.read || !self.has_contents() {
+            return Err(CopyFault::BadAddress);
+        }
+        Ok(self.contents.offer(memory))
+    }
+
+    pub(super) fn deregister_contents(&mut self, LocalHandle(key): LocalHandle) {
+        self.contents.offered.remove(&key);
+    }
+
+    /// Starts a copy of contents to our memory.
+    ///
+    /// # Errors
+    /// [`CopyFault`]: packets carry them.
+    pub(super) fn start_contents(
+        &mut self,
+        copy: &RemoteCopy,
+        memory: &UserMemory,
+    ) -> Result<CopyStatus, CopyFault> {
+        let RemoteCopy { context, peer, direction, remote, offset: begin, bytes } = *copy;
+        let path = self.id_of(peer).filter(|_| self.has_contents()).ok_or(CopyFault::Forbidden)?;
+        if direction == Direction::Put || remote.key == 0 {
+            return Err(CopyFault::BadAddress);
+        }
+        self.note_contents(path);
+        let memory = memory.view();
+        let (asked, under_way, has_failed) = (0, 0, false);
+        let copy = Copy { context, path, remote, memory, begin, bytes, asked, under_way, has_failed };
+        self.contents.copies.push(copy);
+        self.contents.moved_at = Some(self.shared.network.now());
+        self.ask();
+        Ok(CopyStatus::Pending)
+    }
+
+    pub(super) fn next_contents_result(&mut self) -> Option<(u64, Result<(), CopyFault>)> {
+        self.contents.results.pop_front()
+    }
+
+    /// Takes pieces that have come, asks for others, and sends what peers want.
+    pub(super) fn work_contents(&mut self) {
+        if !self.contents.copies.is_empty() {
+            self.take_pieces();
+            self.ask();
+        }
+        self.send_wanted();
+    }
+
+    /// Asks for pieces, as many as there is memory for.
+    fn ask(&mut self) {
+        let Some(large) = self.shared.network.large() else { return };
+        let (most, most_bytes) = (large.begin(), (large.longest() - FRAME_BYTES) as u64);
+        let contents = &mut self.contents;
+        for index in 0..contents.copies.len() {
+            while contents.pieces.len() < most && contents.ask_next(index, most_bytes) {}
+        }
+        while let Some((id, frame)) = self.contents.unsent.pop_front() {
+            let more_follow = self.contents.unsent.front().is_some_and(|(next, _)| *next == id);
+            let header = frame.as_bytes();
+            let (payload, packet) = (None, None);
+            let item = Item { header, payload, payload_bytes: 0, packet, asks: false, more_follow };
+            let is_over = self.path(id).is_none_or(|path| path.is_over());
+            if !is_over && self.append(id, &item).is_err() {
+                self.contents.unsent.push_front((id, frame));
+                return;
+            }
+        }
+    }
+
+    /// Opens pieces that have come, and copies them to their places.
+    fn take_pieces(&mut self) {
+        let DatagramLink { shared, contents, paths, counters, .. } = self;
+        let now = shared.network.now();
+        let Some(large) = shared.network.large() else { return };
+        large.receive(&mut |message| {
+            let Some((number, sealed, tag)) = split(message) else {
+                counters.malformed += 1;
+                return;
+            };
+            let found = contents.pieces.iter().position(|piece| piece.number == number);
+            let Some((index, piece)) = found.map(|index| (index, contents.pieces[index])) else {
+                counters.foreign += 1;
+                return;
+            };
+            let epochs = paths[piece.path as usize].as_deref().and_then(|path| path.epochs());
+            let key = contents.paths.get(&piece.path).map(|path| &path.incoming);
+            let opened = key.zip(epochs).is_some_and(|(key, (own, others))| {
+                key.open_contents(&nonce_of((others, own), number), sealed, &tag).is_ok()
+            });
+            if !opened {
+                counters.forged += 1;
+                return;
+            }
+            contents.pieces.swap_remove(index);
+            contents.moved_at = Some(now);
+            let is_whole = sealed.len() as u64 == piece.bytes;
+            if let Some(copy) = contents.copies.iter().find(|copy| is_whole && copy.context == piece.context)
+            {
+                copy.memory.write(piece.offset, sealed);
+            }
+            contents.came(piece.context, is_whole);
+        });
+    }
+
+    /// Makes what a path needs, if it does not have it.
+    fn note_contents(&mut self, id: u32) {
+        let own = self.address;
+        if !self.contents.paths.contains_key(&id)
+            && let Some(address) = self.path(id).map(|path| path.io.address)
+        {
+            let (outgoing, incoming) = (Key::of_contents(&own, &address), Key::of_contents(&address, &own));
+            let path = PathContents { outgoing, incoming, wanted: VecDeque::new(), last_number: 0 };
+            self.contents.paths.insert(id, path);
+        }
+    }
+
+    /// The peer of a path wants contents. Returns whether it may.
+    pub(super) fn wanted(&mut self, id: u32, frame: &WantFrame) -> bool {
+        let WantFrame { key, offset, number, bytes, .. } = *frame;
+        let (key, offset, number) = (key.get(), offset.get(), number.get());
+        let wanted = Wanted { key, offset, bytes: bytes.get().into(), number };
+        let Some(large) = self.shared.network.large() else { return false };
+        let most_bytes = (large.longest() - FRAME_BYTES) as u64;
+        self.note_contents(id);
+        let Some(path) = self.contents.paths.get_mut(&id) else { return false };
+        if number <= path.last_number
+            || path.wanted.len() == MOST_WANTED
+            || !(1..=most_bytes).contains(&wanted.bytes)
+        {
+            return false;
+        }
+        path.last_number = number;
+        path.wanted.push_back(wanted);
+        true
+    }
+
+    /// Sends what peers want, as far as there is room.
+    fn send_wanted(&mut self) {
+        let DatagramLink { contents: Contents { offered, paths: of_paths, .. }, paths, shared, .. } = self;
+        let Some(large) = shared.network.large() else { return };
+        for (&id, of_path) in of_paths.iter_mut().filter(|(_, of_path)| !of_path.wanted.is_empty()) {
+            let PathContents { outgoing, wanted: all, .. } = of_path;
+            let path = paths.get(id as usize).and_then(Option::as_deref).filter(|path| !path.is_over());
+            let Some((path, epochs)) = path.and_then(|path| Some((path, path.epochs()?))) else {
+                all.clear();
+                continue;
+            };
+            for _ in 0..PIECES_AT_ONCE {
+                let Some(wanted) = all.front() else { break };
+                let nonce = nonce_of(epochs, wanted.number);
+                let seal = |contents: &mut [u8]| outgoing.seal_contents(&nonce, contents);
+                let memory = offered.get(&wanted.key);
+                if !large.send(path.io.place, &mut |room| write(room, memory, wanted, seal)) {
+                    break;
+                }
+                all.pop_front();
+            }
+        }
+    }
+}
