@@ -293,7 +293,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     ) -> Result<CopyStatus, CopyFault> {
         let RemoteCopy { context, peer, direction, remote, offset: begin, bytes } = *copy;
         let path = self.id_of(peer).filter(|_| self.has_contents()).ok_or(CopyFault::Forbidden)?;
-        if direction == Direction::Put || remote.key == 0 {
+        let is_somewhere = remote.key != 0 && remote.address.checked_add(bytes).is_some();
+        if direction == Direction::Put || !is_somewhere {
             return Err(CopyFault::BadAddress);
         }
         self.note_contents(path);
@@ -429,5 +430,60 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 all.pop_front();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DatagramOptions;
+    use super::*;
+    use crate::ofi::exchange::{Exchange, LONGEST_LARGE};
+    use crate::ofi::{OfiNetwork, OfiOptions};
+    use crate::{Address, Addressing, Quota};
+
+    fn open(exchange: &Exchange, number: u64) -> DatagramLink<OfiNetwork> {
+        let core = Box::new(exchange.open_with_large(number));
+        let network =
+            OfiNetwork::open(core, &OfiOptions { ports: None, limit_ns: 1_000_000_000 }).expect("a network");
+        let options = DatagramOptions::new(Quota { data_slots: 100, start_slots: 10, credit_slots: 2 });
+        DatagramLink::open(&Address::new(number, [number as u8; 16]), network, options)
+    }
+
+    #[test]
+    fn a_peer_wants_no_number_twice_no_length_that_nobody_sends_and_not_too_much() {
+        let exchange = Exchange::new(1, 64, 2048);
+        let [mut link, other] = [1, 2].map(|number| open(&exchange, number));
+        let id = link.path_to(&other.address()).expect("a path");
+        let mut wants = |number: u64, bytes: usize| {
+            let (word, zero, key, offset) = (0.into(), 0.into(), 7.into(), u64::MAX.into());
+            let (version, kind, unused) = (VERSION, WANT_FRAME, []);
+            let (number, bytes) = (number.into(), (bytes as u32).into());
+            link.wanted(id, &WantFrame { word, version, kind, zero, key, offset, number, bytes, unused })
+        };
+        let most = LONGEST_LARGE - FRAME_BYTES;
+        assert!(wants(5, most) && wants(6, 1));
+        for (number, bytes) in [(6, 1), (5, 1), (0, 1), (7, 0), (7, most + 1), (7, u32::MAX as usize)] {
+            assert!(!wants(number, bytes), "number {number}, {bytes} bytes");
+        }
+        assert!((2..MOST_WANTED as u64).all(|number| wants(number + 10, 1)));
+        assert!(!wants(u64::MAX, 1), "more than {MOST_WANTED}");
+        assert!(link.contents.is_busy());
+        link.remove(id);
+        assert!(!link.contents.is_busy(), "a path with this number may be another one");
+    }
+
+    #[test]
+    fn a_network_without_large_messages_is_asked_for_none() {
+        let exchange = Exchange::new(1, 64, 2048);
+        let network = OfiNetwork::open(Box::new(exchange.open(1)), &OfiOptions { ports: None, limit_ns: 1 });
+        let options = DatagramOptions::new(Quota { data_slots: 100, start_slots: 10, credit_slots: 2 });
+        let mut link = DatagramLink::open(&Address::new(1, [1; 16]), network.expect("a network"), options);
+        let other = open(&exchange, 2).address();
+        let id = link.path_to(&other).expect("a path");
+        let (word, zero, key, offset) = (0.into(), 0.into(), 7.into(), 0.into());
+        let (number, bytes) = (1.into(), 1.into());
+        let (version, kind, unused) = (VERSION, WANT_FRAME, []);
+        let want = WantFrame { word, version, kind, zero, key, offset, number, bytes, unused };
+        assert!(!link.has_contents() && !link.wanted(id, &want));
     }
 }

@@ -7,9 +7,13 @@
 //! end(2)                    1: next_failure: 2
 //! ```
 //! Endpoints that are opened with memory ([`Exchange::open_with_memory`]) read and write the memory of each other. Their copies
-//! end in any order too, and a copy with an endpoint that has vanished never ends ([`Exchange::vanish`]).
+//! end in any order too, and a copy with an endpoint that has vanished never ends ([`Exchange::vanish`]). Endpoints that are opened
+//! with large messages ([`Exchange::open_with_large`]) have few receives for them; more of them than that is an error of the link.
 
-use super::core_endpoint::{CoreAddress, CoreCopy, CoreEndpoint, CoreMemory, CoreName, NameFormat, Sent};
+use super::core_endpoint::{
+    CoreAddress, CoreCopy, CoreEndpoint, CoreLarge, CoreMemory, CoreName, LARGE_SENDS_PER_PEER, NameFormat,
+    Sent,
+};
 use crate::event_descriptor::EventDescriptor;
 use crate::memory::UserMemory;
 use crate::{LocalHandle, PeerAccess};
@@ -24,10 +28,16 @@ const NAME_BYTES: usize = 8;
 const COPIES: usize = 4;
 /// Length of the longest copy. Unit: bytes.
 pub const LONGEST_COPY: u64 = 5000;
+/// Length of the longest large message. Unit: bytes.
+pub const LONGEST_LARGE: usize = 3000;
+/// Receives for large messages.
+pub const LARGE_ROOM: usize = 5;
 
 #[derive(Debug, Default)]
 struct Desk {
     messages: Vec<Vec<u8>>,
+    /// With their senders.
+    large: Vec<(u64, Vec<u8>)>,
     has_ended: bool,
     /// Copies with it do not end.
     has_vanished: bool,
@@ -69,7 +79,7 @@ pub struct ExchangeCounters {
     pub refused: u64,
     /// Messages that others have overtaken.
     pub overtaken: u64,
-    /// Copies that were made.
+    /// Copies that were made, and large messages that were taken.
     pub copies: u64,
 }
 
@@ -102,6 +112,11 @@ impl Exchange {
         ExchangeEndpoint { has_memory: true, ..self.open(number) }
     }
 
+    /// As [`Exchange::open`], but with large messages.
+    pub fn open_with_large(&self, number: u64) -> ExchangeEndpoint {
+        ExchangeEndpoint { has_large: true, ..self.open(number) }
+    }
+
     /// As [`Exchange::open`], but with a descriptor to wait for.
     ///
     /// # Panics
@@ -115,8 +130,18 @@ impl Exchange {
         self.state().desks.insert(number, desk);
         let name = CoreName { format: NameFormat::Other, bytes: number.to_le_bytes().to_vec() };
         let (exchange, failures) = (self.clone(), VecDeque::new());
-        let (has_memory, copies, is_closed) = (false, Vec::new(), false);
-        ExchangeEndpoint { exchange, number, name, failures, descriptor, has_memory, copies, is_closed }
+        let (has_memory, has_large, copies, is_closed) = (false, false, Vec::new(), false);
+        ExchangeEndpoint {
+            exchange,
+            number,
+            name,
+            failures,
+            descriptor,
+            has_memory,
+            has_large,
+            copies,
+            is_closed,
+        }
     }
 
     /// The endpoint ends without a word. Messages to it fail.
@@ -146,6 +171,20 @@ impl Exchange {
         }
     }
 
+    /// A large message of a stranger to this endpoint.
+    pub fn forge_large(&self, to: u64, bytes: &[u8]) {
+        if let Some(desk) = self.state().desks.get_mut(&to) {
+            desk.large.push((0, bytes.to_vec()));
+        }
+    }
+
+    /// Takes the large messages that wait for this endpoint: somebody on the way has them.
+    pub fn take_large(&self, to: u64) -> Vec<Vec<u8>> {
+        let mut state = self.state();
+        let desk = state.desks.get_mut(&to);
+        desk.map_or(Vec::new(), |desk| desk.large.drain(..).map(|(_, bytes)| bytes).collect())
+    }
+
     /// What it has done.
     pub fn counters(&self) -> ExchangeCounters {
         let State { taken, refused, overtaken, copies, .. } = *self.state();
@@ -162,6 +201,7 @@ pub struct ExchangeEndpoint {
     failures: VecDeque<u64>,
     descriptor: Option<Arc<EventDescriptor>>,
     has_memory: bool,
+    has_large: bool,
     /// Copies under way.
     copies: Vec<(CoreCopy, UserMemory)>,
     is_closed: bool,
@@ -247,6 +287,58 @@ impl CoreEndpoint for ExchangeEndpoint {
 
     fn memory(&mut self) -> Option<&mut dyn CoreMemory> {
         if self.has_memory { Some(self) } else { None }
+    }
+
+    fn large(&mut self) -> Option<&mut dyn CoreLarge> {
+        if self.has_large { Some(self) } else { None }
+    }
+}
+
+impl CoreLarge for ExchangeEndpoint {
+    fn longest(&self) -> usize {
+        LONGEST_LARGE
+    }
+
+    fn begin(&mut self) -> usize {
+        LARGE_ROOM
+    }
+
+    fn receive(&mut self, take: &mut dyn FnMut(&mut [u8])) {
+        loop {
+            let mut state = self.exchange.state();
+            let draw = state.draw() as usize;
+            let Some(desk) = state.desks.get_mut(&self.number) else { return };
+            // Some come only with a later look.
+            if desk.large.is_empty() || desk.has_ended || self.is_closed || draw.is_multiple_of(3) {
+                return;
+            }
+            let index = draw % desk.large.len();
+            let (_, mut message) = desk.large.remove(index);
+            state.overtaken += index as u64;
+            drop(state);
+            take(&mut message);
+        }
+    }
+
+    /// # Panics
+    /// If it finds no receive: the receiver has not asked for it.
+    fn send(&mut self, to: CoreAddress, write: &mut dyn FnMut(&mut [u8]) -> usize) -> Sent {
+        let mut state = self.exchange.state();
+        let is_late = state.draw().is_multiple_of(4);
+        let Some(desk) = state.desks.get_mut(&to.0).filter(|desk| !desk.has_ended) else {
+            return Sent::Failed;
+        };
+        let from_here = desk.large.iter().filter(|(from, _)| *from == self.number).count();
+        if is_late || from_here >= LARGE_SENDS_PER_PEER {
+            return Sent::Busy;
+        }
+        let mut message = vec![0; LONGEST_LARGE];
+        let bytes = write(&mut message);
+        message.truncate(bytes);
+        desk.large.push((self.number, message));
+        assert!(desk.large.len() <= LARGE_ROOM, "more large messages than receives");
+        state.copies += 1;
+        Sent::Taken
     }
 }
 
