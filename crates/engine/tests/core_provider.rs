@@ -10,16 +10,20 @@ use faults::{directory, settings};
 use weir_engine::Engine;
 use weir_engine::config::{LinkChoice, Settings};
 use weir_link::ofi::exchange::Exchange;
-use weir_link::ofi::{CoreEndpoint, CoreError, MESSAGE_BYTES};
+use weir_link::ofi::{CoreAccess, CoreEndpoint, CoreError, MESSAGE_BYTES};
 use weir_link::{LinkKind, Protection};
 use weir_proto::Scheme;
 
 const BUDGET_BYTES: u64 = 1 << 26;
 
 fn open(settings: &Settings, core: &Exchange, number: u64) -> Engine {
-    let open_core = |provider: &str, net: Option<&str>, memory| -> Result<Box<dyn CoreEndpoint>, CoreError> {
+    let open_core = |provider: &str, net: Option<&str>, access| -> Result<Box<dyn CoreEndpoint>, CoreError> {
         assert_eq!((provider, net), ("exchange", Some("net 7")));
-        Ok(Box::new(if memory { core.open_with_memory(number) } else { core.open(number) }))
+        Ok(Box::new(match access {
+            CoreAccess::Packets => core.open(number),
+            CoreAccess::Memory => core.open_with_memory(number),
+            CoreAccess::Large => core.open_with_large(number),
+        }))
     };
     Engine::open_in_libfabric(settings, 3, false, &open_core).expect("an endpoint")
 }
@@ -65,18 +69,21 @@ fn ranks_of_a_node_know_each_other_with_any_protection() {
     }
 }
 
-/// Large messages between two nodes, whose endpoints want these protections. Returns the copies that the core has made.
+/// Large messages between two nodes, whose endpoints want these protections. Returns the copies that the core has made, and its
+/// large messages.
 fn copies_between(protections: [Protection; 2], cross_memory: bool, seed: u64) -> u64 {
     let nodes = [directory(), directory()];
     let core = Exchange::new(seed, 64, MESSAGE_BYTES);
     let engines: Vec<Box<dyn AnyEngine>> = (0..2)
         .map(|number: usize| {
+            let others = settings(&nodes[number], Scheme::Demand, BUDGET_BYTES);
             let settings = Settings {
                 links: LinkChoice::SharedMemoryAndOfi(String::from("exchange")),
                 net: Some("net 7".to_owned()),
                 protection: protections[number],
                 cross_memory,
-                ..settings(&nodes[number], Scheme::Demand, BUDGET_BYTES)
+                far_eager_bytes: others.eager_bytes,
+                ..others
             };
             Box::new(open(&settings, &core, number as u64 + 1)) as Box<dyn AnyEngine>
         })
@@ -93,8 +100,16 @@ fn the_core_reads_large_messages_if_neither_end_wants_protection() {
     let copies = copies_between([off, off], true, 1);
     // Of seven messages two have more than `eager_bytes`, and one of them takes two pieces.
     assert!(copies > 500, "{copies} copies");
-    assert_eq!(copies_between([off, authenticate], true, 2), 0);
+    assert_eq!(copies_between([off, authenticate], true, 2), 0, "each end has another way");
     assert_eq!(copies_between([off, off], false, 3), 0);
+}
+
+#[test]
+fn protected_contents_pass_in_large_messages() {
+    for (seed, other) in [(1, Protection::Encrypt), (2, Protection::Authenticate)] {
+        assert!(copies_between([Protection::Encrypt, other], true, seed) > 500);
+    }
+    assert_eq!(copies_between([Protection::Encrypt; 2], false, 3), 0);
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub struct NetworkReport {
     pub proxy_sent_for_others: u64,
     /// Times that the queue had no room.
     pub proxy_without_room: u64,
-    /// Copies from and to memory of peers, by reads and writes of a core provider.
+    /// Copies from and to memory of peers without packets: by reads and writes of a core provider, or in its large messages.
     pub copies: u64,
     /// Their bytes.
     pub copied_bytes: u64,

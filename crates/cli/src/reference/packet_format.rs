@@ -8,7 +8,7 @@ use weir_proto::wire::layout::{
 };
 use weir_proto::wire::{
     EAGER_HEADER_BYTES, EXTENSION_BYTES, LINK_FRAME_BYTES, LinkExtension, LinkFrame, MORE_HEADER_BYTES,
-    REMOTE_HEADER_BYTES, TAG_BYTES, VERSION,
+    REMOTE_HEADER_BYTES, TAG_BYTES, VERSION, WANT_FRAME_BYTES, WantFrame,
 };
 
 pub fn page() -> String {

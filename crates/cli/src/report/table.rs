@@ -147,12 +147,12 @@ pub fn drops_by_reason(report: &NetworkReport) -> [(u64, &'static str); 6] {
     ]
 }
 
-/// What a core provider has copied from and to memory of peers by itself.
+/// What has passed over a core provider without packets.
 fn copies(report: &NetworkReport) -> String {
     match report.copies {
         0 => String::new(),
         copies => format!(
-            " {} messages and remote accesses ({}) were read and written by the core provider.",
+            " {} messages and remote accesses ({}) passed without packets.",
             count(copies),
             bytes(report.copied_bytes)
         ),
@@ -305,7 +305,7 @@ mod tests {
         let copied = NetworkReport { copies: 12, copied_bytes: 1 << 20, ..network };
         let end = EndpointReport { network: Some(copied), ..endpoint(0, true, 1, 1) };
         let text = render(&Job::new(&Reports { endpoints: vec![end], skipped: vec![] }));
-        let line = " 5 forged. 12 messages and remote accesses (1.00 MiB) were read and written by the core provider.";
+        let line = " 5 forged. 12 messages and remote accesses (1.00 MiB) passed without packets.";
         assert!(text.contains(line), "{text}");
         let gate = NetworkReport { gate_waits: 1200, gate_waited_ns: 80_000, gate_most_held: 64, ..network };
         let end = EndpointReport { network: Some(gate), ..endpoint(0, true, 1, 1) };

@@ -208,8 +208,9 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: CROSS_MEMORY,
         default: "1",
         allowed: "0, 1",
-        help: "Copy large messages directly between processes, if the kernel allows it. Between hosts without protection \
-               (FI_WEIR_PROTECTION=off), a core provider (FI_WEIR_LINK=ofi:NAME) copies them by its own reads and writes.",
+        help: "Copy large messages directly between processes, if the kernel allows it. Between hosts a core \
+               provider (FI_WEIR_LINK=ofi:NAME) carries them in large messages, or without protection (FI_WEIR_PROTECTION=off) by its \
+               own reads and writes. 0: packets carry them.",
     },
     SettingInfo {
         variable: COLLECTIVES,
