@@ -6,7 +6,7 @@ use ends::{QUOTA, connect_all};
 use std::time::{Duration, Instant};
 use weir_link::datagram::DatagramOptions;
 use weir_link::memory::{OwnedMemory, UserMemory};
-use weir_link::ofi::exchange::{Exchange, LARGE_ROOM, LONGEST_LARGE};
+use weir_link::ofi::exchange::{Exchange, LONGEST_LARGE};
 use weir_link::ofi::{OfiNetwork, OfiOptions};
 use weir_link::{
     Address, Addressing, Capabilities, CopyStatus, Link, PeerAccess, Protection, Registration, RemoteCopy,
@@ -271,6 +271,7 @@ fn a_peer_that_closes_while_it_is_copied_from_is_lost() {
     assert_eq!(memory_of(&mut ends[1]).next_result(), None);
 }
 
+/// The exchange checks that nobody sends more than there are receives.
 #[test]
 fn several_receivers_of_one_owner_all_get_theirs() {
     let exchange = Exchange::new(14, 64, 2048);
@@ -287,7 +288,6 @@ fn several_receivers_of_one_owner_all_get_theirs() {
         assert!(bytes_of(&target.view()) == bytes_of(&source.view()));
     }
     assert!(exchange.counters().copies > 4 * 40_000 / LONGEST_LARGE as u64);
-    assert!(LARGE_ROOM > 1, "the exchange has checked that nobody sends more than there are receives");
 }
 
 #[test]
