@@ -39,7 +39,7 @@ const GROUPS: [Group; 6] =
 Hosts are network namespaces on a bridge inside this machine, one rank on each. With as many cores as hosts, each host has \
 a core. The tables show the median of the rounds, the least and the greatest value, and the ratio to weir's median. Bare \
 UDP is two threads that send and receive, and nothing else; for large messages and streams they also encrypt, and copy. \
-Then come weir's targets. A target is reached or missed only if all combinations of samples agree.
+A bare incast, over UDP and plain TCP, has a thread on each host. Then come weir's targets. A target is reached or missed only if all combinations of samples agree.
 
 ofi-rxd is libfabric's layer of reliable datagrams over its udp provider (udp;ofi_rxd). weir-collectives-across is weir \
 with collective operations that meet in node groups (FI_WEIR_COLLECTIVES_ACROSS=1).

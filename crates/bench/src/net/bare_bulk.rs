@@ -3,6 +3,7 @@
 
 use super::bare;
 use super::bare_end::End;
+use super::bare_socket::{Socket, Waiting};
 use super::hosts::Hosts;
 use std::time::Duration;
 use weir_output::Failure;
@@ -15,7 +16,8 @@ pub fn half_round_trip(hosts: &Hosts, bytes: usize, time: Duration) -> Result<f6
     bare::between(
         hosts,
         |socket| {
-            let (mut end, mut message) = (End::new(socket, [1, 0])?, vec![0; bytes]);
+            let (mut end, mut message) =
+                (End::new(Socket::new(socket, Waiting::Spin)?, [1, 0]), vec![0; bytes]);
             loop {
                 end.receive(&mut message)?;
                 end.send(&message)?;
@@ -25,7 +27,8 @@ pub fn half_round_trip(hosts: &Hosts, bytes: usize, time: Duration) -> Result<f6
             }
         },
         |socket| {
-            let (mut end, mut message) = (End::new(socket, [0, 1])?, vec![0; bytes]);
+            let (mut end, mut message) =
+                (End::new(Socket::new(socket, Waiting::Spin)?, [0, 1]), vec![0; bytes]);
             let us = bare::median_us(time, |is_last| {
                 message[0] = if is_last { bare::END } else { bare::MORE };
                 end.send(&message)?;

@@ -408,6 +408,15 @@ mod tests {
         let pids: Vec<i32> = hosts.hosts.iter().map(|host| host.pid).collect();
         let bare = super::super::bare::half_round_trips(&hosts, &[8], Duration::from_millis(20)).unwrap();
         assert!(bare[0] > 0.0 && bare[0] < 1e6, "{bare:?} us");
+        let time = Duration::from_millis(20);
+        for per_s in [
+            super::super::bare_stream::messages_per_s_in_parts(&hosts, 8, time),
+            super::super::bare_incast::messages_per_s(&hosts, 1, time),
+            super::super::bare_tcp_incast::messages_per_s(&hosts, 1, time),
+        ] {
+            let per_s = per_s.unwrap();
+            assert!(per_s > 0.0 && per_s < 1e9, "{per_s} messages/s");
+        }
         let launcher = hosts.launcher(Kind::Mpich, 6, 3);
         assert_eq!(launcher.arguments[6..], ["-hosts", "h1,h2", "-ppn", "3"].map(str::to_owned)[..]);
         if Hosts::can_bound() {

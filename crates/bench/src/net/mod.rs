@@ -1,10 +1,11 @@
 //! `weir bench net`: compares weir over UDP with other transports between hosts. The hosts are namespaces of this machine
 //! (`hosts.rs`), so nothing but this machine is needed, and nothing leaves it.
 //!
-//! Measures and tables are those of `weir bench` (`compare`). Rounds are interleaved. Bare UDP (`bare.rs`, `bare_bulk.rs`,
-//! `bare_stream.rs`) is measured in each round too. With a loss, latency, bandwidth and rate are measured again while hosts
-//! drop frames. The verdicts on the targets (`targets.rs`) come last. Incast over weir also counts what was sent again
-//! (`incast.rs`). A flood (`flood.rs`) measures the memory of a receiver that is late.
+//! Measures and tables are those of `weir bench` (`compare`). Rounds are interleaved. Limits (`limits.rs`) are measured
+//! in each round too, over bare UDP (`bare.rs`, `bare_bulk.rs`, `bare_stream.rs`, `bare_incast.rs`) and TCP
+//! (`bare_tcp_incast.rs`). With a loss, latency, bandwidth and rate are measured again while hosts drop frames. The
+//! verdicts on the targets (`targets.rs`) come last. Incast over weir also counts what was sent again (`incast.rs`). A
+//! flood (`flood.rs`) measures the memory of a receiver that is late.
 //!
 //! Expected on 2 cores: a job takes 1 to 3 s, and a round of all contenders 3 to 4 minutes. With more hosts than cores, as
 //! in incast, jobs can take as long as their limit.
@@ -13,18 +14,23 @@ mod admission;
 mod arguments;
 mod bare;
 mod bare_bulk;
+mod bare_crowd;
 mod bare_end;
+mod bare_incast;
+mod bare_socket;
 mod bare_stream;
+mod bare_tcp_incast;
 mod flood;
 pub(crate) mod hosts;
 mod incast;
+mod limits;
 mod table;
 mod targets;
 
 pub use arguments::NetArguments;
 
 use crate::compare::Group;
-use crate::compare::measure::{BANDWIDTH_BYTES, EXCHANGE_BYTES, Job, Measure, Plan, Quantity, SMALL_BYTES};
+use crate::compare::measure::{Job, Plan, Quantity};
 use crate::compare::page;
 use crate::compare::results::{FailedJob, Results, Row};
 use crate::compare::store::{FinishedJob, Outcome};
@@ -41,6 +47,7 @@ use crate::statistics::Spread;
 use crate::transport::Transport;
 use flood::FloodBound;
 use hosts::Hosts;
+use limits::{Bare, BareRow, Limits};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,19 +60,6 @@ use weir_output::write::write_text;
 
 /// Those that are measured with losses too.
 const LOSSY_GROUPS: [Group; 3] = [Group::Latency, Group::Bandwidth, Group::Rate];
-/// Messages of bare UDP. The second is the largest below an MTU of 1500 that is a round number; the kernel sends the third in
-/// two fragments. Unit: bytes.
-const BARE_BYTES: [usize; 3] = [8, 1400, 2048];
-/// Messages of many datagrams (`bare_bulk.rs`). Unit: bytes.
-const BARE_BULK_BYTES: [usize; 2] = [64 << 10, 1 << 20];
-/// Streams of bare UDP (`bare_stream.rs`).
-const BARE_STREAMS: [Measure; 4] = [
-    Measure { what: Quantity::MessagesPerS, at: SMALL_BYTES },
-    Measure { what: Quantity::BytesPerS, at: EXCHANGE_BYTES },
-    Measure { what: Quantity::BytesPerS, at: BANDWIDTH_BYTES[0] },
-    Measure { what: Quantity::BytesPerS, at: BANDWIDTH_BYTES[1] },
-];
-
 /// The part of the `--json` record below its head.
 #[derive(Serialize)]
 struct RecordContent<'a> {
@@ -78,19 +72,11 @@ struct RecordContent<'a> {
     targets: &'a [JudgedTarget],
     /// Half round trips of bare UDP, by size. Unit: us.
     bare_us: BTreeMap<u64, Spread>,
-    bare_streams: Vec<BareStream>,
+    bare_streams: Vec<BareRow>,
+    bare_incasts: Vec<BareRow>,
     flood: Option<FloodBound>,
     /// Without a loss, then with each.
     by_loss: Vec<ByLoss<'a>>,
-}
-
-/// A stream of bare UDP.
-#[derive(Serialize)]
-struct BareStream {
-    #[serde(flatten)]
-    measure: Measure,
-    #[serde(flatten)]
-    spread: Spread,
 }
 
 #[derive(Serialize)]
@@ -120,49 +106,7 @@ struct Bench<'a> {
 struct Measured {
     /// By loss.
     jobs: BTreeMap<u32, Vec<FinishedJob>>,
-    /// Bare UDP.
-    bare: BTreeMap<Measure, Vec<f64>>,
-    /// Measurements of bare UDP without a result, and why.
-    bare_failures: Vec<String>,
-}
-
-impl Measured {
-    /// Bare UDP repeats nothing. So a loss costs this round's value, and not the results of all others.
-    fn measure_bare(&mut self, hosts: &Hosts, round: u32, time: Duration) -> Result<(), Failure> {
-        let half_round_trip = |bytes: &usize| targets::half_round_trip(*bytes as u64);
-        let small = bare::half_round_trips(hosts, &BARE_BYTES, time);
-        self.note_bare(round, &BARE_BYTES.each_ref().map(half_round_trip), small)?;
-        for bytes in BARE_BULK_BYTES {
-            let large = bare_bulk::half_round_trip(hosts, bytes, time);
-            self.note_bare(round, &[half_round_trip(&bytes)], large.map(|us| vec![us]))?;
-        }
-        for stream in BARE_STREAMS {
-            let per_s = bare_stream::messages_per_s(hosts, stream.at as usize, time);
-            let unit = if stream.what == Quantity::BytesPerS { stream.at as f64 } else { 1.0 };
-            self.note_bare(round, &[stream], per_s.map(|per_s| vec![per_s * unit]))?;
-        }
-        Ok(())
-    }
-
-    fn note_bare(
-        &mut self,
-        round: u32,
-        measures: &[Measure],
-        values: Result<Vec<f64>, Failure>,
-    ) -> Result<(), Failure> {
-        match values {
-            Ok(values) => {
-                for (&measure, value) in measures.iter().zip(values) {
-                    self.bare.entry(measure).or_default().push(value);
-                }
-            }
-            Err(Failure::Measurement(why)) => {
-                self.bare_failures.push(format!("Bare UDP has no value in round {round}: {why}."));
-            }
-            Err(failure) => return Err(failure),
-        }
-        Ok(())
-    }
+    limits: Limits,
 }
 
 /// Measures and prints. Returns the exit status.
@@ -216,12 +160,10 @@ impl Bench<'_> {
         let of_loss = |ended: &Vec<FinishedJob>| Results::new(&set.ready, ended).skipping(&missing);
         let results: BTreeMap<u32, Results> =
             measured.jobs.iter().map(|(&loss, ended)| (loss, of_loss(ended))).collect();
-        let spreads =
-            measured.bare.iter().filter_map(|(&measure, samples)| Some((measure, Spread::of(samples)?)));
-        let bare: BTreeMap<Measure, Spread> = spreads.collect();
-        let (half_round_trips, streams): (Vec<_>, Vec<_>) =
-            bare.iter().partition(|(measure, _)| measure.what == Quantity::HalfRoundTripUs);
-        let run = targets::Run { results: &results, bare: &measured.bare, flood: self.flood.as_ref() };
+        let bare: BTreeMap<Bare, Spread> = measured.limits.spreads();
+        let half_round_trips = bare.iter().filter(|(bare, _)| bare.measure.what == Quantity::HalfRoundTripUs);
+        let run =
+            targets::Run { results: &results, bare: &measured.limits.values, flood: self.flood.as_ref() };
         let targets = run.judge();
         let by_loss = results.iter().map(|(&loss_per_mille, results)| ByLoss {
             loss_per_mille,
@@ -236,18 +178,16 @@ impl Bench<'_> {
             settings: settings.to_variables().into_iter().collect(),
             missing: &set.missing,
             targets: &targets,
-            bare_us: half_round_trips.into_iter().map(|(measure, &spread)| (measure.at, spread)).collect(),
-            bare_streams: streams
-                .into_iter()
-                .map(|(&measure, &spread)| BareStream { measure, spread })
-                .collect(),
+            bare_us: half_round_trips.map(|(bare, &spread)| (bare.measure.at, spread)).collect(),
+            bare_streams: limits::rows(&bare, &[Quantity::MessagesPerS, Quantity::BytesPerS]),
+            bare_incasts: limits::rows(&bare, &[Quantity::IncastPerS]),
             flood: self.flood,
             by_loss: by_loss.collect(),
         };
         let record = Record::new("weir-bench-net-1", content);
         let mut notes = table::notes(&self.machine, set, &results, self.rounds);
         notes.extend(self.flood.map(|bound| bound.note(&flood::case(arguments.quick))));
-        notes.extend(measured.bare_failures.iter().cloned().chain(no_losses));
+        notes.extend(measured.limits.failures.iter().cloned().chain(no_losses));
         let output = &arguments.output.record;
         output.print(format_args!("{}\n\n{}\n", table::render(&results, &bare), table::targets(&targets)))?;
         output.print(format_args!("{}\n{}", notes.join("\n"), summary_of(&targets)))?;
@@ -289,10 +229,12 @@ impl Bench<'_> {
         let all = round_jobs.iter().map(with).sum::<usize>() as u64 * u64::from(self.rounds);
         let bar = self.arguments.output.progress_bar(all);
         let mut measured = Measured::default();
+        let incasts = self.plan.jobs.iter().filter(|job| job.group == Group::Incast);
+        let incasts: Vec<usize> = incasts.map(|job| job.ranks as usize - 1).collect();
         let mut turn = 0;
         for round in 1..=self.rounds {
             let time = Duration::from_millis(if self.arguments.quick { 50 } else { 200 });
-            measured.measure_bare(&self.hosts, round, time)?;
+            measured.limits.measure(&self.hosts, &incasts, round, time)?;
             for &(loss, job) in &round_jobs {
                 turn += 1;
                 for &contender in jobs::rotated(&self.set.ready, turn) {
@@ -367,22 +309,5 @@ impl Bench<'_> {
         };
         let (run, load, other_load) = (String::new(), self.machine.load, None);
         Ok(FinishedJob { run, contender, job: job.word(), round, load, other_load, outcome })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_loss_of_bare_udp_costs_one_value_and_is_named() {
-        let mut measured = Measured::default();
-        let measures = [8, 1400].map(targets::half_round_trip);
-        measured.note_bare(1, &measures, Ok(vec![5.0, 6.0])).unwrap();
-        let lost = Failure::Measurement(String::from("a message was lost"));
-        measured.note_bare(2, &measures, Err(lost)).unwrap();
-        assert_eq!(measured.bare, BTreeMap::from([(measures[0], vec![5.0]), (measures[1], vec![6.0])]));
-        assert_eq!(measured.bare_failures, ["Bare UDP has no value in round 2: a message was lost."]);
-        assert!(measured.note_bare(3, &measures, Err(Failure::Usage(String::from("wrong")))).is_err());
     }
 }

@@ -10,6 +10,7 @@
 //! ```
 
 use super::flood::FloodBound;
+use super::limits::Bare;
 use crate::compare::measure::{EXCHANGE_BYTES, LARGE_BYTES, Measure, Quantity, SMALL_BYTES};
 use crate::compare::results::{Results, WEIR};
 use crate::compare::targets::{best, samples, title};
@@ -21,7 +22,8 @@ use std::collections::BTreeMap;
 /// The loss of the targets. Unit: frames of a thousand.
 pub const LOSS_PER_MILLE: u32 = 10;
 const TCP: Contender = Contender::Mpich(Transport::OfiTcp);
-const OVER_TCP: Contender = Contender::Weir(WeirVariant::OfiTcp);
+/// weir whose limit is plain TCP.
+pub const OVER_TCP: Contender = Contender::Weir(WeirVariant::OfiTcp);
 const AUTHENTICATED: Contender = Contender::Weir(WeirVariant::Authenticate);
 const UNPROTECTED: Contender = Contender::Weir(WeirVariant::Unprotected);
 /// The transports beside which weir is first.
@@ -46,8 +48,8 @@ const FLOOD_SENDERS: u64 = 3;
 pub struct Run<'a> {
     /// By loss.
     pub results: &'a BTreeMap<u32, Results>,
-    /// Bare UDP.
-    pub bare: &'a BTreeMap<Measure, Vec<f64>>,
+    /// Limits.
+    pub bare: &'a BTreeMap<Bare, Vec<f64>>,
     /// The bound of the flood, if there is one.
     pub flood: Option<&'a FloodBound>,
 }
@@ -92,7 +94,7 @@ impl Run<'_> {
     }
 
     fn over_bare_udp(&self, measure: Measure, most: f64) -> JudgedTarget {
-        let bare = self.bare.get(&measure).and_then(|values| Samples::of(values));
+        let bare = self.bare.get(&Bare::udp(measure)).and_then(|values| Samples::of(values));
         let bare = bare.map(|bare| (String::from("bare UDP"), bare));
         let ours = self.samples(0, measure, WEIR);
         let text = format!("{} over bare UDP", title(measure));
@@ -192,7 +194,7 @@ mod tests {
             (loss, Results::new(&[WEIR, TCP], &jobs.collect::<Vec<_>>().concat()))
         });
         let results = BTreeMap::from(losses);
-        let bare = BTreeMap::from([(half_round_trip(8), vec![bare_us; 3])]);
+        let bare = BTreeMap::from([(Bare::udp(half_round_trip(8)), vec![bare_us; 3])]);
         let flood = FloodBound { payload_bytes: 90 << 20, bound_bytes: 20 << 20, datagram_bytes: 3 << 20 };
         let judged = Run { results: &results, bare: &bare, flood: Some(&flood) }.judge();
         judged.into_iter().map(|target| (target.text.clone(), target)).collect()
