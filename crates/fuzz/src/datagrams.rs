@@ -2,10 +2,11 @@
 //! `weir-link`): the fuzzer can write what only a member of the job could, and what a stranger could.
 
 use std::sync::{Arc, Mutex};
-use weir_link::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received};
+use weir_link::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, LargeMessages, Received};
 use weir_link::datagram::{DatagramLink, DatagramOptions};
-use weir_link::{Address, Arrival, Bell, Inspect, Link, LinkKind, Quota};
-use weir_proto::{Instant, Peer};
+use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_link::{Address, Arrival, Bell, Capabilities, Inspect, Link, LinkKind, Quota, RemoteCopy};
+use weir_proto::{Direction, Instant, Peer, RemoteAddress};
 
 const DATAGRAM_BYTES: usize = 1452;
 const QUOTA: Quota = Quota { data_slots: 1000, start_slots: 100, credit_slots: 2 };
@@ -21,9 +22,17 @@ impl Bell for NoBell {
 /// What arrives: sender and bytes.
 type Arrivals = Arc<Mutex<Vec<(u8, Vec<u8>)>>>;
 
+/// Length of the longest large message, and how many may wait, as a core provider has them. Unit: bytes.
+const LARGE_BYTES: usize = 524;
+const LARGE_RECEIVES: usize = 16;
+/// Length of a copy of contents: several large messages.
+const COPY_BYTES: usize = 3 * LARGE_BYTES;
+
 struct Cable {
+    /// It loses nothing, and has large messages.
     is_lossless: bool,
     arrive: Arrivals,
+    large: Arc<Mutex<Vec<Vec<u8>>>>,
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
     now: Arc<Mutex<u64>>,
 }
@@ -87,6 +96,10 @@ impl DatagramNetwork for Cable {
         Instant(*now)
     }
 
+    fn large(&mut self) -> Option<&mut dyn LargeMessages<u8>> {
+        if self.is_lossless { Some(self) } else { None }
+    }
+
     fn wait(&mut self, until: Instant) {
         let mut now = locked(&self.now);
         *now = until.0.max(*now);
@@ -94,6 +107,40 @@ impl DatagramNetwork for Cable {
 
     fn bell(&self) -> Arc<dyn Bell> {
         Arc::new(NoBell)
+    }
+}
+
+impl LargeMessages<u8> for Cable {
+    fn longest(&self) -> usize {
+        LARGE_BYTES
+    }
+
+    fn begin(&mut self) -> usize {
+        LARGE_RECEIVES
+    }
+
+    fn receive(&mut self, take: &mut dyn FnMut(&mut [u8])) {
+        locked(&self.large).drain(..).for_each(|mut message| take(&mut message));
+    }
+
+    /// Every fourth finds no room.
+    fn send(&mut self, _to: u8, write: &mut dyn FnMut(&mut [u8]) -> usize) -> bool {
+        let has_room = !locked(&self.now).is_multiple_of(4);
+        if has_room {
+            let mut room = [0; LARGE_BYTES];
+            assert!(write(&mut room) <= LARGE_BYTES);
+        }
+        has_room
+    }
+}
+
+/// Starts a copy of contents from peer 1, which has told no key: the fuzzer is the peer.
+fn start_copy(link: &mut DatagramLink<Cable>, context: u64, memory: &UserMemory) {
+    let remote = RemoteAddress { address: 0, key: 7 };
+    let (peer, direction, bytes) = (Peer(1), Direction::Get, memory.bytes());
+    let copy = RemoteCopy { context, peer, direction, remote, offset: 0, bytes };
+    if let Some(copies) = link.remote_memory() {
+        let _ = copies.start(&copy, memory, None); // refused if the peer is lost
     }
 }
 
@@ -112,29 +159,43 @@ pub fn arrive_from_several(bytes: &[u8]) {
     run(bytes, 3, false);
 }
 
-/// They come over a network that declares to lose nothing, as a core provider does.
+/// They come over a network that declares to lose nothing, as a core provider does, beside large messages.
 pub fn arrive_without_loss(bytes: &[u8]) {
     run(bytes, 3, true);
 }
 
-/// Datagrams: a byte for the sender and the time until the next one, two for the length, and the bytes.
+/// Datagrams: a byte for the sender, the mark or the kind, and the time until the next one, two for the length, and the bytes.
 fn run(mut bytes: &[u8], peers: u8, is_lossless: bool) {
     let (arrive, sent, now) = (Arrivals::default(), Arc::default(), Arc::new(Mutex::new(1)));
-    let cable = Cable { is_lossless, arrive: Arc::clone(&arrive), sent, now: Arc::clone(&now) };
+    let large = Arc::new(Mutex::new(Vec::new()));
+    let of_cable = Arc::clone(&large);
+    let cable =
+        Cable { is_lossless, arrive: Arc::clone(&arrive), large: of_cable, sent, now: Arc::clone(&now) };
     let options = DatagramOptions { close_ns: 0, ..DatagramOptions::new(QUOTA) };
     let mut link = DatagramLink::open(&Address::new(1, [0; 16]), cable, options);
     for number in 1..=peers {
         let _ = link.connect(Peer(number.into()), &address_of(number));
     }
+    let memory = OwnedMemory::new(COPY_BYTES);
+    let mut copies = 0;
+    start_copy(&mut link, copies, &memory.view());
     while let Some((&[control, low, high], rest)) = bytes.split_first_chunk() {
         let length = usize::from(u16::from_le_bytes([low, high])) % (DATAGRAM_BYTES + 1);
         let (datagram, rest) = rest.split_at(length.min(rest.len()));
         bytes = rest;
         let from = if peers == 1 { 1 } else { control & 3 };
-        locked(&arrive).push((from | control & 4, datagram.to_vec()));
+        if is_lossless && control & 4 != 0 {
+            locked(&large).push(datagram[..datagram.len().min(LARGE_BYTES)].to_vec());
+        } else {
+            locked(&arrive).push((from | control & 4, datagram.to_vec()));
+        }
         // From nothing to half a minute.
         *locked(&now) += 1 << (control >> 3);
         poll(&mut link);
+        while link.remote_memory().is_some_and(|remote| remote.next_result().is_some()) {
+            copies += 1;
+            start_copy(&mut link, copies, &memory.view());
+        }
         assert!(link.mailbox_bytes() <= MOST_HELD_BYTES, "{} bytes are held", link.mailbox_bytes());
     }
     *locked(&now) += 60_000_000_000;
@@ -148,7 +209,7 @@ fn poll(link: &mut DatagramLink<Cable>) {
         match link.poll() {
             None => return,
             Some(Arrival::Packet { packet, .. }) => {
-                let memory = weir_link::memory::OwnedMemory::new(packet.payload_bytes as usize);
+                let memory = OwnedMemory::new(packet.payload_bytes as usize);
                 link.copy_payload(&memory.view(), 0, packet.payload_bytes.into());
                 link.retire();
             }
@@ -164,7 +225,7 @@ fn poll(link: &mut DatagramLink<Cable>) {
 }
 
 pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
-    use weir_proto::wire::{ATTACH_FRAME, LEASE_FRAME, LEAVE_FRAME, VERSION};
+    use weir_proto::wire::{ATTACH_FRAME, LEASE_FRAME, LEAVE_FRAME, VERSION, WANT_FRAME};
     let frame = |word: u32, kind: u8| {
         let numbers = [1_u16.to_le_bytes().to_vec(), vec![100, 0, 0, 0, 10, 0, 0, 0, 2, 0, 0, 0]].concat();
         [&word.to_le_bytes()[..], &[VERSION, kind], &numbers].concat()
@@ -186,5 +247,15 @@ pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     ]
     .concat();
     let readers = ["datagrams", "datagrams of several peers", "datagrams of a lossless network"];
-    readers.map(|reader| (reader, whole.clone())).to_vec()
+    // The peer wants contents, and sends some: the pieces with the first numbers.
+    let want =
+        [&2_u32.to_le_bytes()[..], &[VERSION, WANT_FRAME], &[0; 18], &[1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0]]
+            .concat();
+    let large = |number: u64| {
+        let message = [&number.to_le_bytes()[..], &[3; LARGE_BYTES - 24], &[0; 16]].concat();
+        [&[0x85][..], &(message.len() as u16).to_le_bytes(), &message].concat()
+    };
+    let begin = &whole[..whole.len() - datagram(2, &frame(2, LEAVE_FRAME)).len()];
+    let contents = [begin, &datagram(2, &want), &large(1), &large(2), &large(4)].concat();
+    readers.map(|reader| (reader, whole.clone())).into_iter().chain([(readers[2], contents)]).collect()
 }

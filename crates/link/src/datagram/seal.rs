@@ -159,6 +159,8 @@ impl Key {
         tag: &[u8; TAG_BYTES],
     ) -> Result<(), Forged> {
         let is_authentic = match self.protection {
+            // As [`Key::open`] for fuzzers.
+            _ if cfg!(fuzzing) => tag[TAG_BYTES - 1].is_multiple_of(2),
             Protection::Encrypt => self.cipher(nonce).decrypt_in_place(contents, tag, &[]).is_ok(),
             Protection::Authenticate => self.cipher(nonce).decrypt_in_place(&mut [], tag, contents).is_ok(),
             Protection::Off => *tag == self.bytes,
