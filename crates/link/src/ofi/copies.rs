@@ -1,9 +1,9 @@
 //! Copies between memory of this endpoint and that of peers, by reads and writes of the core ([`Copies`]).
 //!
 //! ```text
-//! start(read of 3 MiB from A)      pieces 0 and 1 of 1 MiB: the core takes them        Pending
-//! end of piece 0                   piece 2
-//! end of pieces 1 and 2            the result of the copy
+//! start(read of 9 x 128 KiB from A)    pieces 0 to 7: the core takes them        Pending
+//! end of piece 0                       piece 8
+//! end of pieces 1 to 8                 the result of the copy
 //! ```
 //! A piece is contiguous in our memory. Few pieces are under way, so that messages of both sides pass the same connection between
 //! them. A copy has a result when no piece of it is under way, so the core does not access its memory any more.
@@ -15,10 +15,10 @@ use crate::{LocalHandle, RemoteCopy};
 use std::time::{Duration, Instant};
 use weir_proto::{CopyFault, Direction, RemoteAddress};
 
-/// Length of a piece. Unit: bytes.
-pub(super) const PIECE_BYTES: u64 = 1 << 20;
+/// Length of a piece: short enough that the kernels' copies of those under way stay in the cache. Unit: bytes.
+pub(super) const PIECE_BYTES: u64 = 128 << 10;
 /// Pieces of one copy that are under way.
-const PIECES_UNDER_WAY: u32 = 2;
+const PIECES_UNDER_WAY: u32 = 8;
 /// Pieces that have begun or ended so recently say that others will end soon. A peer that computes ends none for longer.
 const SOON: Duration = Duration::from_millis(5);
 

@@ -24,8 +24,8 @@ use weir_proto::{Direction, RemoteAddress};
 
 /// Length of a name. Unit: bytes.
 const NAME_BYTES: usize = 8;
-/// Copies of one endpoint that are under way.
-const COPIES: usize = 4;
+/// The most copies of one endpoint that are under way.
+pub const COPIES: u64 = 4;
 /// Length of the longest copy. Unit: bytes.
 pub const LONGEST_COPY: u64 = 5000;
 /// Length of the longest large message. Unit: bytes.
@@ -404,7 +404,7 @@ impl CoreMemory for ExchangeEndpoint {
         if self.is_closed {
             return Sent::Failed;
         }
-        if self.copies.len() == COPIES {
+        if self.copies.len() as u64 == COPIES {
             return Sent::Busy;
         }
         self.copies.push((*copy, memory.view()));
