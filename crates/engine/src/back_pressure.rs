@@ -2,7 +2,8 @@
 //!
 //! A send that completes at once although it cannot leave costs a bounce buffer. Too many of them fill the sender's
 //! memory and push the receiver's data out of the caches. With more ranks than cores the sender also keeps the core
-//! from the receiver. So a sender with many bounce buffers for one receiver gives it a little time.
+//! from the receiver. So a sender with many bounce buffers for one receiver gives it a little time. If the receiver is on
+//! another host, several hosts may send to it, and it takes from each in turn: then the time is longer.
 //!
 //! A receiver that takes nothing may compute or wait for a later message. So useless waits become rare: first every
 //! such message waits, then one in two, one in four, down to one in [`MAX_SKIPPED`] + 1. No wait blocks: it ends after
@@ -27,10 +28,13 @@ const RESUME_BOUNCE_BUFFERS: u32 = FREE_BOUNCE_BUFFERS / 2;
 const MAX_WAIT: Duration = Duration::from_micros(20);
 /// Longest wait with more ranks than cores: time for the receiver to get a core.
 const MAX_WAIT_OVERSUBSCRIBED: Duration = Duration::from_micros(200);
+/// Longest wait for a receiver on another host, which has a core elsewhere, but others may send to it too: so long that its turn
+/// to take our messages comes.
+const MAX_WAIT_FAR: Duration = Duration::from_millis(1);
 /// Longest wait at the first contact: some time slices, since the peer may share its core.
 const MAX_CONTACT_WAIT: Duration = Duration::from_millis(20);
-/// Empty polls before the sender yields the core, with more ranks than cores.
-const POLLS_OVERSUBSCRIBED: u32 = 10;
+/// Empty polls before the sender yields the core, with more ranks than cores, or if the receiver is on another host.
+const POLLS_BEFORE_YIELD: u32 = 10;
 /// Most messages in a row that are sent without a wait after useless waits.
 const MAX_SKIPPED: u32 = 1023;
 
@@ -83,7 +87,7 @@ impl<L: Link> Engine<L> {
 
     #[cold]
     fn wait_for_contact(&mut self, to: Peer) {
-        self.wait_at_most(MAX_CONTACT_WAIT, |engine| !engine.machine.is_connecting(to));
+        self.wait_at_most(MAX_CONTACT_WAIT, false, |engine| !engine.machine.is_connecting(to));
         self.progress(); // what was appended to a datagram leaves
         self.contact.waited(!self.machine.is_connecting(to));
     }
@@ -91,25 +95,34 @@ impl<L: Link> Engine<L> {
     #[cold]
     fn wait_for_receiver(&mut self, to: Peer) {
         let before = self.machine.bounce_buffers_for(to);
-        let max_wait = if self.oversubscribed { MAX_WAIT_OVERSUBSCRIBED } else { MAX_WAIT };
+        let is_far = self.io.link.path_report(to).is_some();
+        let max_wait = match self.oversubscribed {
+            _ if is_far => MAX_WAIT_FAR,
+            true => MAX_WAIT_OVERSUBSCRIBED,
+            false => MAX_WAIT,
+        };
         // Other threads may wait for the lock that this one holds.
         let max_wait = max_wait.min(self.waiting.longest_sleep());
-        self.wait_at_most(max_wait, |engine| engine.machine.bounce_buffers_for(to) <= RESUME_BOUNCE_BUFFERS);
+        self.wait_at_most(max_wait, is_far, |engine| {
+            engine.machine.bounce_buffers_for(to) <= RESUME_BOUNCE_BUFFERS
+        });
         // Other receivers may have taken something meanwhile, which says nothing about this one.
         self.back_pressure.waited(self.machine.bounce_buffers_for(to) < before);
     }
 
-    /// Polls until `is_over`, or for `max_wait`.
-    fn wait_at_most(&mut self, max_wait: Duration, is_over: impl Fn(&Self) -> bool) {
+    /// Polls until `is_over`, or for `max_wait`. `yields`: without a sleep, which would cost a wake-up for a few messages.
+    fn wait_at_most(&mut self, max_wait: Duration, yields: bool, is_over: impl Fn(&Self) -> bool) {
         let began = Clock::now();
         let mut polls = 0;
         loop {
             if self.progress() == 0 {
                 polls += 1;
-                if self.oversubscribed && polls > POLLS_OVERSUBSCRIBED {
-                    self.sleep_or_yield(max_wait.saturating_sub(began.elapsed()).as_nanos() as u64);
-                } else {
-                    std::hint::spin_loop();
+                match polls > POLLS_BEFORE_YIELD {
+                    true if yields => weir_link::cores::yield_now(),
+                    true if self.oversubscribed => {
+                        self.sleep_or_yield(max_wait.saturating_sub(began.elapsed()).as_nanos() as u64);
+                    }
+                    _ => std::hint::spin_loop(),
                 }
             }
             if is_over(self) || began.elapsed() >= max_wait {
