@@ -7,7 +7,8 @@
 //!
 //! A receiver that takes nothing may compute or wait for a later message. So useless waits become rare: first every
 //! such message waits, then one in two, one in four, down to one in [`MAX_SKIPPED`] + 1. No wait blocks: it ends after
-//! [`MAX_WAIT`], or after [`MAX_WAIT_OVERSUBSCRIBED`] with more ranks than cores.
+//! [`MAX_WAIT`], after [`MAX_WAIT_OVERSUBSCRIBED`] with more ranks than cores, or after [`MAX_WAIT_FAR`] if the receiver is
+//! on another host. Such a long wait is useful only if the receiver takes a good part of what it has to take.
 //!
 //! The first message to a peer on another host waits too, up to [`MAX_CONTACT_WAIT`], until the peer has answered and the
 //! message has left. Its send is complete, so the program may leave for something else than MPI that depends on
@@ -28,8 +29,7 @@ const RESUME_BOUNCE_BUFFERS: u32 = FREE_BOUNCE_BUFFERS / 2;
 const MAX_WAIT: Duration = Duration::from_micros(20);
 /// Longest wait with more ranks than cores: time for the receiver to get a core.
 const MAX_WAIT_OVERSUBSCRIBED: Duration = Duration::from_micros(200);
-/// Longest wait for a receiver on another host, which has a core elsewhere, but others may send to it too: so long that its turn
-/// to take our messages comes.
+/// Longest wait for a receiver on another host. It takes messages of several hosts in turn, and our turn comes meanwhile.
 const MAX_WAIT_FAR: Duration = Duration::from_millis(1);
 /// Longest wait at the first contact: some time slices, since the peer may share its core.
 const MAX_CONTACT_WAIT: Duration = Duration::from_millis(20);
@@ -107,7 +107,9 @@ impl<L: Link> Engine<L> {
             engine.machine.bounce_buffers_for(to) <= RESUME_BOUNCE_BUFFERS
         });
         // Other receivers may have taken something meanwhile, which says nothing about this one.
-        self.back_pressure.waited(self.machine.bounce_buffers_for(to) < before);
+        let taken = before.saturating_sub(self.machine.bounce_buffers_for(to));
+        let least = if is_far { (before - RESUME_BOUNCE_BUFFERS) / 2 } else { 1 };
+        self.back_pressure.waited(taken >= least);
     }
 
     /// Polls until `is_over`, or for `max_wait`. `yields`: without a sleep, which would cost a wake-up for a few messages.

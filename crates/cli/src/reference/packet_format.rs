@@ -194,7 +194,7 @@ fn extension() -> String {
     part += &paragraph(&format!(
         "A frame `want` has {WANT_FRAME_BYTES} bytes. Over a core provider, the receiver of an announced message asks with it for \
          protected contents. They come in a tagged message of the core (`fi_tsend`): the number in 8 bytes, the contents, encrypted \
-         or authenticated as datagrams are, and the tag (16 bytes). Without contents it says that nobody has this memory. The key \
+         or authenticated as datagrams are, and the tag (16 bytes). Without contents it says that nobody offers this memory. The key \
          comes from the keys and identities of both addresses, one for each direction, and is not that of datagrams. The nonce is \
          the number in 64 bits, the sender's epoch and the destination's.",
     ));

@@ -208,9 +208,9 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: CROSS_MEMORY,
         default: "1",
         allowed: "0, 1",
-        help: "Copy large messages directly between processes, if the kernel allows it. Between hosts a core \
-               provider (FI_WEIR_LINK=ofi:NAME) carries them in large messages, or without protection (FI_WEIR_PROTECTION=off) by its \
-               own reads and writes. 0: packets carry them.",
+        help: "Copy large messages directly between processes, if the kernel allows it. Between hosts, tagged \
+               messages of a core provider (FI_WEIR_LINK=ofi:NAME) carry them, or without protection (FI_WEIR_PROTECTION=off) its own \
+               reads and writes. 0: the packets of weir carry them.",
     },
     SettingInfo {
         variable: COLLECTIVES,

@@ -8,10 +8,10 @@
 //! B: poll                   opens each piece, and copies it to its place; after the last one the copy has its result
 //! ```
 //! ```text
-//! message    number (8 bytes)   contents   tag (16 bytes)      without contents: nobody has such memory any more
+//! message    number (8 bytes)   contents   tag (16 bytes)      without contents: nobody offers this memory
 //! ```
-//! Whoever asks has memory for what it asks for. What nobody waits for is dropped, as is what is not authentic: the piece
-//! itself still comes. A piece that is refused fails its copy, and packets carry the contents.
+//! An endpoint asks for no more than it has memory for. What nobody waits for is dropped, as is what is not authentic: the
+//! piece itself still comes. A piece that is refused fails its copy, and packets carry the contents.
 
 use super::appending::Item;
 use super::link::DatagramLink;
@@ -96,9 +96,14 @@ pub(super) struct Contents {
     paths: HashMap<u32, PathContents>,
     copies: Vec<Copy>,
     pieces: Vec<Piece>,
+    /// Paths whose peers want pieces, in turn.
+    waiting: VecDeque<u32>,
     /// Frames that have not been appended.
-    unsent: VecDeque<(u32, WantFrame)>,
-    results: VecDeque<(u64, Result<(), CopyFault>)>,
+    unsent: Vec<(u32, WantFrame)>,
+    /// Of copies that have ended, with their paths.
+    results: VecDeque<(u32, u64, Result<(), CopyFault>)>,
+    /// The network has memory for messages that arrive.
+    has_begun: bool,
     /// The number of the last piece that this endpoint has asked for.
     last_number: u64,
     /// When a copy has begun or a piece has come last.
@@ -108,15 +113,10 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Whether there is something to do, now or later.
+    /// Whether there may be something to do.
     #[inline]
-    pub fn is_busy(&self) -> bool {
-        !self.copies.is_empty() || self.has_wanted()
-    }
-
-    /// Whether peers want pieces that have not left.
-    fn has_wanted(&self) -> bool {
-        self.paths.values().any(|path| !path.wanted.is_empty())
+    pub fn is_in_use(&self) -> bool {
+        self.has_begun || !self.waiting.is_empty()
     }
 
     /// Whether a copy with the peer of this path is under way.
@@ -132,7 +132,9 @@ impl Contents {
 
     /// Whether there is something to try again that no arrival announces.
     pub fn waits_for_room(&self) -> bool {
-        self.has_wanted() || self.copies.iter().any(|copy| copy.asked < copy.bytes) || !self.unsent.is_empty()
+        !self.waiting.is_empty()
+            || self.copies.iter().any(|copy| copy.asked < copy.bytes)
+            || !self.unsent.is_empty()
     }
 
     /// Offers memory to peers that are told its key, which is not 0.
@@ -150,20 +152,35 @@ impl Contents {
 
     /// The path was removed.
     pub fn remove_path(&mut self, id: u32) {
+        self.forget(id);
         self.paths.remove(&id);
-        self.forget(Some(id));
     }
 
-    /// Ends all copies with the peer of a path, or with all. They have no result.
-    pub fn forget(&mut self, id: Option<u32>) {
-        let is_left = |path: u32| id.is_some_and(|id| id != path);
-        self.unsent.retain(|(path, _)| is_left(*path));
-        self.pieces.retain(|piece| is_left(piece.path));
-        let results = &mut self.results;
-        self.copies.retain(|copy| {
-            results.retain(|(context, _)| is_left(copy.path) || *context != copy.context);
-            is_left(copy.path)
-        });
+    /// Ends all copies with the peer of a path. They have no result.
+    pub fn forget(&mut self, id: u32) {
+        self.unsent.retain(|(path, _)| *path != id);
+        self.pieces.retain(|piece| piece.path != id);
+        self.copies.retain(|copy| copy.path != id);
+        self.results.retain(|(path, ..)| *path != id);
+        self.waiting.retain(|path| *path != id);
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.wanted.clear();
+        }
+    }
+
+    /// Ends everything. Nobody reads or writes memory of the program any more.
+    pub fn close(&mut self) {
+        *self = Contents { copied: self.copied, ..Contents::default() };
+    }
+
+    /// Pieces of one path that may be under way, if `most` may in all: half of them, or a quarter if several paths have copies.
+    fn most_of_path(&self, most: usize) -> usize {
+        let are_several = self.copies.windows(2).any(|pair| pair[0].path != pair[1].path);
+        if are_several { most.div_ceil(4) } else { most.div_ceil(2) }
+    }
+
+    fn pieces_of(&self, path: u32) -> usize {
+        self.pieces.iter().filter(|piece| piece.path == path).count()
     }
 
     /// Asks for the next piece of a copy, of at most `most` bytes. Returns whether there was one.
@@ -191,12 +208,12 @@ impl Contents {
             bytes: (bytes as u32).into(),
             unused: [],
         };
-        self.unsent.push_back((path, frame));
+        self.unsent.push((path, frame));
         true
     }
 
-    /// The copy has one piece less under way. `is_whole`: its contents are in place.
-    fn came(&mut self, context: u64, is_whole: bool) {
+    /// A piece of the copy has arrived. `is_whole`: its contents are in place.
+    fn piece_arrived(&mut self, context: u64, is_whole: bool) {
         let Some(index) = self.copies.iter().position(|copy| copy.context == context) else { return };
         let copy = &mut self.copies[index];
         copy.under_way -= 1;
@@ -204,23 +221,24 @@ impl Contents {
         if copy.under_way > 0 || (copy.asked < copy.bytes && !copy.has_failed) {
             return;
         }
-        let Copy { context, bytes, has_failed, .. } = self.copies.remove(index);
+        let Copy { context, path, bytes, has_failed, .. } = self.copies.remove(index);
         if !has_failed {
             self.copied = (self.copied.0 + 1, self.copied.1 + bytes);
         }
-        self.results.push_back((context, if has_failed { Err(CopyFault::BadAddress) } else { Ok(()) }));
+        self.results.push_back((path, context, if has_failed { Err(CopyFault::BadAddress) } else { Ok(()) }));
     }
 }
 
-/// Writes a message: the piece of offered memory, or nothing if nobody has that. Returns its length.
-fn write(
+/// Writes a message: the piece of offered memory, or nothing if nobody offers that. Returns its length.
+fn write_message(
     room: &mut [u8],
     memory: Option<&UserMemory>,
     wanted: &Wanted,
     seal: impl FnOnce(&mut [u8]) -> [u8; TAG_BYTES],
 ) -> usize {
     let end = wanted.offset.checked_add(wanted.bytes);
-    let memory = memory.filter(|memory| end.is_some_and(|end| end <= memory.bytes()));
+    let has_room = wanted.bytes <= (room.len() - FRAME_BYTES) as u64;
+    let memory = memory.filter(|memory| has_room && end.is_some_and(|end| end <= memory.bytes()));
     let bytes = memory.map_or(0, |_| wanted.bytes as usize);
     let (number, rest) = room.split_at_mut(NUMBER_BYTES);
     let (contents, rest) = rest.split_at_mut(bytes);
@@ -233,7 +251,7 @@ fn write(
 }
 
 /// The number, the sealed contents and the tag of a message.
-fn split(message: &mut [u8]) -> Option<(u64, &mut [u8], [u8; TAG_BYTES])> {
+fn split_message(message: &mut [u8]) -> Option<(u64, &mut [u8], [u8; TAG_BYTES])> {
     let (number, rest) = message.split_first_chunk_mut::<NUMBER_BYTES>()?;
     let (contents, tag) = rest.split_last_chunk_mut::<TAG_BYTES>()?;
     Some((u64::from_le_bytes(*number), contents, *tag))
@@ -293,8 +311,13 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     ) -> Result<CopyStatus, CopyFault> {
         let RemoteCopy { context, peer, direction, remote, offset: begin, bytes } = *copy;
         let path = self.id_of(peer).filter(|_| self.has_contents()).ok_or(CopyFault::Forbidden)?;
+        let is_over = self.path(path).is_none_or(|path| path.is_over());
+        let most = self.shared.network.large().map_or(0, |large| large.begin());
+        self.contents.has_begun = true;
+        // Peers that do not poll may hold all memory. Then packets carry it.
+        let has_room = self.contents.pieces.len() < most || self.contents.pieces_of(path) > 0;
         let is_somewhere = remote.key != 0 && remote.address.checked_add(bytes).is_some();
-        if direction == Direction::Put || !is_somewhere {
+        if direction == Direction::Put || !is_somewhere || is_over || !has_room {
             return Err(CopyFault::BadAddress);
         }
         self.note_contents(path);
@@ -308,13 +331,16 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     }
 
     pub(super) fn next_contents_result(&mut self) -> Option<(u64, Result<(), CopyFault>)> {
-        self.contents.results.pop_front()
+        let (_, context, result) = self.contents.results.pop_front()?;
+        Some((context, result))
     }
 
     /// Takes pieces that have come, asks for others, and sends what peers want.
     pub(super) fn work_contents(&mut self) {
-        if !self.contents.copies.is_empty() {
+        if self.contents.has_begun {
             self.take_pieces();
+        }
+        if !self.contents.copies.is_empty() {
             self.ask();
         }
         self.send_wanted();
@@ -325,18 +351,28 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let Some(large) = self.shared.network.large() else { return };
         let (most, most_bytes) = (large.begin(), (large.longest() - FRAME_BYTES) as u64);
         let contents = &mut self.contents;
+        let most_of_path = contents.most_of_path(most);
         for index in 0..contents.copies.len() {
-            while contents.pieces.len() < most && contents.ask_next(index, most_bytes) {}
+            let path = contents.copies[index].path;
+            while contents.pieces.len() < most
+                && contents.pieces_of(path) < most_of_path
+                && contents.ask_next(index, most_bytes)
+            {}
         }
-        while let Some((id, frame)) = self.contents.unsent.pop_front() {
-            let more_follow = self.contents.unsent.front().is_some_and(|(next, _)| *next == id);
+        // A path without room keeps its frames, in order.
+        let mut refused = Vec::new();
+        let unsent = std::mem::take(&mut self.contents.unsent);
+        for (index, &(id, frame)) in unsent.iter().enumerate() {
+            let more_follow = unsent.get(index + 1).is_some_and(|(next, _)| *next == id);
             let header = frame.as_bytes();
             let (payload, packet) = (None, None);
             let item = Item { header, payload, payload_bytes: 0, packet, asks: false, more_follow };
-            let is_over = self.path(id).is_none_or(|path| path.is_over());
-            if !is_over && self.append(id, &item).is_err() {
-                self.contents.unsent.push_front((id, frame));
-                return;
+            if self.path(id).is_none_or(|path| path.is_over()) {
+                continue; // nobody answers any more
+            }
+            if refused.contains(&id) || self.append(id, &item).is_err() {
+                refused.push(id);
+                self.contents.unsent.push((id, frame));
             }
         }
     }
@@ -347,7 +383,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let now = shared.network.now();
         let Some(large) = shared.network.large() else { return };
         large.receive(&mut |message| {
-            let Some((number, sealed, tag)) = split(message) else {
+            let Some((number, sealed, tag)) = split_message(message) else {
                 counters.malformed += 1;
                 return;
             };
@@ -372,7 +408,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             {
                 copy.memory.write(piece.offset, sealed);
             }
-            contents.came(piece.context, is_whole);
+            contents.piece_arrived(piece.context, is_whole);
         });
     }
 
@@ -393,30 +429,42 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let WantFrame { key, offset, number, bytes, .. } = *frame;
         let (key, offset, number) = (key.get(), offset.get(), number.get());
         let wanted = Wanted { key, offset, bytes: bytes.get().into(), number };
-        let Some(large) = self.shared.network.large() else { return false };
-        let most_bytes = (large.longest() - FRAME_BYTES) as u64;
+        if self.shared.network.large().is_none() {
+            return false;
+        }
+        if self.is_closed {
+            return true; // the peer learns that this endpoint has left
+        }
         self.note_contents(id);
-        let Some(path) = self.contents.paths.get_mut(&id) else { return false };
-        if number <= path.last_number
-            || path.wanted.len() == MOST_WANTED
-            || !(1..=most_bytes).contains(&wanted.bytes)
-        {
+        let Contents { paths, waiting, .. } = &mut self.contents;
+        let Some(path) = paths.get_mut(&id) else { return false };
+        if number <= path.last_number || path.wanted.len() == MOST_WANTED || wanted.bytes == 0 {
             return false;
         }
         path.last_number = number;
+        if path.wanted.is_empty() {
+            waiting.push_back(id);
+        }
         path.wanted.push_back(wanted);
+        self.send_wanted();
         true
     }
 
     /// Sends what peers want, as far as there is room.
     fn send_wanted(&mut self) {
-        let DatagramLink { contents: Contents { offered, paths: of_paths, .. }, paths, shared, .. } = self;
+        let DatagramLink { contents, paths, shared, .. } = self;
+        let Contents { offered, paths: of_paths, waiting, .. } = contents;
         let Some(large) = shared.network.large() else { return };
-        for (&id, of_path) in of_paths.iter_mut().filter(|(_, of_path)| !of_path.wanted.is_empty()) {
-            let PathContents { outgoing, wanted: all, .. } = of_path;
+        for _ in 0..waiting.len() {
+            let Some(id) = waiting.pop_front() else { return };
+            let Some(PathContents { outgoing, wanted: all, .. }) = of_paths.get_mut(&id) else { continue };
             let path = paths.get(id as usize).and_then(Option::as_deref).filter(|path| !path.is_over());
-            let Some((path, epochs)) = path.and_then(|path| Some((path, path.epochs()?))) else {
-                all.clear();
+            let Some(path) = path else {
+                all.clear(); // nobody waits for them any more
+                continue;
+            };
+            let Some(epochs) = path.epochs() else {
+                waiting.push_back(id);
                 continue;
             };
             for _ in 0..PIECES_AT_ONCE {
@@ -424,10 +472,13 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 let nonce = nonce_of(epochs, wanted.number);
                 let seal = |contents: &mut [u8]| outgoing.seal_contents(&nonce, contents);
                 let memory = offered.get(&wanted.key);
-                if !large.send(path.io.place, &mut |room| write(room, memory, wanted, seal)) {
+                if !large.send(path.io.place, &mut |room| write_message(room, memory, wanted, seal)) {
                     break;
                 }
                 all.pop_front();
+            }
+            if !all.is_empty() {
+                waiting.push_back(id);
             }
         }
     }
@@ -450,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_wants_no_number_twice_no_length_that_nobody_sends_and_not_too_much() {
+    fn a_peer_wants_no_number_twice_not_nothing_and_not_too_much() {
         let exchange = Exchange::new(1, 64, 2048);
         let [mut link, other] = [1, 2].map(|number| open(&exchange, number));
         let id = link.path_to(&other.address()).expect("a path");
@@ -461,15 +512,16 @@ mod tests {
             link.wanted(id, &WantFrame { word, version, kind, zero, key, offset, number, bytes, unused })
         };
         let most = LONGEST_LARGE - FRAME_BYTES;
-        assert!(wants(5, most) && wants(6, 1));
-        for (number, bytes) in [(6, 1), (5, 1), (0, 1), (7, 0), (7, most + 1), (7, u32::MAX as usize)] {
+        // More than a message carries is refused later.
+        assert!(wants(5, most) && wants(6, most + 1));
+        for (number, bytes) in [(6, 1), (5, 1), (0, 1), (7, 0)] {
             assert!(!wants(number, bytes), "number {number}, {bytes} bytes");
         }
         assert!((2..MOST_WANTED as u64).all(|number| wants(number + 10, 1)));
         assert!(!wants(u64::MAX, 1), "more than {MOST_WANTED}");
-        assert!(link.contents.is_busy());
+        assert!(link.contents.is_in_use());
         link.remove(id);
-        assert!(!link.contents.is_busy(), "a path with this number may be another one");
+        assert!(!link.contents.is_in_use(), "a path with this number may be another one");
     }
 
     #[test]

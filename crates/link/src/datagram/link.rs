@@ -367,7 +367,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
         self.tell_grants();
         self.send_refused();
-        if self.contents.is_busy() {
+        if self.contents.is_in_use() {
             self.work_contents();
         }
     }

@@ -35,7 +35,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if let Some(memory) = self.shared.network.memory() {
             memory.forget(place);
         }
-        self.contents.forget(Some(id));
+        self.contents.forget(id);
     }
 }
 

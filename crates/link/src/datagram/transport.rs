@@ -51,7 +51,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if let Some(memory) = self.shared.network.memory() {
             memory.forget_all();
         }
-        self.contents.forget(None);
+        self.contents.close();
         let begun = self.shared.network.now();
         let until = begun.plus_ns(self.options.close_ns);
         let ids = 0..self.paths.len() as u32;

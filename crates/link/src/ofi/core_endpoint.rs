@@ -14,7 +14,7 @@
 //! memory().next_end            the context of that copy, and whether all its bytes are there
 //!
 //! large().begin                16 receives
-//! large().send(12, message)    true: it has left, or leaves by itself
+//! large().send(12, message)    Taken: it leaves by itself
 //! ```
 
 use crate::memory::UserMemory;

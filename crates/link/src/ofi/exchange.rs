@@ -131,6 +131,7 @@ impl Exchange {
         let name = CoreName { format: NameFormat::Other, bytes: number.to_le_bytes().to_vec() };
         let (exchange, failures) = (self.clone(), VecDeque::new());
         let (has_memory, has_large, copies, is_closed) = (false, false, Vec::new(), false);
+        let unsent_large = Vec::new();
         ExchangeEndpoint {
             exchange,
             number,
@@ -139,6 +140,7 @@ impl Exchange {
             descriptor,
             has_memory,
             has_large,
+            unsent_large,
             copies,
             is_closed,
         }
@@ -202,6 +204,8 @@ pub struct ExchangeEndpoint {
     descriptor: Option<Arc<EventDescriptor>>,
     has_memory: bool,
     has_large: bool,
+    /// Large messages that leave with the next look, and their receivers.
+    unsent_large: Vec<(u64, Vec<u8>)>,
     /// Copies under way.
     copies: Vec<(CoreCopy, UserMemory)>,
     is_closed: bool,
@@ -252,6 +256,9 @@ impl CoreEndpoint for ExchangeEndpoint {
     }
 
     fn receive(&mut self, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        let late = std::mem::take(&mut self.unsent_large);
+        late.into_iter()
+            .for_each(|(to, message)| self.exchange.state().deliver_large(self.number, to, message));
         loop {
             let mut state = self.exchange.state();
             let draw = state.draw() as usize;
@@ -324,25 +331,37 @@ impl CoreLarge for ExchangeEndpoint {
     /// If it finds no receive: the receiver has not asked for it.
     fn send(&mut self, to: CoreAddress, write: &mut dyn FnMut(&mut [u8]) -> usize) -> Sent {
         let mut state = self.exchange.state();
-        let is_late = state.draw().is_multiple_of(4);
+        let draw = state.draw();
         let Some(desk) = state.desks.get_mut(&to.0).filter(|desk| !desk.has_ended) else {
             return Sent::Failed;
         };
-        let from_here = desk.large.iter().filter(|(from, _)| *from == self.number).count();
-        if is_late || from_here >= LARGE_SENDS_PER_PEER {
+        let arrived = desk.large.iter().filter(|(from, _)| *from == self.number).count();
+        let unsent = self.unsent_large.iter().filter(|(receiver, _)| *receiver == to.0).count();
+        if draw.is_multiple_of(4) || arrived + unsent >= LARGE_SENDS_PER_PEER {
             return Sent::Busy;
         }
         let mut message = vec![0; LONGEST_LARGE];
         let bytes = write(&mut message);
         message.truncate(bytes);
-        desk.large.push((self.number, message));
-        assert!(desk.large.len() <= LARGE_ROOM, "more large messages than receives");
         state.copies += 1;
+        // A core may take a message, and send it only when somebody looks at it again.
+        if draw.is_multiple_of(3) {
+            self.unsent_large.push((to.0, message));
+        } else {
+            state.deliver_large(self.number, to.0, message);
+        }
         Sent::Taken
     }
 }
 
 impl State {
+    fn deliver_large(&mut self, from: u64, to: u64, message: Vec<u8>) {
+        if let Some(desk) = self.desks.get_mut(&to) {
+            desk.large.push((from, message));
+            assert!(desk.large.len() <= LARGE_ROOM, "more large messages than receives");
+        }
+    }
+
     /// Makes a copy. Returns whether the peer allows it.
     fn copy(&mut self, copy: &CoreCopy, memory: &UserMemory) -> bool {
         let CoreCopy { peer, direction, remote, offset, bytes, .. } = *copy;

@@ -35,6 +35,6 @@ pub use place::{MOST_PART_BYTES, OfiPlace};
 /// The most memory of an endpoint with so many peers for datagrams that have arrived: posted receives, and what the link
 /// keeps. What the core keeps by itself is not in it. Unit: bytes.
 pub fn most_arrived_bytes(peers: u64) -> u64 {
-    let of_receives = POSTED_RECEIVES * MESSAGE_BYTES;
+    let of_receives = POSTED_RECEIVES * MESSAGE_BYTES + LARGE_RECEIVES * LARGE_MESSAGE_BYTES;
     of_receives as u64 + crate::datagram::most_arrived_bytes::<OfiPlace>(MESSAGE_BYTES, WINDOW, peers)
 }

@@ -149,10 +149,15 @@ impl OpenEndpoint {
         // attributes live during the calls, and each call that returns 0 has opened an object.
         unsafe {
             let limit = |size: usize, most: usize| if size == 0 { most } else { size.min(most) };
-            let receives = limit((*(*info).rx_attr).size, POSTED_RECEIVES);
+            // Large messages may have the same queue of receives.
+            let of_queue = match ((*(*info).rx_attr).size, found.access) {
+                (size, CoreAccess::Large) if size != 0 => size.saturating_sub(LARGE_RECEIVES).max(size / 2),
+                (size, _) => size,
+            };
+            let receives = limit(of_queue, POSTED_RECEIVES);
             let sends = limit((*(*info).tx_attr).size, SENDS);
             let longest = limit((*(*info).ep_attr).max_msg_size, MESSAGE_BYTES);
-            let others = match found.access {
+            let more = match found.access {
                 CoreAccess::Packets => 0,
                 CoreAccess::Memory => limit((*(*info).tx_attr).size, COPIES),
                 CoreAccess::Large => LARGE_RECEIVES + limit((*(*info).tx_attr).size, LARGE_SENDS),
@@ -163,7 +168,7 @@ impl OpenEndpoint {
             .map_err(failed("fi_domain"))?;
             let operations = (*domain.pointer()).ops;
             let (queue, wait_descriptor) =
-                open_queue(&domain, receives + sends + others).map_err(failed("fi_cq_open"))?;
+                open_queue(&domain, receives + sends + more).map_err(failed("fi_cq_open"))?;
             let mut attributes = FiAvAttr {
                 av_type: (*(*info).domain_attr).av_type,
                 rx_ctx_bits: 0,
@@ -186,9 +191,9 @@ impl OpenEndpoint {
             call("fi_ep_bind", ((*basic).bind)(endpoint.fid(), vector.fid(), 0))?;
             call("fi_enable", ((*basic).control)(endpoint.fid(), control::ENABLE, null_mut()))?;
             let name = name_of(&endpoint).map_err(failed("fi_getname"))?;
-            let memory = Memory::new(receives + sends, others, longest);
+            let memory = Memory::new(receives + sends, more, longest);
             let messages = receives + sends;
-            let of_others = messages..messages + others;
+            let further = messages..messages + more;
             let is_registered = (*(*info).domain_attr).mr_mode & mr_mode::LOCAL != 0;
             let registration = is_registered
                 .then(|| register(&domain, memory.bytes))
@@ -197,10 +202,10 @@ impl OpenEndpoint {
             let (mut remote, mut large) = (None, None);
             match found.access {
                 CoreAccess::Packets => {}
-                CoreAccess::Memory => remote = Some(RemoteMemory::new(info, of_others)),
+                CoreAccess::Memory => remote = Some(RemoteMemory::new(info, further)),
                 CoreAccess::Large => {
                     let longest = limit((*(*info).ep_attr).max_msg_size, LARGE_MESSAGE_BYTES);
-                    let messages = LargeMessages::new(longest, of_others);
+                    let messages = LargeMessages::new(longest, further);
                     let registered = is_registered.then(|| register(&domain, messages.bytes()));
                     let registered = registered.transpose().map_err(failed("fi_mr_reg"))?;
                     large = Some(messages.registered(registered));
@@ -274,7 +279,7 @@ impl OpenEndpoint {
                             self.arrived.push_back((index, completion.bytes));
                         }
                         Some(index) if index < self.receives + self.targets.len() => self.free.push(index),
-                        Some(index) => self.other_ended(index, Some(completion.bytes)),
+                        Some(index) => self.operation_ended(index, Some(completion.bytes)),
                         None => {}
                     }
                 }
@@ -308,7 +313,7 @@ impl OpenEndpoint {
         match self.memory.index_of(entry.op_context as *mut c_void) {
             // A message of a stranger that is too long, for example. The receive is used up.
             Some(index) if index < self.receives => self.to_post.push(index),
-            Some(index) if index >= self.receives + self.targets.len() => self.other_ended(index, None),
+            Some(index) if index >= self.receives + self.targets.len() => self.operation_ended(index, None),
             Some(index) => {
                 let target = self.targets[index - self.receives];
                 self.failures.push_back(CoreAddress(target));
@@ -320,7 +325,7 @@ impl OpenEndpoint {
     }
 
     /// A copy or a large message has ended, and has so many bytes. `None`: with an error.
-    fn other_ended(&mut self, index: usize, bytes: Option<usize>) {
+    fn operation_ended(&mut self, index: usize, bytes: Option<usize>) {
         if let Some(remote) = &mut self.remote {
             remote.ended(index, bytes.is_some());
         }
@@ -471,6 +476,7 @@ impl CoreEndpoint for OpenEndpoint {
     }
 
     fn receive(&mut self, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        self.work_large();
         loop {
             // What has arrived is passed on before the core is asked again, which costs it a system call.
             let may_be_more = !self.arrived.is_empty() || self.progress();

@@ -22,7 +22,7 @@ const TAG: u64 = 1;
 
 /// See the head of this file.
 pub struct LargeMessages {
-    // Closed before the memory.
+    // Closed before the memory, and after the endpoint (order of the members of `OpenEndpoint`).
     registration: Option<Object<RawMr>>,
     bytes: OwnedBytes,
     longest: usize,
@@ -107,13 +107,26 @@ impl LargeMessages {
         None
     }
 
+    /// Whether there is something that the core has not taken.
+    fn has_untaken(&self) -> bool {
+        !self.unsent.is_empty() || (self.has_begun && !self.to_post.is_empty())
+    }
+
     /// Whether something waits that no descriptor shows.
     pub fn has_work(&self) -> bool {
-        !self.arrived.is_empty() || !self.unsent.is_empty() || (self.has_begun && !self.to_post.is_empty())
+        !self.arrived.is_empty() || self.has_untaken()
     }
 }
 
 impl OpenEndpoint {
+    /// Lets the core take what it has not taken. For every look: nothing else says when it would.
+    pub(super) fn work_large(&mut self) {
+        if self.large.as_ref().is_some_and(LargeMessages::has_untaken) {
+            self.post_large();
+            self.send_large();
+        }
+    }
+
     /// Posts the receives that are not posted.
     fn post_large(&mut self) {
         let Some(endpoint) = self.endpoint.as_ref().map(Object::pointer) else { return };
@@ -138,20 +151,25 @@ impl OpenEndpoint {
     fn send_large(&mut self) {
         let Some(endpoint) = self.endpoint.as_ref().map(Object::pointer) else { return };
         let Some(large) = &mut self.large else { return };
-        while let Some((send, bytes)) = large.unsent.pop_front() {
+        // A peer for which the core takes nothing now does not hold back others.
+        let mut busy = Vec::new();
+        for (send, bytes) in std::mem::take(&mut large.unsent) {
             let index = LARGE_RECEIVES + send;
             let (place, context) = (large.place(index), self.memory.context(large.first + index));
             let Some(target) = large.targets[send] else { continue };
+            if busy.contains(&target) {
+                large.unsent.push_back((send, bytes));
+                continue;
+            }
             // SAFETY: as above. Memory and context of the send belong to the core until its completion.
             let result = unsafe {
                 let call = (*(*endpoint).tagged).send;
                 call(endpoint, place.cast(), bytes, large.descriptor(), target.0, TAG, context)
             };
             if result == -(libc::EAGAIN as isize) {
-                large.unsent.push_front((send, bytes));
-                return;
-            }
-            if result != 0 {
+                large.unsent.push_back((send, bytes));
+                busy.push(target);
+            } else if result != 0 {
                 self.failures.extend(large.ended(large.first + index, None));
             }
         }
@@ -165,36 +183,30 @@ impl CoreLarge for OpenEndpoint {
 
     fn begin(&mut self) -> usize {
         if let Some(large) = &mut self.large
-            && !large.has_begun
+            && !std::mem::replace(&mut large.has_begun, true)
         {
-            large.has_begun = true;
             self.post_large();
         }
-        LARGE_RECEIVES
+        self.large.as_ref().map_or(0, |large| LARGE_RECEIVES - large.to_post.len())
     }
 
     fn receive(&mut self, take: &mut dyn FnMut(&mut [u8])) {
         let Some(large) = &mut self.large else { return };
-        let has_arrived = !large.arrived.is_empty();
         while let Some((index, bytes)) = large.arrived.pop_front() {
             // SAFETY: the receive is complete, so the core does not use its memory until it is posted again.
             take(unsafe { std::slice::from_raw_parts_mut(large.place(index), bytes.min(large.longest)) });
             large.to_post.push(index);
         }
-        if has_arrived || (large.has_begun && !large.to_post.is_empty()) {
-            self.post_large();
-        }
-        self.send_large();
+        self.work_large();
     }
 
     fn send(&mut self, to: CoreAddress, write: &mut dyn FnMut(&mut [u8]) -> usize) -> Sent {
-        self.send_large();
         if self.endpoint.is_none() {
             return Sent::Failed;
         }
         let Some(large) = &mut self.large else { return Sent::Failed };
         let to_peer = large.targets.iter().filter(|target| **target == Some(to)).count();
-        if to_peer >= LARGE_SENDS_PER_PEER || !large.unsent.is_empty() {
+        if to_peer >= LARGE_SENDS_PER_PEER {
             return Sent::Busy;
         }
         let Some(send) = large.free.pop() else { return Sent::Busy };
