@@ -71,6 +71,17 @@ pub fn rows(spreads: &BTreeMap<Bare, Spread>, whats: &[Quantity]) -> Vec<BareRow
     chosen.map(|(&bare, &spread)| BareRow { bare, spread }).collect()
 }
 
+/// Attempts at a measurement in which something is lost.
+const ATTEMPTS: u32 = 3;
+
+/// The first result of several attempts without a loss, or the last one.
+fn tried<T>(measure: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
+    (1..ATTEMPTS)
+        .map(|_| measure())
+        .find(|result| !matches!(result, Err(Failure::Measurement(_))))
+        .unwrap_or_else(&measure)
+}
+
 /// The values of all rounds.
 #[derive(Default)]
 pub struct Limits {
@@ -81,8 +92,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Measures a round. `incasts`: by senders. Bare messages are not sent again. So a loss costs this round's value, and
-    /// not the results of all others.
+    /// Measures a round. `incasts`: by senders. Bare messages are not sent again, so what loses one is measured again. The last
+    /// loss costs this round's value, and not the results of all others.
     ///
     /// # Errors
     /// [`Failure`]: a system call.
@@ -94,25 +105,25 @@ impl Limits {
         time: Duration,
     ) -> Result<(), Failure> {
         let half_round_trip = |bytes: &usize| half_round_trip(*bytes as u64);
-        let small = bare::half_round_trips(hosts, &SMALL, time);
+        let small = tried(|| bare::half_round_trips(hosts, &SMALL, time));
         self.note(round, &SMALL.each_ref().map(half_round_trip), small)?;
         for bytes in BULK {
-            let large = bare_bulk::half_round_trip(hosts, bytes, time);
+            let large = tried(|| bare_bulk::half_round_trip(hosts, bytes, time));
             self.note(round, &[half_round_trip(&bytes)], large.map(|us| vec![us]))?;
         }
         for stream in STREAMS {
-            let per_s = bare_stream::messages_per_s(hosts, stream.at as usize, time);
+            let per_s = tried(|| bare_stream::messages_per_s(hosts, stream.at as usize, time));
             let unit = if stream.what == Quantity::BytesPerS { stream.at as f64 } else { 1.0 };
             self.note(round, &[Bare::udp(stream)], per_s.map(|per_s| vec![per_s * unit]))?;
         }
         let in_parts = Bare { over: Over::UdpInParts, measure: STREAMS[0] };
-        let per_s = bare_stream::messages_per_s_in_parts(hosts, SMALL_BYTES as usize, time);
+        let per_s = tried(|| bare_stream::messages_per_s_in_parts(hosts, SMALL_BYTES as usize, time));
         self.note(round, &[in_parts], per_s.map(|per_s| vec![per_s]))?;
         for &senders in incasts {
             let measure = Measure { what: Quantity::IncastPerS, at: senders as u64 };
-            let per_s = bare_incast::messages_per_s(hosts, senders, time);
+            let per_s = tried(|| bare_incast::messages_per_s(hosts, senders, time));
             self.note(round, &[Bare::udp(measure)], per_s.map(|per_s| vec![per_s]))?;
-            let per_s = bare_tcp_incast::messages_per_s(hosts, senders, time);
+            let per_s = tried(|| bare_tcp_incast::messages_per_s(hosts, senders, time));
             self.note(round, &[Bare { over: Over::Tcp, measure }], per_s.map(|per_s| vec![per_s]))?;
         }
         Ok(())
@@ -158,6 +169,24 @@ mod tests {
         assert_eq!(limits.values, BTreeMap::from([(measures[0], vec![5.0]), (measures[1], vec![6.0])]));
         assert_eq!(limits.failures, ["A limit has no value in round 2: a message was lost."]);
         assert!(limits.note(3, &measures, Err(Failure::Usage(String::from("wrong")))).is_err());
+    }
+
+    #[test]
+    fn what_loses_something_is_measured_again_and_other_failures_are_not() {
+        let attempts = std::cell::Cell::new(0);
+        let lost = || Err::<f64, _>(Failure::Measurement(String::from("a message was lost")));
+        let result = |fails: u32, failure: &dyn Fn() -> Result<f64, Failure>| {
+            attempts.set(0);
+            let result = tried(|| {
+                attempts.set(attempts.get() + 1);
+                if attempts.get() <= fails { failure() } else { Ok(5.0) }
+            });
+            (result.ok(), attempts.get())
+        };
+        assert_eq!(result(0, &lost), (Some(5.0), 1));
+        assert_eq!(result(2, &lost), (Some(5.0), 3));
+        assert_eq!(result(3, &lost), (None, 3));
+        assert_eq!(result(1, &|| Err(Failure::Usage(String::from("wrong")))), (None, 1));
     }
 
     #[test]
