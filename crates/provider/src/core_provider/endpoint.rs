@@ -20,7 +20,7 @@ use weir_link::ofi::{
 };
 
 use super::discovery::Found;
-use super::large::LargeMessages;
+use super::large_messages::LargeMessages;
 use super::library::error_text;
 use super::objects::{Object, RawAv, RawCq, RawDomain, RawEp, RawFabric, RawMr};
 use super::registrations::RemoteMemory;
@@ -128,7 +128,7 @@ pub struct OpenEndpoint {
     free: Vec<usize>,
     /// The peer of each send.
     targets: Vec<FiAddr>,
-    pub(super) failures: VecDeque<CoreAddress>,
+    failures: VecDeque<CoreAddress>,
 }
 
 // SAFETY: the core's objects may be used by any thread, one at a time (`FI_THREAD_DOMAIN`). Nothing else has the pointers.
@@ -258,6 +258,17 @@ impl OpenEndpoint {
                 self.to_post.push(index); // the core takes it later
                 return;
             }
+        }
+    }
+
+    /// Lets the core take large messages that it has not taken.
+    pub(super) fn work_large(&mut self) {
+        let OpenEndpoint { endpoint: Some(endpoint), large: Some(large), memory, failures, .. } = self else {
+            return;
+        };
+        if large.has_untaken() {
+            // SAFETY: the endpoint is open, with `FI_TAGGED`, as it has large messages.
+            unsafe { large.work(endpoint.pointer(), |index| memory.context(index), failures) }
         }
     }
 

@@ -8,12 +8,13 @@
 //! - `library` calls the core's functions, and is silent while the core asks weir itself.
 //! - `discovery` finds the provider, and chooses among its networks.
 //! - `endpoint` is the endpoint ([`weir_link::ofi::CoreEndpoint`]). `memory` registers memory, and reads and writes that of
-//!   peers ([`weir_link::ofi::CoreMemory`]); `registrations` is what it keeps. `large` has large messages
-//!   ([`weir_link::ofi::CoreLarge`]).
+//!   peers ([`weir_link::ofi::CoreMemory`]); `registrations` is what it keeps. `large` sends and receives large messages
+//!   ([`weir_link::ofi::CoreLarge`]); `large_messages` is their memory.
 
 mod discovery;
 mod endpoint;
 mod large;
+mod large_messages;
 mod library;
 mod memory;
 pub mod objects;
