@@ -8,7 +8,7 @@
 //! A receiver that takes nothing may compute or wait for a later message. So useless waits become rare: first every
 //! such message waits, then one in two, one in four, down to one in [`MAX_SKIPPED`] + 1. No wait blocks: it ends after
 //! [`MAX_WAIT`], after [`MAX_WAIT_OVERSUBSCRIBED`] with more ranks than cores, or after [`MAX_WAIT_FAR`] if the receiver is
-//! on another host. Such a long wait is useful only if the receiver takes a good part of what it has to take.
+//! on another host. Such a long wait is useful only if half of the messages leave that must leave before it ends.
 //!
 //! The first message to a peer on another host waits too, up to [`MAX_CONTACT_WAIT`], until the peer has answered and the
 //! message has left. Its send is complete, so the program may leave for something else than MPI that depends on
@@ -96,10 +96,10 @@ impl<L: Link> Engine<L> {
     fn wait_for_receiver(&mut self, to: Peer) {
         let before = self.machine.bounce_buffers_for(to);
         let is_far = self.io.link.path_report(to).is_some();
-        let max_wait = match self.oversubscribed {
-            _ if is_far => MAX_WAIT_FAR,
-            true => MAX_WAIT_OVERSUBSCRIBED,
-            false => MAX_WAIT,
+        let max_wait = match (is_far, self.oversubscribed) {
+            (true, _) => MAX_WAIT_FAR,
+            (false, true) => MAX_WAIT_OVERSUBSCRIBED,
+            (false, false) => MAX_WAIT,
         };
         // Other threads may wait for the lock that this one holds.
         let max_wait = max_wait.min(self.waiting.longest_sleep());
@@ -119,12 +119,12 @@ impl<L: Link> Engine<L> {
         loop {
             if self.progress() == 0 {
                 polls += 1;
-                match polls > POLLS_BEFORE_YIELD {
-                    true if yields => weir_link::cores::yield_now(),
-                    true if self.oversubscribed => {
-                        self.sleep_or_yield(max_wait.saturating_sub(began.elapsed()).as_nanos() as u64);
-                    }
-                    _ => std::hint::spin_loop(),
+                if polls <= POLLS_BEFORE_YIELD || !(yields || self.oversubscribed) {
+                    std::hint::spin_loop();
+                } else if yields {
+                    weir_link::cores::yield_now();
+                } else {
+                    self.sleep_or_yield(max_wait.saturating_sub(began.elapsed()).as_nanos() as u64);
                 }
             }
             if is_over(self) || began.elapsed() >= max_wait {

@@ -7,13 +7,13 @@ use weir_output::Failure;
 
 /// What the threads tell each other.
 #[derive(Debug)]
-pub(super) struct Course {
+pub(super) struct Signals {
     is_over: AtomicBool,
     /// Senders that have not ended.
     senders: AtomicUsize,
 }
 
-impl Course {
+impl Signals {
     /// Whether senders shall end.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
@@ -45,28 +45,28 @@ pub(super) fn own_cores(senders: usize) -> Result<Option<Vec<usize>>, Failure> {
 /// [`Failure`]: of one of the threads.
 pub(super) fn with_senders<S: Send, T: Send>(
     sockets: Vec<S>,
-    sender: impl Fn(usize, S, &Course) -> Result<(), Failure> + Sync,
-    receiver: impl FnOnce(&Course) -> Result<T, Failure> + Send,
+    sender: impl Fn(usize, S, &Signals) -> Result<(), Failure> + Sync,
+    receiver: impl FnOnce(&Signals) -> Result<T, Failure> + Send,
 ) -> Result<T, Failure> {
     let cores = own_cores(sockets.len())?;
     let pin = |host: usize| match &cores {
         Some(cores) => weir_link::cores::pin(cores[host]).map_err(Failure::system("sched_setaffinity")),
         None => Ok(()),
     };
-    let course = Course { is_over: AtomicBool::new(false), senders: AtomicUsize::new(sockets.len()) };
+    let signals = Signals { is_over: AtomicBool::new(false), senders: AtomicUsize::new(sockets.len()) };
     std::thread::scope(|scope| {
-        let (course, sender, pin) = (&course, &sender, &pin);
+        let (signals, sender, pin) = (&signals, &sender, &pin);
         let run = |(host, socket)| {
             scope.spawn(move || {
-                let result = pin(host).and_then(|()| sender(host, socket, course));
-                course.senders.fetch_sub(1, Ordering::Relaxed);
+                let result = pin(host).and_then(|()| sender(host, socket, signals));
+                signals.senders.fetch_sub(1, Ordering::Relaxed);
                 result
             })
         };
         let senders: Vec<_> = (1..).zip(sockets).map(run).collect();
         let receiver = scope.spawn(move || {
-            let result = pin(0).and_then(|()| receiver(course));
-            course.end();
+            let result = pin(0).and_then(|()| receiver(signals));
+            signals.end();
             result
         });
         let result = receiver.join().expect("the receiver does not panic");

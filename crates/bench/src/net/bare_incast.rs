@@ -9,7 +9,7 @@
 //! The receiver has one socket for all. If that holds less than 64 messages of each sender, blocks and windows are
 //! smaller.
 
-use super::bare_crowd::{Course, in_networks, own_cores, with_senders};
+use super::bare_crowd::{Signals, in_networks, own_cores, with_senders};
 use super::bare_end::{End, key_of, open};
 use super::bare_socket::{DATAGRAM_BYTES, Found, PAYLOAD_BYTES, Socket, Waiting};
 use super::hosts::Hosts;
@@ -41,8 +41,8 @@ pub fn messages_per_s(hosts: &Hosts, senders: usize, time: Duration) -> Result<f
     let receiver = Receiver::new(receiver, &places, block);
     with_senders(
         sockets,
-        |host, socket, course| send(host, Socket::new(socket, waiting)?, block, course),
-        |course| receiver.run(time, course),
+        |host, socket, signals| send(host, Socket::new(socket, waiting)?, block, signals),
+        |signals| receiver.run(time, signals),
     )
 }
 
@@ -100,12 +100,12 @@ pub(super) fn check(block: &[u8], next: &mut u64) -> Result<(), Failure> {
 }
 
 /// Sends blocks until the receiver has ended.
-fn send(host: usize, socket: Socket, block: usize, course: &Course) -> Result<(), Failure> {
+fn send(host: usize, socket: Socket, block: usize, signals: &Signals) -> Result<(), Failure> {
     let mut messages = vec![1; block * MESSAGE_BYTES];
     let window = BLOCKS * messages.len().div_ceil(PAYLOAD_BYTES);
     let mut end = End::new(socket, [host as u64, 0]).with_window(window as u64);
     let mut next = 0;
-    while !course.is_over() {
+    while !signals.is_over() {
         number(&mut messages, &mut next);
         end.send(&messages)?;
     }
@@ -141,17 +141,17 @@ impl Receiver {
     }
 
     /// Receives for `time`, and goes on until all senders have ended. Returns the messages of a second.
-    fn run(mut self, time: Duration, course: &Course) -> Result<f64, Failure> {
+    fn run(mut self, time: Duration, signals: &Signals) -> Result<f64, Failure> {
         let mut result = None;
         let mut begun = None;
-        while let Some(found) = self.socket.look(|| course.has_ended())? {
+        while let Some(found) = self.socket.look(|| signals.has_ended())? {
             let begun = *begun.get_or_insert_with(Instant::now);
             self.take(&found)?;
             let took = begun.elapsed();
             if result.is_none() && took >= time {
                 let messages: u64 = self.senders.iter().map(|sender| sender.next).sum();
                 result = Some(messages as f64 / took.as_secs_f64());
-                course.end();
+                signals.end();
             }
         }
         result.ok_or_else(|| Failure::Measurement(String::from("the senders of a bare incast have ended")))

@@ -2,7 +2,7 @@
 //! block of messages is encrypted as a whole, as weir gives core providers whole bundles. TCP itself says what has
 //! arrived, so nobody counts. Threads sleep in the kernel.
 
-use super::bare_crowd::{Course, in_networks, with_senders};
+use super::bare_crowd::{Signals, in_networks, with_senders};
 use super::bare_end::{key_of, open};
 use super::bare_incast::{BLOCK, MESSAGE_BYTES, check, number};
 use super::hosts::Hosts;
@@ -26,7 +26,7 @@ pub fn messages_per_s(hosts: &Hosts, senders: usize, time: Duration) -> Result<f
     let (accepted, sockets) = in_networks(|| connected(hosts, senders))?;
     let connection = |(host, stream)| Connection::new(host, stream);
     let connections = (1..).zip(accepted).map(connection).collect();
-    with_senders(sockets, send, |course| receive(connections, time, course))
+    with_senders(sockets, send, |signals| receive(connections, time, signals))
 }
 
 /// Both ends of a connection from each of the hosts behind the first one.
@@ -47,11 +47,11 @@ fn connected(hosts: &Hosts, senders: usize) -> Result<(Vec<TcpStream>, Vec<TcpSt
 }
 
 /// Sends blocks until the receiver has ended.
-fn send(host: usize, mut stream: TcpStream, course: &Course) -> Result<(), Failure> {
+fn send(host: usize, mut stream: TcpStream, signals: &Signals) -> Result<(), Failure> {
     let (key, mut sealed) = (key_of([host as u64, 0]), Vec::with_capacity(SEALED_BYTES));
     let (mut messages, mut next) = (vec![1; BLOCK * MESSAGE_BYTES], 0);
     for block in 0.. {
-        if course.is_over() {
+        if signals.is_over() {
             break;
         }
         number(&mut messages, &mut next);
@@ -103,8 +103,11 @@ impl Connection {
 }
 
 /// Receives for `time`, and goes on until all senders have closed their connections. Returns the messages of a second.
-fn receive(mut connections: Vec<Connection>, time: Duration, course: &Course) -> Result<f64, Failure> {
-    let (mut result, begun) = (0.0, Instant::now());
+///
+/// # Errors
+/// [`Failure::Measurement`]: the senders have closed earlier.
+fn receive(mut connections: Vec<Connection>, time: Duration, signals: &Signals) -> Result<f64, Failure> {
+    let (mut result, begun) = (None, Instant::now());
     while connections.iter().any(|connection| connection.is_open) {
         let mut wanted: Vec<PollFd<'_>> = connections
             .iter()
@@ -115,11 +118,11 @@ fn receive(mut connections: Vec<Connection>, time: Duration, course: &Course) ->
             connection.read()?;
         }
         let took = begun.elapsed();
-        if took >= time && !course.is_over() {
+        if took >= time && !signals.is_over() {
             let messages: u64 = connections.iter().map(|connection| connection.next).sum();
-            result = messages as f64 / took.as_secs_f64();
-            course.end();
+            result = Some(messages as f64 / took.as_secs_f64());
+            signals.end();
         }
     }
-    Ok(result)
+    result.ok_or_else(|| Failure::Measurement(String::from("all senders of plain TCP have ended early")))
 }

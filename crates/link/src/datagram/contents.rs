@@ -1,5 +1,5 @@
-//! Contents of large messages that pass in large messages of the network ([`Contents`]), sealed as datagrams are: from the
-//! memory of the program to that of the network, and from there to the memory of the other program.
+//! Contents of announced messages on protected paths ([`Contents`]). They pass beside the datagrams, in large messages of the
+//! network ([`super::network::LargeMessages`]), and are encrypted or authenticated as datagrams are.
 //!
 //! ```text
 //! A: register(memory)       key 0x9a, which a packet carries to B
@@ -10,8 +10,8 @@
 //! ```text
 //! message    number (8 bytes)   contents   tag (16 bytes)      without contents: nobody offers this memory
 //! ```
-//! An endpoint asks for no more than it has memory for. What nobody waits for is dropped, as is what is not authentic: the
-//! piece itself still comes. A piece that is refused fails its copy, and packets carry the contents.
+//! An endpoint asks for no more pieces than it has memory for. It drops messages with other numbers, and those that are not
+//! authentic: the true piece still comes. A message without contents fails the copy, and packets carry the contents.
 
 use super::appending::Item;
 use super::link::DatagramLink;
@@ -22,7 +22,7 @@ use crate::{CopyStatus, LocalHandle, MemoryAttributes, PeerAccess, Protection, R
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
-use weir_proto::wire::{TAG_BYTES, VERSION, WANT_FRAME, WantFrame};
+use weir_proto::wire::{TAG_BYTES, WantFrame};
 use weir_proto::{CopyFault, Direction, Instant, Peer, RemoteAddress};
 use zerocopy::IntoBytes;
 
@@ -30,12 +30,10 @@ use zerocopy::IntoBytes;
 const NUMBER_BYTES: usize = 8;
 /// What a message has beside its contents. Unit: bytes.
 const FRAME_BYTES: usize = NUMBER_BYTES + TAG_BYTES;
-/// Pieces of one copy that were asked for and have not come.
-const PIECES_UNDER_WAY: u32 = 8;
 /// Bound on the copies under way with one peer.
 const COPIES_PER_PEER: u32 = 8;
-/// A peer wants no more pieces at a time.
-const MOST_WANTED: usize = (PIECES_UNDER_WAY * COPIES_PER_PEER) as usize;
+/// The most pieces that a peer may want at a time: more than an endpoint has memory for.
+const MOST_WANTED: usize = 64;
 /// Pieces that leave for one peer before this endpoint looks at the network again.
 const PIECES_AT_ONCE: usize = 2;
 /// Pieces that have come so recently say that others will come soon. Unit: ns.
@@ -71,7 +69,6 @@ struct Copy {
     bytes: u64,
     /// Bytes of the pieces that were asked for.
     asked: u64,
-    under_way: u32,
     has_failed: bool,
 }
 
@@ -186,39 +183,27 @@ impl Contents {
     /// Asks for the next piece of a copy, of at most `most` bytes. Returns whether there was one.
     fn ask_next(&mut self, index: usize, most: u64) -> bool {
         let copy = &mut self.copies[index];
-        if copy.has_failed || copy.under_way >= PIECES_UNDER_WAY || copy.asked == copy.bytes {
+        if copy.has_failed || copy.asked == copy.bytes {
             return false;
         }
         let (context, path) = (copy.context, copy.path);
         let (offset, at) = (copy.begin + copy.asked, copy.remote.address.wrapping_add(copy.asked));
         let bytes = (copy.bytes - copy.asked).min(most);
         copy.asked += bytes;
-        copy.under_way += 1;
         self.last_number += 1;
         let number = self.last_number;
         self.pieces.push(Piece { number, context, path, offset, bytes });
-        let frame = WantFrame {
-            word: 0.into(),
-            version: VERSION,
-            kind: WANT_FRAME,
-            zero: 0.into(),
-            key: copy.remote.key.into(),
-            offset: at.into(),
-            number: number.into(),
-            bytes: (bytes as u32).into(),
-            unused: [],
-        };
-        self.unsent.push((path, frame));
+        self.unsent.push((path, WantFrame::new(copy.remote.key, at, number, bytes as u32)));
         true
     }
 
-    /// A piece of the copy has arrived. `is_whole`: its contents are in place.
+    /// A piece of the copy, which is not among those under way any more, has arrived. `is_whole`: its contents are in place.
     fn piece_arrived(&mut self, context: u64, is_whole: bool) {
         let Some(index) = self.copies.iter().position(|copy| copy.context == context) else { return };
         let copy = &mut self.copies[index];
-        copy.under_way -= 1;
         copy.has_failed |= !is_whole;
-        if copy.under_way > 0 || (copy.asked < copy.bytes && !copy.has_failed) {
+        let waits = self.pieces.iter().any(|piece| piece.context == context);
+        if waits || (copy.asked < copy.bytes && !copy.has_failed) {
             return;
         }
         let Copy { context, path, bytes, has_failed, .. } = self.copies.remove(index);
@@ -322,8 +307,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
         self.note_contents(path);
         let memory = memory.view();
-        let (asked, under_way, has_failed) = (0, 0, false);
-        let copy = Copy { context, path, remote, memory, begin, bytes, asked, under_way, has_failed };
+        let (asked, has_failed) = (0, false);
+        let copy = Copy { context, path, remote, memory, begin, bytes, asked, has_failed };
         self.contents.copies.push(copy);
         self.contents.moved_at = Some(self.shared.network.now());
         self.ask();
@@ -505,12 +490,8 @@ mod tests {
         let exchange = Exchange::new(1, 64, 2048);
         let [mut link, other] = [1, 2].map(|number| open(&exchange, number));
         let id = link.path_to(&other.address()).expect("a path");
-        let mut wants = |number: u64, bytes: usize| {
-            let (word, zero, key, offset) = (0.into(), 0.into(), 7.into(), u64::MAX.into());
-            let (version, kind, unused) = (VERSION, WANT_FRAME, []);
-            let (number, bytes) = (number.into(), (bytes as u32).into());
-            link.wanted(id, &WantFrame { word, version, kind, zero, key, offset, number, bytes, unused })
-        };
+        let mut wants =
+            |number: u64, bytes: usize| link.wanted(id, &WantFrame::new(7, u64::MAX, number, bytes as u32));
         let most = LONGEST_LARGE - FRAME_BYTES;
         // More than a message carries is refused later.
         assert!(wants(5, most) && wants(6, most + 1));
@@ -532,10 +513,6 @@ mod tests {
         let mut link = DatagramLink::open(&Address::new(1, [1; 16]), network.expect("a network"), options);
         let other = open(&exchange, 2).address();
         let id = link.path_to(&other).expect("a path");
-        let (word, zero, key, offset) = (0.into(), 0.into(), 7.into(), 0.into());
-        let (number, bytes) = (1.into(), 1.into());
-        let (version, kind, unused) = (VERSION, WANT_FRAME, []);
-        let want = WantFrame { word, version, kind, zero, key, offset, number, bytes, unused };
-        assert!(!link.has_contents() && !link.wanted(id, &want));
+        assert!(!link.has_contents() && !link.wanted(id, &WantFrame::new(7, 0, 1, 1)));
     }
 }

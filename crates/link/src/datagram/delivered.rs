@@ -280,7 +280,7 @@ mod tests {
     use super::*;
     use crate::{Address, Addressing, Link};
     use proptest::prelude::*;
-    use weir_proto::wire::{VERSION, WANT_FRAME, encode, header_bytes};
+    use weir_proto::wire::{VERSION, encode, header_bytes};
     use weir_proto::{Body, Packet, Peer, Space};
     use zerocopy::IntoBytes;
 
@@ -327,11 +327,7 @@ mod tests {
         });
         let want =
             (any::<u64>(), any::<u64>(), 0..5_u64, any::<u32>()).prop_map(|(key, offset, number, bytes)| {
-                let (word, zero) = (0.into(), 0.into());
-                let (key, offset, number, bytes) = (key.into(), offset.into(), number.into(), bytes.into());
-                let (version, kind, unused) = (VERSION, WANT_FRAME, []);
-                let frame = WantFrame { word, version, kind, zero, key, offset, number, bytes, unused };
-                frame.as_bytes().to_vec()
+                WantFrame::new(key, offset, number, bytes).as_bytes().to_vec()
             });
         prop_oneof![packet, cut, rest, frame, want, proptest::collection::vec(any::<u8>(), 0..60)]
     }

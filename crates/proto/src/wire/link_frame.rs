@@ -79,6 +79,23 @@ structure! {
     }
 }
 
+impl WantFrame {
+    /// The frame that wants `bytes` bytes of the memory with this key from `offset` on, in the message `number`.
+    pub fn new(key: u64, offset: u64, number: u64, bytes: u32) -> WantFrame {
+        WantFrame {
+            word: 0.into(),
+            version: VERSION,
+            kind: WANT_FRAME,
+            zero: 0.into(),
+            key: key.into(),
+            offset: offset.into(),
+            number: number.into(),
+            bytes: bytes.into(),
+            unused: [],
+        }
+    }
+}
+
 /// A frame of either form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {

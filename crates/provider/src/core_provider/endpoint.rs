@@ -157,7 +157,8 @@ impl OpenEndpoint {
             let receives = limit(of_queue, POSTED_RECEIVES);
             let sends = limit((*(*info).tx_attr).size, SENDS);
             let longest = limit((*(*info).ep_attr).max_msg_size, MESSAGE_BYTES);
-            let more = match found.access {
+            // Contexts beside those of messages.
+            let further = match found.access {
                 CoreAccess::Packets => 0,
                 CoreAccess::Memory => limit((*(*info).tx_attr).size, COPIES),
                 CoreAccess::Large => LARGE_RECEIVES + limit((*(*info).tx_attr).size, LARGE_SENDS),
@@ -168,7 +169,7 @@ impl OpenEndpoint {
             .map_err(failed("fi_domain"))?;
             let operations = (*domain.pointer()).ops;
             let (queue, wait_descriptor) =
-                open_queue(&domain, receives + sends + more).map_err(failed("fi_cq_open"))?;
+                open_queue(&domain, receives + sends + further).map_err(failed("fi_cq_open"))?;
             let mut attributes = FiAvAttr {
                 av_type: (*(*info).domain_attr).av_type,
                 rx_ctx_bits: 0,
@@ -191,9 +192,9 @@ impl OpenEndpoint {
             call("fi_ep_bind", ((*basic).bind)(endpoint.fid(), vector.fid(), 0))?;
             call("fi_enable", ((*basic).control)(endpoint.fid(), control::ENABLE, null_mut()))?;
             let name = name_of(&endpoint).map_err(failed("fi_getname"))?;
-            let memory = Memory::new(receives + sends, more, longest);
+            let memory = Memory::new(receives + sends, further, longest);
             let messages = receives + sends;
-            let further = messages..messages + more;
+            let contexts = messages..messages + further;
             let is_registered = (*(*info).domain_attr).mr_mode & mr_mode::LOCAL != 0;
             let registration = is_registered
                 .then(|| register(&domain, memory.bytes))
@@ -202,10 +203,10 @@ impl OpenEndpoint {
             let (mut remote, mut large) = (None, None);
             match found.access {
                 CoreAccess::Packets => {}
-                CoreAccess::Memory => remote = Some(RemoteMemory::new(info, further)),
+                CoreAccess::Memory => remote = Some(RemoteMemory::new(info, contexts)),
                 CoreAccess::Large => {
                     let longest = limit((*(*info).ep_attr).max_msg_size, LARGE_MESSAGE_BYTES);
-                    let messages = LargeMessages::new(longest, further);
+                    let messages = LargeMessages::new(longest, contexts);
                     let registered = is_registered.then(|| register(&domain, messages.bytes()));
                     let registered = registered.transpose().map_err(failed("fi_mr_reg"))?;
                     large = Some(messages.registered(registered));
