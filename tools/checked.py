@@ -42,7 +42,7 @@ class Job:
     """A program in the background: `stress`, which ends after `stop`, or `traffic`, which does not end.
 
     - `link`: weir's link between hosts, `udp` or `ofi:NAME`; `limit_seconds`: after so long a silent peer is lost.
-    - `flip`: rank 0 changes a byte of a message about this one.
+    - `flip`: rank 0 changes a byte of a message: `traffic` in this round, `stress` after `stop`.
     """
 
     def __init__(self, hosts, ranks, program, *, mpi="mpich", link="udp", limit_seconds=5, seed=1, flip=None, settings=None):
@@ -62,7 +62,7 @@ class Job:
             own_errors = ["sh", "-c", 'exec "$@" 2> "$0/stderr.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"', self.directory]
             return [*own_errors, *program, self.directory, "exchange", -1, 0, *([] if flip is None else [flip])]
         program += ["--seed", seed, "--max-bytes", 1 << 17, "--counts", self.directory, "--until", self.directory / "stop"]
-        return [*program, *([] if flip is None else ["--flip", flip])]
+        return [*program, *([] if flip is None else ["--flips", 1])]
 
     def _command(self, mpi, program):
         return self.hosts.mpiexec(mpi, self.ranks, list(map(str, program)), settings=self.settings)

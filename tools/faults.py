@@ -96,7 +96,7 @@ class World:
     hosts: netns.Hosts
     mpi: str = "mpich"
     link: str = "udp"
-    flip: int | None = None
+    flip: bool = False
 
     @property
     def protocol(self):
@@ -107,7 +107,7 @@ class World:
         return ERROR_SECONDS + ALLOWANCE_SECONDS + (0 if self.link == "udp" else LIMIT_SECONDS / 10)
 
     def job(self, ranks, program, kind=checked.Job, **rest):
-        return kind(self.hosts, ranks, program, mpi=self.mpi, link=self.link, limit_seconds=LIMIT_SECONDS, flip=self.flip, **rest)
+        return kind(self.hosts, ranks, program, mpi=self.mpi, link=self.link, limit_seconds=LIMIT_SECONDS, flip=1 if self.flip else None, **rest)
 
 
 def waits_for_cores(job):
@@ -399,8 +399,8 @@ def read_options():
     parser.add_argument("--hosts", type=int, default=3, help="number of hosts (default: %(default)s)")
     parser.add_argument("--mpi", choices=["mpich", "intel", "openmpi"], default="mpich", help="the MPI (default: %(default)s)")
     parser.add_argument("--link", choices=["udp", "ofi:tcp"], default="udp", help="weir's link between hosts (default: %(default)s)")
-    # For the test of this tool: rank 0 changes a byte of a message about this one, so a row must fail.
-    parser.add_argument("--flip", type=int, help=argparse.SUPPRESS)
+    # For the test of this tool: rank 0 changes a byte of a message at the end, so a row must fail.
+    parser.add_argument("--flip", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

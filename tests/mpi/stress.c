@@ -50,10 +50,11 @@ static int rank, ranks;
 static long round_now;
 static MPI_Comm comm[LANES];
 static uint64_t sent_messages, sent_bytes;
-/* Of all ranks alike. `until`: the program ends when there is this file. `flip`: rank 0 changes a byte of the first message from
- * this number on that has one, so that a test sees whether that is noticed. */
+/* Of all ranks alike. `until`: the program ends when there is this file. `flips`: then it plays one round more, in which rank 0
+ * changes a byte of so many messages, so that a test sees whether that is noticed. */
 static const char *until;
-static uint64_t flip = UINT64_MAX;
+static long flips;
+static int flips_now;
 
 struct dice { uint64_t state; };
 static uint64_t roll(struct dice *d, uint64_t below) { return mix(d->state++) % below; }
@@ -286,7 +287,7 @@ static void send(const struct message *m, unsigned char *data, MPI_Request *requ
     int count;
     MPI_Datatype type = layout(m->bytes, m->send_blocks, &count);
     MPI_Comm c = comm[m->lane];
-    if (rank == 0 && sent_messages >= flip && m->bytes) data[0] ^= 1, flip = UINT64_MAX;
+    if (rank == 0 && flips_now && flips && m->bytes) data[0] ^= 1, flips--;
     *request = MPI_REQUEST_NULL;
     switch (m->how) {
     case SEND: MPI_Send(data, count, type, m->to, m->tag, c); break;
@@ -429,13 +430,13 @@ static void read_options(int argc, char **argv) {
         else if (value && !strcmp(argv[i], "--rounds")) options.rounds = strtol(value, &end, 0);
         else if (value && !strcmp(argv[i], "--max-bytes")) options.max_bytes = strtoull(value, &end, 0);
         else if (value && !strcmp(argv[i], "--seconds")) options.seconds = strtod(value, &end), options.rounds = 1L << 40;
-        else if (value && !strcmp(argv[i], "--flip")) flip = strtoull(value, &end, 0);
+        else if (value && !strcmp(argv[i], "--flips")) flips = strtol(value, &end, 0);
         else if (value && !strcmp(argv[i], "--until")) until = value, end = "", options.rounds = 1L << 40;
         else if (value && !strcmp(argv[i], "--counts") && !share_counts(value, rank)) end = "";
         if (!end || *end) {
             if (rank == 0)
                 fprintf(stderr, "usage: stress [--seed N] [--rounds N] [--max-bytes N] [--seconds S] [--until FILE] "
-                                "[--counts DIRECTORY] [--flip N]; not %s\n", argv[i]);
+                                "[--counts DIRECTORY] [--flips N]; not %s\n", argv[i]);
             MPI_Abort(MPI_COMM_WORLD, 2);
         }
     }
@@ -461,6 +462,10 @@ int main(int argc, char **argv) {
         if (roll(&all, 3) == 0 && ranks <= 64) shift(&all);
         if (roll(&all, 6) == 0) collectives();
         if (time_is_over(start)) {
+            if (flips && !flips_now) {
+                flips_now = 1;
+                continue;
+            }
             round_now++;
             break;
         }

@@ -73,8 +73,8 @@ def test_random_faults_lose_nothing(three):
 
 
 def test_the_tool_notices_a_wrong_byte():
-    """Rank 0 changes a byte of a message before it sends it."""
-    words = [sys.executable, launch.ROOT / "tools" / "faults.py", "--list", "--only", "interface", "--flip", 30, "--hosts", 2, "--json"]
+    """Rank 0 changes a byte of a message before it sends it, after the fault."""
+    words = [sys.executable, launch.ROOT / "tools" / "faults.py", "--list", "--only", "interface", "--flip", "--hosts", 2, "--json"]
     outcome = launch.run(words, timeout=60)
     assert outcome.status == 1, outcome
     text = outcome.output
