@@ -8,13 +8,15 @@ Each benchmark is a run of its own over weir, then over the own network (`tcp` o
 names its benchmark. A line has the times of weir over those of the own network: their median over all sizes and the worst size.
 Times of each size are the least of the rounds. Benchmarks of two ranks use the first two: with more ranks than hosts these are
 on one host. The status is 1 if a benchmark does not complete over weir but does over the own network, or was not run there.
-Under Open MPI copies of the programs run, see imb_openmpi.py.
+Under Open MPI copies of the programs run, see imb_openmpi.py. With `--set FI_WEIR_ADMIT=...` a line for each MPI says what admission
+has held back.
 """
 
 import argparse
 import re
 import statistics
 import sys
+import tempfile
 
 import imb
 import launch
@@ -50,16 +52,21 @@ def rows(output):
     return found
 
 
-def once(way, name, benchmark, options, is_weir):
-    """Returns the rows of a run, and None or why it did not complete."""
+def once(way, name, benchmark, options, held_back=None):
+    """Returns the rows of a run, and None or why it did not complete. `held_back`: a list for what admission does; None: without
+    weir."""
     mpi, ranks = way
     program = imb.program(ranks, [benchmark], "-msglog", options.msglog, "-iter", options.iterations, "-time", options.time,
                           "-iter_policy", "off", name=name, mpi=mpi)
     chosen = netns.with_collectives(options.collectives == "on") | dict(pair.split("=", 1) for pair in options.set)
-    where = {"settings": {"FI_WEIR_LINK": f"shm,{options.link}", **chosen}} if is_weir else {"environment": netns.own_network(mpi)}
-    with netns.Hosts(options.hosts) as hosts:
+    with tempfile.TemporaryDirectory(dir=launch.OUT) as counters, netns.Hosts(options.hosts) as hosts:
+        where = {"environment": netns.own_network(mpi)}
+        if held_back is not None:
+            where = {"settings": {"FI_WEIR_LINK": f"shm,{options.link}", "FI_WEIR_STATS": counters, **chosen}}
         words, env = hosts.mpiexec(mpi, ranks, program, **where)
         outcome = launch.run(words, timeout=options.timeout, env=env)
+        if held_back is not None and "FI_WEIR_ADMIT" in chosen:
+            held_back.append(launch.held_back(counters))
     found = rows(outcome.output)
     has_ended = "# All processes entering MPI_Finalize" in outcome.output and "time-out" not in outcome.output
     if "is invalid for" in outcome.output or (has_ended and not re.search(r"^ +\d+ +[\d.]+", outcome.output, re.MULTILINE)):
@@ -75,14 +82,14 @@ def least(all_rows):
     return {key: min(rows[key] for rows in all_rows if key in rows) for key in keys}
 
 
-def compare(way, name, benchmark, options):
+def compare(way, name, benchmark, options, held_back):
     """Prints a line. Returns whether weir did no worse than the own network as to completing."""
     weir, own, failure, own_failure = [], [], None, None
     for _ in range(options.rounds):
-        found, why = once(way, name, benchmark, options, True)
+        found, why = once(way, name, benchmark, options, held_back)
         weir, failure = [*weir, found], failure or why
         if not options.alone:
-            found, why = once(way, name, benchmark, options, False)
+            found, why = once(way, name, benchmark, options)
             own, own_failure = [*own, found], own_failure or why
     ours, theirs = least(weir), least(own or [{}])
     ratios = {key: ours[key] / theirs[key] for key in ours if theirs.get(key, 0) > 0}
@@ -133,10 +140,13 @@ def main():
         beside = "" if options.alone else "; times over those of the own network"
         print(f"{mpi}, {options.ranks} ranks on {options.hosts} hosts, {options.link}, 2^{options.msglog} B, "
               f"{options.iterations} repetitions{beside}", flush=True)
+        held_back = []
         for name in programs:
             for benchmark in PROGRAMS[name]:
                 if not options.only or benchmark in options.only:
-                    worse += not compare((mpi, options.ranks), name, benchmark, options)
+                    worse += not compare((mpi, options.ranks), name, benchmark, options, held_back)
+        if held_back:
+            print(f"  {launch.describe_held_back(held_back)}", flush=True)
     if options.alone:
         print(f"{worse} benchmarks do not complete" if worse else "every benchmark completes")
     else:

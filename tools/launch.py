@@ -166,6 +166,26 @@ def read_report(path):
     return json.loads(pathlib.Path(path).read_text())
 
 
+# What a job has held back before a network, in the counters of its endpoints.
+HELD_BACK = ("gate_waits", "gate_waited_ns", "proxy_queued", "proxy_sent_for_others", "proxy_without_room")
+
+
+def held_back(directory):
+    """The sums of `HELD_BACK` over all endpoints that have counted in `directory` (FI_WEIR_STATS)."""
+    command = [WEIR, "explain", directory, "--json", "-"]
+    (job,) = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)["jobs"]
+    networks = [endpoint["network"] for endpoint in job["endpoints"] if endpoint["network"]]
+    return {name: sum(network[name] for network in networks) for name in HELD_BACK}
+
+
+def describe_held_back(sums):
+    """A line about what admission has done in several jobs, from the results of `held_back`."""
+    waits, waited_ns, queued, by_others, without_room = (sum(one[name] for one in sums) for name in HELD_BACK)
+    share = f" ({by_others / queued:.1%})" if queued else ""
+    return (f"admission: packets waited {waits:,} times, {waited_ns / 1e9:.1f} s in all; {queued:,} datagrams went through queues, "
+            f"{by_others:,}{share} were sent by another rank; a queue was full {without_room:,} times")
+
+
 def shm_files(directory="/dev/shm"):
     """Mailbox files of this user in shared memory."""
     return sorted(path.name for path in pathlib.Path(directory).glob(f"weir.{os.getuid()}.*"))

@@ -13,6 +13,9 @@ With `--hosts` the ranks are on so many pretended hosts (netns.py), and without 
 libfabric, or that of Open MPI. Then messages are not counted. `held` are messages that senders kept because a receiver had
 reached its envelope budget (`--set FI_WEIR_ENVELOPE_BUDGET=4096`). `--collectives on` lets the ranks do collective operations by
 groups, and to ask for no more than MPI_THREAD_SERIALIZED, as groups across hosts require. The last line says how many they did.
+With `--hosts` and `--set FI_WEIR_ADMIT=...` the last line says what admission has held back. Choose numbers that hold something back:
+
+    tools/mpi4py_compare.py --hosts 2 --ranks 4 --mpi mpich --set FI_WEIR_ADMIT=auto --set FI_WEIR_ADMIT_THRESHOLDS=udp:0:1:2
 """
 
 import argparse
@@ -20,6 +23,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -86,6 +90,10 @@ class Way:
             groups = {"MPI4PY_TEST_THREAD_LEVEL": "serialized", **(netns.with_collectives(True) if self.hosts else {})}
         return groups | dict(pair.split("=", 1) for pair in self.settings)
 
+    @property
+    def admits(self):
+        return bool(self.hosts) and any(pair.startswith("FI_WEIR_ADMIT=") for pair in self.settings)
+
     def describe(self, transport):
         scheme = f", {self.flow}" if transport == "weir" else ""
         place = f" across {self.hosts} hosts" if self.hosts else ""
@@ -120,10 +128,11 @@ def run(way, transport, prefix, name, limit):
     if not way.hosts:
         words, env = command(way, transport, prefix, name)
         return launch.run(words, timeout=limit, env=env | {"PYTHONDONTWRITEBYTECODE": "1"})
+    counters = {"FI_WEIR_STATS": str(counters_of(prefix))} if way.admits else {}
     program = ["env", "PYTHONDONTWRITEBYTECODE=1", launch.python(way.mpi), RANK_SCRIPT, SUITE, prefix, name]
     where = {
         "weir": {"settings": {"FI_WEIR_LINK": f"shm,{way.link}", "FI_WEIR_FLOW": way.flow,
-                              **way.variables()}},
+                              **counters, **way.variables()}},
         "tcp": {"environment": netns.over_tcp(way.mpi)},
         "own": {"environment": netns.own_network(way.mpi)},
     }[transport]
@@ -134,6 +143,16 @@ def run(way, transport, prefix, name, limit):
 
 def report_of(prefix):
     return prefix.with_suffix(".report")
+
+
+def counters_of(prefix):
+    """The directory of the counters of endpoints on pretended hosts."""
+    return prefix.with_suffix(".counters")
+
+
+def held_back(way, transport, prefix):
+    """What admission has held back, see launch.held_back; None if nobody has counted it."""
+    return launch.held_back(counters_of(prefix)) if transport == "weir" and way.admits else None
 
 
 def counter(prefix, name):
@@ -155,6 +174,8 @@ def outcomes(way, transport, name, limit):
             return record
     for old in [*folder.glob(f"{name}.rank.*"), report_of(prefix)]:
         old.unlink(missing_ok=True)
+    shutil.rmtree(counters_of(prefix), ignore_errors=True)
+    counters_of(prefix).mkdir()
     result = run(way, transport, prefix, name, limit)
     (folder / f"{name}.log").write_text(f"{result}\nwhole output:\n{result.output}")
     tests, performed = {}, 0
@@ -165,7 +186,8 @@ def outcomes(way, transport, name, limit):
         performed += int(tests[rank].pop("operations of groups", 0))
     record = {"stamp": stamp, "status": result.status, "seconds": round(result.seconds, 1),
               "processor_seconds": round(result.processor_seconds, 2), "messages": counter(prefix, "messages_sent"),
-              "held": counter(prefix, "held_messages"), "group_operations": performed, "tests": tests}
+              "held": counter(prefix, "held_messages"), "group_operations": performed, "held_back": held_back(way, transport, prefix), "tests": tests}
+    shutil.rmtree(counters_of(prefix))
     record = json.loads(json.dumps(record))  # the same form as a record that was read: ranks are strings
     kept.write_text(json.dumps(record))
     return record
@@ -203,7 +225,7 @@ def compare(way, names, limit, transport, always=False):
     who, what = way.describe(transport)
     print(f"\n{who}: {len(names)} test files without and with {what}", flush=True)
     print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8} {'CPU s/rank':>11} {'messages/rank':>14} {'held':>9}")
-    total, processor, messages, held, performed = {}, 0.0, 0.0, 0, 0
+    total, processor, messages, held, performed, held_back_sums = {}, 0.0, 0.0, 0, 0, []
     for name in names:
         after = outcomes(way, transport, name, limit)
         # Without weir a file can take minutes if there are more ranks than cores. So it runs only where it can differ.
@@ -212,6 +234,7 @@ def compare(way, names, limit, transport, always=False):
         total |= found
         count = len(before["tests"]["0"]) - 1
         cost = after.get("processor_seconds", float("nan")) / way.ranks
+        held_back_sums += [after["held_back"]] if after.get("held_back") else []
         sent, kept, performed = after.get("messages"), after.get("held"), performed + after.get("group_operations", 0)
         processor, messages, held = processor + cost, messages + (sent or 0) / way.ranks, held + (kept or 0)
         sent = "-" if sent is None else f"{sent / way.ranks:,.0f}"
@@ -223,6 +246,8 @@ def compare(way, names, limit, transport, always=False):
     print(f"  {'all files':34} {'':46} {processor:11.2f} {messages:14,.0f} {held:9,}", flush=True)
     if way.collectives == "on":
         print(f"  groups did {performed:,} operations", flush=True)
+    if held_back_sums:
+        print(f"  {launch.describe_held_back(held_back_sums)}", flush=True)
     return total, (processor, messages)
 
 
@@ -256,7 +281,7 @@ def main():
     fetch_suite()
     if options.fresh:
         for old in (WORK / "results").glob("*/*"):
-            old.unlink()
+            old.unlink() if old.is_file() else shutil.rmtree(old)
     total, costs = {}, {}
     for mpi in mpis:
         names = QUICK if options.quick else test_files(mpi, options.only or (["test_"] if options.hosts else None))

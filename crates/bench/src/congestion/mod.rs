@@ -6,7 +6,8 @@
 //! Network::open     hosts, the programs, the plug-in
 //! Network::measure  a job of one kind of traffic with these settings: rate, percentiles, counters of the link
 //! ```
-//! Retransmissions come from the counters that endpoints leave (`FI_WEIR_STATS`). This file does not know mechanisms.
+//! Retransmissions come from the counters that endpoints leave (`FI_WEIR_STATS`), over `ofi:tcp` from those of the kernel
+//! in the namespaces. This file does not know mechanisms.
 
 mod remote;
 mod sample;
@@ -17,7 +18,7 @@ pub use sample::Sample;
 use crate::contender::Contender;
 use crate::contender_set::ContenderSet;
 use crate::jobs::Jobs;
-use crate::net::hosts::Hosts;
+use crate::net::hosts::{Hosts, TcpSegments};
 use crate::options::MpichOption;
 use crate::program::{CONGESTION, MEASURE};
 use crate::transport::Transport;
@@ -89,6 +90,19 @@ pub struct NetworkOptions {
 }
 
 impl NetworkOptions {
+    fn is_over_tcp(&self) -> bool {
+        self.link == "ofi:tcp"
+    }
+
+    /// What counts as sent again between pretended hosts, for the lines below a table.
+    pub fn sent_again_in_words(&self) -> &'static str {
+        if self.is_over_tcp() {
+            "segments of TCP, of all segments of the hosts"
+        } else {
+            "bundles, of all datagrams"
+        }
+    }
+
     /// The bound of the ports, for the lines below a table.
     pub fn ports_in_words(&self) -> String {
         let queue_kib = self.port_queue_kib;
@@ -210,7 +224,9 @@ impl Network {
         if let (Place::Pretended(hosts), Some(mbit)) = (&self.place, bound) {
             hosts.bound_ports(Some((mbit, self.options.port_queue_kib)))?;
         }
+        let tcp_before = self.tcp_segments()?;
         let ended = self.jobs.run(&launch, crate::free_memory::watch());
+        let tcp = self.tcp_segments()?.zip(tcp_before).map(|(after, before)| after - before);
         if let (Place::Pretended(hosts), Some(_)) = (&self.place, bound) {
             hosts.bound_ports(None)?;
         }
@@ -236,7 +252,16 @@ impl Network {
             true => Sample::of_latency(&output, &network),
             false => Sample::of_traffic(&output, case.traffic.word(), &network),
         };
+        let sample = sample.map(|sample| Sample { tcp, ..sample });
         Ok(sample.map_err(|why| format!("unexpected output: {why}")))
+    }
+
+    /// What pretended hosts have sent over TCP, if the link uses it.
+    fn tcp_segments(&self) -> Result<Option<TcpSegments>, Failure> {
+        match &self.place {
+            Place::Pretended(hosts) if self.options.is_over_tcp() => hosts.tcp_segments().map(Some),
+            _ => Ok(None),
+        }
     }
 
     fn program(&self, case: Case) -> (crate::program::Source, Vec<String>) {

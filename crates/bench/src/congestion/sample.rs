@@ -1,5 +1,6 @@
 //! What a job of congestion traffic has measured ([`Sample`]).
 
+use crate::net::hosts::TcpSegments;
 use crate::result_line::ResultLine;
 use crate::statistics::fairness;
 use serde::Serialize;
@@ -26,6 +27,8 @@ pub struct Sample {
     pub gate_waits: u64,
     /// The most datagrams under way of each rank with a gate, in all.
     pub most_held: u64,
+    /// Segments of the hosts, if the link is one over TCP: it sends again what weir takes for delivered.
+    pub tcp: Option<TcpSegments>,
 }
 
 impl Sample {
@@ -40,6 +43,7 @@ impl Sample {
             timeouts: network.timeouts,
             gate_waits: network.gate_waits,
             most_held: network.gate_most_held,
+            tcp: None,
         }
     }
 
@@ -72,9 +76,13 @@ impl Sample {
         self.p99_us.unwrap_or(self.p50_us)
     }
 
-    /// Bundles that were sent again, of all datagrams.
+    /// What was sent again: segments, of all segments, if the link is one over TCP; else bundles, of all datagrams.
     pub fn sent_again_share(&self) -> f64 {
-        self.sent_again as f64 / (self.datagrams.max(1) as f64)
+        let (sent_again, sent) = match self.tcp {
+            Some(tcp) => (tcp.sent_again, tcp.sent),
+            None => (self.sent_again, self.datagrams),
+        };
+        sent_again as f64 / (sent.max(1) as f64)
     }
 }
 
@@ -89,6 +97,9 @@ mod tests {
         let sample = Sample::of_traffic(output, "random", &network).unwrap();
         assert_eq!((sample.per_s, sample.p50_us, sample.p99_us), (1000.5, 12.0, Some(90.5)));
         assert_eq!((sample.fairness, sample.sent_again_share()), (Some(1.0 / 3.0), 0.025));
+        let segments = [(900, 3), (1000, 7)].map(|(sent, sent_again)| TcpSegments { sent, sent_again });
+        let over_tcp = Sample { tcp: Some(segments[1] - segments[0]), ..sample };
+        assert_eq!(over_tcp.sent_again_share(), 0.04);
         let output = output.replace("random", "alltoall");
         assert_eq!(Sample::of_traffic(&output, "alltoall", &network).unwrap().fairness, None);
         assert!(Sample::of_traffic(&output, "random", &network).is_err());

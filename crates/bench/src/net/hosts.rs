@@ -13,6 +13,8 @@ use crate::launcher::Launcher;
 use nix::fcntl::{OFlag, open};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::Mode;
+use serde::Serialize;
+use std::ops::Sub;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -244,6 +246,21 @@ impl Hosts {
         Ok(dropped)
     }
 
+    /// Segments of TCP that the hosts have sent so far, whoever's they are.
+    ///
+    /// # Errors
+    /// [`Failure::System`]: a counter cannot be read.
+    pub fn tcp_segments(&self) -> Result<TcpSegments, Failure> {
+        self.hosts.iter().try_fold(TcpSegments::default(), |sum, Holder { pid, .. }| {
+            let path = format!("/proc/{pid}/net/snmp");
+            let text = std::fs::read_to_string(&path).map_err(Failure::system(path))?;
+            Ok(TcpSegments {
+                sent: sum.sent + of_protocol(&text, "Tcp:", &["OutSegs"]),
+                sent_again: sum.sent_again + of_protocol(&text, "Tcp:", &["RetransSegs"]),
+            })
+        })
+    }
+
     /// Ends all processes on the hosts, such as ranks of a job that was ended.
     pub fn clear(&self) {
         for host in &self.hosts {
@@ -262,19 +279,41 @@ impl Drop for Hosts {
     }
 }
 
+/// Segments of TCP that hosts have sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TcpSegments {
+    /// All of them.
+    pub sent: u64,
+    /// Those that were sent again.
+    pub sent_again: u64,
+}
+
+impl Sub for TcpSegments {
+    type Output = TcpSegments;
+
+    fn sub(self, earlier: TcpSegments) -> TcpSegments {
+        let TcpSegments { sent, sent_again } = earlier;
+        TcpSegments { sent: self.sent - sent, sent_again: self.sent_again - sent_again }
+    }
+}
+
 /// From `/proc/net/softnet_stat`: a line of hexadecimal numbers for each core.
 fn dropped_at_queues(text: &str) -> u64 {
     let second = |line: &str| line.split_ascii_whitespace().nth(1).map(|word| u64::from_str_radix(word, 16));
     text.lines().filter_map(second).flatten().sum()
 }
 
-/// From `/proc/PID/net/snmp`: a line of names and one of numbers for each protocol.
+/// From `/proc/PID/net/snmp`, which has a line of names and one of numbers for each protocol: the sum of those with these names.
+fn of_protocol(text: &str, protocol: &str, wanted: &[&str]) -> u64 {
+    let mut lines =
+        text.lines().filter_map(|line| line.strip_prefix(protocol)).map(str::split_ascii_whitespace);
+    let (Some(names), Some(numbers)) = (lines.next(), lines.next()) else { return 0 };
+    let chosen = names.zip(numbers).filter(|(name, _)| wanted.contains(name));
+    chosen.filter_map(|(_, number)| number.parse::<u64>().ok()).sum()
+}
+
 fn dropped_at_sockets(text: &str) -> u64 {
-    let mut udp = text.lines().filter_map(|line| line.strip_prefix("Udp:")).map(str::split_ascii_whitespace);
-    let (Some(names), Some(numbers)) = (udp.next(), udp.next()) else { return 0 };
-    let is_drop = |name: &str| ["RcvbufErrors", "InCsumErrors", "MemErrors"].contains(&name);
-    let drops = names.zip(numbers).filter(|(name, _)| is_drop(name));
-    drops.filter_map(|(_, number)| number.parse::<u64>().ok()).sum()
+    of_protocol(text, "Udp:", &["RcvbufErrors", "InCsumErrors", "MemErrors"])
 }
 
 /// From `/proc/PID/net/dev`: for each interface bytes, packets, errors and drops of receiving, and eight numbers later of
@@ -386,6 +425,8 @@ mod tests {
             Udp: InDatagrams NoPorts InErrors RcvbufErrors SndbufErrors InCsumErrors\nUdp: 9 8 7 3 50 1\n\
             UdpLite: RcvbufErrors\nUdpLite: 60\n";
         assert_eq!(dropped_at_sockets(sockets), 4);
+        let tcp = "Tcp: MaxConn InSegs OutSegs RetransSegs\nTcp: -1 9 70 3\n";
+        assert_eq!(["OutSegs", "RetransSegs"].map(|name| of_protocol(tcp, "Tcp:", &[name])), [70, 3]);
         let interfaces = "Inter-|   Receive                                                |  Transmit\n \
             face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo\n    \
             lo: 1 2 0 0 0 0 0 0 1 2 0 0 0 0 0 0\n  eth0: 7 8 1 2 0 0 0 0 7 8 4 8 0 0 0 0\n";

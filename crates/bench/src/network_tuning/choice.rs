@@ -186,6 +186,7 @@ pub mod tests {
             timeouts: 0,
             gate_waits: 3,
             most_held: 4,
+            tcp: None,
         }
     }
 

@@ -72,10 +72,11 @@ pub fn notes(content: &RecordContent<'_>) -> Vec<String> {
         ),
         names => format!("Measured between {}; link {link}.", names.join(", ")),
     });
-    notes.push(String::from(
+    notes.push(format!(
         "Operations of all ranks a second; to off: median ratio in the same round; p99: time of one operation; sent again: \
-         bundles, of all datagrams. A number is kept if no traffic has less than 0.98 x the operations or more than 1.2 x the p99, \
+         {}. A number is kept if no traffic has less than 0.98 x the operations or more than 1.2 x the p99, \
          and one of them has 1.05 x the operations, 0.8 x the p99, or half of more than 1 % sent again.",
+        content.network.sent_again_in_words()
     ));
     notes.extend(comparison::busy_warning(content.machine));
     notes.extend(content.failures.iter().map(|failed| {

@@ -275,3 +275,52 @@ fn a_rank_stopped_before_any_access_to_lines_and_resumed_late_keeps_no_token_and
         }
     }
 }
+
+/// A rank takes all tokens and is stopped before one of its accesses, so long that its line counts no more. Another one takes all
+/// of them meanwhile. The first one has read the clock before it was stopped, so what the other one has taken since does not count
+/// for it, and twice as many are held. From its next change on they all count, and nobody passes until they fit.
+#[test]
+fn a_rank_resumed_late_exceeds_the_tokens_by_its_own_and_nobody_passes_until_they_fit() {
+    const TOKENS: u32 = 2;
+    for access in 0.. {
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let mut late = Rank::open(directory.path(), TOKENS);
+        let [mut second, mut third] = [(); 2].map(|()| Rank::open(directory.path(), TOKENS));
+        let (stopped, is_stopped) = mpsc::channel();
+        let (resume, resumed) = mpsc::channel::<()>();
+        let rank = std::thread::spawn(move || {
+            let ended = stopped.clone();
+            before_access(access, move || {
+                stopped.send(true).expect("the test waits");
+                resumed.recv().expect("the test resumes it");
+            });
+            takes(&mut late.gate, NOW, TOKENS);
+            ended.send(false).expect("the test waits");
+            late
+        });
+        let was_stopped = is_stopped.recv().expect("it stops or ends");
+        let now = NOW.plus_ns(HOLD_NS);
+        assert!(takes(&mut second.gate, now, TOKENS), "{access}: nothing of the first one counts");
+        if was_stopped {
+            resume.send(()).expect("it waits");
+        }
+        let mut late = rank.join().expect("no panic");
+        assert_eq!([&late, &second].map(|rank| rank.gate.held()), [TOKENS; 2], "{access}");
+        let now = now.plus_ns(STEP_NS);
+        late.gate.gave_back(now, 1);
+        assert!(!takes(&mut late.gate, now, 1) && !takes(&mut third.gate, now, 1), "{access}: 3 are held");
+        second.gate.gave_back(now, 1);
+        assert!(!takes(&mut late.gate, now, 1) && !takes(&mut third.gate, now, 1), "{access}: 2 are held");
+        late.gate.gave_back(now, 1);
+        let now = now.plus_ns(STEP_NS);
+        assert!(!takes(&mut third.gate, now, 1), "{access}: the late one comes first");
+        assert!(takes(&mut late.gate, now, 1), "{access}: 1 is held");
+        assert!(!takes(&mut third.gate, now, 1), "{access}: 2 are held");
+        second.gate.gave_back(now, 1);
+        assert!(takes(&mut third.gate, now.plus_ns(STEP_NS), 1), "{access}: 1 is held");
+        if !was_stopped {
+            assert!(access > 10, "the rank has {access} accesses");
+            break;
+        }
+    }
+}

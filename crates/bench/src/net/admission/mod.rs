@@ -312,6 +312,7 @@ mod tests {
             timeouts: 0,
             gate_waits: 0,
             most_held: 0,
+            tcp: None,
         }
     }
 

@@ -73,9 +73,10 @@ pub fn notes(content: &RecordContent<'_>) -> Vec<String> {
     notes.push(format!(
         "{hosts} hosts are namespaces of this machine and share its cores; link {link}; {ports}."
     ));
-    notes.push(String::from(
+    notes.push(format!(
         "Operations of all ranks a second (a half round trip: its time); to off: the ratio in the same round; p50, p99: time of \
-         one operation; Jain: 1 if all ranks that send had the same share; sent again: bundles, of all datagrams.",
+         one operation; Jain: 1 if all ranks that send had the same share; sent again: {}.",
+        content.network.sent_again_in_words()
     ));
     notes.extend(comparison::busy_warning(content.machine));
     notes.extend(content.failures.iter().map(|failed| {

@@ -185,3 +185,81 @@ fn random_worlds_keep_the_limit_and_serve_everybody_who_lives() {
         }
     }
 }
+
+/// A task is stopped while it holds two tokens, and resumed when others have them.
+#[test]
+fn a_task_that_resumes_late_exceeds_the_limit_by_its_tokens_and_nobody_passes_until_they_fit() {
+    let mut node = Node::new(2, 3);
+    assert!(node.send(0, 2));
+    assert!(!node.after(HOLD_NS - US).send(1, 2));
+    assert!(node.after(US).send(1, 2), "the tokens of task 0 count no more");
+    node.complete(0, 1); // it resumes
+    assert_eq!(node.held(), 3, "one of its tokens is beyond the limit");
+    assert!(!node.after(US).send(0, 1) && !node.after(US).send(2, 1));
+    node.complete(1, 1);
+    assert!(!node.after(US).send(0, 1) && !node.send(2, 1), "two are held");
+    node.complete(0, 1);
+    assert!(node.after(US).send(0, 1) && !node.send(2, 1));
+    assert_eq!(node.held(), 2);
+}
+
+/// Random worlds in which one task at a time is stopped before any step, also between a look and what it takes by that look, and
+/// resumed, often when its line counts no more. What counts exceeds the limit by no fresh look, and all tokens together exceed it
+/// by at most those of the task that was stopped, which are never more than the limit.
+#[test]
+fn random_worlds_with_tasks_that_resume_late_exceed_the_limit_by_at_most_their_tokens() {
+    let mut most_beyond = 0;
+    for seed in 0..300u64 {
+        let mut state = seed;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (tasks, tokens) = (2 + draw(6) as usize, 1 + draw(5) as u32);
+        let mut node = Node::new(tokens, tasks);
+        let mut left = alloc::vec![20u32; tasks];
+        // The task that is stopped, until when, and the tokens that it takes then by a look before it was stopped.
+        let mut stopped: Option<(usize, Instant, u32)> = None;
+        let mut steps = 0;
+        while left.iter().any(|&left| left > 0) || stopped.is_some() {
+            node.after(draw(20) * US);
+            if let Some((late, _, looked_for)) = stopped.filter(|(_, until, _)| node.now >= *until) {
+                stopped = None;
+                if looked_for > 0 {
+                    let line = &mut node.lines[late];
+                    (line.held, line.changed, line.ticket) = (line.held + looked_for, node.now, None);
+                    left[late] = left[late].saturating_sub(1);
+                }
+            }
+            let task = draw(tasks as u64) as usize;
+            if stopped.is_some_and(|(late, ..)| late == task) {
+                continue;
+            }
+            let wants = (1 + draw(2) as u32).min(tokens);
+            match draw(100) {
+                0..3 if stopped.is_none() => {
+                    let looked_for =
+                        if left[task] > 0 && node.ask(task, wants).is_some() { wants } else { 0 };
+                    let until = node.now.plus_ns(HOLD_NS / 2 + draw(2 * HOLD_NS));
+                    stopped = Some((task, until, looked_for));
+                }
+                3..50 if node.lines[task].held > 0 => node.complete(task, 1),
+                _ if left[task] > 0 && node.send(task, wants) => {
+                    left[task] -= 1;
+                    assert!(
+                        node.held() <= tokens,
+                        "seed {seed}: it passes beyond the limit of those that count"
+                    );
+                }
+                _ => {}
+            }
+            let held: u32 = node.lines.iter().map(|line| line.held).sum();
+            let beyond = held.saturating_sub(tokens);
+            assert!(beyond <= tokens, "seed {seed}: {beyond} beyond {tokens}");
+            most_beyond = most_beyond.max(beyond);
+            steps += 1;
+            assert!(steps < 300_000, "seed {seed}: {left:?} {:?}", node.lines);
+        }
+    }
+    assert!(most_beyond > 0, "no task that resumed was beyond the limit");
+}
