@@ -300,7 +300,7 @@ impl<L: Link> Io<L> {
 impl<L: Link> Engine<L> {
     /// Polls the copies that have not ended, and starts those that waited. Returns how many have ended.
     pub(crate) fn poll_copies(&mut self) -> usize {
-        let mut found = 0;
+        let mut found = usize::from(self.io.link.remote_memory().is_some_and(|remote| remote.has_moved()));
         while let Some((transfer, result)) = self.io.next_copy_result() {
             found += 1;
             self.handle(Event::CopyDone { transfer, result });

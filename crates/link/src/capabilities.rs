@@ -147,6 +147,11 @@ pub trait RemoteMemory {
     /// forgotten have none, and write to our memory no more.
     fn next_result(&mut self) -> Option<(u64, Result<(), CopyFault>)>;
 
+    /// Whether something of a pending copy has come since the last question, so that more comes soon.
+    fn has_moved(&mut self) -> bool {
+        false
+    }
+
     /// Whether copies are under way whose end wakes nobody, or is near. Then the caller polls instead of sleeping.
     fn must_poll(&mut self) -> bool;
 

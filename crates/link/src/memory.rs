@@ -99,6 +99,18 @@ impl UserMemory {
         unsafe { UserMemory::scattered(pieces) }
     }
 
+    /// `bytes` bytes from `offset` on, if they are one piece of the first one. Costs no allocation. The rule of
+    /// [`UserMemory::view`] applies.
+    #[inline]
+    pub fn stretch(&self, offset: u64, bytes: usize) -> Option<UserMemory> {
+        let end = offset.checked_add(bytes as u64)?;
+        if end > self.first.bytes as u64 || end > self.bytes {
+            return None;
+        }
+        let first = Piece { address: self.first.address + offset as usize, bytes };
+        Some(UserMemory { first, backing: None, bytes: bytes as u64 })
+    }
+
     /// Moves the buffer out, and leaves an empty one.
     #[inline(always)]
     pub fn take(&mut self) -> UserMemory {

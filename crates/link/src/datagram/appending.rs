@@ -31,7 +31,7 @@ pub(super) const LEAST_PART_BYTES: usize = 256;
 
 /// Whoever submits so many bundles without a poll looks for acknowledgements, so that the window does not close before the
 /// peer's answers are read.
-const LOOK_BUNDLES: u32 = 64;
+pub(super) const LOOK_BUNDLES: u32 = 64;
 
 /// A packet or a frame. It begins with a word.
 pub(super) struct Item<'item> {
@@ -77,7 +77,7 @@ impl<P: Copy> Path<P> {
     }
 
     /// Whether there is room for so many bundles more.
-    fn has_room(&self, bundles: usize, window: u32, copies: &Buffers) -> bool {
+    pub(super) fn has_room(&self, bundles: usize, window: u32, copies: &Buffers) -> bool {
         bundles == 0 || (self.held() + bundles <= window as usize && copies.have_for(self.held(), bundles))
     }
 
@@ -93,7 +93,7 @@ impl<P: Copy> Path<P> {
     }
 
     /// Length of a bundle that begins now.
-    fn bundle_bytes<N: DatagramNetwork<Place = P>>(&self, network: &N) -> usize {
+    pub(super) fn bundle_bytes<N: DatagramNetwork<Place = P>>(&self, network: &N) -> usize {
         self.io.largest_datagram.min(network.largest_datagram()) - LEAST_DATAGRAM_BYTES
     }
 
@@ -114,7 +114,7 @@ impl<P: Copy> Path<P> {
     }
 
     /// Fills the open bundle up, if there is room for that.
-    fn fill(&mut self, bundle_bytes: usize) {
+    pub(super) fn fill(&mut self, bundle_bytes: usize) {
         let position = self.machine.next_position() as u32;
         let Some(open) = &mut self.io.open else { return };
         if let Some(rest_bytes) = bundle_bytes.checked_sub(open.len() + LINK_FRAME_BYTES) {
@@ -157,21 +157,15 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         path.leaves_at_once |= path.unacknowledged() == 0;
         let leaves = !item.more_follow && std::mem::take(&mut path.leaves_at_once);
         let now = if bundles > 0 || leaves { shared.network.now() } else { weir_proto::Instant(0) };
-        let next = |path: &mut Path<N::Place>, shared: &mut Shared<N>| {
-            path.submit(id, now, shared)?; // refused only on a path that is over
-            path.io.open = shared.copies.take(path.unacknowledged());
-            debug_assert!(path.io.open.is_some(), "a buffer that was counted");
-            Ok(())
-        };
         if !begins_in_open {
             if bundles > 1 {
                 path.fill(bundle_bytes);
             }
-            next(path, shared)?;
+            path.next_bundle(id, now, shared)?;
         }
         let mut written = path.write(item.header, item, 0, bundle_bytes);
         while written < item.payload_bytes {
-            next(path, shared)?;
+            path.next_bundle(id, now, shared)?;
             let rest = (item.payload_bytes - written).min(bundle_bytes - LINK_FRAME_BYTES);
             let frame = frame(REST_FRAME, rest as u16, NO_QUOTA);
             written += path.write(frame.as_bytes(), item, written, bundle_bytes);

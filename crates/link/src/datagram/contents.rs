@@ -1,5 +1,6 @@
-//! Contents of announced messages on protected paths ([`Contents`]). They pass beside the datagrams, in large messages of the
-//! network ([`super::network::LargeMessages`]), and are encrypted or authenticated as datagrams are.
+//! Contents of announced messages ([`Contents`]). They pass beside the packets: on protected paths in large messages of the
+//! network ([`super::network::LargeMessages`]), encrypted or authenticated as datagrams are; over a network that has none, in
+//! datagrams (`contents_in_datagrams`).
 //!
 //! ```text
 //! A: register(memory)       key 0x9a, which a packet carries to B
@@ -10,11 +11,11 @@
 //! ```text
 //! message    number (8 bytes)   contents   tag (16 bytes)      without contents: nobody offers this memory
 //! ```
-//! An endpoint asks for no more pieces than it has memory for. It drops messages with other numbers, and those that are not
+//! An endpoint asks for no more large messages than it has memory for. It drops messages with other numbers, and those that are not
 //! authentic: the true piece still comes. A message without contents fails the copy, and packets carry the contents.
 
 use super::appending::Item;
-use super::link::DatagramLink;
+use super::link::{DatagramLink, Shared};
 use super::network::DatagramNetwork;
 use super::seal::{Key, nonce_of};
 use crate::memory::UserMemory;
@@ -36,34 +37,39 @@ const COPIES_PER_PEER: u32 = 8;
 const MOST_WANTED: usize = 64;
 /// Pieces that leave for one peer before this endpoint looks at the network again.
 const PIECES_AT_ONCE: usize = 2;
+/// Pieces in datagrams that are under way on a path, and their length: what comes back on them takes longer than a question.
+const PIECES_IN_DATAGRAMS: usize = 4;
+const PIECE_BYTES: u64 = 256 << 10;
 /// Pieces that have come so recently say that others will come soon. Unit: ns.
 const SOON_NS: u64 = 5_000_000;
 
 /// A piece that a peer wants.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
-    key: u64,
-    offset: u64,
-    bytes: u64,
-    number: u64,
+pub(super) struct Wanted {
+    pub key: u64,
+    pub offset: u64,
+    pub bytes: u64,
+    pub number: u64,
+    /// Bytes of it that have left in datagrams.
+    pub sent: u64,
 }
 
 /// What one path needs.
 #[derive(Debug)]
-struct PathContents {
+pub(super) struct PathContents {
     outgoing: Key,
     incoming: Key,
-    wanted: VecDeque<Wanted>,
+    pub wanted: VecDeque<Wanted>,
     /// The number of the last piece that was wanted. No number is sealed twice.
     last_number: u64,
 }
 
 #[derive(Debug)]
-struct Copy {
-    context: u64,
+pub(super) struct Copy {
+    pub context: u64,
     path: u32,
     remote: RemoteAddress,
-    memory: UserMemory,
+    pub memory: UserMemory,
     /// Offset of the copy in our memory.
     begin: u64,
     bytes: u64,
@@ -74,12 +80,23 @@ struct Copy {
 
 /// A piece that was asked for and has not come.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
-    number: u64,
-    context: u64,
-    path: u32,
+pub(super) struct Piece {
+    pub number: u64,
+    pub context: u64,
+    pub path: u32,
     /// Its place in our memory.
-    offset: u64,
+    pub offset: u64,
+    pub bytes: u64,
+    /// Bytes of it that have come in datagrams.
+    pub arrived: u64,
+}
+
+/// What an endpoint may ask for.
+struct Portion {
+    /// Pieces under way, in all and of one path.
+    pieces: usize,
+    of_path: usize,
+    /// Length of a piece.
     bytes: u64,
 }
 
@@ -89,22 +106,28 @@ pub(super) struct Contents {
     keys: RandomState,
     next_key: u64,
     /// By key.
-    offered: HashMap<u64, UserMemory>,
-    paths: HashMap<u32, PathContents>,
-    copies: Vec<Copy>,
-    pieces: Vec<Piece>,
+    pub offered: HashMap<u64, UserMemory>,
+    pub paths: HashMap<u32, PathContents>,
+    pub copies: Vec<Copy>,
+    pub pieces: Vec<Piece>,
     /// Paths whose peers want pieces, in turn.
-    waiting: VecDeque<u32>,
+    pub waiting: VecDeque<u32>,
     /// Frames that have not been appended.
-    unsent: Vec<(u32, WantFrame)>,
+    pub unsent: Vec<(u32, WantFrame)>,
     /// Of copies that have ended, with their paths.
     results: VecDeque<(u32, u64, Result<(), CopyFault>)>,
-    /// The network has memory for messages that arrive.
+    /// The network has memory for large messages that arrive.
     has_begun: bool,
+    /// A copy has begun or a piece has come, so others may be asked for.
+    pub may_ask: bool,
     /// The number of the last piece that this endpoint has asked for.
     last_number: u64,
     /// When a copy has begun or a piece has come last.
     moved_at: Option<Instant>,
+    /// Contents have come in datagrams since somebody asked.
+    pub has_moved: bool,
+    /// Where the piece of the last datagram with contents was in the list.
+    pub last_index: usize,
     /// Copies that have ended well, and their bytes.
     pub copied: (u64, u64),
 }
@@ -113,7 +136,7 @@ impl Contents {
     /// Whether there may be something to do.
     #[inline]
     pub fn is_in_use(&self) -> bool {
-        self.has_begun || !self.waiting.is_empty()
+        self.has_begun || self.may_ask || !self.waiting.is_empty() || !self.unsent.is_empty()
     }
 
     /// Whether a copy with the peer of this path is under way.
@@ -121,17 +144,19 @@ impl Contents {
         self.copies.iter().any(|copy| copy.path == id)
     }
 
-    /// Whether copies are under way, and something has moved just now.
+    /// Whether copies are under way whose large messages wake nobody, and something has moved just now.
     pub fn must_poll(&self, now: Instant) -> bool {
         let is_soon = || self.moved_at.is_some_and(|moved_at| now.since_ns(moved_at) < SOON_NS);
-        !self.copies.is_empty() && is_soon()
+        self.has_begun && !self.copies.is_empty() && is_soon()
     }
 
-    /// Whether there is something to try again that no arrival announces.
-    pub fn waits_for_room(&self) -> bool {
-        !self.waiting.is_empty()
-            || self.copies.iter().any(|copy| copy.asked < copy.bytes)
-            || !self.unsent.is_empty()
+    /// Whether there is something to try again that no arrival announces. `has_large`: the network has large messages. Whatever
+    /// waits for room on a path hears of it by a datagram.
+    pub fn waits_for_room(&self, has_large: bool) -> bool {
+        has_large
+            && (!self.waiting.is_empty()
+                || self.copies.iter().any(|copy| copy.asked < copy.bytes)
+                || !self.unsent.is_empty())
     }
 
     /// Offers memory to peers that are told its key, which is not 0.
@@ -163,6 +188,7 @@ impl Contents {
         if let Some(path) = self.paths.get_mut(&id) {
             path.wanted.clear();
         }
+        self.may_ask = true; // others may have its place
     }
 
     /// Ends everything. Nobody reads or writes memory of the program any more.
@@ -192,13 +218,14 @@ impl Contents {
         copy.asked += bytes;
         self.last_number += 1;
         let number = self.last_number;
-        self.pieces.push(Piece { number, context, path, offset, bytes });
+        self.pieces.push(Piece { number, context, path, offset, bytes, arrived: 0 });
         self.unsent.push((path, WantFrame::new(copy.remote.key, at, number, bytes as u32)));
         true
     }
 
     /// A piece of the copy, which is not among those under way any more, has arrived. `is_whole`: its contents are in place.
-    fn piece_arrived(&mut self, context: u64, is_whole: bool) {
+    pub fn piece_arrived(&mut self, context: u64, is_whole: bool) {
+        self.may_ask = true;
         let Some(index) = self.copies.iter().position(|copy| copy.context == context) else { return };
         let copy = &mut self.copies[index];
         copy.has_failed |= !is_whole;
@@ -243,12 +270,25 @@ fn split_message(message: &mut [u8]) -> Option<(u64, &mut [u8], [u8; TAG_BYTES])
 }
 
 impl<N: DatagramNetwork> DatagramLink<N> {
-    /// Whether contents can pass in large messages, with one peer or another. What a gate or a proxy holds back are packets.
+    /// Whether contents can pass beside packets, with one peer or another. What a gate or a proxy holds back are packets.
     pub(super) fn has_contents(&mut self) -> bool {
-        self.address.protection_with(&self.address) != Protection::Off
-            && self.shared.gate.is_none()
-            && self.shared.proxy.is_none()
-            && self.shared.network.large().is_some()
+        let is_protected = self.address.protection_with(&self.address) != Protection::Off;
+        let Shared { network, gate, proxy, .. } = &mut self.shared;
+        let has_way = network.carries_contents() || (is_protected && network.large().is_some());
+        gate.is_none() && proxy.is_none() && has_way
+    }
+
+    /// What this endpoint may ask for.
+    fn portion(&mut self) -> Portion {
+        let DatagramLink { shared, contents, .. } = self;
+        match shared.network.large() {
+            Some(large) => {
+                let (pieces, bytes) = (large.begin(), (large.longest() - FRAME_BYTES) as u64);
+                contents.has_begun = true;
+                Portion { pieces, of_path: contents.most_of_path(pieces), bytes }
+            }
+            None => Portion { pieces: usize::MAX, of_path: PIECES_IN_DATAGRAMS, bytes: PIECE_BYTES },
+        }
     }
 
     /// How copies of contents with a peer work.
@@ -281,8 +321,18 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         Ok(self.contents.offer(memory))
     }
 
-    pub(super) fn deregister_contents(&mut self, LocalHandle(key): LocalHandle) {
-        self.contents.offered.remove(&key);
+    /// The memory is the program's again.
+    pub(super) fn deregister_contents(&mut self, handle: LocalHandle) {
+        self.contents.offered.remove(&handle.0);
+        self.keep_borrowed(Some(handle));
+    }
+
+    /// Copies what bundles have borrowed of this offer, or of all. Nobody reads that memory any more.
+    pub(super) fn keep_borrowed(&mut self, of: Option<LocalHandle>) {
+        if self.shared.borrowed > 0 {
+            let kept: usize = self.paths.iter_mut().flatten().map(|path| path.keep_borrowed(of)).sum();
+            self.shared.borrowed -= kept;
+        }
     }
 
     /// Starts a copy of contents to our memory.
@@ -297,9 +347,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let RemoteCopy { context, peer, direction, remote, offset: begin, bytes } = *copy;
         let path = self.id_of(peer).filter(|_| self.has_contents()).ok_or(CopyFault::Forbidden)?;
         let is_over = self.path(path).is_none_or(|path| path.is_over());
-        let most = self.shared.network.large().map_or(0, |large| large.begin());
-        self.contents.has_begun = true;
-        // Peers that do not poll may hold all memory. Then packets carry it.
+        // Peers that do not poll may hold all memory for large messages. Then packets carry it.
+        let most = self.portion().pieces;
         let has_room = self.contents.pieces.len() < most || self.contents.pieces_of(path) > 0;
         let is_somewhere = remote.key != 0 && remote.address.checked_add(bytes).is_some();
         if direction == Direction::Put || !is_somewhere || is_over || !has_room {
@@ -325,7 +374,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if self.contents.has_begun {
             self.take_pieces();
         }
-        if !self.contents.copies.is_empty() {
+        let may_ask = std::mem::take(&mut self.contents.may_ask) && !self.contents.copies.is_empty();
+        if may_ask || !self.contents.unsent.is_empty() {
             self.ask();
         }
         self.send_wanted();
@@ -333,15 +383,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 
     /// Asks for pieces, as many as there is memory for.
     fn ask(&mut self) {
-        let Some(large) = self.shared.network.large() else { return };
-        let (most, most_bytes) = (large.begin(), (large.longest() - FRAME_BYTES) as u64);
+        let portion = self.portion();
         let contents = &mut self.contents;
-        let most_of_path = contents.most_of_path(most);
+        contents.may_ask = false;
         for index in 0..contents.copies.len() {
             let path = contents.copies[index].path;
-            while contents.pieces.len() < most
-                && contents.pieces_of(path) < most_of_path
-                && contents.ask_next(index, most_bytes)
+            while contents.pieces.len() < portion.pieces
+                && contents.pieces_of(path) < portion.of_path
+                && contents.ask_next(index, portion.bytes)
             {}
         }
         // A path without room keeps its frames, in order.
@@ -413,8 +462,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     pub(super) fn wanted(&mut self, id: u32, frame: &WantFrame) -> bool {
         let WantFrame { key, offset, number, bytes, .. } = *frame;
         let (key, offset, number) = (key.get(), offset.get(), number.get());
-        let wanted = Wanted { key, offset, bytes: bytes.get().into(), number };
-        if self.shared.network.large().is_none() {
+        let wanted = Wanted { key, offset, bytes: bytes.get().into(), number, sent: 0 };
+        if self.shared.network.large().is_none() && !self.shared.network.carries_contents() {
             return false;
         }
         if self.is_closed {
@@ -431,12 +480,18 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             waiting.push_back(id);
         }
         path.wanted.push_back(wanted);
-        self.send_wanted();
+        if self.shared.network.large().is_some() {
+            self.send_wanted();
+        }
         true
     }
 
     /// Sends what peers want, as far as there is room.
     fn send_wanted(&mut self) {
+        if self.shared.network.large().is_none() {
+            self.send_wanted_in_datagrams();
+            return;
+        }
         let DatagramLink { contents, paths, shared, .. } = self;
         let Contents { offered, paths: of_paths, waiting, .. } = contents;
         let Some(large) = shared.network.large() else { return };
@@ -502,7 +557,7 @@ mod tests {
         assert!(!wants(u64::MAX, 1), "more than {MOST_WANTED}");
         assert!(link.contents.is_in_use());
         link.remove(id);
-        assert!(!link.contents.is_in_use(), "a path with this number may be another one");
+        assert!(link.contents.waiting.is_empty(), "a path with this number may be another one");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::path::{OurLane, PeersLane};
 use crate::{Arrival, LaneLease, Polled, Quota};
 use core::ops::Range;
 use weir_proto::wire::{
-    ATTACH_FRAME, FILL_FRAME, Frame, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame,
+    ATTACH_FRAME, CONTENTS_FRAME_BYTES, ContentsFrame, FILL_FRAME, Frame, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame,
     MORE_HEADER_BYTES, REST_FRAME, WANT_FRAME_BYTES, WantFrame, decode_head,
 };
 use weir_proto::{Geometry, Packet, PeerFault};
@@ -20,9 +20,9 @@ use weir_proto::{Geometry, Packet, PeerFault};
 pub(super) struct Reading {
     /// Its path.
     pub id: u32,
-    bundle: Bundle,
+    pub bundle: Bundle,
     /// The next packet or frame.
-    at: usize,
+    pub at: usize,
     /// The payload of the polled packet, which is not retired. If the packet was cut: its last part.
     pub payload: Option<Range<usize>>,
     /// Its path was removed.
@@ -68,6 +68,7 @@ enum Head {
     Cut(Range<usize>, usize),
     Frame(LinkFrame),
     Want(WantFrame),
+    Contents(ContentsFrame),
     Malformed,
 }
 
@@ -78,6 +79,7 @@ fn head(bytes: &[u8], at: usize, geometry: &Geometry, into: &mut Packet) -> Head
         _ if rest.is_empty() => Head::End,
         Ok(Some(Frame::Link(frame))) => Head::Frame(frame),
         Ok(Some(Frame::Want(frame))) => Head::Want(frame),
+        Ok(Some(Frame::Contents(frame))) => Head::Contents(frame),
         Err(_) => Head::Malformed,
         Ok(None) => match decode_head(rest, (most_bytes - MORE_HEADER_BYTES) as u32) {
             Err(_) => Head::Malformed,
@@ -177,6 +179,13 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 (Head::Want(frame), Some(_)) => {
                     reading.at += WANT_FRAME_BYTES;
                     if !self.wanted(id, &frame) {
+                        self.malformed(id);
+                    }
+                }
+                (Head::Contents(frame), Some(_)) => {
+                    let begin = reading.at + CONTENTS_FRAME_BYTES;
+                    reading.at = begin + usize::from(frame.bytes.get());
+                    if !self.contents_arrived(frame.number.get(), begin) {
                         self.malformed(id);
                     }
                 }

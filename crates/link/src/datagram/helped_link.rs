@@ -240,6 +240,10 @@ impl<N: DatagramNetwork + 'static> RemoteMemory for HelpedLink<N> {
         self.link.enter().next_result()
     }
 
+    fn has_moved(&mut self) -> bool {
+        self.link.enter().has_moved()
+    }
+
     fn must_poll(&mut self) -> bool {
         self.link.enter().must_poll()
     }

@@ -29,6 +29,8 @@ pub(super) struct Shared<N: DatagramNetwork> {
     pub timers: TimerQueue<u32>,
     /// Bundles that peers have not acknowledged.
     pub copies: Buffers,
+    /// Bundles that peers have not acknowledged and whose ends were not copied.
+    pub borrowed: usize,
     /// Bundles that have arrived.
     pub arrived: Arrived<N::Place>,
     /// Paths with delivered bundles.
@@ -152,6 +154,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 outgoing: Outgoing::new(),
                 timers: TimerQueue::default(),
                 copies: Buffers::new(options.most_copies, bundle_bytes),
+                borrowed: 0,
                 arrived: Arrived::new(bundle_bytes),
                 ready: VecDeque::new(),
                 refused: Vec::new(),

@@ -263,6 +263,10 @@ impl DatagramNetwork for LossyNetwork {
         DATAGRAM_BYTES
     }
 
+    fn carries_contents(&self) -> bool {
+        true
+    }
+
     fn buffered_datagrams(&self) -> Option<u64> {
         // The rest is for datagrams without bundles.
         self.switch.state().rooms.get(&self.port).map(|room| *room as u64 * 5 / 8)

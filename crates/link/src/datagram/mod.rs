@@ -18,7 +18,7 @@
 //! - `send_gate` holds packets back before the network, if a setting says so. `policer` knows its number of tokens.
 //!   `gated` asks it.
 //! - `remote_memory` accesses memory of peers over networks that can, if nothing protects the path. If something does,
-//!   `contents` lets contents pass in large messages, over networks that have them.
+//!   `contents` lets contents pass in large messages, over networks that have them, or in datagrams (`contents_in_datagrams`).
 //! - `send_proxy` lets other endpoints of the node send bundles, and sends theirs, if a setting says so.
 //! - `report` has the counts. `transport` implements [`crate::Link`]. `helped_link` adds a thread, the `helper`, that sends
 //!   what waits for a poll.
@@ -32,6 +32,7 @@ mod arrived;
 mod arriving;
 mod buffers;
 mod contents;
+mod contents_in_datagrams;
 mod crowd;
 mod delivered;
 mod epochs;

@@ -206,7 +206,12 @@ pub trait DatagramNetwork: Send {
         None
     }
 
-    /// Large messages, for contents on paths with protection. `None`: packets carry everything.
+    /// Whether datagrams carry contents of announced messages, if there are no large messages. Otherwise packets do.
+    fn carries_contents(&self) -> bool {
+        false
+    }
+
+    /// Large messages, for contents on paths with protection. `None`: datagrams carry everything.
     fn large(&mut self) -> Option<&mut dyn LargeMessages<Self::Place>> {
         None
     }

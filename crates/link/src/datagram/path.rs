@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! open       packets of the next bundle; sealed in no datagram yet
-//! copies     bundles that the peer has not acknowledged, by position from `first_copy`
+//! copies     bundles that the peer has not acknowledged, by position from `first_copy`; contents at their ends may stay in the
+//!            program's memory
 //! held       bundles of the peer that came before an earlier one
 //! delivered  bundles of the peer in order, which nobody has polled yet
 //! ```
@@ -15,11 +16,12 @@ use super::link::Shared;
 use super::network::DatagramNetwork;
 use super::seal::{self, Key, SALT_BYTES, nonce_of};
 use super::send_proxy::QueuePlace;
-use crate::{Address, LaneLease, copy};
+use crate::memory::UserMemory;
+use crate::{Address, LaneLease, LocalHandle, copy};
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU16;
 use weir_proto::reliability::{DatagramDriver, Header, PathFault, ReliabilityConfig, ReliablePath, Standing};
-use weir_proto::wire::{EXTENSION_BYTES, LinkExtension, TAG_BYTES};
+use weir_proto::wire::{CONTENTS_FRAME_BYTES, ContentsFrame, EXTENSION_BYTES, LinkExtension, TAG_BYTES};
 use weir_proto::{Body, Instant, LinkBusy, Packet, Peer, PeerFault};
 use zerocopy::IntoBytes;
 
@@ -71,10 +73,37 @@ pub(super) enum PeersLane {
     Open,
 }
 
+/// The end of a bundle: contents in memory that the program has offered.
+#[derive(Debug)]
+pub(super) struct Borrowed {
+    /// The offer.
+    pub of: LocalHandle,
+    /// What is before them.
+    pub frame: ContentsFrame,
+    /// Valid until the offer ends.
+    pub memory: UserMemory,
+}
+
+impl Borrowed {
+    fn bytes(&self) -> usize {
+        CONTENTS_FRAME_BYTES + self.memory.bytes() as usize
+    }
+
+    fn append_to(&self, bundle: &mut Vec<u8>) {
+        bundle.extend_from_slice(self.frame.as_bytes());
+        self.memory.append_to(0, self.memory.bytes() as usize, bundle);
+    }
+}
+
 /// A bundle that the peer has not acknowledged.
 #[derive(Debug)]
 pub(super) struct Sent {
+    /// Its bytes, but for its end.
     bundle: Vec<u8>,
+    /// They are in a buffer of the link.
+    is_buffered: bool,
+    /// Its end, if that was not copied.
+    borrowed: Option<Borrowed>,
     /// The number of packets that were taken before its end.
     packets: u64,
     /// Its last transmission waits in the proxy's queue until this place there has left ([`super::send_proxy`]).
@@ -84,7 +113,24 @@ pub(super) struct Sent {
 impl Sent {
     /// A bundle that ends behind so many packets of the path.
     pub(super) fn new(bundle: Vec<u8>, packets: u64) -> Sent {
-        Sent { bundle, packets, queued: None }
+        Sent { bundle, is_buffered: true, borrowed: None, packets, queued: None }
+    }
+
+    /// Bytes of its end that were not copied.
+    fn borrowed_bytes(&self) -> usize {
+        self.borrowed.as_ref().map_or(0, Borrowed::bytes)
+    }
+
+    /// The buffer of the link that it has.
+    fn buffer(self) -> Option<Vec<u8>> {
+        self.is_buffered.then_some(self.bundle)
+    }
+
+    /// Copies its end.
+    fn keep(&mut self) {
+        if let Some(borrowed) = self.borrowed.take() {
+            borrowed.append_to(&mut self.bundle);
+        }
     }
 }
 
@@ -103,6 +149,8 @@ pub(super) struct PathIo<P> {
     pub open: Option<Vec<u8>>,
     pub copies: VecDeque<Sent>,
     pub first_copy: u64,
+    /// Those of the copies whose ends were not copied.
+    borrowed: usize,
     held: HashMap<u64, Bundle>,
     /// Bundles, and where the first unread byte is.
     pub delivered: VecDeque<(Bundle, usize)>,
@@ -180,6 +228,7 @@ impl<P: Copy> Path<P> {
             open: None,
             copies: VecDeque::new(),
             first_copy: machine.next_position(),
+            borrowed: 0,
             held: HashMap::new(),
             delivered: VecDeque::new(),
             begun: Begun::default(),
@@ -302,24 +351,87 @@ impl<P: Copy> Path<P> {
         shared: &mut Shared<N>,
     ) -> Result<(), LinkBusy> {
         let Some(bundle) = self.io.open.take() else { return Ok(()) };
-        let bytes = (EXTENSION_BYTES + bundle.len() + TAG_BYTES) as u32;
-        self.io.copies.push_back(Sent::new(bundle, self.io.taken_packets));
-        let Path { machine, io, .. } = self;
-        let mut driver = PathDriver { id, io, shared, arriving: None };
-        if machine.submit(now, bytes, &mut driver).is_err() {
-            self.io.open = self.io.copies.pop_back().map(|sent| sent.bundle);
+        let sent = Sent::new(bundle, self.io.taken_packets);
+        if let Err(LinkBusy) = self.submit_bundle(id, now, sent, shared) {
+            self.io.open = self.io.copies.pop_back().and_then(Sent::buffer);
             return Err(LinkBusy);
         }
         Ok(())
+    }
+
+    /// Submits a bundle that ends with `borrowed`: what is open, and that.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: the path is over.
+    pub(super) fn submit_borrowed<N: DatagramNetwork<Place = P>>(
+        &mut self,
+        id: u32,
+        now: Instant,
+        borrowed: Borrowed,
+        shared: &mut Shared<N>,
+    ) -> Result<(), LinkBusy> {
+        let (is_buffered, open) = (self.io.open.is_some(), self.io.open.take());
+        let packets = self.io.taken_packets;
+        let borrowed = Some(borrowed);
+        let sent =
+            Sent { bundle: open.unwrap_or_default(), is_buffered, borrowed, packets, queued: None };
+        self.io.borrowed += 1;
+        shared.borrowed += 1;
+        self.submit_bundle(id, now, sent, shared)
+    }
+
+    /// Submits a bundle, which is the last one of `copies` then, also if it was refused.
+    fn submit_bundle<N: DatagramNetwork<Place = P>>(
+        &mut self,
+        id: u32,
+        now: Instant,
+        sent: Sent,
+        shared: &mut Shared<N>,
+    ) -> Result<(), LinkBusy> {
+        let bytes = (EXTENSION_BYTES + sent.bundle.len() + sent.borrowed_bytes() + TAG_BYTES) as u32;
+        self.io.copies.push_back(sent);
+        let Path { machine, io, .. } = self;
+        let mut driver = PathDriver { id, io, shared, arriving: None };
+        machine.submit(now, bytes, &mut driver).map(drop)
+    }
+
+    /// Submits the open bundle, and begins another one. The caller has looked for room.
+    ///
+    /// # Errors
+    /// [`LinkBusy`]: the path is over.
+    pub(super) fn next_bundle<N: DatagramNetwork<Place = P>>(
+        &mut self,
+        id: u32,
+        now: Instant,
+        shared: &mut Shared<N>,
+    ) -> Result<(), LinkBusy> {
+        self.submit(id, now, shared)?;
+        self.io.open = shared.copies.take(self.unacknowledged());
+        debug_assert!(self.io.open.is_some(), "a buffer that was counted");
+        Ok(())
+    }
+
+    /// Copies what was not copied of this offer, or of all. Returns the number of bundles.
+    pub(super) fn keep_borrowed(&mut self, of: Option<LocalHandle>) -> usize {
+        if self.io.borrowed == 0 {
+            return 0;
+        }
+        let is_of = |borrowed: &Borrowed| of.is_none_or(|of| of == borrowed.of);
+        let of_offer =
+            self.io.copies.iter_mut().filter(|sent| sent.borrowed.as_ref().is_some_and(is_of));
+        let kept = of_offer.map(Sent::keep).count();
+        self.io.borrowed -= kept;
+        kept
     }
 
     /// Gives all memory back.
     pub(super) fn free<N: DatagramNetwork<Place = P>>(&mut self, shared: &mut Shared<N>) {
         self.io.release(shared);
         let io = &mut self.io;
+        shared.borrowed -= std::mem::take(&mut io.borrowed);
         io.copies
             .drain(..)
-            .map(|sent| sent.bundle)
+            .filter_map(Sent::buffer)
             .chain(io.open.take())
             .for_each(|copy| shared.copies.give(copy));
         let delivered = io.delivered.drain(..).map(|(bundle, _)| bundle);
@@ -372,15 +484,20 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
         }
         let PathIo { place, address, outgoing_key, verification, next_number, copies, first_copy, .. } =
             &*self.io;
-        let bundle = position.map_or(&[][..], |position| &copies[(position - first_copy) as usize].bundle);
+        let sent = position.map(|position| &copies[(position - first_copy) as usize]);
+        let bundle = sent.map_or(&[][..], |sent| &sent.bundle);
+        let borrowed = sent.and_then(|sent| sent.borrowed.as_ref());
         let Shared { network, outgoing, proxy, .. } = &mut *self.shared;
         let number = expand(header.number, *next_number);
-        let length = EXTENSION_BYTES + bundle.len() + TAG_BYTES;
+        let length = EXTENSION_BYTES + bundle.len() + sent.map_or(0, Sent::borrowed_bytes) + TAG_BYTES;
         let largest = self.io.largest_datagram.min(network.largest_datagram());
         let write = |datagram: &mut Vec<u8>| {
             let begin = datagram.len();
             datagram.extend_from_slice(extension(header, *verification).as_bytes());
             copy::append(bundle, datagram);
+            if let Some(borrowed) = borrowed {
+                borrowed.append_to(datagram);
+            }
             let nonce = nonce_of((header.epoch, header.destination_epoch), number);
             outgoing_key.seal(&nonce, datagram, begin, EXTENSION_BYTES);
         };
@@ -445,9 +562,12 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
 
     fn acknowledged(&mut self, before: u64) {
         while self.io.first_copy < before {
-            let Sent { bundle: copy, packets, .. } =
-                self.io.copies.pop_front().expect("bundles are kept until they are acknowledged");
-            self.shared.copies.give(copy);
+            let sent = self.io.copies.pop_front().expect("bundles are kept until they are acknowledged");
+            let packets = sent.packets;
+            let borrowed = usize::from(sent.borrowed.is_some());
+            self.io.borrowed -= borrowed;
+            self.shared.borrowed -= borrowed;
+            sent.buffer().into_iter().for_each(|copy| self.shared.copies.give(copy));
             self.io.first_copy += 1;
             // Somebody may wait for any of the packets in between.
             let is_awaited = self.io.acknowledged_packets < self.io.awaited_packets;

@@ -2,8 +2,8 @@
 //!
 //! | protection of the path | copies |
 //! |---|---|
-//! | none | by the network itself: their bytes are whatever it makes of them |
-//! | any | sealed, in large messages of the network ([`super::contents`]), if they are read; packets carry what is written |
+//! | none | by the network itself, if it can: their bytes are whatever it makes of them |
+//! | any | beside packets ([`super::contents`]), if they are read; packets carry what is written |
 //!
 //! An endpoint without protection registers its memory with the network, so peers with protection have packets.
 
@@ -41,10 +41,11 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 
 impl<N: DatagramNetwork> RemoteMemory for DatagramLink<N> {
     fn attributes(&mut self, peer: Peer) -> Option<MemoryAttributes> {
-        if self.unprotected_place(peer).is_none() {
-            return self.contents_attributes(peer);
+        let is_unprotected = self.unprotected_place(peer).is_some();
+        match self.memory().filter(|_| is_unprotected) {
+            Some(network) => Some(network.attributes()),
+            None => self.contents_attributes(peer),
         }
-        Some(self.memory()?.attributes())
     }
 
     fn register(
@@ -74,10 +75,12 @@ impl<N: DatagramNetwork> RemoteMemory for DatagramLink<N> {
         memory: &UserMemory,
         handle: Option<LocalHandle>,
     ) -> Result<CopyStatus, CopyFault> {
-        match self.unprotected_place(copy.peer) {
-            Some(place) => self.memory().ok_or(CopyFault::Forbidden)?.start(place, copy, memory, handle),
-            None => self.start_contents(copy, memory),
+        if let Some(place) = self.unprotected_place(copy.peer)
+            && let Some(network) = self.memory()
+        {
+            return network.start(place, copy, memory, handle);
         }
+        self.start_contents(copy, memory)
     }
 
     fn next_result(&mut self) -> Option<(u64, Result<(), CopyFault>)> {
@@ -85,6 +88,10 @@ impl<N: DatagramNetwork> RemoteMemory for DatagramLink<N> {
             Some(network) => network.next_result(),
             None => self.next_contents_result(),
         }
+    }
+
+    fn has_moved(&mut self) -> bool {
+        std::mem::take(&mut self.contents.has_moved)
     }
 
     fn must_poll(&mut self) -> bool {

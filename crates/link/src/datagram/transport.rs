@@ -52,6 +52,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             memory.forget_all();
         }
         self.contents.close();
+        self.keep_borrowed(None);
         let begun = self.shared.network.now();
         let until = begun.plus_ns(self.options.close_ns);
         let ids = 0..self.paths.len() as u32;
@@ -189,6 +190,7 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
                 || !self.shared.lost.is_empty()
                 || !self.losses.is_empty()
                 || !self.shared.acknowledged.is_empty()
+                || self.contents_may_move()
                 || self.shared.network.may_have_arrivals()
                 || self.shared.timers.earliest().is_some_and(|at| at <= self.shared.network.now()))
     }
@@ -257,11 +259,12 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
             return Some(now);
         }
         let clock = self.shared.network.now();
+        let has_large = !self.shared.network.carries_contents();
         let after = |at: weir_proto::Instant| now + Duration::from_nanos(at.since_ns(clock));
         let times = [
             self.shared.timers.earliest().map(after),
             self.shared.network.next_arrival().map(after),
-            (self.shared.has_waiting() || self.contents.waits_for_room()).then(|| now + REFUSED_INTERVAL),
+            (self.shared.has_waiting() || self.contents.waits_for_room(has_large)).then(|| now + REFUSED_INTERVAL),
             self.shared.gate_wait_ns().map(|ns| now + Duration::from_nanos(ns)),
         ];
         times.into_iter().flatten().min()

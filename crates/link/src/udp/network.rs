@@ -310,6 +310,10 @@ impl DatagramNetwork for UdpNetwork {
         self.longest.bytes()
     }
 
+    fn carries_contents(&self) -> bool {
+        true
+    }
+
     fn buffered_datagrams(&self) -> Option<u64> {
         let granted_bytes = self.buffer_bytes as u64 / GRANTED.1 * GRANTED.0;
         Some(granted_bytes / charge_bytes(self.longest.bytes() as u64))

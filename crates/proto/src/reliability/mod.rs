@@ -128,11 +128,18 @@ impl ReliablePath {
             return Err(LinkBusy);
         }
         let position = self.sender.push(bytes);
+        // With others under way, the timer is set, and nothing that leaves now makes it earlier.
+        let is_timed = self.timer.is_some()
+            && self.peer.is_some()
+            && self.sender.is_outstanding()
+            && !self.sender.has_lost();
         if self.peer.is_none() {
             self.ask(now, driver);
         }
         self.send_waiting(now, driver);
-        self.update_timer(driver);
+        if !is_timed || self.paced_until.is_some() {
+            self.update_timer(driver);
+        }
         Ok(position)
     }
 
@@ -140,6 +147,12 @@ impl ReliablePath {
     #[cfg(any(test, feature = "mutants"))]
     pub fn mutate(&mut self, mutant: Mutant) {
         self.broken.mutant = Some(mutant);
+    }
+
+    /// Bundles that wait until the window and the pace let them leave.
+    #[inline]
+    pub fn waiting_bundles(&self) -> u64 {
+        self.sender.waiting()
     }
 
     /// The position of the next bundle.

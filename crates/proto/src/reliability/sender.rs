@@ -191,6 +191,17 @@ impl Sender {
         self.end - self.first
     }
 
+    /// Bundles that were never sent.
+    pub(super) fn waiting(&self) -> u64 {
+        self.end - self.unsent
+    }
+
+    /// Whether something counts as lost and was not sent again.
+    #[inline]
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost.count() > 0
+    }
+
     /// The first position that is not acknowledged.
     pub(super) fn first(&self) -> u64 {
         self.first

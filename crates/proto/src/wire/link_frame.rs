@@ -8,7 +8,8 @@
 //! B -> A   grant 64                                      you may have 64 datagrams under way
 //! A -> B   rest 1388                                     so many bytes of the packet that the last datagram has begun
 //! A -> B   fill 40                                       so many zeros behind it end the datagram
-//! A -> B   want key 9a, 128 KiB from 0 on, number 70     contents of announced memory, in a large message with this number
+//! A -> B   want key 9a, 128 KiB from 0 on, number 70     contents of announced memory, under this number
+//! B -> A   contents 1396 of number 70                    so many bytes of them follow
 //! A -> B   leave, closed                                nothing more comes from here
 //! ```
 
@@ -36,6 +37,10 @@ pub const FILL_FRAME: u8 = 133;
 pub const WANT_FRAME: u8 = 134;
 /// Length of a [`WantFrame`]. Unit: bytes.
 pub const WANT_FRAME_BYTES: usize = WantFrame::FIELD_BYTES;
+/// Kind of a frame: contents follow that a [`WantFrame`] has asked for ([`ContentsFrame`]).
+pub const CONTENTS_FRAME: u8 = 135;
+/// Length of a [`ContentsFrame`], without the contents. Unit: bytes.
+pub const CONTENTS_FRAME_BYTES: usize = ContentsFrame::FIELD_BYTES;
 
 structure! {
     /// A frame of a link. Its first six bytes mean the same as those of a packet.
@@ -72,10 +77,41 @@ structure! {
         key: U64,
         /// Offset in it, bytes.
         offset: U64,
-        /// Number of the message that brings it; larger than all before on this path.
+        /// Number of what brings it; larger than all before on this path.
         number: U64,
         /// Length, bytes.
         bytes: U32,
+    }
+}
+
+structure! {
+    /// A frame before contents. Those of one number come in order, from their beginning. Its first six bytes mean the same as those
+    /// of a packet.
+    ContentsFrame(0, ContentsFrame::FIELD_BYTES) {
+        /// The position on the path of the datagram's packets and frames.
+        word: U32,
+        /// Version of the format.
+        version: u8,
+        /// 135 contents.
+        kind: u8,
+        /// Bytes of contents behind the frame. 0: nobody offers the rest.
+        bytes: U16,
+        /// The number of the frame that wants them.
+        number: U64,
+    }
+}
+
+impl ContentsFrame {
+    /// The frame before `bytes` bytes of what was wanted as `number`.
+    pub fn new(number: u64, bytes: u16) -> ContentsFrame {
+        ContentsFrame {
+            word: 0.into(),
+            version: VERSION,
+            kind: CONTENTS_FRAME,
+            bytes: bytes.into(),
+            number: number.into(),
+            unused: [],
+        }
     }
 }
 
@@ -96,13 +132,29 @@ impl WantFrame {
     }
 }
 
-/// A frame of either form.
+/// A frame of any form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// All kinds but the other one.
+    /// All kinds but the other ones.
     Link(LinkFrame),
     /// [`WANT_FRAME`].
     Want(WantFrame),
+    /// [`CONTENTS_FRAME`].
+    Contents(ContentsFrame),
+}
+
+/// The frame of this form at the beginning of `bytes`.
+fn read_frame<F: FromBytes + Immutable + KnownLayout + Copy>(
+    bytes: &[u8],
+    version: impl FnOnce(&F) -> u8,
+) -> Result<F, PacketError> {
+    match F::read_from_prefix(bytes) {
+        Err(_) => Err(PacketError::Truncated { have_bytes: bytes.len(), need_bytes: size_of::<F>() }),
+        Ok((frame, _)) => match version(&frame) {
+            VERSION => Ok(frame),
+            have => Err(PacketError::Version { have }),
+        },
+    }
 }
 
 impl Frame {
@@ -112,19 +164,18 @@ impl Frame {
     /// # Errors
     /// [`PacketError::Truncated`], [`PacketError::Version`].
     pub fn read(bytes: &[u8]) -> Result<Option<Frame>, PacketError> {
-        if bytes.get(offset_of!(WantFrame, kind)) != Some(&WANT_FRAME) {
-            return Ok(LinkFrame::read(bytes)?.map(Frame::Link));
-        }
-        match WantFrame::read_from_prefix(bytes) {
-            Err(_) => Err(PacketError::Truncated { have_bytes: bytes.len(), need_bytes: WANT_FRAME_BYTES }),
-            Ok((frame, _)) if frame.version != VERSION => Err(PacketError::Version { have: frame.version }),
-            Ok((frame, _)) => Ok(Some(Frame::Want(frame))),
+        match bytes.get(offset_of!(LinkFrame, kind)).copied() {
+            Some(CONTENTS_FRAME) => {
+                read_frame(bytes, |frame: &ContentsFrame| frame.version).map(Frame::Contents).map(Some)
+            }
+            Some(WANT_FRAME) => read_frame(bytes, |frame: &WantFrame| frame.version).map(Frame::Want).map(Some),
+            _ => Ok(LinkFrame::read(bytes)?.map(Frame::Link)),
         }
     }
 }
 
 impl LinkFrame {
-    /// [`Frame::read`] for all kinds but [`WANT_FRAME`].
+    /// [`Frame::read`] for all kinds but [`WANT_FRAME`] and [`CONTENTS_FRAME`].
     ///
     /// # Errors
     /// As there.
@@ -133,10 +184,6 @@ impl LinkFrame {
         if !kind.is_some_and(|kind| (ATTACH_FRAME..=FILL_FRAME).contains(kind)) {
             return Ok(None);
         }
-        match LinkFrame::read_from_prefix(bytes) {
-            Err(_) => Err(PacketError::Truncated { have_bytes: bytes.len(), need_bytes: LINK_FRAME_BYTES }),
-            Ok((frame, _)) if frame.version != VERSION => Err(PacketError::Version { have: frame.version }),
-            Ok((frame, _)) => Ok(Some(frame)),
-        }
+        read_frame(bytes, |frame: &LinkFrame| frame.version).map(Some)
     }
 }
