@@ -164,7 +164,7 @@ fn contents_come_from_an_offset_of_scattered_memory_and_go_to_scattered_memory()
 
 #[test]
 fn nobody_reads_the_memory_after_its_offer_has_ended_but_what_has_left_arrives() {
-    for seed in 0..20 {
+    for seed in 0..20_u64 {
         let switch = Switch::new(seed, QUIET);
         let mut ends = ends(&switch, &[Protection::Encrypt; 3]);
         let peers = [1, 2].map(|at| peer_of(&mut ends, at, 0));
@@ -175,10 +175,12 @@ fn nobody_reads_the_memory_after_its_offer_has_ended_but_what_has_left_arrives()
         for ((at, peer), target) in [1, 2].into_iter().zip(peers).zip(&targets) {
             start(&mut ends[at], (peer, 1), offered.remote, target);
         }
-        // Both ask, and the owner sends, but nothing arrives any more.
-        (0..20 + seed as usize).for_each(|_| ends.iter_mut().for_each(End::poll));
+        // Both ask. Some of what the owner sends arrives, and from then on nothing.
+        (0..3).for_each(|_| ends[1..].iter_mut().for_each(End::poll));
+        switch.advance(10_000);
+        (0..seed / 4).for_each(|_| ends.iter_mut().for_each(End::poll));
         switch.impair(Impairments { lost: 1000, ..QUIET });
-        (0..30).for_each(|_| ends.iter_mut().for_each(End::poll));
+        (0..10).for_each(|_| ends[0].poll());
         memory_of(&mut ends[0]).deregister(&offered);
         source.write(0, &[0xee; 300_000]);
         switch.impair(Impairments { lost: 30, ..QUIET });
@@ -290,6 +292,33 @@ fn many_peers_take_turns_and_one_that_is_lost_holds_nobody_up() {
         assert!(bytes_of(&targets[index].view()) == bytes_of(&source));
     }
     drop(lost);
+}
+
+#[test]
+fn an_owner_does_not_sleep_if_a_look_between_polls_has_made_room() {
+    let switch = Switch::new(12, QUIET);
+    let mut ends = ends(&switch, &[Protection::Encrypt; 3]);
+    let peers = [1, 2].map(|at| peer_of(&mut ends, at, 0));
+    let source = filled(4_000_000, 7);
+    let remote = offer(&mut ends[0], &source).remote;
+    // The first one takes nothing, so its window is full.
+    start(&mut ends[1], (peers[0], 1), remote, &zeroed(4_000_000));
+    (0..3).for_each(|_| ends[1].poll());
+    (0..100).for_each(|_| ends[0].poll());
+    assert!(!ends[0].link.may_have_arrivals());
+    // While contents leave for the second one, acknowledgements of the first one arrive.
+    start(&mut ends[2], (peers[1], 1), remote, &zeroed(100_000));
+    (0..3).for_each(|_| ends[2].poll());
+    switch.impair(Impairments { look_ns: 4_000, ..QUIET });
+    (0..3).for_each(|_| ends[1].poll());
+    let sent = switch.counters().sent;
+    ends[0].poll();
+    while switch.counters().sent < sent + 64 {
+        assert!(ends[0].link.may_have_arrivals());
+        ends[0].poll();
+    }
+    assert!(ends[0].link.may_have_arrivals(), "there is room, and the peer wants more");
+    assert_eq!(results(&switch, &mut ends, 1, 1), [(1, Ok(()))]);
 }
 
 #[test]
