@@ -56,6 +56,10 @@ impl DatagramNetwork for Cable {
         part.first().copied()
     }
 
+    fn carries_contents(&self) -> bool {
+        !self.is_lossless
+    }
+
     fn largest_datagram(&self) -> usize {
         DATAGRAM_BYTES
     }
@@ -225,7 +229,7 @@ fn poll(link: &mut DatagramLink<Cable>) {
 }
 
 pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
-    use weir_proto::wire::{ATTACH_FRAME, LEASE_FRAME, LEAVE_FRAME, VERSION, WANT_FRAME};
+    use weir_proto::wire::{ATTACH_FRAME, CONTENTS_FRAME, LEASE_FRAME, LEAVE_FRAME, VERSION, WANT_FRAME};
     let frame = |word: u32, kind: u8| {
         let numbers = [1_u16.to_le_bytes().to_vec(), vec![100, 0, 0, 0, 10, 0, 0, 0, 2, 0, 0, 0]].concat();
         [&word.to_le_bytes()[..], &[VERSION, kind], &numbers].concat()
@@ -257,5 +261,14 @@ pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     };
     let begin = &whole[..whole.len() - datagram(2, &frame(2, LEAVE_FRAME)).len()];
     let contents = [begin, &datagram(2, &want), &large(1), &large(2), &large(4)].concat();
-    readers.map(|reader| (reader, whole.clone())).into_iter().chain([(readers[2], contents)]).collect()
+    // Without large messages they come in datagrams: one copy, and the beginning of the next one, which is refused then.
+    let part = |position: u32, number: u64, bytes: usize| {
+        let frame = [VERSION, CONTENTS_FRAME, bytes as u8, (bytes >> 8) as u8];
+        let whole = [&position.to_le_bytes()[..], &frame, &number.to_le_bytes(), &vec![3; bytes]].concat();
+        datagram(position, &whole)
+    };
+    let parts = [part(3, 1, 1000), part(4, 1, COPY_BYTES - 1000), part(5, 2, 7), part(6, 2, 0)].concat();
+    let in_datagrams = [begin, &datagram(2, &want), &parts].concat();
+    let others = [(readers[2], contents), (readers[0], in_datagrams.clone()), (readers[1], in_datagrams)];
+    readers.map(|reader| (reader, whole.clone())).into_iter().chain(others).collect()
 }

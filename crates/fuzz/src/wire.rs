@@ -4,8 +4,8 @@ use weir_link::ofi::{CoreName, MOST_PART_BYTES, NameFormat, from_outside};
 use weir_link::udp::probe;
 use weir_link::{ADDRESS_BYTES, Address, LinkKind};
 use weir_proto::wire::{
-    self, EAGER_HEADER_BYTES, Frame, LINK_FRAME_BYTES, MOST_HEADER_BYTES, SLOT_BYTES, WANT_FRAME_BYTES,
-    decode, decode_bytes, decode_head, encode, encode_bytes, split_extension,
+    self, CONTENTS_FRAME_BYTES, EAGER_HEADER_BYTES, Frame, LINK_FRAME_BYTES, MOST_HEADER_BYTES, SLOT_BYTES,
+    WANT_FRAME_BYTES, decode, decode_bytes, decode_head, encode, encode_bytes, split_extension,
 };
 use weir_proto::{Body, Packet, Space};
 
@@ -38,6 +38,7 @@ pub fn bundles(bytes: &[u8]) {
         let used = match Frame::read(rest) {
             Ok(Some(Frame::Link(_))) => LINK_FRAME_BYTES,
             Ok(Some(Frame::Want(_))) => WANT_FRAME_BYTES,
+            Ok(Some(Frame::Contents(_))) => CONTENTS_FRAME_BYTES,
             Ok(None) => match decode_bytes(rest, MOST_PAYLOAD) {
                 Ok((packet, header_bytes)) => {
                     let mut header = [0; MOST_HEADER_BYTES];

@@ -91,7 +91,12 @@ fn poll_if_awake(end: &mut End) -> bool {
 }
 
 /// Runs all ends, which sleep when nothing wakes them, until the one at `index` has so many results. Returns them.
-fn results(switch: &Switch, ends: &mut [End], index: usize, count: usize) -> Vec<(u64, Result<(), CopyFault>)> {
+fn results(
+    switch: &Switch,
+    ends: &mut [End],
+    index: usize,
+    count: usize,
+) -> Vec<(u64, Result<(), CopyFault>)> {
     let (begun, mut results) = (Instant::now(), Vec::new());
     while results.len() < count {
         assert!(begun.elapsed() < Duration::from_secs(50), "{results:?} and no more");
@@ -101,7 +106,10 @@ fn results(switch: &Switch, ends: &mut [End], index: usize, count: usize) -> Vec
             // A network that waits is asked for its next event only by a sleep. Its time goes on by itself.
             let sleeps = ends.iter().all(|end| end.link.deadline(Instant::now()).is_none());
             let lost: Vec<_> = ends.iter().map(|end| &end.lost).collect();
-            assert!(!sleeps || results.len() >= count, "all sleep, with {results:?} and no more, lost {lost:?}");
+            assert!(
+                !sleeps || results.len() >= count,
+                "all sleep, with {results:?} and no more, lost {lost:?}"
+            );
             switch.advance(1_000);
         }
     }

@@ -9,8 +9,8 @@ use weir_proto::wire::layout::{
     BODY_BYTES, COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind, REMOTE_KEY,
 };
 use weir_proto::wire::{
-    self, EXTENSION_BYTES, Frame, LINK_FRAME_BYTES, LinkExtension, LinkFrame, MOST_HEADER_BYTES, PacketError,
-    SLOT_BYTES, WantFrame,
+    self, ContentsFrame, EXTENSION_BYTES, Frame, LINK_FRAME_BYTES, LinkExtension, LinkFrame,
+    MOST_HEADER_BYTES, PacketError, SLOT_BYTES, WantFrame,
 };
 use weir_proto::{AnnouncementMarks, Body, Marks, Packet, PeerFault, RemoteAddress, Space, Transfer};
 use zerocopy::IntoBytes;
@@ -784,6 +784,23 @@ fn a_frame_that_wants_contents_has_fixed_bytes_and_is_told_from_others() {
     let lease = [&[0, 0, 0, 0, wire::VERSION, wire::LEASE_FRAME][..], &[0; 14]].concat();
     assert!(matches!(Frame::read(&lease), Ok(Some(Frame::Link(LinkFrame { kind: wire::LEASE_FRAME, .. })))));
     assert_eq!(Frame::read(&[0; 64]), Ok(None), "a packet, or what is none");
+}
+
+#[test]
+fn a_frame_before_contents_has_fixed_bytes_and_is_told_from_others() {
+    let frame =
+        ContentsFrame { word: 0x0102_0304.into(), ..ContentsFrame::new(0x1516_1718_191a_1b1c, 0x1d1e) };
+    let expected = "040302010487".to_owned() + "1e1d" + "1c1b1a1918171615";
+    assert_eq!(hex(frame.as_bytes()), expected);
+    assert_eq!(Frame::read(frame.as_bytes()), Ok(Some(Frame::Contents(frame))));
+    assert!(matches!(
+        Frame::read(&frame.as_bytes()[..15]),
+        Err(PacketError::Truncated { need_bytes: 16, .. })
+    ));
+    let other = ContentsFrame { version: wire::VERSION + 1, ..frame };
+    assert!(matches!(Frame::read(other.as_bytes()), Err(PacketError::Version { .. })));
+    assert_eq!(LinkFrame::read(&[frame.as_bytes(), &[0; 64]].concat()), Ok(None));
+    assert!(wire::decode_bytes(&[frame.as_bytes(), &[0; 64]].concat(), 0).is_err());
 }
 
 #[test]

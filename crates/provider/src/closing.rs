@@ -50,7 +50,7 @@ impl Drop for ClosingCall {
 }
 
 /// Waits until no other thread closes an endpoint. Their waits are bounded.
-fn wait_for_closing_calls() {
+pub fn wait_for_closing_calls() {
     let here = (std::process::id(), this_thread());
     // A signal handler may have interrupted a call of this thread, which cannot go on meanwhile.
     while calls().iter().any(|&call| call.0 == here.0 && call.1 != here.1) {

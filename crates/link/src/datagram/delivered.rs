@@ -10,8 +10,8 @@ use super::path::{OurLane, PeersLane};
 use crate::{Arrival, LaneLease, Polled, Quota};
 use core::ops::Range;
 use weir_proto::wire::{
-    ATTACH_FRAME, CONTENTS_FRAME_BYTES, ContentsFrame, FILL_FRAME, Frame, GRANT_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame,
-    MORE_HEADER_BYTES, REST_FRAME, WANT_FRAME_BYTES, WantFrame, decode_head,
+    ATTACH_FRAME, CONTENTS_FRAME_BYTES, ContentsFrame, FILL_FRAME, Frame, GRANT_FRAME, LEASE_FRAME,
+    LINK_FRAME_BYTES, LinkFrame, MORE_HEADER_BYTES, REST_FRAME, WANT_FRAME_BYTES, WantFrame, decode_head,
 };
 use weir_proto::{Geometry, Packet, PeerFault};
 
@@ -319,7 +319,7 @@ mod tests {
             let head = [0, 0, 0, 0, VERSION, REST_FRAME, bytes as u8, (bytes >> 8) as u8];
             [&head[..], &[0; 12], &vec![6; bytes.into()]].concat()
         });
-        let frame = (126_u8..135, any::<u16>(), any::<u32>()).prop_map(|(kind, number, slots)| {
+        let frame = (126_u8..137, any::<u16>(), any::<u32>()).prop_map(|(kind, number, slots)| {
             let number = number.into();
             let (word, slots) = (0.into(), slots.into());
             let frame = LinkFrame {
@@ -338,7 +338,10 @@ mod tests {
             (any::<u64>(), any::<u64>(), 0..5_u64, any::<u32>()).prop_map(|(key, offset, number, bytes)| {
                 WantFrame::new(key, offset, number, bytes).as_bytes().to_vec()
             });
-        prop_oneof![packet, cut, rest, frame, want, proptest::collection::vec(any::<u8>(), 0..60)]
+        let contents = (1..4_u64, 0..300_u16, 0..300_usize).prop_map(|(number, says, bytes)| {
+            [ContentsFrame::new(number, says).as_bytes(), &vec![8; bytes]].concat()
+        });
+        prop_oneof![packet, cut, rest, frame, want, contents, proptest::collection::vec(any::<u8>(), 0..60)]
     }
 
     proptest! {

@@ -373,8 +373,7 @@ impl<P: Copy> Path<P> {
         let (is_buffered, open) = (self.io.open.is_some(), self.io.open.take());
         let packets = self.io.taken_packets;
         let borrowed = Some(borrowed);
-        let sent =
-            Sent { bundle: open.unwrap_or_default(), is_buffered, borrowed, packets, queued: None };
+        let sent = Sent { bundle: open.unwrap_or_default(), is_buffered, borrowed, packets, queued: None };
         self.io.borrowed += 1;
         shared.borrowed += 1;
         self.submit_bundle(id, now, sent, shared)
@@ -417,8 +416,7 @@ impl<P: Copy> Path<P> {
             return 0;
         }
         let is_of = |borrowed: &Borrowed| of.is_none_or(|of| of == borrowed.of);
-        let of_offer =
-            self.io.copies.iter_mut().filter(|sent| sent.borrowed.as_ref().is_some_and(is_of));
+        let of_offer = self.io.copies.iter_mut().filter(|sent| sent.borrowed.as_ref().is_some_and(is_of));
         let kept = of_offer.map(Sent::keep).count();
         self.io.borrowed -= kept;
         kept

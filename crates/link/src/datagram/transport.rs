@@ -264,7 +264,8 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         let times = [
             self.shared.timers.earliest().map(after),
             self.shared.network.next_arrival().map(after),
-            (self.shared.has_waiting() || self.contents.waits_for_room(has_large)).then(|| now + REFUSED_INTERVAL),
+            (self.shared.has_waiting() || self.contents.waits_for_room(has_large))
+                .then(|| now + REFUSED_INTERVAL),
             self.shared.gate_wait_ns().map(|ns| now + Duration::from_nanos(ns)),
         ];
         times.into_iter().flatten().min()

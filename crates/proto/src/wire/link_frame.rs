@@ -168,7 +168,9 @@ impl Frame {
             Some(CONTENTS_FRAME) => {
                 read_frame(bytes, |frame: &ContentsFrame| frame.version).map(Frame::Contents).map(Some)
             }
-            Some(WANT_FRAME) => read_frame(bytes, |frame: &WantFrame| frame.version).map(Frame::Want).map(Some),
+            Some(WANT_FRAME) => {
+                read_frame(bytes, |frame: &WantFrame| frame.version).map(Frame::Want).map(Some)
+            }
             _ => Ok(LinkFrame::read(bytes)?.map(Frame::Link)),
         }
     }

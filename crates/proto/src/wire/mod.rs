@@ -22,8 +22,9 @@ pub use extension::{
 };
 use layout::{KNOWN_KINDS, Kind};
 pub use link_frame::{
-    ATTACH_FRAME, CONTENTS_FRAME, CONTENTS_FRAME_BYTES, ContentsFrame, FILL_FRAME, Frame, GRANT_FRAME, LEASE_FRAME,
-    LEAVE_FRAME, LINK_FRAME_BYTES, LinkFrame, REST_FRAME, WANT_FRAME, WANT_FRAME_BYTES, WantFrame,
+    ATTACH_FRAME, CONTENTS_FRAME, CONTENTS_FRAME_BYTES, ContentsFrame, FILL_FRAME, Frame, GRANT_FRAME,
+    LEASE_FRAME, LEAVE_FRAME, LINK_FRAME_BYTES, LinkFrame, REST_FRAME, WANT_FRAME, WANT_FRAME_BYTES,
+    WantFrame,
 };
 
 /// Version of the format. Attach refuses a mailbox of another version; `decode` rejects a packet of another version.
