@@ -20,7 +20,7 @@ type End = ends::End<UdpNetwork>;
 
 /// Addresses of the loopback interface.
 const LOOPBACKS: [&str; 2] = ["127.0.0.1", "::1"];
-/// A row of lone datagrams that makes a partner whatever was before.
+/// A row of calls that makes a partner whatever was before.
 const LONG_ROW: usize = 1200;
 const LONG: Duration = Duration::from_secs(20);
 

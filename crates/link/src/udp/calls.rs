@@ -1,8 +1,9 @@
-//! The two frequent system calls of a socket: one datagram to a peer ([`send_one`]), and a look for arrivals ([`Looker`]).
+//! The frequent system calls of a socket: one datagram to a peer ([`send_one`]), several to the peer of a connected socket
+//! ([`send_cut`]), and a look for arrivals ([`Looker`]).
 //!
 //! `quinn-udp` has calls for both, and sends many datagrams in one call. But it passes control messages with each datagram,
 //! asks the kernel for the time and the interface of each arrival, and looks with room for 32 of them. A lone datagram
-//! pays for all of that.
+//! pays for all of that. And it names the receiver in each call, so the kernel looks up a route although a socket is connected.
 //! ```text
 //! quinn-udp     UdpSocketState::new      plain       without the time and the interface, marked as ECN-capable
 //! look          one datagram, or several of one sender that the kernel has joined (GRO): their length is a control message
@@ -10,11 +11,12 @@
 
 use nix::sys::socket::sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo, ReceiveTimestampns};
 use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, RecvMsg, SockaddrIn, SockaddrIn6, SockaddrLike, recvmsg, setsockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, RecvMsg, SockaddrIn, SockaddrIn6, SockaddrLike, recvmsg,
+    sendmsg, setsockopt,
 };
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sendto, sockopt};
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
 use zerocopy::IntoBytes;
@@ -46,6 +48,18 @@ pub(super) fn plain(socket: &UdpSocket, is_ipv4: bool) {
 /// Those of `sendto`.
 pub(super) fn send_one(socket: &UdpSocket, to: &SocketAddr, bytes: &[u8]) -> io::Result<()> {
     sendto(socket, bytes, SendFlags::DONTWAIT, to)?;
+    Ok(())
+}
+
+/// Sends datagrams of `segment_bytes` bytes, but for the last, to the peer of a connected socket, in one call. All of them are
+/// taken, or none.
+///
+/// # Errors
+/// Those of `sendmsg`.
+pub(super) fn send_cut(socket: &UdpSocket, bytes: &[u8], segment_bytes: usize) -> io::Result<()> {
+    let segment_bytes = u16::try_from(segment_bytes).map_err(|_| Errno::MSGSIZE)?;
+    let (parts, cut) = ([IoSlice::new(bytes)], [ControlMessage::UdpGsoSegments(&segment_bytes)]);
+    sendmsg::<()>(socket.as_raw_fd(), &parts, &cut, MsgFlags::MSG_DONTWAIT, None)?;
     Ok(())
 }
 

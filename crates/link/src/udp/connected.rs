@@ -1,5 +1,5 @@
 //! The second socket of an endpoint ([`Connected`]), at the port of the first one. It is connected to the partner
-//! (`partner.rs`), so neither end looks up a route or a socket for each datagram between them.
+//! (`partner.rs`), so neither end looks up a route or a socket for each call between them.
 //!
 //! ```text
 //! first socket     10.1.2.3:40001    everybody
@@ -93,11 +93,14 @@ impl Connected {
         Ok(rustix::net::connect(&self.socket, &self.own)?)
     }
 
-    /// Sends one datagram to the partner.
+    /// Sends datagrams of `segment_bytes` bytes to the partner in one call; the last may be shorter.
     ///
     /// # Errors
-    /// Those of `send`, also those of an earlier datagram.
-    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Those of `send` and `sendmsg`, also those of an earlier datagram.
+    pub fn send(&self, bytes: &[u8], segment_bytes: usize) -> io::Result<()> {
+        if bytes.len() > segment_bytes {
+            return calls::send_cut(&self.socket, bytes, segment_bytes);
+        }
         rustix::net::send(&self.socket, bytes, SendFlags::DONTWAIT)?;
         Ok(())
     }
@@ -210,10 +213,33 @@ mod tests {
             second.connect(&first, at).expect("a route");
             peer.send_to(b"x", place(&first)).expect("sent");
             drop(peer);
-            second.send(b"lost").expect("nobody has refused yet");
+            second.send(b"lost", 9).expect("nobody has refused yet");
             assert_eq!(senders(second.socket()), [at], "the refusal comes first");
-            second.send(b"lost").expect("it was reported");
-            second.send(b"lost").expect_err("refused");
+            second.send(b"lost", 9).expect("it was reported");
+            second.send(b"lost", 9).expect_err("refused");
+        }
+    }
+
+    #[test]
+    fn what_leaves_in_one_call_arrives_cut_as_it_was() {
+        for net in LOOPBACKS {
+            let (first, mut second) = pair(net);
+            let peer = bound(net);
+            UdpSocketState::new((&peer).into()).expect("it hears of marks");
+            second.connect(&first, place(&peer)).expect("a route");
+            let bytes: Vec<u8> = (0..2500_u32).map(|at| (at / 7) as u8).collect();
+            second.send(&bytes, 1000).expect("sent");
+            let mut looker = Looker::new(place(&peer).is_ipv4());
+            let (mut buffer, mut arrived, mut datagrams) = (vec![0; 1 << 16], Vec::new(), 0);
+            while let Some(found) = looker.look(&peer, &mut buffer) {
+                assert!(!found.marked && found.from == place(&first));
+                datagrams += found.bytes.div_ceil(found.segment_bytes);
+                arrived.extend_from_slice(&buffer[..found.bytes]);
+            }
+            assert_eq!(datagrams, 3, "{net}");
+            assert!(arrived == bytes);
+            let too_long = second.send(&[0; 70_000], 69_000).expect_err("longer than a datagram");
+            assert!(calls::is_too_large(&too_long), "{too_long}");
         }
     }
 

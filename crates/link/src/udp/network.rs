@@ -172,14 +172,14 @@ impl UdpNetwork {
         }
     }
 
-    /// Sends one datagram, through the second socket if that is connected to its receiver.
-    fn send_lone(&mut self, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
+    /// Sends datagrams of one length in one call, through the second socket if that is connected to their receiver.
+    fn send_joined(&mut self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> io::Result<()> {
         if self.choice.partner() == Some(to)
             && let Some(second) = &self.second
         {
-            match second.send(bytes) {
+            match second.send(bytes, segment_bytes) {
                 Ok(()) => {
-                    self.traffic.connected += 1;
+                    self.traffic.connected += bytes.len().div_ceil(segment_bytes) as u64;
                     return Ok(());
                 }
                 Err(error) if calls::is_busy(&error) => return Err(error),
@@ -187,13 +187,8 @@ impl UdpNetwork {
                 Err(_) => {}
             }
         }
-        calls::send_one(&self.socket, &to, bytes)
-    }
-
-    /// Sends datagrams of one length in one call.
-    fn send_joined(&mut self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> io::Result<()> {
         if bytes.len() <= segment_bytes {
-            return self.send_lone(to, bytes);
+            return calls::send_one(&self.socket, &to, bytes);
         }
         let transmit = Transmit {
             destination: to,
@@ -323,7 +318,7 @@ impl DatagramNetwork for UdpNetwork {
         let mut taken = 0;
         self.cut_again();
         self.grow();
-        if let Some(change) = self.choice.sent(to, bytes.len() <= segment_bytes && !in_fragments) {
+        if let Some(change) = self.choice.sent(to, !in_fragments) {
             self.change(change);
         }
         while taken < bytes.len() {

@@ -1,26 +1,26 @@
 //! The choice of the peer that the second socket of an endpoint is connected to ([`Choice`]): the one to which nearly all
-//! datagrams go, if there is one. It is called the *partner*.
+//! calls go, if there is one. It is called the *partner*.
 //!
 //! ```text
-//! 64 lone datagrams in a row to A     A is the partner
+//! 64 calls in a row to A              A is the partner
 //! A A A B A A A B ...                 it stays the partner
 //! A B C A B C ...                     it is none any more, and nobody else is
 //! ```
-//! A lone datagram is one that leaves in a call of its own. Only those gain by the connected socket. With several busy peers,
-//! each look would cost two system calls, so then there is no partner. Each change doubles the row that the next one needs, so
+//! A call takes one datagram, or several of one length. Those in fragments do not gain by the connected socket, since they leave
+//! through the first one. With several busy peers, each look would cost two system calls, so then there is no partner. Each change doubles the row that the next one needs, so
 //! a program whose partner changes again and again pays nothing for it.
 //!
 //! This file does not know sockets.
 
 use std::net::SocketAddr;
 
-/// The row that the first partner needs. Unit: datagrams.
+/// The row that the first partner needs. Unit: calls.
 const FIRST_ROW: u32 = 64;
-/// The row that a partner needs after many changes. Unit: datagrams.
+/// The row that a partner needs after many changes. Unit: calls.
 const LONGEST_ROW: u32 = 1024;
-/// What a partner has at most. A lone datagram to it adds one.
+/// What a partner has at most. A call to it adds one.
 const MOST_BALANCE: i32 = 64;
-/// What a datagram, or a call with several, to another peer takes.
+/// What a call to another peer takes.
 const OTHERS_TAKE: i32 = 4;
 
 /// What the second socket has to do.
@@ -36,7 +36,7 @@ pub(super) struct Choice {
     partner: Option<SocketAddr>,
     balance: i32,
     candidate: Option<SocketAddr>,
-    /// Lone datagrams to the candidate since one left to another peer.
+    /// Calls to the candidate since one to another peer.
     row: u32,
     needed_row: u32,
 }
@@ -51,18 +51,19 @@ impl Choice {
         self.partner
     }
 
-    /// Datagrams leave to `to` in one call. The change that follows is to be answered by [`Choice::changed`].
+    /// Datagrams leave to `to` in one call. `counts`: not in fragments. The change that follows is to be answered by
+    /// [`Choice::changed`].
     #[inline]
-    pub fn sent(&mut self, to: SocketAddr, is_lone: bool) -> Option<Change> {
+    pub fn sent(&mut self, to: SocketAddr, counts: bool) -> Option<Change> {
         if self.partner == Some(to) {
-            self.balance = (self.balance + i32::from(is_lone)).min(MOST_BALANCE);
+            self.balance = (self.balance + i32::from(counts)).min(MOST_BALANCE);
             self.row = 0;
             return None;
         }
         if self.candidate != Some(to) {
             (self.candidate, self.row) = (Some(to), 0);
         }
-        self.row += u32::from(is_lone);
+        self.row += u32::from(counts);
         if self.row >= self.needed_row {
             return Some(Change::Connect(to));
         }
@@ -104,7 +105,7 @@ mod tests {
         SocketAddr::from(([10, 0, 0, 1], port))
     }
 
-    /// Lone datagrams to these peers, and changes that the kernel makes. Returns how many changes there were.
+    /// Calls to these peers, and changes that the kernel makes. Returns how many changes there were.
     fn send(choice: &mut Choice, ports: impl IntoIterator<Item = u16>) -> usize {
         let changes = ports.into_iter().filter_map(|port| {
             let change = choice.sent(peer(port), true)?;
@@ -119,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_lone_datagrams_makes_a_partner() {
+    fn a_row_of_calls_makes_a_partner() {
         let mut choice = Choice::new();
         send(&mut choice, times(&[1], 63));
         assert_eq!(choice.partner(), None);
         for _ in 0..1000 {
-            assert_eq!(choice.sent(peer(1), false), None, "those that leave together gain nothing");
+            assert_eq!(choice.sent(peer(1), false), None, "what leaves in fragments gains nothing");
         }
         assert_eq!(choice.sent(peer(1), true), Some(Change::Connect(peer(1))));
         choice.changed(Change::Connect(peer(1)), true);
