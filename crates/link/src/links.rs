@@ -513,6 +513,11 @@ impl<L: FirstLink> RemoteMemory for Links<L> {
         self.all_mut().find_map(|link| link.remote_memory()?.next_result())
     }
 
+    fn has_moved(&mut self) -> bool {
+        let moved = |link: &mut dyn Link| link.remote_memory().is_some_and(|remote| remote.has_moved());
+        self.all_mut().fold(false, |any, link| moved(link) | any) // each one is asked
+    }
+
     fn must_poll(&mut self) -> bool {
         self.all_mut().any(|link| link.remote_memory().is_some_and(|remote| remote.must_poll()))
     }

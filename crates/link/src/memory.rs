@@ -376,6 +376,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_stretch_is_within_the_first_piece() {
+        let (a, b) = (OwnedMemory::new(10), OwnedMemory::new(20));
+        let both = UserMemory::joined([a.view(), b.view()]);
+        let stretch = both.stretch(4, 6).expect("inside");
+        stretch.write(0, &[7; 6]);
+        let mut bytes = [0; 10];
+        a.view().read(0, &mut bytes);
+        assert_eq!((bytes, stretch.bytes()), ([0, 0, 0, 0, 7, 7, 7, 7, 7, 7], 6));
+        let outside = [(4, 7), (10, 1), (0, 11), (u64::MAX, 1), (u64::MAX, usize::MAX)];
+        assert!(outside.iter().all(|&(offset, bytes)| both.stretch(offset, bytes).is_none()));
+        assert!(UserMemory::EMPTY.stretch(0, 1).is_none());
+    }
+
+    #[test]
     fn words_change_only_where_they_are_aligned_and_whole() {
         let memory = OwnedMemory::new(24);
         let view = memory.view();

@@ -5,8 +5,8 @@ mod ends;
 
 use ends::QUOTA;
 use std::time::{Duration, Instant};
-use weir_link::datagram::DatagramOptions;
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
+use weir_link::datagram::{DatagramOptions, SendGate};
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::{
     Address, Addressing, Capabilities, CopyStatus, Link, PeerAccess, Protection, Registration, RemoteCopy,
@@ -172,14 +172,17 @@ fn contents_come_from_an_offset_of_scattered_memory_and_go_to_scattered_memory()
 
 #[test]
 fn nobody_reads_the_memory_after_its_offer_has_ended_but_what_has_left_arrives() {
+    let mut outcomes = [0; 2];
     for seed in 0..20_u64 {
         let switch = Switch::new(seed, QUIET);
+        // More than a window from the thirteenth on.
+        let bytes = 60_000 + 24_000 * seed as usize;
         let mut ends = ends(&switch, &[Protection::Encrypt; 3]);
         let peers = [1, 2].map(|at| peer_of(&mut ends, at, 0));
-        let source = filled(300_000, 9);
+        let source = filled(bytes, 9);
         let before = bytes_of(&source);
         let offered = offer(&mut ends[0], &source);
-        let targets = [1, 2].map(|_| zeroed(300_000));
+        let targets = [1, 2].map(|_| zeroed(bytes));
         for ((at, peer), target) in [1, 2].into_iter().zip(peers).zip(&targets) {
             start(&mut ends[at], (peer, 1), offered.remote, target);
         }
@@ -190,19 +193,20 @@ fn nobody_reads_the_memory_after_its_offer_has_ended_but_what_has_left_arrives()
         switch.impair(Impairments { lost: 1000, ..QUIET });
         (0..10).for_each(|_| ends[0].poll());
         memory_of(&mut ends[0]).deregister(&offered);
-        source.write(0, &[0xee; 300_000]);
+        source.write(0, &vec![0xee; bytes]);
         switch.impair(Impairments { lost: 30, ..QUIET });
         for (at, target) in [1, 2].into_iter().zip(&targets) {
             let results = results(&switch, &mut ends, at, 1);
             assert!(matches!(results[..], [(1, Ok(()) | Err(CopyFault::BadAddress))]), "{results:?}");
+            outcomes[usize::from(results[0].1.is_ok())] += 1;
             let got = bytes_of(target);
             let whole = got.iter().zip(&before).take_while(|(got, before)| got == before).count();
             assert!(got[whole..].iter().all(|&byte| byte == 0), "bytes that were written later");
             assert!(results[0].1.is_err() || whole == got.len());
         }
-        let again = start_and_end(&switch, &mut ends, &peers);
-        assert!(again, "the path goes on");
+        assert!(start_and_end(&switch, &mut ends, &peers), "the path goes on");
     }
+    assert!(outcomes.iter().all(|&count| count > 0), "refused and whole ones: {outcomes:?}");
 }
 
 /// Whether a copy by the second end succeeds.
@@ -335,6 +339,7 @@ fn an_owner_that_closes_is_known_to_have_closed_although_contents_were_under_way
     let mut ends = ends(&switch, &[Protection::Encrypt; 2]);
     let peer = peer_of(&mut ends, 1, 0);
     let (source, target) = (filled(4_000_000, 7), zeroed(4_000_000));
+    let before = bytes_of(&source);
     let remote = offer(&mut ends[0], &source).remote;
     start(&mut ends[1], (peer, 1), remote, &target);
     (0..50).for_each(|_| ends.iter_mut().for_each(End::poll));
@@ -343,7 +348,7 @@ fn an_owner_that_closes_is_known_to_have_closed_although_contents_were_under_way
         let mut owner = ends.pop().expect("two");
         move || {
             owner.link.close();
-            drop(source); // its memory may go now
+            source.write(0, &vec![0xee; 4_000_000]); // it is the program's again
         }
     });
     let begun = Instant::now();
@@ -352,5 +357,16 @@ fn an_owner_that_closes_is_known_to_have_closed_although_contents_were_under_way
         other.poll();
     }
     closer.join().expect("closed");
+    let got = bytes_of(&target);
+    let whole = got.iter().zip(&before).take_while(|(got, before)| got == before).count();
+    assert!(whole > 0 && got[whole..].iter().all(|&byte| byte == 0), "{whole} bytes, and then others");
     assert_eq!(other.lost, [(peer, PeerFault::Closed)]);
+}
+
+#[test]
+fn with_a_gate_packets_carry_contents() {
+    let switch = Switch::new(13, QUIET);
+    let open = |port: u16| End::open(switch.open(port), port.into(), DatagramOptions::new(QUOTA));
+    let mut gated = open(2).with_gate(SendGate::with_tokens(8, None));
+    assert!(open(1).link.remote_memory().is_some() && gated.link.remote_memory().is_none());
 }

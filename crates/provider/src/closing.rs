@@ -14,7 +14,7 @@ use weir_link::Address;
 use weir_link::cores::{is_only_thread, this_thread};
 
 use crate::errno::Error;
-use crate::state::domain_state::{Domain, Mode, open_domains};
+use crate::state::domain_state::{Domain, Mode, State, open_domains};
 use crate::{log, node_endpoints};
 
 /// Longest sleep while several endpoints are polled, because one sleeps on the doorbell of one of them. Unit: ns.
@@ -50,7 +50,7 @@ impl Drop for ClosingCall {
 }
 
 /// Waits until no other thread closes an endpoint. Their waits are bounded.
-pub fn wait_for_closing_calls() {
+fn wait_for_closing_calls() {
     let here = (std::process::id(), this_thread());
     // A signal handler may have interrupted a call of this thread, which cannot go on meanwhile.
     while calls().iter().any(|&call| call.0 == here.0 && call.1 != here.1) {
@@ -138,7 +138,9 @@ pub fn close_all() {
     for domain in &domains {
         match domain.interrupt(EXIT_WAIT, alone) {
             Some(mut state) => {
-                for endpoint in state.endpoints.iter_mut() {
+                let State { endpoints, regions, .. } = &mut *state;
+                for endpoint in endpoints.iter_mut() {
+                    endpoint.forget_regions(regions);
                     watchers.extend(endpoint.waits.take_watcher());
                     engines.extend(endpoint.take_engine());
                 }

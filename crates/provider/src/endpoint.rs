@@ -85,8 +85,9 @@ pub fn open(domain: &Arc<Domain>, endpoint_attr: EndpointAttr, context: usize) -
 extern "C" fn close(handle: Box<EndpointHandle>) -> c_int {
     skip_in_forked_child!(handle);
     let mut state = handle.domain.enter();
-    let State { endpoints, queues, counters, .. } = &mut *state;
+    let State { endpoints, queues, counters, regions, .. } = &mut *state;
     let mut endpoint = endpoints.remove(handle.index);
+    endpoint.iter_mut().for_each(|endpoint| endpoint.forget_regions(regions));
     let source = endpoint.as_ref().and_then(|endpoint| endpoint.source);
     let receives = source.and_then(|source| endpoints.remove(source)); // with groups that their owners have left
     for bound in queues.iter_mut().map(|queue| &mut queue.endpoints) {

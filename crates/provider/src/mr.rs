@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use weir_link::memory::UserMemory;
 
-use crate::closing::wait_for_closing_calls;
 use crate::counter::CounterHandle;
 use crate::endpoint_handle::EndpointHandle;
 use crate::errno::{Error, status};
@@ -98,9 +97,6 @@ extern "C" fn close(region: Box<RegionHandle>) -> c_int {
     for engine in endpoints.iter_mut().filter_map(|endpoint| endpoint.engine()) {
         engine.deregister_memory(region.key);
     }
-    drop(state);
-    // An endpoint that another thread closes is no more in that list, and may still send from the region.
-    wait_for_closing_calls();
     0
 }
 

@@ -7,8 +7,9 @@ use weir_proto::wire::layout::{
     COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind, REMOTE_KEY, TrailingField,
 };
 use weir_proto::wire::{
-    EAGER_HEADER_BYTES, EXTENSION_BYTES, LINK_FRAME_BYTES, LinkExtension, LinkFrame, MORE_HEADER_BYTES,
-    REMOTE_HEADER_BYTES, TAG_BYTES, VERSION, WANT_FRAME_BYTES, WantFrame,
+    CONTENTS_FRAME_BYTES, ContentsFrame, EAGER_HEADER_BYTES, EXTENSION_BYTES, LINK_FRAME_BYTES,
+    LinkExtension, LinkFrame, MORE_HEADER_BYTES, REMOTE_HEADER_BYTES, TAG_BYTES, VERSION, WANT_FRAME_BYTES,
+    WantFrame,
 };
 
 pub fn page() -> String {
@@ -192,14 +193,17 @@ fn extension() -> String {
     part += &table(LinkFrame::FIELDS);
     part += "\n";
     part += &paragraph(&format!(
-        "A frame `want` has {WANT_FRAME_BYTES} bytes. Over a core provider, the receiver of an announced message asks with it for \
-         protected contents. They come in a tagged message of the core (`fi_tsend`): the number in 8 bytes, the contents, encrypted \
+        "With a frame `want` of {WANT_FRAME_BYTES} bytes, the receiver of an announced message asks for contents. Over UDP they \
+         come behind frames `contents` of {CONTENTS_FRAME_BYTES} bytes, in order and from the beginning. Over a core provider, on \
+         protected paths, they come in a tagged message of the core (`fi_tsend`): the number in 8 bytes, the contents, encrypted \
          or authenticated as datagrams are, and the tag (16 bytes). Without contents it says that nobody offers this memory. The key \
          comes from the keys and identities of both addresses, one for each direction, and is not that of datagrams. The nonce is \
          the number in 64 bits, the sender's epoch and the destination's.",
     ));
     part += "\n";
     part += &table(WantFrame::FIELDS);
+    part += "\n";
+    part += &table(ContentsFrame::FIELDS);
     part
 }
 

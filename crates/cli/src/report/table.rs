@@ -147,7 +147,7 @@ pub fn drops_by_reason(report: &NetworkReport) -> [(u64, &'static str); 6] {
     ]
 }
 
-/// What has passed over a core provider without packets.
+/// What has passed between hosts without packets.
 fn copies(report: &NetworkReport) -> String {
     match report.copies {
         0 => String::new(),

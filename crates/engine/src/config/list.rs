@@ -208,9 +208,10 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: CROSS_MEMORY,
         default: "1",
         allowed: "0, 1",
-        help: "Copy large messages directly between processes, if the kernel allows it. Between hosts, tagged \
-               messages of a core provider (FI_WEIR_LINK=ofi:NAME) carry them, or without protection (FI_WEIR_PROTECTION=off) its own \
-               reads and writes. 0: the packets of weir carry them.",
+        help: "Copy large messages directly between processes, if the kernel allows it. Between hosts, UDP \
+               carries them without packets and without a copy at the sender; tagged messages of a core provider \
+               (FI_WEIR_LINK=ofi:NAME) do so, or without protection (FI_WEIR_PROTECTION=off) its own reads and writes. 0: the packets of \
+               weir carry them.",
     },
     SettingInfo {
         variable: COLLECTIVES,

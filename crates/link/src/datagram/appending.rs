@@ -77,7 +77,7 @@ impl<P: Copy> Path<P> {
     }
 
     /// Whether there is room for so many bundles more.
-    pub(super) fn has_room(&self, bundles: usize, window: u32, copies: &Buffers) -> bool {
+    fn has_room(&self, bundles: usize, window: u32, copies: &Buffers) -> bool {
         bundles == 0 || (self.held() + bundles <= window as usize && copies.have_for(self.held(), bundles))
     }
 

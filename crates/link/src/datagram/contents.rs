@@ -150,13 +150,11 @@ impl Contents {
         self.has_begun && !self.copies.is_empty() && is_soon()
     }
 
-    /// Whether there is something to try again that no arrival announces. `has_large`: the network has large messages. Whatever
-    /// waits for room on a path hears of it by a datagram.
-    pub fn waits_for_room(&self, has_large: bool) -> bool {
-        has_large
-            && (!self.waiting.is_empty()
-                || self.copies.iter().any(|copy| copy.asked < copy.bytes)
-                || !self.unsent.is_empty())
+    /// Whether there is something to try again that no arrival announces, over a network with large messages.
+    pub fn waits_for_room(&self) -> bool {
+        !self.waiting.is_empty()
+            || self.copies.iter().any(|copy| copy.asked < copy.bytes)
+            || !self.unsent.is_empty()
     }
 
     /// Offers memory to peers that are told its key, which is not 0.

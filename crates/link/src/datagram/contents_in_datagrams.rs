@@ -29,8 +29,9 @@ const BUNDLES_AT_ONCE: u32 = 128;
 const CLOCK_BUNDLES: u32 = 16;
 /// So many bundles of a path that may not leave yet are enough.
 const MOST_WAITING: u64 = 16;
-/// Bundles of the window that contents leave free: for the longest packet, and for frames.
+/// Bundles of the window that contents leave free: for the longest packet, and for frames. More of them, if packets wait.
 const RESERVE_BUNDLES: usize = 8;
+const RESERVE_FOR_WAITING: usize = 32;
 
 /// What has become of a piece that a peer wants.
 #[derive(PartialEq, Eq)]
@@ -52,10 +53,10 @@ fn memory_of<'all>(offered: Option<&'all UserMemory>, wanted: &Wanted) -> Option
 impl<P: Copy> Path<P> {
     /// Whether a bundle of contents more may begin.
     fn takes_contents(&self, window: u32, copies: &Buffers) -> bool {
+        let reserve = if self.has_refused { RESERVE_FOR_WAITING } else { RESERVE_BUNDLES };
         self.machine.waiting_bundles() < MOST_WAITING
-            && !self.has_refused
             && self.owes_lease.is_none()
-            && self.unacknowledged() + RESERVE_BUNDLES < window as usize
+            && self.unacknowledged() + reserve < window as usize
             && copies.have_for(self.unacknowledged(), 1)
     }
 }
@@ -154,6 +155,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 if path.submit(id, at, shared).is_err() {
                     return Progress::Waits; // the path is over
                 }
+                // A bundle begins.
                 (*submitted_since_look, *turn) = (*submitted_since_look + 1, *turn - 1);
                 bundle_bytes = path.bundle_bytes(&shared.network); // the path may have become narrower just now
             }

@@ -184,8 +184,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 }
                 (Head::Contents(frame), Some(_)) => {
                     let begin = reading.at + CONTENTS_FRAME_BYTES;
-                    reading.at = begin + usize::from(frame.bytes.get());
-                    if !self.contents_arrived(frame.number.get(), begin) {
+                    let end = begin + usize::from(frame.bytes.get());
+                    reading.at = end.min(bundle_bytes);
+                    if end > bundle_bytes || !self.contents_arrived(frame.number.get(), begin) {
                         self.malformed(id);
                     }
                 }
@@ -342,6 +343,24 @@ mod tests {
             [ContentsFrame::new(number, says).as_bytes(), &vec![8; bytes]].concat()
         });
         prop_oneof![packet, cut, rest, frame, want, contents, proptest::collection::vec(any::<u8>(), 0..60)]
+    }
+
+    #[test]
+    fn contents_that_end_behind_their_bundle_are_malformed_also_for_a_link_that_closes() {
+        for is_closed in [false, true] {
+            let switch = Switch::new(1, Impairments::default());
+            let (mut link, peer) = (open(&switch, 1), open(&switch, 2));
+            let id = link.path_to(&peer.address()).expect("a path");
+            link.name(id, Peer(0));
+            link.is_closed = is_closed;
+            let (path, shared) = link.path_and_shared(id).expect("a path");
+            let bundle = shared.arrived.keep(ContentsFrame::new(1, 65_535).as_bytes(), None);
+            path.io.delivered.push_back((bundle, 0));
+            path.io.is_listed = true;
+            shared.ready.push_back(id);
+            assert!(link.next_delivered(&mut Packet::blank()).is_none());
+            assert_eq!(link.path(id).and_then(|path| path.left), Some(PeerFault::Malformed));
+        }
     }
 
     proptest! {

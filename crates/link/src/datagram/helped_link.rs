@@ -23,7 +23,7 @@ use weir_proto::{CopyFault, LinkBusy, Packet, Peer};
 /// See the head of this file.
 pub struct HelpedLink<N: DatagramNetwork> {
     link: Owner<DatagramLink<N>>,
-    /// Its network has [`NetworkMemory`](super::network::NetworkMemory).
+    /// The link has [`RemoteMemory`].
     has_memory: bool,
     /// For the thread. `None`: it has started, or could not be started.
     helper: Option<Helper<DatagramLink<N>>>,
@@ -233,7 +233,7 @@ impl<N: DatagramNetwork + 'static> RemoteMemory for HelpedLink<N> {
         memory: &UserMemory,
         handle: Option<LocalHandle>,
     ) -> Result<CopyStatus, CopyFault> {
-        self.link.enter().start(copy, memory, handle)
+        self.call(|link| link.start(copy, memory, handle))
     }
 
     fn next_result(&mut self) -> Option<(u64, Result<(), CopyFault>)> {

@@ -115,7 +115,7 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) reading: Option<Reading>,
     /// Parts of the polled packet in bundles before that.
     pub(super) earlier_parts: Vec<Part>,
-    /// Contents that pass in large messages of the network.
+    /// Contents that pass beside packets.
     pub(super) contents: Contents,
     pub(super) counters: DatagramCounters,
     /// Of paths that were removed.

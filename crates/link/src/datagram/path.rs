@@ -416,8 +416,11 @@ impl<P: Copy> Path<P> {
             return 0;
         }
         let is_of = |borrowed: &Borrowed| of.is_none_or(|of| of == borrowed.of);
-        let of_offer = self.io.copies.iter_mut().filter(|sent| sent.borrowed.as_ref().is_some_and(is_of));
-        let kept = of_offer.map(Sent::keep).count();
+        let mut kept = 0;
+        for sent in self.io.copies.iter_mut().filter(|sent| sent.borrowed.as_ref().is_some_and(is_of)) {
+            sent.keep();
+            kept += 1;
+        }
         self.io.borrowed -= kept;
         kept
     }

@@ -259,13 +259,13 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
             return Some(now);
         }
         let clock = self.shared.network.now();
-        let has_large = !self.shared.network.carries_contents();
+        // What contents in datagrams wait for comes in a datagram.
+        let waits_for_room = !self.shared.network.carries_contents() && self.contents.waits_for_room();
         let after = |at: weir_proto::Instant| now + Duration::from_nanos(at.since_ns(clock));
         let times = [
             self.shared.timers.earliest().map(after),
             self.shared.network.next_arrival().map(after),
-            (self.shared.has_waiting() || self.contents.waits_for_room(has_large))
-                .then(|| now + REFUSED_INTERVAL),
+            (self.shared.has_waiting() || waits_for_room).then(|| now + REFUSED_INTERVAL),
             self.shared.gate_wait_ns().map(|ns| now + Duration::from_nanos(ns)),
         ];
         times.into_iter().flatten().min()

@@ -4,6 +4,7 @@
 //! completions to `cq_writer.rs`. After an empty poll it lets the engine sleep only if the process has no other engine.
 //! A blocking read sleeps anyway, for a bounded time. This file does not know the object that C holds.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,6 +17,7 @@ use super::completion::{Side, WANTS_ENTRY};
 use super::completion_queue::CompletionQueue;
 use super::counter::Counter;
 use super::cq_writer::{CqWriter, DomainQueues, EndpointBindings};
+use super::domain_state::Region;
 use super::event_queue::EventQueue;
 use super::table::Table;
 use super::taken_receives::TakenReceives;
@@ -294,6 +296,13 @@ impl Endpoint {
         match &mut self.engine {
             Some(engine) => engine.wait(at_most_ns),
             None => std::thread::yield_now(),
+        }
+    }
+
+    /// Peers access no region of the domain through this endpoint any more: who closes regions does not find it.
+    pub fn forget_regions(&mut self, regions: &HashMap<u64, Region>) {
+        if let Some(engine) = self.engine() {
+            regions.keys().for_each(|&key| engine.deregister_memory(key));
         }
     }
 
