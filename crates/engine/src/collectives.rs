@@ -36,6 +36,7 @@ use crate::operation_times::OperationTimes;
 use crate::operations::Outstanding;
 use crate::{Completion, Engine, MAX_OPERATIONS, Operation, Post, PostError};
 use parts::Part;
+pub(crate) use parts::MAX_GATHERED_VECTORS_BYTES;
 pub use parts::{CollectiveOperation, CollectiveShape, MAX_COLLECTIVE_BYTES};
 use quiet::QuietMemory;
 pub use quiet::{QuietEnd, Ticket};

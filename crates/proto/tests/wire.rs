@@ -133,14 +133,16 @@ fn body() -> impl Strategy<Value = Body> {
 
 fn group_packet() -> impl Strategy<Value = GroupPacket> {
     let combination = combination().prop_filter("combinations", |combination| combination.is_valid());
-    let operation = (0..6u8, any::<u32>(), combination, any::<u32>(), any::<u16>()).prop_map(
+    let operation = (0..8u8, any::<u32>(), combination, any::<u32>(), any::<u16>()).prop_map(
         |(collective, bytes, combination, root, blocks)| match collective {
             0 => (Operation::Reduce(Vector { bytes, combination }), 1),
             1 => (Operation::AllReduce(Vector { bytes, combination }), 1),
             2 => (Operation::Broadcast { root, bytes }, 1),
             3 => (Operation::Exchange { distance: root, bytes }, 1),
             4 => (Operation::Gather { root, bytes }, blocks),
-            _ => (Operation::Scatter { root, bytes }, blocks),
+            5 => (Operation::Scatter { root, bytes }, blocks),
+            6 => (Operation::AllGather { bytes }, blocks),
+            _ => (Operation::AllToAll { bytes }, 1),
         },
     );
     let fault = proptest::sample::select(FAULTS.to_vec());
@@ -348,10 +350,14 @@ fn used_bytes(packet: &Packet) -> Vec<usize> {
         (_, "data" | "left_or_data") => has_data,
         (Body::Offloaded(Offloaded::Group(GroupPacket::Part { operation, .. })), name) => {
             let combines = operation.combination().is_some();
-            let has_blocks = matches!(operation, Operation::Gather { .. } | Operation::Scatter { .. });
+            let has_root = !matches!(operation, Operation::AllGather { .. } | Operation::AllToAll { .. });
+            let has_blocks = matches!(
+                operation,
+                Operation::Gather { .. } | Operation::Scatter { .. } | Operation::AllGather { .. }
+            );
             match name {
                 "operation" | "word_type" => combines || has_blocks,
-                "root" => !combines,
+                "root" => has_root && !combines,
                 _ => name != "word",
             }
         }
@@ -620,6 +626,28 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
             8,
             "04238000",
             "54535251646362617473727101000544434241",
+        ),
+        (
+            group(GroupPacket::Part {
+                group: 0x51525354,
+                operation: Operation::AllGather { bytes: 0x61626364 },
+                blocks: 0x3132,
+                offset: 0x71727374,
+            }),
+            8,
+            "04238000",
+            "545352516463626174737271323106",
+        ),
+        (
+            group(GroupPacket::Part {
+                group: 0x51525354,
+                operation: Operation::AllToAll { bytes: 0x61626364 },
+                blocks: 1,
+                offset: 0x71727374,
+            }),
+            8,
+            "04238000",
+            "545352516463626174737271000007",
         ),
         (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "04249000", "54535251"),
         (

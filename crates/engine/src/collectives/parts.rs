@@ -1,15 +1,17 @@
-//! The cut of a collective operation into *parts*. A part is one operation of the machine of groups: a barrier, a
-//! broadcast, a reduction, an all-reduce, an exchange, a gather or a scatter of bounded length. All members cut alike, so they
-//! start the same parts in the same order.
+//! The cut of a collective operation into *parts*. A part is one operation of the machine of groups, of bounded length: a barrier,
+//! a broadcast, a reduction, an all-reduce, an exchange, a gather, a scatter, an all-gather or an all-to-all. All members cut
+//! alike, so they start the same parts in the same order.
 //!
 //! | operation | parts |
 //! |---|---|
-//! | broadcast, reduce to member 0, all-reduce, gather, scatter | the same operation of the machine |
+//! | broadcast, reduce to member 0, gather, scatter, all-gather | the same operation of the machine |
+//! | all-reduce, short | all-gather; then each member combines all vectors. It takes half as many steps |
+//! | all-reduce, longer | the same operation of the machine |
 //! | reduce to another member | all-reduce; only the root keeps the result |
 //! | reduce-scatter, short | all-reduce of all blocks; each member keeps its own |
-//! | reduce-scatter, longer | the exchanges of an all-to-all; then each member combines the blocks that it has got |
-//! | all-gather | a broadcast of each member's block |
-//! | all-to-all | an exchange for each distance between two members |
+//! | reduce-scatter, longer | those of an all-to-all; then each member combines the blocks that it has got |
+//! | all-to-all, short | the same operation of the machine: all blocks leave at once |
+//! | all-to-all, longer | an exchange for each distance between two members |
 //!
 //! What a member does not keep arrives in memory of the part. This file does not know groups, requests or errors.
 
@@ -18,7 +20,7 @@ use std::ops::Range;
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::offload::Combination;
 use weir_proto::offload::group::{
-    MAX_BROADCAST_BYTES, MAX_EXCHANGE_BYTES, MAX_GATHERED_BYTES, Operation as MachineOperation,
+    MAX_BROADCAST_BYTES, MAX_EXCHANGE_BYTES, MAX_GATHERED_BYTES, MAX_ROUNDS, Operation as MachineOperation,
 };
 use weir_proto::offload::reduce::{MAX_VECTOR_BYTES, Vector};
 
@@ -94,6 +96,14 @@ impl CollectiveOperation {
 /// `crates/sim/tests/simulator/float_sums.rs` has the times. Unit: bytes.
 const MAX_FLOAT_BYTES: u32 = MAX_VECTOR_BYTES / 2;
 
+/// Longest vectors of all members of an all-reduce that gathers them. Half of them are in the last packet of a member, so it
+/// fits in two datagrams of a usual network. Unit: bytes.
+pub(crate) const MAX_GATHERED_VECTORS_BYTES: u64 = 4 << 10;
+
+/// Longest blocks of all members of an all-to-all in which they all leave at once: as much as exchanges have under way.
+/// Unit: bytes.
+const MAX_AT_ONCE_BYTES: u64 = MAX_ROUNDS as u64 * MAX_EXCHANGE_BYTES as u64;
+
 /// An operation with its lengths, as one member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectiveShape {
@@ -168,15 +178,32 @@ impl CollectiveShape {
         }
     }
 
-    /// Whether blocks go to one member, or from one.
-    fn has_blocks(&self) -> bool {
-        matches!(self.operation, CollectiveOperation::Gather { .. } | CollectiveOperation::Scatter { .. })
+    /// Whether these exchanges are one operation of the machine.
+    fn exchanges_at_once(&self) -> bool {
+        self.exchanges() && self.all_bytes() <= MAX_AT_ONCE_BYTES
     }
 
-    /// A range of the blocks of all members, from the root on in a circle, as the machine has them.
-    fn blocks_from_root(&self, blocks: &UserMemory, range: &Range<u64>) -> UserMemory {
+    /// Whether all members get the blocks or vectors of all.
+    fn gathers_at_all(&self) -> bool {
+        match self.operation {
+            CollectiveOperation::AllGather => true,
+            CollectiveOperation::AllReduce { .. } => self.all_bytes() <= MAX_GATHERED_VECTORS_BYTES,
+            _ => false,
+        }
+    }
+
+    /// Whether the buffer of a part has blocks of all members at some of them.
+    fn has_blocks(&self) -> bool {
+        matches!(self.operation, CollectiveOperation::Gather { .. } | CollectiveOperation::Scatter { .. })
+            || self.gathers_at_all()
+            || self.exchanges_at_once()
+    }
+
+    /// A range of the blocks of all members as the machine has them: in a circle, from the root on, or from this member on if
+    /// there is none.
+    fn blocks_in_a_circle(&self, blocks: &UserMemory, range: &Range<u64>) -> UserMemory {
         let bytes = range.end - range.start;
-        let root = self.operation.root().unwrap_or(0);
+        let root = self.operation.root().unwrap_or(self.rank);
         if bytes == self.block_bytes {
             let begin = self.begin_of(root);
             return UserMemory::joined([blocks.part(begin, self.all_bytes() - begin), blocks.part(0, begin)]);
@@ -187,7 +214,8 @@ impl CollectiveShape {
 
     /// Length of memory for blocks that are combined when all have come. Unit: bytes.
     pub(super) fn gathered_bytes(&self) -> u64 {
-        let is_combined = self.exchanges() && self.operation.combination().is_some();
+        let is_combined =
+            (self.exchanges() || self.gathers_at_all()) && self.operation.combination().is_some();
         if is_combined { self.all_bytes() } else { 0 }
     }
 
@@ -201,24 +229,24 @@ impl CollectiveShape {
     /// Transfers one after the other, and the length of each. Each is cut into parts.
     fn transfers(&self) -> (u32, u64) {
         use CollectiveOperation as Op;
-        if self.exchanges() {
+        if self.exchanges() && !self.exchanges_at_once() {
             return (self.members - 1, self.block_bytes);
         }
         match self.operation {
+            _ if self.has_blocks() => (1, self.block_bytes),
             Op::Barrier | Op::Broadcast { .. } | Op::Reduce { .. } | Op::AllReduce { .. } => {
                 (1, self.block_bytes)
             }
-            Op::Gather { .. } | Op::Scatter { .. } => (1, self.block_bytes),
             Op::ReduceScatter { .. } => (1, self.all_bytes()),
-            Op::AllGather | Op::AllToAll => (self.members, self.block_bytes),
+            Op::Gather { .. } | Op::Scatter { .. } | Op::AllGather | Op::AllToAll => (1, self.block_bytes),
         }
     }
 
     /// Length of the longest part. Unit: bytes.
     fn part_bytes(&self) -> u64 {
         let bytes = match self.operation.combination() {
-            _ if self.exchanges() => MAX_EXCHANGE_BYTES,
             _ if self.has_blocks() => MAX_EXCHANGE_BYTES.min(MAX_GATHERED_BYTES / self.members),
+            _ if self.exchanges() => MAX_EXCHANGE_BYTES,
             Some(combination) if combination.depends_on_brackets() => MAX_FLOAT_BYTES,
             Some(_) => MAX_VECTOR_BYTES,
             None => MAX_BROADCAST_BYTES,
@@ -246,8 +274,14 @@ impl CollectiveShape {
     fn machine_operation(&self, transfer: u32, bytes: u64) -> MachineOperation {
         use CollectiveOperation as Op;
         let bytes = bytes as u32; // at most that of a part
+        if self.gathers_at_all() {
+            return MachineOperation::AllGather { bytes };
+        }
         if self.exchanges() {
-            return MachineOperation::Exchange { distance: transfer + 1, bytes };
+            return match self.exchanges_at_once() {
+                true => MachineOperation::AllToAll { bytes },
+                false => MachineOperation::Exchange { distance: transfer + 1, bytes },
+            };
         }
         match self.operation {
             Op::Barrier => MachineOperation::Barrier,
@@ -258,12 +292,12 @@ impl CollectiveShape {
             Op::Broadcast { root } => MachineOperation::Broadcast { root, bytes },
             Op::Gather { root } => MachineOperation::Gather { root, bytes },
             Op::Scatter { root } => MachineOperation::Scatter { root, bytes },
-            Op::AllGather | Op::AllToAll => MachineOperation::Broadcast { root: transfer, bytes },
+            Op::AllGather | Op::AllToAll => unreachable!("they have their own way"),
         }
     }
 
     /// What this member keeps of a transfer: the range, and where it begins in the result.
-    fn kept(&self, transfer: u32) -> (Range<u64>, u64) {
+    fn kept(&self) -> (Range<u64>, u64) {
         use CollectiveOperation as Op;
         let own = self.begin_of(self.rank);
         let own = own..own + self.block_bytes;
@@ -272,8 +306,8 @@ impl CollectiveShape {
             Op::Reduce { .. } if !self.is_root() => (0..0, 0),
             Op::Reduce { .. } | Op::AllReduce { .. } => (0..self.block_bytes, 0),
             Op::ReduceScatter { .. } => (own, 0),
-            Op::AllGather => (0..self.block_bytes, self.begin_of(transfer)),
-            Op::AllToAll | Op::Gather { .. } | Op::Scatter { .. } => (0..0, 0), // they have their own way
+            // They have their own way.
+            Op::AllGather | Op::AllToAll | Op::Gather { .. } | Op::Scatter { .. } => (0..0, 0),
         }
     }
 
@@ -287,15 +321,6 @@ impl CollectiveShape {
         matches!(self.operation, CollectiveOperation::Broadcast { .. })
     }
 
-    /// Whether this member gives the bytes of a transfer that combines nothing.
-    fn gives(&self, transfer: u32) -> bool {
-        use CollectiveOperation as Op;
-        match self.operation {
-            Op::Broadcast { root } => root == self.rank,
-            Op::AllGather => transfer == self.rank,
-            _ => false,
-        }
-    }
 }
 
 /// A part that can be started.
@@ -308,8 +333,8 @@ pub(super) struct Part {
     pub scratch: Option<OwnedMemory>,
 }
 
-/// Does what needs no other member: of exchanges, our block for ourselves goes to the result, and so does that of the root of a
-/// gather or a scatter.
+/// Does what needs no other member: of exchanges, our block for ourselves goes to the result. So do what we give where all are
+/// gathered, and the block of the root of a gather or a scatter.
 ///
 /// `data`, `result`: as for [`prepare`].
 pub(super) fn keep_own_block(shape: &CollectiveShape, data: &UserMemory, result: &UserMemory) {
@@ -317,6 +342,7 @@ pub(super) fn keep_own_block(shape: &CollectiveShape, data: &UserMemory, result:
     let block = |memory: &UserMemory| memory.part(0, shape.block_bytes);
     match shape.operation {
         _ if shape.exchanges() => copy(&own(data), &own(result)),
+        _ if shape.gathers_at_all() => copy(&block(data), &own(result)),
         CollectiveOperation::Gather { root } if root == shape.rank => copy(&block(data), &own(result)),
         CollectiveOperation::Scatter { root } if root == shape.rank => copy(&own(data), &block(result)),
         _ => {}
@@ -350,28 +376,35 @@ pub(super) fn prepare(shape: &CollectiveShape, part: u64, data: &UserMemory, res
     let (transfer, range) = shape.range(part);
     let bytes = range.end - range.start;
     let operation = shape.machine_operation(transfer, bytes);
-    if shape.exchanges() {
+    if shape.exchanges() && !shape.exchanges_at_once() {
         let (to, from) = shape.partners(transfer);
         let memory = result.part(shape.begin_of(from) + range.start, bytes);
         copy(&data.part(shape.begin_of(to) + range.start, bytes), &memory);
         return Part { operation, memory, scratch: None };
     }
     if shape.has_blocks() {
-        let is_gather = matches!(operation, MachineOperation::Gather { .. });
-        let (all, own) = if is_gather { (result, data) } else { (data, result) };
-        let memory = match shape.is_root() {
-            true => shape.blocks_from_root(all, &range),
-            false => own.part(range.start, bytes),
+        let memory = match operation {
+            MachineOperation::AllGather { .. } => shape.blocks_in_a_circle(result, &range),
+            MachineOperation::AllToAll { .. } => {
+                let others = (0..shape.members).filter(|rank| *rank != shape.rank);
+                let block = |memory: &UserMemory, rank| memory.part(shape.begin_of(rank) + range.start, bytes);
+                others.for_each(|rank| copy(&block(data, rank), &block(result, rank)));
+                shape.blocks_in_a_circle(result, &range)
+            }
+            MachineOperation::Gather { .. } if shape.is_root() => shape.blocks_in_a_circle(result, &range),
+            MachineOperation::Scatter { .. } if shape.is_root() => shape.blocks_in_a_circle(data, &range),
+            MachineOperation::Scatter { .. } => result.part(range.start, bytes),
+            _ => data.part(range.start, bytes),
         };
         return Part { operation, memory, scratch: None };
     }
-    let (whole, at) = shape.kept(transfer);
+    let (whole, at) = shape.kept();
     let kept = whole.start.clamp(range.start, range.end)..whole.end.clamp(range.start, range.end);
     let kept_bytes = kept.end - kept.start;
     let place = if kept_bytes > 0 { at + (kept.start - whole.start) } else { 0 };
     let keeps = || result.part(place, kept_bytes);
     let is_leaf = matches!(operation, MachineOperation::Reduce(_)) && !shape.is_root();
-    if shape.gives(transfer) || is_leaf || shape.has_one_buffer() {
+    if is_leaf || shape.has_one_buffer() {
         if kept_bytes > 0 {
             copy(&data.part(kept.start, kept_bytes), &keeps());
         }

@@ -1,8 +1,8 @@
 //! When an operation of a group has begun, and when its last member: what [`OperationTimes`] counts of it.
 //!
 //! A member sees that others have begun by the end of the first part, which needs something of all from whom this member gets
-//! anything. So its skew includes the way of messages. Of operations that do one transfer after the other (all-gather,
-//! all-to-all), no part needs something of all: their skew is not known.
+//! anything. So its skew includes the way of messages. Of operations that do one transfer after the other (long all-to-alls), no
+//! part needs something of all: their skew is not known.
 
 use std::sync::Arc;
 

@@ -21,14 +21,17 @@
 use weir_link::shm::node_group::{MAX_MEMBERS, Operation};
 use weir_proto::offload::reduce::Vector;
 
+use crate::collectives::MAX_GATHERED_VECTORS_BYTES;
 use crate::{CollectiveOperation, MAX_COLLECTIVE_MEMBERS};
 
 /// Most bytes that a participant gets from all others for one operation. It carries the data of all ranks of its node
 /// alone, so beyond this the MPI is faster, whose ranks send their own.
 pub const MOST_GATHERED_BYTES: usize = 16 << 10;
-/// Among more nodes, combined vectors go up and down a tree. Among fewer, each participant gets those of all others, which
-/// takes one step between two nodes, and the tree takes two.
+/// Among more nodes, combined vectors that are long together go up and down a tree. Otherwise each participant gets those of all
+/// others, which takes half as many steps.
 const FEW_NODES: usize = 4;
+/// Vectors of all nodes that are not long. Unit: bytes.
+const SHORT_BYTES: usize = MAX_GATHERED_VECTORS_BYTES as usize;
 
 /// The places of the members.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,7 +171,8 @@ impl Layout {
 
     /// Whether combined vectors go up and down a tree.
     fn uses_tree(&self, operation: Operation) -> bool {
-        is_combined_early(operation) && self.nodes.len() > FEW_NODES
+        let is_long = self.piece_bytes(operation) * self.nodes.len() > SHORT_BYTES;
+        is_combined_early(operation) && self.nodes.len() > FEW_NODES && is_long
     }
 
     /// The root's node, and its place there.

@@ -1,4 +1,5 @@
-//! Operations of a group: barrier, reduction, all-reduce, broadcast, exchange, gather and scatter, each by a schedule of packets.
+//! Operations of a group: barrier, reduction, all-reduce, broadcast, exchange, gather, scatter, all-gather and all-to-all, each
+//! by a schedule of packets.
 //!
 //! All members start the same operations in the same order, so the number of an operation is the same everywhere. A start
 //! returns at once, and the completion comes later. Several operations can be under way. If a member is lost, leaves or
@@ -43,8 +44,8 @@ pub const MAX_BROADCAST_BYTES: u32 = 1 << 14;
 /// Bound: length of the block of an exchange, a gather or a scatter. Unit: bytes.
 pub const MAX_EXCHANGE_BYTES: u32 = 1 << 14;
 
-/// Bound: length of the blocks of all members in a gather or a scatter. It bounds what the root of a scatter copies, and what
-/// the root of a gather holds before it has started. Unit: bytes.
+/// Bound: length of the blocks of all members in a gather, a scatter, an all-gather or an all-to-all. It bounds what a member
+/// copies to send it, and what it holds before it has started. Unit: bytes.
 pub const MAX_GATHERED_BYTES: u32 = 1 << 20;
 
 /// What the members of a group do together.
@@ -86,6 +87,18 @@ pub enum Operation {
         /// Length of a block, as of a gather. Unit: bytes.
         bytes: u32,
     },
+    /// All get a block from each member. The buffer of each has them in the order of ranks from its own on, in a circle: first
+    /// what it gives.
+    AllGather {
+        /// Length of a block, as of a gather. Unit: bytes.
+        bytes: u32,
+    },
+    /// Each member gives a block to each, and gets one from each. Its buffer has them in the order of ranks from its own on, in a
+    /// circle. What comes takes the place of what goes there.
+    AllToAll {
+        /// Length of a block, as of a gather. Unit: bytes.
+        bytes: u32,
+    },
 }
 
 impl Operation {
@@ -96,6 +109,7 @@ impl Operation {
             Operation::Reduce(vector) | Operation::AllReduce(vector) => vector.bytes,
             Operation::Broadcast { bytes, .. } | Operation::Exchange { bytes, .. } => bytes,
             Operation::Gather { bytes, .. } | Operation::Scatter { bytes, .. } => bytes,
+            Operation::AllGather { bytes } | Operation::AllToAll { bytes } => bytes,
         }
     }
 
@@ -105,6 +119,7 @@ impl Operation {
             Operation::Gather { root, bytes } | Operation::Scatter { root, bytes } if root == rank => {
                 bytes * members
             }
+            Operation::AllGather { bytes } | Operation::AllToAll { bytes } => bytes * members,
             _ => self.bytes(),
         }
     }
@@ -128,11 +143,9 @@ impl Operation {
                 distance > 0 && is_rank(distance) && bytes <= MAX_EXCHANGE_BYTES
             }
             Operation::Gather { root, bytes } | Operation::Scatter { root, bytes } => {
-                // Also without bytes, the blocks of all but the root have a number of 16 bits.
-                let all = bytes.max(1).checked_mul(members.unwrap_or(1));
-                let fits = bytes <= MAX_EXCHANGE_BYTES && all.is_some_and(|all| all <= MAX_GATHERED_BYTES);
-                is_rank(root) && fits
+                is_rank(root) && blocks_fit(bytes, members)
             }
+            Operation::AllGather { bytes } | Operation::AllToAll { bytes } => blocks_fit(bytes, members),
         }
     }
 
@@ -141,10 +154,28 @@ impl Operation {
         self.combination().is_none_or(|combination| combination.divides(bytes))
     }
 
-    /// Whether its packets carry payload, which the destination answers. Otherwise the packet is the whole message.
+    /// Whether its packets carry payload. Otherwise the packet is the whole message.
     fn has_payload(&self) -> bool {
         !matches!(self, Operation::Barrier)
     }
+
+    /// Whether a member ends it only after all have started it. Then nobody answers its packets: they have buffers of their
+    /// own, and their number is bounded without answers.
+    fn shows_that_all_have_started(&self) -> bool {
+        matches!(self, Operation::Barrier | Operation::AllGather { .. } | Operation::AllToAll { .. })
+    }
+
+    /// Whether the destination answers its payload.
+    fn is_answered(&self) -> bool {
+        !self.shows_that_all_have_started()
+    }
+}
+
+/// Whether the blocks of `members` members are within the bounds. `None`: whether those of any number are.
+fn blocks_fit(bytes: u32, members: Option<u32>) -> bool {
+    // Also without bytes, the blocks of all but one have a number of 16 bits.
+    let all = bytes.max(1).checked_mul(members.unwrap_or(1));
+    bytes <= MAX_EXCHANGE_BYTES && all.is_some_and(|all| all <= MAX_GATHERED_BYTES)
 }
 
 /// A packet of this machine. The number of its operation is that of the operation in its group, from 0 on.
@@ -164,7 +195,7 @@ pub enum GroupPacket {
         /// The operation.
         operation: Operation,
         /// Vectors or blocks that the sender sends to the destination in this operation: of a gather and a scatter, those
-        /// of all members behind the one or the other; otherwise 1.
+        /// of all members behind the one or the other; of an all-gather, those that the sender has then; otherwise 1.
         blocks: u16,
         /// Offset of the payload in what the sender sends. Unit: bytes.
         offset: u32,
@@ -190,6 +221,11 @@ pub enum GroupPacket {
 impl GroupPacket {
     pub(super) fn is_answer(&self) -> bool {
         matches!(self, GroupPacket::Taken { .. })
+    }
+
+    /// Whether the buffer of its payload ends when the last packet has left.
+    pub(super) fn owns_payload(&self) -> bool {
+        matches!(self, GroupPacket::Part { operation, .. } if !operation.is_answered())
     }
 
     /// The same packet with the payload that begins `further` bytes later.
@@ -229,7 +265,8 @@ pub enum GroupCommand {
     /// - broadcast: at once at its root, and at the others when the bytes are there;
     /// - exchange: the block of the other member is there, in place of ours;
     /// - gather: at the root, all blocks are there; at the others, the blocks of those behind them are on their way;
-    /// - scatter: at once at its root, and at the others when their block is there.
+    /// - scatter: at once at its root, and at the others when their block is there;
+    /// - all-gather, all-to-all: all blocks are there.
     ///
     /// Completes with [`Outcome::Lost`] if the group fails, and with [`Outcome::Refused`] if there is no such group or the
     /// operation is not valid.

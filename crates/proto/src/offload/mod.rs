@@ -47,7 +47,10 @@ impl Offloaded {
 
     /// Whether its payload is a buffer that ends when the last packet has left ([`crate::Driver::answer_left`]).
     pub fn owns_payload(&self) -> bool {
-        matches!(self, Offloaded::Atomic(AtomicPacket::VectorResult { .. }))
+        match self {
+            Offloaded::Atomic(packet) => matches!(packet, AtomicPacket::VectorResult { .. }),
+            Offloaded::Group(packet) => packet.owns_payload(),
+        }
     }
 
     /// The same packet with the payload that begins `further` bytes later.
@@ -87,7 +90,7 @@ impl Offload {
         self.groups.count()
     }
 
-    /// The driver has ended the buffer of an answer ([`crate::Driver::answer_left`]).
+    /// The driver has ended a buffer that a packet owned ([`crate::Driver::answer_left`]). Groups do not count theirs.
     pub fn answer_left(&mut self, buffer: BufferId) {
         self.atomics.answer_left(buffer);
     }

@@ -385,6 +385,8 @@ fn decode_collective(fields: &layout::GroupPart) -> Result<(Operation, u16), Pac
         layout::EXCHANGE => Ok((Operation::Exchange { distance: root, bytes }, 1)),
         layout::GATHER => Ok((Operation::Gather { root, bytes }, blocks)),
         layout::SCATTER => Ok((Operation::Scatter { root, bytes }, blocks)),
+        layout::ALL_GATHER => Ok((Operation::AllGather { bytes }, blocks)),
+        layout::ALL_TO_ALL => Ok((Operation::AllToAll { bytes }, 1)),
         have => Err(PacketError::Collective { have }),
     }
 }

@@ -278,9 +278,13 @@ fn encode_group(packet: GroupPacket) -> (Kind, u16, [u8; BODY_BYTES]) {
                 Operation::Exchange { distance, .. } => (layout::EXCHANGE, distance),
                 Operation::Gather { root, .. } => (layout::GATHER, root),
                 Operation::Scatter { root, .. } => (layout::SCATTER, root),
+                Operation::AllGather { .. } => (layout::ALL_GATHER, 0),
+                Operation::AllToAll { .. } => (layout::ALL_TO_ALL, 0),
             };
             let [operation_or_blocks, word_type_or_blocks] = match operation {
-                Operation::Gather { .. } | Operation::Scatter { .. } => blocks.to_le_bytes(),
+                Operation::Gather { .. } | Operation::Scatter { .. } | Operation::AllGather { .. } => {
+                    blocks.to_le_bytes()
+                }
                 _ => operation
                     .combination()
                     .map_or([0; 2], |combination| [combination.operation as u8, combination.word_type as u8]),

@@ -327,6 +327,8 @@ pub(super) const BROADCAST: u8 = 2;
 pub(super) const EXCHANGE: u8 = 3;
 pub(super) const GATHER: u8 = 4;
 pub(super) const SCATTER: u8 = 5;
+pub(super) const ALL_GATHER: u8 = 6;
+pub(super) const ALL_TO_ALL: u8 = 7;
 
 structure! {
     /// The fields of `group part`.
@@ -337,11 +339,11 @@ structure! {
         length: U32,
         /// Offset of the payload in the vector, or in all blocks that the sender sends, bytes.
         offset: U32,
-        /// 3 to 12 as in `atomic`; gather, scatter: low byte of the number of blocks sent; otherwise 0.
+        /// 3 to 12 as in `atomic`; gather, scatter, all-gather: low byte of the number of blocks sent; otherwise 0.
         operation: u8,
-        /// Type of an element, as in `atomic`; gather, scatter: its high byte; otherwise 0.
+        /// Type of an element, as in `atomic`; gather, scatter, all-gather: its high byte; otherwise 0.
         word_type: u8,
-        /// 0 reduction, 1 all-reduce, 2 broadcast, 3 exchange, 4 gather, 5 scatter.
+        /// 0 reduction, 1 all-reduce, 2 broadcast, 3 exchange, 4 gather, 5 scatter, 6 all-gather, 7 all-to-all.
         collective: u8,
         /// Rank of the root of a broadcast, gather or scatter, distance of an exchange; otherwise 0.
         root: U32,

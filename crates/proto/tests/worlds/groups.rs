@@ -100,13 +100,15 @@ fn round(rng: &mut Rng, members: u32) -> Round {
     let words = [0, 1, rng.usize(..8), rng.usize(..513)][rng.usize(..4)];
     let vector = Vector { bytes: words as u32 * 8, combination };
     let long = [vector.bytes + rng.u32(..8), rng.u32(..=MAX_BROADCAST_BYTES)][rng.usize(..2)];
-    let operation = match rng.u8(..9) {
+    let operation = match rng.u8(..12) {
         0 => Operation::Barrier,
         1 | 2 => Operation::Reduce(vector),
         3 => Operation::AllReduce(vector),
         4 | 5 if members > 1 => Operation::Exchange { distance: rng.u32(1..members), bytes: long },
         6 => Operation::Gather { root: rng.u32(..members), bytes: long },
         7 => Operation::Scatter { root: rng.u32(..members), bytes: long },
+        8 | 9 => Operation::AllGather { bytes: long },
+        10 => Operation::AllToAll { bytes: long },
         _ => Operation::Broadcast { root: rng.u32(..members), bytes: long },
     };
     let buffer = |rank| {
@@ -187,7 +189,13 @@ impl Group {
     /// A request has completed. Returns whether it was one of this group.
     fn completed(&mut self, at: (u32, Request), outcome: Outcome, buffer: &mut Vec<u8>) -> bool {
         let Some((rank, number)) = self.outstanding.remove(&at) else { return false };
-        let waits_for_all = matches!(self.rounds[number].0, Operation::Barrier | Operation::AllReduce(_));
+        let waits_for_all = matches!(
+            self.rounds[number].0,
+            Operation::Barrier
+                | Operation::AllReduce(_)
+                | Operation::AllGather { .. }
+                | Operation::AllToAll { .. }
+        );
         if outcome == Outcome::Done && waits_for_all {
             let started = &self.started;
             assert!(started.iter().all(|started| *started > number), "{number}: {started:?}");
@@ -233,6 +241,16 @@ impl Group {
                 let members = buffers.len() as u32;
                 let begin = ((rank + members - root) % members * bytes) as usize;
                 buffers[root as usize][begin..begin + bytes as usize].to_vec()
+            }
+            Operation::AllGather { bytes } | Operation::AllToAll { bytes } => {
+                let (members, bytes) = (buffers.len(), bytes as usize);
+                let block = |place: usize| {
+                    let from = (rank as usize + place) % members;
+                    let is_for_us = matches!(operation, Operation::AllToAll { .. });
+                    let at = if is_for_us { (members - place) % members * bytes } else { 0 };
+                    &buffers[from][at..at + bytes]
+                };
+                (0..members).flat_map(block).copied().collect()
             }
         }
     }

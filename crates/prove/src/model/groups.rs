@@ -61,6 +61,8 @@ impl Setup {
             Collective::Exchange => Operation::Exchange { distance: 1, bytes: vector.bytes },
             Collective::Gather => Operation::Gather { root: 0, bytes: vector.bytes },
             Collective::Scatter => Operation::Scatter { root: 0, bytes: vector.bytes },
+            Collective::AllGather => Operation::AllGather { bytes: vector.bytes },
+            Collective::AllToAll => Operation::AllToAll { bytes: vector.bytes },
         };
         let members = self.offload.members.len() as u32;
         let words = operation.buffer_bytes(rank, members) / WORD_BYTES;
@@ -106,13 +108,17 @@ impl Setup {
                 Collective::Exchange => vec![((rank + members - 1) % members, number)],
                 Collective::Gather => vec![(word / self.offload.vector_words, number)],
                 Collective::Scatter => vec![(rank, number)],
+                Collective::AllGather | Collective::AllToAll => {
+                    vec![((rank + word / self.offload.vector_words) % members, number)]
+                }
                 _ => (0..members).map(|rank| (rank, number)).collect(),
             }
         };
         let mut right = !gets_result || (0..).zip(contents).all(|(word, element)| *element == result(word));
         // Barriers may overtake each other; all others end in order.
         right &= place == 0 || self.offload.collective == Collective::Barrier;
-        if matches!(self.offload.collective, Collective::AllReduce | Collective::Barrier) {
+        use Collective::{AllGather, AllReduce, AllToAll, Barrier};
+        if matches!(self.offload.collective, AllReduce | Barrier | AllGather | AllToAll) {
             let started = |member: &u32| state.machines.ranks[*member as usize].started;
             let has_started = |member: &u32| started(member).wrapping_sub(number) as i32 > 0;
             right &= self.offload.members.iter().all(has_started);

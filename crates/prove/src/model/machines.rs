@@ -56,6 +56,10 @@ pub enum Collective {
     Gather,
     /// Scatter from the first member.
     Scatter,
+    /// All-gather.
+    AllGather,
+    /// All-to-all.
+    AllToAll,
 }
 
 /// A wrong machine. The driver of the search makes it from the right one.
@@ -118,6 +122,12 @@ impl MachineRank {
 
     pub fn accepts_operation(&self, group: u32) -> bool {
         self.offload.accepts_operation(group)
+    }
+
+    /// A packet that owned this buffer has left.
+    pub fn end_buffer(&mut self, buffer: BufferId) {
+        assert!(self.buffers.remove(&buffer.0).is_some(), "{buffer:?} is freed twice");
+        self.offload.answer_left(buffer);
     }
 
     pub fn has_buffers(&self) -> bool {

@@ -414,9 +414,12 @@ impl Setup {
                 "refused",
                 format!("endpoint {endpoint} rejects a packet of {} as malformed", peer.0),
             ),
+            Action::AnswerLeft { buffer } => {
+                Arc::make_mut(&mut state.machines).ranks[endpoint as usize].end_buffer(buffer);
+                Ok(())
+            }
             // `tests/worlds.rs` checks bytes and requests.
             Action::Place { .. }
-            | Action::AnswerLeft { .. }
             | Action::PeerLost { .. }
             | Action::Complete { outcome: Outcome::Done | Outcome::Received { .. }, .. } => Ok(()),
             _ => violation("unexpected", format!("endpoint {endpoint} asks for {action:?}")),

@@ -39,6 +39,8 @@ fn together(setup: Setup, members: u32, collective: Collective) -> Setup {
         Collective::Exchange => "exchanges",
         Collective::Gather => "gathers",
         Collective::Scatter => "scatters",
+        Collective::AllGather => "all-gathers",
+        Collective::AllToAll => "all-to-alls",
         Collective::Reduce | Collective::AllReduce => "all-reduces",
     };
     Setup { name: format!("{}, {operations}", setup.name), ..together }
@@ -78,6 +80,8 @@ pub(super) fn quick() -> Vec<(Setup, Vec<Happened>)> {
         (together(one_way(STATIC), 2, Collective::Exchange), vec![Waiting, Reduced, EarlyContribution]),
         (together(one_way(STATIC), 2, Collective::Gather), vec![Waiting, Reduced, EarlyContribution]),
         (together(one_way(STATIC), 2, Collective::Scatter), vec![Waiting, Reduced, EarlyContribution]),
+        (together(one_way(STATIC), 2, Collective::AllGather), vec![Waiting, Reduced, EarlyContribution]),
+        (together(one_way(STATIC), 2, Collective::AllToAll), vec![Waiting, Reduced, EarlyContribution]),
     ]
 }
 

@@ -264,6 +264,12 @@ impl Machines {
         self.memory.with(memory, bytes, |bytes| bytes.to_vec())
     }
 
+    /// A packet that owned this buffer has left.
+    pub fn end_buffer(&mut self, buffer: BufferId) {
+        self.memory.buffers.remove(buffer.0).expect("a packet owns a buffer of a machine");
+        self.offload.answer_left(buffer);
+    }
+
     /// The time of the first timer.
     #[inline]
     pub fn first_timer(&self) -> Option<Instant> {

@@ -304,9 +304,7 @@ impl<N: Network> World<N> {
             Action::PassOn { from, number, packet, payload_bytes } => {
                 self.offload_on_nic(work, MachineEvent::Arrived { from, number, packet, payload_bytes });
             }
-            Action::AnswerLeft { buffer } => {
-                unreachable!("{buffer:?}: programs here have no vectors of atomics")
-            }
+            Action::AnswerLeft { buffer } => nic.machines.end_buffer(buffer),
             Action::PeerLost { peer, fault } => {
                 self.offload_on_nic(work, MachineEvent::Lost { peer, fault });
             }

@@ -233,7 +233,7 @@ impl Group {
         let key = self.key(number);
         if self.failed.is_some() {
             self.with(key, driver, |round, scene, driver| round.late_result(scene, rank, driver));
-            if last && operation.has_payload() {
+            if last && operation.is_answered() {
                 send_taken(from, number, self.membership.group, true, driver);
             }
             return;
@@ -442,7 +442,7 @@ pub(super) fn arrived_without_group<D: MachineDriver>(
 ) {
     if let GroupPacket::Part { group, operation, blocks, offset } = packet {
         match is_last(&operation, blocks, offset, payload_bytes) {
-            Some(true) if operation.has_payload() => send_taken(from, number, group, true, driver),
+            Some(true) if operation.is_answered() => send_taken(from, number, group, true, driver),
             Some(_) => {}
             None => driver.reject(from),
         }

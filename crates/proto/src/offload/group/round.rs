@@ -3,12 +3,17 @@
 //! A part whose turn it is is combined straight from the slots. An earlier one lies in a buffer of the driver until its
 //! turn. A broadcast is forwarded packet by packet as it comes, also before the program has started it. The block of an exchange
 //! goes to the buffer of the request, whose own block has been copied at the start. Blocks of a gather go behind the own one:
-//! at the root in the buffer of the request, at a member that passes them on in a buffer of its own.
+//! at the root in the buffer of the request, at a member that passes them on in a buffer of its own. Blocks of an all-gather and an
+//! all-to-all go to their places in the buffer of the request, after our own have been copied.
 //!
 //! What is sent lies in a buffer of the driver, not in that of the request. So an operation can complete or fail at once,
 //! while its packets wait for credit. The buffer is free when all destinations have answered or are lost. If a member sends
 //! the result to one that has contributed, the result is the answer. A receiver gives all other answers when its program
 //! has started the operation. So no member ends an operation before those that it sends to have started it.
+//!
+//! The end of an all-gather or an all-to-all shows that all have started it, so nobody answers. Each of their packets has a
+//! buffer of its own, which the endpoint frees when it has left. Packets that wait for credit are few: one that has not arrived
+//! keeps its destination from ending the operation, and a member from ending more than [`super::MAX_ROUNDS`] later ones.
 //!
 //! The result may take the place of a contribution whose answer has not come: it has all contributions, so all of them have
 //! arrived.
@@ -141,6 +146,7 @@ impl Round {
             // Our vector is combined with what comes.
             _ if self.steps.first().is_some_and(|step| step.usage == Use::Continue) => {}
             Operation::Scatter { root, .. } if root != scene.membership.rank => {}
+            Operation::AllGather { .. } | Operation::AllToAll { .. } => {}
             Operation::Broadcast { root, .. } if root != scene.membership.rank => {
                 let arrived_bytes = self.inputs.first().map_or(0, |input| input.arrived_bytes);
                 if let Some(buffer) = self.buffer {
@@ -182,7 +188,13 @@ impl Round {
                 let into = self.behind_own(scene, input.rank).plus(offset);
                 driver.copy(Operand::Arrived, into, payload_bytes);
             }
-            Use::Keep | Use::Collect | Use::Split => self.hold(index, (offset, payload_bytes), driver),
+            Use::Fill if self.started && self.step > 0 && input.held.is_none() => {
+                let into = self.behind_own(scene, input.rank).plus(offset);
+                driver.copy(Operand::Arrived, into, payload_bytes);
+            }
+            Use::Keep | Use::Collect | Use::Split | Use::Fill => {
+                self.hold(index, (offset, payload_bytes), driver);
+            }
             Use::Place => {
                 // The result of a reduction comes after our contribution.
                 if self.operation.combination().is_some() && self.step != input.step {
@@ -286,7 +298,7 @@ impl Round {
                         let from = Operand::Memory(Memory::Buffer { buffer, offset: 0 });
                         match usage {
                             Use::Keep => driver.copy(from, self.of_request(), bytes),
-                            Use::Collect => {
+                            Use::Collect | Use::Fill => {
                                 let into = self.behind_own(scene, self.inputs[index].rank);
                                 driver.copy(from, into, bytes);
                             }
@@ -297,7 +309,7 @@ impl Round {
                     None => {}
                 }
                 let result_answers = self.contributes(index) && self.sends_result_to(self.inputs[index].rank);
-                if self.operation.has_payload() && !result_answers {
+                if self.operation.is_answered() && !result_answers {
                     self.answer(scene, index, false, driver);
                 }
                 continue;
@@ -318,7 +330,9 @@ impl Round {
     /// Sends what the current step sends: all of it, from our buffer.
     fn tell<D: MachineDriver>(&mut self, scene: Scene<'_>, driver: &mut D) {
         let tell = core::mem::take(&mut self.steps[self.step].tell);
-        if self.operation.has_payload() && !tell.is_empty() {
+        if matches!(self.operation, Operation::AllGather { .. } | Operation::AllToAll { .. }) {
+            tell.iter().for_each(|to| self.give_blocks(scene, *to, driver));
+        } else if self.operation.has_payload() && !tell.is_empty() {
             let bytes = self.operation.bytes();
             let from = match self.buffer {
                 Some(buffer) => {
@@ -354,6 +368,24 @@ impl Round {
             self.send(scene, &tell, None, driver);
         }
         self.steps[self.step].tell = tell;
+    }
+
+    /// Sends a member what it gets of an all-gather or an all-to-all, in a buffer that ends when it has left.
+    fn give_blocks<D: MachineDriver>(&self, scene: Scene<'_>, to: u32, driver: &mut D) {
+        let Membership { ref members, rank, .. } = *scene.membership;
+        let first = match self.operation {
+            Operation::AllToAll { .. } => {
+                schedule::first_block_of(&self.operation, rank, to, members.len() as u32)
+            }
+            _ => 0,
+        };
+        let (bytes, blocks) = (self.operation.bytes(), self.blocks_to(scene, to));
+        let from = Operand::Memory(self.of_request().plus(first * bytes));
+        let memory = Memory::Buffer { buffer: driver.allocate(bytes * blocks), offset: 0 };
+        driver.copy(from, memory, bytes * blocks);
+        let packet = Offloaded::Group(self.packet_to(scene, to, 0));
+        let payload = Some(Payload { memory, bytes: bytes * blocks });
+        driver.send(scene.peer(to), scene.number, packet, payload);
     }
 
     /// Sends a packet to all of `ranks`. `payload`: the memory of the whole, and the offset and length of what is sent.

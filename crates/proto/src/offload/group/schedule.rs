@@ -9,9 +9,15 @@
 //! all-reduce of 4 in two blocks, rank 2      hear 0;   hear 3 -> 0, 3
 //! exchange of 4, distance 3, rank 1          -> 0;   hear 2
 //! gather of 4, root 2                        rank 2 hears 3, 0, 1;   rank 1 -> 2
+//! all-gather of 8, rank 0                    -> 7;   hear 1 -> 6;   hear 2 -> 4;   hear 4
+//! all-to-all of 4, rank 1                    -> 2, 3, 0;   hear 0, 3, 2
 //! ```
 //! Blocks of a gather and a scatter travel over the tree of intervals (`tree.rs`) from the root on. So they go directly to or
 //! from the root of a group of at most 65 members. In larger ones a member passes on the blocks of all behind it, as one.
+//!
+//! All-gather is Bruck's: in step k a member gets what the one 2^k ranks behind it has, which begins where its own ends. So
+//! it has twice as many blocks after each step, and all of them after log2 of the number of members, rounded up. Source: Bruck
+//! and others, "Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997, section 5.
 //!
 //! Pairwise exchange takes log2 of the largest power of two that is not above the number of members. Each rank beyond it
 //! pairs with one below: it sends before the exchange, and hears after it.
@@ -106,6 +112,8 @@ pub(super) enum Use {
     Collect,
     /// Its own block, and behind it those that it sends on.
     Split,
+    /// Blocks, for their places in the buffer of the request, after its own have left.
+    Fill,
 }
 
 /// A step of a member.
@@ -155,13 +163,10 @@ pub(super) fn steps(shape: Shape, operation: &Operation, rank: u32, members: u32
             vec![Step::new(up, usage, below)]
         }
         Operation::Exchange { distance, .. } => {
-            let place = |from: u64| (from % u64::from(members)) as u32;
-            let behind = place(u64::from(rank) + u64::from(distance));
-            let before =
-                place(u64::from(rank) + u64::from(members) - u64::from(distance) % u64::from(members));
+            let before = members - distance % members;
             vec![
-                Step::new(Vec::new(), Use::Nothing, vec![behind]),
-                Step::new(vec![before], Use::Keep, Vec::new()),
+                Step::new(Vec::new(), Use::Nothing, vec![behind(rank, distance, members)]),
+                Step::new(vec![behind(rank, before, members)], Use::Keep, Vec::new()),
             ]
         }
         Operation::Gather { root, .. } => {
@@ -175,7 +180,30 @@ pub(super) fn steps(shape: Shape, operation: &Operation, rank: u32, members: u32
             let usage = if below.is_empty() { Use::Keep } else { Use::Split };
             vec![Step::new(up, usage, below)]
         }
+        Operation::AllGather { .. } => {
+            let distances = doublings(members);
+            let to = distances.clone().map(|distance| vec![behind(rank, members - distance, members)]);
+            let from = distances.map(|distance| vec![behind(rank, distance, members)]);
+            let hear = core::iter::once(Vec::new()).chain(from);
+            let tell = to.chain(core::iter::once(Vec::new()));
+            hear.zip(tell).map(|(hear, tell)| Step::new(hear, Use::Fill, tell)).collect()
+        }
+        Operation::AllToAll { .. } => {
+            let to = (1..members).map(|distance| behind(rank, distance, members)).collect();
+            let from = (1..members).map(|distance| behind(rank, members - distance, members)).collect();
+            vec![Step::new(Vec::new(), Use::Nothing, to), Step::new(from, Use::Fill, Vec::new())]
+        }
     }
+}
+
+/// The rank that is `distance` ranks behind, in a circle.
+fn behind(rank: u32, distance: u32, members: u32) -> u32 {
+    ((u64::from(rank) + u64::from(distance)) % u64::from(members)) as u32
+}
+
+/// 1, 2, 4 and so on, below `members`.
+fn doublings(members: u32) -> impl Iterator<Item = u32> + Clone {
+    (0..u32::BITS).map(|bit| 1 << bit).take_while(move |distance| *distance < members)
 }
 
 /// The interval that `rank` leads, counted from `root` on.
@@ -184,7 +212,7 @@ fn interval(rank: u32, root: u32, members: u32) -> Interval {
 }
 
 fn from_root_on(rank: u32, root: u32, members: u32) -> u32 {
-    ((u64::from(rank) + u64::from(members) - u64::from(root)) % u64::from(members)) as u32
+    behind(rank, members - root % members, members)
 }
 
 /// The parent and the children in a tree that counts from `root` on, by rank.
@@ -198,6 +226,11 @@ pub(super) fn blocks_between(operation: &Operation, (from, to): (u32, u32), memb
     match *operation {
         Operation::Gather { root, .. } => interval(from, root, members).ranks,
         Operation::Scatter { root, .. } => interval(to, root, members).ranks,
+        // As many as it is away, or as are missing.
+        Operation::AllGather { .. } => {
+            let distance = from_root_on(from, to, members);
+            distance.min(members - distance)
+        }
         _ => 1,
     }
 }
@@ -208,6 +241,7 @@ pub(super) fn blocks_at(operation: &Operation, rank: u32, members: u32) -> u32 {
         Operation::Gather { root, .. } | Operation::Scatter { root, .. } => {
             interval(rank, root, members).ranks
         }
+        Operation::AllGather { .. } | Operation::AllToAll { .. } => members,
         _ => 1,
     }
 }
@@ -219,6 +253,7 @@ pub(super) fn first_block_of(operation: &Operation, rank: u32, below: u32, membe
             let [below, rank] = [below, rank].map(|rank| from_root_on(rank, root, members));
             below.saturating_sub(rank)
         }
+        Operation::AllGather { .. } | Operation::AllToAll { .. } => from_root_on(below, rank, members),
         _ => 0,
     }
 }

@@ -14,6 +14,7 @@ mod barriers;
 mod blocks;
 mod broadcasts;
 mod exchanges;
+mod exchanges_of_all;
 mod failures;
 mod gathers;
 mod joining;
@@ -77,6 +78,7 @@ impl MachineDriver for Calls {
                     Operation::Broadcast { .. } => "broadcast",
                     Operation::Exchange { .. } => "block",
                     Operation::Gather { .. } | Operation::Scatter { .. } => "blocks",
+                    Operation::AllGather { .. } | Operation::AllToAll { .. } => "blocks",
                     Operation::Barrier => panic!("a barrier has no payload"),
                 };
                 let bytes = operation.bytes() * u32::from(blocks);

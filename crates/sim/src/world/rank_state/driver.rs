@@ -175,7 +175,7 @@ impl Driver for RankDriver<'_, '_> {
     }
 
     fn answer_left(&mut self, buffer: BufferId) {
-        unreachable!("{buffer:?}: programs here have no vectors of atomics");
+        self.state.machines.as_mut().expect("a machine has sent it").end_buffer(buffer);
     }
 
     fn peer_lost(&mut self, peer: Peer, fault: PeerFault) {

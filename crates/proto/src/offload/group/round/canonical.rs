@@ -57,6 +57,8 @@ impl Operation {
             Operation::Exchange { distance, .. } => (4, distance),
             Operation::Gather { root, .. } => (5, root),
             Operation::Scatter { root, .. } => (6, root),
+            Operation::AllGather { .. } => (7, 0),
+            Operation::AllToAll { .. } => (8, 0),
         };
         words.extend([kind, root, self.bytes()]);
         if let Some(combination) = self.combination() {

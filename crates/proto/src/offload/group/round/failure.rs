@@ -59,7 +59,7 @@ impl Round {
         self.end_forwarding(scene, failure, dead, driver);
         for index in 0..self.inputs.len() {
             let Input { rank, complete, answered, .. } = self.inputs[index];
-            if self.operation.has_payload() && complete && !answered && Some(rank) != dead {
+            if self.operation.is_answered() && complete && !answered && Some(rank) != dead {
                 self.answer(scene, index, true, driver);
             }
             if let Some(buffer) = self.inputs[index].held.take() {

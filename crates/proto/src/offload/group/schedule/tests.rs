@@ -161,7 +161,7 @@ fn brackets(operation: Operation, rank: u32, members: u32) -> String {
             match step.usage {
                 Use::Combine => own = format!("({own}+{})", of(other)),
                 Use::Continue => own = format!("({}+{own})", of(other)),
-                Use::Place | Use::Keep | Use::Nothing | Use::Collect | Use::Split => {}
+                Use::Place | Use::Keep | Use::Nothing | Use::Collect | Use::Split | Use::Fill => {}
             }
         }
     }
@@ -300,6 +300,38 @@ fn each_block_of_a_gather_comes_to_its_root_and_each_of_a_scatter_to_its_member(
 }
 
 #[test]
+fn an_all_gather_takes_the_logarithm_of_steps_and_an_all_to_all_one() {
+    for members in (1..=MOST).chain([127, 128, 129]) {
+        let all_gather = Operation::AllGather { bytes: 8 };
+        let there = run(Shape::default(), all_gather, members);
+        let log = members.next_power_of_two().ilog2();
+        assert_eq!(there, Run { packets: members * log, known: everyone(members), time: log }, "{members}");
+        for rank in 0..members {
+            // Whom each place of the buffer is from, and who has filled it.
+            let mut places = vec![rank];
+            for Step { hear, tell, .. } in steps(Shape::default(), &all_gather, rank, members) {
+                for from in hear {
+                    let first = first_block_of(&all_gather, rank, from, members) as usize;
+                    assert_eq!(first, places.len(), "{members}, {rank} hears {from}");
+                    let blocks = blocks_between(&all_gather, (from, rank), members);
+                    places.extend((0..blocks).map(|block| (from + block) % members));
+                }
+                for to in tell {
+                    let blocks = blocks_between(&all_gather, (rank, to), members) as usize;
+                    assert!(blocks <= places.len(), "{members}, {rank} has what it sends to {to}");
+                }
+            }
+            assert!((0..members).all(|place| places[place as usize] == (rank + place) % members));
+            assert_eq!(places.len() as u32, blocks_at(&all_gather, rank, members), "{rank} of {members}");
+        }
+        let all_to_all = Operation::AllToAll { bytes: 8 };
+        let there = run(Shape::default(), all_to_all, members);
+        assert_eq!((there.packets, there.time), (members * (members - 1), u32::from(members > 1)));
+        assert_eq!(there.known, everyone(members), "{members}");
+    }
+}
+
+#[test]
 fn the_examples_hold() {
     let of_degree =
         |degree| Shape { barrier: BarrierSchedule::GatherBroadcast { degree }, ..Shape::default() };
@@ -316,6 +348,13 @@ fn the_examples_hold() {
     let gather = Operation::Gather { root: 2, bytes: 8 };
     assert_eq!(steps(Shape::default(), gather, 2, 4), ["[3, 0, 1] -> []"]);
     assert_eq!(steps(Shape::default(), gather, 1, 4), ["[] -> [2]"]);
+    let all_gather = Operation::AllGather { bytes: 8 };
+    assert_eq!(
+        steps(Shape::default(), all_gather, 0, 8),
+        ["[] -> [7]", "[1] -> [6]", "[2] -> [4]", "[4] -> []"]
+    );
+    let all_to_all = Operation::AllToAll { bytes: 8 };
+    assert_eq!(steps(Shape::default(), all_to_all, 1, 4), ["[] -> [2, 3, 0]", "[0, 3, 2] -> []"]);
     let in_blocks = Operation::AllReduce(of_floats(2048));
     assert_eq!(steps(Shape::default(), in_blocks, 2, 4), ["[0] -> []", "[3] -> [0, 3]"]);
     assert_eq!(steps(Shape::default(), Operation::Barrier, 0, 3), ["[2] -> [1]", "[1] -> [2]"]);
