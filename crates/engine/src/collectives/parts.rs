@@ -274,16 +274,12 @@ impl CollectiveShape {
     fn machine_operation(&self, transfer: u32, bytes: u64) -> MachineOperation {
         use CollectiveOperation as Op;
         let bytes = bytes as u32; // at most that of a part
-        if self.gathers_at_all() {
-            return MachineOperation::AllGather { bytes };
-        }
-        if self.exchanges() {
-            return match self.exchanges_at_once() {
-                true => MachineOperation::AllToAll { bytes },
-                false => MachineOperation::Exchange { distance: transfer + 1, bytes },
-            };
-        }
         match self.operation {
+            _ if self.exchanges() && !self.exchanges_at_once() => {
+                MachineOperation::Exchange { distance: transfer + 1, bytes }
+            }
+            _ if self.exchanges() => MachineOperation::AllToAll { bytes },
+            _ if self.gathers_at_all() => MachineOperation::AllGather { bytes },
             Op::Barrier => MachineOperation::Barrier,
             Op::Reduce { root: 0, combination } => MachineOperation::Reduce(Vector { bytes, combination }),
             Op::Reduce { combination, .. }
@@ -292,7 +288,8 @@ impl CollectiveShape {
             Op::Broadcast { root } => MachineOperation::Broadcast { root, bytes },
             Op::Gather { root } => MachineOperation::Gather { root, bytes },
             Op::Scatter { root } => MachineOperation::Scatter { root, bytes },
-            Op::AllGather | Op::AllToAll => unreachable!("they have their own way"),
+            Op::AllGather => MachineOperation::AllGather { bytes },
+            Op::AllToAll => MachineOperation::AllToAll { bytes },
         }
     }
 
@@ -320,7 +317,6 @@ impl CollectiveShape {
     fn has_one_buffer(&self) -> bool {
         matches!(self.operation, CollectiveOperation::Broadcast { .. })
     }
-
 }
 
 /// A part that can be started.
@@ -387,7 +383,8 @@ pub(super) fn prepare(shape: &CollectiveShape, part: u64, data: &UserMemory, res
             MachineOperation::AllGather { .. } => shape.blocks_in_a_circle(result, &range),
             MachineOperation::AllToAll { .. } => {
                 let others = (0..shape.members).filter(|rank| *rank != shape.rank);
-                let block = |memory: &UserMemory, rank| memory.part(shape.begin_of(rank) + range.start, bytes);
+                let block =
+                    |memory: &UserMemory, rank| memory.part(shape.begin_of(rank) + range.start, bytes);
                 others.for_each(|rank| copy(&block(data, rank), &block(result, rank)));
                 shape.blocks_in_a_circle(result, &range)
             }

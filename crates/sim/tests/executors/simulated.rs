@@ -29,6 +29,8 @@ const FIRST_LOCK_WORD: u32 = WORDS - LOCK_WORDS;
 pub struct SimulatedExecutor {
     on_nic: bool,
     shape: Shape,
+    /// The blocks of an all-to-all leave at once, otherwise by exchanges.
+    exchanges_at_once: bool,
     ranks: u32,
     /// The rank of each member.
     members: Vec<u32>,
@@ -46,7 +48,8 @@ impl SimulatedExecutor {
         let broadcasts = [BroadcastTree::Binomial, BroadcastTree::Postal { lambda_thousandths }];
         let barrier = random.choice(barriers).expect("two");
         let broadcast = random.choice(broadcasts).expect("two");
-        SimulatedExecutor { on_nic, shape: Shape { barrier, broadcast, reduction }, ranks, members: list }
+        let (shape, exchanges_at_once) = (Shape { barrier, broadcast, reduction }, random.bool());
+        SimulatedExecutor { on_nic, shape, exchanges_at_once, ranks, members: list }
     }
 
     /// A world with any flow control whose credits are those of a pair.
@@ -81,12 +84,13 @@ async fn take_part(
     rank: &Rank,
     case: &Case,
     (place, members): (u32, &[u32]),
+    at_once: bool,
     log: &RefCell<Log>,
 ) -> Vec<Vec<u8>> {
     match case {
         Case::Collectives(all) => {
             let count = members.len() as u32;
-            let begun: Vec<_> = all.iter().map(|it| begin(rank, it, (place, count))).collect();
+            let begun: Vec<_> = all.iter().map(|it| begin(rank, it, (place, count), at_once)).collect();
             let mut results = Vec::new();
             for (operations, collective) in begun.into_iter().zip(all) {
                 let mut vectors = Vec::new();
@@ -95,7 +99,9 @@ async fn take_part(
                     assert_eq!((status.fault, status.refused), (None, false), "{:?}", collective.operation);
                     vectors.push(vector);
                 }
-                if let Operation::AllToAll { bytes } = collective.operation {
+                if let Operation::AllToAll { bytes } = collective.operation
+                    && !at_once
+                {
                     let own = place as usize * bytes as usize;
                     vectors.insert(0, collective.data[place as usize][own..own + bytes as usize].to_vec());
                     // By distance of the sender before us. By rank they run backwards from us.
@@ -107,6 +113,10 @@ async fn take_part(
                     // From the root on in a circle.
                     Operation::Gather { root, bytes: block } if root == place => {
                         bytes.rotate_right((root * block) as usize);
+                    }
+                    Operation::AllGather { bytes: block } => bytes.rotate_right((place * block) as usize),
+                    Operation::AllToAll { bytes: block } if at_once => {
+                        bytes.rotate_right((place * block) as usize);
                     }
                     Operation::Scatter { root, bytes: block } if root == place => {
                         bytes.truncate(block as usize);
@@ -204,9 +214,26 @@ impl Words for SimulatedWords<'_> {
 }
 
 /// Begins the operations of the machine that make a collective operation.
-fn begin(rank: &Rank, collective: &Collective, (place, members): (u32, u32)) -> Vec<GroupOperation> {
+///
+/// - `at_once`: those of an all-to-all are one.
+fn begin(
+    rank: &Rank,
+    collective: &Collective,
+    (place, members): (u32, u32),
+    at_once: bool,
+) -> Vec<GroupOperation> {
     let data = collective.data[place as usize].clone();
     vec![match collective.operation {
+        Operation::AllToAll { bytes } if at_once => {
+            let mut vector = data;
+            vector.rotate_left((place * bytes) as usize);
+            rank.iall_to_all(GROUP, bytes, vector)
+        }
+        Operation::AllGather { bytes } => {
+            let mut vector = data;
+            vector.resize((bytes * members) as usize, 0xee);
+            rank.iall_gather(GROUP, bytes, vector)
+        }
         Operation::AllToAll { bytes } => {
             let block = |distance: u32| {
                 let begin = ((place + distance) % members * bytes) as usize;
@@ -236,7 +263,6 @@ fn begin(rank: &Rank, collective: &Collective, (place, members): (u32, u32)) -> 
             }
             rank.iscatter(GROUP, root, bytes, vector)
         }
-        other => unreachable!("{other:?} is not taken"),
     }]
 }
 
@@ -257,9 +283,9 @@ fn is_for_machines(collective: &Collective) -> bool {
         Operation::Reduce { root, .. } => root == 0,
         Operation::Broadcast { bytes, .. } => bytes <= MAX_BROADCAST_BYTES,
         Operation::AllToAll { bytes }
+        | Operation::AllGather { bytes }
         | Operation::Gather { bytes, .. }
         | Operation::Scatter { bytes, .. } => bytes <= MAX_EXCHANGE_BYTES,
-        _ => false,
     }
 }
 
@@ -292,14 +318,14 @@ impl Executor for SimulatedExecutor {
         let program = |rank: Rank| -> Program {
             let (all, logs, gotten, members) =
                 (all.clone(), logs.clone(), gotten.clone(), self.members.clone());
-            let shape = self.shape;
+            let (shape, at_once) = (self.shape, self.exchanges_at_once);
             Box::pin(async move {
                 let Some(place) = members.iter().position(|&member| member == rank.rank()) else { return };
                 let mut random = Rng::with_seed(seed ^ place as u64);
                 rank.join_shaped_group(GROUP, &members, None, shape).await;
                 for (case, log) in all.iter().zip(logs.iter()) {
                     rank.compute(random.u64(..20 * US));
-                    let results = take_part(&rank, case, (place as u32, &members), log).await;
+                    let results = take_part(&rank, case, (place as u32, &members), at_once, log).await;
                     gotten.borrow_mut()[place].push(results);
                 }
             })

@@ -55,6 +55,17 @@ fn perform(parts: &[Part]) {
                 }
             }
         }
+        MachineOperation::AllGather { bytes } | MachineOperation::AllToAll { bytes } => {
+            assert!(bytes > 0 && bytes <= MAX_EXCHANGE_BYTES && bytes * count <= MAX_GATHERED_BYTES);
+            let is_gather = matches!(operation, MachineOperation::AllGather { .. });
+            let given: Vec<Vec<u8>> = parts.iter().map(|part| bytes_of(&part.memory)).collect();
+            for (from, to) in (0..count).flat_map(|from| (0..count).map(move |to| (from, to))) {
+                let place = |of: u32, other: u32| ((other + count - of) % count * bytes) as usize;
+                let begin = if is_gather { 0 } else { place(from, to) };
+                let block = &given[from as usize][begin..begin + bytes as usize];
+                parts[to as usize].memory.write(place(to, from) as u64, block);
+            }
+        }
         MachineOperation::Reduce(vector) | MachineOperation::AllReduce(vector) => {
             assert!(vector.is_valid() && vector.bytes > 0, "{vector:?}");
             let result = combined(vector.combination).expect("a member");
@@ -165,12 +176,37 @@ fn every_operation_gives_each_member_its_result_at_any_length() {
 }
 
 #[test]
+fn short_operations_of_all_are_one_part_and_longer_ones_are_cut() {
+    use CollectiveOperation::*;
+    let parts = |operation, block_bytes, members| {
+        let shape = CollectiveShape { operation, block_bytes, rank: 1, members };
+        let bytes = (shape.data_bytes() as usize, (shape.result_bytes() + shape.gathered_bytes()) as usize);
+        let (data, result) = (OwnedMemory::new(bytes.0), OwnedMemory::new(bytes.1));
+        let first = prepare(&shape, 0, &data.view(), &result.view());
+        (shape.parts(), first.operation)
+    };
+    let bytes = |bytes| (1, MachineOperation::AllGather { bytes });
+    assert_eq!(parts(AllGather, 16_384, 8), bytes(16_384));
+    assert_eq!(parts(AllGather, 16_385, 8), (2, MachineOperation::AllGather { bytes: 16_384 }));
+    assert_eq!(parts(AllReduce { combination: SUM }, 512, 8), bytes(512));
+    let vector = Vector { bytes: 516, combination: SUM };
+    assert_eq!(parts(AllReduce { combination: SUM }, 516, 8), (1, MachineOperation::AllReduce(vector)));
+    assert_eq!(parts(AllToAll, 8192, 8), (1, MachineOperation::AllToAll { bytes: 8192 }));
+    let exchange = |bytes| MachineOperation::Exchange { distance: 1, bytes };
+    assert_eq!(parts(AllToAll, 8193, 8), (7, exchange(8193)));
+}
+
+#[test]
 fn an_all_to_all_sends_each_member_its_own_blocks_only() {
     let bytes_sent = |operation, block_bytes, members| {
         let shape = CollectiveShape { operation, block_bytes, rank: 1, members };
         let (data, result) = (OwnedMemory::new(shape.data_bytes() as usize), OwnedMemory::new(1 << 20));
         let parts = (0..shape.parts()).map(|part| prepare(&shape, part, &data.view(), &result.view()));
-        parts.map(|part| u64::from(part.operation.bytes())).sum::<u64>()
+        let sent = |operation: MachineOperation| match operation {
+            MachineOperation::AllToAll { bytes } => u64::from(bytes * (members - 1)),
+            operation => operation.bytes().into(),
+        };
+        parts.map(|part| sent(part.operation)).sum::<u64>()
     };
     let combination = SUM;
     for members in [2, 3, 8] {
@@ -217,18 +253,18 @@ fn sums_of_floats_have_shorter_parts() {
 fn data_and_result_may_be_one_buffer_in_an_all_reduce() {
     let shapes = [0, 1].map(|rank| CollectiveShape {
         operation: CollectiveOperation::AllReduce { combination: SUM },
-        block_bytes: 8,
+        block_bytes: 4096,
         rank,
         members: 2,
     });
     let buffers = [1_u8, 2].map(|value| {
-        let memory = OwnedMemory::new(8);
-        memory.view().write(0, &[value; 8]);
+        let memory = OwnedMemory::new(4096);
+        memory.view().write(0, &[value; 4096]);
         memory
     });
     let prepared = |rank: usize| prepare(&shapes[rank], 0, &buffers[rank].view(), &buffers[rank].view());
     perform(&[prepared(0), prepared(1)]);
-    assert!(buffers.iter().all(|buffer| bytes_of(&buffer.view()) == [3; 8]));
+    assert!(buffers.iter().all(|buffer| bytes_of(&buffer.view()) == [3; 4096]));
 }
 
 #[test]

@@ -202,6 +202,17 @@ impl Rank {
         self.start(group, Operation::Scatter { root, bytes }, vector)
     }
 
+    /// Starts an all-gather of blocks of `bytes` bytes. The vector has those of all, from our own on in the order of places, in a
+    /// circle. [`Status::refused`] as in [`Rank::ireduce`].
+    pub fn iall_gather(&self, group: u32, bytes: u32, vector: Vec<u8>) -> GroupOperation {
+        self.start(group, Operation::AllGather { bytes }, vector)
+    }
+
+    /// Starts an all-to-all with a vector as for [`Rank::iall_gather`]: what comes takes the place of what goes there.
+    pub fn iall_to_all(&self, group: u32, bytes: u32, vector: Vec<u8>) -> GroupOperation {
+        self.start(group, Operation::AllToAll { bytes }, vector)
+    }
+
     /// Starts a barrier of a group. It completes when all members have started it.
     pub fn ibarrier(&self, group: u32) -> GroupOperation {
         self.start(group, Operation::Barrier, Vec::new())
