@@ -19,7 +19,7 @@ pub const OFFER_WORDS: usize = 5 + ADDRESS_WORDS;
 
 /// The version of this agreement and of the choices for each call. Count it up when either changes: members with different
 /// versions use no group.
-const VERSION: u64 = 7;
+const VERSION: u64 = 8;
 
 /// What a member tells the others, as words.
 pub type Offer = [u64; OFFER_WORDS];

@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_engine::levels::Layout;
+use weir_engine::node_group_interface::{HAS_COMPLETIONS, LOOKED};
 use weir_engine::operation_times::OperationKind;
 use weir_link::shm::node_group::{GroupFailure, Operation};
 use weir_proto::PeerFault;
@@ -19,6 +20,9 @@ use weir_proto::PeerFault;
 const SPINS: u32 = 64;
 /// Looks before the MPI makes progress; then it does after each. Shorter waits delay nobody.
 const FIRST_PROGRESS: u32 = 128;
+/// The same for a wait for another host, in which the provider pauses and makes the progress of messages. Without completions the
+/// MPI has hardly anything to do.
+const LOOKS_PER_PROGRESS: u32 = 16;
 /// The MPI makes progress once in so many operations, however short they are: another rank may wait for a message of this
 /// one, and the program may call nothing else until that rank has it.
 const OPERATIONS_PER_PROGRESS: u64 = 64;
@@ -94,10 +98,16 @@ pub fn make_progress(mpi: &Mpi, abi: &Abi, handle: usize, rank: c_int) {
 }
 
 /// Called between two looks, with a [`Wait`].
-unsafe extern "C" fn idle(context: *mut c_void) {
+unsafe extern "C" fn idle(context: *mut c_void, course: c_int) {
     // SAFETY: `perform` gives its own variable, which nobody else uses meanwhile.
     let wait = unsafe { &mut *context.cast::<Wait<'_>>() };
     wait.looks = wait.looks.saturating_add(1);
+    if course != LOOKED {
+        if course == HAS_COMPLETIONS || wait.looks.is_multiple_of(LOOKS_PER_PROGRESS) {
+            wait.make_progress();
+        }
+        return;
+    }
     if !wait.is_crowded && wait.looks <= SPINS {
         std::hint::spin_loop();
         return;

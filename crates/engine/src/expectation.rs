@@ -106,6 +106,7 @@ impl<L: Link> Engine<L> {
             || self.machine.backlogged() > 0
             || !self.io.timers.is_empty()
             || self.io.awaits_other_events()
+            || !self.io.collectives.is_idle()
             || self.is_closing()
             || peeked
         {

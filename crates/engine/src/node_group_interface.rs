@@ -35,7 +35,7 @@ pub const ENTRY: &CStr = c"weir_node_groups";
 /// The type of that function.
 pub type Entry = unsafe extern "C" fn() -> *const NodeGroupFunctions;
 /// The version of this interface. Count it up with each change of a type of this file.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The name of a function of the other library: what its process does.
 pub const INITIALIZES: &CStr = c"weir_mpi_initializes";
@@ -118,8 +118,15 @@ pub const UNMARKED: c_int = 1;
 /// The provider has not seen that the MPI has looked for a message.
 pub const UNSEEN: c_int = 2;
 
-/// Called while a member waits, with the context of the call.
-pub type Idle = unsafe extern "C" fn(*mut c_void);
+/// Called while a member waits, with the context of the call, and [`LOOKED`], [`PAUSED`] or [`HAS_COMPLETIONS`].
+pub type Idle = unsafe extern "C" fn(*mut c_void, c_int);
+
+/// The provider has looked whether the wait is over.
+pub const LOOKED: c_int = 0;
+/// It has looked at the network too, and spun, yielded or slept as it does for messages.
+pub const PAUSED: c_int = 1;
+/// The same, and completions wait for the MPI.
+pub const HAS_COMPLETIONS: c_int = 2;
 
 /// The functions.
 #[repr(C)]

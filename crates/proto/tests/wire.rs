@@ -953,8 +953,8 @@ fn malformed_headers_are_rejected() {
         message(&slot).is_ok()
     };
     assert_eq!([2, 3, 12, 13].map(combination), [false, true, true, false]);
-    slot[28 + 14] = 6;
-    assert_eq!(message(&slot), Err("operation 6 of a group, allowed are 0 to 5".into()));
+    slot[28 + 14] = 8;
+    assert_eq!(message(&slot), Err("operation 8 of a group, allowed are 0 to 7".into()));
     (slot[5], slot[28 + 8]) = (Kind::GroupFailed as u8, 5);
     assert_eq!(message(&slot), Err("fault 5 of a group, allowed are 0 to 4".into()));
     slot[5] = Kind::Write as u8;

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use weir_engine::levels::{Layout, LevelFailure, LevelGroup, LevelTask, Step};
 use weir_engine::node_group_interface::{
-    FailureWords, Identity, Idle, JOINED, Joined, NOT_YET, OperationWords, REFUSED,
+    FailureWords, HAS_COMPLETIONS, Identity, Idle, JOINED, Joined, LOOKED, NOT_YET, OperationWords, PAUSED,
+    REFUSED,
 };
 use weir_engine::operation_times::{Executor, Looks, OperationKind, Tally};
 use weir_engine::{Engine, oversubscription};
@@ -26,7 +27,7 @@ use weir_proto::PeerFault;
 use crate::group_wait::{GroupPrecedence, Wait};
 use crate::log;
 use crate::node_endpoints::{OpenEndpoint, find, number};
-use crate::state::domain_state::Mode;
+use crate::state::domain_state::{Mode, State};
 
 /// How far an endpoint has joined.
 pub enum Membership {
@@ -133,12 +134,12 @@ fn perform_in_node(
     operation: Operation,
     data: &[u8],
     result: &mut [u8],
-    mut idle: impl FnMut(),
+    mut idle: impl FnMut(c_int),
 ) -> Result<Course, GroupFailure> {
     let began = stopwatch();
     let (mut task, mut wait): (Task, _) = (group.task(operation), Wait::default());
     while !group.advance(&mut task, data, result)? {
-        idle();
+        idle(LOOKED);
         let due = wait.due();
         if due.check {
             group.check()?;
@@ -179,14 +180,37 @@ fn received(endpoint: &OpenEndpoint) -> u64 {
     engine.map_or(0, |engine| engine.counters().packets_received)
 }
 
-/// Sleeps until something arrives at an endpoint.
-fn sleep_for_arrival(endpoint: &OpenEndpoint) {
-    if let Some(domain) = endpoint.domain.upgrade() {
-        let at_most_ns = domain.longest_wait_ns().min(ANSWER_TIME.as_nanos() as u64);
-        if let Some(endpoint) = domain.enter().endpoints.get_mut(endpoint.index) {
-            endpoint.wait(at_most_ns);
-        }
+/// A look at the network for an operation whose step there has not ended. Waits after a look that has found nothing, as the
+/// endpoint does for messages.
+///
+/// Returns whether the step has ended, and otherwise what to tell the one that waits.
+fn look_at_network(
+    group: &mut LevelGroup,
+    endpoint: &OpenEndpoint,
+    task: &mut LevelTask,
+) -> Result<Option<c_int>, LevelFailure> {
+    let closed = LevelFailure { rank: group.layout().rank(), fault: PeerFault::Closed };
+    let domain = endpoint.domain.upgrade().ok_or(closed)?;
+    let mut state = domain.enter();
+    let mut advance = |state: &mut State| {
+        let engine = state.endpoints.get_mut(endpoint.index).and_then(|endpoint| endpoint.engine());
+        let engine = engine.ok_or(closed)?;
+        let is_done = group.advance_network(engine, task);
+        engine.wake_watcher_for_completions();
+        is_done
+    };
+    // Before the progress: it sends what the step sends.
+    let was_done = advance(&mut state)?;
+    let found = state.progress_endpoint(endpoint.index);
+    if was_done || advance(&mut state)? {
+        return Ok(None);
     }
+    if found == 0
+        && let Some(endpoint) = state.endpoints.get_mut(endpoint.index)
+    {
+        endpoint.pause();
+    }
+    Ok(Some(if state.has_entries() { HAS_COMPLETIONS } else { PAUSED }))
 }
 
 fn perform_on_levels(
@@ -194,7 +218,7 @@ fn perform_on_levels(
     endpoint: &OpenEndpoint,
     operation: Operation,
     (data, result): (&[u8], &mut [u8]),
-    mut idle: impl FnMut(),
+    mut idle: impl FnMut(c_int),
 ) -> Result<Course, LevelFailure> {
     let began = stopwatch();
     let mut waited_until = began;
@@ -205,22 +229,22 @@ fn perform_on_levels(
             return Ok(Course { began, ended: stopwatch(), skew: waited_until.saturating_sub(began) });
         }
         if step == Step::Network {
-            let closed = LevelFailure { rank: group.layout().rank(), fault: weir_proto::PeerFault::Closed };
-            let advance = |engine: &mut Engine| group.advance_network(engine, &mut task);
-            if with_engine(endpoint, advance).unwrap_or(Err(closed))? {
-                waited_until = stopwatch();
-                continue;
+            match look_at_network(group, endpoint, &mut task)? {
+                Some(course) => idle(course),
+                None => {
+                    waited_until = stopwatch();
+                    continue;
+                }
             }
+        } else {
+            idle(LOOKED);
         }
-        idle();
         let due = wait.due();
         if due.check {
             group.check()?;
         }
-        match step {
-            Step::Network if due.sleep => sleep_for_arrival(endpoint),
-            Step::Node if due.sleep && wait.may_sleep(received(endpoint)) => group.sleep(ANSWER_TIME),
-            _ => {}
+        if step == Step::Node && due.sleep && wait.may_sleep(received(endpoint)) {
+            group.sleep(ANSWER_TIME);
         }
         waited_until = stopwatch();
     }
@@ -317,7 +341,7 @@ impl Member {
         (operation, call): (Operation, OperationKind),
         data: &[u8],
         result: &mut [u8],
-        idle: impl FnMut(),
+        idle: impl FnMut(c_int),
     ) -> Result<(), FailureWords> {
         let Course { began, ended, skew } = match &mut self.membership {
             Membership::Node(group) => {
@@ -479,7 +503,7 @@ pub unsafe extern "C" fn perform(
     let member = unsafe { shared.member() };
     let _precedence = GroupPrecedence::begin();
     // SAFETY: the caller's function and its context.
-    match member.perform((operation, call), data, result, || unsafe { idle(context) }) {
+    match member.perform((operation, call), data, result, |course| unsafe { idle(context, course) }) {
         Ok(()) => 0,
         Err(fault) => {
             // SAFETY: the caller gives a variable for the failure.

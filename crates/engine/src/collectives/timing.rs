@@ -82,7 +82,7 @@ mod tests {
     use crate::operation_times::OperationKind;
 
     fn shape(operation: CollectiveOperation) -> CollectiveShape {
-        CollectiveShape { operation, block_bytes: 8, rank: 1, members: 3 }
+        CollectiveShape { operation, block_bytes: 40_000, rank: 1, members: 3 }
     }
 
     fn ended(
@@ -115,8 +115,8 @@ mod tests {
         };
         assert_eq!(skew(false, CollectiveOperation::Barrier, false), None);
         assert_eq!(skew(false, CollectiveOperation::Barrier, true), Some(40));
-        assert_eq!(skew(true, CollectiveOperation::AllGather, false), None);
-        assert_eq!(skew(true, CollectiveOperation::AllToAll, true), None);
+        assert_eq!(skew(true, CollectiveOperation::AllGather, false), Some(40));
+        assert_eq!(skew(true, CollectiveOperation::AllToAll, true), None, "one exchange after the other");
         let nothing = Timing { began: 100, met_at: 0, is_awaited: true };
         let sums = ended(nothing, CollectiveOperation::Broadcast { root: 1 }, false).1;
         assert_eq!(sums.whole_skew(), Some(0), "without bytes it has no part");

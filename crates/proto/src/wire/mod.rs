@@ -85,7 +85,7 @@ pub enum PacketError {
         word_type: u8,
     },
     /// No such operation of a group.
-    #[error("operation {have} of a group, allowed are 0 to 5")]
+    #[error("operation {have} of a group, allowed are 0 to 7")]
     Collective {
         /// The number in the header.
         have: u8,

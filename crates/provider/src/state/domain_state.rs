@@ -276,6 +276,11 @@ impl State {
         }
     }
 
+    /// Whether completions wait for the program.
+    pub fn has_entries(&self) -> bool {
+        self.queues.iter().any(|queue| !queue.entries.is_empty())
+    }
+
     /// Sleeps until something arrives, at most `at_most_ns`.
     pub fn wait(&mut self, target: ProgressTarget, at_most_ns: u64) {
         match *self.endpoints_of(target) {
