@@ -277,8 +277,8 @@ impl State {
     }
 
     /// Whether completions wait for the program.
-    pub fn has_entries(&self) -> bool {
-        self.queues.iter().any(|queue| !queue.entries.is_empty())
+    pub fn has_entries(&mut self) -> bool {
+        self.queues.iter_mut().any(|queue| !queue.entries.is_empty())
     }
 
     /// Sleeps until something arrives, at most `at_most_ns`.
