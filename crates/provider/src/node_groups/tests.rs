@@ -12,7 +12,7 @@ use weir_proto::offload::{Combination, WordOperation, WordType};
 
 static IDLE_CALLS: AtomicU32 = AtomicU32::new(0);
 
-unsafe extern "C" fn count(_context: *mut c_void) {
+unsafe extern "C" fn count(_context: *mut c_void, _: c_int) {
     IDLE_CALLS.fetch_add(1, Ordering::Relaxed);
     std::thread::yield_now();
 }
