@@ -9,6 +9,8 @@ of measure.c that moves messages is counted. The other rank runs without callgri
 waits. `reads` are calls of fi_cq_read. `empty` are those that found nothing and waited. Code of Rust's library counts
 for the layer whose function contains it. Needs valgrind and `make build env-mpich`.
 
+`gate:BYTES` and `self:BYTES` also count the instructions of a message in the files of offloaded operations.
+
 `self:BYTES` counts one receive, one send and one read of an endpoint that sends to itself (tools/self_messages.c). Every
 run gives the same number, up to 0.5 %, so it compares two versions. With a network beside (FI_WEIR_LINK=shm,udp) it
 counts the looks there apart: they come at most every few microseconds, and in the tool, where time runs slowly, with
@@ -35,6 +37,10 @@ LAYERS = ["provider", "engine", "proto", "link"]
 # Calls of the provider that post a message; one send of rank 0 is one message, in a round trip also one receive.
 POSTS = re.compile(r"weir_fi::(tagged|message)::(inject|injectdata|send|senddata|sendmsg|recv|recvmsg)$")
 GATE = re.compile(r"/admission/|/(gated|send_gate|policer|send_proxy|proxy_queues|token_lines)\.rs$")
+# Collective operations, atomics and groups: machines, engine, node groups, and their part of the provider.
+OFFLOADED = re.compile(r"/proto/src/(offload/|machine\.rs$|endpoint/outgoing\.rs$)|/link/src/shm/node_group"
+                       r"|/engine/src/(collectives|levels|groups|machines|machine_buffers|atomics|operation_times)[/.]"
+                       r"|/provider/src/(.*/)?(collective|group|node_groups|node_endpoints|marks|roster|sources|taken_receives|atomic)")
 CLOCK = re.compile(r"clock_gettime|::host_time$")
 # Mechanisms of admission below their thresholds: two messages are under way at most.
 MECHANISMS = {
@@ -159,7 +165,8 @@ def self_messages(size, scratch):
 
     calls = each(lambda name: name == READ or POSTS.search(name))
     looks = sum(each(LOOK.search, "calls").values())
-    return (more - less) // 2000, calls, looks, sum(each(LOOK.search).values())
+    offloaded = sum(each(OFFLOADED.search, "files").values())
+    return (more - less) // 2000, calls, looks, sum(each(LOOK.search).values()), offloaded
 
 
 def gate_messages(size, scratch):
@@ -177,7 +184,7 @@ def gate_messages(size, scratch):
         subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
         return Profile(out)
 
-    print(f"{'':20}{'total':>9}{'gate':>9}{'percent':>9}")
+    print(f"{'':20}{'total':>9}{'gate':>9}{'percent':>9}{'offloaded':>11}")
     off = None
     for mechanism in MECHANISMS:
         less, more = collected(mechanism, 500), collected(mechanism, 2500)
@@ -190,7 +197,8 @@ def gate_messages(size, scratch):
         total, clock = each(re.compile(""), "functions"), each(CLOCK, "functions")
         off = off or (total, clock)
         gate = each(GATE, "files") + clock - off[1]
-        print(f"{mechanism:20}{total:9.0f}{gate:9.0f}{100 * gate / off[0]:9.2f}", flush=True)
+        offloaded = each(OFFLOADED, "files")
+        print(f"{mechanism:20}{total:9.0f}{gate:9.0f}{100 * gate / off[0]:9.2f}{offloaded:11.1f}", flush=True)
 
 
 def main():
@@ -198,9 +206,10 @@ def main():
     of_self = [job for job in jobs if job.startswith("self:")]
     with tempfile.TemporaryDirectory(prefix="weir-budget-") as scratch:
         for job in of_self:
-            total, calls, looks, of_looks = self_messages(job.split(":")[1], Path(scratch))
+            total, calls, looks, of_looks, offloaded = self_messages(job.split(":")[1], Path(scratch))
             print(f"{job:20}{total:9} instructions")
             print("    " + ", ".join(f"{name} {cost:.0f}" for name, cost in calls.items() if cost >= 1))
+            print(f"    files of offloaded operations {offloaded:.1f}")
             if looks > 0:
                 print(f"    {looks:.2f} looks at networks {of_looks:.0f}, all else {total - of_looks:.0f}")
         for job in jobs:

@@ -3,10 +3,12 @@
 //!
 //! All ranks want the lock all the time, and hold it for no time. A hand-over is that the lock goes to another rank
 //! than the one that had it last. A rank whose memory has the word of a spinning lock gets it again and again, which
-//! hands nothing over, so only hand-overs are compared. The targets are for the most ranks.
+//! hands nothing over, so only hand-overs are compared. The targets are for the most ranks. The limit of a queue is what threads
+//! reach that pass a turn around in order.
 //!
 //! Expected: five seconds with three numbers of ranks and seven rounds.
 
+mod in_order;
 mod member;
 
 pub use member::{HELPER, MemberArguments, run as run_helper};
@@ -43,6 +45,9 @@ The table shows medians of the rounds, and quartiles behind the first two:
   fairness     Jain's index of how often each rank got it: 1 if all the same, 1/N if one has it always
   changes      changes of words that ranks asked for, for each hand-over
 
+A line below says how often threads without a lock pass a turn on, if each yields until it has it. A queue also hands the \
+lock to a given rank, so it cannot be faster.
+
 weir's settings come from the environment (see `weir settings`).
 
 Exit status:
@@ -76,6 +81,8 @@ struct Job {
     ranks: u32,
     spin: Vec<Sample>,
     queue: Vec<Sample>,
+    /// How often threads pass a turn on in a second.
+    in_order: Vec<f64>,
 }
 
 impl Sample {
@@ -122,6 +129,7 @@ pub fn run(arguments: &LockArguments) -> Result<u8, Failure> {
             let what = format!("{ranks} ranks have sent {} measurements", job.spin.len() + job.queue.len());
             return Err(Failure::Measurement(what));
         }
+        job.in_order = (0..arguments.repeat).map(|_| in_order::passes_per_second(ranks, time)).collect();
         jobs.push(job);
     }
     bar.finish_and_clear();
@@ -185,12 +193,17 @@ fn verdicts(results: &Results) -> String {
         Quartiles::of(&inverse).verdict(1.0 / limit)
     };
     let fair = by_round(&job.queue, |it| fairness(&it.acquired).unwrap_or(0.0));
+    let [_, in_order, _] = Quartiles::of(&job.in_order).ordered();
+    let [_, spin, _] = Quartiles::of(&by_round(&job.spin, Sample::hand_overs_per_second)).ordered();
     let (hand_overs, fairness) = TARGETS;
     format!(
         "\nTarget for {ranks} ranks: at least {hand_overs} x the hand-overs of the lock that spins: {}.\n\
-         Target for {ranks} ranks: a fairness of at least {fairness}: {}.",
+         Target for {ranks} ranks: a fairness of at least {fairness}: {}.\n\
+         Limit of a queue: {ranks} threads that yield pass a turn on {} times in a second, {} x the lock that spins.",
         at_least(gains(job), hand_overs),
         at_least(fair, fairness),
+        three_digits(in_order),
+        three_digits(in_order / spin),
         ranks = job.ranks,
     )
 }
@@ -206,7 +219,8 @@ mod tests {
     fn text(spin: u64, queue: &[Sample]) -> String {
         let machine = Machine { processor: "P".into(), cores: 2, kernel: "6".into(), load: 0.0 };
         let spin = queue.iter().map(|_| sample(spin, &[1000, 1])).collect();
-        let jobs = vec![Job { ranks: 2, spin, queue: queue.to_vec() }];
+        let in_order = vec![30_000.0; queue.len()];
+        let jobs = vec![Job { ranks: 2, spin, queue: queue.to_vec(), in_order }];
         render(&Results { machine, jobs, settings: Default::default() })
     }
 
@@ -218,5 +232,9 @@ mod tests {
         assert_eq!(bad.matches(": MISSED.").count(), 2, "{bad}");
         assert!(good.contains("3.70 x"), "{good}"); // in a millisecond
         assert!(good.contains("37000") || good.contains("37.0"), "{good}");
+        assert!(
+            good.contains("2 threads that yield pass a turn on 30000 times in a second, 3.00 x"),
+            "{good}"
+        );
     }
 }
