@@ -250,6 +250,20 @@ impl<L: Link> Engine<L> {
         }
     }
 
+    /// [`Engine::pause`] of a caller that waits for a step of all others and stays awake. It yields where the other one sleeps:
+    /// each wake-up costs a peer a part of its time, and the peers are in the same step.
+    pub fn pause_awake(&mut self) {
+        match self.waiting.pause(Clock::now) {
+            Pause::Spin => std::hint::spin_loop(),
+            Pause::CallerWasBusy { now } => self.return_at_once(now),
+            Pause::Yield { .. } | Pause::Sleep { .. } => {
+                let began = Clock::now();
+                weir_link::cores::yield_now();
+                self.after_pause(Some(began));
+            }
+        }
+    }
+
     /// The caller waits for nothing from here, so it probably works. With more ranks than cores it yields the core in some
     /// laps only: a process that computes keeps the core for milliseconds. So the yields of its MPI library are skipped.
     fn let_caller_work(&mut self) {

@@ -183,11 +183,14 @@ fn received(endpoint: &OpenEndpoint) -> u64 {
 /// A look at the network for an operation whose step there has not ended. Waits after a look that has found nothing, as the
 /// endpoint does for messages.
 ///
+/// - `sleeps`: it has waited for long.
+///
 /// Returns whether the step has ended, and otherwise what to tell the one that waits.
 fn look_at_network(
     group: &mut LevelGroup,
     endpoint: &OpenEndpoint,
     task: &mut LevelTask,
+    sleeps: bool,
 ) -> Result<Option<c_int>, LevelFailure> {
     let closed = LevelFailure { rank: group.layout().rank(), fault: PeerFault::Closed };
     let domain = endpoint.domain.upgrade().ok_or(closed)?;
@@ -208,7 +211,7 @@ fn look_at_network(
     if found == 0
         && let Some(endpoint) = state.endpoints.get_mut(endpoint.index)
     {
-        endpoint.pause();
+        if sleeps { endpoint.pause() } else { endpoint.pause_awake() }
     }
     Ok(Some(if state.has_entries() { HAS_COMPLETIONS } else { PAUSED }))
 }
@@ -221,7 +224,7 @@ fn perform_on_levels(
     mut idle: impl FnMut(c_int),
 ) -> Result<Course, LevelFailure> {
     let began = stopwatch();
-    let mut waited_until = began;
+    let (mut waited_until, mut sleeps) = (began, false);
     let (mut task, mut wait): (LevelTask, _) = (group.task(operation), Wait::default());
     loop {
         let step = group.advance(&mut task, data, result)?;
@@ -229,7 +232,7 @@ fn perform_on_levels(
             return Ok(Course { began, ended: stopwatch(), skew: waited_until.saturating_sub(began) });
         }
         if step == Step::Network {
-            match look_at_network(group, endpoint, &mut task)? {
+            match look_at_network(group, endpoint, &mut task, sleeps)? {
                 Some(course) => idle(course),
                 None => {
                     waited_until = stopwatch();
@@ -243,7 +246,8 @@ fn perform_on_levels(
         if due.check {
             group.check()?;
         }
-        if step == Step::Node && due.sleep && wait.may_sleep(received(endpoint)) {
+        sleeps = due.sleep;
+        if step == Step::Node && sleeps && wait.may_sleep(received(endpoint)) {
             group.sleep(ANSWER_TIME);
         }
         waited_until = stopwatch();

@@ -291,6 +291,13 @@ impl Endpoint {
         }
     }
 
+    /// After a poll without an event: see [`Engine::pause_awake`].
+    pub fn pause_awake(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            engine.pause_awake();
+        }
+    }
+
     /// Sleeps until something arrives, at most `at_most_ns`.
     pub fn wait(&mut self, at_most_ns: u64) {
         match &mut self.engine {
