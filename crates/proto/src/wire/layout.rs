@@ -339,11 +339,11 @@ structure! {
         length: U32,
         /// Offset of the payload in the vector, or in all blocks that the sender sends, bytes.
         offset: U32,
-        /// 3 to 12 as in `atomic`; gather, scatter, all-gather: low byte of the number of blocks sent; otherwise 0.
+        /// 3 to 12 as in `atomic`; gather, scatter, all-gather: low byte of the blocks sent; otherwise 0.
         operation: u8,
         /// Type of an element, as in `atomic`; gather, scatter, all-gather: its high byte; otherwise 0.
         word_type: u8,
-        /// 0 reduction, 1 all-reduce, 2 broadcast, 3 exchange, 4 gather, 5 scatter, 6 all-gather, 7 all-to-all.
+        /// 0 to 7: reduction, all-reduce, broadcast, exchange, gather, scatter, all-gather, all-to-all.
         collective: u8,
         /// Rank of the root of a broadcast, gather or scatter, distance of an exchange; otherwise 0.
         root: U32,
