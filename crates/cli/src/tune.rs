@@ -62,7 +62,8 @@ on a host gains if it bounds the datagrams that it has under way, and by how muc
 hosts of a file, which need the same as for `weir run --hosts`. Without, hosts are network namespaces of this machine, which need \
 root, iproute2 and util-linux. Then it knows the cores of this machine, but not your network; --port-rate and --port-queue \
 describe a switch. All numbers of tokens are measured in turn with FI_WEIR_ADMIT=off, under \
-random updates and incast, in at most three minutes (five with --hosts); one with --quick. A number is kept only if neither loses.
+random updates and incast, in at most four minutes (six over a core provider, two more with --hosts); one with --quick. A \
+number is kept only if neither loses.
 
 --save writes the setting for this host to $XDG_CONFIG_HOME/weir (default: ~/.config/weir). `weir run` uses it unless \
 an option or the environment gives the setting. With another launcher, set the printed variable for all ranks.

@@ -13,11 +13,15 @@
 //! The first message to a peer on another host waits too, up to [`MAX_CONTACT_WAIT`], until the peer has answered and the
 //! message has left. Its send is complete, so the program may leave for something else than MPI that depends on
 //! the message, such as `MPI_Comm_accept` of Open MPI, and nobody polls here any more. Useless waits become rare as above.
+//!
+//! For the same reason a message that is complete waits while admission holds it back, up to [`MAX_ADMISSION_WAIT`]: the gate
+//! opens only for those who poll. Tokens of ranks that do nothing are free again long before that.
 
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::Link;
 use weir_proto::Peer;
+use weir_proto::admission::HOLD_NS;
 
 use crate::Engine;
 
@@ -33,6 +37,8 @@ const MAX_WAIT_OVERSUBSCRIBED: Duration = Duration::from_micros(200);
 const MAX_WAIT_FAR: Duration = Duration::from_millis(1);
 /// Longest wait at the first contact: some time slices, since the peer may share its core.
 const MAX_CONTACT_WAIT: Duration = Duration::from_millis(20);
+/// Longest wait of a complete message for admission: ten times what tokens stay with ranks that do nothing.
+const MAX_ADMISSION_WAIT: Duration = Duration::from_nanos(10 * HOLD_NS);
 /// Empty polls before the sender yields the core, with more ranks than cores, or if the receiver is on another host.
 const POLLS_BEFORE_YIELD: u32 = 10;
 /// Most messages in a row that are sent without a wait after useless waits.
@@ -83,6 +89,24 @@ impl<L: Link> Engine<L> {
         {
             self.wait_for_contact(to);
         }
+    }
+
+    /// Waits until admission lets the last message to `to` pass. Called after a send that is complete.
+    #[inline]
+    pub(crate) fn pass_admission(&mut self, to: Peer) {
+        if self.machine.backlogged() > 0
+            && self.io.link.is_held_back(to)
+            && !self.admission.sends_without_wait()
+        {
+            self.wait_for_admission(to);
+        }
+    }
+
+    #[cold]
+    fn wait_for_admission(&mut self, to: Peer) {
+        self.wait_at_most(MAX_ADMISSION_WAIT, false, |engine| !engine.io.link.is_held_back(to));
+        self.progress(); // what was appended to a datagram leaves
+        self.admission.waited(!self.io.link.is_held_back(to));
     }
 
     #[cold]

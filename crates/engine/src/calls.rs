@@ -51,18 +51,22 @@ impl<L: Link> Engine<L> {
         let posted = Posted { post, operation, space, memory: &mut memory, inject, delivered_to: None };
         let driver = EventDriver { io: &mut self.io, sink, posted: Some(posted) };
         match self.machine.handle(Event::Posted(Command::Send(send)), driver) {
-            Ok(()) if self.io.has_aftermath => self.after_send(to),
+            Ok(()) if self.io.has_aftermath => self.after_send(to, level),
             Ok(()) => {}
             Err(refusal) => return Err(self.refused(refusal, to)),
         }
         Ok(())
     }
 
-    /// Ends a send to `to`. A sender far ahead of its receiver waits a moment, and so does the first one to another host.
+    /// Ends a send to `to`. A sender far ahead of its receiver waits a moment, and so do the first one to another host and one that
+    /// is complete, but held back.
     #[inline(never)]
-    fn after_send(&mut self, to: Peer) {
+    fn after_send(&mut self, to: Peer, level: SendLevel) {
         self.after_event();
         self.make_contact(to);
+        if level == SendLevel::Injected {
+            self.pass_admission(to);
+        }
         self.apply_back_pressure(to);
     }
 

@@ -310,6 +310,10 @@ impl<L: Link> Inspect for Faulty<L> {
     fn path_report(&self, peer: Peer) -> Option<PathReport> {
         self.link.path_report(peer)
     }
+
+    fn is_held_back(&self, peer: Peer) -> bool {
+        self.link.is_held_back(peer)
+    }
 }
 
 impl<L: Link> Capabilities for Faulty<L> {

@@ -411,6 +411,10 @@ impl<L: FirstLink> Inspect for Links<L> {
     fn path_report(&self, peer: Peer) -> Option<PathReport> {
         self.all().find_map(|link| link.path_report(peer))
     }
+
+    fn is_held_back(&self, peer: Peer) -> bool {
+        self.all().any(|link| link.is_held_back(peer))
+    }
 }
 
 impl<L: FirstLink> Capabilities for Links<L> {

@@ -156,6 +156,12 @@ pub trait Inspect {
         let _ = peer;
         None
     }
+
+    /// Whether admission before a network holds back what goes to a peer.
+    fn is_held_back(&self, peer: Peer) -> bool {
+        let _ = peer;
+        false
+    }
 }
 
 /// A way for packets between endpoints. It has one owner at a time. It is `Send`, so that another thread can take

@@ -193,6 +193,10 @@ impl<N: DatagramNetwork + 'static> Inspect for HelpedLink<N> {
     fn path_report(&self, peer: Peer) -> Option<PathReport> {
         self.link.look().path_report(peer)
     }
+
+    fn is_held_back(&self, peer: Peer) -> bool {
+        self.link.look().is_held_back(peer)
+    }
 }
 
 impl<N: DatagramNetwork + 'static> Capabilities for HelpedLink<N> {

@@ -46,6 +46,12 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         Some(PathReport { round_trip_ns: path.machine.view().round_trip_ns, sent_again })
     }
 
+    /// Whether the last packet to `peer` was refused and must come again.
+    pub(super) fn has_refused(&self, peer: Peer) -> bool {
+        let path = self.id_of(peer).and_then(|id| self.paths.get(id as usize)?.as_deref());
+        path.is_some_and(|path| path.has_refused)
+    }
+
     /// What it has done.
     pub fn report(&self) -> NetworkReport {
         let mut counts = self.removed;

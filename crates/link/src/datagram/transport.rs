@@ -324,6 +324,10 @@ impl<N: DatagramNetwork> Inspect for DatagramLink<N> {
     fn path_report(&self, peer: Peer) -> Option<PathReport> {
         self.report_on(peer)
     }
+
+    fn is_held_back(&self, peer: Peer) -> bool {
+        self.gate().is_some_and(SendGate::has_waiting) && self.has_refused(peer)
+    }
 }
 
 impl<N: DatagramNetwork> Capabilities for DatagramLink<N> {
