@@ -95,7 +95,7 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub(crate) fn pass_admission(&mut self, to: Peer) {
         if self.machine.backlogged() > 0
-            && self.io.link.is_held_back(to)
+            && self.is_held_back_complete(to)
             && !self.admission.sends_without_wait()
         {
             self.wait_for_admission(to);
@@ -104,9 +104,14 @@ impl<L: Link> Engine<L> {
 
     #[cold]
     fn wait_for_admission(&mut self, to: Peer) {
-        self.wait_at_most(MAX_ADMISSION_WAIT, false, |engine| !engine.io.link.is_held_back(to));
+        self.wait_at_most(MAX_ADMISSION_WAIT, false, |engine| !engine.is_held_back_complete(to));
         self.progress(); // what was appended to a datagram leaves
-        self.admission.waited(!self.io.link.is_held_back(to));
+        self.admission.waited(!self.is_held_back_complete(to));
+    }
+
+    /// Whether admission holds back a complete message to `to`. Behind an incomplete one, the program has to poll anyway.
+    fn is_held_back_complete(&self, to: Peer) -> bool {
+        self.machine.first_waiting_is_complete(to) && self.io.link.is_held_back(to)
     }
 
     #[cold]

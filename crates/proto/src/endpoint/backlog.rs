@@ -257,6 +257,10 @@ impl Backlog {
     }
 
     #[inline]
+    pub fn front(&self) -> Option<&BacklogEntry> {
+        self.entries.front()
+    }
+
     pub fn front_mut(&mut self) -> Option<&mut BacklogEntry> {
         self.entries.front_mut()
     }

@@ -139,6 +139,13 @@ impl Paths {
         pending.map_or(0, |pending| pending.bounce_buffers)
     }
 
+    /// Whether the first of what waits to leave to `to` is complete for the program.
+    pub(super) fn first_waiting_is_complete(&self, to: Peer) -> bool {
+        let pending = self.peers.full_entry(to.0 as usize).and_then(|state| state.pending.as_deref());
+        let first = pending.and_then(|pending| pending.backlog.front());
+        first.is_some_and(|entry| entry.is_completed() || entry.is_bounced())
+    }
+
     #[inline]
     fn is_rendezvous_only(&self, to: Peer) -> bool {
         match self.peers.full_entry(to.0 as usize) {

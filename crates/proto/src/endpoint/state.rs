@@ -125,6 +125,11 @@ impl Endpoint {
         self.paths.bounce_buffers_for(to)
     }
 
+    /// Whether the first of what waits to leave to `to` is complete for the program, which need not call again for it.
+    pub fn first_waiting_is_complete(&self, to: Peer) -> bool {
+        self.paths.first_waiting_is_complete(to)
+    }
+
     /// Whether [`crate::Event::Idle`] might send acknowledgements or credits.
     #[inline]
     pub fn waits_for_idle(&self) -> bool {
