@@ -45,8 +45,8 @@ The table shows medians of the rounds, and quartiles behind the first two:
   fairness     Jain's index of how often each rank got it: 1 if all the same, 1/N if one has it always
   changes      changes of words that ranks asked for, for each hand-over
 
-A line below says how often threads without a lock pass a turn on, if each yields until it has it. A queue also hands the \
-lock to a given rank, so it cannot be faster.
+A line below says how often threads of one process, without a lock, pass a turn on in order, if each sleeps until it has \
+it: a queue also hands the lock to a given rank, which must get a core first.
 
 weir's settings come from the environment (see `weir settings`).
 
@@ -199,7 +199,7 @@ fn verdicts(results: &Results) -> String {
     format!(
         "\nTarget for {ranks} ranks: at least {hand_overs} x the hand-overs of the lock that spins: {}.\n\
          Target for {ranks} ranks: a fairness of at least {fairness}: {}.\n\
-         Limit of a queue: {ranks} threads that yield pass a turn on {} times in a second, {} x the lock that spins.",
+         Limit of a queue: {ranks} threads that sleep pass a turn on {} times in a second, {} x the lock that spins.",
         at_least(gains(job), hand_overs),
         at_least(fair, fairness),
         three_digits(in_order),
@@ -233,7 +233,7 @@ mod tests {
         assert!(good.contains("3.70 x"), "{good}"); // in a millisecond
         assert!(good.contains("37000") || good.contains("37.0"), "{good}");
         assert!(
-            good.contains("2 threads that yield pass a turn on 30000 times in a second, 3.00 x"),
+            good.contains("2 threads that sleep pass a turn on 30000 times in a second, 3.00 x"),
             "{good}"
         );
     }
