@@ -3,7 +3,7 @@
 
 mod ends;
 
-use ends::QUOTA;
+use ends::{QUOTA, bytes_of, memory_of, peer_of};
 use std::time::{Duration, Instant};
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
 use weir_link::datagram::{DatagramOptions, SendGate};
@@ -40,10 +40,6 @@ fn ends(switch: &Switch, protections: &[Protection]) -> Vec<End> {
     ends
 }
 
-fn memory_of(end: &mut End) -> &mut dyn RemoteMemory {
-    end.link.remote_memory().expect("remote memory")
-}
-
 /// Memory that outlives all endpoints, also if a test fails.
 fn zeroed(bytes: usize) -> UserMemory {
     Box::leak(Box::new(OwnedMemory::new(bytes))).view()
@@ -57,12 +53,6 @@ fn filled(bytes: usize, seed: u32) -> UserMemory {
     memory
 }
 
-fn bytes_of(memory: &UserMemory) -> Vec<u8> {
-    let mut bytes = vec![0; memory.bytes() as usize];
-    memory.read(0, &mut bytes);
-    bytes
-}
-
 fn offer(end: &mut End, memory: &UserMemory) -> Registration {
     memory_of(end).register(0, memory, READ).expect("offered")
 }
@@ -72,12 +62,6 @@ fn start(end: &mut End, (peer, context): (Peer, u64), remote: RemoteAddress, mem
     let copy =
         RemoteCopy { context, peer, direction: Direction::Get, remote, offset: 0, bytes: memory.bytes() };
     assert_eq!(memory_of(end).start(&copy, memory, None), Ok(CopyStatus::Pending));
-}
-
-/// The name of an end at another one.
-fn peer_of(ends: &mut [End], at: usize, other: usize) -> Peer {
-    let address = ends[other].link.address();
-    ends[at].peer(&address)
 }
 
 /// Polls an end if it would not sleep now. Returns whether it would not.

@@ -2,7 +2,7 @@
 
 mod ends;
 
-use ends::{QUOTA, connect_all};
+use ends::{QUOTA, bytes_of, connect_all, memory_of, peer_of};
 use std::time::{Duration, Instant};
 use weir_link::datagram::DatagramOptions;
 use weir_link::memory::{OwnedMemory, UserMemory};
@@ -38,22 +38,12 @@ fn ends(exchange: &Exchange, protections: &[Protection]) -> Vec<End> {
     ends
 }
 
-fn memory_of(end: &mut End) -> &mut dyn RemoteMemory {
-    end.link.remote_memory().expect("remote memory")
-}
-
 /// Memory with bytes that depend on `seed`.
 fn filled(bytes: usize, seed: u32) -> OwnedMemory {
     let memory = OwnedMemory::new(bytes);
     let contents: Vec<u8> = (0..bytes as u32).map(|at| (at.wrapping_mul(seed | 1) >> 3) as u8).collect();
     memory.view().write(0, &contents);
     memory
-}
-
-fn bytes_of(memory: &UserMemory) -> Vec<u8> {
-    let mut bytes = vec![0; memory.bytes() as usize];
-    memory.read(0, &mut bytes);
-    bytes
 }
 
 fn offer(end: &mut End, memory: &OwnedMemory) -> Registration {
@@ -84,12 +74,6 @@ fn results(ends: &mut [End], index: usize, count: usize) -> Vec<(u64, Result<(),
     }
     results.sort_by_key(|(context, _)| *context);
     results
-}
-
-/// The name of an end at another one.
-fn peer_of(ends: &mut [End], at: usize, other: usize) -> Peer {
-    let address = ends[other].link.address();
-    ends[at].peer(&address)
 }
 
 #[test]

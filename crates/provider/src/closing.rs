@@ -140,7 +140,7 @@ pub fn close_all() {
             Some(mut state) => {
                 let State { endpoints, regions, .. } = &mut *state;
                 for endpoint in endpoints.iter_mut() {
-                    endpoint.forget_regions(regions);
+                    endpoint.forget_regions(regions.keys().copied());
                     watchers.extend(endpoint.waits.take_watcher());
                     engines.extend(endpoint.take_engine());
                 }

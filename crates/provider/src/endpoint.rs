@@ -87,7 +87,7 @@ extern "C" fn close(handle: Box<EndpointHandle>) -> c_int {
     let mut state = handle.domain.enter();
     let State { endpoints, queues, counters, regions, .. } = &mut *state;
     let mut endpoint = endpoints.remove(handle.index);
-    endpoint.iter_mut().for_each(|endpoint| endpoint.forget_regions(regions));
+    endpoint.iter_mut().for_each(|endpoint| endpoint.forget_regions(regions.keys().copied()));
     let source = endpoint.as_ref().and_then(|endpoint| endpoint.source);
     let receives = source.and_then(|source| endpoints.remove(source)); // with groups that their owners have left
     for bound in queues.iter_mut().map(|queue| &mut queue.endpoints) {

@@ -6,8 +6,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use weir_link::datagram::network::DatagramNetwork;
 use weir_link::datagram::{DatagramLink, DatagramOptions, SendGate, SendProxy};
-use weir_link::memory::OwnedMemory;
-use weir_link::{Address, Addressing, Arrival, LaneLease, Link, Quota};
+use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_link::{Address, Addressing, Arrival, Capabilities, LaneLease, Link, Quota, RemoteMemory};
 use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault, Space};
 
 pub const QUOTA: Quota = Quota { data_slots: 1000, start_slots: 100, credit_slots: 2 };
@@ -129,6 +129,22 @@ impl<N: DatagramNetwork> End<N> {
             *next += 1;
         }
     }
+}
+
+pub fn memory_of<N: DatagramNetwork>(end: &mut End<N>) -> &mut dyn RemoteMemory {
+    end.link.remote_memory().expect("remote memory")
+}
+
+pub fn bytes_of(memory: &UserMemory) -> Vec<u8> {
+    let mut bytes = vec![0; memory.bytes() as usize];
+    memory.read(0, &mut bytes);
+    bytes
+}
+
+/// The name of an end at another one.
+pub fn peer_of<N: DatagramNetwork>(ends: &mut [End<N>], at: usize, other: usize) -> Peer {
+    let address = ends[other].link.address();
+    ends[at].peer(&address)
 }
 
 // For networks with a clock of their own.

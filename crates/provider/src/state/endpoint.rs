@@ -4,7 +4,6 @@
 //! completions to `cq_writer.rs`. After an empty poll it lets the engine sleep only if the process has no other engine.
 //! A blocking read sleeps anyway, for a bounded time. This file does not know the object that C holds.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,7 +16,6 @@ use super::completion::{Side, WANTS_ENTRY};
 use super::completion_queue::CompletionQueue;
 use super::counter::Counter;
 use super::cq_writer::{CqWriter, DomainQueues, EndpointBindings};
-use super::domain_state::Region;
 use super::event_queue::EventQueue;
 use super::table::Table;
 use super::taken_receives::TakenReceives;
@@ -306,10 +304,10 @@ impl Endpoint {
         }
     }
 
-    /// Peers access no region of the domain through this endpoint any more: who closes regions does not find it.
-    pub fn forget_regions(&mut self, regions: &HashMap<u64, Region>) {
+    /// Peers access the regions with these keys through this endpoint no more: who closes regions does not find it.
+    pub fn forget_regions(&mut self, keys: impl IntoIterator<Item = u64>) {
         if let Some(engine) = self.engine() {
-            regions.keys().for_each(|&key| engine.deregister_memory(key));
+            keys.into_iter().for_each(|key| engine.deregister_memory(key));
         }
     }
 

@@ -153,15 +153,20 @@ fn an_allowance_is_a_share_of_what_is_free_and_ends() {
     assert!(!Allowance::default().covers(node.now, 0));
 }
 
+/// Numbers below what is asked for, which follow from the seed.
+fn draws(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |below| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    }
+}
+
 /// Random worlds with deaths: the limit holds, no task that lives waits behind a later one, and everybody who lives passes.
 #[test]
 fn random_worlds_keep_the_limit_and_serve_everybody_who_lives() {
     for seed in 0..300u64 {
-        let mut state = seed;
-        let mut draw = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
+        let mut draw = draws(seed);
         let (tasks, tokens) = (2 + draw(6) as usize, 1 + draw(5) as u32);
         let mut node = Node::new(tokens, tasks);
         let mut left = alloc::vec![20u32; tasks];
@@ -210,11 +215,7 @@ fn a_task_that_resumes_late_exceeds_the_limit_by_its_tokens_and_nobody_passes_un
 fn random_worlds_with_tasks_that_resume_late_exceed_the_limit_by_at_most_their_tokens() {
     let mut most_beyond = 0;
     for seed in 0..300u64 {
-        let mut state = seed;
-        let mut draw = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
+        let mut draw = draws(seed);
         let (tasks, tokens) = (2 + draw(6) as usize, 1 + draw(5) as u32);
         let mut node = Node::new(tokens, tasks);
         let mut left = alloc::vec![20u32; tasks];
