@@ -8,10 +8,7 @@ use std::time::{Duration, Instant};
 use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
 use weir_link::datagram::{DatagramOptions, SendGate};
 use weir_link::memory::{OwnedMemory, UserMemory};
-use weir_link::{
-    Address, Addressing, Capabilities, CopyStatus, Link, PeerAccess, Protection, Registration, RemoteCopy,
-    RemoteMemory,
-};
+use weir_link::{Address, Capabilities, CopyStatus, Link, PeerAccess, Protection, Registration, RemoteCopy};
 use weir_proto::{CopyFault, Direction, Peer, PeerFault, RemoteAddress};
 
 type End = ends::End<LossyNetwork>;

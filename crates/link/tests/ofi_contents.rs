@@ -8,10 +8,7 @@ use weir_link::datagram::DatagramOptions;
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::ofi::exchange::{Exchange, LONGEST_LARGE};
 use weir_link::ofi::{OfiNetwork, OfiOptions};
-use weir_link::{
-    Address, Addressing, Capabilities, CopyStatus, Link, PeerAccess, Protection, Registration, RemoteCopy,
-    RemoteMemory,
-};
+use weir_link::{Address, CopyStatus, Link, PeerAccess, Protection, Registration, RemoteCopy};
 use weir_proto::{CopyFault, Direction, Peer, PeerFault, RemoteAddress};
 
 type End = ends::End<OfiNetwork>;
