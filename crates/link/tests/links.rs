@@ -5,12 +5,18 @@ mod common;
 
 use common::*;
 use std::time::{Duration, Instant};
+use weir_link::datagram::lossy::{Impairments, Switch};
+use weir_link::datagram::{DatagramLink, DatagramOptions};
 use weir_link::faulty::Faulty;
 use weir_link::links::Links;
 use weir_link::local::LocalLink;
+use weir_link::memory::OwnedMemory;
 use weir_link::shm::{ShmLink, ShmOptions};
-use weir_link::{ADDRESS_BYTES, Address, Addressing, Arrival, Capabilities, Link, LinkKind};
-use weir_proto::{Body, LinkBusy, Packet, Peer, PeerFault};
+use weir_link::{
+    ADDRESS_BYTES, Address, Addressing, Arrival, Capabilities, CopyStatus, Link, LinkKind, PeerAccess,
+    RemoteCopy,
+};
+use weir_proto::{Body, Direction, LinkBusy, Packet, Peer, PeerFault};
 
 fn two_links(dir: &std::path::Path) -> Links<ShmLink> {
     let shm = open(dir);
@@ -214,6 +220,57 @@ fn an_endpoint_of_another_host_is_reached_over_another_link_than_shared_memory()
     a.check_peer(Peer(1), &far_address);
     let lost = std::iter::from_fn(|| a.poll()).find(|arrival| matches!(arrival, Arrival::Lost { .. }));
     assert!(matches!(lost, Some(Arrival::Lost { peer: Peer(1), fault: PeerFault::Closed })), "{lost:?}");
+}
+
+#[test]
+fn a_copy_over_another_link_shows_that_it_moves() {
+    let (here, there) = (directory(), directory());
+    let switch = Switch::new(1, Impairments { look_ns: 1_000, ..Impairments::default() });
+    let open = |dir: &std::path::Path, port| {
+        let shm = open(dir);
+        let options = DatagramOptions::new(shm.quota());
+        let datagrams = DatagramLink::open(&shm.address(), switch.open(port), options);
+        Links::new(shm, vec![Box::new(datagrams)])
+    };
+    let mut ends = [open(here.path(), 1), open(there.path(), 101)];
+    let addresses = [ends[1].address(), ends[0].address()];
+    let poll = |end: &mut Links<ShmLink>| {
+        if let Some(Arrival::Attached { lane, .. }) = end.poll() {
+            end.accept(lane, Peer(0));
+        }
+    };
+    while ends.iter_mut().zip(&addresses).any(|(end, to)| end.connect(Peer(0), to).is_none()) {
+        ends.iter_mut().for_each(poll);
+    }
+    // It outlives the endpoints, also if an assertion fails.
+    let [source, target] = [7, 0].map(|byte| {
+        let memory = Box::leak(Box::new(OwnedMemory::new(500_000))).view();
+        memory.write(0, &vec![byte; 500_000]);
+        memory
+    });
+    let [owner, reader] = &mut ends;
+    let remote_memory = owner.remote_memory().expect("remote memory");
+    let domain = remote_memory.attributes(Peer(0)).expect("a link with remote memory").domain;
+    let access = PeerAccess { read: true, write: false };
+    let offered = remote_memory.register(domain, &source, access).expect("offered");
+    let (remote, bytes) = (offered.remote, 500_000);
+    let copy = RemoteCopy { context: 3, peer: Peer(0), direction: Direction::Get, remote, offset: 0, bytes };
+    let reading = reader.remote_memory().expect("remote memory");
+    assert_eq!(reading.start(&copy, &target, None), Ok(CopyStatus::Pending));
+    let mut moved = 0;
+    let result = loop {
+        poll(owner);
+        poll(reader);
+        let reading = reader.remote_memory().expect("remote memory");
+        moved += usize::from(reading.has_moved());
+        assert!(!reading.has_moved(), "nothing since the question before");
+        if let Some(result) = reading.next_result() {
+            break result;
+        }
+    };
+    assert_eq!(result, (3, Ok(())));
+    assert!(moved > 1, "{moved}");
+    owner.remote_memory().expect("remote memory").deregister(&offered);
 }
 
 #[test]
