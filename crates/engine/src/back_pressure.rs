@@ -14,8 +14,8 @@
 //! message has left. Its send is complete, so the program may leave for something else than MPI that depends on
 //! the message, such as `MPI_Comm_accept` of Open MPI, and nobody polls here any more. Useless waits become rare as above.
 //!
-//! For the same reason a message that is complete waits while admission holds it back, up to [`MAX_ADMISSION_WAIT`]: the gate
-//! opens only for those who poll. Tokens of ranks that do nothing are free again long before that.
+//! For the same reason each message that is complete waits while admission holds it back, up to [`MAX_ADMISSION_WAIT`]: the
+//! gate opens only for those who poll. Tokens of ranks that do nothing are free again long before that.
 
 use std::time::{Duration, Instant as Clock};
 
@@ -94,19 +94,18 @@ impl<L: Link> Engine<L> {
     /// Waits until admission lets the last message to `to` pass. Called after a send that is complete.
     #[inline]
     pub(crate) fn pass_admission(&mut self, to: Peer) {
-        if self.machine.backlogged() > 0
-            && self.is_held_back_complete(to)
-            && !self.admission.sends_without_wait()
-        {
+        if self.machine.backlogged() > 0 && self.is_held_back_complete(to) {
             self.wait_for_admission(to);
         }
     }
 
     #[cold]
     fn wait_for_admission(&mut self, to: Peer) {
-        self.wait_at_most(MAX_ADMISSION_WAIT, false, |engine| !engine.is_held_back_complete(to));
+        // Other threads may wait for the lock that this one holds.
+        let of_threads = if self.single_threaded { MAX_ADMISSION_WAIT } else { self.waiting.longest_sleep() };
+        let max_wait = MAX_ADMISSION_WAIT.min(of_threads);
+        self.wait_at_most(max_wait, true, |engine| !engine.is_held_back_complete(to));
         self.progress(); // what was appended to a datagram leaves
-        self.admission.waited(!self.is_held_back_complete(to));
     }
 
     /// Whether admission holds back a complete message to `to`. Behind an incomplete one, the program has to poll anyway.

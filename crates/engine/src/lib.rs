@@ -117,8 +117,6 @@ pub struct Engine<L: Link = Links<ShmLink>> {
     back_pressure: BackPressure,
     /// Which first messages wait for the answer of their peer.
     contact: BackPressure,
-    /// The same for messages that admission holds back.
-    admission: BackPressure,
     /// Something has arrived since [`Engine::clear_new_arrivals`].
     new_arrivals: bool,
     /// Calls of `progress` in a row that found nothing.

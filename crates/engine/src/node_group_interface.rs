@@ -125,7 +125,7 @@ pub type Idle = unsafe extern "C" fn(*mut c_void, c_int);
 pub const LOOKED: c_int = 0;
 /// It has looked at the network too, and spun, yielded or slept as it does for messages.
 pub const PAUSED: c_int = 1;
-/// The same, and completions wait for the MPI.
+/// The same, and the MPI is to make progress: completions wait for it, or the member has slept.
 pub const HAS_COMPLETIONS: c_int = 2;
 
 /// The functions.

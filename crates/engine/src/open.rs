@@ -361,7 +361,6 @@ impl<L: Link> Engine<L> {
             bounce_limit_wait: None,
             back_pressure: BackPressure::default(),
             contact: BackPressure::default(),
-            admission: BackPressure::default(),
             new_arrivals: false,
             idle_polls: 0,
             idle_bytes: u64::from(settings.idle_bytes),

@@ -211,9 +211,10 @@ fn look_at_network(
     if found == 0
         && let Some(endpoint) = state.endpoints.get_mut(endpoint.index)
     {
-        if sleeps { endpoint.pause() } else { endpoint.pause_awake() }
+        if sleeps { endpoint.wait(ANSWER_TIME.as_nanos() as u64) } else { endpoint.pause_awake() }
     }
-    Ok(Some(if state.has_entries() { HAS_COMPLETIONS } else { PAUSED }))
+    // After a sleep the MPI has its time in any case.
+    Ok(Some(if sleeps || state.has_entries() { HAS_COMPLETIONS } else { PAUSED }))
 }
 
 fn perform_on_levels(
