@@ -11,7 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_engine::levels::Layout;
-use weir_engine::node_group_interface::{HAS_COMPLETIONS, LOOKED};
+use weir_engine::node_group_interface::{LOOKED, PROGRESS_IS_DUE};
 use weir_engine::operation_times::OperationKind;
 use weir_link::shm::node_group::{GroupFailure, Operation};
 use weir_proto::PeerFault;
@@ -20,8 +20,8 @@ use weir_proto::PeerFault;
 const SPINS: u32 = 64;
 /// Looks before the MPI makes progress; then it does after each. Shorter waits delay nobody.
 const FIRST_PROGRESS: u32 = 128;
-/// The same for a wait for another host, in which the provider pauses and makes the progress of messages. Without completions the
-/// MPI has hardly anything to do.
+/// In a wait for another host the MPI makes progress once in so many looks, and when the provider says so. The provider itself
+/// pauses and receives messages there, so the MPI has hardly anything to do.
 const LOOKS_PER_PROGRESS: u32 = 16;
 /// The MPI makes progress once in so many operations, however short they are: another rank may wait for a message of this
 /// one, and the program may call nothing else until that rank has it.
@@ -103,7 +103,7 @@ unsafe extern "C" fn idle(context: *mut c_void, course: c_int) {
     let wait = unsafe { &mut *context.cast::<Wait<'_>>() };
     wait.looks = wait.looks.saturating_add(1);
     if course != LOOKED {
-        if course == HAS_COMPLETIONS || wait.looks.is_multiple_of(LOOKS_PER_PROGRESS) {
+        if course == PROGRESS_IS_DUE || wait.looks.is_multiple_of(LOOKS_PER_PROGRESS) {
             wait.make_progress();
         }
         return;
@@ -147,8 +147,8 @@ impl Communicator {
             unsafe { member.group.perform((operation, call), data, result, idle, (&raw mut wait).cast()) };
         let Err(failure) = ended else {
             self.count_performed();
-            // Messages of other hosts have come while it waited. Its own operation over messages would have handled them, and programs
-            // expect that, such as one that calls MPI_Win_test once behind a barrier.
+            // Messages of other hosts have come while it waited. An operation of the MPI would have handled them, and programs expect
+            // that, such as one that calls MPI_Win_test once behind a barrier.
             if self.layout.is_some() && wait.looks > 0 {
                 wait.make_progress();
             }

@@ -118,7 +118,7 @@ pub const UNMARKED: c_int = 1;
 /// The provider has not seen that the MPI has looked for a message.
 pub const UNSEEN: c_int = 2;
 
-/// Called while a member waits, with the context of the call, and [`LOOKED`], [`PAUSED`] or [`HAS_COMPLETIONS`].
+/// Called while a member waits, with the context of the call, and [`LOOKED`], [`PAUSED`] or [`PROGRESS_IS_DUE`].
 pub type Idle = unsafe extern "C" fn(*mut c_void, c_int);
 
 /// The provider has looked whether the wait is over.
@@ -126,7 +126,7 @@ pub const LOOKED: c_int = 0;
 /// It has looked at the network too, and spun, yielded or slept as it does for messages.
 pub const PAUSED: c_int = 1;
 /// The same, and the MPI is to make progress: completions wait for it, or the member has slept.
-pub const HAS_COMPLETIONS: c_int = 2;
+pub const PROGRESS_IS_DUE: c_int = 2;
 
 /// The functions.
 #[repr(C)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use weir_engine::levels::{Layout, LevelFailure, LevelGroup, LevelTask, Step};
 use weir_engine::node_group_interface::{
-    FailureWords, HAS_COMPLETIONS, Identity, Idle, JOINED, Joined, LOOKED, NOT_YET, OperationWords, PAUSED,
+    FailureWords, Identity, Idle, JOINED, Joined, LOOKED, NOT_YET, OperationWords, PAUSED, PROGRESS_IS_DUE,
     REFUSED,
 };
 use weir_engine::operation_times::{Executor, Looks, OperationKind, Tally};
@@ -214,7 +214,7 @@ fn look_at_network(
         if sleeps { endpoint.wait(ANSWER_TIME.as_nanos() as u64) } else { endpoint.pause_awake() }
     }
     // After a sleep the MPI has its time in any case.
-    Ok(Some(if sleeps || state.has_entries() { HAS_COMPLETIONS } else { PAUSED }))
+    Ok(Some(if sleeps || state.has_entries() { PROGRESS_IS_DUE } else { PAUSED }))
 }
 
 fn perform_on_levels(

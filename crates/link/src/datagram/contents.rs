@@ -54,6 +54,14 @@ pub(super) struct Wanted {
     pub sent: u64,
 }
 
+impl Wanted {
+    /// Its memory, if somebody offers that. `offered`: by key.
+    pub fn memory<'all>(&self, offered: &'all HashMap<u64, UserMemory>) -> Option<&'all UserMemory> {
+        let end = self.offset.checked_add(self.bytes)?;
+        offered.get(&self.key).filter(|memory| end <= memory.bytes())
+    }
+}
+
 /// What one path needs.
 #[derive(Debug)]
 pub(super) struct PathContents {
@@ -246,9 +254,8 @@ fn write_message(
     wanted: &Wanted,
     seal: impl FnOnce(&mut [u8]) -> [u8; TAG_BYTES],
 ) -> usize {
-    let end = wanted.offset.checked_add(wanted.bytes);
     let has_room = wanted.bytes <= (room.len() - FRAME_BYTES) as u64;
-    let memory = memory.filter(|memory| has_room && end.is_some_and(|end| end <= memory.bytes()));
+    let memory = memory.filter(|_| has_room);
     let bytes = memory.map_or(0, |_| wanted.bytes as usize);
     let (number, rest) = room.split_at_mut(NUMBER_BYTES);
     let (contents, rest) = rest.split_at_mut(bytes);
@@ -509,7 +516,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 let Some(wanted) = all.front() else { break };
                 let nonce = nonce_of(epochs, wanted.number);
                 let seal = |contents: &mut [u8]| outgoing.seal_contents(&nonce, contents);
-                let memory = offered.get(&wanted.key);
+                let memory = wanted.memory(offered);
                 if !large.send(path.io.place, &mut |room| write_message(room, memory, wanted, seal)) {
                     break;
                 }

@@ -18,7 +18,6 @@ use super::link::DatagramLink;
 use super::network::DatagramNetwork;
 use super::path::{Borrowed, Path};
 use crate::LocalHandle;
-use crate::memory::UserMemory;
 use weir_proto::Instant;
 use weir_proto::wire::{CONTENTS_FRAME_BYTES, ContentsFrame};
 use zerocopy::IntoBytes;
@@ -42,12 +41,6 @@ enum Progress {
     Waits,
     /// Others are to have their turn.
     Turn,
-}
-
-/// The memory of a piece, if somebody offers it.
-fn memory_of<'all>(offered: Option<&'all UserMemory>, wanted: &Wanted) -> Option<&'all UserMemory> {
-    let end = wanted.offset.checked_add(wanted.bytes);
-    offered.filter(|memory| end.is_some_and(|end| end <= memory.bytes()))
 }
 
 impl<P: Copy> Path<P> {
@@ -138,7 +131,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             let Some(path) = paths.get_mut(id as usize).and_then(Option::as_deref_mut) else {
                 return Progress::Ended;
             };
-            let memory = memory_of(contents.offered.get(&wanted.key), wanted);
+            let memory = wanted.memory(&contents.offered);
             let left = memory.map_or(0, |_| (wanted.bytes - wanted.sent) as usize);
             let least_bytes = CONTENTS_FRAME_BYTES + left.min(LEAST_PART_BYTES);
             let at = *now.get_or_insert_with(|| shared.network.now());

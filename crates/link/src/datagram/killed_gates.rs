@@ -202,6 +202,21 @@ fn a_rank_killed_before_any_access_to_the_line_of_a_dead_rank_keeps_nothing_of_i
 
 /// A rank is stopped before one of its accesses, so long that its line counts no more, and resumed. The others share all
 /// tokens meanwhile, in the order of their tickets. Afterwards no token is missing.
+/// This thread stops before its access with this number, tells `stopped`, and goes on when it is resumed. Returns where it tells
+/// that it has ended.
+fn stop_before(
+    access: u32,
+    stopped: mpsc::Sender<bool>,
+    resumed: mpsc::Receiver<()>,
+) -> mpsc::Sender<bool> {
+    let ended = stopped.clone();
+    before_access(access, move || {
+        stopped.send(true).expect("the test waits");
+        resumed.recv().expect("the test resumes it");
+    });
+    ended
+}
+
 #[test]
 fn a_rank_stopped_before_any_access_to_lines_and_resumed_late_keeps_no_token_and_no_turn() {
     for access in 0.. {
@@ -215,11 +230,7 @@ fn a_rank_stopped_before_any_access_to_lines_and_resumed_late_keeps_no_token_and
         let (stopped, is_stopped) = mpsc::channel();
         let (resume, resumed) = mpsc::channel::<()>();
         let rank = std::thread::spawn(move || {
-            let ended = stopped.clone();
-            before_access(access, move || {
-                stopped.send(true).expect("the test waits");
-                resumed.recv().expect("the test resumes it");
-            });
+            let ended = stop_before(access, stopped, resumed);
             for _ in 0..2 {
                 while !takes(&mut late.gate, read(), 1) {
                     std::thread::yield_now();
@@ -289,11 +300,7 @@ fn a_rank_resumed_late_exceeds_the_tokens_by_its_own_and_nobody_passes_until_the
         let (stopped, is_stopped) = mpsc::channel();
         let (resume, resumed) = mpsc::channel::<()>();
         let rank = std::thread::spawn(move || {
-            let ended = stopped.clone();
-            before_access(access, move || {
-                stopped.send(true).expect("the test waits");
-                resumed.recv().expect("the test resumes it");
-            });
+            let ended = stop_before(access, stopped, resumed);
             takes(&mut late.gate, NOW, TOKENS);
             ended.send(false).expect("the test waits");
             late

@@ -7,8 +7,8 @@
 //! A B C A B C ...                     it is none any more, and nobody else is
 //! ```
 //! A call takes one datagram, or several of one length. Those in fragments do not gain by the connected socket, since they leave
-//! through the first one. With several busy peers, each look would cost two system calls, so then there is no partner. Each change doubles the row that the next one needs, so
-//! a program whose partner changes again and again pays nothing for it.
+//! through the first one. With several busy peers, each look would cost two system calls, so then there is no partner. Each
+//! change doubles the row that the next one needs, so a program whose partner changes again and again pays nothing for it.
 //!
 //! This file does not know sockets.
 
