@@ -204,11 +204,7 @@ fn a_rank_killed_before_any_access_to_the_line_of_a_dead_rank_keeps_nothing_of_i
 /// tokens meanwhile, in the order of their tickets. Afterwards no token is missing.
 /// This thread stops before its access with this number, tells `stopped`, and goes on when it is resumed. Returns where it tells
 /// that it has ended.
-fn stop_before(
-    access: u32,
-    stopped: mpsc::Sender<bool>,
-    resumed: mpsc::Receiver<()>,
-) -> mpsc::Sender<bool> {
+fn stop_before(access: u32, stopped: mpsc::Sender<bool>, resumed: mpsc::Receiver<()>) -> mpsc::Sender<bool> {
     let ended = stopped.clone();
     before_access(access, move || {
         stopped.send(true).expect("the test waits");
